@@ -1,0 +1,67 @@
+# Every task of the project. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Passed on to the command that a target runs.
+ARGS ?=
+PKG ?= ./...
+RUN ?=
+BENCH_ARGS ?=
+FUZZTIME ?= 30s
+
+# The scripts read these from the environment, so that no value is
+# ever spliced into a shell command by make.
+export PKG RUN FUZZTIME
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: setup
+setup: ## Install what the tests need (Debian packages, .venv, Go modules)
+	@scripts/setup
+
+.PHONY: build
+build: ## Build bin/countersign
+	CGO_ENABLED=0 go build -trimpath -o bin/countersign ./cmd/countersign
+
+.PHONY: run
+run: build ## Build and serve on an embedded database in ./data (ARGS="--listen ...")
+	exec bin/countersign serve --data ./data $(ARGS)
+
+.PHONY: test
+test: setup ## Run everything: vet, Go tests with the race detector, Python tests, lint
+	go vet ./...
+	@PKG=./... RUN= scripts/with-postgres scripts/test-go
+	@scripts/test-python
+	@scripts/lint
+
+.PHONY: test-go
+test-go: setup ## Run Go tests (PKG=./internal/canon RUN=TestName)
+	@scripts/with-postgres scripts/test-go
+
+.PHONY: test-python
+test-python: setup ## Run the Python client's tests (ARGS="-k name")
+	@scripts/test-python $(ARGS)
+
+.PHONY: lint
+lint: ## Check style and import rules (golangci-lint, shellcheck)
+	@scripts/lint
+
+.PHONY: fmt
+fmt: ## Format the Go code
+	go fmt ./...
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (PKG=./internal/canon FUZZTIME=30s)
+	@scripts/fuzz
+
+.PHONY: bench
+bench: setup build ## Measure against a throw-away PostgreSQL (BENCH_ARGS="...")
+	@scripts/with-postgres scripts/bench $(BENCH_ARGS)
+
+.PHONY: clean
+clean: ## Remove what was built and cached; ./data is kept
+	rm -rf bin .cache .venv

@@ -1,0 +1,342 @@
+// Lays out the OpenAPI document of this server. Everything is built as nodes
+// with text, never as markup, so that no description can run anything.
+"use strict";
+
+const METHODS = new Set(["get", "post", "put", "patch", "delete"]);
+
+let spec;
+let errorCodes;
+
+// ---- Nodes ----
+
+function el(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value !== undefined && value !== null) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== ""));
+  return node;
+}
+
+// inline turns `code`, **bold** and *emphasis* into nodes. An error code links
+// to its explanation.
+function inline(text) {
+  return text.split(/(`[^`]+`|\*\*[^*]+\*\*|\*[^*\s][^*]*\*)/).map((part) => {
+    if (part.startsWith("`")) return codeNode(part.slice(1, -1));
+    if (part.startsWith("**")) return el("strong", {}, part.slice(2, -2));
+    if (part.startsWith("*") && part.length > 2) return el("em", {}, part.slice(1, -1));
+    return part;
+  });
+}
+
+function codeNode(text) {
+  const code = el("code", {}, text);
+  return errorCodes.has(text) ? el("a", { href: "#" + text }, code) : code;
+}
+
+function prose(text) {
+  const blocks = (text || "").trim().split(/\n\s*\n/).filter(Boolean);
+  return el("div", { class: "prose" }, blocks.map((block) =>
+    block.startsWith("## ") ? el("h2", {}, block.slice(3)) : el("p", {}, inline(block.replace(/\s*\n\s*/g, " ")))));
+}
+
+// ---- Schemas ----
+
+// resolve follows references; what stands beside a $ref wins over its target.
+function resolve(object) {
+  if (!object || !object.$ref) return object || {};
+  const target = object.$ref.replace(/^#\//, "").split("/").reduce((at, name) => at[name], spec);
+  const { $ref, ...beside } = object;
+  return { ...resolve(target), ...beside };
+}
+
+function variants(schema) {
+  return (schema.oneOf || []).map(resolve).filter((variant) => variant.type !== "null" && variant.type);
+}
+
+function typesOf(schema) {
+  const types = [schema.type || []].flat();
+  for (const variant of variants(schema)) types.push(variant.type);
+  if ((schema.oneOf || []).some((variant) => variant.type === "null")) types.push("null");
+  return types;
+}
+
+function describeType(schema) {
+  const types = typesOf(schema);
+  const named = types.filter((type) => type !== "null").map((type) =>
+    type === "array" ? "array of " + describeItems(resolve(schema.items)) : schema.format || type);
+  const parts = [named.join(" or ") || "any"];
+  if (types.includes("null")) parts[0] += " or null";
+  if (schema.const !== undefined) parts.push("always " + JSON.stringify(schema.const));
+  if (schema.enum) parts.push("one of " + schema.enum.filter((value) => value !== null).join(", "));
+  parts.push(range(schema.minLength, schema.maxLength, "characters"), range(schema.minimum, schema.maximum, ""),
+    range(schema.minItems, schema.maxItems, "elements"));
+  if (schema.default !== undefined) parts.push("default " + schema.default);
+  return parts.filter(Boolean).join(" · ");
+}
+
+function describeItems(schema) {
+  const [type, ...bounds] = describeType(schema).split(" · ");
+  return bounds.length === 0 ? type : type + " (" + bounds.join(", ") + ")";
+}
+
+function range(least, most, unit) {
+  const write = (number) => number.toLocaleString("en", { maximumSignificantDigits: 6 });
+  let text = "";
+  if (least !== undefined && least === most) text = write(least);
+  else if (least !== undefined && most !== undefined) text = write(least) + " to " + write(most);
+  else if (most !== undefined) text = "at most " + write(most);
+  else if (least !== undefined) text = "at least " + write(least);
+  return text && unit ? text + " " + unit : text;
+}
+
+function innerObject(schema) {
+  if (schema.properties) return schema;
+  if (schema.items) return innerObject(resolve(schema.items));
+  return variants(schema).find((variant) => variant.properties);
+}
+
+function field(name, schema, required) {
+  const inner = innerObject(schema);
+  return el("li", {},
+    el("div", { class: "field" }, el("b", {}, name), el("span", { class: "type" }, describeType(schema)),
+      required ? el("span", { class: "must" }, "required") : ""),
+    schema.description ? el("p", {}, inline(schema.description.trim().replace(/\s*\n\s*/g, " "))) : "",
+    inner ? el("details", {}, el("summary", {}, "Members of " + name), fieldsOf(inner)) : "");
+}
+
+function fieldsOf(schema) {
+  const required = new Set(schema.required || []);
+  return el("ul", { class: "fields" }, Object.entries(schema.properties || {}).map(([name, property]) =>
+    field(name, resolve(property), required.has(name))));
+}
+
+// ---- Operations ----
+
+function operationsOf(tag) {
+  const found = [];
+  for (const [path, item] of Object.entries(spec.paths)) {
+    for (const [method, operation] of Object.entries(item)) {
+      if (!METHODS.has(method) || !operation.tags.includes(tag)) continue;
+      const parameters = [...(item.parameters || []), ...(operation.parameters || [])].map(resolve);
+      found.push({ ...operation, path, method, parameters });
+    }
+  }
+  return found;
+}
+
+function badge(method) {
+  return el("span", { class: "method " + method }, method.toUpperCase());
+}
+
+function roleText(role) {
+  return role === "public" ? "public" : role === "admin" ? "admin" : role + " or above";
+}
+
+function operationCard(operation) {
+  return el("article", { class: "card", id: operation.operationId, "data-search": searchText(operation) },
+    el("h3", {}, el("a", { href: "#" + operation.operationId }, operation.summary)),
+    el("div", { class: "route" }, badge(operation.method), el("span", { class: "path" }, operation.path),
+      el("span", { class: "role " + operation["x-role"], title: "Who may call it" }, roleText(operation["x-role"]))),
+    el("div", { class: "columns" },
+      el("div", {}, prose(operation.description), parameterSection(operation), bodySection(operation),
+        answerSection(operation)),
+      el("div", { class: "aside" }, example(curl(operation)))));
+}
+
+function searchText(operation) {
+  return [operation.method, operation.path, operation.summary, operation.description, operation.operationId,
+    operation["x-role"]].join(" ").toLowerCase();
+}
+
+function parameterSection(operation) {
+  if (operation.parameters.length === 0) return "";
+  return [el("h4", {}, "Parameters"), el("ul", { class: "fields" }, operation.parameters.map((parameter) => {
+    const schema = { ...resolve(parameter.schema), description: parameter.description };
+    const item = field(parameter.name, schema, parameter.required);
+    item.querySelector("b").after(el("span", { class: "type" }, parameter.in));
+    return item;
+  }))];
+}
+
+function bodySection(operation) {
+  if (!operation.requestBody) return "";
+  const schema = resolve(operation.requestBody.content["application/json"].schema);
+  return [el("h4", {}, operation.requestBody.required ? "Body" : "Body (optional)"), fieldsOf(schema)];
+}
+
+function answerSection(operation) {
+  return [el("h4", {}, "Answers"), el("ul", { class: "answers" },
+    Object.entries(operation.responses).map(([status, response]) => answer(status, resolve(response))))];
+}
+
+function answer(status, response) {
+  const [type, media] = Object.entries(response.content || {})[0] || [];
+  const schema = media && type === "application/json" ? resolve(media.schema) : undefined;
+  const headers = Object.keys(response.headers || {});
+  return el("li", {},
+    el("div", { class: "answer" }, el("span", { class: "status" + (status >= "400" ? " error" : "") }, status),
+      el("p", {}, inline(response.description.trim().replace(/\s*\n\s*/g, " ")),
+        headers.length ? inline(" With " + headers.map((name) => "`" + name + "`").join(", ") + ".") : "")),
+    schema && schema.properties ? el("details", {}, el("summary", {}, "Members of the answer"), fieldsOf(schema)) : "");
+}
+
+// ---- Examples ----
+
+function curl(operation) {
+  const base = location.origin + location.pathname.replace(/\/docs\/?$/, "");
+  const path = operation.path.replace(/{(\w+)}/g, (_, name) => "<" + name.toUpperCase() + ">");
+  const lines = ["curl" + (operation.method === "get" ? "" : " -X " + operation.method.toUpperCase()) + ` "${base}${path}"`];
+  if (operation["x-role"] !== "public") lines.push('-H "Authorization: Bearer <API_KEY>"');
+  for (const parameter of operation.parameters) {
+    if (parameter.in === "header") lines.push(`-H "${parameter.name}: <${parameter.name.toUpperCase().replace(/-/g, "_")}>"`);
+  }
+  if (operation.requestBody) {
+    const body = JSON.stringify(operation.requestBody.content["application/json"].example, null, 2);
+    lines.push('-H "Content-Type: application/json"', "-d '" + body.replace(/'/g, "'\\''") + "'");
+  }
+  return lines.join(" \\\n  ");
+}
+
+function example(text) {
+  const block = el("pre", { tabindex: "0", "aria-label": "Example request" }, el("code", {}, text));
+  const button = el("button", { type: "button", class: "copy", "aria-live": "polite" }, "Copy");
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Select and copy";
+      getSelection().selectAllChildren(block);
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
+  return el("div", { class: "example" }, el("h4", {}, "Example"), button, block);
+}
+
+// ---- Error codes ----
+
+function errorCard(error) {
+  const search = [error.code, error.status, error.title, error.description].join(" ").toLowerCase();
+  return el("article", { class: "card error-code", id: error.code, "data-search": search },
+    el("div", { class: "route" }, el("span", { class: "status error" }, String(error.status)),
+      el("h3", {}, el("a", { href: "#" + error.code }, error.code))),
+    el("p", { class: "meaning" }, error.title),
+    el("p", {}, inline(error.description.trim().replace(/\s*\n\s*/g, " "))));
+}
+
+function problemCard() {
+  return el("details", { class: "problem" }, el("summary", {}, "Members of an error answer"),
+    fieldsOf(resolve(spec.components.schemas.Problem)));
+}
+
+// ---- The page ----
+
+function section(title, description, cards, links) {
+  const id = "tag-" + title.toLowerCase().replace(/\W+/g, "-");
+  const heading = el("h2", {}, title);
+  document.getElementById("nav").append(el("div", { "data-section": id }, heading, el("ul", {}, links)));
+  document.getElementById("content").append(el("section", { class: "tag", id },
+    el("h2", {}, title), prose(description), cards));
+}
+
+function render() {
+  document.title = spec.info.title;
+  document.querySelector("#top h1").textContent = spec.info.title;
+  document.getElementById("state").remove();
+  document.getElementById("top").append(el("p", { class: "lead" }, spec.info.summary), prose(spec.info.description));
+  for (const tag of spec.tags) {
+    const operations = operationsOf(tag.name);
+    section(tag.name, tag.description, operations.map(operationCard), operations.map((operation) =>
+      el("li", {}, el("a", { href: "#" + operation.operationId }, badge(operation.method), operation.summary))));
+  }
+  const errors = spec["x-error-codes"];
+  section("Error codes", "Every error answer is `application/problem+json`, and its `type` points here.",
+    [problemCard(), ...errors.map(errorCard)], errors.map((error) =>
+      el("li", {}, el("a", { href: "#" + error.code, class: "code" }, error.code))));
+}
+
+function search(words) {
+  const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
+  let count = 0;
+  for (const card of document.querySelectorAll("[data-search]")) {
+    card.hidden = !wanted.every((word) => card.dataset.search.includes(word));
+    document.querySelector(`nav a[href="#${card.id}"]`).parentElement.hidden = card.hidden;
+    if (!card.hidden) count++;
+  }
+  for (const group of document.querySelectorAll("nav [data-section]")) {
+    group.hidden = !group.querySelector("li:not([hidden])");
+    document.getElementById(group.dataset.section).hidden = group.hidden;
+  }
+  for (const whole of document.querySelectorAll("#top, .problem")) whole.hidden = wanted.length > 0;
+  document.getElementById("found").textContent = wanted.length === 0 ? "" : count === 1 ? "1 match" : count + " matches";
+}
+
+function toggleMenu(open) {
+  document.getElementById("menu").setAttribute("aria-expanded", String(open));
+  document.getElementById("navigation").classList.toggle("open", open);
+}
+
+function listen() {
+  const input = document.getElementById("search");
+  const menu = document.getElementById("menu");
+  input.addEventListener("input", () => search(input.value));
+  menu.addEventListener("click", () => toggleMenu(menu.getAttribute("aria-expanded") !== "true"));
+  document.getElementById("nav").addEventListener("click", (event) => { if (event.target.closest("a")) toggleMenu(false); });
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest && event.target.closest("input, textarea");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
+      event.preventDefault();
+      toggleMenu(true);
+      input.focus();
+    }
+    if (event.key === "Escape") {
+      input.value = "";
+      search("");
+      toggleMenu(false);
+    }
+  });
+  addEventListener("hashchange", () => reveal("auto"));
+}
+
+// reveal shows what the address points to, even when a search hides it.
+function reveal(behavior) {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  if (target.closest("[hidden]")) {
+    document.getElementById("search").value = "";
+    search("");
+  }
+  document.querySelectorAll(".shown").forEach((card) => card.classList.remove("shown"));
+  target.classList.add("shown");
+  target.scrollIntoView({ behavior });
+}
+
+function followReading() {
+  const observer = new IntersectionObserver((entries) => {
+    for (const entry of entries.filter((candidate) => candidate.isIntersecting)) {
+      document.querySelectorAll("nav a[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
+      document.querySelector(`nav a[href="#${entry.target.id}"]`).setAttribute("aria-current", "true");
+    }
+  }, { rootMargin: "-10% 0px -80% 0px" });
+  document.querySelectorAll("[data-search]").forEach((card) => observer.observe(card));
+}
+
+async function start() {
+  try {
+    const answer = await fetch("openapi.json");
+    if (!answer.ok) throw new Error("the server answered " + answer.status);
+    spec = await answer.json();
+  } catch (error) {
+    document.getElementById("state").textContent = "The reference could not be loaded (" + error.message +
+      "). Reload the page, or read openapi.yaml.";
+    return;
+  }
+  errorCodes = new Set(spec["x-error-codes"].map((entry) => entry.code));
+  render();
+  listen();
+  followReading();
+  if (location.hash) reveal("instant");
+}
+
+start();

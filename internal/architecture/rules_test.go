@@ -1,0 +1,144 @@
+package architecture
+
+import "slices"
+
+const modulePath = "countersign/"
+
+// A rule says which packages of this module a package may import, and why not
+// the others.
+type rule struct {
+	may    []string
+	except []string // packages that even may = everything leaves out
+	reason string
+}
+
+func (r rule) mayImport(target string) bool {
+	if slices.ContainsFunc(r.except, func(root string) bool { return within(target, root) }) {
+		return false
+	}
+	return slices.Contains(r.may, target) || slices.Contains(r.may, everything)
+}
+
+const everything = "*"
+
+// Packages are named by their path without "internal/".
+var packages = map[string]rule{
+	"api": {
+		reason: "it only carries the API document",
+	},
+	"canon": {
+		reason: "canonical JSON is the bottom of the house and stands on nothing",
+	},
+	"ledger": {
+		may:    []string{"canon"},
+		reason: "the core decides, seals and verifies with what it is given",
+	},
+	"policy": {
+		may:    []string{"canon", "ledger"},
+		reason: "policies are evaluated on the core's types alone",
+	},
+	"keyring": {
+		may:    []string{"ledger"},
+		reason: "keys serve the core and know no store and no use case",
+	},
+	"observe": {
+		may:    []string{"ledger"},
+		reason: "everyone reports to it, so it can depend on almost no one",
+	},
+	"anchor": {
+		may:    []string{"canon", "ledger"},
+		reason: "an anchor timestamps bytes and knows no store and no use case",
+	},
+	"notify": {
+		may:    []string{"canon", "ledger"},
+		reason: "a notification is sent with what it is given",
+	},
+	"store": {
+		may:    []string{"canon", "ledger"},
+		reason: "the storage port speaks the core's language and no other",
+	},
+	"store/sqlite": {
+		may:    []string{"canon", "ledger", "store"},
+		reason: "a store implements the port and knows neither its users nor the other store",
+	},
+	"store/postgres": {
+		may:    []string{"canon", "ledger", "store"},
+		reason: "a store implements the port and knows neither its users nor the other store",
+	},
+	"store/storetest": {
+		may:    []string{"canon", "ledger", "store"},
+		reason: "the conformance suite tests the port's promise, not one store",
+	},
+	"service": {
+		may:    []string{"canon", "keyring", "ledger", "observe", "policy", "store"},
+		reason: "use cases see the storage port and no front end; only cmd names a store",
+	},
+	"httpapi": {
+		may:    []string{"api", "canon", "ledger", "observe", "service"},
+		reason: "a front end goes through service, and front ends do not know each other",
+	},
+	"console": {
+		may:    []string{"canon", "ledger", "observe", "service"},
+		reason: "a front end goes through service, and front ends do not know each other",
+	},
+	"worker": {
+		may:    []string{"anchor", "canon", "ledger", "notify", "observe", "service"},
+		reason: "a front end goes through service, and front ends do not know each other",
+	},
+	"bench": {
+		may:    []string{everything},
+		except: []string{"cmd"},
+		reason: "commands are wired in cmd alone",
+	},
+	"cmd/countersign": {
+		may: []string{everything},
+	},
+}
+
+// What lies below these is a pure function of its arguments.
+var purePackages = []string{"canon", "ledger", "policy"}
+
+// Import paths, each with all below it, that a pure package leaves alone.
+var impureImports = map[string]string{
+	"context":      "what needs no waiting needs no cancelling",
+	"database/sql": "storing is the caller's business",
+	"net":          "it reaches no network",
+	"os":           "it sees no files and no environment",
+	"syscall":      "it asks nothing of the system",
+	"crypto/rand":  "randomness arrives as an argument, or a result could not be repeated",
+	"math/rand":    "randomness arrives as an argument, or a result could not be repeated",
+}
+
+// Exceptions to the above: these only parse.
+var harmless = []string{"net/url", "net/netip", "net/mail"}
+
+// Functions, by import path, that a pure package does not use.
+var impureFunctions = map[string][]string{
+	"time":                   {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer"},
+	"github.com/google/uuid": {"New", "NewString", "NewRandom", "NewUUID", "NewV6", "NewV7"},
+}
+
+// A home lists the only packages that may import something.
+type home struct {
+	packages []string
+	reason   string
+}
+
+var confinedImports = map[string]home{
+	"database/sql": {
+		packages: []string{"store/sqlite", "store/postgres", "bench", "cmd/countersign"},
+		reason:   "SQL lives in the two stores",
+	},
+	"modernc.org/sqlite": {
+		packages: []string{"store/sqlite", "bench", "cmd/countersign"},
+		reason:   "SQLite's driver is known to its store alone",
+	},
+	"github.com/jackc/pgx/v5": {
+		packages: []string{"store/postgres", "bench", "cmd/countersign"},
+		reason:   "PostgreSQL's driver is known to its store alone",
+	},
+	"github.com/pressly/goose/v3": {
+		packages: []string{"store/sqlite", "store/postgres"},
+		reason:   "each store migrates itself",
+	},
+}

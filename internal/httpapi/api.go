@@ -1,0 +1,85 @@
+// Package httpapi serves the JSON routes: it reads requests strictly, calls one
+// use case each, and writes its answer. Rules live elsewhere; here are bounds,
+// statuses and bytes.
+package httpapi
+
+import (
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"countersign/internal/service"
+)
+
+// Config is what the routes stand on.
+type Config struct {
+	Service *service.Service
+	Log     *slog.Logger
+	Observe Observer // optional
+	// TrustedProxies are the addresses whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
+	// PublicRate is how many requests a second each address may make on the
+	// public routes; 0 for no limit.
+	PublicRate float64
+	// FailureRate is how many failed authentications a second each address may
+	// make; 0 for no limit.
+	FailureRate float64
+}
+
+// Observer hears of every request, by its route's pattern.
+type Observer interface {
+	Request(route string, status int, took time.Duration)
+}
+
+// API is the HTTP front end.
+type API struct {
+	service  *service.Service
+	log      *slog.Logger
+	observe  Observer
+	proxies  []netip.Prefix
+	public   *limiter
+	failures *limiter
+	large    chan struct{} // bounds how many large bodies are parsed at once
+	ids      requestIDs
+}
+
+// MaxBody bounds every request's body.
+const MaxBody = 1 << 20
+
+// New makes the front end.
+func New(c Config) *API {
+	a := &API{
+		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies,
+		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
+		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
+		large:    make(chan struct{}, 4),
+		ids:      newRequestIDs(),
+	}
+	if a.observe == nil {
+		a.observe = silentObserver{}
+	}
+	return a
+}
+
+type silentObserver struct{}
+
+func (silentObserver) Request(string, int, time.Duration) {}
+
+// Handler serves every route, and answers everything else in the same manner.
+func (a *API) Handler() http.Handler {
+	mux := http.NewServeMux()
+	allowed := make(map[string]string)
+	for _, route := range a.Routes() {
+		mux.Handle(route.Method+" "+route.Pattern, a.serve(route))
+		if allowed[route.Pattern] != "" {
+			allowed[route.Pattern] += ", "
+		}
+		allowed[route.Pattern] += route.Method
+	}
+	for pattern, methods := range allowed {
+		mux.Handle(pattern, a.serve(wrongMethod(pattern, methods)))
+	}
+	mux.Handle("/", a.serve(nowhere))
+	return mux
+}

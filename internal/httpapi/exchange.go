@@ -1,0 +1,198 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	api    *API
+	w      http.ResponseWriter
+	r      *http.Request
+	route  *Route
+	id     string
+	caller *service.Caller // nil on public routes
+	status int
+}
+
+func (x *exchange) ctx() context.Context { return x.r.Context() }
+
+// serve is the one handler that every route goes through.
+func (a *API) serve(route Route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		x := &exchange{api: a, w: w, r: r, route: &route, id: a.ids.next()}
+		w.Header().Set("X-Request-Id", x.id)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if err := x.handle(); err != nil {
+			x.problem(err)
+		}
+		took := time.Since(began)
+		a.observe.Request(route.Pattern, x.status, took)
+		a.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
+			slog.String("request_id", x.id), slog.String("method", r.Method), slog.String("route", route.Pattern),
+			slog.Int("status", x.status), slog.Duration("took", took))
+	})
+}
+
+func (x *exchange) handle() error {
+	if x.route.Limited {
+		if wait := x.api.public.take(x.api.address(x.r)); wait > 0 {
+			return x.tooMany(wait, "too many requests from this address")
+		}
+	}
+	if x.route.Access != Public {
+		if err := x.authenticate(); err != nil {
+			return err
+		}
+	}
+	return x.route.handle(x)
+}
+
+func (x *exchange) authenticate() error {
+	address := x.api.address(x.r)
+	if wait := x.api.failures.wait(address); wait > 0 {
+		return x.tooMany(wait, "too many failed authentications from this address")
+	}
+	key, ok := bearer(x.r)
+	if !ok {
+		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
+		x.api.failures.take(address)
+		return ledger.Errorf(ledger.CodeUnauthenticated, "send an API key: Authorization: Bearer <API_KEY>")
+	}
+	caller, err := x.api.service.Authenticate(x.ctx(), key)
+	if err != nil {
+		var own *ledger.Error
+		if errors.As(err, &own) && (own.Code == ledger.CodeUnauthenticated || own.Code == ledger.CodeMalformedKey) {
+			x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
+			x.api.failures.take(address)
+		}
+		return err
+	}
+	x.caller = caller
+	return nil
+}
+
+func bearer(r *http.Request) (string, bool) {
+	const scheme = "Bearer "
+	header := r.Header.Get("Authorization")
+	if len(header) <= len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return "", false
+	}
+	return strings.TrimSpace(header[len(scheme):]), true
+}
+
+// body reads and parses the request's JSON.
+func (x *exchange) body() (canon.Value, error) {
+	value, given, err := x.optionalBody()
+	if err == nil && !given {
+		err = ledger.Errorf(ledger.CodeInvalidJSON, "the request needs a JSON body")
+	}
+	return value, err
+}
+
+// optionalBody is body for routes that do without one.
+func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
+	if x.r.ContentLength == 0 {
+		return canon.Value{}, false, nil
+	}
+	data, err := x.read()
+	if err != nil || len(data) == 0 {
+		return canon.Value{}, false, err
+	}
+	if !isJSON(x.r.Header.Get("Content-Type")) {
+		return canon.Value{}, false, ledger.Errorf(ledger.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
+	}
+	if len(data) > largeBody {
+		x.api.large <- struct{}{}
+		defer func() { <-x.api.large }()
+	}
+	value, err = canon.Parse(data)
+	if err != nil {
+		return canon.Value{}, false, unreadable(err)
+	}
+	return value, true, nil
+}
+
+const largeBody = 64 << 10
+
+func (x *exchange) read() ([]byte, error) {
+	if x.r.ContentLength > MaxBody {
+		return nil, errTooLarge
+	}
+	limited := http.MaxBytesReader(x.w, x.r.Body, MaxBody)
+	var data []byte
+	var err error
+	if n := x.r.ContentLength; n > 0 {
+		data = make([]byte, n)
+		_, err = io.ReadFull(limited, data)
+	} else {
+		data, err = io.ReadAll(limited)
+	}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, errTooLarge
+	case err != nil:
+		return nil, ledger.Errorf(ledger.CodeInvalidJSON, "the body ended before its announced length or took too long")
+	}
+	return data, nil
+}
+
+var errTooLarge = ledger.Errorf(ledger.CodeTooLarge, "the body is larger than %d bytes", MaxBody)
+
+func isJSON(contentType string) bool {
+	if contentType == "application/json" {
+		return true
+	}
+	kind, parameters, _ := strings.Cut(contentType, ";")
+	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
+		return false
+	}
+	parameters = strings.TrimSpace(parameters)
+	return parameters == "" || strings.EqualFold(strings.ReplaceAll(parameters, `"`, ""), "charset=utf-8")
+}
+
+func unreadable(err error) error {
+	var fault *canon.Error
+	if !errors.As(err, &fault) {
+		return err
+	}
+	if fault.WellFormed {
+		return ledger.Invalid(ledger.FieldError{Pointer: fault.Pointer, Detail: fault.Reason})
+	}
+	return &ledger.Error{
+		Code: ledger.CodeInvalidJSON, Message: "the body is not acceptable JSON: " + fault.Error(),
+		Fields: []ledger.FieldError{{Pointer: fault.Pointer, Detail: fault.Reason}},
+	}
+}
+
+// answer writes JSON bytes.
+func (x *exchange) answer(status int, body []byte) error {
+	x.write(status, "application/json", body)
+	return nil
+}
+
+func (x *exchange) write(status int, contentType string, body []byte) {
+	x.status = status
+	header := x.w.Header()
+	header.Set("Content-Type", contentType)
+	header.Set("Content-Length", itoa(len(body)))
+	if header.Get("Cache-Control") == "" {
+		header.Set("Cache-Control", "no-store")
+	}
+	x.w.WriteHeader(status)
+	if _, err := x.w.Write(body); err != nil {
+		x.api.log.Debug("answer not delivered", "request_id", x.id)
+	}
+}

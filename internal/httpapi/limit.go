@@ -1,0 +1,135 @@
+package httpapi
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// limiter holds each address to a rate. Addresses that have been quiet for a
+// while are forgotten: a limiter at rest has its whole burst again anyway, so
+// two generations that take turns are memory enough.
+type limiter struct {
+	rate  rate.Limit
+	burst int
+
+	mu      sync.Mutex
+	turned  time.Time
+	current map[netip.Addr]*rate.Limiter
+	old     map[netip.Addr]*rate.Limiter
+}
+
+const (
+	generation    = time.Minute
+	maxGeneration = 50_000
+)
+
+func newLimiter(perSecond, burst float64) *limiter {
+	return &limiter{rate: rate.Limit(perSecond), burst: max(int(burst), 1), current: make(map[netip.Addr]*rate.Limiter)}
+}
+
+func (l *limiter) of(address netip.Addr) *rate.Limiter {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.turned) > generation || len(l.current) >= maxGeneration {
+		l.old, l.current, l.turned = l.current, make(map[netip.Addr]*rate.Limiter), now
+	}
+	if found, ok := l.current[address]; ok {
+		return found
+	}
+	found, ok := l.old[address]
+	if !ok {
+		found = rate.NewLimiter(l.rate, l.burst)
+	}
+	l.current[address] = found
+	return found
+}
+
+// take uses up one request and returns how long to wait when there is none left.
+func (l *limiter) take(address netip.Addr) time.Duration {
+	if l.rate <= 0 {
+		return 0
+	}
+	own := l.of(address)
+	if own.Allow() {
+		return 0
+	}
+	return time.Duration(float64(time.Second) / float64(l.rate))
+}
+
+// wait is take without using anything up.
+func (l *limiter) wait(address netip.Addr) time.Duration {
+	if l.rate <= 0 || l.of(address).Tokens() >= 1 {
+		return 0
+	}
+	return time.Duration(float64(time.Second) / float64(l.rate))
+}
+
+// address is who a request counts against. Behind trusted proxies it is the last
+// address of X-Forwarded-For that is not one of them: what stands before it is
+// the client's own claim. An IPv6 customer has a whole /64 to choose from.
+func (a *API) address(r *http.Request) netip.Addr {
+	address := parseAddress(r.RemoteAddr)
+	if a.trusted(address) {
+		claimed := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+		for i := len(claimed) - 1; i >= 0 && a.trusted(address); i-- {
+			next := parseAddress(strings.TrimSpace(claimed[i]))
+			if !next.IsValid() {
+				break
+			}
+			address = next
+		}
+	}
+	if address.Is6() {
+		prefix, err := address.WithZone("").Prefix(64)
+		if err == nil {
+			return prefix.Addr()
+		}
+	}
+	return address
+}
+
+func (a *API) trusted(address netip.Addr) bool {
+	for _, prefix := range a.proxies {
+		if prefix.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+func parseAddress(text string) netip.Addr {
+	if host, _, err := net.SplitHostPort(text); err == nil {
+		text = host
+	}
+	address, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return address.Unmap()
+}
+
+// requestIDs ties log lines to answers: a random start, then a count.
+type requestIDs struct {
+	prefix string
+	count  *atomic.Uint64
+}
+
+func newRequestIDs() requestIDs {
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return requestIDs{prefix: "req_" + hex.EncodeToString(random[:]) + "_", count: new(atomic.Uint64)}
+}
+
+func (ids requestIDs) next() string {
+	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
+}

@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"countersign/internal/ledger"
+)
+
+// Access says who may call a route.
+type Access string
+
+// Public routes need no key; the others need one of at least that role.
+const (
+	Public Access = "public"
+	Agent         = Access(ledger.RoleAgent)
+	Member        = Access(ledger.RoleMember)
+	Admin         = Access(ledger.RoleAdmin)
+)
+
+// Route is one operation of the API. Access is the rule as the documentation
+// states it; the use case behind the route enforces it.
+type Route struct {
+	Method  string
+	Pattern string
+	Access  Access
+	// Limited routes are held to the public rate by address.
+	Limited bool
+	handle  func(*exchange) error
+}
+
+// Routes lists every operation. Tests hold the list against the OpenAPI document
+// and try each route with every role.
+func (a *API) Routes() []Route {
+	return []Route{
+		{http.MethodPost, "/v1/chains", Agent, false, openChain},
+		{http.MethodGet, "/v1/chains", Agent, false, listChains},
+		{http.MethodGet, "/v1/chains/{chain_id}", Agent, false, getChain},
+		{http.MethodPost, "/v1/chains/{chain_id}/events", Agent, false, recordEvent},
+		{http.MethodGet, "/v1/chains/{chain_id}/events", Member, false, listEvents},
+		{http.MethodPost, "/v1/chains/{chain_id}/events/{event_id}/outcome", Agent, false, reportOutcome},
+		{http.MethodPost, "/v1/chains/{chain_id}/complete", Agent, false, completeChain},
+		{http.MethodGet, "/v1/chains/{chain_id}/receipt", Agent, false, getChainReceipt},
+		{http.MethodGet, "/v1/receipts", Member, false, listReceipts},
+		{http.MethodGet, "/v1/receipts/{receipt_id}", Member, false, getReceipt},
+		{http.MethodGet, "/v1/receipts/{receipt_id}/verify", Public, true, checkReceipt},
+		{http.MethodGet, "/v1/organization", Member, false, getOrganization},
+		{http.MethodPatch, "/v1/organization", Admin, false, patchOrganization},
+		{http.MethodGet, "/v1/api-keys", Admin, false, listKeys},
+		{http.MethodPost, "/v1/api-keys", Admin, false, createKey},
+		{http.MethodPost, "/v1/api-keys/{key_id}/revoke", Admin, false, revokeKey},
+		{http.MethodGet, "/healthz", Public, false, health},
+		{http.MethodGet, "/readyz", Public, false, ready},
+		{http.MethodGet, "/openapi.json", Public, true, openAPIJSON},
+		{http.MethodGet, "/openapi.yaml", Public, true, openAPIYAML},
+		{http.MethodGet, "/docs", Public, true, docsPage},
+		{http.MethodGet, "/docs/{asset}", Public, true, docsAsset},
+	}
+}
+
+var nowhere = Route{Pattern: "/", Access: Public, handle: func(*exchange) error {
+	return ledger.Errorf(ledger.CodeNotFound, "there is no such route; /docs lists those there are")
+}}
+
+func wrongMethod(pattern, methods string) Route {
+	return Route{Pattern: pattern, Access: Public, handle: func(x *exchange) error {
+		x.w.Header().Set("Allow", methods)
+		return ledger.Errorf(ledger.CodeMethodNotAllowed, "this route takes %s", methods)
+	}}
+}

@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// The forms that leave the service. Each is written member by member: what a
+// caller sees is what stands here, never a record with parts left out.
+
+func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.String("id", c.ID.String())
+	w.String("name", c.Name)
+	w.StringOrNull("external_chain_id", c.ExternalID)
+	w.Raw("metadata", c.Metadata)
+	w.String("environment", c.Environment)
+	w.String("status", string(c.State.Status))
+	w.String("started_at", c.StartedAt.String())
+	appendTime(&w, "completed_at", c.State.CompletedAt)
+	w.Int("total_actions", c.State.Actions)
+	w.Strings("agents_involved", c.State.Agents)
+	w.Value(c.State.Metrics.AppendTo(w.Name("cumulative_metrics")))
+	w.String("policy_version", c.State.PolicyVersion)
+	if c.State.Receipt == nil {
+		w.Null("receipt_id")
+	} else {
+		w.String("receipt_id", c.State.Receipt.String())
+	}
+	w.Raw("fail_modes", c.FailModes)
+	w.Bool("fast_path", c.FastPath)
+	if failure := c.State.Failure; failure == nil {
+		w.Null("error")
+	} else {
+		e := canon.BeginObject(w.Name("error"))
+		e.String("type", failure.Type)
+		e.StringOrNull("message", failure.Message)
+		w.Value(e.End())
+	}
+	if receipt != nil {
+		w.Raw("receipt", receipt)
+	}
+	return w.End()
+}
+
+func appendTime(w *canon.ObjectWriter, name string, t *ledger.Time) {
+	if t == nil {
+		w.Null(name)
+		return
+	}
+	w.String(name, t.String())
+}
+
+func appendDecision(dst []byte, r *service.Recorded) []byte {
+	w := canon.BeginObject(dst)
+	e, d := r.Event, &r.Event.Decision
+	w.String("policy_decision", string(d.Outcome))
+	w.String("decision_reason", d.Reason)
+	w.String("decision_source", string(d.Source))
+	w.StringOrNull("policy_name", d.PolicyName)
+	w.Bool("kill_switch_active", d.KillSwitchActive)
+	w.StringOrNull("pause_reason", d.PauseReason)
+	w.StringOrNull("remediation", d.Remediation)
+	w.StringOrNull("docs_url", d.DocsURL)
+	w.StringOrNull("evaluation_mode", string(d.Mode))
+	w.StringOrNull("shadow_decision", string(d.Shadow))
+	if d.EstimatedCost == nil {
+		w.Null("estimated_cost_usd")
+	} else {
+		w.Number("estimated_cost_usd", d.EstimatedCost.Float())
+	}
+	w.Bool("auto_paused", d.AutoPaused)
+	w.String("event_id", e.ID.String())
+	w.String("chain_id", e.Chain.String())
+	w.Int("sequence", e.Sequence)
+	w.Null("approval_id")
+	w.String("policy_version", d.PolicyVersion)
+	w.String("status", string(e.Status))
+	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))
+	return w.End()
+}
+
+// appendEvent shows an event's facts as they were recorded, byte for byte, with
+// the payload and what came later beside them.
+func appendEvent(dst []byte, e *service.EventView) []byte {
+	dst = append(dst, e.Body[:len(e.Body)-1]...)
+	dst = append(dst, `,"payload":`...)
+	if e.Payload == nil {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, e.Payload...)
+	}
+	if o := e.Outcome; o != nil {
+		w := canon.BeginObject(append(dst, `,"outcome":`...))
+		writeOutcome(&w, o)
+		dst = w.End()
+	}
+	return append(dst, '}')
+}
+
+func writeOutcome(w *canon.ObjectWriter, o *ledger.OutcomeReport) {
+	w.String("outcome", string(o.Result))
+	w.StringOrNull("detail", o.Detail)
+	w.String("recorded_at", o.RecordedAt.String())
+	w.Int("position", o.Position)
+}
+
+func appendOutcome(dst []byte, chain ledger.ChainID, o *ledger.OutcomeReport) []byte {
+	w := canon.BeginObject(dst)
+	w.String("event_id", o.Event.String())
+	w.String("chain_id", chain.String())
+	w.Int("sequence", o.Sequence)
+	writeOutcome(&w, o)
+	return w.End()
+}
+
+func appendCheck(dst []byte, c *ledger.ReceiptCheck) []byte {
+	w := canon.BeginObject(dst)
+	w.Bool("valid", c.Valid)
+	w.String("receipt_number", c.Number)
+	w.String("chain_id", c.Chain.String())
+	w.String("generated_at", c.GeneratedAt)
+	return w.End()
+}
+
+func appendKey(dst []byte, k *ledger.KeyRecord, text *ledger.Secret) []byte {
+	w := canon.BeginObject(dst)
+	w.String("key_id", k.ID.String())
+	w.String("name", k.Name)
+	w.String("role", string(k.Role))
+	w.String("hint", k.Hint)
+	status := "active"
+	if !k.Active() {
+		status = "revoked"
+	}
+	w.String("status", status)
+	w.String("created_at", k.CreatedAt.String())
+	appendTime(&w, "revoked_at", k.RevokedAt)
+	if text != nil {
+		w.String("key", text.Reveal())
+	}
+	return w.End()
+}
+
+// appendList writes the envelope of a list. next is "" on the last page.
+func appendList[T any](dst []byte, items []T, next string, one func([]byte, T) []byte) []byte {
+	dst = append(dst, `{"data":[`...)
+	for i, item := range items {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = one(dst, item)
+	}
+	dst = append(dst, `],"next_cursor":`...)
+	if next == "" {
+		return append(dst, "null}"...)
+	}
+	return append(canon.AppendString(dst, next), '}')
+}

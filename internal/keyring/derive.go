@@ -1,0 +1,108 @@
+package keyring
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+)
+
+// derivationSalt keeps our keys apart from those that anything else might derive
+// from the same secret.
+const derivationSalt = "countersign/keyring/v1"
+
+// deriveKey is HKDF-SHA256. The purpose's length (four bytes, big-endian) stands
+// before the purpose and the organization's 16 bytes, so that no two pairs share
+// one info.
+func deriveKey(master ledger.Secret, org uuid.UUID, purpose ledger.Purpose) []byte {
+	info := binary.BigEndian.AppendUint32(nil, uint32(len(purpose)))
+	info = append(info, purpose...)
+	info = append(info, org[:]...)
+	key, err := hkdf.Key(sha256.New, []byte(master.Reveal()), []byte(derivationSalt), string(info), sha256.Size)
+	if err != nil {
+		// Only a longer output or a shorter secret could fail, and both lengths are fixed.
+		panic("keyring: " + err.Error())
+	}
+	return key
+}
+
+// statePool lends out HMAC states that have absorbed one derived key already:
+// keying costs as much again as authenticating a short record.
+type statePool struct{ states sync.Pool }
+
+type macState struct {
+	hash hash.Hash
+	sum  [sha256.Size]byte // here, as the interface call would move a local one to the heap
+}
+
+func newStatePool(key []byte) *statePool {
+	return &statePool{states: sync.Pool{New: func() any {
+		return &macState{hash: hmac.New(sha256.New, key)}
+	}}}
+}
+
+func (p *statePool) mac(parts [][]byte) [sha256.Size]byte {
+	state := p.states.Get().(*macState)
+	for _, part := range parts {
+		_, _ = state.hash.Write(part) // a hash never fails
+	}
+	state.hash.Sum(state.sum[:0])
+	mac := state.sum
+	state.hash.Reset()
+	p.states.Put(state)
+	return mac
+}
+
+// maxCachedStates bounds the memory that many organizations can take up.
+const maxCachedStates = 4096
+
+type derivation struct {
+	keyID   string
+	org     uuid.UUID
+	purpose ledger.Purpose
+}
+
+// stateCache remembers the pools of the derivations in use.
+type stateCache struct {
+	mu    sync.RWMutex
+	pools map[derivation]*statePool
+}
+
+func (c *stateCache) find(wanted derivation) *statePool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.pools[wanted]
+}
+
+// add returns the pool that is cached in the end, which is another's if that was
+// first.
+func (c *stateCache) add(wanted derivation, fresh *statePool) *statePool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if first := c.pools[wanted]; first != nil {
+		return first
+	}
+	if c.pools == nil {
+		c.pools = make(map[derivation]*statePool)
+	}
+	if len(c.pools) >= maxCachedStates {
+		c.dropAny()
+	}
+	c.pools[wanted] = fresh
+	return fresh
+}
+
+// dropAny takes whichever entry the map yields. Bookkeeping of the last use would
+// burden every hit to save a few microseconds on a rare miss.
+func (c *stateCache) dropAny() {
+	for victim := range c.pools {
+		delete(c.pools, victim)
+		return
+	}
+}

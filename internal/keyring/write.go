@@ -1,0 +1,178 @@
+package keyring
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// ErrExists says that Create found a key file, which it never replaces.
+var ErrExists = errors.New("key file exists already")
+
+// Create makes a key file with one key. The file appears whole or not at all.
+func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
+	made, err := document{}.withNewCurrent(random, now)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := made.keySet()
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	temporary, err := writeBeside(path, made, nil)
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	// A link, unlike a rename, fails when the name is taken.
+	err = os.Link(temporary, path)
+	removed := os.Remove(temporary)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("%w: %s", ErrExists, path)
+	}
+	if err := errors.Join(err, removed, syncDirectory(path)); err != nil {
+		return nil, inFile(path, err)
+	}
+	return newRing(path, keys), nil
+}
+
+// Rotate adds a key to the file, makes it current and keeps the others. Rings
+// that are open see it after Reload. Rotations by several processes wait for each
+// other, so that none writes over another's key.
+func Rotate(path string, random io.Reader, now time.Time) (*Ring, error) {
+	// A rename onto a symbolic link would replace the link and leave the file behind it as it was.
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s", ErrNotFound, path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find key file: %w", err)
+	}
+	file, err := openLocked(target)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() // and with it the lock
+	keys, err := rotateLocked(file, random, now)
+	if err != nil {
+		return nil, err
+	}
+	return newRing(path, keys), nil
+}
+
+func rotateLocked(file *os.File, random io.Reader, now time.Time) (*keySet, error) {
+	path := file.Name()
+	old, err := readDocument(file)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := old.keySet(); err != nil {
+		return nil, inFile(path, err)
+	}
+	rotated, err := old.withNewCurrent(random, now)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := rotated.keySet()
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	owner, err := file.Stat()
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	temporary, err := writeBeside(path, rotated, owner)
+	if err != nil {
+		return nil, inFile(path, err)
+	}
+	if err := os.Rename(temporary, path); err != nil {
+		return nil, inFile(path, errors.Join(err, os.Remove(temporary)))
+	}
+	if err := syncDirectory(path); err != nil {
+		return nil, inFile(path, err)
+	}
+	return keys, nil
+}
+
+// openLocked opens the file under an exclusive lock. The holder before us has
+// renamed another file into its place by the time we get the lock; ours is then
+// the one without the newest key, and we start again.
+func openLocked(path string) (*os.File, error) {
+	for {
+		file, err := openGuarded(path)
+		if err != nil {
+			return nil, err
+		}
+		newest, err := lock(file)
+		if err == nil && newest {
+			return file, nil
+		}
+		file.Close()
+		if err != nil {
+			return nil, inFile(path, fmt.Errorf("lock: %w", err))
+		}
+	}
+}
+
+func lock(file *os.File) (newest bool, err error) {
+	err = syscall.EINTR
+	for errors.Is(err, syscall.EINTR) {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		return false, err
+	}
+	locked, err := file.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Stat(file.Name())
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(locked, named), nil
+}
+
+// writeBeside writes the document to a new file in the directory of path, durable
+// before it gets its name. With owner given the file belongs to the same user,
+// so that a rotation by root does not shut the service out of its keys.
+func writeBeside(path string, content document, owner fs.FileInfo) (name string, err error) {
+	data, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
+	if err != nil {
+		return "", err
+	}
+	_, err = file.Write(append(data, '\n'))
+	err = errors.Join(err, giveTo(file, owner), file.Sync(), file.Close())
+	if err != nil {
+		return "", errors.Join(err, os.Remove(file.Name()))
+	}
+	return file.Name(), nil
+}
+
+func giveTo(file *os.File, owner fs.FileInfo) error {
+	if owner == nil {
+		return nil
+	}
+	status, ok := owner.Sys().(*syscall.Stat_t)
+	if !ok || int(status.Uid) == os.Geteuid() {
+		return nil
+	}
+	return file.Chown(int(status.Uid), int(status.Gid))
+}
+
+func syncDirectory(path string) error {
+	directory, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(directory.Sync(), directory.Close())
+}

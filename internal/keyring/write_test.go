@@ -1,0 +1,276 @@
+package keyring
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/ledger"
+)
+
+// assertOnly checks that the directory of path holds nothing else, no half-written
+// file in particular, and that path has mode 0600.
+func assertOnly(t *testing.T, path string) {
+	t.Helper()
+	found, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, one := range found {
+		names = append(names, one.Name())
+	}
+	if diff := cmp.Diff([]string{filepath.Base(path)}, names); diff != "" {
+		t.Errorf("directory differs (-want +got):\n%s", diff)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode() != 0o600 {
+		t.Errorf("mode = %v, want 0600 of a regular file", info.Mode())
+	}
+}
+
+func TestCreateThenOpen(t *testing.T) {
+	t.Parallel()
+	path, created := createdRing(t)
+	assertOnly(t, path)
+	if !regexp.MustCompile(`^mk_[a-z2-7]{12}$`).MatchString(created.CurrentKey()) {
+		t.Errorf("CurrentKey() = %q, want mk_ and 12 base32 characters", created.CurrentKey())
+	}
+	opened, err := Open(path)
+	if err != nil {
+		t.Fatalf("Open: %v", err)
+	}
+	if diff := cmp.Diff(created.IDs(), opened.IDs()); diff != "" {
+		t.Errorf("IDs differ (-created +opened):\n%s", diff)
+	}
+	if mustMAC(t, created, created.CurrentKey(), organization, ledger.PurposeReceipt, "message") !=
+		mustMAC(t, opened, opened.CurrentKey(), organization, ledger.PurposeReceipt, "message") {
+		t.Error("the opened ring signs differently from the created one")
+	}
+	if content := readContent(t, path); content.Version != 1 || !content.Keys[0].CreatedAt.Equal(now) {
+		t.Errorf("version %d, created %v; want 1 and %v", content.Version, content.Keys[0].CreatedAt, now)
+	}
+}
+
+func TestCreateNeverReplaces(t *testing.T) {
+	t.Parallel()
+	path, _ := createdRing(t)
+	before := readContent(t, path)
+	if _, err := Create(path, seeded(2), now); !errors.Is(err, ErrExists) {
+		t.Errorf("Create error = %v, want ErrExists", err)
+	}
+	if diff := cmp.Diff(before, readContent(t, path)); diff != "" {
+		t.Error("Create changed the file that stood there")
+	}
+	assertOnly(t, path)
+
+	link := filepath.Join(t.TempDir(), "keys.json")
+	if err := os.Symlink(filepath.Join(t.TempDir(), "nothing"), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Create(link, seeded(2), now); !errors.Is(err, ErrExists) {
+		t.Errorf("Create onto a dangling link: error = %v, want ErrExists", err)
+	}
+}
+
+func TestOneOfManyCreatesWins(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	var winner atomic.Pointer[Ring]
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			ring, err := Create(path, seeded(byte(i)), now)
+			if err == nil && !winner.CompareAndSwap(nil, ring) {
+				t.Error("two creations succeeded")
+			}
+			if err != nil && !errors.Is(err, ErrExists) {
+				t.Errorf("Create error = %v, want ErrExists", err)
+			}
+		})
+	}
+	group.Wait()
+	opened, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if winner.Load() == nil || winner.Load().CurrentKey() != opened.CurrentKey() {
+		t.Error("the file is not the winner's")
+	}
+	assertOnly(t, path)
+}
+
+func TestCreateLeavesNothingBehindOnFailure(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "keys.json")
+	for _, random := range []io.Reader{strings.NewReader(""), io.LimitReader(seeded(1), 31), io.LimitReader(seeded(1), 39)} {
+		if _, err := Create(path, random, now); err == nil {
+			t.Error("Create succeeded without enough randomness")
+		}
+	}
+	if _, err := Create(path, seeded(1), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)); err == nil {
+		t.Error("Create succeeded with a time that RFC 3339 cannot write")
+	}
+	if _, err := Create(filepath.Join(path, "below"), seeded(1), now); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Create without its directory: error = %v, want fs.ErrNotExist", err)
+	}
+	if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestRotateKeepsOldKeys(t *testing.T) {
+	t.Parallel()
+	path, ring := createdRing(t)
+	ids := ring.IDs()
+	before := mustMAC(t, ring, ids[0], organization, ledger.PurposeReceipt, "message")
+	for turn := range byte(3) {
+		ring = rotate(t, path, 2+turn)
+		ids = append(ids, ring.CurrentKey())
+		if diff := cmp.Diff(ids, ring.IDs()); diff != "" {
+			t.Fatalf("IDs differ (-want +got):\n%s", diff)
+		}
+	}
+	opened, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ids, opened.IDs()); diff != "" || opened.CurrentKey() != ids[3] {
+		t.Errorf("the file differs from the rotated ring (-want +got):\n%s", diff)
+	}
+	if mustMAC(t, opened, ids[0], organization, ledger.PurposeReceipt, "message") != before {
+		t.Error("the first key signs differently after rotations")
+	}
+	assertOnly(t, path)
+}
+
+func TestConcurrentRotationsLoseNoKey(t *testing.T) {
+	t.Parallel()
+	path, created := createdRing(t)
+	want := map[string]bool{created.CurrentKey(): true}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			ring, err := Rotate(path, seeded(byte(100+i)), now)
+			if err != nil {
+				t.Errorf("Rotate: %v", err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			want[ring.CurrentKey()] = true
+		})
+	}
+	group.Wait()
+	opened, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, id := range opened.IDs() {
+		got[id] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" || len(got) != 9 {
+		t.Errorf("keys differ (-want +got):\n%s", diff)
+	}
+	assertOnly(t, path)
+}
+
+func TestRotateFollowsALink(t *testing.T) {
+	t.Parallel()
+	path, _ := createdRing(t)
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	rotated := rotate(t, link, 2)
+	if target, err := os.Readlink(link); err != nil || target != path {
+		t.Errorf("the link points to %q (%v), want %q", target, err, path)
+	}
+	opened, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened.CurrentKey() != rotated.CurrentKey() {
+		t.Error("the file behind the link was not rotated")
+	}
+}
+
+func TestRotateKeepsTheOwner(t *testing.T) {
+	t.Parallel()
+	path, _ := createdRing(t)
+	if os.Geteuid() == 0 { // anyone else can only give files to themselves
+		if err := os.Chown(path, 12345, 23456); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ownerOf := func() [2]uint32 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		status := info.Sys().(*syscall.Stat_t)
+		return [2]uint32{status.Uid, status.Gid}
+	}
+	before := ownerOf()
+	rotate(t, path, 2)
+	if diff := cmp.Diff(before, ownerOf()); diff != "" {
+		t.Errorf("owner differs (-before +after):\n%s", diff)
+	}
+}
+
+func TestFailedRotateChangesNothing(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		random io.Reader
+		now    time.Time
+	}{
+		{"too little randomness", io.LimitReader(seeded(2), 20), now},
+		{"randomness that repeats itself", seeded(1), now},
+		{"a time that RFC 3339 cannot write", seeded(2), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			path, _ := createdRing(t)
+			before := readContent(t, path)
+			if _, err := Rotate(path, test.random, test.now); err == nil {
+				t.Error("Rotate succeeded")
+			}
+			if diff := cmp.Diff(before, readContent(t, path)); diff != "" {
+				t.Error("a failed rotation changed the file")
+			}
+			assertOnly(t, path)
+		})
+	}
+}
+
+func TestRotateRefusesADamagedFile(t *testing.T) {
+	t.Parallel()
+	path, _ := createdRing(t)
+	content := readContent(t, path)
+	content.Current = "mk_bbbbbbbbbbbb"
+	overwrite(t, path, content)
+	if _, err := Rotate(path, seeded(2), now); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Rotate error = %v, want ErrInvalid", err)
+	}
+	if diff := cmp.Diff(content, readContent(t, path)); diff != "" {
+		t.Error("a refused rotation changed the file")
+	}
+}

@@ -1,0 +1,137 @@
+package ledger
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+
+	"countersign/internal/canon"
+)
+
+// ChainStatus is where a chain stands. The last two are sealed.
+type ChainStatus string
+
+// The statuses of a chain.
+const (
+	ChainActive     ChainStatus = "active"
+	ChainAutoPaused ChainStatus = "auto_paused"
+	ChainCompleted  ChainStatus = "completed"
+	ChainFailed     ChainStatus = "failed"
+)
+
+// ChainStatuses lists them all.
+var ChainStatuses = []ChainStatus{ChainActive, ChainAutoPaused, ChainCompleted, ChainFailed}
+
+// Sealed reports whether nothing more can be recorded.
+func (s ChainStatus) Sealed() bool { return s == ChainCompleted || s == ChainFailed }
+
+// Chain is what is fixed when a chain is opened. It never changes, so it may be
+// kept in memory for as long as anyone likes; what moves is its ChainState.
+type Chain struct {
+	ID                ChainID
+	Org               OrgID
+	OpenedBy          KeyID
+	Name              string
+	ExternalID        string
+	Environment       string
+	Metadata          []byte // canonical object, nil for none
+	PolicyConfig      []byte // canonical object, nil for none
+	FallbackApprovers []string
+	FailModes         []byte // canonical object: the organization's at opening
+	FastPath          bool
+	StartedAt         Time
+}
+
+// DefaultEnvironment tags a chain that names none.
+const DefaultEnvironment = "production"
+
+// ParseChainRequest reads the body of a request that opens a chain. Ids, owner
+// and time are the service's to fill in.
+func ParseChainRequest(v canon.Value) (*Chain, error) {
+	f := NewFields(v)
+	f.Ignore("organization_id")
+	chain := &Chain{
+		Name:              f.Name("name", maxName),
+		ExternalID:        f.Text("external_chain_id", maxName),
+		Environment:       f.Name("environment", maxName),
+		Metadata:          f.Object("metadata", maxMetadata),
+		FallbackApprovers: parseAddresses(f, "fallback_approvers"),
+	}
+	switch {
+	case f.Has("name"):
+		f.RequiredText("name", maxName)
+	case chain.ExternalID == "":
+		f.Fault("name", "is required (or external_chain_id, which then serves as the name)")
+	default:
+		chain.Name = f.singleLine("external_chain_id", chain.ExternalID)
+	}
+	if chain.Environment == "" {
+		chain.Environment = DefaultEnvironment
+	}
+	if config := f.Nested("policy_config"); config != nil {
+		checkPolicyConfig(config)
+		f.Join(config)
+		chain.PolicyConfig = config.object.Append(nil)
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return chain, nil
+}
+
+// SameRequest reports whether two chains were asked for in the same words: a
+// repeated request under one idempotency key.
+func (c *Chain) SameRequest(other *Chain) bool {
+	return c.Name == other.Name && c.ExternalID == other.ExternalID && c.Environment == other.Environment &&
+		bytes.Equal(c.Metadata, other.Metadata) && bytes.Equal(c.PolicyConfig, other.PolicyConfig) &&
+		slices.Equal(c.FallbackApprovers, other.FallbackApprovers)
+}
+
+// Encode writes the canonical bytes that are stored.
+func (c *Chain) Encode() []byte {
+	w := canon.BeginObject(make([]byte, 0, 512))
+	w.String("environment", c.Environment)
+	w.StringOrNull("external_chain_id", c.ExternalID)
+	w.Raw("fail_modes", c.FailModes)
+	w.Strings("fallback_approvers", c.FallbackApprovers)
+	w.Bool("fast_path", c.FastPath)
+	w.String("id", c.ID.String())
+	w.Raw("metadata", c.Metadata)
+	w.String("name", c.Name)
+	w.String("opened_by", c.OpenedBy.String())
+	w.String("organization_id", c.Org.String())
+	w.Raw("policy_config", c.PolicyConfig)
+	w.String("started_at", c.StartedAt.String())
+	return w.End()
+}
+
+var errUnreadableChain = errors.New("stored chain cannot be read")
+
+// DecodeChain reads what Encode wrote.
+func DecodeChain(body []byte) (*Chain, error) {
+	v, err := canon.Parse(body)
+	if err != nil {
+		return nil, errUnreadableChain
+	}
+	f := NewFields(v)
+	id, idErr := ParseID(f.Text("id", maxName))
+	org, orgErr := ParseID(f.Text("organization_id", maxName))
+	key, keyErr := ParseID(f.Text("opened_by", maxName))
+	started := f.Time("started_at")
+	chain := &Chain{
+		ID: ChainID{id}, Org: OrgID{org}, OpenedBy: KeyID{key},
+		Name:              f.Text("name", maxName),
+		ExternalID:        f.Text("external_chain_id", maxName),
+		Environment:       f.Text("environment", maxName),
+		Metadata:          f.Object("metadata", maxMetadata),
+		PolicyConfig:      f.Object("policy_config", len(body)),
+		FallbackApprovers: f.Texts("fallback_approvers", maxListed, maxText),
+		FailModes:         f.Object("fail_modes", len(body)),
+		FastPath:          f.Bool("fast_path"),
+	}
+	if idErr != nil || orgErr != nil || keyErr != nil || started == nil || f.Err() != nil {
+		return nil, errUnreadableChain
+	}
+	chain.StartedAt = *started
+	return chain, nil
+}

@@ -1,0 +1,73 @@
+package ledger
+
+import (
+	"slices"
+
+	"countersign/internal/canon"
+)
+
+// Metrics accumulate over a chain's allowed actions.
+type Metrics struct {
+	FinancialExposure      Money
+	ExternalCommunications int64
+	RecordsModified        int64
+	ExternalDomains        []string // in order of first contact, no doubles
+	EstimatedCost          Money
+}
+
+// Count adds what one allowed action contributes.
+func (m *Metrics) Count(f Facts, cost *Money) {
+	if f.Amount != nil && slices.Contains(f.Categories, CategoryFinancial) {
+		m.FinancialExposure = m.FinancialExposure.Add(*f.Amount)
+	}
+	if slices.Contains(f.Categories, CategoryExternalCommunication) {
+		m.ExternalCommunications++
+	}
+	m.RecordsModified += f.RecordsModified
+	for _, domain := range f.ExternalDomains {
+		if !slices.Contains(m.ExternalDomains, domain) {
+			m.ExternalDomains = append(m.ExternalDomains, domain)
+		}
+	}
+	if cost != nil {
+		m.EstimatedCost = m.EstimatedCost.Add(*cost)
+	}
+}
+
+// AppendTo appends the metrics as they are signed and shown.
+func (m *Metrics) AppendTo(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.Number("estimated_cost_usd", m.EstimatedCost.Float())
+	w.Int("external_communications_count", m.ExternalCommunications)
+	w.Strings("external_domains_contacted", m.ExternalDomains)
+	w.Number("financial_exposure_usd", m.FinancialExposure.Float())
+	w.Int("records_modified_count", m.RecordsModified)
+	return w.End()
+}
+
+// appendExact is the form kept in a chain's state: amounts as exact decimals.
+func (m *Metrics) appendExact(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.Int("communications", m.ExternalCommunications)
+	w.String("cost", m.EstimatedCost.String())
+	w.Strings("domains", m.ExternalDomains)
+	w.String("exposure", m.FinancialExposure.String())
+	w.Int("records", m.RecordsModified)
+	return w.End()
+}
+
+func parseExactMetrics(v canon.Value) (Metrics, error) {
+	f := NewFields(v)
+	m := Metrics{
+		ExternalCommunications: f.Int("communications", 0, maxCount),
+		ExternalDomains:        f.Texts("domains", maxCount, maxName),
+		RecordsModified:        f.Int("records", 0, maxCount),
+	}
+	cost, costErr := ParseMoney(f.Text("cost", maxName))
+	exposure, exposureErr := ParseMoney(f.Text("exposure", maxName))
+	m.EstimatedCost, m.FinancialExposure = cost, exposure
+	if costErr != nil || exposureErr != nil || f.Err() != nil {
+		return Metrics{}, errUnreadableState
+	}
+	return m, nil
+}

@@ -1,0 +1,64 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/shopspring/decimal"
+
+	"countersign/internal/canon"
+)
+
+// Money is an exact amount of US dollars. It becomes a double only where JSON
+// leaves the service.
+type Money struct{ amount decimal.Decimal }
+
+// MoneyOf takes a JSON number for the decimal that its shortest text denotes,
+// which is what the sender wrote.
+func MoneyOf(number float64) Money { return Money{decimal.NewFromFloat(number)} }
+
+// ParseMoney reads a plain decimal.
+func ParseMoney(text string) (Money, error) {
+	if len(text) > 64 {
+		return Money{}, fmt.Errorf("amount of %d characters", len(text))
+	}
+	amount, err := decimal.NewFromString(text)
+	if err != nil {
+		return Money{}, fmt.Errorf("not a decimal amount")
+	}
+	return Money{amount}, nil
+}
+
+// Add returns the sum.
+func (m Money) Add(other Money) Money { return Money{m.amount.Add(other.amount)} }
+
+// Cmp compares two amounts as cmp.Compare does.
+func (m Money) Cmp(other Money) int { return m.amount.Cmp(other.amount) }
+
+// String is the exact decimal.
+func (m Money) String() string { return m.amount.String() }
+
+// Float is the nearest double, for JSON.
+func (m Money) Float() float64 { return m.amount.InexactFloat64() }
+
+// Fixed is the amount rounded to cents, for people.
+func (m Money) Fixed() string { return m.amount.StringFixed(2) }
+
+// MarshalJSON writes a number.
+func (m Money) MarshalJSON() ([]byte, error) {
+	return canon.AppendNumber(nil, m.Float()), nil
+}
+
+// UnmarshalJSON reads a number.
+func (m *Money) UnmarshalJSON(data []byte) error {
+	var number json.Number
+	if err := json.Unmarshal(data, &number); err != nil {
+		return fmt.Errorf("amount: %w", err)
+	}
+	parsed, err := ParseMoney(number.String())
+	if err != nil {
+		return err
+	}
+	*m = parsed
+	return nil
+}

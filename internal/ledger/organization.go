@@ -1,0 +1,230 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"net/mail"
+	"regexp"
+	"slices"
+
+	"countersign/internal/canon"
+)
+
+// Organization owns chains and receipts. Its slug stands in every receipt and
+// never changes.
+type Organization struct {
+	ID        OrgID
+	Slug      string
+	Name      string
+	Settings  Settings
+	CreatedAt Time
+}
+
+var slugPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+// CheckSlug refuses what cannot be an organization's slug.
+func CheckSlug(slug string) error {
+	if !slugPattern.MatchString(slug) {
+		return Errorf(CodeInvalid, "a slug is 1 to 63 lower-case letters, digits and inner hyphens")
+	}
+	return nil
+}
+
+// Settings are the limits and thresholds that an admin sets for an organization.
+type Settings struct {
+	EvaluationMode           Mode              `json:"evaluation_mode"`
+	FinancialThreshold       Money             `json:"financial_approval_threshold_usd"`
+	CumulativeThreshold      Money             `json:"cumulative_financial_threshold_usd"`
+	ExternalDomainsAllowlist []string          `json:"external_domains_allowlist"` // nil: off
+	HighRiskAgents           []string          `json:"high_risk_agents"`
+	ApprovalTimeoutHours     float64           `json:"approval_timeout_hours"`
+	FallbackApprovers        []string          `json:"fallback_approvers"`
+	TwoPersonApproval        bool              `json:"two_person_approval"`
+	FailModes                map[string]string `json:"fail_modes"`
+	AutoPause                AutoPause         `json:"auto_pause"`
+}
+
+// AutoPause holds the limits at which a chain pauses by itself.
+type AutoPause struct {
+	MaxEvents          int64 `json:"max_events"`
+	MaxDurationSeconds int64 `json:"max_duration_seconds"`
+	MaxTokens          int64 `json:"max_tokens"`
+}
+
+// DefaultSettings are those of a new organization.
+func DefaultSettings() Settings {
+	return Settings{
+		EvaluationMode:       Enforce,
+		FinancialThreshold:   MoneyOf(5000),
+		CumulativeThreshold:  MoneyOf(10000),
+		HighRiskAgents:       []string{},
+		ApprovalTimeoutHours: 24,
+		FallbackApprovers:    []string{},
+		FailModes: map[string]string{
+			CategoryFinancial: "deny", CategoryExternalCommunication: "deny", CategoryDataModification: "deny", "default": "allow",
+		},
+		AutoPause: AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 24 * 60 * 60, MaxTokens: 10_000_000},
+	}
+}
+
+// MaxEventsCeiling bounds a chain: an event's id holds its sequence in 32 bits,
+// and a receipt lists what a chain did.
+const MaxEventsCeiling = 1_000_000
+
+// Encode writes the settings as they are stored.
+func (s *Settings) Encode() ([]byte, error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode settings: %w", err)
+	}
+	return body, nil
+}
+
+// DecodeSettings reads what Encode wrote. Settings that a later version added
+// have their defaults.
+func DecodeSettings(body []byte) (Settings, error) {
+	s := DefaultSettings()
+	s.FailModes = nil
+	if err := json.Unmarshal(body, &s); err != nil {
+		return Settings{}, fmt.Errorf("decode settings: %w", err)
+	}
+	if s.FailModes == nil {
+		s.FailModes = DefaultSettings().FailModes
+	}
+	return s, nil
+}
+
+// CanonicalFailModes are the fail modes as an opened chain carries them.
+func (s *Settings) CanonicalFailModes() []byte {
+	w := canon.BeginObject(nil)
+	for _, category := range slices.Sorted(maps.Keys(s.FailModes)) {
+		w.String(category, s.FailModes[category])
+	}
+	return w.End()
+}
+
+// Patch returns the organization with the members of a request replaced. What
+// the request does not name stays.
+func (o Organization) Patch(v canon.Value) (Organization, error) {
+	f := NewFields(v)
+	s := &o.Settings
+	if f.Given("name") {
+		o.Name = f.RequiredName("name", maxName)
+	}
+	if f.Given("slug") && f.Text("slug", maxName) != o.Slug {
+		f.Fault("slug", "cannot be changed: it stands in signed receipts")
+	}
+	replace(f, "evaluation_mode", &s.EvaluationMode, func(name string) Mode {
+		return Mode(f.OneOf(name, string(Enforce), string(Shadow)))
+	})
+	money := func(name string) Money { return MoneyOf(f.Number(name, 0, maxAmount)) }
+	replace(f, "financial_approval_threshold_usd", &s.FinancialThreshold, money)
+	replace(f, "cumulative_financial_threshold_usd", &s.CumulativeThreshold, money)
+	if f.Given("external_domains_allowlist") {
+		s.ExternalDomainsAllowlist = parseDomains(f, "external_domains_allowlist")
+	}
+	replace(f, "high_risk_agents", &s.HighRiskAgents, func(name string) []string { return f.Texts(name, maxListed, maxName) })
+	replace(f, "approval_timeout_hours", &s.ApprovalTimeoutHours, func(name string) float64 {
+		return f.Number(name, minTimeoutHours, maxTimeoutHours)
+	})
+	replace(f, "fallback_approvers", &s.FallbackApprovers, func(name string) []string { return parseAddresses(f, name) })
+	replace(f, "two_person_approval", &s.TwoPersonApproval, f.Bool)
+	replace(f, "fail_modes", &s.FailModes, func(name string) map[string]string { return parseFailModes(f, name) })
+	replace(f, "auto_pause", &s.AutoPause, func(name string) AutoPause {
+		limits := f.Nested(name)
+		defer f.Join(limits)
+		return patchAutoPause(limits, s.AutoPause)
+	})
+	if err := f.Err(); err != nil {
+		return Organization{}, err
+	}
+	return o, nil
+}
+
+// replace sets a member that is given, and refuses null: a setting is replaced,
+// never removed.
+func replace[T any](f *Fields, name string, target *T, read func(string) T) {
+	if !f.Given(name) {
+		return
+	}
+	if !f.Has(name) {
+		f.Fault(name, "must not be null")
+		return
+	}
+	*target = read(name)
+}
+
+const (
+	maxAmount       = 1e15
+	minTimeoutHours = 1.0 / 3600
+	maxTimeoutHours = 24 * 365
+	maxSeconds      = 10 * 365 * 24 * 60 * 60
+)
+
+func patchAutoPause(f *Fields, limits AutoPause) AutoPause {
+	replace(f, "max_events", &limits.MaxEvents, func(n string) int64 { return f.Int(n, 1, MaxEventsCeiling) })
+	replace(f, "max_duration_seconds", &limits.MaxDurationSeconds, func(n string) int64 { return f.Int(n, 1, maxSeconds) })
+	replace(f, "max_tokens", &limits.MaxTokens, func(n string) int64 { return f.Int(n, 1, math.MaxInt32*1000) })
+	return limits
+}
+
+func parseFailModes(f *Fields, name string) map[string]string {
+	modes := make(map[string]string)
+	nested := f.Nested(name)
+	names := nested.Names()
+	if len(names) > 50 {
+		f.Fault(name, "must have at most 50 categories")
+		return nil
+	}
+	for _, category := range names {
+		if !categoryPattern.MatchString(category) {
+			nested.Fault(category, "must be named with 1 to 64 lower-case letters, digits and underscores")
+		} else if modes[category] = nested.OneOf(category, "deny", "allow"); !nested.Has(category) {
+			nested.Fault(category, "must be deny or allow")
+		}
+	}
+	f.Join(nested)
+	return modes
+}
+
+var categoryPattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
+
+var domainPattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
+func parseDomains(f *Fields, name string) []string {
+	domains := f.Texts(name, maxListed, 253)
+	for i, domain := range domains {
+		if !domainPattern.MatchString(domain) {
+			f.Fault(name, "element %d must be a domain in lower case, such as example.com", i)
+		}
+	}
+	return domains
+}
+
+func parseAddresses(f *Fields, name string) []string {
+	addresses := f.Texts(name, 20, 320)
+	for i, address := range addresses {
+		if !plausibleAddress(address) {
+			f.Fault(name, "element %d must be an e-mail address", i)
+		}
+	}
+	return addresses
+}
+
+func plausibleAddress(address string) bool {
+	parsed, err := mail.ParseAddress(address)
+	return err == nil && parsed.Address == address
+}
+
+// checkPolicyConfig holds what a client sends when it opens a chain to its
+// types and bounds.
+func checkPolicyConfig(f *Fields) {
+	f.Number("financial_approval_threshold_usd", 0, maxAmount)
+	f.Number("cumulative_financial_threshold_usd", 0, maxAmount)
+	parseDomains(f, "external_domains_allowlist")
+	f.Texts("high_risk_agents", maxListed, maxName)
+	f.Number("approval_timeout_hours", minTimeoutHours, maxTimeoutHours)
+	f.Number("chain_timeout_seconds", 0, maxSeconds)
+}

@@ -1,0 +1,150 @@
+package ledger
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"countersign/internal/canon"
+)
+
+// ReceiptFormat names the layout of the signed bytes; docs/receipt-format.md
+// describes it field by field.
+const ReceiptFormat = "countersign-receipt-v1"
+
+// NumberPrefix begins every receipt number.
+const NumberPrefix = "CSN"
+
+// Receipt is the sealed record of one chain.
+type Receipt struct {
+	ID            ReceiptID
+	Number        string
+	Sequence      int64 // within the organization, from 1; it is the number's last part
+	Chain         ChainID
+	Organization  string
+	Summary       string
+	StartedAt     Time
+	CompletedAt   Time
+	GeneratedAt   Time
+	Agents        []string
+	Actions       int64
+	Metrics       Metrics
+	Events        []SummaryLine
+	PolicyVersion string
+	PreviousHash  *[32]byte // nil for the organization's first
+	Metadata      []byte    // canonical object, nil for none
+	EventsDigest  [32]byte
+	KeyID         string
+	Signature     string
+}
+
+// ReceiptNumber is the label for people. The sequence never resets; the year
+// says when the receipt was made.
+func ReceiptNumber(generatedAt Time, sequence int64) string {
+	return fmt.Sprintf("%s-%04d-%05d", NumberPrefix, generatedAt.Year(), sequence)
+}
+
+// FormatHash writes a SHA-256 as it stands in receipts.
+func FormatHash(sum [32]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
+
+const signaturePrefix = "hmac-sha256:"
+
+// encode writes the canonical bytes, without the signature while there is none.
+func (r *Receipt) encode() []byte {
+	w := canon.BeginObject(make([]byte, 0, 2048))
+	w.Strings("agents_involved", r.Agents)
+	w.Value(append(w.Name("approvals"), "[]"...))
+	w.Value(appendQuotedID(w.Name("chain_id"), r.Chain.UUID))
+	writeTime(&w, "completed_at", &r.CompletedAt)
+	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))
+	w.String("events_digest", FormatHash(r.EventsDigest))
+	w.Value(appendSummary(w.Name("events_summary"), r.Events))
+	w.String("format", ReceiptFormat)
+	writeTime(&w, "generated_at", &r.GeneratedAt)
+	w.String("key_id", r.KeyID)
+	w.Raw("metadata", r.Metadata)
+	w.String("organization", r.Organization)
+	w.String("policy_version", r.PolicyVersion)
+	if r.PreviousHash == nil {
+		w.Null("previous_receipt_hash")
+	} else {
+		w.String("previous_receipt_hash", FormatHash(*r.PreviousHash))
+	}
+	w.Value(appendQuotedID(w.Name("receipt_id"), r.ID.UUID))
+	w.String("receipt_number", r.Number)
+	if r.Signature != "" {
+		w.String("signature", r.Signature)
+	}
+	writeTime(&w, "started_at", &r.StartedAt)
+	w.String("summary", r.Summary)
+	w.Int("total_actions", r.Actions)
+	return w.End()
+}
+
+// sign computes the signature and returns the bytes that are stored: canonical,
+// signature included.
+func (r *Receipt) sign(keys Keys, org OrgID) []byte {
+	r.KeyID = keys.CurrentKey()
+	r.Signature = ""
+	unsigned := r.encode()
+	mac, _ := keys.MAC(r.KeyID, org.UUID, PurposeReceipt, unsigned)
+	r.Signature = signaturePrefix + hex.EncodeToString(mac[:])
+	return r.encode()
+}
+
+// StoredReceipt is a receipt as a store keeps it: the signed bytes, and the
+// columns that find it. A column that disagrees with the bytes is tampering.
+type StoredReceipt struct {
+	ID           ReceiptID
+	Org          OrgID
+	Sequence     int64
+	Chain        ChainID
+	PreviousHash []byte // 32 bytes, or none for the first
+	Body         []byte
+}
+
+// Hash is what the next receipt carries as previous_receipt_hash.
+func (s *StoredReceipt) Hash() [32]byte { return sha256.Sum256(s.Body) }
+
+// Head is an organization's newest receipt, authenticated so that cutting off
+// the last receipts shows.
+type Head struct {
+	Org   OrgID
+	Count int64
+	Last  *[32]byte // hash of the newest receipt, nil before the first
+	KeyID string
+	MAC   []byte
+}
+
+// NewHead is the head of an organization without receipts.
+func NewHead(org OrgID, keys Keys) *Head {
+	head := &Head{Org: org}
+	head.authenticate(keys)
+	return head
+}
+
+func (h *Head) encode() []byte {
+	w := canon.BeginObject(make([]byte, 0, 256))
+	w.Int("count", h.Count)
+	w.String("key_id", h.KeyID)
+	if h.Last == nil {
+		w.Null("last_receipt_hash")
+	} else {
+		w.String("last_receipt_hash", FormatHash(*h.Last))
+	}
+	w.String("organization_id", h.Org.String())
+	return w.End()
+}
+
+func (h *Head) authenticate(keys Keys) {
+	h.KeyID = keys.CurrentKey()
+	mac, _ := keys.MAC(h.KeyID, h.Org.UUID, PurposeHead, h.encode())
+	h.MAC = mac[:]
+}
+
+// Authentic reports whether the head is one that this service wrote.
+func (h *Head) Authentic(keys Keys) bool {
+	mac, ok := keys.MAC(h.KeyID, h.Org.UUID, PurposeHead, h.encode())
+	return ok && hmac.Equal(mac[:], h.MAC)
+}

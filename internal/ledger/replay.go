@@ -1,0 +1,87 @@
+package ledger
+
+import (
+	"crypto/sha256"
+	"fmt"
+)
+
+// StoredEvent is an event as a store keeps it: the canonical facts, the payload
+// beside them, and the columns that find it.
+type StoredEvent struct {
+	Chain          ChainID
+	Sequence       int64
+	IdempotencyKey string
+	Body           []byte
+	Payload        []byte // nil once erased
+}
+
+// Replay recomputes a chain's running digest from its stored entries and holds
+// every column and payload against the facts that the digest covers. Entries
+// are fed in the order of their positions.
+type Replay struct {
+	chain   ChainID
+	digest  [32]byte
+	entries int64
+	actions int64
+}
+
+// NewReplay starts before a chain's first entry.
+func NewReplay(chain ChainID) *Replay {
+	return &Replay{chain: chain, digest: sha256.Sum256(nil)}
+}
+
+// Event takes the chain's next event.
+func (r *Replay) Event(e *StoredEvent) error {
+	event, err := DecodeEvent(e.Body)
+	if err != nil {
+		return err
+	}
+	expected := r.actions + 1
+	switch {
+	case event.Chain != r.chain || e.Chain != r.chain:
+		return fmt.Errorf("event %d belongs to another chain", expected)
+	case event.Sequence != expected || e.Sequence != expected:
+		return fmt.Errorf("event %d is missing or out of order", expected)
+	case event.Action.IdempotencyKey != e.IdempotencyKey:
+		return fmt.Errorf("event %d: the stored idempotency key is not the recorded one", expected)
+	case e.Payload == nil:
+		return fmt.Errorf("event %d: the payload is missing", expected)
+	case PayloadHash(e.Payload) != event.PayloadSHA256:
+		return fmt.Errorf("event %d: the payload does not match its hash", expected)
+	}
+	r.actions = expected
+	r.enter(e.Body)
+	return nil
+}
+
+// Addendum takes the chain's next addendum.
+func (r *Replay) Addendum(a *Addendum) error {
+	report, err := DecodeOutcomeReport(a.Body)
+	if err != nil {
+		return err
+	}
+	if a.Chain != r.chain || a.Position != r.entries+1 || report.Position != a.Position || report.Sequence != a.Sequence || a.Sequence > r.actions {
+		return fmt.Errorf("entry %d is out of place", r.entries+1)
+	}
+	r.enter(a.Body)
+	return nil
+}
+
+func (r *Replay) enter(body []byte) {
+	r.digest = NextDigest(r.digest, body)
+	r.entries++
+}
+
+// Matches holds what was replayed against what a receipt attests.
+func (r *Replay) Matches(digest [32]byte, actions int64) error {
+	if r.actions != actions {
+		return fmt.Errorf("%d events are stored, %d were sealed", r.actions, actions)
+	}
+	if r.digest != digest {
+		return fmt.Errorf("the stored events do not give the sealed digest")
+	}
+	return nil
+}
+
+// Entries is the number of entries replayed.
+func (r *Replay) Entries() int64 { return r.entries }

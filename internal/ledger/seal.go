@@ -1,0 +1,200 @@
+package ledger
+
+import (
+	"fmt"
+	"strings"
+
+	"countersign/internal/canon"
+)
+
+// SummaryLine groups the events of one kind in a receipt.
+type SummaryLine struct {
+	AgentName, ActionType, ActionName string
+	Outcome                           Outcome
+	Count                             int64
+	FirstAt, LastAt                   Time
+}
+
+// Summary folds a chain's events into the lines of its receipt, in order of
+// first appearance. It can be built while the chain is still open and caught up
+// when it is sealed, so that sealing a long chain holds no lock for long.
+type Summary struct {
+	Folded int64 // events folded; the sequence of the last
+	lines  []SummaryLine
+	index  map[summaryKey]int
+}
+
+type summaryKey struct {
+	agent, actionType, actionName string
+	outcome                       Outcome
+}
+
+// Add folds the next event, given by its stored facts.
+func (s *Summary) Add(facts []byte) error {
+	v, err := canon.Parse(facts)
+	if err != nil {
+		return errUnreadableEvent
+	}
+	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
+	recordedAt, err := ParseTime(text("recorded_at"))
+	if err != nil {
+		return errUnreadableEvent
+	}
+	s.Folded++
+	key := summaryKey{text("agent_name"), text("action_type"), text("action_name"), Outcome(text("policy_decision"))}
+	if i, ok := s.index[key]; ok {
+		s.lines[i].Count++
+		s.lines[i].LastAt = recordedAt
+		return nil
+	}
+	if s.index == nil {
+		s.index = make(map[summaryKey]int)
+	}
+	s.index[key] = len(s.lines)
+	s.lines = append(s.lines, SummaryLine{key.agent, key.actionType, key.actionName, key.outcome, 1, recordedAt, recordedAt})
+	return nil
+}
+
+func appendSummary(dst []byte, lines []SummaryLine) []byte {
+	dst = append(dst, '[')
+	for i, line := range lines {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		w := canon.BeginObject(dst)
+		w.String("action_name", line.ActionName)
+		w.String("action_type", line.ActionType)
+		w.StringOrNull("agent_name", line.AgentName)
+		w.Int("count", line.Count)
+		writeTime(&w, "first_at", &line.FirstAt)
+		writeTime(&w, "last_at", &line.LastAt)
+		w.StringOrNull("policy_decision", string(line.Outcome))
+		dst = w.End()
+	}
+	return append(dst, ']')
+}
+
+// Failure says why a chain failed.
+type Failure struct{ Type, Message string }
+
+// Completion is a request to seal a chain.
+type Completion struct {
+	Failed  bool
+	Failure *Failure
+}
+
+// ParseCompletion reads the body of a request that completes a chain; the zero
+// Value stands for no body.
+func ParseCompletion(v canon.Value) (*Completion, error) {
+	if v.IsNull() {
+		return &Completion{}, nil
+	}
+	f := NewFields(v)
+	c := &Completion{Failed: f.OneOf("outcome", string(ChainCompleted), string(ChainFailed)) == string(ChainFailed)}
+	if failure := f.Nested("error"); failure != nil {
+		c.Failure = &Failure{
+			Type:    failure.RequiredName("type", maxName),
+			Message: failure.Text("message", maxText),
+		}
+		f.Join(failure)
+		if !c.Failed {
+			f.Fault("error", `goes with "outcome": "failed"`)
+		}
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+const actionTypeFailure = "chain_failure"
+
+// Seal completes a chain: it moves the chain's state and the organization's
+// head on, and returns the receipt with the record to store. The summary must
+// have folded every event of the chain.
+func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, summary *Summary, c *Completion, id ReceiptID, now Time) (*Receipt, *StoredReceipt, error) {
+	if err := state.Open(); err != nil {
+		return nil, nil, err
+	}
+	if summary.Folded != state.Actions {
+		return nil, nil, fmt.Errorf("summary covers %d of %d events", summary.Folded, state.Actions)
+	}
+	if !head.Authentic(keys) {
+		return nil, nil, fmt.Errorf("organization head fails its authenticator: %w", ErrStateTampered)
+	}
+	now = Later(now, state.LastAt)
+	receipt := &Receipt{
+		ID: id, Number: ReceiptNumber(now, head.Count+1), Sequence: head.Count + 1,
+		Chain: chain.ID, Organization: org,
+		StartedAt: chain.StartedAt, CompletedAt: now, GeneratedAt: now,
+		Agents: state.Agents, Actions: state.Actions, Metrics: state.Metrics,
+		Events:        sealedLines(summary.lines, c, now),
+		PolicyVersion: state.PolicyVersion, PreviousHash: head.Last,
+		Metadata: chain.Metadata, EventsDigest: state.Digest,
+	}
+	receipt.Summary = describe(chain, state, summary.lines, c)
+	stored := &StoredReceipt{ID: id, Org: chain.Org, Sequence: receipt.Sequence, Chain: chain.ID, Body: receipt.sign(keys, chain.Org)}
+	if head.Last != nil {
+		stored.PreviousHash = head.Last[:]
+	}
+
+	hash := stored.Hash()
+	head.Count, head.Last = receipt.Sequence, &hash
+	head.authenticate(keys)
+	state.Status = ChainCompleted
+	if c.Failed {
+		state.Status = ChainFailed
+	}
+	state.LastAt, state.CompletedAt, state.Receipt, state.Failure = now, &now, &id, c.Failure
+	return receipt, stored, nil
+}
+
+// sealedLines ends a failed chain's summary with the error's type.
+func sealedLines(lines []SummaryLine, c *Completion, now Time) []SummaryLine {
+	if !c.Failed {
+		return lines
+	}
+	name := "unknown"
+	if c.Failure != nil {
+		name = c.Failure.Type
+	}
+	failure := SummaryLine{ActionType: actionTypeFailure, ActionName: name, Count: 1, FirstAt: now, LastAt: now}
+	return append(lines[:len(lines):len(lines)], failure)
+}
+
+// describe is the receipt's sentence for people.
+func describe(chain *Chain, state *ChainState, lines []SummaryLine, c *Completion) string {
+	var b strings.Builder
+	verb := "completed"
+	if c.Failed {
+		verb = "failed"
+		if c.Failure != nil {
+			verb += " with " + c.Failure.Type
+		}
+	}
+	fmt.Fprintf(&b, "Chain %q %s: %s by %s", chain.Name, verb,
+		plural(state.Actions, "action"), plural(int64(len(state.Agents)), "agent"))
+	counts := make(map[Outcome]int64)
+	for _, line := range lines {
+		counts[line.Outcome] += line.Count
+	}
+	for _, part := range []struct {
+		outcome Outcome
+		words   string
+	}{{Allow, "allowed"}, {AllowWithFlag, "allowed with a flag"}, {RequireApproval, "sent to approval"}, {Deny, "denied"}} {
+		if n := counts[part.outcome]; n > 0 {
+			fmt.Fprintf(&b, ", %d %s", n, part.words)
+		}
+	}
+	if state.Metrics.FinancialExposure.Cmp(Money{}) > 0 {
+		fmt.Fprintf(&b, ", %s USD of financial exposure", state.Metrics.FinancialExposure.Fixed())
+	}
+	return b.String() + "."
+}
+
+func plural(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,144 @@
+package ledger
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+
+	"countersign/internal/canon"
+)
+
+// ChainState is what moves while a chain runs. It is stored with an
+// authenticator, so that a chain cannot be bent between two of its events.
+type ChainState struct {
+	Status        ChainStatus
+	Actions       int64    // events recorded; the last one's sequence
+	Entries       int64    // events and what was recorded about them later
+	Digest        [32]byte // running digest over the entries
+	Agents        []string // in order of first appearance
+	Metrics       Metrics
+	PolicyVersion string // of the newest decision
+	LastAt        Time   // the newest moment recorded; later ones never precede it
+	CompletedAt   *Time
+	Receipt       *ReceiptID
+	Failure       *Failure // why a failed chain failed, where the client said so
+}
+
+// NewChainState is the state of a chain just opened.
+func NewChainState(startedAt Time, policyVersion string) *ChainState {
+	return &ChainState{Status: ChainActive, Digest: sha256.Sum256(nil), PolicyVersion: policyVersion, LastAt: startedAt}
+}
+
+// enter adds one entry's canonical bytes to the running digest.
+func (s *ChainState) enter(body []byte) {
+	s.Digest = NextDigest(s.Digest, body)
+	s.Entries++
+}
+
+// NextDigest is the running digest after one more entry.
+func NextDigest(digest [32]byte, body []byte) [32]byte {
+	h := sha256.New()
+	h.Write(digest[:])
+	h.Write(body)
+	h.Sum(digest[:0])
+	return digest
+}
+
+func (s *ChainState) meet(agent string) {
+	if !slices.Contains(s.Agents, agent) {
+		s.Agents = append(s.Agents, agent)
+	}
+}
+
+// errUnreadableState says that a stored state cannot be read: it was changed.
+var errUnreadableState = errors.New("stored chain state cannot be read")
+
+// ErrStateTampered says that a chain's state is not the one that was stored.
+var ErrStateTampered = errors.New("chain state fails its authenticator")
+
+// Encode writes the canonical bytes of the state and their authenticator.
+func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
+	w := canon.BeginObject(make([]byte, 0, 512))
+	w.Int("actions", s.Actions)
+	w.Strings("agents", s.Agents)
+	writeTime(&w, "completed_at", s.CompletedAt)
+	w.String("digest", hex.EncodeToString(s.Digest[:]))
+	w.Int("entries", s.Entries)
+	if s.Failure == nil {
+		w.Null("failure")
+	} else {
+		failure := canon.BeginObject(w.Name("failure"))
+		failure.String("message", s.Failure.Message)
+		failure.String("type", s.Failure.Type)
+		w.Value(failure.End())
+	}
+	w.String("key_id", keys.CurrentKey())
+	w.Int("last_at", int64(s.LastAt))
+	w.Value(s.Metrics.appendExact(w.Name("metrics")))
+	w.String("policy_version", s.PolicyVersion)
+	if s.Receipt == nil {
+		w.Null("receipt_id")
+	} else {
+		w.String("receipt_id", s.Receipt.String())
+	}
+	w.String("status", string(s.Status))
+	body = w.End()
+	sum, _ := keys.MAC(keys.CurrentKey(), chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], body)
+	return body, sum[:]
+}
+
+// DecodeChainState reads what Encode wrote and refuses anything else.
+func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, error) {
+	v, err := canon.Parse(body)
+	if err != nil {
+		return nil, errUnreadableState
+	}
+	f := NewFields(v)
+	sum, ok := keys.MAC(f.Text("key_id", maxName), chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], body)
+	if !ok || !hmac.Equal(sum[:], mac) {
+		return nil, ErrStateTampered
+	}
+	state := &ChainState{
+		Status:        ChainStatus(f.Text("status", maxName)),
+		Actions:       f.Int("actions", 0, maxCount),
+		Entries:       f.Int("entries", 0, maxCount),
+		Agents:        f.Texts("agents", maxCount, maxName),
+		PolicyVersion: f.Text("policy_version", maxName),
+		LastAt:        Time(f.Int("last_at", 0, maxCount)),
+		CompletedAt:   f.Time("completed_at"),
+	}
+	digest, err := hex.DecodeString(f.Text("digest", maxName))
+	if err != nil || len(digest) != len(state.Digest) {
+		return nil, errUnreadableState
+	}
+	copy(state.Digest[:], digest)
+	metrics, _ := f.get("metrics")
+	if state.Metrics, err = parseExactMetrics(metrics); err != nil {
+		return nil, err
+	}
+	if text := f.Text("receipt_id", maxName); text != "" {
+		id, err := ParseID(text)
+		if err != nil {
+			return nil, errUnreadableState
+		}
+		state.Receipt = &ReceiptID{id}
+	}
+	if failure := f.Nested("failure"); failure != nil {
+		state.Failure = &Failure{Type: failure.Text("type", maxName), Message: failure.Text("message", maxText)}
+		f.Join(failure)
+	}
+	if f.Err() != nil {
+		return nil, errUnreadableState
+	}
+	return state, nil
+}
+
+func writeTime(w *canon.ObjectWriter, name string, t *Time) {
+	if t == nil {
+		w.Null(name)
+		return
+	}
+	w.String(name, t.String())
+}

@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"errors"
+	"time"
+)
+
+// Time is a moment in milliseconds since 1970 UTC: the precision that leaves
+// the service, so that what is stored, signed and shown is the same moment.
+type Time int64
+
+// TimeOf converts a time of the standard library, dropping what is finer than a
+// millisecond.
+func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
+
+// Std converts to the standard library's time, in UTC.
+func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+// Year is the UTC year.
+func (t Time) Year() int { return t.Std().Year() }
+
+// String is RFC 3339 in UTC with milliseconds and Z.
+func (t Time) String() string { return string(t.AppendTo(nil)) }
+
+// AppendTo appends what String returns.
+func (t Time) AppendTo(dst []byte) []byte {
+	return t.Std().AppendFormat(dst, timeLayout)
+}
+
+const timeLayout = "2006-01-02T15:04:05.000Z"
+
+// The span that a timestamp from outside may lie in: four-digit years, so that
+// every text sorts as its moment does.
+var (
+	earliestTime = TimeOf(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))
+	latestTime   = TimeOf(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC))
+)
+
+// ErrMalformedTime says that a text is no timestamp of ours.
+var ErrMalformedTime = errors.New("not an RFC 3339 timestamp between 1970 and 9999")
+
+// ParseTime reads an RFC 3339 timestamp in any zone.
+func ParseTime(text string) (Time, error) {
+	if len(text) > 40 {
+		return 0, ErrMalformedTime
+	}
+	parsed, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return 0, ErrMalformedTime
+	}
+	t := TimeOf(parsed)
+	if t < earliestTime || t > latestTime {
+		return 0, ErrMalformedTime
+	}
+	return t, nil
+}
+
+// Later returns the later of two moments. Server time passes through it, so
+// that a clock that jumps back never makes an end precede its beginning.
+func Later(a, b Time) Time {
+	return max(a, b)
+}

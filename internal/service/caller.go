@@ -1,0 +1,119 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Caller is who a request comes from.
+type Caller struct {
+	Key  ledger.KeyID
+	Org  ledger.OrgID
+	Role ledger.Role
+	Name string
+
+	// remembered says that the key was not read for this request. A use case
+	// that commits confirms it in its transaction, every other reads it afresh,
+	// so a revoked key ends with the next request on every replica.
+	remembered bool
+}
+
+var errUnknownKey = ledger.Errorf(ledger.CodeUnauthenticated, "the API key is unknown or revoked")
+
+// Authenticate finds who holds an API key.
+func (s *Service) Authenticate(ctx context.Context, text string) (*Caller, error) {
+	key, err := ledger.ParseAPIKey(text)
+	if err != nil {
+		return nil, ledger.Errorf(ledger.CodeMalformedKey, "this is not an API key of this service: %v", err)
+	}
+	hash := key.Hash()
+	if caller := s.callers.get(hash); caller != nil {
+		return caller, nil
+	}
+	record, err := s.store.KeyByHash(ctx, hash)
+	if errors.Is(err, store.ErrNotFound) || (err == nil && !record.Active()) {
+		return nil, errUnknownKey
+	}
+	if err != nil {
+		return nil, visible(err)
+	}
+	caller := callerOf(record)
+	remembered := *caller
+	remembered.remembered = true
+	s.callers.put(hash, &remembered)
+	return caller, nil
+}
+
+func callerOf(key *ledger.KeyRecord) *Caller {
+	return &Caller{Key: key.ID, Org: key.Org, Role: key.Role, Name: key.Name}
+}
+
+// authorize is the one way into every use case that reads.
+func (s *Service) authorize(ctx context.Context, caller *Caller, role ledger.Role) error {
+	if caller.remembered {
+		if err := s.confirm(ctx, caller); err != nil {
+			return err
+		}
+	}
+	return caller.require(role)
+}
+
+// confirm reads the key once more.
+func (s *Service) confirm(ctx context.Context, caller *Caller) error {
+	key, err := s.store.Key(ctx, caller.Key)
+	if errors.Is(err, store.ErrNotFound) || (err == nil && !key.Active()) {
+		s.callers.forget(caller.Key)
+		return errUnknownKey
+	}
+	return visible(err)
+}
+
+func (c *Caller) require(role ledger.Role) error {
+	if c.Role.Includes(role) {
+		return nil
+	}
+	return ledger.Errorf(ledger.CodeForbidden, "this needs the role %s; the key has the role %s", role, c.Role)
+}
+
+// owns reports whether the caller may see or write a chain: everyone of its
+// organization but agents, who see what their own key opened.
+func (c *Caller) owns(chain *ledger.Chain) bool {
+	return chain.Org == c.Org && (c.Role != ledger.RoleAgent || chain.OpenedBy == c.Key)
+}
+
+// callerCache remembers callers by the hash of their key.
+type callerCache struct {
+	mu      sync.RWMutex
+	callers map[[32]byte]*Caller
+}
+
+const maxCachedCallers = 10_000
+
+func (c *callerCache) get(hash [32]byte) *Caller {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.callers[hash]
+}
+
+func (c *callerCache) put(hash [32]byte, caller *Caller) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.callers == nil || len(c.callers) >= maxCachedCallers {
+		c.callers = make(map[[32]byte]*Caller)
+	}
+	c.callers[hash] = caller
+}
+
+func (c *callerCache) forget(key ledger.KeyID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for hash, caller := range c.callers {
+		if caller.Key == key {
+			delete(c.callers, hash)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// ChainView is a chain as it stands.
+type ChainView struct {
+	*ledger.Chain
+	State *ledger.ChainState
+}
+
+// OpenChain opens a chain as the request describes it. Under an idempotency key
+// the same request opens one chain however often it is sent.
+func (s *Service) OpenChain(ctx context.Context, caller *Caller, request *ledger.Chain, idempotencyKey string) (*ChainView, error) {
+	if err := caller.require(ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	op := &openChain{caller: caller, chain: *request, idempotencyKey: idempotencyKey}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return op.view, nil
+}
+
+type openChain struct {
+	caller         *Caller
+	chain          ledger.Chain
+	idempotencyKey string
+	view           *ChainView
+}
+
+func (o *openChain) ref() store.OpenRef {
+	return store.OpenRef{Org: o.caller.Org, Key: o.idempotencyKey}
+}
+
+func (o *openChain) need(needs *store.Needs) {
+	needs.Keys = append(needs.Keys, o.caller.Key)
+	needs.Orgs = append(needs.Orgs, o.caller.Org)
+	if o.idempotencyKey != "" {
+		needs.Opens = append(needs.Opens, o.ref())
+	}
+}
+
+func (o *openChain) plan(b *batch) error {
+	if err := b.confirm(o.caller); err != nil {
+		return err
+	}
+	if o.idempotencyKey != "" {
+		if earlier := b.loaded.Opens[o.ref()]; earlier != nil {
+			return o.repeat(b, earlier)
+		}
+	}
+	org := b.loaded.Orgs[o.caller.Org]
+	if org == nil {
+		return errUnknownKey
+	}
+	chain := o.chain
+	chain.ID = ledger.ChainID{UUID: ledger.NewTimedID(b.now, b.service.timedRandom())}
+	chain.Org, chain.OpenedBy, chain.StartedAt = o.caller.Org, o.caller.Key, b.now
+	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), true
+	state := ledger.NewChainState(b.now, ledger.BuiltinPolicy.Version)
+	record := &store.ChainRecord{
+		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
+		Environment: chain.Environment, IdempotencyKey: o.idempotencyKey, Body: chain.Encode(), Status: state.Status,
+	}
+	record.State, record.MAC = state.Encode(b.service.keys, &chain)
+	b.changes.NewChains = append(b.changes.NewChains, record)
+	if o.idempotencyKey != "" {
+		b.loaded.Opens[o.ref()] = record
+	}
+	o.view = &ChainView{Chain: &chain, State: state}
+	return nil
+}
+
+func (o *openChain) repeat(b *batch, earlier *store.ChainRecord) error {
+	view, err := b.service.view(earlier)
+	if err != nil {
+		return err
+	}
+	if view.OpenedBy != o.caller.Key || !view.SameRequest(&o.chain) {
+		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
+	}
+	o.view = view
+	return nil
+}
+
+// view decodes and authenticates a stored chain.
+func (s *Service) view(record *store.ChainRecord) (*ChainView, error) {
+	chain, err := s.chains.decode(record)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	state, err := ledger.DecodeChainState(record.State, record.MAC, s.keys, chain)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	return &ChainView{Chain: chain, State: state}, nil
+}
+
+// Chain finds one chain.
+func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	return s.ownChain(ctx, caller, id)
+}
+
+func (s *Service) ownChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+	record, err := s.store.Chain(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	view, err := s.view(record)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if !caller.owns(view.Chain) {
+		return nil, ledger.ErrNotFound
+	}
+	return view, nil
+}
+
+// ChainFilter selects chains.
+type ChainFilter struct {
+	Status      ledger.ChainStatus
+	Environment string
+	ExternalID  string
+	Before      *ledger.ChainID
+	Limit       int
+}
+
+// Chains lists chains, newest first.
+func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter) ([]*ChainView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	query := store.ChainQuery{
+		Org: caller.Org, Status: filter.Status, Environment: filter.Environment,
+		ExternalID: filter.ExternalID, Before: filter.Before, Limit: filter.Limit,
+	}
+	if caller.Role == ledger.RoleAgent {
+		query.OpenedBy = &caller.Key
+	}
+	records, err := s.store.Chains(ctx, query)
+	if err != nil {
+		return nil, visible(err)
+	}
+	views := make([]*ChainView, 0, len(records))
+	for _, record := range records {
+		view, err := s.view(record)
+		if err != nil {
+			return nil, visible(err)
+		}
+		views = append(views, view)
+	}
+	return views, nil
+}

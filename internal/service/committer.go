@@ -1,0 +1,253 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// operation is one request on the write path.
+type operation interface {
+	// need names what the operation reads.
+	need(*store.Needs)
+	// plan decides and enters the operation's changes into the batch. Its error
+	// concerns this operation alone and must leave the batch as it was.
+	plan(*batch) error
+}
+
+// committer turns what has queued up since the last commit into one
+// transaction. There is no timer: a lone request commits at once, and under load
+// the batch is what arrived while the last one was being written.
+type committer struct {
+	service *Service
+	meter   Meter
+	mu      sync.Mutex
+	wake    *sync.Cond
+	queue   []*pending
+	closed  bool
+	done    sync.WaitGroup
+}
+
+type pending struct {
+	operation operation
+	result    chan error // buffered: a committer never waits for a caller
+}
+
+const (
+	maxBatch  = 256
+	maxQueued = 20_000
+	// commitTimeout bounds how long a batch may wait for the store before it
+	// begins to commit.
+	commitTimeout = 20 * time.Second
+)
+
+func newCommitter(s *Service, meter Meter, workers int) *committer {
+	c := &committer{service: s, meter: meter}
+	c.wake = sync.NewCond(&c.mu)
+	for range workers {
+		c.done.Go(c.run)
+	}
+	return c
+}
+
+// commit queues an operation and waits until it is durable or refused. A caller
+// that stops waiting does not stop the operation: its fate is then unknown.
+func (c *committer) commit(ctx context.Context, op operation) error {
+	p := &pending{operation: op, result: make(chan error, 1)}
+	c.mu.Lock()
+	if c.closed || len(c.queue) >= maxQueued {
+		c.mu.Unlock()
+		return visible(fmt.Errorf("write queue closed or full: %w", store.ErrUnavailable))
+	}
+	c.queue = append(c.queue, p)
+	depth := len(c.queue)
+	c.mu.Unlock()
+	c.wake.Signal()
+	c.meter.Queued(depth)
+	select {
+	case err := <-p.result:
+		return visible(err)
+	case <-ctx.Done():
+		return visible(fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, ctx.Err()))
+	}
+}
+
+func (c *committer) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wake.Broadcast()
+	c.done.Wait()
+}
+
+func (c *committer) run() {
+	for {
+		batch := c.take()
+		if batch == nil {
+			return
+		}
+		c.settle(batch)
+	}
+}
+
+// take waits for work; nil says that the committer is closed and drained.
+func (c *committer) take() []*pending {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.queue) == 0 {
+		if c.closed {
+			return nil
+		}
+		c.wake.Wait()
+	}
+	n := min(len(c.queue), maxBatch)
+	batch := c.queue[:n:n]
+	c.queue = c.queue[n:]
+	if len(c.queue) == 0 {
+		c.queue = nil
+	}
+	return batch
+}
+
+// settle commits a batch and answers everyone in it. A batch that fails for a
+// reason of one operation's making is taken apart, so that the others do not
+// suffer for it.
+func (c *committer) settle(batch []*pending) {
+	errs, err := c.transact(batch)
+	if err != nil && len(batch) > 1 && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnavailable) {
+		for _, p := range batch {
+			c.settle([]*pending{p})
+		}
+		return
+	}
+	if errors.Is(err, store.ErrExists) {
+		// Another replica stored the same first: now it can be found.
+		errs, err = c.transact(batch)
+	}
+	for i, p := range batch {
+		if err != nil {
+			p.result <- err
+			continue
+		}
+		p.result <- errs[i]
+	}
+}
+
+func (c *committer) transact(pendings []*pending) ([]error, error) {
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), commitTimeout)
+	defer cancel()
+	var needs store.Needs
+	for _, p := range pendings {
+		p.operation.need(&needs)
+	}
+	errs := make([]error, len(pendings))
+	sealed := 0
+	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		b := newBatch(c.service, loaded)
+		for i, p := range pendings {
+			errs[i] = p.operation.plan(b)
+		}
+		if b.broken != nil {
+			return nil, b.broken
+		}
+		sealed = len(b.changes.NewReceipts)
+		return b.finish(), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.meter.Committed(len(pendings), time.Since(began))
+	if sealed > 0 {
+		c.meter.Sealed(sealed)
+	}
+	return errs, nil
+}
+
+// batch is the state that the operations of one transaction share: each sees
+// what those before it did.
+type batch struct {
+	service *Service
+	loaded  *store.Loaded
+	now     ledger.Time
+	changes store.Changes
+	live    map[ledger.ChainID]*liveChain
+	order   []*liveChain
+	heads   map[ledger.OrgID]bool
+	broken  error // the store failed while planning: nothing may be written
+}
+
+// liveChain is a chain that the batch works on.
+type liveChain struct {
+	record  *store.ChainRecord
+	chain   *ledger.Chain
+	state   *ledger.ChainState
+	changed bool
+}
+
+func newBatch(s *Service, loaded *store.Loaded) *batch {
+	return &batch{
+		service: s, loaded: loaded, now: s.now(),
+		live:  make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
+		heads: make(map[ledger.OrgID]bool),
+	}
+}
+
+// confirm holds a caller's key against what is stored now.
+func (b *batch) confirm(caller *Caller) error {
+	key := b.loaded.Keys[caller.Key]
+	if key == nil || !key.Active() {
+		b.service.callers.forget(caller.Key)
+		return errUnknownKey
+	}
+	return nil
+}
+
+// chain finds a chain of the caller's, authenticated.
+func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
+	if live, ok := b.live[id]; ok {
+		if !caller.owns(live.chain) {
+			return nil, ledger.ErrNotFound
+		}
+		return live, nil
+	}
+	record := b.loaded.Chains[id]
+	if record == nil {
+		return nil, ledger.ErrNotFound
+	}
+	chain, err := b.service.chains.decode(record)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	if !caller.owns(chain) {
+		return nil, ledger.ErrNotFound
+	}
+	state, err := ledger.DecodeChainState(record.State, record.MAC, b.service.keys, chain)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	live := &liveChain{record: record, chain: chain, state: state}
+	b.live[id] = live
+	b.order = append(b.order, live)
+	return live, nil
+}
+
+// finish encodes what moved.
+func (b *batch) finish() *store.Changes {
+	for _, live := range b.order {
+		if live.changed {
+			live.record.Status = live.state.Status
+			live.record.State, live.record.MAC = live.state.Encode(b.service.keys, live.chain)
+			b.changes.States = append(b.changes.States, live.record)
+		}
+	}
+	for org := range b.heads {
+		b.changes.Heads = append(b.changes.Heads, b.loaded.Heads[org])
+	}
+	return &b.changes
+}

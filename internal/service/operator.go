@@ -1,0 +1,179 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Operator is the person at the machine itself: the command line works on the
+// store without an API key, for whoever may open the files may read them anyway.
+type Operator struct{ service *Service }
+
+// Operator returns the use cases of the command line.
+func (s *Service) Operator() *Operator { return &Operator{s} }
+
+// Fingerprinter tells master keys apart without showing them.
+type Fingerprinter interface {
+	IDs() []string
+	Fingerprint(keyID string) ([32]byte, bool)
+}
+
+// AdoptKeys holds the keys on the ring against those that have signed in this
+// store and remembers new ones. A store is never served without a key that
+// signed in it: its receipts would seem forged.
+func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
+	known, err := o.service.store.KeyChecks(ctx)
+	if err != nil {
+		return visible(err)
+	}
+	for id, fingerprint := range known {
+		held, ok := ring.Fingerprint(id)
+		if !ok {
+			return fmt.Errorf("the key file lacks the master key %s, which has signed in this store: restore the key file that belongs to it", id)
+		}
+		if held != fingerprint {
+			return fmt.Errorf("the key file's master key %s is not the one that has signed in this store: restore the key file that belongs to it", id)
+		}
+	}
+	for _, id := range ring.IDs() {
+		if _, ok := known[id]; ok {
+			continue
+		}
+		fingerprint, _ := ring.Fingerprint(id)
+		if err := o.service.store.AddKeyCheck(ctx, id, fingerprint); err != nil {
+			return visible(err)
+		}
+	}
+	return nil
+}
+
+// CreateOrganization makes an organization with a first admin key.
+func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*ledger.Organization, *NewKey, error) {
+	if err := ledger.CheckSlug(slug); err != nil {
+		return nil, nil, err
+	}
+	s := o.service
+	if name == "" {
+		name = slug
+	}
+	org := &ledger.Organization{
+		ID:   ledger.OrgID{UUID: ledger.NewTimedID(s.now(), s.timedRandom())},
+		Slug: slug, Name: name, Settings: ledger.DefaultSettings(), CreatedAt: s.now(),
+	}
+	key, err := s.newKey(org.ID, &KeyRequest{Name: "first admin", Role: ledger.RoleAdmin})
+	if err != nil {
+		return nil, nil, err
+	}
+	err = s.store.CreateOrganization(ctx, org, ledger.NewHead(org.ID, s.keys), key.Record)
+	if errors.Is(err, store.ErrExists) {
+		return nil, nil, ledger.Errorf(ledger.CodeOrganizationExists, "an organization with the slug %q exists already", slug)
+	}
+	if err != nil {
+		return nil, nil, visible(err)
+	}
+	return org, key, nil
+}
+
+// FirstStart is what an empty store is given, shown once.
+type FirstStart struct {
+	Organization *ledger.Organization
+	Key          *NewKey
+	SignIn       ledger.Secret
+}
+
+// Bootstrap makes the organization "default" on an empty store; nil when there
+// is one already, made by this process or by another replica at the same time.
+func (o *Operator) Bootstrap(ctx context.Context) (*FirstStart, error) {
+	orgs, err := o.service.store.Organizations(ctx)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if len(orgs) > 0 {
+		return nil, nil
+	}
+	org, key, err := o.CreateOrganization(ctx, "default", "Default")
+	var own *ledger.Error
+	if errors.As(err, &own) && own.Code == ledger.CodeOrganizationExists {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	link, err := o.service.createSignIn(ctx, key.Record.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &FirstStart{Organization: org, Key: key, SignIn: link}, nil
+}
+
+// Organizations lists all of them.
+func (o *Operator) Organizations(ctx context.Context) ([]*ledger.Organization, error) {
+	orgs, err := o.service.store.Organizations(ctx)
+	return orgs, visible(err)
+}
+
+func (o *Operator) organization(ctx context.Context, slug string) (*ledger.Organization, error) {
+	org, err := o.service.store.OrganizationBySlug(ctx, slug)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, ledger.Errorf(ledger.CodeNotFound, "there is no organization %q; countersign orgs list shows those there are", slug)
+	}
+	return org, visible(err)
+}
+
+// CreateKey issues an API key.
+func (o *Operator) CreateKey(ctx context.Context, slug string, request *KeyRequest) (*NewKey, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	return o.service.issueKey(ctx, org.ID, request)
+}
+
+// Keys lists an organization's keys.
+func (o *Operator) Keys(ctx context.Context, slug string) ([]*ledger.KeyRecord, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	const page = 200
+	var all []*ledger.KeyRecord
+	var after ledger.KeyID
+	for {
+		keys, err := o.service.store.Keys(ctx, org.ID, after, page)
+		if err != nil {
+			return nil, visible(err)
+		}
+		all = append(all, keys...)
+		if len(keys) < page {
+			return all, nil
+		}
+		after = keys[len(keys)-1].ID
+	}
+}
+
+// RevokeKey ends an API key.
+func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) (*ledger.KeyRecord, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	return o.service.revokeKey(ctx, org.ID, id)
+}
+
+// SignInLink makes a one-time link for an API key.
+func (o *Operator) SignInLink(ctx context.Context, slug string, id ledger.KeyID) (ledger.Secret, error) {
+	keys, err := o.Keys(ctx, slug)
+	if err != nil {
+		return ledger.Secret{}, err
+	}
+	for _, key := range keys {
+		if key.ID == id && key.Active() {
+			return o.service.createSignIn(ctx, id)
+		}
+	}
+	return ledger.Secret{}, ledger.Errorf(ledger.CodeNotFound, "organization %q has no active key with that id; countersign keys list shows those there are", slug)
+}

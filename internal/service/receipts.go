@@ -1,0 +1,180 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Completed is a sealed chain with its receipt's stored bytes.
+type Completed struct {
+	ChainView
+	Receipt []byte
+}
+
+// CompleteChain seals a chain and makes its receipt. Sent again it answers the
+// same; asked for another outcome than the sealed one it refuses.
+func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.ChainID, completion *ledger.Completion) (*Completed, error) {
+	if err := caller.require(ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	summary, err := s.fold(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	op := &completeChain{caller: caller, chain: id, completion: completion, summary: summary}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	if op.receipt == nil {
+		stored, err := s.store.ReceiptOfChain(ctx, id)
+		if err != nil {
+			return nil, visible(err)
+		}
+		op.receipt = stored.Body
+	}
+	return &Completed{ChainView: op.view, Receipt: op.receipt}, nil
+}
+
+const foldPage = 500
+
+// fold summarises what the chain holds so far, outside any transaction: events
+// never change, so only those recorded in the meantime are left for the lock.
+func (s *Service) fold(ctx context.Context, id ledger.ChainID) (*ledger.Summary, error) {
+	summary := &ledger.Summary{}
+	for {
+		events, err := s.store.Events(ctx, id, summary.Folded, foldPage)
+		if err != nil {
+			return nil, visible(err)
+		}
+		if err := addAll(summary, events); err != nil {
+			return nil, visible(err)
+		}
+		if len(events) < foldPage {
+			return summary, nil
+		}
+	}
+}
+
+func addAll(summary *ledger.Summary, events []*ledger.StoredEvent) error {
+	for _, event := range events {
+		if err := summary.Add(event.Body); err != nil {
+			return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+		}
+	}
+	return nil
+}
+
+type completeChain struct {
+	caller     *Caller
+	chain      ledger.ChainID
+	completion *ledger.Completion
+	summary    *ledger.Summary
+	view       ChainView
+	receipt    []byte
+}
+
+func (o *completeChain) need(needs *store.Needs) {
+	needs.Keys = append(needs.Keys, o.caller.Key)
+	needs.Orgs = append(needs.Orgs, o.caller.Org)
+	needs.Chains = append(needs.Chains, o.chain)
+	needs.Heads = append(needs.Heads, o.caller.Org)
+}
+
+func (o *completeChain) plan(b *batch) error {
+	if err := b.confirm(o.caller); err != nil {
+		return err
+	}
+	live, err := b.chain(o.caller, o.chain)
+	if err != nil {
+		return err
+	}
+	if live.state.Status.Sealed() {
+		return o.repeat(live)
+	}
+	if o.summary.Folded < live.state.Actions {
+		events, err := b.loaded.EventsAfter(o.chain, o.summary.Folded)
+		if err != nil {
+			b.broken = err
+			return err
+		}
+		if err := addAll(o.summary, events); err != nil {
+			return err
+		}
+	}
+	org, head := b.loaded.Orgs[o.caller.Org], b.loaded.Heads[o.caller.Org]
+	if org == nil || head == nil {
+		return fmt.Errorf("organization without head: %w", ledger.ErrStateTampered)
+	}
+	_, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, o.summary, o.completion, b.service.receiptID(), b.now)
+	if err != nil {
+		return err
+	}
+	live.changed = true
+	b.heads[head.Org] = true
+	b.changes.NewReceipts = append(b.changes.NewReceipts, stored)
+	o.receipt = stored.Body
+	o.view = ChainView{Chain: live.chain, State: live.state}
+	return nil
+}
+
+// repeat answers a chain that is sealed already.
+func (o *completeChain) repeat(live *liveChain) error {
+	if o.completion.Failed != (live.state.Status == ledger.ChainFailed) {
+		return ledger.Errorf(ledger.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
+	}
+	o.view = ChainView{Chain: live.chain, State: live.state}
+	return nil
+}
+
+// ReceiptOfChain finds a sealed chain's receipt.
+func (s *Service) ReceiptOfChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ledger.StoredReceipt, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	if _, err := s.ownChain(ctx, caller, id); err != nil {
+		return nil, err
+	}
+	receipt, err := s.store.ReceiptOfChain(ctx, id)
+	return receipt, visible(err)
+}
+
+// Receipt finds one receipt.
+func (s *Service) Receipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	receipt, err := s.store.Receipt(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if receipt.Org != caller.Org {
+		return nil, ledger.ErrNotFound
+	}
+	return receipt, nil
+}
+
+// Receipts lists receipts, newest first.
+func (s *Service) Receipts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredReceipt, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	receipts, err := s.store.Receipts(ctx, caller.Org, before, limit)
+	return receipts, visible(err)
+}
+
+// CheckReceipt is the public check: anyone who holds a receipt's id may ask.
+func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
+	receipt, err := s.store.Receipt(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	org, err := s.store.Organization(ctx, receipt.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	check := ledger.CheckReceipt(receipt, org.Slug, s.keys)
+	return &check, nil
+}

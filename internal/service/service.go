@@ -1,0 +1,167 @@
+// Package service holds the use cases: each authorises its caller, loads what it
+// needs, calls the pure core and commits. The front ends (HTTP, console, command
+// line) all come through here; nothing else writes.
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Config is what a Service stands on. Zero values of the optional members are
+// replaced by the real thing.
+type Config struct {
+	Store store.Store
+	Keys  ledger.Keys
+	Log   *slog.Logger
+	Meter Meter            // optional
+	Clock func() time.Time // optional
+	// Random is the source of ids and secrets; optional.
+	Random io.Reader
+	// Committers is how many batches may commit side by side: one on a store
+	// with a single writer, a few where the store locks rows.
+	Committers int
+}
+
+// Meter receives the figures of the write path.
+type Meter interface {
+	Committed(operations int, took time.Duration)
+	Queued(operations int)
+	Sealed(receipts int)
+}
+
+// Service is the product behind its front ends. It is safe for concurrent use.
+type Service struct {
+	store     store.Store
+	keys      ledger.Keys
+	log       *slog.Logger
+	clock     func() time.Time
+	random    io.Reader
+	committer *committer
+	callers   callerCache
+	chains    chainCache
+}
+
+// New starts a service. Close it to drain what is queued.
+func New(c Config) *Service {
+	s := &Service{store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.clock == nil {
+		s.clock = time.Now
+	}
+	if s.random == nil {
+		s.random = rand.Reader
+	}
+	if c.Meter == nil {
+		c.Meter = silentMeter{}
+	}
+	s.committer = newCommitter(s, c.Meter, max(c.Committers, 1))
+	return s
+}
+
+// Close commits what is queued and stops. The store stays open: it is the
+// caller's.
+func (s *Service) Close() { s.committer.close() }
+
+// Ready answers whether requests can be served.
+func (s *Service) Ready(ctx context.Context) error { return s.store.Ping(ctx) }
+
+func (s *Service) now() ledger.Time { return ledger.TimeOf(s.clock()) }
+
+// fill reads randomness. A machine that cannot provide it cannot make ids or
+// keys; there is nothing sensible left to do, and the standard library treats it
+// the same way.
+func (s *Service) fill(b []byte) {
+	if _, err := io.ReadFull(s.random, b); err != nil {
+		panic(fmt.Sprintf("no randomness: %v", err))
+	}
+}
+
+func (s *Service) timedRandom() (random [10]byte) {
+	s.fill(random[:])
+	return random
+}
+
+func (s *Service) entropy() (random [32]byte) {
+	s.fill(random[:])
+	return random
+}
+
+func (s *Service) receiptID() ledger.ReceiptID {
+	var random [16]byte
+	s.fill(random[:])
+	return ledger.ReceiptID{UUID: ledger.NewRandomID(random)}
+}
+
+// visible turns a store's error into what a caller may see of it.
+func visible(err error) error {
+	var own *ledger.Error
+	switch {
+	case err == nil || errors.As(err, &own):
+		return err
+	case errors.Is(err, store.ErrNotFound):
+		return ledger.ErrNotFound
+	case errors.Is(err, store.ErrOutcomeUnknown):
+		return &cause{ledger.Errorf(ledger.CodeOutcomeUnknown, "it is not known whether this was stored: send the same request again"), err}
+	case errors.Is(err, store.ErrUnavailable):
+		return &cause{ledger.Errorf(ledger.CodeUnavailable, "the store cannot be reached right now and nothing was stored: try again"), err}
+	case errors.Is(err, ledger.ErrStateTampered):
+		return &cause{ledger.Errorf(ledger.CodeEvidenceTampered, "stored evidence was changed outside the service: run countersign audit"), err}
+	}
+	return err
+}
+
+// cause shows a caller one error and the log another.
+type cause struct {
+	shown *ledger.Error
+	inner error
+}
+
+func (c *cause) Error() string   { return c.shown.Message + " (" + c.inner.Error() + ")" }
+func (c *cause) Unwrap() []error { return []error{c.shown, c.inner} }
+
+type silentMeter struct{}
+
+func (silentMeter) Committed(int, time.Duration) {}
+func (silentMeter) Queued(int)                   {}
+func (silentMeter) Sealed(int)                   {}
+
+// chainCache keeps what is fixed about chains in use. Chains never change, so
+// nothing here is ever stale; it is emptied when it is full.
+type chainCache struct {
+	mu     sync.RWMutex
+	chains map[ledger.ChainID]*ledger.Chain
+}
+
+const maxCachedChains = 20_000
+
+func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
+	c.mu.RLock()
+	chain, ok := c.chains[record.ID]
+	c.mu.RUnlock()
+	if ok {
+		return chain, nil
+	}
+	chain, err := ledger.DecodeChain(record.Body)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.chains) >= maxCachedChains || c.chains == nil {
+		c.chains = make(map[ledger.ChainID]*ledger.Chain)
+	}
+	c.chains[record.ID] = chain
+	return chain, nil
+}

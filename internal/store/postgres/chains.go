@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+const selectChains = `select ` + chainColumns + ` from chains c join chain_states s on s.chain_id = c.id `
+
+// Chain implements store.Reader.
+func (s *Store) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
+	return one(ctx, s, "chain", selectChains+`where c.id = $1`, []any{bytesOf(id.UUID)}, scanChain)
+}
+
+// Chains implements store.Reader.
+func (s *Store) Chains(ctx context.Context, query store.ChainQuery) ([]*store.ChainRecord, error) {
+	sql, args := chainsStatement(query)
+	return list(ctx, s, "chains", sql, args, scanChain)
+}
+
+// chainsStatement names only the filters that are set, so that each combination
+// gets a plan of its own with the index that fits it.
+func chainsStatement(query store.ChainQuery) (string, []any) {
+	var sql strings.Builder
+	sql.WriteString(selectChains + `where c.org_id = $1`)
+	args := []any{bytesOf(query.Org.UUID)}
+	filter := func(condition string, value any) {
+		args = append(args, value)
+		fmt.Fprintf(&sql, " and %s $%d", condition, len(args))
+	}
+	if query.OpenedBy != nil {
+		filter("c.opened_by =", bytesOf(query.OpenedBy.UUID))
+	}
+	if query.Status != "" {
+		sql.WriteString(" and s.org_id = $1") // the index by status begins with it
+		filter("s.status =", string(query.Status))
+	}
+	if query.Environment != "" {
+		filter("c.environment =", query.Environment)
+	}
+	if query.ExternalID != "" {
+		sql.WriteString(" and c.external_id <> ''") // the index holds no others
+		filter("c.external_id =", query.ExternalID)
+	}
+	if query.Before != nil {
+		filter("c.id <", bytesOf(query.Before.UUID))
+	}
+	args = append(args, query.Limit)
+	fmt.Fprintf(&sql, " order by c.id desc limit $%d", len(args))
+	return sql.String(), args
+}
+
+// scanPage bounds what one statement of a scan returns: a scan may take longer
+// than any statement should.
+const scanPage = 500
+
+// ScanChains implements store.Reader.
+func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*store.ChainRecord) error) error {
+	const sql = selectChains + `where c.org_id = $1 and c.id > $2 order by c.id limit $3`
+	var last ledger.ChainID
+	return scanPages(func() (int, error) {
+		count := 0
+		err := s.query(ctx, "scan chains", sql, []any{bytesOf(org.UUID), bytesOf(last.UUID), scanPage}, func(rows pgx.Rows) error {
+			chain, err := scanChain(rows)
+			if err != nil {
+				return err
+			}
+			last, count = chain.ID, count+1
+			return visit(chain)
+		})
+		return count, err
+	})
+}
+
+// scanPages reads pages until one is not full.
+func scanPages(page func() (int, error)) error {
+	for {
+		count, err := page()
+		if err != nil || count < scanPage {
+			return err
+		}
+	}
+}
+
+// Events implements store.Reader.
+func (s *Store) Events(ctx context.Context, chain ledger.ChainID, after int64, limit int) ([]*ledger.StoredEvent, error) {
+	return list(ctx, s, "events",
+		`select `+eventColumns+` from events e where e.chain_id = $1 and e.sequence > $2 order by e.sequence limit $3`,
+		[]any{bytesOf(chain.UUID), after, limit}, scanEvent)
+}
+
+// Addenda implements store.Reader.
+func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int64) ([]*ledger.Addendum, error) {
+	return list(ctx, s, "addenda",
+		`select `+addendumColumns+` from addenda a where a.chain_id = $1 and a.sequence between $2 and $3 order by a.position`,
+		[]any{bytesOf(chain.UUID), from, to}, scanAddendum)
+}
+
+// one reads the only row, list reads them all.
+func one[T any](ctx context.Context, s *Store, what, sql string, args []any, scan func(pgx.Rows) (T, error)) (T, error) {
+	found, err := list(ctx, s, what, sql, args, scan)
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%s: %w", what, store.ErrNotFound)
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return found[0], nil
+}
+
+func list[T any](ctx context.Context, s *Store, what, sql string, args []any, scan func(pgx.Rows) (T, error)) ([]T, error) {
+	var found []T
+	err := s.query(ctx, what, sql, args, func(rows pgx.Rows) error {
+		record, err := scan(rows)
+		if err == nil {
+			found = append(found, record)
+		}
+		return err
+	})
+	return found, err
+}

@@ -1,0 +1,94 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	longestURL         = 8 << 10
+	defaultConnections = 20
+	connectTimeout     = 10 * time.Second
+)
+
+// sessionSettings are those of every connection, each unless the URL sets it.
+var sessionSettings = map[string]string{
+	"synchronous_commit": "on",
+	"statement_timeout":  "30s",
+	"lock_timeout":       "15s",
+	// A replica that vanishes in the middle of a transaction must not keep its
+	// locks for as long as TCP believes in it.
+	"idle_in_transaction_session_timeout": "30s",
+	// Every statement here finds its rows through an index. Left to itself, the
+	// planner would cache plans made while the tables were small, which read
+	// them whole, and keep to them while the tables grow.
+	"enable_seqscan":   "off",
+	"enable_hashjoin":  "off",
+	"enable_mergejoin": "off",
+	"jit":              "off",
+}
+
+// durableCommits are the values of synchronous_commit under which a commit is
+// answered no sooner than it is on disk, and on the standby where there is one.
+var durableCommits = []string{"on", "remote_apply"}
+
+func parseURL(url string) (*pgxpool.Config, error) {
+	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
+		return nil, errors.New("the database URL must have the form postgres://user@host:5432/database")
+	}
+	if len(url) > longestURL {
+		return nil, fmt.Errorf("the database URL must have at most %d characters", longestURL)
+	}
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// The cause may repeat the password: a text that cannot be parsed cannot
+		// be redacted for certain either.
+		return nil, errors.New("the database URL cannot be read: check its port, its options (sslmode, pool_max_conns, …), " +
+			"and that special characters in user and password are percent-encoded")
+	}
+	if !strings.Contains(url, "pool_max_conns") {
+		config.MaxConns = defaultConnections
+	}
+	return config, configureConnections(config)
+}
+
+func configureConnections(config *pgxpool.Config) error {
+	params := config.ConnConfig.RuntimeParams
+	if value, given := params["synchronous_commit"]; given && !slices.Contains(durableCommits, value) {
+		return fmt.Errorf("the database URL sets synchronous_commit to a value that loses acknowledged writes: remove it, or use one of %s",
+			strings.Join(durableCommits, ", "))
+	}
+	if params["application_name"] == "" {
+		params["application_name"] = "countersign"
+	}
+	if config.ConnConfig.ConnectTimeout == 0 {
+		config.ConnConfig.ConnectTimeout = connectTimeout
+	}
+	if config.ConnConfig.ValidateConnect == nil {
+		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
+	config.AfterConnect = applySettings
+	return nil
+}
+
+// applySettings sets what the URL did not. It does so after connecting, and not
+// in the start-up message, because connection poolers refuse settings there.
+func applySettings(ctx context.Context, conn *pgx.Conn) error {
+	given := conn.Config().RuntimeParams
+	var names, values []string
+	for name, value := range sessionSettings {
+		if _, ok := given[name]; !ok {
+			names, values = append(names, name), append(values, value)
+		}
+	}
+	_, err := conn.Exec(ctx, "select set_config(name, value, false) from unnest($1::text[], $2::text[]) s(name, value)", names, values)
+	return err
+}

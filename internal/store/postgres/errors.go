@@ -1,0 +1,100 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"countersign/internal/store"
+)
+
+// Codes of the server (SQLSTATE) that decide what a caller is told.
+const (
+	codeUniqueViolation = "23505"
+	codeReadOnly        = "25006"
+	classDataException  = "22"
+)
+
+// busyCodes mean that nothing was written and that the same call may succeed
+// later.
+var busyCodes = map[string]bool{
+	"40001":      true, // serialization failure
+	"40P01":      true, // deadlock
+	"55P03":      true, // lock not available in time
+	"57014":      true, // statement timeout
+	"57P01":      true, // administrator shutdown
+	"57P02":      true, // crash shutdown
+	"57P03":      true, // starting up
+	"57P05":      true, // idle session timeout
+	"25P03":      true, // idle in transaction timeout
+	codeReadOnly: true, // a standby, or a primary that became one
+}
+
+// busyClasses likewise: connection lost, resources exhausted, input or output
+// of the server's system failed.
+var busyClasses = map[string]bool{"08": true, "53": true, "58": true}
+
+// explain says in the port's terms what went wrong before anything was
+// committed. Nil stays nil, and what was explained already stays as it is.
+func explain(what string, err error) error {
+	if err == nil || isExplained(err) {
+		return err
+	}
+	var refusal *pgconn.PgError
+	switch {
+	case errors.As(err, &refusal) && refusal.Code == codeUniqueViolation:
+		return fmt.Errorf("%s: %w (%s)", what, store.ErrExists, refusal.ConstraintName)
+	case refusal != nil && (busyCodes[refusal.Code] || busyClasses[class(refusal)]):
+		return unavailable(what, err)
+	case refusal != nil:
+		return fmt.Errorf("%s: %w", what, describe(refusal))
+	case connectionFailed(err):
+		return unavailable(what, err)
+	}
+	if strings.Contains(err.Error(), "unable to encode") {
+		// The driver's text goes on with the value.
+		return fmt.Errorf("%s: a parameter does not fit its type", what)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+func isExplained(err error) bool {
+	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable)
+}
+
+func unavailable(what string, err error) error {
+	var refusal *pgconn.PgError
+	if errors.As(err, &refusal) {
+		return fmt.Errorf("%s: %w: %w", what, store.ErrUnavailable, describe(refusal))
+	}
+	return fmt.Errorf("%s: %w: %w", what, store.ErrUnavailable, err)
+}
+
+// describe leaves out whatever of a server's error can hold a value that was
+// sent to it: the detail always, and the message where it is about data.
+func describe(refusal *pgconn.PgError) error {
+	message := refusal.Message
+	if class(refusal) == classDataException {
+		message = "the server refused a value"
+	}
+	return fmt.Errorf("%s (SQLSTATE %s)", message, refusal.Code)
+}
+
+func connectionFailed(err error) bool {
+	var network net.Error
+	var connect *pgconn.ConnectError
+	return errors.As(err, &network) || errors.As(err, &connect) ||
+		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
+}
+
+// class is the first part of an error's code.
+func class(refusal *pgconn.PgError) string {
+	return refusal.Code[:min(2, len(refusal.Code))]
+}

@@ -1,0 +1,126 @@
+// Package postgres keeps the ledger in PostgreSQL. Several processes may serve
+// one database at the same time: rows are locked where the port promises order,
+// and a transaction costs a fixed few round trips however much it writes.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"countersign/internal/store"
+)
+
+// Store is a connection pool to one database.
+type Store struct {
+	pool *pgxpool.Pool
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open connects to the database that the URL names and makes sure that it takes
+// writes. It changes nothing there: see Migrate and CheckSchema. With several
+// hosts in the URL, the one that is the primary is used.
+func Open(ctx context.Context, url string) (*Store, error) {
+	config, err := parseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, explain("open database", err)
+	}
+	s := &Store{pool: pool}
+	if err := s.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// acquireTimeout bounds the wait for a free connection where the caller sets no
+// bound: a store that cannot keep up says so instead of hoarding requests.
+const acquireTimeout = 10 * time.Second
+
+func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unavailable("connect", err)
+	}
+	return conn, nil
+}
+
+// Ping implements store.Store. A server that has become a standby cannot serve:
+// it would answer reads from the past and refuse every write.
+func (s *Store) Ping(ctx context.Context) error {
+	var readOnly bool
+	err := s.queryRow(ctx, "ping", "select current_setting('transaction_read_only')::bool", nil, &readOnly)
+	if err != nil {
+		return err
+	}
+	if readOnly {
+		return fmt.Errorf("%w: the server takes no writes", store.ErrUnavailable)
+	}
+	return nil
+}
+
+// Backup implements store.Store: it is not supported.
+func (*Store) Backup(context.Context, string) error {
+	return fmt.Errorf("%w: back a PostgreSQL database up with pg_dump or pg_basebackup", errors.ErrUnsupported)
+}
+
+// Close implements store.Store. It waits until the connections in use are given
+// back.
+func (s *Store) Close() error {
+	s.pool.Close()
+	return nil
+}
+
+// queryRow reads one row; none is ErrNotFound.
+func (s *Store) queryRow(ctx context.Context, what, sql string, args []any, targets ...any) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	return scanRow(what, conn.QueryRow(ctx, sql, args...), targets...)
+}
+
+// query visits the rows that a statement returns. An error of visit is returned
+// as it is.
+func (s *Store) query(ctx context.Context, what, sql string, args []any, visit func(pgx.Rows) error) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return explain(what, err)
+	}
+	return eachRow(what, rows, visit)
+}
+
+func scanRow(what string, row pgx.Row, targets ...any) error {
+	err := row.Scan(targets...)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("%s: %w", what, store.ErrNotFound)
+	}
+	return explain(what, err)
+}
+
+func eachRow(what string, rows pgx.Rows, visit func(pgx.Rows) error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := visit(rows); err != nil {
+			return err
+		}
+	}
+	return explain(what, rows.Err())
+}

@@ -1,0 +1,223 @@
+// Package sqlite keeps Countersign's records in one SQLite file: the embedded
+// default. One process serves it; the command line may work on it beside a
+// running server.
+//
+// Durability: write-ahead log with synchronous=FULL, so each commit is on disk
+// before it is reported. There is one writing connection, and every write is a
+// transaction begun IMMEDIATE, which is SQLite's lock on the whole database:
+// stronger than the row locks that the port asks for.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"sync"
+
+	"github.com/pressly/goose/v3"
+	sqlitedriver "modernc.org/sqlite"
+	sqlitelib "modernc.org/sqlite/lib"
+
+	"countersign/internal/store"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Store is one database file.
+type Store struct {
+	path   string
+	reader *sql.DB
+	writes *sql.DB // one connection
+
+	mu         sync.Mutex // held while a transaction writes
+	conn       *sql.Conn  // the writing connection
+	statements map[string]*sql.Stmt
+}
+
+var _ store.Store = (*Store)(nil)
+
+// Open opens the file, making an empty one where there is none. The schema is
+// Migrate's affair.
+func Open(ctx context.Context, path string) (*Store, error) {
+	if err := touch(path); err != nil {
+		return nil, err
+	}
+	s := &Store{path: path, statements: make(map[string]*sql.Stmt)}
+	var err error
+	if s.writes, err = sql.Open("sqlite", dsn(path, "")); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	s.writes.SetMaxOpenConns(1)
+	if s.conn, err = s.writes.Conn(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.writes.Close())
+	}
+	if s.reader, err = sql.Open("sqlite", dsn(path, "query_only(1)")); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
+	}
+	s.reader.SetMaxOpenConns(8)
+	s.reader.SetMaxIdleConns(8)
+	if err := s.Ping(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// touch makes the file with a mode of our own choosing: records hold payloads,
+// and nobody else on the machine needs to read them.
+func touch(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
+	}
+	return file.Close()
+}
+
+// dsn carries the pragmas, which are per connection and must not be forgotten
+// on a later one.
+func dsn(path, extra string) string {
+	query := url.Values{"_pragma": {
+		"busy_timeout(10000)",
+		"journal_mode(wal)",
+		"synchronous(full)",
+		"foreign_keys(1)",
+		"cache_size(-16000)",
+		"wal_autocheckpoint(4000)",
+	}}
+	if extra != "" {
+		query.Add("_pragma", extra)
+	}
+	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
+}
+
+func (s *Store) migrator() (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	provider, err := goose.NewProvider(goose.DialectSQLite3, s.writes, files)
+	if err != nil {
+		return nil, fmt.Errorf("migrations: %w", err)
+	}
+	return provider, nil
+}
+
+// Migrate brings the schema up to date. It is harmless when repeated.
+func (s *Store) Migrate(ctx context.Context) error {
+	return s.migrating(func(p *goose.Provider) error { _, err := p.Up(ctx); return err })
+}
+
+// MigrateTo brings the schema up to one version, for tests of later ones.
+func (s *Store) MigrateTo(ctx context.Context, version int64) error {
+	return s.migrating(func(p *goose.Provider) error { _, err := p.UpTo(ctx, version); return err })
+}
+
+// migrating lends the writing connection to the migrations and takes it back.
+func (s *Store) migrating(run func(*goose.Provider) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.releaseConn(); err != nil {
+		return err
+	}
+	provider, err := s.migrator()
+	if err != nil {
+		return err
+	}
+	runErr := run(provider)
+	if s.conn, err = s.writes.Conn(context.Background()); err != nil {
+		return errors.Join(runErr, fmt.Errorf("open database: %w", err))
+	}
+	if runErr != nil {
+		return fmt.Errorf("migrate: %w", runErr)
+	}
+	return nil
+}
+
+// SchemaVersion tells which version the file has and which the binary knows.
+func (s *Store) SchemaVersion(ctx context.Context) (current, latest int64, err error) {
+	err = s.migrating(func(p *goose.Provider) error {
+		current, latest, err = p.GetVersions(ctx)
+		return err
+	})
+	return current, latest, err
+}
+
+func (s *Store) releaseConn() error {
+	for query, statement := range s.statements {
+		if err := statement.Close(); err != nil {
+			return fmt.Errorf("close statement: %w", err)
+		}
+		delete(s.statements, query)
+	}
+	if s.conn == nil {
+		return nil
+	}
+	err := s.conn.Close()
+	s.conn = nil
+	return err
+}
+
+// Ping answers whether the file can be read.
+func (s *Store) Ping(ctx context.Context) error {
+	var one int
+	return classify(s.reader.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema UNION SELECT 1").Scan(&one))
+}
+
+// Backup writes a consistent copy to a new file while the store is in use.
+func (s *Store) Backup(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); err == nil {
+		return fmt.Errorf("%s exists already: %w", path, store.ErrExists)
+	}
+	if _, err := s.reader.ExecContext(ctx, "VACUUM INTO ?", path); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
+// Close waits for the transaction under way and closes the file.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	errs := []error{s.releaseConn()}
+	for _, db := range []*sql.DB{s.reader, s.writes} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// classify turns the driver's errors into the port's.
+func classify(err error) error {
+	var failure *sqlitedriver.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrNoRows):
+		return store.ErrNotFound
+	case !errors.As(err, &failure):
+		return err
+	}
+	switch failure.Code() {
+	case sqlitelib.SQLITE_CONSTRAINT_UNIQUE, sqlitelib.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return fmt.Errorf("%w: %w", store.ErrExists, err)
+	}
+	switch failure.Code() & 0xff {
+	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED, sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR,
+		sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_READONLY, sqlitelib.SQLITE_INTERRUPT, sqlitelib.SQLITE_NOMEM:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+
+	sqlitedriver "modernc.org/sqlite"
+	sqlitelib "modernc.org/sqlite/lib"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Transact implements store.Writer.
+func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		loaded, err := tx.load(needs)
+		if err != nil {
+			return err
+		}
+		changes, err := plan(loaded)
+		if err != nil {
+			return planError{err}
+		}
+		return tx.apply(changes)
+	})
+}
+
+// planError carries an error of the caller's past classify, untouched.
+type planError struct{ error }
+
+// transaction is one unit of work on the writing connection. Its statements are
+// never cancelled: an interrupted one would cost the connection its state.
+type transaction struct {
+	store   *Store
+	ctx     context.Context
+	numbers map[ledger.ChainID]int64
+}
+
+// writing runs body in one IMMEDIATE transaction and commits it.
+func (s *Store) writing(ctx context.Context, body func(*transaction) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	if s.conn == nil {
+		return fmt.Errorf("%w: closed", store.ErrUnavailable)
+	}
+	tx := &transaction{store: s, ctx: context.WithoutCancel(ctx), numbers: make(map[ledger.ChainID]int64)}
+	if err := tx.exec("BEGIN IMMEDIATE"); err != nil {
+		return classify(err)
+	}
+	if err := body(tx); err != nil {
+		rollbackErr := tx.exec("ROLLBACK")
+		var own planError
+		if errors.As(err, &own) {
+			return errors.Join(own.error, rollbackErr)
+		}
+		return errors.Join(classify(err), rollbackErr)
+	}
+	return tx.commit()
+}
+
+// commit reports an unknown outcome for every failure but a refused lock: after
+// a failed write or sync of the log nobody can say what a crash would leave.
+func (tx *transaction) commit() error {
+	err := tx.exec("COMMIT")
+	if err == nil {
+		return nil
+	}
+	rollbackErr := tx.exec("ROLLBACK")
+	var failure *sqlitedriver.Error
+	if errors.As(err, &failure) && failure.Code()&0xff == sqlitelib.SQLITE_BUSY {
+		return errors.Join(classify(err), rollbackErr)
+	}
+	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+}
+
+func (tx *transaction) statement(query string) (*sql.Stmt, error) {
+	if statement, ok := tx.store.statements[query]; ok {
+		return statement, nil
+	}
+	statement, err := tx.store.conn.PrepareContext(tx.ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	tx.store.statements[query] = statement
+	return statement, nil
+}
+
+func (tx *transaction) exec(query string, args ...any) error {
+	statement, err := tx.statement(query)
+	if err != nil {
+		return err
+	}
+	_, err = statement.ExecContext(tx.ctx, args...)
+	return err
+}
+
+func (tx *transaction) query(query string, args []any, scan func(*sql.Rows) error) error {
+	statement, err := tx.statement(query)
+	if err != nil {
+		return err
+	}
+	rows, err := statement.QueryContext(tx.ctx, args...)
+	if err != nil {
+		return err
+	}
+	return each(rows, scan)
+}
+
+func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
+	defer func() { _ = rows.Close() }() // a failed close shows in rows.Err
+	for rows.Next() {
+		if err := scan(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// lists yields slices of at most maxList elements, each padded to a power of two
+// by repeating its last element, so that a handful of prepared statements serves
+// lists of any length.
+func lists[T any](elements []T, visit func(padded []T) error) error {
+	const maxList = 256
+	for len(elements) > 0 {
+		n := min(len(elements), maxList)
+		size := 1
+		for size < n {
+			size *= 2
+		}
+		padded := make([]T, size)
+		copy(padded, elements[:n])
+		for i := n; i < size; i++ {
+			padded[i] = elements[n-1]
+		}
+		if err := visit(padded); err != nil {
+			return err
+		}
+		elements = elements[n:]
+	}
+	return nil
+}
+
+func marks(n int, one string) string {
+	return strings.TrimSuffix(strings.Repeat(one+",", n), ",")
+}
+
+func (tx *transaction) apply(c *store.Changes) error {
+	for _, chain := range c.NewChains {
+		if err := tx.insertChain(chain); err != nil {
+			return err
+		}
+	}
+	for _, event := range c.NewEvents {
+		err := tx.exec("INSERT INTO events (chain_no, sequence, idempotency_key, body, payload) VALUES (?, ?, ?, ?, ?)",
+			tx.numbers[event.Chain], event.Sequence, orNull(event.IdempotencyKey), event.Body, event.Payload)
+		if err != nil {
+			return err
+		}
+	}
+	for _, a := range c.NewAddenda {
+		err := tx.exec("INSERT INTO addenda (chain_no, position, sequence, body) VALUES (?, ?, ?, ?)",
+			tx.numbers[a.Chain], a.Position, a.Sequence, a.Body)
+		if err != nil {
+			return err
+		}
+	}
+	for _, r := range c.NewReceipts {
+		err := tx.exec("INSERT INTO receipts (id, org_id, sequence, chain_no, previous_hash, body) VALUES (?, ?, ?, ?, ?, ?)",
+			r.ID.UUID[:], r.Org.UUID[:], r.Sequence, tx.numbers[r.Chain], orEmpty(r.PreviousHash), r.Body)
+		if err != nil {
+			return err
+		}
+	}
+	for _, chain := range c.States {
+		err := tx.exec("UPDATE chain_states SET status = ?, state = ?, mac = ? WHERE chain_no = ?",
+			string(chain.Status), chain.State, chain.MAC, tx.numbers[chain.ID])
+		if err != nil {
+			return err
+		}
+	}
+	for _, head := range c.Heads {
+		if err := tx.putHead(head); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *transaction) insertChain(c *store.ChainRecord) error {
+	var no int64
+	err := tx.query(`INSERT INTO chains (id, org_id, opened_by, external_id, environment, idempotency_key, body)
+		VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING no`,
+		[]any{c.ID.UUID[:], c.Org.UUID[:], c.OpenedBy.UUID[:], orNull(c.ExternalID), c.Environment, orNull(c.IdempotencyKey), c.Body},
+		func(rows *sql.Rows) error { return rows.Scan(&no) })
+	if err != nil {
+		return err
+	}
+	tx.numbers[c.ID] = no
+	return tx.exec("INSERT INTO chain_states (chain_no, org_id, status, state, mac) VALUES (?, ?, ?, ?, ?)",
+		no, c.Org.UUID[:], string(c.Status), c.State, c.MAC)
+}
+
+func (tx *transaction) putHead(head *ledger.Head) error {
+	var last []byte
+	if head.Last != nil {
+		last = head.Last[:]
+	}
+	return tx.exec(`INSERT INTO heads (org_id, count, last_hash, key_id, mac) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (org_id) DO UPDATE SET count = excluded.count, last_hash = excluded.last_hash, key_id = excluded.key_id, mac = excluded.mac`,
+		head.Org.UUID[:], head.Count, orEmpty(last), head.KeyID, head.MAC)
+}
+
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

@@ -1,0 +1,187 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// opened is a chain inside a transaction: read, to be moved on, and written back.
+type opened struct {
+	chain *ledger.Chain
+	state *ledger.ChainState
+}
+
+func (w *world) decode(record *store.ChainRecord) (*opened, error) {
+	if record == nil {
+		return nil, fmt.Errorf("the chain was not loaded")
+	}
+	chain, err := ledger.DecodeChain(record.Body)
+	if err != nil {
+		return nil, err
+	}
+	state, err := ledger.DecodeChainState(record.State, record.MAC, w.keys, chain)
+	if err != nil {
+		return nil, err
+	}
+	return &opened{chain, state}, nil
+}
+
+// moved is the record that writes a chain's state back.
+func (w *world) moved(o *opened) *store.ChainRecord {
+	r := &store.ChainRecord{ID: o.chain.ID, Org: o.chain.Org, Status: o.state.Status}
+	r.State, r.MAC = o.state.Encode(w.keys, o.chain)
+	return r
+}
+
+func newAction(idempotencyKey string) *ledger.Action {
+	return &ledger.Action{
+		AgentName: "planner", ActionType: "tool_call", ActionName: "search",
+		Payload: []byte(`{"query":"weather"}`), IdempotencyKey: idempotencyKey,
+	}
+}
+
+// enter records an action and adds the event to the changes.
+func (w *world) enter(o *opened, action *ledger.Action, changes *store.Changes) *ledger.Event {
+	event, body := o.state.Record(ledger.BuiltinPolicy, o.chain, action, w.now(), w.random())
+	changes.NewEvents = append(changes.NewEvents, &ledger.StoredEvent{
+		Chain: o.chain.ID, Sequence: event.Sequence, IdempotencyKey: action.IdempotencyKey, Body: body, Payload: action.Payload,
+	})
+	return event
+}
+
+// act records actions in one chain, in one transaction.
+func (w *world) act(ctx context.Context, s store.Store, id ledger.ChainID, actions ...*ledger.Action) error {
+	return s.Transact(ctx, &store.Needs{Chains: []ledger.ChainID{id}}, func(loaded *store.Loaded) (*store.Changes, error) {
+		o, err := w.decode(loaded.Chains[id])
+		if err != nil {
+			return nil, err
+		}
+		changes := new(store.Changes)
+		for _, action := range actions {
+			w.enter(o, action, changes)
+		}
+		changes.States = []*store.ChainRecord{w.moved(o)}
+		return changes, nil
+	})
+}
+
+func (w *world) mustAct(t *testing.T, id ledger.ChainID, actions ...*ledger.Action) {
+	t.Helper()
+	if err := w.act(t.Context(), w, id, actions...); err != nil {
+		t.Fatalf("record: %v", err)
+	}
+}
+
+// report records what became of an event.
+func (w *world) report(ctx context.Context, s store.Store, id ledger.ChainID, sequence int64, result ledger.Result) error {
+	at := store.EventAt{Chain: id, Sequence: sequence}
+	needs := &store.Needs{Chains: []ledger.ChainID{id}, Addenda: []store.EventAt{at}}
+	return s.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		o, err := w.decode(loaded.Chains[id])
+		if err != nil {
+			return nil, err
+		}
+		event, earlier, err := history(loaded, at)
+		if err != nil {
+			return nil, err
+		}
+		_, addendum, err := o.state.ReportOutcome(event, earlier, ledger.OutcomeReport{Result: result}, w.now())
+		if err != nil {
+			return nil, err
+		}
+		return &store.Changes{States: []*store.ChainRecord{w.moved(o)}, NewAddenda: []*ledger.Addendum{addendum}}, nil
+	})
+}
+
+func history(loaded *store.Loaded, at store.EventAt) (*ledger.RecordedEvent, []*ledger.OutcomeReport, error) {
+	events, err := loaded.EventsAfter(at.Chain, at.Sequence-1)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(events) == 0 {
+		return nil, nil, fmt.Errorf("no event %d", at.Sequence)
+	}
+	event, err := ledger.DecodeEvent(events[0].Body)
+	if err != nil {
+		return nil, nil, err
+	}
+	var reports []*ledger.OutcomeReport
+	for _, addendum := range loaded.Addenda[at] {
+		earlier, err := ledger.DecodeOutcomeReport(addendum.Body)
+		if err != nil {
+			return nil, nil, err
+		}
+		reports = append(reports, earlier)
+	}
+	return event, reports, nil
+}
+
+func (w *world) mustReport(t *testing.T, id ledger.ChainID, sequence int64, result ledger.Result) {
+	t.Helper()
+	if err := w.report(t.Context(), w, id, sequence, result); err != nil {
+		t.Fatalf("report outcome: %v", err)
+	}
+}
+
+// seal completes chains of one organization in one transaction, one after the
+// other under the organization's head.
+func (w *world) seal(ctx context.Context, s store.Store, m *member, chains ...ledger.ChainID) error {
+	needs := &store.Needs{Chains: chains, Heads: []ledger.OrgID{m.org.ID}}
+	return s.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		changes := new(store.Changes)
+		head := loaded.Heads[m.org.ID]
+		for _, id := range chains {
+			if err := w.sealOne(loaded, head, m, id, changes); err != nil {
+				return nil, err
+			}
+		}
+		changes.Heads = []*ledger.Head{head}
+		return changes, nil
+	})
+}
+
+func (w *world) sealOne(loaded *store.Loaded, head *ledger.Head, m *member, id ledger.ChainID, changes *store.Changes) error {
+	o, err := w.decode(loaded.Chains[id])
+	if err != nil {
+		return err
+	}
+	events, err := loaded.EventsAfter(id, 0)
+	if err != nil {
+		return err
+	}
+	summary := new(ledger.Summary)
+	for _, event := range events {
+		if err := summary.Add(event.Body); err != nil {
+			return err
+		}
+	}
+	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, &ledger.Completion{}, w.receiptID(), w.now())
+	if err != nil {
+		return err
+	}
+	changes.NewReceipts = append(changes.NewReceipts, receipt)
+	changes.States = append(changes.States, w.moved(o))
+	return nil
+}
+
+func (w *world) mustSeal(t *testing.T, m *member, chains ...ledger.ChainID) {
+	t.Helper()
+	if err := w.seal(t.Context(), w, m, chains...); err != nil {
+		t.Fatalf("seal: %v", err)
+	}
+}
+
+// sealedChains opens chains with an event each and seals them, one by one.
+func (w *world) sealedChains(t *testing.T, m *member, count int) []ledger.ChainID {
+	t.Helper()
+	chains := w.openChains(t, m, count)
+	for _, id := range chains {
+		w.mustAct(t, id, newAction(""))
+		w.mustSeal(t, m, id)
+	}
+	return chains
+}

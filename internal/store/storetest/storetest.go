@@ -1,0 +1,55 @@
+// Package storetest is the conformance suite of the storage port: every promise
+// written in package store, as a case that an implementation passes or fails.
+//
+// Each case has a database of its own. Where records are real, made by package
+// ledger with keys, the whole ledger is verified again after the case.
+package storetest
+
+import (
+	"testing"
+
+	"countersign/internal/store"
+)
+
+// Opener opens one more handle on the same database, independent of the others
+// as another process's would be. The handle is closed when the test ends.
+type Opener func(t *testing.T) store.Store
+
+// Run holds a store to the port's promise. Create makes a database that is
+// empty and migrated, removes it when the test ends, and returns its opener.
+func Run(t *testing.T, create func(t *testing.T) Opener) {
+	t.Helper()
+	for role, cases := range map[string][]testCase{
+		"writer":    writerCases,
+		"load":      loadCases,
+		"unique":    uniqueCases(),
+		"race":      raceCases,
+		"reader":    readerCases,
+		"receipts":  receiptCases,
+		"records":   recordCases,
+		"directory": directoryCases,
+		"keys":      keyCases,
+		"keychecks": keyCheckCases,
+		"signins":   signInCases,
+	} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			for _, test := range cases {
+				t.Run(test.name, func(t *testing.T) {
+					t.Parallel()
+					w := newWorld(t, create(t))
+					test.run(t, w)
+					if !test.handmade {
+						w.verifyLedger(t)
+					}
+				})
+			}
+		})
+	}
+}
+
+type testCase struct {
+	name     string
+	run      func(t *testing.T, w *world)
+	handmade bool // the case stores records that no ledger would make
+}

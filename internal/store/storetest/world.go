@@ -1,0 +1,153 @@
+package storetest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// world is one case's database, with what is needed to fill it as the service
+// would. Ids and times come from a counter: each is used once, and later ones
+// sort later.
+type world struct {
+	store.Store
+	open  Opener
+	keys  ring
+	ticks atomic.Int64
+}
+
+func newWorld(t *testing.T, open Opener) *world {
+	t.Helper()
+	return &world{Store: open(t), open: open}
+}
+
+// now is a moment later than all before.
+func (w *world) now() ledger.Time {
+	const start = 1_700_000_000_000
+	return ledger.Time(start + w.ticks.Add(1))
+}
+
+func (w *world) random() (bytes [10]byte) {
+	binary.BigEndian.PutUint64(bytes[:], uint64(w.ticks.Add(1)))
+	return bytes
+}
+
+func (w *world) receiptID() ledger.ReceiptID {
+	var bytes [16]byte
+	// The counter comes last, so that the order of ids is not that of sequence.
+	binary.LittleEndian.PutUint64(bytes[:], uint64(w.ticks.Add(1)))
+	return ledger.ReceiptID{UUID: ledger.NewRandomID(bytes)}
+}
+
+func (w *world) chainID() ledger.ChainID {
+	return ledger.ChainID{UUID: ledger.NewTimedID(w.now(), w.random())}
+}
+
+// member is an organization with its first key.
+type member struct {
+	org *ledger.Organization
+	key *ledger.KeyRecord
+}
+
+func (w *world) newOrganization() *ledger.Organization {
+	now := w.now()
+	slug := fmt.Sprintf("org-%d", now)
+	return &ledger.Organization{
+		ID:   ledger.OrgID{UUID: ledger.NewTimedID(now, w.random())},
+		Slug: slug, Name: "Name of " + slug, Settings: ledger.DefaultSettings(), CreatedAt: now,
+	}
+}
+
+func (w *world) newKey(org ledger.OrgID) *ledger.KeyRecord {
+	now := w.now()
+	return &ledger.KeyRecord{
+		ID: ledger.KeyID{UUID: ledger.NewTimedID(now, w.random())}, Org: org,
+		Name: fmt.Sprintf("key %d", now), Role: ledger.RoleAgent,
+		Hash: ledger.HashToken(fmt.Sprint("key ", now)), Hint: "csk_…0000", CreatedAt: now,
+	}
+}
+
+// join creates an organization.
+func (w *world) join(t *testing.T) *member {
+	t.Helper()
+	org := w.newOrganization()
+	m := &member{org: org, key: w.newKey(org.ID)}
+	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), m.key); err != nil {
+		t.Fatalf("create organization: %v", err)
+	}
+	return m
+}
+
+// draft is a chain about to be opened.
+func (w *world) draft(m *member) *ledger.Chain {
+	return &ledger.Chain{
+		ID: w.chainID(), Org: m.org.ID, OpenedBy: m.key.ID, Name: "nightly-report",
+		Environment: ledger.DefaultEnvironment, FailModes: m.org.Settings.CanonicalFailModes(), StartedAt: w.now(),
+	}
+}
+
+// record is a new chain as it is stored.
+func (w *world) record(chain *ledger.Chain, idempotencyKey string) *store.ChainRecord {
+	state := ledger.NewChainState(chain.StartedAt, ledger.BuiltinPolicy.Version)
+	r := &store.ChainRecord{
+		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
+		Environment: chain.Environment, IdempotencyKey: idempotencyKey, Body: chain.Encode(), Status: state.Status,
+	}
+	r.State, r.MAC = state.Encode(w.keys, chain)
+	return r
+}
+
+// openChain opens a chain without any ado.
+func (w *world) openChain(t *testing.T, m *member) ledger.ChainID {
+	t.Helper()
+	return w.openChains(t, m, 1)[0]
+}
+
+func (w *world) openChains(t *testing.T, m *member, count int) []ledger.ChainID {
+	t.Helper()
+	ids := make([]ledger.ChainID, count)
+	records := make([]*store.ChainRecord, count)
+	for i := range records {
+		records[i] = w.record(w.draft(m), "")
+		ids[i] = records[i].ID
+	}
+	w.write(t, &store.Changes{NewChains: records})
+	return ids
+}
+
+// write stores changes that need nothing to be loaded.
+func (w *world) write(t *testing.T, changes *store.Changes) {
+	t.Helper()
+	if err := attempt(t.Context(), w, changes); err != nil {
+		t.Fatalf("transact: %v", err)
+	}
+}
+
+func attempt(ctx context.Context, s store.Store, changes *store.Changes) error {
+	return s.Transact(ctx, &store.Needs{}, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
+}
+
+// must is for steps whose success is not what the case is about.
+func must[T any](t *testing.T) func(T, error) T {
+	t.Helper()
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("unexpected error: %v", err)
+		}
+		return value
+	}
+}
+
+func wantError(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: error %v, want %v", what, err, want)
+	}
+}
