@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"slices"
 
@@ -40,6 +41,9 @@ type Chain struct {
 	FailModes         []byte // canonical object: the organization's at opening
 	FastPath          bool
 	StartedAt         Time
+	IdempotencyKey    string // of the opening request, "" for none
+
+	stored *[32]byte // hash of the bytes it was decoded from, nil for a chain not yet stored
 }
 
 // DefaultEnvironment tags a chain that names none.
@@ -96,6 +100,7 @@ func (c *Chain) Encode() []byte {
 	w.Strings("fallback_approvers", c.FallbackApprovers)
 	w.Bool("fast_path", c.FastPath)
 	w.String("id", c.ID.String())
+	w.StringOrNull("idempotency_key", c.IdempotencyKey)
 	w.Raw("metadata", c.Metadata)
 	w.String("name", c.Name)
 	w.String("opened_by", c.OpenedBy.String())
@@ -103,6 +108,15 @@ func (c *Chain) Encode() []byte {
 	w.Raw("policy_config", c.PolicyConfig)
 	w.String("started_at", c.StartedAt.String())
 	return w.End()
+}
+
+// hash is what the state's authenticator covers of the chain, so that what was
+// fixed at opening cannot be changed either.
+func (c *Chain) hash() [32]byte {
+	if c.stored != nil {
+		return *c.stored
+	}
+	return sha256.Sum256(c.Encode())
 }
 
 var errUnreadableChain = errors.New("stored chain cannot be read")
@@ -128,10 +142,13 @@ func DecodeChain(body []byte) (*Chain, error) {
 		FallbackApprovers: f.Texts("fallback_approvers", maxListed, maxText),
 		FailModes:         f.Object("fail_modes", len(body)),
 		FastPath:          f.Bool("fast_path"),
+		IdempotencyKey:    f.Text("idempotency_key", MaxIdempotencyKey),
 	}
 	if idErr != nil || orgErr != nil || keyErr != nil || started == nil || f.Err() != nil {
 		return nil, errUnreadableChain
 	}
 	chain.StartedAt = *started
+	hash := sha256.Sum256(body)
+	chain.stored = &hash
 	return chain, nil
 }

@@ -169,7 +169,7 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 		Facts: Facts{
 			Categories:      f.Texts("categories", maxListed, maxName),
 			Amount:          readMoney(f, "amount_usd"),
-			ExternalDomains: f.Texts("external_domains", maxCount, maxName),
+			ExternalDomains: f.Texts("external_domains", maxCount, maxDomain),
 			RecordsModified: f.Int("records_modified", 0, maxCount),
 		},
 		Decision: readDecision(f),

@@ -13,6 +13,7 @@ import (
 const (
 	maxName     = 200
 	maxText     = 2000
+	maxDomain   = 253
 	maxListed   = 1000
 	maxMetadata = 16 << 10 // bytes of canonical JSON; metadata stands in the receipt
 	maxCount    = int64(1) << 53

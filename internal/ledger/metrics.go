@@ -60,11 +60,11 @@ func parseExactMetrics(v canon.Value) (Metrics, error) {
 	f := NewFields(v)
 	m := Metrics{
 		ExternalCommunications: f.Int("communications", 0, maxCount),
-		ExternalDomains:        f.Texts("domains", maxCount, maxName),
+		ExternalDomains:        f.Texts("domains", maxCount, maxDomain),
 		RecordsModified:        f.Int("records", 0, maxCount),
 	}
-	cost, costErr := ParseMoney(f.Text("cost", maxName))
-	exposure, exposureErr := ParseMoney(f.Text("exposure", maxName))
+	cost, costErr := parseExact(f.Text("cost", maxText))
+	exposure, exposureErr := parseExact(f.Text("exposure", maxText))
 	m.EstimatedCost, m.FinancialExposure = cost, exposure
 	if costErr != nil || exposureErr != nil || f.Err() != nil {
 		return Metrics{}, errUnreadableState

@@ -22,6 +22,12 @@ func ParseMoney(text string) (Money, error) {
 	if len(text) > 64 {
 		return Money{}, fmt.Errorf("amount of %d characters", len(text))
 	}
+	return parseExact(text)
+}
+
+// parseExact reads what String wrote: a sum of doubles can have hundreds of
+// digits.
+func parseExact(text string) (Money, error) {
 	amount, err := decimal.NewFromString(text)
 	if err != nil {
 		return Money{}, fmt.Errorf("not a decimal amount")

@@ -194,7 +194,7 @@ var categoryPattern = regexp.MustCompile(`^[a-z0-9_]{1,64}$`)
 var domainPattern = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 func parseDomains(f *Fields, name string) []string {
-	domains := f.Texts(name, maxListed, 253)
+	domains := f.Texts(name, maxListed, maxDomain)
 	for i, domain := range domains {
 		if !domainPattern.MatchString(domain) {
 			f.Fault(name, "element %d must be a domain in lower case, such as example.com", i)

@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"countersign/internal/canon"
@@ -53,6 +55,12 @@ func (s *Summary) Add(facts []byte) error {
 	s.index[key] = len(s.lines)
 	s.lines = append(s.lines, SummaryLine{key.agent, key.actionType, key.actionName, key.outcome, 1, recordedAt, recordedAt})
 	return nil
+}
+
+// Clone returns a summary that can be folded further on its own: a commit that
+// is tried again starts from what is stored, not from what it had planned.
+func (s *Summary) Clone() *Summary {
+	return &Summary{Folded: s.Folded, lines: slices.Clone(s.lines), index: maps.Clone(s.index)}
 }
 
 func appendSummary(dst []byte, lines []SummaryLine) []byte {

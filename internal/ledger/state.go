@@ -85,8 +85,15 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	}
 	w.String("status", string(s.Status))
 	body = w.End()
-	sum, _ := keys.MAC(keys.CurrentKey(), chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], body)
+	sum, _ := stateMAC(keys, keys.CurrentKey(), chain, body)
 	return body, sum[:]
+}
+
+// stateMAC covers the chain's fixed record along with its state: the id and the
+// hash have one length each, so no two states share their bytes.
+func stateMAC(keys Keys, keyID string, chain *Chain, body []byte) ([32]byte, bool) {
+	hash := chain.hash()
+	return keys.MAC(keyID, chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], hash[:], body)
 }
 
 // DecodeChainState reads what Encode wrote and refuses anything else.
@@ -96,7 +103,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		return nil, errUnreadableState
 	}
 	f := NewFields(v)
-	sum, ok := keys.MAC(f.Text("key_id", maxName), chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], body)
+	sum, ok := stateMAC(keys, f.Text("key_id", maxName), chain, body)
 	if !ok || !hmac.Equal(sum[:], mac) {
 		return nil, ErrStateTampered
 	}

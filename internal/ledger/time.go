@@ -33,7 +33,7 @@ const timeLayout = "2006-01-02T15:04:05.000Z"
 // every text sorts as its moment does.
 var (
 	earliestTime = TimeOf(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))
-	latestTime   = TimeOf(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC))
+	latestTime   = TimeOf(time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC))
 )
 
 // ErrMalformedTime says that a text is no timestamp of ours.
@@ -44,8 +44,9 @@ func ParseTime(text string) (Time, error) {
 	if len(text) > 40 {
 		return 0, ErrMalformedTime
 	}
-	parsed, err := time.Parse(time.RFC3339, text)
-	if err != nil {
+	// time.Parse would take a comma for the point, and hours of one digit.
+	var parsed time.Time
+	if err := parsed.UnmarshalText([]byte(text)); err != nil {
 		return 0, ErrMalformedTime
 	}
 	t := TimeOf(parsed)

@@ -3,7 +3,7 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -76,6 +76,9 @@ const segmentSize = 2048
 
 func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 	walk := ledger.NewWalk()
+	if found, err := a.beforeFirst(ctx); found != nil || err != nil {
+		return found, err
+	}
 	for {
 		newest, err := a.newest(ctx)
 		if err != nil {
@@ -97,8 +100,24 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		if found := walk.Finish(head, a.service.keys); found != nil || a.options.ReceiptsOnly {
 			return found, nil
 		}
-		return a.inspectChains(ctx)
+		return a.inspectChains(ctx, walk)
 	}
+}
+
+// beforeFirst looks for receipts where none can be: the walk starts at 1.
+func (a *audit) beforeFirst(ctx context.Context) (*ledger.Break, error) {
+	var found *ledger.Break
+	err := a.service.store.ScanReceipts(ctx, a.org.ID, math.MinInt64, 0, func(r *ledger.StoredReceipt) error {
+		found = &ledger.Break{
+			Sequence: r.Sequence, ReceiptNumber: (&ledger.Walk{}).Label(r.Sequence),
+			Check: ledger.CheckSequence, Detail: "receipts are counted from 1",
+		}
+		return errBroken
+	})
+	if err != nil && !errors.Is(err, errBroken) {
+		return nil, err
+	}
+	return found, nil
 }
 
 func (a *audit) newest(ctx context.Context) (int64, error) {
@@ -180,7 +199,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 			return errBroken
 		}
 		if !a.options.ReceiptsOnly {
-			seen = append(seen, sealedChain{r.Chain, in.EventsDigest, in.Actions, r.Sequence, s.walk.Label(r.Sequence)})
+			seen = append(seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, r.Sequence, s.walk.Label(r.Sequence)})
 		}
 		return nil
 	})
@@ -190,7 +209,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 	}
 	// The events come after the scan, so that no connection waits for another.
 	for _, sealed := range seen {
-		found, err := a.replay(ctx, sealed)
+		found, err := a.inspectSealed(ctx, &sealed)
 		if err != nil {
 			s.err = err
 			return
@@ -204,144 +223,4 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 	if a.options.Progress != nil {
 		a.options.Progress(done, total)
 	}
-}
-
-// sealedChain is what a receipt attests of its chain's events.
-type sealedChain struct {
-	chain    ledger.ChainID
-	digest   [32]byte
-	actions  int64
-	sequence int64
-	label    string
-}
-
-func (a *audit) replay(ctx context.Context, sealed sealedChain) (*ledger.Break, error) {
-	replay, err := a.replayChain(ctx, sealed.chain)
-	if err == nil {
-		err = replay.Matches(sealed.digest, sealed.actions)
-	}
-	var fault *evidenceFault
-	switch {
-	case errors.As(err, &fault), err != nil && replay != nil:
-		return &ledger.Break{Sequence: sealed.sequence, ReceiptNumber: sealed.label, Check: ledger.CheckEventsDigest, Detail: err.Error()}, nil
-	case err != nil:
-		return nil, err
-	}
-	return nil, nil
-}
-
-// evidenceFault tells what the entries say from a failure to read them.
-type evidenceFault struct{ error }
-
-// replayChain feeds a chain's entries in the order of their positions: addenda
-// say where they stand, events fill the places between.
-func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.Replay, error) {
-	const everything = 1 << 52
-	addenda, err := a.service.store.Addenda(ctx, chain, 0, everything)
-	if err != nil {
-		return nil, err
-	}
-	replay := ledger.NewReplay(chain)
-	feedAddenda := func() error {
-		for len(addenda) > 0 && addenda[0].Position == replay.Entries()+1 {
-			if err := replay.Addendum(addenda[0]); err != nil {
-				return &evidenceFault{err}
-			}
-			addenda = addenda[1:]
-		}
-		return nil
-	}
-	for after := int64(-everything); ; {
-		events, err := a.service.store.Events(ctx, chain, after, foldPage)
-		if err != nil {
-			return nil, err
-		}
-		for _, event := range events {
-			if err := errors.Join(feedAddenda(), replay.Event(event)); err != nil {
-				return nil, &evidenceFault{err}
-			}
-			after = event.Sequence
-		}
-		a.events.Add(int64(len(events)))
-		if len(events) < foldPage {
-			break
-		}
-	}
-	if err := feedAddenda(); err != nil {
-		return nil, err
-	}
-	if len(addenda) > 0 {
-		return nil, &evidenceFault{fmt.Errorf("an entry at position %d is out of place", addenda[0].Position)}
-	}
-	return replay, nil
-}
-
-// inspectChains holds every chain's record against its authenticator, its
-// receipt, and, where it is still open, its events.
-func (a *audit) inspectChains(ctx context.Context) (*ledger.Break, error) {
-	var found *ledger.Break
-	err := a.service.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
-		a.chains.Add(1)
-		detail, err := a.inspectChain(ctx, record)
-		if err != nil {
-			return err
-		}
-		if detail != "" {
-			found = &ledger.Break{Check: ledger.CheckChain, Detail: fmt.Sprintf("chain %s: %s", record.ID, detail)}
-			return errBroken
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errBroken) {
-		return nil, err
-	}
-	return found, nil
-}
-
-func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (string, error) {
-	chain, err := ledger.DecodeChain(record.Body)
-	if err != nil {
-		return "the record cannot be read", nil
-	}
-	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy ||
-		chain.ExternalID != record.ExternalID || chain.Environment != record.Environment {
-		return "the record's columns do not agree with its body", nil
-	}
-	state, err := ledger.DecodeChainState(record.State, record.MAC, a.service.keys, chain)
-	if err != nil || state.Status != record.Status {
-		return "the state fails its authenticator", nil
-	}
-	if state.Status.Sealed() {
-		receipt, err := a.service.store.ReceiptOfChain(ctx, record.ID)
-		if errors.Is(err, store.ErrNotFound) || (err == nil && receipt.ID != *state.Receipt) {
-			return "it is sealed, but its receipt is not there", nil
-		}
-		return "", err
-	}
-	return a.inspectOpen(ctx, record.ID, state)
-}
-
-// inspectOpen replays a chain that is still running. Events may arrive between
-// the two reads, so a difference counts only while the chain stands still.
-func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledger.ChainState) (string, error) {
-	replay, err := a.replayChain(ctx, id)
-	if err == nil {
-		err = replay.Matches(state.Digest, state.Actions)
-	}
-	if err == nil {
-		return "", nil
-	}
-	var fault *evidenceFault
-	if replay == nil && !errors.As(err, &fault) {
-		return "", err
-	}
-	again, readErr := a.service.store.Chain(ctx, id)
-	if readErr != nil {
-		return "", readErr
-	}
-	view, viewErr := a.service.view(again)
-	if viewErr == nil && view.State.Entries != state.Entries {
-		return "", nil
-	}
-	return err.Error(), nil
 }

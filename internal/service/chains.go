@@ -63,6 +63,7 @@ func (o *openChain) plan(b *batch) error {
 	chain.ID = ledger.ChainID{UUID: ledger.NewTimedID(b.now, b.service.timedRandom())}
 	chain.Org, chain.OpenedBy, chain.StartedAt = o.caller.Org, o.caller.Key, b.now
 	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), true
+	chain.IdempotencyKey = o.idempotencyKey
 	state := ledger.NewChainState(b.now, ledger.BuiltinPolicy.Version)
 	record := &store.ChainRecord{
 		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,

@@ -147,23 +147,23 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 		p.operation.need(&needs)
 	}
 	errs := make([]error, len(pendings))
-	sealed := 0
+	var b *batch
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
-		b := newBatch(c.service, loaded)
+		b = newBatch(c.service, loaded)
 		for i, p := range pendings {
 			errs[i] = p.operation.plan(b)
 		}
 		if b.broken != nil {
 			return nil, b.broken
 		}
-		sealed = len(b.changes.NewReceipts)
 		return b.finish(), nil
 	})
 	if err != nil {
 		return nil, err
 	}
+	c.service.states.put(b.order)
 	c.meter.Committed(len(pendings), time.Since(began))
-	if sealed > 0 {
+	if sealed := len(b.changes.NewReceipts); sealed > 0 {
 		c.meter.Sealed(sealed)
 	}
 	return errs, nil
@@ -227,7 +227,10 @@ func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
 	if !caller.owns(chain) {
 		return nil, ledger.ErrNotFound
 	}
-	state, err := ledger.DecodeChainState(record.State, record.MAC, b.service.keys, chain)
+	state := b.service.states.take(record)
+	if state == nil {
+		state, err = ledger.DecodeChainState(record.State, record.MAC, b.service.keys, chain)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}

@@ -94,21 +94,15 @@ func (o *completeChain) plan(b *batch) error {
 	if live.state.Status.Sealed() {
 		return o.repeat(live)
 	}
-	if o.summary.Folded < live.state.Actions {
-		events, err := b.loaded.EventsAfter(o.chain, o.summary.Folded)
-		if err != nil {
-			b.broken = err
-			return err
-		}
-		if err := addAll(o.summary, events); err != nil {
-			return err
-		}
+	summary, err := o.catchUp(b, live)
+	if err != nil {
+		return err
 	}
 	org, head := b.loaded.Orgs[o.caller.Org], b.loaded.Heads[o.caller.Org]
 	if org == nil || head == nil {
 		return fmt.Errorf("organization without head: %w", ledger.ErrStateTampered)
 	}
-	_, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, o.summary, o.completion, b.service.receiptID(), b.now)
+	_, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, summary, o.completion, b.service.receiptID(), b.now)
 	if err != nil {
 		return err
 	}
@@ -120,12 +114,34 @@ func (o *completeChain) plan(b *batch) error {
 	return nil
 }
 
+// catchUp folds what was recorded since the summary was begun: events that are
+// stored, and those of this very batch. It leaves the operation's own summary as
+// it is, for the batch may fail and be planned again.
+func (o *completeChain) catchUp(b *batch, live *liveChain) (*ledger.Summary, error) {
+	if o.summary.Folded == live.state.Actions {
+		return o.summary, nil
+	}
+	summary := o.summary.Clone()
+	events, err := b.loaded.EventsAfter(o.chain, summary.Folded)
+	if err != nil {
+		b.broken = err
+		return nil, err
+	}
+	for _, event := range b.changes.NewEvents {
+		if event.Chain == o.chain {
+			events = append(events, event)
+		}
+	}
+	return summary, addAll(summary, events)
+}
+
 // repeat answers a chain that is sealed already.
 func (o *completeChain) repeat(live *liveChain) error {
 	if o.completion.Failed != (live.state.Status == ledger.ChainFailed) {
 		return ledger.Errorf(ledger.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
 	}
 	o.view = ChainView{Chain: live.chain, State: live.state}
+	o.receipt = nil // of an earlier attempt that was not stored
 	return nil
 }
 

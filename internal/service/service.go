@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
 	"time"
 
 	"countersign/internal/ledger"
@@ -49,6 +48,7 @@ type Service struct {
 	committer *committer
 	callers   callerCache
 	chains    chainCache
+	states    stateCache
 }
 
 // New starts a service. Close it to drain what is queued.
@@ -136,32 +136,3 @@ type silentMeter struct{}
 func (silentMeter) Committed(int, time.Duration) {}
 func (silentMeter) Queued(int)                   {}
 func (silentMeter) Sealed(int)                   {}
-
-// chainCache keeps what is fixed about chains in use. Chains never change, so
-// nothing here is ever stale; it is emptied when it is full.
-type chainCache struct {
-	mu     sync.RWMutex
-	chains map[ledger.ChainID]*ledger.Chain
-}
-
-const maxCachedChains = 20_000
-
-func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
-	c.mu.RLock()
-	chain, ok := c.chains[record.ID]
-	c.mu.RUnlock()
-	if ok {
-		return chain, nil
-	}
-	chain, err := ledger.DecodeChain(record.Body)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.chains) >= maxCachedChains || c.chains == nil {
-		c.chains = make(map[ledger.ChainID]*ledger.Chain)
-	}
-	c.chains[record.ID] = chain
-	return chain, nil
-}

@@ -121,7 +121,7 @@ func (s *Store) RevokeKey(ctx context.Context, org ledger.OrgID, id ledger.KeyID
 	var revoked *ledger.KeyRecord
 	err := s.writing(ctx, func(tx *transaction) error {
 		query := "UPDATE api_keys SET revoked_at = coalesce(revoked_at, ?) WHERE org_id = ? AND id = ? RETURNING " + keyColumns
-		err := tx.query(query, []any{int64(at), org.UUID[:], id.UUID[:]}, func(rows *sql.Rows) (err error) {
+		err := tx.query(query, []any{int64(at), org.UUID[:], id.UUID[:]}, func(rows row) (err error) {
 			revoked, err = scanKey(rows)
 			return err
 		})
@@ -157,7 +157,7 @@ func (s *Store) AddKeyCheck(ctx context.Context, keyID string, fingerprint [32]b
 		if err := tx.exec("INSERT INTO master_keys (key_id, fingerprint) VALUES (?, ?) ON CONFLICT DO NOTHING", keyID, fingerprint[:]); err != nil {
 			return err
 		}
-		return tx.query("SELECT fingerprint FROM master_keys WHERE key_id = ?", []any{keyID}, func(rows *sql.Rows) error {
+		return tx.query("SELECT fingerprint FROM master_keys WHERE key_id = ?", []any{keyID}, func(rows row) error {
 			var kept []byte
 			if err := rows.Scan(&kept); err != nil {
 				return err
@@ -188,7 +188,7 @@ func (s *Store) OpenSession(ctx context.Context, link, session [32]byte, now, ex
 			return err
 		}
 		query := "DELETE FROM sign_ins WHERE hash = ? AND kind = 'link' RETURNING key_id"
-		err := tx.query(query, []any{link[:]}, func(rows *sql.Rows) error {
+		err := tx.query(query, []any{link[:]}, func(rows row) error {
 			var key []byte
 			if err := rows.Scan(&key); err != nil {
 				return err

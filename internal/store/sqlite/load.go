@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -36,10 +35,10 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 
 const orgColumns = "id, slug, name, settings, created_at"
 
-func scanOrg(rows interface{ Scan(...any) error }) (*ledger.Organization, error) {
+func scanOrg(rows row) (*ledger.Organization, error) {
 	var id, settings []byte
 	var org ledger.Organization
-	if err := rows.Scan(&id, &org.Slug, &org.Name, &settings, &org.CreatedAt); err != nil {
+	if err := rows.Scan(&id, &org.Slug, &org.Name, &settings, (*int64)(&org.CreatedAt)); err != nil {
 		return nil, err
 	}
 	var err error
@@ -53,7 +52,7 @@ func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error 
 		if loaded.Orgs[id] != nil {
 			continue
 		}
-		err := tx.query("SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, func(rows *sql.Rows) error {
+		err := tx.query("SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			org, err := scanOrg(rows)
 			loaded.Orgs[id] = org
 			return err
@@ -67,19 +66,16 @@ func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error 
 
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at"
 
-func scanKey(rows interface{ Scan(...any) error }) (*ledger.KeyRecord, error) {
+func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var id, org, hash []byte
+	var revoked *int64
 	var key ledger.KeyRecord
-	var revoked sql.NullInt64
-	if err := rows.Scan(&id, &org, &key.Name, &key.Role, &hash, &key.Hint, &key.CreatedAt, &revoked); err != nil {
+	if err := rows.Scan(&id, &org, &key.Name, (*string)(&key.Role), &hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked); err != nil {
 		return nil, err
 	}
 	key.ID, key.Org = ledger.KeyID{UUID: uuid.UUID(id)}, ledger.OrgID{UUID: uuid.UUID(org)}
 	copy(key.Hash[:], hash)
-	if revoked.Valid {
-		at := ledger.Time(revoked.Int64)
-		key.RevokedAt = &at
-	}
+	key.RevokedAt = (*ledger.Time)(revoked)
 	return &key, nil
 }
 
@@ -88,7 +84,7 @@ func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error 
 		if loaded.Keys[id] != nil {
 			continue
 		}
-		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows *sql.Rows) error {
+		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			key, err := scanKey(rows)
 			loaded.Keys[id] = key
 			return err
@@ -104,18 +100,18 @@ const chainColumns = "c.no, c.id, c.org_id, c.opened_by, c.external_id, c.enviro
 
 const chainTables = " FROM chains c JOIN chain_states s ON s.chain_no = c.no "
 
-func scanChain(rows interface{ Scan(...any) error }) (*store.ChainRecord, int64, error) {
+func scanChain(rows row) (*store.ChainRecord, int64, error) {
 	var no int64
 	var id, org, openedBy []byte
-	var external, key sql.NullString
+	var external, key *string
 	var c store.ChainRecord
-	err := rows.Scan(&no, &id, &org, &openedBy, &external, &c.Environment, &key, &c.Body, &c.Status, &c.State, &c.MAC)
+	err := rows.Scan(&no, &id, &org, &openedBy, &external, &c.Environment, &key, &c.Body, (*string)(&c.Status), &c.State, &c.MAC)
 	if err != nil {
 		return nil, 0, err
 	}
 	c.ID, c.Org = ledger.ChainID{UUID: uuid.UUID(id)}, ledger.OrgID{UUID: uuid.UUID(org)}
 	c.OpenedBy = ledger.KeyID{UUID: uuid.UUID(openedBy)}
-	c.ExternalID, c.IdempotencyKey = external.String, key.String
+	c.ExternalID, c.IdempotencyKey = orEmptyText(external), orEmptyText(key)
 	return &c, no, nil
 }
 
@@ -126,7 +122,7 @@ func (tx *transaction) loadChains(needs *store.Needs, loaded *store.Loaded) erro
 			args[i] = ids[i].UUID[:]
 		}
 		query := "SELECT " + chainColumns + chainTables + "WHERE c.id IN (" + marks(len(ids), "?") + ")"
-		return tx.query(query, args, func(rows *sql.Rows) error {
+		return tx.query(query, args, func(rows row) error {
 			chain, no, err := scanChain(rows)
 			if err != nil {
 				return err
@@ -140,7 +136,7 @@ func (tx *transaction) loadChains(needs *store.Needs, loaded *store.Loaded) erro
 
 const headColumns = "count, last_hash, key_id, mac"
 
-func scanHead(rows interface{ Scan(...any) error }, org ledger.OrgID) (*ledger.Head, error) {
+func scanHead(rows row, org ledger.OrgID) (*ledger.Head, error) {
 	head := &ledger.Head{Org: org}
 	var last []byte
 	if err := rows.Scan(&head.Count, &last, &head.KeyID, &head.MAC); err != nil {
@@ -162,7 +158,7 @@ func (tx *transaction) loadHeads(needs *store.Needs, loaded *store.Loaded) error
 		if loaded.Heads[id] != nil {
 			continue
 		}
-		err := tx.query("SELECT "+headColumns+" FROM heads WHERE org_id = ?", []any{id.UUID[:]}, func(rows *sql.Rows) error {
+		err := tx.query("SELECT "+headColumns+" FROM heads WHERE org_id = ?", []any{id.UUID[:]}, func(rows row) error {
 			head, err := scanHead(rows, id)
 			loaded.Heads[id] = head
 			return err
@@ -177,7 +173,7 @@ func (tx *transaction) loadHeads(needs *store.Needs, loaded *store.Loaded) error
 func (tx *transaction) loadOpens(needs *store.Needs, loaded *store.Loaded) error {
 	for _, ref := range needs.Opens {
 		query := "SELECT " + chainColumns + chainTables + "WHERE c.org_id = ? AND c.idempotency_key = ?"
-		err := tx.query(query, []any{ref.Org.UUID[:], ref.Key}, func(rows *sql.Rows) error {
+		err := tx.query(query, []any{ref.Org.UUID[:], ref.Key}, func(rows row) error {
 			chain, no, err := scanChain(rows)
 			if err != nil {
 				return err
@@ -193,11 +189,26 @@ func (tx *transaction) loadOpens(needs *store.Needs, loaded *store.Loaded) error
 	return nil
 }
 
+// number finds a chain's number; 0 when there is no such chain.
+func (tx *transaction) number(chain ledger.ChainID) (int64, error) {
+	if no, ok := tx.numbers[chain]; ok {
+		return no, nil
+	}
+	var no int64
+	err := tx.query("SELECT no FROM chains WHERE id = ?", []any{chain.UUID[:]}, func(rows row) error { return rows.Scan(&no) })
+	tx.numbers[chain] = no
+	return no, err
+}
+
 func (tx *transaction) loadRepeats(needs *store.Needs, loaded *store.Loaded) error {
 	byNumber := make(map[int64]ledger.ChainID, len(needs.Repeats))
 	refs := make([]store.EventRef, 0, len(needs.Repeats))
 	for _, ref := range needs.Repeats {
-		if no, ok := tx.numbers[ref.Chain]; ok {
+		no, err := tx.number(ref.Chain)
+		if err != nil {
+			return err
+		}
+		if no != 0 {
 			byNumber[no] = ref.Chain
 			refs = append(refs, ref)
 		}
@@ -210,7 +221,7 @@ func (tx *transaction) loadRepeats(needs *store.Needs, loaded *store.Loaded) err
 		query := "WITH wanted (chain_no, key) AS (VALUES " + marks(len(refs), "(?,?)") + `)
 			SELECT e.chain_no, e.sequence, e.idempotency_key, e.body, e.payload
 			FROM wanted CROSS JOIN events e ON e.chain_no = wanted.chain_no AND e.idempotency_key = wanted.key`
-		return tx.query(query, args, func(rows *sql.Rows) error {
+		return tx.query(query, args, func(rows row) error {
 			var no int64
 			event := &ledger.StoredEvent{}
 			if err := rows.Scan(&no, &event.Sequence, &event.IdempotencyKey, &event.Body, &event.Payload); err != nil {
@@ -225,12 +236,15 @@ func (tx *transaction) loadRepeats(needs *store.Needs, loaded *store.Loaded) err
 
 func (tx *transaction) loadAddenda(needs *store.Needs, loaded *store.Loaded) error {
 	for _, at := range needs.Addenda {
-		no, ok := tx.numbers[at.Chain]
-		if !ok || loaded.Addenda[at] != nil {
+		no, err := tx.number(at.Chain)
+		if err != nil {
+			return err
+		}
+		if no == 0 || loaded.Addenda[at] != nil {
 			continue
 		}
 		query := "SELECT position, sequence, body FROM addenda WHERE chain_no = ? AND sequence = ? ORDER BY position"
-		err := tx.query(query, []any{no, at.Sequence}, func(rows *sql.Rows) error {
+		err = tx.query(query, []any{no, at.Sequence}, func(rows row) error {
 			addendum, err := scanAddendum(rows, at.Chain)
 			loaded.Addenda[at] = append(loaded.Addenda[at], addendum)
 			return err
@@ -242,24 +256,31 @@ func (tx *transaction) loadAddenda(needs *store.Needs, loaded *store.Loaded) err
 	return nil
 }
 
-func scanAddendum(rows *sql.Rows, chain ledger.ChainID) (*ledger.Addendum, error) {
+func scanAddendum(rows row, chain ledger.ChainID) (*ledger.Addendum, error) {
 	a := &ledger.Addendum{Chain: chain}
 	return a, rows.Scan(&a.Position, &a.Sequence, &a.Body)
 }
 
 const eventQuery = "SELECT sequence, idempotency_key, body, payload FROM events WHERE chain_no = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 
-func scanEvent(rows *sql.Rows, chain ledger.ChainID) (*ledger.StoredEvent, error) {
+func scanEvent(rows row, chain ledger.ChainID) (*ledger.StoredEvent, error) {
 	e := &ledger.StoredEvent{Chain: chain}
-	var key sql.NullString
+	var key *string
 	err := rows.Scan(&e.Sequence, &key, &e.Body, &e.Payload)
-	e.IdempotencyKey = key.String
+	e.IdempotencyKey = orEmptyText(key)
 	return e, err
+}
+
+func orEmptyText(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
 }
 
 func (tx *transaction) eventsAfter(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error) {
 	var events []*ledger.StoredEvent
-	err := tx.query(eventQuery, []any{tx.numbers[chain], after, -1}, func(rows *sql.Rows) error {
+	err := tx.query(eventQuery, []any{tx.numbers[chain], after, int64(-1)}, func(rows row) error {
 		event, err := scanEvent(rows, chain)
 		events = append(events, event)
 		return err

@@ -33,11 +33,9 @@ var migrations embed.FS
 type Store struct {
 	path   string
 	reader *sql.DB
-	writes *sql.DB // one connection
 
-	mu         sync.Mutex // held while a transaction writes
-	conn       *sql.Conn  // the writing connection
-	statements map[string]*sql.Stmt
+	mu     sync.Mutex // held while a transaction writes
+	writer *connection
 }
 
 var _ store.Store = (*Store)(nil)
@@ -48,15 +46,11 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := touch(path); err != nil {
 		return nil, err
 	}
-	s := &Store{path: path, statements: make(map[string]*sql.Stmt)}
-	var err error
-	if s.writes, err = sql.Open("sqlite", dsn(path, "")); err != nil {
+	writer, err := connect(dsn(path))
+	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s.writes.SetMaxOpenConns(1)
-	if s.conn, err = s.writes.Conn(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.writes.Close())
-	}
+	s := &Store{path: path, writer: writer}
 	if s.reader, err = sql.Open("sqlite", dsn(path, "query_only(1)")); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
 	}
@@ -80,31 +74,16 @@ func touch(path string) error {
 
 // dsn carries the pragmas, which are per connection and must not be forgotten
 // on a later one.
-func dsn(path, extra string) string {
-	query := url.Values{"_pragma": {
+func dsn(path string, extra ...string) string {
+	query := url.Values{"_pragma": append([]string{
 		"busy_timeout(10000)",
 		"journal_mode(wal)",
 		"synchronous(full)",
 		"foreign_keys(1)",
 		"cache_size(-16000)",
 		"wal_autocheckpoint(4000)",
-	}}
-	if extra != "" {
-		query.Add("_pragma", extra)
-	}
+	}, extra...)}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
-}
-
-func (s *Store) migrator() (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", err)
-	}
-	provider, err := goose.NewProvider(goose.DialectSQLite3, s.writes, files)
-	if err != nil {
-		return nil, fmt.Errorf("migrations: %w", err)
-	}
-	return provider, nil
 }
 
 // Migrate brings the schema up to date. It is harmless when repeated.
@@ -117,49 +96,34 @@ func (s *Store) MigrateTo(ctx context.Context, version int64) error {
 	return s.migrating(func(p *goose.Provider) error { _, err := p.UpTo(ctx, version); return err })
 }
 
-// migrating lends the writing connection to the migrations and takes it back.
-func (s *Store) migrating(run func(*goose.Provider) error) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.releaseConn(); err != nil {
-		return err
-	}
-	provider, err := s.migrator()
-	if err != nil {
-		return err
-	}
-	runErr := run(provider)
-	if s.conn, err = s.writes.Conn(context.Background()); err != nil {
-		return errors.Join(runErr, fmt.Errorf("open database: %w", err))
-	}
-	if runErr != nil {
-		return fmt.Errorf("migrate: %w", runErr)
-	}
-	return nil
-}
-
 // SchemaVersion tells which version the file has and which the binary knows.
 func (s *Store) SchemaVersion(ctx context.Context) (current, latest int64, err error) {
-	err = s.migrating(func(p *goose.Provider) error {
+	err = s.migrating(func(p *goose.Provider) (err error) {
 		current, latest, err = p.GetVersions(ctx)
 		return err
 	})
 	return current, latest, err
 }
 
-func (s *Store) releaseConn() error {
-	for query, statement := range s.statements {
-		if err := statement.Close(); err != nil {
-			return fmt.Errorf("close statement: %w", err)
-		}
-		delete(s.statements, query)
+// migrating runs migrations on a connection of their own.
+func (s *Store) migrating(run func(*goose.Provider) error) (err error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
 	}
-	if s.conn == nil {
-		return nil
+	db, err := sql.Open("sqlite", dsn(s.path))
+	if err != nil {
+		return fmt.Errorf("open database: %w", err)
 	}
-	err := s.conn.Close()
-	s.conn = nil
-	return err
+	defer func() { err = errors.Join(err, db.Close()) }()
+	provider, err := goose.NewProvider(goose.DialectSQLite3, db, files)
+	if err != nil {
+		return fmt.Errorf("migrations: %w", err)
+	}
+	if err := run(provider); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
 }
 
 // Ping answers whether the file can be read.
@@ -169,11 +133,15 @@ func (s *Store) Ping(ctx context.Context) error {
 }
 
 // Backup writes a consistent copy to a new file while the store is in use.
-func (s *Store) Backup(ctx context.Context, path string) error {
+func (s *Store) Backup(_ context.Context, path string) error {
 	if _, err := os.Stat(path); err == nil {
 		return fmt.Errorf("%s exists already: %w", path, store.ErrExists)
 	}
-	if _, err := s.reader.ExecContext(ctx, "VACUUM INTO ?", path); err != nil {
+	source, err := connect(dsn(s.path))
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := errors.Join(source.exec("VACUUM INTO ?", path), source.close()); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
@@ -190,11 +158,13 @@ func (s *Store) Backup(ctx context.Context, path string) error {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	errs := []error{s.releaseConn()}
-	for _, db := range []*sql.DB{s.reader, s.writes} {
-		if db != nil {
-			errs = append(errs, db.Close())
-		}
+	var errs []error
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
+		s.writer = nil
+	}
+	if s.reader != nil {
+		errs = append(errs, s.reader.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,11 +31,9 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 // planError carries an error of the caller's past classify, untouched.
 type planError struct{ error }
 
-// transaction is one unit of work on the writing connection. Its statements are
-// never cancelled: an interrupted one would cost the connection its state.
+// transaction is one unit of work on the writing connection.
 type transaction struct {
-	store   *Store
-	ctx     context.Context
+	*connection
 	numbers map[ledger.ChainID]int64
 }
 
@@ -47,20 +44,22 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
-	if s.conn == nil {
+	if s.writer == nil {
 		return fmt.Errorf("%w: closed", store.ErrUnavailable)
 	}
-	tx := &transaction{store: s, ctx: context.WithoutCancel(ctx), numbers: make(map[ledger.ChainID]int64)}
+	tx := &transaction{connection: s.writer, numbers: make(map[ledger.ChainID]int64)}
 	if err := tx.exec("BEGIN IMMEDIATE"); err != nil {
 		return classify(err)
 	}
 	if err := body(tx); err != nil {
-		rollbackErr := tx.exec("ROLLBACK")
+		if rollbackErr := tx.exec("ROLLBACK"); rollbackErr != nil {
+			return errors.Join(classify(err), rollbackErr)
+		}
 		var own planError
 		if errors.As(err, &own) {
-			return errors.Join(own.error, rollbackErr)
+			return own.error
 		}
-		return errors.Join(classify(err), rollbackErr)
+		return classify(err)
 	}
 	return tx.commit()
 }
@@ -78,49 +77,6 @@ func (tx *transaction) commit() error {
 		return errors.Join(classify(err), rollbackErr)
 	}
 	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
-}
-
-func (tx *transaction) statement(query string) (*sql.Stmt, error) {
-	if statement, ok := tx.store.statements[query]; ok {
-		return statement, nil
-	}
-	statement, err := tx.store.conn.PrepareContext(tx.ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	tx.store.statements[query] = statement
-	return statement, nil
-}
-
-func (tx *transaction) exec(query string, args ...any) error {
-	statement, err := tx.statement(query)
-	if err != nil {
-		return err
-	}
-	_, err = statement.ExecContext(tx.ctx, args...)
-	return err
-}
-
-func (tx *transaction) query(query string, args []any, scan func(*sql.Rows) error) error {
-	statement, err := tx.statement(query)
-	if err != nil {
-		return err
-	}
-	rows, err := statement.QueryContext(tx.ctx, args...)
-	if err != nil {
-		return err
-	}
-	return each(rows, scan)
-}
-
-func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
-	defer func() { _ = rows.Close() }() // a failed close shows in rows.Err
-	for rows.Next() {
-		if err := scan(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // lists yields slices of at most maxList elements, each padded to a power of two
@@ -172,8 +128,8 @@ func (tx *transaction) apply(c *store.Changes) error {
 		}
 	}
 	for _, r := range c.NewReceipts {
-		err := tx.exec("INSERT INTO receipts (id, org_id, sequence, chain_no, previous_hash, body) VALUES (?, ?, ?, ?, ?, ?)",
-			r.ID.UUID[:], r.Org.UUID[:], r.Sequence, tx.numbers[r.Chain], orEmpty(r.PreviousHash), r.Body)
+		err := tx.exec("INSERT INTO receipts (id, org_id, sequence, chain_id, previous_hash, body) VALUES (?, ?, ?, ?, ?, ?)",
+			r.ID.UUID[:], r.Org.UUID[:], r.Sequence, r.Chain.UUID[:], orEmpty(r.PreviousHash), r.Body)
 		if err != nil {
 			return err
 		}
@@ -198,7 +154,7 @@ func (tx *transaction) insertChain(c *store.ChainRecord) error {
 	err := tx.query(`INSERT INTO chains (id, org_id, opened_by, external_id, environment, idempotency_key, body)
 		VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING no`,
 		[]any{c.ID.UUID[:], c.Org.UUID[:], c.OpenedBy.UUID[:], orNull(c.ExternalID), c.Environment, orNull(c.IdempotencyKey), c.Body},
-		func(rows *sql.Rows) error { return rows.Scan(&no) })
+		func(r row) error { return r.Scan(&no) })
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package storetest
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -121,7 +120,7 @@ func (w *world) openChains(t *testing.T, m *member, count int) []ledger.ChainID 
 	return ids
 }
 
-// write stores changes that need nothing to be loaded.
+// write stores changes that were made without looking.
 func (w *world) write(t *testing.T, changes *store.Changes) {
 	t.Helper()
 	if err := attempt(t.Context(), w, changes); err != nil {
@@ -129,25 +128,18 @@ func (w *world) write(t *testing.T, changes *store.Changes) {
 	}
 }
 
+// attempt names the chains and organizations that the changes are about.
 func attempt(ctx context.Context, s store.Store, changes *store.Changes) error {
-	return s.Transact(ctx, &store.Needs{}, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
-}
-
-// must is for steps whose success is not what the case is about.
-func must[T any](t *testing.T) func(T, error) T {
-	t.Helper()
-	return func(value T, err error) T {
-		t.Helper()
-		if err != nil {
-			t.Fatalf("unexpected error: %v", err)
-		}
-		return value
+	needs := new(store.Needs)
+	for _, event := range changes.NewEvents {
+		needs.Chains = append(needs.Chains, event.Chain)
 	}
-}
-
-func wantError(t *testing.T, what string, err, want error) {
-	t.Helper()
-	if !errors.Is(err, want) {
-		t.Errorf("%s: error %v, want %v", what, err, want)
+	for _, addendum := range changes.NewAddenda {
+		needs.Chains = append(needs.Chains, addendum.Chain)
 	}
+	for _, receipt := range changes.NewReceipts {
+		needs.Chains = append(needs.Chains, receipt.Chain)
+		needs.Heads = append(needs.Heads, receipt.Org)
+	}
+	return s.Transact(ctx, needs, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
 }

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -224,15 +221,5 @@ func sealsManyAtOnce(t *testing.T, w *world) {
 	w.mustSeal(t, m, chains[12:]...)
 	if head := must[*ledger.Head](t)(w.Head(t.Context(), m.org.ID)); head.Count != 20 {
 		t.Errorf("the head counts %d receipts, want 20", head.Count)
-	}
-}
-
-// assertEqual compares records. No bytes and empty bytes are the same, except
-// where a case says otherwise.
-func assertEqual[T any](t *testing.T, what string, got, want T) {
-	t.Helper()
-	money := cmp.Comparer(func(a, b ledger.Money) bool { return a.Cmp(b) == 0 })
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), money); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

@@ -56,10 +56,11 @@ CREATE TABLE chain_states (
 CREATE INDEX chain_states_status ON chain_states (org_id, status, chain_no);
 
 -- Rows are appended in the order of their commits; clustering them by chain
--- instead would dirty a page per chain in every batch.
+-- instead would dirty a page per chain in every batch. A foreign key would cost
+-- every action a look-up of the chain that the same transaction has just read.
 CREATE TABLE events (
   no              INTEGER NOT NULL PRIMARY KEY,
-  chain_no        INTEGER NOT NULL REFERENCES chains (no) ON DELETE RESTRICT,
+  chain_no        INTEGER NOT NULL,
   sequence        INTEGER NOT NULL,
   idempotency_key TEXT,
   body            BLOB    NOT NULL,
@@ -69,7 +70,7 @@ CREATE UNIQUE INDEX events_sequence ON events (chain_no, sequence);
 CREATE UNIQUE INDEX events_idempotency ON events (chain_no, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
 CREATE TABLE addenda (
-  chain_no INTEGER NOT NULL REFERENCES chains (no) ON DELETE RESTRICT,
+  chain_no INTEGER NOT NULL,
   position INTEGER NOT NULL,
   sequence INTEGER NOT NULL,
   body     BLOB    NOT NULL,
@@ -82,7 +83,7 @@ CREATE TABLE receipts (
   id            BLOB    NOT NULL UNIQUE CHECK (length(id) = 16),
   org_id        BLOB    NOT NULL REFERENCES organizations (id) ON DELETE RESTRICT,
   sequence      INTEGER NOT NULL,
-  chain_no      INTEGER NOT NULL UNIQUE REFERENCES chains (no) ON DELETE RESTRICT,
+  chain_id      BLOB    NOT NULL UNIQUE REFERENCES chains (id) ON DELETE RESTRICT,
   previous_hash BLOB    NOT NULL,
   body          BLOB    NOT NULL,
   UNIQUE (org_id, sequence),

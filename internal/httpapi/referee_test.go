@@ -1,0 +1,188 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/getkin/kin-openapi/routers/legacy"
+
+	"countersign/api"
+)
+
+// referee holds every exchange against the published document: an answer that
+// the document does not describe is a failure, and so is a request that was
+// carried out although the document refuses it.
+type referee struct {
+	document *openapi3.T
+	router   routers.Router
+}
+
+var theReferee = sync.OnceValues(func() (*referee, error) {
+	document, err := openapi3.NewLoader().LoadFromData(api.YAML)
+	if err != nil {
+		return nil, err
+	}
+	// The router matches whole addresses, and tests listen on any port.
+	document.Servers = nil
+	router, err := legacy.NewRouter(document)
+	if err != nil {
+		return nil, err
+	}
+	openapi3filter.RegisterBodyDecoder("text/html", openapi3filter.PlainBodyDecoder)
+	return &referee{document: document, router: router}, nil
+})
+
+var exchanges atomic.Int64
+
+// judge checks one exchange. It may run on any goroutine.
+func (r *referee) judge(t *testing.T, request *http.Request, sent []byte, got *answer) {
+	t.Helper()
+	exchanges.Add(1)
+	r.judgeHeaders(t, request, got)
+	if got.status >= http.StatusBadRequest && got.header.Get("Content-Type") == problemType {
+		r.judgeProblem(t, got)
+	}
+	route, parameters, err := r.router.FindRoute(request)
+	if err != nil {
+		r.judgeUndescribed(t, request, got)
+		return
+	}
+	copied := request.Clone(t.Context())
+	copied.Body = io.NopCloser(bytes.NewReader(sent))
+	copied.ContentLength = int64(len(sent))
+	input := &openapi3filter.RequestValidationInput{
+		Request: copied, PathParams: parameters, Route: route,
+		Options: &openapi3filter.Options{
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc, IncludeResponseStatus: true,
+			RejectWhenRequestBodyNotSpecified: true, SkipSettingDefaults: true,
+		},
+	}
+	if got.status < http.StatusBadRequest {
+		if err := openapi3filter.ValidateRequest(t.Context(), input); err != nil {
+			t.Errorf("%s %s was carried out, but the document refuses it: %v", request.Method, route.Path, err)
+		}
+	}
+	result := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: got.status, Header: got.header, Options: input.Options,
+	}
+	result.SetBodyBytes(got.body)
+	if err := openapi3filter.ValidateResponse(t.Context(), result); err != nil {
+		t.Errorf("%s %s answered %d outside the document: %v\n%s", request.Method, route.Path, got.status, err, got.body)
+	}
+}
+
+// judgeUndescribed knows what may be answered beside the document: that there is
+// nothing, or not by this method, or a file of the documentation page.
+func (r *referee) judgeUndescribed(t *testing.T, request *http.Request, got *answer) {
+	t.Helper()
+	switch got.status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		if got.header.Get("Content-Type") != problemType {
+			t.Errorf("%s answered %d as %s", request.Method, got.status, got.header.Get("Content-Type"))
+		}
+	case http.StatusOK, http.StatusTooManyRequests:
+		if !strings.HasPrefix(request.URL.Path, "/docs/") {
+			t.Errorf("%s %s was served and is not described", request.Method, request.URL.Path)
+		}
+	default:
+		t.Errorf("%s on what is not described answered %d: %s", request.Method, got.status, got.body)
+	}
+}
+
+const problemType = "application/problem+json"
+
+func (r *referee) judgeProblem(t *testing.T, got *answer) {
+	t.Helper()
+	var document any
+	if err := json.Unmarshal(got.body, &document); err != nil {
+		t.Errorf("problem is not JSON: %v", err)
+		return
+	}
+	schema := r.document.Components.Schemas["Problem"].Value
+	if err := schema.VisitJSON(document, openapi3.EnableJSONSchema2020(), openapi3.VisitAsResponse()); err != nil {
+		t.Errorf("problem outside the document: %v\n%s", err, got.body)
+	}
+	shown := got.problem
+	if shown.Status != got.status || shown.Type != "/docs#"+shown.Code || shown.RequestID != got.header.Get("X-Request-Id") {
+		t.Errorf("problem disagrees with its answer of status %d, request %s: %s", got.status, got.header.Get("X-Request-Id"), got.body)
+	}
+	if want := r.statusOf(shown.Code); want != got.status {
+		t.Errorf("code %s came with status %d, the document says %d", shown.Code, got.status, want)
+	}
+}
+
+func (r *referee) statusOf(code string) int {
+	entries, _ := r.document.Extensions["x-error-codes"].([]any)
+	for _, entry := range entries {
+		members, _ := entry.(map[string]any)
+		if members["code"] == code {
+			encoded, _ := json.Marshal(members["status"])
+			status, _ := strconv.Atoi(string(encoded))
+			return status
+		}
+	}
+	return 0
+}
+
+// The headers that every answer may have, and those that some must have and no
+// other may.
+var (
+	commonHeaders = []string{"Content-Type", "Content-Length", "Date", "X-Request-Id", "X-Content-Type-Options", "Cache-Control", "Connection"}
+	boundHeaders  = map[string]func(*http.Request, *answer) bool{
+		"Location": func(r *http.Request, a *answer) bool {
+			return a.status == http.StatusCreated && r.URL.Path == "/v1/chains"
+		},
+		"Www-Authenticate": func(_ *http.Request, a *answer) bool { return a.status == http.StatusUnauthorized },
+		"Allow":            func(_ *http.Request, a *answer) bool { return a.status == http.StatusMethodNotAllowed },
+		"Retry-After": func(r *http.Request, a *answer) bool {
+			return a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable && r.URL.Path != "/readyz"
+		},
+		"Content-Security-Policy": func(r *http.Request, a *answer) bool {
+			return a.status == http.StatusOK && strings.HasPrefix(r.URL.Path, api.DocsPath)
+		},
+	}
+)
+
+func (*referee) judgeHeaders(t *testing.T, request *http.Request, got *answer) {
+	t.Helper()
+	where := request.Method + " " + request.URL.Path
+	for name, belongs := range boundHeaders {
+		if given := got.header.Get(name) != ""; given != belongs(request, got) {
+			t.Errorf("%s answered %d with %s: %t", where, got.status, name, given)
+		}
+	}
+	for name := range maps.Keys(got.header) {
+		if _, bound := boundHeaders[name]; !bound && !slices.Contains(commonHeaders, name) {
+			t.Errorf("%s answered with the header %s, which nobody described", where, name)
+		}
+	}
+	if got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("X-Request-Id") == "" {
+		t.Errorf("%s answered without nosniff or a request id: %v", where, got.header)
+	}
+	cache, public := got.header.Get("Cache-Control"), strings.HasPrefix(request.URL.Path, "/docs") || strings.HasPrefix(request.URL.Path, "/openapi")
+	if cached := public && got.status == http.StatusOK; (cache == "no-store") == cached {
+		t.Errorf("%s answered %d with Cache-Control: %s", where, got.status, cache)
+	}
+}
+
+func (s *stack) referee(t *testing.T) *referee {
+	t.Helper()
+	r, err := theReferee()
+	if err != nil {
+		t.Fatal(errors.Join(errors.New("the API document cannot be used"), err))
+	}
+	return r
+}

@@ -1,0 +1,162 @@
+package httpapi_test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"countersign/internal/httpapi"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+)
+
+// setup is what a test changes about the usual stack.
+type setup struct {
+	clock       func() time.Time
+	meter       service.Meter
+	wrap        func(store.Store) store.Store
+	publicRate  float64
+	failureRate float64
+	proxies     []netip.Prefix
+}
+
+// stack is the whole service on one store, behind a real socket.
+type stack struct {
+	database *database
+	service  *service.Service
+	api      *httpapi.API
+	client   *http.Client
+	base     string
+	acme     tenant
+	rival    tenant
+}
+
+// tenant is an organization with a key of every kind.
+type tenant struct {
+	slug, id                            string
+	admin, member, agent, other, revoked credential
+}
+
+type credential struct {
+	text string
+	id   ledger.KeyID
+}
+
+func start(t *testing.T, db *database, with setup) *stack {
+	t.Helper()
+	ring, err := keyring.Create(filepath.Join(t.TempDir(), "keys.json"), rand.Reader, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, opened := slog.New(capturing), db.store
+	if with.wrap != nil {
+		opened = with.wrap(opened)
+	}
+	s := &stack{database: db}
+	s.service = service.New(service.Config{Store: opened, Keys: ring, Log: log, Clock: with.clock, Meter: with.meter})
+	t.Cleanup(s.service.Close)
+	if err := s.service.Operator().AdoptKeys(t.Context(), ring); err != nil {
+		t.Fatal(err)
+	}
+	s.api = httpapi.New(httpapi.Config{
+		Service: s.service, Log: log, TrustedProxies: with.proxies,
+		PublicRate: with.publicRate, FailureRate: with.failureRate,
+	})
+	s.listen(t)
+	s.acme, s.rival = s.tenant(t, "acme"), s.tenant(t, "rival")
+	return s
+}
+
+func (s *stack) listen(t *testing.T) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(s.api.Handler())
+	server.Config.ErrorLog = slog.NewLogLogger(capturing, slog.LevelError)
+	server.Start()
+	t.Cleanup(server.Close)
+	s.base = server.URL
+	s.client = &http.Client{
+		Transport: &http.Transport{
+			DialContext:           (&net.Dialer{}).DialContext,
+			ExpectContinueTimeout: 10 * time.Second,
+			MaxIdleConnsPerHost:   32,
+			DisableCompression:    true,
+		},
+		// An answer is judged as it came.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout:       60 * time.Second,
+	}
+	t.Cleanup(s.client.CloseIdleConnections)
+}
+
+func (s *stack) tenant(t *testing.T, slug string) tenant {
+	t.Helper()
+	org, first, err := s.service.Operator().CreateOrganization(t.Context(), slug, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := tenant{
+		slug: slug, id: org.ID.String(), admin: credential{first.Text.Reveal(), first.Record.ID},
+		member: s.credential(t, slug, ledger.RoleMember), agent: s.credential(t, slug, ledger.RoleAgent),
+		other: s.credential(t, slug, ledger.RoleAgent), revoked: s.credential(t, slug, ledger.RoleAdmin),
+	}
+	if _, err := s.service.Operator().RevokeKey(t.Context(), slug, made.revoked.id); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+func (s *stack) credential(t *testing.T, slug string, role ledger.Role) credential {
+	t.Helper()
+	key, err := s.service.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: "a " + string(role), Role: role})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return credential{key.Text.Reveal(), key.Record.ID}
+}
+
+// unknownKey has the form of a key that nobody was given.
+func unknownKey() string {
+	var entropy [32]byte
+	_, _ = rand.Read(entropy[:]) // never fails
+	return ledger.NewAPIKey(entropy).Reveal()
+}
+
+// open opens a chain and returns its id.
+func (s *stack) open(t *testing.T, key credential, body string) string {
+	t.Helper()
+	return decode[chain](t, s.post(t, key, "/v1/chains", body).expect(t, http.StatusCreated)).ID
+}
+
+const anAction = `{"agent_name":"researcher","action_type":"tool_call","action_name":"search","payload":{"query":"planted-query"}}`
+
+// record records an action and returns the decision on it.
+func (s *stack) record(t *testing.T, key credential, chainID, body string) decision {
+	t.Helper()
+	return decode[decision](t, s.post(t, key, "/v1/chains/"+chainID+"/events", body).expect(t, http.StatusOK))
+}
+
+func (s *stack) complete(t *testing.T, key credential, chainID, body string) chain {
+	t.Helper()
+	return decode[chain](t, s.post(t, key, "/v1/chains/"+chainID+"/complete", body).expect(t, http.StatusOK))
+}
+
+// seal opens, fills and completes a chain.
+func (s *stack) seal(t *testing.T, key credential, name string) chain {
+	t.Helper()
+	id := s.open(t, key, fmt.Sprintf(`{"name":%q}`, name))
+	s.record(t, key, id, anAction)
+	return s.complete(t, key, id, "")
+}
+
+// closed is a context that a store's cleanup may still use.
+func closed() context.Context { return context.Background() }

@@ -1,0 +1,188 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// sealedChain is what a receipt attests of its chain's events.
+type sealedChain struct {
+	receipt  ledger.ReceiptID
+	chain    ledger.ChainID
+	digest   [32]byte
+	actions  int64
+	sequence int64
+	label    string
+}
+
+func (s *sealedChain) broken(check ledger.Check, detail string) *ledger.Break {
+	return &ledger.Break{Sequence: s.sequence, ReceiptNumber: s.label, Check: check, Detail: detail}
+}
+
+// inspectSealed holds a receipt's chain and events against what was signed.
+func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
+	record, err := a.service.store.Chain(ctx, sealed.chain)
+	if errors.Is(err, store.ErrNotFound) {
+		return sealed.broken(ledger.CheckChain, "the chain's record is missing"), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if record.Org != a.org.ID {
+		return sealed.broken(ledger.CheckChain, "the chain's record is another organization's"), nil
+	}
+	state, detail := a.readState(record)
+	if detail == "" && (!state.Status.Sealed() || state.Receipt == nil || *state.Receipt != sealed.receipt) {
+		detail = "the chain's state is not the sealed one"
+	}
+	if detail != "" {
+		return sealed.broken(ledger.CheckChain, detail), nil
+	}
+	replay, err := a.replayChain(ctx, sealed.chain)
+	if err == nil {
+		err = replay.Matches(sealed.digest, sealed.actions)
+	}
+	var fault *evidenceFault
+	switch {
+	case errors.As(err, &fault), err != nil && replay != nil:
+		return sealed.broken(ledger.CheckEventsDigest, err.Error()), nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, nil
+}
+
+// evidenceFault tells what the entries say from a failure to read them.
+type evidenceFault struct{ error }
+
+// replayChain feeds a chain's entries in the order of their positions: addenda
+// say where they stand, events fill the places between.
+func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.Replay, error) {
+	addenda, err := a.service.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	replay := ledger.NewReplay(chain)
+	feedAddenda := func() error {
+		for len(addenda) > 0 && addenda[0].Position == replay.Entries()+1 {
+			if err := replay.Addendum(addenda[0]); err != nil {
+				return &evidenceFault{err}
+			}
+			addenda = addenda[1:]
+		}
+		return nil
+	}
+	for after := int64(math.MinInt64); ; {
+		events, err := a.service.store.Events(ctx, chain, after, foldPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, event := range events {
+			if err := errors.Join(feedAddenda(), replay.Event(event)); err != nil {
+				return nil, &evidenceFault{err}
+			}
+			after = event.Sequence
+		}
+		a.events.Add(int64(len(events)))
+		if len(events) < foldPage {
+			break
+		}
+	}
+	if err := feedAddenda(); err != nil {
+		return nil, err
+	}
+	if len(addenda) > 0 {
+		return nil, &evidenceFault{fmt.Errorf("an entry at position %d is out of place", addenda[0].Position)}
+	}
+	return replay, nil
+}
+
+// inspectChains holds every chain's record against its authenticator, its
+// receipt, and, where it is still open, its events.
+func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.Break, error) {
+	var found *ledger.Break
+	err := a.service.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
+		a.chains.Add(1)
+		detail, err := a.inspectChain(ctx, record)
+		if err != nil {
+			return err
+		}
+		if detail != "" {
+			// Every receipt that is there has been held against its chain, so what
+			// is wrong comes after the last of them.
+			next := walk.Checked + 1
+			found = &ledger.Break{
+				Sequence: next, ReceiptNumber: walk.Label(next),
+				Check: ledger.CheckChain, Detail: fmt.Sprintf("chain %s: %s", record.ID, detail),
+			}
+			return errBroken
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errBroken) {
+		return nil, err
+	}
+	return found, nil
+}
+
+func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (string, error) {
+	state, detail := a.readState(record)
+	if detail != "" {
+		return detail, nil
+	}
+	if state.Status.Sealed() {
+		receipt, err := a.service.store.ReceiptOfChain(ctx, record.ID)
+		if errors.Is(err, store.ErrNotFound) || (err == nil && receipt.ID != *state.Receipt) {
+			return "it is sealed, but its receipt is not there", nil
+		}
+		return "", err
+	}
+	return a.inspectOpen(ctx, record.ID, state)
+}
+
+// readState authenticates a chain's record and state, or says what is wrong.
+func (a *audit) readState(record *store.ChainRecord) (state *ledger.ChainState, detail string) {
+	chain, err := ledger.DecodeChain(record.Body)
+	if err != nil {
+		return nil, "the record cannot be read"
+	}
+	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy || chain.ExternalID != record.ExternalID ||
+		chain.Environment != record.Environment || chain.IdempotencyKey != record.IdempotencyKey {
+		return nil, "the record's columns do not agree with its body"
+	}
+	state, err = ledger.DecodeChainState(record.State, record.MAC, a.service.keys, chain)
+	if err != nil || state.Status != record.Status {
+		return nil, "the record or its state fails the authenticator"
+	}
+	return state, ""
+}
+
+// inspectOpen replays a chain that is still running. Events may arrive between
+// the two reads, so a difference counts only while the chain stands still.
+func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledger.ChainState) (string, error) {
+	replay, err := a.replayChain(ctx, id)
+	if err == nil {
+		err = replay.Matches(state.Digest, state.Actions)
+	}
+	if err == nil {
+		return "", nil
+	}
+	var fault *evidenceFault
+	if replay == nil && !errors.As(err, &fault) {
+		return "", err
+	}
+	again, readErr := a.service.store.Chain(ctx, id)
+	if readErr != nil {
+		return "", readErr
+	}
+	view, viewErr := a.service.view(again)
+	if viewErr == nil && view.State.Entries != state.Entries {
+		return "", nil
+	}
+	return err.Error(), nil
+}

@@ -1,0 +1,93 @@
+package sqlite_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"countersign/internal/store"
+	"countersign/internal/store/sqlite"
+	"countersign/internal/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, func(t *testing.T) storetest.Opener {
+		path := filepath.Join(t.TempDir(), "test.db")
+		if err := open(t, path).Migrate(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return func(t *testing.T) store.Store { return open(t, path) }
+	})
+}
+
+func open(t *testing.T, path string) *sqlite.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func TestFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "test.db")
+	if err := open(t, path).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{path, path + "-wal"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			t.Errorf("%s has mode %o: others can read it", filepath.Base(name), mode)
+		}
+	}
+}
+
+func TestMigratesForwardOnAFilledStore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "test.db")
+	s := open(t, path)
+	if err := s.MigrateTo(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Fill(t, s)
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	current, latest, err := s.SchemaVersion(t.Context())
+	if err != nil || current != latest || current < 2 {
+		t.Fatalf("schema version %d of %d, %v", current, latest, err)
+	}
+	storetest.VerifyFilled(t, s)
+}
+
+func TestBackupIsACompleteStore(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	s := open(t, filepath.Join(folder, "test.db"))
+	if err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Fill(t, s)
+	copied := filepath.Join(folder, "copy.db")
+	if err := s.Backup(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	storetest.VerifyFilled(t, open(t, copied))
+	if err := s.Backup(t.Context(), copied); err == nil {
+		t.Error("a backup overwrote an existing file")
+	}
+	if info, err := os.Stat(copied); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("backup mode %v, %v", info.Mode(), err)
+	}
+}
+
