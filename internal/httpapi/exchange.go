@@ -39,9 +39,11 @@ func (a *API) serve(route Route) http.Handler {
 		}
 		took := time.Since(began)
 		a.observe.Request(route.Pattern, x.status, took)
-		a.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
-			slog.String("request_id", x.id), slog.String("method", r.Method), slog.String("route", route.Pattern),
-			slog.Int("status", x.status), slog.Duration("took", took))
+		if a.log.Enabled(r.Context(), slog.LevelDebug) {
+			a.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
+				slog.String("request_id", x.id), slog.String("method", r.Method), slog.String("route", route.Pattern),
+				slog.Int("status", x.status), slog.Duration("took", took))
+		}
 	})
 }
 

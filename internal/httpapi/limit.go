@@ -66,9 +66,19 @@ func (l *limiter) take(address netip.Addr) time.Duration {
 	return time.Duration(float64(time.Second) / float64(l.rate))
 }
 
-// wait is take without using anything up.
+// wait is take without using anything up. An address that was never counted
+// costs nothing: this stands before every authenticated request.
 func (l *limiter) wait(address netip.Addr) time.Duration {
-	if l.rate <= 0 || l.of(address).Tokens() >= 1 {
+	if l.rate <= 0 {
+		return 0
+	}
+	l.mu.Lock()
+	own, ok := l.current[address]
+	if !ok {
+		own, ok = l.old[address]
+	}
+	l.mu.Unlock()
+	if !ok || own.Tokens() >= 1 {
 		return 0
 	}
 	return time.Duration(float64(time.Second) / float64(l.rate))
