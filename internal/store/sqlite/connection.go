@@ -18,6 +18,7 @@ type connection struct {
 	conn       driver.Conn
 	statements map[string]driver.Stmt
 	args       []driver.NamedValue
+	bytes      int64 // bound to statements since takeWritten
 }
 
 func connect(dsn string) (*connection, error) {
@@ -44,9 +45,19 @@ func (c *connection) statement(query string) (driver.Stmt, error) {
 func (c *connection) named(args []any) []driver.NamedValue {
 	c.args = c.args[:0]
 	for i, arg := range args {
+		if b, ok := arg.([]byte); ok {
+			c.bytes += int64(len(b))
+		}
 		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: arg})
 	}
 	return c.args
+}
+
+// takeWritten is about how much was written since it was last asked.
+func (c *connection) takeWritten() int64 {
+	written := c.bytes
+	c.bytes = 0
+	return written
 }
 
 func (c *connection) exec(query string, args ...any) error {

@@ -34,8 +34,11 @@ type Store struct {
 	path   string
 	reader *sql.DB
 
-	mu     sync.Mutex // held while a transaction writes
-	writer *connection
+	mu      sync.Mutex // held while a transaction writes
+	writer  *connection
+	written int64 // bytes since the last checkpoint was asked for
+
+	checkpoints *checkpointer
 }
 
 var _ store.Store = (*Store)(nil)
@@ -59,6 +62,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := s.Ping(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	if s.checkpoints, err = startCheckpointer(s); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
+	}
 	return s, nil
 }
 
@@ -81,7 +87,7 @@ func dsn(path string, extra ...string) string {
 		"synchronous(full)",
 		"foreign_keys(1)",
 		"cache_size(-16000)",
-		"wal_autocheckpoint(4000)",
+		"wal_autocheckpoint(0)", // the checkpointer's affair
 	}, extra...)}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 }
@@ -156,17 +162,25 @@ func (s *Store) Backup(_ context.Context, path string) error {
 
 // Close waits for the transaction under way and closes the file.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
-	if s.writer != nil {
-		errs = append(errs, s.writer.close())
-		s.writer = nil
+	errs := []error{s.closeWriter()}
+	if s.checkpoints != nil {
+		errs = append(errs, s.checkpoints.close())
 	}
 	if s.reader != nil {
 		errs = append(errs, s.reader.Close())
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Store) closeWriter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writer == nil {
+		return nil
+	}
+	err := s.writer.close()
+	s.writer = nil
+	return err
 }
 
 // classify turns the driver's errors into the port's.

@@ -90,4 +90,3 @@ func TestBackupIsACompleteStore(t *testing.T) {
 		t.Errorf("backup mode %v, %v", info.Mode(), err)
 	}
 }
-

@@ -61,7 +61,11 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		}
 		return classify(err)
 	}
-	return tx.commit()
+	if err := tx.commit(); err != nil {
+		return err
+	}
+	s.written = s.checkpoints.notice(s.written + tx.connection.takeWritten())
+	return nil
 }
 
 // commit reports an unknown outcome for every failure but a refused lock: after
