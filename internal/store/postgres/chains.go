@@ -25,10 +25,17 @@ func (s *Store) Chains(ctx context.Context, query store.ChainQuery) ([]*store.Ch
 }
 
 // chainsStatement names only the filters that are set, so that each combination
-// gets a plan of its own with the index that fits it.
+// gets a plan of its own with the index that fits it. The organization is named
+// once, on the table whose index leads to the chains; the other is then joined
+// by id and in no other way.
 func chainsStatement(query store.ChainQuery) (string, []any) {
 	var sql strings.Builder
-	sql.WriteString(selectChains + `where c.org_id = $1`)
+	sql.WriteString(selectChains)
+	if query.Status == "" {
+		sql.WriteString("where c.org_id = $1")
+	} else {
+		sql.WriteString("where s.org_id = $1")
+	}
 	args := []any{bytesOf(query.Org.UUID)}
 	filter := func(condition string, value any) {
 		args = append(args, value)
@@ -38,7 +45,6 @@ func chainsStatement(query store.ChainQuery) (string, []any) {
 		filter("c.opened_by =", bytesOf(query.OpenedBy.UUID))
 	}
 	if query.Status != "" {
-		sql.WriteString(" and s.org_id = $1") // the index by status begins with it
 		filter("s.status =", string(query.Status))
 	}
 	if query.Environment != "" {

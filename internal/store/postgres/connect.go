@@ -75,8 +75,15 @@ func configureConnections(config *pgxpool.Config) error {
 	if config.ConnConfig.ValidateConnect == nil {
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	config.ConnConfig.OnPgError = keepConnection
 	config.AfterConnect = applySettings
 	return nil
+}
+
+// keepConnection gives up a connection that the server is about to end, and one
+// to a primary that has become a standby: the next one finds the new primary.
+func keepConnection(_ *pgconn.PgConn, refusal *pgconn.PgError) bool {
+	return refusal.SeverityUnlocalized != "FATAL" && refusal.Code != codeReadOnly
 }
 
 // applySettings sets what the URL did not. It does so after connecting, and not

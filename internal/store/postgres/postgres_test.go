@@ -112,7 +112,7 @@ func withParameter(t testing.TB, address, name, value string) string {
 	}
 	query := parsed.Query()
 	query.Set(name, value)
-	parsed.RawQuery = query.Encode()
+	parsed.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // a plus is no space to PostgreSQL
 	return parsed.String()
 }
 
@@ -124,14 +124,19 @@ var administration = sync.OnceValues(func() (*pgxpool.Pool, error) {
 // administer runs a statement outside of any store.
 func administer(t testing.TB, statement string, args ...any) {
 	t.Helper()
-	pool, err := administration()
-	if err == nil {
-		// Clean-ups come here too, when the test's own context has ended.
-		_, err = pool.Exec(context.Background(), statement, args...)
-	}
-	if err != nil {
+	if err := try(statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
+}
+
+func try(statement string, args ...any) error {
+	pool, err := administration()
+	if err != nil {
+		return err
+	}
+	// Clean-ups come here too, when the test's own context has ended.
+	_, err = pool.Exec(context.Background(), statement, args...)
+	return err
 }
 
 func open(t testing.TB, address string, prepare ...func(testing.TB, *postgres.Store)) *postgres.Store {
@@ -163,6 +168,33 @@ func TestPing(t *testing.T) {
 	_ = s.Close()
 	if err := s.Ping(t.Context()); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("ping of a closed store: error %v, want %v", err, store.ErrUnavailable)
+	}
+}
+
+func TestSeveralHosts(t *testing.T) {
+	t.Parallel()
+	nobody := strings.Replace(newDatabase(t), "@", "@127.0.0.1:1,", 1)
+	if err := open(t, nobody).Ping(t.Context()); err != nil {
+		t.Errorf("ping: %v", err)
+	}
+}
+
+func TestSessionSettings(t *testing.T) {
+	t.Parallel()
+	// A default of the server, the database or the role comes the same way.
+	address := withParameter(t, newDatabase(t), "options", "-c synchronous_commit=off -c enable_seqscan=on")
+	for _, test := range []struct{ address, name, want string }{
+		{address, "synchronous_commit", "on"},
+		{address, "enable_seqscan", "off"},
+		{address, "statement_timeout", "30s"},
+		{address, "application_name", "countersign"},
+		{withParameter(t, address, "synchronous_commit", "remote_apply"), "synchronous_commit", "remote_apply"},
+		{withParameter(t, address, "statement_timeout", "5s"), "statement_timeout", "5s"},
+	} {
+		got, err := open(t, test.address).Setting(t.Context(), test.name)
+		if err != nil || got != test.want {
+			t.Errorf("%s is %q, want %q, error %v", test.name, got, test.want, err)
+		}
 	}
 }
 

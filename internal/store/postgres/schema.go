@@ -18,9 +18,9 @@ var migrations embed.FS
 const versionTable = "schema_versions"
 
 var (
-	// ErrSchemaBehind: the database was made by an older version of the program.
+	// ErrSchemaBehind says that the database was made by an older version of the program.
 	ErrSchemaBehind = errors.New("the database's schema is older than this program: run countersign migrate")
-	// ErrSchemaAhead: the database was migrated by a newer version of the program.
+	// ErrSchemaAhead says that the database was migrated by a newer version of the program.
 	ErrSchemaAhead = errors.New("the database's schema is newer than this program: run the version that migrated it, or a later one")
 )
 

@@ -49,7 +49,7 @@ func (s *Store) inTransaction(ctx context.Context, work func(*pgx.Conn) error) e
 		}
 		return err
 	}
-	return commit(conn.PgConn())
+	return commit(ctx, conn.PgConn())
 }
 
 func begin(ctx context.Context, conn *pgx.Conn) error {
@@ -92,7 +92,7 @@ const patientCommitSQL = "set local statement_timeout = 0"
 // that asked for it. It speaks the protocol itself because the driver, when a
 // wait ends in an error, asks the server to cancel the statement, and a COMMIT
 // must never be cancelled.
-func commit(conn *pgconn.PgConn) error {
+func commit(ctx context.Context, conn *pgconn.PgConn) error {
 	outcome := askCommit(conn)
 	if errors.Is(outcome, store.ErrOutcomeUnknown) {
 		_ = conn.Conn().Close()
@@ -100,10 +100,10 @@ func commit(conn *pgconn.PgConn) error {
 	}
 	// The outcome is settled; reading on only makes the connection usable again.
 	// Where that fails, the pool throws it away.
-	finish, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	for {
-		message, err := conn.ReceiveMessage(finish)
+		message, err := conn.ReceiveMessage(ctx)
 		if err != nil {
 			break
 		}

@@ -1,7 +1,7 @@
 // Package storetest is the conformance suite of the storage port: every promise
 // written in package store, as a case that an implementation passes or fails.
 //
-// Each case has a database of its own. Where records are real, made by package
+// Each case has a database of its own. Where its records are real, made by package
 // ledger with keys, the whole ledger is verified again after the case.
 package storetest
 
@@ -30,7 +30,7 @@ func Run(t *testing.T, create func(t *testing.T) Opener) {
 		"directory": directoryCases,
 		"keys":      keyCases,
 		"keychecks": keyCheckCases,
-		"signins":   signInCases,
+		"sign-ins":  signInCases,
 	} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
@@ -39,7 +39,7 @@ func Run(t *testing.T, create func(t *testing.T) Opener) {
 					t.Parallel()
 					w := newWorld(t, create(t))
 					test.run(t, w)
-					if !test.handmade {
+					if !test.unaudited {
 						w.verifyLedger(t)
 					}
 				})
@@ -49,7 +49,9 @@ func Run(t *testing.T, create func(t *testing.T) Opener) {
 }
 
 type testCase struct {
-	name     string
-	run      func(t *testing.T, w *world)
-	handmade bool // the case stores records that no ledger would make
+	name string
+	run  func(t *testing.T, w *world)
+	// unaudited cases store records that no ledger would make, or too many to
+	// verify each once more.
+	unaudited bool
 }

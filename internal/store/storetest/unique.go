@@ -80,7 +80,7 @@ func receiptLike(change func(*ledger.StoredReceipt, *fixture)) func(*world, *fix
 
 // uniqueCases try each collision: it is refused, and so is all that came with it.
 func uniqueCases() []testCase {
-	cases := []testCase{{name: "what does not collide is taken", run: takesTheNextReceipt, handmade: true}}
+	cases := []testCase{{name: "what does not collide is taken", run: takesTheNextReceipt, unaudited: true}}
 	for _, c := range collisions {
 		cases = append(cases, testCase{name: c.name, run: func(t *testing.T, w *world) {
 			f := w.newFixture(t)

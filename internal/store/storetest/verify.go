@@ -98,13 +98,14 @@ func replayChain(t *testing.T, s store.Store, id ledger.ChainID) *ledger.Replay 
 	replay := ledger.NewReplay(id)
 	for len(events)+len(addenda) > 0 {
 		var err error
-		if len(addenda) > 0 && addenda[0].Position == replay.Entries()+1 {
+		switch {
+		case len(addenda) > 0 && addenda[0].Position == replay.Entries()+1:
 			err = replay.Addendum(addenda[0])
 			addenda = addenda[1:]
-		} else if len(events) > 0 {
+		case len(events) > 0:
 			err = replay.Event(events[0])
 			events = events[1:]
-		} else {
+		default:
 			t.Fatalf("audit: addendum at position %d after %d entries", addenda[0].Position, replay.Entries())
 		}
 		if err != nil {

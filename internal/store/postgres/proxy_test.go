@@ -1,0 +1,158 @@
+package postgres_test
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// proxy stands between a store and its server and can interfere with a COMMIT
+// on its way.
+type proxy struct {
+	listener net.Listener
+	server   string
+	// onCommit is asked once about the next COMMIT; nil lets it pass.
+	onCommit atomic.Pointer[interference]
+	// cancels counts the requests to cancel a statement that went through.
+	cancels atomic.Int64
+	running sync.WaitGroup
+}
+
+// interference returns what is sent to the server in place of the COMMIT, nil
+// for nothing.
+type interference func(link *link, commit []byte) []byte
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	cutOnAnswer    atomic.Bool
+}
+
+func (l *link) cut() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// newProxy returns a proxy and the URL that leads through it.
+func newProxy(t *testing.T, address string) (*proxy, string) {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal("COUNTERSIGN_TEST_POSTGRES is no URL")
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: listener, server: parsed.Host}
+	parsed.Host = listener.Addr().String()
+	p.running.Go(p.accept)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.running.Wait()
+	})
+	return p, parsed.String()
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.server)
+		if err != nil {
+			_ = client.Close()
+			continue
+		}
+		l := &link{client: client, server: server}
+		p.running.Go(func() { defer l.cut(); p.forward(l) })
+		p.running.Go(func() { defer l.cut(); answer(l) })
+	}
+}
+
+// forward reads message by message: the first has no type, all others have.
+func (p *proxy) forward(l *link) {
+	first, err := readMessage(l.client, 0)
+	if err != nil {
+		return
+	}
+	const cancelRequest = 80877102
+	if binary.BigEndian.Uint32(first[4:]) == cancelRequest {
+		p.cancels.Add(1)
+	}
+	message := first
+	for err == nil {
+		if string(message) == commitMessage {
+			if interfere := p.onCommit.Swap(nil); interfere != nil {
+				message = (*interfere)(l, message)
+			}
+		}
+		if _, err = l.server.Write(message); err == nil {
+			message, err = readMessage(l.client, 1)
+		}
+	}
+}
+
+const commitMessage = "Q\x00\x00\x00\x0bcommit\x00"
+
+func readMessage(from io.Reader, typeBytes int) ([]byte, error) {
+	header := make([]byte, typeBytes+4)
+	if _, err := io.ReadFull(from, header); err != nil {
+		return nil, err
+	}
+	message := make([]byte, typeBytes+int(binary.BigEndian.Uint32(header[typeBytes:])))
+	_, err := io.ReadFull(from, message[copy(message, header):])
+	return message, err
+}
+
+func answer(l *link) {
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := l.server.Read(buffer)
+		if err != nil || l.cutOnAnswer.Load() {
+			return
+		}
+		if _, err := l.client.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// The ways to interfere with a COMMIT.
+
+func losesCommit(l *link, _ []byte) []byte {
+	l.cut()
+	return nil
+}
+
+func losesAnswer(l *link, commit []byte) []byte {
+	l.cutOnAnswer.Store(true)
+	return commit
+}
+
+func warns(l *link, commit []byte) []byte {
+	notice := &pgproto3.NoticeResponse{
+		Severity: "WARNING", SeverityUnlocalized: "WARNING", Code: "01000",
+		Message: "canceling wait for synchronous replication due to user request",
+	}
+	encoded, err := notice.Encode(nil)
+	if err == nil {
+		_, err = l.client.Write(encoded)
+	}
+	if err != nil {
+		l.cut()
+	}
+	return commit
+}
+
+func rollsBack(*link, []byte) []byte {
+	encoded, _ := (&pgproto3.Query{String: "rollback"}).Encode(nil)
+	return encoded
+}

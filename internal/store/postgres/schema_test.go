@@ -1,0 +1,153 @@
+package postgres_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/store/postgres"
+)
+
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	stores := []*postgres.Store{open(t, address), open(t, address), open(t, address)}
+	var group errgroup.Group
+	for _, s := range stores {
+		group.Go(func() error { return s.Migrate(t.Context()) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatalf("migrate: %v", err)
+	}
+	if err := stores[0].CheckSchema(t.Context()); err != nil {
+		t.Errorf("check schema: %v", err)
+	}
+	newTenant(t, stores[1])
+}
+
+func TestCheckSchema(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	s := open(t, address)
+	current, latest, err := s.SchemaVersion(t.Context())
+	if err != nil || current != 0 || latest < 2 {
+		t.Errorf("an empty database has version %d of %d, error %v", current, latest, err)
+	}
+	if err := s.CheckSchema(t.Context()); !errors.Is(err, postgres.ErrSchemaBehind) || !strings.Contains(err.Error(), "countersign migrate") {
+		t.Errorf("empty: error %v, want %v", err, postgres.ErrSchemaBehind)
+	}
+	if err := s.MigrateTo(t.Context(), 1); err != nil {
+		t.Fatalf("migrate: %v", err)
+	}
+	if err := s.CheckSchema(t.Context()); !errors.Is(err, postgres.ErrSchemaBehind) {
+		t.Errorf("version 1: error %v, want %v", err, postgres.ErrSchemaBehind)
+	}
+	migrate(t, s)
+	if err := s.CheckSchema(t.Context()); err != nil {
+		t.Errorf("newest: error %v, want none", err)
+	}
+	administer(t, "insert into "+parameter(t, address, "search_path")+".schema_versions (version_id, is_applied) values (99, true)")
+	if err := s.CheckSchema(t.Context()); !errors.Is(err, postgres.ErrSchemaAhead) {
+		t.Errorf("version 99: error %v, want %v", err, postgres.ErrSchemaAhead)
+	}
+}
+
+// versionOne fills every table of the first version with one record.
+const versionOne = `
+insert into organizations (id, created_at, slug, name, settings)
+	values ('00000000-0000-0000-0000-000000000001', 1, 'acme', 'Acme', '{"approval_timeout_hours": 7}');
+insert into api_keys (id, org_id, created_at, name, role, hint, hash)
+	values ('00000000-0000-0000-0000-000000000002', '00000000-0000-0000-0000-000000000001', 1, 'ci', 'agent', 'hint', decode(repeat('02', 32), 'hex'));
+insert into heads (org_id, count, last_hash, key_id, mac)
+	values ('00000000-0000-0000-0000-000000000001', 1, decode(repeat('03', 32), 'hex'), 'k1', '\x04');
+insert into chains (id, org_id, opened_by, environment, external_id, idempotency_key, body)
+	values ('00000000-0000-0000-0000-000000000005', '00000000-0000-0000-0000-000000000001', '00000000-0000-0000-0000-000000000002',
+		'production', 'order/17', 'open', '\x05');
+insert into chain_states (chain_id, org_id, status, state, mac)
+	values ('00000000-0000-0000-0000-000000000005', '00000000-0000-0000-0000-000000000001', 'completed', '\x06', '\x07');
+insert into events (chain_id, sequence, idempotency_key, body, payload)
+	values ('00000000-0000-0000-0000-000000000005', 1, 'event', '\x08', '\x09');
+insert into addenda (chain_id, position, sequence, body) values ('00000000-0000-0000-0000-000000000005', 2, 1, '\x0a');
+insert into receipts (id, org_id, sequence, chain_id, body)
+	values ('00000000-0000-0000-0000-00000000000b', '00000000-0000-0000-0000-000000000001', 1, '00000000-0000-0000-0000-000000000005', '\x0b');
+insert into master_keys (key_id, fingerprint) values ('k1', decode(repeat('0c', 32), 'hex'));
+`
+
+func numbered(last byte) uuid.UUID { return uuid.UUID{15: last} }
+
+func TestMigrateFilledStore(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	s := open(t, address)
+	if err := s.MigrateTo(t.Context(), 1); err != nil {
+		t.Fatalf("migrate: %v", err)
+	}
+	administer(t, "begin; set local search_path = "+parameter(t, address, "search_path")+";"+versionOne+"commit")
+	migrate(t, s)
+
+	org, err := s.OrganizationBySlug(t.Context(), "acme")
+	if err != nil || org.Settings.ApprovalTimeoutHours != 7 || org.Settings.AutoPause != ledger.DefaultSettings().AutoPause {
+		t.Errorf("organization %+v, error %v", org, err)
+	}
+	key, err := s.KeyByHash(t.Context(), [32]byte(bytes.Repeat([]byte{2}, 32)))
+	if err != nil || key.ID.UUID != numbered(2) || key.Role != ledger.RoleAgent || !key.Active() {
+		t.Errorf("key %+v, error %v", key, err)
+	}
+	checks, err := s.KeyChecks(t.Context())
+	if err != nil || checks["k1"] != [32]byte(bytes.Repeat([]byte{12}, 32)) {
+		t.Errorf("key checks %v, error %v", checks, err)
+	}
+	checkVersionOneLedger(t, s)
+
+	link := &store.SignIn{Hash: [32]byte{1}, Key: key.ID.UUID, ExpiresAt: 10}
+	if err := s.CreateSignIn(t.Context(), link); err != nil {
+		t.Errorf("sign in with a key from before: %v", err)
+	}
+}
+
+func checkVersionOneLedger(t *testing.T, s *postgres.Store) {
+	t.Helper()
+	id := ledger.ChainID{UUID: numbered(5)}
+	chain, err := s.Chain(t.Context(), id)
+	if err != nil || chain.ExternalID != "order/17" || chain.Status != ledger.ChainCompleted || !bytes.Equal(chain.State, []byte{6}) {
+		t.Errorf("chain %+v, error %v", chain, err)
+	}
+	events, err := s.Events(t.Context(), id, 0, 10)
+	if err != nil || len(events) != 1 || events[0].IdempotencyKey != "event" || !bytes.Equal(events[0].Payload, []byte{9}) {
+		t.Errorf("events %+v, error %v", events, err)
+	}
+	addenda, err := s.Addenda(t.Context(), id, 1, 1)
+	if err != nil || len(addenda) != 1 || addenda[0].Position != 2 {
+		t.Errorf("addenda %+v, error %v", addenda, err)
+	}
+	receipt, err := s.ReceiptOfChain(t.Context(), id)
+	if err != nil || receipt.ID.UUID != numbered(11) || len(receipt.PreviousHash) != 0 || !bytes.Equal(receipt.Body, []byte{11}) {
+		t.Errorf("receipt %+v, error %v", receipt, err)
+	}
+	head, err := s.Head(t.Context(), receipt.Org)
+	if err != nil || head.Count != 1 || head.Last == nil || *head.Last != [32]byte(bytes.Repeat([]byte{3}, 32)) {
+		t.Errorf("head %+v, error %v", head, err)
+	}
+}
+
+// TestNothingCascades: deleting what others refer to is refused, so that no
+// single statement erases an audit trail.
+func TestNothingCascades(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	open(t, address, migrate)
+	schema := parameter(t, address, "search_path")
+	administer(t, "begin; set local search_path = "+schema+";"+versionOne+"commit")
+	for _, table := range []string{"organizations", "api_keys", "chains", "events"} {
+		err := try("delete from " + schema + "." + table)
+		if err == nil || !strings.Contains(err.Error(), "foreign key") {
+			t.Errorf("%s: error %v, want a foreign key's refusal", table, err)
+		}
+	}
+}
