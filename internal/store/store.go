@@ -92,7 +92,8 @@ type EventAt struct {
 	Sequence int64
 }
 
-// Loaded is what was found.
+// Loaded is what was found. Repeats and Addenda are found whether or not their
+// chain is named in Needs.Chains; an empty idempotency key matches nothing.
 type Loaded struct {
 	Orgs    map[ledger.OrgID]*ledger.Organization
 	Keys    map[ledger.KeyID]*ledger.KeyRecord
@@ -103,7 +104,7 @@ type Loaded struct {
 	Addenda map[EventAt][]*ledger.Addendum // by position
 
 	// EventsAfter reads the facts of a chain's events whose sequence is greater
-	// than after, in order, inside the same transaction.
+	// than after, in order, inside the same transaction. Payloads may be missing.
 	EventsAfter func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error)
 }
 
@@ -198,7 +199,7 @@ type KeyChecks interface {
 }
 
 // SignIns keeps one-time sign-in links and the sessions that they open, all by
-// hash.
+// hash. At ExpiresAt itself they have expired.
 type SignIns interface {
 	CreateSignIn(ctx context.Context, link *SignIn) error
 	// OpenSession uses up a link that has not expired and stores the session in
