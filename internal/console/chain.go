@@ -1,0 +1,106 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+const (
+	eventsPage = 25
+	mostAgents = 50
+	mostLines  = 100
+)
+
+type chainPage struct {
+	Chain   *service.ChainView
+	Agents  list[string]
+	Domains list[string]
+	Events  []eventRow
+	First   string // link to the first page of events, "" on it
+	Next    string // link to the next, "" on the last
+	Receipt *receiptView
+}
+
+type eventRow struct {
+	*ledger.RecordedEvent
+	Payload []byte // nil where it was erased
+	Outcome *ledger.OutcomeReport
+}
+
+func showChain(v *visit) error {
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	id, err := ledger.ParseID(v.r.PathValue("chain_id"))
+	if err != nil {
+		return errNoChain
+	}
+	chain, err := v.console.service.Chain(v.r.Context(), caller, ledger.ChainID{UUID: id})
+	if codeOf(err) == ledger.CodeNotFound {
+		return errNoChain
+	}
+	if err != nil {
+		return err
+	}
+	page := &chainPage{
+		Chain:   chain,
+		Agents:  firstOf(chain.State.Agents, mostAgents),
+		Domains: firstOf(chain.State.Metrics.ExternalDomains, mostAgents),
+	}
+	if err := v.loadEvents(caller, page); err != nil {
+		return err
+	}
+	if chain.State.Status.Sealed() {
+		if page.Receipt, err = v.receiptOf(caller, chain.ID); err != nil {
+			return err
+		}
+	}
+	return v.show(http.StatusOK, "chain.html", chain.Name, page)
+}
+
+var errNoChain = ledger.Errorf(ledger.CodeNotFound, "your organization has no such chain")
+
+func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
+	after, err := readPosition(v.r.URL.Query(), "after")
+	if err != nil {
+		return err
+	}
+	events, err := v.console.service.Events(v.r.Context(), caller, page.Chain.ID, after, eventsPage+1)
+	if err != nil {
+		return err
+	}
+	for _, event := range events[:min(len(events), eventsPage)] {
+		recorded, err := ledger.DecodeEvent(event.Body)
+		if err != nil {
+			return ledger.Errorf(ledger.CodeEvidenceTampered, "an event of this chain was changed outside the service and cannot be read; run countersign audit")
+		}
+		page.Events = append(page.Events, eventRow{recorded, event.Payload, event.Outcome})
+	}
+	here := "/chains/" + page.Chain.ID.String()
+	if after != 0 {
+		page.First = here + "#events"
+	}
+	if len(events) > eventsPage {
+		page.Next = here + "?after=" + strconv.FormatInt(events[eventsPage-1].Sequence, 10) + "#events"
+	}
+	return nil
+}
+
+// receiptOf shows a sealed chain's receipt. A receipt that is gone is worth an
+// alarm, not a missing page.
+func (v *visit) receiptOf(caller *service.Caller, id ledger.ChainID) (*receiptView, error) {
+	stored, err := v.console.service.ReceiptOfChain(v.r.Context(), caller, id)
+	if codeOf(err) == ledger.CodeNotFound {
+		return nil, fmt.Errorf("sealed chain without receipt: %w",
+			ledger.Errorf(ledger.CodeEvidenceTampered, "this chain is sealed, but its receipt is gone; run countersign audit"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return v.receiptView(stored)
+}

@@ -1,0 +1,82 @@
+package console_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"countersign/internal/ledger"
+)
+
+func TestAnyoneChecksAReceipt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	chain := w.open(t, w.acme, "audited")
+	receipt := w.complete(t, w.acme, chain)
+	auditor := w.browser(t)
+	check := func(id string) *answer {
+		t.Helper()
+		return auditor.post(t, "/verify", url.Values{"receipt_id": {id}})
+	}
+	check(receipt.String()).expect(t, http.StatusOK, "This receipt is valid", "CSN-", chain.String(), "Not checked").
+		without(t, "audited", "acme", "not valid")
+	check(" "+receipt.String()+"\n").expect(t, http.StatusOK, "This receipt is valid")
+	check("00000000-0000-4000-8000-000000000000").expect(t, http.StatusNotFound, "no receipt with this id")
+	check("CSN-2026-00001").expect(t, http.StatusUnprocessableEntity, "only a label")
+	check("").expect(t, http.StatusUnprocessableEntity, "not a receipt id")
+	auditor.get(t, "/verify?receipt_id="+receipt.String()).expect(t, http.StatusOK).without(t, receipt.String(), "valid.")
+	w.store.rewrite(receipt, "audited", "altered")
+	check(receipt.String()).expect(t, http.StatusOK, "This receipt is not valid").without(t, "is valid")
+}
+
+func TestReceiptPageJudgesTheRecordAndItsLinks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	var receipts []ledger.ReceiptID
+	for _, name := range []string{"first", "second", "third"} {
+		receipts = append(receipts, w.complete(t, w.acme, w.open(t, w.acme, name, `{}`)))
+	}
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	look := func(i int) *answer {
+		t.Helper()
+		return member.get(t, "/receipts/"+receipts[i].String())
+	}
+	look(0).expect(t, http.StatusOK, "is valid", "none: this is the first", "✓ linked", receipts[1].String())
+	look(1).expect(t, http.StatusOK, "is valid", receipts[0].String(), receipts[2].String(), "sha256:", "step-1", "clerk").without(t, "✗")
+	look(2).expect(t, http.StatusOK, "is valid", "none: this is the newest").without(t, "✗")
+
+	w.store.rewrite(receipts[1], "second", "s3cond")
+	look(0).expect(t, http.StatusOK, "is valid", "✓ linked")
+	look(1).expect(t, http.StatusOK, "is not valid", "✗ broken", "✓ linked")
+	look(2).expect(t, http.StatusOK, "is valid", "✗ broken")
+
+	w.store.rewrite(receipts[1], `{"agents_involved"`, `{"agents_involved":[],"agents_involved"`)
+	look(1).expect(t, http.StatusOK, "is not valid", "cannot be read as a receipt")
+}
+
+func TestChainPageShowsItsReceipt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	chain := w.open(t, w.acme, "month-end", `{"total":12}`)
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	here := "/chains/" + chain.String()
+	member.get(t, here).expect(t, http.StatusOK, "month-end", "clerk", "step-1", "allow", "&#34;total&#34;: 12", "still open").
+		without(t, "This receipt")
+	receipt := w.complete(t, w.acme, chain)
+	member.get(t, here).expect(t, http.StatusOK, "This receipt is valid", "/receipts/"+receipt.String(), "Policy version")
+	w.store.rewrite(receipt, "month-end", "month-odd")
+	member.get(t, here).expect(t, http.StatusOK, "This receipt is not valid")
+}
+
+func TestForgedChainsHideNoReceipts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.complete(t, w.acme, w.open(t, w.acme, "forged"))
+	w.store.forged.Store(true)
+	w.signedIn(t, w.acme, ledger.RoleMember).get(t, "/").
+		expect(t, http.StatusOK, "Stored evidence was changed", "countersign audit", "✓ verified").without(t, "/chains/")
+	if log := w.log.String(); !strings.Contains(log, `"code":"evidence_tampered"`) {
+		t.Errorf("the log does not report it:\n%s", log)
+	}
+}

@@ -1,0 +1,194 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// showStart is the overview of who is signed in, and a welcome to anyone else.
+func showStart(v *visit) error {
+	if v.caller == nil {
+		return v.show(http.StatusOK, "welcome.html", "Countersign", nil)
+	}
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	o, err := v.overview(caller)
+	if err != nil {
+		return err
+	}
+	return v.show(http.StatusOK, "overview.html", o.Organization.Name, o)
+}
+
+const overviewPage = 10
+
+type overview struct {
+	Organization *ledger.Organization
+	Receipts     int64 // sealed so far
+	Running      count
+	Paused       count
+	Chains       chainList
+	Newest       receiptList
+}
+
+// count is exact up to a bound.
+type count struct {
+	N    int
+	Over bool
+}
+
+type chainList struct {
+	Rows []*service.ChainView
+	// Alarm is said in place of rows that fail their authenticator. The
+	// receipts beside them must still be seen.
+	Alarm string
+	pageLinks
+}
+
+type receiptList struct {
+	Rows []receiptRow
+	pageLinks
+}
+
+// pageLinks lead on in one list and leave the other where it is.
+type pageLinks struct{ Newest, Older string }
+
+type receiptRow struct {
+	ID          ledger.ReceiptID
+	Number      string
+	Summary     string
+	GeneratedAt string
+	Valid       bool
+}
+
+func (v *visit) overview(caller *service.Caller) (*overview, error) {
+	at, err := readPlace(v.r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	o := &overview{}
+	if o.Organization, err = v.console.service.Organization(v.r.Context(), caller); err != nil {
+		return nil, err
+	}
+	if err := v.loadChains(caller, o, at); err != nil {
+		if codeOf(err) != ledger.CodeEvidenceTampered {
+			return nil, err
+		}
+		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, err)
+		o.Chains = chainList{Alarm: "Stored evidence was changed outside the service, so the chains are not shown. Run countersign audit to find where."}
+	}
+	if err := v.loadReceipts(caller, o, at); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err error) {
+	if o.Running, err = v.count(caller, ledger.ChainActive); err != nil {
+		return err
+	}
+	if o.Paused, err = v.count(caller, ledger.ChainAutoPaused); err != nil {
+		return err
+	}
+	rows, err := v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Before: at.chain, Limit: overviewPage + 1})
+	if err != nil {
+		return err
+	}
+	o.Chains.Rows = rows[:min(len(rows), overviewPage)]
+	if len(rows) > overviewPage {
+		o.Chains.Older = at.withChain(&rows[overviewPage-1].ID).link("chains")
+	}
+	if at.chain != nil {
+		o.Chains.Newest = at.withChain(nil).link("chains")
+	}
+	return nil
+}
+
+func (v *visit) count(caller *service.Caller, status ledger.ChainStatus) (count, error) {
+	const most = 100
+	chains, err := v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Status: status, Limit: most + 1})
+	return count{N: min(len(chains), most), Over: len(chains) > most}, err
+}
+
+func (v *visit) loadReceipts(caller *service.Caller, o *overview, at place) error {
+	newest, err := v.console.service.Receipts(v.r.Context(), caller, 0, 1)
+	if err != nil {
+		return err
+	}
+	if len(newest) > 0 {
+		o.Receipts = newest[0].Sequence // it counts from 1, without gaps
+	}
+	rows, err := v.console.service.Receipts(v.r.Context(), caller, at.receipt, overviewPage+1)
+	if err != nil {
+		return err
+	}
+	for _, stored := range rows[:min(len(rows), overviewPage)] {
+		check, err := v.console.service.CheckReceipt(v.r.Context(), stored.ID)
+		if err != nil {
+			return err
+		}
+		o.Newest.Rows = append(o.Newest.Rows, receiptRow{
+			ID: stored.ID, Number: check.Number, Summary: summaryOf(stored), GeneratedAt: check.GeneratedAt, Valid: check.Valid,
+		})
+	}
+	if len(rows) > overviewPage {
+		o.Newest.Older = at.withReceipt(rows[overviewPage-1].Sequence).link("receipts")
+	}
+	if at.receipt != 0 {
+		o.Newest.Newest = at.withReceipt(0).link("receipts")
+	}
+	return nil
+}
+
+// place is how far back each of the two lists is turned.
+type place struct {
+	chain   *ledger.ChainID // those opened before it; nil for the newest
+	receipt int64           // those sealed before it; 0 for the newest
+}
+
+func readPlace(query url.Values) (at place, err error) {
+	if text := query.Get("chains_before"); text != "" {
+		id, err := ledger.ParseID(text)
+		if err != nil {
+			return place{}, errPlace
+		}
+		at.chain = &ledger.ChainID{UUID: id}
+	}
+	at.receipt, err = readPosition(query, "receipts_before")
+	return at, err
+}
+
+var errPlace = ledger.Errorf(ledger.CodeInvalid, "the address names no place in this list; go back to the overview")
+
+// readPosition reads a position in a list, 0 for none.
+func readPosition(query url.Values, name string) (int64, error) {
+	text := query.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > 1<<53 {
+		return 0, errPlace
+	}
+	return n, nil
+}
+
+func (p place) withChain(id *ledger.ChainID) place { p.chain = id; return p }
+
+func (p place) withReceipt(sequence int64) place { p.receipt = sequence; return p }
+
+func (p place) link(section string) string {
+	query := make(url.Values)
+	if p.chain != nil {
+		query.Set("chains_before", p.chain.String())
+	}
+	if p.receipt != 0 {
+		query.Set("receipts_before", strconv.FormatInt(p.receipt, 10))
+	}
+	return (&url.URL{Path: "/", RawQuery: query.Encode(), Fragment: section}).String()
+}

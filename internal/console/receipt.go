@@ -1,0 +1,178 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// receiptView is a stored receipt with the verdict on it. Content is what the
+// record claims, nil where it cannot be read; only the verdict says whether to
+// believe it.
+type receiptView struct {
+	ID      ledger.ReceiptID
+	Check   *ledger.ReceiptCheck
+	Content *receiptContent
+	Agents  list[string]
+	Domains list[string]
+	Lines   list[receiptLine]
+	Stored  []byte
+}
+
+// receiptContent reads the members of a receipt by their names on the wire.
+type receiptContent struct {
+	Number        string          `json:"receipt_number"`
+	Chain         string          `json:"chain_id"`
+	Organization  string          `json:"organization"`
+	Summary       string          `json:"summary"`
+	StartedAt     string          `json:"started_at"`
+	CompletedAt   string          `json:"completed_at"`
+	GeneratedAt   string          `json:"generated_at"`
+	Agents        []string        `json:"agents_involved"`
+	Actions       int64           `json:"total_actions"`
+	Metrics       receiptMetrics  `json:"cumulative_metrics"`
+	Lines         []receiptLine   `json:"events_summary"`
+	PolicyVersion string          `json:"policy_version"`
+	PreviousHash  string          `json:"previous_receipt_hash"`
+	Metadata      json.RawMessage `json:"metadata"`
+	EventsDigest  string          `json:"events_digest"`
+	KeyID         string          `json:"key_id"`
+	Format        string          `json:"format"`
+	Signature     string          `json:"signature"`
+}
+
+type receiptMetrics struct {
+	Exposure       json.Number `json:"financial_exposure_usd"`
+	Communications int64       `json:"external_communications_count"`
+	Records        int64       `json:"records_modified_count"`
+	Domains        []string    `json:"external_domains_contacted"`
+	Cost           json.Number `json:"estimated_cost_usd"`
+}
+
+type receiptLine struct {
+	Agent    string `json:"agent_name"`
+	Type     string `json:"action_type"`
+	Name     string `json:"action_name"`
+	Decision string `json:"policy_decision"`
+	Count    int64  `json:"count"`
+	FirstAt  string `json:"first_at"`
+	LastAt   string `json:"last_at"`
+}
+
+// readReceipt reads a stored receipt, nil where it cannot be. The strict reader
+// goes first: of two members with one name the lax one would show only the last.
+func readReceipt(stored *ledger.StoredReceipt) *receiptContent {
+	if _, err := canon.Parse(stored.Body); err != nil {
+		return nil
+	}
+	var content receiptContent
+	if err := json.Unmarshal(stored.Body, &content); err != nil {
+		return nil
+	}
+	if string(content.Metadata) == "null" {
+		content.Metadata = nil
+	}
+	return &content
+}
+
+func summaryOf(stored *ledger.StoredReceipt) string {
+	if content := readReceipt(stored); content != nil {
+		return content.Summary
+	}
+	return "The stored record cannot be read."
+}
+
+func (v *visit) receiptView(stored *ledger.StoredReceipt) (*receiptView, error) {
+	check, err := v.console.service.CheckReceipt(v.r.Context(), stored.ID)
+	if err != nil {
+		return nil, err
+	}
+	view := &receiptView{ID: stored.ID, Check: check, Content: readReceipt(stored), Stored: stored.Body}
+	if c := view.Content; c != nil {
+		view.Agents = firstOf(c.Agents, mostAgents)
+		view.Domains = firstOf(c.Metrics.Domains, mostAgents)
+		view.Lines = firstOf(c.Lines, mostLines)
+	}
+	return view, nil
+}
+
+type receiptPage struct {
+	*receiptView
+	Chain    ledger.ChainID
+	Previous neighbour
+	Next     neighbour
+}
+
+// neighbour is the receipt before or after, and whether the hash that links the
+// two is right.
+type neighbour struct {
+	ID     ledger.ReceiptID
+	Number string
+	// State is "linked", "broken", "missing" where there must be one, or "none"
+	// where there need not.
+	State string
+}
+
+func showReceipt(v *visit) error {
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	id, err := ledger.ParseID(v.r.PathValue("receipt_id"))
+	if err != nil {
+		return errNoReceipt
+	}
+	stored, err := v.console.service.Receipt(v.r.Context(), caller, ledger.ReceiptID{UUID: id})
+	if codeOf(err) == ledger.CodeNotFound {
+		return errNoReceipt
+	}
+	if err != nil {
+		return err
+	}
+	page := &receiptPage{Chain: stored.Chain}
+	if page.receiptView, err = v.receiptView(stored); err != nil {
+		return err
+	}
+	if err := v.loadNeighbours(caller, stored, page); err != nil {
+		return err
+	}
+	return v.show(http.StatusOK, "receipt.html", "Receipt "+page.Check.Number, page)
+}
+
+var errNoReceipt = ledger.Errorf(ledger.CodeNotFound, "your organization has no such receipt")
+
+func (v *visit) loadNeighbours(caller *service.Caller, stored *ledger.StoredReceipt, page *receiptPage) error {
+	around, err := v.console.service.Receipts(v.r.Context(), caller, stored.Sequence+2, 3)
+	if err != nil {
+		return err
+	}
+	page.Previous, page.Next = neighbour{State: "none"}, neighbour{State: "none"}
+	if stored.Sequence > 1 || len(stored.PreviousHash) > 0 {
+		page.Previous.State = "missing"
+	}
+	for _, other := range around {
+		switch other.Sequence {
+		case stored.Sequence - 1:
+			page.Previous = judge(other, other, stored)
+		case stored.Sequence + 1:
+			page.Next = judge(other, stored, other)
+		}
+	}
+	return nil
+}
+
+// judge holds the hash that the later receipt carries against the earlier one.
+// It reads the signed bytes: the store's column could be changed on its own.
+func judge(shown, earlier, later *ledger.StoredReceipt) neighbour {
+	n := neighbour{ID: shown.ID, State: "broken", Number: "receipt"}
+	if content := readReceipt(shown); content != nil {
+		n.Number = content.Number
+	}
+	if content := readReceipt(later); content != nil && content.PreviousHash == ledger.FormatHash(earlier.Hash()) {
+		n.State = "linked"
+	}
+	return n
+}

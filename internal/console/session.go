@@ -1,0 +1,149 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// cookieName depends on the connection: over TLS the prefix makes browsers
+// refuse a cookie of that name that came from a subdomain or without TLS.
+func (v *visit) cookieName() string {
+	if v.console.secure(v.r) {
+		return "__Host-countersign_session"
+	}
+	return "countersign_session"
+}
+
+func (v *visit) cookie(value string) *http.Cookie {
+	return &http.Cookie{
+		Name: v.cookieName(), Value: value, Path: "/",
+		HttpOnly: true, Secure: v.console.secure(v.r), SameSite: http.SameSiteStrictMode,
+	}
+}
+
+// session is the token that the browser holds, "" for none. More than one
+// cookie of the name is somebody's doing, and none of them is taken.
+func (v *visit) session() string {
+	const longest = 200
+	cookies := v.r.CookiesNamed(v.cookieName())
+	if len(cookies) != 1 || len(cookies[0].Value) > longest {
+		return ""
+	}
+	return cookies[0].Value
+}
+
+// identify finds who is signed in. A session that has ended is nobody's; a store
+// that does not answer is an error, not a sign-out.
+func (v *visit) identify() error {
+	session := v.session()
+	if session == "" {
+		return nil
+	}
+	caller, err := v.console.service.SessionCaller(v.r.Context(), session)
+	switch codeOf(err) {
+	case ledger.CodeNotFound, ledger.CodeUnauthenticated:
+		return nil
+	}
+	v.caller = caller
+	return err
+}
+
+// member is the way into every page of an organization.
+func (v *visit) member() (*service.Caller, error) {
+	if v.caller == nil {
+		return nil, ledger.Errorf(ledger.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
+	}
+	if !v.caller.Role.Includes(ledger.RoleMember) {
+		return nil, ledger.Errorf(ledger.CodeForbidden, "you are signed in with an agent's key, and those have no console; sign out, and use a link for a member's or an admin's key")
+	}
+	return v.caller, nil
+}
+
+// signInPage asks for a link. Fault says what was wrong with the last one.
+type signInPage struct{ Fault string }
+
+const signInTitle = "Sign in"
+
+func showSignIn(v *visit) error {
+	return v.show(http.StatusOK, "sign-in.html", signInTitle, signInPage{})
+}
+
+func signIn(v *visit) error {
+	if wait := v.console.limits.SignIn(v.r); wait > 0 {
+		return v.tooMany(wait, "too many sign-ins from this address have failed")
+	}
+	given, err := v.field("link")
+	if err != nil {
+		return err
+	}
+	link, fault := readLink(given)
+	if fault != "" {
+		return v.refuseLink(http.StatusUnprocessableEntity, fault)
+	}
+	session, expires, err := v.console.service.SignIn(v.r.Context(), link)
+	if codeOf(err) == ledger.CodeUnauthenticated {
+		return v.refuseLink(http.StatusUnauthorized, "This sign-in link was used already, has expired, or never existed.")
+	}
+	if err != nil {
+		return err
+	}
+	v.closeSession()
+	cookie := v.cookie(session.Reveal())
+	cookie.Expires = expires.Std()
+	http.SetCookie(v.w, cookie)
+	v.seeOther("/")
+	return nil
+}
+
+func (v *visit) refuseLink(status int, fault string) error {
+	v.console.limits.SignInFailed(v.r)
+	if status == http.StatusUnauthorized {
+		v.challenge()
+	}
+	return v.show(status, "sign-in.html", signInTitle, signInPage{Fault: fault})
+}
+
+const linkPrefix = "csl_"
+
+// readLink takes a whole link or the token at its end.
+func readLink(given string) (link, fault string) {
+	link = strings.TrimSpace(given)
+	link = link[strings.LastIndexByte(link, '#')+1:]
+	switch {
+	case link == "":
+		return "", "Paste the sign-in link first."
+	case strings.HasPrefix(link, "csk_"):
+		return "", "This is an API key. Keep it out of forms: signing in takes a link of its own."
+	case !strings.HasPrefix(link, linkPrefix) || len(link) > 100:
+		return "", "This is not a sign-in link. It ends with # and a text that begins with csl_; was it cut off?"
+	}
+	return link, ""
+}
+
+func signOut(v *visit) error {
+	if session := v.session(); session != "" {
+		if err := v.console.service.SignOut(v.r.Context(), session); err != nil {
+			return err
+		}
+	}
+	gone := v.cookie("")
+	gone.MaxAge = -1
+	http.SetCookie(v.w, gone)
+	v.seeOther("/")
+	return nil
+}
+
+// closeSession ends the session that a new one replaces. Should that fail, it
+// ends by itself soon enough, and the sign-in stands.
+func (v *visit) closeSession() {
+	session := v.session()
+	if session == "" {
+		return
+	}
+	if err := v.console.service.SignOut(v.r.Context(), session); err != nil {
+		v.console.log.Warn("replaced session not closed", "request_id", v.id, "error", err)
+	}
+}

@@ -1,0 +1,48 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+
+	"countersign/internal/ledger"
+)
+
+// verifyPage is the form, and the verdict once it was sent. The form is a POST:
+// a receipt's id opens a public route, and has no place in an address bar, a
+// history or another server's log.
+type verifyPage struct {
+	Given string
+	Fault string
+	Check *ledger.ReceiptCheck
+}
+
+const verifyTitle = "Check a receipt"
+
+func showVerify(v *visit) error {
+	return v.show(http.StatusOK, "verify.html", verifyTitle, verifyPage{})
+}
+
+func verify(v *visit) error {
+	if wait := v.console.limits.Public(v.r); wait > 0 {
+		return v.tooMany(wait, "too many checks from this address")
+	}
+	given, err := v.field("receipt_id")
+	if err != nil {
+		return err
+	}
+	page := verifyPage{Given: strings.TrimSpace(given)}
+	id, err := ledger.ParseID(page.Given)
+	if err != nil {
+		page.Fault = "This is not a receipt id. One has 36 characters: digits, the letters a to f, and hyphens. A receipt number (CSN-…) is only a label."
+		return v.show(http.StatusUnprocessableEntity, "verify.html", verifyTitle, page)
+	}
+	page.Check, err = v.console.service.CheckReceipt(v.r.Context(), ledger.ReceiptID{UUID: id})
+	if codeOf(err) == ledger.CodeNotFound {
+		page.Fault = "There is no receipt with this id here. Compare it with the one you were given; if they agree, the receipt is from another server, or it is gone."
+		return v.show(http.StatusNotFound, "verify.html", verifyTitle, page)
+	}
+	if err != nil {
+		return err
+	}
+	return v.show(http.StatusOK, "verify.html", verifyTitle, page)
+}

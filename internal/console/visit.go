@@ -1,0 +1,149 @@
+package console
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// visit is one request and its answer.
+type visit struct {
+	console *Console
+	w       http.ResponseWriter
+	r       *http.Request
+	route   *route
+	id      string
+	caller  *service.Caller // nil while nobody is signed in
+	status  int
+}
+
+// serve is the one handler that every route goes through.
+func (c *Console) serve(route route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		v := &visit{console: c, w: w, r: r, route: &route, id: c.ids.next()}
+		v.guard()
+		if err := v.handle(); err != nil {
+			v.fail(err)
+		}
+		took := time.Since(began)
+		c.observe.Request(route.pattern, v.status, took)
+		c.log.LogAttrs(v.r.Context(), slog.LevelDebug, "request",
+			slog.String("request_id", v.id), slog.String("method", r.Method), slog.String("route", route.pattern),
+			slog.Int("status", v.status), slog.Duration("took", took))
+	})
+}
+
+const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// guard sets the headers that every answer carries.
+func (v *visit) guard() {
+	header := v.w.Header()
+	header.Set("X-Request-Id", v.id)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Content-Security-Policy", contentPolicy)
+	header.Set("Cache-Control", "no-store")
+	header.Set("Referrer-Policy", "no-referrer")
+	if v.r.Header.Get("Sec-Fetch-Site") == "" {
+		// A browser says this only to addresses that it trusts: TLS, and its own
+		// machine. On any other, the Origin of a form is all that tells our forms
+		// from a stranger's, and under no-referrer a browser withholds it.
+		header.Set("Referrer-Policy", "same-origin")
+	}
+}
+
+func (v *visit) handle() error {
+	if err := v.console.origins.Check(v.r); err != nil {
+		return ledger.Errorf(ledger.CodeForbidden, "the form was sent from another site, or the browser did not say from where; open the page here and send it again")
+	}
+	if !v.route.asset {
+		if err := v.identify(); err != nil {
+			return err
+		}
+	}
+	return v.route.handle(v)
+}
+
+// page is what the layout needs; each page's own content stands in Body.
+type page struct {
+	Title    string
+	SignedIn bool
+	KeyName  string
+	Role     ledger.Role
+	Body     any
+}
+
+// show renders a page. It does so before anything is sent: a page is whole, or
+// it is an error.
+func (v *visit) show(status int, name, title string, body any) error {
+	p := page{Title: title, Body: body}
+	if v.caller != nil {
+		p.SignedIn, p.KeyName, p.Role = true, v.caller.Name, v.caller.Role
+	}
+	var content bytes.Buffer
+	if err := pages[name].ExecuteTemplate(&content, "layout", p); err != nil {
+		return err
+	}
+	v.write(status, "text/html; charset=utf-8", content.Bytes())
+	return nil
+}
+
+func (v *visit) write(status int, contentType string, body []byte) {
+	v.status = status
+	v.w.Header().Set("Content-Type", contentType)
+	v.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	v.w.WriteHeader(status)
+	if _, err := v.w.Write(body); err != nil {
+		v.console.log.Debug("answer not delivered", "request_id", v.id)
+	}
+}
+
+// seeOther sends the browser on after a form, so that reloading repeats nothing.
+func (v *visit) seeOther(path string) {
+	v.status = http.StatusSeeOther
+	v.w.Header().Set("Location", path)
+	v.w.WriteHeader(v.status)
+}
+
+// maxForm bounds a form's body; a link or an id is far shorter.
+const maxForm = 4 << 10
+
+// field reads the one field that each of our forms has.
+func (v *visit) field(name string) (string, error) {
+	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
+	err := v.r.ParseForm()
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return "", ledger.Errorf(ledger.CodeTooLarge, "the form holds more than %d bytes; go back and fill it in again", maxForm)
+	case err != nil:
+		return "", ledger.Errorf(ledger.CodeInvalid, "the form cannot be read; go back and fill it in again")
+	}
+	return v.r.PostForm.Get(name), nil
+}
+
+// requestIDs ties log lines to pages: a random start, then a count.
+type requestIDs struct {
+	prefix string
+	count  *atomic.Uint64
+}
+
+func newRequestIDs() requestIDs {
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return requestIDs{prefix: "web_" + hex.EncodeToString(random[:]) + "_", count: new(atomic.Uint64)}
+}
+
+func (ids requestIDs) next() string {
+	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
+}

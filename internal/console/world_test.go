@@ -1,0 +1,359 @@
+package console_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/console"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+	"countersign/internal/store/sqlite"
+)
+
+// world is the console on a real service and store, behind a real socket.
+type world struct {
+	service *service.Service
+	store   *alterable
+	server  *httptest.Server
+	log     *safeBuffer
+	elapsed atomic.Int64 // added to the clock
+	acme    *tenant
+	rival   *tenant
+}
+
+// tenant is an organization with a key of every role.
+type tenant struct {
+	slug string
+	keys map[ledger.Role]*service.NewKey
+}
+
+// setup is what a test changes about the usual world.
+type setup struct {
+	tls    bool
+	limits console.Limits
+}
+
+func newWorld(t *testing.T, with setup) *world {
+	t.Helper()
+	w := &world{log: &safeBuffer{}}
+	folder := t.TempDir()
+	db, err := sqlite.Open(t.Context(), filepath.Join(folder, "countersign.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ring, err := keyring.Create(filepath.Join(folder, "keys.json"), rand.Reader, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.store = &alterable{Store: db}
+	w.service = service.New(service.Config{Store: w.store, Keys: ring, Clock: func() time.Time {
+		return time.Now().Add(time.Duration(w.elapsed.Load()))
+	}})
+	t.Cleanup(w.service.Close)
+	w.acme, w.rival = w.tenant(t, "acme"), w.tenant(t, "rival")
+	w.listen(t, with)
+	return w
+}
+
+// listen serves the console as a program does that has other routes too.
+func (w *world) listen(t *testing.T, with setup) {
+	t.Helper()
+	pages := console.New(console.Config{
+		Service: w.service, Limits: with.limits,
+		Log: slog.New(slog.NewJSONHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	mux := http.NewServeMux()
+	for _, pattern := range pages.Patterns() {
+		mux.Handle(pattern, pages.Handler())
+	}
+	mux.HandleFunc("/", func(answer http.ResponseWriter, _ *http.Request) { answer.WriteHeader(http.StatusTeapot) })
+	w.server = httptest.NewUnstartedServer(mux)
+	if with.tls {
+		w.server.StartTLS()
+	} else {
+		w.server.Start()
+	}
+	t.Cleanup(w.server.Close)
+}
+
+func (w *world) tenant(t *testing.T, slug string) *tenant {
+	t.Helper()
+	operator := w.service.Operator()
+	_, first, err := operator.CreateOrganization(t.Context(), slug, "The "+slug+" organization")
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := &tenant{slug: slug, keys: map[ledger.Role]*service.NewKey{ledger.RoleAdmin: first}}
+	for _, role := range []ledger.Role{ledger.RoleAgent, ledger.RoleMember} {
+		key, err := operator.CreateKey(t.Context(), slug, &service.KeyRequest{Name: "the " + string(role), Role: role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		made.keys[role] = key
+	}
+	return made
+}
+
+// link makes a sign-in link's token.
+func (w *world) link(t *testing.T, of *tenant, role ledger.Role) string {
+	t.Helper()
+	link, err := w.service.Operator().SignInLink(t.Context(), of.slug, of.keys[role].Record.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link.Reveal()
+}
+
+func (w *world) caller(t *testing.T, of *tenant) *service.Caller {
+	t.Helper()
+	caller, err := w.service.Authenticate(t.Context(), of.keys[ledger.RoleAgent].Text.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return caller
+}
+
+// open opens a chain, and records an action in it for each payload.
+func (w *world) open(t *testing.T, of *tenant, name string, payloads ...string) ledger.ChainID {
+	t.Helper()
+	caller := w.caller(t, of)
+	chain, err := w.service.OpenChain(t.Context(), caller, &ledger.Chain{Name: name, Environment: "staging"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, payload := range payloads {
+		body := fmt.Sprintf(`{"agent_name":"clerk","action_type":"tool_call","action_name":"step-%d","payload":%s}`, i+1, payload)
+		w.record(t, of, chain.ID, body)
+	}
+	return chain.ID
+}
+
+func (w *world) record(t *testing.T, of *tenant, chain ledger.ChainID, body string) {
+	t.Helper()
+	value, err := canon.Parse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	action, err := ledger.ParseAction(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.service.RecordEvent(t.Context(), w.caller(t, of), chain, action); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) complete(t *testing.T, of *tenant, chain ledger.ChainID) ledger.ReceiptID {
+	t.Helper()
+	completed, err := w.service.CompleteChain(t.Context(), w.caller(t, of), chain, &ledger.Completion{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *completed.State.Receipt
+}
+
+// browser is a client with a cookie jar that takes answers as they come.
+type browser struct {
+	world  *world
+	client *http.Client
+}
+
+func (w *world) browser(t *testing.T) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := *w.server.Client()
+	client.Jar = jar
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &browser{w, &client}
+}
+
+// signedIn is a browser that has used a link.
+func (w *world) signedIn(t *testing.T, of *tenant, role ledger.Role) *browser {
+	t.Helper()
+	b := w.browser(t)
+	b.post(t, "/sign-in", url.Values{"link": {w.link(t, of, role)}}).expect(t, http.StatusSeeOther)
+	return b
+}
+
+// session is the token that the browser holds.
+func (b *browser) session(t *testing.T) string {
+	t.Helper()
+	address, err := url.Parse(b.world.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cookies := b.client.Jar.Cookies(address)
+	if len(cookies) != 1 {
+		t.Fatalf("the browser holds %d cookies, want one", len(cookies))
+	}
+	return cookies[0].Value
+}
+
+type answer struct {
+	*http.Response
+	body string
+}
+
+func (b *browser) get(t *testing.T, path string) *answer {
+	t.Helper()
+	return b.send(t, http.MethodGet, path, nil, http.Header{})
+}
+
+func (b *browser) post(t *testing.T, path string, form url.Values) *answer {
+	t.Helper()
+	return b.send(t, http.MethodPost, path, form, http.Header{"Sec-Fetch-Site": {"same-origin"}})
+}
+
+func (b *browser) send(t *testing.T, method, path string, form url.Values, header http.Header) *answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, b.world.server.URL+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header = header.Clone()
+	if method == http.MethodPost {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	response, err := b.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &answer{response, string(body)}
+}
+
+// expect holds an answer to its status and to what it must say.
+func (a *answer) expect(t *testing.T, status int, texts ...string) *answer {
+	t.Helper()
+	if a.StatusCode != status {
+		t.Fatalf("%s %s: got %d, want %d:\n%s", a.Request.Method, a.Request.URL.Path, a.StatusCode, status, a.body)
+	}
+	for _, text := range texts {
+		if !strings.Contains(a.body, text) {
+			t.Errorf("%s %s does not say %q:\n%s", a.Request.Method, a.Request.URL.Path, text, a.body)
+		}
+	}
+	return a
+}
+
+func (a *answer) without(t *testing.T, texts ...string) *answer {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(a.body, text) {
+			t.Errorf("%s %s must not contain %q:\n%s", a.Request.Method, a.Request.URL.Path, text, a.body)
+		}
+	}
+	return a
+}
+
+// alterable is a store whose records somebody may have changed, and which may
+// stop answering.
+type alterable struct {
+	store.Store
+	alter  atomic.Pointer[func(*ledger.StoredReceipt)]
+	forged atomic.Bool // the chains' states
+	down   atomic.Bool
+}
+
+func (a *alterable) altered(receipts ...*ledger.StoredReceipt) {
+	if alter := a.alter.Load(); alter != nil {
+		for _, receipt := range receipts {
+			(*alter)(receipt)
+		}
+	}
+}
+
+// rewrite makes the store answer with other bytes for one receipt.
+func (a *alterable) rewrite(id ledger.ReceiptID, from, to string) {
+	alter := func(r *ledger.StoredReceipt) {
+		if r.ID == id {
+			r.Body = bytes.Replace(r.Body, []byte(from), []byte(to), 1)
+		}
+	}
+	a.alter.Store(&alter)
+}
+
+func (a *alterable) Receipt(ctx context.Context, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
+	receipt, err := a.Store.Receipt(ctx, id)
+	if err == nil {
+		a.altered(receipt)
+	}
+	return receipt, err
+}
+
+func (a *alterable) ReceiptOfChain(ctx context.Context, id ledger.ChainID) (*ledger.StoredReceipt, error) {
+	receipt, err := a.Store.ReceiptOfChain(ctx, id)
+	if err == nil {
+		a.altered(receipt)
+	}
+	return receipt, err
+}
+
+func (a *alterable) Receipts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredReceipt, error) {
+	receipts, err := a.Store.Receipts(ctx, org, before, limit)
+	a.altered(receipts...)
+	return receipts, err
+}
+
+func (a *alterable) Chains(ctx context.Context, query store.ChainQuery) ([]*store.ChainRecord, error) {
+	chains, err := a.Store.Chains(ctx, query)
+	for _, chain := range chains {
+		if a.forged.Load() {
+			chain.MAC = make([]byte, len(chain.MAC))
+		}
+	}
+	return chains, err
+}
+
+func (a *alterable) Session(ctx context.Context, session [32]byte, now ledger.Time) (*store.SignIn, error) {
+	if a.down.Load() {
+		return nil, store.ErrUnavailable
+	}
+	return a.Store.Session(ctx, session, now)
+}
+
+// safeBuffer is written by the server and read by the test.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
