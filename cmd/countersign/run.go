@@ -7,13 +7,31 @@ import (
 	"io"
 
 	"github.com/alecthomas/kong"
+
+	"countersign/internal/observe"
 )
 
-// commandLine is every flag and command. Each flag of the server can also be set
-// by an environment variable named COUNTERSIGN_ and the flag.
+// commandLine is every command.
 type commandLine struct {
-	Serve serveCommand `cmd:"" help:"Serve the API and the console."`
+	Serve      serveCommand      `cmd:"" help:"Serve the API."`
+	Migrate    migrateCommand    `cmd:"" help:"Bring the database's schema up to date."`
+	Orgs       orgsCommands      `cmd:"" help:"Make and list organizations."`
+	Keys       keysCommands      `cmd:"" help:"Work with API keys and the signing keys."`
+	Verify     verifyCommand     `cmd:"" help:"Verify one receipt in the local store (exit 0 valid, 1 tampered, 2 could not read)."`
+	Audit      auditCommand      `cmd:"" help:"Walk the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
+	Backup     backupCommand     `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
+	Doctor     doctorCommand     `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
+	Bench      benchCommand      `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`
+	Version    versionCommand    `cmd:"" help:"Show which version this is."`
+	Completion completionCommand `cmd:"" help:"Write a completion script for a shell."`
 }
+
+const description = `Countersign governs what software agents do and proves it.
+
+Flags shown with a variable can be set by it, or by a file named with --config. A flag wins over the
+environment, the environment over the file, the file over the default.
+
+Exit status: 0 done; 1 it failed, or a check did; 2 wrong usage, or what was asked about could not be read.`
 
 // process is what a command may use of the world, so that tests run the same
 // commands inside one process.
@@ -21,51 +39,83 @@ type process struct {
 	ctx            context.Context
 	in             io.Reader
 	out, errOutput io.Writer
+	model          *kong.Application
 }
 
-// exitError ends the program with a status of its own.
+const (
+	exitFailed = 1
+	// exitUnclear is for wrong usage and for what could not be read: in both
+	// cases nothing was found out.
+	exitUnclear = 2
+)
+
+// exitError ends the program with a status of its own. Without an error nothing
+// is printed: the command has said it already.
 type exitError struct {
 	code int
 	err  error
 }
 
-func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
 func (e *exitError) Unwrap() error { return e.err }
+
+// unclear marks an error as one of usage or reading.
+func unclear(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &exitError{exitUnclear, err}
+}
 
 // run is the program: arguments in, exit status out.
 func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Writer) int {
 	var cli commandLine
 	exited := -1
-	parser, err := kong.New(&cli,
-		kong.Name("countersign"),
-		kong.Description("Countersign governs what software agents do and proves it."),
-		kong.Writers(out, errOutput),
-		kong.Exit(func(code int) { exited = code }),
-		kong.DefaultEnvars("COUNTERSIGN"),
-		kong.UsageOnError(),
-	)
+	parser, err := newParser(&cli, out, errOutput, func(code int) { exited = code })
 	if err != nil {
-		fmt.Fprintln(errOutput, "countersign:", err)
-		return 2
+		return report(errOutput, unclear(err))
 	}
 	command, err := parser.Parse(args)
-	if exited >= 0 {
+	if exited >= 0 { // --help was answered
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintln(errOutput, "countersign:", err)
-		return 2
+		return report(errOutput, unclear(fmt.Errorf("%w; see countersign --help", err)))
 	}
-	err = command.Run(&process{ctx: ctx, in: in, out: out, errOutput: errOutput})
-	var exit *exitError
-	switch {
-	case err == nil:
+	return report(errOutput, command.Run(&process{ctx: ctx, in: in, out: out, errOutput: errOutput, model: parser.Model}))
+}
+
+func newParser(cli *commandLine, out, errOutput io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(cli,
+		kong.Name("countersign"),
+		kong.Description(description),
+		kong.Writers(out, errOutput),
+		kong.Exit(exit),
+		kong.DefaultEnvars("COUNTERSIGN"),
+		kong.Resolvers(&configFile{}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: false}),
+	)
+}
+
+// report prints an error and returns the status that it ends the program with.
+// Standard error often ends up where the log does, so the log's rule holds.
+func report(w io.Writer, err error) int {
+	if err == nil {
 		return 0
-	case errors.As(err, &exit):
-		fmt.Fprintln(errOutput, "countersign:", exit.err)
-		return exit.code
-	default:
-		fmt.Fprintln(errOutput, "countersign:", err)
-		return 1
 	}
+	code := exitFailed
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code, err = exit.code, exit.err
+	}
+	if err != nil {
+		fmt.Fprintln(w, "countersign:", observe.Mask(err.Error()))
+	}
+	return code
 }

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"context"
-	"crypto/rand"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -12,37 +9,36 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
-	"time"
 
 	"countersign/internal/httpapi"
+	"countersign/internal/observe"
 	"countersign/internal/service"
 )
-
-var randomness = rand.Reader
 
 // serveCommand runs the server.
 type serveCommand struct {
 	storage
 	Listen         string   `help:"Address to serve on; port 0 takes a free one." default:"127.0.0.1:8080"`
-	TLSCert        string   `name:"tls-cert" help:"Certificate file for TLS." type:"path"`
-	TLSKey         string   `name:"tls-key" help:"Key file for TLS." type:"path"`
-	TrustedProxies []string `help:"Networks (CIDR) whose X-Forwarded-For is believed." placeholder:"CIDR"`
-	PublicRate     float64  `help:"Requests a second and address on the public routes; 0 for no limit." default:"50"`
+	MetricsListen  string   `help:"Address to serve Prometheus metrics on, at /metrics; none without one." placeholder:"ADDR"`
+	TLSCert        string   `name:"tls-cert" help:"Certificate file for TLS; read again when it changes." type:"path" placeholder:"FILE"`
+	TLSKey         string   `name:"tls-key" help:"Key file for TLS." type:"path" placeholder:"FILE"`
+	TrustedProxies []string `help:"Networks whose X-Forwarded-For is believed." placeholder:"CIDR"`
+	PublicRate     float64  `help:"Requests a second and address on the public routes, burst four times that; 0 for no limit." default:"50"`
 	FailureRate    float64  `help:"Failed authentications a second and address; 0 for no limit." default:"5"`
-	LogLevel       string   `help:"How much to log: debug shows every request." enum:"debug,info,warn,error" default:"info"`
+	LogLevel       string   `help:"How much to log (${enum}); debug shows every request." enum:"debug,info,warn,error" default:"info"`
+	LogFormat      string   `help:"Form of the log on standard error: ${enum}." enum:"json,text" default:"json"`
+	OTLPEndpoint   string   `name:"otlp-endpoint" help:"OTLP/HTTP collector to send traces to, such as http://localhost:4318; none without one." env:"COUNTERSIGN_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
 }
 
 // Run serves until the process is told to stop, then finishes what it began.
 func (c *serveCommand) Run(p *process) error {
-	proxies, err := parsePrefixes(c.TrustedProxies)
+	proxies, err := c.check()
 	if err != nil {
-		return &exitError{2, err}
+		return unclear(err)
 	}
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return &exitError{2, errors.New("--tls-cert and --tls-key go together")}
-	}
-	log := slog.New(slog.NewJSONHandler(p.errOutput, &slog.HandlerOptions{Level: logLevel(c.LogLevel)}))
+	log := observe.NewLogger(p.errOutput, c.LogFormat, logLevel(c.LogLevel))
 	if c.embedded() {
 		release, err := lockFolder(c.Data)
 		if err != nil {
@@ -50,77 +46,29 @@ func (c *serveCommand) Run(p *process) error {
 		}
 		defer release()
 	}
-	o, err := c.openService(p.ctx, service.Config{Log: log})
-	if err != nil {
-		return err
-	}
-	listener, err := net.Listen("tcp", c.Listen)
-	if err != nil {
-		return errors.Join(err, o.close())
-	}
-	scheme := "http"
-	if c.TLSCert != "" {
-		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return errors.Join(fmt.Errorf("TLS: %w", err), o.close())
-		}
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
-		scheme = "https"
-	}
-	address := scheme + "://" + listener.Addr().String()
-	first, err := o.service.Operator().Bootstrap(p.ctx)
-	if err != nil {
-		return errors.Join(err, o.close())
-	}
-	if first != nil {
-		announce(p, address, first)
-	}
-	api := httpapi.New(httpapi.Config{Service: o.service, Log: log, TrustedProxies: proxies, PublicRate: c.PublicRate, FailureRate: c.FailureRate})
-	log.Info("serving", "address", address)
-	return errors.Join(serve(p.ctx, listener, api.Handler(), log), o.close())
+	tuneMemory()
+	s := &server{command: c, process: p, log: log, proxies: proxies}
+	return errors.Join(s.open(), s.serve(), s.close())
 }
 
-// announce shows the first key and link. They go to standard output, once, and
-// never to the log.
-func announce(p *process, address string, first *service.FirstStart) {
-	fmt.Fprintf(p.out, "\nThis is the first start. These are shown once; keep them safe.\n\n"+
-		"  API key (admin):  %s\n  Sign-in link:     %s/sign-in#%s\n\n", first.Key.Text.Reveal(), address, first.SignIn.Reveal())
+// tuneMemory lets the heap grow further between collections than Go's default
+// does. What the server keeps is small, a few megabytes, and the default would
+// have it collected hundreds of times a second under load. GOGC still wins.
+func tuneMemory() {
+	const growth = 400
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(growth)
+	}
 }
 
-const shutdownTimeout = 30 * time.Second
-
-// serve answers requests until ctx ends. Then it takes no new ones, lets those
-// under way finish, and returns when all are answered.
-func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      90 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+func (c *serveCommand) check() ([]netip.Prefix, error) {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return nil, errors.New("--tls-cert and --tls-key go together")
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	select {
-	case err := <-failed:
-		return err
-	case <-ctx.Done():
+	if c.PublicRate < 0 || c.FailureRate < 0 {
+		return nil, errors.New("--public-rate and --failure-rate are 0 (no limit) or more")
 	}
-	log.Info("stopping: finishing the requests under way")
-	ending, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
-	defer cancel()
-	if err := server.Shutdown(ending); err != nil {
-		return fmt.Errorf("shutdown: %w", err)
-	}
-	return nil
-}
-
-func logLevel(name string) slog.Level {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(name)) // the flag's enum allows only valid names
-	return level
+	return parsePrefixes(c.TrustedProxies)
 }
 
 func parsePrefixes(texts []string) ([]netip.Prefix, error) {
@@ -135,13 +83,19 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
+func logLevel(name string) slog.Level {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(name)) // the flag's enum allows only valid names
+	return level
+}
+
 // lockFolder refuses a second server on the same folder: the embedded store has
 // one writer.
 func lockFolder(folder string) (release func(), err error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(folder, "serve.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(lockFile(folder), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder: %w", err)
 	}
@@ -149,4 +103,46 @@ func lockFolder(folder string) (release func(), err error) {
 		return nil, errors.Join(fmt.Errorf("another countersign serves the folder %s already: stop it, or use another --data", folder), file.Close())
 	}
 	return func() { _ = file.Close() }, nil // closing gives the lock back
+}
+
+func lockFile(folder string) string { return filepath.Join(folder, "serve.lock") }
+
+// announce shows the first key and link. They go to standard output, once, and
+// never to the log.
+func announce(p *process, address string, first *service.FirstStart) {
+	fmt.Fprintf(p.out, "\nThis is the first start. These are shown once; keep them safe.\n\n"+
+		"  API key (admin):  %s\n  Sign-in link:     %s\n\n", first.Key.Text.Reveal(), signInLink(address, first.SignIn))
+}
+
+// routeNames tells a request's route by its pattern, for the names of spans. It
+// matches with a router of its own, so that nothing but the patterns that the API
+// declares can ever be a name.
+func routeNames(routes []httpapi.Route) func(*http.Request) string {
+	known, router := make(map[string]bool), http.NewServeMux()
+	for _, route := range routes {
+		pattern := route.Method + " " + route.Pattern
+		known[pattern] = true
+		router.Handle(pattern, http.NotFoundHandler())
+	}
+	return func(r *http.Request) string {
+		if _, pattern := router.Handler(r); known[pattern] {
+			return pattern
+		}
+		return "other"
+	}
+}
+
+// reachable is an address that a person can follow: a server on every interface
+// is found on this machine's own.
+func reachable(scheme string, address net.Addr) string {
+	bound, err := netip.ParseAddrPort(address.String())
+	if err != nil || !bound.Addr().IsUnspecified() {
+		return scheme + "://" + address.String()
+	}
+	return fmt.Sprintf("%s://localhost:%d", scheme, bound.Port())
+}
+
+func loopback(address net.Addr) bool {
+	bound, err := netip.ParseAddrPort(address.String())
+	return err == nil && bound.Addr().Unmap().IsLoopback()
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,12 +17,15 @@ import (
 	"countersign/internal/store/sqlite"
 )
 
+var randomness = rand.Reader
+
 // storage says where records and keys are. Every command that works on a store
 // has these flags.
 type storage struct {
 	Data     string `help:"Folder of the embedded database and the key file." default:"./data" type:"path"`
-	Database string `help:"PostgreSQL address (postgres://…) to use instead of the embedded database."`
-	Keys     string `help:"File of the master keys; the default is keys.json in the data folder." type:"path"`
+	Database string `help:"PostgreSQL address (postgres://…) to use instead of the embedded database." placeholder:"URL"`
+	Keys     string `help:"File of the master keys; the default is keys.json in the data folder." type:"path" placeholder:"FILE"`
+	Config   string `help:"YAML or JSON file with the flags of serve, by their names." type:"path" placeholder:"FILE"`
 }
 
 // migratingStore is a store with its schema's affairs.
@@ -37,8 +42,11 @@ func (s *storage) keyFile() string {
 	return filepath.Join(s.Data, "keys.json")
 }
 
+func (s *storage) databaseFile() string { return filepath.Join(s.Data, "countersign.db") }
+
 func (s *storage) embedded() bool { return s.Database == "" }
 
+// open opens the store, making an empty one where there is none.
 func (s *storage) open(ctx context.Context) (migratingStore, error) {
 	if !s.embedded() {
 		return postgres.Open(ctx, s.Database)
@@ -46,12 +54,78 @@ func (s *storage) open(ctx context.Context) (migratingStore, error) {
 	if err := os.MkdirAll(s.Data, 0o700); err != nil {
 		return nil, fmt.Errorf("data folder: %w", err)
 	}
-	return sqlite.Open(ctx, filepath.Join(s.Data, "countersign.db"))
+	return sqlite.Open(ctx, s.databaseFile())
 }
 
-// openRing opens the key file, making one only for a store that no key has ever
+// checkExists refuses to make a database by merely asking for one.
+func (s *storage) checkExists() error {
+	if !s.embedded() {
+		return nil
+	}
+	_, err := os.Stat(s.databaseFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no database in %s: name its folder with --data, or make one with countersign serve", s.Data)
+	}
+	if err != nil {
+		return fmt.Errorf("database: %w", err)
+	}
+	return nil
+}
+
+// openStore opens a store that is there and that this program was made for.
+func (s *storage) openStore(ctx context.Context) (migratingStore, error) {
+	if err := s.checkExists(); err != nil {
+		return nil, err
+	}
+	db, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	current, latest, err := db.SchemaVersion(ctx)
+	if err == nil {
+		err = checkSchema(current, latest)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+func checkSchema(current, latest int64) error {
+	switch {
+	case current > latest:
+		return fmt.Errorf("the database's schema (version %d) is newer than this program's (%d): run the version that migrated it, or a later one", current, latest)
+	case current < latest:
+		return fmt.Errorf("the database's schema (version %d) is older than this program's (%d): run countersign migrate", current, latest)
+	}
+	return nil
+}
+
+// openMigrated opens or makes a store. An empty one gets its schema; an older
+// schema is brought up to date only on request, for a server of that older
+// version may be working on it.
+func (s *storage) openMigrated(ctx context.Context, upgrade bool) (migratingStore, error) {
+	db, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	current, latest, err := db.SchemaVersion(ctx)
+	switch {
+	case err != nil:
+	case current == 0, upgrade && current < latest:
+		err = db.Migrate(ctx)
+	default:
+		err = checkSchema(current, latest)
+	}
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return db, nil
+}
+
+// makeRing opens the key file, making one only for a store that no key has ever
 // signed in.
-func (s *storage) openRing(ctx context.Context, db store.Store) (*keyring.Ring, error) {
+func (s *storage) makeRing(ctx context.Context, db store.Store) (*keyring.Ring, error) {
 	ring, err := keyring.Open(s.keyFile())
 	if !errors.Is(err, keyring.ErrNotFound) {
 		return ring, err
@@ -72,7 +146,7 @@ func (s *storage) openRing(ctx context.Context, db store.Store) (*keyring.Ring, 
 // opened is a store with its keys and the service on top.
 type opened struct {
 	store   migratingStore
-	ring    *keyring.Ring
+	ring    *keyring.Ring // nil where a command does without
 	service *service.Service
 }
 
@@ -83,27 +157,76 @@ func (o *opened) close() error {
 	return o.store.Close()
 }
 
-// openService opens everything, brings the schema up to date and makes sure that
-// the keys are the store's own.
+func (o *opened) operator() *service.Operator { return o.service.Operator() }
+
+// openService opens everything for a server and brings the schema up to date.
 func (s *storage) openService(ctx context.Context, config service.Config) (*opened, error) {
-	db, err := s.open(ctx)
+	return s.openWith(ctx, config, true)
+}
+
+// openWith opens or makes everything and makes sure that the keys are the store's
+// own.
+func (s *storage) openWith(ctx context.Context, config service.Config, upgrade bool) (*opened, error) {
+	db, err := s.openMigrated(ctx, upgrade)
 	if err != nil {
 		return nil, err
 	}
 	o := &opened{store: db}
-	if err := db.Migrate(ctx); err != nil {
+	if o.ring, err = s.makeRing(ctx, db); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
-	if o.ring, err = s.openRing(ctx, db); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	config.Store, config.Keys = db, o.ring
-	if !s.embedded() {
-		config.Committers = 4
-	}
-	o.service = service.New(config)
-	if err := o.service.Operator().AdoptKeys(ctx, o.ring); err != nil {
+	s.start(o, config)
+	if err := o.operator().AdoptKeys(ctx, o.ring); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	return o, nil
 }
+
+func (s *storage) start(o *opened, config service.Config) {
+	config.Store = o.store
+	if o.ring != nil { // a nil *Ring would not be a nil interface
+		config.Keys = o.ring
+	}
+	if !s.embedded() {
+		config.Committers = 4
+	}
+	o.service = service.New(config)
+}
+
+// openDirectory opens a store that is there, for what needs no master key:
+// organizations and API keys.
+func (s *storage) openDirectory(ctx context.Context) (*opened, error) {
+	db, err := s.openStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{store: db}
+	s.start(o, service.Config{})
+	return o, nil
+}
+
+// openEvidence opens a store that is there together with its keys, changing
+// nothing in either.
+func (s *storage) openEvidence(ctx context.Context) (*opened, error) {
+	db, err := s.openStore(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{store: db}
+	if o.ring, err = keyring.Open(s.keyFile()); err != nil {
+		if errors.Is(err, keyring.ErrNotFound) {
+			err = fmt.Errorf("%w: nothing can be verified without it; name it with --keys", err)
+		}
+		return nil, errors.Join(err, o.close())
+	}
+	s.start(o, service.Config{})
+	if err := o.operator().AdoptKeys(ctx, knownKeys{o.ring}); err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
+}
+
+// knownKeys is a ring that has no keys to add: adopting it only compares.
+type knownKeys struct{ *keyring.Ring }
+
+func (knownKeys) IDs() []string { return nil }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"path"
 	"time"
 
 	"countersign/internal/service"
@@ -80,6 +81,15 @@ func (a *API) Handler() http.Handler {
 	for pattern, methods := range allowed {
 		mux.Handle(pattern, a.serve(wrongMethod(pattern, methods)))
 	}
-	mux.Handle("/", a.serve(nowhere))
-	return mux
+	elsewhere := a.serve(nowhere)
+	mux.Handle("/", elsewhere)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Left to itself, the mux would redirect to the shorter form of a path such
+		// as //v1/chains: an object has one address.
+		if r.URL.Path != path.Clean(r.URL.Path) {
+			elsewhere.ServeHTTP(w, r)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }

@@ -137,13 +137,20 @@ func (a *answer) without(t *testing.T, texts ...string) *answer {
 	return a
 }
 
-// anonymous is the problem without what differs between any two answers.
-func (a *answer) anonymous(t *testing.T) string {
-	t.Helper()
+// anonymous is the body without what differs between any two problems.
+func (a *answer) anonymous() string {
 	if a.problem.RequestID == "" {
-		t.Fatalf("no problem: %s", a.body)
+		return string(a.body)
 	}
 	return strings.ReplaceAll(string(a.body), a.problem.RequestID, "")
+}
+
+func (a *answer) pointers() []string {
+	var pointers []string
+	for _, fault := range a.problem.Errors {
+		pointers = append(pointers, fault.Pointer)
+	}
+	return pointers
 }
 
 func decode[T any](t *testing.T, a *answer) T {

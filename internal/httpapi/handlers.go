@@ -170,9 +170,13 @@ func completeChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, _, err := x.optionalBody()
+	body, given, err := x.optionalBody()
 	if err != nil {
 		return err
+	}
+	if given && body.IsNull() {
+		// No body completes a chain, and that cannot be undone: null was a slip.
+		return ledger.Invalid(ledger.FieldError{Detail: "must be an object"})
 	}
 	completion, err := ledger.ParseCompletion(body)
 	if err != nil {

@@ -143,3 +143,22 @@ func newRequestIDs() requestIDs {
 func (ids requestIDs) next() string {
 	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
 }
+
+// The limits are the console's too: an address is held to one rate, whichever
+// front end it knocks at.
+
+// Public counts a request on a public page and returns how long to wait when
+// there were too many.
+func (a *API) Public(r *http.Request) time.Duration { return a.public.take(a.address(r)) }
+
+// SignIn returns how long to wait before another attempt to sign in.
+func (a *API) SignIn(r *http.Request) time.Duration { return a.failures.wait(a.address(r)) }
+
+// SignInFailed counts a failed attempt.
+func (a *API) SignInFailed(r *http.Request) { a.failures.take(a.address(r)) }
+
+// Secure reports whether the browser speaks TLS, to this server or to a trusted
+// proxy before it.
+func (a *API) Secure(r *http.Request) bool {
+	return r.TLS != nil || (a.trusted(parseAddress(r.RemoteAddr)) && r.Header.Get("X-Forwarded-Proto") == "https")
+}

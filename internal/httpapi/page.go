@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -17,6 +19,8 @@ import (
 const (
 	defaultLimit = 50
 	maxLimit     = 200
+	maxFilter    = 200 // characters
+	maxFaults    = 50  // a query can hold thousands; an answer lists no more
 )
 
 // listQuery reads the query of a list and refuses what it does not know.
@@ -33,18 +37,16 @@ func (x *exchange) query(known ...string) *listQuery {
 	}
 	q.values = values
 	for name, given := range values {
-		if !slices.Contains(known, name) && name != "limit" && name != "cursor" {
+		switch {
+		case !slices.Contains(known, name) && name != "limit" && name != "cursor":
 			q.fault(name, "is not a known parameter")
-		} else if len(given) > 1 {
+		case len(given) > 1:
 			q.fault(name, "must be given once")
+		case given[0] == "":
+			q.fault(name, "must not be empty")
 		}
 	}
-	slices.SortFunc(q.faults, func(a, b ledger.FieldError) int {
-		if a.Pointer < b.Pointer {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(q.faults, func(a, b ledger.FieldError) int { return strings.Compare(a.Pointer, b.Pointer) })
 	return q
 }
 
@@ -70,18 +72,22 @@ func (q *listQuery) limit() int {
 
 func (q *listQuery) text(name string) string {
 	text := q.values.Get(name)
-	if len(text) > 800 {
-		q.fault(name, "is too long")
-		return ""
+	switch {
+	case utf8.RuneCountInString(text) > maxFilter:
+		q.fault(name, "must have at most 200 characters")
+	case !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		q.fault(name, "must be UTF-8 without the character U+0000")
+	default:
+		return text
 	}
-	return text
+	return ""
 }
 
 func (q *listQuery) err() error {
 	if len(q.faults) == 0 {
 		return nil
 	}
-	return ledger.Invalid(q.faults...)
+	return ledger.Invalid(q.faults[:min(len(q.faults), maxFaults)]...)
 }
 
 // Each kind of list has its own cursors: one list's cursor means nothing to

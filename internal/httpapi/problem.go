@@ -66,6 +66,10 @@ func (x *exchange) problem(err error) {
 		x.api.log.LogAttrs(x.ctx(), slog.LevelError, "request failed", slog.String("request_id", x.id),
 			slog.String("route", x.route.Pattern), slog.String("code", string(shown.Code)), slog.Any("error", err))
 	}
+	if entry.status == http.StatusUnauthorized && x.w.Header().Get("WWW-Authenticate") == "" {
+		// The key was revoked between its authentication and its use.
+		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
+	}
 	if entry.status == http.StatusServiceUnavailable && x.w.Header().Get("Retry-After") == "" {
 		x.w.Header().Set("Retry-After", "1")
 	}

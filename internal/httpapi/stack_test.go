@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"log/slog"
@@ -43,7 +42,7 @@ type stack struct {
 
 // tenant is an organization with a key of every kind.
 type tenant struct {
-	slug, id                            string
+	slug, id                             string
 	admin, member, agent, other, revoked credential
 }
 
@@ -96,6 +95,24 @@ func (s *stack) listen(t *testing.T) {
 		Timeout:       60 * time.Second,
 	}
 	t.Cleanup(s.client.CloseIdleConnections)
+}
+
+// limited is another front end on the same service, with limits.
+func (s *stack) limited(t *testing.T, proxies []netip.Prefix, publicRate float64) *stack {
+	t.Helper()
+	other := *s
+	other.api = httpapi.New(httpapi.Config{Service: s.service, Log: slog.New(capturing), TrustedProxies: proxies, PublicRate: publicRate})
+	other.listen(t)
+	return &other
+}
+
+func organizationID(t *testing.T, s *stack) ledger.OrgID {
+	t.Helper()
+	org, err := s.database.store.OrganizationBySlug(t.Context(), s.acme.slug)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return org.ID
 }
 
 func (s *stack) tenant(t *testing.T, slug string) tenant {
@@ -157,6 +174,3 @@ func (s *stack) seal(t *testing.T, key credential, name string) chain {
 	s.record(t, key, id, anAction)
 	return s.complete(t, key, id, "")
 }
-
-// closed is a context that a store's cleanup may still use.
-func closed() context.Context { return context.Background() }

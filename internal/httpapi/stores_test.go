@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,12 +23,13 @@ import (
 // database is a fresh store with a second way in: tests read and alter its
 // tables as an intruder would, past the service.
 type database struct {
-	store  store.Store
-	direct *sql.DB
-	tables string               // a query for the names of all tables
-	edit   string               // replaces a receipt's body
-	read   string               // finds a receipt's body
-	id     func(uuid.UUID) any // an id as a column holds it
+	store      store.Store
+	direct     *sql.DB
+	tables     string              // finds a query for each table that writes its rows as texts
+	everything *sql.Stmt           // all of those as one
+	edit       string              // replaces a receipt's body
+	read       string              // finds a receipt's body
+	id         func(uuid.UUID) any // an id as a column holds it
 }
 
 var backends = map[string]func(*testing.T) *database{"sqlite": openSQLite, "postgres": openPostgres}
@@ -65,10 +65,11 @@ func openSQLite(t *testing.T) *database {
 	}
 	return &database{
 		store: opened, direct: openDirect(t, "sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"),
-		tables: "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name",
-		edit:   "UPDATE receipts SET body = ? WHERE id = ?",
-		read:   "SELECT body FROM receipts WHERE id = ?",
-		id:     func(id uuid.UUID) any { return id[:] },
+		tables: `SELECT 'SELECT ''' || s.name || ' '' || ' || group_concat('quote("' || c.name || '")', ' || '','' || ') || ' FROM ' || s.name
+			FROM sqlite_schema s, pragma_table_info(s.name) c WHERE s.type = 'table' GROUP BY s.name`,
+		edit: "UPDATE receipts SET body = ? WHERE id = ?",
+		read: "SELECT body FROM receipts WHERE id = ?",
+		id:   func(id uuid.UUID) any { return id[:] },
 	}
 }
 
@@ -102,7 +103,7 @@ func openPostgres(t *testing.T) *database {
 	}
 	return &database{
 		store: opened, direct: openDirect(t, "pgx", address),
-		tables: "select tablename from pg_tables where schemaname = '" + schema + "' order by 1",
+		tables: "select format('select %L || t::text from %I t', tablename || ' ', tablename) from pg_tables where schemaname = '" + schema + "'",
 		edit:   "update receipts set body = $1 where id = $2",
 		read:   "select body from receipts where id = $1",
 		id:     func(id uuid.UUID) any { return id.String() },
@@ -135,53 +136,44 @@ func openDirect(t *testing.T, driver, name string) *sql.DB {
 // dump is every row of every table, in an order of its own.
 func (d *database) dump(t *testing.T) string {
 	t.Helper()
-	var lines []string
-	for _, table := range d.rows(t, d.tables) {
-		name := strings.Trim(table, "| ")
-		for _, row := range d.rows(t, "SELECT * FROM "+name) {
-			lines = append(lines, name+" "+row)
-		}
+	if d.everything == nil {
+		d.everything = d.prepare(t, strings.Join(texts(t, d.prepare(t, d.tables)), " UNION ALL "))
+	}
+	lines := texts(t, d.everything)
+	if len(lines) == 0 {
+		t.Fatal("nothing is stored")
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
 
-func (d *database) rows(t *testing.T, query string) (lines []string) {
+func (d *database) prepare(t *testing.T, query string) *sql.Stmt {
 	t.Helper()
-	rows, err := d.direct.QueryContext(t.Context(), query)
+	statement, err := d.direct.PrepareContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return statement
+}
+
+func texts(t *testing.T, query *sql.Stmt) (lines []string) {
+	t.Helper()
+	rows, err := query.QueryContext(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = rows.Close() }()
-	columns, err := rows.Columns()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, targets := make([]any, len(columns)), make([]any, len(columns))
-	for i := range values {
-		targets[i] = &values[i]
-	}
 	for rows.Next() {
-		if err := rows.Scan(targets...); err != nil {
+		var line string
+		if err := rows.Scan(&line); err != nil {
 			t.Fatal(err)
 		}
-		var line strings.Builder
-		for _, value := range values {
-			fmt.Fprintf(&line, "|%s", printable(value))
-		}
-		lines = append(lines, line.String())
+		lines = append(lines, line)
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return lines
-}
-
-func printable(value any) string {
-	if data, ok := value.([]byte); ok {
-		return hex.EncodeToString(data)
-	}
-	return fmt.Sprint(value)
 }
 
 // editReceipt alters a stored receipt.
@@ -205,4 +197,26 @@ func randomHex(n int) string {
 	random := make([]byte, n)
 	_, _ = rand.Read(random) // never fails
 	return hex.EncodeToString(random)
+}
+
+// The dump sees every table, or nothing could be said about what changed.
+func TestDumpSeesEverything(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		sealed := s.seal(t, s.acme.agent, "dumped")
+		seen := make(map[string]bool)
+		for line := range strings.Lines(s.database.dump(t)) {
+			table, _, _ := strings.Cut(line, " ")
+			seen[table] = true
+		}
+		for _, table := range []string{"organizations", "api_keys", "heads", "chains", "chain_states", "events", "receipts", "master_keys"} {
+			if !seen[table] {
+				t.Errorf("the dump does not show %s", table)
+			}
+		}
+		before := s.database.dump(t)
+		s.database.editReceipt(t, *sealed.ReceiptID, func(body string) string { return body + " " })
+		if s.database.dump(t) == before {
+			t.Error("the dump does not show a change")
+		}
+	})
 }

@@ -35,7 +35,7 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	} else {
 		e := canon.BeginObject(w.Name("error"))
 		e.String("type", failure.Type)
-		e.StringOrNull("message", failure.Message)
+		e.String("message", failure.Message)
 		w.Value(e.End())
 	}
 	if receipt != nil {

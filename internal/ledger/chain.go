@@ -55,16 +55,15 @@ func ParseChainRequest(v canon.Value) (*Chain, error) {
 	f := NewFields(v)
 	f.Ignore("organization_id")
 	chain := &Chain{
-		Name:              f.Name("name", maxName),
-		ExternalID:        f.Text("external_chain_id", maxName),
+		ExternalID:        f.filled("external_chain_id", maxName),
 		Environment:       f.Name("environment", maxName),
 		Metadata:          f.Object("metadata", maxMetadata),
 		FallbackApprovers: parseAddresses(f, "fallback_approvers"),
 	}
 	switch {
 	case f.Has("name"):
-		f.RequiredText("name", maxName)
-	case chain.ExternalID == "":
+		chain.Name = f.RequiredName("name", maxName)
+	case !f.Has("external_chain_id"):
 		f.Fault("name", "is required (or external_chain_id, which then serves as the name)")
 	default:
 		chain.Name = f.singleLine("external_chain_id", chain.ExternalID)

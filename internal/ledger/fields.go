@@ -101,7 +101,18 @@ func (f *Fields) RequiredText(name string, limit int) string {
 // Name reads an optional single-line string, without control characters: names
 // are shown to people and must not be able to draw on their screens.
 func (f *Fields) Name(name string, limit int) string {
-	return f.singleLine(name, f.Text(name, limit))
+	return f.singleLine(name, f.filled(name, limit))
+}
+
+// filled is Text for a member that may be left out or null but not empty: an
+// empty name or idempotency key is a slip that would otherwise pass in silence.
+func (f *Fields) filled(name string, limit int) string {
+	before := len(f.faults)
+	text := f.Text(name, limit)
+	if text == "" && f.Has(name) && len(f.faults) == before {
+		f.Fault(name, "must not be empty")
+	}
+	return text
 }
 
 // RequiredName is Name for a member that must be there.
@@ -251,8 +262,9 @@ func (f *Fields) Number(name string, least, most float64) float64 {
 
 // Time reads an optional timestamp; nil when it is missing or null.
 func (f *Fields) Time(name string) *Time {
+	before := len(f.faults)
 	text := f.Text(name, maxName)
-	if text == "" {
+	if !f.Has(name) || len(f.faults) > before {
 		return nil
 	}
 	t, err := ParseTime(text)

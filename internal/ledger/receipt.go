@@ -145,6 +145,9 @@ func (h *Head) authenticate(keys Keys) {
 
 // Authentic reports whether the head is one that this service wrote.
 func (h *Head) Authentic(keys Keys) bool {
+	if h.Count < 0 || h.Count > maxCount {
+		return false // no head that was written counts so; it has no canonical form
+	}
 	mac, ok := keys.MAC(h.KeyID, h.Org.UUID, PurposeHead, h.encode())
 	return ok && hmac.Equal(mac[:], h.MAC)
 }

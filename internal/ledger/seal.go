@@ -42,25 +42,35 @@ func (s *Summary) Add(facts []byte) error {
 	if err != nil {
 		return errUnreadableEvent
 	}
+	s.fold(summaryKey{text("agent_name"), text("action_type"), text("action_name"), Outcome(text("policy_decision"))}, recordedAt)
+	return nil
+}
+
+// Count folds the next event as it is recorded.
+func (s *Summary) Count(e *Event) {
+	s.fold(summaryKey{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}, e.RecordedAt)
+}
+
+// Clone returns a copy that can be folded further by itself.
+func (s *Summary) Clone() *Summary {
+	return &Summary{Folded: s.Folded, lines: slices.Clone(s.lines), index: maps.Clone(s.index)}
+}
+
+// Lines is how many kinds of events there are.
+func (s *Summary) Lines() int { return len(s.lines) }
+
+func (s *Summary) fold(key summaryKey, recordedAt Time) {
 	s.Folded++
-	key := summaryKey{text("agent_name"), text("action_type"), text("action_name"), Outcome(text("policy_decision"))}
 	if i, ok := s.index[key]; ok {
 		s.lines[i].Count++
 		s.lines[i].LastAt = recordedAt
-		return nil
+		return
 	}
 	if s.index == nil {
 		s.index = make(map[summaryKey]int)
 	}
 	s.index[key] = len(s.lines)
 	s.lines = append(s.lines, SummaryLine{key.agent, key.actionType, key.actionName, key.outcome, 1, recordedAt, recordedAt})
-	return nil
-}
-
-// Clone returns a summary that can be folded further on its own: a commit that
-// is tried again starts from what is stored, not from what it had planned.
-func (s *Summary) Clone() *Summary {
-	return &Summary{Folded: s.Folded, lines: slices.Clone(s.lines), index: maps.Clone(s.index)}
 }
 
 func appendSummary(dst []byte, lines []SummaryLine) []byte {

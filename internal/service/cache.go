@@ -38,9 +38,10 @@ func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
 }
 
 // stateCache keeps the states of chains in use as they were last committed, to
-// spare each action the decoding of what the action before it encoded. The store
-// stays the only truth: a state is used when the stored bytes are the very bytes
-// it was stored as, whichever replica wrote them, and not otherwise.
+// spare each action the decoding of what the action before it encoded, and each
+// completion the reading of what it summarises. The store stays the only truth: a
+// state is used when the stored bytes are the very bytes it was stored as,
+// whichever replica wrote them, and not otherwise.
 type stateCache struct {
 	mu     sync.Mutex
 	states map[ledger.ChainID]cachedState
@@ -49,22 +50,36 @@ type stateCache struct {
 type cachedState struct {
 	body, mac []byte
 	state     *ledger.ChainState
+	summary   *ledger.Summary
 }
 
-// take hands over the state of a stored record, or nil. The caller owns it and
-// may change it; whoever commits it puts it back.
-func (c *stateCache) take(record *store.ChainRecord) *ledger.ChainState {
+// maxSummaryLines bounds what one chain's summary may hold in memory.
+const maxSummaryLines = 1000
+
+// take hands over what is kept of a live chain's stored record and reports
+// whether there was anything. The chain owns it and may change it; whoever
+// commits the chain puts it back.
+func (c *stateCache) take(live *liveChain) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	cached, ok := c.states[record.ID]
+	cached, ok := c.states[live.record.ID]
 	if !ok {
-		return nil
+		return false
 	}
-	delete(c.states, record.ID)
-	if !bytes.Equal(cached.body, record.State) || !bytes.Equal(cached.mac, record.MAC) {
-		return nil
+	delete(c.states, live.record.ID)
+	if !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
+		return false
 	}
-	return cached.state
+	live.state, live.summary = cached.state, cached.summary
+	return true
+}
+
+// summarised reports whether a chain's summary is at hand. It is a hint: by the
+// time the chain is loaded it may be gone.
+func (c *stateCache) summarised(id ledger.ChainID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.states[id].summary != nil
 }
 
 func (c *stateCache) put(live []*liveChain) {
@@ -74,8 +89,12 @@ func (c *stateCache) put(live []*liveChain) {
 		c.states = make(map[ledger.ChainID]cachedState)
 	}
 	for _, l := range live {
-		if !l.state.Status.Sealed() {
-			c.states[l.record.ID] = cachedState{body: l.record.State, mac: l.record.MAC, state: l.state}
+		if l.state.Status.Sealed() {
+			continue
 		}
+		if l.summary != nil && l.summary.Lines() > maxSummaryLines {
+			l.summary = nil
+		}
+		c.states[l.record.ID] = cachedState{body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary}
 	}
 }

@@ -187,6 +187,7 @@ type liveChain struct {
 	record  *store.ChainRecord
 	chain   *ledger.Chain
 	state   *ledger.ChainState
+	summary *ledger.Summary // of all its events, or nil where that is not known
 	changed bool
 }
 
@@ -227,14 +228,16 @@ func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
 	if !caller.owns(chain) {
 		return nil, ledger.ErrNotFound
 	}
-	state := b.service.states.take(record)
-	if state == nil {
-		state, err = ledger.DecodeChainState(record.State, record.MAC, b.service.keys, chain)
+	live := &liveChain{record: record, chain: chain}
+	if !b.service.states.take(live) {
+		live.state, err = ledger.DecodeChainState(record.State, record.MAC, b.service.keys, chain)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+		}
+		if live.state.Actions == 0 {
+			live.summary = &ledger.Summary{}
+		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
-	}
-	live := &liveChain{record: record, chain: chain, state: state}
 	b.live[id] = live
 	b.order = append(b.order, live)
 	return live, nil

@@ -68,6 +68,9 @@ func (o *recordEvent) plan(b *batch) error {
 	}
 	event, body := live.state.Record(ledger.BuiltinPolicy, live.chain, o.action, b.now, b.service.timedRandom())
 	live.changed = true
+	if live.summary != nil {
+		live.summary.Count(event)
+	}
 	stored := &ledger.StoredEvent{
 		Chain: o.chain, Sequence: event.Sequence, IdempotencyKey: o.action.IdempotencyKey,
 		Body: body, Payload: o.action.Payload,

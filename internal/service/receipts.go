@@ -20,11 +20,12 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	summary, err := s.fold(ctx, id)
-	if err != nil {
-		return nil, err
+	op := &completeChain{caller: caller, chain: id, completion: completion, summary: &ledger.Summary{}}
+	if !s.states.summarised(id) {
+		if err := s.fold(ctx, id, op.summary); err != nil {
+			return nil, err
+		}
 	}
-	op := &completeChain{caller: caller, chain: id, completion: completion, summary: summary}
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err
 	}
@@ -42,18 +43,17 @@ const foldPage = 500
 
 // fold summarises what the chain holds so far, outside any transaction: events
 // never change, so only those recorded in the meantime are left for the lock.
-func (s *Service) fold(ctx context.Context, id ledger.ChainID) (*ledger.Summary, error) {
-	summary := &ledger.Summary{}
+func (s *Service) fold(ctx context.Context, id ledger.ChainID, summary *ledger.Summary) error {
 	for {
 		events, err := s.store.Events(ctx, id, summary.Folded, foldPage)
 		if err != nil {
-			return nil, visible(err)
+			return visible(err)
 		}
 		if err := addAll(summary, events); err != nil {
-			return nil, visible(err)
+			return visible(err)
 		}
 		if len(events) < foldPage {
-			return summary, nil
+			return nil
 		}
 	}
 }
@@ -118,6 +118,9 @@ func (o *completeChain) plan(b *batch) error {
 // stored, and those of this very batch. It leaves the operation's own summary as
 // it is, for the batch may fail and be planned again.
 func (o *completeChain) catchUp(b *batch, live *liveChain) (*ledger.Summary, error) {
+	if live.summary != nil {
+		return live.summary, nil
+	}
 	if o.summary.Folded == live.state.Actions {
 		return o.summary, nil
 	}

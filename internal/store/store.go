@@ -153,7 +153,8 @@ type Reader interface {
 	// and its bytes are valid only during the visit.
 	ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error
 	Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error)
-	// ScanChains visits an organization's chains in order of id, for an audit.
+	// ScanChains visits an organization's chains in order of id, for an audit. A
+	// chain that has lost its state is visited too, without one.
 	ScanChains(ctx context.Context, org ledger.OrgID, visit func(*ChainRecord) error) error
 }
 

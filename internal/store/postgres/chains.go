@@ -15,7 +15,7 @@ const selectChains = `select ` + chainColumns + ` from chains c join chain_state
 
 // Chain implements store.Reader.
 func (s *Store) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
-	return one(ctx, s, "chain", selectChains+`where c.id = $1`, []any{bytesOf(id.UUID)}, scanChain)
+	return one(ctx, s, "chain", selectChains+`where c.id = $1 and s.org_id = c.org_id`, []any{bytesOf(id.UUID)}, scanChain)
 }
 
 // Chains implements store.Reader.
@@ -66,13 +66,31 @@ func chainsStatement(query store.ChainQuery) (string, []any) {
 // than any statement should.
 const scanPage = 500
 
+// An audit must see what is left of a record: a chain without its state, and a
+// state whose chain is another organization's.
+const (
+	auditChains = `select ` + chainColumns + ` from chains c left join chain_states s on s.chain_id = c.id and s.org_id = c.org_id
+		where c.org_id = $1 and c.id > $2 order by c.id limit $3`
+	auditStates = `select s.org_id, s.status, s.state, s.mac
+		from chain_states s left join chains c on c.id = s.chain_id and c.org_id = s.org_id where s.org_id = $1 and c.id is null`
+)
+
 // ScanChains implements store.Reader.
 func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*store.ChainRecord) error) error {
-	const sql = selectChains + `where c.org_id = $1 and c.id > $2 order by c.id limit $3`
+	err := s.query(ctx, "scan states", auditStates, []any{bytesOf(org.UUID)}, func(rows pgx.Rows) error {
+		left := new(store.ChainRecord)
+		if err := rows.Scan(target(&left.Org.UUID), (*string)(&left.Status), &left.State, &left.MAC); err != nil {
+			return err
+		}
+		return visit(left)
+	})
+	if err != nil {
+		return err
+	}
 	var last ledger.ChainID
 	return scanPages(func() (int, error) {
 		count := 0
-		err := s.query(ctx, "scan chains", sql, []any{bytesOf(org.UUID), bytesOf(last.UUID), scanPage}, func(rows pgx.Rows) error {
+		err := s.query(ctx, "scan chains", auditChains, []any{bytesOf(org.UUID), bytesOf(last.UUID), scanPage}, func(rows pgx.Rows) error {
 			chain, err := scanChain(rows)
 			if err != nil {
 				return err

@@ -11,7 +11,7 @@ import (
 // The columns of each record, in the order in which they are scanned.
 const (
 	chainColumns = `c.id, c.org_id, c.opened_by, c.external_id, c.environment, coalesce(c.idempotency_key, ''), c.body,
-		s.status, s.state, s.mac`
+		coalesce(s.status, ''), s.state, s.mac`
 	eventColumns        = `e.chain_id, e.sequence, coalesce(e.idempotency_key, ''), e.body, e.payload`
 	addendumColumns     = `a.chain_id, a.position, a.sequence, a.body`
 	receiptColumns      = `id, org_id, sequence, chain_id, previous_hash, body`

@@ -10,7 +10,6 @@ type checkpointer struct {
 	conn    *connection
 	due     chan struct{}
 	stopped sync.WaitGroup
-	once    sync.Once
 }
 
 const (
@@ -80,11 +79,8 @@ func (c *checkpointer) pass() (left int64, err error) {
 	return left, err
 }
 
-func (c *checkpointer) close() (err error) {
-	c.once.Do(func() {
-		close(c.due)
-		c.stopped.Wait()
-		err = c.conn.close()
-	})
-	return err
+func (c *checkpointer) close() error {
+	close(c.due)
+	c.stopped.Wait()
+	return c.conn.close()
 }

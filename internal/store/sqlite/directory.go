@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -35,25 +34,17 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 
 // Organization implements store.Directory.
 func (s *Store) Organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
-	org, err := scanOrg(s.reader.QueryRowContext(ctx, "SELECT "+orgColumns+" FROM organizations WHERE id = ?", id.UUID[:]))
-	return org, classify(err)
+	return readOne(ctx, s, "SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, scanOrg)
 }
 
 // OrganizationBySlug implements store.Directory.
 func (s *Store) OrganizationBySlug(ctx context.Context, slug string) (*ledger.Organization, error) {
-	org, err := scanOrg(s.reader.QueryRowContext(ctx, "SELECT "+orgColumns+" FROM organizations WHERE slug = ?", slug))
-	return org, classify(err)
+	return readOne(ctx, s, "SELECT "+orgColumns+" FROM organizations WHERE slug = ?", []any{slug}, scanOrg)
 }
 
 // Organizations implements store.Directory.
 func (s *Store) Organizations(ctx context.Context) ([]*ledger.Organization, error) {
-	var orgs []*ledger.Organization
-	err := s.read(ctx, "SELECT "+orgColumns+" FROM organizations ORDER BY slug", nil, func(rows *sql.Rows) error {
-		org, err := scanOrg(rows)
-		orgs = append(orgs, org)
-		return err
-	})
-	return orgs, err
+	return readAll(ctx, s, "SELECT "+orgColumns+" FROM organizations ORDER BY slug", nil, scanOrg)
 }
 
 // UpdateOrganization implements store.Directory.
@@ -94,26 +85,18 @@ func (s *Store) CreateKey(ctx context.Context, key *ledger.KeyRecord) error {
 
 // Key implements store.Directory.
 func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	key, err := scanKey(s.reader.QueryRowContext(ctx, "SELECT "+keyColumns+" FROM api_keys WHERE id = ?", id.UUID[:]))
-	return key, classify(err)
+	return readOne(ctx, s, "SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, scanKey)
 }
 
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
-	key, err := scanKey(s.reader.QueryRowContext(ctx, "SELECT "+keyColumns+" FROM api_keys WHERE hash = ?", hash[:]))
-	return key, classify(err)
+	return readOne(ctx, s, "SELECT "+keyColumns+" FROM api_keys WHERE hash = ?", []any{hash[:]}, scanKey)
 }
 
 // Keys implements store.Directory.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
-	var keys []*ledger.KeyRecord
 	query := "SELECT " + keyColumns + " FROM api_keys WHERE org_id = ? AND id > ? ORDER BY id LIMIT ?"
-	err := s.read(ctx, query, []any{org.UUID[:], after.UUID[:], limit}, func(rows *sql.Rows) error {
-		key, err := scanKey(rows)
-		keys = append(keys, key)
-		return err
-	})
-	return keys, err
+	return readAll(ctx, s, query, []any{org.UUID[:], after.UUID[:], int64(limit)}, scanKey)
 }
 
 // RevokeKey implements store.Directory.
@@ -139,7 +122,7 @@ func (s *Store) RevokeKey(ctx context.Context, org ledger.OrgID, id ledger.KeyID
 // KeyChecks implements store.KeyChecks.
 func (s *Store) KeyChecks(ctx context.Context) (map[string][32]byte, error) {
 	checks := make(map[string][32]byte)
-	err := s.read(ctx, "SELECT key_id, fingerprint FROM master_keys", nil, func(rows *sql.Rows) error {
+	err := s.read(ctx, "SELECT key_id, fingerprint FROM master_keys", nil, func(rows row) error {
 		var id string
 		var fingerprint []byte
 		if err := rows.Scan(&id, &fingerprint); err != nil {
@@ -212,14 +195,14 @@ func (s *Store) OpenSession(ctx context.Context, link, session [32]byte, now, ex
 
 // Session implements store.SignIns.
 func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) (*store.SignIn, error) {
-	in := &store.SignIn{Hash: session}
-	var key []byte
-	row := s.reader.QueryRowContext(ctx, "SELECT key_id, expires_at FROM sign_ins WHERE hash = ? AND kind = 'session' AND expires_at > ?", session[:], int64(now))
-	if err := row.Scan(&key, &in.ExpiresAt); err != nil {
-		return nil, classify(err)
-	}
-	in.Key = uuid.UUID(key)
-	return in, nil
+	query := "SELECT key_id, expires_at FROM sign_ins WHERE hash = ? AND kind = 'session' AND expires_at > ?"
+	return readOne(ctx, s, query, []any{session[:], int64(now)}, func(r row) (*store.SignIn, error) {
+		in := &store.SignIn{Hash: session}
+		var key []byte
+		err := r.Scan(&key, (*int64)(&in.ExpiresAt))
+		in.Key = idOf(key)
+		return in, err
+	})
 }
 
 // CloseSession implements store.SignIns.

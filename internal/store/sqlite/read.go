@@ -2,28 +2,15 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"strings"
-
-	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
-func (s *Store) read(ctx context.Context, query string, args []any, scan func(*sql.Rows) error) error {
-	rows, err := s.reader.QueryContext(ctx, query, args...)
-	if err != nil {
-		return classify(err)
-	}
-	return classify(each(rows, scan))
-}
-
 // Chain implements store.Reader.
 func (s *Store) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
-	chain, _, err := scanChain(s.reader.QueryRowContext(ctx, "SELECT "+chainColumns+chainTables+"WHERE c.id = ?", id.UUID[:]))
-	return chain, classify(err)
+	return readOne(ctx, s, "SELECT "+chainColumns+chainTables+"WHERE c.id = ?", []any{id.UUID[:]}, scanChainOnly)
 }
 
 // Chains implements store.Reader.
@@ -50,38 +37,24 @@ func (s *Store) Chains(ctx context.Context, q store.ChainQuery) ([]*store.ChainR
 		filter("c.id < ?", q.Before.UUID[:])
 	}
 	query := "SELECT " + chainColumns + chainTables + "WHERE " + strings.Join(where, " AND ") + " ORDER BY c.id DESC LIMIT ?"
-	var chains []*store.ChainRecord
-	err := s.read(ctx, query, append(args, q.Limit), func(rows *sql.Rows) error {
-		chain, _, err := scanChain(rows)
-		chains = append(chains, chain)
-		return err
-	})
-	return chains, err
+	return readAll(ctx, s, query, append(args, int64(q.Limit)), scanChainOnly)
 }
 
 // Events implements store.Reader.
 func (s *Store) Events(ctx context.Context, chain ledger.ChainID, after int64, limit int) ([]*ledger.StoredEvent, error) {
 	query := strings.Replace(eventQuery, "chain_no = ?", "chain_no = (SELECT no FROM chains WHERE id = ?)", 1)
-	var events []*ledger.StoredEvent
-	err := s.read(ctx, query, []any{chain.UUID[:], after, limit}, func(rows *sql.Rows) error {
-		event, err := scanEvent(rows, chain)
-		events = append(events, event)
-		return err
+	return readAll(ctx, s, query, []any{chain.UUID[:], after, int64(limit)}, func(r row) (*ledger.StoredEvent, error) {
+		return scanEvent(r, chain)
 	})
-	return events, err
 }
 
 // Addenda implements store.Reader.
 func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int64) ([]*ledger.Addendum, error) {
 	query := `SELECT position, sequence, body FROM addenda
 		WHERE chain_no = (SELECT no FROM chains WHERE id = ?) AND sequence BETWEEN ? AND ? ORDER BY position`
-	var addenda []*ledger.Addendum
-	err := s.read(ctx, query, []any{chain.UUID[:], from, to}, func(rows *sql.Rows) error {
-		addendum, err := scanAddendum(rows, chain)
-		addenda = append(addenda, addendum)
-		return err
+	return readAll(ctx, s, query, []any{chain.UUID[:], from, to}, func(r row) (*ledger.Addendum, error) {
+		return scanAddendum(r, chain)
 	})
-	return addenda, err
 }
 
 const receiptColumns = "SELECT id, org_id, sequence, chain_id, previous_hash, body FROM receipts "
@@ -92,88 +65,71 @@ func scanReceipt(rows row) (*ledger.StoredReceipt, error) {
 	if err := rows.Scan(&id, &org, &r.Sequence, &chain, &r.PreviousHash, &r.Body); err != nil {
 		return nil, err
 	}
-	r.ID, r.Org = ledger.ReceiptID{UUID: uuid.UUID(id)}, ledger.OrgID{UUID: uuid.UUID(org)}
-	r.Chain = ledger.ChainID{UUID: uuid.UUID(chain)}
+	r.ID, r.Org = ledger.ReceiptID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
+	r.Chain = ledger.ChainID{UUID: idOf(chain)}
 	return &r, nil
 }
 
 // Receipt implements store.Reader.
 func (s *Store) Receipt(ctx context.Context, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
-	r, err := scanReceipt(s.reader.QueryRowContext(ctx, receiptColumns+"WHERE id = ?", id.UUID[:]))
-	return r, classify(err)
+	return readOne(ctx, s, receiptColumns+"WHERE id = ?", []any{id.UUID[:]}, scanReceipt)
 }
 
 // ReceiptOfChain implements store.Reader.
 func (s *Store) ReceiptOfChain(ctx context.Context, chain ledger.ChainID) (*ledger.StoredReceipt, error) {
-	r, err := scanReceipt(s.reader.QueryRowContext(ctx, receiptColumns+"WHERE chain_id = ?", chain.UUID[:]))
-	return r, classify(err)
+	return readOne(ctx, s, receiptColumns+"WHERE chain_id = ?", []any{chain.UUID[:]}, scanReceipt)
 }
 
 // Receipts implements store.Reader.
 func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredReceipt, error) {
 	query := receiptColumns + "WHERE org_id = ? AND (? = 0 OR sequence < ?) ORDER BY sequence DESC LIMIT ?"
-	var receipts []*ledger.StoredReceipt
-	err := s.read(ctx, query, []any{org.UUID[:], before, before, limit}, func(rows *sql.Rows) error {
-		r, err := scanReceipt(rows)
-		receipts = append(receipts, r)
-		return err
-	})
-	return receipts, err
+	return readAll(ctx, s, query, []any{org.UUID[:], before, before, int64(limit)}, scanReceipt)
 }
 
-// ScanReceipts implements store.Reader. An audit reads a large ledger once from
-// end to end: it has a connection of its own that maps the file instead of
-// copying it page by page, and no pool between itself and the rows.
-func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) (err error) {
-	scanner, err := connect(dsn(s.path, "query_only(1)", "mmap_size(1073741824)"))
-	if err != nil {
-		return classify(err)
-	}
-	defer func() { err = errors.Join(err, scanner.close()) }()
+// ScanReceipts implements store.Reader.
+func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error {
 	query := "SELECT id, sequence, chain_id, previous_hash, body FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence"
-	r := &ledger.StoredReceipt{Org: org}
+	receipt := &ledger.StoredReceipt{Org: org}
 	var id, chain []byte
-	err = scanner.query(query, []any{org.UUID[:], from, to}, func(rows row) error {
-		if err := rows.Scan(&id, &r.Sequence, &chain, &r.PreviousHash, &r.Body); err != nil {
+	return s.scanAlone(ctx, query, []any{org.UUID[:], from, to}, func(r row) error {
+		if err := r.Scan(&id, &receipt.Sequence, &chain, &receipt.PreviousHash, &receipt.Body); err != nil {
 			return err
 		}
-		copy(r.ID.UUID[:], id)
-		copy(r.Chain.UUID[:], chain)
-		if err := visit(r); err != nil {
-			return planError{err}
-		}
-		return ctx.Err()
+		receipt.ID.UUID, receipt.Chain.UUID = idOf(id), idOf(chain)
+		return visit(receipt)
 	})
-	var own planError
-	if errors.As(err, &own) {
-		return own.error
-	}
-	return classify(err)
 }
 
 // Head implements store.Reader.
 func (s *Store) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
-	head, err := scanHead(s.reader.QueryRowContext(ctx, "SELECT "+headColumns+" FROM heads WHERE org_id = ?", org.UUID[:]), org)
-	return head, classify(err)
-}
-
-// ScanChains implements store.Reader.
-func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*store.ChainRecord) error) error {
-	return s.read(ctx, "SELECT "+chainColumns+chainTables+"WHERE c.org_id = ? ORDER BY c.id", []any{org.UUID[:]}, func(rows *sql.Rows) error {
-		chain, _, err := scanChain(rows)
-		if err != nil {
-			return err
-		}
-		return visit(chain)
+	return readOne(ctx, s, "SELECT "+headColumns+" FROM heads WHERE org_id = ?", []any{org.UUID[:]}, func(r row) (*ledger.Head, error) {
+		return scanHead(r, org)
 	})
 }
 
-func each(rows *sql.Rows, scan func(*sql.Rows) error) error {
-	defer func() { _ = rows.Close() }() // a failed close shows in rows.Err
-	for rows.Next() {
-		if err := scan(rows); err != nil {
+// Chains without their state, and states without their chain: an audit must see
+// what is left of a record.
+const (
+	stateless = `SELECT c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body,
+			coalesce(s.status, ''), s.state, s.mac
+		FROM chains c LEFT JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id WHERE c.org_id = ? ORDER BY c.id`
+	chainless = `SELECT 0, x'', s.org_id, x'', NULL, '', NULL, x'', s.status, s.state, s.mac
+		FROM chain_states s LEFT JOIN chains c ON c.no = s.chain_no AND c.org_id = s.org_id WHERE s.org_id = ? AND c.no IS NULL`
+)
+
+// ScanChains implements store.Reader.
+func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*store.ChainRecord) error) error {
+	for _, query := range []string{stateless, chainless} {
+		err := s.scanAlone(ctx, query, []any{org.UUID[:]}, func(r row) error {
+			chain, _, err := scanChain(r)
+			if err != nil {
+				return err
+			}
+			return visit(chain)
+		})
+		if err != nil {
 			return err
 		}
 	}
-	return rows.Err()
+	return nil
 }

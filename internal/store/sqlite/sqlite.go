@@ -31,14 +31,16 @@ var migrations embed.FS
 
 // Store is one database file.
 type Store struct {
-	path   string
-	reader *sql.DB
+	path    string
+	readers *readers
 
 	mu      sync.Mutex // held while a transaction writes
 	writer  *connection
 	written int64 // bytes since the last checkpoint was asked for
+	recent  *recentChains
 
 	checkpoints *checkpointer
+	closed      sync.Once
 }
 
 var _ store.Store = (*Store)(nil)
@@ -53,17 +55,12 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{path: path, writer: writer}
-	if s.reader, err = sql.Open("sqlite", dsn(path, "query_only(1)")); err != nil {
-		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
-	}
-	s.reader.SetMaxOpenConns(8)
-	s.reader.SetMaxIdleConns(8)
-	if err := s.Ping(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
+	s := &Store{path: path, writer: writer, recent: newRecentChains(), readers: newReaders(dsn(path, "query_only(1)"))}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
+	}
+	if err := s.Ping(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -134,8 +131,7 @@ func (s *Store) migrating(run func(*goose.Provider) error) (err error) {
 
 // Ping answers whether the file can be read.
 func (s *Store) Ping(ctx context.Context) error {
-	var one int
-	return classify(s.reader.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema UNION SELECT 1").Scan(&one))
+	return s.read(ctx, "SELECT count(*) FROM sqlite_schema", nil, func(row) error { return nil })
 }
 
 // Backup writes a consistent copy to a new file while the store is in use.
@@ -161,15 +157,15 @@ func (s *Store) Backup(_ context.Context, path string) error {
 }
 
 // Close waits for the transaction under way and closes the file.
-func (s *Store) Close() error {
-	errs := []error{s.closeWriter()}
-	if s.checkpoints != nil {
-		errs = append(errs, s.checkpoints.close())
-	}
-	if s.reader != nil {
-		errs = append(errs, s.reader.Close())
-	}
-	return errors.Join(errs...)
+func (s *Store) Close() (err error) {
+	s.closed.Do(func() {
+		err = s.closeWriter()
+		if s.checkpoints != nil {
+			err = errors.Join(err, s.checkpoints.close())
+		}
+		err = errors.Join(err, s.readers.close())
+	})
+	return err
 }
 
 func (s *Store) closeWriter() error {
@@ -189,8 +185,6 @@ func classify(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrNoRows):
-		return store.ErrNotFound
 	case !errors.As(err, &failure):
 		return err
 	}

@@ -16,15 +16,18 @@ import (
 // Transact implements store.Writer.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
 	return s.writing(ctx, func(tx *transaction) error {
-		loaded, err := tx.load(needs)
-		if err != nil {
+		if err := s.recent.begin(tx); err != nil {
 			return err
 		}
-		changes, err := plan(loaded)
-		if err != nil {
+		tx.recent = s.recent
+		var err error
+		if tx.loaded, err = tx.load(needs); err != nil {
+			return err
+		}
+		if tx.changes, err = plan(tx.loaded); err != nil {
 			return planError{err}
 		}
-		return tx.apply(changes)
+		return tx.apply(tx.changes)
 	})
 }
 
@@ -34,7 +37,10 @@ type planError struct{ error }
 // transaction is one unit of work on the writing connection.
 type transaction struct {
 	*connection
+	recent  *recentChains
 	numbers map[ledger.ChainID]int64
+	loaded  *store.Loaded
+	changes *store.Changes // of chains, nil for other writes
 }
 
 // writing runs body in one IMMEDIATE transaction and commits it.
@@ -62,7 +68,11 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		return classify(err)
 	}
 	if err := tx.commit(); err != nil {
+		s.recent.forget()
 		return err
+	}
+	if tx.changes != nil {
+		s.recent.committed(tx)
 	}
 	s.written = s.checkpoints.notice(s.written + tx.connection.takeWritten())
 	return nil

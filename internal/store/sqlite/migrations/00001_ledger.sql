@@ -5,7 +5,7 @@ CREATE TABLE organizations (
   name       TEXT    NOT NULL,
   settings   BLOB    NOT NULL,
   created_at INTEGER NOT NULL
-);
+) STRICT;
 
 CREATE TABLE api_keys (
   id         BLOB    NOT NULL PRIMARY KEY CHECK (length(id) = 16),
@@ -16,7 +16,7 @@ CREATE TABLE api_keys (
   hint       TEXT    NOT NULL,
   created_at INTEGER NOT NULL,
   revoked_at INTEGER
-);
+) STRICT;
 CREATE INDEX api_keys_org ON api_keys (org_id, id);
 
 CREATE TABLE heads (
@@ -25,7 +25,7 @@ CREATE TABLE heads (
   last_hash BLOB    NOT NULL,
   key_id    TEXT    NOT NULL,
   mac       BLOB    NOT NULL
-);
+) STRICT;
 
 -- A chain's small number stands for its id in every table below, which keeps
 -- the indexes that each recorded action touches narrow.
@@ -38,7 +38,7 @@ CREATE TABLE chains (
   environment     TEXT    NOT NULL,
   idempotency_key TEXT,
   body            BLOB    NOT NULL
-);
+) STRICT;
 CREATE INDEX chains_org ON chains (org_id, id);
 CREATE INDEX chains_environment ON chains (org_id, environment, id);
 CREATE INDEX chains_external ON chains (org_id, external_id, id) WHERE external_id IS NOT NULL;
@@ -52,7 +52,7 @@ CREATE TABLE chain_states (
   status   TEXT    NOT NULL,
   state    BLOB    NOT NULL,
   mac      BLOB    NOT NULL
-);
+) STRICT;
 CREATE INDEX chain_states_status ON chain_states (org_id, status, chain_no);
 
 -- Rows are appended in the order of their commits; clustering them by chain
@@ -65,7 +65,7 @@ CREATE TABLE events (
   idempotency_key TEXT,
   body            BLOB    NOT NULL,
   payload         BLOB
-);
+) STRICT;
 CREATE UNIQUE INDEX events_sequence ON events (chain_no, sequence);
 CREATE UNIQUE INDEX events_idempotency ON events (chain_no, idempotency_key) WHERE idempotency_key IS NOT NULL;
 
@@ -75,7 +75,7 @@ CREATE TABLE addenda (
   sequence INTEGER NOT NULL,
   body     BLOB    NOT NULL,
   PRIMARY KEY (chain_no, position)
-) WITHOUT ROWID;
+) STRICT, WITHOUT ROWID;
 CREATE INDEX addenda_sequence ON addenda (chain_no, sequence);
 
 CREATE TABLE receipts (
@@ -88,9 +88,9 @@ CREATE TABLE receipts (
   body          BLOB    NOT NULL,
   UNIQUE (org_id, sequence),
   UNIQUE (org_id, previous_hash)
-);
+) STRICT;
 
 CREATE TABLE master_keys (
   key_id      TEXT NOT NULL PRIMARY KEY,
   fingerprint BLOB NOT NULL CHECK (length(fingerprint) = 32)
-);
+) STRICT;

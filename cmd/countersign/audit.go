@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+type auditCommand struct {
+	storage
+	Org          string `help:"Audit this organization alone." env:"-" placeholder:"SLUG"`
+	ReceiptsOnly bool   `help:"Check signatures and links, and leave the events alone." env:"-"`
+	JSON         bool   `name:"json" help:"Print JSON." env:"-"`
+}
+
+// The verdicts on a whole store; those on an organization are the service's.
+const auditUnreadable = "unreadable"
+
+// auditResult is the verdict on every organization that was asked about.
+type auditResult struct {
+	Status        string      `json:"status"` // the worst of them
+	Organizations []auditLine `json:"organizations"`
+}
+
+type auditLine struct {
+	*service.AuditReport
+	Error string `json:"error,omitempty"`
+}
+
+// Run walks the ledgers.
+func (c *auditCommand) Run(p *process) (err error) {
+	o, err := c.openEvidence(p.ctx)
+	if err != nil {
+		return unclear(err)
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	slugs, err := c.slugs(p, o)
+	if err != nil {
+		return unclear(err)
+	}
+	result := auditResult{Status: service.AuditIntact}
+	for _, slug := range slugs {
+		result.add(c.audit(p, o, slug))
+	}
+	if err := c.print(p, &result); err != nil {
+		return err
+	}
+	return result.exit()
+}
+
+func (c *auditCommand) slugs(p *process, o *opened) ([]string, error) {
+	if c.Org != "" {
+		return []string{c.Org}, nil
+	}
+	orgs, err := o.operator().Organizations(p.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("could not read: %w", err)
+	}
+	if len(orgs) == 0 {
+		return nil, errors.New("this store holds no organization: nothing was checked")
+	}
+	slugs := make([]string, len(orgs))
+	for i, org := range orgs {
+		slugs[i] = org.Slug
+	}
+	return slugs, nil
+}
+
+func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {
+	bar := newProgress(p.errOutput, "auditing "+slug)
+	defer bar.clear()
+	report, err := o.operator().Audit(p.ctx, slug, service.AuditOptions{ReceiptsOnly: c.ReceiptsOnly, Progress: bar.show})
+	if err != nil {
+		return auditLine{&service.AuditReport{Organization: slug, Status: auditUnreadable}, err.Error()}
+	}
+	return auditLine{AuditReport: report}
+}
+
+func (r *auditResult) add(line auditLine) {
+	r.Organizations = append(r.Organizations, line)
+	// Tampering is established; what could not be read may yet turn out intact.
+	if line.Status == service.AuditBroken || r.Status == service.AuditIntact {
+		r.Status = line.Status
+	}
+}
+
+func (r *auditResult) exit() error {
+	switch r.Status {
+	case service.AuditIntact:
+		return nil
+	case service.AuditBroken:
+		return &exitError{code: exitFailed}
+	default:
+		return unclear(errors.New("could not read all of it: " + r.firstError()))
+	}
+}
+
+func (r *auditResult) firstError() string {
+	for _, line := range r.Organizations {
+		if line.Error != "" {
+			return line.Error
+		}
+	}
+	return ""
+}
+
+func (c *auditCommand) print(p *process, result *auditResult) error {
+	if c.JSON {
+		return p.printJSON(result)
+	}
+	for _, line := range result.Organizations {
+		switch {
+		case line.Error != "":
+			fmt.Fprintf(p.out, "%s: UNREADABLE\n", line.Organization)
+		case line.Break != nil:
+			fmt.Fprintf(p.out, "%s: BROKEN at %s\n", line.Organization, breakText(line.Break))
+		default:
+			fmt.Fprintf(p.out, "%s: intact; checked %d receipts, %d chains, %d events%s\n",
+				line.Organization, line.Receipts, line.Chains, line.Events, unchecked(line.NotChecked))
+		}
+	}
+	return nil
+}
+
+func breakText(found *ledger.Break) string {
+	if found.ReceiptNumber == "" {
+		return fmt.Sprintf("%s: %s", found.Check, found.Detail)
+	}
+	return fmt.Sprintf("%s (%s): %s", found.ReceiptNumber, found.Check, found.Detail)
+}
+
+func unchecked(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; not checked: %v", names)
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMigrate(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		type versions struct{ From, To int64 }
+		first := decode[versions](t, succeed(t, s.args("migrate", "--json")...))
+		if first.From != 0 || first.To < 1 {
+			t.Errorf("the first migration went %+v", first)
+		}
+		second := decode[versions](t, succeed(t, s.args("migrate", "--json")...))
+		if second.From != first.To || second.To != first.To {
+			t.Errorf("the second migration went %+v after %+v", second, first)
+		}
+		if out := succeed(t, s.args("migrate")...); !strings.Contains(out, "→") {
+			t.Errorf("migrate says %q", out)
+		}
+	})
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		succeed(t, s.args("migrate")...)
+		table, yes := "goose_db_version", "1"
+		if s.driver != "sqlite" {
+			table, yes = "schema_versions", "true"
+		}
+		s.exec(t, "insert into "+table+" (version_id, is_applied) values (9999, "+yes+")")
+		for _, words := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"orgs", "create", "acme"}, {"migrate"}} {
+			refuse(t, exitFailed, "newer than this program", s.args(words...)...)
+		}
+		refuse(t, exitUnclear, "newer than this program", s.args("audit")...)
+	})
+}
+
+func TestDirectoryCommandsWithoutAServer(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		succeed(t, s.args("orgs", "create", "acme", "--name", "Acme & Co")...)
+		orgs := decode[[]orgLine](t, succeed(t, s.args("orgs", "list", "--json")...))
+		if len(orgs) != 1 || orgs[0].Slug != "acme" || orgs[0].Name != "Acme & Co" {
+			t.Errorf("the organizations are %+v", orgs)
+		}
+		if out := succeed(t, s.args("orgs", "list")...); !strings.Contains(out, "acme") {
+			t.Errorf("the list is %q", out)
+		}
+		created := execute(t, s.args("keys", "create", "--org", "acme", "--role", "member", "--name", "reader")...)
+		if created.code != 0 || created.out != keyPattern.FindString(created.out)+"\n" {
+			t.Fatalf("standard output must be the key alone: %+v", created)
+		}
+		keys := decode[[]keyLine](t, succeed(t, s.args("keys", "list", "--org", "acme", "--json")...))
+		if len(keys) != 2 || keys[1].Name != "reader" || keys[1].Role != "member" || keys[1].Status != "active" || keys[1].Key != "" {
+			t.Fatalf("the keys are %+v", keys)
+		}
+		if link := succeed(t, s.args("keys", "sign-in", keys[1].ID, "--org", "acme", "--url", "https://host.example/")...); !strings.HasPrefix(link, "https://host.example/sign-in#csl_") {
+			t.Errorf("the link is %q", link)
+		}
+		revoked := decode[keyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
+		again := decode[keyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
+		if revoked.Status != "revoked" || revoked.RevokedAt == nil || *again.RevokedAt != *revoked.RevokedAt {
+			t.Errorf("revoked %+v, then %+v", revoked, again)
+		}
+		refuse(t, exitFailed, "no active key", s.args("keys", "sign-in", keys[1].ID, "--org", "acme")...)
+		refuse(t, exitFailed, "orgs list", s.args("keys", "create", "--org", "nobody", "--role", "agent")...)
+		refuse(t, exitFailed, "keys list", s.args("keys", "revoke", "00000000-0000-7000-8000-000000000000", "--org", "acme")...)
+		refuse(t, exitUnclear, "keys list", s.args("keys", "revoke", "nonsense", "--org", "acme")...)
+		refuse(t, exitUnclear, "agent", s.args("keys", "create", "--org", "acme", "--role", "king")...)
+		refuse(t, exitUnclear, "200 characters", s.args("keys", "create", "--org", "acme", "--role", "agent", "--name", strings.Repeat("x", 201))...)
+		refuse(t, exitUnclear, "--url", s.args("keys", "sign-in", keys[0].ID, "--org", "acme", "--url", "host")...)
+	})
+}
+
+func TestBackup(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	receipt := admin.seal(t).ReceiptID
+	restored := newSQLite(t)
+	if err := os.MkdirAll(restored.folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	copied := filepath.Join(restored.folder, "countersign.db")
+	succeed(t, s.args("backup", copied)...)
+	refuse(t, exitFailed, "exists already", s.args("backup", copied)...)
+	info, err := os.Stat(copied)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the copy: %v, %v", info, err)
+	}
+	succeed(t, restored.args("verify", receipt, "--keys", s.keyFile())...)
+	refuse(t, exitUnclear, "pg_dump", newPostgres(t).args("backup", copied+".2")...)
+}
+
+func TestDoctor(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		server.admin(t).seal(t)
+		healthy := execute(t, s.args("doctor", "--json")...)
+		if healthy.code != 0 {
+			t.Errorf("a healthy store fails: %s", healthy.out)
+		}
+		if out := execute(t, s.args("doctor")...).out; !strings.Contains(out, "✓ schema") {
+			t.Errorf("the list is %q", out)
+		}
+		server.stop(t)
+		if err := os.Chmod(s.keyFile(), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		refuse(t, exitFailed, "✗ key file", s.args("doctor")...)
+	})
+}
+
+func TestDoctorFindsAnOpenFolderAndADamagedFile(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	for range 20 {
+		server.admin(t).seal(t)
+	}
+	if out := succeed(t, s.args("doctor")...); !strings.Contains(out, "one is running on this folder") {
+		t.Errorf("the server is not seen: %s", out)
+	}
+	server.stop(t)
+	if out := succeed(t, s.args("doctor")...); !strings.Contains(out, "none is running on this folder") {
+		t.Errorf("a stopped server is seen: %s", out)
+	}
+	if err := os.Chmod(s.folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, exitFailed, "chmod 700", s.args("doctor")...)
+	damage(t, s)
+	refuse(t, exitFailed, "✗ database integrity", s.args("doctor")...)
+}
+
+// damage overwrites the pages of an index.
+func damage(t *testing.T, s *testStore) {
+	t.Helper()
+	db, err := sql.Open(s.driver, s.source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var page, size int64
+	row := db.QueryRowContext(t.Context(), `SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE tbl_name = 'receipts' ORDER BY rootpage DESC LIMIT 1`)
+	if err := row.Scan(&page, &size); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.OpenFile(filepath.Join(s.folder, "countersign.db"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteAt(make([]byte, size), (page-1)*size); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	if out := succeed(t, "version"); !strings.HasPrefix(out, "countersign ") {
+		t.Errorf("version says %q", out)
+	}
+	if info := decode[buildInfo](t, succeed(t, "version", "--json")); !strings.HasPrefix(info.Go, "go1") || !strings.Contains(info.Platform, "/") {
+		t.Errorf("version says %+v", info)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	if out := succeed(t, "serve", "--help"); !strings.Contains(out, "$COUNTERSIGN_PUBLIC_RATE") {
+		t.Errorf("help does not name the variables: %s", out)
+	}
+	refuse(t, exitUnclear, "see countersign --help", "fly")
+	refuse(t, exitUnclear, "see countersign --help")
+	refuse(t, exitUnclear, "see countersign --help", "serve", "--nonsense")
+	refuse(t, exitUnclear, "0 (no limit) or more", newSQLite(t).args("serve", "--public-rate=-1")...)
+	refuse(t, exitFailed, "--listen", newSQLite(t).args("serve", "--listen", "256.0.0.1:1")...)
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+type completionCommand struct {
+	Shell string `arg:"" help:"The shell: ${enum}." enum:"bash,zsh,fish"`
+}
+
+// Help says how to use the scripts.
+func (*completionCommand) Help() string {
+	return "bash: source <(countersign completion bash)\n" +
+		"zsh:  source <(countersign completion zsh)\n" +
+		"fish: countersign completion fish | source"
+}
+
+// Run writes the script.
+func (c *completionCommand) Run(p *process) error {
+	places := placesOf(p.model)
+	writers := map[string]func(io.Writer, []place){"bash": writeBash, "zsh": writeZsh, "fish": writeFish}
+	writers[c.Shell](p.out, places)
+	return nil
+}
+
+// place is one point of the command line: the words that led there, and what can
+// follow.
+type place struct {
+	path     string // "" at the top, then "keys", "keys create"
+	commands []suggestion
+	flags    []suggestion
+}
+
+type suggestion struct {
+	word, help string
+	values     []string // of a flag or an argument that takes one of a few
+}
+
+func placesOf(model *kong.Application) []place {
+	var places []place
+	var visit func(node *kong.Node, path string)
+	visit = func(node *kong.Node, path string) {
+		here := place{path: path}
+		for _, group := range node.AllFlags(true) {
+			for _, flag := range group {
+				here.flags = append(here.flags, suggestion{"--" + flag.Name, flag.Help, enumOf(flag.Value)})
+			}
+		}
+		for _, argument := range node.Positional {
+			for _, word := range enumOf(argument) {
+				here.commands = append(here.commands, suggestion{word: word})
+			}
+		}
+		for _, child := range node.Children {
+			here.commands = append(here.commands, suggestion{word: child.Name, help: child.Help})
+		}
+		places = append(places, here)
+		for _, child := range node.Children {
+			visit(child, strings.TrimSpace(path+" "+child.Name))
+		}
+	}
+	visit(model.Node, "")
+	return places
+}
+
+func enumOf(value *kong.Value) []string {
+	if value.Enum == "" {
+		return nil
+	}
+	return value.EnumSlice()
+}
+
+func words(suggestions ...[]suggestion) string {
+	var all []string
+	for _, group := range suggestions {
+		for _, s := range group {
+			all = append(all, s.word)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// writeCases writes the two tables that bash and zsh share: what can follow a
+// path, and what can follow a flag that takes one of a few values.
+func writeCases(w io.Writer, places []place) {
+	fmt.Fprint(w, "  case \"$at\" in\n")
+	for _, here := range places {
+		fmt.Fprintf(w, "    '%s') follow='%s' ;;\n", here.path, words(here.commands, here.flags))
+	}
+	fmt.Fprint(w, "  esac\n  case \"$at:$before\" in\n")
+	for _, here := range places {
+		for _, flag := range here.flags {
+			if len(flag.values) > 0 {
+				fmt.Fprintf(w, "    '%s:%s') follow='%s' ;;\n", here.path, flag.word, strings.Join(flag.values, " "))
+			}
+		}
+	}
+	fmt.Fprint(w, "  esac\n")
+}
+
+// writeWalk writes the loop that finds the path in the words before the cursor:
+// a word that leads nowhere is a flag or a value and is passed over.
+func writeWalk(w io.Writer, places []place, sequence string) {
+	fmt.Fprintf(w, "  for word in %s; do\n    case \"${at:+$at }$word\" in\n", sequence)
+	var paths []string
+	for _, here := range places {
+		if here.path != "" {
+			paths = append(paths, "'"+here.path+"'")
+		}
+	}
+	fmt.Fprintf(w, "      %s) at=\"${at:+$at }$word\" ;;\n    esac\n  done\n", strings.Join(paths, "|"))
+}
+
+func writeBash(w io.Writer, places []place) {
+	fmt.Fprint(w, "# bash completion for countersign\n_countersign() {\n"+
+		"  local at='' follow='' word current=\"${COMP_WORDS[COMP_CWORD]}\" before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n")
+	writeWalk(w, places, `"${COMP_WORDS[@]:1:COMP_CWORD-1}"`)
+	writeCases(w, places)
+	fmt.Fprint(w, "  mapfile -t COMPREPLY < <(compgen -W \"$follow\" -- \"$current\")\n}\n"+
+		"complete -o default -F _countersign countersign\n")
+}
+
+func writeZsh(w io.Writer, places []place) {
+	fmt.Fprint(w, "#compdef countersign\n_countersign() {\n"+
+		"  local at='' follow='' word before=\"${words[CURRENT-1]}\"\n")
+	writeWalk(w, places, `"${(@)words[2,CURRENT-1]}"`)
+	writeCases(w, places)
+	fmt.Fprint(w, "  compadd -- ${=follow} || _files\n}\ncompdef _countersign countersign\n")
+}
+
+func writeFish(w io.Writer, places []place) {
+	fmt.Fprint(w, "# fish completion for countersign\nfunction __countersign_at\n  set -l at ''\n"+
+		"  for word in (commandline -opc)[2..-1]\n    set -l next (string trim -- \"$at $word\")\n    switch $next\n      case")
+	for _, here := range places {
+		if here.path != "" {
+			fmt.Fprintf(w, " '%s'", here.path)
+		}
+	}
+	fmt.Fprint(w, "\n        set at $next\n    end # of the switch\n  end # of the loop\n  test \"$at\" = \"$argv[1]\"\nend\n")
+	for _, here := range places {
+		condition := fmt.Sprintf(`complete -c countersign -n "__countersign_at '%s'"`, here.path)
+		for _, command := range here.commands {
+			fmt.Fprintf(w, "%s -f -a %s%s\n", condition, command.word, fishHelp(command.help))
+		}
+		for _, flag := range here.flags {
+			values := ""
+			if len(flag.values) > 0 {
+				values = fmt.Sprintf(" -x -a '%s'", strings.Join(flag.values, " "))
+			}
+			fmt.Fprintf(w, "%s -l %s%s%s\n", condition, strings.TrimPrefix(flag.word, "--"), values, fishHelp(flag.help))
+		}
+	}
+}
+
+func fishHelp(help string) string {
+	if help == "" {
+		return ""
+	}
+	return " -d '" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(help) + "'"
+}

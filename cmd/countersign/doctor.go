@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+type doctorCommand struct {
+	storage
+	JSON bool `name:"json" help:"Print JSON." env:"-"`
+}
+
+// finding is the outcome of one check. Warnings deserve attention but stop
+// nobody.
+type finding struct {
+	Name   string `json:"name"`
+	Status string `json:"status"` // "ok", "failed", "warning" or "skipped"
+	Detail string `json:"detail"`
+}
+
+const (
+	findingOK      = "ok"
+	findingFailed  = "failed"
+	findingWarning = "warning"
+	findingSkipped = "skipped"
+)
+
+func ok(format string, args ...any) finding {
+	return finding{Status: findingOK, Detail: fmt.Sprintf(format, args...)}
+}
+
+func failed(format string, args ...any) finding {
+	return finding{Status: findingFailed, Detail: fmt.Sprintf(format, args...)}
+}
+
+func warning(format string, args ...any) finding {
+	return finding{Status: findingWarning, Detail: fmt.Sprintf(format, args...)}
+}
+
+func skipped(format string, args ...any) finding {
+	return finding{Status: findingSkipped, Detail: fmt.Sprintf(format, args...)}
+}
+
+// examination is one run of the doctor. It changes nothing: no file is made, and
+// the database is only read.
+type examination struct {
+	storage  *storage
+	now      func() time.Time
+	findings []finding
+}
+
+type check struct {
+	name string
+	run  func(context.Context) finding
+}
+
+func (e *examination) run(ctx context.Context) {
+	for _, check := range e.checks() {
+		found := check.run(ctx)
+		found.Name = check.name
+		e.findings = append(e.findings, found)
+	}
+}
+
+func (e *examination) checks() []check {
+	shared := []check{
+		{"key file", e.keyFile},
+		{"schema", e.schema},
+		{"keys belong to store", e.keysBelong},
+		{"clock", e.clock},
+	}
+	if e.storage.embedded() {
+		return append([]check{
+			{"data folder", e.dataFolder}, {"disk space", e.diskSpace}, {"server", e.serverRuns},
+			{"SQLite version", e.sqliteVersion}, {"database integrity", e.integrity},
+		}, shared...)
+	}
+	return append([]check{{"PostgreSQL durability", e.postgresDurability}, {"server", e.replicasRun}}, shared...)
+}
+
+// Run examines the installation.
+func (c *doctorCommand) Run(p *process) error {
+	e := &examination{storage: &c.storage, now: time.Now}
+	e.run(p.ctx)
+	if err := c.print(p, e.findings); err != nil {
+		return err
+	}
+	for _, found := range e.findings {
+		if found.Status == findingFailed {
+			return &exitError{code: exitFailed}
+		}
+	}
+	return nil
+}
+
+func (c *doctorCommand) print(p *process, findings []finding) error {
+	if c.JSON {
+		return p.printJSON(findings)
+	}
+	marks := map[string]string{findingOK: "✓", findingFailed: "✗", findingWarning: "!", findingSkipped: "·"}
+	for _, found := range findings {
+		fmt.Fprintf(p.out, "%s %-22s %s\n", marks[found.Status], found.Name, found.Detail)
+	}
+	return nil
+}

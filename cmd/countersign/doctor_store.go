@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/internal/ledger"
+)
+
+// withSQLite lends a connection that can only read.
+func (e *examination) withSQLite(use func(*sql.DB) finding) finding {
+	if e.storage.checkExists() != nil {
+		return skipped("there is no database")
+	}
+	path := (&url.URL{Path: e.storage.databaseFile()}).EscapedPath()
+	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(5000)")
+	if err != nil {
+		return failed("%v", err)
+	}
+	defer db.Close()
+	return use(db)
+}
+
+// Before this version a write-ahead log could be reset under a reader.
+var leastSQLite = []int{3, 51, 3}
+
+func (*examination) sqliteVersion(ctx context.Context) finding {
+	db, err := sql.Open("sqlite", ":memory:")
+	if err != nil {
+		return failed("%v", err)
+	}
+	defer db.Close()
+	var version string
+	if err := db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&version); err != nil {
+		return failed("%v", err)
+	}
+	if !atLeast(version, leastSQLite) {
+		return failed("SQLite %s can lose data; this needs 3.51.3 or later: use a newer build of countersign", version)
+	}
+	return ok("%s", version)
+}
+
+func atLeast(version string, least []int) bool {
+	parts := strings.Split(version, ".")
+	for i, want := range least {
+		if i >= len(parts) {
+			return false
+		}
+		have, err := strconv.Atoi(parts[i])
+		if err != nil || have < want {
+			return false
+		}
+		if have > want {
+			return true
+		}
+	}
+	return true
+}
+
+func (e *examination) integrity(ctx context.Context) finding {
+	return e.withSQLite(func(db *sql.DB) finding {
+		var verdict string
+		if err := db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+			return failed("%v: restore a backup", err)
+		}
+		if verdict != "ok" {
+			return failed("%s: restore a backup", verdict)
+		}
+		return ok("quick check passed; countersign audit checks the evidence")
+	})
+}
+
+// withStore lends the store as commands open it.
+func (e *examination) withStore(ctx context.Context, use func(migratingStore) finding) finding {
+	if e.storage.checkExists() != nil {
+		return skipped("there is no database")
+	}
+	db, err := e.storage.open(ctx)
+	if err != nil {
+		return failed("%v", err)
+	}
+	defer db.Close()
+	return use(db)
+}
+
+func (e *examination) schema(ctx context.Context) finding {
+	if err := e.storage.checkExists(); err != nil {
+		return failed("%v", err)
+	}
+	return e.withStore(ctx, func(db migratingStore) finding {
+		current, latest, err := db.SchemaVersion(ctx)
+		if err == nil {
+			err = checkSchema(current, latest)
+		}
+		if err != nil {
+			return failed("%v", err)
+		}
+		return ok("version %d", current)
+	})
+}
+
+func (e *examination) keysBelong(ctx context.Context) finding {
+	if e.storage.checkExists() != nil {
+		return skipped("there is no database")
+	}
+	o, err := e.storage.openEvidence(ctx)
+	if err != nil {
+		return failed("%v", err)
+	}
+	defer o.close()
+	return ok("every key that has signed here is in the key file")
+}
+
+// The clock cannot be right before this program was written.
+var earliestClock = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+const clockTolerance = time.Minute
+
+// clock holds the machine's time against what was recorded: records from the
+// future mean that it was, or is, wrong.
+func (e *examination) clock(ctx context.Context) finding {
+	now := e.now()
+	if now.Before(earliestClock) {
+		return failed("this machine believes it is %s: set its clock", now.UTC().Format(time.RFC3339))
+	}
+	return e.withStore(ctx, func(db migratingStore) finding {
+		newest, err := newestRecord(ctx, db)
+		if err != nil {
+			return skipped("the newest record could not be read: %v", err)
+		}
+		if newest.Std().After(now.Add(clockTolerance)) {
+			return failed("the newest record is of %s, which is in the future: set this machine's clock", newest)
+		}
+		return ok("%s", now.UTC().Format(time.RFC3339))
+	})
+}
+
+func newestRecord(ctx context.Context, db migratingStore) (ledger.Time, error) {
+	orgs, err := db.Organizations(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var newest ledger.Time
+	for _, org := range orgs {
+		newest = ledger.Later(newest, org.CreatedAt)
+		receipts, err := db.Receipts(ctx, org.ID, 0, 1)
+		if err != nil {
+			return 0, err
+		}
+		for _, receipt := range receipts {
+			made, err := ledger.ParseTime(ledger.CheckReceipt(receipt, org.Slug, noKeys{}).GeneratedAt)
+			if err != nil {
+				return 0, fmt.Errorf("receipt %d of %s: %w", receipt.Sequence, org.Slug, err)
+			}
+			newest = ledger.Later(newest, made)
+		}
+	}
+	return newest, nil
+}

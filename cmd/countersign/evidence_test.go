@@ -1,0 +1,122 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// tampering is what an intruder does, in each store's own words, and how it is
+// found out.
+var tamperings = map[string]struct {
+	sqlite, postgres string
+	audit            ledger.Check // what the audit names first
+	verify           ledger.Check // what fails for the second of three receipts
+}{
+	"edited": {
+		sqlite:   `UPDATE receipts SET body = CAST(replace(CAST(body AS TEXT), 'clerk', 'clark') AS BLOB) WHERE sequence = 2`,
+		postgres: `update receipts set body = convert_to(replace(convert_from(body, 'UTF8'), 'clerk', 'clark'), 'UTF8') where sequence = 2`,
+		audit:    ledger.CheckSignature, verify: ledger.CheckSignature,
+	},
+	"end cut off": {
+		sqlite: `DELETE FROM receipts WHERE sequence = 3`, postgres: `delete from receipts where sequence = 3`,
+		audit: ledger.CheckHead, verify: ledger.CheckNextLink,
+	},
+	"beginning cut off": {
+		sqlite: `DELETE FROM receipts WHERE sequence = 1`, postgres: `delete from receipts where sequence = 1`,
+		audit: ledger.CheckSequence, verify: ledger.CheckPreviousLink,
+	},
+}
+
+func TestEvidenceCommands(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		admin := server.admin(t)
+		receipts := []string{admin.seal(t).ReceiptID, admin.seal(t).ReceiptID, admin.seal(t).ReceiptID}
+		if out := succeed(t, s.args("audit")...); !strings.Contains(out, "default: intact; checked 3 receipts, 3 chains, 3 events") {
+			t.Errorf("the audit beside the running server says %q", out)
+		}
+		for i, id := range receipts {
+			verdict := decode[service.Verdict](t, succeed(t, s.args("verify", id, "--json")...))
+			if !verdict.Valid || verdict.Organization != "default" || len(verdict.Checks) < 6 {
+				t.Errorf("receipt %d: %+v", i+1, verdict)
+			}
+		}
+		if out := succeed(t, s.args("verify", receipts[0])...); !strings.HasPrefix(out, "VALID  receipt CSN-") {
+			t.Errorf("verify says %q", out)
+		}
+		if out := succeed(t, s.args("audit", "--receipts-only", "--org", "default")...); !strings.Contains(out, "not checked: [events_digest chain]") {
+			t.Errorf("the audit does not say what it left out: %q", out)
+		}
+		server.stop(t)
+		refuse(t, exitUnclear, "no receipt with that id", s.args("verify", "00000000-0000-4000-8000-000000000000")...)
+		refuse(t, exitUnclear, "36 characters", s.args("verify", "not-an-id")...)
+		refuse(t, exitUnclear, "orgs list", s.args("audit", "--org", "nobody")...)
+	})
+}
+
+func TestTamperingIsFound(t *testing.T) {
+	t.Parallel()
+	for name, tampering := range tamperings {
+		t.Run(name, func(t *testing.T) {
+			onEachStore(t, func(t *testing.T, s *testStore) {
+				server := start(t, s.flags...)
+				admin := server.admin(t)
+				admin.seal(t)
+				second := admin.seal(t).ReceiptID
+				admin.seal(t)
+				server.stop(t)
+				statement := tampering.sqlite
+				if s.driver != "sqlite" {
+					statement = tampering.postgres
+				}
+				s.exec(t, statement)
+
+				r := refuse(t, exitFailed, string(tampering.audit), s.args("audit", "--json")...)
+				result := decode[auditResult](t, r.out)
+				if result.Status != service.AuditBroken || result.Organizations[0].Break == nil || result.Organizations[0].Break.Check != tampering.audit {
+					t.Errorf("the audit found %s", r.out)
+				}
+				refuse(t, exitFailed, "default: BROKEN at CSN-", s.args("audit")...)
+				verdict := decode[service.Verdict](t, refuse(t, exitFailed, `"valid": false`, s.args("verify", second, "--json")...).out)
+				if failure := verdict.FirstFailure(); failure == nil || failure.Name != tampering.verify {
+					t.Errorf("verify found %+v", verdict.Checks)
+				}
+				refuse(t, exitFailed, "TAMPERED", s.args("verify", second)...)
+			})
+		})
+	}
+}
+
+func TestUnreadableIsNotTampered(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		id := server.admin(t).seal(t).ReceiptID
+		server.stop(t)
+		s.exec(t, "ALTER TABLE receipts RENAME TO hidden")
+		refuse(t, exitUnclear, "could not read", s.args("audit")...)
+		refuse(t, exitUnclear, "could not read", s.args("verify", id)...)
+	})
+}
+
+func TestReadingMakesNoDatabase(t *testing.T) {
+	t.Parallel()
+	for _, words := range [][]string{
+		{"audit"}, {"verify", "00000000-0000-4000-8000-000000000000"}, {"orgs", "list"}, {"keys", "list", "--org", "default"},
+		{"backup", "copy.db"}, {"keys", "create", "--org", "default", "--role", "agent"}, {"keys", "rotate-signing"}, {"doctor"},
+	} {
+		t.Run(strings.Join(words, " "), func(t *testing.T) {
+			t.Parallel()
+			s := newSQLite(t)
+			if r := execute(t, s.args(words...)...); r.code == 0 || !strings.Contains(r.out+r.err, "--data") {
+				t.Errorf("exit status %d: %s%s", r.code, r.out, r.err)
+			}
+			if _, err := os.Stat(s.folder); !os.IsNotExist(err) {
+				t.Errorf("the folder was made: %v", err)
+			}
+		})
+	}
+}

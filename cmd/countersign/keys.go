@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+type keysCommands struct {
+	Create        keysCreateCommand    `cmd:"" help:"Issue an API key, printed once, alone on standard output."`
+	List          keysListCommand      `cmd:"" help:"List an organization's API keys."`
+	Revoke        keysRevokeCommand    `cmd:"" help:"End an API key; it stops at the next request."`
+	SignIn        keysSignInCommand    `cmd:"" help:"Make a one-time link that signs a browser in as an API key."`
+	RotateSigning rotateSigningCommand `cmd:"" help:"Add a master key for new signatures; old ones still verify. A running server picks it up by itself."`
+}
+
+// organizationFlag names the organization that a command is about.
+type organizationFlag struct {
+	Org string `help:"The organization's slug." required:"" env:"-" placeholder:"SLUG"`
+}
+
+// keyLine is an API key as the command line shows it.
+type keyLine struct {
+	ID        string  `json:"key_id"`
+	Name      string  `json:"name"`
+	Role      string  `json:"role"`
+	Hint      string  `json:"hint"`
+	Status    string  `json:"status"`
+	CreatedAt string  `json:"created_at"`
+	RevokedAt *string `json:"revoked_at"`
+	Key       string  `json:"key,omitempty"` // on creation alone
+}
+
+func keyLineOf(key *ledger.KeyRecord) keyLine {
+	line := keyLine{
+		ID: key.ID.String(), Name: key.Name, Role: string(key.Role), Hint: key.Hint, Status: "active",
+		CreatedAt: key.CreatedAt.String(), RevokedAt: timeText(key.RevokedAt),
+	}
+	if !key.Active() {
+		line.Status = "revoked"
+	}
+	return line
+}
+
+func newKeyLine(key *service.NewKey) keyLine {
+	line := keyLineOf(key.Record)
+	line.Key = key.Text.Reveal()
+	return line
+}
+
+type keysCreateCommand struct {
+	storage
+	organizationFlag
+	Role string `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
+	Name string `help:"Name to tell keys apart by." env:"-"`
+	JSON bool   `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run issues the key.
+func (c *keysCreateCommand) Run(p *process) (err error) {
+	if err := checkName(c.Name); err != nil {
+		return unclear(err)
+	}
+	o, err := c.openDirectory(p.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	key, err := o.operator().CreateKey(p.ctx, c.Org, &service.KeyRequest{Name: c.Name, Role: ledger.Role(c.Role)})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return p.printJSON(newKeyLine(key))
+	}
+	p.say("This key is shown once, here:")
+	fmt.Fprintln(p.out, key.Text.Reveal())
+	return nil
+}
+
+type keysListCommand struct {
+	storage
+	organizationFlag
+	JSON bool `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run lists the keys, never their texts.
+func (c *keysListCommand) Run(p *process) (err error) {
+	o, err := c.openDirectory(p.ctx)
+	if err != nil {
+		return unclear(err)
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	keys, err := o.operator().Keys(p.ctx, c.Org)
+	if err != nil {
+		return unclear(err)
+	}
+	lines, rows := make([]keyLine, len(keys)), make([][]string, len(keys))
+	for i, key := range keys {
+		line := keyLineOf(key)
+		lines[i] = line
+		rows[i] = []string{line.ID, line.Name, line.Role, line.Hint, line.Status, line.CreatedAt}
+	}
+	if c.JSON {
+		return p.printJSON(lines)
+	}
+	return p.printTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "CREATED"}, rows)
+}
+
+// keyArgument names one API key by its record's id.
+type keyArgument struct {
+	KeyID string `arg:"" name:"key_id" help:"The key's id, as keys list shows it; not the key itself."`
+}
+
+func (k *keyArgument) parse() (ledger.KeyID, error) {
+	id, err := ledger.ParseID(k.KeyID)
+	if err != nil {
+		return ledger.KeyID{}, unclear(fmt.Errorf("%w: give the key's id, as countersign keys list shows it", err))
+	}
+	return ledger.KeyID{UUID: id}, nil
+}
+
+type keysRevokeCommand struct {
+	storage
+	organizationFlag
+	keyArgument
+	JSON bool `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run ends the key. Repeating it changes nothing.
+func (c *keysRevokeCommand) Run(p *process) (err error) {
+	id, err := c.parse()
+	if err != nil {
+		return err
+	}
+	o, err := c.openDirectory(p.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	key, err := o.operator().RevokeKey(p.ctx, c.Org, id)
+	if err != nil {
+		return noSuchKey(err, c.Org)
+	}
+	if c.JSON {
+		return p.printJSON(keyLineOf(key))
+	}
+	fmt.Fprintf(p.out, "revoked %s (%s)\n", key.Hint, key.RevokedAt)
+	return nil
+}
+
+// noSuchKey says where the ids are to be found.
+func noSuchKey(err error, slug string) error {
+	if errors.Is(err, ledger.ErrNotFound) {
+		return fmt.Errorf("organization %q has no key with that id; countersign keys list --org %s shows those there are", slug, slug)
+	}
+	return err
+}
+
+type keysSignInCommand struct {
+	storage
+	organizationFlag
+	keyArgument
+	URL string `name:"url" help:"Where the server is reached, for the link." default:"http://127.0.0.1:8080" env:"-"`
+}
+
+// Run prints the link alone on standard output.
+func (c *keysSignInCommand) Run(p *process) (err error) {
+	id, err := c.parse()
+	if err != nil {
+		return err
+	}
+	base, err := url.Parse(c.URL)
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
+		return unclear(errors.New("--url must have the form https://host"))
+	}
+	o, err := c.openDirectory(p.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	link, err := o.operator().SignInLink(p.ctx, c.Org, id)
+	if err != nil {
+		return err
+	}
+	p.say("This link works once, within half an hour:")
+	fmt.Fprintln(p.out, signInLink(strings.TrimSuffix(c.URL, "/"), link))
+	return nil
+}
+
+// signInLink carries the secret in the fragment, which browsers send to nobody.
+func signInLink(base string, secret ledger.Secret) string {
+	return base + "/sign-in#" + secret.Reveal()
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"countersign/internal/ledger"
+)
+
+// printJSON writes what a script reads.
+func (p *process) printJSON(value any) error {
+	encoder := json.NewEncoder(p.out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// printTable writes what a person reads.
+func (p *process) printTable(header []string, rows [][]string) error {
+	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, strings.Join(header, "\t"))
+	for _, row := range rows {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	return table.Flush()
+}
+
+// say tells a person something that must not end up in a script's input.
+func (p *process) say(format string, args ...any) {
+	fmt.Fprintf(p.errOutput, format+"\n", args...)
+}
+
+func timeText(t *ledger.Time) *string {
+	if t == nil {
+		return nil
+	}
+	text := t.String()
+	return &text
+}

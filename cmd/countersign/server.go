@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"countersign/internal/observe"
+	"countersign/internal/service"
+)
+
+// server is a running serve command: what is open and has to be closed again.
+type server struct {
+	command *serveCommand
+	process *process
+	log     *slog.Logger
+	proxies []netip.Prefix
+
+	metrics     *observe.Metrics
+	traces      *observe.Traces // nil without a collector
+	opened      *opened
+	certificate *certificate // nil without TLS
+	listener    net.Listener
+	metricsAt   net.Listener // nil when off
+	failed      bool         // open failed: there is nothing to serve
+}
+
+// open opens everything up to the listeners. What it opened before it failed is
+// close's to close.
+func (s *server) open() (err error) {
+	defer func() { s.failed = err != nil }()
+	c, ctx := s.command, s.process.ctx
+	s.metrics = observe.NewMetrics(currentBuild().observed())
+	if c.OTLPEndpoint != "" {
+		if s.traces, err = observe.StartTraces(ctx, c.OTLPEndpoint, currentBuild().observed(), s.log); err != nil {
+			return err
+		}
+	}
+	if c.TLSCert != "" {
+		if s.certificate, err = loadCertificate(c.TLSCert, c.TLSKey); err != nil {
+			return err
+		}
+	}
+	if s.opened, err = c.openService(ctx, service.Config{Log: s.log, Meter: s.metrics}); err != nil {
+		return err
+	}
+	if s.listener, err = listen(ctx, c.Listen); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if c.MetricsListen != "" {
+		if s.metricsAt, err = listen(ctx, c.MetricsListen); err != nil {
+			return fmt.Errorf("--metrics-listen: %w", err)
+		}
+	}
+	return nil
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", address)
+}
+
+func (s *server) scheme() string {
+	if s.certificate != nil {
+		return "https"
+	}
+	return "http"
+}
+
+// serve answers requests until the process is told to stop. Then it takes no new
+// ones, lets those under way finish, and returns when all are answered.
+func (s *server) serve() error {
+	if s.failed {
+		return nil
+	}
+	first, err := s.opened.operator().Bootstrap(s.process.ctx)
+	if err != nil {
+		return err
+	}
+	if first != nil {
+		announce(s.process, reachable(s.scheme(), s.listener.Addr()), first)
+	}
+	if s.certificate == nil && !loopback(s.listener.Addr()) {
+		s.log.Warn("serving plain HTTP beyond this machine: API keys can be read on the way; use --tls-cert and --tls-key, or a proxy that does TLS")
+	}
+	hangups, releaseHangups := catchHangups()
+	defer releaseHangups()
+	watching, stopWatching := context.WithCancel(s.process.ctx)
+	var background sync.WaitGroup
+	background.Go(func() { s.watch(watching, hangups) })
+	defer background.Wait()
+	defer stopWatching()
+	return s.answer()
+}
+
+func (s *server) answer() error {
+	main := newHTTPServer(s.handler(), s.log)
+	failed := make(chan error, 2)
+	go func() { failed <- s.serveMain(main) }()
+	servers := []*http.Server{main}
+	if s.metricsAt != nil {
+		figures := newHTTPServer(s.metrics.Handler(s.log), s.log)
+		go func() { failed <- figures.Serve(s.metricsAt) }()
+		servers = append(servers, figures)
+		s.log.Info("serving metrics", "address", "http://"+s.metricsAt.Addr().String()+"/metrics")
+	}
+	s.log.Info("serving", "address", s.scheme()+"://"+s.listener.Addr().String(), "version", currentBuild().Version)
+	var err error
+	select {
+	case err = <-failed:
+	case <-s.process.ctx.Done():
+		s.log.Info("stopping: finishing the requests under way")
+	}
+	return errors.Join(err, shutDown(s.process.ctx, servers))
+}
+
+func (s *server) serveMain(main *http.Server) error {
+	if s.certificate == nil {
+		return main.Serve(s.listener)
+	}
+	main.TLSConfig = s.certificate.config()
+	return main.ServeTLS(s.listener, "", "") // it announces HTTP/2 as well
+}
+
+func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		WriteTimeout:      90 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
+
+const shutdownTimeout = 30 * time.Second
+
+func shutDown(ctx context.Context, servers []*http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	var errs []error
+	for _, server := range servers {
+		if err := server.Shutdown(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("some requests were still under way after %s: %w", shutdownTimeout, err), server.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// close gives back what open took, the last first: queued writes are committed
+// before the store goes.
+func (s *server) close() error {
+	var errs []error
+	for _, listener := range []net.Listener{s.metricsAt, s.listener} {
+		if listener != nil {
+			if err := listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if s.opened != nil {
+		errs = append(errs, s.opened.close())
+	}
+	if s.traces != nil {
+		if err := s.traces.Shutdown(s.process.ctx); err != nil {
+			s.log.Warn("the last traces were not sent", "error", err)
+		}
+	}
+	return errors.Join(errs...)
+}

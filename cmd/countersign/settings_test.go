@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The environment is the process's, so this test runs alone.
+func TestSettingsFromEnvironmentFileAndFlags(t *testing.T) {
+	s := newSQLite(t)
+	config := filepath.Join(t.TempDir(), "countersign.yaml")
+	writeFile(t, config, fmt.Appendf(nil, "data: %s\npublic-rate: 0.01\nlog-level: debug\ntrusted-proxies: [10.0.0.0/8, 127.0.0.0/8]\nlisten: 256.0.0.1:0\n", s.folder))
+	t.Setenv("COUNTERSIGN_CONFIG", config)
+	t.Setenv("COUNTERSIGN_LOG_LEVEL", "warn") // over the file
+	t.Setenv("COUNTERSIGN_PUBLIC_RATE", "0.02")
+	t.Setenv("COUNTERSIGN_LOG_FORMAT", "text")
+
+	// start's own --listen is over the file; the log has to be one it can read.
+	server := start(t, "--log-format", "json", "--log-level", "info")
+	c := server.client("")
+	c.header = http.Header{"X-Forwarded-For": {"192.0.2.7"}}
+	if answered := exhaust(t, c, 10); answered != 1 {
+		t.Errorf("%d requests were answered: the rate was not set", answered)
+	}
+	c.header = http.Header{"X-Forwarded-For": {"192.0.2.8"}}
+	if answered := exhaust(t, c, 10); answered != 1 {
+		t.Errorf("%d requests were answered: the proxies were not set", answered)
+	}
+	if strings.Contains(server.log.String(), `"level":"DEBUG"`) {
+		t.Error("the file's log level is over the flag's")
+	}
+	if out := succeed(t, "orgs", "list"); !strings.Contains(out, "default") { // --data from the file
+		t.Errorf("the organizations are %q", out)
+	}
+	if status := server.admin(t).status(t, http.MethodGet, "/v1/organization", ""); status != http.StatusOK {
+		t.Errorf("status %d", status)
+	}
+}
+
+func TestConfigFileFaults(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ content, says string }{
+		"unknown key": {"lissten: 127.0.0.1:0", `no setting "lissten"`},
+		"double key":  {"listen: a\nlisten: b", "already defined"},
+		"no value":    {"listen:", "has no value"},
+		"not a map":   {"- listen", "flag: value"},
+		"itself":      {"config: other.yaml", `no setting "config"`},
+		"bad number":  {"public-rate: fast", "public-rate"},
+		"bad choice":  {`{"log-level": "loud"}`, "log-level"},
+		"too long":    {strings.Repeat("#\n", maxConfigFile), "longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "config.yaml")
+			writeFile(t, path, []byte(test.content))
+			refuse(t, exitUnclear, test.says, newSQLite(t).args("serve", "--config", path)...)
+		})
+	}
+	refuse(t, exitUnclear, "no such file", newSQLite(t).args("serve", "--config", filepath.Join(t.TempDir(), "none.yaml"))...)
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	script := filepath.Join(t.TempDir(), "completion.bash")
+	writeFile(t, script, []byte(succeed(t, "completion", "bash")))
+	if out, err := exec.CommandContext(t.Context(), "bash", "-n", script).CombinedOutput(); err != nil {
+		t.Fatalf("bash does not accept the script: %v\n%s", err, out)
+	}
+	for line, want := range map[string]string{
+		"ser":                          "serve",
+		"keys r":                       "revoke rotate-signing",
+		"keys create --org default --": "--help --data --database --keys --config --org --role --name --json",
+		"keys create --role a":         "agent admin",
+		"serve --log-format t":         "text",
+		"completion z":                 "zsh",
+	} {
+		t.Run(line, func(t *testing.T) {
+			t.Parallel()
+			// The words are the test's own, so no quoting is needed.
+			program := fmt.Sprintf(`. "$1"; COMP_WORDS=(countersign %s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _countersign; echo "${COMPREPLY[*]}"`, line)
+			out, err := exec.CommandContext(t.Context(), "bash", "-c", program, "bash", script).CombinedOutput()
+			if err != nil || strings.TrimSpace(string(out)) != want {
+				t.Errorf("completed to %q, want %q (%v)", out, want, err)
+			}
+		})
+	}
+	for shell, sign := range map[string]string{"zsh": "#compdef countersign", "fish": "complete -c countersign"} {
+		out := succeed(t, "completion", shell)
+		if !strings.Contains(out, sign) || !strings.Contains(out, "rotate-signing") {
+			t.Errorf("the script for %s lacks something:\n%s", shell, out)
+		}
+	}
+	refuse(t, exitUnclear, "bash", "completion", "tcsh")
+}
+
+func TestProgressBar(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		done, total int64
+		want        string
+	}{
+		{0, 0, "x [..............................] 0/0"},
+		{1, 2, "x [###############...............] 1/2"},
+		{5, 4, "x [##############################] 5/4"},
+	} {
+		if got := bar("x", test.done, test.total); got != test.want {
+			t.Errorf("bar(%d, %d) = %q", test.done, test.total, got)
+		}
+	}
+	var out output
+	silent := newProgress(&out, "x")
+	silent.show(1, 2)
+	silent.clear()
+	if out.String() != "" {
+		t.Errorf("something other than a terminal was shown %q", out.String())
+	}
+}

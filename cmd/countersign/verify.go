@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+type verifyCommand struct {
+	storage
+	ReceiptID string `arg:"" name:"receipt_id" help:"The receipt's id."`
+	JSON      bool   `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run verifies one receipt in its place: signature, columns, links, head and
+// events.
+func (c *verifyCommand) Run(p *process) (err error) {
+	id, err := ledger.ParseID(c.ReceiptID)
+	if err != nil {
+		return unclear(fmt.Errorf("%w: a receipt's id has 36 characters, in groups of 8-4-4-4-12", err))
+	}
+	o, err := c.openEvidence(p.ctx)
+	if err != nil {
+		return unclear(err)
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	verdict, err := o.operator().VerifyReceipt(p.ctx, ledger.ReceiptID{UUID: id})
+	if errors.Is(err, ledger.ErrNotFound) {
+		return unclear(errors.New("this store holds no receipt with that id; whether one was deleted shows in countersign audit"))
+	}
+	if err != nil {
+		return unclear(fmt.Errorf("could not read: %w", err))
+	}
+	if err := c.print(p, verdict); err != nil {
+		return err
+	}
+	if !verdict.Valid {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+func (c *verifyCommand) print(p *process, verdict *service.Verdict) error {
+	if c.JSON {
+		return p.printJSON(verdict)
+	}
+	word := "VALID"
+	if !verdict.Valid {
+		word = "TAMPERED"
+	}
+	fmt.Fprintf(p.out, "%s  receipt %s of organization %s, made %s\n", word, verdict.ReceiptNumber, verdict.Organization, verdict.GeneratedAt)
+	for _, check := range verdict.Checks {
+		fmt.Fprintf(p.out, "  %s %-14s %s\n", checkMark(check.Status), check.Name, remark(check.Status, check.Detail))
+	}
+	return nil
+}
+
+// checkMark stands before a line; "·" is what was not, or need not be, looked at.
+func checkMark(status string) string {
+	switch status {
+	case service.CheckPass:
+		return "✓"
+	case service.CheckFail:
+		return "✗"
+	default:
+		return "·"
+	}
+}
+
+func remark(status, detail string) string {
+	if detail == "" {
+		return strings.ReplaceAll(status, "_", " ")
+	}
+	return strings.ReplaceAll(status, "_", " ") + ": " + detail
+}

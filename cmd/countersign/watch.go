@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"countersign/internal/keyring"
+)
+
+// watchInterval is how soon a changed file is noticed. Asking for a file's time
+// costs nothing beside what a request does.
+const watchInterval = time.Second
+
+// catchHangups takes SIGHUP away from the system, which would end the program.
+func catchHangups() (hangups chan os.Signal, release func()) {
+	hangups = make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups, func() { signal.Stop(hangups) }
+}
+
+// watch reads the keys and the certificate again when their files change, or at
+// once on SIGHUP, until ctx ends.
+func (s *server) watch(ctx context.Context, hangups <-chan os.Signal) {
+	ticker := time.NewTicker(watchInterval)
+	defer ticker.Stop()
+	files := s.watched()
+	for {
+		asked := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			asked = true
+		case <-ticker.C:
+		}
+		for _, file := range files {
+			file.check(ctx, s, asked)
+		}
+	}
+}
+
+// watchedFile is something that was read from files and can be read again.
+type watchedFile struct {
+	name    string
+	paths   []string
+	reload  func(context.Context) error
+	read    []stamp // of the files when they were read
+	refused string  // why the last reading failed, so that the log says it once
+}
+
+func (s *server) watched() []*watchedFile {
+	files := []*watchedFile{{name: "signing keys", paths: []string{s.command.keyFile()}, reload: s.reloadKeys}}
+	if s.certificate != nil {
+		files = append(files, &watchedFile{
+			name: "TLS certificate", paths: []string{s.command.TLSCert, s.command.TLSKey},
+			reload: func(context.Context) error { return s.certificate.reload() },
+		})
+	}
+	return files
+}
+
+// check reads the files again when they are not those that were read, or when
+// asked. A reading that failed is tried again each time.
+func (f *watchedFile) check(ctx context.Context, s *server, asked bool) {
+	now := stampsOf(f.paths)
+	if !asked && sameStamps(now, f.read) {
+		return
+	}
+	first := f.read == nil
+	if err := f.reload(ctx); err != nil {
+		if asked || err.Error() != f.refused {
+			s.log.Error("could not read again, going on as before: "+f.name, "error", err)
+		}
+		f.refused = err.Error()
+		return
+	}
+	f.read, f.refused = now, ""
+	if !first || asked {
+		s.log.Info("read again: " + f.name)
+	}
+}
+
+// reloadKeys takes up a rotation. The store learns of a new key before anything
+// is signed under it: a store must never hold signatures of a key that it would
+// not ask for.
+func (s *server) reloadKeys(ctx context.Context) error {
+	fresh, err := keyring.Open(s.command.keyFile())
+	if err != nil {
+		return err
+	}
+	if err := s.opened.operator().AdoptKeys(ctx, fresh); err != nil {
+		return err
+	}
+	return s.opened.ring.Reload()
+}
+
+// stamp tells whether a file is still the one that was read.
+type stamp struct {
+	modified time.Time
+	size     int64
+	inode    uint64
+}
+
+func stampsOf(paths []string) []stamp {
+	stamps := make([]stamp, len(paths))
+	for i, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			continue
+		}
+		stamps[i] = stamp{modified: info.ModTime(), size: info.Size()}
+		if status, ok := info.Sys().(*syscall.Stat_t); ok {
+			stamps[i].inode = status.Ino
+		}
+	}
+	return stamps
+}
+
+func sameStamps(a, b []stamp) bool {
+	return slices.EqualFunc(a, b, func(a, b stamp) bool {
+		return a.modified.Equal(b.modified) && a.size == b.size && a.inode == b.inode
+	})
+}

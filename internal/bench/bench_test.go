@@ -1,0 +1,166 @@
+package bench_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/bench"
+)
+
+// buildBinary builds the real program: the bench measures processes.
+func buildBinary(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "countersign")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "countersign/cmd/countersign")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func postgresURL(t *testing.T) string {
+	t.Helper()
+	address := os.Getenv("COUNTERSIGN_TEST_POSTGRES")
+	if address == "" {
+		t.Fatal("COUNTERSIGN_TEST_POSTGRES is not set: run the tests with make test, which starts a PostgreSQL")
+	}
+	return address
+}
+
+func smallConfig(t *testing.T, binary string) bench.Config {
+	return bench.Config{
+		Executable: binary, Dir: t.TempDir(), Rounds: 1, Duration: 100 * time.Millisecond,
+		Chains: 200, Receipts: 50, Preload: 100,
+	}
+}
+
+func TestRunMeasuresEveryScenario(t *testing.T) {
+	t.Parallel()
+	config := smallConfig(t, buildBinary(t))
+	config.Postgres = postgresURL(t)
+	report, err := bench.Run(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"events":   {"bare net/http", "SQLite", "PostgreSQL"},
+		"latency":  {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
+		"complete": {"bare net/http", "SQLite", "PostgreSQL"},
+		"verify":   {"bare net/http", "SQLite", "PostgreSQL"},
+		"pgbench":  {"PostgreSQL", "pgbench"},
+		"raw":      {"fdatasync"},
+		"audit":    nil,
+		"memory":   {"SQLite", "PostgreSQL"},
+		"decide":   nil,
+	}
+	got := make(map[string][]string)
+	for _, s := range report.Scenarios {
+		got[s.Name] = nil
+		for _, row := range s.Rows {
+			got[s.Name] = append(got[s.Name], row.Target)
+			if row.Rate <= 0 || row.P50 <= 0 || len(row.Rounds) != 1 {
+				t.Errorf("%s, %s: nothing was measured: %+v", s.Name, row.Target, row)
+			}
+		}
+		for _, figure := range s.Figures {
+			if figure.Value <= 0 {
+				t.Errorf("%s: nothing was measured: %+v", s.Name, figure)
+			}
+		}
+		for _, bar := range s.Bars {
+			if bar.Got <= 0 {
+				t.Errorf("%s: a bar is held against nothing: %+v", s.Name, bar)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what was measured (-want +got):\n%s", diff)
+	}
+	var table bytes.Buffer
+	if err := report.WriteTable(&table); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range bench.ScenarioNames() {
+		if !strings.Contains(table.String(), "\n"+name+": ") {
+			t.Errorf("the table lacks %s:\n%s", name, table.String())
+		}
+	}
+	requireEmpty(t, config.Dir)
+}
+
+func requireEmpty(t *testing.T, dir string) {
+	t.Helper()
+	left, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 0 {
+		t.Errorf("the bench left %v behind", left)
+	}
+}
+
+func TestRunStopsWhenInterrupted(t *testing.T) {
+	t.Parallel()
+	config := smallConfig(t, buildBinary(t))
+	config.Scenarios, config.Duration = []string{"events"}, time.Minute
+	ctx, interrupt := context.WithCancel(t.Context())
+	config.Progress = func(format string, _ ...any) {
+		if strings.Contains(format, "all servers answer") {
+			interrupt()
+		}
+		if strings.Contains(format, "round") {
+			t.Error("a round ended after the interruption")
+		}
+	}
+	if _, err := bench.Run(ctx, config); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
+	}
+	requireEmpty(t, config.Dir)
+}
+
+func TestRunRefusesBadConfig(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		change func(*bench.Config)
+		want   string
+	}{
+		{"unknown scenario", func(c *bench.Config) { c.Scenarios = []string{"dance"} }, `no scenario "dance"`},
+		{"no rounds", func(c *bench.Config) { c.Rounds = 0 }, "rounds must be"},
+		{"too long", func(c *bench.Config) { c.Duration = time.Hour }, "duration of a round"},
+		{"no chains", func(c *bench.Config) { c.Chains = 0 }, "at least 1"},
+		{"too many receipts", func(c *bench.Config) { c.Receipts = 1 << 40 }, "at most"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			config := smallConfig(t, "unused")
+			c.change(&config)
+			_, err := bench.Run(t.Context(), config)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want an error with %q", err, c.want)
+			}
+			requireEmpty(t, config.Dir)
+		})
+	}
+}
+
+func TestRunFailsLoudly(t *testing.T) {
+	t.Parallel()
+	config := smallConfig(t, "/bin/false")
+	config.Scenarios = []string{"events"}
+	_, err := bench.Run(t.Context(), config)
+	if err == nil || !strings.Contains(err.Error(), "ended before it served") {
+		t.Errorf("got %v, want an error that says that the server ended", err)
+	}
+	requireEmpty(t, config.Dir)
+}

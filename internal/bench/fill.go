@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// filler writes real records, as the service would, but many to a transaction.
+type filler struct {
+	*records
+	action ledger.Action
+	opened ledger.Chain // what the chains have in common
+}
+
+func newFiller(r *records) (*filler, error) {
+	f := &filler{records: r}
+	request, err := canon.Parse([]byte(chainBody))
+	if err != nil {
+		return nil, err
+	}
+	chain, err := ledger.ParseChainRequest(request)
+	if err != nil {
+		return nil, err
+	}
+	f.opened = *chain
+	f.opened.Org, f.opened.OpenedBy = r.org.ID, r.agent.Record.ID
+	f.opened.FailModes, f.opened.FastPath = r.org.Settings.CanonicalFailModes(), true
+	body, err := canon.Parse([]byte(eventHead + "filled" + eventTail))
+	if err != nil {
+		return nil, err
+	}
+	action, err := ledger.ParseAction(body)
+	if err != nil {
+		return nil, err
+	}
+	f.action = *action
+	return f, nil
+}
+
+// filled names what was written.
+type filled struct {
+	chains   []ledger.ChainID
+	receipts []ledger.ReceiptID
+	body     []byte // of the last receipt
+}
+
+// eventsPerBatch bounds a transaction's memory.
+const eventsPerBatch = 5000
+
+// fill writes chains with so many events each, sealed if asked for.
+func (r *records) fill(ctx context.Context, chains, events int, seal bool) (*filled, error) {
+	f, err := newFiller(r)
+	if err != nil {
+		return nil, err
+	}
+	done := &filled{}
+	size := max(1, eventsPerBatch/max(events, 1))
+	for left := chains; left > 0; left -= size {
+		needs := &store.Needs{Orgs: []ledger.OrgID{r.org.ID}}
+		if seal {
+			needs.Heads = needs.Orgs
+		}
+		err := r.store.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+			changes := &store.Changes{}
+			head := loaded.Heads[r.org.ID]
+			for range min(size, left) {
+				if err := f.add(changes, done, events, head); err != nil {
+					return nil, err
+				}
+			}
+			if head != nil {
+				changes.Heads = append(changes.Heads, head)
+			}
+			return changes, nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("fill the store: %w", err)
+		}
+	}
+	return done, nil
+}
+
+// add makes one chain; with a head it is sealed.
+func (f *filler) add(changes *store.Changes, done *filled, events int, head *ledger.Head) error {
+	now := ledger.TimeOf(time.Now())
+	chain := f.opened
+	chain.ID, chain.StartedAt = ledger.ChainID{UUID: ledger.NewTimedID(now, random10())}, now
+	state := ledger.NewChainState(now, ledger.BuiltinPolicy.Version)
+	var summary ledger.Summary
+	for i := range events {
+		action := f.action
+		action.IdempotencyKey = fmt.Sprintf("%0*x", keyWidth, i)
+		event, body := state.Record(ledger.BuiltinPolicy, &chain, &action, now, random10())
+		changes.NewEvents = append(changes.NewEvents, &ledger.StoredEvent{
+			Chain: chain.ID, Sequence: event.Sequence, IdempotencyKey: action.IdempotencyKey, Body: body, Payload: action.Payload,
+		})
+		if head != nil {
+			if err := summary.Add(body); err != nil {
+				return err
+			}
+		}
+	}
+	if head != nil {
+		id := ledger.ReceiptID{UUID: ledger.NewRandomID(random16())}
+		_, stored, err := ledger.Seal(f.ring, head, f.org.Slug, &chain, state, &summary, &ledger.Completion{}, id, now)
+		if err != nil {
+			return err
+		}
+		changes.NewReceipts = append(changes.NewReceipts, stored)
+		done.receipts, done.body = append(done.receipts, id), stored.Body
+	}
+	record := &store.ChainRecord{
+		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
+		Environment: chain.Environment, Body: chain.Encode(), Status: state.Status,
+	}
+	record.State, record.MAC = state.Encode(f.ring, &chain)
+	changes.NewChains = append(changes.NewChains, record)
+	done.chains = append(done.chains, chain.ID)
+	return nil
+}
+
+func random10() (b [10]byte) {
+	_, _ = rand.Read(b[:]) // never fails
+	return b
+}
+
+func random16() (b [16]byte) {
+	_, _ = rand.Read(b[:]) // never fails
+	return b
+}

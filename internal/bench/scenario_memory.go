@@ -1,0 +1,55 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const megabyte = 1e6
+
+// measureMemory starts the service on a filled store and puts the load of
+// events on it.
+func measureMemory(ctx context.Context, b *bench) (*Scenario, error) {
+	s := &Scenario{Title: fmt.Sprintf("start and memory with %d events stored, then %d connections recording", b.Preload, manyConnections)}
+	if b.Preload < 1_000_000 {
+		s.Notes = append(s.Notes, "the bars are meant for 1,000,000 events: --preload 1000000")
+	}
+	events := func(ctx context.Context, r *records) (*filled, error) {
+		return r.fill(ctx, (b.Preload+eventsPerChain-1)/eventsPerChain, eventsPerChain, false)
+	}
+	for _, name := range b.serviceNames() {
+		if err := b.memoryOn(ctx, name, events, s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (b *bench) memoryOn(ctx context.Context, name string, events stock, s *Scenario) (err error) {
+	t, end, err := b.startService(ctx, name, events)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	idle, _ := memoryOf(t.server.pid())
+	b.cores.pinSelf()
+	defer b.cores.unpinSelf()
+	l := b.eventLoad(t, manyConnections)
+	l.duration = time.Duration(b.Rounds) * b.Duration
+	m, err := l.drive(ctx)
+	if err != nil {
+		return err
+	}
+	_, peak := memoryOf(t.server.pid())
+	s.Rows = append(s.Rows, summarize(name, []*Measurement{m}))
+	s.Figures = append(s.Figures,
+		Figure{"start on " + name, t.server.started.Seconds() * 1e3, "ms"},
+		Figure{"memory after the start on " + name, float64(idle) / megabyte, "MB"},
+		Figure{"highest memory under load on " + name, float64(peak) / megabyte, "MB"})
+	s.Bars = append(s.Bars,
+		atMost("start on "+name, 1000, t.server.started.Seconds()*1e3, "ms"),
+		atMost("highest memory on "+name, 150, float64(peak)/megabyte, "MB"))
+	return nil
+}

@@ -1,0 +1,180 @@
+package bench
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func measureRaw(ctx context.Context, b *bench) (*Scenario, error) {
+	s := &Scenario{
+		Title: "what the machine gives",
+		Notes: []string{"fdatasync after appends of 64 KiB; hashing on one core: one HMAC-SHA256 and one SHA-256 over a receipt's bytes"},
+	}
+	receipt, err := b.receiptBytes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.cores.pinSelf()
+	defer b.cores.unpinSelf()
+	var syncs []*Measurement
+	var rates []float64
+	for range b.Rounds {
+		m, err := b.timeSyncs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		syncs = append(syncs, m)
+		rates = append(rates, hashRate(receipt, b.Duration/3))
+	}
+	s.Rows = append(s.Rows, summarize("fdatasync", syncs))
+	s.Figures = []Figure{
+		{"receipt size", float64(len(receipt)), "bytes"},
+		{"HMAC-SHA256 and SHA-256, one core", median(rates), "receipts/s"},
+		{"bytes hashed, one core", median(rates) * float64(2*len(receipt)) / 1e6, "MB/s"},
+	}
+	return s, nil
+}
+
+// receiptBytes makes a real receipt of a chain of ten events.
+func (b *bench) receiptBytes(ctx context.Context) ([]byte, error) {
+	p, err := b.newPlace(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	_, made, err := prepare(ctx, p, func(ctx context.Context, r *records) (*filled, error) {
+		return r.fill(ctx, 1, eventsPerCompletion, true)
+	})
+	if removeErr := p.remove(); err == nil {
+		err = removeErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	return made.body, nil
+}
+
+// hashRate is how many receipts a second one core can authenticate and hash,
+// with nothing else to do.
+func hashRate(receipt []byte, duration time.Duration) float64 {
+	mac := hmac.New(sha256.New, make([]byte, 32))
+	var sum [sha256.Size]byte
+	const stretch = 256
+	began := time.Now()
+	count := 0
+	for count == 0 || time.Since(began) < duration {
+		for range stretch {
+			mac.Reset()
+			mac.Write(receipt)
+			mac.Sum(sum[:0])
+			sum = sha256.Sum256(receipt)
+		}
+		count += stretch
+	}
+	return float64(count) / time.Since(began).Seconds()
+}
+
+func measureAudit(ctx context.Context, b *bench) (*Scenario, error) {
+	cores := len(b.cores.all)
+	s := &Scenario{
+		Title: fmt.Sprintf("audit scan of %d receipts on %d cores", b.Receipts, cores),
+		Notes: []string{"signatures and links over the stored bytes; the raw speed is that of one core, times the cores used"},
+	}
+	for _, name := range b.serviceNames() {
+		if err := b.auditOn(ctx, name, cores, s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (b *bench) auditOn(ctx context.Context, name string, cores int, s *Scenario) error {
+	p, err := b.newPlace(ctx, name == postgresName)
+	if err != nil {
+		return err
+	}
+	var rates, ratios []float64
+	_, _, err = prepare(ctx, p, func(ctx context.Context, r *records) (*filled, error) {
+		made, err := r.fill(ctx, b.Receipts, 1, true)
+		if err != nil {
+			return nil, err
+		}
+		for range b.Rounds {
+			b.cores.pinSelf()
+			raw := hashRate(made.body, b.Duration/3)
+			b.cores.unpinSelf()
+			rate, err := b.auditRate(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			b.Progress("  %s: %.0f receipts/s", name, rate)
+			rates, ratios = append(rates, rate), append(ratios, quotient(rate, raw*float64(cores)))
+		}
+		return made, nil
+	})
+	if removeErr := p.remove(); err == nil {
+		err = removeErr
+	}
+	if err != nil {
+		return err
+	}
+	s.Figures = append(s.Figures, Figure{"audit on " + name, median(rates), "receipts/s"})
+	s.Bars = append(s.Bars, atLeast("audit on "+name+", of the raw hashing speed", 0.7, median(ratios), ""))
+	return nil
+}
+
+// auditRate audits the whole ledger until a round is over.
+func (b *bench) auditRate(ctx context.Context, r *records) (float64, error) {
+	began := time.Now()
+	var checked int64
+	for checked == 0 || time.Since(began) < b.Duration {
+		report, err := r.service.Operator().Audit(ctx, r.org.Slug, service.AuditOptions{ReceiptsOnly: true})
+		if err != nil {
+			return 0, err
+		}
+		if report.Status != service.AuditIntact || report.Receipts != int64(b.Receipts) {
+			return 0, fmt.Errorf("the audit of a new ledger found %s after %d receipts", report.Status, report.Receipts)
+		}
+		checked += report.Receipts
+	}
+	return float64(checked) / time.Since(began).Seconds(), nil
+}
+
+func measureDecision(_ context.Context, b *bench) (*Scenario, error) {
+	f, err := newFiller(&records{org: &ledger.Organization{}, agent: placeholderKey()})
+	if err != nil {
+		return nil, err
+	}
+	state := ledger.NewChainState(0, ledger.BuiltinPolicy.Version)
+	b.cores.pinSelf()
+	defer b.cores.unpinSelf()
+	var times []float64
+	for range b.Rounds {
+		const stretch = 1024
+		count := 0
+		began := time.Now()
+		for count == 0 || time.Since(began) < b.Duration/3 {
+			for range stretch {
+				if d := ledger.Decide(ledger.BuiltinPolicy, &f.opened, state, &f.action, ledger.Classify(&f.action)); d.Outcome == "" {
+					return nil, errors.New("an action was not decided")
+				}
+			}
+			count += stretch
+		}
+		times = append(times, float64(time.Since(began))/float64(count))
+	}
+	return &Scenario{
+		Title:   "the decision itself",
+		Notes:   []string{"classifying an action and deciding it, one core"},
+		Figures: []Figure{{"one decision", median(times), "ns"}},
+	}, nil
+}
+
+// placeholderKey stands in where no store is behind the records.
+func placeholderKey() *service.NewKey { return &service.NewKey{Record: &ledger.KeyRecord{}} }

@@ -1,0 +1,203 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"countersign/internal/ledger"
+)
+
+// The requests are made once; between two of them only ids and keys of a fixed
+// width are overwritten in place.
+const (
+	idWidth  = 36
+	keyWidth = 24
+)
+
+const chainBody = `{"name":"bench-invoice-run","external_chain_id":"run-2048","environment":"production",` +
+	`"metadata":{"team":"billing","region":"eu-central","release":"2.14.0"}}`
+
+// The key goes last, so that its place is known from the end.
+const (
+	eventHead = `{"agent_name":"billing-agent","action_type":"tool_call","action_name":"fetch_invoice",` +
+		`"payload":{"invoice":"INV-20391","customer":{"id":48213,"name":"Example Ltd","country":"DE"},` +
+		`"lines":[{"sku":"A-100","quantity":3,"unit":"piece"},{"sku":"B-220","quantity":12,"unit":"box"}],` +
+		`"note":"monthly reconciliation of open items","dry_run":false},` +
+		`"metadata":{"model":"none","trace":"00f067aa0ba902b7"},"idempotency_key":"`
+	eventTail = `"}`
+)
+
+func request(method, path, apiKey, body string) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: countersign\r\nUser-Agent: countersign-bench\r\nAccept: application/json\r\n", method, path)
+	if apiKey != "" {
+		fmt.Fprintf(&b, "Authorization: Bearer %s\r\n", apiKey)
+	}
+	if body != "" {
+		fmt.Fprintf(&b, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	b.WriteString("\r\n" + body)
+	return b.Bytes()
+}
+
+var idPlace = string(bytes.Repeat([]byte{'0'}, idWidth))
+
+// eventSession records actions in a chain of its own, and opens the next chain
+// after so many.
+type eventSession struct {
+	open, event []byte
+	chainAt     int
+	key         []byte // the place of the idempotency key within event
+	left        int
+	count       uint64
+}
+
+const eventsPerChain = 50
+
+func newEventSession(apiKey string, connection int) *eventSession {
+	place := string(bytes.Repeat([]byte{'0'}, keyWidth))
+	s := &eventSession{
+		open:  request("POST", "/v1/chains", apiKey, chainBody),
+		event: request("POST", "/v1/chains/"+idPlace+"/events", apiKey, eventHead+place+eventTail),
+		count: uint64(connection) << 40,
+	}
+	s.chainAt = bytes.Index(s.event, []byte(idPlace))
+	end := len(s.event) - len(eventTail)
+	s.key = s.event[end-keyWidth : end]
+	return s
+}
+
+func (s *eventSession) step(c *connection) (bool, error) {
+	if s.left == 0 {
+		return false, s.openChain(c)
+	}
+	s.left--
+	s.count++
+	writeHex(s.key, s.count)
+	_, err := c.exchange(s.event)
+	return true, err
+}
+
+var idMember = []byte(`"id":"`)
+
+func (s *eventSession) openChain(c *connection) error {
+	body, err := c.exchange(s.open)
+	if err != nil {
+		return err
+	}
+	at := bytes.Index(body, idMember) + len(idMember)
+	if at < len(idMember) || len(body) < at+idWidth {
+		return errors.New("the opened chain has no id")
+	}
+	copy(s.event[s.chainAt:], body[at:at+idWidth])
+	s.left = eventsPerChain
+	return nil
+}
+
+func writeHex(dst []byte, n uint64) {
+	const digits = "0123456789abcdef"
+	for i := len(dst) - 1; i >= 0; i-- {
+		dst[i] = digits[n&15]
+		n >>= 4
+	}
+}
+
+// openedChains collects chains with their events, ready to be completed.
+type openedChains struct {
+	mu     sync.Mutex
+	wanted int
+	begun  int
+	ids    []string
+}
+
+func (o *openedChains) begin() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.begun++
+	return o.begun <= o.wanted
+}
+
+func (o *openedChains) add(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ids = append(o.ids, id)
+}
+
+// openingSession opens chains and records the events that a completion seals.
+type openingSession struct {
+	*eventSession
+	opened *openedChains
+}
+
+func newOpeningSession(apiKey string, connection int, opened *openedChains) session {
+	return &openingSession{eventSession: newEventSession(apiKey, connection), opened: opened}
+}
+
+func (s *openingSession) step(c *connection) (bool, error) {
+	if !s.opened.begin() {
+		return false, errExhausted
+	}
+	if err := s.openChain(c); err != nil {
+		return false, err
+	}
+	for range eventsPerCompletion {
+		if _, err := s.eventSession.step(c); err != nil {
+			return false, err
+		}
+	}
+	s.opened.add(string(s.event[s.chainAt : s.chainAt+idWidth]))
+	return true, nil
+}
+
+// queue hands ids to sessions, each once, or round and round.
+type queue struct {
+	ids     []string
+	next    atomic.Int64
+	endless bool
+}
+
+func (q *queue) take() (string, bool) {
+	i := int(q.next.Add(1)) - 1
+	if i >= len(q.ids) && !q.endless {
+		return "", false
+	}
+	return q.ids[i%len(q.ids)], true
+}
+
+// idSession sends one request for each id of a queue.
+type idSession struct {
+	request []byte
+	at      int
+	ids     *queue
+}
+
+func newIDSession(request []byte, ids *queue) session {
+	return &idSession{request: request, at: bytes.Index(request, []byte(idPlace)), ids: ids}
+}
+
+func (s *idSession) step(c *connection) (bool, error) {
+	id, ok := s.ids.take()
+	if !ok {
+		return false, errExhausted
+	}
+	copy(s.request[s.at:], id)
+	_, err := c.exchange(s.request)
+	return true, err
+}
+
+func completionRequest(apiKey string) []byte {
+	return request("POST", "/v1/chains/"+idPlace+"/complete", apiKey, `{"outcome":"completed"}`)
+}
+
+func checkRequest() []byte { return request("GET", "/v1/receipts/"+idPlace+"/verify", "", "") }
+
+func receiptTexts(ids []ledger.ReceiptID) []string {
+	texts := make([]string, len(ids))
+	for i, id := range ids {
+		texts[i] = id.String()
+	}
+	return texts
+}

@@ -1,0 +1,43 @@
+package bench
+
+import (
+	"slices"
+	"time"
+)
+
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+func medianOf[T any](all []T, value func(T) float64) float64 {
+	values := make([]float64, 0, len(all))
+	for _, one := range all {
+		values = append(values, value(one))
+	}
+	return median(values)
+}
+
+// percentile is the smallest sample that p percent of all do not exceed. The
+// samples must be sorted.
+func percentile(sorted []time.Duration, p int) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := (len(sorted)*p + 99) / 100
+	return sorted[max(rank, 1)-1]
+}
+
+func quotient(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}

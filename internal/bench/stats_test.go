@@ -1,0 +1,121 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMedian(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{nil, 0}, {[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 2, 3}, 2.5}} {
+		if got := median(c.values); got != c.want {
+			t.Errorf("median of %v is %v, want %v", c.values, got, c.want)
+		}
+	}
+}
+
+func TestPercentile(t *testing.T) {
+	t.Parallel()
+	hundred := make([]time.Duration, 100)
+	for i := range hundred {
+		hundred[i] = time.Duration(i + 1)
+	}
+	for _, c := range []struct {
+		sorted []time.Duration
+		p      int
+		want   time.Duration
+	}{{nil, 50, 0}, {hundred[:1], 99, 1}, {hundred[:2], 50, 1}, {hundred, 50, 50}, {hundred, 99, 99}, {hundred, 100, 100}} {
+		if got := percentile(c.sorted, c.p); got != c.want {
+			t.Errorf("percentile %d of %d samples is %v, want %v", c.p, len(c.sorted), got, c.want)
+		}
+	}
+}
+
+func TestRatiosAreTakenWithinARound(t *testing.T) {
+	t.Parallel()
+	second := func(requests int) *Measurement { return &Measurement{Requests: requests, Elapsed: time.Second} }
+	ours := []*Measurement{second(50), second(10), second(300)}
+	theirs := []*Measurement{second(100), second(20), second(1000)}
+	if got := against(ours, theirs, (*Measurement).rate); got != 0.5 {
+		t.Errorf("got %v, want 0.5, the median of the rounds' ratios", got)
+	}
+}
+
+// answering is a connection whose other side answers with given pieces.
+func answering(t *testing.T, pieces ...string) *connection {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _ = ours.Close() })
+	go func() {
+		defer func() { _ = theirs.Close() }()
+		if _, err := theirs.Read(make([]byte, 1024)); err != nil {
+			return
+		}
+		for _, piece := range pieces {
+			if _, err := theirs.Write([]byte(piece)); err != nil {
+				return
+			}
+		}
+	}()
+	return &connection{conn: ours, in: make([]byte, 0, 16)}
+}
+
+func TestExchange(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		pieces []string
+		body   string
+		err    string
+	}{
+		{"whole", []string{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"}, "hi", ""},
+		{"in pieces", []string{"HTTP/1.1 201 Created\r", "\nContent-Length: 5\r\n\r", "\nhe", "llo"}, "hello", ""},
+		{"empty body", []string{"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"}, "", ""},
+		{"refused", []string{"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 4\r\n\r\nwait"}, "", "429"},
+		{"no length", []string{"HTTP/1.1 200 OK\r\nDate: now\r\n\r\n"}, "", errNoLength.Error()},
+		{"bad length", []string{"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"}, "", errNoLength.Error()},
+		{"not HTTP", []string{"SSH-2.0\r\nContent-Length: 0\r\n\r\n"}, "", errNotHTTP.Error()},
+		{"two answers", []string{"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab"}, "", errSurplus.Error()},
+		{"cut off", []string{"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab"}, "", "EOF"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			body, err := answering(t, c.pieces...).exchange([]byte("GET / HTTP/1.1\r\n\r\n"))
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Fatalf("got %v, want an error with %q", err, c.err)
+				}
+				return
+			}
+			if err != nil || !bytes.Equal(body, []byte(c.body)) {
+				t.Fatalf("got %q, %v, want %q", body, err, c.body)
+			}
+		})
+	}
+}
+
+func TestReadPgbench(t *testing.T) {
+	t.Parallel()
+	const summary = "number of transactions actually processed: 3000\nnumber of failed transactions: 0 (0.000%)\n" +
+		"latency average = 20.5 ms\ntps = 1500.0 (without initial connection time)\n"
+	m, err := readPgbench(summary)
+	if err != nil || m.Requests != 3000 || m.rate() != 1500 || m.P50 != 20500*time.Microsecond {
+		t.Errorf("got %+v, %v", m, err)
+	}
+	if _, err := readPgbench(strings.Replace(summary, "3000", "0", 1)); !errors.Is(err, errTooShort) {
+		t.Errorf("got %v, want %v", err, errTooShort)
+	}
+	for _, bad := range []string{"", strings.Replace(summary, "transactions: 0", "transactions: 7", 1)} {
+		if _, err := readPgbench(bad); err == nil {
+			t.Errorf("%q was read", bad)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+)
+
+// The targets' names.
+const (
+	bareName     = "bare net/http"
+	sqliteName   = "SQLite"
+	postgresName = "PostgreSQL"
+	pgbenchName  = "pgbench"
+)
+
+// target is a server under load.
+type target struct {
+	name   string
+	server *server
+	apiKey string
+	filled *filled
+}
+
+func (t *target) bare() bool { return t.filled == nil }
+
+// stock fills a new store before its server starts.
+type stock func(context.Context, *records) (*filled, error)
+
+func nothing(context.Context, *records) (*filled, error) { return &filled{}, nil }
+
+// startService makes a store with what stock puts there and serves it, every
+// feature on. The returned function stops the server and removes the store.
+func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *target, end func() error, err error) {
+	p, err := b.newPlace(ctx, name == postgresName)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.remove())
+		}
+	}()
+	t := &target{name: name}
+	if t.apiKey, t.filled, err = prepare(ctx, p, stock); err != nil {
+		return nil, nil, err
+	}
+	// The address holds a password: the list of processes must not show it. The
+	// public rate is for strangers, and would hold this one load to it.
+	environment := []string{"COUNTERSIGN_METRICS_LISTEN=127.0.0.1:0"}
+	if p.database != "" {
+		environment = append(environment, "COUNTERSIGN_DATABASE="+p.database)
+	}
+	t.server, err = b.launch(ctx, name, environment, "serve", "--data", p.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
+	if err != nil {
+		return nil, nil, err
+	}
+	return t, func() error { return errors.Join(t.server.stop(), p.remove()) }, nil
+}
+
+// prepare uses all cores, and has let go of the store when it returns.
+func prepare(ctx context.Context, p *place, stock stock) (apiKey string, filled *filled, err error) {
+	r, err := openRecords(ctx, p)
+	if err != nil {
+		return "", nil, err
+	}
+	filled, err = stock(ctx, r)
+	return r.agent.Text.Reveal(), filled, errors.Join(err, r.close())
+}
+
+func (b *bench) startBare(ctx context.Context, like *target) (*target, error) {
+	file := filepath.Join(b.dir, "answers.json")
+	if err := sample(ctx, like, file); err != nil {
+		return nil, err
+	}
+	server, err := b.launch(ctx, bareName, nil, "bench", "--bare", file)
+	if err != nil {
+		return nil, err
+	}
+	return &target{name: bareName, server: server, apiKey: like.apiKey}, nil
+}
+
+func (b *bench) serviceNames() []string {
+	if b.Postgres == "" {
+		return []string{sqliteName}
+	}
+	return []string{sqliteName, postgresName}
+}
+
+const servingProgress = "  all servers answer"
+
+// withTargets runs use with the bare server and every service side by side. An
+// idle server costs the others nothing.
+func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target) error) (err error) {
+	var services []*target
+	var ends []func() error
+	defer func() {
+		for _, end := range ends {
+			err = errors.Join(err, end())
+		}
+	}()
+	for _, name := range b.serviceNames() {
+		t, end, err := b.startService(ctx, name, stock)
+		if err != nil {
+			return err
+		}
+		services, ends = append(services, t), append(ends, end)
+	}
+	bare, err := b.startBare(ctx, services[0])
+	if err != nil {
+		return err
+	}
+	ends = append(ends, bare.server.stop)
+	b.Progress(servingProgress)
+	return use(append([]*target{bare}, services...))
+}
+
+// rounds measures every target in turn, over and over, and adds a row for each.
+func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one func(ctx context.Context, t *target, round int) (*Measurement, error)) error {
+	b.cores.pinSelf()
+	defer b.cores.unpinSelf()
+	all := make([][]*Measurement, len(targets))
+	for round := range b.Rounds {
+		for i, t := range targets {
+			m, err := one(ctx, t, round)
+			if err != nil {
+				return errors.Join(errors.New(t.name), err)
+			}
+			b.Progress("  round %d, %s: %.0f/s", round+1, t.name, m.rate())
+			all[i] = append(all[i], m)
+		}
+	}
+	for i, t := range targets {
+		s.Rows = append(s.Rows, summarize(t.name, all[i]))
+	}
+	return nil
+}
+
+// row finds a target's row; nil where it was not measured.
+func (s *Scenario) row(target string) *Row {
+	for _, row := range s.Rows {
+		if row.Target == target {
+			return row
+		}
+	}
+	return nil
+}
+
+// compareWithBare fills in the ratios.
+func (s *Scenario) compareWithBare() {
+	bare := s.row(bareName)
+	for _, row := range s.Rows {
+		if row != bare {
+			row.Ratio = against(row.Rounds, bare.Rounds, (*Measurement).rate)
+		}
+	}
+}

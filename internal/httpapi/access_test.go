@@ -1,0 +1,158 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// callers are all the ways in which a request can come with a key or without
+// one, in the order of the rules' columns. Fixtures are of acme and were made by
+// its agent.
+func callers(s *stack) []struct{ name, key string } {
+	return []struct{ name, key string }{
+		{"no key", ""},
+		{"malformed key", s.acme.admin.text[:20]},
+		{"unknown key", unknownKey()},
+		{"revoked key", s.acme.revoked.text},
+		{"agent", s.acme.agent.text},
+		{"another agent", s.acme.other.text},
+		{"member", s.acme.member.text},
+		{"admin", s.acme.admin.text},
+		{"another organization's admin", s.rival.admin.text},
+	}
+}
+
+// accessRule says what each caller is answered on a route.
+type accessRule struct {
+	body     string
+	statuses [9]int
+}
+
+var (
+	everyone    = [9]int{200, 200, 200, 200, 200, 200, 200, 200, 200}
+	ownChain    = [9]int{401, 401, 401, 401, 200, 404, 200, 200, 404}
+	anyAgent    = [9]int{401, 401, 401, 401, 200, 200, 200, 200, 200}
+	creates     = [9]int{401, 401, 401, 401, 201, 201, 201, 201, 201}
+	members     = [9]int{401, 401, 401, 401, 403, 403, 200, 200, 200}
+	memberOwned = [9]int{401, 401, 401, 401, 403, 403, 200, 200, 404}
+	admins      = [9]int{401, 401, 401, 401, 403, 403, 403, 200, 200}
+	adminMakes  = [9]int{401, 401, 401, 401, 403, 403, 403, 201, 201}
+	adminOwned  = [9]int{401, 401, 401, 401, 403, 403, 403, 200, 404}
+)
+
+var accessRules = map[string]accessRule{
+	"POST /v1/chains":                                      {`{"name":"access"}`, creates},
+	"GET /v1/chains":                                       {"", anyAgent},
+	"GET /v1/chains/{chain_id}":                            {"", ownChain},
+	"POST /v1/chains/{chain_id}/events":                    {anAction, ownChain},
+	"GET /v1/chains/{chain_id}/events":                     {"", memberOwned},
+	"POST /v1/chains/{chain_id}/events/{event_id}/outcome": {`{"outcome":"succeeded"}`, ownChain},
+	"POST /v1/chains/{chain_id}/complete":                  {"", ownChain},
+	"GET /v1/chains/{chain_id}/receipt":                    {"", ownChain},
+	"GET /v1/receipts":                                     {"", members},
+	"GET /v1/receipts/{receipt_id}":                        {"", memberOwned},
+	"GET /v1/receipts/{receipt_id}/verify":                 {"", everyone},
+	"GET /v1/organization":                                 {"", members},
+	"PATCH /v1/organization":                               {`{"two_person_approval":true}`, admins},
+	"GET /v1/api-keys":                                     {"", admins},
+	"POST /v1/api-keys":                                    {`{"name":"access","role":"agent"}`, adminMakes},
+	"POST /v1/api-keys/{key_id}/revoke":                    {"", adminOwned},
+	"GET /healthz":                                         {"", everyone},
+	"GET /readyz":                                          {"", everyone},
+	"GET /openapi.json":                                    {"", everyone},
+	"GET /openapi.yaml":                                    {"", everyone},
+	"GET /docs":                                            {"", everyone},
+	"GET /docs/{asset}":                                    {"", everyone},
+}
+
+func TestAccess(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		rules := make(map[string]bool)
+		for _, route := range s.api.Routes() {
+			name := route.Method + " " + route.Pattern
+			rule, ok := accessRules[name]
+			if !ok {
+				t.Errorf("%s: add a rule that says who may call it", name)
+				continue
+			}
+			rules[name] = true
+			fixture := fixtureOf(t, s, name)
+			for i, caller := range callers(s) {
+				t.Run(name+"/"+caller.name, func(t *testing.T) {
+					checkAccess(t, s, call{method: route.Method, path: route.Pattern, key: caller.key, body: bodyOf(rule.body)}, fixture, rule.statuses[i])
+				})
+			}
+		}
+		for name := range accessRules {
+			if !rules[name] {
+				t.Errorf("%s: a rule for a route that is not there", name)
+			}
+		}
+	})
+}
+
+func checkAccess(t *testing.T, s *stack, c call, fixture *strings.Replacer, want int) {
+	pattern := c.path
+	c.path = fixture.Replace(pattern)
+	if want < http.StatusBadRequest {
+		s.do(t, c).expect(t, want)
+		return
+	}
+	before := s.database.dump(t)
+	got := s.do(t, c).expect(t, want)
+	if s.database.dump(t) != before {
+		t.Error("a refused request changed what is stored")
+	}
+	got.without(t, s.acme.id, s.rival.id, s.acme.admin.text[4:20], "access")
+	if want == http.StatusNotFound {
+		c.path = unknownFixture.Replace(pattern)
+		if unknown := s.do(t, c).expect(t, want); unknown.anonymous() != got.anonymous() {
+			t.Errorf("what is not the caller's can be told from what does not exist:\n%s\n%s", got.body, unknown.body)
+		}
+	}
+}
+
+// fixtureOf makes what a route's path names: sealed where the route reads a
+// receipt, open where it writes.
+func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
+	t.Helper()
+	agent := s.acme.agent
+	chainID, eventID, receiptID := "", "", ""
+	if strings.Contains(name, "{chain_id}") || strings.Contains(name, "{receipt_id}") {
+		chainID = s.open(t, agent, `{"name":"fixture"}`)
+		eventID = s.record(t, agent, chainID, anAction).EventID
+	}
+	if strings.Contains(name, "receipt") && chainID != "" {
+		receiptID = *s.complete(t, agent, chainID, "").ReceiptID
+	}
+	key := s.credential(t, s.acme.slug, "member")
+	return strings.NewReplacer("{chain_id}", chainID, "{event_id}", eventID, "{receipt_id}", receiptID,
+		"{key_id}", key.id.String(), "{asset}", "docs.css")
+}
+
+var unknownFixture = strings.NewReplacer("{chain_id}", uuid.NewString(), "{event_id}", uuid.NewString(),
+	"{receipt_id}", uuid.NewString(), "{key_id}", uuid.NewString())
+
+// One organization's objects are in no answer that another gets, an agent's in
+// none that another agent gets, and an address needs all its parts right.
+func TestOrganizationsAreApart(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		mine := s.seal(t, s.acme.agent, "planted-acme")
+		theirs := s.seal(t, s.rival.agent, "planted-rival")
+		for _, path := range []string{"/v1/chains", "/v1/receipts", "/v1/api-keys", "/v1/organization", "/v1/chains?external_chain_id=x"} {
+			s.get(t, s.rival.admin, path).expect(t, http.StatusOK).
+				without(t, mine.ID, *mine.ReceiptID, "planted-acme", s.acme.id, s.rival.id, s.acme.agent.id.String(), s.acme.slug)
+		}
+		s.get(t, s.acme.other, "/v1/chains").expect(t, http.StatusOK).without(t, mine.ID, "planted-acme")
+		for name, id := range map[string]string{"chains": mine.ID, "receipts": *mine.ReceiptID} {
+			s.get(t, s.acme.member, "/v1/"+name+"/"+id).expect(t, http.StatusOK)
+			s.get(t, s.acme.member, "/v1/"+name+"/"+strings.ToUpper(id)).expect(t, http.StatusOK)
+		}
+		for _, path := range []string{"/v1/chains/" + theirs.ID, "/v1/receipts/" + *theirs.ReceiptID, "/v1/chains/" + *mine.ReceiptID, "/v1/receipts/" + mine.ID} {
+			s.get(t, s.acme.admin, path).refuse(t, http.StatusNotFound, "not_found")
+		}
+	})
+}

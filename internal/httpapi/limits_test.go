@@ -1,0 +1,121 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/netip"
+	"strconv"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// slow is a rate that gives nothing back within a test: a burst of four public
+// requests, or of ten failures, is all there is.
+const slow = 1.0
+
+// untilRefused counts what an address may do before it is told to wait. Tokens
+// that come back while a slow machine counts only make the count larger.
+func untilRefused(t *testing.T, most int, send func() *answer) int {
+	t.Helper()
+	for n := range most {
+		if got := send(); got.status == http.StatusTooManyRequests {
+			got.refuse(t, http.StatusTooManyRequests, "rate_limited")
+			if seconds, err := strconv.Atoi(got.header.Get("Retry-After")); err != nil || seconds < 1 || seconds > 1000 {
+				t.Errorf("Retry-After is %q", got.header.Get("Retry-After"))
+			}
+			return n
+		}
+	}
+	t.Fatalf("not refused after %d requests", most)
+	return 0
+}
+
+const never = 1.0 / 600 // tokens a second: none comes back during a test
+
+func TestPublicRate(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{publicRate: never})
+		path := "/v1/receipts/" + uuid.NewString() + "/verify"
+		if n := untilRefused(t, 10, func() *answer { return s.get(t, credential{}, path) }); n < 1 {
+			t.Error("the first request was refused")
+		}
+		// The limit is one of addresses, not of routes; it spares probes and keys.
+		for _, limited := range []string{"/openapi.json", "/openapi.yaml", "/docs", "/docs/docs.js", path} {
+			s.get(t, credential{}, limited).refuse(t, http.StatusTooManyRequests, "rate_limited")
+		}
+		for _, free := range []string{"/healthz", "/readyz"} {
+			s.get(t, credential{}, free).expect(t, http.StatusOK)
+		}
+		s.get(t, s.acme.member, "/v1/organization").expect(t, http.StatusOK)
+	})
+}
+
+func TestPublicBurst(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{publicRate: slow})
+		got := untilRefused(t, 200, func() *answer { return s.get(t, credential{}, "/v1/receipts/x/verify") })
+		if got < 4 {
+			t.Errorf("refused after %d requests, the burst is four seconds' worth", got)
+		}
+	})
+}
+
+func TestFailureRate(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{failureRate: never})
+		guess := credential{text: unknownKey()}
+		for range 20 {
+			s.get(t, s.acme.member, "/v1/organization").expect(t, http.StatusOK) // good keys use nothing up
+			s.get(t, s.acme.agent, "/v1/organization").refuse(t, http.StatusForbidden, "forbidden")
+		}
+		if n := untilRefused(t, 20, func() *answer { return s.get(t, guess, "/v1/organization") }); n < 1 {
+			t.Error("the first failure was refused")
+		}
+		// From then on this address learns nothing, not even that a key is good.
+		for _, key := range []credential{guess, {}, {text: "csk_short"}, s.acme.admin} {
+			s.get(t, key, "/v1/organization").refuse(t, http.StatusTooManyRequests, "rate_limited")
+		}
+		s.get(t, credential{}, "/healthz").expect(t, http.StatusOK)
+	})
+}
+
+// X-Forwarded-For is anybody's to write: it counts only as far as it was written
+// by proxies that are trusted.
+func TestForwardedAddresses(t *testing.T) {
+	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("10.0.0.0/8")}
+	tests := []struct {
+		name          string
+		proxies       []netip.Prefix
+		first, second []string
+		same          bool // whether both count against one address
+	}{
+		{"untrusted peer", nil, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
+		{"trusted peer", loopback, []string{"192.0.2.1"}, []string{"192.0.2.2"}, false},
+		{"trusted peer, same client", loopback, []string{"192.0.2.1"}, []string{"192.0.2.1"}, true},
+		{"with a port", loopback, []string{"192.0.2.1:5000"}, []string{"192.0.2.1:5001"}, true},
+		{"claims before the client", loopback, []string{"198.51.100.1, 192.0.2.1"}, []string{"198.51.100.2, 192.0.2.1"}, true},
+		{"claims in a header of their own", loopback, []string{"198.51.100.1", "192.0.2.1"}, []string{"198.51.100.2", "192.0.2.1"}, true},
+		{"two trusted proxies", loopback, []string{"192.0.2.1, 10.0.0.1"}, []string{"192.0.2.2, 10.0.0.1"}, false},
+		{"garbage counts as the proxy", loopback, []string{"nonsense"}, []string{"more nonsense"}, true},
+		{"no header counts as the proxy", loopback, nil, []string{"nonsense"}, true},
+		{"one IPv6 network", loopback, []string{"2001:db8::1"}, []string{"2001:db8::ffff:1"}, true},
+		{"two IPv6 networks", loopback, []string{"2001:db8::1"}, []string{"2001:db8:0:1::1"}, false},
+		{"one address in two forms", loopback, []string{"192.0.2.1"}, []string{"::ffff:192.0.2.1"}, true},
+	}
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		db := open(t)
+		s := start(t, db, setup{})
+		for _, test := range tests {
+			t.Run(test.name, func(t *testing.T) {
+				limited := s.limited(t, test.proxies, never)
+				send := func(forwarded []string) *answer {
+					return limited.do(t, call{method: http.MethodGet, path: "/docs", header: http.Header{"X-Forwarded-For": forwarded}})
+				}
+				untilRefused(t, 10, func() *answer { return send(test.first) })
+				if refused := send(test.second).status == http.StatusTooManyRequests; refused != test.same {
+					t.Errorf("the second address was refused: %t", refused)
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,160 @@
+package ledger
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/gowebpki/jcs"
+	"pgregory.net/rapid"
+
+	"countersign/internal/canon"
+)
+
+// checkCanonical holds a record's own writer against the general writer and
+// against another implementation of RFC 8785.
+func checkCanonical(t *rapid.T, out []byte) {
+	t.Helper()
+	parsed, err := canon.Parse(out)
+	if err != nil {
+		t.Fatalf("%s is refused: %v", out, err)
+	}
+	if general := parsed.Append(nil); !bytes.Equal(out, general) {
+		t.Fatalf("written as\n%s, by the general writer as\n%s", out, general)
+	}
+	opinion, err := jcs.Transform(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(out, opinion) {
+		t.Fatalf("written as\n%s, elsewhere as\n%s", out, opinion)
+	}
+}
+
+var sameMoney = cmp.Comparer(func(a, b Money) bool { return a.Cmp(b) == 0 })
+
+func checkSame(t *rapid.T, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, append(options, sameMoney)...); diff != "" {
+		t.Fatalf("not what was encoded (-want +got):\n%s", diff)
+	}
+}
+
+func TestChainEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		chain := anyChain().Draw(t, "chain")
+		body := chain.Encode()
+		checkCanonical(t, body)
+		decoded, err := DecodeChain(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSame(t, chain, decoded, cmpopts.IgnoreUnexported(Chain{}))
+		if chain.hash() != decoded.hash() {
+			t.Fatal("a decoded chain has another hash")
+		}
+	})
+}
+
+func TestChainStateEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		chain, state := anyChain().Draw(t, "chain"), anyState().Draw(t, "state")
+		body, mac := state.Encode(keyRing, chain)
+		checkCanonical(t, body)
+		decoded, err := DecodeChainState(body, mac, keyRing, chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSame(t, state, decoded)
+	})
+}
+
+func TestEventEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		event := anyEvent().Draw(t, "event")
+		body := event.Encode()
+		checkCanonical(t, body)
+		decoded, err := DecodeEvent(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if decoded.PayloadSHA256 != PayloadHash(event.Action.Payload) {
+			t.Fatal("the payload's hash is lost")
+		}
+		if !decoded.Repeats(&event.Action) {
+			t.Fatal("the same action is not recognised")
+		}
+		want := *event
+		want.Action.Payload = nil // kept apart
+		checkSame(t, want, decoded.Event)
+	})
+}
+
+func TestOutcomeReportEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		report := anyReport().Draw(t, "report")
+		body := report.Encode()
+		checkCanonical(t, body)
+		decoded, err := DecodeOutcomeReport(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSame(t, report, decoded)
+	})
+}
+
+func TestReceiptEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		receipt := anyReceipt().Draw(t, "receipt")
+		checkCanonical(t, receipt.encode())
+		receipt.Signature = ""
+		unsigned := receipt.encode()
+		checkCanonical(t, unsigned)
+		if bytes.Contains(unsigned, []byte(`,"signature":`)) && !bytes.Contains(receipt.Metadata, []byte(`"signature":`)) {
+			t.Fatalf("a receipt without signature has one: %s", unsigned)
+		}
+		checkCanonical(t, appendSummary(nil, receipt.Events))
+		checkCanonical(t, receipt.Metrics.AppendTo(nil))
+	})
+}
+
+func TestExactMetricsEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		metrics := anyMetrics().Draw(t, "metrics")
+		body := metrics.appendExact(nil)
+		checkCanonical(t, body)
+		decoded, err := parseExactMetrics(must(canon.Parse(body)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkSame(t, metrics, decoded)
+	})
+}
+
+func TestHeadEncoding(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		head := &Head{Org: OrgID{anyUUID().Draw(t, "org")}, Count: anyCount().Draw(t, "count"), Last: maybe(anyHash()).Draw(t, "last")}
+		head.authenticate(keyRing)
+		checkCanonical(t, head.encode())
+		if !head.Authentic(keyRing) {
+			t.Fatal("its own head is refused")
+		}
+	})
+}
+
+func TestFailModesEncoding(t *testing.T) {
+	t.Parallel()
+	category := rapid.StringMatching(`[a-z0-9_]{1,64}`)
+	rapid.Check(t, func(t *rapid.T) {
+		settings := Settings{FailModes: rapid.MapOf(category, rapid.SampledFrom([]string{"allow", "deny"})).Draw(t, "modes")}
+		checkCanonical(t, settings.CanonicalFailModes())
+	})
+}

@@ -1,0 +1,245 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// lookalikes are metadata that imitate the members a verification looks for.
+func lookalikes() []string {
+	signature := `"signature":"hmac-sha256:` + strings.Repeat("ab", 32) + `"`
+	id := `"00000000-0000-4000-8000-000000000000"`
+	return []string{
+		`{"a":1,` + signature + `,"organization":"x","key_id":"y","chain_id":"z","total_actions":1}`,
+		`{"a":{"b":1,` + signature + `},"z":[{"a":1,` + signature + `}]}`,
+		`{"a":1,"organization":"other","policy_version":"v9"}`,
+		`{"a":1,"receipt_number":"CSN-1999-00009","generated_at":"1999-01-01T00:00:00.000Z","events_digest":"sha256:00"}`,
+		`{"a":1,"previous_receipt_hash":null,"receipt_id":` + id + `,"receipt_number":"CSN-2026-00001"}`,
+		`{"a":"\",\"signature\":\"hmac-sha256:` + strings.Repeat("0", 64) + `\"","total_actions":9}`,
+		`{"text":",\"organization\":\"acme\",\"policy_version\":\""}`,
+		`{}`,
+	}
+}
+
+// suspicious is a book whose names, agents and metadata imitate a receipt's own
+// members.
+func suspicious(t testing.TB) *book {
+	b := newBook(t)
+	for _, metadata := range lookalikes() {
+		p := b.open(metadata)
+		p.chain.Name = `","signature":"hmac-sha256:` + strings.Repeat("0", 64) + `","total_actions":7}`
+		p.record(`"key_id":"key-9"`, "key_id", `{"a":1}`, "")
+		p.record("chain_id", `,"organization":"x","policy_version":"`, `{"a":2}`, "k")
+		b.seal(p, &Completion{Failed: true, Failure: &Failure{Type: `"events_digest":"sha256:`}})
+	}
+	return b
+}
+
+func TestInspectIsNotFooled(t *testing.T) {
+	t.Parallel()
+	b := suspicious(t)
+	for i, stored := range b.receipts {
+		in := Inspect(stored, b.slug, b.keys)
+		if in.Fault != "" {
+			t.Fatalf("receipt %d fails %s, and nobody touched it:\n%s", i+1, in.Fault, stored.Body)
+		}
+		receipt := b.chains[i].receipt
+		if in.Actions != 2 || in.EventsDigest != receipt.EventsDigest || in.Hash != stored.Hash() {
+			t.Errorf("receipt %d: read %d actions and digest %x", i+1, in.Actions, in.EventsDigest)
+		}
+		check := CheckReceipt(stored, b.slug, b.keys)
+		want := ReceiptCheck{Valid: true, Number: receipt.Number, Chain: receipt.Chain, GeneratedAt: receipt.GeneratedAt.String()}
+		if check != want {
+			t.Errorf("receipt %d: the public check says %+v, want %+v", i+1, check, want)
+		}
+	}
+}
+
+// Several flips of every byte, so that none is covered by the luck of one: 0x20
+// turns a hexadecimal letter into its capital.
+func TestInspectFindsEveryFlippedByte(t *testing.T) {
+	t.Parallel()
+	b := suspicious(t)
+	for i, stored := range b.receipts[:4] {
+		copied := *stored
+		copied.Body = bytes.Clone(stored.Body)
+		for at := range copied.Body {
+			for _, mask := range []byte{0x01, 0x20, 0xff} {
+				copied.Body[at] ^= mask
+				if in := Inspect(&copied, b.slug, b.keys); in.Fault == "" {
+					t.Fatalf("receipt %d: byte %d changed to %q, and nothing is found", i+1, at, copied.Body[at])
+				}
+				copied.Body[at] ^= mask
+			}
+		}
+	}
+}
+
+func TestInspectFindsCutAndGrownBytes(t *testing.T) {
+	t.Parallel()
+	b := suspicious(t)
+	stored := b.receipts[0]
+	for at := range stored.Body {
+		for _, body := range [][]byte{
+			stored.Body[:at],
+			append(bytes.Clone(stored.Body[:at]), stored.Body[at+1:]...),
+			append(append(bytes.Clone(stored.Body[:at]), ' '), stored.Body[at:]...),
+		} {
+			copied := *stored
+			copied.Body = body
+			if in := Inspect(&copied, b.slug, b.keys); in.Fault == "" {
+				t.Fatalf("bytes changed at %d, and nothing is found", at)
+			}
+		}
+	}
+}
+
+// The signature covers what stands before and after it, joined: so where it
+// stands must be looked at as well.
+func TestInspectFindsAMovedSignature(t *testing.T) {
+	t.Parallel()
+	b := suspicious(t)
+	for i, stored := range b.receipts[:3] {
+		from, to := signatureSpan(stored.Body)
+		member := stored.Body[from:to]
+		rest := append(bytes.Clone(stored.Body[:from]), stored.Body[to:]...)
+		for at := range len(rest) + 1 {
+			if at == from {
+				continue
+			}
+			copied := *stored
+			copied.Body = append(append(bytes.Clone(rest[:at]), member...), rest[at:]...)
+			if bytes.Equal(copied.Body, stored.Body) {
+				continue
+			}
+			if in := Inspect(&copied, b.slug, b.keys); in.Fault == "" {
+				t.Fatalf("receipt %d: the signature moved from %d to %d, and nothing is found", i+1, from, at)
+			}
+		}
+	}
+}
+
+func TestInspectHoldsColumnsAgainstTheBytes(t *testing.T) {
+	t.Parallel()
+	b := filled(t, 3)
+	other := OrgID{NewRandomID([16]byte{9})}
+	cases := map[string]struct {
+		change func(*StoredReceipt)
+		slug   string
+		keys   Keys
+		want   Check
+	}{
+		"id":             {func(r *StoredReceipt) { r.ID = ReceiptID{NewRandomID([16]byte{8})} }, "acme", keyRing, CheckColumns},
+		"chain":          {func(r *StoredReceipt) { r.Chain = ChainID{NewRandomID([16]byte{8})} }, "acme", keyRing, CheckColumns},
+		"sequence":       {func(r *StoredReceipt) { r.Sequence++ }, "acme", keyRing, CheckColumns},
+		"previous":       {func(r *StoredReceipt) { r.PreviousHash = make([]byte, 32) }, "acme", keyRing, CheckColumns},
+		"no previous":    {func(r *StoredReceipt) { r.PreviousHash = nil }, "acme", keyRing, CheckColumns},
+		"short previous": {func(r *StoredReceipt) { r.PreviousHash = r.PreviousHash[:31] }, "acme", keyRing, CheckColumns},
+		"slug":           {func(*StoredReceipt) {}, "acm", keyRing, CheckColumns},
+		"longer slug":    {func(*StoredReceipt) {}, "acmes", keyRing, CheckColumns},
+		"organization":   {func(r *StoredReceipt) { r.Org = other }, "acme", keyRing, CheckSignature},
+		"lost key":       {func(*StoredReceipt) {}, "acme", testKeys{ids: []string{"key-2"}}, CheckSignature},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed := *b.receipts[1]
+			c.change(&changed)
+			if in := Inspect(&changed, c.slug, c.keys); in.Fault != c.want {
+				t.Errorf("fault %q, want %q", in.Fault, c.want)
+			}
+			if check := CheckReceipt(&changed, c.slug, c.keys); check.Valid {
+				t.Error("the public check says valid")
+			}
+		})
+	}
+}
+
+func TestRotatedKeysStillVerify(t *testing.T) {
+	t.Parallel()
+	b := filled(t, 1)
+	b.keys = testKeys{ids: []string{"key-1", "key-2"}}
+	p := b.open("")
+	b.seal(p, &Completion{})
+	if p.receipt.KeyID != "key-2" || b.head.KeyID != "key-2" {
+		t.Errorf("signed under %s and %s, want key-2", p.receipt.KeyID, b.head.KeyID)
+	}
+	for i, stored := range b.receipts {
+		if in := Inspect(stored, b.slug, b.keys); in.Fault != "" {
+			t.Errorf("receipt %d fails %s after a rotation", i+1, in.Fault)
+		}
+	}
+}
+
+// Whatever the caller chose for its names and metadata, its receipt verifies.
+func TestInspectAcceptsWhatWasSealed(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		chain, state := anyChain().Draw(t, "chain"), NewChainState(firstMoment, "v1")
+		action := anyEvent().Draw(t, "event").Action
+		event, _ := state.Record(BuiltinPolicy, chain, &action, anyTime().Draw(t, "now"), [10]byte{})
+		summary := &Summary{}
+		if err := summary.Add(event.Encode()); err != nil {
+			t.Fatal(err)
+		}
+		head := NewHead(chain.Org, keyRing)
+		head.Count = rapid.Int64Range(0, 1<<40).Draw(t, "count")
+		head.authenticate(keyRing)
+		_, stored, err := Seal(keyRing, head, "acme", chain, state, summary, &Completion{}, ReceiptID{anyUUID().Draw(t, "id")}, firstMoment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in := Inspect(stored, "acme", keyRing); in.Fault != "" || in.EventsDigest != state.Digest || in.Actions != 1 {
+			t.Fatalf("fails %q:\n%s", in.Fault, stored.Body)
+		}
+	})
+}
+
+func TestCheckReceiptBoundsItsClaims(t *testing.T) {
+	t.Parallel()
+	stored := &StoredReceipt{Body: []byte(`{"a":1,"generated_at":"` + strings.Repeat("9", 41) + `","receipt_number":"<script>é"}`)}
+	check := CheckReceipt(stored, "acme", keyRing)
+	if check.Valid || check.Number != "" || check.GeneratedAt != "" {
+		t.Errorf("an altered record gets through: %+v", check)
+	}
+}
+
+func FuzzInspect(f *testing.F) {
+	b := suspicious(f)
+	for _, stored := range b.receipts {
+		f.Add(stored.Body)
+	}
+	f.Add([]byte{})
+	f.Add([]byte(`,"signature":"hmac-sha256:`))
+	f.Add([]byte(`"key_id":"`))
+	genuine := map[string]bool{}
+	for _, stored := range b.receipts {
+		genuine[string(stored.Body)] = true
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, stored := range b.receipts {
+			copied := *stored
+			copied.Body = body
+			in := Inspect(&copied, b.slug, b.keys)
+			if in.Fault == "" && !genuine[string(body)] {
+				t.Fatalf("a receipt that nobody signed passes: %s", body)
+			}
+			CheckReceipt(&copied, b.slug, b.keys)
+			walk := NewWalk()
+			walk.Step(&copied, &in)
+		}
+	})
+}
+
+func TestReceiptsAreJSON(t *testing.T) {
+	t.Parallel()
+	for i, stored := range suspicious(t).receipts {
+		if !json.Valid(stored.Body) {
+			t.Errorf("receipt %d is no JSON", i+1)
+		}
+	}
+}

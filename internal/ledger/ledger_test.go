@@ -1,0 +1,124 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+
+	"countersign/internal/canon"
+)
+
+// book is an organization's ledger in memory: what the service would have
+// stored of it.
+type book struct {
+	t        testing.TB
+	org      OrgID
+	slug     string
+	keys     testKeys
+	head     *Head
+	receipts []*StoredReceipt
+	chains   []*page
+}
+
+// page is one chain with all its entries.
+type page struct {
+	chain   *Chain
+	state   *ChainState
+	entries []any // *StoredEvent and *Addendum, by position
+	receipt *Receipt
+}
+
+const firstMoment = Time(1_798_761_599_000) // 2026-12-31T23:59:59Z
+
+func newBook(t testing.TB) *book {
+	org := OrgID{must(ParseID(sampleID))}
+	return &book{t: t, org: org, slug: "acme", keys: keyRing, head: NewHead(org, keyRing)}
+}
+
+// open begins the n-th chain, with the metadata of the request.
+func (b *book) open(metadata string) *page {
+	n := byte(len(b.chains) + 1)
+	now := firstMoment + Time(n)*600
+	p := &page{chain: &Chain{
+		ID: ChainID{NewTimedID(now, [10]byte{n})}, Org: b.org, OpenedBy: KeyID{NewTimedID(0, [10]byte{1})},
+		Name: fmt.Sprintf("chain %d", n), Environment: DefaultEnvironment, FailModes: []byte(`{"default":"allow"}`), FastPath: true,
+		StartedAt: now,
+	}}
+	if metadata != "" {
+		v, err := canon.Parse([]byte(metadata))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		p.chain.Metadata = v.Append(nil)
+	}
+	p.state = NewChainState(now, BuiltinPolicy.Version)
+	b.chains = append(b.chains, p)
+	return p
+}
+
+func (p *page) record(agent, name, payload, key string) *Event {
+	action := &Action{AgentName: agent, ActionType: "tool_call", ActionName: name, Payload: must(canon.Canonicalize([]byte(payload))), IdempotencyKey: key}
+	sequence := byte(p.state.Actions + 1)
+	event, body := p.state.Record(BuiltinPolicy, p.chain, action, p.state.LastAt+7, [10]byte{sequence})
+	p.entries = append(p.entries, &StoredEvent{Chain: p.chain.ID, Sequence: event.Sequence, IdempotencyKey: key, Body: body, Payload: action.Payload})
+	return event
+}
+
+func (p *page) report(t testing.TB, sequence int64, result Result, detail string) {
+	t.Helper()
+	var earlier []*OutcomeReport
+	var event *RecordedEvent
+	for _, entry := range p.entries {
+		switch e := entry.(type) {
+		case *StoredEvent:
+			if e.Sequence == sequence {
+				event = must(DecodeEvent(e.Body))
+			}
+		case *Addendum:
+			if e.Sequence == sequence {
+				earlier = append(earlier, must(DecodeOutcomeReport(e.Body)))
+			}
+		}
+	}
+	_, addendum, err := p.state.ReportOutcome(event, earlier, OutcomeReport{Result: result, Detail: detail}, p.state.LastAt+3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.entries = append(p.entries, addendum)
+}
+
+func (p *page) summary() *Summary {
+	summary := &Summary{}
+	for _, entry := range p.entries {
+		if event, ok := entry.(*StoredEvent); ok {
+			if err := summary.Add(event.Body); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return summary
+}
+
+func (b *book) seal(p *page, c *Completion) *StoredReceipt {
+	b.t.Helper()
+	n := byte(len(b.receipts) + 1)
+	receipt, stored, err := Seal(b.keys, b.head, b.slug, p.chain, p.state, p.summary(), c, ReceiptID{NewRandomID([16]byte{n})}, p.state.LastAt+11)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p.receipt = receipt
+	b.receipts = append(b.receipts, stored)
+	return stored
+}
+
+// filled is a book of n receipts with a few events each.
+func filled(t testing.TB, n int) *book {
+	b := newBook(t)
+	for i := range n {
+		p := b.open("")
+		for j := range i%3 + 1 {
+			p.record("agent", "step", fmt.Sprintf(`{"n":%d}`, j), "")
+		}
+		b.seal(p, &Completion{})
+	}
+	return b
+}

@@ -1,0 +1,95 @@
+package ledger
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTimeIsWrittenInUTCWithMilliseconds(t *testing.T) {
+	t.Parallel()
+	zone := time.FixedZone("east", 5*60*60+30*60)
+	cases := map[string]time.Time{
+		"1970-01-01T00:00:00.000Z": time.Unix(0, 0),
+		"2026-03-04T05:06:07.089Z": time.Date(2026, 3, 4, 10, 36, 7, 89_999_999, zone),
+		"9999-12-31T23:59:59.999Z": time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+	}
+	for want, moment := range cases {
+		if got := TimeOf(moment).String(); got != want {
+			t.Errorf("%v is written %s, want %s", moment, got, want)
+		}
+		if back, err := ParseTime(want); err != nil || back != TimeOf(moment) {
+			t.Errorf("%s is read as %v, %v", want, back, err)
+		}
+	}
+	if got := TimeOf(time.Date(2027, 1, 1, 0, 30, 0, 0, zone)).Year(); got != 2026 {
+		t.Errorf("year %d, want that of UTC, 2026", got)
+	}
+}
+
+func TestParseTimeBounds(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		text, want string // "" for refused
+	}{
+		{"2026-03-04T05:06:07Z", "2026-03-04T05:06:07.000Z"},
+		{"2026-03-04T05:06:07.123456789Z", "2026-03-04T05:06:07.123Z"},
+		{"2026-03-04T00:30:00+01:00", "2026-03-03T23:30:00.000Z"},
+		{"1970-01-01T00:00:00Z", "1970-01-01T00:00:00.000Z"},
+		{"1969-12-31T23:59:59.999Z", ""},
+		{"1970-01-01T00:00:00+01:00", ""},
+		{"9999-12-31T23:59:59-01:00", ""},
+		{"10000-01-01T00:00:00Z", ""},
+		{"2026-02-30T00:00:00Z", ""},
+		{"2026-03-04T24:00:00Z", ""},
+		{"2026-03-04T5:06:07Z", ""},
+		{"2026-03-04T05:06:07,5Z", ""},
+		{"2026-03-04T05:06:07+25:00", ""},
+		{"2026-03-04 05:06:07Z", ""},
+		{"2026-03-04T05:06:07", ""},
+		{"2026-03-04", ""},
+		{"1772600767", ""},
+		{"", ""},
+		{"2026-03-04T05:06:07." + strings.Repeat("1", 40) + "Z", ""},
+	}
+	for _, c := range cases {
+		got, err := ParseTime(c.text)
+		switch {
+		case c.want == "" && !errors.Is(err, ErrMalformedTime):
+			t.Errorf("%s: read as %v, %v; want ErrMalformedTime", c.text, got, err)
+		case c.want != "" && (err != nil || got.String() != c.want):
+			t.Errorf("%s: read as %v, %v; want %s", c.text, got, err, c.want)
+		}
+	}
+}
+
+func FuzzParseTime(f *testing.F) {
+	for _, seed := range []string{"", "2026-03-04T05:06:07.089Z", "1970-01-01T00:00:00-00:00", "9999-12-31T23:59:59.999Z", "2026-03-04t05:06:07z"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		parsed, err := ParseTime(text)
+		if err != nil {
+			return
+		}
+		written := parsed.String()
+		if len(written) != len(timeLayout) {
+			t.Fatalf("%q is written as %q", text, written)
+		}
+		if again, err := ParseTime(written); err != nil || again != parsed {
+			t.Fatalf("%q is read back as %v, %v", written, again, err)
+		}
+		opinion, err := time.Parse(time.RFC3339, text)
+		if err != nil || TimeOf(opinion) != parsed {
+			t.Fatalf("%q is %v for the standard library, %v here", text, opinion, parsed)
+		}
+	})
+}
+
+func TestLaterNeverGoesBack(t *testing.T) {
+	t.Parallel()
+	if Later(5, 3) != 5 || Later(3, 5) != 5 || Later(4, 4) != 4 {
+		t.Error("Later is not the later one")
+	}
+}

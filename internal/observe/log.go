@@ -1,0 +1,86 @@
+package observe
+
+import (
+	"context"
+	"io"
+	"log/slog"
+)
+
+// The formats of a log.
+const (
+	FormatJSON = "json"
+	FormatText = "text"
+)
+
+// NewLogger writes lines of the given level and above. Whatever a caller hands
+// it, what looks like a secret is masked.
+func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == FormatText {
+		return slog.New(Guard(slog.NewTextHandler(w, options)))
+	}
+	return slog.New(Guard(slog.NewJSONHandler(w, options)))
+}
+
+// Guard masks every record before the handler sees it. It is the last line of
+// defence: callers are expected not to log secrets in the first place.
+func Guard(next slog.Handler) slog.Handler { return guard{next} }
+
+type guard struct{ next slog.Handler }
+
+func (g guard) Enabled(ctx context.Context, level slog.Level) bool { return g.next.Enabled(ctx, level) }
+
+func (g guard) Handle(ctx context.Context, record slog.Record) error {
+	safe := slog.NewRecord(record.Time, record.Level, Mask(record.Message), record.PC)
+	record.Attrs(func(attr slog.Attr) bool {
+		safe.AddAttrs(maskAttr(attr))
+		return true
+	})
+	return g.next.Handle(ctx, safe)
+}
+
+func (g guard) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return guard{g.next.WithAttrs(maskAll(attrs))}
+}
+
+func (g guard) WithGroup(name string) slog.Handler { return guard{g.next.WithGroup(Mask(name))} }
+
+func maskAll(attrs []slog.Attr) []slog.Attr {
+	safe := make([]slog.Attr, len(attrs))
+	for i, attr := range attrs {
+		safe[i] = maskAttr(attr)
+	}
+	return safe
+}
+
+func maskAttr(attr slog.Attr) slog.Attr {
+	return slog.Attr{Key: Mask(attr.Key), Value: maskValue(attr.Value.Resolve())}
+}
+
+func maskValue(value slog.Value) slog.Value {
+	switch value.Kind() {
+	case slog.KindString:
+		return slog.StringValue(Mask(value.String()))
+	case slog.KindGroup:
+		return slog.GroupValue(maskAll(value.Group())...)
+	case slog.KindAny:
+		return maskAny(value.Any())
+	default: // numbers, times and truth values reveal nothing
+		return value
+	}
+}
+
+// maskAny gives up a value's structure for its text: whatever a handler would
+// have made of its members could not be looked at.
+func maskAny(value any) slog.Value {
+	switch value := value.(type) {
+	case nil:
+		return slog.AnyValue(nil)
+	case *slog.Source:
+		return slog.AnyValue(value)
+	case error:
+		return slog.StringValue(Mask(value.Error()))
+	default:
+		return maskFormatted(value)
+	}
+}

@@ -1,0 +1,116 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/internal/store"
+)
+
+// readers is a small pool of connections that only read. Each keeps its prepared
+// statements: most reads are one look-up, which costs less than preparing it.
+type readers struct {
+	dsn   string
+	slots chan *connection // nil stands for a connection not yet made
+}
+
+const maxReaders = 16
+
+func newReaders(dsn string) *readers {
+	r := &readers{dsn: dsn, slots: make(chan *connection, maxReaders)}
+	for range maxReaders {
+		r.slots <- nil
+	}
+	return r
+}
+
+func (r *readers) acquire(ctx context.Context) (*connection, error) {
+	select {
+	case conn, open := <-r.slots:
+		switch {
+		case !open:
+			return nil, fmt.Errorf("%w: closed", store.ErrUnavailable)
+		case conn != nil:
+			return conn, nil
+		}
+		conn, err := connect(r.dsn)
+		if err != nil {
+			r.slots <- nil
+			return nil, classify(err)
+		}
+		return conn, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	}
+}
+
+// close waits for the reads under way.
+func (r *readers) close() error {
+	var errs []error
+	for range maxReaders {
+		if conn := <-r.slots; conn != nil {
+			errs = append(errs, conn.close())
+		}
+	}
+	close(r.slots)
+	return errors.Join(errs...)
+}
+
+// read runs one query on a connection of the pool.
+func (s *Store) read(ctx context.Context, query string, args []any, scan func(row) error) error {
+	conn, err := s.readers.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { s.readers.slots <- conn }()
+	return classify(conn.query(query, args, scan))
+}
+
+// readOne is read for at most one record; ErrNotFound when there is none.
+func readOne[T any](ctx context.Context, s *Store, query string, args []any, scan func(row) (T, error)) (found T, err error) {
+	rows := 0
+	err = s.read(ctx, query, args, func(r row) (err error) {
+		rows++
+		found, err = scan(r)
+		return err
+	})
+	if err == nil && rows == 0 {
+		err = store.ErrNotFound
+	}
+	return found, err
+}
+
+// readAll is read for a list.
+func readAll[T any](ctx context.Context, s *Store, query string, args []any, scan func(row) (T, error)) ([]T, error) {
+	var found []T
+	err := s.read(ctx, query, args, func(r row) error {
+		one, err := scan(r)
+		found = append(found, one)
+		return err
+	})
+	return found, err
+}
+
+// scanAlone is read for a scan of a large part of the store. It has a connection
+// of its own, which maps the file instead of copying it page by page, so that it
+// neither keeps the pool waiting nor waits for it while visit reads other things.
+// An error of visit is returned as it is.
+func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit func(row) error) (err error) {
+	conn, err := connect(dsn(s.path, "query_only(1)", "mmap_size(1073741824)"))
+	if err != nil {
+		return classify(err)
+	}
+	defer func() { err = errors.Join(err, conn.close()) }()
+	err = conn.query(query, args, func(r row) error {
+		if err := visit(r); err != nil {
+			return planError{err}
+		}
+		return ctx.Err()
+	})
+	var own planError
+	if errors.As(err, &own) {
+		return own.error
+	}
+	return classify(err)
+}
