@@ -40,7 +40,7 @@ func TestBadQueries(t *testing.T) {
 				add(list, "limit="+limit, "/limit")
 			}
 			add(list, "limit=1&limit=2", "/limit")
-			for _, cursor := range []string{"", "planted-cursor", "%00", "!!", cursors[list] + "A", cursors[list][1:], strings.Repeat("A", 1000)} {
+			for _, cursor := range []string{"", "planted-cursor", "%00", "!!", cursors[list] + "%0A", cursors[list] + "A", cursors[list][1:], strings.Repeat("A", 1000)} {
 				add(list, "cursor="+cursor, "/cursor")
 			}
 			add(list, "cursor="+cursors[list]+"&cursor="+cursors[list], "/cursor")

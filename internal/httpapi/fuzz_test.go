@@ -22,7 +22,7 @@ func FuzzCursor(f *testing.F) {
 		f.Add(encodeNumberCursor(kind, 1))
 		f.Add(encodeNumberCursor(kind, -1))
 	}
-	for _, text := range []string{"", "A", "YQ==", "Y-_/+", "\x00", "ZQAAAAAAAAAAAQ\n", "é"} {
+	for _, text := range []string{"", "A", "YQ==", "Y-_/+", "\x00", "ZQAAAAAAAAAB\n", "ZQAA\r\nAAAAAAAB", "é"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -61,10 +61,10 @@ func TestPublicCheckFindsTampering(t *testing.T) {
 		},
 	}
 	onEachStack(t, func(t *testing.T, s *stack) {
+		sealed := s.seal(t, s.acme.agent, "tampered")
+		path := "/v1/receipts/" + *sealed.ReceiptID + "/verify"
 		for name, edit := range edits {
 			t.Run(name, func(t *testing.T) {
-				sealed := s.seal(t, s.acme.agent, "tampered")
-				path := "/v1/receipts/" + *sealed.ReceiptID + "/verify"
 				s.database.editReceipt(t, *sealed.ReceiptID, edit)
 				got := s.get(t, credential{}, path).expect(t, http.StatusOK).without(t, planted, "intruder")
 				if decode[receiptCheck](t, got).Valid {

@@ -158,3 +158,23 @@ func TestFailModesEncoding(t *testing.T) {
 		checkCanonical(t, settings.CanonicalFailModes())
 	})
 }
+
+// An event is folded into the same summary from memory and from its stored facts.
+func TestSummaryCountsAsItReads(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		counted, read := &Summary{}, &Summary{}
+		for _, event := range rapid.SliceOfN(anyEvent(), 1, 4).Draw(t, "events") {
+			for range rapid.IntRange(1, 2).Draw(t, "times") {
+				counted.Count(event)
+				if err := read.Add(event.Encode()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		checkSame(t, read.lines, counted.lines)
+		if read.Folded != counted.Folded {
+			t.Fatalf("%d events were read, %d counted", read.Folded, counted.Folded)
+		}
+	})
+}

@@ -152,6 +152,10 @@ type Reader interface {
 	// ScanReceipts visits the receipts from..to in order of sequence. The record
 	// and its bytes are valid only during the visit.
 	ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error
+	// ScanBodies visits the signed bytes of the same receipts and nothing beside
+	// them: the fastest way through a large ledger. They are valid only during the
+	// visit.
+	ScanBodies(ctx context.Context, org ledger.OrgID, from, to int64, visit func(body []byte) error) error
 	Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error)
 	// ScanChains visits an organization's chains in order of id, for an audit. A
 	// chain that has lost its state is visited too, without one.

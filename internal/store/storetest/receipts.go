@@ -79,7 +79,30 @@ func scansReceipts(t *testing.T, w *world) {
 			t.Fatalf("scan: %v", err)
 		}
 		assertEqual(t, "receipts", got, all[test.first:test.last])
+		assertEqual(t, "bodies", w.bodies(t, m, test.from, test.to), bodiesOf(got))
 	}
+}
+
+// bodies scans the signed bytes alone.
+func (w *world) bodies(t *testing.T, m *member, from, to int64) []string {
+	t.Helper()
+	var bodies []string
+	err := w.ScanBodies(t.Context(), m.org.ID, from, to, func(body []byte) error {
+		bodies = append(bodies, string(body))
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("scan: %v", err)
+	}
+	return bodies
+}
+
+func bodiesOf(receipts []*ledger.StoredReceipt) []string {
+	var bodies []string
+	for _, r := range receipts {
+		bodies = append(bodies, string(r.Body))
+	}
+	return bodies
 }
 
 // scansManyReceipts is larger than a page of any store.

@@ -1,0 +1,226 @@
+package service_test
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		ring, keyFile := newRing(t)
+		s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+		for range 2 {
+			if err := s.Operator().AdoptKeys(t.Context(), ring); err != nil {
+				t.Fatalf("its own ring: %v", err)
+			}
+		}
+		foreign, _ := newRing(t)
+		err := s.Operator().AdoptKeys(t.Context(), foreign)
+		if err == nil || !strings.Contains(err.Error(), "restore the key file") {
+			t.Errorf("a foreign ring: %v, want a refusal that says what to do", err)
+		}
+		impostor := relabelled{foreign, ring.CurrentKey()}
+		if err := s.Operator().AdoptKeys(t.Context(), impostor); err == nil || !strings.Contains(err.Error(), "is not the one") {
+			t.Errorf("another key under the same name: %v, want a refusal", err)
+		}
+		rotated, err := keyring.Rotate(keyFile, rand.Reader, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Operator().AdoptKeys(t.Context(), rotated); err != nil {
+			t.Errorf("a rotated ring: %v", err)
+		}
+		if err := s.Operator().AdoptKeys(t.Context(), ring); err == nil {
+			t.Error("a ring from before the rotation is taken: it lacks the newest key")
+		}
+	})
+}
+
+// relabelled is a ring that claims another ring's key id for its own key.
+type relabelled struct {
+	*keyring.Ring
+	id string
+}
+
+func (r relabelled) IDs() []string { return []string{r.id} }
+
+func (r relabelled) Fingerprint(string) ([32]byte, bool) { return r.Ring.Fingerprint(r.CurrentKey()) }
+
+func TestBootstrapRace(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		ring, _ := newRing(t)
+		var mu sync.Mutex
+		var starts []*service.FirstStart
+		var racers sync.WaitGroup
+		for range 4 {
+			s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+			racers.Go(func() {
+				started, err := s.Operator().Bootstrap(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if started != nil {
+					starts = append(starts, started)
+				}
+			})
+		}
+		racers.Wait()
+		if len(starts) != 1 {
+			t.Fatalf("%d replicas made the first organization, want one", len(starts))
+		}
+		s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+		orgs := must[[]*ledger.Organization](t)(s.Operator().Organizations(t.Context()))
+		if len(orgs) != 1 || orgs[0].Slug != "default" {
+			t.Errorf("organizations %v, want default alone", orgs)
+		}
+		caller := authenticate(t, s, starts[0].Key)
+		if caller.Role != ledger.RoleAdmin {
+			t.Errorf("the first key is of role %s", caller.Role)
+		}
+		session, _, err := s.SignIn(t.Context(), starts[0].SignIn.Reveal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := must[*service.Caller](t)(s.SessionCaller(t.Context(), session.Reveal()))
+		if who.Key != caller.Key {
+			t.Error("the sign-in link acts for another key")
+		}
+		if _, _, err := s.SignIn(t.Context(), starts[0].SignIn.Reveal()); codeOf(err) != ledger.CodeUnauthenticated {
+			t.Errorf("a used link: %v", err)
+		}
+		if err := s.SignOut(t.Context(), session.Reveal()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.SessionCaller(t.Context(), session.Reveal()); err == nil {
+			t.Error("a session outlives its end")
+		}
+		checkIntact(t, s, "default", 0)
+	})
+}
+
+func TestReceiptsOutliveARotation(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		ring, keyFile := newRing(t)
+		s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+		who := newTenant(t, s, "acme")
+		before := ring.CurrentKey()
+		open := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "across"), ""))
+		must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, open.ID, step(t, "before", "")))
+		sealOne(t, s, who, "old")
+		if _, err := keyring.Rotate(keyFile, rand.Reader, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if err := ring.Reload(); err != nil {
+			t.Fatal(err)
+		}
+		if ring.CurrentKey() == before {
+			t.Fatal("nothing was rotated")
+		}
+		must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, open.ID, step(t, "after", "")))
+		must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, open.ID, &ledger.Completion{}))
+		sealOne(t, s, who, "new")
+		receipts := must[[]*ledger.StoredReceipt](t)(s.Receipts(t.Context(), who.member, 0, 10))
+		keys := map[string]int{}
+		for _, receipt := range receipts {
+			check := must[*ledger.ReceiptCheck](t)(s.CheckReceipt(t.Context(), receipt.ID))
+			if !check.Valid {
+				t.Errorf("%s does not verify after the rotation", check.Number)
+			}
+			for _, id := range []string{before, ring.CurrentKey()} {
+				if strings.Contains(string(receipt.Body), `"key_id":"`+id+`"`) {
+					keys[id]++
+				}
+			}
+		}
+		if keys[before] != 1 || keys[ring.CurrentKey()] != 2 {
+			t.Errorf("receipts by key: %v, want one of the old and two of the new", keys)
+		}
+		checkIntact(t, s, "acme", 3)
+	})
+}
+
+func sealOne(t testing.TB, s *service.Service, who *tenant, name string) *service.Completed {
+	t.Helper()
+	chain := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, name), "open-"+name))
+	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, "one", "")))
+	return must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain.ID, &ledger.Completion{}))
+}
+
+func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := serve(t, service.Config{Store: db.open(t)})
+		o := s.Operator()
+		who := newTenant(t, s, "acme")
+		_, _, err := o.CreateOrganization(t.Context(), "acme", "")
+		checkCode(t, "a slug that is taken", err, ledger.CodeOrganizationExists)
+		_, _, err = o.CreateOrganization(t.Context(), "Not A Slug", "")
+		checkCode(t, "a bad slug", err, ledger.CodeInvalid)
+		_, err = o.CreateKey(t.Context(), "nobody", &service.KeyRequest{Role: ledger.RoleAgent})
+		checkCode(t, "a key for nobody", err, ledger.CodeNotFound)
+		_, err = o.Audit(t.Context(), "nobody", service.AuditOptions{})
+		checkCode(t, "an audit of nobody", err, ledger.CodeNotFound)
+		for i := range 5 {
+			newKey(t, s, "acme", ledger.RoleAgent)
+			if keys := must[[]*ledger.KeyRecord](t)(o.Keys(t.Context(), "acme")); len(keys) != 4+i {
+				t.Errorf("%d keys, want %d", len(keys), 4+i)
+			}
+		}
+		if _, err := o.SignInLink(t.Context(), "acme", who.member.Key); err != nil {
+			t.Error(err)
+		}
+		revoked := must[*ledger.KeyRecord](t)(o.RevokeKey(t.Context(), "acme", who.member.Key))
+		again := must[*ledger.KeyRecord](t)(o.RevokeKey(t.Context(), "acme", who.member.Key))
+		if revoked.RevokedAt == nil || *again.RevokedAt != *revoked.RevokedAt {
+			t.Error("revoking again moved the moment")
+		}
+		_, err = o.SignInLink(t.Context(), "acme", who.member.Key)
+		checkCode(t, "a link for a revoked key", err, ledger.CodeNotFound)
+		if err := s.Ready(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAuditSaysWhatItLookedAt(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := serve(t, service.Config{Store: db.open(t)})
+		who := newTenant(t, s, "acme")
+		for i := range 3 {
+			sealOne(t, s, who, fmt.Sprint("chain-", i))
+		}
+		var progress int64
+		var mu sync.Mutex
+		options := service.AuditOptions{ReceiptsOnly: true, Progress: func(done, total int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			progress = max(progress, done)
+			if total != 3 {
+				t.Errorf("progress towards %d, want 3", total)
+			}
+		}}
+		report := must[*service.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", options))
+		if report.Status != service.AuditIntact || report.Receipts != 3 || report.Events != 0 || progress != 3 {
+			t.Errorf("report %+v at progress %d", report, progress)
+		}
+		for _, check := range []ledger.Check{ledger.CheckEventsDigest, ledger.CheckChain} {
+			if !slices.Contains(report.NotChecked, string(check)) {
+				t.Errorf("the report does not say that %s was left alone", check)
+			}
+		}
+		report = must[*service.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", service.AuditOptions{}))
+		if report.Status != service.AuditIntact || report.Receipts != 3 || report.Chains != 3 || report.Events != 3 || len(report.NotChecked) != 0 {
+			t.Errorf("report %+v", report)
+		}
+	})
+}

@@ -1,0 +1,303 @@
+package service_test
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// The tamper suite: a ledger with all that a ledger can hold, and every way to
+// change what is stored behind the service's back. Each must be found by the
+// audit, with the first bad receipt named, or be refused by a constraint.
+
+const (
+	sealedChains = 12                      // of each organization
+	nextReceipt  = int64(sealedChains) + 1 // where an audit places what concerns no receipt that is there
+	evidence     = "receipts events addenda heads chains chain_states"
+)
+
+var tamperedOrgs = []string{"acme", "other"}
+
+// crime scene: a database with a filled ledger, one way in past the service, and
+// a pristine copy of every table to start over from.
+type scene struct {
+	t       testing.TB
+	service *service.Service
+	direct  *sql.DB
+	dialect dialect
+	past    past
+	options service.AuditOptions
+}
+
+// past is what an intruder may have kept of earlier days, by organization.
+type past struct {
+	heads  map[string][]row // after 0, 1, 2… receipts
+	states map[string][]row // of the 1st, 2nd… sealed chain, the moment before it was
+}
+
+func newPast() past { return past{heads: map[string][]row{}, states: map[string][]row{}} }
+
+// dialect is what differs between the two databases.
+type dialect struct {
+	mark     func(n int) string // the n-th parameter
+	is       string             // compares, NULL with NULL included
+	columns  string             // the columns of a table, by its name
+	pristine string             // what makes a table's name that of its copy
+	owner    map[string]string  // expressions for a row's organization id and the receipt it belongs to
+}
+
+// row is one row of a table as it was found.
+type row struct {
+	table    string
+	columns  []string
+	values   []any
+	org      string // slug
+	sequence int64  // of the receipt that it is evidence for
+}
+
+func (r *row) value(column string) any {
+	for i, name := range r.columns {
+		if name == column {
+			return r.values[i]
+		}
+	}
+	panic("no column " + column + " in " + r.table)
+}
+
+// with is a copy of the row with other values.
+func (r row) with(changes map[string]any) row {
+	r.values = append([]any(nil), r.values...)
+	for i, name := range r.columns {
+		if value, ok := changes[name]; ok {
+			r.values[i] = value
+		}
+	}
+	return r
+}
+
+// fillLedger makes what the suite tampers with: per organization 12 sealed
+// chains, some failed, with events, payloads, idempotency keys and outcomes, and
+// open chains with and without events. The watcher keeps what an intruder could
+// have kept.
+func fillLedger(t testing.TB, s *service.Service, watcher *scene) {
+	t.Helper()
+	for _, slug := range tamperedOrgs {
+		who := newTenant(t, s, slug)
+		watcher.keepHead(slug)
+		for i := range sealedChains {
+			id := fillChain(t, s, who, fmt.Sprint(slug, "-", i), i%3)
+			watcher.keepState(slug)
+			completion := &ledger.Completion{}
+			if i%5 == 4 {
+				completion = &ledger.Completion{Failed: true, Failure: &ledger.Failure{Type: "ValueError", Message: "gone"}}
+			}
+			must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, id, completion))
+			watcher.keepHead(slug)
+		}
+		fillChain(t, s, who, slug+"-open", 2)
+		fillChain(t, s, who, slug+"-empty", 0)
+	}
+}
+
+func (s *scene) keepHead(slug string) {
+	s.t.Helper()
+	s.past.heads[slug] = append(s.past.heads[slug], s.ofOrg("heads", slug)[0])
+}
+
+// keepState keeps the state of the chain opened last.
+func (s *scene) keepState(slug string) {
+	s.t.Helper()
+	states := s.ofOrg("chain_states", slug)
+	s.past.states[slug] = append(s.past.states[slug], states[len(states)-1])
+}
+
+func fillChain(t testing.TB, s *service.Service, who *tenant, name string, events int) ledger.ChainID {
+	t.Helper()
+	key := ""
+	if events != 1 {
+		key = "open-" + name
+	}
+	chain := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, name), key))
+	for j := range events {
+		eventKey := ""
+		if j == 1 {
+			eventKey = "key-1"
+		}
+		recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, fmt.Sprint(name, "-", j), eventKey)))
+		if j == 0 {
+			report := &ledger.OutcomeReport{Result: ledger.Succeeded, Detail: "done"}
+			must[*ledger.OutcomeReport](t)(s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, report))
+		}
+	}
+	return chain.ID
+}
+
+// columnsOf asks the database itself, so that a new column is covered too.
+func (s *scene) columnsOf(table string) []string {
+	s.t.Helper()
+	var columns []string
+	rows := must[*sql.Rows](s.t)(s.direct.QueryContext(s.t.Context(), s.dialect.columns, table))
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			s.t.Fatal(err)
+		}
+		columns = append(columns, name)
+	}
+	if len(columns) == 0 {
+		s.t.Fatalf("table %s has no columns", table)
+	}
+	return columns
+}
+
+// rowsOf reads a table with what each row belongs to.
+func (s *scene) rowsOf(table string) []row {
+	s.t.Helper()
+	columns := s.columnsOf(table)
+	query := fmt.Sprintf("SELECT t.%s, %s FROM %s t ORDER BY 1, 2", strings.Join(columns, ", t."), s.dialect.owner[table], table)
+	rows := must[*sql.Rows](s.t)(s.direct.QueryContext(s.t.Context(), query))
+	defer func() { _ = rows.Close() }()
+	var found []row
+	for rows.Next() {
+		r := row{table: table, columns: columns, values: make([]any, len(columns))}
+		targets := make([]any, 0, len(columns)+2)
+		for i := range r.values {
+			targets = append(targets, &r.values[i])
+		}
+		if err := rows.Scan(append(targets, &r.org, &r.sequence)...); err != nil {
+			s.t.Fatal(err)
+		}
+		for i, value := range r.values {
+			if value, isBytes := value.([]byte); isBytes && value == nil {
+				r.values[i] = []byte{} // the driver's way to say: empty, but there
+			}
+		}
+		found = append(found, r)
+	}
+	if err := rows.Err(); err != nil || len(found) == 0 {
+		s.t.Fatalf("table %s: %d rows, %v", table, len(found), err)
+	}
+	return found
+}
+
+func (s *scene) exec(query string, args ...any) error {
+	_, err := s.direct.ExecContext(s.t.Context(), query, args...)
+	return err
+}
+
+// where names a row by everything in it.
+func (s *scene) where(r *row, from int) string {
+	var conditions []string
+	for i, column := range r.columns {
+		conditions = append(conditions, column+" "+s.dialect.is+" "+s.dialect.mark(from+i))
+	}
+	return " WHERE " + strings.Join(conditions, " AND ")
+}
+
+func (s *scene) set(r *row, column string, value any) error {
+	query := "UPDATE " + r.table + " SET " + column + " = " + s.dialect.mark(1) + s.where(r, 2)
+	if err := s.exec(query, append([]any{value}, r.values...)...); err != nil {
+		return err
+	}
+	var same int
+	err := s.direct.QueryRowContext(s.t.Context(), "SELECT count(*) FROM "+r.table+s.where(r, 1), r.values...).Scan(&same)
+	if err == nil && same > 0 {
+		return errUnchanged
+	}
+	return err
+}
+
+// errUnchanged says that the database took a value for the one it had: an id in
+// capitals, bytes given as text.
+var errUnchanged = errors.New("nothing was changed")
+
+func (s *scene) remove(r *row) error {
+	return s.exec("DELETE FROM "+r.table+s.where(r, 1), r.values...)
+}
+
+func (s *scene) insert(r *row) error {
+	marks := make([]string, len(r.columns))
+	for i := range marks {
+		marks[i] = s.dialect.mark(i + 1)
+	}
+	return s.exec("INSERT INTO "+r.table+" ("+strings.Join(r.columns, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", r.values...)
+}
+
+// restore puts tables back as they were, all of them if none is named.
+func (s *scene) restore(tables ...string) {
+	s.t.Helper()
+	if len(tables) == 0 {
+		tables = strings.Fields(evidence + " organizations")
+	}
+	for _, table := range tables {
+		for _, query := range []string{"DELETE FROM " + table, "INSERT INTO " + table + " SELECT * FROM " + s.dialect.pristine + table} {
+			if err := s.exec(query); err != nil {
+				s.t.Fatal(err)
+			}
+		}
+	}
+}
+
+// audit looks at one organization.
+func (s *scene) audit(slug string) *ledger.Break {
+	s.t.Helper()
+	report, err := s.service.Operator().Audit(s.t.Context(), slug, s.options)
+	if err != nil {
+		s.t.Fatalf("the audit could not read what was only tampered with: %v", err)
+	}
+	if (report.Break == nil) != (report.Status == service.AuditIntact) {
+		s.t.Fatalf("status %s with break %v", report.Status, report.Break)
+	}
+	return report.Break
+}
+
+// crime is one way of tampering, and what the audit must say of it.
+type crime struct {
+	name     string
+	commit   func(*scene) error
+	org      string // whose audit must find it
+	sequence int64
+	checks   []ledger.Check
+
+	tables  []string // that it touches; all if none is named
+	earlier bool     // it may also break something before its own receipt
+}
+
+// try commits a crime and audits. It reports whether a constraint refused it.
+func (s *scene) try(c crime) (refused bool) {
+	s.t.Helper()
+	defer s.restore(c.tables...)
+	if err := c.commit(s); err != nil {
+		if !isConstraint(err) && !errors.Is(err, errUnchanged) {
+			s.t.Fatalf("%s: %v", c.name, err)
+		}
+		return true
+	}
+	found := s.audit(c.org)
+	if found == nil {
+		s.t.Errorf("%s: the audit of %s finds nothing", c.name, c.org)
+		return false
+	}
+	known := len(c.checks) == 0
+	for _, check := range c.checks {
+		known = known || found.Check == check
+	}
+	there := found.Sequence == c.sequence || c.earlier && found.Sequence < c.sequence
+	if !there || !known || !strings.HasSuffix(found.ReceiptNumber, fmt.Sprintf("-%05d", found.Sequence)) {
+		s.t.Errorf("%s: found %+v, want one of %v at receipt %d", c.name, found, c.checks, c.sequence)
+	}
+	return false
+}
+
+func isConstraint(err error) bool {
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "constraint") || strings.Contains(text, "datatype mismatch") || // SQLite
+		strings.Contains(text, "sqlstate 23") || strings.Contains(text, "sqlstate 22") || strings.Contains(text, "sqlstate 42804") ||
+		strings.Contains(text, "cannot find encode plan") || strings.Contains(text, "unable to encode") // PostgreSQL has no such value
+}

@@ -1,0 +1,106 @@
+package service_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// What no audit of a store can find by itself, because what is left was true
+// once: an older state of everything, and an open chain that is gone or younger
+// as a whole. The operator's counts, backups and the receipts that clients hold
+// show it. The day one of these is found, its case belongs to the others.
+func TestWhatAnAuditCannotFind(t *testing.T) {
+	t.Parallel()
+	db := newSQLite(t)
+	ring, _ := newRing(t)
+	opened := db.open(t)
+	s := serve(t, service.Config{Store: opened, Keys: ring})
+	who := newTenant(t, s, "acme")
+	sealOne(t, s, who, "first")
+	older := filepath.Join(t.TempDir(), "older.db")
+	if err := opened.Backup(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	sealOne(t, s, who, "second")
+	checkIntact(t, s, "acme", 2)
+
+	t.Run("the whole store put back to an older one", func(t *testing.T) {
+		restored := serve(t, service.Config{Store: sqliteAt(t, older, false).open(t), Keys: ring})
+		checkIntact(t, restored, "acme", 1)
+	})
+
+	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	open := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "open"), ""))
+	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, open.ID, step(t, "one", "")))
+	before := scene.last("chain_states")
+	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, open.ID, step(t, "two", "")))
+
+	t.Run("an open chain put back to what it was an event ago", func(t *testing.T) {
+		state, event := scene.last("chain_states"), scene.last("events")
+		if err := firstError(scene.remove(&event), scene.replace(state, before)); err != nil {
+			t.Fatal(err)
+		}
+		checkIntact(t, s, "acme", 2)
+	})
+	t.Run("an open chain removed whole", func(t *testing.T) {
+		event, state, chain := scene.last("events"), scene.last("chain_states"), scene.last("chains")
+		if err := firstError(scene.remove(&event), scene.remove(&state), scene.remove(&chain)); err != nil {
+			t.Fatal(err)
+		}
+		checkIntact(t, s, "acme", 2)
+	})
+}
+
+func (s *scene) last(table string) row {
+	rows := s.rowsOf(table)
+	return rows[len(rows)-1]
+}
+
+// A chain whose stored state was changed is refused as tampered, not used.
+func TestTamperedStateIsNotUsed(t *testing.T) {
+	t.Parallel()
+	db := newSQLite(t)
+	ring, _ := newRing(t)
+	s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+	who := newTenant(t, s, "acme")
+	chain := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "one"), ""))
+	recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, "one", "")))
+	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	tampered := func(name string, use func() error) {
+		t.Helper()
+		checkCode(t, name, use(), ledger.CodeEvidenceTampered)
+	}
+	head := scene.last("heads")
+	if err := scene.set(&head, "count", int64(5)); err != nil {
+		t.Fatal(err)
+	}
+	tampered("complete under a forged head", func() error { return complete(t.Context(), s, who.agent, chain.ID) })
+	huge := scene.last("heads")
+	if err := scene.set(&huge, "count", int64(1)<<60); err != nil {
+		t.Fatal(err)
+	}
+	tampered("complete under a head beyond counting", func() error { return complete(t.Context(), s, who.agent, chain.ID) })
+	state := scene.last("chain_states")
+	if err := scene.set(&state, "mac", make([]byte, 32)); err != nil {
+		t.Fatal(err)
+	}
+	tampered("record", func() error {
+		_, err := s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, "two", ""))
+		return err
+	})
+	tampered("report", func() error {
+		_, err := s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, &ledger.OutcomeReport{Result: ledger.Failed})
+		return err
+	})
+	tampered("read", func() error { _, err := s.Chain(t.Context(), who.member, chain.ID); return err })
+	tampered("list", func() error {
+		_, err := s.Chains(t.Context(), who.member, service.ChainFilter{Limit: 9})
+		return err
+	})
+	if events := must[[]*ledger.StoredEvent](t)(db.open(t).Events(t.Context(), chain.ID, 0, 9)); len(events) != 1 {
+		t.Errorf("%d events are stored, want the one from before", len(events))
+	}
+}

@@ -1,0 +1,132 @@
+package service_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"countersign/internal/keyring"
+	"countersign/internal/service"
+)
+
+var sqliteDialect = dialect{
+	mark: func(int) string { return "?" }, is: "IS", pristine: "pristine.",
+	columns: "SELECT name FROM pragma_table_info(?)",
+	owner: map[string]string{
+		"receipts":     sqliteOrg("t.org_id") + ", t.sequence",
+		"heads":        sqliteOrg("t.org_id") + fmt.Sprintf(", %d", nextReceipt),
+		"chains":       sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.no"),
+		"chain_states": sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.chain_no"),
+		"events":       sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
+		"addenda":      sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
+	},
+}
+
+func sqliteOrg(id string) string { return "(SELECT slug FROM organizations WHERE id = " + id + ")" }
+
+func sqliteReceipt(chain string) string {
+	return fmt.Sprintf("coalesce((SELECT r.sequence FROM receipts r JOIN chains c ON c.id = r.chain_id WHERE c.no = %s), %d)", chain, nextReceipt)
+}
+
+// sqliteLedger is filled once; every scene works on a copy of the file.
+type sqliteLedger struct {
+	path string
+	ring *keyring.Ring
+	past past
+}
+
+func fillSQLite(t *testing.T, folder string) *sqliteLedger {
+	t.Helper()
+	db := newSQLite(t)
+	ring, _ := newRing(t)
+	opened := db.open(t)
+	s := serve(t, service.Config{Store: opened, Keys: ring})
+	l := &sqliteLedger{path: filepath.Join(folder, "filled.db"), ring: ring, past: newPast()}
+	watcher := &scene{t: t, direct: direct(t, "sqlite", db.address), dialect: sqliteDialect, past: l.past}
+	fillLedger(t, s, watcher)
+	if err := opened.Backup(t.Context(), l.path); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// scene opens a copy of the ledger.
+func (l *sqliteLedger) scene(t *testing.T) *scene {
+	t.Helper()
+	folder := t.TempDir()
+	work := filepath.Join(folder, "countersign.db")
+	content, err := os.ReadFile(l.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(work, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db := sqliteAt(t, work, false)
+	s := &scene{
+		t: t, service: serve(t, service.Config{Store: db.open(t), Keys: l.ring}), dialect: sqliteDialect, past: l.past,
+		direct: direct(t, "sqlite", db.address+"&_pragma=synchronous(off)&_pragma=foreign_keys(0)&_pragma=ignore_check_constraints(1)"),
+	}
+	if err := s.exec("ATTACH DATABASE ? AS pristine", l.path); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestTamperedSQLite(t *testing.T) {
+	t.Parallel()
+	l := fillSQLite(t, t.TempDir())
+	t.Run("untouched", func(t *testing.T) {
+		t.Parallel()
+		s := l.scene(t)
+		for _, slug := range tamperedOrgs {
+			checkIntact(t, s.service, slug, sealedChains)
+		}
+	})
+	for _, table := range strings.Fields(evidence) {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			s := l.scene(t)
+			s.editEverything(table, 1)
+			s.moveEverything(table, 1)
+			s.checkUntouched()
+		})
+	}
+	t.Run("cuts", func(t *testing.T) {
+		t.Parallel()
+		s := l.scene(t)
+		s.cutTheEnd(1)
+		s.reopenChains(1)
+		s.eraseOrganizations()
+		s.checkUntouched()
+	})
+	t.Run("receipts alone", func(t *testing.T) {
+		t.Parallel()
+		s := l.scene(t)
+		s.options.ReceiptsOnly = true
+		s.editBodies()
+		s.cutReceipts()
+		s.checkUntouched()
+	})
+	t.Run("forgeries", func(t *testing.T) {
+		t.Parallel()
+		s := l.scene(t)
+		s.forgeReceipts()
+		s.forgeEntries(2)
+		s.renumber()
+		s.checkUntouched()
+	})
+}
+
+// checkUntouched shows that the suite itself leaves nothing behind, and that no
+// audit reports what is not there.
+func (s *scene) checkUntouched() {
+	s.t.Helper()
+	for _, slug := range tamperedOrgs {
+		if found := s.audit(slug); found != nil {
+			s.t.Errorf("%s is intact again, and the audit finds %v", slug, found)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package service_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// sealedLedger is an organization with three receipts, oldest first.
+func sealedLedger(t *testing.T, s *service.Service) []ledger.ReceiptID {
+	t.Helper()
+	who := newTenant(t, s, "acme")
+	for i := range 3 {
+		sealOne(t, s, who, fmt.Sprint("chain-", i))
+	}
+	stored := must[[]*ledger.StoredReceipt](t)(s.Receipts(t.Context(), who.member, 0, 10))
+	return []ledger.ReceiptID{stored[2].ID, stored[1].ID, stored[0].ID}
+}
+
+func statuses(verdict *service.Verdict) map[ledger.Check]string {
+	found := make(map[ledger.Check]string)
+	for _, check := range verdict.Checks {
+		found[check.Name] = check.Status
+	}
+	return found
+}
+
+func TestVerifyReceiptInItsPlace(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := serve(t, service.Config{Store: db.open(t)})
+		for i, id := range sealedLedger(t, s) {
+			verdict := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), id))
+			want := map[ledger.Check]string{
+				ledger.CheckSignature: service.CheckPass, ledger.CheckColumns: service.CheckPass,
+				ledger.CheckPreviousLink: service.CheckPass, ledger.CheckNextLink: service.CheckPass,
+				ledger.CheckHead: service.CheckPass, ledger.CheckChain: service.CheckPass, ledger.CheckEventsDigest: service.CheckPass,
+			}
+			if i == 2 {
+				want[ledger.CheckNextLink] = service.CheckNotApplicable
+			}
+			if difference := cmp.Diff(want, statuses(verdict)); difference != "" || !verdict.Valid {
+				t.Errorf("receipt %d: valid is %v, checks differ:\n%s", i+1, verdict.Valid, difference)
+			}
+			if verdict.Organization != "acme" || verdict.ReceiptNumber != fmt.Sprintf("CSN-2026-%05d", i+1) {
+				t.Errorf("the verdict is on %s of %s", verdict.ReceiptNumber, verdict.Organization)
+			}
+		}
+		_, err := s.Operator().VerifyReceipt(t.Context(), ledger.ReceiptID{})
+		checkCode(t, "an unknown receipt", err, ledger.CodeNotFound)
+	})
+}
+
+// Each statement alters a ledger of three; the second receipt is then judged.
+func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		statement string
+		first     ledger.Check
+	}{
+		"its bytes":            {`UPDATE receipts SET body = CAST(replace(CAST(body AS TEXT), 'chain-1', 'chain-9') AS BLOB) WHERE sequence = 2`, ledger.CheckSignature},
+		"its previous hash":    {`UPDATE receipts SET previous_hash = zeroblob(32) WHERE sequence = 2`, ledger.CheckColumns},
+		"the one before":       {`UPDATE receipts SET body = CAST(replace(CAST(body AS TEXT), 'chain-0', 'chain-9') AS BLOB) WHERE sequence = 1`, ledger.CheckPreviousLink},
+		"the one before, gone": {`DELETE FROM receipts WHERE sequence = 1`, ledger.CheckPreviousLink},
+		"the one after":        {`UPDATE receipts SET body = CAST(replace(CAST(body AS TEXT), 'chain-2', 'chain-9') AS BLOB) WHERE sequence = 3`, ledger.CheckNextLink},
+		"the one after, gone":  {`DELETE FROM receipts WHERE sequence = 3`, ledger.CheckNextLink},
+		"the head's count":     {`UPDATE heads SET count = 1`, ledger.CheckHead},
+		"the head's key":       {`UPDATE heads SET key_id = 'mk_unknown'`, ledger.CheckHead},
+		"the head, gone":       {`DELETE FROM heads`, ledger.CheckHead},
+		"its chain's state":    {`UPDATE chain_states SET mac = zeroblob(32) WHERE chain_no = 2`, ledger.CheckChain},
+		"its chain's event":    {`UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'tool_call', 'tool_cull') AS BLOB) WHERE chain_no = 2`, ledger.CheckEventsDigest},
+		"its event, gone":      {`DELETE FROM events WHERE chain_no = 2`, ledger.CheckEventsDigest},
+		"its organization":     {`UPDATE organizations SET slug = 'other'`, ledger.CheckColumns},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := newSQLite(t)
+			s := serve(t, service.Config{Store: db.open(t)})
+			second := sealedLedger(t, s)[1]
+			result, err := direct(t, db.driver, db.address).ExecContext(t.Context(), test.statement)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if changed, err := result.RowsAffected(); changed == 0 || err != nil {
+				t.Fatalf("nothing was altered: %v", err)
+			}
+			verdict := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second))
+			if failure := verdict.FirstFailure(); verdict.Valid || failure == nil || failure.Name != test.first || failure.Detail == "" {
+				t.Errorf("valid is %v, the checks are %+v, want %s to fail first", verdict.Valid, verdict.Checks, test.first)
+			}
+		})
+	}
+}
