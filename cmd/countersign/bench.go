@@ -16,7 +16,7 @@ type benchCommand struct {
 	Duration time.Duration `help:"How long each target is under load in each round." default:"3s"`
 	Postgres string        `help:"PostgreSQL server to measure on too; databases of its own are made there and dropped." placeholder:"URL"`
 	Dir      string        `help:"Folder for temporary stores, on the disk to be measured; the default is the system's." type:"existingdir"`
-	Chains   int           `help:"Chains that each round may complete." default:"10000"`
+	Chains   int           `help:"Chains that each round may complete." default:"5000"`
 	Receipts int           `help:"Receipts that the audit scans." default:"20000"`
 	Preload  int           `help:"Events stored before start and memory are measured." default:"0"`
 	JSON     string        `name:"json" help:"Also write the report to this file." placeholder:"FILE" type:"path"`

@@ -96,6 +96,7 @@ func (f *filler) add(changes *store.Changes, done *filled, events int, head *led
 	for i := range events {
 		action := f.action
 		action.IdempotencyKey = fmt.Sprintf("%0*x", keyWidth, i)
+		action.ActionName = actionNames[i%len(actionNames)]
 		event, body := state.Record(ledger.BuiltinPolicy, &chain, &action, now, random10())
 		changes.NewEvents = append(changes.NewEvents, &ledger.StoredEvent{
 			Chain: chain.ID, Sequence: event.Sequence, IdempotencyKey: action.IdempotencyKey, Body: body, Payload: action.Payload,

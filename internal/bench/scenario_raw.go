@@ -101,7 +101,7 @@ func (b *bench) auditOn(ctx context.Context, name string, cores int, s *Scenario
 	}
 	var rates, ratios []float64
 	_, _, err = prepare(ctx, p, func(ctx context.Context, r *records) (*filled, error) {
-		made, err := r.fill(ctx, b.Receipts, 1, true)
+		made, err := r.fill(ctx, b.Receipts, len(actionNames), true)
 		if err != nil {
 			return nil, err
 		}

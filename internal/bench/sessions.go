@@ -22,13 +22,18 @@ const chainBody = `{"name":"bench-invoice-run","external_chain_id":"run-2048","e
 
 // The key goes last, so that its place is known from the end.
 const (
-	eventHead = `{"agent_name":"billing-agent","action_type":"tool_call","action_name":"fetch_invoice",` +
+	eventStart = `{"agent_name":"billing-agent","action_type":"tool_call","action_name":"`
+	eventHead  = eventStart + `fetch_invoice",` +
 		`"payload":{"invoice":"INV-20391","customer":{"id":48213,"name":"Example Ltd","country":"DE"},` +
 		`"lines":[{"sku":"A-100","quantity":3,"unit":"piece"},{"sku":"B-220","quantity":12,"unit":"box"}],` +
 		`"note":"monthly reconciliation of open items","dry_run":false},` +
 		`"metadata":{"model":"none","trace":"00f067aa0ba902b7"},"idempotency_key":"`
 	eventTail = `"}`
 )
+
+// actionNames are what the agent does in turn. They are of one length, to be
+// overwritten in place.
+var actionNames = []string{"fetch_invoice", "match_payment", "draft_message", "update_ledger"}
 
 func request(method, path, apiKey, body string) []byte {
 	var b bytes.Buffer
@@ -51,6 +56,7 @@ type eventSession struct {
 	open, event []byte
 	chainAt     int
 	key         []byte // the place of the idempotency key within event
+	name        []byte // that of the action's name
 	left        int
 	count       uint64
 }
@@ -67,6 +73,8 @@ func newEventSession(apiKey string, connection int) *eventSession {
 	s.chainAt = bytes.Index(s.event, []byte(idPlace))
 	end := len(s.event) - len(eventTail)
 	s.key = s.event[end-keyWidth : end]
+	nameAt := bytes.Index(s.event, []byte(eventStart)) + len(eventStart)
+	s.name = s.event[nameAt : nameAt+len(actionNames[0])]
 	return s
 }
 
@@ -77,6 +85,7 @@ func (s *eventSession) step(c *connection) (bool, error) {
 	s.left--
 	s.count++
 	writeHex(s.key, s.count)
+	copy(s.name, actionNames[s.count%uint64(len(actionNames))])
 	_, err := c.exchange(s.event)
 	return true, err
 }

@@ -50,13 +50,28 @@ func Inspect(r *StoredReceipt, slug string, keys Keys) Inspection {
 	return in
 }
 
-var signatureMember = []byte(`,"signature":"` + signaturePrefix)
+var (
+	signatureMember = []byte(`,"signature":"` + signaturePrefix)
+	signatureValue  = []byte(signaturePrefix)
+)
 
 // signatureSpan finds the top-level signature member with the comma before it:
-// the last of that name, for only strings and a number follow it.
+// the last of that name, for only strings and a number follow it. It looks for
+// the value's first letters, which are rare, from the front: the library's
+// search backwards goes byte by byte.
 func signatureSpan(body []byte) (at, end int) {
-	at = bytes.LastIndex(body, signatureMember)
-	end = at + len(signatureMember) + 2*32 + 1
+	at = -1
+	for from := 0; ; {
+		found := bytes.Index(body[from:], signatureValue)
+		if found < 0 {
+			break
+		}
+		from += found + len(signatureValue)
+		if start := from - len(signatureMember); start >= 0 && bytes.HasPrefix(body[start:], signatureMember) {
+			at = start
+		}
+	}
+	end = at + len(signatureMember) + hashDigits + 1
 	if at < 0 || end > len(body) || body[end-1] != '"' {
 		return -1, -1
 	}
@@ -64,7 +79,7 @@ func signatureSpan(body []byte) (at, end int) {
 }
 
 func signed(r *StoredReceipt, at, end int, keys Keys) bool {
-	keyID, ok := stringMember(r.Body, `"key_id":"`)
+	keyID, ok := stringMember(r.Body, `key_id":"`)
 	if !ok {
 		return false
 	}
@@ -77,18 +92,24 @@ func signed(r *StoredReceipt, at, end int, keys Keys) bool {
 
 // stringMember finds the value of the first member of that name. The names it
 // is used for stand before any object of the caller's own, and a quote inside a
-// string is always escaped, so the first is the receipt's.
+// string is always escaped, so the first is the receipt's. The name comes without
+// its first quote: quotes are everywhere, and a search for one stops at each.
 func stringMember(body []byte, name string) ([]byte, bool) {
-	at := bytes.Index(body, []byte(name))
-	if at < 0 {
-		return nil, false
+	for {
+		at := bytes.Index(body, []byte(name))
+		if at < 0 {
+			return nil, false
+		}
+		value := body[at+len(name):]
+		if at > 0 && body[at-1] == '"' {
+			end := bytes.IndexByte(value, '"')
+			if end < 0 {
+				return nil, false
+			}
+			return value[:end], true
+		}
+		body = value
 	}
-	value := body[at+len(name):]
-	end := bytes.IndexByte(value, '"')
-	if end < 0 {
-		return nil, false
-	}
-	return value[:end], true
 }
 
 // label is what stands directly before the signature, in canonical order: the
@@ -152,7 +173,7 @@ func (in *Inspection) columnsAgree(r *StoredReceipt, slug string, before []byte)
 		return false
 	}
 	in.year = l.year
-	chain, ok := stringMember(before, `"chain_id":"`)
+	chain, ok := stringMember(before, `chain_id":"`)
 	if !ok || string(chain) != r.Chain.String() {
 		return false
 	}
@@ -188,7 +209,7 @@ var organizationMember = []byte(`,"organization":"`)
 var actionsMember = []byte(`,"total_actions":`)
 
 func (in *Inspection) readEvidence(body []byte) bool {
-	digest, ok := stringMember(body, `"events_digest":"sha256:`)
+	digest, ok := stringMember(body, `events_digest":"sha256:`)
 	if !ok || len(digest) != 64 {
 		return false
 	}
@@ -218,10 +239,10 @@ func CheckReceipt(r *StoredReceipt, slug string, keys Keys) ReceiptCheck {
 	check := ReceiptCheck{Valid: Inspect(r, slug, keys).Fault == "", Chain: r.Chain}
 	// The last of that name: the caller's metadata stands before it.
 	if at := bytes.LastIndex(r.Body, numberMember); at >= 0 {
-		number, _ := stringMember(r.Body[at:], string(numberMember))
+		number, _ := stringMember(r.Body[at:], `receipt_number":"`)
 		check.Number = claimed(number)
 	}
-	if generated, ok := stringMember(r.Body, `,"generated_at":"`); ok {
+	if generated, ok := stringMember(r.Body, `generated_at":"`); ok {
 		check.GeneratedAt = claimed(generated)
 	}
 	return check

@@ -77,7 +77,7 @@ func TestParseChainRequest(t *testing.T) {
 		{"metadata as a list", `{"name":"a","metadata":[]}`, []string{"/metadata"}},
 		{"metadata too large", `{"name":"a","metadata":{"a":"` + strings.Repeat("x", maxMetadata) + `"}}`, []string{"/metadata"}},
 		{"approver", `{"name":"a","fallback_approvers":["x"]}`, []string{"/fallback_approvers"}},
-		{"unknown", `{"name":"a","nmae":"b"}`, []string{"/nmae"}},
+		{"unknown", `{"name":"a","title":"b"}`, []string{"/title"}},
 		{"policy", `{"name":"a","policy_config":{"chain_timeout_seconds":-1,"x":1}}`, []string{"/policy_config/chain_timeout_seconds", "/policy_config/x"}},
 		{"policy as a text", `{"name":"a","policy_config":"x"}`, []string{"/policy_config"}},
 		{"not an object", `[]`, []string{"", "/name"}},

@@ -105,7 +105,7 @@ func sameLink(previous []byte, last *[32]byte) bool {
 // label names a receipt that may be unreadable or gone: by what it claims where
 // that is at least its own sequence, else by the sequence alone.
 func (w *Walk) label(r *StoredReceipt, sequence int64) string {
-	if generated, ok := stringMember(r.Body, `,"generated_at":"`); ok {
+	if generated, ok := stringMember(r.Body, `generated_at":"`); ok {
 		if t, err := ParseTime(string(generated)); err == nil {
 			w.year = t.Year()
 		}

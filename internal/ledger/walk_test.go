@@ -17,7 +17,8 @@ func (b *book) audit(stored []*StoredReceipt, head *Head) (*Walk, *Break) {
 			return walk, found
 		}
 	}
-	return walk, walk.Finish(head, b.keys)
+	found := walk.Finish(head, b.keys)
+	return walk, found
 }
 
 // auditInSegments walks the same receipts in the segments that end at the cuts.

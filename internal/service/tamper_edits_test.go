@@ -97,7 +97,7 @@ func mutations(value, neighbour any) map[string]any {
 			others["another id"] = otherID(v)
 		}
 		others["longer"], others["nothing"], others["in capitals"] = v+"x", "", strings.ToUpper(v)
-		if len(v) > 0 {
+		if v != "" {
 			others["shorter"] = v[:len(v)-1]
 		}
 	case []byte:

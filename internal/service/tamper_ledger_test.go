@@ -141,15 +141,12 @@ func fillChain(t testing.TB, s *service.Service, who *tenant, name string, event
 func (s *scene) columnsOf(table string) []string {
 	s.t.Helper()
 	var columns []string
-	rows := must[*sql.Rows](s.t)(s.direct.QueryContext(s.t.Context(), s.dialect.columns, table))
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	s.each(s.dialect.columns, []any{table}, func(scan func(...any) error) error {
 		var name string
-		if err := rows.Scan(&name); err != nil {
-			s.t.Fatal(err)
-		}
+		err := scan(&name)
 		columns = append(columns, name)
-	}
+		return err
+	})
 	if len(columns) == 0 {
 		s.t.Fatalf("table %s has no columns", table)
 	}
@@ -161,29 +158,43 @@ func (s *scene) rowsOf(table string) []row {
 	s.t.Helper()
 	columns := s.columnsOf(table)
 	query := fmt.Sprintf("SELECT t.%s, %s FROM %s t ORDER BY 1, 2", strings.Join(columns, ", t."), s.dialect.owner[table], table)
-	rows := must[*sql.Rows](s.t)(s.direct.QueryContext(s.t.Context(), query))
-	defer func() { _ = rows.Close() }()
 	var found []row
-	for rows.Next() {
+	s.each(query, nil, func(scan func(...any) error) error {
 		r := row{table: table, columns: columns, values: make([]any, len(columns))}
 		targets := make([]any, 0, len(columns)+2)
 		for i := range r.values {
 			targets = append(targets, &r.values[i])
 		}
-		if err := rows.Scan(append(targets, &r.org, &r.sequence)...); err != nil {
-			s.t.Fatal(err)
-		}
+		err := scan(append(targets, &r.org, &r.sequence)...)
 		for i, value := range r.values {
 			if value, isBytes := value.([]byte); isBytes && value == nil {
 				r.values[i] = []byte{} // the driver's way to say: empty, but there
 			}
 		}
 		found = append(found, r)
-	}
-	if err := rows.Err(); err != nil || len(found) == 0 {
-		s.t.Fatalf("table %s: %d rows, %v", table, len(found), err)
+		return err
+	})
+	if len(found) == 0 {
+		s.t.Fatalf("table %s is empty", table)
 	}
 	return found
+}
+
+func (s *scene) each(query string, args []any, visit func(scan func(...any) error) error) {
+	s.t.Helper()
+	rows, err := s.direct.QueryContext(s.t.Context(), query, args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := visit(rows.Scan); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func (s *scene) exec(query string, args ...any) error {

@@ -28,7 +28,7 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 	checkIntact(t, s, "acme", 2)
 
 	t.Run("the whole store put back to an older one", func(t *testing.T) {
-		restored := serve(t, service.Config{Store: sqliteAt(t, older, false).open(t), Keys: ring})
+		restored := serve(t, service.Config{Store: sqliteAt(older, false).open(t), Keys: ring})
 		checkIntact(t, restored, "acme", 1)
 	})
 

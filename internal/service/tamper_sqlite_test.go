@@ -64,7 +64,7 @@ func (l *sqliteLedger) scene(t *testing.T) *scene {
 	if err := os.WriteFile(work, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	db := sqliteAt(t, work, false)
+	db := sqliteAt(work, false)
 	s := &scene{
 		t: t, service: serve(t, service.Config{Store: db.open(t), Keys: l.ring}), dialect: sqliteDialect, past: l.past,
 		direct: direct(t, "sqlite", db.address+"&_pragma=synchronous(off)&_pragma=foreign_keys(0)&_pragma=ignore_check_constraints(1)"),

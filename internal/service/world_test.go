@@ -45,10 +45,10 @@ func onEachStore(t *testing.T, test func(t *testing.T, db *database)) {
 }
 
 func newSQLite(t testing.TB) *database {
-	return sqliteAt(t, filepath.Join(t.TempDir(), "countersign.db"), true)
+	return sqliteAt(filepath.Join(t.TempDir(), "countersign.db"), true)
 }
 
-func sqliteAt(t testing.TB, path string, migrate bool) *database {
+func sqliteAt(path string, migrate bool) *database {
 	open := func(t testing.TB) store.Store {
 		t.Helper()
 		opened, err := sqlite.Open(t.Context(), path)
