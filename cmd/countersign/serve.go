@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -46,18 +47,26 @@ func (c *serveCommand) Run(p *process) error {
 		}
 		defer release()
 	}
-	tuneMemory()
+	tuneRuntime()
 	s := &server{command: c, process: p, log: log, proxies: proxies}
 	return errors.Join(s.open(), s.serve(), s.close())
 }
 
-// tuneMemory lets the heap grow further between collections than Go's default
-// does. What the server keeps is small, a few megabytes, and the default would
-// have it collected hundreds of times a second under load. GOGC still wins.
-func tuneMemory() {
-	const growth = 400
+// tuneRuntime fits Go's defaults to a server that waits for a disk; its own
+// environment variables still win.
+//
+// The heap may grow further between collections: what the server keeps is small,
+// and the default would have it collected hundreds of times a second under load.
+// And there is one processor more than there are cores: a commit blocks one while
+// the disk syncs, and on a single core nobody else would run meanwhile, so that
+// every commit would find a queue of one.
+func tuneRuntime() {
+	const heapGrowth = 400
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(growth)
+		debug.SetGCPercent(heapGrowth)
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 }
 

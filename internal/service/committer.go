@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -95,7 +96,9 @@ func (c *committer) run() {
 	}
 }
 
-// take waits for work; nil says that the committer is closed and drained.
+// take waits for work; nil says that the committer is closed and drained. It
+// steps aside for as long as that brings more: requests that have arrived but not
+// queued yet join the batch, and a lone one is not kept waiting.
 func (c *committer) take() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,6 +107,12 @@ func (c *committer) take() []*pending {
 			return nil
 		}
 		c.wake.Wait()
+	}
+	for seen := 0; seen < len(c.queue) && len(c.queue) < maxBatch; {
+		seen = len(c.queue)
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
 	}
 	n := min(len(c.queue), maxBatch)
 	batch := c.queue[:n:n]
