@@ -67,8 +67,10 @@ create table chain_states (
 alter table chain_states alter column state set storage main;
 create index chain_states_by_status on chain_states (org_id, status, chain_id desc);
 
+-- A foreign key to chains would cost every action a look-up of the chain that
+-- the same transaction holds locked.
 create table events (
-    chain_id        uuid   not null references chains,
+    chain_id        uuid   not null,
     sequence        bigint not null check (sequence > 0),
     idempotency_key text   collate "C",
     body            bytea  not null,
