@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -24,8 +23,6 @@ type exchange struct {
 	caller *service.Caller // nil on public routes
 	status int
 }
-
-func (x *exchange) ctx() context.Context { return x.r.Context() }
 
 // serve is the one handler that every route goes through.
 func (a *API) serve(route Route) http.Handler {
@@ -72,7 +69,7 @@ func (x *exchange) authenticate() error {
 		x.api.failures.take(address)
 		return ledger.Errorf(ledger.CodeUnauthenticated, "send an API key: Authorization: Bearer <API_KEY>")
 	}
-	caller, err := x.api.service.Authenticate(x.ctx(), key)
+	caller, err := x.api.service.Authenticate(x.r.Context(), key)
 	if err != nil {
 		var own *ledger.Error
 		if errors.As(err, &own) && (own.Code == ledger.CodeUnauthenticated || own.Code == ledger.CodeMalformedKey) {

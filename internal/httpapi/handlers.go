@@ -40,7 +40,7 @@ func openChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	chain, err := x.api.service.OpenChain(x.ctx(), x.caller, request, key)
+	chain, err := x.api.service.OpenChain(x.r.Context(), x.caller, request, key)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func listChains(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	chains, err := x.api.service.Chains(x.ctx(), x.caller, filter)
+	chains, err := x.api.service.Chains(x.r.Context(), x.caller, filter)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func getChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	chain, err := x.api.service.Chain(x.ctx(), x.caller, id)
+	chain, err := x.api.service.Chain(x.r.Context(), x.caller, id)
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func recordEvent(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	recorded, err := x.api.service.RecordEvent(x.ctx(), x.caller, id, action)
+	recorded, err := x.api.service.RecordEvent(x.r.Context(), x.caller, id, action)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func listEvents(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	events, err := x.api.service.Events(x.ctx(), x.caller, id, after, limit)
+	events, err := x.api.service.Events(x.r.Context(), x.caller, id, after, limit)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func reportOutcome(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	result, err := x.api.service.ReportOutcome(x.ctx(), x.caller, id, ledger.EventID{UUID: event}, report)
+	result, err := x.api.service.ReportOutcome(x.r.Context(), x.caller, id, ledger.EventID{UUID: event}, report)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func completeChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	completed, err := x.api.service.CompleteChain(x.ctx(), x.caller, id, completion)
+	completed, err := x.api.service.CompleteChain(x.r.Context(), x.caller, id, completion)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func getChainReceipt(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	receipt, err := x.api.service.ReceiptOfChain(x.ctx(), x.caller, id)
+	receipt, err := x.api.service.ReceiptOfChain(x.r.Context(), x.caller, id)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func listReceipts(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	receipts, err := x.api.service.Receipts(x.ctx(), x.caller, before, limit)
+	receipts, err := x.api.service.Receipts(x.r.Context(), x.caller, before, limit)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func getReceipt(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	receipt, err := x.api.service.Receipt(x.ctx(), x.caller, id)
+	receipt, err := x.api.service.Receipt(x.r.Context(), x.caller, id)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func checkReceipt(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	check, err := x.api.service.CheckReceipt(x.ctx(), id)
+	check, err := x.api.service.CheckReceipt(x.r.Context(), id)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func checkReceipt(x *exchange) error {
 }
 
 func getOrganization(x *exchange) error {
-	org, err := x.api.service.Organization(x.ctx(), x.caller)
+	org, err := x.api.service.Organization(x.r.Context(), x.caller)
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func patchOrganization(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	org, err := x.api.service.UpdateOrganization(x.ctx(), x.caller, body)
+	org, err := x.api.service.UpdateOrganization(x.r.Context(), x.caller, body)
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func listKeys(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	keys, err := x.api.service.APIKeys(x.ctx(), x.caller, ledger.KeyID{UUID: after}, limit)
+	keys, err := x.api.service.APIKeys(x.r.Context(), x.caller, ledger.KeyID{UUID: after}, limit)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func createKey(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	key, err := x.api.service.CreateAPIKey(x.ctx(), x.caller, request)
+	key, err := x.api.service.CreateAPIKey(x.r.Context(), x.caller, request)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func revokeKey(x *exchange) error {
 	if err != nil {
 		return ledger.ErrNotFound
 	}
-	key, err := x.api.service.RevokeAPIKey(x.ctx(), x.caller, ledger.KeyID{UUID: id})
+	key, err := x.api.service.RevokeAPIKey(x.r.Context(), x.caller, ledger.KeyID{UUID: id})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type readinessCheck struct {
 }
 
 func ready(x *exchange) error {
-	ctx, cancel := context.WithTimeout(x.ctx(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(x.r.Context(), 2*time.Second)
 	defer cancel()
 	status, answer := http.StatusOK, readiness{Status: "ready", Checks: []readinessCheck{{Name: "storage", Status: "ok"}}}
 	if err := x.api.service.Ready(ctx); err != nil {

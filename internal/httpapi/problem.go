@@ -63,7 +63,7 @@ func (x *exchange) problem(err error) {
 		shown, entry = errInternal, statuses[ledger.CodeInternal]
 	}
 	if entry.status >= http.StatusInternalServerError {
-		x.api.log.LogAttrs(x.ctx(), slog.LevelError, "request failed", slog.String("request_id", x.id),
+		x.api.log.LogAttrs(x.r.Context(), slog.LevelError, "request failed", slog.String("request_id", x.id),
 			slog.String("route", x.route.Pattern), slog.String("code", string(shown.Code)), slog.Any("error", err))
 	}
 	if entry.status == http.StatusUnauthorized && x.w.Header().Get("WWW-Authenticate") == "" {
