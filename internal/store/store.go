@@ -92,7 +92,8 @@ type EventAt struct {
 	Sequence int64
 }
 
-// Loaded is what was found. Repeats and Addenda are found whether or not their
+// Loaded is what was found. Orgs and Keys may be shared with other transactions
+// and must not be changed. Repeats and Addenda are found whether or not their
 // chain is named in Needs.Chains; an empty idempotency key matches nothing.
 type Loaded struct {
 	Orgs    map[ledger.OrgID]*ledger.Organization

@@ -15,7 +15,7 @@ type checkpointer struct {
 const (
 	// checkpointBytes is how much may be written before the log is moved: a few
 	// times as much in pages.
-	checkpointBytes = 4 << 20
+	checkpointBytes = 12 << 20
 	// remainderFrames is how much of the log may be left to be moved while the
 	// writer is held up.
 	remainderFrames = 128

@@ -51,11 +51,14 @@ func (s *Store) Organizations(ctx context.Context) ([]*ledger.Organization, erro
 func (s *Store) UpdateOrganization(ctx context.Context, id ledger.OrgID, change func(*ledger.Organization) error) (*ledger.Organization, error) {
 	var updated *ledger.Organization
 	err := s.writing(ctx, func(tx *transaction) error {
-		loaded := &store.Loaded{Orgs: make(map[ledger.OrgID]*ledger.Organization)}
-		if err := tx.loadOrgs(&store.Needs{Orgs: []ledger.OrgID{id}}, loaded); err != nil {
+		err := tx.query("SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, func(rows row) (err error) {
+			updated, err = scanOrg(rows)
+			return err
+		})
+		if err != nil {
 			return err
 		}
-		if updated = loaded.Orgs[id]; updated == nil {
+		if updated == nil {
 			return store.ErrNotFound
 		}
 		if err := change(updated); err != nil {

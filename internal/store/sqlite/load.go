@@ -50,9 +50,13 @@ func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error 
 		if loaded.Orgs[id] != nil {
 			continue
 		}
+		if org := tx.recent.orgs[id]; org != nil {
+			loaded.Orgs[id] = org
+			continue
+		}
 		err := tx.query("SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			org, err := scanOrg(rows)
-			loaded.Orgs[id] = org
+			loaded.Orgs[id], tx.recent.orgs[id] = org, org
 			return err
 		})
 		if err != nil {
@@ -82,8 +86,15 @@ func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error 
 		if loaded.Keys[id] != nil {
 			continue
 		}
+		if key := tx.recent.keys[id]; key != nil {
+			loaded.Keys[id] = key
+			continue
+		}
 		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			key, err := scanKey(rows)
+			if len(tx.recent.keys) < maxRecentKeys {
+				tx.recent.keys[id] = key
+			}
 			loaded.Keys[id] = key
 			return err
 		})

@@ -5,13 +5,15 @@ import (
 	"countersign/internal/store"
 )
 
-// recentChains are the records of chains in use as this connection last wrote
-// them, so that an action need not read back what the action before it wrote.
-// They hold for as long as nobody else has written: SQLite counts the commits of
-// other connections, and the first one empties the memory.
-type recentChains struct {
+// recentRecords are the records in use as this connection last read or wrote
+// them, so that an action need not read back what the action before it did. They
+// hold for as long as nobody else has written: SQLite counts the commits of other
+// connections, and the first one empties the memory.
+type recentRecords struct {
 	version int64
 	chains  map[ledger.ChainID]recentChain
+	orgs    map[ledger.OrgID]*ledger.Organization
+	keys    map[ledger.KeyID]*ledger.KeyRecord
 }
 
 type recentChain struct {
@@ -21,26 +23,32 @@ type recentChain struct {
 
 const maxRecentChains = 10_000
 
-func newRecentChains() *recentChains {
-	return &recentChains{chains: make(map[ledger.ChainID]recentChain)}
+const maxRecentKeys = 1000
+
+func newRecentRecords() *recentRecords {
+	return &recentRecords{
+		chains: make(map[ledger.ChainID]recentChain),
+		orgs:   make(map[ledger.OrgID]*ledger.Organization),
+		keys:   make(map[ledger.KeyID]*ledger.KeyRecord),
+	}
 }
 
 // begin is called inside each transaction, when nobody else can write any more.
-func (r *recentChains) begin(tx *transaction) error {
+func (r *recentRecords) begin(tx *transaction) error {
 	var version int64
 	err := tx.query("PRAGMA data_version", nil, func(row row) error { return row.Scan(&version) })
 	if err != nil {
 		return err
 	}
 	if version != r.version {
-		clear(r.chains)
+		r.forget()
 		r.version = version
 	}
 	return nil
 }
 
 // find returns a copy of a chain's record, to be changed at will.
-func (r *recentChains) find(id ledger.ChainID) (*store.ChainRecord, int64) {
+func (r *recentRecords) find(id ledger.ChainID) (*store.ChainRecord, int64) {
 	recent, ok := r.chains[id]
 	if !ok {
 		return nil, 0
@@ -49,7 +57,7 @@ func (r *recentChains) find(id ledger.ChainID) (*store.ChainRecord, int64) {
 }
 
 // committed takes over what a transaction has written.
-func (r *recentChains) committed(tx *transaction) {
+func (r *recentRecords) committed(tx *transaction) {
 	if len(r.chains) >= maxRecentChains {
 		clear(r.chains)
 	}
@@ -65,7 +73,7 @@ func (r *recentChains) committed(tx *transaction) {
 	}
 }
 
-func (r *recentChains) keep(tx *transaction, record store.ChainRecord) {
+func (r *recentRecords) keep(tx *transaction, record store.ChainRecord) {
 	if record.Status.Sealed() {
 		delete(r.chains, record.ID)
 		return
@@ -73,5 +81,10 @@ func (r *recentChains) keep(tx *transaction, record store.ChainRecord) {
 	r.chains[record.ID] = recentChain{no: tx.numbers[record.ID], record: record}
 }
 
-// forget is for a commit whose fate is unknown.
-func (r *recentChains) forget() { clear(r.chains) }
+// forget is for a commit whose fate is unknown, and for writes to other records
+// than chains, which are rare.
+func (r *recentRecords) forget() {
+	clear(r.chains)
+	clear(r.orgs)
+	clear(r.keys)
+}

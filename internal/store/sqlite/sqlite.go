@@ -37,7 +37,7 @@ type Store struct {
 	mu      sync.Mutex // held while a transaction writes
 	writer  *connection
 	written int64 // bytes since the last checkpoint was asked for
-	recent  *recentChains
+	recent  *recentRecords
 
 	checkpoints *checkpointer
 	closed      sync.Once
@@ -55,7 +55,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{path: path, writer: writer, recent: newRecentChains(), readers: newReaders(dsn(path, "query_only(1)"))}
+	s := &Store{path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(dsn(path, "query_only(1)"))}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
 	}

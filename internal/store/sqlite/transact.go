@@ -37,7 +37,7 @@ type planError struct{ error }
 // transaction is one unit of work on the writing connection.
 type transaction struct {
 	*connection
-	recent  *recentChains
+	recent  *recentRecords
 	numbers map[ledger.ChainID]int64
 	loaded  *store.Loaded
 	changes *store.Changes // of chains, nil for other writes
@@ -73,6 +73,8 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	}
 	if tx.changes != nil {
 		s.recent.committed(tx)
+	} else {
+		s.recent.forget()
 	}
 	s.written = s.checkpoints.notice(s.written + tx.connection.takeWritten())
 	return nil
