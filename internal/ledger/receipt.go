@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -83,15 +84,26 @@ func (r *Receipt) encode() []byte {
 }
 
 // sign computes the signature and returns the bytes that are stored: canonical,
-// signature included.
+// signature included. The signature's place is known, so the bytes that were
+// signed need not be written a second time.
 func (r *Receipt) sign(keys Keys, org OrgID) []byte {
 	r.KeyID = keys.CurrentKey()
 	r.Signature = ""
 	unsigned := r.encode()
 	mac, _ := keys.MAC(r.KeyID, org.UUID, PurposeReceipt, unsigned)
 	r.Signature = signaturePrefix + hex.EncodeToString(mac[:])
-	return r.encode()
+	at := bytes.LastIndex(unsigned, startedMember)
+	signed := make([]byte, 0, len(unsigned)+len(signatureMember)+hashDigits+1)
+	signed = append(signed, unsigned[:at]...)
+	signed = append(signed, `,"signature":"`...)
+	signed = append(signed, r.Signature...)
+	signed = append(signed, '"')
+	return append(signed, unsigned[at:]...)
 }
+
+// startedMember follows the signature. Only a sentence and a number come after
+// it, and a quote in the sentence is escaped, so the last of that name is it.
+var startedMember = []byte(`,"started_at":"`)
 
 // StoredReceipt is a receipt as a store keeps it: the signed bytes, and the
 // columns that find it. A column that disagrees with the bytes is tampering.

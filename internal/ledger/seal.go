@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
+	"strconv"
 
 	"countersign/internal/canon"
 )
@@ -182,37 +182,47 @@ func sealedLines(lines []SummaryLine, c *Completion, now Time) []SummaryLine {
 
 // describe is the receipt's sentence for people.
 func describe(chain *Chain, state *ChainState, lines []SummaryLine, c *Completion) string {
-	var b strings.Builder
-	verb := "completed"
-	if c.Failed {
-		verb = "failed"
-		if c.Failure != nil {
-			verb += " with " + c.Failure.Type
+	text := make([]byte, 0, 160)
+	text = append(text, "Chain "...)
+	text = strconv.AppendQuote(text, chain.Name)
+	switch {
+	case !c.Failed:
+		text = append(text, " completed: "...)
+	case c.Failure == nil:
+		text = append(text, " failed: "...)
+	default:
+		text = append(append(append(text, " failed with "...), c.Failure.Type...), ": "...)
+	}
+	text = appendPlural(text, state.Actions, "action")
+	text = append(text, " by "...)
+	text = appendPlural(text, int64(len(state.Agents)), "agent")
+	for _, part := range outcomeWords {
+		var n int64
+		for _, line := range lines {
+			if line.Outcome == part.outcome {
+				n += line.Count
+			}
 		}
-	}
-	fmt.Fprintf(&b, "Chain %q %s: %s by %s", chain.Name, verb,
-		plural(state.Actions, "action"), plural(int64(len(state.Agents)), "agent"))
-	counts := make(map[Outcome]int64)
-	for _, line := range lines {
-		counts[line.Outcome] += line.Count
-	}
-	for _, part := range []struct {
-		outcome Outcome
-		words   string
-	}{{Allow, "allowed"}, {AllowWithFlag, "allowed with a flag"}, {RequireApproval, "sent to approval"}, {Deny, "denied"}} {
-		if n := counts[part.outcome]; n > 0 {
-			fmt.Fprintf(&b, ", %d %s", n, part.words)
+		if n > 0 {
+			text = append(text, ", "...)
+			text = append(append(strconv.AppendInt(text, n, 10), ' '), part.words...)
 		}
 	}
 	if state.Metrics.FinancialExposure.Cmp(Money{}) > 0 {
-		fmt.Fprintf(&b, ", %s USD of financial exposure", state.Metrics.FinancialExposure.Fixed())
+		text = append(append(append(text, ", "...), state.Metrics.FinancialExposure.Fixed()...), " USD of financial exposure"...)
 	}
-	return b.String() + "."
+	return string(append(text, '.'))
 }
 
-func plural(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+var outcomeWords = []struct {
+	outcome Outcome
+	words   string
+}{{Allow, "allowed"}, {AllowWithFlag, "allowed with a flag"}, {RequireApproval, "sent to approval"}, {Deny, "denied"}}
+
+func appendPlural(dst []byte, n int64, noun string) []byte {
+	dst = append(append(strconv.AppendInt(dst, n, 10), ' '), noun...)
+	if n != 1 {
+		dst = append(dst, 's')
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return dst
 }
