@@ -73,12 +73,16 @@ var packages = map[string]rule{
 		may:    []string{"canon", "keyring", "ledger", "observe", "policy", "store"},
 		reason: "use cases see the storage port and no front end; only cmd names a store",
 	},
+	"problem": {
+		may:    []string{"ledger"},
+		reason: "the front ends' table of errors is about the core's codes and nothing else",
+	},
 	"httpapi": {
-		may:    []string{"api", "canon", "ledger", "observe", "service"},
+		may:    []string{"api", "canon", "ledger", "observe", "problem", "service"},
 		reason: "a front end goes through service, and front ends do not know each other",
 	},
 	"console": {
-		may:    []string{"canon", "ledger", "observe", "service"},
+		may:    []string{"canon", "ledger", "observe", "problem", "service"},
 		reason: "a front end goes through service, and front ends do not know each other",
 	},
 	"worker": {

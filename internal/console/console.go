@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
@@ -47,14 +48,14 @@ type Console struct {
 	limits  Limits
 	secure  func(*http.Request) bool
 	origins *http.CrossOriginProtection
-	ids     requestIDs
+	ids     problem.IDs
 }
 
 // New makes the front end.
 func New(c Config) *Console {
 	console := &Console{
 		service: c.Service, log: c.Log, observe: c.Observe, limits: c.Limits, secure: c.Secure,
-		origins: http.NewCrossOriginProtection(), ids: newRequestIDs(),
+		origins: http.NewCrossOriginProtection(), ids: problem.NewIDs("web_"),
 	}
 	if console.log == nil {
 		console.log = slog.New(slog.DiscardHandler)

@@ -2,13 +2,10 @@ package console
 
 import (
 	"bytes"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"countersign/internal/ledger"
@@ -30,7 +27,7 @@ type visit struct {
 func (c *Console) serve(route route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		v := &visit{console: c, w: w, r: r, route: &route, id: c.ids.next()}
+		v := &visit{console: c, w: w, r: r, route: &route, id: c.ids.Next()}
 		v.guard()
 		if err := v.handle(); err != nil {
 			v.fail(err)
@@ -130,20 +127,4 @@ func (v *visit) field(name string) (string, error) {
 		return "", ledger.Errorf(ledger.CodeInvalid, "the form cannot be read; go back and fill it in again")
 	}
 	return v.r.PostForm.Get(name), nil
-}
-
-// requestIDs ties log lines to pages: a random start, then a count.
-type requestIDs struct {
-	prefix string
-	count  *atomic.Uint64
-}
-
-func newRequestIDs() requestIDs {
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return requestIDs{prefix: "web_" + hex.EncodeToString(random[:]) + "_", count: new(atomic.Uint64)}
-}
-
-func (ids requestIDs) next() string {
-	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
 }

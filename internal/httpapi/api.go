@@ -10,6 +10,7 @@ import (
 	"path"
 	"time"
 
+	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
@@ -42,7 +43,7 @@ type API struct {
 	public   *limiter
 	failures *limiter
 	large    chan struct{} // bounds how many large bodies are parsed at once
-	ids      requestIDs
+	ids      problem.IDs
 }
 
 // MaxBody bounds every request's body.
@@ -55,7 +56,7 @@ func New(c Config) *API {
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
 		large:    make(chan struct{}, 4),
-		ids:      newRequestIDs(),
+		ids:      problem.NewIDs("req_"),
 	}
 	if a.observe == nil {
 		a.observe = silentObserver{}

@@ -28,7 +28,7 @@ type exchange struct {
 func (a *API) serve(route Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		x := &exchange{api: a, w: w, r: r, route: &route, id: a.ids.next()}
+		x := &exchange{api: a, w: w, r: r, route: &route, id: a.ids.Next()}
 		w.Header().Set("X-Request-Id", x.id)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if err := x.handle(); err != nil {

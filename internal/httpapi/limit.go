@@ -1,15 +1,11 @@
 package httpapi
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"net"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -126,22 +122,6 @@ func parseAddress(text string) netip.Addr {
 		return netip.Addr{}
 	}
 	return address.Unmap()
-}
-
-// requestIDs ties log lines to answers: a random start, then a count.
-type requestIDs struct {
-	prefix string
-	count  *atomic.Uint64
-}
-
-func newRequestIDs() requestIDs {
-	var random [6]byte
-	_, _ = rand.Read(random[:]) // never fails
-	return requestIDs{prefix: "req_" + hex.EncodeToString(random[:]) + "_", count: new(atomic.Uint64)}
-}
-
-func (ids requestIDs) next() string {
-	return ids.prefix + strconv.FormatUint(ids.count.Add(1), 36)
 }
 
 // The limits are the console's too: an address is held to one rate, whichever
