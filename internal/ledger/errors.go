@@ -6,7 +6,7 @@ import "fmt"
 type Code string
 
 // The codes that a caller can meet. The HTTP status of each stands in one table,
-// in package httpapi.
+// in package problem.
 const (
 	CodeInvalidJSON         Code = "invalid_json"
 	CodeUnsupportedMedia    Code = "unsupported_media_type"

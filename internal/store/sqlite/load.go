@@ -145,7 +145,7 @@ func (tx *transaction) loadChains(needs *store.Needs, loaded *store.Loaded) erro
 			continue
 		}
 		if record, no := tx.recent.find(id); record != nil {
-			loaded.Chains[id], tx.numbers[id] = record, no
+			loaded.Chains[id], tx.numbers[id], tx.statuses[id] = record, no, record.Status
 		} else {
 			unread = append(unread, id)
 		}
@@ -161,8 +161,7 @@ func (tx *transaction) loadChains(needs *store.Needs, loaded *store.Loaded) erro
 			if err != nil {
 				return err
 			}
-			loaded.Chains[chain.ID] = chain
-			tx.numbers[chain.ID] = no
+			loaded.Chains[chain.ID], tx.numbers[chain.ID], tx.statuses[chain.ID] = chain, no, chain.Status
 			return nil
 		})
 	})

@@ -26,6 +26,9 @@ func (s *Store) Chains(ctx context.Context, q store.ChainQuery) ([]*store.ChainR
 	}
 	if q.Status != "" {
 		filter("s.status = ?", string(q.Status))
+		if q.Status != ledger.ChainCompleted {
+			where = append(where, "s.status <> 'completed'") // which lets the index of the others serve
+		}
 	}
 	if q.Environment != "" {
 		filter("c.environment = ?", q.Environment)

@@ -39,8 +39,10 @@ type transaction struct {
 	*connection
 	recent  *recentRecords
 	numbers map[ledger.ChainID]int64
-	loaded  *store.Loaded
-	changes *store.Changes // of chains, nil for other writes
+	// statuses are those that the chains were loaded with.
+	statuses map[ledger.ChainID]ledger.ChainStatus
+	loaded   *store.Loaded
+	changes  *store.Changes // of chains, nil for other writes
 }
 
 // writing runs body in one IMMEDIATE transaction and commits it.
@@ -53,7 +55,10 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	if s.writer == nil {
 		return fmt.Errorf("%w: closed", store.ErrUnavailable)
 	}
-	tx := &transaction{connection: s.writer, numbers: make(map[ledger.ChainID]int64)}
+	tx := &transaction{
+		connection: s.writer, numbers: make(map[ledger.ChainID]int64),
+		statuses: make(map[ledger.ChainID]ledger.ChainStatus),
+	}
 	if err := tx.exec("BEGIN IMMEDIATE"); err != nil {
 		return classify(err)
 	}
@@ -151,9 +156,7 @@ func (tx *transaction) apply(c *store.Changes) error {
 		}
 	}
 	for _, chain := range c.States {
-		err := tx.exec("UPDATE chain_states SET status = ?, state = ?, mac = ? WHERE chain_no = ?",
-			string(chain.Status), chain.State, chain.MAC, tx.numbers[chain.ID])
-		if err != nil {
+		if err := tx.updateState(chain); err != nil {
 			return err
 		}
 	}
@@ -177,6 +180,16 @@ func (tx *transaction) insertChain(c *store.ChainRecord) error {
 	tx.numbers[c.ID] = no
 	return tx.exec("INSERT INTO chain_states (chain_no, org_id, status, state, mac) VALUES (?, ?, ?, ?, ?)",
 		no, c.Org.UUID[:], string(c.Status), c.State, c.MAC)
+}
+
+// updateState leaves a status alone that has not changed: SQLite would write its
+// place in the index anew all the same, for every recorded action.
+func (tx *transaction) updateState(c *store.ChainRecord) error {
+	no := tx.numbers[c.ID]
+	if tx.statuses[c.ID] == c.Status {
+		return tx.exec("UPDATE chain_states SET state = ?, mac = ? WHERE chain_no = ?", c.State, c.MAC, no)
+	}
+	return tx.exec("UPDATE chain_states SET status = ?, state = ?, mac = ? WHERE chain_no = ?", string(c.Status), c.State, c.MAC, no)
 }
 
 func (tx *transaction) putHead(head *ledger.Head) error {
