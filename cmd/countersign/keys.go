@@ -20,7 +20,7 @@ type keysCommands struct {
 
 // organizationFlag names the organization that a command is about.
 type organizationFlag struct {
-	Org string `help:"The organization's slug." required:"" env:"-" placeholder:"SLUG"`
+	Org string `help:"The organization's slug; needed only where there are several." env:"-" placeholder:"SLUG"`
 }
 
 // keyLine is an API key as the command line shows it.
@@ -77,7 +77,7 @@ func (c *keysCreateCommand) Run(p *process) (err error) {
 	if c.JSON {
 		return p.printJSON(newKeyLine(key))
 	}
-	p.say("This key is shown once, here:")
+	p.say("The key with the id " + key.Record.ID.String() + " is shown once, here:")
 	fmt.Fprintln(p.out, key.Text.Reveal())
 	return nil
 }
@@ -156,23 +156,33 @@ func (c *keysRevokeCommand) Run(p *process) (err error) {
 // noSuchKey says where the ids are to be found.
 func noSuchKey(err error, slug string) error {
 	if errors.Is(err, ledger.ErrNotFound) {
-		return fmt.Errorf("organization %q has no key with that id; countersign keys list --org %s shows those there are", slug, slug)
+		return errors.New("there is no key with that id; " + listKeys(slug) + " shows those there are")
 	}
 	return err
+}
+
+// listKeys is the command that shows an organization's keys.
+func listKeys(slug string) string {
+	if slug == "" {
+		return "countersign keys list"
+	}
+	return "countersign keys list --org " + slug
 }
 
 type keysSignInCommand struct {
 	storage
 	organizationFlag
-	keyArgument
-	URL string `name:"url" help:"Where the server is reached, for the link." default:"http://127.0.0.1:8080" env:"-"`
+	KeyID string `arg:"" optional:"" name:"key_id" help:"The id of the key to sign in as, as keys list shows it; the default is the oldest active admin's."`
+	URL   string `name:"url" help:"Where the server is reached, for the link." default:"http://127.0.0.1:8080" env:"-"`
 }
 
 // Run prints the link alone on standard output.
 func (c *keysSignInCommand) Run(p *process) (err error) {
-	id, err := c.parse()
-	if err != nil {
-		return err
+	var id ledger.KeyID
+	if c.KeyID != "" {
+		if id, err = (&keyArgument{c.KeyID}).parse(); err != nil {
+			return err
+		}
 	}
 	base, err := url.Parse(c.URL)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {

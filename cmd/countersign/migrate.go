@@ -37,6 +37,9 @@ func (c *migrateCommand) Run(p *process) (err error) {
 			To   int64 `json:"to"`
 		}{from, to})
 	}
+	if from == 0 {
+		p.say("There was no schema: this is a new store.")
+	}
 	fmt.Fprintf(p.out, "schema version %d → %d\n", from, to)
 	return nil
 }

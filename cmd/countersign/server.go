@@ -51,7 +51,7 @@ func (s *server) open() (err error) {
 		return err
 	}
 	if s.listener, err = listen(ctx, c.Listen); err != nil {
-		return fmt.Errorf("--listen: %w", err)
+		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
 	}
 	if c.MetricsListen != "" {
 		if s.metricsAt, err = listen(ctx, c.MetricsListen); err != nil {

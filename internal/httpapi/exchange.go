@@ -171,7 +171,7 @@ func unreadable(err error) error {
 		return ledger.Invalid(ledger.FieldError{Pointer: fault.Pointer, Detail: fault.Reason})
 	}
 	return &ledger.Error{
-		Code: ledger.CodeInvalidJSON, Message: "the body is not acceptable JSON: " + fault.Error(),
+		Code: ledger.CodeInvalidJSON, Message: "the body is not acceptable JSON: " + fault.Reason,
 		Fields: []ledger.FieldError{{Pointer: fault.Pointer, Detail: fault.Reason}},
 	}
 }

@@ -100,7 +100,7 @@ func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*OutcomeRepor
 			return last, nil, nil
 		}
 		if last.Result != Unknown || report.Result == Unknown {
-			return nil, nil, Errorf(CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands")
+			return nil, nil, Errorf(CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands: the list of events shows it")
 		}
 	}
 	if s.Status.Sealed() {

@@ -56,4 +56,4 @@ func Invalid(fields ...FieldError) *Error {
 
 // ErrNotFound is the one answer for what does not exist and for what belongs to
 // another organization: the two must not be told apart.
-var ErrNotFound = &Error{Code: CodeNotFound, Message: "there is no such object here"}
+var ErrNotFound = &Error{Code: CodeNotFound, Message: "there is no such object here: check the id, and that the key belongs to its organization"}

@@ -56,7 +56,7 @@ func (s *ChainState) meet(agent string) {
 var errUnreadableState = errors.New("stored chain state cannot be read")
 
 // ErrStateTampered says that a chain's state is not the one that was stored.
-var ErrStateTampered = errors.New("chain state fails its authenticator")
+var ErrStateTampered = errors.New("stored record fails its authenticator")
 
 // Encode writes the canonical bytes of the state and their authenticator.
 func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {

@@ -85,7 +85,7 @@ func (s *Service) newKey(org ledger.OrgID, request *KeyRequest) (*NewKey, error)
 		return nil, err
 	}
 	record := &ledger.KeyRecord{
-		ID:  ledger.KeyID{UUID: ledger.NewTimedID(s.now(), s.timedRandom())},
+		ID:  ledger.KeyID{UUID: s.timedID(s.now())},
 		Org: org, Name: request.Name, Role: request.Role, Hash: parsed.Hash(), Hint: parsed.Hint(), CreatedAt: s.now(),
 	}
 	return &NewKey{Record: record, Text: text}, nil

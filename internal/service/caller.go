@@ -22,7 +22,7 @@ type Caller struct {
 	remembered bool
 }
 
-var errUnknownKey = ledger.Errorf(ledger.CodeUnauthenticated, "the API key is unknown or revoked")
+var errUnknownKey = ledger.Errorf(ledger.CodeUnauthenticated, "the API key is unknown or revoked: ask an admin for a new one")
 
 // Authenticate finds who holds an API key.
 func (s *Service) Authenticate(ctx context.Context, text string) (*Caller, error) {
@@ -76,7 +76,7 @@ func (c *Caller) require(role ledger.Role) error {
 	if c.Role.Includes(role) {
 		return nil
 	}
-	return ledger.Errorf(ledger.CodeForbidden, "this needs the role %s; the key has the role %s", role, c.Role)
+	return ledger.Errorf(ledger.CodeForbidden, "this needs the role %s; the key has the role %s: use a key of that role", role, c.Role)
 }
 
 // owns reports whether the caller may see or write a chain: everyone of its

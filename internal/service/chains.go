@@ -60,7 +60,7 @@ func (o *openChain) plan(b *batch) error {
 		return errUnknownKey
 	}
 	chain := o.chain
-	chain.ID = ledger.ChainID{UUID: ledger.NewTimedID(b.now, b.service.timedRandom())}
+	chain.ID = ledger.ChainID{UUID: b.service.timedID(b.now)}
 	chain.Org, chain.OpenedBy, chain.StartedAt = o.caller.Org, o.caller.Key, b.now
 	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), true
 	chain.IdempotencyKey = o.idempotencyKey

@@ -61,7 +61,7 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 		name = slug
 	}
 	org := &ledger.Organization{
-		ID:   ledger.OrgID{UUID: ledger.NewTimedID(s.now(), s.timedRandom())},
+		ID:   ledger.OrgID{UUID: s.timedID(s.now())},
 		Slug: slug, Name: name, Settings: ledger.DefaultSettings(), CreatedAt: s.now(),
 	}
 	key, err := s.newKey(org.ID, &KeyRequest{Name: "first admin", Role: ledger.RoleAdmin})
@@ -116,12 +116,27 @@ func (o *Operator) Organizations(ctx context.Context) ([]*ledger.Organization, e
 	return orgs, visible(err)
 }
 
+// organization finds an organization; without a slug, the only one there is.
 func (o *Operator) organization(ctx context.Context, slug string) (*ledger.Organization, error) {
+	if slug == "" {
+		return o.onlyOrganization(ctx)
+	}
 	org, err := o.service.store.OrganizationBySlug(ctx, slug)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, ledger.Errorf(ledger.CodeNotFound, "there is no organization %q; countersign orgs list shows those there are", slug)
 	}
 	return org, visible(err)
+}
+
+func (o *Operator) onlyOrganization(ctx context.Context) (*ledger.Organization, error) {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(orgs) != 1 {
+		return nil, ledger.Errorf(ledger.CodeInvalid, "there are %d organizations: name one with --org; countersign orgs list shows them", len(orgs))
+	}
+	return orgs[0], nil
 }
 
 // CreateKey issues an API key.
@@ -164,16 +179,18 @@ func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) 
 	return o.service.revokeKey(ctx, org.ID, id)
 }
 
-// SignInLink makes a one-time link for an API key.
+// SignInLink makes a one-time link for an API key; the zero id stands for the
+// oldest active admin's.
 func (o *Operator) SignInLink(ctx context.Context, slug string, id ledger.KeyID) (ledger.Secret, error) {
 	keys, err := o.Keys(ctx, slug)
 	if err != nil {
 		return ledger.Secret{}, err
 	}
 	for _, key := range keys {
-		if key.ID == id && key.Active() {
-			return o.service.createSignIn(ctx, id)
+		wanted := key.ID == id || (id == ledger.KeyID{} && key.Role == ledger.RoleAdmin)
+		if wanted && key.Active() {
+			return o.service.createSignIn(ctx, key.ID)
 		}
 	}
-	return ledger.Secret{}, ledger.Errorf(ledger.CodeNotFound, "organization %q has no active key with that id; countersign keys list shows those there are", slug)
+	return ledger.Secret{}, ledger.Errorf(ledger.CodeNotFound, "there is no active key with that id; countersign keys list shows those there are")
 }

@@ -195,5 +195,8 @@ func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledge
 		return nil, visible(err)
 	}
 	check := ledger.CheckReceipt(receipt, org.Slug, s.keys)
+	if !check.Valid {
+		s.log.Error("a stored receipt does not verify: run countersign audit")
+	}
 	return &check, nil
 }

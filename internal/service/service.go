@@ -49,6 +49,7 @@ type Service struct {
 	callers   callerCache
 	chains    chainCache
 	states    stateCache
+	ids       idSeries
 }
 
 // New starts a service. Close it to drain what is queued.
