@@ -124,7 +124,8 @@ func readLink(given string) (link, fault string) {
 }
 
 func signOut(v *visit) error {
-	if session := v.session(); session != "" {
+	// Ending a session writes, and only one that exists is worth a write.
+	if session := v.session(); session != "" && v.caller != nil {
 		if err := v.console.service.SignOut(v.r.Context(), session); err != nil {
 			return err
 		}

@@ -121,6 +121,17 @@ func errSealed() *Error {
 	return Errorf(CodeChainSealed, "the chain is completed: nothing more can be recorded in it; open a new chain")
 }
 
+// Accepts refuses an action that the chain has no room for.
+func (s *ChainState) Accepts(action *Action) error {
+	if err := s.Open(); err != nil {
+		return err
+	}
+	if s.Actions >= MaxEventsCeiling {
+		return Errorf(CodeChainSealed, "the chain holds %d events, the most it can: complete it and open a new one", s.Actions)
+	}
+	return s.admits(action.AgentName)
+}
+
 // Open refuses what cannot be recorded in a sealed chain.
 func (s *ChainState) Open() error {
 	if s.Status.Sealed() {

@@ -52,7 +52,7 @@ func TestChainEncoding(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkSame(t, chain, decoded, cmpopts.IgnoreUnexported(Chain{}))
-		if chain.hash() != decoded.hash() {
+		if chain.Hash() != decoded.Hash() {
 			t.Fatal("a decoded chain has another hash")
 		}
 	})

@@ -109,9 +109,9 @@ func (c *Chain) Encode() []byte {
 	return w.End()
 }
 
-// hash is what the state's authenticator covers of the chain, so that what was
+// Hash is what the state's authenticator covers of the chain, so that what was
 // fixed at opening cannot be changed either.
-func (c *Chain) hash() [32]byte {
+func (c *Chain) Hash() [32]byte {
 	if c.stored != nil {
 		return *c.stored
 	}

@@ -29,6 +29,7 @@ type Inspection struct {
 	Fault        Check // "" when the receipt is sound by itself
 	EventsDigest [32]byte
 	Actions      int64
+	Summary      []byte // the events_summary member's bytes, lent like the body's
 	year         int
 }
 
@@ -72,7 +73,9 @@ func signatureSpan(body []byte) (at, end int) {
 		}
 	}
 	end = at + len(signatureMember) + hashDigits + 1
-	if at < 0 || end > len(body) || body[end-1] != '"' {
+	// The signature's place is part of what is verified: the member that follows it
+	// in canonical order must, or it was moved into an object of the caller's.
+	if at < 0 || end > len(body) || body[end-1] != '"' || bytes.LastIndex(body, startedMember) != end {
 		return -1, -1
 	}
 	return at, end
@@ -206,6 +209,12 @@ func InspectBytes(body []byte, org OrgID, keys Keys, r *StoredReceipt) Inspectio
 
 var organizationMember = []byte(`,"organization":"`)
 
+// Between the two stand only objects of the service's own.
+var (
+	summaryMember = []byte(`,"events_summary":`)
+	formatMember  = []byte(`,"format":"`)
+)
+
 var actionsMember = []byte(`,"total_actions":`)
 
 func (in *Inspection) readEvidence(body []byte) bool {
@@ -216,6 +225,12 @@ func (in *Inspection) readEvidence(body []byte) bool {
 	if _, err := hex.Decode(in.EventsDigest[:], digest); err != nil {
 		return false
 	}
+	_, rest, found := bytes.Cut(body, summaryMember)
+	lines, _, ended := bytes.Cut(rest, formatMember)
+	if !found || !ended {
+		return false
+	}
+	in.Summary = lines
 	at := bytes.LastIndex(body, actionsMember)
 	if at < 0 {
 		return false

@@ -1,8 +1,11 @@
 package ledger
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
+
+	"countersign/internal/canon"
 )
 
 // StoredEvent is an event as a store keeps it: the canonical facts, the payload
@@ -23,6 +26,7 @@ type Replay struct {
 	digest  [32]byte
 	entries int64
 	actions int64
+	summary Summary
 }
 
 // NewReplay starts before a chain's first entry.
@@ -50,6 +54,7 @@ func (r *Replay) Event(e *StoredEvent) error {
 		return fmt.Errorf("event %d: the payload does not match its hash", expected)
 	}
 	r.actions = expected
+	r.summary.Count(&event.Event)
 	r.enter(e.Body)
 	return nil
 }
@@ -81,6 +86,26 @@ func (r *Replay) Matches(digest [32]byte, actions int64) error {
 		return fmt.Errorf("the stored events do not give the sealed digest")
 	}
 	return nil
+}
+
+// Summarises holds the events against the lines that a receipt signed. A failed
+// chain's lines end with one that no event has.
+func (r *Replay) Summarises(signed []byte) error {
+	own := appendSummary(nil, r.summary.lines)
+	if bytes.Equal(signed, own) {
+		return nil
+	}
+	open := own[:len(own)-1]
+	last, ok := bytes.CutPrefix(signed, open)
+	if ok && len(r.summary.lines) > 0 {
+		last, ok = bytes.CutPrefix(last, []byte(","))
+	}
+	if failure, err := canon.Parse(bytes.TrimSuffix(last, []byte("]"))); ok && err == nil {
+		if kind, _ := failure.Get("action_type"); kind.Str() == actionTypeFailure {
+			return nil
+		}
+	}
+	return fmt.Errorf("the sealed summary is not that of the stored events")
 }
 
 // Entries is the number of entries replayed.

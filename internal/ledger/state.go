@@ -46,6 +46,17 @@ func NextDigest(digest [32]byte, body []byte) [32]byte {
 	return digest
 }
 
+// maxAgents bounds what every event of a chain carries along.
+const maxAgents = 1000
+
+// admits refuses an agent that would be one too many.
+func (s *ChainState) admits(agent string) error {
+	if len(s.Agents) >= maxAgents && !slices.Contains(s.Agents, agent) {
+		return Errorf(CodeInvalid, "the chain has %d agents, the most it can: open another chain for more", maxAgents)
+	}
+	return nil
+}
+
 func (s *ChainState) meet(agent string) {
 	if !slices.Contains(s.Agents, agent) {
 		s.Agents = append(s.Agents, agent)
@@ -92,7 +103,7 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 // stateMAC covers the chain's fixed record along with its state: the id and the
 // hash have one length each, so no two states share their bytes.
 func stateMAC(keys Keys, keyID string, chain *Chain, body []byte) ([32]byte, bool) {
-	hash := chain.hash()
+	hash := chain.Hash()
 	return keys.MAC(keyID, chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], hash[:], body)
 }
 

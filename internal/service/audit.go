@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -75,7 +76,7 @@ type audit struct {
 // scan, few enough that memory stays constant and every worker has a share.
 const (
 	leastSegment = 2048
-	mostSegment  = 32768
+	mostSegment  = 16384
 )
 
 func segmentSize(receipts int64, workers int) int64 {
@@ -211,7 +212,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 			if err := step(r, in); err != nil {
 				return err
 			}
-			seen = append(seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, r.Sequence, s.walk.Label(r.Sequence)})
+			seen = append(seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, s.walk.Label(r.Sequence)})
 			return nil
 		})
 	}

@@ -16,6 +16,7 @@ type sealedChain struct {
 	chain    ledger.ChainID
 	digest   [32]byte
 	actions  int64
+	summary  []byte
 	sequence int64
 	label    string
 }
@@ -45,7 +46,7 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 	}
 	replay, err := a.replayChain(ctx, sealed.chain)
 	if err == nil {
-		err = replay.Matches(sealed.digest, sealed.actions)
+		err = errors.Join(replay.Matches(sealed.digest, sealed.actions), replay.Summarises(sealed.summary))
 	}
 	var fault *evidenceFault
 	switch {

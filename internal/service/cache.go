@@ -17,37 +17,47 @@ type chainCache struct {
 
 const maxCachedChains = 20_000
 
+// decode reads a chain and refuses a body that is not its row's. What it returns
+// is vouched for only once the chain's state is authenticated, for the state's
+// authenticator covers it; then it may be kept.
 func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
 	c.mu.RLock()
 	chain, ok := c.chains[record.ID]
 	c.mu.RUnlock()
-	if ok {
-		return chain, nil
+	if !ok {
+		var err error
+		if chain, err = ledger.DecodeChain(record.Body); err != nil {
+			return nil, err
+		}
 	}
-	chain, err := ledger.DecodeChain(record.Body)
-	if err != nil {
-		return nil, err
+	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy {
+		return nil, ledger.ErrStateTampered
 	}
+	return chain, nil
+}
+
+func (c *chainCache) keep(chain *ledger.Chain) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.chains) >= maxCachedChains || c.chains == nil {
 		c.chains = make(map[ledger.ChainID]*ledger.Chain)
 	}
-	c.chains[record.ID] = chain
-	return chain, nil
+	c.chains[chain.ID] = chain
 }
 
 // stateCache keeps the states of chains in use as they were last committed, to
 // spare each action the decoding of what the action before it encoded, and each
 // completion the reading of what it summarises. The store stays the only truth: a
-// state is used when the stored bytes are the very bytes it was stored as,
-// whichever replica wrote them, and not otherwise.
+// state is used when the stored bytes, and the chain that their authenticator
+// covers, are the very ones it was stored with, whichever replica wrote them, and
+// not otherwise.
 type stateCache struct {
 	mu     sync.Mutex
 	states map[ledger.ChainID]cachedState
 }
 
 type cachedState struct {
+	chain     [32]byte
 	body, mac []byte
 	state     *ledger.ChainState
 	summary   *ledger.Summary
@@ -67,7 +77,7 @@ func (c *stateCache) take(live *liveChain) bool {
 		return false
 	}
 	delete(c.states, live.record.ID)
-	if !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
+	if cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
 		return false
 	}
 	live.state, live.summary = cached.state, cached.summary
@@ -95,6 +105,6 @@ func (c *stateCache) put(live []*liveChain) {
 		if l.summary != nil && l.summary.Lines() > maxSummaryLines {
 			l.summary = nil
 		}
-		c.states[l.record.ID] = cachedState{body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary}
+		c.states[l.record.ID] = cachedState{chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary}
 	}
 }

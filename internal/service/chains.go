@@ -100,6 +100,7 @@ func (s *Service) view(record *store.ChainRecord) (*ChainView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
+	s.chains.keep(chain)
 	return &ChainView{Chain: chain, State: state}, nil
 }
 

@@ -243,6 +243,7 @@ func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 		}
+		b.service.chains.keep(chain)
 		if live.state.Actions == 0 {
 			live.summary = &ledger.Summary{}
 		}

@@ -60,11 +60,8 @@ func (o *recordEvent) plan(b *batch) error {
 			return o.repeat(live, earlier)
 		}
 	}
-	if err := live.state.Open(); err != nil {
+	if err := live.state.Accepts(o.action); err != nil {
 		return err
-	}
-	if live.state.Actions >= ledger.MaxEventsCeiling {
-		return ledger.Errorf(ledger.CodeChainSealed, "the chain holds %d events, the most it can: complete it and open a new one", live.state.Actions)
 	}
 	event, body := live.state.Record(ledger.BuiltinPolicy, live.chain, o.action, b.now, b.service.timedRandom())
 	live.changed = true

@@ -22,6 +22,9 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 	}
 	op := &completeChain{caller: caller, chain: id, completion: completion, summary: &ledger.Summary{}}
 	if !s.states.summarised(id) {
+		if _, err := s.ownChain(ctx, caller, id); err != nil {
+			return nil, err
+		}
 		if err := s.fold(ctx, id, op.summary); err != nil {
 			return nil, err
 		}

@@ -200,6 +200,7 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 	}
 	a := &audit{service: v.service, org: v.org}
 	found, err := a.inspectSealed(ctx, &sealedChain{
+		summary: in.Summary,
 		receipt: v.receipt.ID, chain: v.receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: v.receipt.Sequence,
 	})
 	switch {

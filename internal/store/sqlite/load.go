@@ -56,7 +56,9 @@ func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error 
 		}
 		err := tx.query("SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			org, err := scanOrg(rows)
-			loaded.Orgs[id], tx.recent.orgs[id] = org, org
+			if err == nil {
+				loaded.Orgs[id], tx.recent.orgs[id] = org, org
+			}
 			return err
 		})
 		if err != nil {
@@ -92,7 +94,7 @@ func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error 
 		}
 		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			key, err := scanKey(rows)
-			if len(tx.recent.keys) < maxRecentKeys {
+			if err == nil && len(tx.recent.keys) < maxRecentKeys {
 				tx.recent.keys[id] = key
 			}
 			loaded.Keys[id] = key

@@ -136,24 +136,26 @@ func (s *Store) Ping(ctx context.Context) error {
 
 // Backup writes a consistent copy to a new file while the store is in use.
 func (s *Store) Backup(_ context.Context, path string) error {
-	if _, err := os.Stat(path); err == nil {
+	// SQLite takes an empty file for a new one, so its mode is ours from the start.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists already: %w", path, store.ErrExists)
 	}
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	if err := errors.Join(s.copyTo(path), file.Sync(), file.Close()); err != nil {
+		return fmt.Errorf("backup: %w", errors.Join(err, os.Remove(path)))
+	}
+	return nil
+}
+
+func (s *Store) copyTo(path string) error {
 	source, err := connect(dsn(s.path))
 	if err != nil {
-		return fmt.Errorf("backup: %w", err)
+		return err
 	}
-	if err := errors.Join(source.exec("VACUUM INTO ?", path), source.close()); err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("backup: %w", err)
-	}
-	return errors.Join(file.Sync(), file.Close())
+	return errors.Join(source.exec("VACUUM INTO ?", path), source.close())
 }
 
 // Close waits for the transaction under way and closes the file.
