@@ -75,6 +75,8 @@ func TestFailureRate(t *testing.T) {
 		for _, key := range []credential{guess, {}, {text: "csk_short"}, s.acme.admin} {
 			s.get(t, key, "/v1/organization").refuse(t, http.StatusTooManyRequests, "rate_limited")
 		}
+		// Those who were let in before do not suffer for it.
+		s.get(t, s.acme.member, "/v1/organization").expect(t, http.StatusOK)
 		s.get(t, credential{}, "/healthz").expect(t, http.StatusOK)
 	})
 }

@@ -48,6 +48,13 @@ func (s *Service) Authenticate(ctx context.Context, text string) (*Caller, error
 	return caller, nil
 }
 
+// Remembers reports whether a key has been authenticated lately. It says nothing
+// of what the key may do now.
+func (s *Service) Remembers(text string) bool {
+	key, err := ledger.ParseAPIKey(text)
+	return err == nil && s.callers.get(key.Hash()) != nil
+}
+
 func callerOf(key *ledger.KeyRecord) *Caller {
 	return &Caller{Key: key.ID, Org: key.Org, Role: key.Role, Name: key.Name}
 }

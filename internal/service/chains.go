@@ -38,6 +38,10 @@ func (o *openChain) ref() store.OpenRef {
 	return store.OpenRef{Org: o.caller.Org, Key: o.idempotencyKey}
 }
 
+func (o *openChain) size() int {
+	return len(o.chain.Metadata) + len(o.chain.PolicyConfig) + smallOperation
+}
+
 func (o *openChain) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Orgs = append(needs.Orgs, o.caller.Org)

@@ -16,10 +16,15 @@ import (
 type operation interface {
 	// need names what the operation reads.
 	need(*store.Needs)
+	// size is about how many bytes the operation holds until it is committed.
+	size() int
 	// plan decides and enters the operation's changes into the batch. Its error
 	// concerns this operation alone and must leave the batch as it was.
 	plan(*batch) error
 }
+
+// smallOperation is about what an operation holds besides what a client sent.
+const smallOperation = 4 << 10
 
 // committer turns what has queued up since the last commit into one
 // transaction. There is no timer: a lone request commits at once, and under load
@@ -30,6 +35,7 @@ type committer struct {
 	mu      sync.Mutex
 	wake    *sync.Cond
 	queue   []*pending
+	bytes   int // that the queued operations hold
 	closed  bool
 	done    sync.WaitGroup
 }
@@ -40,8 +46,12 @@ type pending struct {
 }
 
 const (
-	maxBatch  = 256
-	maxQueued = 20_000
+	maxBatch      = 256
+	maxBatchBytes = 16 << 20
+	maxQueued     = 20_000
+	// maxQueuedBytes bounds memory while the store stalls: callers that give up
+	// leave their operations behind.
+	maxQueuedBytes = 64 << 20
 	// commitTimeout bounds how long a batch may wait for the store before it
 	// begins to commit.
 	commitTimeout = 20 * time.Second
@@ -61,11 +71,12 @@ func newCommitter(s *Service, meter Meter, workers int) *committer {
 func (c *committer) commit(ctx context.Context, op operation) error {
 	p := &pending{operation: op, result: make(chan error, 1)}
 	c.mu.Lock()
-	if c.closed || len(c.queue) >= maxQueued {
+	if c.closed || len(c.queue) >= maxQueued || c.bytes >= maxQueuedBytes {
 		c.mu.Unlock()
 		return visible(fmt.Errorf("write queue closed or full: %w", store.ErrUnavailable))
 	}
 	c.queue = append(c.queue, p)
+	c.bytes += op.size()
 	depth := len(c.queue)
 	c.mu.Unlock()
 	c.wake.Signal()
@@ -114,7 +125,12 @@ func (c *committer) take() []*pending {
 		runtime.Gosched()
 		c.mu.Lock()
 	}
-	n := min(len(c.queue), maxBatch)
+	n, size := 0, 0
+	for n < min(len(c.queue), maxBatch) && size < maxBatchBytes {
+		size += c.queue[n].operation.size()
+		n++
+	}
+	c.bytes -= size
 	batch := c.queue[:n:n]
 	c.queue = c.queue[n:]
 	if len(c.queue) == 0 {

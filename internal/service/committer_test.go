@@ -210,3 +210,28 @@ func TestCallerThatStopsWaiting(t *testing.T) {
 		checkIntact(t, b.Service, b.who.slug, 1)
 	})
 }
+
+// Callers that give up leave their operations queued, and a store that stalls
+// must not let them fill the memory.
+func TestTheQueueIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	b := newBatching(t, newSQLite(t).open(t))
+	chain, _ := b.prepare(t)
+	release := b.hold(t)
+	gaveUp, giveUp := context.WithCancel(t.Context())
+	giveUp()
+	large := step(t, "large", "")
+	large.Payload = []byte(`{"text":"` + strings.Repeat("x", 1<<20-64) + `"}`)
+	const bound = 64
+	refusedAfter := 0
+	for i := range 2 * bound {
+		if _, err := b.RecordEvent(gaveUp, b.who.agent, chain, large); codeOf(err) == ledger.CodeUnavailable {
+			refusedAfter = i
+			break
+		}
+	}
+	release()
+	if refusedAfter == 0 || refusedAfter > bound+1 {
+		t.Errorf("refused after %d operations of 1 MiB, want about %d", refusedAfter, bound)
+	}
+}

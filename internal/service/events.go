@@ -39,6 +39,10 @@ func (o *recordEvent) ref() store.EventRef {
 	return store.EventRef{Chain: o.chain, Key: o.action.IdempotencyKey}
 }
 
+func (o *recordEvent) size() int {
+	return len(o.action.Payload) + len(o.action.Metadata) + smallOperation
+}
+
 func (o *recordEvent) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Chains = append(needs.Chains, o.chain)
@@ -189,6 +193,8 @@ type reportOutcome struct {
 func (o *reportOutcome) at() store.EventAt {
 	return store.EventAt{Chain: o.event.Chain, Sequence: o.event.Sequence}
 }
+
+func (o *reportOutcome) size() int { return smallOperation }
 
 func (o *reportOutcome) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)

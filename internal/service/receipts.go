@@ -79,6 +79,8 @@ type completeChain struct {
 	receipt    []byte
 }
 
+func (o *completeChain) size() int { return smallOperation }
+
 func (o *completeChain) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Orgs = append(needs.Orgs, o.caller.Org)
