@@ -8,26 +8,33 @@ import (
 	"countersign/internal/service"
 )
 
+// openScene is a store with one open chain of one event, at the mercy of whoever
+// can write to it. replica serves the same store with nothing in memory.
+func openScene(t *testing.T, action string) (replica func() *service.Service, s *scene, who *tenant, chain ledger.ChainID) {
+	t.Helper()
+	db := newSQLite(t)
+	ring, _ := newRing(t)
+	replica = func() *service.Service { return serve(t, service.Config{Store: db.open(t), Keys: ring}) }
+	s = &scene{t: t, service: replica(), dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	who = newTenant(t, s.service, "acme")
+	opened := must[*service.ChainView](t)(s.service.OpenChain(t.Context(), who.agent, chainNamed(t, "run"), ""))
+	must[*service.Recorded](t)(s.service.RecordEvent(t.Context(), who.agent, opened.ID, step(t, action, "")))
+	return replica, s, who, opened.ID
+}
+
 // An event that is edited while its chain is summarised and put back afterwards
 // leaves a digest that holds and a summary that does not.
 func TestAuditFindsASummaryOfOtherEvents(t *testing.T) {
 	t.Parallel()
-	db := newSQLite(t)
-	ring, _ := newRing(t)
-	first := serve(t, service.Config{Store: db.open(t), Keys: ring})
-	who := newTenant(t, first, "acme")
-	chain := must[*service.ChainView](t)(first.OpenChain(t.Context(), who.agent, chainNamed(t, "run"), ""))
-	must[*service.Recorded](t)(first.RecordEvent(t.Context(), who.agent, chain.ID, step(t, "wire_money", "")))
-
-	scene := &scene{t: t, service: first, dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	replica, scene, who, chain := openScene(t, "wire_money")
 	genuine := scene.last("events")
 	body := genuine.value("body").([]byte)
 	if err := scene.update("events SET body = ?", bytes.Replace(body, []byte("wire_money"), []byte("read_docs"), 1)); err != nil {
 		t.Fatal(err)
 	}
 	// Another replica has nothing in memory and summarises what is stored.
-	second := serve(t, service.Config{Store: db.open(t), Keys: ring})
-	must[*service.Completed](t)(second.CompleteChain(t.Context(), who.agent, chain.ID, &ledger.Completion{}))
+	second := replica()
+	must[*service.Completed](t)(second.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
 	if err := scene.update("events SET body = ?", body); err != nil {
 		t.Fatal(err)
 	}
@@ -44,24 +51,19 @@ func TestAuditFindsASummaryOfOtherEvents(t *testing.T) {
 // for no other.
 func TestAForgedChainIsRefusedBesideACachedState(t *testing.T) {
 	t.Parallel()
-	db := newSQLite(t)
-	ring, _ := newRing(t)
-	s := serve(t, service.Config{Store: db.open(t), Keys: ring})
-	who := newTenant(t, s, "acme")
-	chain := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "run"), ""))
-	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, "one", "")))
-	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	replica, scene, who, chain := openScene(t, "one")
+	s := scene.service
 	record := scene.last("chains")
 	other := newKey(t, s, "acme", ledger.RoleAgent)
 	forged := bytes.ReplaceAll(record.value("body").([]byte), []byte(who.agent.Key.String()), []byte(other.Record.ID.String()))
 	if err := scene.update("chains SET body = ?, opened_by = ?", forged, other.Record.ID.UUID[:]); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.RecordEvent(t.Context(), authenticate(t, s, other), chain.ID, step(t, "two", ""))
+	_, err := s.RecordEvent(t.Context(), authenticate(t, s, other), chain, step(t, "two", ""))
 	if code := codeOf(err); code != ledger.CodeEvidenceTampered && code != ledger.CodeNotFound {
 		t.Errorf("another agent's record: %v", err)
 	}
-	fresh := serve(t, service.Config{Store: db.open(t), Keys: ring})
-	_, err = fresh.RecordEvent(t.Context(), authenticate(t, fresh, other), chain.ID, step(t, "two", ""))
+	fresh := replica()
+	_, err = fresh.RecordEvent(t.Context(), authenticate(t, fresh, other), chain, step(t, "two", ""))
 	checkCode(t, "another agent's record on a fresh replica", err, ledger.CodeEvidenceTampered)
 }
