@@ -1,0 +1,140 @@
+// Package classify finds the facts of an action that decisions rest on: its
+// categories, the amount of money in it, the domains it contacts, the records
+// it changes, the model and tokens it uses. It also takes secrets out of what is
+// about to be kept.
+//
+// The rules are heuristics, and so they are written down (docs/classification.md)
+// and held to one table of vectors that the Python client is tested against
+// too: a client that decides locally must see what the service will see.
+//
+// The package is pure, and its work is linear in the size of what it is given.
+package classify
+
+import (
+	"github.com/shopspring/decimal"
+
+	"countersign/internal/canon"
+)
+
+// The categories of actions.
+const (
+	DataModification      = "data_modification"
+	ExternalCommunication = "external_communication"
+	Financial             = "financial"
+	LLM                   = "llm"
+)
+
+// Bounds of what Facts can hold. Counts are cut to them, domains replaced by
+// MoreDomains.
+const (
+	MaxDomains = 100
+	MaxRecords = 1_000_000_000
+	MaxTokens  = 1_000_000_000_000
+)
+
+// MoreDomains stands for the domains beyond MaxDomains. It is no domain, so no
+// allowlist matches it: nothing hides behind a hundred harmless ones.
+const MoreDomains = "*"
+
+const (
+	maxModel  = 200 // bytes
+	maxDomain = 253 // bytes, the longest name that DNS knows
+)
+
+// Input is an action as it was recorded.
+type Input struct {
+	ActionType string
+	ActionName string
+	Payload    canon.Value
+	Metadata   canon.Value // null for none
+}
+
+// Facts are what Classify found in an action.
+type Facts struct {
+	// Categories are sorted.
+	Categories []string
+	// Amount is an absolute amount of US dollars, nil when there is none that
+	// could be held against a threshold.
+	Amount *decimal.Decimal
+	// ExternalDomains are sorted, unique and in lower case.
+	ExternalDomains []string
+	// RecordsModified is how many records the action says it changes.
+	RecordsModified int64
+	// Model and the counts of tokens are what the metadata say.
+	Model        string
+	InputTokens  int64
+	OutputTokens int64
+}
+
+// Classify finds the facts of an action.
+func Classify(in Input) Facts {
+	declared := declare(in.ActionType, in.Metadata)
+	name := readName(in.ActionName)
+	found := name.categories | declared.categories
+	s := search{
+		amounts:  declared.amount.state != readable,
+		counting: !name.reading || declared.categories&dataModification != 0,
+		listing:  found&dataModification != 0,
+	}
+	s.object(in.Payload, 0, declared.currency)
+
+	if declared.amount.state != absent || s.financial() {
+		found |= financial
+	}
+	facts := Facts{
+		ExternalDomains: s.hosts.sorted(),
+		RecordsModified: s.records(),
+		Model:           declared.model,
+		InputTokens:     declared.inputTokens,
+		OutputTokens:    declared.outputTokens,
+	}
+	if found&financial != 0 {
+		facts.Amount = s.amount(declared.amount)
+	}
+	if facts.RecordsModified > 0 {
+		found |= dataModification
+	}
+	if len(facts.ExternalDomains) > 0 {
+		found |= externalCommunication
+	}
+	facts.Categories = found.names()
+	return facts
+}
+
+// categorySet is a set of categories.
+type categorySet uint8
+
+const (
+	dataModification categorySet = 1 << iota
+	externalCommunication
+	financial
+	llm
+)
+
+// categoryNames are sorted, in the order of the bits.
+var categoryNames = [...]string{DataModification, ExternalCommunication, Financial, LLM}
+
+func (c categorySet) names() []string {
+	if c == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(categoryNames))
+	for bit, name := range categoryNames {
+		if c&(1<<bit) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// categoryNamed is the empty set for a name that is no category's.
+func categoryNamed(name string) categorySet {
+	var buffer [64]byte
+	normal := string(appendNormal(buffer[:0], name))
+	for bit, known := range categoryNames {
+		if known == normal {
+			return 1 << bit
+		}
+	}
+	return 0
+}

@@ -1,0 +1,169 @@
+package classify
+
+import (
+	"math"
+	"strings"
+
+	"github.com/shopspring/decimal"
+
+	"countersign/internal/canon"
+)
+
+// blanks are trimmed around texts: ASCII alone, so that every language trims
+// the same.
+const blanks = " \t\r\n"
+
+// maxMoneyText bounds the texts that are read as money.
+const maxMoneyText = 40
+
+type currency uint8
+
+const (
+	unstated currency = iota
+	dollars
+	foreign
+)
+
+// readCurrency takes whatever it does not know for a foreign currency.
+func readCurrency(v canon.Value) currency {
+	if v.IsNull() {
+		return unstated
+	}
+	if v.Kind() != canon.String {
+		return foreign
+	}
+	text := strings.Trim(v.Str(), blanks)
+	switch {
+	case text == "":
+		return unstated
+	case text == "$" || equalFold(text, "usd") || equalFold(text, "us$"):
+		return dollars
+	default:
+		return foreign
+	}
+}
+
+// equalFold compares with a lower case text, ignoring the case of ASCII letters
+// alone.
+func equalFold(s, lowerCase string) bool {
+	if len(s) != len(lowerCase) {
+		return false
+	}
+	for i := range len(s) {
+		if lowerByte(s[i]) != lowerCase[i] {
+			return false
+		}
+	}
+	return true
+}
+
+type moneyState uint8
+
+const (
+	absent moneyState = iota
+	unreadable
+	readable
+)
+
+// money is what stands under an amount's key.
+type money struct {
+	state  moneyState
+	amount decimal.Decimal // absolute, of readable money
+}
+
+// larger returns the one that counts when a key stands twice, spelled
+// differently.
+func (m money) larger(other money) money {
+	if other.state > m.state || other.state == m.state && other.amount.Cmp(m.amount) > 0 {
+		return other
+	}
+	return m
+}
+
+func readMoney(v canon.Value) money {
+	switch v.Kind() {
+	case canon.Null:
+		return money{}
+	case canon.Number:
+		// The decimal of the shortest text is what the sender wrote.
+		return money{readable, decimal.NewFromFloat(math.Abs(v.Float()))}
+	case canon.String:
+		if amount, ok := parseDollars(v.Str()); ok {
+			return money{readable, amount}
+		}
+	}
+	return money{state: unreadable}
+}
+
+// parseDollars reads texts like 1200.50, $1,200.50, -$5 and 1200.50 USD. It
+// accepts no exponent: the text of a number must be as long as the number.
+func parseDollars(text string) (decimal.Decimal, bool) {
+	if len(text) > maxMoneyText {
+		return decimal.Decimal{}, false
+	}
+	text = strings.Trim(text, blanks)
+	unsigned := trimSign(text)
+	number := trimMarks(unsigned)
+	if unsigned == text {
+		number = trimSign(number)
+	}
+	plain, ok := plainNumber(number)
+	if !ok {
+		return decimal.Decimal{}, false
+	}
+	amount, err := decimal.NewFromString(plain)
+	return amount, err == nil
+}
+
+func trimSign(s string) string {
+	if s != "" && (s[0] == '-' || s[0] == '+') {
+		return s[1:]
+	}
+	return s
+}
+
+// trimMarks takes one sign of the dollar off either end.
+func trimMarks(s string) string {
+	for _, mark := range [...]string{"us$", "usd", "$"} {
+		if len(s) >= len(mark) && equalFold(s[:len(mark)], mark) {
+			s = s[len(mark):]
+			break
+		}
+	}
+	for _, mark := range [...]string{"us$", "usd", "$"} {
+		if cut := len(s) - len(mark); cut >= 0 && equalFold(s[cut:], mark) {
+			s = s[:cut]
+			break
+		}
+	}
+	return strings.Trim(s, blanks)
+}
+
+// plainNumber drops the commas of a number in which they part thousands. 1,2 and
+// 1.200,50 are no such numbers: to guess would be to be wrong by a factor.
+func plainNumber(s string) (string, bool) {
+	whole, fraction, hasPoint := strings.Cut(s, ".")
+	if hasPoint && (fraction == "" || !allDigits(fraction)) {
+		return "", false
+	}
+	if whole == "" {
+		return s, hasPoint
+	}
+	groups := strings.Split(whole, ",")
+	for i, group := range groups {
+		if !allDigits(group) || len(groups) > 1 && (i == 0 && len(group) > 3 || i > 0 && len(group) != 3) {
+			return "", false
+		}
+	}
+	return strings.ReplaceAll(s, ",", ""), true
+}
+
+// allDigits is false for the empty text.
+func allDigits(s string) bool {
+	for i := range len(s) {
+		if classOf(s[i]) != digit {
+			return false
+		}
+	}
+	return s != ""
+}

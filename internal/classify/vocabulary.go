@@ -1,0 +1,60 @@
+package classify
+
+import "strings"
+
+type wordKind uint8
+
+const (
+	wordNone wordKind = iota
+	// wordRead as a name's first word says that the rest is only looked at.
+	wordRead
+	// wordConnective joins a second verb to the first: check_and_pay.
+	wordConnective
+	// wordAct is a verb and counts wherever it stands.
+	wordAct
+	// wordThing is a noun, or a verb that reads like one: what get_payment,
+	// list_emails and check_update look at, they do not do.
+	wordThing
+	// wordTransfer is money's as the last word (wire_transfer), and not in
+	// transfer_to_agent, which hands a conversation over, or transfer_file.
+	wordTransfer
+)
+
+type word struct {
+	kind       wordKind
+	categories categorySet
+}
+
+// words are those of an action's name that mean something here. They are whole
+// words: pay is not found in payload.
+var words = vocabulary()
+
+func vocabulary() map[string]word {
+	known := map[string]word{}
+	list := func(kind wordKind, categories categorySet, text string) {
+		for _, w := range strings.Fields(text) {
+			known[w] = word{kind, categories}
+		}
+	}
+	list(wordRead, 0, `analyse analyze calculate can check compare count describe estimate explain fetch find get has inspect
+		is list lookup preview query read retrieve search show summarise summarize validate verify view`)
+	list(wordConnective, 0, `and or then`)
+	list(wordTransfer, 0, `transfer transfers`)
+
+	list(wordAct, financial, `buy disburse donate pay reimburse remit sell spend withdraw`)
+	list(wordThing, financial, `bill bills charge charges debit deposit deposits disbursement disbursements donation donations
+		funds invoice invoices money payment payments payout payouts payroll purchase purchases refund refunds
+		reimbursement reimbursements remittance remittances trade trades wire withdrawal withdrawals`)
+
+	list(wordAct, externalCommunication, `broadcast browse crawl notify publish reply scrape send tweet upload`)
+	list(wordThing, externalCommunication, `curl discord email emails fax gmail http https invite mail mails message messages mms
+		newsletter newsletters notification notifications share slack smtp sms telegram twitter webhook webhooks whatsapp`)
+
+	list(wordAct, dataModification, `add alter append create deactivate delete destroy disable edit erase insert migrate modify
+		overwrite purge remove rename replace restore revoke save truncate upsert wipe write`)
+	list(wordThing, dataModification, `archive deletion deletions drop grant import imports merge modification modifications move
+		patch reset update updates`)
+
+	list(wordThing, llm, `gpt llm llms`)
+	return known
+}
