@@ -1,0 +1,127 @@
+package policy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseCases(t *testing.T) {
+	t.Parallel()
+	cases, err := ParseCases([]byte(`
+cases:
+  - name: a large payment
+    action:
+      agent_name: billing
+      payload: {amount: 1200.50, due: 2026-12-01, paid: false, note: ~, lines: [1, "2"]}
+    chain: {environment: production}
+    organization: {high_risk_agents: [billing]}
+    expect: {policy_decision: require_approval, policy_name: large payments, status: awaiting_approval}
+  - name: anything else
+    action: {}
+    expect: {policy_decision: allow, policy_name: null}
+  - {name: any rule, action: {}, expect: {policy_decision: allow}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	large, none := "large payments", ""
+	want := []Expect{{"require_approval", &large, "awaiting_approval"}, {"allow", &none, ""}, {"allow", nil, ""}}
+	var got []Expect
+	for _, c := range cases {
+		got = append(got, c.Expect)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("expectations (-want +got):\n%s", diff)
+	}
+	const action = `{"agent_name":"billing","payload":{"amount":1200.5,"due":"2026-12-01","lines":[1,"2"],"note":null,"paid":false}}`
+	if got := string(cases[0].Action.Append(nil)); got != action {
+		t.Errorf("action %s, want %s", got, action)
+	}
+	if got := string(cases[0].Chain.Append(nil)) + string(cases[0].Organization.Append(nil)); got != `{"environment":"production"}{"high_risk_agents":["billing"]}` {
+		t.Errorf("chain and organization %s", got)
+	}
+	if !cases[1].Chain.IsNull() || !cases[1].Organization.IsNull() {
+		t.Error("a case without chain and organization has them")
+	}
+}
+
+func TestParseCasesRefuses(t *testing.T) {
+	t.Parallel()
+	cases := []struct{ name, document, want string }{
+		{"nothing", "", "1:1 the document is empty"},
+		{"a list", "- {}", "1:1 the document must be an object"},
+		{"no cases", "{}", "1:1 cases is missing"},
+		{"empty", "cases: []", "1:8 cases must have 1 to 1000 entries"},
+		{"unknown field", "cases: [{name: a, action: {}, expect: {policy_decision: deny}}]\nmore: 1", `2:1 unknown field "more"`},
+		{"unknown field of a case", "cases: [{name: a, action: {}, expects: 1, expect: {policy_decision: deny}}]", `1:31 unknown field "expects"`},
+		{"unknown field of expect", "cases: [{name: a, action: {}, expect: {policy_decision: deny, rule: a}}]", `1:63 unknown field "rule"`},
+		{"no action", "cases: [{name: a, expect: {policy_decision: deny}}]", "1:9 action is missing"},
+		{"no decision", "cases: [{name: a, action: {}, expect: {}}]", "1:39 policy_decision is missing"},
+		{"decision", "cases: [{name: a, action: {}, expect: {policy_decision: maybe}}]", "1:57 policy_decision must be one of"},
+		{"status", "cases: [{name: a, action: {}, expect: {policy_decision: deny, status: pending}}]", "1:71 status must be one of"},
+		{"action as a string", "cases: [{name: a, action: pay, expect: {policy_decision: deny}}]", "1:27 action must be an object"},
+		{"hexadecimal", "cases: [{name: a, action: {n: 0x1F}, expect: {policy_decision: deny}}]", "1:31 this number is not one of JSON"},
+		{"infinity", "cases: [{name: a, action: {n: .inf}, expect: {policy_decision: deny}}]", "1:31 this number is not one of JSON"},
+		{"too precise", "cases: [{name: a, action: {n: 9007199254740993}, expect: {policy_decision: deny}}]", "1:31 this number is not one of JSON"},
+		{"name twice", "cases:\n- {name: a, action: {}, expect: {policy_decision: deny}}\n- {name: a, action: {}, expect: {policy_decision: deny}}", "3:10 another case has this name"},
+		{"duplicate key", "cases: [{name: a, action: {n: 1, n: 2}, expect: {policy_decision: deny}}]", `1:34 "n" is given twice`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := ParseCases([]byte(c.document))
+			wantProblem(t, err, c.want)
+		})
+	}
+}
+
+// Every example must be readable, and have cases beside it that name rules it
+// has. What they decide is the business of the command that runs them.
+func TestExamplesAreValid(t *testing.T) {
+	t.Parallel()
+	const folder = "../../examples/policies"
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, ".cases.yaml") {
+			continue
+		}
+		checked++
+		set, err := Parse(readFile(t, file), YAML)
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		names := make(map[string]bool)
+		for _, r := range set.Rules() {
+			names[r.Name] = true
+		}
+		cases, err := ParseCases(readFile(t, strings.TrimSuffix(file, ".yaml")+".cases.yaml"))
+		if err != nil {
+			t.Fatalf("cases of %s: %v", file, err)
+		}
+		for _, c := range cases {
+			if name := c.Expect.PolicyName; name != nil && *name != "" && !names[*name] {
+				t.Errorf("%s: %q expects the unknown rule %q", file, c.Name, *name)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("there are no examples")
+	}
+}
+
+func readFile(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

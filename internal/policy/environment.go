@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"slices"
+	"sync"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/ext"
+)
+
+// environment is the language of conditions: made once, shared by all.
+var environment = sync.OnceValue(func() *cel.Env {
+	registry, err := types.NewRegistry()
+	if err != nil {
+		panic("policy: " + err.Error())
+	}
+	options := []cel.EnvOption{
+		cel.CustomTypeAdapter(values),
+		cel.CustomTypeProvider(provider{registry}),
+		cel.CrossTypeNumericComparisons(true),
+		cel.CostModelVersion(costModel),
+		cel.ParserExpressionSizeLimit(maxCondition),
+		cel.ParserRecursionLimit(maxDepth),
+		cel.ExpressionNodeLimit(maxNodes),
+		cel.RegexProgramSizeLimit(maxRegexNodes),
+		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
+		ext.Strings(ext.StringsVersion(5)),
+		ext.Sets(ext.SetsVersion(1)),
+	}
+	for _, v := range variables {
+		options = append(options, cel.Variable(v.name, v.typed))
+	}
+	env, err := cel.NewEnv(options...)
+	if err != nil {
+		panic("policy: " + err.Error())
+	}
+	settle(env)
+	return env
+})
+
+// settle makes the library write now what it would otherwise write on first
+// use, from whichever goroutine comes first: the list of known names behind "did
+// you mean", which scopes copy without a lock, and the place in the one shared
+// value for "no such overload", which would blame another rule's condition.
+func settle(env *cel.Env) {
+	if _, issues := env.Compile("undeclared"); issues.Err() == nil {
+		panic("policy: an undeclared name was accepted")
+	}
+	types.LabelErrNode(nowhere, types.NoSuchOverloadErr())
+}
+
+// nowhere is the place of an error that has none.
+const nowhere = -1
+
+// provider adds the types of the variables to those of the language.
+type provider struct {
+	*types.Registry
+}
+
+// FindStructType implements types.Provider.
+func (p provider) FindStructType(name string) (*types.Type, bool) {
+	if v := variableOf(name); v != nil {
+		return types.NewTypeTypeWithParam(v.typed), true
+	}
+	return p.Registry.FindStructType(name)
+}
+
+// FindStructFieldNames implements types.Provider.
+func (p provider) FindStructFieldNames(name string) ([]string, bool) {
+	v := variableOf(name)
+	if v == nil {
+		return p.Registry.FindStructFieldNames(name)
+	}
+	var names []string
+	for i := range v.fields {
+		names = append(names, v.fields[i].name)
+	}
+	return names, true
+}
+
+// FindStructFieldType implements types.Provider.
+func (p provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	v := variableOf(name)
+	if v == nil {
+		return p.Registry.FindStructFieldType(name, field)
+	}
+	i, found := v.index[field]
+	if !found {
+		return nil, false
+	}
+	return &types.FieldType{
+		Type:    v.fields[i].typed,
+		IsSet:   func(target any) bool { return target.(*record).has(i) },
+		GetFrom: func(target any) (any, error) { return target.(*record).at(i), nil },
+	}, true
+}
+
+// variableOf returns the variable of the type with that name, nil if there is
+// none.
+func variableOf(typeName string) *variable {
+	i := slices.IndexFunc(variables, func(v *variable) bool { return v.typed.TypeName() == typeName })
+	if i < 0 {
+		return nil
+	}
+	return variables[i]
+}

@@ -1,0 +1,26 @@
+package policy
+
+import "countersign/internal/canon"
+
+// Input is what conditions can ask about: the action, the chain as it was
+// before the action, and the organization. The caller has bounded it: a request
+// has at most 1 MiB, a name 256 characters, an action 1,000 categories.
+type Input struct {
+	AgentName, ParentAgentName string
+	ActionType, ActionName     string
+	Payload, Metadata          canon.Value // an object, or null for none
+	Categories                 []string
+	AmountUSD                  float64 // 0 without an amount
+	HasAmount                  bool
+	ExternalDomains            []string
+	RecordsModified            int64
+
+	ChainName, Environment string
+	ChainMetadata          canon.Value // an object, or null for none
+	TotalActions           int64
+	FinancialExposureUSD   float64
+	Tokens                 int64
+	AgeSeconds             float64
+
+	OrgSlug string
+}

@@ -1,0 +1,76 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"slices"
+)
+
+// Format is the language a document is written in.
+type Format int
+
+// The formats of a policy document.
+const (
+	JSON Format = iota
+	YAML
+)
+
+// Rule is one rule of a set. The optional texts are empty when they are not
+// given; Mode is never empty.
+type Rule struct {
+	Name        string
+	When        string
+	Decision    string
+	Reason      string
+	Remediation string
+	DocsURL     string
+	Mode        string
+	Approvers   []string // names of API keys or e-mail addresses
+}
+
+// Set is a policy document, checked and compiled. It is immutable and safe for
+// concurrent use.
+type Set struct {
+	rules      []Rule
+	conditions []*condition // of the rule with the same index
+	fastPath   *bool
+	canonical  []byte
+	hash       [sha256.Size]byte
+}
+
+// Parse reads a document. It returns all of it compiled, or an *Error with all
+// that is wrong with it.
+func Parse(document []byte, format Format) (*Set, error) {
+	found, root, err := read(document, format)
+	if err != nil {
+		return nil, err
+	}
+	d := decoder{problems: found}
+	set := d.document(root)
+	if err := found.err(); err != nil {
+		return nil, err
+	}
+	set.canonical = set.appendCanonical(nil)
+	set.hash = sha256.Sum256(set.canonical)
+	return set, nil
+}
+
+// Rules returns the rules in the order of the document. The caller must not
+// modify what they refer to.
+func (s *Set) Rules() []Rule { return slices.Clone(s.rules) }
+
+// FastPath returns whether clients may decide harmless actions on their own, and
+// whether the document says so at all.
+func (s *Set) FastPath() (allowed, given bool) {
+	if s.fastPath == nil {
+		return false, false
+	}
+	return *s.fastPath, true
+}
+
+// Canonical returns the canonical JSON of the document, without what only
+// repeats a default: the same rules have the same text in either format. Parse
+// reads it back to the same set. The caller must not modify it.
+func (s *Set) Canonical() []byte { return s.canonical }
+
+// Hash returns the SHA-256 of Canonical.
+func (s *Set) Hash() [sha256.Size]byte { return s.hash }

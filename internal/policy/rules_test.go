@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+
+	"countersign/internal/canon"
+)
+
+// tester is what a test and a property have in common.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// parse reads a set with one denying rule for each condition, named by it or,
+// where that is too long, by its number.
+func parse(tb tester, conditions ...string) *Set {
+	tb.Helper()
+	var list []canon.Value
+	for i, when := range conditions {
+		name := fmt.Sprint(i)
+		if len(when) <= maxName {
+			name = when
+		}
+		list = append(list, textObject(tb, "name", name, "when", when, "decision", "deny", "reason", "r"))
+	}
+	document, err := canon.ObjectValue(canon.Member{Name: "rules", Value: canon.ArrayValue(list...)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	set, err := Parse(document.Append(nil), JSON)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+func textObject(tb tester, pairs ...string) canon.Value {
+	tb.Helper()
+	var members []canon.Member
+	for i := 0; i < len(pairs); i += 2 {
+		v, err := canon.StringValue(pairs[i+1])
+		if err != nil {
+			tb.Fatal(err)
+		}
+		members = append(members, canon.Member{Name: pairs[i], Value: v})
+	}
+	v, err := canon.ObjectValue(members...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return v
+}
+
+// wantHits wants all rules of the set to apply, or none, and none to fail.
+func wantHits(t *testing.T, set *Set, in *Input, all bool) {
+	t.Helper()
+	applied := make(map[string]bool)
+	for _, hit := range set.Match(in) {
+		applied[hit.Rule.When] = true
+		if hit.Failed != nil {
+			t.Errorf("%s: %v", hit.Rule.When, hit.Failed)
+		}
+	}
+	for _, r := range set.Rules() {
+		if applied[r.When] != all {
+			t.Errorf("%s: applies %v, want %v", r.When, applied[r.When], all)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package policy
+
+import (
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+
+	"countersign/internal/canon"
+)
+
+// adapter shows JSON values to the expression language one at a time, as they
+// are asked for: a payload may be large, and a rule reads two values of it.
+type adapter struct {
+	types.Adapter
+}
+
+// NativeToValue implements types.Adapter.
+func (a adapter) NativeToValue(value any) ref.Val {
+	switch v := value.(type) {
+	case ref.Val:
+		return v
+	case canon.Value:
+		return fromJSON(v)
+	}
+	return a.Adapter.NativeToValue(value)
+}
+
+var values = adapter{types.DefaultTypeAdapter}
+
+// fromJSON makes every number a double, integers too: a payload has one kind of
+// number, and its type must not depend on its value.
+func fromJSON(v canon.Value) ref.Val {
+	switch v.Kind() {
+	case canon.Bool:
+		return types.Bool(v.Bool())
+	case canon.Number:
+		return types.Double(v.Float())
+	case canon.String:
+		return types.String(v.Str())
+	case canon.Array:
+		return &jsonArray{v.Items()}
+	case canon.Object:
+		return object(v)
+	default:
+		return types.NullValue
+	}
+}
