@@ -1,0 +1,179 @@
+package notify
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+)
+
+// Kind names what happened. Receivers branch on it: a kind is never renamed.
+type Kind string
+
+// The kinds of notices.
+const (
+	ChainCompleted        Kind = "chain.completed"
+	ChainAutoPaused       Kind = "chain.auto_paused"
+	ApprovalRequested     Kind = "approval.requested"
+	ApprovalEscalated     Kind = "approval.escalated"
+	ApprovalDecided       Kind = "approval.decided"
+	ApprovalTimedOut      Kind = "approval.timed_out"
+	KillSwitchActivated   Kind = "kill_switch.activated"
+	KillSwitchDeactivated Kind = "kill_switch.deactivated"
+	LedgerTamperFound     Kind = "ledger.tamper_found"
+	WebhookTest           Kind = "webhook.test"
+)
+
+// Kinds lists every kind.
+func Kinds() []Kind {
+	return []Kind{
+		ChainCompleted, ChainAutoPaused,
+		ApprovalRequested, ApprovalEscalated, ApprovalDecided, ApprovalTimedOut,
+		KillSwitchActivated, KillSwitchDeactivated, LedgerTamperFound, WebhookTest,
+	}
+}
+
+// Known reports whether k is one of Kinds.
+func (k Kind) Known() bool { return slices.Contains(Kinds(), k) }
+
+// Notice says what happened, by names. There is no room in it for payloads or
+// secrets. An empty field does not apply.
+type Notice struct {
+	Kind         Kind
+	At           ledger.Time
+	Organization string // slug
+
+	Chain    string
+	Agent    string
+	Action   string
+	Policy   string
+	Status   string
+	Reviewer string
+
+	ExpiresAt ledger.Time // zero: nothing expires
+	Link      string      // console page; opening it decides nothing
+
+	// Programs need the ids. They stand in a webhook's body and nowhere else.
+	ChainID    string
+	ApprovalID string
+	ReceiptID  string
+}
+
+// Bounds of a notice, in characters and in bytes of JSON. All names at their
+// longest still fit into a body.
+const (
+	maxName = 200
+	maxLink = 2000
+	maxBody = 20 << 10
+)
+
+type member struct {
+	name  string
+	value *string
+	limit int
+}
+
+// members pairs the texts of a notice with their names on the wire.
+func (n *Notice) members() []member {
+	return []member{
+		{"organization", &n.Organization, maxName},
+		{"chain_id", &n.ChainID, maxName},
+		{"chain_name", &n.Chain, maxName},
+		{"approval_id", &n.ApprovalID, maxName},
+		{"receipt_id", &n.ReceiptID, maxName},
+		{"agent_name", &n.Agent, maxName},
+		{"action_name", &n.Action, maxName},
+		{"policy_name", &n.Policy, maxName},
+		{"status", &n.Status, maxName},
+		{"reviewer", &n.Reviewer, maxName},
+		{"link", &n.Link, maxLink},
+	}
+}
+
+// Encode writes the notice as canonical JSON. The same bytes are kept in the
+// queue and sent as a webhook's body. Names are cut and cleaned rather than
+// refused: a strange name is no reason to stay silent.
+func (n Notice) Encode() ([]byte, error) {
+	if err := n.check(); err != nil {
+		return nil, err
+	}
+	var data []canon.Member
+	for _, m := range n.members() {
+		if text := oneLine(*m.value, m.limit); text != "" {
+			data = append(data, textMember(m.name, text))
+		}
+	}
+	if n.ExpiresAt != 0 {
+		data = append(data, textMember("expires_at", n.ExpiresAt.String()))
+	}
+	object, err := canon.ObjectValue(data...)
+	if err != nil {
+		return nil, fmt.Errorf("encode a notice: %w", err)
+	}
+	body := canon.BeginObject(nil)
+	body.Raw("data", object.Append(nil))
+	body.String("timestamp", n.At.String())
+	body.String("type", string(n.Kind))
+	return body.End(), nil
+}
+
+func textMember(name, text string) canon.Member {
+	value, err := canon.StringValue(text)
+	if err != nil {
+		// oneLine has made it valid UTF-8, which is all that is asked for.
+		panic("notify: " + err.Error())
+	}
+	return canon.Member{Name: name, Value: value}
+}
+
+// Decode reads what Encode wrote. Members it does not know are left out: they
+// are from a newer release, and the rest is worth delivering all the same.
+func Decode(body []byte) (Notice, error) {
+	if len(body) > maxBody {
+		return Notice{}, fmt.Errorf("a notice must have at most %d bytes", maxBody)
+	}
+	value, err := canon.Parse(body)
+	if err != nil {
+		return Notice{}, fmt.Errorf("decode a notice: %w", err)
+	}
+	data, _ := value.Get("data")
+	n := Notice{Kind: Kind(text(value, "type"))}
+	for _, m := range n.members() {
+		*m.value = text(data, m.name)
+	}
+	if n.At, err = ledger.ParseTime(text(value, "timestamp")); err != nil {
+		return Notice{}, fmt.Errorf("decode a notice's timestamp: %w", err)
+	}
+	if expiry := text(data, "expires_at"); expiry != "" {
+		if n.ExpiresAt, err = ledger.ParseTime(expiry); err != nil {
+			return Notice{}, fmt.Errorf("decode a notice's expiry: %w", err)
+		}
+	}
+	return n, n.check()
+}
+
+func text(object canon.Value, name string) string {
+	value, _ := object.Get(name)
+	return value.Str()
+}
+
+func (n Notice) check() error {
+	switch {
+	case !n.Kind.Known():
+		return errors.New("a notice needs a known kind")
+	case n.Organization == "":
+		return errors.New("a notice needs its organization")
+	case n.Link != "" && !isWebLink(n.Link):
+		return fmt.Errorf("a notice's link must be an http or https URL of at most %d bytes", maxLink)
+	}
+	return nil
+}
+
+func isWebLink(link string) bool {
+	u, err := url.Parse(link)
+	return err == nil && len(link) <= maxLink && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http") &&
+		link == oneLine(link, maxLink)
+}

@@ -1,0 +1,141 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+const (
+	webhookTimeout = 15 * time.Second // the whole attempt
+	headerTimeout  = 12 * time.Second
+
+	maxAnswer       = 4 << 10 // bytes of an answer that are read, and dropped
+	maxAnswerHeader = 16 << 10
+
+	maxRetryAfter = 24 * time.Hour
+)
+
+// Options of webhooks.
+type Options struct {
+	// AllowPrivate permits plain http, and private and loopback addresses: for
+	// receivers beside the service, where no stranger may name an endpoint.
+	AllowPrivate bool
+}
+
+// Webhooks delivers to HTTP endpoints. It is safe for concurrent use, follows no
+// redirects and uses no proxy.
+type Webhooks struct {
+	transport    *http.Transport // and no client around it, which would follow redirects
+	allowPrivate bool
+	timeout      time.Duration
+}
+
+// NewWebhooks returns a deliverer that trusts the system's authorities.
+func NewWebhooks(options Options) *Webhooks {
+	return newWebhooks(newDialer(options.AllowPrivate), nil, webhookTimeout)
+}
+
+func newWebhooks(d *dialer, roots *x509.CertPool, timeout time.Duration) *Webhooks {
+	return &Webhooks{transport: &http.Transport{
+		DialContext:            d.dial,
+		TLSClientConfig:        &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+		TLSHandshakeTimeout:    connectTimeout,
+		ResponseHeaderTimeout:  headerTimeout,
+		MaxResponseHeaderBytes: maxAnswerHeader,
+		MaxIdleConns:           16,
+		MaxIdleConnsPerHost:    1,
+		IdleConnTimeout:        30 * time.Second,
+		DisableCompression:     true,
+	}, allowPrivate: d.allowPrivate, timeout: timeout}
+}
+
+// Close drops the connections that are kept for the next delivery.
+func (w *Webhooks) Close() { w.transport.CloseIdleConnections() }
+
+// Deliver makes one attempt to hand body, an encoded notice, to the endpoint. Any
+// 2xx answer is success. The message id stays the same over all attempts; at is
+// the time of this one, because receivers refuse what was signed minutes ago.
+func (w *Webhooks) Deliver(ctx context.Context, to Endpoint, messageID string, at time.Time, body []byte) error {
+	timed, cancel := context.WithTimeout(ctx, w.timeout)
+	defer cancel()
+	request, err := w.request(timed, to, messageID, at, body)
+	if err != nil {
+		return permanent(err)
+	}
+	response, err := w.transport.RoundTrip(request)
+	if err != nil {
+		return unreachable(ctx, "the receiver", err, "broke the connection, or answered what is not HTTP")
+	}
+	defer response.Body.Close()
+	// A short answer read to its end lets the connection serve again. Whether it
+	// can be read does not matter: the status has spoken.
+	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
+	return judge(response, at)
+}
+
+func (w *Webhooks) request(
+	ctx context.Context, to Endpoint, messageID string, at time.Time, body []byte,
+) (*http.Request, error) {
+	if err := CheckURL(to.URL, w.allowPrivate); err != nil {
+		return nil, fmt.Errorf("the webhook's URL %w", err)
+	}
+	if err := checkMessageID(messageID); err != nil {
+		return nil, err
+	}
+	if len(body) > maxBody {
+		return nil, fmt.Errorf("a webhook's body must have at most %d bytes", maxBody)
+	}
+	signed, err := signatures(to.Secrets, messageID, at, body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.URL, bytes.NewReader(body))
+	if err != nil {
+		return nil, errors.New("the webhook's URL cannot be requested")
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "countersign-webhooks")
+	request.Header.Set("webhook-id", messageID)
+	request.Header.Set("webhook-timestamp", strconv.FormatInt(at.Unix(), 10))
+	request.Header.Set("webhook-signature", signed)
+	return request, nil
+}
+
+// judge follows Standard Webhooks: 410 ends it, everything else that is not 2xx
+// is tried again. A 404 or a 401 is often a deployment gone wrong, and to drop
+// what happened meanwhile would be worse than a few vain requests.
+func judge(response *http.Response, at time.Time) error {
+	status := response.StatusCode
+	switch {
+	case status >= 200 && status < 300:
+		return nil
+	case status >= 300 && status < 400:
+		return &failure{text: fmt.Sprintf(
+			"the receiver answered %d: redirects are not followed, so give the webhook the URL they lead to", status)}
+	case status == http.StatusGone:
+		return &failure{text: "the receiver answered 410: it wants no more webhooks", permanent: true, gone: true}
+	}
+	return &failure{
+		text:       fmt.Sprintf("the receiver answered %d", status),
+		retryAfter: parseRetryAfter(response.Header.Get("Retry-After"), at),
+	}
+}
+
+// parseRetryAfter reads seconds or a date; zero for anything else.
+func parseRetryAfter(text string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+	if date, err := http.ParseTime(text); err == nil {
+		return min(max(date.Sub(now), 0), maxRetryAfter)
+	}
+	return 0
+}

@@ -1,0 +1,246 @@
+package notify
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+)
+
+func TestAnEndlessAnswerIsCutOff(t *testing.T) {
+	t.Parallel()
+	cut := make(chan bool, 1)
+	server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		chunk := make([]byte, 1<<20)
+		for range 256 {
+			if _, err := w.Write(chunk); err != nil {
+				cut <- true
+				return
+			}
+		}
+		cut <- false
+	})
+	if err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err != nil {
+		t.Error(err)
+	}
+	if !<-cut {
+		t.Error("the whole answer was read")
+	}
+}
+
+func TestEndlessHeadersAreCutOff(t *testing.T) {
+	t.Parallel()
+	server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
+	})
+	err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	if err == nil || Permanent(err) || strings.Contains(err.Error(), "xx") {
+		t.Errorf("%.200v", err)
+	}
+}
+
+func TestAHangingReceiverTimesOut(t *testing.T) {
+	t.Parallel()
+	server := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a lost client only then
+		<-r.Context().Done()
+	})
+	w := newWebhooks(newDialer(true), nil, 50*time.Millisecond)
+	t.Cleanup(w.Close)
+	err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	if err == nil || Permanent(err) || !strings.Contains(err.Error(), "in time") || errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+}
+
+// The rest of an answer is not waited for any longer than the attempt may take.
+// On a busy machine that can be over before the status is there, too.
+func TestAnAnswerThatNeverEndsHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusAccepted)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	})
+	w := newWebhooks(newDialer(true), nil, 50*time.Millisecond)
+	t.Cleanup(w.Close)
+	err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	if err != nil && !strings.Contains(err.Error(), "in time") {
+		t.Error(err)
+	}
+}
+
+func TestACallerCanGiveUp(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	server := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		cancel()
+		<-r.Context().Done()
+	})
+	err := local(t).Deliver(ctx, endpoint(server.URL), testMessage, noon, encoded(t))
+	if !errors.Is(err, context.Canceled) || Permanent(err) {
+		t.Error(err)
+	}
+}
+
+// public pretends that example.com, for which the test certificate is made, has
+// public addresses: connections to those end at the server.
+func public(server *httptest.Server, roots *x509.CertPool, lists ...[]string) *Webhooks {
+	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if addr := netip.MustParseAddrPort(address); !isPublic(addr.Addr()) {
+			return nil, errors.New("connected to a private address")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	return newWebhooks(&dialer{resolve: answers(lists...), connect: connect}, roots, webhookTimeout)
+}
+
+func trusting(server *httptest.Server) *x509.CertPool {
+	roots := x509.NewCertPool()
+	roots.AddCert(server.Certificate())
+	return roots
+}
+
+func TestARebindingNameIsRefused(t *testing.T) {
+	t.Parallel()
+	var visits atomic.Int64
+	server := tlsReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
+		visits.Add(1)
+		w.Header().Set("Connection", "close") // the next delivery looks the name up again
+	})
+	w := public(server, trusting(server), []string{"8.8.8.8"}, []string{"127.0.0.1"})
+	t.Cleanup(w.Close)
+	if err := w.Deliver(t.Context(), endpoint("https://example.com/hooks"), testMessage, noon, encoded(t)); err != nil {
+		t.Error("public:", err)
+	}
+	err := w.Deliver(t.Context(), endpoint("https://example.com/hooks"), testMessage, noon, encoded(t))
+	if err == nil || !strings.Contains(err.Error(), "private or reserved") || Permanent(err) {
+		t.Error("rebound:", err)
+	}
+	if visits.Load() != 1 {
+		t.Errorf("%d visits, want 1", visits.Load())
+	}
+}
+
+func TestTLSIsChecked(t *testing.T) {
+	t.Parallel()
+	current := tlsReceiver(t, func(http.ResponseWriter, *http.Request) {})
+	old := unstarted(t, func(http.ResponseWriter, *http.Request) {})
+	old.TLS = &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}
+	old.StartTLS()
+	plain := receiver(t, func(http.ResponseWriter, *http.Request) {})
+
+	for name, c := range map[string]struct {
+		server *httptest.Server
+		roots  *x509.CertPool
+		url    string
+		want   string
+	}{
+		"trusted":         {current, trusting(current), "https://example.com/", ""},
+		"another name":    {current, trusting(current), "https://example.org/", "certificate"},
+		"unknown issuer":  {current, nil, "https://example.com/", "certificate"},
+		"TLS 1.1":         {old, trusting(old), "https://example.com/", "TLS 1.2"},
+		"no TLS":          {plain, trusting(current), "https://example.com/", "TLS 1.2"},
+		"plain is a rule": {plain, trusting(current), "http://example.com/", "https://"},
+	} {
+		w := public(c.server, c.roots, []string{"8.8.8.8"})
+		err := w.Deliver(t.Context(), endpoint(c.url), testMessage, noon, encoded(t))
+		w.Close()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+func TestDeliverRefusesWhatNoRetryMends(t *testing.T) {
+	t.Parallel()
+	var visits atomic.Int64
+	server := receiver(t, func(http.ResponseWriter, *http.Request) { visits.Add(1) })
+	good := endpoint(server.URL)
+	short := ledger.NewSecret("whsec_c2hvcnQ=")
+	for name, c := range map[string]struct {
+		to      Endpoint
+		message string
+		body    []byte
+	}{
+		"an id with a line break": {good, "msg\r\nX: y", nil},
+		"an empty id":             {good, "", nil},
+		"a long body":             {good, testMessage, make([]byte, maxBody+1)},
+		"a bad URL":               {endpoint("gopher://127.0.0.1/"), testMessage, nil},
+		"no secret":               {Endpoint{URL: server.URL}, testMessage, nil},
+		"a short secret":          {Endpoint{URL: server.URL, Secrets: []ledger.Secret{short}}, testMessage, nil},
+		"a bare secret":           {Endpoint{URL: server.URL, Secrets: []ledger.Secret{ledger.NewSecret("x")}}, testMessage, nil},
+		"many secrets":            {Endpoint{URL: server.URL, Secrets: make([]ledger.Secret, 5)}, testMessage, nil},
+	} {
+		err := local(t).Deliver(t.Context(), c.to, c.message, noon, c.body)
+		if !Permanent(err) || Gone(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	strict := NewWebhooks(Options{})
+	if err := strict.Deliver(t.Context(), good, testMessage, noon, nil); !Permanent(err) {
+		t.Error("a private URL:", err)
+	}
+	if visits.Load() != 0 {
+		t.Error("something was sent all the same")
+	}
+}
+
+// However a delivery fails, its error repeats neither what was sent nor what
+// came back.
+func TestWebhookErrorsKeepSecrets(t *testing.T) {
+	t.Parallel()
+	const planted = "planted"
+	tlsServer := tlsReceiver(t, func(http.ResponseWriter, *http.Request) {})
+	closed := receiver(t, func(http.ResponseWriter, *http.Request) {})
+	closed.Close()
+	urls := []string{
+		closed.URL, tlsServer.URL,
+		strings.Replace(tlsServer.URL, "https", "http", 1),
+		receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "https://example.com/"+planted)
+			w.WriteHeader(http.StatusFound)
+		}).URL,
+		receiver(t, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, planted, http.StatusTeapot) }).URL,
+		receiver(t, func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = io.WriteString(conn, planted+" is no HTTP\r\n\r\n")
+				_ = conn.Close()
+			}
+		}).URL,
+		"https://" + planted + ".invalid:x",
+		"http://[" + planted + "]",
+	}
+	signed, err := signatures([]ledger.Secret{testSecret(1)}, testMessage, noon, encoded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range urls {
+		to := endpoint(url + "/" + planted + "?key=" + planted)
+		err := local(t).Deliver(t.Context(), to, testMessage, noon, encoded(t))
+		if err == nil {
+			t.Errorf("%s: no error", url)
+			continue
+		}
+		for _, secret := range []string{planted, testSecret(1).Reveal(), signed, testMessage, "approval-1"} {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s: %q holds %q", url, err, secret)
+			}
+		}
+	}
+}
