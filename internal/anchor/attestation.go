@@ -1,0 +1,68 @@
+package anchor
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+)
+
+const (
+	maxAttestation = 8192
+	maxCalendarURI = 1000
+	maxHeight      = 1<<31 - 1
+)
+
+// The kinds of attestation that are understood here.
+var (
+	kindPending = [8]byte{0x83, 0xdf, 0xe3, 0x0d, 0x2e, 0xf9, 0x0c, 0x8e}
+	kindBitcoin = [8]byte{0x05, 0x88, 0x96, 0x0d, 0x73, 0xd7, 0x19, 0x01}
+)
+
+// attestation says where the message at its node was seen. One of another kind
+// is kept as it came and counts for nothing.
+type attestation struct {
+	kind    [8]byte
+	payload []byte
+
+	calendar string // of a pending one: who promised to have it confirmed
+	height   int    // of one in Bitcoin: the block
+}
+
+func (a attestation) equal(other attestation) bool {
+	return a.kind == other.kind && bytes.Equal(a.payload, other.payload)
+}
+
+func pendingAt(calendar string) attestation {
+	return attestation{kind: kindPending, payload: appendBytes(nil, []byte(calendar)), calendar: calendar}
+}
+
+func confirmedAt(height int) attestation {
+	return attestation{kind: kindBitcoin, payload: appendNumber(nil, uint64(height)), height: height}
+}
+
+// understand reads the payload of the known kinds.
+func (a *attestation) understand() error {
+	payload := reader{rest: a.payload}
+	switch a.kind {
+	case kindPending:
+		calendar, err := payload.bytes(maxCalendarURI)
+		if err != nil || len(payload.rest) != 0 || !isCalendarURI(calendar) {
+			return errors.New("a pending attestation names no calendar")
+		}
+		a.calendar = string(calendar)
+	case kindBitcoin:
+		height, err := payload.number(maxHeight)
+		if err != nil || len(payload.rest) != 0 {
+			return errors.New("a Bitcoin attestation names no block")
+		}
+		a.height = int(height)
+	}
+	return nil
+}
+
+// isCalendarURI allows what the format does: nothing that could end up as a
+// query, a user name or a line break.
+func isCalendarURI(text []byte) bool {
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._/:"
+	return len(text) > 0 && strings.Trim(string(text), allowed) == ""
+}

@@ -1,0 +1,164 @@
+package anchor_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// standing is a real authority that runs beside the test.
+type standing struct {
+	url   string
+	roots []byte
+}
+
+// startSigstore runs sigstore's timestamp-server on a free port.
+func startSigstore(t *testing.T, flags ...string) standing {
+	t.Helper()
+	binary := filepath.Join("..", "..", ".cache", "bin", "timestamp-server")
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("there is no timestamp-server: run scripts/install-timestamp-server (%v)", err)
+	}
+	arguments := append([]string{"serve", "--timestamp-signer", "memory", "--disable-ntp-monitoring",
+		"--host", "127.0.0.1", "--port", "0"}, flags...)
+	server := exec.CommandContext(t.Context(), binary, arguments...)
+	output, err := server.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Stdout = server.Stderr
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Wait() }) // the test's context has ended it by then
+	base := serverAddress(t, output)
+	go func() { _, _ = io.Copy(io.Discard, output) }()
+
+	response, err := http.Get(base + "/api/v1/timestamp/certchain")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	chain, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("the certificate chain: status %d, %v", response.StatusCode, err)
+	}
+	return standing{url: base + "/api/v1/timestamp", roots: chain}
+}
+
+func serverAddress(t *testing.T, output io.Reader) string {
+	t.Helper()
+	address := regexp.MustCompile(`Serving timestamp server at (http://\S+)`)
+	var seen []string
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		seen = append(seen, lines.Text())
+		if found := address.FindStringSubmatch(lines.Text()); found != nil {
+			return found[1]
+		}
+	}
+	t.Fatalf("timestamp-server did not start:\n%s", strings.Join(seen, "\n"))
+	return ""
+}
+
+// openssl is an authority made of `openssl ts`, behind a real socket.
+type openssl struct {
+	standing
+	folder string
+	reply  sync.Mutex // it counts its replies in a file
+}
+
+const opensslConfig = `
+[tsa]
+default_tsa = authority
+[authority]
+serial = serial
+signer_digest = sha256
+default_policy = 1.2.3.4.1
+other_policies = 1.2.3.4.2
+digests = sha256, sha512
+accuracy = secs:1
+ordering = yes
+tsa_name = yes
+ess_cert_id_chain = no
+ess_cert_id_alg = sha256
+[signer]
+extendedKeyUsage = critical,timeStamping
+keyUsage = critical,digitalSignature
+`
+
+// startOpenSSL makes a root and an authority's certificate that is valid for
+// some days from now, and answers with the algorithm's keys.
+func startOpenSSL(t *testing.T, days string, algorithm ...string) *openssl {
+	t.Helper()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Fatalf("there is no openssl: run apt-get install openssl (%v)", err)
+	}
+	authority := &openssl{folder: t.TempDir()}
+	authority.write(t, "ts.cnf", []byte(opensslConfig))
+	authority.write(t, "serial", []byte("01\n"))
+	for _, name := range []string{"root", "signer"} {
+		authority.run(t.Context(), t, append([]string{"genpkey", "-out", name + ".key"}, algorithm...)...)
+	}
+	authority.run(t.Context(), t, "req", "-x509", "-new", "-key", "root.key", "-subj", "/CN=Root", "-days", "30", "-out", "root.pem")
+	authority.run(t.Context(), t, "req", "-new", "-key", "signer.key", "-subj", "/CN=Second Authority", "-out", "signer.csr")
+	authority.run(t.Context(), t, "x509", "-req", "-in", "signer.csr", "-CA", "root.pem", "-CAkey", "root.key", "-CAcreateserial",
+		"-days", days, "-extfile", "ts.cnf", "-extensions", "signer", "-out", "signer.pem")
+	server := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
+		query, err := io.ReadAll(request.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		writer.Header().Set("Content-Type", "application/timestamp-reply")
+		_, _ = writer.Write(authority.answer(request.Context(), t, query))
+	}))
+	t.Cleanup(server.Close)
+	authority.url, authority.roots = server.URL, authority.read(t, "root.pem")
+	return authority
+}
+
+func (o *openssl) answer(ctx context.Context, t *testing.T, query []byte) []byte {
+	o.reply.Lock()
+	defer o.reply.Unlock()
+	o.write(t, "query.tsq", query)
+	o.run(ctx, t, "ts", "-reply", "-config", "ts.cnf", "-queryfile", "query.tsq",
+		"-signer", "signer.pem", "-inkey", "signer.key", "-out", "reply.tsr")
+	return o.read(t, "reply.tsr")
+}
+
+func (o *openssl) run(ctx context.Context, t *testing.T, arguments ...string) {
+	t.Helper()
+	if output, err := runOpenSSL(ctx, o.folder, arguments...); err != nil {
+		t.Errorf("openssl %s: %v\n%s", strings.Join(arguments, " "), err, output)
+	}
+}
+
+func runOpenSSL(ctx context.Context, folder string, arguments ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, "openssl", arguments...)
+	command.Dir = folder
+	return command.CombinedOutput()
+}
+
+func (o *openssl) write(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(o.folder, name), data, 0o600); err != nil {
+		t.Error(err)
+	}
+}
+
+func (o *openssl) read(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(o.folder, name))
+	if err != nil {
+		t.Error(err)
+	}
+	return data
+}

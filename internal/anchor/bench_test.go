@@ -1,0 +1,61 @@
+package anchor_test
+
+import (
+	"crypto"
+	"strings"
+	"testing"
+
+	"github.com/digitorus/timestamp"
+
+	"countersign/internal/anchor"
+)
+
+func BenchmarkVerifyToken(b *testing.B) {
+	root := newIdentity(b, certificate{name: "Root", authority: true}, nil)
+	signer := newIdentity(b, signerCertificate(), root)
+	digest := digestOf(artifact)
+	token := tokenIn(b, signer.stamp(b, timestamp.Timestamp{HashAlgorithm: crypto.SHA256, HashedMessage: digest[:], AddTSACertificate: true}, nil))
+	trust := parseTrust(b, root.pem())
+	b.SetBytes(int64(len(token)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := anchor.VerifyToken(token, digest, trust, 0); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A proof as long as a busy calendar's: 40 steps of two or three operations.
+func BenchmarkVerifyProof(b *testing.B) {
+	digest := digestOf(artifact)
+	message, tree := string(digest[:]), ""
+	for range 40 {
+		sibling := hashed(message, "sibling")
+		tree += appendOp(sibling) + sha256Op + sha256Op
+		message = hashed(hashed(message, sibling))
+	}
+	blocks := newChain()
+	blocks.mine([32]byte([]byte(message)), 9)
+	proof := []byte(magic + string(digest[:]) + tree + inBlock(9))
+	b.SetBytes(int64(len(proof)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if verdict, err := blocks.verifier().Verify(b.Context(), proof, digest); err != nil || verdict.Status != anchor.Verified {
+			b.Fatal(verdict, err)
+		}
+	}
+}
+
+// The most expensive thing that fits into a proof: every bound at its end.
+func BenchmarkRefuseHugeProof(b *testing.B) {
+	digest := digestOf(artifact)
+	heavy := appendOp(strings.Repeat("x", 4000)) + strings.Repeat(fork+sha256Op+unknown(""), 4000) + unknown("")
+	proof := []byte(magic + string(digest[:]) + heavy)
+	b.SetBytes(int64(len(proof)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if verdict, err := newChain().verifier().Verify(b.Context(), proof, digest); err != nil || verdict.Status != anchor.Failed {
+			b.Fatal(verdict, err)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package anchor
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math/big"
+	"slices"
+	"time"
+)
+
+// Where the fields of a block header lie.
+const (
+	headerSize = 80
+	rootAt     = 36
+	timeAt     = 68
+	bitsAt     = 72
+)
+
+// header is a Bitcoin block header as the network hashes it.
+type header [headerSize]byte
+
+// root is the Merkle root in the order of the hashes themselves, which is also
+// that of proofs. It is the reverse of what block explorers show.
+func (h *header) root() []byte { return h[rootAt:timeAt] }
+
+func (h *header) time() time.Time {
+	return time.Unix(int64(binary.LittleEndian.Uint32(h[timeAt:])), 0).UTC()
+}
+
+// work is the number that the miner had to bring below the target.
+func (h *header) work() *big.Int {
+	first := sha256.Sum256(h[:])
+	second := sha256.Sum256(first[:])
+	slices.Reverse(second[:])
+	return new(big.Int).SetBytes(second[:])
+}
+
+// target is what the header itself says its work had to stay below: a sign, 23
+// bits of a number and its length in bytes. A negative or zero one is nil.
+func (h *header) target() *big.Int {
+	bits := binary.LittleEndian.Uint32(h[bitsAt:])
+	mantissa, length := int64(bits&0x7fffff), int(bits>>24)
+	if bits&0x800000 != 0 || mantissa == 0 || length > 34 {
+		return nil
+	}
+	target := big.NewInt(mantissa)
+	if length < 3 {
+		return target.Rsh(target, uint(8*(3-length)))
+	}
+	return target.Lsh(target, uint(8*(length-3)))
+}
+
+const maxClockSkew = 2 * time.Hour // of blocks, by the network's own rule
+
+var firstBlock = time.Date(2009, time.January, 3, 18, 15, 5, 0, time.UTC)
+
+// check asks for the work that makes a header expensive to invent, whoever
+// delivers it.
+func (h *header) check(limit *big.Int, now time.Time) error {
+	target := h.target()
+	switch {
+	case target == nil || target.Cmp(limit) > 0:
+		return errors.New("its difficulty is below what the chain had at that height")
+	case h.work().Cmp(target) > 0:
+		return errors.New("it does not carry the work that it claims")
+	case h.time().Before(firstBlock) || h.time().After(now.Add(maxClockSkew)):
+		return errors.New("its time cannot be")
+	}
+	return nil
+}
+
+// easiest is the target of difficulty 1.
+var easiest = new(big.Int).Lsh(big.NewInt(0xffff), 208)
+
+// floors are difficulties that Bitcoin's blocks from a height on have never
+// been below, in round numbers with room under them.
+var floors = []struct {
+	height     int
+	difficulty int64
+}{
+	{700_000, 10_000_000_000_000},
+	{500_000, 1_000_000_000_000},
+	{300_000, 1_000_000_000},
+	{0, 1},
+}
+
+// MainnetLimit is the highest target, and so the least work, that a header of
+// Bitcoin's main chain may have at a height.
+func MainnetLimit(height int) *big.Int {
+	for _, floor := range floors {
+		if height >= floor.height {
+			return new(big.Int).Quo(easiest, big.NewInt(floor.difficulty))
+		}
+	}
+	return new(big.Int)
+}

@@ -1,0 +1,140 @@
+package anchor
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	encoding "encoding/asn1"
+	"errors"
+	"slices"
+	"time"
+)
+
+const maxTokenBytes = 64 << 10
+
+// Stamped is what a token that verifies says.
+type Stamped struct {
+	Time      time.Time // when the authority saw the digest
+	Serial    string    // the token's number at the authority, in hexadecimal
+	Policy    string    // the object identifier of the policy it was issued under
+	Authority string    // the name in the signing certificate
+}
+
+// VerifyToken verifies a token (RFC 3161) over a digest: the imprint, the nonce
+// unless it is 0, the signature, and the certificate chain with its purpose as
+// they were at the token's time, so that a certificate's later end takes nothing
+// away. A token that embeds no certificate needs the signer's in trust. Its
+// errors carry a Reason.
+func VerifyToken(token []byte, digest [32]byte, trust *Trust, nonce uint64) (Stamped, error) {
+	if trust == nil || trust.roots == nil {
+		// Without this, crypto/x509 would believe whomever the machine believes.
+		return Stamped{}, faultf(Untrusted, "there are no timestamp roots to judge the token by")
+	}
+	if len(token) > maxTokenBytes {
+		return Stamped{}, faultf(Malformed, "the token is longer than %d bytes", maxTokenBytes)
+	}
+	message, err := parseSignedData(token)
+	if err != nil {
+		return Stamped{}, faultf(Malformed, "read the token: %w", err)
+	}
+	info, err := parseTimestampInfo(message.content)
+	if err != nil {
+		return Stamped{}, faultf(Malformed, "read the token: %w", err)
+	}
+	if info.hash != crypto.SHA256 || !bytes.Equal(info.imprint, digest[:]) {
+		return Stamped{}, faultf(WrongImprint, "the token is about other data")
+	}
+	if nonce != 0 && (info.nonce == nil || !info.nonce.IsUint64() || info.nonce.Uint64() != nonce) {
+		return Stamped{}, faultf(WrongNonce, "the token answers another request")
+	}
+	signer, err := message.verifySigner(trust, info.time)
+	if err != nil {
+		return Stamped{}, err
+	}
+	return Stamped{Time: info.time, Serial: info.serial.Text(16), Policy: info.policy.String(), Authority: nameOf(signer)}, nil
+}
+
+func nameOf(certificate *x509.Certificate) string {
+	if name := certificate.Subject.CommonName; name != "" {
+		return name
+	}
+	return certificate.Subject.String()
+}
+
+func (d *signedData) verifySigner(trust *Trust, at time.Time) (*x509.Certificate, error) {
+	candidates := slices.Concat(d.certificates, trust.certificates)
+	found := slices.IndexFunc(candidates, d.signer.names)
+	if found < 0 {
+		return nil, faultf(Untrusted, "the token embeds no certificate of its signer: add the authority's to the file of timestamp roots")
+	}
+	signer := candidates[found]
+	if err := d.verify(signer); err != nil {
+		return nil, faultf(BadSignature, "verify the token's signature: %w", err)
+	}
+	chains, err := trust.chains(signer, d.certificates, at)
+	if err != nil {
+		return nil, err
+	}
+	if err := mayTimestamp(signer); err != nil {
+		return nil, faultf(Untrusted, "the token's certificate is no timestamp authority's: %w", err)
+	}
+	for _, embedded := range d.certificates {
+		// Nothing vouches for a certificate off the chain: anyone could have put it there.
+		if !onChain(chains, embedded) && !trust.knows(embedded) {
+			return nil, faultf(Untrusted, "the token embeds a certificate of %q that leads to no root: add it to the file of timestamp roots if it belongs there", nameOf(embedded))
+		}
+	}
+	return signer, nil
+}
+
+// chains returns every way from the certificate to a root at a time.
+func (t *Trust) chains(certificate *x509.Certificate, embedded []*x509.Certificate, at time.Time) ([][]*x509.Certificate, error) {
+	intermediates := x509.NewCertPool()
+	for _, other := range slices.Concat(embedded, t.certificates) {
+		intermediates.AddCert(other)
+	}
+	chains, err := certificate.Verify(x509.VerifyOptions{
+		Roots:         t.roots,
+		Intermediates: intermediates,
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping},
+	})
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		return nil, faultf(ExpiredAtTime, "a certificate was not valid at the token's time: %w", err)
+	}
+	if err != nil {
+		return nil, faultf(Untrusted, "the token leads to no configured root: %w", err)
+	}
+	return chains, nil
+}
+
+func onChain(chains [][]*x509.Certificate, certificate *x509.Certificate) bool {
+	return slices.ContainsFunc(chains, func(chain []*x509.Certificate) bool {
+		return slices.ContainsFunc(chain, certificate.Equal)
+	})
+}
+
+var oidExtendedKeyUsage = encoding.ObjectIdentifier{2, 5, 29, 37}
+
+// mayTimestamp holds a certificate to RFC 3161, 2.3: timestamping is all that it
+// is for, and whoever does not understand that must not use it.
+func mayTimestamp(certificate *x509.Certificate) error {
+	critical := slices.ContainsFunc(certificate.Extensions, func(extension pkix.Extension) bool {
+		return extension.Critical && extension.Id.Equal(oidExtendedKeyUsage)
+	})
+	only := slices.Equal(certificate.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageTimeStamping}) &&
+		len(certificate.UnknownExtKeyUsage) == 0
+	signs := certificate.KeyUsage == 0 ||
+		certificate.KeyUsage&(x509.KeyUsageDigitalSignature|x509.KeyUsageContentCommitment) != 0
+	switch {
+	case certificate.IsCA:
+		return errors.New("it belongs to a certificate authority")
+	case !only || !critical:
+		return errors.New("its extended key usage is not timestamping alone, marked critical")
+	case !signs:
+		return errors.New("its key usage is not signing")
+	}
+	return nil
+}

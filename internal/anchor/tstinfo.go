@@ -1,0 +1,82 @@
+package anchor
+
+import (
+	"crypto"
+	encoding "encoding/asn1"
+	"errors"
+	"math/big"
+	"time"
+
+	"golang.org/x/crypto/cryptobyte"
+	"golang.org/x/crypto/cryptobyte/asn1"
+)
+
+// timestampInfo is the TSTInfo of RFC 3161, 2.4.2, as far as it matters here.
+type timestampInfo struct {
+	policy  encoding.ObjectIdentifier
+	hash    crypto.Hash
+	imprint []byte
+	serial  *big.Int
+	time    time.Time
+	nonce   *big.Int
+}
+
+var errTimestampInfo = errors.New("the content is no timestamp of version 1")
+
+func parseTimestampInfo(content []byte) (*timestampInfo, error) {
+	info := &timestampInfo{serial: new(big.Int)}
+	input := cryptobyte.String(content)
+	var body, imprint, sum, generated cryptobyte.String
+	if !input.ReadASN1(&body, asn1.SEQUENCE) || !input.Empty() || !readVersion(&body, 1) ||
+		!body.ReadASN1ObjectIdentifier(&info.policy) || !body.ReadASN1(&imprint, asn1.SEQUENCE) ||
+		!body.ReadASN1Integer(info.serial) || !body.ReadASN1(&generated, asn1.GeneralizedTime) {
+		return nil, errTimestampInfo
+	}
+	// A hash that is not known here stays 0, which is no hash that was asked for.
+	info.hash, _ = readDigest(&imprint)
+	if info.hash != 0 && (!imprint.ReadASN1(&sum, asn1.OCTET_STRING) || !imprint.Empty()) {
+		return nil, errTimestampInfo
+	}
+	info.imprint = sum
+	var err error
+	// A fraction of a second is read although the layout has none.
+	if info.time, err = time.Parse("20060102150405Z", string(generated)); err != nil {
+		return nil, errTimestampInfo
+	}
+	if err := info.readOptions(body); err != nil {
+		return nil, err
+	}
+	return info, nil
+}
+
+// readOptions reads what may follow the time: accuracy, ordering, nonce, the
+// authority's name and extensions.
+func (i *timestampInfo) readOptions(body cryptobyte.String) error {
+	var extensions cryptobyte.String
+	if !body.SkipOptionalASN1(asn1.SEQUENCE) || !body.SkipOptionalASN1(asn1.BOOLEAN) {
+		return errTimestampInfo
+	}
+	if body.PeekASN1Tag(asn1.INTEGER) {
+		i.nonce = new(big.Int)
+		if !body.ReadASN1Integer(i.nonce) {
+			return errTimestampInfo
+		}
+	}
+	if !body.SkipOptionalASN1(tag0) || !body.ReadOptionalASN1(&extensions, nil, tag1) || !body.Empty() {
+		return errTimestampInfo
+	}
+	for !extensions.Empty() {
+		var extension cryptobyte.String
+		var critical bool
+		if !extensions.ReadASN1(&extension, asn1.SEQUENCE) || !extension.SkipASN1(asn1.OBJECT_IDENTIFIER) {
+			return errTimestampInfo
+		}
+		if extension.PeekASN1Tag(asn1.BOOLEAN) && !extension.ReadASN1Boolean(&critical) {
+			return errTimestampInfo
+		}
+		if critical {
+			return errors.New("the timestamp has a critical extension that is not known here")
+		}
+	}
+	return nil
+}
