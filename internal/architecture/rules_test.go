@@ -29,13 +29,21 @@ var packages = map[string]rule{
 	"canon": {
 		reason: "canonical JSON is the bottom of the house and stands on nothing",
 	},
-	"ledger": {
+	"classify": {
 		may:    []string{"canon"},
+		reason: "what is in an action is read from the action alone",
+	},
+	"pricing": {
+		may:    []string{"canon"},
+		reason: "what a model costs is read from a table alone",
+	},
+	"ledger": {
+		may:    []string{"canon", "classify"},
 		reason: "the core decides, seals and verifies with what it is given",
 	},
 	"policy": {
-		may:    []string{"canon", "ledger"},
-		reason: "policies are evaluated on the core's types alone",
+		may:    []string{"canon"},
+		reason: "policies are evaluated on what they are given",
 	},
 	"keyring": {
 		may:    []string{"ledger"},
@@ -70,7 +78,7 @@ var packages = map[string]rule{
 		reason: "the conformance suite tests the port's promise, not one store",
 	},
 	"service": {
-		may:    []string{"canon", "keyring", "ledger", "observe", "policy", "store"},
+		may:    []string{"canon", "keyring", "ledger", "notify", "observe", "policy", "pricing", "store"},
 		reason: "use cases see the storage port and no front end; only cmd names a store",
 	},
 	"problem": {
@@ -100,7 +108,7 @@ var packages = map[string]rule{
 }
 
 // What lies below these is a pure function of its arguments.
-var purePackages = []string{"canon", "ledger", "policy"}
+var purePackages = []string{"canon", "classify", "ledger", "policy", "pricing"}
 
 // Import paths, each with all below it, that a pure package leaves alone.
 var impureImports = map[string]string{

@@ -100,13 +100,13 @@ func (b *bench) newPgbench(ctx context.Context, program string) (*pgbench, error
 
 // writeScript makes the insert from an event's own bytes.
 func (p *pgbench) writeScript() error {
-	f, err := newFiller(&records{org: &ledger.Organization{}, agent: placeholderKey()})
+	f, err := newFiller(&records{org: &ledger.Organization{Settings: ledger.DefaultSettings()}, agent: placeholderKey()})
 	if err != nil {
 		return err
 	}
 	state := ledger.NewChainState(0, ledger.BuiltinPolicy.Version)
 	f.action.IdempotencyKey = strings.Repeat("0", keyWidth)
-	_, body := state.Record(ledger.BuiltinPolicy, &f.opened, &f.action, ledger.TimeOf(time.Now()), random10())
+	body := f.record(state, &f.opened, &f.action, ledger.TimeOf(time.Now())).Stored.Body
 	script := fmt.Sprintf("INSERT INTO events VALUES (gen_random_uuid(), 1, '%s', %s, %s);\n",
 		f.action.IdempotencyKey, literal(body), literal(f.action.Payload))
 	return os.WriteFile(p.script, []byte(script), 0o600)

@@ -147,11 +147,13 @@ func (b *bench) auditRate(ctx context.Context, r *records) (float64, error) {
 }
 
 func measureDecision(_ context.Context, b *bench) (*Scenario, error) {
-	f, err := newFiller(&records{org: &ledger.Organization{}, agent: placeholderKey()})
+	org := &ledger.Organization{Settings: ledger.DefaultSettings()}
+	f, err := newFiller(&records{org: org, agent: placeholderKey()})
 	if err != nil {
 		return nil, err
 	}
-	state := ledger.NewChainState(0, ledger.BuiltinPolicy.Version)
+	now := ledger.TimeOf(time.Now())
+	state := ledger.NewChainState(now, ledger.BuiltinPolicy.Version)
 	b.cores.pinSelf()
 	defer b.cores.unpinSelf()
 	var times []float64
@@ -161,7 +163,8 @@ func measureDecision(_ context.Context, b *bench) (*Scenario, error) {
 		began := time.Now()
 		for count == 0 || time.Since(began) < b.Duration/3 {
 			for range stretch {
-				if d := ledger.Decide(ledger.BuiltinPolicy, &f.opened, state, &f.action, ledger.Classify(&f.action)); d.Outcome == "" {
+				q := &ledger.Question{Org: org, Chain: &f.opened, State: state, Action: &f.action, Now: now}
+				if d := ledger.Decide(ledger.BuiltinPolicy, q); d.Outcome == "" {
 					return nil, errors.New("an action was not decided")
 				}
 			}

@@ -33,7 +33,7 @@ const (
 
 // actionNames are what the agent does in turn. They are of one length, to be
 // overwritten in place.
-var actionNames = []string{"fetch_invoice", "match_payment", "draft_message", "update_ledger"}
+var actionNames = []string{"fetch_invoice", "match_records", "draft_message", "update_ledger"}
 
 func request(method, path, apiKey, body string) []byte {
 	var b bytes.Buffer

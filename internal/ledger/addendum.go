@@ -1,9 +1,12 @@
 package ledger
 
 import (
+	"encoding/hex"
 	"errors"
+	"strings"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // Addendum is what is recorded about an event after its first facts: it takes
@@ -15,6 +18,16 @@ type Addendum struct {
 	Body     []byte
 }
 
+// EntryKind says what an addendum records.
+type EntryKind string
+
+// The kinds of addenda.
+const (
+	EntryOutcome  EntryKind = "outcome"  // what became of an action
+	EntryApproval EntryKind = "approval" // how the wait for a person ended
+	EntryResume   EntryKind = "resume"   // an auto-pause was lifted
+)
+
 // Result is what became of an allowed action.
 type Result string
 
@@ -25,22 +38,29 @@ const (
 	Unknown   Result = "unknown"
 )
 
-// OutcomeReport says what became of an action, as it is stored and shown.
-type OutcomeReport struct {
+// Entry is an addendum's content. Which members are set depends on the kind.
+type Entry struct {
+	Kind       EntryKind
 	Event      EventID
 	Sequence   int64
 	Position   int64
-	Result     Result
-	Detail     string
 	RecordedAt Time
+
+	Result Result // of an outcome
+	Detail string // of an outcome, or who resumed the chain
+
+	Approval       ApprovalID
+	ApprovalHash   [32]byte
+	ApprovalStatus ApprovalStatus
 }
 
-// ParseOutcomeReport reads the body of a request that reports an outcome.
-func ParseOutcomeReport(v canon.Value) (*OutcomeReport, error) {
+// ParseOutcome reads the body of a request that reports an outcome.
+func ParseOutcome(v canon.Value) (*Entry, error) {
 	f := NewFields(v)
-	report := &OutcomeReport{
+	entry := &Entry{
+		Kind:   EntryOutcome,
 		Result: Result(f.OneOf("outcome", string(Succeeded), string(Failed), string(Unknown))),
-		Detail: f.Text("detail", maxText),
+		Detail: classify.RedactText(f.Text("detail", maxText)),
 	}
 	if !f.Has("outcome") {
 		f.Fault("outcome", "is required: succeeded, failed or unknown")
@@ -48,54 +68,90 @@ func ParseOutcomeReport(v canon.Value) (*OutcomeReport, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	return report, nil
+	return entry, nil
 }
 
 // Encode writes the canonical bytes that the running digest covers.
-func (r *OutcomeReport) Encode() []byte {
-	w := canon.BeginObject(make([]byte, 0, 256))
-	w.StringOrNull("detail", r.Detail)
-	w.Value(appendQuotedID(w.Name("event_id"), r.Event.UUID))
-	w.String("kind", "outcome")
-	w.String("outcome", string(r.Result))
-	w.Int("position", r.Position)
-	w.String("recorded_at", r.RecordedAt.String())
-	w.Int("sequence", r.Sequence)
+func (e *Entry) Encode() []byte {
+	w := canon.BeginObject(make([]byte, 0, 384))
+	if e.Kind == EntryApproval {
+		w.String("approval_hash", FormatHash(e.ApprovalHash))
+		w.Value(appendQuotedID(w.Name("approval_id"), e.Approval.UUID))
+		w.String("approval_status", string(e.ApprovalStatus))
+	}
+	w.StringOrNull("detail", e.Detail)
+	w.Value(appendQuotedID(w.Name("event_id"), e.Event.UUID))
+	w.String("kind", string(e.Kind))
+	if e.Kind == EntryOutcome {
+		w.String("outcome", string(e.Result))
+	}
+	w.Int("position", e.Position)
+	w.String("recorded_at", e.RecordedAt.String())
+	w.Int("sequence", e.Sequence)
 	return w.End()
 }
 
 var errUnreadableAddendum = errors.New("stored addendum cannot be read")
 
-// DecodeOutcomeReport reads what Encode wrote.
-func DecodeOutcomeReport(body []byte) (*OutcomeReport, error) {
+// DecodeEntry reads what Encode wrote.
+func DecodeEntry(body []byte) (*Entry, error) {
 	v, err := canon.Parse(body)
 	if err != nil {
 		return nil, errUnreadableAddendum
 	}
 	f := NewFields(v)
-	f.Ignore("kind")
-	id, idErr := ParseID(f.Text("event_id", maxName))
-	recorded := f.Time("recorded_at")
-	report := &OutcomeReport{
-		Event:    EventID{id},
-		Sequence: f.Int("sequence", 1, maxCount),
-		Position: f.Int("position", 1, maxCount),
-		Result:   Result(f.Text("outcome", maxName)),
-		Detail:   f.Text("detail", maxText),
+	r := idReader{fields: f}
+	entry := &Entry{
+		Kind:       EntryKind(f.Text("kind", maxName)),
+		Event:      EventID{r.id("event_id")},
+		Sequence:   f.Int("sequence", 1, maxCount),
+		Position:   f.Int("position", 1, maxCount),
+		RecordedAt: r.time("recorded_at"),
+		Result:     Result(f.Text("outcome", maxName)),
+		Detail:     f.Text("detail", maxText),
 	}
-	if idErr != nil || recorded == nil || f.Err() != nil {
+	if entry.Kind == EntryApproval {
+		entry.Approval = ApprovalID{r.id("approval_id")}
+		entry.ApprovalStatus = ApprovalStatus(f.Text("approval_status", maxName))
+		hash, err := hex.DecodeString(strings.TrimPrefix(f.Text("approval_hash", maxName), hashPrefix))
+		if err != nil || len(hash) != len(entry.ApprovalHash) {
+			return nil, errUnreadableAddendum
+		}
+		copy(entry.ApprovalHash[:], hash)
+	}
+	if r.failed || f.Err() != nil {
 		return nil, errUnreadableAddendum
 	}
-	report.RecordedAt = *recorded
-	return report, nil
+	return entry, nil
 }
 
-// ReportOutcome enters what became of an event. The same report again changes
-// nothing and returns the earlier one; an unknown result may be settled later,
-// any other stands.
-func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*OutcomeReport, report OutcomeReport, now Time) (*OutcomeReport, *Addendum, error) {
-	if n := len(earlier); n > 0 {
-		last := earlier[n-1]
+// DecodeEntries reads several, of one event, by position.
+func DecodeEntries(addenda []*Addendum) ([]*Entry, error) {
+	entries := make([]*Entry, 0, len(addenda))
+	for _, addendum := range addenda {
+		entry, err := DecodeEntry(addendum.Body)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	return entries, nil
+}
+
+// append gives an entry the next place in the chain.
+func (s *ChainState) append(entry Entry, chain ChainID) *Addendum {
+	entry.Position, entry.RecordedAt = s.Entries+1, s.LastAt
+	body := entry.Encode()
+	s.enter(body)
+	return &Addendum{Chain: chain, Position: entry.Position, Sequence: entry.Sequence, Body: body}
+}
+
+// ReportOutcome enters what became of an event, given what was entered about it
+// before. The same report again changes nothing and returns the earlier one; an
+// unknown result may be settled later, any other stands.
+func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*Entry, report Entry, now Time) (*Entry, *Addendum, error) {
+	last, approved := lastOutcome(earlier)
+	if last != nil {
 		if last.Result == report.Result && last.Detail == report.Detail {
 			return last, nil, nil
 		}
@@ -103,18 +159,31 @@ func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*OutcomeRepor
 			return nil, nil, Errorf(CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands: the list of events shows it")
 		}
 	}
-	if s.Status.Sealed() {
+	switch {
+	case s.Status.Sealed():
 		return nil, nil, errSealed()
-	}
-	if event.Status == EventDenied {
+	case event.Status == EventDenied:
 		return nil, nil, Errorf(CodeOutcomeConflict, "the action was denied: it has no outcome")
+	case event.Status == EventAwaiting && !approved:
+		return nil, nil, Errorf(CodeOutcomeConflict, "the action was not approved: it has no outcome")
 	}
 	s.LastAt = Later(now, s.LastAt)
-	report.Event, report.Sequence = event.ID, event.Sequence
-	report.Position, report.RecordedAt = s.Entries+1, s.LastAt
-	body := report.Encode()
-	s.enter(body)
-	return &report, &Addendum{Chain: event.Chain, Position: report.Position, Sequence: event.Sequence, Body: body}, nil
+	report.Kind, report.Event, report.Sequence = EntryOutcome, event.ID, event.Sequence
+	addendum := s.append(report, event.Chain)
+	report.Position, report.RecordedAt = addendum.Position, s.LastAt
+	return &report, addendum, nil
+}
+
+func lastOutcome(entries []*Entry) (last *Entry, approved bool) {
+	for _, entry := range entries {
+		switch entry.Kind {
+		case EntryOutcome:
+			last = entry
+		case EntryApproval:
+			approved = entry.ApprovalStatus == ApprovalApproved
+		}
+	}
+	return last, approved
 }
 
 func errSealed() *Error {

@@ -34,9 +34,15 @@ func checkCanonical(t *rapid.T, out []byte) {
 
 var sameMoney = cmp.Comparer(func(a, b Money) bool { return a.Cmp(b) == 0 })
 
+// derivedValues are not stored: the bytes beside them are.
+var derivedValues = cmp.Options{
+	cmpopts.IgnoreFields(Action{}, "PayloadValue", "MetadataValue"),
+	cmpopts.IgnoreFields(Chain{}, "Limits"),
+}
+
 func checkSame(t *rapid.T, want, got any, options ...cmp.Option) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, append(options, sameMoney)...); diff != "" {
+	if diff := cmp.Diff(want, got, append(options, sameMoney, derivedValues)...); diff != "" {
 		t.Fatalf("not what was encoded (-want +got):\n%s", diff)
 	}
 }
@@ -94,13 +100,13 @@ func TestEventEncoding(t *testing.T) {
 	})
 }
 
-func TestOutcomeReportEncoding(t *testing.T) {
+func TestEntryEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		report := anyReport().Draw(t, "report")
 		body := report.Encode()
 		checkCanonical(t, body)
-		decoded, err := DecodeOutcomeReport(body)
+		decoded, err := DecodeEntry(body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,25 +162,5 @@ func TestFailModesEncoding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		settings := Settings{FailModes: rapid.MapOf(category, rapid.SampledFrom([]string{"allow", "deny"})).Draw(t, "modes")}
 		checkCanonical(t, settings.CanonicalFailModes())
-	})
-}
-
-// An event is folded into the same summary from memory and from its stored facts.
-func TestSummaryCountsAsItReads(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		counted, read := &Summary{}, &Summary{}
-		for _, event := range rapid.SliceOfN(anyEvent(), 1, 4).Draw(t, "events") {
-			for range rapid.IntRange(1, 2).Draw(t, "times") {
-				counted.Count(event)
-				if err := read.Add(event.Encode()); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		checkSame(t, read.lines, counted.lines)
-		if read.Folded != counted.Folded {
-			t.Fatalf("%d events were read, %d counted", read.Folded, counted.Folded)
-		}
 	})
 }

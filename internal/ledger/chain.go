@@ -35,8 +35,9 @@ type Chain struct {
 	Name              string
 	ExternalID        string
 	Environment       string
-	Metadata          []byte // canonical object, nil for none
-	PolicyConfig      []byte // canonical object, nil for none
+	Metadata          []byte       // canonical object, nil for none
+	PolicyConfig      []byte       // canonical object, nil for none
+	Limits            ClientLimits // what PolicyConfig says
 	FallbackApprovers []string
 	FailModes         []byte // canonical object: the organization's at opening
 	FastPath          bool
@@ -72,7 +73,7 @@ func ParseChainRequest(v canon.Value) (*Chain, error) {
 		chain.Environment = DefaultEnvironment
 	}
 	if config := f.Nested("policy_config"); config != nil {
-		checkPolicyConfig(config)
+		chain.Limits = parseClientLimits(config)
 		f.Join(config)
 		chain.PolicyConfig = config.object.Append(nil)
 	}
@@ -137,11 +138,15 @@ func DecodeChain(body []byte) (*Chain, error) {
 		ExternalID:        f.Text("external_chain_id", maxName),
 		Environment:       f.Text("environment", maxName),
 		Metadata:          f.Object("metadata", maxMetadata),
-		PolicyConfig:      f.Object("policy_config", len(body)),
 		FallbackApprovers: f.Texts("fallback_approvers", maxListed, maxText),
 		FailModes:         f.Object("fail_modes", len(body)),
 		FastPath:          f.Bool("fast_path"),
 		IdempotencyKey:    f.Text("idempotency_key", MaxIdempotencyKey),
+	}
+	if config := f.Nested("policy_config"); config != nil {
+		chain.Limits = parseClientLimits(config)
+		f.Join(config)
+		chain.PolicyConfig = config.object.Append(nil)
 	}
 	if idErr != nil || orgErr != nil || keyErr != nil || started == nil || f.Err() != nil {
 		return nil, errUnreadableChain

@@ -1,5 +1,10 @@
 package ledger
 
+import (
+	"fmt"
+	"slices"
+)
+
 // Outcome is a policy's verdict on an action.
 type Outcome string
 
@@ -10,6 +15,11 @@ const (
 	RequireApproval Outcome = "require_approval"
 	Deny            Outcome = "deny"
 )
+
+var strictness = map[Outcome]int{Allow: 0, AllowWithFlag: 1, RequireApproval: 2, Deny: 3}
+
+// StricterThan reports whether an outcome lets less happen than another.
+func (o Outcome) StricterThan(other Outcome) bool { return strictness[o] > strictness[other] }
 
 func (o Outcome) status() EventStatus {
 	switch o {
@@ -29,10 +39,10 @@ type Source string
 
 // The sources of a decision.
 const (
-	SourceBackend   Source = "backend_evaluation"
-	SourceFastPath  Source = "local_fast_path"
-	SourceHuman     Source = "human_approval"
-	SourceOfflineOK Source = "offline_stub"
+	SourceBackend  Source = "backend_evaluation"
+	SourceFastPath Source = "local_fast_path"
+	SourceHuman    Source = "human_approval"
+	SourceOffline  Source = "offline_stub"
 )
 
 // Mode says whether a policy acts or only reports what it would have done.
@@ -43,25 +53,6 @@ const (
 	Enforce Mode = "enforce"
 	Shadow  Mode = "shadow"
 )
-
-// The categories that an action can have.
-const (
-	CategoryFinancial             = "financial"
-	CategoryExternalCommunication = "external_communication"
-	CategoryDataModification      = "data_modification"
-	CategoryLLM                   = "llm"
-)
-
-// Facts are what the service finds in an action, before it decides.
-type Facts struct {
-	Categories      []string
-	Amount          *Money
-	ExternalDomains []string
-	RecordsModified int64
-}
-
-// Classify finds the facts of an action.
-func Classify(*Action) Facts { return Facts{} }
 
 // Decision is the verdict on one action, with its reasons.
 type Decision struct {
@@ -78,21 +69,146 @@ type Decision struct {
 	Shadow           Outcome
 	EstimatedCost    *Money
 	AutoPaused       bool
+
+	// Approvers are those that the deciding rule names; not part of the event.
+	Approvers []string
 }
 
-// Policy is what an action is held against.
+// Violated reports whether a client let something happen by itself that the
+// service would have stopped or flagged.
+func (d *Decision) Violated() bool {
+	return d.Source != SourceBackend && d.Mode == Enforce && d.Shadow.StricterThan(Allow)
+}
+
+// Policy is what an action is held against besides the built-in rules.
 type Policy struct {
 	Version string
+	Rules   Rules // nil for none
+	// FastPath says whether clients may decide harmless actions by themselves.
+	FastPath bool
+}
+
+// Rules are an organization's own policies.
+type Rules interface {
+	// Match returns every rule whose condition holds for the question. A rule that
+	// could not be evaluated is among them, as a denial that says so.
+	Match(*Question) []Match
+}
+
+// Match is a rule that applies to an action.
+type Match struct {
+	Name        string
+	Outcome     Outcome
+	Reason      string
+	Remediation string
+	DocsURL     string
+	Shadow      bool
+	Approvers   []string
+
+	pause bool // the chain's limits: the action trips an auto-pause
+	stop  bool // the kill switch: never in shadow
 }
 
 // BuiltinPolicy is the policy of an organization that has put none of its own.
 // Its version is the hash of the empty rule set.
-var BuiltinPolicy = Policy{Version: "v0+" + PayloadHash([]byte(`{"rules":[]}`))[:12]}
+var BuiltinPolicy = &Policy{Version: PolicyVersion(0, []byte(`{"rules":[]}`)), FastPath: true}
 
-// Decide holds an action against a policy. It is the one place where an action
-// is decided, whoever asks.
-func Decide(policy Policy, _ *Chain, _ *ChainState, _ *Action, _ Facts) Decision {
-	return Decision{Outcome: Allow, Source: SourceBackend, PolicyVersion: policy.Version, Mode: Enforce}
+// PolicyVersion names a policy set by its number and the hash of its canonical
+// form.
+func PolicyVersion(number int64, canonical []byte) string {
+	return fmt.Sprintf("v%d+%s", number, PayloadHash(canonical)[:12])
+}
+
+// Question is everything that a decision depends on. It is read and not changed.
+type Question struct {
+	Org    *Organization
+	Chain  *Chain
+	State  *ChainState
+	Action *Action
+	Now    Time
+}
+
+// Decide holds an action against the kill switch, the chain's limits, the
+// built-in rules and the organization's own. It is the one place where an action
+// is decided, whoever asks. The strictest rule wins; of equals, the first in that
+// order.
+func Decide(policy *Policy, q *Question) Decision {
+	d := Decision{
+		Outcome: Allow, Source: SourceBackend, PolicyVersion: policy.Version, Mode: Enforce,
+		EstimatedCost: q.Action.Cost, KillSwitchActive: q.Org.Controls.KillSwitch.Active,
+	}
+	matches := builtinMatches(q)
+	if policy.Rules != nil && !d.KillSwitchActive {
+		matches = append(matches, policy.Rules.Match(q)...)
+	}
+	enforced, shadowed := strictest(matches, q.Org.Settings.EvaluationMode == Shadow)
+	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
+		enforced = &noMoreApprovals
+	}
+	if enforced != nil {
+		d.explain(enforced)
+		d.Outcome, d.AutoPaused, d.Approvers = enforced.Outcome, enforced.pause, enforced.Approvers
+	}
+	switch {
+	case d.KillSwitchActive:
+		d.PauseReason = q.Org.Controls.KillSwitch.Reason
+	case d.AutoPaused:
+		d.PauseReason = d.Reason
+	default:
+		d.onTrial(q.Org.Settings.EvaluationMode, shadowed)
+	}
+	if q.Action.Source != "" {
+		d.reconcile(q.Action)
+	}
+	return d
+}
+
+// onTrial says what enforcing would have decided, where a rule or the whole
+// organization is in shadow.
+func (d *Decision) onTrial(mode Mode, shadowed *Match) {
+	if mode == Shadow {
+		d.Mode, d.Shadow = Shadow, d.Outcome
+	}
+	if shadowed != nil && shadowed.Outcome.StricterThan(d.Outcome) {
+		if d.Outcome == Allow {
+			d.explain(shadowed)
+		}
+		d.Mode, d.Shadow = Shadow, shadowed.Outcome
+	}
+}
+
+func (d *Decision) explain(m *Match) {
+	d.PolicyName, d.Reason, d.Remediation, d.DocsURL = m.Name, m.Reason, m.Remediation, m.DocsURL
+}
+
+// strictest finds the first of the strictest matches that act and of those that
+// only report.
+func strictest(matches []Match, allShadow bool) (enforced, shadowed *Match) {
+	for i := range matches {
+		m := &matches[i]
+		best := &enforced
+		if (m.Shadow || allShadow) && !m.stop {
+			best = &shadowed
+		}
+		if *best == nil || m.Outcome.StricterThan((*best).Outcome) {
+			*best = m
+		}
+	}
+	return enforced, shadowed
+}
+
+// reconcile turns what the service would have decided into an account of what a
+// client let happen: it happened, so it stands as allowed, and where the service
+// would have been stricter the event is flagged and says so.
+func (d *Decision) reconcile(action *Action) {
+	d.Source, d.Approvers = action.Source, nil
+	if d.Outcome == Allow {
+		return
+	}
+	if action.ActionType != ActionTypeGap { // a gap is no action: nothing was let happen
+		d.Mode, d.Shadow = Enforce, d.Outcome
+	}
+	d.Outcome = AllowWithFlag
 }
 
 func readDecision(f *Fields) Decision {
@@ -112,3 +228,27 @@ func readDecision(f *Fields) Decision {
 		AutoPaused:       f.Bool("auto_paused"),
 	}
 }
+
+// Halted is a decision as it must be answered while the kill switch is active,
+// whatever was decided before: nothing that was allowed may still begin.
+func (d Decision) Halted(k *KillSwitch) Decision {
+	if !k.Active || d.Outcome == Deny {
+		return d
+	}
+	stop := killSwitchMatch(k)
+	d.explain(&stop)
+	d.Outcome, d.KillSwitchActive, d.PauseReason = Deny, true, k.Reason
+	return d
+}
+
+// Halt makes a recorded event what it must be answered as while the kill switch
+// is active. The record itself stays as it was.
+func (e *Event) Halt(k *KillSwitch) {
+	if k.Active {
+		e.Decision = e.Decision.Halted(k)
+		e.Status = e.Decision.Outcome.status()
+	}
+}
+
+// has reports whether the action is of a category.
+func (f *Facts) has(category string) bool { return slices.Contains(f.Categories, category) }

@@ -5,8 +5,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // Action is what an agent is about to do, as the client sent it.
@@ -15,10 +17,19 @@ type Action struct {
 	ActionType      string
 	ActionName      string
 	ParentAgentName string
-	Payload         []byte // canonical object
-	Metadata        []byte // canonical object, nil for none
+	Payload         []byte // canonical object, redacted
+	Metadata        []byte // canonical object, redacted, nil for none
 	IdempotencyKey  string
 	ExecutedAt      *Time
+	Facts           Facts
+	Cost            *Money // of a model's call, nil where it is not known
+
+	// Source says which client-side decision this reports; "" for an action that
+	// the service decides.
+	Source Source
+
+	// What Payload and Metadata say, for rules to look into.
+	PayloadValue, MetadataValue canon.Value
 }
 
 // MaxIdempotencyKey bounds the keys that clients choose.
@@ -27,41 +38,113 @@ const MaxIdempotencyKey = 200
 // ParseAction reads the body of a request that records an action.
 func ParseAction(v canon.Value) (*Action, error) {
 	f := NewFields(v)
-	action := &Action{
-		AgentName:       f.RequiredName("agent_name", maxName),
-		ActionType:      f.RequiredName("action_type", maxName),
-		ActionName:      f.RequiredName("action_name", maxName),
-		ParentAgentName: f.Name("parent_agent_name", maxName),
-		Metadata:        f.Object("metadata", maxMetadata),
-		IdempotencyKey:  f.Name("idempotency_key", MaxIdempotencyKey),
-		ExecutedAt:      f.Time("executed_at"),
-	}
-	action.Payload = parsePayload(f)
+	action := readAction(f)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
 	return action, nil
 }
 
+// maxReported bounds a batch of decisions that a client made.
+const maxReported = 500
+
+// ParseReported reads the body of a request that reports actions which a client
+// decided by itself.
+func ParseReported(v canon.Value) ([]*Action, error) {
+	f := NewFields(v)
+	events, _ := f.get("events")
+	switch {
+	case events.Kind() != canon.Array:
+		f.Fault("events", "is required: an array of events")
+	case len(events.Items()) == 0 || len(events.Items()) > maxReported:
+		f.Fault("events", "must have 1 to %d elements", maxReported)
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	actions := make([]*Action, 0, len(events.Items()))
+	for i, item := range events.Items() {
+		inner := newFieldsAt(item, fmt.Sprintf("/events/%d", i))
+		action := readAction(inner)
+		action.Source = Source(inner.OneOf("decision_source", string(SourceFastPath), string(SourceOffline)))
+		inner.OneOf("policy_decision", string(Allow), string(AllowWithFlag))
+		if action.Source == "" && !inner.Has("decision_source") {
+			inner.Fault("decision_source", "is required: local_fast_path or offline_stub; actions that the service decides go to the events route one by one")
+		}
+		if action.IdempotencyKey == "" && !inner.Has("idempotency_key") {
+			inner.Fault("idempotency_key", "is required, so that a batch can be sent again")
+		}
+		f.Join(inner)
+		actions = append(actions, action)
+	}
+	return actions, f.Err()
+}
+
+// readAction classifies what arrived and keeps it redacted: what is hashed,
+// decided on and stored is the same.
+func readAction(f *Fields) *Action {
+	action := &Action{
+		AgentName:       f.RequiredName("agent_name", maxName),
+		ActionType:      f.RequiredName("action_type", maxName),
+		ActionName:      f.RequiredName("action_name", maxName),
+		ParentAgentName: f.Name("parent_agent_name", maxName),
+		IdempotencyKey:  f.Name("idempotency_key", MaxIdempotencyKey),
+		ExecutedAt:      f.Time("executed_at"),
+	}
+	payload, metadata := parsePayload(f), f.objectValue("metadata")
+	action.Facts = classifyAction(action, payload, metadata)
+	action.PayloadValue, action.MetadataValue = classify.Redact(payload), classify.Redact(metadata)
+	action.Payload = action.PayloadValue.Append(nil)
+	if !metadata.IsNull() {
+		if action.Metadata = action.MetadataValue.Append(nil); len(action.Metadata) > maxMetadata {
+			f.Fault("metadata", "must be at most %d bytes of JSON", maxMetadata)
+		}
+	}
+	return action
+}
+
 // parsePayload takes payload or its alias action_payload. A missing payload is
 // refused rather than taken for an empty one: two different actions must never
 // share a hash because neither said what it does.
-func parsePayload(f *Fields) []byte {
-	const unbounded = 1 << 30 // the request's own bound is smaller
+func parsePayload(f *Fields) canon.Value {
 	name := "payload"
 	if f.Given("action_payload") {
 		if f.Given("payload") {
 			f.Fault("action_payload", "must not be given together with payload, of which it is an alias")
-			return nil
+			return canon.Value{}
 		}
 		name = "action_payload"
 	}
 	faults := len(f.faults)
-	payload := f.Object(name, unbounded)
-	if payload == nil && len(f.faults) == faults {
+	payload := f.objectValue(name)
+	if payload.IsNull() && len(f.faults) == faults {
 		f.Fault(name, "is required; send {} for an action without inputs")
 	}
 	return payload
+}
+
+// Reconstruct makes the action that an event recorded, to decide it once more.
+func Reconstruct(event *RecordedEvent, payload []byte) (*Action, error) {
+	action := event.Action
+	var err error
+	if len(payload) > 0 {
+		if action.PayloadValue, err = canon.Parse(payload); err != nil {
+			return nil, errUnreadableEvent
+		}
+	}
+	if len(action.Metadata) > 0 {
+		if action.MetadataValue, err = canon.Parse(action.Metadata); err != nil {
+			return nil, errUnreadableEvent
+		}
+	}
+	action.Payload = payload
+	found := classifyAction(&action, action.PayloadValue, action.MetadataValue)
+	// What was found when the action arrived stands: it had not been redacted yet.
+	action.Facts.Model, action.Facts.InputTokens, action.Facts.OutputTokens = found.Model, found.InputTokens, found.OutputTokens
+	if source := event.Decision.Source; source == SourceFastPath || source == SourceOffline {
+		action.Source = source
+	}
+	return &action, nil
 }
 
 // EventStatus is what became of an action when it was recorded.
@@ -82,9 +165,9 @@ type Event struct {
 	Chain      ChainID
 	Sequence   int64
 	Action     Action
-	Facts      Facts
 	Decision   Decision
 	Status     EventStatus
+	Approval   ApprovalID // zero where none was asked for
 	RecordedAt Time
 }
 
@@ -103,10 +186,14 @@ func (e *Event) Encode() []byte {
 	w.String("action_name", e.Action.ActionName)
 	w.String("action_type", e.Action.ActionType)
 	w.String("agent_name", e.Action.AgentName)
-	writeMoney(&w, "amount_usd", e.Facts.Amount)
-	w.Null("approval_id")
+	writeMoney(&w, "amount_usd", e.Action.Facts.Amount)
+	if e.Approval == (ApprovalID{}) {
+		w.Null("approval_id")
+	} else {
+		w.Value(appendQuotedID(w.Name("approval_id"), e.Approval.UUID))
+	}
 	w.Bool("auto_paused", d.AutoPaused)
-	w.Strings("categories", e.Facts.Categories)
+	w.Strings("categories", e.Action.Facts.Categories)
 	w.Value(appendQuotedID(w.Name("chain_id"), e.Chain.UUID))
 	w.String("decision_reason", d.Reason)
 	w.String("decision_source", string(d.Source))
@@ -114,7 +201,7 @@ func (e *Event) Encode() []byte {
 	writeMoney(&w, "estimated_cost_usd", d.EstimatedCost)
 	w.StringOrNull("evaluation_mode", string(d.Mode))
 	writeTime(&w, "executed_at", e.Action.ExecutedAt)
-	w.Strings("external_domains", e.Facts.ExternalDomains)
+	w.Strings("external_domains", e.Action.Facts.ExternalDomains)
 	w.Value(appendQuotedID(w.Name("id"), e.ID.UUID))
 	w.StringOrNull("idempotency_key", e.Action.IdempotencyKey)
 	w.Bool("kill_switch_active", d.KillSwitchActive)
@@ -126,7 +213,7 @@ func (e *Event) Encode() []byte {
 	w.StringOrNull("policy_name", d.PolicyName)
 	w.String("policy_version", d.PolicyVersion)
 	writeTime(&w, "recorded_at", &e.RecordedAt)
-	w.Int("records_modified", e.Facts.RecordsModified)
+	w.Int("records_modified", e.Action.Facts.RecordsModified)
 	w.StringOrNull("remediation", d.Remediation)
 	w.Int("sequence", e.Sequence)
 	w.StringOrNull("shadow_decision", string(d.Shadow))
@@ -165,17 +252,23 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 			Metadata:        f.Object("metadata", maxMetadata),
 			IdempotencyKey:  f.Text("idempotency_key", MaxIdempotencyKey),
 			ExecutedAt:      f.Time("executed_at"),
-		},
-		Facts: Facts{
-			Categories:      f.Texts("categories", maxListed, maxName),
-			Amount:          readMoney(f, "amount_usd"),
-			ExternalDomains: f.Texts("external_domains", maxCount, maxDomain),
-			RecordsModified: f.Int("records_modified", 0, maxCount),
+			Facts: Facts{
+				Categories:      f.Texts("categories", maxListed, maxName),
+				Amount:          readMoney(f, "amount_usd"),
+				ExternalDomains: f.Texts("external_domains", maxCount, maxDomain),
+				RecordsModified: f.Int("records_modified", 0, maxCount),
+			},
 		},
 		Decision: readDecision(f),
 		Status:   EventStatus(f.Text("status", maxName)),
 	}, PayloadSHA256: f.Text("payload_sha256", maxName)}
-	f.Ignore("approval_id")
+	if text := f.Text("approval_id", maxName); text != "" {
+		approval, err := ParseID(text)
+		if err != nil {
+			return nil, errUnreadableEvent
+		}
+		event.Approval = ApprovalID{approval}
+	}
 	if idErr != nil || chainErr != nil || recorded == nil || f.Err() != nil {
 		return nil, errUnreadableEvent
 	}
@@ -193,40 +286,21 @@ func (e *RecordedEvent) Repeats(action *Action) bool {
 		e.PayloadSHA256 == PayloadHash(action.Payload)
 }
 
-// Record decides an action and enters it into the chain. It returns the event
-// with the canonical facts to store; the state has moved on.
-func (s *ChainState) Record(policy Policy, chain *Chain, action *Action, now Time, random [10]byte) (*Event, []byte) {
-	now = Later(now, s.LastAt)
-	facts := Classify(action)
-	decision := Decide(policy, chain, s, action, facts)
-	s.Actions++
-	s.LastAt = now
-	event := &Event{
-		ID:         NewEventID(now, random, s.Actions),
-		Chain:      chain.ID,
-		Sequence:   s.Actions,
-		Action:     *action,
-		Facts:      facts,
-		Decision:   decision,
-		Status:     decision.Outcome.status(),
-		RecordedAt: now,
-	}
-	if event.Status == EventAllowed || event.Status == EventFlagged {
-		s.Metrics.Count(facts, decision.EstimatedCost)
-	}
-	s.PolicyVersion = decision.PolicyVersion
-	s.meet(action.AgentName)
-	body := event.Encode()
-	s.enter(body)
-	return event, body
-}
-
 func writeMoney(w *canon.ObjectWriter, name string, m *Money) {
 	if m == nil {
 		w.Null(name)
 		return
 	}
 	w.Number(name, m.Float())
+}
+
+// writeExact keeps every digit of an amount, for records that are read back.
+func writeExact(w *canon.ObjectWriter, name string, m *Money) {
+	if m == nil {
+		w.Null(name)
+		return
+	}
+	w.String(name, m.String())
 }
 
 func readMoney(f *Fields, name string) *Money {

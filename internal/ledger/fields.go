@@ -194,6 +194,19 @@ func (f *Fields) Object(name string, limit int) []byte {
 	return canonical
 }
 
+// objectValue reads an optional object as it is; null when it is missing.
+func (f *Fields) objectValue(name string) canon.Value {
+	v, ok := f.get(name)
+	if !ok || v.IsNull() {
+		return canon.Value{}
+	}
+	if v.Kind() != canon.Object {
+		f.Fault(name, "must be an object")
+		return canon.Value{}
+	}
+	return v
+}
+
 // Nested reads from the members of an optional object; nil when it is missing
 // or null. Its faults reach Err through Join.
 func (f *Fields) Nested(name string) *Fields {

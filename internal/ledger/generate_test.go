@@ -109,7 +109,7 @@ func anyChain() *rapid.Generator[*Chain] {
 			ID: ChainID{anyUUID().Draw(t, "id")}, Org: OrgID{anyUUID().Draw(t, "org")}, OpenedBy: KeyID{anyUUID().Draw(t, "key")},
 			Name: anyText(maxName).Draw(t, "name"), ExternalID: anyText(maxName).Draw(t, "external"),
 			Environment: anyText(maxName).Draw(t, "environment"),
-			Metadata:    anyObject().Draw(t, "metadata"), PolicyConfig: anyObject().Draw(t, "config"),
+			Metadata:    anyObject().Draw(t, "metadata"), PolicyConfig: anyPolicyConfig().Draw(t, "config"),
 			FallbackApprovers: anyTexts().Draw(t, "approvers"), FailModes: anyObject().Draw(t, "modes"),
 			FastPath: rapid.Bool().Draw(t, "fast"), StartedAt: anyTime().Draw(t, "started"),
 			IdempotencyKey: anyText(MaxIdempotencyKey).Draw(t, "idempotency"),
@@ -158,19 +158,54 @@ func anyEvent() *rapid.Generator[*Event] {
 				ActionName: anyText(maxName).Draw(t, "name"), ParentAgentName: anyText(maxName).Draw(t, "parent"),
 				Payload: anyObject().Draw(t, "payload"), Metadata: anyObject().Draw(t, "metadata"),
 				IdempotencyKey: anyText(MaxIdempotencyKey).Draw(t, "key"), ExecutedAt: maybe(anyTime()).Draw(t, "executed"),
+				Facts: anyFacts().Draw(t, "facts"),
 			},
-			Facts: Facts{
-				Categories: anyTexts().Draw(t, "categories"), Amount: maybe(anyAmount()).Draw(t, "amount"),
-				ExternalDomains: anyTexts().Draw(t, "domains"), RecordsModified: anyCount().Draw(t, "records"),
-			},
+			Approval: ApprovalID{anyUUID().Draw(t, "approval")},
 			Decision: anyDecision().Draw(t, "decision"), Status: EventAllowed, RecordedAt: anyTime().Draw(t, "recorded"),
 		}
 	})
 }
 
-func anyReport() *rapid.Generator[*OutcomeReport] {
-	return rapid.Custom(func(t *rapid.T) *OutcomeReport {
-		return &OutcomeReport{
+// anyPolicyConfig is what a client may send when it opens a chain.
+func anyPolicyConfig() *rapid.Generator[[]byte] {
+	return rapid.Custom(func(t *rapid.T) []byte {
+		w := canon.BeginObject(nil)
+		given := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		if given("timeout") {
+			w.Number("approval_timeout_hours", rapid.Float64Range(minTimeoutHours, maxTimeoutHours).Draw(t, "hours"))
+		}
+		if given("chain") {
+			w.Number("chain_timeout_seconds", rapid.Float64Range(0, maxSeconds).Draw(t, "seconds"))
+		}
+		if given("cumulative") {
+			w.Number("cumulative_financial_threshold_usd", rapid.Float64Range(0, 20000).Draw(t, "total"))
+		}
+		if given("domains") {
+			w.Strings("external_domains_allowlist", rapid.SliceOfN(rapid.SampledFrom([]string{"example.com", "a.example.com", "example.org"}), 0, 3).Draw(t, "allowed"))
+		}
+		if given("single") {
+			w.Number("financial_approval_threshold_usd", rapid.Float64Range(0, 20000).Draw(t, "amount"))
+		}
+		if given("agents") {
+			w.Strings("high_risk_agents", rapid.SliceOfN(rapid.SampledFrom([]string{"payer", "writer"}), 0, 2).Draw(t, "risky"))
+		}
+		return w.End()
+	})
+}
+
+func anyFacts() *rapid.Generator[Facts] {
+	return rapid.Custom(func(t *rapid.T) Facts {
+		return Facts{
+			Categories: anyTexts().Draw(t, "categories"), Amount: maybe(anyAmount()).Draw(t, "amount"),
+			ExternalDomains: anyTexts().Draw(t, "domains"), RecordsModified: anyCount().Draw(t, "records"),
+		}
+	})
+}
+
+func anyReport() *rapid.Generator[*Entry] {
+	return rapid.Custom(func(t *rapid.T) *Entry {
+		return &Entry{
+			Kind:  EntryOutcome,
 			Event: EventID{anyUUID().Draw(t, "event")}, Sequence: rapid.Int64Range(1, maxCount).Draw(t, "sequence"),
 			Position: rapid.Int64Range(1, maxCount).Draw(t, "position"),
 			Result:   rapid.SampledFrom([]Result{Succeeded, Failed, Unknown}).Draw(t, "result"),

@@ -20,6 +20,14 @@ type (
 	EventID struct{ uuid.UUID }
 	// ReceiptID identifies a receipt. It is random: knowing it opens a public route.
 	ReceiptID struct{ uuid.UUID }
+	// ApprovalID identifies an approval. It is random, like a receipt's.
+	ApprovalID struct{ uuid.UUID }
+	// WebhookID identifies an endpoint that is told what happens.
+	WebhookID struct{ uuid.UUID }
+	// TokenID identifies a public verification token's record, never its secret.
+	TokenID struct{ uuid.UUID }
+	// SigningKeyID identifies a key that signs approvals.
+	SigningKeyID struct{ uuid.UUID }
 )
 
 // ErrMalformedID says that a text is no identifier of ours.

@@ -20,6 +20,9 @@ const (
 	CheckHead         Check = "head"
 	CheckEventsDigest Check = "events_digest"
 	CheckChain        Check = "chain"
+	CheckApprovals    Check = "approvals"
+	CheckAuditLog     Check = "audit_log"
+	CheckRollback     Check = "rollback"
 )
 
 // Inspection is what one receipt's stored bytes say on their own, before its

@@ -209,15 +209,19 @@ func TestInspectAcceptsWhatWasSealed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		chain, state := anyChain().Draw(t, "chain"), NewChainState(firstMoment, "v1")
 		action := anyEvent().Draw(t, "event").Action
-		event, _ := state.Record(BuiltinPolicy, chain, &action, anyTime().Draw(t, "now"), [10]byte{})
+		recorded := state.Record(plainly(chain, &action, anyTime().Draw(t, "now"), [10]byte{}))
 		summary := &Summary{}
-		if err := summary.Add(event.Encode()); err != nil {
-			t.Fatal(err)
+		summary.Count(recorded.Event)
+		var approvals []*Approval
+		if recorded.Approval != nil {
+			recorded.Approval.Cancel(state.LastAt)
+			state.Settle(recorded.Approval, state.LastAt)
+			approvals = append(approvals, recorded.Approval)
 		}
 		head := NewHead(chain.Org, keyRing)
 		head.Count = rapid.Int64Range(0, 1<<40).Draw(t, "count")
 		head.authenticate(keyRing)
-		_, stored, err := Seal(keyRing, head, "acme", chain, state, summary, &Completion{}, ReceiptID{anyUUID().Draw(t, "id")}, firstMoment)
+		_, stored, err := Seal(keyRing, head, "acme", chain, state, summary, approvals, &Completion{}, ReceiptID{anyUUID().Draw(t, "id")}, firstMoment)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,11 @@
 package ledger
 
-import "github.com/google/uuid"
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+
+	"github.com/google/uuid"
+)
 
 // Purpose separates the keys derived from one master key, so that an
 // authenticator made for one kind of record never passes for another.
@@ -11,6 +16,10 @@ const (
 	PurposeReceipt    Purpose = "receipt"
 	PurposeHead       Purpose = "head"
 	PurposeChainState Purpose = "chain-state"
+	PurposeEvent      Purpose = "event"
+	PurposeApproval   Purpose = "approval"
+	PurposeAuditHead  Purpose = "audit-head"
+	PurposeAnchor     Purpose = "anchor"
 	PurposeKeyCheck   Purpose = "check"
 )
 
@@ -22,4 +31,21 @@ type Keys interface {
 	// derived for (keyID, org, purpose). It reports false when keyID is not on
 	// the ring: the record cannot be judged with the keys at hand.
 	MAC(keyID string, org uuid.UUID, purpose Purpose, parts ...[]byte) (mac [32]byte, ok bool)
+}
+
+// authenticate returns an authenticator of the parts that names its key, for
+// records that have no other place for the key's id.
+func authenticate(keys Keys, org OrgID, purpose Purpose, parts ...[]byte) []byte {
+	keyID := keys.CurrentKey()
+	mac, _ := keys.MAC(keyID, org.UUID, purpose, parts...)
+	return append(mac[:], keyID...)
+}
+
+// authentic reports whether an authenticator is that of the parts.
+func authentic(keys Keys, org OrgID, purpose Purpose, authenticator []byte, parts ...[]byte) bool {
+	if len(authenticator) < sha256.Size {
+		return false
+	}
+	mac, ok := keys.MAC(string(authenticator[sha256.Size:]), org.UUID, purpose, parts...)
+	return ok && hmac.Equal(mac[:], authenticator[:sha256.Size])
 }

@@ -58,14 +58,23 @@ func (b *book) open(metadata string) *page {
 func (p *page) record(agent, name, payload, key string) *Event {
 	action := &Action{AgentName: agent, ActionType: "tool_call", ActionName: name, Payload: must(canon.Canonicalize([]byte(payload))), IdempotencyKey: key}
 	sequence := byte(p.state.Actions + 1)
-	event, body := p.state.Record(BuiltinPolicy, p.chain, action, p.state.LastAt+7, [10]byte{sequence})
-	p.entries = append(p.entries, &StoredEvent{Chain: p.chain.ID, Sequence: event.Sequence, IdempotencyKey: key, Body: body, Payload: action.Payload})
-	return event
+	recorded := p.state.Record(plainly(p.chain, action, p.state.LastAt+7, [10]byte{sequence}))
+	p.entries = append(p.entries, recorded.Stored)
+	return recorded.Event
+}
+
+// plainly records an action in an organization with the default settings.
+func plainly(chain *Chain, action *Action, now Time, random [10]byte) *Recording {
+	return &Recording{
+		Keys: keyRing, Policy: BuiltinPolicy, Org: &Organization{ID: chain.Org, Slug: "acme", Settings: DefaultSettings()},
+		Chain: chain, Action: action, Now: now, Random: random,
+		NewApproval: func() ApprovalID { return ApprovalID{NewRandomID([16]byte{random[0]})} },
+	}
 }
 
 func (p *page) report(t testing.TB, sequence int64, result Result, detail string) {
 	t.Helper()
-	var earlier []*OutcomeReport
+	var earlier []*Entry
 	var event *RecordedEvent
 	for _, entry := range p.entries {
 		switch e := entry.(type) {
@@ -75,11 +84,11 @@ func (p *page) report(t testing.TB, sequence int64, result Result, detail string
 			}
 		case *Addendum:
 			if e.Sequence == sequence {
-				earlier = append(earlier, must(DecodeOutcomeReport(e.Body)))
+				earlier = append(earlier, must(DecodeEntry(e.Body)))
 			}
 		}
 	}
-	_, addendum, err := p.state.ReportOutcome(event, earlier, OutcomeReport{Result: result, Detail: detail}, p.state.LastAt+3)
+	_, addendum, err := p.state.ReportOutcome(event, earlier, Entry{Kind: EntryOutcome, Result: result, Detail: detail}, p.state.LastAt+3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,9 +99,7 @@ func (p *page) summary() *Summary {
 	summary := &Summary{}
 	for _, entry := range p.entries {
 		if event, ok := entry.(*StoredEvent); ok {
-			if err := summary.Add(event.Body); err != nil {
-				panic(err)
-			}
+			summary.Count(&must(DecodeEvent(event.Body)).Event)
 		}
 	}
 	return summary
@@ -101,7 +108,7 @@ func (p *page) summary() *Summary {
 func (b *book) seal(p *page, c *Completion) *StoredReceipt {
 	b.t.Helper()
 	n := byte(len(b.receipts) + 1)
-	receipt, stored, err := Seal(b.keys, b.head, b.slug, p.chain, p.state, p.summary(), c, ReceiptID{NewRandomID([16]byte{n})}, p.state.LastAt+11)
+	receipt, stored, err := Seal(b.keys, b.head, b.slug, p.chain, p.state, p.summary(), nil, c, ReceiptID{NewRandomID([16]byte{n})}, p.state.LastAt+11)
 	if err != nil {
 		b.t.Fatal(err)
 	}

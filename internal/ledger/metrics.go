@@ -15,17 +15,22 @@ type Metrics struct {
 	EstimatedCost          Money
 }
 
-// Count adds what one allowed action contributes.
-func (m *Metrics) Count(f Facts, cost *Money) {
-	if f.Amount != nil && slices.Contains(f.Categories, CategoryFinancial) {
+// maxDomains bounds what every event of a chain carries along.
+const maxDomains = 1000
+
+// Count adds what one allowed action contributes. Counts stop at the largest
+// that is exact, and the list of domains at its bound: neither can be made to
+// break the chain that they belong to.
+func (m *Metrics) Count(f *Facts, cost *Money) {
+	if f.Amount != nil && f.has(CategoryFinancial) {
 		m.FinancialExposure = m.FinancialExposure.Add(*f.Amount)
 	}
-	if slices.Contains(f.Categories, CategoryExternalCommunication) {
+	if f.has(CategoryExternalCommunication) {
 		m.ExternalCommunications++
 	}
-	m.RecordsModified += f.RecordsModified
+	m.RecordsModified = addCount(m.RecordsModified, f.RecordsModified)
 	for _, domain := range f.ExternalDomains {
-		if !slices.Contains(m.ExternalDomains, domain) {
+		if len(m.ExternalDomains) < maxDomains && !slices.Contains(m.ExternalDomains, domain) {
 			m.ExternalDomains = append(m.ExternalDomains, domain)
 		}
 	}

@@ -17,6 +17,9 @@ type Money struct{ amount decimal.Decimal }
 // which is what the sender wrote.
 func MoneyOf(number float64) Money { return Money{decimal.NewFromFloat(number)} }
 
+// MoneyFrom takes an exact amount.
+func MoneyFrom(amount decimal.Decimal) Money { return Money{amount} }
+
 // ParseMoney reads a plain decimal.
 func ParseMoney(text string) (Money, error) {
 	if len(text) > 64 {
@@ -37,6 +40,9 @@ func parseExact(text string) (Money, error) {
 
 // Add returns the sum.
 func (m Money) Add(other Money) Money { return Money{m.amount.Add(other.amount)} }
+
+// Sub returns the difference.
+func (m Money) Sub(other Money) Money { return Money{m.amount.Sub(other.amount)} }
 
 // Cmp compares two amounts as cmp.Compare does.
 func (m Money) Cmp(other Money) int { return m.amount.Cmp(other.amount) }

@@ -19,6 +19,7 @@ type Organization struct {
 	Slug      string
 	Name      string
 	Settings  Settings
+	Controls  Controls
 	CreatedAt Time
 }
 
@@ -213,18 +214,18 @@ func parseAddresses(f *Fields, name string) []string {
 	return addresses
 }
 
+// Addresses picks the e-mail addresses out of a list of names.
+func Addresses(names []string) []string {
+	var addresses []string
+	for _, name := range names {
+		if plausibleAddress(name) {
+			addresses = append(addresses, name)
+		}
+	}
+	return addresses
+}
+
 func plausibleAddress(address string) bool {
 	parsed, err := mail.ParseAddress(address)
 	return err == nil && parsed.Address == address
-}
-
-// checkPolicyConfig holds what a client sends when it opens a chain to its
-// types and bounds.
-func checkPolicyConfig(f *Fields) {
-	f.Number("financial_approval_threshold_usd", 0, maxAmount)
-	f.Number("cumulative_financial_threshold_usd", 0, maxAmount)
-	parseDomains(f, "external_domains_allowlist")
-	f.Texts("high_risk_agents", maxListed, maxName)
-	f.Number("approval_timeout_hours", minTimeoutHours, maxTimeoutHours)
-	f.Number("chain_timeout_seconds", 0, maxSeconds)
 }

@@ -31,6 +31,7 @@ type Receipt struct {
 	Agents        []string
 	Actions       int64
 	Metrics       Metrics
+	Approvals     []*Approval // by the sequence of their events
 	Events        []SummaryLine
 	PolicyVersion string
 	PreviousHash  *[32]byte // nil for the organization's first
@@ -47,7 +48,9 @@ func ReceiptNumber(generatedAt Time, sequence int64) string {
 }
 
 // FormatHash writes a SHA-256 as it stands in receipts.
-func FormatHash(sum [32]byte) string { return "sha256:" + hex.EncodeToString(sum[:]) }
+func FormatHash(sum [32]byte) string { return hashPrefix + hex.EncodeToString(sum[:]) }
+
+const hashPrefix = "sha256:"
 
 const signaturePrefix = "hmac-sha256:"
 
@@ -55,7 +58,7 @@ const signaturePrefix = "hmac-sha256:"
 func (r *Receipt) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 2048))
 	w.Strings("agents_involved", r.Agents)
-	w.Value(append(w.Name("approvals"), "[]"...))
+	w.Value(appendApprovals(w.Name("approvals"), r.Approvals))
 	w.Value(appendQuotedID(w.Name("chain_id"), r.Chain.UUID))
 	writeTime(&w, "completed_at", &r.CompletedAt)
 	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))

@@ -16,6 +16,7 @@ type StoredEvent struct {
 	IdempotencyKey string
 	Body           []byte
 	Payload        []byte // nil once erased
+	MAC            []byte // authenticates the body by itself, before the chain is sealed
 }
 
 // Replay recomputes a chain's running digest from its stored entries and holds
@@ -27,11 +28,16 @@ type Replay struct {
 	entries int64
 	actions int64
 	summary Summary
+	asked   map[ApprovalID]int64 // the sequences of the events that wait for one
+	settled map[ApprovalID]*Entry
 }
 
 // NewReplay starts before a chain's first entry.
 func NewReplay(chain ChainID) *Replay {
-	return &Replay{chain: chain, digest: sha256.Sum256(nil)}
+	return &Replay{
+		chain: chain, digest: sha256.Sum256(nil),
+		asked: make(map[ApprovalID]int64), settled: make(map[ApprovalID]*Entry),
+	}
 }
 
 // Event takes the chain's next event.
@@ -54,6 +60,9 @@ func (r *Replay) Event(e *StoredEvent) error {
 		return fmt.Errorf("event %d: the payload does not match its hash", expected)
 	}
 	r.actions = expected
+	if event.Approval != (ApprovalID{}) {
+		r.asked[event.Approval] = expected
+	}
 	r.summary.Count(&event.Event)
 	r.enter(e.Body)
 	return nil
@@ -61,12 +70,18 @@ func (r *Replay) Event(e *StoredEvent) error {
 
 // Addendum takes the chain's next addendum.
 func (r *Replay) Addendum(a *Addendum) error {
-	report, err := DecodeOutcomeReport(a.Body)
+	entry, err := DecodeEntry(a.Body)
 	if err != nil {
 		return err
 	}
-	if a.Chain != r.chain || a.Position != r.entries+1 || report.Position != a.Position || report.Sequence != a.Sequence || a.Sequence > r.actions {
+	if a.Chain != r.chain || a.Position != r.entries+1 || entry.Position != a.Position || entry.Sequence != a.Sequence || a.Sequence > r.actions {
 		return fmt.Errorf("entry %d is out of place", r.entries+1)
+	}
+	if entry.Kind == EntryApproval {
+		if r.settled[entry.Approval] != nil {
+			return fmt.Errorf("the approval of event %d was settled twice", entry.Sequence)
+		}
+		r.settled[entry.Approval] = entry
 	}
 	r.enter(a.Body)
 	return nil
@@ -106,6 +121,28 @@ func (r *Replay) Summarises(signed []byte) error {
 		}
 	}
 	return fmt.Errorf("the sealed summary is not that of the stored events")
+}
+
+// Approvals holds a chain's stored approvals against its entries: each that an
+// event asked for is there, is about that event, and ended as was entered.
+func (r *Replay) Approvals(approvals []*Approval) error {
+	for _, a := range approvals {
+		sequence, asked := r.asked[a.ID]
+		entry := r.settled[a.ID]
+		switch {
+		case !asked || a.Sequence != sequence || a.Chain != r.chain:
+			return fmt.Errorf("an approval is stored that no event asked for")
+		case a.Status.Open() != (entry == nil):
+			return fmt.Errorf("the approval of event %d does not stand as it was recorded", sequence)
+		case entry != nil && (entry.ApprovalStatus != a.Status || entry.ApprovalHash != a.Hash()):
+			return fmt.Errorf("the approval of event %d was changed", sequence)
+		}
+		delete(r.asked, a.ID)
+	}
+	for _, sequence := range r.asked {
+		return fmt.Errorf("the approval of event %d is missing", sequence)
+	}
+	return nil
 }
 
 // Entries is the number of entries replayed.

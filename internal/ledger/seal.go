@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // SummaryLine groups the events of one kind in a receipt.
@@ -31,22 +32,7 @@ type summaryKey struct {
 	outcome                       Outcome
 }
 
-// Add folds the next event, given by its stored facts.
-func (s *Summary) Add(facts []byte) error {
-	v, err := canon.Parse(facts)
-	if err != nil {
-		return errUnreadableEvent
-	}
-	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
-	recordedAt, err := ParseTime(text("recorded_at"))
-	if err != nil {
-		return errUnreadableEvent
-	}
-	s.fold(summaryKey{text("agent_name"), text("action_type"), text("action_name"), Outcome(text("policy_decision"))}, recordedAt)
-	return nil
-}
-
-// Count folds the next event as it is recorded.
+// Count folds the next event.
 func (s *Summary) Count(e *Event) {
 	s.fold(summaryKey{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}, e.RecordedAt)
 }
@@ -92,6 +78,25 @@ func appendSummary(dst []byte, lines []SummaryLine) []byte {
 	return append(dst, ']')
 }
 
+func appendApprovals(dst []byte, approvals []*Approval) []byte {
+	dst = append(dst, '[')
+	for i, a := range approvals {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		w := canon.BeginObject(dst)
+		w.String("action_name", a.ActionName)
+		w.String("agent_name", a.AgentName)
+		w.String("approval_hash", FormatHash(a.Hash()))
+		w.String("approval_id", a.ID.String())
+		writeTime(&w, "decided_at", a.DecidedAt)
+		writeTime(&w, "requested_at", &a.RequestedAt)
+		w.String("status", string(a.Status))
+		dst = w.End()
+	}
+	return append(dst, ']')
+}
+
 // Failure says why a chain failed.
 type Failure struct{ Type, Message string }
 
@@ -112,7 +117,7 @@ func ParseCompletion(v canon.Value) (*Completion, error) {
 	if failure := f.Nested("error"); failure != nil {
 		c.Failure = &Failure{
 			Type:    failure.RequiredName("type", maxName),
-			Message: failure.Text("message", maxText),
+			Message: classify.RedactText(failure.Text("message", maxText)),
 		}
 		f.Join(failure)
 		if !c.Failed {
@@ -129,13 +134,17 @@ const actionTypeFailure = "chain_failure"
 
 // Seal completes a chain: it moves the chain's state and the organization's
 // head on, and returns the receipt with the record to store. The summary must
-// have folded every event of the chain.
-func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, summary *Summary, c *Completion, id ReceiptID, now Time) (*Receipt, *StoredReceipt, error) {
+// have folded every event of the chain, and the approvals must be all of its
+// own, each at its end, by the sequence of their events.
+func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, summary *Summary, approvals []*Approval, c *Completion, id ReceiptID, now Time) (*Receipt, *StoredReceipt, error) {
 	if err := state.Open(); err != nil {
 		return nil, nil, err
 	}
 	if summary.Folded != state.Actions {
 		return nil, nil, fmt.Errorf("summary covers %d of %d events", summary.Folded, state.Actions)
+	}
+	if int64(len(approvals)) != state.Approvals {
+		return nil, nil, fmt.Errorf("%d of %d approvals are stored: %w", len(approvals), state.Approvals, ErrStateTampered)
 	}
 	if !head.Authentic(keys) {
 		return nil, nil, fmt.Errorf("organization head fails its authenticator: %w", ErrStateTampered)
@@ -145,7 +154,7 @@ func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, su
 		ID: id, Number: ReceiptNumber(now, head.Count+1), Sequence: head.Count + 1,
 		Chain: chain.ID, Organization: org,
 		StartedAt: chain.StartedAt, CompletedAt: now, GeneratedAt: now,
-		Agents: state.Agents, Actions: state.Actions, Metrics: state.Metrics,
+		Agents: state.Agents, Actions: state.Actions, Metrics: state.Metrics, Approvals: approvals,
 		Events:        sealedLines(summary.lines, c, now),
 		PolicyVersion: state.PolicyVersion, PreviousHash: head.Last,
 		Metadata: chain.Metadata, EventsDigest: state.Digest,

@@ -19,11 +19,31 @@ type ChainState struct {
 	Digest        [32]byte // running digest over the entries
 	Agents        []string // in order of first appearance
 	Metrics       Metrics
-	PolicyVersion string // of the newest decision
-	LastAt        Time   // the newest moment recorded; later ones never precede it
+	Tokens        int64     // of the actions that were allowed
+	Approvals     int64     // asked for
+	Waiting       int64     // of those, how many nobody has settled
+	Pending       Budget    // what waiting actions hold
+	Granted       Allowance // from where the auto-pause limits count
+	PauseReason   string    // why the chain is paused, "" while it is not
+	PolicyVersion string    // of the newest decision
+	LastAt        Time      // the newest moment recorded; later ones never precede it
 	CompletedAt   *Time
 	Receipt       *ReceiptID
 	Failure       *Failure // why a failed chain failed, where the client said so
+}
+
+// Budget is what actions hold of a chain's limits.
+type Budget struct {
+	Exposure Money
+	Tokens   int64
+}
+
+// Allowance is where a chain stood when its limits were last granted: at its
+// beginning, or when an admin resumed it.
+type Allowance struct {
+	Actions int64
+	Tokens  int64
+	At      Time
 }
 
 // NewChainState is the state of a chain just opened.
@@ -74,6 +94,7 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	w := canon.BeginObject(make([]byte, 0, 512))
 	w.Int("actions", s.Actions)
 	w.Strings("agents", s.Agents)
+	w.Int("approvals", s.Approvals)
 	writeTime(&w, "completed_at", s.CompletedAt)
 	w.String("digest", hex.EncodeToString(s.Digest[:]))
 	w.Int("entries", s.Entries)
@@ -85,9 +106,17 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 		failure.String("type", s.Failure.Type)
 		w.Value(failure.End())
 	}
+	granted := canon.BeginObject(w.Name("granted"))
+	granted.Int("actions", s.Granted.Actions)
+	granted.Int("at", int64(s.Granted.At))
+	granted.Int("tokens", s.Granted.Tokens)
+	w.Value(granted.End())
 	w.String("key_id", keys.CurrentKey())
 	w.Int("last_at", int64(s.LastAt))
 	w.Value(s.Metrics.appendExact(w.Name("metrics")))
+	w.StringOrNull("pause_reason", s.PauseReason)
+	w.String("pending_exposure", s.Pending.Exposure.String())
+	w.Int("pending_tokens", s.Pending.Tokens)
 	w.String("policy_version", s.PolicyVersion)
 	if s.Receipt == nil {
 		w.Null("receipt_id")
@@ -95,6 +124,8 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 		w.String("receipt_id", s.Receipt.String())
 	}
 	w.String("status", string(s.Status))
+	w.Int("tokens", s.Tokens)
+	w.Int("waiting", s.Waiting)
 	body = w.End()
 	sum, _ := stateMAC(keys, keys.CurrentKey(), chain, body)
 	return body, sum[:]
@@ -123,6 +154,11 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		Actions:       f.Int("actions", 0, maxCount),
 		Entries:       f.Int("entries", 0, maxCount),
 		Agents:        f.Texts("agents", maxCount, maxName),
+		Tokens:        f.Int("tokens", 0, maxCount),
+		Approvals:     f.Int("approvals", 0, maxCount),
+		Waiting:       f.Int("waiting", 0, maxCount),
+		Pending:       Budget{Tokens: f.Int("pending_tokens", 0, maxCount)},
+		PauseReason:   f.Text("pause_reason", maxText),
 		PolicyVersion: f.Text("policy_version", maxName),
 		LastAt:        Time(f.Int("last_at", 0, maxCount)),
 		CompletedAt:   f.Time("completed_at"),
@@ -135,6 +171,17 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 	metrics, _ := f.get("metrics")
 	if state.Metrics, err = parseExactMetrics(metrics); err != nil {
 		return nil, err
+	}
+	if text := f.Text("pending_exposure", maxText); text != "" {
+		if state.Pending.Exposure, err = parseExact(text); err != nil {
+			return nil, errUnreadableState
+		}
+	}
+	if granted := f.Nested("granted"); granted != nil {
+		state.Granted = Allowance{
+			Actions: granted.Int("actions", 0, maxCount), Tokens: granted.Int("tokens", 0, maxCount), At: Time(granted.Int("at", 0, maxCount)),
+		}
+		f.Join(granted)
 	}
 	if text := f.Text("receipt_id", maxName); text != "" {
 		id, err := ParseID(text)

@@ -46,26 +46,26 @@ func TestChainStateIsBoundToItsChain(t *testing.T) {
 
 func TestReportOutcomeRules(t *testing.T) {
 	t.Parallel()
-	report := func(result Result, detail string) *OutcomeReport {
-		return &OutcomeReport{Result: result, Detail: detail}
+	report := func(result Result, detail string) *Entry {
+		return &Entry{Kind: EntryOutcome, Result: result, Detail: detail}
 	}
 	cases := []struct {
 		name    string
-		earlier []*OutcomeReport
-		report  *OutcomeReport
+		earlier []*Entry
+		report  *Entry
 		status  EventStatus
 		sealed  bool
 		code    Code // "" for accepted
 		entered bool
 	}{
 		{"first", nil, report(Succeeded, ""), EventAllowed, false, "", true},
-		{"repeated", []*OutcomeReport{report(Failed, "x")}, report(Failed, "x"), EventAllowed, false, "", false},
-		{"repeated after sealing", []*OutcomeReport{report(Failed, "x")}, report(Failed, "x"), EventAllowed, true, "", false},
-		{"other detail", []*OutcomeReport{report(Failed, "x")}, report(Failed, "y"), EventAllowed, false, CodeOutcomeConflict, false},
-		{"other result", []*OutcomeReport{report(Succeeded, "")}, report(Failed, ""), EventAllowed, false, CodeOutcomeConflict, false},
-		{"unknown settled", []*OutcomeReport{report(Unknown, "")}, report(Failed, ""), EventFlagged, false, "", true},
-		{"unknown again", []*OutcomeReport{report(Unknown, "")}, report(Unknown, "why"), EventAllowed, false, CodeOutcomeConflict, false},
-		{"settled twice", []*OutcomeReport{report(Unknown, ""), report(Failed, "")}, report(Succeeded, ""), EventAllowed, false, CodeOutcomeConflict, false},
+		{"repeated", []*Entry{report(Failed, "x")}, report(Failed, "x"), EventAllowed, false, "", false},
+		{"repeated after sealing", []*Entry{report(Failed, "x")}, report(Failed, "x"), EventAllowed, true, "", false},
+		{"other detail", []*Entry{report(Failed, "x")}, report(Failed, "y"), EventAllowed, false, CodeOutcomeConflict, false},
+		{"other result", []*Entry{report(Succeeded, "")}, report(Failed, ""), EventAllowed, false, CodeOutcomeConflict, false},
+		{"unknown settled", []*Entry{report(Unknown, "")}, report(Failed, ""), EventFlagged, false, "", true},
+		{"unknown again", []*Entry{report(Unknown, "")}, report(Unknown, "why"), EventAllowed, false, CodeOutcomeConflict, false},
+		{"settled twice", []*Entry{report(Unknown, ""), report(Failed, "")}, report(Succeeded, ""), EventAllowed, false, CodeOutcomeConflict, false},
 		{"sealed", nil, report(Succeeded, ""), EventAllowed, true, CodeChainSealed, false},
 		{"denied", nil, report(Succeeded, ""), EventDenied, false, CodeOutcomeConflict, false},
 	}
@@ -144,9 +144,9 @@ func TestMetricsCount(t *testing.T) {
 	amount, cost := MoneyOf(0.1), MoneyOf(0.002)
 	var m Metrics
 	for range 3 {
-		m.Count(Facts{Categories: []string{CategoryFinancial, CategoryExternalCommunication}, Amount: &amount, ExternalDomains: []string{"a.example", "b.example"}, RecordsModified: 2}, &cost)
+		m.Count(&Facts{Categories: []string{CategoryFinancial, CategoryExternalCommunication}, Amount: &amount, ExternalDomains: []string{"a.example", "b.example"}, RecordsModified: 2}, &cost)
 	}
-	m.Count(Facts{Amount: &amount, ExternalDomains: []string{"b.example"}}, nil)
+	m.Count(&Facts{Amount: &amount, ExternalDomains: []string{"b.example"}}, nil)
 	if got := m.FinancialExposure.String() + " " + m.EstimatedCost.String(); got != "0.3 0.006" {
 		t.Errorf("exposure and cost %s, want 0.3 0.006", got)
 	}

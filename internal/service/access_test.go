@@ -14,7 +14,7 @@ func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
 		b := newBatching(t, db.open(t))
 		chain, _ := b.prepare(t)
 		// A second replica revokes the key while requests of it wait in the queue.
-		replica := serve(t, service.Config{Store: db.open(t)})
+		replica := serve(t, service.Config{Store: db.open(t), Keys: b.ring})
 		key := b.who.agentKey
 		remembered := authenticate(t, b.Service, key)
 		again := authenticate(t, b.Service, key) // from memory now
@@ -76,7 +76,7 @@ func TestWhoSeesWhat(t *testing.T) {
 				return err
 			}, [6]ledger.Code{none, notFound, none, none, notFound, notFound}},
 			{"outcome", func(c *service.Caller) error {
-				_, err := s.ReportOutcome(ctx, c, chain.ID, recorded.Event.ID, &ledger.OutcomeReport{Result: ledger.Succeeded})
+				_, err := s.ReportOutcome(ctx, c, chain.ID, recorded.Event.ID, &ledger.Entry{Result: ledger.Succeeded})
 				return err
 			}, [6]ledger.Code{none, notFound, none, none, notFound, notFound}},
 			{"receipt of chain", func(c *service.Caller) error { _, err := s.ReceiptOfChain(ctx, c, sealed.ID); return err },

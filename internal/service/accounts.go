@@ -20,18 +20,26 @@ func (s *Service) Organization(ctx context.Context, caller *Caller) (*ledger.Org
 
 // UpdateOrganization replaces the settings that the request names.
 func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, request canon.Value) (*ledger.Organization, error) {
-	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
-		return nil, err
-	}
-	org, err := s.store.UpdateOrganization(ctx, caller.Org, func(org *ledger.Organization) error {
-		patched, err := org.Patch(request)
+	var patched ledger.Organization
+	err := s.govern(ctx, caller, func(_ *batch, org *ledger.Organization) (*deed, error) {
+		var err error
+		if patched, err = org.Patch(request); err != nil {
+			return nil, err
+		}
+		before, err := org.Hash()
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if after, err := patched.Hash(); err != nil || after == before {
+			return nil, err // nothing is changed
 		}
 		*org = patched
-		return nil
+		return &deed{action: "organization.update", target: org.Slug, detail: request.Append(nil)}, nil
 	})
-	return org, visible(err)
+	if err != nil {
+		return nil, err
+	}
+	return &patched, nil
 }
 
 // KeyRequest asks for an API key.
@@ -61,21 +69,33 @@ type NewKey struct {
 
 // CreateAPIKey issues a key of the caller's organization.
 func (s *Service) CreateAPIKey(ctx context.Context, caller *Caller, request *KeyRequest) (*NewKey, error) {
-	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
-	return s.issueKey(ctx, caller.Org, request)
+	return s.issueKey(ctx, caller, caller.Org, request)
 }
 
-func (s *Service) issueKey(ctx context.Context, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
+// issueKey issues a key as a caller, or as the operator where there is none.
+func (s *Service) issueKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
 	key, err := s.newKey(org, request)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.store.CreateKey(ctx, key.Record); err != nil {
-		return nil, visible(err)
+	err = s.committer.commit(ctx, &act{caller: caller, actor: ledger.ActorOperator, org: org, change: func(b *batch, _ *ledger.Organization) (*deed, error) {
+		b.changes.NewKeys = append(b.changes.NewKeys, key.Record)
+		return keyDeed("api_key.create", key.Record), nil
+	}})
+	if err != nil {
+		return nil, err
 	}
 	return key, nil
+}
+
+func keyDeed(action string, key *ledger.KeyRecord) *deed {
+	return &deed{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
+		w.StringOrNull("name", key.Name)
+		w.String("role", string(key.Role))
+	})}
 }
 
 func (s *Service) newKey(org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
@@ -102,19 +122,35 @@ func (s *Service) APIKeys(ctx context.Context, caller *Caller, after ledger.KeyI
 
 // RevokeAPIKey ends a key. Repeating it changes nothing.
 func (s *Service) RevokeAPIKey(ctx context.Context, caller *Caller, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
-	return s.revokeKey(ctx, caller.Org, id)
+	return s.revokeKey(ctx, caller, caller.Org, id)
 }
 
-func (s *Service) revokeKey(ctx context.Context, org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	key, err := s.store.RevokeKey(ctx, org, id, s.now())
-	if err != nil {
-		return nil, visible(err)
+func (s *Service) revokeKey(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {
+	var revoked ledger.KeyRecord
+	op := &act{caller: caller, actor: ledger.ActorOperator, org: org}
+	op.needs = func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) }
+	op.change = func(b *batch, _ *ledger.Organization) (*deed, error) {
+		key := b.loaded.Keys[id]
+		if key == nil || key.Org != org {
+			return nil, ledger.ErrNotFound
+		}
+		if revoked = *key; !key.Active() {
+			return nil, nil // the first moment stands
+		}
+		now := b.now
+		revoked.RevokedAt = &now
+		b.loaded.Keys[id] = &revoked
+		b.changes.RevokedKeys = append(b.changes.RevokedKeys, &revoked)
+		return keyDeed("api_key.revoke", &revoked), nil
+	}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
 	}
 	s.callers.forget(id)
-	return key, nil
+	return &revoked, nil
 }
 
 // Sign-in links open the console in a browser; a session follows them.

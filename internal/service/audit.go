@@ -29,6 +29,7 @@ type AuditReport struct {
 	Receipts     int64         `json:"receipts_checked"`
 	Chains       int64         `json:"chains_checked"`
 	Events       int64         `json:"events_checked"`
+	Acts         int64         `json:"acts_checked"`
 	NotChecked   []string      `json:"not_checked"`
 	Break        *ledger.Break `json:"first_break"`
 }
@@ -50,13 +51,14 @@ func (o *Operator) Audit(ctx context.Context, slug string, options AuditOptions)
 	a := &audit{service: o.service, org: org, options: options}
 	report := &AuditReport{Organization: slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
-		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain))
+		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog))
 	}
 	found, err := a.run(ctx)
 	if err != nil {
 		return nil, visible(err)
 	}
 	report.Receipts, report.Chains, report.Events = a.receipts.Load(), a.chains.Load(), a.events.Load()
+	report.Acts = a.acts.Load()
 	if found != nil {
 		report.Status, report.Break = AuditBroken, found
 	}
@@ -70,6 +72,7 @@ type audit struct {
 	receipts atomic.Int64
 	chains   atomic.Int64
 	events   atomic.Int64
+	acts     atomic.Int64
 }
 
 // A worker takes so many receipts at once: enough to forget the cost of opening a
@@ -103,10 +106,16 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		} else if again > newest {
 			continue // receipts were sealed meanwhile: walk on to them
 		}
-		if found := walk.Finish(head, a.service.keys); found != nil || a.options.ReceiptsOnly {
+		if found := walk.Finish(head, a.service.keys); found != nil {
 			return found, nil
 		}
-		return a.inspectChains(ctx, walk)
+		if found, err := a.inspectPast(ctx); found != nil || err != nil || a.options.ReceiptsOnly {
+			return found, err
+		}
+		if found, err := a.inspectChains(ctx, walk); found != nil || err != nil {
+			return found, err
+		}
+		return a.inspectActs(ctx)
 	}
 }
 

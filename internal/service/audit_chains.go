@@ -48,6 +48,15 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 	if err == nil {
 		err = errors.Join(replay.Matches(sealed.digest, sealed.actions), replay.Summarises(sealed.summary))
 	}
+	if err == nil {
+		found, readErr := a.inspectApprovals(ctx, replay, sealed.chain)
+		if readErr != nil {
+			return nil, readErr
+		}
+		if found != nil {
+			return sealed.broken(ledger.CheckApprovals, found.Error()), nil
+		}
+	}
 	var fault *evidenceFault
 	switch {
 	case errors.As(err, &fault), err != nil && replay != nil:
@@ -56,6 +65,23 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 		return nil, err
 	}
 	return nil, nil
+}
+
+// inspectApprovals holds a chain's stored approvals against its replayed entries.
+func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID) (found, err error) {
+	records, err := a.service.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
+	if err != nil {
+		return nil, err
+	}
+	approvals := make([]*ledger.Approval, 0, len(records))
+	for _, record := range records {
+		approval, err := a.service.readApproval(record)
+		if err != nil {
+			return err, nil
+		}
+		approvals = append(approvals, approval)
+	}
+	return replay.Approvals(approvals), nil
 }
 
 // evidenceFault tells what the entries say from a failure to read them.
@@ -86,6 +112,9 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.
 		for _, event := range events {
 			if err := errors.Join(feedAddenda(), replay.Event(event)); err != nil {
 				return nil, &evidenceFault{err}
+			}
+			if !event.Authentic(a.service.keys, a.org.ID) {
+				return nil, &evidenceFault{fmt.Errorf("event %d fails its authenticator", event.Sequence)}
 			}
 			after = event.Sequence
 		}
@@ -169,6 +198,13 @@ func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledge
 	replay, err := a.replayChain(ctx, id)
 	if err == nil {
 		err = replay.Matches(state.Digest, state.Actions)
+	}
+	if err == nil {
+		found, readErr := a.inspectApprovals(ctx, replay, id)
+		if readErr != nil {
+			return "", readErr
+		}
+		err = found
 	}
 	if err == nil {
 		return "", nil

@@ -59,16 +59,20 @@ func (o *openChain) plan(b *batch) error {
 			return o.repeat(b, earlier)
 		}
 	}
-	org := b.loaded.Orgs[o.caller.Org]
+	org := b.org(o.caller.Org)
 	if org == nil {
 		return errUnknownKey
+	}
+	policy, err := b.policy(org)
+	if err != nil {
+		return err
 	}
 	chain := o.chain
 	chain.ID = ledger.ChainID{UUID: b.service.timedID(b.now)}
 	chain.Org, chain.OpenedBy, chain.StartedAt = o.caller.Org, o.caller.Key, b.now
-	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), true
+	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), policy.FastPath
 	chain.IdempotencyKey = o.idempotencyKey
-	state := ledger.NewChainState(b.now, ledger.BuiltinPolicy.Version)
+	state := ledger.NewChainState(b.now, policy.Version)
 	record := &store.ChainRecord{
 		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
 		Environment: chain.Environment, IdempotencyKey: o.idempotencyKey, Body: chain.Encode(), Status: state.Status,
@@ -165,4 +169,69 @@ func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter
 		views = append(views, view)
 	}
 	return views, nil
+}
+
+// ResumeChain lifts an auto-pause and grants the same limits again.
+func (s *Service) ResumeChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	view, err := s.ownChain(ctx, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	op := &resumeChain{caller: caller, chain: id}
+	if sequence := view.State.Actions; sequence > 0 {
+		stored, err := s.store.Event(ctx, store.EventAt{Chain: id, Sequence: sequence})
+		if err != nil {
+			return nil, visible(err)
+		}
+		if op.last, err = readEvent(s.keys, caller.Org, stored); err != nil {
+			return nil, visible(err)
+		}
+	}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return s.ownChain(ctx, caller, id)
+}
+
+type resumeChain struct {
+	caller *Caller
+	chain  ledger.ChainID
+	last   *ledger.RecordedEvent // the chain's newest when it was read
+}
+
+func (o *resumeChain) size() int { return smallOperation }
+
+func (o *resumeChain) need(needs *store.Needs) {
+	needs.Keys = append(needs.Keys, o.caller.Key)
+	needs.Orgs = append(needs.Orgs, o.caller.Org)
+	needs.Logs = append(needs.Logs, o.caller.Org)
+	needs.Chains = append(needs.Chains, o.chain)
+}
+
+func (o *resumeChain) plan(b *batch) error {
+	if err := b.confirm(o.caller); err != nil {
+		return err
+	}
+	live, err := b.chain(o.caller, o.chain)
+	if err != nil {
+		return err
+	}
+	org := b.org(o.caller.Org)
+	if org == nil {
+		return errUnknownKey
+	}
+	var event ledger.EventID
+	if o.last != nil {
+		event = o.last.ID
+	}
+	addendum, err := live.state.Resume(o.chain, event, o.caller.Name, b.now)
+	if err != nil {
+		return err
+	}
+	live.changed = true
+	b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
+	return b.act(o.caller.actor(), org, &deed{action: "chain.resume", target: o.chain.String()})
 }

@@ -187,6 +187,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 		return nil, err
 	}
 	c.service.states.put(b.order)
+	c.service.settled(b)
 	c.meter.Committed(len(pendings), time.Since(began))
 	if sealed := len(b.changes.NewReceipts); sealed > 0 {
 		c.meter.Sealed(sealed)
@@ -204,7 +205,10 @@ type batch struct {
 	live    map[ledger.ChainID]*liveChain
 	order   []*liveChain
 	heads   map[ledger.OrgID]bool
-	broken  error // the store failed while planning: nothing may be written
+	orgs    map[ledger.OrgID]*ledger.Organization // changed by this batch
+	logs    map[ledger.OrgID]bool
+	asked   map[ledger.ApprovalID]*askedApproval // that the batch works on
+	broken  error                                // the store failed while planning: nothing may be written
 }
 
 // liveChain is a chain that the batch works on.
@@ -221,6 +225,9 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 		service: s, loaded: loaded, now: s.now(),
 		live:  make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
 		heads: make(map[ledger.OrgID]bool),
+		orgs:  make(map[ledger.OrgID]*ledger.Organization),
+		logs:  make(map[ledger.OrgID]bool),
+		asked: make(map[ledger.ApprovalID]*askedApproval),
 	}
 }
 
@@ -236,22 +243,36 @@ func (b *batch) confirm(caller *Caller) error {
 
 // chain finds a chain of the caller's, authenticated.
 func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
-	if live, ok := b.live[id]; ok {
-		if !caller.owns(live.chain) {
-			return nil, ledger.ErrNotFound
-		}
-		return live, nil
+	live, err := b.chainOf(caller.Org, id)
+	if err == nil && !caller.owns(live.chain) {
+		return nil, ledger.ErrNotFound
 	}
+	return live, err
+}
+
+// chainOf finds a chain of an organization's, authenticated.
+func (b *batch) chainOf(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
+	live, ok := b.live[id]
+	if !ok {
+		var err error
+		if live, err = b.revive(org, id); err != nil {
+			return nil, err
+		}
+	}
+	if live.chain.Org != org {
+		return nil, ledger.ErrNotFound
+	}
+	return live, nil
+}
+
+func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
 	record := b.loaded.Chains[id]
-	if record == nil {
+	if record == nil || record.Org != org {
 		return nil, ledger.ErrNotFound
 	}
 	chain, err := b.service.chains.decode(record)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
-	}
-	if !caller.owns(chain) {
-		return nil, ledger.ErrNotFound
 	}
 	live := &liveChain{record: record, chain: chain}
 	if !b.service.states.take(live) {
@@ -280,6 +301,15 @@ func (b *batch) finish() *store.Changes {
 	}
 	for org := range b.heads {
 		b.changes.Heads = append(b.changes.Heads, b.loaded.Heads[org])
+	}
+	for _, org := range b.orgs {
+		b.changes.Orgs = append(b.changes.Orgs, org)
+	}
+	for org := range b.logs {
+		b.changes.Logs = append(b.changes.Logs, b.loaded.Logs[org])
+	}
+	for _, asked := range b.asked {
+		asked.write(b)
 	}
 	return &b.changes
 }

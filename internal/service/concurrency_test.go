@@ -94,7 +94,7 @@ func workOnce(t *testing.T, s *service.Service, who *tenant, name string, shared
 			return fmt.Errorf("event %d got the number %d", i+1, recorded.Event.Sequence)
 		}
 		if i == 0 {
-			report := &ledger.OutcomeReport{Result: ledger.Succeeded}
+			report := &ledger.Entry{Result: ledger.Succeeded}
 			if _, err := s.ReportOutcome(ctx, who.agent, chain.ID, recorded.Event.ID, report); err != nil {
 				return err
 			}

@@ -93,7 +93,7 @@ func scenario(t *testing.T, s *service.Service, who *tenant) {
 			})
 		}
 		patient(t, "report", func() error {
-			_, err := s.ReportOutcome(ctx, who.agent, chain, event, &ledger.OutcomeReport{Result: ledger.Succeeded, Detail: "done"})
+			_, err := s.ReportOutcome(ctx, who.agent, chain, event, &ledger.Entry{Result: ledger.Succeeded, Detail: "done"})
 			return err
 		})
 		patient(t, "complete", func() error {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/keyring"
 	"countersign/internal/service"
 	"countersign/internal/store"
 )
@@ -86,6 +87,7 @@ func (m *meter) await(n int) {
 // batching is a service whose first transaction waits at a gate, so that all
 // that is queued behind it becomes one batch.
 type batching struct {
+	ring *keyring.Ring
 	*service.Service
 	plain *service.Service // the same past the gate, for what a test prepares
 	gate  *gate
@@ -97,7 +99,7 @@ func newBatching(t *testing.T, inner store.Store) *batching {
 	t.Helper()
 	ring, _ := newRing(t)
 	plain := serve(t, service.Config{Store: inner, Keys: ring})
-	b := &batching{plain: plain, gate: newGate(inner), meter: newMeter(), who: newTenant(t, plain, "acme-"+randomName())}
+	b := &batching{plain: plain, ring: ring, gate: newGate(inner), meter: newMeter(), who: newTenant(t, plain, "acme-"+randomName())}
 	b.Service = serve(t, service.Config{Store: b.gate, Keys: ring, Meter: b.meter})
 	return b
 }

@@ -23,8 +23,9 @@ func openScene(t *testing.T, action string) (replica func() *service.Service, s 
 }
 
 // An event that is edited while its chain is summarised and put back afterwards
-// leaves a digest that holds and a summary that does not.
-func TestAuditFindsASummaryOfOtherEvents(t *testing.T) {
+// would leave a digest that holds and a summary that does not: nothing is sealed
+// that was not recorded so.
+func TestNoReceiptOfEditedEvents(t *testing.T) {
 	t.Parallel()
 	replica, scene, who, chain := openScene(t, "wire_money")
 	genuine := scene.last("events")
@@ -34,16 +35,34 @@ func TestAuditFindsASummaryOfOtherEvents(t *testing.T) {
 	}
 	// Another replica has nothing in memory and summarises what is stored.
 	second := replica()
-	must[*service.Completed](t)(second.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
+	_, err := second.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{})
+	checkCode(t, "completing a chain of an edited event", err, ledger.CodeEvidenceTampered)
 	if err := scene.update("events SET body = ?", body); err != nil {
 		t.Fatal(err)
 	}
-	report, err := second.Operator().Audit(t.Context(), "acme", service.AuditOptions{})
-	if err != nil {
+	must[*service.Completed](t)(second.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
+	checkIntact(t, second, "acme", 1)
+}
+
+// A repeated request is answered from the record of the first, and that must be
+// as the service wrote it: an edit cannot turn a denial into permission.
+func TestNoAnswerFromAnEditedEvent(t *testing.T) {
+	t.Parallel()
+	replica, scene, who, chain := openScene(t, "one")
+	action := step(t, "wire_money", "again")
+	first := must[*service.Recorded](t)(scene.service.RecordEvent(t.Context(), who.agent, chain, action))
+	if first.Event.Decision.Outcome != ledger.RequireApproval {
+		t.Fatalf("a payment without an amount is decided %s", first.Event.Decision.Outcome)
+	}
+	second := scene.last("events")
+	body := second.value("body").([]byte)
+	edited := bytes.Replace(body, []byte(`"policy_decision":"require_approval"`), []byte(`"policy_decision":"allow"`), 1)
+	if err := scene.exec("UPDATE events SET body = ? WHERE sequence = 2", edited); err != nil {
 		t.Fatal(err)
 	}
-	if report.Status != service.AuditBroken || report.Break.Check != ledger.CheckEventsDigest || report.Break.Sequence != 1 {
-		t.Errorf("audit: %s, %v", report.Status, report.Break)
+	for name, s := range map[string]*service.Service{"the same": scene.service, "another": replica()} {
+		_, err := s.RecordEvent(t.Context(), who.agent, chain, action)
+		checkCode(t, name+" replica", err, ledger.CodeEvidenceTampered)
 	}
 }
 

@@ -51,6 +51,44 @@ func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
 	return nil
 }
 
+// BeginLogs gives an audit log to organizations that were made before there were
+// any. Each begins by saying so.
+func (o *Operator) BeginLogs(ctx context.Context) error {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, org := range orgs {
+		_, err := o.service.store.ActLog(ctx, org.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			o.service.log.Warn("an organization has no audit log: one begins now", "organization", org.Slug)
+			err = o.service.committer.commit(ctx, &beginLog{org: org.ID})
+		}
+		if err != nil {
+			return visible(err)
+		}
+	}
+	return nil
+}
+
+type beginLog struct{ org ledger.OrgID }
+
+func (o *beginLog) size() int { return smallOperation }
+
+func (o *beginLog) need(needs *store.Needs) {
+	needs.Govern = append(needs.Govern, o.org)
+	needs.Logs = append(needs.Logs, o.org)
+}
+
+func (o *beginLog) plan(b *batch) error {
+	org := b.org(o.org)
+	if org == nil || b.loaded.Logs[o.org] != nil {
+		return nil
+	}
+	b.loaded.Logs[o.org] = ledger.NewActLog(o.org)
+	return b.act(ledger.ActorOperator, org, &deed{action: "audit_log.begin"})
+}
+
 // CreateOrganization makes an organization with a first admin key.
 func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*ledger.Organization, *NewKey, error) {
 	if err := ledger.CheckSlug(slug); err != nil {
@@ -68,7 +106,22 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	err = s.store.CreateOrganization(ctx, org, ledger.NewHead(org.ID, s.keys), key.Record)
+	log := ledger.NewActLog(org.ID)
+	created, err := log.Append(s.keys, org, ledger.Act{At: s.now(), Actor: ledger.ActorOperator, Action: "organization.create", Target: slug})
+	if err != nil {
+		return nil, nil, err
+	}
+	with := &store.Changes{
+		NewKeys: []*ledger.KeyRecord{key.Record}, NewActs: []*ledger.StoredAct{created}, Logs: []*ledger.ActLog{log},
+	}
+	if s.secrets != nil {
+		signing, err := s.newSigningKey(org.ID, "")
+		if err != nil {
+			return nil, nil, err
+		}
+		with.SigningKeys = append(with.SigningKeys, signing)
+	}
+	err = s.store.CreateOrganization(ctx, org, ledger.NewHead(org.ID, s.keys), with)
 	if errors.Is(err, store.ErrExists) {
 		return nil, nil, ledger.Errorf(ledger.CodeOrganizationExists, "an organization with the slug %q exists already", slug)
 	}
@@ -145,7 +198,7 @@ func (o *Operator) CreateKey(ctx context.Context, slug string, request *KeyReque
 	if err != nil {
 		return nil, err
 	}
-	return o.service.issueKey(ctx, org.ID, request)
+	return o.service.issueKey(ctx, nil, org.ID, request)
 }
 
 // Keys lists an organization's keys.
@@ -176,7 +229,7 @@ func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) 
 	if err != nil {
 		return nil, err
 	}
-	return o.service.revokeKey(ctx, org.ID, id)
+	return o.service.revokeKey(ctx, nil, org.ID, id)
 }
 
 // SignInLink makes a one-time link for an API key; the zero id stands for the

@@ -1,10 +1,13 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"countersign/internal/ledger"
+	"countersign/internal/notify"
 	"countersign/internal/store"
 )
 
@@ -25,7 +28,7 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 		if _, err := s.ownChain(ctx, caller, id); err != nil {
 			return nil, err
 		}
-		if err := s.fold(ctx, id, op.summary); err != nil {
+		if err := s.fold(ctx, caller.Org, id, op.summary); err != nil {
 			return nil, err
 		}
 	}
@@ -46,13 +49,13 @@ const foldPage = 500
 
 // fold summarises what the chain holds so far, outside any transaction: events
 // never change, so only those recorded in the meantime are left for the lock.
-func (s *Service) fold(ctx context.Context, id ledger.ChainID, summary *ledger.Summary) error {
+func (s *Service) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID, summary *ledger.Summary) error {
 	for {
 		events, err := s.store.Events(ctx, id, summary.Folded, foldPage)
 		if err != nil {
 			return visible(err)
 		}
-		if err := addAll(summary, events); err != nil {
+		if err := addAll(s.keys, org, summary, events); err != nil {
 			return visible(err)
 		}
 		if len(events) < foldPage {
@@ -61,11 +64,18 @@ func (s *Service) fold(ctx context.Context, id ledger.ChainID, summary *ledger.S
 	}
 }
 
-func addAll(summary *ledger.Summary, events []*ledger.StoredEvent) error {
-	for _, event := range events {
-		if err := summary.Add(event.Body); err != nil {
-			return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+// addAll folds events that are as the service recorded them, and refuses others:
+// a receipt must not attest what was edited before it was sealed.
+func addAll(keys ledger.Keys, org ledger.OrgID, summary *ledger.Summary, events []*ledger.StoredEvent) error {
+	for _, stored := range events {
+		event, err := readEvent(keys, org, stored)
+		if err != nil {
+			return err
 		}
+		if event.Sequence != summary.Folded+1 {
+			return fmt.Errorf("event %d is missing: %w", summary.Folded+1, ledger.ErrStateTampered)
+		}
+		summary.Count(&event.Event)
 	}
 	return nil
 }
@@ -86,6 +96,7 @@ func (o *completeChain) need(needs *store.Needs) {
 	needs.Orgs = append(needs.Orgs, o.caller.Org)
 	needs.Chains = append(needs.Chains, o.chain)
 	needs.Heads = append(needs.Heads, o.caller.Org)
+	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
 }
 
 func (o *completeChain) plan(b *batch) error {
@@ -103,20 +114,72 @@ func (o *completeChain) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	org, head := b.loaded.Orgs[o.caller.Org], b.loaded.Heads[o.caller.Org]
-	if org == nil || head == nil {
-		return fmt.Errorf("organization without head: %w", ledger.ErrStateTampered)
+	org, head := b.org(o.caller.Org), b.loaded.Heads[o.caller.Org]
+	if org == nil || head == nil || !head.Authentic(b.service.keys) {
+		return fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
-	_, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, summary, o.completion, b.service.receiptID(), b.now)
+	if b.service.behind(head) && !b.heads[head.Org] {
+		return errRolledBack
+	}
+	approvals, err := b.closeApprovals(live, org)
 	if err != nil {
+		return err
+	}
+	receipt, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, summary, approvals, o.completion, b.service.receiptID(), b.now)
+	if err != nil {
+		b.broken = err // approvals may have been cancelled already
 		return err
 	}
 	live.changed = true
 	b.heads[head.Org] = true
 	b.changes.NewReceipts = append(b.changes.NewReceipts, stored)
+	b.notice(org, notify.Notice{
+		Kind: notify.ChainCompleted, Chain: live.chain.Name, ChainID: live.chain.ID.String(),
+		ReceiptID: receipt.ID.String(), Status: string(live.state.Status),
+	}, live.chain.ID.String())
 	o.receipt = stored.Body
 	o.view = ChainView{Chain: live.chain, State: live.state}
 	return nil
+}
+
+// closeApprovals ends what nobody has decided and returns all approvals of the
+// chain by the sequence of their events.
+func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization) ([]*ledger.Approval, error) {
+	var asked []*askedApproval
+	for id, record := range b.loaded.Approvals {
+		if record.Chain == live.chain.ID {
+			if _, err := b.approval(id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, a := range b.asked {
+		if a.approval.Chain == live.chain.ID {
+			asked = append(asked, a)
+		}
+	}
+	slices.SortFunc(asked, func(a, b *askedApproval) int { return cmp.Compare(a.approval.Sequence, b.approval.Sequence) })
+	approvals := make([]*ledger.Approval, 0, len(asked))
+	waiting := int64(0)
+	for _, a := range asked {
+		if a.approval.Status.Open() {
+			waiting++
+		}
+	}
+	if waiting != live.state.Waiting {
+		return nil, fmt.Errorf("%d approvals stand open, %d are: %w", waiting, live.state.Waiting, ledger.ErrStateTampered)
+	}
+	for _, a := range asked {
+		if before := a.approval.Status; before.Open() {
+			a.approval.Cancel(b.now)
+			a.changed = true
+			b.settle(live, a.approval)
+			b.changes.Signals = append(b.changes.Signals, a.approval.ID)
+			b.notice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
+		}
+		approvals = append(approvals, a.approval)
+	}
+	return approvals, nil
 }
 
 // catchUp folds what was recorded since the summary was begun: events that are
@@ -140,7 +203,7 @@ func (o *completeChain) catchUp(b *batch, live *liveChain) (*ledger.Summary, err
 			events = append(events, event)
 		}
 	}
-	return summary, addAll(summary, events)
+	return summary, addAll(b.service.keys, live.chain.Org, summary, events)
 }
 
 // repeat answers a chain that is sealed already.

@@ -10,9 +10,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/ledger"
+	"countersign/internal/pricing"
 	"countersign/internal/store"
 )
 
@@ -26,6 +31,19 @@ type Config struct {
 	Clock func() time.Time // optional
 	// Random is the source of ids and secrets; optional.
 	Random io.Reader
+	// Prices are what models' calls cost; optional.
+	Prices *pricing.Table
+	// Secrets seals what must be kept and read back; needed for webhooks.
+	Secrets Secrets
+	// Watch remembers outside the database what was acknowledged; optional.
+	Watch HeadWatch
+	// Anchoring names the methods by which decisions and heads are anchored in
+	// time; none without them.
+	Anchoring []string
+	// PrivateWebhooks lets webhooks lead to addresses that are not public.
+	PrivateWebhooks bool
+	// PublicURL is where people reach the console, for links in notices; optional.
+	PublicURL string
 	// Committers is how many batches may commit side by side: one on a store
 	// with a single writer, a few where the store locks rows.
 	Committers int
@@ -49,12 +67,40 @@ type Service struct {
 	callers   callerCache
 	chains    chainCache
 	states    stateCache
+	policies  policyCache
+	waiters   waiters
+	signers   signers
+	used      usedTokens
+	prices    *pricing.Table
+	secrets   Secrets
+	publicURL string
 	ids       idSeries
+
+	privateWebhooks bool
+	anchoring       []string
+	watch           HeadWatch
+
+	jobs    chan struct{} // nudged when there may be work
+	closing chan struct{} // closed when the service stops
+	stop    func()
+	watcher sync.WaitGroup
+}
+
+// Secrets keeps secrets that the service must read back. Implementations bind a
+// sealed secret to its organization and label.
+type Secrets interface {
+	Seal(org uuid.UUID, label string, plaintext []byte) ([]byte, error)
+	Open(org uuid.UUID, label string, sealed []byte) ([]byte, error)
 }
 
 // New starts a service. Close it to drain what is queued.
 func New(c Config) *Service {
-	s := &Service{store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random}
+	s := &Service{
+		store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
+		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
+		privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
+		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -64,16 +110,43 @@ func New(c Config) *Service {
 	if s.random == nil {
 		s.random = rand.Reader
 	}
+	if s.prices == nil {
+		s.prices = pricing.Default()
+	}
 	if c.Meter == nil {
 		c.Meter = silentMeter{}
 	}
 	s.committer = newCommitter(s, c.Meter, max(c.Committers, 1))
+	ctx, cancel := context.WithCancel(context.Background())
+	s.stop = sync.OnceFunc(func() {
+		close(s.closing)
+		cancel()
+	})
+	s.watcher.Go(func() {
+		if err := s.store.Watch(ctx, s.waiters.wake, s.waiters.wakeAll); err != nil {
+			s.log.Error("those who wait for approvals are not woken any more", "error", err)
+		}
+	})
 	return s
 }
 
+// Release lets those go who wait for an approval, so that a server can shut down
+// without waiting for people. They are answered with what stands.
+func (s *Service) Release() { s.stop() }
+
 // Close commits what is queued and stops. The store stays open: it is the
 // caller's.
-func (s *Service) Close() { s.committer.close() }
+func (s *Service) Close() {
+	s.committer.close()
+	s.stop()
+	s.watcher.Wait()
+}
+
+// JobsAdded is nudged when there may be work for the jobs' runner. It is a hint:
+// work that another replica queued, or whose time has come, is not announced.
+func (s *Service) JobsAdded() <-chan struct{} { return s.jobs }
+
+func (s *Service) jobsAdded() { nudge(s.jobs) }
 
 // Ready answers whether requests can be served.
 func (s *Service) Ready(ctx context.Context) error { return s.store.Ping(ctx) }
@@ -99,11 +172,14 @@ func (s *Service) entropy() (random [32]byte) {
 	return random
 }
 
-func (s *Service) receiptID() ledger.ReceiptID {
+func (s *Service) randomID() uuid.UUID {
 	var random [16]byte
 	s.fill(random[:])
-	return ledger.ReceiptID{UUID: ledger.NewRandomID(random)}
+	return ledger.NewRandomID(random)
 }
+
+func (s *Service) receiptID() ledger.ReceiptID   { return ledger.ReceiptID{UUID: s.randomID()} }
+func (s *Service) approvalID() ledger.ApprovalID { return ledger.ApprovalID{UUID: s.randomID()} }
 
 // visible turns a store's error into what a caller may see of it.
 func visible(err error) error {

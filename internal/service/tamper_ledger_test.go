@@ -130,8 +130,8 @@ func fillChain(t testing.TB, s *service.Service, who *tenant, name string, event
 		}
 		recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, fmt.Sprint(name, "-", j), eventKey)))
 		if j == 0 {
-			report := &ledger.OutcomeReport{Result: ledger.Succeeded, Detail: "done"}
-			must[*ledger.OutcomeReport](t)(s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, report))
+			report := &ledger.Entry{Result: ledger.Succeeded, Detail: "done"}
+			must[*ledger.Entry](t)(s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, report))
 		}
 	}
 	return chain.ID

@@ -92,7 +92,7 @@ func TestTamperedStateIsNotUsed(t *testing.T) {
 		return err
 	})
 	tampered("report", func() error {
-		_, err := s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, &ledger.OutcomeReport{Result: ledger.Failed})
+		_, err := s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, &ledger.Entry{Result: ledger.Failed})
 		return err
 	})
 	tampered("read", func() error { _, err := s.Chain(t.Context(), who.member, chain.ID); return err })

@@ -18,6 +18,10 @@ var postgresDialect = dialect{
 		"chain_states": postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
 		"events":       postgresOrg("(SELECT c.org_id FROM chains c WHERE c.id = t.chain_id)") + ", " + postgresReceipt("t.chain_id"),
 		"addenda":      postgresOrg("(SELECT c.org_id FROM chains c WHERE c.id = t.chain_id)") + ", " + postgresReceipt("t.chain_id"),
+		"approvals":    postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
+		"acts":         postgresOrg("t.org_id") + ", 0",
+		"act_logs":     postgresOrg("t.org_id") + ", 0",
+		"policies":     postgresOrg("t.org_id") + ", 0",
 	},
 }
 

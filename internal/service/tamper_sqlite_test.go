@@ -21,6 +21,10 @@ var sqliteDialect = dialect{
 		"chain_states": sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.chain_no"),
 		"events":       sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
 		"addenda":      sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
+		"approvals":    sqliteOrg("t.org_id") + fmt.Sprintf(", coalesce((SELECT r.sequence FROM receipts r WHERE r.chain_id = t.chain_id), %d)", nextReceipt),
+		"acts":         sqliteOrg("t.org_id") + ", 0",
+		"act_logs":     sqliteOrg("t.org_id") + ", 0",
+		"policies":     sqliteOrg("t.org_id") + ", 0",
 	},
 }
 

@@ -10,35 +10,20 @@ import (
 	"countersign/internal/store"
 )
 
-// The results of a check.
-const (
-	CheckPass          = "pass"
-	CheckFail          = "fail"
-	CheckNotApplicable = "not_applicable"
-	CheckNotChecked    = "not_checked"
-)
-
-// CheckResult is one thing that was looked at, or was not.
-type CheckResult struct {
-	Name   ledger.Check `json:"name"`
-	Status string       `json:"status"`
-	Detail string       `json:"detail,omitempty"`
-}
-
 // Verdict is what there is to say about one receipt in its place.
 type Verdict struct {
-	Valid         bool           `json:"valid"`
-	ReceiptNumber string         `json:"receipt_number"`
-	Organization  string         `json:"organization"`
-	Chain         ledger.ChainID `json:"chain_id"`
-	GeneratedAt   string         `json:"generated_at"`
-	Checks        []CheckResult  `json:"checks"`
+	Valid         bool                 `json:"valid"`
+	ReceiptNumber string               `json:"receipt_number"`
+	Organization  string               `json:"organization"`
+	Chain         ledger.ChainID       `json:"chain_id"`
+	GeneratedAt   string               `json:"generated_at"`
+	Checks        []ledger.CheckResult `json:"checks"`
 }
 
 // FirstFailure is the first check that failed, nil when none did.
-func (v *Verdict) FirstFailure() *CheckResult {
+func (v *Verdict) FirstFailure() *ledger.CheckResult {
 	for i := range v.Checks {
-		if v.Checks[i].Status == CheckFail {
+		if v.Checks[i].Status == ledger.CheckFail {
 			return &v.Checks[i]
 		}
 	}
@@ -76,19 +61,20 @@ type verification struct {
 	service *Service
 	org     *ledger.Organization
 	receipt *ledger.StoredReceipt
-	checks  []CheckResult
+	checks  []ledger.CheckResult
+	shallow bool // leave the chain's events alone
 }
 
 func (v *verification) add(name ledger.Check, fault string) {
 	if fault != "" {
-		v.checks = append(v.checks, CheckResult{name, CheckFail, fault})
+		v.checks = append(v.checks, ledger.CheckResult{Name: name, Status: ledger.CheckFail, Detail: fault})
 		return
 	}
-	v.checks = append(v.checks, CheckResult{Name: name, Status: CheckPass})
+	v.checks = append(v.checks, ledger.CheckResult{Name: name, Status: ledger.CheckPass})
 }
 
-func (v *verification) skip(name ledger.Check, status, why string) {
-	v.checks = append(v.checks, CheckResult{name, status, why})
+func (v *verification) skip(name ledger.Check, status ledger.CheckStatus, why string) {
+	v.checks = append(v.checks, ledger.CheckResult{Name: name, Status: status, Detail: why})
 }
 
 func (v *verification) run(ctx context.Context) error {
@@ -115,13 +101,16 @@ func (v *verification) inspected(in *ledger.Inspection) {
 	switch in.Fault {
 	case ledger.CheckSignature:
 		v.add(ledger.CheckSignature, "the signature does not match the stored bytes, or its key is not on the ring")
-		v.skip(ledger.CheckColumns, CheckNotChecked, "the signature failed")
+		v.skip(ledger.CheckColumns, ledger.CheckNotChecked, "the signature failed")
+		v.skip(ledger.CheckSequence, ledger.CheckNotChecked, "the signature failed")
 	case ledger.CheckColumns:
 		v.add(ledger.CheckSignature, "")
 		v.add(ledger.CheckColumns, "the record's columns do not agree with the signed bytes")
+		v.skip(ledger.CheckSequence, ledger.CheckNotChecked, "the columns failed")
 	default:
 		v.add(ledger.CheckSignature, "")
 		v.add(ledger.CheckColumns, "")
+		v.add(ledger.CheckSequence, "") // the signed number agrees with the column
 	}
 }
 
@@ -180,7 +169,7 @@ func (v *verification) nextLink(ctx context.Context, in *ledger.Inspection, head
 	case next == nil && head != nil && head.Count >= sequence:
 		v.add(ledger.CheckNextLink, fmt.Sprintf("receipt %d, which comes after it, is missing", sequence))
 	case next == nil:
-		v.skip(ledger.CheckNextLink, CheckNotApplicable, "it is the last receipt")
+		v.skip(ledger.CheckNextLink, ledger.CheckNotApplicable, "it is the last receipt")
 	case next.fault != "":
 		v.add(ledger.CheckNextLink, fmt.Sprintf("receipt %d, which comes after it, fails its %s check", sequence, next.fault))
 	case !bytes.Equal(next.previous, in.Hash[:]):
@@ -193,9 +182,16 @@ func (v *verification) nextLink(ctx context.Context, in *ledger.Inspection, head
 
 // events holds the chain and its events against what the receipt attests.
 func (v *verification) events(ctx context.Context, in *ledger.Inspection) error {
+	if v.shallow {
+		v.skip(ledger.CheckChain, ledger.CheckNotChecked, "")
+		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "")
+		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "")
+		return nil
+	}
 	if in.Fault != "" {
-		v.skip(ledger.CheckChain, CheckNotChecked, "nothing vouches for what the receipt says of it")
-		v.skip(ledger.CheckEventsDigest, CheckNotChecked, "nothing vouches for the digest in the receipt")
+		v.skip(ledger.CheckChain, ledger.CheckNotChecked, "nothing vouches for what the receipt says of it")
+		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "nothing vouches for the digest in the receipt")
+		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "nothing vouches for the approvals in the receipt")
 		return nil
 	}
 	a := &audit{service: v.service, org: v.org}
@@ -209,12 +205,19 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 	case found == nil:
 		v.add(ledger.CheckChain, "")
 		v.add(ledger.CheckEventsDigest, "")
+		v.add(ledger.CheckApprovals, "")
+	case found.Check == ledger.CheckApprovals:
+		v.add(ledger.CheckChain, "")
+		v.add(ledger.CheckEventsDigest, "")
+		v.add(ledger.CheckApprovals, found.Detail)
 	case found.Check == ledger.CheckEventsDigest:
 		v.add(ledger.CheckChain, "")
 		v.add(ledger.CheckEventsDigest, found.Detail)
+		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's events failed")
 	default:
 		v.add(found.Check, found.Detail)
-		v.skip(ledger.CheckEventsDigest, CheckNotChecked, "the chain's record failed")
+		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "the chain's record failed")
+		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's record failed")
 	}
 	return nil
 }

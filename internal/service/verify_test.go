@@ -21,8 +21,8 @@ func sealedLedger(t *testing.T, s *service.Service) []ledger.ReceiptID {
 	return []ledger.ReceiptID{stored[2].ID, stored[1].ID, stored[0].ID}
 }
 
-func statuses(verdict *service.Verdict) map[ledger.Check]string {
-	found := make(map[ledger.Check]string)
+func statuses(verdict *service.Verdict) map[ledger.Check]ledger.CheckStatus {
+	found := make(map[ledger.Check]ledger.CheckStatus)
 	for _, check := range verdict.Checks {
 		found[check.Name] = check.Status
 	}
@@ -34,13 +34,13 @@ func TestVerifyReceiptInItsPlace(t *testing.T) {
 		s := serve(t, service.Config{Store: db.open(t)})
 		for i, id := range sealedLedger(t, s) {
 			verdict := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), id))
-			want := map[ledger.Check]string{
-				ledger.CheckSignature: service.CheckPass, ledger.CheckColumns: service.CheckPass,
-				ledger.CheckPreviousLink: service.CheckPass, ledger.CheckNextLink: service.CheckPass,
-				ledger.CheckHead: service.CheckPass, ledger.CheckChain: service.CheckPass, ledger.CheckEventsDigest: service.CheckPass,
+			want := map[ledger.Check]ledger.CheckStatus{
+				ledger.CheckSignature: ledger.CheckPass, ledger.CheckColumns: ledger.CheckPass,
+				ledger.CheckPreviousLink: ledger.CheckPass, ledger.CheckNextLink: ledger.CheckPass,
+				ledger.CheckHead: ledger.CheckPass, ledger.CheckChain: ledger.CheckPass, ledger.CheckEventsDigest: ledger.CheckPass,
 			}
 			if i == 2 {
-				want[ledger.CheckNextLink] = service.CheckNotApplicable
+				want[ledger.CheckNextLink] = ledger.CheckNotApplicable
 			}
 			if difference := cmp.Diff(want, statuses(verdict)); difference != "" || !verdict.Valid {
 				t.Errorf("receipt %d: valid is %v, checks differ:\n%s", i+1, verdict.Valid, difference)

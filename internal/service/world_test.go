@@ -152,6 +152,9 @@ func serve(t testing.TB, config service.Config) *service.Service {
 	if config.Keys == nil {
 		config.Keys, _ = newRing(t)
 	}
+	if secrets, ok := config.Keys.(service.Secrets); ok && config.Secrets == nil {
+		config.Secrets = secrets
+	}
 	s := service.New(config)
 	t.Cleanup(s.Close)
 	return s

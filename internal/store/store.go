@@ -34,6 +34,10 @@ type Store interface {
 	Writer
 	Reader
 	Directory
+	Governance
+	Verification
+	Jobs
+	Signals
 	KeyChecks
 	SignIns
 
@@ -45,18 +49,23 @@ type Store interface {
 	Close() error
 }
 
-// Writer is the write path of chains and receipts.
+// Writer is the write path: chains and receipts, and every administrative act.
 type Writer interface {
 	// Transact loads what needs names, hands it to plan, writes the changes that
 	// plan returns, and commits, all in one transaction. When it returns nil the
 	// changes are durable: they survive a power cut the moment after.
 	//
-	// Chains and heads that needs names are locked from load to commit, in one
-	// order everywhere, so two calls that share one run one after the other,
-	// whichever process they are in. A record that does not exist is absent from
+	// Chains, heads and audit logs that needs names are locked from load to commit,
+	// in one order everywhere, so two calls that share one run one after the other,
+	// whichever process they are in. An organization in Orgs is held: a call that
+	// names it in Govern waits until this one has committed, and a call that comes
+	// after that one reads what it wrote. So nothing is decided under settings, a
+	// policy or a kill switch that were changed before it was committed. A record that does not exist is absent from
 	// Loaded. plan runs at most once, must not block, and must not keep Loaded.
 	//
-	// An error of plan is returned as it is, and nothing is written. ErrExists
+	// An error of plan is returned as it is, and nothing is written. ErrNotFound
+	// means that a record to be changed is not there, and nothing was written.
+	// ErrExists
 	// means that a unique constraint refused the changes and nothing was written:
 	// the caller raced and may try again. ErrOutcomeUnknown is the only error
 	// after which the changes may exist. Cancelling ctx never interrupts a commit.
@@ -65,13 +74,22 @@ type Writer interface {
 
 // Needs names what a transaction reads. Doubles are allowed.
 type Needs struct {
-	Orgs    []ledger.OrgID
-	Keys    []ledger.KeyID
-	Chains  []ledger.ChainID // locked
-	Heads   []ledger.OrgID   // locked
-	Opens   []OpenRef
-	Repeats []EventRef
-	Addenda []EventAt
+	Orgs      []ledger.OrgID // held
+	Govern    []ledger.OrgID // locked, and loaded as Orgs are
+	Keys      []ledger.KeyID
+	Chains    []ledger.ChainID // locked
+	Heads     []ledger.OrgID   // locked
+	Logs      []ledger.OrgID   // audit logs, locked
+	Opens     []OpenRef
+	Repeats   []EventRef
+	Addenda   []EventAt
+	Approvals []ledger.ApprovalID
+	// ApprovalsOf names chains whose approvals are all wanted.
+	ApprovalsOf []ledger.ChainID
+	Webhooks    []ledger.WebhookID
+	Tokens      []ledger.TokenID
+	Issued      []TokenRef     // tokens by the keys of the requests that issued them
+	SigningKeys []ledger.OrgID // all keys of these organizations
 }
 
 // OpenRef is the idempotency key of a request that opened a chain.
@@ -100,13 +118,24 @@ type Loaded struct {
 	Keys    map[ledger.KeyID]*ledger.KeyRecord
 	Chains  map[ledger.ChainID]*ChainRecord
 	Heads   map[ledger.OrgID]*ledger.Head
+	Logs    map[ledger.OrgID]*ledger.ActLog
 	Opens   map[OpenRef]*ChainRecord
 	Repeats map[EventRef]*ledger.StoredEvent
 	Addenda map[EventAt][]*ledger.Addendum // by position
+	// Approvals holds those named and those of the chains in ApprovalsOf.
+	Approvals map[ledger.ApprovalID]*ApprovalRecord
+	Webhooks  map[ledger.WebhookID]*WebhookRecord
+	Tokens    map[ledger.TokenID]*TokenRecord
+	Issued    map[TokenRef]*TokenRecord
+	// SigningKeys are an organization's, oldest first by id.
+	SigningKeys map[ledger.OrgID][]*SigningKeyRecord
 
 	// EventsAfter reads the facts of a chain's events whose sequence is greater
 	// than after, in order, inside the same transaction. Payloads may be missing.
 	EventsAfter func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error)
+	// Policy reads one put of a policy set inside the same transaction;
+	// ErrNotFound when there is none.
+	Policy func(org ledger.OrgID, number int64) (*PolicyRecord, error)
 }
 
 // ChainRecord is a chain as it is kept: what was fixed at opening, and the state
@@ -134,6 +163,81 @@ type Changes struct {
 	NewAddenda  []*ledger.Addendum
 	NewReceipts []*ledger.StoredReceipt // of one organization in order of sequence
 	Heads       []*ledger.Head
+
+	NewApprovals []*ApprovalRecord
+	Approvals    []*ApprovalRecord // of Loaded.Approvals: status, body and MAC
+
+	Orgs        []*ledger.Organization // of Needs.Govern: name, settings and controls
+	NewKeys     []*ledger.KeyRecord
+	RevokedKeys []*ledger.KeyRecord // of Loaded.Keys: RevokedAt
+	NewPolicies []*PolicyRecord
+	Webhooks    []*WebhookRecord // inserted, or replaced where the id is known
+	NewActs     []*ledger.StoredAct
+	Logs        []*ledger.ActLog // inserted, or replaced
+
+	NewTokens     []*TokenRecord
+	RevokedTokens []*TokenRecord      // of Loaded.Tokens: RevokedAt and RevocationReason
+	SigningKeys   []*SigningKeyRecord // inserted, or replaced where the id is known
+
+	NewJobs []*Job
+	// Signals are announced when the transaction has committed, to everyone who
+	// watches, in every process.
+	Signals []ledger.ApprovalID
+}
+
+// ApprovalRecord is an approval as it is kept. Body and MAC are opaque to a
+// store; the other members are copies of what they say, to find approvals by.
+type ApprovalRecord struct {
+	ID          ledger.ApprovalID
+	Org         ledger.OrgID
+	Chain       ledger.ChainID
+	Sequence    int64        // of the event it is about
+	OpenedBy    ledger.KeyID // of the chain: whose approval an agent may see
+	RequestedAt ledger.Time
+	Status      ledger.ApprovalStatus
+	Body        []byte
+	MAC         []byte
+}
+
+// PolicyRecord is one put of a policy set. It never changes.
+type PolicyRecord struct {
+	Org       ledger.OrgID
+	Number    int64 // from 1, without a gap
+	Version   string
+	Format    string // "yaml" or "json": of the document
+	Document  []byte // as it was put
+	CreatedAt ledger.Time
+	CreatedBy string // the name of the key that put it
+}
+
+// WebhookRecord is an endpoint that is told what happens.
+type WebhookRecord struct {
+	ID          ledger.WebhookID
+	Org         ledger.OrgID
+	URL         string
+	Events      []string // kinds; none: all of them
+	Description string
+	Secret      []byte // sealed: only the key ring opens it
+	CreatedAt   ledger.Time
+	DisabledAt  *ledger.Time // nil while it is told
+	DeletedAt   *ledger.Time // nil while it exists; lists leave deleted ones out
+}
+
+// Job is work that must be done after its cause is committed. It is stored in the
+// same transaction and leased to one worker at a time.
+type Job struct {
+	Org  ledger.OrgID
+	Kind string
+	// Stream orders jobs: one that has begun earlier and is not done holds up the
+	// later ones of its stream. "" orders nothing.
+	Stream string
+	RunAt  ledger.Time
+	Body   []byte
+
+	// The store's own, set when a job is claimed.
+	No       int64
+	Lease    uuid.UUID
+	Attempts int // this one included
 }
 
 // Reader answers what has been committed.
@@ -174,25 +278,93 @@ type ChainQuery struct {
 	Limit       int
 }
 
-// Directory keeps organizations and API keys.
+// Directory finds organizations and API keys. They are changed by Transact alone,
+// together with the entry in the audit log that says so.
 type Directory interface {
-	// CreateOrganization stores an organization with its head and first key, all
-	// or nothing; ErrExists when the slug is taken. The key may be nil.
-	CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, key *ledger.KeyRecord) error
+	// CreateOrganization stores an organization with its head and the further
+	// changes that belong to its beginning, all or nothing; ErrExists when the slug
+	// is taken.
+	CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *Changes) error
 	Organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error)
 	OrganizationBySlug(ctx context.Context, slug string) (*ledger.Organization, error)
 	Organizations(ctx context.Context) ([]*ledger.Organization, error)
-	// UpdateOrganization changes name and settings; two updates at once are
-	// applied one after the other. An error of change is returned as it is.
-	UpdateOrganization(ctx context.Context, id ledger.OrgID, change func(*ledger.Organization) error) (*ledger.Organization, error)
-
-	CreateKey(ctx context.Context, key *ledger.KeyRecord) error
 	Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error)
 	KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error)
 	// Keys lists an organization's keys by id, after the given one.
 	Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error)
-	// RevokeKey is harmless when repeated: the first moment stands.
-	RevokeKey(ctx context.Context, org ledger.OrgID, id ledger.KeyID, at ledger.Time) (*ledger.KeyRecord, error)
+}
+
+// Governance finds approvals, policies, endpoints and acts.
+type Governance interface {
+	Approval(ctx context.Context, id ledger.ApprovalID) (*ApprovalRecord, error)
+	// Approvals lists newest first: by RequestedAt, then by id, both descending.
+	Approvals(ctx context.Context, query ApprovalQuery) ([]*ApprovalRecord, error)
+	// Event finds one event of a chain.
+	Event(ctx context.Context, at EventAt) (*ledger.StoredEvent, error)
+	Policy(ctx context.Context, org ledger.OrgID, number int64) (*PolicyRecord, error)
+	// Policies lists newest first, those with a number below before (0: all).
+	Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*PolicyRecord, error)
+	// ScanEvents visits an organization's newest events, newest chain first and a
+	// chain's events by sequence, those of chains opened at or after since (by the
+	// time in their id), until
+	// visit returns an error, which is returned as it is. What is visited is valid
+	// only during the visit.
+	ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.Time, visit func(*ChainRecord, *ledger.StoredEvent) error) error
+	// Webhooks lists an organization's endpoints that are not deleted, by id.
+	Webhooks(ctx context.Context, org ledger.OrgID) ([]*WebhookRecord, error)
+	ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, error)
+	// Acts lists newest first, those with a sequence below before (0: all).
+	Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error)
+	// ScanActs visits all acts by sequence.
+	ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledger.StoredAct) error) error
+}
+
+// ApprovalQuery selects approvals of one organization.
+type ApprovalQuery struct {
+	Org      ledger.OrgID
+	OpenedBy *ledger.KeyID // of their chains
+	Chain    *ledger.ChainID
+	Status   ledger.ApprovalStatus // "": any
+	Before   *ApprovalAt           // those that come after it in the list
+	Limit    int
+}
+
+// ApprovalAt is an approval's place in a list.
+type ApprovalAt struct {
+	RequestedAt ledger.Time
+	ID          ledger.ApprovalID
+}
+
+// Jobs hands out work. A job is done at least once: a worker that dies leaves its
+// lease to run out, and another takes over.
+type Jobs interface {
+	// ClaimJobs leases up to limit jobs that are due at now, until the given
+	// moment, at which the lease has run out: by RunAt, then by number, at most one
+	// of each stream, and none whose stream is held up. A job that was claimed
+	// before and is neither finished nor buried holds its stream up. Streams are
+	// named across organizations.
+	ClaimJobs(ctx context.Context, now, until ledger.Time, limit int) ([]*Job, error)
+	// FinishJob removes a job and adds those that follow from it, all or nothing.
+	// ErrNotFound when the lease is not the job's any more.
+	FinishJob(ctx context.Context, job *Job, follow []*Job) error
+	// RetryJob gives the lease back; the job is due again at runAt. ErrNotFound as
+	// for FinishJob, here and in BuryJob.
+	RetryJob(ctx context.Context, job *Job, runAt ledger.Time, fault string) error
+	// BuryJob gives up: the job stays for people to see and is never claimed again.
+	BuryJob(ctx context.Context, job *Job, fault string) error
+	// CountJobs counts those that wait, leased ones included, and those that are
+	// buried.
+	CountJobs(ctx context.Context) (waiting, buried int64, err error)
+}
+
+// Signals carries word of changed approvals between processes.
+type Signals interface {
+	// Watch calls changed with each approval that a committed transaction named in
+	// Changes.Signals, in whichever process, until ctx ends; then it returns nil.
+	// It calls missed when some may have been lost, for instance after the
+	// connection to the store was, and once before the first signal can come: who
+	// waits then reads again. Both are called from one goroutine and must not block.
+	Watch(ctx context.Context, changed func(ledger.ApprovalID), missed func()) error
 }
 
 // KeyChecks remembers which master keys have signed here, by fingerprints that

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -15,13 +13,13 @@ const selectChains = `select ` + chainColumns + ` from chains c join chain_state
 
 // Chain implements store.Reader.
 func (s *Store) Chain(ctx context.Context, id ledger.ChainID) (*store.ChainRecord, error) {
-	return one(ctx, s, "chain", selectChains+`where c.id = $1 and s.org_id = c.org_id`, []any{bytesOf(id.UUID)}, scanChain)
+	return one(ctx, s, "chain", selectChains+`where c.id = $1 and s.org_id = c.org_id`, []any{bytesOf(id.UUID)}, readChain)
 }
 
 // Chains implements store.Reader.
 func (s *Store) Chains(ctx context.Context, query store.ChainQuery) ([]*store.ChainRecord, error) {
 	sql, args := chainsStatement(query)
-	return list(ctx, s, "chains", sql, args, scanChain)
+	return list(ctx, s, "chains", sql, args, readChain)
 }
 
 // chainsStatement names only the filters that are set, so that each combination
@@ -77,76 +75,39 @@ const (
 
 // ScanChains implements store.Reader.
 func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*store.ChainRecord) error) error {
-	err := s.query(ctx, "scan states", auditStates, []any{bytesOf(org.UUID)}, func(rows pgx.Rows) error {
-		left := new(store.ChainRecord)
-		if err := rows.Scan(target(&left.Org.UUID), (*string)(&left.Status), &left.State, &left.MAC); err != nil {
-			return err
-		}
-		return visit(left)
+	err := s.query(ctx, "scan states", auditStates, []any{bytesOf(org.UUID)}, func(r *row) error {
+		left := &store.ChainRecord{Org: ledger.OrgID{UUID: r.id()}, Status: ledger.ChainStatus(r.text()), State: r.bytes(), MAC: r.bytes()}
+		return show(r, left, visit)
 	})
 	if err != nil {
 		return err
 	}
 	var last ledger.ChainID
-	return scanPages(func() (int, error) {
+	return scanPages(scanPage, func() (int, error) {
 		count := 0
-		err := s.query(ctx, "scan chains", auditChains, []any{bytesOf(org.UUID), bytesOf(last.UUID), scanPage}, func(rows pgx.Rows) error {
-			chain, err := scanChain(rows)
-			if err != nil {
-				return err
-			}
+		err := s.query(ctx, "scan chains", auditChains, []any{bytesOf(org.UUID), bytesOf(last.UUID), scanPage}, func(r *row) error {
+			chain := readChain(r)
 			last, count = chain.ID, count+1
-			return visit(chain)
+			return show(r, chain, visit)
 		})
 		return count, err
 	})
 }
 
+// show visits a record that was read whole.
+func show[T any](r *row, record T, visit func(T) error) error {
+	if err := r.end(); err != nil {
+		return err
+	}
+	return visit(record)
+}
+
 // scanPages reads pages until one is not full.
-func scanPages(page func() (int, error)) error {
+func scanPages(size int, page func() (int, error)) error {
 	for {
 		count, err := page()
-		if err != nil || count < scanPage {
+		if err != nil || count < size {
 			return err
 		}
 	}
-}
-
-// Events implements store.Reader.
-func (s *Store) Events(ctx context.Context, chain ledger.ChainID, after int64, limit int) ([]*ledger.StoredEvent, error) {
-	return list(ctx, s, "events",
-		`select `+eventColumns+` from events e where e.chain_id = $1 and e.sequence > $2 order by e.sequence limit $3`,
-		[]any{bytesOf(chain.UUID), after, limit}, scanEvent)
-}
-
-// Addenda implements store.Reader.
-func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int64) ([]*ledger.Addendum, error) {
-	return list(ctx, s, "addenda",
-		`select `+addendumColumns+` from addenda a where a.chain_id = $1 and a.sequence between $2 and $3 order by a.position`,
-		[]any{bytesOf(chain.UUID), from, to}, scanAddendum)
-}
-
-// one reads the only row, list reads them all.
-func one[T any](ctx context.Context, s *Store, what, sql string, args []any, scan func(pgx.Rows) (T, error)) (T, error) {
-	found, err := list(ctx, s, what, sql, args, scan)
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%s: %w", what, store.ErrNotFound)
-	}
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return found[0], nil
-}
-
-func list[T any](ctx context.Context, s *Store, what, sql string, args []any, scan func(pgx.Rows) (T, error)) ([]T, error) {
-	var found []T
-	err := s.query(ctx, what, sql, args, func(rows pgx.Rows) error {
-		record, err := scan(rows)
-		if err == nil {
-			found = append(found, record)
-		}
-		return err
-	})
-	return found, err
 }

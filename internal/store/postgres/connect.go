@@ -33,7 +33,10 @@ var sessionSettings = map[string]string{
 	"enable_seqscan":   "off",
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
-	"jit":              "off",
+	// For the same reason there is nothing to gain from planning a statement anew
+	// for its parameters, which costs more than most of them take.
+	"plan_cache_mode": "force_generic_plan",
+	"jit":             "off",
 }
 
 // durableCommits are the values of synchronous_commit under which a commit is
@@ -66,6 +69,10 @@ func configureConnections(config *pgxpool.Config) error {
 		return fmt.Errorf("the database URL sets synchronous_commit to a value that loses acknowledged writes: remove it, or use one of %s",
 			strings.Join(durableCommits, ", "))
 	}
+	switch config.ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec:
+		return errors.New("the database URL sets default_query_exec_mode to one in which answers come as text, which this program does not read: remove it")
+	}
 	if params["application_name"] == "" {
 		params["application_name"] = "countersign"
 	}
@@ -80,10 +87,11 @@ func configureConnections(config *pgxpool.Config) error {
 	return nil
 }
 
-// keepConnection gives up a connection that the server is about to end, and one
-// to a primary that has become a standby: the next one finds the new primary.
+// keepConnection gives up a connection that the server is about to end, one to a
+// primary that has become a standby, for the next one finds the new primary, and
+// one that has lost its prepared statements, as a pooler's may.
 func keepConnection(_ *pgconn.PgConn, refusal *pgconn.PgError) bool {
-	return refusal.SeverityUnlocalized != "FATAL" && refusal.Code != codeReadOnly
+	return refusal.SeverityUnlocalized != "FATAL" && refusal.Code != codeReadOnly && refusal.Code != codeNoStatement
 }
 
 // applySettings sets what the URL did not. It does so after connecting, and not

@@ -17,22 +17,24 @@ import (
 const (
 	codeUniqueViolation = "23505"
 	codeReadOnly        = "25006"
+	codeNoStatement     = "26000"
 	classDataException  = "22"
 )
 
 // busyCodes mean that nothing was written and that the same call may succeed
 // later.
 var busyCodes = map[string]bool{
-	"40001":      true, // serialization failure
-	"40P01":      true, // deadlock
-	"55P03":      true, // lock not available in time
-	"57014":      true, // statement timeout
-	"57P01":      true, // administrator shutdown
-	"57P02":      true, // crash shutdown
-	"57P03":      true, // starting up
-	"57P05":      true, // idle session timeout
-	"25P03":      true, // idle in transaction timeout
-	codeReadOnly: true, // a standby, or a primary that became one
+	"40001":         true, // serialization failure
+	"40P01":         true, // deadlock
+	"55P03":         true, // lock not available in time
+	"57014":         true, // statement timeout
+	"57P01":         true, // administrator shutdown
+	"57P02":         true, // crash shutdown
+	"57P03":         true, // starting up
+	"57P05":         true, // idle session timeout
+	"25P03":         true, // idle in transaction timeout
+	codeReadOnly:    true, // a standby, or a primary that became one
+	codeNoStatement: true, // somebody forgot the connection's prepared statements
 }
 
 // busyClasses likewise: connection lost, resources exhausted, input or output

@@ -24,7 +24,8 @@ func newTenant(t testing.TB, s *postgres.Store) tenant {
 	who := tenant{ledger.OrgID{UUID: uuid.New()}, ledger.KeyID{UUID: uuid.New()}}
 	org := &ledger.Organization{ID: who.org, Slug: "org-" + who.org.String(), Settings: ledger.DefaultSettings()}
 	key := &ledger.KeyRecord{ID: who.key, Org: who.org, Role: ledger.RoleAgent, Hash: ledger.HashToken(who.key.String())}
-	if err := s.CreateOrganization(t.Context(), org, &ledger.Head{Org: who.org, MAC: []byte{}}, key); err != nil {
+	with := &store.Changes{NewKeys: []*ledger.KeyRecord{key}}
+	if err := s.CreateOrganization(t.Context(), org, &ledger.Head{Org: who.org, MAC: []byte{}}, with); err != nil {
 		t.Fatalf("create organization: %v", err)
 	}
 	return who

@@ -12,14 +12,9 @@ import (
 // KeyChecks implements store.KeyChecks.
 func (s *Store) KeyChecks(ctx context.Context) (map[string][32]byte, error) {
 	checks := make(map[string][32]byte)
-	err := s.query(ctx, "key checks", `select key_id, fingerprint from master_keys`, nil, func(rows pgx.Rows) error {
-		var id string
-		var fingerprint []byte
-		if err := rows.Scan(&id, &fingerprint); err != nil {
-			return explain("read key check", err)
-		}
-		checks[id] = [32]byte(fingerprint)
-		return nil
+	err := s.query(ctx, "key checks", `select key_id, fingerprint from master_keys`, nil, func(r *row) error {
+		checks[r.text()] = r.hash()
+		return r.end()
 	})
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -10,17 +11,24 @@ import (
 	"countersign/internal/store"
 )
 
-// The locks come first, chains before heads and each in order of id, so that
-// two transactions never wait for each other in a circle. What is read after
-// them is at least as new as the moment at which they were granted.
+// The locks come first, in one order everywhere: organizations (see locks.go),
+// chains, heads, audit logs, and each kind in order of id, so that two
+// transactions never wait for each other in a circle. What is read after them is
+// at least as new as the moment at which they were granted.
 const (
-	lockChainsSQL = `select ` + chainColumns + ` from chain_states s join chains c on c.id = s.chain_id
-		where s.chain_id = any($1::uuid[]) order by s.chain_id for update of s`
+	lockChainsSQL = `select s.chain_id, ` + movingColumns + ` from chain_states s
+		where s.chain_id = any($1::uuid[]) order by s.chain_id for update`
 	lockHeadsSQL = `select ` + headColumns + ` from heads where org_id = any($1::uuid[]) order by org_id for update`
 
+	loadChainsSQL        = `select ` + fixedColumns + ` from chains c where c.id = any($1::uuid[])`
 	loadOrganizationsSQL = `select ` + organizationColumns + ` from organizations where id = any($1::uuid[])`
 	loadKeysSQL          = `select ` + keyColumns + ` from api_keys where id = any($1::uuid[])`
-	loadOpensSQL         = `select ` + chainColumns + ` from unnest($1::uuid[], $2::text[]) n(org_id, key)
+	loadLogsSQL          = `select ` + logColumns + ` from act_logs where org_id = any($1::uuid[])`
+	loadWebhooksSQL      = `select ` + webhookColumns + ` from webhooks where id = any($1::uuid[])`
+	loadApprovalsSQL     = `select ` + approvalColumns + ` from approvals where id = any($1::uuid[])`
+	loadApprovalsOfSQL   = `select ` + approvalColumns + ` from approvals where chain_id = any($1::uuid[])`
+
+	loadOpensSQL = `select ` + chainColumns + ` from unnest($1::uuid[], $2::text[]) n(org_id, key)
 		join chains c on c.org_id = n.org_id and c.idempotency_key = n.key join chain_states s on s.chain_id = c.id`
 	loadRepeatsSQL = `select ` + eventColumns + ` from unnest($1::uuid[], $2::text[]) n(chain_id, key)
 		join events e on e.chain_id = n.chain_id and e.idempotency_key = n.key`
@@ -29,93 +37,106 @@ const (
 )
 
 // load begins the transaction and reads what needs names, in one round trip.
-func load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*store.Loaded, error) {
+func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*store.Loaded, error) {
 	loaded := &store.Loaded{
-		Orgs:    make(map[ledger.OrgID]*ledger.Organization, len(needs.Orgs)),
-		Keys:    make(map[ledger.KeyID]*ledger.KeyRecord, len(needs.Keys)),
-		Chains:  make(map[ledger.ChainID]*store.ChainRecord, len(needs.Chains)),
-		Heads:   make(map[ledger.OrgID]*ledger.Head, len(needs.Heads)),
-		Opens:   make(map[store.OpenRef]*store.ChainRecord, len(needs.Opens)),
-		Repeats: make(map[store.EventRef]*ledger.StoredEvent, len(needs.Repeats)),
-		Addenda: make(map[store.EventAt][]*ledger.Addendum, len(needs.Addenda)),
+		Orgs:      make(map[ledger.OrgID]*ledger.Organization),
+		Keys:      make(map[ledger.KeyID]*ledger.KeyRecord),
+		Chains:    make(map[ledger.ChainID]*store.ChainRecord, len(needs.Chains)),
+		Heads:     make(map[ledger.OrgID]*ledger.Head),
+		Logs:      make(map[ledger.OrgID]*ledger.ActLog),
+		Opens:     make(map[store.OpenRef]*store.ChainRecord),
+		Repeats:   make(map[store.EventRef]*ledger.StoredEvent),
+		Addenda:   make(map[store.EventAt][]*ledger.Addendum),
+		Approvals: make(map[ledger.ApprovalID]*store.ApprovalRecord),
+		Webhooks:  make(map[ledger.WebhookID]*store.WebhookRecord),
 	}
-	batch := new(pgx.Batch)
-	batch.Queue(beginSQL)
-
-	into(batch, lockChainsSQL, scanChain, func(c *store.ChainRecord) { loaded.Chains[c.ID] = c },
-		ids(needs.Chains, func(id ledger.ChainID) uuid.UUID { return id.UUID }))
-	into(batch, lockHeadsSQL, scanHead, func(h *ledger.Head) { loaded.Heads[h.Org] = h },
-		ids(needs.Heads, func(id ledger.OrgID) uuid.UUID { return id.UUID }))
-	into(batch, loadOrganizationsSQL, scanOrganization, func(o *ledger.Organization) { loaded.Orgs[o.ID] = o },
-		ids(needs.Orgs, func(id ledger.OrgID) uuid.UUID { return id.UUID }))
-	into(batch, loadKeysSQL, scanKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k },
-		ids(needs.Keys, func(id ledger.KeyID) uuid.UUID { return id.UUID }))
-	loadReferences(batch, needs, loaded)
-
-	return loaded, explain("load", conn.SendBatch(ctx, batch).Close())
+	x := new(exchange)
+	x.send(beginSQL)
+	lockOrganizations(x, needs)
+	chains := s.askChains(x, needs.Chains)
+	heads := sorted(needs.Heads, orgUUID)
+	askAll(x, lockHeadsSQL, heads, readHead, func(h *ledger.Head) { loaded.Heads[h.Org] = h })
+	askLogs(x, needs.Logs, loaded)
+	s.askByID(x, needs, loaded)
+	askReferences(x, needs, loaded)
+	if err := x.run(ctx, conn); err != nil {
+		return nil, explain("load", err)
+	}
+	chains.joinInto(loaded.Chains)
+	return loaded, nil
 }
 
-// loadReferences queues what is found by more than an id. A double would come
+func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+	orgs := sorted(slices.Concat(needs.Orgs, needs.Govern), orgUUID)
+	askAll(x, loadOrganizationsSQL, orgs, s.readKnownOrganization, func(o *ledger.Organization) { loaded.Orgs[o.ID] = o })
+	keys := sorted(needs.Keys, func(id ledger.KeyID) uuid.UUID { return id.UUID })
+	askAll(x, loadKeysSQL, keys, readKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k })
+	keep := func(a *store.ApprovalRecord) { loaded.Approvals[a.ID] = a }
+	approvals := sorted(needs.Approvals, approvalUUID)
+	askAll(x, loadApprovalsSQL, approvals, readApproval, keep)
+	chains := sorted(needs.ApprovalsOf, chainUUID)
+	askAll(x, loadApprovalsOfSQL, chains, readApproval, keep)
+	webhooks := sorted(needs.Webhooks, func(id ledger.WebhookID) uuid.UUID { return id.UUID })
+	askAll(x, loadWebhooksSQL, webhooks, readWebhook, func(w *store.WebhookRecord) { loaded.Webhooks[w.ID] = w })
+}
+
+// askReferences asks for what is found by more than an id. A double would come
 // back twice, so each is asked for once.
-func loadReferences(batch *pgx.Batch, needs *store.Needs, loaded *store.Loaded) {
-	opens := distinct(needs.Opens)
-	into(batch, loadOpensSQL, scanChain,
-		func(c *store.ChainRecord) { loaded.Opens[store.OpenRef{Org: c.Org, Key: c.IdempotencyKey}] = c },
-		ids(opens, func(o store.OpenRef) uuid.UUID { return o.Org.UUID }),
-		column(opens, func(o store.OpenRef) string { return o.Key }))
-
-	repeats := distinct(needs.Repeats)
-	into(batch, loadRepeatsSQL, scanEvent,
-		func(e *ledger.StoredEvent) { loaded.Repeats[store.EventRef{Chain: e.Chain, Key: e.IdempotencyKey}] = e },
-		ids(repeats, func(r store.EventRef) uuid.UUID { return r.Chain.UUID }),
-		column(repeats, func(r store.EventRef) string { return r.Key }))
-
-	places := distinct(needs.Addenda)
-	into(batch, loadAddendaSQL, scanAddendum,
-		func(a *ledger.Addendum) {
-			place := store.EventAt{Chain: a.Chain, Sequence: a.Sequence}
-			loaded.Addenda[place] = append(loaded.Addenda[place], a)
-		},
-		ids(places, func(p store.EventAt) uuid.UUID { return p.Chain.UUID }),
-		column(places, func(p store.EventAt) int64 { return p.Sequence }))
-}
-
-// into queues a statement whose rows go to keep. Nothing asked for costs
-// nothing.
-func into[T any](batch *pgx.Batch, sql string, scan func(pgx.Rows) (T, error), keep func(T), wanted []rawID, more ...any) {
-	if len(wanted) == 0 {
-		return
+func askReferences(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+	if opens := distinct(needs.Opens); len(opens) > 0 {
+		ask(x, loadOpensSQL, readChain,
+			func(c *store.ChainRecord) { loaded.Opens[store.OpenRef{Org: c.Org, Key: c.IdempotencyKey}] = c },
+			ids(opens, func(o store.OpenRef) uuid.UUID { return o.Org.UUID }),
+			texts(opens, func(o store.OpenRef) string { return o.Key }))
 	}
-	batch.Queue(sql, append([]any{wanted}, more...)...).Query(func(rows pgx.Rows) error {
-		return eachRow("load", rows, func(rows pgx.Rows) error {
-			record, err := scan(rows)
-			if err == nil {
-				keep(record)
-			}
-			return err
-		})
-	})
-}
-
-func ids[T any](records []T, id func(T) uuid.UUID) []rawID {
-	return column(records, func(record T) rawID { return rawID(id(record)) })
-}
-
-// column is one array parameter: a value of each record.
-func column[T, V any](records []T, value func(T) V) []V {
-	values := make([]V, len(records))
-	for i, record := range records {
-		values[i] = value(record)
+	if repeats := distinct(needs.Repeats); len(repeats) > 0 {
+		ask(x, loadRepeatsSQL, readEvent,
+			func(e *ledger.StoredEvent) { loaded.Repeats[store.EventRef{Chain: e.Chain, Key: e.IdempotencyKey}] = e },
+			ids(repeats, func(r store.EventRef) uuid.UUID { return r.Chain.UUID }),
+			texts(repeats, func(r store.EventRef) string { return r.Key }))
 	}
-	return values
+	if places := distinct(needs.Addenda); len(places) > 0 {
+		ask(x, loadAddendaSQL, readAddendum,
+			func(a *ledger.Addendum) {
+				place := store.EventAt{Chain: a.Chain, Sequence: a.Sequence}
+				loaded.Addenda[place] = append(loaded.Addenda[place], a)
+			},
+			ids(places, func(p store.EventAt) uuid.UUID { return p.Chain.UUID }),
+			ints(places, func(p store.EventAt) int64 { return p.Sequence }))
+	}
+}
+
+// askAll asks for records by one array of ids. Nothing asked for costs nothing.
+func askAll[T any](x *exchange, sql string, wanted []uuid.UUID, read func(*row) T, keep func(T)) {
+	if len(wanted) > 0 {
+		ask(x, sql, read, keep, ids(wanted, itself))
+	}
+}
+
+func itself(id uuid.UUID) uuid.UUID { return id }
+
+// sorted takes each id once, in order.
+func sorted[T any](all []T, id func(T) uuid.UUID) []uuid.UUID {
+	if len(all) == 0 {
+		return nil
+	}
+	wanted := make([]uuid.UUID, len(all))
+	for i, one := range all {
+		wanted[i] = id(one)
+	}
+	slices.SortFunc(wanted, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(wanted)
 }
 
 func distinct[T comparable](all []T) []T {
-	seen := make(map[T]bool, len(all))
+	if len(all) < 2 {
+		return all
+	}
+	seen := make(map[T]struct{}, len(all))
 	unique := make([]T, 0, len(all))
 	for _, one := range all {
-		if !seen[one] {
-			seen[one] = true
+		if _, ok := seen[one]; !ok {
+			seen[one] = struct{}{}
 			unique = append(unique, one)
 		}
 	}

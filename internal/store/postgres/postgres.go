@@ -12,12 +12,17 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
 // Store is a connection pool to one database.
 type Store struct {
-	pool *pgxpool.Pool
+	pool   *pgxpool.Pool
+	chains *recent[ledger.ChainID, *store.ChainRecord]
+	orgs   *recent[ledger.OrgID, knownOrganization]
+	// silence is how long a watcher hears nothing before it makes sure.
+	silence time.Duration
 }
 
 var _ store.Store = (*Store)(nil)
@@ -34,7 +39,13 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, explain("open database", err)
 	}
-	s := &Store{pool: pool}
+	s := &Store{
+		pool:   pool,
+		chains: newRecent[ledger.ChainID, *store.ChainRecord](chainsInUse),
+		orgs:   newRecent[ledger.OrgID, knownOrganization](organizationsInUse),
+
+		silence: longestSilence,
+	}
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -92,19 +103,15 @@ func (s *Store) queryRow(ctx context.Context, what, sql string, args []any, targ
 	return scanRow(what, conn.QueryRow(ctx, sql, args...), targets...)
 }
 
-// query visits the rows that a statement returns. An error of visit is returned
-// as it is.
-func (s *Store) query(ctx context.Context, what, sql string, args []any, visit func(pgx.Rows) error) error {
+// query shows the rows that a statement returns to visit, whose error is
+// returned as it is.
+func (s *Store) query(ctx context.Context, what, sql string, args []any, visit func(*row) error) error {
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	rows, err := conn.Query(ctx, sql, args...)
-	if err != nil {
-		return explain(what, err)
-	}
-	return eachRow(what, rows, visit)
+	return eachRow(ctx, conn.Conn(), what, sql, args, visit)
 }
 
 func scanRow(what string, row pgx.Row, targets ...any) error {
@@ -115,12 +122,55 @@ func scanRow(what string, row pgx.Row, targets ...any) error {
 	return explain(what, err)
 }
 
-func eachRow(what string, rows pgx.Rows, visit func(pgx.Rows) error) error {
+func eachRow(ctx context.Context, conn *pgx.Conn, what, sql string, args []any, visit func(*row) error) error {
+	rows, err := conn.Query(ctx, sql, args...)
+	if err != nil {
+		return explain(what, err)
+	}
 	defer rows.Close()
 	for rows.Next() {
-		if err := visit(rows); err != nil {
+		if err := visit(&row{values: rows.RawValues()}); err != nil {
 			return err
 		}
 	}
 	return explain(what, rows.Err())
+}
+
+// one reads the only record, list reads them all.
+func one[T any](ctx context.Context, s *Store, what, sql string, args []any, read func(*row) T) (T, error) {
+	found, err := list(ctx, s, what, sql, args, read)
+	return only(what, found, err)
+}
+
+func only[T any](what string, found []T, err error) (T, error) {
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%s: %w", what, store.ErrNotFound)
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return found[0], nil
+}
+
+func list[T any](ctx context.Context, s *Store, what, sql string, args []any, read func(*row) T) ([]T, error) {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	return collect(ctx, conn.Conn(), what, sql, args, read)
+}
+
+// collect is list on a connection that is at hand.
+func collect[T any](ctx context.Context, conn *pgx.Conn, what, sql string, args []any, read func(*row) T) ([]T, error) {
+	var found []T
+	err := eachRow(ctx, conn, what, sql, args, func(r *row) error {
+		found = append(found, read(r))
+		return r.end()
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }

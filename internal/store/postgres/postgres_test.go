@@ -64,7 +64,7 @@ func empty(t testing.TB, address string) {
 	t.Helper()
 	schema := parameter(t, address, "search_path")
 	for _, table := range []string{
-		"sign_ins", "master_keys", "receipts", "addenda", "events", "chain_states", "chains", "heads", "api_keys", "organizations",
+		"jobs", "act_logs", "acts", "webhooks", "policies", "approvals", "sign_ins", "master_keys", "receipts", "addenda", "events", "chain_states", "chains", "heads", "api_keys", "organizations",
 	} {
 		administer(t, "delete from "+schema+"."+table)
 	}
@@ -187,6 +187,7 @@ func TestSessionSettings(t *testing.T) {
 		{address, "synchronous_commit", "on"},
 		{address, "enable_seqscan", "off"},
 		{address, "statement_timeout", "30s"},
+		{address, "plan_cache_mode", "force_generic_plan"},
 		{address, "application_name", "countersign"},
 		{withParameter(t, address, "synchronous_commit", "remote_apply"), "synchronous_commit", "remote_apply"},
 		{withParameter(t, address, "statement_timeout", "5s"), "statement_timeout", "5s"},
@@ -218,6 +219,7 @@ func TestOpenRefusesURL(t *testing.T) {
 		"bad pool size":       {"postgres://user:" + url.QueryEscape(secret) + "@localhost/db?pool_max_conns=many", "pool_max_conns"},
 		"endless":             {"postgres://user:" + strings.Repeat("x", 9000) + "@localhost/db", "at most"},
 		"asynchronous":        {"postgres://localhost/db?synchronous_commit=off", "synchronous_commit"},
+		"answers as text":     {"postgres://localhost/db?default_query_exec_mode=simple_protocol", "default_query_exec_mode"},
 		"local commits":       {"postgres://localhost/db?synchronous_commit=local", "synchronous_commit"},
 		"nobody listens":      {"postgres://user:" + url.QueryEscape(secret) + "@127.0.0.1:1/db?sslmode=disable", "connect"},
 		"wrong password":      {wrongPassword(t, secret), "connect"},

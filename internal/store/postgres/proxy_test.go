@@ -19,9 +19,30 @@ type proxy struct {
 	server   string
 	// onCommit is asked once about the next COMMIT; nil lets it pass.
 	onCommit atomic.Pointer[interference]
-	// cancels counts the requests to cancel a statement that went through.
-	cancels atomic.Int64
+	// cancels counts the requests to cancel a statement that went through,
+	// statements those that were executed, and trips the points at which the
+	// client began to wait for all answers.
+	cancels, statements, trips atomic.Int64
+
+	mu      sync.Mutex
+	links   []*link
 	running sync.WaitGroup
+}
+
+// freeze lets nothing through any more on the connections that there are, and
+// does not close them either, as a network does that loses its way.
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.links {
+		l.frozen.Store(true)
+	}
+}
+
+func (p *proxy) add(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.links = append(p.links, l)
 }
 
 // interference returns what is sent to the server in place of the COMMIT, nil
@@ -32,6 +53,7 @@ type interference func(link *link, commit []byte) []byte
 type link struct {
 	client, server net.Conn
 	cutOnAnswer    atomic.Bool
+	frozen         atomic.Bool
 }
 
 func (l *link) cut() {
@@ -72,6 +94,7 @@ func (p *proxy) accept() {
 			continue
 		}
 		l := &link{client: client, server: server}
+		p.add(l)
 		p.running.Go(func() { defer l.cut(); p.forward(l) })
 		p.running.Go(func() { defer l.cut(); answer(l) })
 	}
@@ -94,9 +117,25 @@ func (p *proxy) forward(l *link) {
 				message = (*interfere)(l, message)
 			}
 		}
+		if l.frozen.Load() {
+			message = nil
+		}
 		if _, err = l.server.Write(message); err == nil {
 			message, err = readMessage(l.client, 1)
+			p.count(message)
 		}
+	}
+}
+
+func (p *proxy) count(message []byte) {
+	if len(message) == 0 {
+		return
+	}
+	switch message[0] {
+	case 'E': // execute
+		p.statements.Add(1)
+	case 'S', 'Q': // sync, and a simple query
+		p.trips.Add(1)
 	}
 }
 
@@ -118,6 +157,9 @@ func answer(l *link) {
 		n, err := l.server.Read(buffer)
 		if err != nil || l.cutOnAnswer.Load() {
 			return
+		}
+		if l.frozen.Load() {
+			continue
 		}
 		if _, err := l.client.Write(buffer[:n]); err != nil {
 			return

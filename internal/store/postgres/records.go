@@ -1,106 +1,127 @@
 package postgres
 
 import (
+	"encoding/json"
+
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
-// The columns of each record, in the order in which they are scanned.
+// The columns of each record, in the order in which they are read.
 const (
-	chainColumns = `c.id, c.org_id, c.opened_by, c.external_id, c.environment, coalesce(c.idempotency_key, ''), c.body,
-		coalesce(s.status, ''), s.state, s.mac`
-	eventColumns        = `e.chain_id, e.sequence, coalesce(e.idempotency_key, ''), e.body, e.payload`
+	fixedColumns        = `c.id, c.org_id, c.opened_by, c.external_id, c.environment, coalesce(c.idempotency_key, ''), c.body`
+	movingColumns       = `coalesce(s.status, ''), s.state, s.mac`
+	chainColumns        = fixedColumns + `, ` + movingColumns
+	eventColumns        = `e.chain_id, e.sequence, coalesce(e.idempotency_key, ''), e.body, e.payload, e.mac`
 	addendumColumns     = `a.chain_id, a.position, a.sequence, a.body`
 	receiptColumns      = `id, org_id, sequence, chain_id, previous_hash, body`
 	headColumns         = `org_id, count, last_hash, key_id, mac`
-	organizationColumns = `id, slug, name, settings, created_at`
+	organizationColumns = `id, slug, name, settings, controls, created_at`
 	keyColumns          = `id, org_id, name, role, hash, hint, created_at, revoked_at`
+	approvalColumns     = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
+	policyColumns       = `org_id, number, version, format, document, created_at, created_by`
+	webhookColumns      = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at`
+	actColumns          = `org_id, sequence, body`
+	logColumns          = `org_id, count, last_hash, controls, mac`
 )
 
 // The driver takes 16 bytes in binary form; a uuid.UUID it would send as text.
 type rawID = [16]byte
 
-func bytesOf(id uuid.UUID) rawID   { return rawID(id) }
-func target(id *uuid.UUID) *rawID  { return (*rawID)(id) }
-func nullable(text string) *string { return orNil(text, text != "") }
-func orNil[T any](value T, some bool) *T {
-	if !some {
-		return nil
+func bytesOf(id uuid.UUID) rawID  { return rawID(id) }
+func target(id *uuid.UUID) *rawID { return (*rawID)(id) }
+
+func orgUUID(id ledger.OrgID) uuid.UUID           { return id.UUID }
+func chainUUID(id ledger.ChainID) uuid.UUID       { return id.UUID }
+func approvalUUID(id ledger.ApprovalID) uuid.UUID { return id.UUID }
+
+// readFixed reads what never changes about a chain.
+func readFixed(r *row) *store.ChainRecord {
+	return &store.ChainRecord{
+		ID: ledger.ChainID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, OpenedBy: ledger.KeyID{UUID: r.id()},
+		ExternalID: r.text(), Environment: r.text(), IdempotencyKey: r.text(), Body: r.bytes(),
 	}
-	return &value
 }
 
-// collect gathers what scan makes of each row.
-func collect[T any](what string, rows pgx.Rows, scan func(pgx.Rows) (T, error)) ([]T, error) {
-	var records []T
-	err := eachRow(what, rows, func(rows pgx.Rows) error {
-		record, err := scan(rows)
-		records = append(records, record)
-		return err
-	})
-	if err != nil {
-		return nil, err
+func readChain(r *row) *store.ChainRecord {
+	c := readFixed(r)
+	c.Status, c.State, c.MAC = ledger.ChainStatus(r.text()), r.bytes(), r.bytes()
+	return c
+}
+
+func readEvent(r *row) *ledger.StoredEvent {
+	return &ledger.StoredEvent{
+		Chain: ledger.ChainID{UUID: r.id()}, Sequence: r.int(), IdempotencyKey: r.text(), Body: r.bytes(), Payload: r.bytes(), MAC: r.bytes(),
 	}
-	return records, nil
 }
 
-func scanChain(row pgx.Rows) (*store.ChainRecord, error) {
-	c := new(store.ChainRecord)
-	err := row.Scan(target(&c.ID.UUID), target(&c.Org.UUID), target(&c.OpenedBy.UUID), &c.ExternalID, &c.Environment,
-		&c.IdempotencyKey, &c.Body, (*string)(&c.Status), &c.State, &c.MAC)
-	return c, explain("read chain", err)
+func readAddendum(r *row) *ledger.Addendum {
+	return &ledger.Addendum{Chain: ledger.ChainID{UUID: r.id()}, Position: r.int(), Sequence: r.int(), Body: r.bytes()}
 }
 
-func scanEvent(row pgx.Rows) (*ledger.StoredEvent, error) {
-	e := new(ledger.StoredEvent)
-	err := row.Scan(target(&e.Chain.UUID), &e.Sequence, &e.IdempotencyKey, &e.Body, &e.Payload)
-	return e, explain("read event", err)
-}
-
-func scanAddendum(row pgx.Rows) (*ledger.Addendum, error) {
-	a := new(ledger.Addendum)
-	err := row.Scan(target(&a.Chain.UUID), &a.Position, &a.Sequence, &a.Body)
-	return a, explain("read addendum", err)
-}
-
-func scanReceipt(row pgx.Rows) (*ledger.StoredReceipt, error) {
-	r := new(ledger.StoredReceipt)
-	err := row.Scan(target(&r.ID.UUID), target(&r.Org.UUID), &r.Sequence, target(&r.Chain.UUID), &r.PreviousHash, &r.Body)
-	return r, explain("read receipt", err)
-}
-
-func scanHead(row pgx.Rows) (*ledger.Head, error) {
-	h := new(ledger.Head)
-	var last []byte
-	err := row.Scan(target(&h.Org.UUID), &h.Count, &last, &h.KeyID, &h.MAC)
-	if err == nil && last != nil {
-		h.Last = (*[32]byte)(last)
+func readReceipt(r *row) *ledger.StoredReceipt {
+	return &ledger.StoredReceipt{
+		ID: ledger.ReceiptID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Sequence: r.int(), Chain: ledger.ChainID{UUID: r.id()},
+		PreviousHash: r.bytes(), Body: r.bytes(),
 	}
-	return h, explain("read head", err)
 }
 
-func scanOrganization(row pgx.Rows) (*ledger.Organization, error) {
-	o := new(ledger.Organization)
-	var settings []byte
-	err := row.Scan(target(&o.ID.UUID), &o.Slug, &o.Name, &settings, (*int64)(&o.CreatedAt))
-	if err != nil {
-		return nil, explain("read organization", err)
-	}
-	o.Settings, err = ledger.DecodeSettings(settings)
-	return o, err
+func readHead(r *row) *ledger.Head {
+	return &ledger.Head{Org: ledger.OrgID{UUID: r.id()}, Count: r.int(), Last: r.hashOrNil(), KeyID: r.text(), MAC: r.bytes()}
 }
 
-func scanKey(row pgx.Rows) (*ledger.KeyRecord, error) {
-	k := new(ledger.KeyRecord)
-	var hash []byte
-	var revoked *int64
-	err := row.Scan(target(&k.ID.UUID), target(&k.Org.UUID), &k.Name, (*string)(&k.Role), &hash, &k.Hint,
-		(*int64)(&k.CreatedAt), &revoked)
-	if err == nil {
-		k.Hash, k.RevokedAt = [32]byte(hash), (*ledger.Time)(revoked)
+func readOrganization(r *row) *ledger.Organization {
+	o := &ledger.Organization{ID: ledger.OrgID{UUID: r.id()}, Slug: r.text(), Name: r.text()}
+	var err error
+	if o.Settings, err = ledger.DecodeSettings(r.borrow()); err != nil {
+		r.failed = true
 	}
-	return k, explain("read key", err)
+	if !r.null() {
+		if o.Controls, err = ledger.DecodeControls(r.borrow()); err != nil {
+			r.failed = true
+		}
+	}
+	o.CreatedAt = r.time()
+	return o
+}
+
+func readKey(r *row) *ledger.KeyRecord {
+	return &ledger.KeyRecord{
+		ID: ledger.KeyID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Name: r.text(), Role: ledger.Role(r.text()),
+		Hash: r.hash(), Hint: r.text(), CreatedAt: r.time(), RevokedAt: r.timeOrNil(),
+	}
+}
+
+func readApproval(r *row) *store.ApprovalRecord {
+	return &store.ApprovalRecord{
+		ID: ledger.ApprovalID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Chain: ledger.ChainID{UUID: r.id()}, Sequence: r.int(),
+		OpenedBy: ledger.KeyID{UUID: r.id()}, RequestedAt: r.time(), Status: ledger.ApprovalStatus(r.text()), Body: r.bytes(), MAC: r.bytes(),
+	}
+}
+
+func readPolicy(r *row) *store.PolicyRecord {
+	return &store.PolicyRecord{
+		Org: ledger.OrgID{UUID: r.id()}, Number: r.int(), Version: r.text(), Format: r.text(), Document: r.bytes(),
+		CreatedAt: r.time(), CreatedBy: r.text(),
+	}
+}
+
+func readWebhook(r *row) *store.WebhookRecord {
+	w := &store.WebhookRecord{ID: ledger.WebhookID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, URL: r.text()}
+	if err := json.Unmarshal(r.borrow(), &w.Events); err != nil {
+		r.failed = true
+	}
+	w.Description, w.Secret = r.text(), r.bytes()
+	w.CreatedAt, w.DisabledAt, w.DeletedAt = r.time(), r.timeOrNil(), r.timeOrNil()
+	return w
+}
+
+func readAct(r *row) *ledger.StoredAct {
+	return &ledger.StoredAct{Org: ledger.OrgID{UUID: r.id()}, Sequence: r.int(), Body: r.bytes()}
+}
+
+func readLog(r *row) *ledger.ActLog {
+	return &ledger.ActLog{Org: ledger.OrgID{UUID: r.id()}, Count: r.int(), Last: r.hashOrNil(), Controls: r.hash(), MAC: r.bytes()}
 }

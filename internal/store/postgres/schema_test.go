@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func TestCheckSchema(t *testing.T) {
 	address := newDatabase(t)
 	s := open(t, address)
 	current, latest, err := s.SchemaVersion(t.Context())
-	if err != nil || current != 0 || latest < 2 {
+	if err != nil || current != 0 || latest < 3 {
 		t.Errorf("an empty database has version %d of %d, error %v", current, latest, err)
 	}
 	if err := s.CheckSchema(t.Context()); !errors.Is(err, postgres.ErrSchemaBehind) || !strings.Contains(err.Error(), "countersign migrate") {
@@ -83,14 +84,23 @@ func numbered(last byte) uuid.UUID { return uuid.UUID{15: last} }
 
 func TestMigrateFilledStore(t *testing.T) {
 	t.Parallel()
-	address := newDatabase(t)
-	s := open(t, address)
-	if err := s.MigrateTo(t.Context(), 1); err != nil {
-		t.Fatalf("migrate: %v", err)
+	for _, version := range []int64{1, 2, 3} {
+		t.Run(fmt.Sprint("from version ", version), func(t *testing.T) {
+			t.Parallel()
+			address := newDatabase(t)
+			s := open(t, address)
+			if err := s.MigrateTo(t.Context(), version); err != nil {
+				t.Fatalf("migrate: %v", err)
+			}
+			administer(t, "begin; set local search_path = "+parameter(t, address, "search_path")+";"+versionOne+"commit")
+			migrate(t, s)
+			checkFilledStore(t, s)
+		})
 	}
-	administer(t, "begin; set local search_path = "+parameter(t, address, "search_path")+";"+versionOne+"commit")
-	migrate(t, s)
+}
 
+func checkFilledStore(t *testing.T, s *postgres.Store) {
+	t.Helper()
 	org, err := s.OrganizationBySlug(t.Context(), "acme")
 	if err != nil || org.Settings.ApprovalTimeoutHours != 7 || org.Settings.AutoPause != ledger.DefaultSettings().AutoPause {
 		t.Errorf("organization %+v, error %v", org, err)
@@ -104,6 +114,8 @@ func TestMigrateFilledStore(t *testing.T) {
 		t.Errorf("key checks %v, error %v", checks, err)
 	}
 	checkVersionOneLedger(t, s)
+
+	checkNewKinds(t, s, org)
 
 	link := &store.SignIn{Hash: [32]byte{1}, Key: key.ID.UUID, ExpiresAt: 10}
 	if err := s.CreateSignIn(t.Context(), link); err != nil {
@@ -133,6 +145,38 @@ func checkVersionOneLedger(t *testing.T, s *postgres.Store) {
 	head, err := s.Head(t.Context(), receipt.Org)
 	if err != nil || head.Count != 1 || head.Last == nil || *head.Last != [32]byte(bytes.Repeat([]byte{3}, 32)) {
 		t.Errorf("head %+v, error %v", head, err)
+	}
+}
+
+// checkNewKinds uses what came later on what was there before.
+func checkNewKinds(t *testing.T, s *postgres.Store, org *ledger.Organization) {
+	t.Helper()
+	if org.Controls != (ledger.Controls{}) {
+		t.Errorf("controls from before there were any: %+v", org.Controls)
+	}
+	id := ledger.ChainID{UUID: numbered(5)}
+	event, err := s.Event(t.Context(), store.EventAt{Chain: id, Sequence: 1})
+	if err != nil || event.MAC != nil {
+		t.Errorf("event %+v, error %v", event, err)
+	}
+	if _, err := s.ActLog(t.Context(), org.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("audit log from before there were any: error %v", err)
+	}
+	approval := &store.ApprovalRecord{ID: ledger.ApprovalID{UUID: uuid.New()}, Org: org.ID, Chain: id, Sequence: 1, OpenedBy: ledger.KeyID{UUID: numbered(2)}}
+	needs := &store.Needs{Govern: []ledger.OrgID{org.ID}, Logs: []ledger.OrgID{org.ID}, Chains: []ledger.ChainID{id}}
+	err = s.Transact(t.Context(), needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		changed := *loaded.Orgs[org.ID]
+		changed.Controls.KillSwitch.Active = true
+		return &store.Changes{
+			Orgs: []*ledger.Organization{&changed}, NewApprovals: []*store.ApprovalRecord{approval},
+			Logs: []*ledger.ActLog{{Org: org.ID, Count: 1}}, NewJobs: []*store.Job{{Org: org.ID}},
+		}, nil
+	})
+	if err != nil {
+		t.Fatalf("transact: %v", err)
+	}
+	if found, err := s.Organization(t.Context(), org.ID); err != nil || !found.Controls.KillSwitch.Active {
+		t.Errorf("organization %+v, error %v", found, err)
 	}
 }
 

@@ -12,29 +12,31 @@ import (
 // Transact implements store.Writer in three round trips: the beginning with all
 // that is loaded, all that is written, and the commit.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
-		loaded, err := load(ctx, conn, needs)
-		if err != nil {
+	var loaded *store.Loaded
+	var changes *store.Changes
+	err := s.inTransaction(ctx, func(conn *pgx.Conn) (err error) {
+		if loaded, err = s.load(ctx, conn, needs); err != nil {
 			return err
 		}
 		loaded.EventsAfter = func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error) {
-			return eventsAfter(ctx, conn, chain, after)
+			return collect(ctx, conn, "load events", eventsAfterSQL, []any{bytesOf(chain.UUID), after}, readEvent)
 		}
-		changes, err := plan(loaded)
-		if err != nil {
+		loaded.Policy = func(org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+			const what = "load policy"
+			found, err := collect(ctx, conn, what, policySQL, []any{bytesOf(org.UUID), number}, readPolicy)
+			return only(what, found, err)
+		}
+		if changes, err = plan(loaded); err != nil {
 			return err
 		}
 		return write(ctx, conn, changes)
 	})
+	if err == nil && changes != nil {
+		s.remember(loaded, changes)
+	}
+	return err
 }
 
-// eventsAfter leaves the payloads out: the facts name them by their hash.
-func eventsAfter(ctx context.Context, conn *pgx.Conn, chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error) {
-	const what = "load events"
-	rows, err := conn.Query(ctx, `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea
-		from events where chain_id = $1 and sequence > $2 order by sequence`, bytesOf(chain.UUID), after)
-	if err != nil {
-		return nil, explain(what, err)
-	}
-	return collect(what, rows, scanEvent)
-}
+// eventsAfterSQL leaves the payloads out: the facts name them by their hash.
+const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea, mac
+	from events where chain_id = $1 and sequence > $2 order by sequence`

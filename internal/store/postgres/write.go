@@ -24,8 +24,8 @@ const (
 	updateStatesSQL = `update chain_states s set status = n.status, state = n.state, mac = n.mac
 		from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[]) n(chain_id, status, state, mac)
 		where s.chain_id = n.chain_id`
-	insertEventsSQL = `insert into events (chain_id, sequence, idempotency_key, body, payload)
-		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[])`
+	insertEventsSQL = `insert into events (chain_id, sequence, idempotency_key, body, payload, mac)
+		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[])`
 	insertAddendaSQL = `insert into addenda (chain_id, position, sequence, body)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bytea[])`
 	insertReceiptsSQL = `insert into receipts (id, org_id, sequence, chain_id, previous_hash, body)
@@ -37,24 +37,45 @@ const (
 
 // write sends all changes in one round trip.
 func write(ctx context.Context, conn *pgx.Conn, changes *store.Changes) error {
-	if changes == nil {
+	x := new(exchange)
+	if err := sendChanges(x, changes); err != nil {
+		return err
+	}
+	if len(x.statements) == 0 {
 		return errNothingToWrite
 	}
-	batch := new(pgx.Batch)
-	queueChains(batch, changes.NewChains)
-	queueStates(batch, changes.States)
-	queueEvents(batch, changes.NewEvents)
-	queueAddenda(batch, changes.NewAddenda)
-	queueReceipts(batch, changes.NewReceipts)
-	queueHeads(batch, changes.Heads)
-	if batch.Len() == 0 {
-		return errNothingToWrite
-	}
-	batch.Queue(patientCommitSQL)
-	return explain("write", conn.SendBatch(ctx, batch).Close())
+	x.send(patientCommitSQL)
+	return explain("write", x.run(ctx, conn))
 }
 
-func queueChains(batch *pgx.Batch, chains []*store.ChainRecord) {
+// sendChanges sends one statement for each kind of record that there is: what
+// others refer to comes before them.
+func sendChanges(x *exchange, changes *store.Changes) error {
+	if changes == nil {
+		return nil
+	}
+	if err := sendOrganizations(x, changes.Orgs); err != nil {
+		return err
+	}
+	sendKeys(x, changes.NewKeys, changes.RevokedKeys)
+	sendChains(x, changes.NewChains)
+	sendStates(x, changes.States)
+	sendEvents(x, changes.NewEvents)
+	sendAddenda(x, changes.NewAddenda)
+	sendReceipts(x, changes.NewReceipts)
+	sendHeads(x, changes.Heads)
+	sendApprovals(x, changes.NewApprovals, changes.Approvals)
+	sendPolicies(x, changes.NewPolicies)
+	if err := sendWebhooks(x, changes.Webhooks); err != nil {
+		return err
+	}
+	sendActs(x, changes.NewActs, changes.Logs)
+	sendJobs(x, changes.NewJobs)
+	sendSignals(x, changes.Signals)
+	return nil
+}
+
+func sendChains(x *exchange, chains []*store.ChainRecord) {
 	if len(chains) == 0 {
 		return
 	}
@@ -66,92 +87,96 @@ func queueChains(batch *pgx.Batch, chains []*store.ChainRecord) {
 	})
 	id := ids(chains, func(c *store.ChainRecord) uuid.UUID { return c.ID.UUID })
 	org := ids(chains, func(c *store.ChainRecord) uuid.UUID { return c.Org.UUID })
-	batch.Queue(insertChainsSQL, id, org,
+	x.send(insertChainsSQL, id, org,
 		ids(chains, func(c *store.ChainRecord) uuid.UUID { return c.OpenedBy.UUID }),
-		column(chains, func(c *store.ChainRecord) string { return c.ExternalID }),
-		column(chains, func(c *store.ChainRecord) string { return c.Environment }),
-		column(chains, func(c *store.ChainRecord) *string { return nullable(c.IdempotencyKey) }),
-		column(chains, func(c *store.ChainRecord) []byte { return c.Body }))
-	batch.Queue(insertStatesSQL, id, org,
-		column(chains, func(c *store.ChainRecord) string { return string(c.Status) }),
-		column(chains, func(c *store.ChainRecord) []byte { return c.State }),
-		column(chains, func(c *store.ChainRecord) []byte { return c.MAC }))
+		texts(chains, func(c *store.ChainRecord) string { return c.ExternalID }),
+		texts(chains, func(c *store.ChainRecord) string { return c.Environment }),
+		textsOrNull(chains, func(c *store.ChainRecord) string { return c.IdempotencyKey }),
+		blobs(chains, func(c *store.ChainRecord) []byte { return c.Body }))
+	x.send(insertStatesSQL, id, org,
+		texts(chains, func(c *store.ChainRecord) string { return string(c.Status) }),
+		blobs(chains, func(c *store.ChainRecord) []byte { return c.State }),
+		blobs(chains, func(c *store.ChainRecord) []byte { return c.MAC }))
 }
 
-func queueStates(batch *pgx.Batch, states []*store.ChainRecord) {
+func sendStates(x *exchange, states []*store.ChainRecord) {
 	if len(states) == 0 {
 		return
 	}
-	batch.Queue(updateStatesSQL,
+	x.update(len(states), "chain states", updateStatesSQL,
 		ids(states, func(c *store.ChainRecord) uuid.UUID { return c.ID.UUID }),
-		column(states, func(c *store.ChainRecord) string { return string(c.Status) }),
-		column(states, func(c *store.ChainRecord) []byte { return c.State }),
-		column(states, func(c *store.ChainRecord) []byte { return c.MAC })).Exec(expect(len(states), "chain states"))
+		texts(states, func(c *store.ChainRecord) string { return string(c.Status) }),
+		blobs(states, func(c *store.ChainRecord) []byte { return c.State }),
+		blobs(states, func(c *store.ChainRecord) []byte { return c.MAC }))
 }
 
-func queueEvents(batch *pgx.Batch, events []*ledger.StoredEvent) {
+func sendEvents(x *exchange, events []*ledger.StoredEvent) {
 	if len(events) == 0 {
 		return
 	}
-	batch.Queue(insertEventsSQL,
+	x.send(insertEventsSQL,
 		ids(events, func(e *ledger.StoredEvent) uuid.UUID { return e.Chain.UUID }),
-		column(events, func(e *ledger.StoredEvent) int64 { return e.Sequence }),
-		column(events, func(e *ledger.StoredEvent) *string { return nullable(e.IdempotencyKey) }),
-		column(events, func(e *ledger.StoredEvent) []byte { return e.Body }),
-		column(events, func(e *ledger.StoredEvent) []byte { return e.Payload }))
+		ints(events, func(e *ledger.StoredEvent) int64 { return e.Sequence }),
+		textsOrNull(events, func(e *ledger.StoredEvent) string { return e.IdempotencyKey }),
+		blobs(events, func(e *ledger.StoredEvent) []byte { return e.Body }),
+		blobs(events, func(e *ledger.StoredEvent) []byte { return e.Payload }),
+		blobs(events, func(e *ledger.StoredEvent) []byte { return e.MAC }))
 }
 
-func queueAddenda(batch *pgx.Batch, addenda []*ledger.Addendum) {
+func sendAddenda(x *exchange, addenda []*ledger.Addendum) {
 	if len(addenda) == 0 {
 		return
 	}
-	batch.Queue(insertAddendaSQL,
+	x.send(insertAddendaSQL,
 		ids(addenda, func(a *ledger.Addendum) uuid.UUID { return a.Chain.UUID }),
-		column(addenda, func(a *ledger.Addendum) int64 { return a.Position }),
-		column(addenda, func(a *ledger.Addendum) int64 { return a.Sequence }),
-		column(addenda, func(a *ledger.Addendum) []byte { return a.Body }))
+		ints(addenda, func(a *ledger.Addendum) int64 { return a.Position }),
+		ints(addenda, func(a *ledger.Addendum) int64 { return a.Sequence }),
+		blobs(addenda, func(a *ledger.Addendum) []byte { return a.Body }))
 }
 
-func queueReceipts(batch *pgx.Batch, receipts []*ledger.StoredReceipt) {
+func sendReceipts(x *exchange, receipts []*ledger.StoredReceipt) {
 	if len(receipts) == 0 {
 		return
 	}
-	batch.Queue(insertReceiptsSQL,
+	x.send(insertReceiptsSQL,
 		ids(receipts, func(r *ledger.StoredReceipt) uuid.UUID { return r.ID.UUID }),
 		ids(receipts, func(r *ledger.StoredReceipt) uuid.UUID { return r.Org.UUID }),
-		column(receipts, func(r *ledger.StoredReceipt) int64 { return r.Sequence }),
+		ints(receipts, func(r *ledger.StoredReceipt) int64 { return r.Sequence }),
 		ids(receipts, func(r *ledger.StoredReceipt) uuid.UUID { return r.Chain.UUID }),
-		column(receipts, func(r *ledger.StoredReceipt) []byte { return notNil(r.PreviousHash) }),
-		column(receipts, func(r *ledger.StoredReceipt) []byte { return r.Body }))
+		blobs(receipts, func(r *ledger.StoredReceipt) []byte { return notNil(r.PreviousHash) }),
+		blobs(receipts, func(r *ledger.StoredReceipt) []byte { return r.Body }))
 }
 
-func queueHeads(batch *pgx.Batch, heads []*ledger.Head) {
+func sendHeads(x *exchange, heads []*ledger.Head) {
 	if len(heads) == 0 {
 		return
 	}
-	batch.Queue(updateHeadsSQL,
+	x.update(len(heads), "heads", updateHeadsSQL, headParameters(heads)...)
+}
+
+func headParameters(heads []*ledger.Head) [][]byte {
+	return [][]byte{
 		ids(heads, func(h *ledger.Head) uuid.UUID { return h.Org.UUID }),
-		column(heads, func(h *ledger.Head) int64 { return h.Count }),
-		column(heads, lastHash),
-		column(heads, func(h *ledger.Head) string { return h.KeyID }),
-		column(heads, func(h *ledger.Head) []byte { return h.MAC })).Exec(expect(len(heads), "heads"))
+		ints(heads, func(h *ledger.Head) int64 { return h.Count }),
+		blobs(heads, func(h *ledger.Head) []byte { return hashOrNil(h.Last) }),
+		texts(heads, func(h *ledger.Head) string { return h.KeyID }),
+		blobs(heads, func(h *ledger.Head) []byte { return h.MAC }),
+	}
 }
 
 // expect refuses an update that did not find all its rows.
-func expect(count int, what string) func(pgconn.CommandTag) error {
-	return func(tag pgconn.CommandTag) error {
-		if tag.RowsAffected() != int64(count) {
-			return fmt.Errorf("%w: %d of %d %s to update", store.ErrNotFound, int64(count)-tag.RowsAffected(), count, what)
-		}
-		return nil
+func expect(tag pgconn.CommandTag, count int, what string) error {
+	if tag.RowsAffected() != int64(count) {
+		return fmt.Errorf("%w: %d of %d %s to update", store.ErrNotFound, int64(count)-tag.RowsAffected(), count, what)
 	}
+	return nil
 }
 
-func lastHash(h *ledger.Head) []byte {
-	if h.Last == nil {
+func hashOrNil(hash *[32]byte) []byte {
+	if hash == nil {
 		return nil
 	}
-	return h.Last[:]
+	return hash[:]
 }
 
 // notNil is for columns that are never null.

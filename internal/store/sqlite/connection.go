@@ -8,6 +8,8 @@ import (
 	"io"
 
 	sqlitedriver "modernc.org/sqlite"
+
+	"countersign/internal/store"
 )
 
 // connection is the one that writes. It speaks to the driver directly: every
@@ -61,12 +63,29 @@ func (c *connection) takeWritten() int64 {
 }
 
 func (c *connection) exec(query string, args ...any) error {
-	statement, err := c.statement(query)
+	_, err := c.execute(query, args)
+	return err
+}
+
+// change is exec for a statement about a record that must be there; ErrNotFound
+// when it is not.
+func (c *connection) change(query string, args ...any) error {
+	result, err := c.execute(query, args)
 	if err != nil {
 		return err
 	}
-	_, err = statement.(driver.StmtExecContext).ExecContext(context.Background(), c.named(args))
-	return err
+	if count, err := result.RowsAffected(); err != nil || count == 1 {
+		return err
+	}
+	return store.ErrNotFound
+}
+
+func (c *connection) execute(query string, args []any) (driver.Result, error) {
+	statement, err := c.statement(query)
+	if err != nil {
+		return nil, err
+	}
+	return statement.(driver.StmtExecContext).ExecContext(context.Background(), c.named(args))
 }
 
 func (c *connection) query(query string, args []any, scan func(row) error) (err error) {

@@ -51,7 +51,8 @@ func (s *Store) Chains(ctx context.Context, q store.ChainQuery) ([]*store.ChainR
 
 // Events implements store.Reader.
 func (s *Store) Events(ctx context.Context, chain ledger.ChainID, after int64, limit int) ([]*ledger.StoredEvent, error) {
-	query := strings.Replace(eventQuery, "chain_no = ?", "chain_no = (SELECT no FROM chains WHERE id = ?)", 1)
+	query := "SELECT " + eventColumns + ` FROM events
+		WHERE chain_no = (SELECT no FROM chains WHERE id = ?) AND sequence > ? ORDER BY sequence LIMIT ?`
 	return readAll(ctx, s, query, []any{chain.UUID[:], after, int64(limit)}, func(r row) (*ledger.StoredEvent, error) {
 		return scanEvent(r, chain)
 	})
@@ -59,7 +60,7 @@ func (s *Store) Events(ctx context.Context, chain ledger.ChainID, after int64, l
 
 // Addenda implements store.Reader.
 func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int64) ([]*ledger.Addendum, error) {
-	query := `SELECT position, sequence, body FROM addenda
+	query := "SELECT " + addendumColumns + ` FROM addenda
 		WHERE chain_no = (SELECT no FROM chains WHERE id = ?) AND sequence BETWEEN ? AND ? ORDER BY position`
 	return readAll(ctx, s, query, []any{chain.UUID[:], from, to}, func(r row) (*ledger.Addendum, error) {
 		return scanAddendum(r, chain)

@@ -101,7 +101,11 @@ func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit f
 	if err != nil {
 		return classify(err)
 	}
-	defer func() { err = errors.Join(err, conn.close()) }()
+	defer func() {
+		if closeErr := conn.close(); closeErr != nil {
+			err = errors.Join(err, closeErr)
+		}
+	}()
 	err = conn.query(query, args, func(r row) error {
 		if err := visit(r); err != nil {
 			return planError{err}

@@ -65,11 +65,22 @@ func (r *recentRecords) committed(tx *transaction) {
 		r.keep(tx, *record)
 	}
 	for _, moved := range tx.changes.States {
-		if loaded := tx.loaded.Chains[moved.ID]; loaded != nil {
-			record := *loaded
-			record.Status, record.State, record.MAC = moved.Status, moved.State, moved.MAC
-			r.keep(tx, record)
+		loaded := tx.loaded.Chains[moved.ID]
+		if loaded == nil {
+			delete(r.chains, moved.ID)
+			continue
 		}
+		record := *loaded
+		record.Status, record.State, record.MAC = moved.Status, moved.State, moved.MAC
+		r.keep(tx, record)
+	}
+	// These are read again when they are next wanted: the caller may go on working
+	// on the records that it handed over.
+	for _, org := range tx.changes.Orgs {
+		delete(r.orgs, org.ID)
+	}
+	for _, key := range tx.changes.RevokedKeys {
+		delete(r.keys, key.ID)
 	}
 }
 
@@ -81,8 +92,8 @@ func (r *recentRecords) keep(tx *transaction, record store.ChainRecord) {
 	r.chains[record.ID] = recentChain{no: tx.numbers[record.ID], record: record}
 }
 
-// forget is for a commit whose fate is unknown, and for writes to other records
-// than chains, which are rare.
+// forget is for a commit whose fate is unknown, and for those of other
+// connections. Writes beside Transact touch none of the records kept here.
 func (r *recentRecords) forget() {
 	clear(r.chains)
 	clear(r.orgs)

@@ -40,6 +40,7 @@ type Store struct {
 	recent  *recentRecords
 
 	checkpoints *checkpointer
+	watchers    *watchers
 	closed      sync.Once
 }
 
@@ -55,7 +56,9 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	s := &Store{path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(dsn(path, "query_only(1)"))}
+	s := &Store{
+		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(dsn(path, "query_only(1)")), watchers: newWatchers(),
+	}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
 	}
@@ -162,6 +165,7 @@ func (s *Store) copyTo(path string) error {
 func (s *Store) Close() (err error) {
 	s.closed.Do(func() {
 		err = s.closeWriter()
+		s.watchers.close()
 		if s.checkpoints != nil {
 			err = errors.Join(err, s.checkpoints.close())
 		}

@@ -42,7 +42,7 @@ type transaction struct {
 	// statuses are those that the chains were loaded with.
 	statuses map[ledger.ChainID]ledger.ChainStatus
 	loaded   *store.Loaded
-	changes  *store.Changes // of chains, nil for other writes
+	changes  *store.Changes // nil for writes that are not of a plan's making
 }
 
 // writing runs body in one IMMEDIATE transaction and commits it.
@@ -78,8 +78,7 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 	}
 	if tx.changes != nil {
 		s.recent.committed(tx)
-	} else {
-		s.recent.forget()
+		s.watchers.announce(tx.changes.Signals)
 	}
 	s.written = s.checkpoints.notice(s.written + tx.connection.takeWritten())
 	return nil
@@ -126,92 +125,4 @@ func lists[T any](elements []T, visit func(padded []T) error) error {
 
 func marks(n int, one string) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", n), ",")
-}
-
-func (tx *transaction) apply(c *store.Changes) error {
-	for _, chain := range c.NewChains {
-		if err := tx.insertChain(chain); err != nil {
-			return err
-		}
-	}
-	for _, event := range c.NewEvents {
-		err := tx.exec("INSERT INTO events (chain_no, sequence, idempotency_key, body, payload) VALUES (?, ?, ?, ?, ?)",
-			tx.numbers[event.Chain], event.Sequence, orNull(event.IdempotencyKey), event.Body, event.Payload)
-		if err != nil {
-			return err
-		}
-	}
-	for _, a := range c.NewAddenda {
-		err := tx.exec("INSERT INTO addenda (chain_no, position, sequence, body) VALUES (?, ?, ?, ?)",
-			tx.numbers[a.Chain], a.Position, a.Sequence, a.Body)
-		if err != nil {
-			return err
-		}
-	}
-	for _, r := range c.NewReceipts {
-		err := tx.exec("INSERT INTO receipts (id, org_id, sequence, chain_id, previous_hash, body) VALUES (?, ?, ?, ?, ?, ?)",
-			r.ID.UUID[:], r.Org.UUID[:], r.Sequence, r.Chain.UUID[:], orEmpty(r.PreviousHash), r.Body)
-		if err != nil {
-			return err
-		}
-	}
-	for _, chain := range c.States {
-		if err := tx.updateState(chain); err != nil {
-			return err
-		}
-	}
-	for _, head := range c.Heads {
-		if err := tx.putHead(head); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (tx *transaction) insertChain(c *store.ChainRecord) error {
-	var no int64
-	err := tx.query(`INSERT INTO chains (id, org_id, opened_by, external_id, environment, idempotency_key, body)
-		VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING no`,
-		[]any{c.ID.UUID[:], c.Org.UUID[:], c.OpenedBy.UUID[:], orNull(c.ExternalID), c.Environment, orNull(c.IdempotencyKey), c.Body},
-		func(r row) error { return r.Scan(&no) })
-	if err != nil {
-		return err
-	}
-	tx.numbers[c.ID] = no
-	return tx.exec("INSERT INTO chain_states (chain_no, org_id, status, state, mac) VALUES (?, ?, ?, ?, ?)",
-		no, c.Org.UUID[:], string(c.Status), c.State, c.MAC)
-}
-
-// updateState leaves a status alone that has not changed: SQLite would write its
-// place in the index anew all the same, for every recorded action.
-func (tx *transaction) updateState(c *store.ChainRecord) error {
-	no := tx.numbers[c.ID]
-	if tx.statuses[c.ID] == c.Status {
-		return tx.exec("UPDATE chain_states SET state = ?, mac = ? WHERE chain_no = ?", c.State, c.MAC, no)
-	}
-	return tx.exec("UPDATE chain_states SET status = ?, state = ?, mac = ? WHERE chain_no = ?", string(c.Status), c.State, c.MAC, no)
-}
-
-func (tx *transaction) putHead(head *ledger.Head) error {
-	var last []byte
-	if head.Last != nil {
-		last = head.Last[:]
-	}
-	return tx.exec(`INSERT INTO heads (org_id, count, last_hash, key_id, mac) VALUES (?, ?, ?, ?, ?)
-		ON CONFLICT (org_id) DO UPDATE SET count = excluded.count, last_hash = excluded.last_hash, key_id = excluded.key_id, mac = excluded.mac`,
-		head.Org.UUID[:], head.Count, orEmpty(last), head.KeyID, head.MAC)
-}
-
-func orNull(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
-}
-
-func orEmpty(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
 }

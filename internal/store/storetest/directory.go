@@ -11,8 +11,9 @@ import (
 )
 
 var directoryCases = []testCase{
-	{name: "an organization is created with head and key", run: createsOrganization},
-	{name: "an organization is created without a key", run: createsWithoutKey},
+	{name: "an organization is created with head, key and log", run: createsOrganization},
+	{name: "an organization is created with nothing else", run: createsNothingElse},
+	{name: "an organization is created with all that belongs to it", run: createsWithChanges},
 	{name: "an organization that collides leaves nothing", run: collidingOrganizationLeavesNothing},
 	{name: "an unknown organization is not found", run: unknownOrganization},
 	{name: "organizations are listed", run: listsOrganizations},
@@ -31,9 +32,12 @@ func createsOrganization(t *testing.T, w *world) {
 	assertEqual(t, "by slug", must[*ledger.Organization](t)(s.OrganizationBySlug(t.Context(), m.org.Slug)), m.org)
 	assertEqual(t, "head", must[*ledger.Head](t)(s.Head(t.Context(), m.org.ID)), ledger.NewHead(m.org.ID, w.keys))
 	assertEqual(t, "key", must[*ledger.KeyRecord](t)(s.KeyByHash(t.Context(), m.key.Hash)), m.key)
+	if log := must[*ledger.ActLog](t)(s.ActLog(t.Context(), m.org.ID)); log.Count != 1 {
+		t.Errorf("the audit log counts %d acts, want 1", log.Count)
+	}
 }
 
-func createsWithoutKey(t *testing.T, w *world) {
+func createsNothingElse(t *testing.T, w *world) {
 	org := w.newOrganization()
 	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), nil); err != nil {
 		t.Fatalf("create organization: %v", err)
@@ -41,6 +45,30 @@ func createsWithoutKey(t *testing.T, w *world) {
 	if keys := must[[]*ledger.KeyRecord](t)(w.Keys(t.Context(), org.ID, ledger.KeyID{}, 10)); len(keys) != 0 {
 		t.Errorf("the organization has %d keys, want none", len(keys))
 	}
+}
+
+// createsWithChanges gives an organization a record of every kind that can stand
+// at its beginning.
+func createsWithChanges(t *testing.T, w *world) {
+	org := w.newOrganization()
+	m := &member{org: org, key: w.newKey(org.ID)}
+	with := w.beginning(t, org, m.key)
+	with.NewPolicies = []*store.PolicyRecord{w.policy(org.ID, 1)}
+	with.Webhooks = []*store.WebhookRecord{w.webhook(org.ID)}
+	with.NewJobs = []*store.Job{{Org: org.ID, Kind: "welcome", RunAt: w.now(), Body: []byte("{}")}}
+	with.NewChains = []*store.ChainRecord{w.record(w.draft(m), "")}
+	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), with); err != nil {
+		t.Fatalf("create organization: %v", err)
+	}
+	s := w.open(t)
+	assertEqual(t, "policy", must[*store.PolicyRecord](t)(s.Policy(t.Context(), org.ID, 1)), with.NewPolicies[0])
+	assertEqual(t, "webhooks", must[[]*store.WebhookRecord](t)(s.Webhooks(t.Context(), org.ID)), with.Webhooks)
+	assertEqual(t, "acts", must[[]*ledger.StoredAct](t)(s.Acts(t.Context(), org.ID, 0, 10)), with.NewActs)
+	assertEqual(t, "chain", must[*store.ChainRecord](t)(s.Chain(t.Context(), with.NewChains[0].ID)), with.NewChains[0])
+	if jobs := w.claim(t, w.now(), lease, 10); len(jobs) != 1 || jobs[0].Kind != "welcome" {
+		t.Errorf("claimed %v, want the one job", kinds(jobs))
+	}
+	w.mustAct(t, with.NewChains[0].ID, newAction(""))
 }
 
 func collidingOrganizationLeavesNothing(t *testing.T, w *world) {
@@ -53,12 +81,14 @@ func collidingOrganizationLeavesNothing(t *testing.T, w *world) {
 		org := w.newOrganization()
 		key := w.newKey(org.ID)
 		collide(org, key)
-		err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), key)
+		err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), w.beginning(t, org, key))
 		wantError(t, name, err, store.ErrExists)
 		_, err = w.Organization(t.Context(), org.ID)
 		wantError(t, name+": organization", err, store.ErrNotFound)
 		_, err = w.Head(t.Context(), org.ID)
 		wantError(t, name+": head", err, store.ErrNotFound)
+		_, err = w.ActLog(t.Context(), org.ID)
+		wantError(t, name+": log", err, store.ErrNotFound)
 		if key.Hash != m.key.Hash {
 			_, err = w.KeyByHash(t.Context(), key.Hash)
 			wantError(t, name+": key", err, store.ErrNotFound)
@@ -74,11 +104,9 @@ func unknownOrganization(t *testing.T, w *world) {
 	wantError(t, "by id", err, store.ErrNotFound)
 	_, err = w.OrganizationBySlug(t.Context(), stranger.Slug)
 	wantError(t, "by slug", err, store.ErrNotFound)
-	_, err = w.UpdateOrganization(t.Context(), stranger.ID, func(*ledger.Organization) error {
-		t.Error("change was called")
-		return nil
-	})
-	wantError(t, "update", err, store.ErrNotFound)
+	wantError(t, "update", attempt(t.Context(), w, &store.Changes{Orgs: []*ledger.Organization{stranger}}), store.ErrNotFound)
+	_, err = w.Organization(t.Context(), stranger.ID)
+	wantError(t, "after the update", err, store.ErrNotFound)
 }
 
 func listsOrganizations(t *testing.T, w *world) {
@@ -100,6 +128,7 @@ func keepsSettings(t *testing.T, w *world) {
 	org.Settings.HighRiskAgents = []string{"zürich", "a\"b"}
 	org.Settings.FailModes = map[string]string{"default": "deny", "<>": "allow"}
 	org.Settings.TwoPersonApproval = true
+	org.Controls.Webhooks = 1
 	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), nil); err != nil {
 		t.Fatalf("create organization: %v", err)
 	}
@@ -116,15 +145,20 @@ func keepsSettings(t *testing.T, w *world) {
 
 func updatesOrganization(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
-	updated, err := w.UpdateOrganization(t.Context(), m.org.ID, func(org *ledger.Organization) error {
+	at := w.now()
+	controls := ledger.Controls{
+		KillSwitch: ledger.KillSwitch{Active: true, Reason: "incident \"7\" <ü>", ChangedAt: &at, ChangedBy: "on-call"},
+		Policy:     ledger.PolicyRef{Number: 3, Version: "v3+0123456789ab"}, Webhooks: 2,
+	}
+	updated, err := w.govern(t.Context(), w, m.org.ID, func(org *ledger.Organization) error {
 		assertEqual(t, "before", org, m.org)
-		org.Name, org.Settings.ApprovalTimeoutHours = "Renamed", 48
+		org.Name, org.Settings.ApprovalTimeoutHours, org.Controls = "Renamed", 48, controls
 		return nil
 	})
 	if err != nil {
 		t.Fatalf("update: %v", err)
 	}
-	m.org.Name, m.org.Settings.ApprovalTimeoutHours = "Renamed", 48
+	m.org.Name, m.org.Settings.ApprovalTimeoutHours, m.org.Controls = "Renamed", 48, controls
 	assertEqual(t, "returned", updated, m.org)
 	assertEqual(t, "stored", must[*ledger.Organization](t)(w.Organization(t.Context(), m.org.ID)), m.org)
 	assertEqual(t, "other", must[*ledger.Organization](t)(w.Organization(t.Context(), other.org.ID)), other.org)
@@ -133,7 +167,7 @@ func updatesOrganization(t *testing.T, w *world) {
 func changeErrorChangesNothing(t *testing.T, w *world) {
 	m := w.join(t)
 	refusal := errors.New("refused")
-	_, err := w.UpdateOrganization(t.Context(), m.org.ID, func(org *ledger.Organization) error {
+	_, err := w.govern(t.Context(), w, m.org.ID, func(org *ledger.Organization) error {
 		org.Name = "Renamed"
 		return refusal
 	})
@@ -148,7 +182,7 @@ func updatesAtOnce(t *testing.T, w *world) {
 	m := w.join(t)
 	w.together(t, workers, func(ctx context.Context, s store.Store, _ int) error {
 		for range each {
-			_, err := s.UpdateOrganization(ctx, m.org.ID, func(org *ledger.Organization) error {
+			_, err := w.govern(ctx, s, m.org.ID, func(org *ledger.Organization) error {
 				org.Settings.AutoPause.MaxEvents++
 				return nil
 			})
@@ -175,7 +209,7 @@ func updateBesideChains(t *testing.T, w *world) {
 				}
 				continue
 			}
-			_, err := s.UpdateOrganization(ctx, m.org.ID, func(org *ledger.Organization) error {
+			_, err := w.govern(ctx, s, m.org.ID, func(org *ledger.Organization) error {
 				org.Name += "."
 				return nil
 			})
@@ -197,7 +231,7 @@ func oneSlug(t *testing.T, w *world) {
 	w.together(t, workers, func(ctx context.Context, s store.Store, worker int) error {
 		org := w.newOrganization()
 		org.Slug = slug
-		results[worker] = s.CreateOrganization(ctx, org, ledger.NewHead(org.ID, w.keys), w.newKey(org.ID))
+		results[worker] = s.CreateOrganization(ctx, org, ledger.NewHead(org.ID, w.keys), w.beginning(t, org, w.newKey(org.ID)))
 		return nil
 	})
 	won := 0

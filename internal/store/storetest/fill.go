@@ -11,8 +11,8 @@ import (
 const filledChains = 5
 
 // Fill puts real records into a store: an organization with sealed chains and an
-// open one. It asks nothing of the schema that its first version did not have,
-// so that migrations can be tried on what it leaves.
+// open one. To try a migration, fill a store of the newest version and copy what
+// the earlier version had tables and columns for.
 func Fill(t *testing.T, s store.Store) {
 	t.Helper()
 	w := newWorld(t, func(*testing.T) store.Store { return s })
@@ -27,18 +27,63 @@ func Fill(t *testing.T, s store.Store) {
 // VerifyFilled audits what Fill left and counts it.
 func VerifyFilled(t *testing.T, s store.Store) {
 	t.Helper()
+	verifyFilled(t, s)
+}
+
+func verifyFilled(t *testing.T, s store.Store) (*world, *member, ledger.ChainID) {
+	t.Helper()
 	w := newWorld(t, func(*testing.T) store.Store { return s })
 	w.verifyLedger(t)
 	organizations, err := s.Organizations(t.Context())
 	if err != nil || len(organizations) != 1 {
 		t.Fatalf("found %d organizations, %v", len(organizations), err)
 	}
-	receipts, err := s.Receipts(t.Context(), organizations[0].ID, 0, 2*filledChains)
+	org := organizations[0]
+	keys, err := s.Keys(t.Context(), org.ID, ledger.KeyID{}, 10)
+	if err != nil || len(keys) != 1 {
+		t.Fatalf("found %d keys, want 1, %v", len(keys), err)
+	}
+	receipts, err := s.Receipts(t.Context(), org.ID, 0, 2*filledChains)
 	if err != nil || len(receipts) != filledChains {
 		t.Errorf("found %d receipts, want %d, %v", len(receipts), filledChains, err)
 	}
-	open, err := s.Chains(t.Context(), store.ChainQuery{Org: organizations[0].ID, Status: ledger.ChainActive, Limit: 10})
+	open, err := s.Chains(t.Context(), store.ChainQuery{Org: org.ID, Status: ledger.ChainActive, Limit: 10})
 	if err != nil || len(open) != 1 {
-		t.Errorf("found %d open chains, want 1, %v", len(open), err)
+		t.Fatalf("found %d open chains, want 1, %v", len(open), err)
 	}
+	return w, &member{org: org, key: keys[0]}, open[0].ID
+}
+
+// VerifyMigrated is VerifyFilled for a store that comes from a version before
+// governance: its records read as what they are, and new ones find their place.
+func VerifyMigrated(t *testing.T, s store.Store) {
+	t.Helper()
+	w, m, chain := verifyFilled(t, s)
+	assertEqual(t, "controls", m.org.Controls, ledger.Controls{})
+	for _, event := range must[[]*ledger.StoredEvent](t)(s.Events(t.Context(), chain, 0, 10)) {
+		if event.MAC != nil {
+			t.Errorf("event %d came over with an authenticator", event.Sequence)
+		}
+	}
+	_, err := s.ActLog(t.Context(), m.org.ID)
+	wantError(t, "log", err, store.ErrNotFound)
+
+	changed := *m.org
+	changed.Controls.KillSwitch.Active = true
+	changes := &store.Changes{Orgs: []*ledger.Organization{&changed}, NewJobs: []*store.Job{w.job("first", "", w.now())}}
+	if err := w.note(ledger.NewActLog(m.org.ID), &changed, "kill_switch.activate", changes); err != nil {
+		t.Fatalf("note: %v", err)
+	}
+	w.write(t, changes)
+	w.mustAct(t, chain, newAction("after"))
+	approval := w.approval(m, chain, 3)
+	w.write(t, &store.Changes{NewApprovals: []*store.ApprovalRecord{approval}})
+
+	assertEqual(t, "organization", must[*ledger.Organization](t)(s.Organization(t.Context(), m.org.ID)), &changed)
+	assertEqual(t, "approval", must[*store.ApprovalRecord](t)(s.Approval(t.Context(), approval.ID)), approval)
+	if event := must[*ledger.StoredEvent](t)(s.Event(t.Context(), store.EventAt{Chain: chain, Sequence: 3})); event.MAC == nil {
+		t.Error("an event after the migration has no authenticator")
+	}
+	w.wantClaim(t, w.now(), "first")
+	w.verifyLedger(t)
 }

@@ -13,8 +13,8 @@ var keyCases = []testCase{
 	{name: "an unknown key is not found", run: unknownKey},
 	{name: "a key that collides is refused", run: collidingKey},
 	{name: "keys are listed by id, page by page", run: listsKeys},
-	{name: "the first revocation stands", run: firstRevocationStands},
-	{name: "another organization's key is not revoked", run: revokesOwnKeysOnly},
+	{name: "a key is revoked, and others are not", run: revokesKey},
+	{name: "a revocation is seen by the next transaction", run: revocationIsSeen},
 	{name: "one key revoked by many at once", run: oneRevocation},
 }
 
@@ -23,9 +23,7 @@ func findsKeys(t *testing.T, w *world) {
 	for _, role := range []ledger.Role{ledger.RoleAgent, ledger.RoleMember, ledger.RoleAdmin} {
 		key := w.newKey(m.org.ID)
 		key.Role, key.Name = role, "clé de "+string(role)
-		if err := w.CreateKey(t.Context(), key); err != nil {
-			t.Fatalf("create key: %v", err)
-		}
+		w.mustAddKey(t, key)
 		assertEqual(t, "by id", must[*ledger.KeyRecord](t)(w.Key(t.Context(), key.ID)), key)
 		assertEqual(t, "by hash", must[*ledger.KeyRecord](t)(w.KeyByHash(t.Context(), key.Hash)), key)
 	}
@@ -38,16 +36,17 @@ func unknownKey(t *testing.T, w *world) {
 	wantError(t, "by id", err, store.ErrNotFound)
 	_, err = w.KeyByHash(t.Context(), stranger.Hash)
 	wantError(t, "by hash", err, store.ErrNotFound)
-	_, err = w.RevokeKey(t.Context(), m.org.ID, stranger.ID, w.now())
-	wantError(t, "revoke", err, store.ErrNotFound)
+	at := w.now()
+	stranger.RevokedAt = &at
+	wantError(t, "revoke", attempt(t.Context(), w, &store.Changes{RevokedKeys: []*ledger.KeyRecord{stranger}}), store.ErrNotFound)
 }
 
 func collidingKey(t *testing.T, w *world) {
 	m := w.join(t)
 	sameID, sameHash := w.newKey(m.org.ID), w.newKey(m.org.ID)
 	sameID.ID, sameHash.Hash = m.key.ID, m.key.Hash
-	wantError(t, "same id", w.CreateKey(t.Context(), sameID), store.ErrExists)
-	wantError(t, "same hash", w.CreateKey(t.Context(), sameHash), store.ErrExists)
+	wantError(t, "same id", w.addKey(t.Context(), w, sameID), store.ErrExists)
+	wantError(t, "same hash", w.addKey(t.Context(), w, sameHash), store.ErrExists)
 	assertEqual(t, "the first", must[*ledger.KeyRecord](t)(w.Key(t.Context(), m.key.ID)), m.key)
 }
 
@@ -57,12 +56,10 @@ func listsKeys(t *testing.T, w *world) {
 	want := []*ledger.KeyRecord{m.key}
 	for range 6 {
 		key := w.newKey(m.org.ID)
-		if err := w.CreateKey(t.Context(), key); err != nil {
-			t.Fatalf("create key: %v", err)
-		}
+		w.mustAddKey(t, key)
 		want = append(want, key)
 	}
-	want[2] = must[*ledger.KeyRecord](t)(w.RevokeKey(t.Context(), m.org.ID, want[2].ID, w.now()))
+	want[2] = must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, want[2], w.now()))
 	var got []*ledger.KeyRecord
 	var after ledger.KeyID
 	for {
@@ -76,32 +73,54 @@ func listsKeys(t *testing.T, w *world) {
 	assertEqual(t, "keys", got, want)
 }
 
-func firstRevocationStands(t *testing.T, w *world) {
+func revokesKey(t *testing.T, w *world) {
 	m := w.join(t)
-	first, second := w.now(), w.now()
-	for _, at := range []ledger.Time{first, second, first - 1000} {
-		key := must[*ledger.KeyRecord](t)(w.RevokeKey(t.Context(), m.org.ID, m.key.ID, at))
-		if key.RevokedAt == nil || *key.RevokedAt != first {
-			t.Errorf("revoked at %v, want %v", key.RevokedAt, first)
+	other := w.newKey(m.org.ID)
+	w.mustAddKey(t, other)
+	at := w.now()
+	revoked := must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, m.key, at))
+	m.key.RevokedAt = &at
+	assertEqual(t, "returned", revoked, m.key)
+	assertEqual(t, "by hash", must[*ledger.KeyRecord](t)(w.KeyByHash(t.Context(), m.key.Hash)), m.key)
+	assertEqual(t, "by id", must[*ledger.KeyRecord](t)(w.open(t).Key(t.Context(), m.key.ID)), m.key)
+	assertEqual(t, "other", must[*ledger.KeyRecord](t)(w.Key(t.Context(), other.ID)), other)
+}
+
+// revocationIsSeen loads the key before, so that a store that remembers what it
+// has read is put to the test, through the handle that revokes and another one.
+func revocationIsSeen(t *testing.T, w *world) {
+	m := w.join(t)
+	handles := []store.Store{w.Store, w.open(t)}
+	active := func(s store.Store) (active bool) {
+		err := s.Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{m.key.ID}}, func(loaded *store.Loaded) (*store.Changes, error) {
+			active = loaded.Keys[m.key.ID].Active()
+			return &store.Changes{}, nil
+		})
+		if err != nil {
+			t.Fatalf("transact: %v", err)
+		}
+		return active
+	}
+	for i, s := range handles {
+		if !active(s) {
+			t.Errorf("handle %d: the key is revoked before it was", i)
 		}
 	}
-	m.key.RevokedAt = &first
-	assertEqual(t, "key", must[*ledger.KeyRecord](t)(w.KeyByHash(t.Context(), m.key.Hash)), m.key)
+	must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, m.key, w.now()))
+	for i, s := range handles {
+		if active(s) {
+			t.Errorf("handle %d: the revoked key is still active", i)
+		}
+	}
 }
 
-func revokesOwnKeysOnly(t *testing.T, w *world) {
-	m, other := w.join(t), w.join(t)
-	_, err := w.RevokeKey(t.Context(), other.org.ID, m.key.ID, w.now())
-	wantError(t, "revoke", err, store.ErrNotFound)
-	assertEqual(t, "key", must[*ledger.KeyRecord](t)(w.Key(t.Context(), m.key.ID)), m.key)
-}
-
+// oneRevocation relies on the audit log's lock, as the service does.
 func oneRevocation(t *testing.T, w *world) {
 	const workers = 9
 	m := w.join(t)
 	var seen [workers]ledger.Time
 	w.together(t, workers, func(ctx context.Context, s store.Store, worker int) error {
-		key, err := s.RevokeKey(ctx, m.org.ID, m.key.ID, w.now())
+		key, err := w.revoke(ctx, s, m.key, w.now())
 		if err == nil && key.RevokedAt != nil {
 			seen[worker] = *key.RevokedAt
 		}

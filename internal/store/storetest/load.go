@@ -45,12 +45,17 @@ type names struct {
 	Opens   []store.OpenRef
 	Repeats []store.EventRef
 	Addenda []store.EventAt
+
+	Logs      []ledger.OrgID
+	Approvals []ledger.ApprovalID
+	Webhooks  []ledger.WebhookID
 }
 
 func namesOf(loaded *store.Loaded) names {
 	return names{
 		Orgs: keysOf(loaded.Orgs), Keys: keysOf(loaded.Keys), Chains: keysOf(loaded.Chains), Heads: keysOf(loaded.Heads),
 		Opens: keysOf(loaded.Opens), Repeats: keysOf(loaded.Repeats), Addenda: keysOf(loaded.Addenda),
+		Logs: keysOf(loaded.Logs), Approvals: keysOf(loaded.Approvals), Webhooks: keysOf(loaded.Webhooks),
 	}
 }
 
@@ -109,6 +114,8 @@ func missingIsAbsent(t *testing.T, w *world) {
 		Opens:   []store.OpenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
 		Repeats: []store.EventRef{{Chain: id, Key: "never used"}, {Chain: id}},
 		Addenda: []store.EventAt{{Chain: id, Sequence: 1}, {Chain: id, Sequence: 2}, {Chain: w.chainID(), Sequence: 1}},
+		Govern:  []ledger.OrgID{stranger}, Logs: []ledger.OrgID{stranger}, Approvals: []ledger.ApprovalID{w.approvalID()},
+		ApprovalsOf: []ledger.ChainID{id, w.chainID()}, Webhooks: []ledger.WebhookID{w.webhook(stranger).ID},
 	}
 	w.look(t, needs, func(loaded *store.Loaded) {
 		assertEqual(t, "names", namesOf(loaded), names{Chains: []ledger.ChainID{id}})
@@ -227,7 +234,7 @@ func readsEventsAfter(t *testing.T, w *world) {
 
 func loadsRevokedKey(t *testing.T, w *world) {
 	m := w.join(t)
-	revoked := must[*ledger.KeyRecord](t)(w.RevokeKey(t.Context(), m.org.ID, m.key.ID, w.now()))
+	revoked := must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, m.key, w.now()))
 	w.look(t, &store.Needs{Keys: []ledger.KeyID{m.key.ID}}, func(loaded *store.Loaded) {
 		assertEqual(t, "key", loaded.Keys[m.key.ID], revoked)
 		if loaded.Keys[m.key.ID].Active() {

@@ -48,9 +48,7 @@ func unknownIsNotFound(t *testing.T, w *world) {
 func (w *world) variedChains(t *testing.T, m *member, count int) ([]*store.ChainRecord, []*ledger.KeyRecord) {
 	t.Helper()
 	second := w.newKey(m.org.ID)
-	if err := w.CreateKey(t.Context(), second); err != nil {
-		t.Fatalf("create key: %v", err)
-	}
+	w.mustAddKey(t, second)
 	keys := []*ledger.KeyRecord{m.key, second}
 	var records []*store.ChainRecord
 	for i := range count {

@@ -44,13 +44,14 @@ func newAction(idempotencyKey string) *ledger.Action {
 	}
 }
 
-// enter records an action and adds the event to the changes.
-func (w *world) enter(o *opened, action *ledger.Action, changes *store.Changes) *ledger.Event {
-	event, body := o.state.Record(ledger.BuiltinPolicy, o.chain, action, w.now(), w.random())
-	changes.NewEvents = append(changes.NewEvents, &ledger.StoredEvent{
-		Chain: o.chain.ID, Sequence: event.Sequence, IdempotencyKey: action.IdempotencyKey, Body: body, Payload: action.Payload,
+// enter records an action and adds the event to the changes. It is decided under
+// default settings, which allow it: what is decided is not the store's concern.
+func (w *world) enter(o *opened, action *ledger.Action, changes *store.Changes) {
+	recorded := o.state.Record(&ledger.Recording{
+		Keys: w.keys, Policy: ledger.BuiltinPolicy, Org: &ledger.Organization{ID: o.chain.Org, Settings: ledger.DefaultSettings()},
+		Chain: o.chain, Action: action, By: o.chain.OpenedBy, Now: w.now(), Random: w.random(),
 	})
-	return event
+	changes.NewEvents = append(changes.NewEvents, recorded.Stored)
 }
 
 // act records actions in one chain, in one transaction.
@@ -89,7 +90,7 @@ func (w *world) report(ctx context.Context, s store.Store, id ledger.ChainID, se
 		if err != nil {
 			return nil, err
 		}
-		_, addendum, err := o.state.ReportOutcome(event, earlier, ledger.OutcomeReport{Result: result}, w.now())
+		_, addendum, err := o.state.ReportOutcome(event, earlier, ledger.Entry{Result: result}, w.now())
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +98,7 @@ func (w *world) report(ctx context.Context, s store.Store, id ledger.ChainID, se
 	})
 }
 
-func history(loaded *store.Loaded, at store.EventAt) (*ledger.RecordedEvent, []*ledger.OutcomeReport, error) {
+func history(loaded *store.Loaded, at store.EventAt) (*ledger.RecordedEvent, []*ledger.Entry, error) {
 	events, err := loaded.EventsAfter(at.Chain, at.Sequence-1)
 	if err != nil {
 		return nil, nil, err
@@ -109,15 +110,8 @@ func history(loaded *store.Loaded, at store.EventAt) (*ledger.RecordedEvent, []*
 	if err != nil {
 		return nil, nil, err
 	}
-	var reports []*ledger.OutcomeReport
-	for _, addendum := range loaded.Addenda[at] {
-		earlier, err := ledger.DecodeOutcomeReport(addendum.Body)
-		if err != nil {
-			return nil, nil, err
-		}
-		reports = append(reports, earlier)
-	}
-	return event, reports, nil
+	entries, err := ledger.DecodeEntries(loaded.Addenda[at])
+	return event, entries, err
 }
 
 func (w *world) mustReport(t *testing.T, id ledger.ChainID, sequence int64, result ledger.Result) {
@@ -153,19 +147,29 @@ func (w *world) sealOne(loaded *store.Loaded, head *ledger.Head, m *member, id l
 	if err != nil {
 		return err
 	}
-	summary := new(ledger.Summary)
-	for _, event := range events {
-		if err := summary.Add(event.Body); err != nil {
-			return err
-		}
+	summary, err := summarise(events)
+	if err != nil {
+		return err
 	}
-	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, &ledger.Completion{}, w.receiptID(), w.now())
+	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, nil, &ledger.Completion{}, w.receiptID(), w.now())
 	if err != nil {
 		return err
 	}
 	changes.NewReceipts = append(changes.NewReceipts, receipt)
 	changes.States = append(changes.States, w.moved(o))
 	return nil
+}
+
+func summarise(events []*ledger.StoredEvent) (*ledger.Summary, error) {
+	summary := new(ledger.Summary)
+	for _, stored := range events {
+		event, err := ledger.DecodeEvent(stored.Body)
+		if err != nil {
+			return nil, err
+		}
+		summary.Count(&event.Event)
+	}
+	return summary, nil
 }
 
 func (w *world) mustSeal(t *testing.T, m *member, chains ...ledger.ChainID) {

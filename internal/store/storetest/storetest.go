@@ -15,9 +15,16 @@ import (
 // as another process's would be. The handle is closed when the test ends.
 type Opener func(t *testing.T) store.Store
 
+// Exemption excuses a store from a part of the promise that it does not keep.
+type Exemption string
+
+// SignalsStayInHandle is for a store that one process serves: its signals are
+// heard by those who watch through the same handle.
+const SignalsStayInHandle Exemption = "signals stay in the handle"
+
 // Run holds a store to the port's promise. Create makes a database that is
 // empty and migrated, removes it when the test ends, and returns its opener.
-func Run(t *testing.T, create func(t *testing.T) Opener) {
+func Run(t *testing.T, create func(t *testing.T) Opener, exemptions ...Exemption) {
 	t.Helper()
 	for role, cases := range map[string][]testCase{
 		"writer":    writerCases,
@@ -31,6 +38,15 @@ func Run(t *testing.T, create func(t *testing.T) Opener) {
 		"keys":      keyCases,
 		"keychecks": keyCheckCases,
 		"sign-ins":  signInCases,
+		"govern":    governCases,
+		"approvals": approvalCases,
+		"policies":  policyCases,
+		"webhooks":  webhookCases,
+		"acts":      actCases,
+		"events":    eventCases,
+		"jobs":      jobCases,
+		"streams":   streamCases,
+		"signals":   signalCases(exemptions),
 	} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()

@@ -13,6 +13,7 @@ type fixture struct {
 	sealed   []ledger.ChainID // the chains of receipts 1 and 2
 	open     ledger.ChainID   // has event 1 under the key "event" and an addendum at position 2
 	opening  *store.ChainRecord
+	approval *store.ApprovalRecord // of the open chain's event
 	receipts []*ledger.StoredReceipt
 }
 
@@ -24,7 +25,11 @@ func (w *world) newFixture(t *testing.T) *fixture {
 	w.mustAct(t, f.open, newAction("event"))
 	w.mustReport(t, f.open, 1, ledger.Unknown)
 	f.opening = w.record(w.draft(f.member), "open")
-	w.write(t, &store.Changes{NewChains: []*store.ChainRecord{f.opening}})
+	f.approval = w.approval(f.member, f.open, 1)
+	w.write(t, &store.Changes{
+		NewChains: []*store.ChainRecord{f.opening}, NewApprovals: []*store.ApprovalRecord{f.approval},
+		NewPolicies: []*store.PolicyRecord{w.policy(f.org.ID, 1)},
+	})
 	for _, id := range f.sealed {
 		f.receipts = append(f.receipts, must[*ledger.StoredReceipt](t)(w.ReceiptOfChain(t.Context(), id)))
 	}
@@ -56,6 +61,20 @@ var collisions = []collision{
 	}},
 	{"position of an addendum", func(_ *world, f *fixture) *store.Changes {
 		return &store.Changes{NewAddenda: []*ledger.Addendum{{Chain: f.open, Position: 2, Sequence: 1, Body: []byte("{}")}}}
+	}},
+	{"id of an approval", func(w *world, f *fixture) *store.Changes {
+		approval := w.approval(f.member, f.sealed[0], 1)
+		approval.ID = f.approval.ID
+		return &store.Changes{NewApprovals: []*store.ApprovalRecord{approval}}
+	}},
+	{"event of an approval", func(w *world, f *fixture) *store.Changes {
+		return &store.Changes{NewApprovals: []*store.ApprovalRecord{w.approval(f.member, f.open, 1)}}
+	}},
+	{"number of a policy", func(w *world, f *fixture) *store.Changes {
+		return &store.Changes{NewPolicies: []*store.PolicyRecord{w.policy(f.org.ID, 1)}}
+	}},
+	{"sequence of an act", func(_ *world, f *fixture) *store.Changes {
+		return &store.Changes{NewActs: []*ledger.StoredAct{{Org: f.org.ID, Sequence: 1, Body: []byte("{}")}}}
 	}},
 	{"id of a receipt", receiptLike(func(r *ledger.StoredReceipt, f *fixture) { r.ID = f.receipts[0].ID })},
 	{"sequence of a receipt", receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.Sequence = 2 })},

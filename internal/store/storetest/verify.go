@@ -10,8 +10,8 @@ import (
 )
 
 // verifyLedger audits all that a case has stored, through a handle that has no
-// part in the case: receipts, links and heads, and each chain's state against
-// its entries and its receipt.
+// part in the case: receipts, links and heads, the audit log, and each chain's
+// state against its entries and its receipt.
 func (w *world) verifyLedger(t *testing.T) {
 	t.Helper()
 	s := w.open(t)
@@ -21,6 +21,7 @@ func (w *world) verifyLedger(t *testing.T) {
 	}
 	for _, org := range organizations {
 		w.verifyReceipts(t, s, org)
+		w.verifyActs(t, s, org)
 		err := s.ScanChains(t.Context(), org.ID, func(record *store.ChainRecord) error {
 			w.verifyChain(t, s, org, record)
 			return nil
@@ -52,6 +53,28 @@ func (w *world) verifyReceipts(t *testing.T, s store.Store, org *ledger.Organiza
 	}
 	if broken := walk.Finish(head, w.keys); broken != nil {
 		t.Errorf("audit of %s: %v", org.Slug, broken)
+	}
+}
+
+// verifyActs walks an organization's audit log, where it has one, and holds the
+// organization against it.
+func (w *world) verifyActs(t *testing.T, s store.Store, org *ledger.Organization) {
+	t.Helper()
+	var walk ledger.ActWalk
+	if err := s.ScanActs(t.Context(), org.ID, walk.Step); err != nil {
+		t.Errorf("audit of %s: %v", org.Slug, err)
+		return
+	}
+	log, err := s.ActLog(t.Context(), org.ID)
+	switch {
+	case errors.Is(err, store.ErrNotFound) && walk.Checked == 0:
+		return
+	case err != nil:
+		t.Errorf("audit of %s: read the end of %d acts: %v", org.Slug, walk.Checked, err)
+		return
+	}
+	if err := walk.Finish(log, org, w.keys); err != nil {
+		t.Errorf("audit of %s: %v", org.Slug, err)
 	}
 }
 

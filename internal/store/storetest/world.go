@@ -77,7 +77,7 @@ func (w *world) join(t *testing.T) *member {
 	t.Helper()
 	org := w.newOrganization()
 	m := &member{org: org, key: w.newKey(org.ID)}
-	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), m.key); err != nil {
+	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), w.beginning(t, org, m.key)); err != nil {
 		t.Fatalf("create organization: %v", err)
 	}
 	return m

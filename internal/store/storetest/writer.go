@@ -28,7 +28,7 @@ func commitsEverything(t *testing.T, w *world) {
 	w.mustAct(t, first, newAction("first"))
 	fresh := w.record(w.draft(m), "open-1")
 
-	// One transaction with a change of every kind.
+	// One transaction with a change of every kind that a chain has.
 	at := store.EventAt{Chain: first, Sequence: 1}
 	needs := &store.Needs{Chains: []ledger.ChainID{first}, Heads: []ledger.OrgID{m.org.ID}}
 	var changes *store.Changes
@@ -43,7 +43,7 @@ func commitsEverything(t *testing.T, w *world) {
 		if err != nil {
 			return nil, err
 		}
-		_, addendum, err := o.state.ReportOutcome(event, nil, ledger.OutcomeReport{Result: ledger.Succeeded}, w.now())
+		_, addendum, err := o.state.ReportOutcome(event, nil, ledger.Entry{Result: ledger.Succeeded}, w.now())
 		if err != nil {
 			return nil, err
 		}
@@ -71,14 +71,12 @@ func (w *world) sealInPlan(loaded *store.Loaded, m *member, o *opened, changes *
 	if err != nil {
 		return err
 	}
-	summary := new(ledger.Summary)
-	for _, event := range append(events, changes.NewEvents...) {
-		if err := summary.Add(event.Body); err != nil {
-			return err
-		}
+	summary, err := summarise(append(events, changes.NewEvents...))
+	if err != nil {
+		return err
 	}
 	head := loaded.Heads[m.org.ID]
-	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, &ledger.Completion{}, w.receiptID(), w.now())
+	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, nil, &ledger.Completion{}, w.receiptID(), w.now())
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,162 @@
+package ledger
+
+// Recording is an action on its way into a chain, with everything that deciding
+// it takes.
+type Recording struct {
+	Keys   Keys
+	Policy *Policy
+	Org    *Organization
+	Chain  *Chain
+	Action *Action
+	By     KeyID // the key that records it
+	Now    Time
+	Random [10]byte
+	// NewApproval is asked for an id where a person must decide.
+	NewApproval func() ApprovalID
+}
+
+// Recorded is a decided action, with the records to store.
+type Recorded struct {
+	Event    *Event
+	Stored   *StoredEvent
+	Approval *Approval // nil where nobody is asked
+	Paused   bool      // the action paused its chain
+}
+
+// Record decides an action and enters it into the chain; the state has moved on.
+func (s *ChainState) Record(r *Recording) *Recorded {
+	now := Later(r.Now, s.LastAt)
+	decision := Decide(r.Policy, &Question{Org: r.Org, Chain: r.Chain, State: s, Action: r.Action, Now: now})
+	s.Actions++
+	s.LastAt = now
+	event := &Event{
+		ID:         NewEventID(now, r.Random, s.Actions),
+		Chain:      r.Chain.ID,
+		Sequence:   s.Actions,
+		Action:     *r.Action,
+		Decision:   decision,
+		Status:     decision.Outcome.status(),
+		RecordedAt: now,
+	}
+	recorded := &Recorded{Event: event}
+	switch event.Status {
+	case EventAllowed, EventFlagged:
+		s.spend(&r.Action.Facts, decision.EstimatedCost, r.Action.Facts.Tokens())
+	case EventAwaiting:
+		recorded.Approval = s.ask(r, event)
+		event.Approval = recorded.Approval.ID
+	}
+	if decision.AutoPaused && s.Status == ChainActive {
+		s.Status, s.PauseReason = ChainAutoPaused, decision.PauseReason
+		recorded.Paused = true
+	}
+	s.PolicyVersion = decision.PolicyVersion
+	s.meet(r.Action.AgentName)
+	body := event.Encode()
+	s.enter(body)
+	recorded.Stored = &StoredEvent{
+		Chain: r.Chain.ID, Sequence: event.Sequence, IdempotencyKey: r.Action.IdempotencyKey,
+		Body: body, Payload: r.Action.Payload, MAC: authenticate(r.Keys, r.Chain.Org, PurposeEvent, body),
+	}
+	return recorded
+}
+
+// Authentic reports whether the event's facts are as the service recorded them,
+// and in the place where they are stored.
+func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
+	return authentic(keys, org, PurposeEvent, e.MAC, e.Body)
+}
+
+// spend counts an action that may happen.
+func (s *ChainState) spend(facts *Facts, cost *Money, tokens int64) {
+	s.Metrics.Count(facts, cost)
+	s.Tokens = addCount(s.Tokens, tokens)
+}
+
+// ask makes the approval of an action that a person must decide, and sets aside
+// what the action would take of the chain's budgets.
+func (s *ChainState) ask(r *Recording, event *Event) *Approval {
+	span := approvalTime(&r.Org.Settings, &r.Chain.Limits)
+	facts := r.Action.Facts
+	approval := &Approval{
+		ID: r.NewApproval(), Org: r.Chain.Org, Chain: r.Chain.ID, Event: event.ID, Sequence: event.Sequence, RequestedBy: r.By, OpenedBy: r.Chain.OpenedBy,
+		AgentName: event.Action.AgentName, ActionType: event.Action.ActionType, ActionName: event.Action.ActionName,
+		PayloadSHA256: PayloadHash(event.Action.Payload),
+		Reason:        event.Decision.Reason, PolicyName: event.Decision.PolicyName, PolicyVersion: event.Decision.PolicyVersion,
+		Approvers: event.Decision.Approvers, TwoPerson: r.Org.Settings.TwoPersonApproval,
+		Escalate:    unite(r.Org.Settings.FallbackApprovers, r.Chain.FallbackApprovers),
+		Reserved:    Reservation{Facts: facts, Cost: event.Decision.EstimatedCost, Tokens: facts.Tokens()},
+		RequestedAt: event.RecordedAt, EscalatesAt: event.RecordedAt + span/2, ExpiresAt: event.RecordedAt + span,
+		Status: ApprovalPending,
+	}
+	s.Approvals++
+	s.Waiting++
+	s.hold(&approval.Reserved)
+	return approval
+}
+
+func (s *ChainState) hold(r *Reservation) {
+	s.Pending.Exposure = s.Pending.Exposure.Add(r.exposure())
+	s.Pending.Tokens = addCount(s.Pending.Tokens, r.Tokens)
+}
+
+func (s *ChainState) release(r *Reservation) {
+	s.Pending.Exposure = s.Pending.Exposure.Sub(r.exposure())
+	s.Pending.Tokens -= min(r.Tokens, s.Pending.Tokens)
+}
+
+func (r *Reservation) exposure() Money {
+	if r.Facts.Amount == nil || !r.Facts.has(CategoryFinancial) {
+		return Money{}
+	}
+	return *r.Facts.Amount
+}
+
+// Settle enters the end of an approval into its chain: what it held is given
+// back, and counts as spent where a person said yes.
+func (s *ChainState) Settle(a *Approval, now Time) *Addendum {
+	s.Waiting--
+	s.release(&a.Reserved)
+	if a.Status == ApprovalApproved {
+		s.spend(&a.Reserved.Facts, a.Reserved.Cost, a.Reserved.Tokens)
+	}
+	s.LastAt = Later(now, s.LastAt)
+	return s.append(Entry{
+		Kind: EntryApproval, Event: a.Event, Sequence: a.Sequence,
+		Approval: a.ID, ApprovalHash: a.Hash(), ApprovalStatus: a.Status,
+	}, a.Chain)
+}
+
+// Resume lifts an auto-pause: the same limits count anew from here. The event is
+// one of the chain's, under which the entry stands.
+func (s *ChainState) Resume(chain ChainID, event EventID, by string, now Time) (*Addendum, error) {
+	if err := s.Open(); err != nil {
+		return nil, err
+	}
+	if s.Status != ChainAutoPaused {
+		return nil, Errorf(CodeNotPaused, "the chain is not paused")
+	}
+	s.LastAt = Later(now, s.LastAt)
+	s.Status, s.PauseReason = ChainActive, ""
+	s.Granted = Allowance{Actions: s.Actions, Tokens: s.Tokens, At: s.LastAt}
+	return s.append(Entry{Kind: EntryResume, Event: event, Sequence: event.Sequence(), Detail: by}, chain), nil
+}
+
+func unite(lists ...[]string) []string {
+	var all []string
+	seen := make(map[string]bool)
+	for _, list := range lists {
+		for _, element := range list {
+			if !seen[element] {
+				seen[element] = true
+				all = append(all, element)
+			}
+		}
+	}
+	return all
+}
+
+// addCount adds without leaving the range in which counts are exact.
+func addCount(a, b int64) int64 {
+	return min(a+b, maxCount)
+}

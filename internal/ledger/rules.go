@@ -1,0 +1,146 @@
+package ledger
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The names of the built-in rules, as decisions carry them.
+const (
+	RuleKillSwitch          = "kill_switch"
+	RuleAutoPause           = "auto_pause"
+	RuleChainTimeout        = "chain_timeout"
+	RuleTooManyApprovals    = "approval_limit"
+	RuleHighRiskAgent       = "high_risk_agents"
+	RuleSingleThreshold     = "financial_approval_threshold"
+	RuleCumulativeThreshold = "cumulative_financial_threshold"
+	RuleAmountMissing       = "financial_amount_missing"
+	RuleDomainAllowlist     = "external_domains_allowlist"
+	RuleGap                 = "dropped_events"
+)
+
+// ActionTypeGap marks events that a client had to drop while it was offline.
+const ActionTypeGap = "gap"
+
+// maxApprovals bounds how many people can be asked about in one chain: all of
+// them stand in its receipt.
+const maxApprovals = 1000
+
+// builtinMatches holds an action against the rules that every organization is
+// under, in the order in which they are named when several are equally strict.
+func builtinMatches(q *Question) []Match {
+	if k := &q.Org.Controls.KillSwitch; k.Active {
+		return []Match{killSwitchMatch(k)}
+	}
+	var matches []Match
+	add := func(name string, outcome Outcome, reason, remediation string) {
+		matches = append(matches, Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation})
+	}
+	if reason := q.pauseReason(); reason != "" {
+		matches = append(matches, Match{
+			Name: RuleAutoPause, Outcome: Deny, Reason: reason, pause: true,
+			Remediation: "An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.",
+		})
+	}
+	if limit := q.Chain.Limits.TimeoutSeconds; limit > 0 && seconds(q.Now-q.Chain.StartedAt) > limit {
+		add(RuleChainTimeout, Deny, fmt.Sprintf("the chain is older than its timeout of %v seconds", limit), "Open a new chain.")
+	}
+	if q.highRisk() {
+		add(RuleHighRiskAgent, RequireApproval, fmt.Sprintf("every action of the high-risk agent %q requires approval", q.Action.AgentName), "")
+	}
+	if q.Action.Facts.has(CategoryFinancial) {
+		q.financial(add)
+	}
+	if domain := q.strangeDomain(); domain != "" {
+		add(RuleDomainAllowlist, AllowWithFlag, fmt.Sprintf("the domain %s is not on the allowlist", domain),
+			"Add the domain to external_domains_allowlist if agents may contact it.")
+	}
+	if q.Action.ActionType == ActionTypeGap {
+		add(RuleGap, AllowWithFlag, "the client dropped events while it could not reach the service", "")
+	}
+	return matches
+}
+
+func killSwitchMatch(k *KillSwitch) Match {
+	return Match{
+		Name: RuleKillSwitch, Outcome: Deny, stop: true, Reason: "the organization's kill switch is active: " + k.Reason,
+		Remediation: "Wait until an admin deactivates the kill switch.",
+	}
+}
+
+// noMoreApprovals is for an action that a person should decide in a chain that
+// has asked too often.
+var noMoreApprovals = Match{
+	Name: RuleTooManyApprovals, Outcome: Deny, Remediation: "Complete the chain and open a new one.",
+	Reason: fmt.Sprintf("the chain has asked for %d approvals, the most it can", maxApprovals),
+}
+
+func seconds(span Time) float64 { return float64(span) / 1000 }
+
+// pauseReason says which limit the action trips, or has tripped before it.
+func (q *Question) pauseReason() string {
+	s, limits := q.State, &q.Org.Settings.AutoPause
+	switch {
+	case s.Status == ChainAutoPaused:
+		return cmp.Or(s.PauseReason, "the chain is paused")
+	case s.Actions-s.Granted.Actions >= limits.MaxEvents:
+		return fmt.Sprintf("the chain has reached its limit of %d events", limits.MaxEvents)
+	case seconds(q.Now-max(q.Chain.StartedAt, s.Granted.At)) > float64(limits.MaxDurationSeconds):
+		return fmt.Sprintf("the chain has run longer than its limit of %d seconds", limits.MaxDurationSeconds)
+	case s.Tokens+s.Pending.Tokens+q.Action.Facts.Tokens()-s.Granted.Tokens > limits.MaxTokens:
+		return fmt.Sprintf("the chain would use more than its limit of %d tokens", limits.MaxTokens)
+	}
+	return ""
+}
+
+func (q *Question) highRisk() bool {
+	return slices.Contains(q.Org.Settings.HighRiskAgents, q.Action.AgentName) || slices.Contains(q.Chain.Limits.HighRiskAgents, q.Action.AgentName)
+}
+
+// financial holds a payment against the thresholds. What waits for approval
+// counts towards the chain's exposure here: two actions at once must not both
+// pass because neither is settled.
+func (q *Question) financial(add func(string, Outcome, string, string)) {
+	amount := q.Action.Facts.Amount
+	if amount == nil {
+		add(RuleAmountMissing, RequireApproval, "a financial action without an amount in USD cannot be held against a threshold",
+			"Send amount_usd in the payload or the metadata.")
+	} else if limit := tighter(q.Org.Settings.FinancialThreshold, q.Chain.Limits.Single); amount.Cmp(limit) > 0 {
+		add(RuleSingleThreshold, RequireApproval, fmt.Sprintf("%s USD is above the threshold of %s USD for a single transaction", amount.Fixed(), limit.Fixed()), "")
+	}
+	exposure := q.State.Metrics.FinancialExposure.Add(q.State.Pending.Exposure)
+	if limit := tighter(q.Org.Settings.CumulativeThreshold, q.Chain.Limits.Cumulative); exposure.Cmp(limit) > 0 {
+		add(RuleCumulativeThreshold, RequireApproval, fmt.Sprintf("the chain's exposure of %s USD is above the threshold of %s USD", exposure.Fixed(), limit.Fixed()), "")
+	}
+}
+
+func tighter(own Money, client *Money) Money {
+	if client != nil && client.Cmp(own) < 0 {
+		return *client
+	}
+	return own
+}
+
+// strangeDomain is the first domain that an allowlist leaves out. A domain must
+// be on every list there is.
+func (q *Question) strangeDomain() string {
+	for _, list := range [][]string{q.Org.Settings.ExternalDomainsAllowlist, q.Chain.Limits.DomainsAllowlist} {
+		if list == nil {
+			continue
+		}
+		for _, domain := range q.Action.Facts.ExternalDomains {
+			if !slices.ContainsFunc(list, func(allowed string) bool { return within(domain, allowed) }) {
+				return domain
+			}
+		}
+	}
+	return ""
+}
+
+// within reports whether a domain is the other or a subdomain of it.
+func within(domain, other string) bool {
+	prefix, ok := strings.CutSuffix(domain, other)
+	return ok && (prefix == "" || strings.HasSuffix(prefix, "."))
+}

@@ -1,0 +1,177 @@
+package ledger
+
+import (
+	"github.com/google/uuid"
+
+	"countersign/internal/canon"
+)
+
+// The kinds of artifacts that can be verified.
+const (
+	ArtifactApproval = "approval"
+	ArtifactReceipt  = "receipt"
+)
+
+// Standing is what one aspect of a verification came to.
+type Standing string
+
+// The standings of integrity, signatures and the evidence chain.
+const (
+	StandingValid         Standing = "valid"
+	StandingInvalid       Standing = "invalid"
+	StandingMissing       Standing = "missing"
+	StandingNotApplicable Standing = "not_applicable"
+)
+
+// KeyStanding is how far the key behind a signature is trusted.
+type KeyStanding string
+
+// The standings of a key.
+const (
+	KeyTrusted       KeyStanding = "trusted"
+	KeyRetired       KeyStanding = "retired"
+	KeyRevoked       KeyStanding = "revoked"
+	KeyNotEvaluated  KeyStanding = "not_evaluated"
+	KeyNotApplicable KeyStanding = "not_applicable"
+)
+
+// AnchorStanding is what an anchor in time came to.
+type AnchorStanding string
+
+// The standings of an anchor, the best first.
+const (
+	AnchorVerified AnchorStanding = "verified"
+	AnchorPending  AnchorStanding = "pending"
+	AnchorFailed   AnchorStanding = "failed"
+	NotAnchored    AnchorStanding = "not_anchored"
+)
+
+// Overall is the verdict on an artifact.
+type Overall string
+
+// The verdicts.
+const (
+	Verified      Overall = "verified"
+	VerdictFailed Overall = "failed"
+	Indeterminate Overall = "indeterminate"
+)
+
+// Finding is one aspect with the reason for what it came to.
+type Finding struct {
+	Standing Standing
+	Reason   string
+}
+
+// AnchorFinding is one anchor with the reason for what it came to.
+type AnchorFinding struct {
+	Standing AnchorStanding
+	Reason   string
+}
+
+// CheckStatus is the result of one check. A verdict says what it did not look at.
+type CheckStatus string
+
+// The results of a check.
+const (
+	CheckPass          CheckStatus = "pass"
+	CheckFail          CheckStatus = "fail"
+	CheckNotApplicable CheckStatus = "not_applicable"
+	CheckNotChecked    CheckStatus = "not_checked"
+)
+
+// Verification is everything there is to say about an artifact, for those of its
+// organization.
+type Verification struct {
+	Artifact      string
+	ID            uuid.UUID
+	CreatedAt     *Time // nil where nothing vouches for one
+	Chain         *Chain
+	ReceiptNumber string
+	GeneratedAt   string
+
+	Integrity     Finding
+	Signature     Finding
+	Key           KeyStanding
+	TSA           AnchorFinding
+	OpenTimestamp AnchorFinding
+	Evidence      Finding
+	Checks        []CheckResult
+	Undecided     bool // of an approval
+	VerifiedAt    Time
+
+	Approval *Approval // nil for receipts, and where nothing vouches for it
+}
+
+// CheckResult is one thing that was looked at, or was not.
+type CheckResult struct {
+	Name   Check       `json:"name"`
+	Status CheckStatus `json:"status"`
+	Detail string      `json:"detail,omitempty"`
+}
+
+// Conclude is the verdict: what must hold holds. Anchors never change it, and
+// neither does what has become of a signing key.
+func (v *Verification) Conclude() (Overall, string) {
+	for _, finding := range []struct {
+		Finding
+		name string
+	}{{v.Integrity, "integrity"}, {v.Signature, "signature"}, {v.Evidence, "evidence_chain"}} {
+		if finding.Standing == StandingInvalid {
+			return VerdictFailed, finding.name + "_" + string(StandingInvalid)
+		}
+	}
+	if v.Undecided {
+		return Indeterminate, "not_decided"
+	}
+	return Verified, "ok"
+}
+
+// PublicVerification is what strangers learn of an artifact, and all of it: an
+// allowlist of its own, never a trimmed Verification.
+type PublicVerification struct {
+	Artifact   string
+	Overall    Overall
+	Integrity  Standing
+	Signature  Standing
+	Key        KeyStanding
+	Anchors    AnchorStanding // the better of the two
+	VerifiedAt Time
+}
+
+// Minimize picks what strangers may learn.
+func Minimize(v *Verification) PublicVerification {
+	overall, _ := v.Conclude()
+	return PublicVerification{
+		Artifact: v.Artifact, Overall: overall, Integrity: v.Integrity.Standing,
+		Signature: v.Signature.Standing, Key: v.Key,
+		Anchors: better(v.TSA.Standing, v.OpenTimestamp.Standing), VerifiedAt: v.VerifiedAt,
+	}
+}
+
+func better(a, b AnchorStanding) AnchorStanding {
+	for _, standing := range []AnchorStanding{AnchorVerified, AnchorPending, AnchorFailed} {
+		if a == standing || b == standing {
+			return standing
+		}
+	}
+	return NotAnchored
+}
+
+// ListsApproval reports whether a receipt's signed bytes list an approval as it
+// stands.
+func ListsApproval(receipt []byte, a *Approval) bool {
+	v, err := canon.Parse(receipt)
+	if err != nil {
+		return false
+	}
+	listed, _ := v.Get("approvals")
+	for _, item := range listed.Items() {
+		id, _ := item.Get("approval_id")
+		if id.Str() == a.ID.String() {
+			hash, _ := item.Get("approval_hash")
+			status, _ := item.Get("status")
+			return hash.Str() == FormatHash(a.Hash()) && status.Str() == string(a.Status)
+		}
+	}
+	return false
+}

@@ -1,0 +1,118 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// act is an administrative change on its way to the store. There is no other way
+// to make one: what it changes and the entry in the audit log that says so are
+// written together.
+type act struct {
+	caller *Caller      // nil for an actor without a key
+	actor  ledger.Actor // who that is
+	org    ledger.OrgID
+	needs  func(*store.Needs) // what change reads besides the organization, optional
+	// change makes the change on a copy of the organization and in the batch's
+	// changes, and says what it was; nil where nothing had to be changed.
+	change func(b *batch, org *ledger.Organization) (*deed, error)
+}
+
+// deed is what the audit log says of an act.
+type deed struct {
+	action string
+	target string
+	detail []byte // canonical object
+}
+
+// govern makes an administrative change as a caller who must be an admin.
+func (s *Service) govern(ctx context.Context, caller *Caller, change func(b *batch, org *ledger.Organization) (*deed, error)) error {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return err
+	}
+	return s.committer.commit(ctx, &act{caller: caller, org: caller.Org, change: change})
+}
+
+func (a *act) size() int { return smallOperation }
+
+func (a *act) need(needs *store.Needs) {
+	if a.caller != nil {
+		needs.Keys = append(needs.Keys, a.caller.Key)
+	}
+	needs.Govern = append(needs.Govern, a.org)
+	needs.Logs = append(needs.Logs, a.org)
+	if a.needs != nil {
+		a.needs(needs)
+	}
+}
+
+func (a *act) plan(b *batch) error {
+	actor := a.actor
+	if a.caller != nil {
+		if err := b.confirm(a.caller); err != nil {
+			return err
+		}
+		actor = a.caller.actor()
+	}
+	before := b.org(a.org)
+	if before == nil {
+		return ledger.ErrNotFound
+	}
+	org := *before
+	deed, err := a.change(b, &org)
+	if err != nil || deed == nil {
+		return err
+	}
+	b.orgs[a.org] = &org
+	return b.act(actor, &org, deed)
+}
+
+func (c *Caller) actor() ledger.Actor {
+	return ledger.Actor{Key: c.Key, Name: c.Name, Role: string(c.Role)}
+}
+
+// org is an organization as the batch leaves it so far.
+func (b *batch) org(id ledger.OrgID) *ledger.Organization {
+	if org := b.orgs[id]; org != nil {
+		return org
+	}
+	return b.loaded.Orgs[id]
+}
+
+// act enters a deed into the audit log, which the operation must have named among
+// its needs. A log that is missing was removed: it is made with the organization.
+func (b *batch) act(actor ledger.Actor, org *ledger.Organization, d *deed) error {
+	log := b.loaded.Logs[org.ID]
+	if log == nil {
+		b.broken = fmt.Errorf("organization without audit log: %w", ledger.ErrStateTampered)
+		return b.broken
+	}
+	stored, err := log.Append(b.service.keys, org, ledger.Act{At: b.now, Actor: actor, Action: d.action, Target: d.target, Detail: d.detail})
+	if err != nil {
+		b.broken = err // the change stands in the batch already, and must not be written without its act
+		return err
+	}
+	b.logs[org.ID] = true
+	b.changes.NewActs = append(b.changes.NewActs, stored)
+	return nil
+}
+
+// details writes the members of a deed's detail; names in canonical order.
+func details(write func(*canon.ObjectWriter)) []byte {
+	w := canon.BeginObject(nil)
+	write(&w)
+	return w.End()
+}
+
+// Acts lists the audit log, newest first.
+func (s *Service) Acts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredAct, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	acts, err := s.store.Acts(ctx, caller.Org, before, limit)
+	return acts, visible(err)
+}

@@ -1,0 +1,200 @@
+package service
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// JobAnchor is work on one anchor: to make it, or to follow it up.
+const JobAnchor = "anchor"
+
+// approvalAnchors fills in how an approval's decision is anchored in time.
+func (s *Service) approvalAnchors(ctx context.Context, v *ledger.Verification, approval *ledger.Approval) error {
+	subject := store.AnchorSubject{Kind: ledger.SubjectApproval, ID: approval.ID.UUID}
+	records, err := s.store.Anchors(ctx, approval.Org, subject)
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		s.place(v, record, approval.Hash())
+	}
+	return nil
+}
+
+// maxAnchorWalk bounds how many receipts may lie between one and the head whose
+// anchor covers it.
+const maxAnchorWalk = 5000
+
+// headAnchors fills in how a receipt is anchored: by the first anchored head at or
+// after it, to which its hash is linked.
+func (s *Service) headAnchors(ctx context.Context, v *ledger.Verification, receipt *ledger.StoredReceipt) error {
+	records, err := s.store.HeadAnchors(ctx, receipt.Org, receipt.Sequence)
+	if err != nil {
+		return visible(err)
+	}
+	for _, record := range records {
+		if record.Sequence-receipt.Sequence > maxAnchorWalk {
+			continue
+		}
+		digest, err := s.hashAt(ctx, receipt, record.Sequence)
+		if err != nil {
+			return visible(err)
+		}
+		s.place(v, record, digest)
+	}
+	return nil
+}
+
+// hashAt follows the links from a receipt to a later one and returns that one's
+// hash; the zero hash where the links are broken.
+func (s *Service) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, sequence int64) ([32]byte, error) {
+	hash := receipt.Hash()
+	next := receipt.Sequence + 1
+	broken := false
+	err := s.store.ScanReceipts(ctx, receipt.Org, next, sequence, func(r *ledger.StoredReceipt) error {
+		if r.Sequence != next || string(r.PreviousHash) != string(hash[:]) {
+			broken = true
+			return errBroken
+		}
+		hash, next = r.Hash(), next+1
+		return nil
+	})
+	if err != nil && !errors.Is(err, errBroken) {
+		return [32]byte{}, err
+	}
+	if broken || next != sequence+1 {
+		return [32]byte{}, nil
+	}
+	return hash, nil
+}
+
+// place puts what is known of an anchor into a result. One that was changed, or
+// that is about something else, has failed.
+func (s *Service) place(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
+	anchor := anchorOf(record)
+	found := ledger.AnchorFinding{Standing: anchor.Standing, Reason: anchor.Reason}
+	switch {
+	case !anchor.Authentic(s.keys, record.MAC):
+		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "record_failed"}
+	case anchor.Digest != digest:
+		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "wrong_digest"}
+	}
+	if record.Method == ledger.MethodTSA {
+		v.TSA = found
+	} else {
+		v.OpenTimestamp = found
+	}
+}
+
+func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
+	return &ledger.Anchor{
+		Org: record.Org, Kind: record.Subject.Kind, Subject: record.Subject.ID, Sequence: record.Sequence, Method: record.Method,
+		Digest: record.Digest, Standing: ledger.AnchorStanding(record.Status), Reason: record.Reason, Proof: record.Proof,
+	}
+}
+
+// anchorJobs queues the anchoring of a subject by every method that is configured.
+func (s *Service) anchorJobs(org ledger.OrgID, kind string, subject uuid.UUID, sequence int64, digest [32]byte, now ledger.Time) []*store.Job {
+	jobs := make([]*store.Job, 0, len(s.anchoring))
+	for _, method := range s.anchoring {
+		w := canon.BeginObject(nil)
+		w.String("digest", hex.EncodeToString(digest[:]))
+		w.String("kind", kind)
+		w.String("method", method)
+		w.Int("sequence", sequence)
+		w.String("subject", subject.String())
+		jobs = append(jobs, &store.Job{Org: org, Kind: JobAnchor, Stream: kind + "/" + subject.String() + "/" + method, RunAt: now, Body: w.End()})
+	}
+	return jobs
+}
+
+// AnchorHeads queues the anchoring of each organization's newest receipt, where it
+// has none yet: hourly, and when an admin asks.
+func (s *Service) AnchorHeads(ctx context.Context) error {
+	if len(s.anchoring) == 0 {
+		return nil
+	}
+	orgs, err := s.store.Organizations(ctx)
+	if err != nil {
+		return visible(err)
+	}
+	for _, org := range orgs {
+		if err := s.anchorHead(ctx, org.ID); err != nil {
+			return visible(err)
+		}
+	}
+	return nil
+}
+
+func (s *Service) anchorHead(ctx context.Context, org ledger.OrgID) error {
+	newest, err := s.store.Receipts(ctx, org, 0, 1)
+	if err != nil || len(newest) == 0 {
+		return err
+	}
+	receipt := newest[0]
+	known, err := s.store.Anchors(ctx, org, store.AnchorSubject{Kind: ledger.SubjectHead, ID: receipt.ID.UUID})
+	if err != nil || len(known) > 0 {
+		return err
+	}
+	return s.committer.commit(ctx, &queueJobs{s.anchorJobs(org, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
+}
+
+// queueJobs adds work that has no other cause in the store.
+type queueJobs struct{ jobs []*store.Job }
+
+func (o *queueJobs) size() int         { return smallOperation }
+func (o *queueJobs) need(*store.Needs) {}
+func (o *queueJobs) plan(b *batch) error {
+	b.changes.NewJobs = append(b.changes.NewJobs, o.jobs...)
+	return nil
+}
+
+// Anchor reads a job of an anchor, with the proof that there is so far.
+func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, error) {
+	v, err := canon.Parse(job.Body)
+	if err != nil {
+		return nil, fmt.Errorf("an anchor's job that cannot be read: %w", err)
+	}
+	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
+	digest, err := hex.DecodeString(text("digest"))
+	if err != nil || len(digest) != 32 {
+		return nil, errors.New("an anchor's job without a digest")
+	}
+	subject, err := ledger.ParseID(text("subject"))
+	if err != nil {
+		return nil, fmt.Errorf("an anchor's job without a subject: %w", err)
+	}
+	sequence, _ := v.Get("sequence")
+	number, _ := sequence.Int()
+	anchor := &ledger.Anchor{
+		Org: job.Org, Kind: text("kind"), Subject: subject, Sequence: number, Method: text("method"),
+		Digest: [32]byte(digest), Standing: ledger.AnchorPending,
+	}
+	known, err := j.service.store.Anchors(ctx, job.Org, store.AnchorSubject{Kind: anchor.Kind, ID: subject})
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range known {
+		if record.Method == anchor.Method && record.Digest == anchor.Digest && anchorOf(record).Authentic(j.service.keys, record.MAC) {
+			anchor.Standing, anchor.Reason, anchor.Proof = ledger.AnchorStanding(record.Status), record.Reason, record.Proof
+		}
+	}
+	return anchor, nil
+}
+
+// SaveAnchor writes down what has become of an anchor.
+func (j *Jobs) SaveAnchor(ctx context.Context, anchor *ledger.Anchor) error {
+	return j.service.store.PutAnchor(ctx, &store.AnchorRecord{
+		Org: anchor.Org, Subject: store.AnchorSubject{Kind: anchor.Kind, ID: anchor.Subject}, Sequence: anchor.Sequence, Method: anchor.Method,
+		Digest: anchor.Digest, Status: string(anchor.Standing), Reason: anchor.Reason, Proof: anchor.Proof,
+		UpdatedAt: j.service.now(), MAC: anchor.Authenticate(j.service.keys),
+	})
+}

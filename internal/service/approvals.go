@@ -1,0 +1,397 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/store"
+)
+
+// ApprovalView is an approval as it stands, with the payload that it is about.
+type ApprovalView struct {
+	*ledger.Approval
+	Status  ledger.ApprovalStatus // now: one whose time has passed is timed out
+	Payload []byte
+	// Killed says that the kill switch is active: even what was approved must not
+	// begin now.
+	Killed     bool
+	KillReason string
+}
+
+// Approval finds one approval and, where it is still open, waits for its end for
+// as long as the caller likes. Waiting holds no connection to the store.
+func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.ApprovalID, wait time.Duration) (*ApprovalView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	if wait <= 0 {
+		return s.ownApproval(ctx, caller, id)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	// Subscribed before it reads, so that no change falls between the two.
+	woken, cancel := s.waiters.add(id)
+	defer cancel()
+	for {
+		view, err := s.ownApproval(ctx, caller, id)
+		if err != nil || !view.Status.Open() {
+			return view, err
+		}
+		select {
+		case <-woken:
+		case <-timer.C:
+			return view, nil
+		case <-ctx.Done():
+			return view, nil
+		case <-s.closing:
+			return view, nil
+		}
+	}
+}
+
+func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID) (*ApprovalView, error) {
+	record, err := s.store.Approval(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if !caller.sees(record) {
+		return nil, ledger.ErrNotFound
+	}
+	return s.approvalView(ctx, record)
+}
+
+// sees reports whether the caller may see an approval: everyone of its
+// organization but agents, who see those of chains that their own key opened.
+func (c *Caller) sees(record *store.ApprovalRecord) bool {
+	return record.Org == c.Org && (c.Role != ledger.RoleAgent || record.OpenedBy == c.Key)
+}
+
+func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord) (*ApprovalView, error) {
+	approval, err := s.readApproval(record)
+	if err != nil {
+		return nil, visible(err)
+	}
+	event, err := s.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
+	if err != nil {
+		return nil, visible(err)
+	}
+	if erased := event.Payload == nil && !approval.Status.Open(); !erased && ledger.PayloadHash(event.Payload) != approval.PayloadSHA256 {
+		return nil, visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
+	}
+	org, err := s.store.Organization(ctx, approval.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	k := &org.Controls.KillSwitch
+	return &ApprovalView{Approval: approval, Status: approval.At(s.now()), Payload: event.Payload, Killed: k.Active, KillReason: k.Reason}, nil
+}
+
+// readApproval authenticates a stored approval.
+func (s *Service) readApproval(record *store.ApprovalRecord) (*ledger.Approval, error) {
+	approval, err := ledger.DecodeApproval(record.Body, record.MAC, s.keys, record.Org)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	if approval.ID != record.ID || approval.Chain != record.Chain || approval.Sequence != record.Sequence || approval.OpenedBy != record.OpenedBy ||
+		approval.RequestedAt != record.RequestedAt || approval.Status != record.Status {
+		return nil, fmt.Errorf("columns of an approval: %w", ledger.ErrStateTampered)
+	}
+	return approval, nil
+}
+
+// ApprovalFilter selects approvals.
+type ApprovalFilter struct {
+	Status ledger.ApprovalStatus
+	Chain  *ledger.ChainID
+	Before *store.ApprovalAt
+	Limit  int
+}
+
+// Approvals lists approvals, newest first.
+func (s *Service) Approvals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
+	if caller.Role == ledger.RoleAgent {
+		query.OpenedBy = &caller.Key
+	}
+	records, err := s.store.Approvals(ctx, query)
+	if err != nil {
+		return nil, visible(err)
+	}
+	views := make([]*ApprovalView, 0, len(records))
+	for _, record := range records {
+		view, err := s.approvalView(ctx, record)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, view)
+	}
+	return views, nil
+}
+
+// ChainApprovals lists a chain's approvals for clients that poll per chain: the
+// undecided first, each part oldest first.
+func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) ([]*ApprovalView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	if _, err := s.ownChain(ctx, caller, chain); err != nil {
+		return nil, err
+	}
+	const most = 1000 // a chain asks no more often
+	views, err := s.Approvals(ctx, caller, ApprovalFilter{Chain: &chain, Limit: most})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(views, func(a, b *ApprovalView) int {
+		switch {
+		case a.Status.Open() == b.Status.Open():
+			return cmp.Compare(a.Sequence, b.Sequence)
+		case a.Status.Open():
+			return -1
+		default:
+			return 1
+		}
+	})
+	return views, nil
+}
+
+// DecideApproval takes a person's verdict. The first decision stands.
+func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID, verdict *ledger.Verdict) (*ApprovalView, error) {
+	if err := caller.require(ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	// Nothing is decided about a payload that is not the one that was recorded.
+	seen, err := s.ownApproval(ctx, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	op := &moveApproval{id: id, chain: seen.Chain, sequence: seen.Sequence, org: caller.Org, caller: caller, verdict: verdict}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return s.ownApproval(ctx, caller, id)
+}
+
+// AdvanceApproval does what the time asks for: escalation, or the time-out. It
+// returns the moment at which to look again, 0 when there is none.
+func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (next ledger.Time, err error) {
+	record, err := s.store.Approval(ctx, id)
+	if err != nil {
+		return 0, visible(err)
+	}
+	op := &moveApproval{id: id, chain: record.Chain, sequence: record.Sequence, org: record.Org}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return 0, err
+	}
+	return op.next, nil
+}
+
+// moveApproval is a step of an approval: a verdict, or the passing of time.
+type moveApproval struct {
+	id       ledger.ApprovalID
+	chain    ledger.ChainID
+	sequence int64
+	org      ledger.OrgID
+	caller   *Caller         // nil for the passing of time
+	verdict  *ledger.Verdict // nil for the passing of time
+	next     ledger.Time
+}
+
+func (o *moveApproval) size() int { return smallOperation }
+
+func (o *moveApproval) at() store.EventAt { return store.EventAt{Chain: o.chain, Sequence: o.sequence} }
+
+func (o *moveApproval) need(needs *store.Needs) {
+	if o.caller != nil {
+		needs.Keys = append(needs.Keys, o.caller.Key)
+		needs.Logs = append(needs.Logs, o.org)
+	}
+	needs.Orgs = append(needs.Orgs, o.org)
+	needs.Chains = append(needs.Chains, o.chain)
+	needs.Approvals = append(needs.Approvals, o.id)
+	needs.SigningKeys = append(needs.SigningKeys, o.org)
+	needs.Addenda = append(needs.Addenda, o.at())
+}
+
+func (o *moveApproval) plan(b *batch) error {
+	if o.caller != nil {
+		if err := b.confirm(o.caller); err != nil {
+			return err
+		}
+	}
+	live, err := b.chainOf(o.org, o.chain)
+	if err != nil {
+		return err
+	}
+	asked, err := b.approval(o.id)
+	if err != nil {
+		return err
+	}
+	if err := o.fresh(b, live, asked.approval); err != nil {
+		return err
+	}
+	before := *asked.approval
+	changed, err := o.move(b, asked.approval)
+	if err != nil {
+		return err
+	}
+	if o.next = 0; asked.approval.Status == ledger.ApprovalPending {
+		o.next = asked.approval.EscalatesAt
+	} else if asked.approval.Status.Open() {
+		o.next = asked.approval.ExpiresAt
+	}
+	if !changed {
+		return nil
+	}
+	return o.moved(b, live, asked, &before)
+}
+
+// fresh refuses an approval that stands open in its row although its end was
+// entered into the chain: the row was put back.
+func (o *moveApproval) fresh(b *batch, live *liveChain, approval *ledger.Approval) error {
+	if !approval.Status.Open() {
+		return nil
+	}
+	if live.state.Waiting == 0 {
+		return fmt.Errorf("an approval stands open in a chain that waits for none: %w", ledger.ErrStateTampered)
+	}
+	entries, err := ledger.DecodeEntries(b.loaded.Addenda[o.at()])
+	if err != nil {
+		return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	for _, entry := range entries {
+		if entry.Kind == ledger.EntryApproval {
+			return fmt.Errorf("an approval that was decided stands open: %w", ledger.ErrStateTampered)
+		}
+	}
+	return nil
+}
+
+func (o *moveApproval) move(b *batch, approval *ledger.Approval) (changed bool, err error) {
+	if o.verdict == nil {
+		return approval.Advance(b.now), nil
+	}
+	killed := b.org(o.org) == nil || b.org(o.org).Controls.KillSwitch.Active
+	return approval.Decide(o.verdict, ledger.Reviewer{Key: o.caller.Key, Name: o.caller.Name}, killed, b.now)
+}
+
+// moved writes a step of an approval: into the chain where it is the end, into
+// the audit log where a person made it, and to those who are told.
+func (o *moveApproval) moved(b *batch, live *liveChain, asked *askedApproval, before *ledger.Approval) error {
+	asked.changed = true
+	approval := asked.approval
+	org := b.org(o.org)
+	if org == nil {
+		return ledger.ErrNotFound
+	}
+	b.changes.Signals = append(b.changes.Signals, approval.ID)
+	if !approval.Status.Open() {
+		if err := b.sign(approval); err != nil {
+			b.broken = err // the approval has moved already, and must not be written unsigned
+			return err
+		}
+		b.settle(live, approval)
+		b.changes.NewJobs = append(b.changes.NewJobs,
+			b.service.anchorJobs(approval.Org, ledger.SubjectApproval, approval.ID.UUID, 0, approval.Hash(), b.now)...)
+	}
+	if kind := stepKind(before.Status, approval.Status); kind != "" {
+		b.notice(org, approvalNotice(kind, live.chain, approval), approval.ID.String())
+	}
+	if o.caller == nil {
+		return nil
+	}
+	return b.act(o.caller.actor(), org, &deed{
+		action: "approval." + map[bool]string{true: "approve", false: "deny"}[o.verdict.Approve],
+		target: approval.ID.String(),
+		detail: details(func(w *canon.ObjectWriter) {
+			w.String("chain_id", approval.Chain.String())
+			w.String("status", string(approval.Status))
+		}),
+	})
+}
+
+// settle enters an approval's end into its chain.
+func (b *batch) settle(live *liveChain, approval *ledger.Approval) {
+	addendum := live.state.Settle(approval, b.now)
+	live.changed = true
+	b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
+	at := store.EventAt{Chain: addendum.Chain, Sequence: addendum.Sequence}
+	b.loaded.Addenda[at] = append(b.loaded.Addenda[at], addendum)
+}
+
+func stepKind(before, after ledger.ApprovalStatus) notify.Kind {
+	switch {
+	case before == after:
+		return ""
+	case after == ledger.ApprovalEscalated:
+		return notify.ApprovalEscalated
+	case after == ledger.ApprovalTimedOut:
+		return notify.ApprovalTimedOut
+	default:
+		return notify.ApprovalDecided
+	}
+}
+
+// askedApproval is an approval that the batch works on.
+type askedApproval struct {
+	record   *store.ApprovalRecord
+	approval *ledger.Approval
+	fresh    bool // made by this batch
+	changed  bool
+}
+
+// approval finds an approval that the operation named among its needs, as the
+// batch leaves it so far.
+func (b *batch) approval(id ledger.ApprovalID) (*askedApproval, error) {
+	if asked := b.asked[id]; asked != nil {
+		return asked, nil
+	}
+	record := b.loaded.Approvals[id]
+	if record == nil {
+		return nil, ledger.ErrNotFound
+	}
+	approval, err := b.service.readApproval(record)
+	if err != nil {
+		return nil, err
+	}
+	asked := &askedApproval{record: record, approval: approval}
+	b.asked[id] = asked
+	return asked, nil
+}
+
+// ask enters an approval that an action of this batch needs, with its deadline.
+func (b *batch) ask(live *liveChain, approval *ledger.Approval, org *ledger.Organization) {
+	b.asked[approval.ID] = &askedApproval{
+		fresh: true, approval: approval,
+		record: &store.ApprovalRecord{
+			ID: approval.ID, Org: approval.Org, Chain: approval.Chain, Sequence: approval.Sequence,
+			OpenedBy: live.chain.OpenedBy, RequestedAt: approval.RequestedAt,
+		},
+	}
+	b.changes.NewJobs = append(b.changes.NewJobs, &store.Job{
+		Org: org.ID, Kind: JobDeadline, RunAt: approval.EscalatesAt, Body: []byte(approval.ID.String()),
+	})
+	b.notice(org, approvalNotice(notify.ApprovalRequested, live.chain, approval), approval.ID.String())
+}
+
+func (a *askedApproval) write(b *batch) {
+	if !a.fresh && !a.changed {
+		return
+	}
+	a.record.Status = a.approval.Status
+	a.record.Body, a.record.MAC = a.approval.Encode(b.service.keys)
+	if a.fresh {
+		b.changes.NewApprovals = append(b.changes.NewApprovals, a.record)
+	} else {
+		b.changes.Approvals = append(b.changes.Approvals, a.record)
+	}
+}

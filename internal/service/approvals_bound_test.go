@@ -1,0 +1,155 @@
+package service_test
+
+import (
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func TestAVerdictOnAnotherPayload(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		id := g.ask(g.open("bound"))
+		seen := g.view(id).PayloadSHA256
+		_, err := g.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: true, PayloadSHA256: ledger.PayloadHash([]byte("{}"))})
+		checkCode(t, "the hash of another payload", err, ledger.CodePayloadMismatch)
+		checkStatus(t, g.view(id), ledger.ApprovalPending)
+		_, err = g.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: true, PayloadSHA256: seen})
+		checkCode(t, "the hash that was seen", err, "")
+		checkStatus(t, g.view(id), ledger.ApprovalApproved)
+	})
+}
+
+// A payload that is edited in the database is not shown, not decided and not
+// released.
+func TestAPayloadEditedWhileItWaits(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		chain := g.open("edited")
+		id := g.ask(chain)
+		s := g.scene()
+		event := s.last("events")
+		genuine := event.value("payload")
+		for name, payload := range map[string]any{"another payload": []byte(`{"amount_usd":1}`), "no payload": nil} {
+			if err := s.update("events SET payload = ?", payload); err != nil {
+				t.Fatal(err)
+			}
+			for _, replica := range []*service.Service{g.Service, g.replica()} {
+				_, err := replica.Approval(t.Context(), g.who.member, id, 0)
+				checkCode(t, name+" read", err, ledger.CodeEvidenceTampered)
+				for _, approve := range []bool{true, false} {
+					_, err = replica.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: approve})
+					checkCode(t, name+" decided", err, ledger.CodeEvidenceTampered)
+				}
+			}
+			if err := s.update("events SET payload = ?", genuine); err != nil {
+				t.Fatal(err)
+			}
+			checkStatus(t, g.view(id), ledger.ApprovalPending)
+		}
+		g.approve(id)
+		if err := s.update("events SET payload = ?", []byte(`{"amount_usd":1}`)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := g.Approval(t.Context(), g.who.agent, id, 0)
+		checkCode(t, "a release of another payload", err, ledger.CodeEvidenceTampered)
+	})
+}
+
+// A row that is put back to what it was before the decision was genuine then. It
+// is decided no second time: not by a person, not by the time, not by completing
+// the chain.
+func TestAnApprovalPutBack(t *testing.T) {
+	t.Parallel()
+	for name, approve := range map[string]bool{"approved": true, "denied": false} {
+		t.Run(name, func(t *testing.T) {
+			onEachStore(t, func(t *testing.T, db *database) {
+				g := govern(t, db)
+				chain := g.open(name)
+				id := g.ask(chain)
+				s := g.scene()
+				pending := s.last("approvals")
+				checkCode(t, "decide", g.decide(g.who.member, id, approve), "")
+				if err := s.replace(s.last("approvals"), pending); err != nil {
+					t.Fatal(err)
+				}
+				for _, replica := range []*service.Service{g.Service, g.replica()} {
+					for _, second := range []bool{true, false} {
+						_, err := replica.DecideApproval(t.Context(), g.who.admin, id, &ledger.Verdict{Approve: second})
+						checkCode(t, "another verdict", err, ledger.CodeEvidenceTampered)
+					}
+					_, err := replica.AdvanceApproval(t.Context(), id)
+					checkCode(t, "its time", err, ledger.CodeEvidenceTampered)
+					checkCode(t, "completion", complete(t.Context(), replica, g.who.agent, chain), ledger.CodeEvidenceTampered)
+				}
+				if s.audit("acme") == nil {
+					t.Error("the audit finds nothing")
+				}
+			})
+		})
+	}
+}
+
+// Without the entry that its end left in the chain it still is not decided anew.
+func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		chain := g.open("entry")
+		id := g.ask(chain)
+		s := g.scene()
+		pending := s.last("approvals")
+		checkCode(t, "deny", g.decide(g.who.member, id, false), "")
+		entry := s.last("addenda")
+		if err := firstError(s.remove(&entry), s.replace(s.last("approvals"), pending)); err != nil {
+			t.Fatal(err)
+		}
+		checkCode(t, "approve what was denied", g.decide(g.who.admin, id, true), ledger.CodeEvidenceTampered)
+		checkCode(t, "complete", complete(t.Context(), g.Service, g.who.agent, chain), ledger.CodeEvidenceTampered)
+		if s.audit("acme") == nil {
+			t.Error("the audit finds nothing")
+		}
+	})
+}
+
+// What an approval says cannot be changed, nor whose it is.
+func TestEditedApprovalsAreNotUsed(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		chain := g.open("edits")
+		id := g.ask(chain)
+		colleague := newKey(t, g.Service, "acme", ledger.RoleAgent)
+		s := g.scene()
+		genuine := s.last("approvals")
+		body := genuine.value("body").([]byte)
+		for column, other := range map[string]any{
+			"body": append([]byte(" "), body...), "mac": make([]byte, 40), "status": "approved", "requested_at": int64(1), "sequence": int64(9),
+			"opened_by": otherID(genuine.value("opened_by")),
+		} {
+			if column == "opened_by" {
+				other = colleague.Record.ID.UUID[:]
+				if db.driver == "pgx" {
+					other = colleague.Record.ID.String()
+				}
+			}
+			err := s.set(&genuine, column, other)
+			if err != nil && isConstraint(err) {
+				continue // the database itself refuses it
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = g.Approval(t.Context(), g.who.member, id, 0)
+			checkCode(t, column+" edited: read", err, ledger.CodeEvidenceTampered)
+			checkCode(t, column+" edited: approve", g.decide(g.who.member, id, true), ledger.CodeEvidenceTampered)
+			checkCode(t, column+" edited: complete", complete(t.Context(), g.Service, g.who.agent, chain), ledger.CodeEvidenceTampered)
+			if _, err := g.Approval(t.Context(), authenticate(t, g.Service, colleague), id, 0); err == nil {
+				t.Errorf("%s edited: another agent reads it", column)
+			}
+			if err := s.replace(s.last("approvals"), genuine); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.approve(id)
+	})
+}

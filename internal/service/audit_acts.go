@@ -1,0 +1,113 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// inspectActs walks the audit log and holds its end against the organization as
+// it is now, and the policy sets against the acts that put them. An act may be
+// written between the reads, so a difference counts only while the log stands
+// still.
+func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
+	for {
+		end, err := a.actLog(ctx)
+		if err != nil {
+			return nil, err
+		}
+		walked, fault, err := a.walkActs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		org, err := a.service.store.Organization(ctx, a.org.ID)
+		if err != nil {
+			return nil, err
+		}
+		if fault == nil {
+			fault = walked.Finish(end, org, a.service.keys)
+		}
+		if fault == nil {
+			if fault, err = a.inspectPolicies(ctx, walked.puts); err != nil {
+				return nil, err
+			}
+		}
+		if fault == nil {
+			a.acts.Store(walked.Checked)
+			return nil, nil
+		}
+		again, err := a.actLog(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if end == nil || again == nil || again.Count == end.Count {
+			return &ledger.Break{Check: ledger.CheckAuditLog, Detail: fault.Error()}, nil
+		}
+	}
+}
+
+// actLog is the end of the audit log, nil where there is none.
+func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
+	end, err := a.service.store.ActLog(ctx, a.org.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	return end, err
+}
+
+// walkedActs are what the log says, and of policy sets in particular.
+type walkedActs struct {
+	ledger.ActWalk
+	puts map[string]*ledger.Act // by version
+}
+
+func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
+	walked = &walkedActs{puts: make(map[string]*ledger.Act)}
+	err = a.service.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
+		if fault = walked.Step(stored); fault != nil {
+			return errBroken
+		}
+		var act *ledger.Act
+		if act, fault = ledger.DecodeAct(stored.Body); fault != nil {
+			return errBroken
+		}
+		if act.Action == actPutPolicy {
+			walked.puts[act.Target] = act
+		}
+		return nil
+	})
+	if errors.Is(err, errBroken) {
+		err = nil
+	}
+	return walked, fault, err
+}
+
+// inspectPolicies wants exactly the sets that were put, as they were put.
+func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act) (fault, err error) {
+	records, err := a.service.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
+	if err != nil {
+		return nil, err
+	}
+	slices.Reverse(records)
+	for i, record := range records {
+		put := puts[record.Version]
+		if put == nil || record.Number != int64(i)+1 {
+			return fmt.Errorf("policy set %d is not one that was put", record.Number), nil
+		}
+		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !bytes.Equal(put.Detail, policyDeed(record).detail) {
+			return fmt.Errorf("policy set %s is not as it was put", record.Version), nil
+		}
+		if _, unreadable := readPolicy(record); unreadable != nil {
+			return unreadable, nil
+		}
+	}
+	if len(records) < len(puts) {
+		return fmt.Errorf("%d policy sets were put, %d are stored", len(puts), len(records)), nil
+	}
+	return nil, nil
+}

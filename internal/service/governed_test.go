@@ -1,0 +1,207 @@
+package service_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+)
+
+// clockwork is a clock that stands still until it is moved.
+type clockwork struct{ millis atomic.Int64 }
+
+func newClockwork() *clockwork {
+	c := &clockwork{}
+	c.millis.Store(time.Date(2026, 5, 4, 9, 0, 0, 0, time.UTC).UnixMilli())
+	return c
+}
+
+func (c *clockwork) now() time.Time         { return time.UnixMilli(c.millis.Load()) }
+func (c *clockwork) move(d time.Duration)   { c.millis.Add(d.Milliseconds()) }
+func (c *clockwork) set(moment ledger.Time) { c.millis.Store(int64(moment)) }
+
+// governed is an organization at work, with a clock of its own.
+type governed struct {
+	*service.Service
+	t     testing.TB
+	db    *database
+	store store.Store
+	ring  *keyring.Ring
+	clock *clockwork
+	who   *tenant
+}
+
+func govern(t testing.TB, db *database) *governed {
+	t.Helper()
+	ring, _ := newRing(t)
+	g := &governed{t: t, db: db, store: db.open(t), ring: ring, clock: newClockwork()}
+	g.Service = g.over(g.store)
+	g.who = newTenant(t, g.Service, "acme")
+	return g
+}
+
+// over serves a store with this world's keys and clock.
+func (g *governed) over(s store.Store) *service.Service {
+	g.t.Helper()
+	committers := 1
+	if g.db.driver == "pgx" {
+		committers = 2
+	}
+	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.now, Committers: committers, PrivateWebhooks: true})
+}
+
+// replica is another service of the same database: in another process where the
+// database serves several.
+func (g *governed) replica() *service.Service {
+	g.t.Helper()
+	if g.db.driver == "pgx" {
+		return g.over(g.db.open(g.t))
+	}
+	return g.over(g.store)
+}
+
+func (g *governed) open(name string) ledger.ChainID {
+	g.t.Helper()
+	return must[*service.ChainView](g.t)(g.OpenChain(g.t.Context(), g.who.agent, chainNamed(g.t, name), "")).ID
+}
+
+func (g *governed) record(chain ledger.ChainID, action *ledger.Action) *service.Recorded {
+	g.t.Helper()
+	return must[*service.Recorded](g.t)(g.RecordEvent(g.t.Context(), g.who.agent, chain, action))
+}
+
+// payment is a financial action; above 5,000 USD a person must decide it.
+func payment(t testing.TB, dollars float64, key string) *ledger.Action {
+	t.Helper()
+	body := fmt.Sprintf(`{"agent_name":"payer","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":%v,"to":"supplier"}`, dollars)
+	if key != "" {
+		body += `,"idempotency_key":"` + key + `"`
+	}
+	return request(t, ledger.ParseAction, body+"}")
+}
+
+const gatedAmount = 9000
+
+// ask records an action that a person must decide.
+func (g *governed) ask(chain ledger.ChainID) ledger.ApprovalID {
+	g.t.Helper()
+	recorded := g.record(chain, payment(g.t, gatedAmount, ""))
+	if recorded.Event.Status != ledger.EventAwaiting || recorded.Event.Approval == (ledger.ApprovalID{}) {
+		g.t.Fatalf("a payment of %d USD is %s", gatedAmount, recorded.Event.Status)
+	}
+	return recorded.Event.Approval
+}
+
+func (g *governed) view(id ledger.ApprovalID) *service.ApprovalView {
+	g.t.Helper()
+	return must[*service.ApprovalView](g.t)(g.Approval(g.t.Context(), g.who.member, id, 0))
+}
+
+func (g *governed) decide(reviewer *service.Caller, id ledger.ApprovalID, approve bool) error {
+	_, err := g.DecideApproval(g.t.Context(), reviewer, id, &ledger.Verdict{Approve: approve})
+	return err
+}
+
+func (g *governed) approve(id ledger.ApprovalID) {
+	g.t.Helper()
+	if err := g.decide(g.who.member, id, true); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// chainState is where a chain stands.
+func (g *governed) chainState(chain ledger.ChainID) *ledger.ChainState {
+	g.t.Helper()
+	return must[*service.ChainView](g.t)(g.Chain(g.t.Context(), g.who.member, chain)).State
+}
+
+func (g *governed) complete(chain ledger.ChainID) *service.Completed {
+	g.t.Helper()
+	return must[*service.Completed](g.t)(g.CompleteChain(g.t.Context(), g.who.agent, chain, &ledger.Completion{}))
+}
+
+// reviewer is a member whose key has a name of its own.
+func (g *governed) reviewer(name string) *service.Caller {
+	g.t.Helper()
+	key := must[*service.NewKey](g.t)(g.Operator().CreateKey(g.t.Context(), g.who.slug, &service.KeyRequest{Name: name, Role: ledger.RoleMember}))
+	return authenticate(g.t, g.Service, key)
+}
+
+// settings changes the organization's settings.
+func (g *governed) settings(patch string) {
+	g.t.Helper()
+	must[*ledger.Organization](g.t)(g.UpdateOrganization(g.t.Context(), g.who.admin, value(g.t, patch)))
+}
+
+func value(t testing.TB, body string) canon.Value {
+	t.Helper()
+	return must[canon.Value](t)(canon.Parse([]byte(body)))
+}
+
+func (g *governed) put(document string) *service.PolicyView {
+	g.t.Helper()
+	return must[*service.PolicyView](g.t)(g.PutPolicy(g.t.Context(), g.who.admin, &service.PolicyDocument{Text: []byte(document), YAML: true}))
+}
+
+func (g *governed) kill(reason string) {
+	g.t.Helper()
+	must[*ledger.KillSwitch](g.t)(g.ActivateKillSwitch(g.t.Context(), g.who.admin, reason))
+}
+
+func (g *governed) revive() {
+	g.t.Helper()
+	must[*ledger.KillSwitch](g.t)(g.DeactivateKillSwitch(g.t.Context(), g.who.admin))
+}
+
+// passTime does what the worker does: it claims what is due and keeps deadlines.
+// It returns the other jobs, still leased.
+func (g *governed) passTime() []*service.Job {
+	g.t.Helper()
+	var rest []*service.Job
+	for range 100 {
+		jobs := must[[]*service.Job](g.t)(g.Jobs().Claim(g.t.Context(), 1000, 100))
+		if len(jobs) == 0 {
+			return rest
+		}
+		for _, job := range jobs {
+			if job.Kind != service.JobDeadline {
+				rest = append(rest, job)
+			} else if err := g.Jobs().Deadline(g.t.Context(), job); err != nil {
+				g.t.Fatal(err)
+			}
+		}
+	}
+	g.t.Fatal("there is always another job")
+	return nil
+}
+
+// dollars reads money for a comparison.
+func checkMoney(t testing.TB, what string, got ledger.Money, want float64) {
+	t.Helper()
+	if got.Cmp(ledger.MoneyOf(want)) != 0 {
+		t.Errorf("%s is %s USD, want %v", what, got, want)
+	}
+}
+
+func checkStatus(t testing.TB, got *service.ApprovalView, want ledger.ApprovalStatus) {
+	t.Helper()
+	if got.Status != want {
+		t.Errorf("the approval is %s, want %s", got.Status, want)
+	}
+}
+
+// scene is the way into the database past the service.
+func (g *governed) scene() *scene {
+	g.t.Helper()
+	s := &scene{t: g.t, service: g.Service, direct: direct(g.t, g.db.driver, g.db.address), dialect: sqliteDialect}
+	if g.db.driver == "pgx" {
+		s.dialect = postgresDialect
+	}
+	return s
+}

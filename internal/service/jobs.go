@@ -1,0 +1,196 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/store"
+)
+
+// Jobs are the use cases of the worker: what was queued in a transaction is done
+// after it, at least once.
+type Jobs struct{ service *Service }
+
+// Job is a piece of queued work.
+type Job = store.Job
+
+// Jobs returns the use cases of the worker.
+func (s *Service) Jobs() *Jobs { return &Jobs{s} }
+
+// Claim leases jobs that are due until the given span has passed.
+func (j *Jobs) Claim(ctx context.Context, span ledger.Time, limit int) ([]*store.Job, error) {
+	now := j.service.now()
+	return j.service.store.ClaimJobs(ctx, now, now+span, limit)
+}
+
+// Finish removes a job that is done.
+func (j *Jobs) Finish(ctx context.Context, job *store.Job) error {
+	return j.service.store.FinishJob(ctx, job, nil)
+}
+
+// FinishWith removes a job that is done and queues what follows from it, all or
+// nothing.
+func (j *Jobs) FinishWith(ctx context.Context, job *store.Job, follow []*store.Job) error {
+	return j.service.store.FinishJob(ctx, job, follow)
+}
+
+// Retry puts a job back for later.
+func (j *Jobs) Retry(ctx context.Context, job *store.Job, after ledger.Time, fault string) error {
+	return j.service.store.RetryJob(ctx, job, j.service.now()+after, fault)
+}
+
+// Bury gives a job up.
+func (j *Jobs) Bury(ctx context.Context, job *store.Job, fault string) error {
+	return j.service.store.BuryJob(ctx, job, fault)
+}
+
+// Count counts the jobs that wait and those that were given up.
+func (j *Jobs) Count(ctx context.Context) (waiting, buried int64, err error) {
+	return j.service.store.CountJobs(ctx)
+}
+
+// Deadline moves an approval on and keeps the job until the approval has ended.
+func (j *Jobs) Deadline(ctx context.Context, job *store.Job) error {
+	id, err := ledger.ParseID(string(job.Body))
+	if err != nil {
+		return fmt.Errorf("a deadline without an approval: %w", err)
+	}
+	next, err := j.service.AdvanceApproval(ctx, ledger.ApprovalID{UUID: id})
+	if err != nil {
+		return err
+	}
+	if next == 0 {
+		return j.Finish(ctx, job)
+	}
+	return j.service.store.FinishJob(ctx, job, []*store.Job{{Org: job.Org, Kind: JobDeadline, RunAt: next, Body: job.Body}})
+}
+
+// FanOut turns a notice into one delivery for each endpoint and one for the
+// people who are told by e-mail, and finishes the notice in the same transaction.
+func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
+	notice, err := notify.Decode(job.Body)
+	if err != nil {
+		return err
+	}
+	endpoints, err := j.service.store.Webhooks(ctx, job.Org)
+	if err != nil {
+		return err
+	}
+	now := j.service.now()
+	var follow []*store.Job
+	for _, endpoint := range endpoints {
+		if wants(endpoint, notice.Kind) {
+			follow = append(follow, webhookJob(job.Org, endpoint, fmt.Sprintf("msg-%d", job.No), job.Body, now, job.Stream))
+		}
+	}
+	addresses, err := j.addresses(ctx, &notice)
+	if err != nil {
+		return err
+	}
+	if len(addresses) > 0 {
+		follow = append(follow, emailJob(job, addresses, now))
+	}
+	return j.service.store.FinishJob(ctx, job, follow)
+}
+
+// addresses are the people to tell: those whom the rule names when a decision is
+// wanted, and the fallback approvers when nobody has decided in half the time.
+func (j *Jobs) addresses(ctx context.Context, notice *notify.Notice) ([]string, error) {
+	if !mailed[notice.Kind] {
+		return nil, nil
+	}
+	id, err := ledger.ParseID(notice.ApprovalID)
+	if err != nil {
+		return nil, nil
+	}
+	record, err := j.service.store.Approval(ctx, ledger.ApprovalID{UUID: id})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	approval, err := j.service.readApproval(record)
+	if err != nil {
+		return nil, err
+	}
+	if notice.Kind == notify.ApprovalEscalated {
+		return approval.Escalate, nil
+	}
+	return ledger.Addresses(approval.Approvers), nil
+}
+
+// Delivery is a message on its way to one receiver.
+type Delivery struct {
+	MessageID string
+	Notice    []byte // as the receiver gets it
+	Webhook   *store.WebhookRecord
+	Secret    ledger.Secret
+	To        []string // of an e-mail
+}
+
+// A job to deliver carries, in canonical JSON, where the message goes and the
+// message itself.
+func webhookJob(org ledger.OrgID, endpoint *store.WebhookRecord, messageID string, notice []byte, now ledger.Time, stream string) *store.Job {
+	w := canon.BeginObject(nil)
+	w.String("message_id", messageID)
+	w.Raw("notice", notice)
+	w.String("webhook_id", endpoint.ID.String())
+	if stream != "" {
+		stream = endpoint.ID.String() + "/" + stream
+	}
+	return &store.Job{Org: org, Kind: JobWebhook, Stream: stream, RunAt: now, Body: w.End()}
+}
+
+func emailJob(job *store.Job, to []string, now ledger.Time) *store.Job {
+	w := canon.BeginObject(nil)
+	w.String("message_id", fmt.Sprintf("msg-%d", job.No))
+	w.Raw("notice", job.Body)
+	w.Strings("to", to)
+	stream := job.Stream
+	if stream != "" {
+		stream = "email/" + stream
+	}
+	return &store.Job{Org: job.Org, Kind: JobEmail, Stream: stream, RunAt: now, Body: w.End()}
+}
+
+// Delivery reads a job to deliver. A webhook that is not wanted any more is
+// ErrNotFound.
+func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) {
+	v, err := canon.Parse(job.Body)
+	if err != nil {
+		return nil, fmt.Errorf("a delivery that cannot be read: %w", err)
+	}
+	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
+	notice, _ := v.Get("notice")
+	d := &Delivery{MessageID: text("message_id"), Notice: notice.Append(nil)}
+	if job.Kind == JobEmail {
+		to, _ := v.Get("to")
+		for _, address := range to.Items() {
+			d.To = append(d.To, address.Str())
+		}
+		return d, nil
+	}
+	endpoints, err := j.service.store.Webhooks(ctx, job.Org)
+	if err != nil {
+		return nil, err
+	}
+	for _, endpoint := range endpoints {
+		if endpoint.ID.String() == text("webhook_id") && wanted(endpoint) {
+			d.Webhook = endpoint
+			plain, err := j.service.secrets.Open(job.Org.UUID, webhookSecretLabel, endpoint.Secret)
+			d.Secret = ledger.NewSecret(string(plain))
+			return d, err
+		}
+	}
+	return nil, store.ErrNotFound
+}
+
+// Gone stops telling an endpoint that says it exists no more.
+func (j *Jobs) Gone(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
+	return j.service.disableWebhook(ctx, org, id)
+}

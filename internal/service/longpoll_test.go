@@ -1,0 +1,207 @@
+package service_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+)
+
+// forever is a wait that no test waits out.
+const forever = time.Hour
+
+// overheard tells a test each time an approval has been read, of which the
+// organization is the last part: whoever waits has subscribed by then, and has
+// nothing left to do but wait.
+type overheard struct {
+	store.Store
+	read chan struct{}
+}
+
+func overhear(s store.Store) *overheard { return &overheard{s, make(chan struct{}, 10_000)} }
+
+func (o *overheard) Organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
+	org, err := o.Store.Organization(ctx, id)
+	o.read <- struct{}{}
+	return org, err
+}
+
+// answer is what a long poll came back with.
+type answer struct {
+	view *service.ApprovalView
+	err  error
+}
+
+func poll(ctx context.Context, s *service.Service, caller *service.Caller, id ledger.ApprovalID, wait time.Duration) <-chan answer {
+	answered := make(chan answer, 1)
+	go func() {
+		view, err := s.Approval(ctx, caller, id, wait)
+		answered <- answer{view, err}
+	}()
+	return answered
+}
+
+func checkAnswer(t testing.TB, answered <-chan answer, want ledger.ApprovalStatus) {
+	t.Helper()
+	got := <-answered
+	if got.err != nil {
+		t.Errorf("the wait ended with %v", got.err)
+		return
+	}
+	checkStatus(t, got.view, want)
+}
+
+// another opens what a second process would: the same file is served by one.
+func (g *governed) another() store.Store {
+	if g.db.driver == "pgx" {
+		return g.db.open(g.t)
+	}
+	return g.store
+}
+
+func TestADecisionElsewhereWakesAtOnce(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		heard := overhear(g.another())
+		elsewhere := g.over(heard)
+		for _, e := range endings {
+			chain := g.open(e.name)
+			id := g.ask(chain)
+			answered := poll(t.Context(), elsewhere, g.who.agent, id, forever)
+			<-heard.read
+			e.end(g, chain, id)
+			checkAnswer(t, answered, e.status)
+		}
+	})
+}
+
+// Escalation is no end: the wait goes on through it, and so it does through one
+// person's yes of two.
+func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		g.settings(`{"two_person_approval":true}`)
+		heard := overhear(g.another())
+		elsewhere := g.over(heard)
+		id := g.ask(g.open("long"))
+		answered := poll(t.Context(), elsewhere, g.who.agent, id, forever)
+		<-heard.read
+		g.clock.set(g.view(id).EscalatesAt)
+		g.passTime()
+		<-heard.read // woken, read, and still waiting
+		checkCode(t, "one yes", g.decide(g.who.member, id, true), "")
+		<-heard.read
+		checkCode(t, "the other", g.decide(g.who.admin, id, true), "")
+		checkAnswer(t, answered, ledger.ApprovalApproved)
+	})
+}
+
+func TestWaitsThatEndWithoutADecision(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		id := g.ask(g.open("undecided"))
+		for _, wait := range []time.Duration{0, -1, time.Millisecond} {
+			checkAnswer(t, poll(t.Context(), g.Service, g.who.agent, id, wait), ledger.ApprovalPending)
+		}
+		heard := overhear(g.another())
+		elsewhere := g.over(heard)
+		ctx, cancel := context.WithCancel(t.Context())
+		given := poll(ctx, elsewhere, g.who.agent, id, forever)
+		<-heard.read
+		cancel()
+		checkAnswer(t, given, ledger.ApprovalPending)
+
+		released := poll(t.Context(), elsewhere, g.who.agent, id, forever)
+		<-heard.read
+		elsewhere.Release()
+		checkAnswer(t, released, ledger.ApprovalPending)
+		checkAnswer(t, poll(t.Context(), elsewhere, g.who.agent, id, forever), ledger.ApprovalPending)
+		elsewhere.Release() // a second time is harmless
+
+		_, err := g.Approval(t.Context(), g.who.agent, ledger.ApprovalID{}, forever)
+		checkCode(t, "waiting for nothing", err, ledger.CodeNotFound)
+	})
+}
+
+// deaf hears no signal, and learns only that it may have missed some.
+type deaf struct {
+	store.Store
+	missed chan struct{}
+}
+
+func (d deaf) Watch(ctx context.Context, _ func(ledger.ApprovalID), missed func()) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.missed:
+			missed()
+		}
+	}
+}
+
+func TestASignalThatWasMissed(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		heard := overhear(g.another())
+		lost := deaf{heard, make(chan struct{})}
+		elsewhere := g.over(lost)
+		first, second := g.ask(g.open("first")), g.ask(g.open("second"))
+		one := poll(t.Context(), elsewhere, g.who.agent, first, forever)
+		two := poll(t.Context(), elsewhere, g.who.agent, second, forever)
+		<-heard.read
+		<-heard.read
+		g.approve(first)
+		checkCode(t, "deny", g.decide(g.who.member, second, false), "")
+		lost.missed <- struct{}{}
+		checkAnswer(t, one, ledger.ApprovalApproved)
+		checkAnswer(t, two, ledger.ApprovalDenied)
+	})
+}
+
+// Two thousand wait on a handful of connections, on two replicas. Whoever waits
+// holds none, or nothing else could be done meanwhile.
+func TestTwoThousandWaiters(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		const approvals, each = 20, 100
+		g := govern(t, db)
+		heard := []*overheard{overhear(g.another()), overhear(g.another())}
+		replicas := []*service.Service{g.over(heard[0]), g.over(heard[1])}
+		var ids []ledger.ApprovalID
+		for range approvals {
+			ids = append(ids, g.ask(g.open("crowd")))
+		}
+		var crowd sync.WaitGroup
+		answers := make(chan answer, approvals*each)
+		for i := range approvals * each {
+			crowd.Go(func() {
+				view, err := replicas[i%2].Approval(t.Context(), g.who.agent, ids[i%approvals], forever)
+				answers <- answer{view, err}
+			})
+		}
+		for i := range approvals * each {
+			<-heard[i%2].read
+		}
+		began := time.Now()
+		for i, id := range ids {
+			checkCode(t, "decide", g.decide(g.who.member, id, i%2 == 0), "")
+		}
+		crowd.Wait()
+		close(answers)
+		counts := map[ledger.ApprovalStatus]int{}
+		for got := range answers {
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
+			counts[got.view.Status]++
+		}
+		t.Logf("%d waiters answered within %v of the first of %d decisions", approvals*each, time.Since(began), approvals)
+		if counts[ledger.ApprovalApproved] != approvals*each/2 || counts[ledger.ApprovalDenied] != approvals*each/2 {
+			t.Errorf("answered %v", counts)
+		}
+	})
+}

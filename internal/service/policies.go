@@ -1,0 +1,305 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/policy"
+	"countersign/internal/store"
+)
+
+// PolicyDocument is a policy set as someone wrote it.
+type PolicyDocument struct {
+	Text []byte
+	YAML bool
+}
+
+func (d *PolicyDocument) format() (policy.Format, string) {
+	if d.YAML {
+		return policy.YAML, "yaml"
+	}
+	return policy.JSON, "json"
+}
+
+// compile reads a document whole or refuses it whole, with the places of all that
+// is wrong.
+func (d *PolicyDocument) compile() (*policy.Set, error) {
+	format, _ := d.format()
+	set, err := policy.Parse(d.Text, format)
+	var refused *policy.Error
+	if errors.As(err, &refused) {
+		fault := &ledger.Error{Code: ledger.CodeInvalid, Message: "the policy set is refused, and the one in force stays: each problem is named in errors"}
+		for _, problem := range refused.Problems {
+			fault.Fields = append(fault.Fields, ledger.FieldError{Pointer: "", Detail: problem.String()})
+		}
+		return nil, fault
+	}
+	return set, err
+}
+
+// PolicyView is one put of a policy set, or the built-in defaults.
+type PolicyView struct {
+	*store.PolicyRecord
+	Rules    []policy.Rule
+	FastPath bool
+	InForce  bool
+}
+
+// CheckPolicy compiles a document without putting it.
+func (s *Service) CheckPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*policy.Set, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	return document.compile()
+}
+
+// PutPolicy puts a policy set in force for the very next action on every replica.
+// The set that is in force already is not put again.
+func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	set, err := document.compile()
+	if err != nil {
+		return nil, err
+	}
+	_, format := document.format()
+	var record *store.PolicyRecord
+	err = s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+		current := org.Controls.Policy
+		if current.Number > 0 && current.Version == ledger.PolicyVersion(current.Number, set.Canonical()) {
+			record, err = b.loaded.Policy(org.ID, current.Number)
+			return nil, err
+		}
+		number := current.Number + 1
+		record = &store.PolicyRecord{
+			Org: org.ID, Number: number, Version: ledger.PolicyVersion(number, set.Canonical()),
+			Format: format, Document: document.Text, CreatedAt: b.now, CreatedBy: caller.Name,
+		}
+		org.Controls.Policy = ledger.PolicyRef{Number: number, Version: record.Version, SHA256: ledger.PayloadHash(document.Text)}
+		b.changes.NewPolicies = append(b.changes.NewPolicies, record)
+		s.policies.put(org.ID, record.Version, compiled(record.Version, set))
+		return policyDeed(record), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return viewOf(record, set, true), nil
+}
+
+// actPutPolicy is what the audit log calls the putting of a policy set.
+const actPutPolicy = "policy.put"
+
+// policyDeed binds every byte of a stored set to the audit log.
+func policyDeed(record *store.PolicyRecord) *deed {
+	return &deed{action: actPutPolicy, target: record.Version, detail: details(func(w *canon.ObjectWriter) {
+		w.String("format", record.Format)
+		w.String("sha256", ledger.PayloadHash(record.Document))
+	})}
+}
+
+func viewOf(record *store.PolicyRecord, set *policy.Set, inForce bool) *PolicyView {
+	allowed, _ := set.FastPath()
+	return &PolicyView{PolicyRecord: record, Rules: set.Rules(), FastPath: allowed, InForce: inForce}
+}
+
+// Policies lists the sets that were put, newest first, and which is in force.
+func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, limit int) ([]*PolicyView, *ledger.Policy, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, nil, err
+	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return nil, nil, visible(err)
+	}
+	records, err := s.store.Policies(ctx, caller.Org, before, limit)
+	if err != nil {
+		return nil, nil, visible(err)
+	}
+	views := make([]*PolicyView, 0, len(records))
+	for _, record := range records {
+		set, err := readPolicy(record)
+		if err != nil {
+			return nil, nil, visible(err)
+		}
+		views = append(views, viewOf(record, set, record.Number == org.Controls.Policy.Number))
+	}
+	current := ledger.BuiltinPolicy
+	if org.Controls.Policy.Number > 0 {
+		current = &ledger.Policy{Version: org.Controls.Policy.Version}
+	}
+	return views, current, nil
+}
+
+// Policy finds one put by its version.
+func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*PolicyView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if version == ledger.BuiltinPolicy.Version {
+		return &PolicyView{
+			PolicyRecord: &store.PolicyRecord{Org: org.ID, Version: version, Format: "json", Document: []byte(`{"rules":[]}`), CreatedAt: org.CreatedAt},
+			Rules:        []policy.Rule{}, FastPath: true, InForce: org.Controls.Policy.Number == 0,
+		}, nil
+	}
+	var number int64
+	if _, err := fmt.Sscanf(version, "v%d+", &number); err != nil || number < 1 {
+		return nil, ledger.ErrNotFound
+	}
+	record, err := s.store.Policy(ctx, caller.Org, number)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if record.Version != version {
+		return nil, ledger.ErrNotFound
+	}
+	set, err := readPolicy(record)
+	if err != nil {
+		return nil, visible(err)
+	}
+	return viewOf(record, set, number == org.Controls.Policy.Number), nil
+}
+
+// readPolicy compiles a stored set and refuses one whose bytes are not those that
+// its version names.
+func readPolicy(record *store.PolicyRecord) (*policy.Set, error) {
+	document := PolicyDocument{Text: record.Document, YAML: record.Format == "yaml"}
+	set, err := document.compile()
+	if err != nil {
+		return nil, fmt.Errorf("stored policy set %s: %w: %w", record.Version, ledger.ErrStateTampered, err)
+	}
+	if ledger.PolicyVersion(record.Number, set.Canonical()) != record.Version {
+		return nil, fmt.Errorf("stored policy set %s: %w", record.Version, ledger.ErrStateTampered)
+	}
+	return set, nil
+}
+
+// policyCache keeps compiled sets. A version names its rules for ever, so nothing
+// here is ever stale; it is emptied when it is full.
+type policyCache struct {
+	mu   sync.RWMutex
+	sets map[policyKey]*ledger.Policy
+}
+
+type policyKey struct {
+	org     ledger.OrgID
+	version string
+}
+
+const maxCachedPolicies = 200
+
+func (c *policyCache) get(org ledger.OrgID, version string) *ledger.Policy {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.sets[policyKey{org, version}]
+}
+
+func (c *policyCache) put(org ledger.OrgID, version string, p *ledger.Policy) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sets == nil || len(c.sets) >= maxCachedPolicies {
+		c.sets = make(map[policyKey]*ledger.Policy)
+	}
+	c.sets[policyKey{org, version}] = p
+}
+
+// policy is the set in force for an organization, as the batch leaves it so far.
+// A set that cannot be read stops the action: nothing is decided without it.
+func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
+	ref := org.Controls.Policy
+	if ref.Number == 0 {
+		return ledger.BuiltinPolicy, nil
+	}
+	if p := b.service.policies.get(org.ID, ref.Version); p != nil {
+		return p, nil
+	}
+	record, err := b.loaded.Policy(org.ID, ref.Number)
+	if errors.Is(err, store.ErrNotFound) || (err == nil && (record.Version != ref.Version || ledger.PayloadHash(record.Document) != ref.SHA256)) {
+		return nil, fmt.Errorf("the policy set in force is missing or was changed: %w", ledger.ErrStateTampered)
+	}
+	if err != nil {
+		b.broken = err
+		return nil, err
+	}
+	set, err := readPolicy(record)
+	if err != nil {
+		return nil, err
+	}
+	p := compiled(ref.Version, set)
+	b.service.policies.put(org.ID, ref.Version, p)
+	return p, nil
+}
+
+// CompilePolicy makes a document ready to decide with, as the first put of an
+// organization would be.
+func CompilePolicy(document *PolicyDocument) (*ledger.Policy, error) {
+	set, err := document.compile()
+	if err != nil {
+		return nil, err
+	}
+	return compiled(ledger.PolicyVersion(1, set.Canonical()), set), nil
+}
+
+func compiled(version string, set *policy.Set) *ledger.Policy {
+	allowed, _ := set.FastPath()
+	return &ledger.Policy{Version: version, Rules: ruleSet{set}, FastPath: allowed}
+}
+
+// ruleSet lets the core ask an organization's rules.
+type ruleSet struct{ set *policy.Set }
+
+func (r ruleSet) Match(q *ledger.Question) []ledger.Match {
+	hits := r.set.Match(policyInput(q))
+	if len(hits) == 0 {
+		return nil
+	}
+	matches := make([]ledger.Match, 0, len(hits))
+	for _, hit := range hits {
+		m := ledger.Match{
+			Name: hit.Rule.Name, Outcome: ledger.Outcome(hit.Rule.Decision), Reason: hit.Rule.Reason,
+			Remediation: hit.Rule.Remediation, DocsURL: hit.Rule.DocsURL,
+			Shadow: hit.Rule.Mode == string(ledger.Shadow), Approvers: hit.Rule.Approvers,
+		}
+		if hit.Failed != nil {
+			m.Outcome, m.Approvers = ledger.Deny, nil
+			m.Reason = "the rule could not be evaluated, which counts as deny: " + hit.Failed.Error()
+		}
+		matches = append(matches, m)
+	}
+	return matches
+}
+
+func policyInput(q *ledger.Question) *policy.Input {
+	a := q.Action
+	in := &policy.Input{
+		AgentName: a.AgentName, ParentAgentName: a.ParentAgentName, ActionType: a.ActionType, ActionName: a.ActionName,
+		Payload: a.PayloadValue, Metadata: a.MetadataValue,
+		Categories: a.Facts.Categories, ExternalDomains: a.Facts.ExternalDomains, RecordsModified: a.Facts.RecordsModified,
+		ChainName: q.Chain.Name, Environment: q.Chain.Environment, ChainMetadata: metadataOf(q.Chain),
+		TotalActions: q.State.Actions, FinancialExposureUSD: q.State.Metrics.FinancialExposure.Float(),
+		Tokens: q.State.Tokens, AgeSeconds: float64(q.Now-q.Chain.StartedAt) / 1000, OrgSlug: q.Org.Slug,
+	}
+	if a.Facts.Amount != nil {
+		in.AmountUSD, in.HasAmount = a.Facts.Amount.Float(), true
+	}
+	return in
+}
+
+func metadataOf(chain *ledger.Chain) canon.Value {
+	if len(chain.Metadata) == 0 {
+		return canon.Value{}
+	}
+	v, err := canon.Parse(chain.Metadata)
+	if err != nil {
+		return canon.Value{} // it was canonical when the chain was authenticated
+	}
+	return v
+}

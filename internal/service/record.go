@@ -1,0 +1,218 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/store"
+)
+
+// Recorded is the answer to a recorded action: the decision, and where the
+// chain stands after it.
+type Recorded struct {
+	Event   *ledger.Event
+	Metrics ledger.Metrics
+	// FastPath says whether the client may still decide harmless actions itself.
+	FastPath bool
+}
+
+// RecordEvent decides an action and records it. Under an idempotency key the
+// same action is recorded once however often it is sent.
+func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.ChainID, action *ledger.Action) (*Recorded, error) {
+	if err := caller.require(ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	s.price(action)
+	op := &recordEvent{caller: caller, chain: chain, action: action}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return &op.recorded, nil
+}
+
+// ReportEvents records actions that a client decided by itself, in order. Each
+// has a result of its own: one that cannot be recorded does not keep the others
+// from the record.
+func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) ([]Reported, error) {
+	if err := caller.require(ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	op := &reportEvents{}
+	for _, action := range actions {
+		s.price(action)
+		op.events = append(op.events, &recordEvent{caller: caller, chain: chain, action: action})
+	}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return op.results, nil
+}
+
+// Reported is what became of one reported action.
+type Reported struct {
+	*Recorded
+	Err error // why it was not recorded
+}
+
+type reportEvents struct {
+	events  []*recordEvent
+	results []Reported
+}
+
+func (o *reportEvents) size() (total int) {
+	for _, event := range o.events {
+		total += event.size()
+	}
+	return total
+}
+
+func (o *reportEvents) need(needs *store.Needs) {
+	for _, event := range o.events {
+		event.need(needs)
+	}
+}
+
+func (o *reportEvents) plan(b *batch) error {
+	o.results = o.results[:0]
+	var first error
+	failed := 0
+	for _, event := range o.events {
+		err := event.plan(b)
+		if err != nil {
+			failed++
+			first = cmp.Or(first, err)
+		}
+		o.results = append(o.results, Reported{&event.recorded, visible(err)})
+	}
+	if failed == len(o.events) {
+		return first // nothing was recorded: the request as a whole is refused
+	}
+	return nil
+}
+
+// price finds what a model's call cost.
+func (s *Service) price(action *ledger.Action) {
+	f := &action.Facts
+	if f.Model == "" {
+		return
+	}
+	if cost, ok := s.prices.Cost(f.Model, f.InputTokens, f.OutputTokens); ok {
+		money := ledger.MoneyFrom(cost)
+		action.Cost = &money
+	}
+}
+
+type recordEvent struct {
+	caller   *Caller
+	chain    ledger.ChainID
+	action   *ledger.Action
+	recorded Recorded
+}
+
+func (o *recordEvent) ref() store.EventRef {
+	return store.EventRef{Chain: o.chain, Key: o.action.IdempotencyKey}
+}
+
+func (o *recordEvent) size() int {
+	return len(o.action.Payload) + len(o.action.Metadata) + smallOperation
+}
+
+func (o *recordEvent) need(needs *store.Needs) {
+	needs.Keys = append(needs.Keys, o.caller.Key)
+	needs.Orgs = append(needs.Orgs, o.caller.Org)
+	needs.Chains = append(needs.Chains, o.chain)
+	if o.action.IdempotencyKey != "" {
+		needs.Repeats = append(needs.Repeats, o.ref())
+	}
+}
+
+func (o *recordEvent) plan(b *batch) error {
+	if err := b.confirm(o.caller); err != nil {
+		return err
+	}
+	live, err := b.chain(o.caller, o.chain)
+	if err != nil {
+		return err
+	}
+	org := b.org(o.caller.Org)
+	if org == nil {
+		return errUnknownKey
+	}
+	policy, err := b.policy(org)
+	if err != nil {
+		return err
+	}
+	if o.action.IdempotencyKey != "" {
+		if earlier := b.loaded.Repeats[o.ref()]; earlier != nil {
+			return o.repeat(b, live, org, policy, earlier)
+		}
+	}
+	if err := live.state.Accepts(o.action); err != nil {
+		return err
+	}
+	o.record(b, live, org, policy)
+	return nil
+}
+
+func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy) {
+	recorded := live.state.Record(&ledger.Recording{
+		Keys: b.service.keys, Policy: policy, Org: org, Chain: live.chain, Action: o.action, By: o.caller.Key,
+		Now: b.now, Random: b.service.timedRandom(), NewApproval: b.service.approvalID,
+	})
+	live.changed = true
+	if live.summary != nil {
+		live.summary.Count(recorded.Event)
+	}
+	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
+	if o.action.IdempotencyKey != "" {
+		b.loaded.Repeats[o.ref()] = recorded.Stored
+	}
+	if recorded.Approval != nil {
+		b.ask(live, recorded.Approval, org)
+	}
+	if recorded.Paused {
+		b.notice(org, notify.Notice{
+			Kind: notify.ChainAutoPaused, Chain: live.chain.Name, ChainID: live.chain.ID.String(),
+			Agent: o.action.AgentName, Action: o.action.ActionName, Policy: recorded.Event.Decision.PolicyName,
+		}, live.chain.ID.String())
+	}
+	o.recorded = Recorded{Event: recorded.Event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+}
+
+// repeat answers an action that was recorded before from its record, which must
+// be authentic: what was denied must not become allowed by an edit. And while the
+// kill switch is active nothing is allowed, however it was decided before: the
+// client that asks again may not have begun yet.
+func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, earlier *ledger.StoredEvent) error {
+	event, err := readEvent(b.service.keys, org.ID, earlier)
+	if err != nil {
+		return err
+	}
+	if !event.Repeats(o.action) {
+		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this idempotency_key recorded another action already: use a new key for a new action")
+	}
+	if o.action.Source == "" {
+		event.Halt(&org.Controls.KillSwitch)
+	}
+	o.recorded = Recorded{Event: &event.Event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+	return nil
+}
+
+// readEvent reads an event's facts and refuses those that are not as the service
+// recorded them, or not where they are stored.
+func readEvent(keys ledger.Keys, org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, error) {
+	if !stored.Authentic(keys, org) {
+		return nil, fmt.Errorf("an event fails its authenticator: %w", ledger.ErrStateTampered)
+	}
+	event, err := ledger.DecodeEvent(stored.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	if event.Chain != stored.Chain || event.Sequence != stored.Sequence || event.Action.IdempotencyKey != stored.IdempotencyKey {
+		return nil, fmt.Errorf("an event stands in another's place: %w", ledger.ErrStateTampered)
+	}
+	return event, nil
+}

@@ -1,0 +1,247 @@
+package service
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"sync"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// The statuses of a signing key.
+const (
+	SigningActive     = "active"
+	SigningRetired    = "retired"
+	SigningRevoked    = "revoked"
+	SigningHistorical = "historical" // imported: it signed before there was a registry
+)
+
+const signingKeyLabel = "signing-key"
+
+// newSigningKey makes a key whose private half only the key ring can read back.
+func (s *Service) newSigningKey(org ledger.OrgID, name string) (*store.SigningKeyRecord, error) {
+	seed := s.entropy()
+	private := ed25519.NewKeyFromSeed(seed[:])
+	sealed, err := s.secrets.Seal(org.UUID, signingKeyLabel, seed[:])
+	if err != nil {
+		return nil, fmt.Errorf("seal a signing key: %w", err)
+	}
+	now := s.now()
+	return &store.SigningKeyRecord{
+		ID: ledger.SigningKeyID{UUID: s.timedID(now)}, Org: org, Name: name,
+		Public: private.Public().(ed25519.PublicKey), Private: sealed, Status: SigningActive, CreatedAt: now,
+	}, nil
+}
+
+// signers keeps private keys that are in use.
+type signers struct {
+	mu   sync.Mutex
+	keys map[ledger.SigningKeyID]ed25519.PrivateKey
+}
+
+const maxSigners = 1000
+
+func (s *Service) privateKey(record *store.SigningKeyRecord) (ed25519.PrivateKey, error) {
+	s.signers.mu.Lock()
+	defer s.signers.mu.Unlock()
+	if key, ok := s.signers.keys[record.ID]; ok {
+		return key, nil
+	}
+	seed, err := s.secrets.Open(record.Org.UUID, signingKeyLabel, record.Private)
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("a signing key cannot be opened: %w", ledger.ErrStateTampered)
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	if !key.Public().(ed25519.PublicKey).Equal(ed25519.PublicKey(record.Public)) {
+		return nil, fmt.Errorf("a signing key was exchanged: %w", ledger.ErrStateTampered)
+	}
+	if s.signers.keys == nil || len(s.signers.keys) >= maxSigners {
+		s.signers.keys = make(map[ledger.SigningKeyID]ed25519.PrivateKey)
+	}
+	s.signers.keys[record.ID] = key
+	return key, nil
+}
+
+// sign signs an approval that has ended with the organization's newest active
+// key. Without one the approval stays unsigned, and its verification says so.
+func (b *batch) sign(approval *ledger.Approval) error {
+	var newest *store.SigningKeyRecord
+	for _, key := range b.loaded.SigningKeys[approval.Org] {
+		if key.Status == SigningActive {
+			newest = key
+		}
+	}
+	if newest == nil || b.service.secrets == nil {
+		return nil
+	}
+	private, err := b.service.privateKey(newest)
+	if err != nil {
+		return err
+	}
+	approval.Sign(newest.ID, private)
+	return nil
+}
+
+// SigningKeyRequest asks for a new key, or brings a historical one.
+type SigningKeyRequest struct {
+	Name   string
+	Public ed25519.PublicKey // of a historical key, nil for a new one
+}
+
+// ParseSigningKeyRequest reads the body of a request that creates or imports a
+// signing key; the zero Value stands for no body.
+func ParseSigningKeyRequest(v canon.Value) (*SigningKeyRequest, error) {
+	request := &SigningKeyRequest{}
+	if v.IsNull() {
+		return request, nil
+	}
+	f := ledger.NewFields(v)
+	request.Name = f.Name("name", 200)
+	if text := f.Text("public_key", 200); f.Has("public_key") {
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(key) != ed25519.PublicKeySize {
+			f.Fault("public_key", "must be the 32 bytes of an Ed25519 public key in base64")
+		}
+		request.Public = key
+	}
+	return request, f.Err()
+}
+
+const maxSigningKeys = 100
+
+// CreateSigningKey adds a key to the registry: a new one, which signs from now
+// on, or the public half of one that signed before.
+func (s *Service) CreateSigningKey(ctx context.Context, caller *Caller, request *SigningKeyRequest) (*store.SigningKeyRecord, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	var key *store.SigningKeyRecord
+	action := "signing_key.create"
+	if request.Public != nil {
+		action = "signing_key.import"
+		key = &store.SigningKeyRecord{
+			ID: ledger.SigningKeyID{UUID: s.timedID(s.now())}, Org: caller.Org, Name: request.Name,
+			Public: request.Public, Status: SigningHistorical, CreatedAt: s.now(),
+		}
+	} else {
+		var err error
+		if key, err = s.newSigningKey(caller.Org, request.Name); err != nil {
+			return nil, err
+		}
+	}
+	err := s.changeSigningKeys(ctx, caller, func(b *batch, keys []*store.SigningKeyRecord) (*deed, error) {
+		if len(keys) >= maxSigningKeys {
+			return nil, ledger.Errorf(ledger.CodeInvalid, "there are %d signing keys, the most there can be", maxSigningKeys)
+		}
+		b.putSigningKey(key)
+		return &deed{action: action, target: key.ID.String()}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return key, nil
+}
+
+// SigningKeys lists the registry, oldest first.
+func (s *Service) SigningKeys(ctx context.Context, caller *Caller) ([]*store.SigningKeyRecord, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	keys, err := s.store.SigningKeys(ctx, caller.Org)
+	return keys, visible(err)
+}
+
+// RetireSigningKey ends a key's signing; what it signed stays trusted. The last
+// active key has a successor first.
+func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
+	return s.endSigningKey(ctx, caller, id, "signing_key.retire", func(key *store.SigningKeyRecord, now ledger.Time) error {
+		switch key.Status {
+		case SigningRetired, SigningRevoked:
+			return nil
+		case SigningHistorical:
+			return ledger.Errorf(ledger.CodeKeyState, "a historical key signs nothing: there is nothing to retire")
+		}
+		key.Status, key.RetiredAt = SigningRetired, &now
+		return nil
+	})
+}
+
+// RevokeSigningKey says that a key must not be trusted any more.
+func (s *Service) RevokeSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
+	return s.endSigningKey(ctx, caller, id, "signing_key.revoke", func(key *store.SigningKeyRecord, now ledger.Time) error {
+		if key.Status != SigningRevoked {
+			key.Status, key.RevokedAt = SigningRevoked, &now
+		}
+		return nil
+	})
+}
+
+// endSigningKey changes a key's status. An organization is never left without a
+// key that signs: the last active one has a successor in the same act.
+func (s *Service) endSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID, action string, end func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	successor, err := s.newSigningKey(caller.Org, "")
+	if err != nil {
+		return nil, err
+	}
+	var ended store.SigningKeyRecord
+	err = s.changeSigningKeys(ctx, caller, func(b *batch, keys []*store.SigningKeyRecord) (*deed, error) {
+		active := 0
+		var found *store.SigningKeyRecord
+		for _, key := range keys {
+			if key.Status == SigningActive {
+				active++
+			}
+			if key.ID == id {
+				found = key
+			}
+		}
+		if found == nil {
+			return nil, ledger.ErrNotFound
+		}
+		ended = *found
+		if err := end(&ended, b.now); err != nil || ended.Status == found.Status {
+			return nil, err
+		}
+		b.putSigningKey(&ended)
+		if found.Status == SigningActive && active == 1 {
+			b.putSigningKey(successor)
+		}
+		return &deed{action: action, target: id.String()}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &ended, nil
+}
+
+func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change func(*batch, []*store.SigningKeyRecord) (*deed, error)) error {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return err
+	}
+	op := &act{caller: caller, org: caller.Org}
+	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, caller.Org) }
+	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
+		return change(b, b.loaded.SigningKeys[org.ID])
+	}
+	return s.committer.commit(ctx, op)
+}
+
+// putSigningKey writes a key and lets the batch's later operations see it.
+func (b *batch) putSigningKey(key *store.SigningKeyRecord) {
+	b.changes.SigningKeys = append(b.changes.SigningKeys, key)
+	keys := b.loaded.SigningKeys[key.Org]
+	for i := range keys {
+		if keys[i].ID == key.ID {
+			keys[i] = key
+			return
+		}
+	}
+	b.loaded.SigningKeys[key.Org] = append(keys, key)
+}

@@ -1,0 +1,175 @@
+package service
+
+import (
+	"context"
+	"errors"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Simulation asks what a candidate set would have decided about what was
+// recorded.
+type Simulation struct {
+	Document  PolicyDocument
+	Since     ledger.Time // of the chains' opening; 0: all
+	MaxEvents int
+}
+
+// The bounds of a simulation.
+const (
+	maxSimulated      = 100_000
+	defaultSimulated  = 10_000
+	maxExamples       = 50
+	maxSimulatedBytes = 256 << 10
+)
+
+// ParseSimulation reads the body of a request to simulate: the candidate set as
+// an object or as the text of a document, and how far to look.
+func ParseSimulation(v canon.Value) (*Simulation, error) {
+	f := ledger.NewFields(v)
+	s := &Simulation{MaxEvents: int(f.Int("max_events", 1, maxSimulated))}
+	if s.MaxEvents == 0 {
+		s.MaxEvents = defaultSimulated
+	}
+	if since := f.Time("since"); since != nil {
+		s.Since = *since
+	}
+	candidate, _ := v.Get("policy")
+	f.Ignore("policy")
+	switch candidate.Kind() {
+	case canon.String:
+		s.Document = PolicyDocument{Text: []byte(candidate.Str()), YAML: true}
+	case canon.Object:
+		s.Document = PolicyDocument{Text: candidate.Append(nil)}
+	default:
+		f.Fault("policy", "is required: the candidate set as an object, or as a string of YAML")
+	}
+	if len(s.Document.Text) > maxSimulatedBytes {
+		f.Fault("policy", "must have at most %d bytes", maxSimulatedBytes)
+	}
+	return s, f.Err()
+}
+
+// SimulationReport says what would have been decided differently.
+type SimulationReport struct {
+	PolicyVersion string // the candidate's, as if it were put next
+	Events        int64
+	Chains        int64
+	Changed       int64
+	Complete      bool // every recorded event was looked at
+	Changes       []ChangeCount
+	Examples      []ChangedDecision
+}
+
+// ChangeCount counts the events whose decision would have moved in one way.
+type ChangeCount struct {
+	From, To ledger.Outcome
+	Count    int64
+}
+
+// ChangedDecision is one event that would have been decided differently.
+type ChangedDecision struct {
+	Chain      ledger.ChainID
+	Event      *ledger.RecordedEvent
+	Outcome    ledger.Outcome
+	PolicyName string
+	Reason     string
+}
+
+var errEnough = errors.New("enough")
+
+// SimulatePolicy runs a candidate set over recorded events, newest chains first,
+// each chain from its beginning, under the organization's settings of now. The
+// kill switch plays no part in it.
+func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *Simulation) (*SimulationReport, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	set, err := request.Document.compile()
+	if err != nil {
+		return nil, err
+	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	org.Controls.KillSwitch = ledger.KillSwitch{}
+	version := ledger.PolicyVersion(org.Controls.Policy.Number+1, set.Canonical())
+	run := &simulation{
+		service: s, org: org, policy: compiled(version, set), limit: int64(request.MaxEvents),
+		report: &SimulationReport{PolicyVersion: version, Complete: true},
+	}
+	err = s.store.ScanEvents(ctx, caller.Org, request.Since, run.visit)
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, visible(err)
+	}
+	return run.report, nil
+}
+
+type simulation struct {
+	service *Service
+	org     *ledger.Organization
+	policy  *ledger.Policy
+	limit   int64
+	report  *SimulationReport
+
+	chain *ledger.Chain
+	state *ledger.ChainState
+}
+
+func (r *simulation) visit(record *store.ChainRecord, stored *ledger.StoredEvent) error {
+	if r.report.Events >= r.limit {
+		r.report.Complete = false
+		return errEnough
+	}
+	if r.chain == nil || r.chain.ID != record.ID {
+		chain, err := ledger.DecodeChain(record.Body)
+		if err != nil {
+			return err
+		}
+		r.chain, r.state = chain, ledger.NewChainState(chain.StartedAt, r.policy.Version)
+		r.report.Chains++
+	}
+	event, err := ledger.DecodeEvent(stored.Body)
+	if err != nil {
+		return err
+	}
+	r.report.Events++
+	action, err := ledger.Reconstruct(event, stored.Payload)
+	if err != nil {
+		return err
+	}
+	r.service.price(action)
+	recorded := r.state.Record(&ledger.Recording{
+		Keys: r.service.keys, Policy: r.policy, Org: r.org, Chain: r.chain, Action: action,
+		Now: event.RecordedAt, NewApproval: func() ledger.ApprovalID { return ledger.ApprovalID{} },
+	})
+	r.compare(event, recorded.Event)
+	return nil
+}
+
+func (r *simulation) compare(event *ledger.RecordedEvent, anew *ledger.Event) {
+	from, to := event.Decision.Outcome, anew.Decision.Outcome
+	if from == to || event.Decision.KillSwitchActive {
+		return
+	}
+	r.report.Changed++
+	r.count(from, to)
+	if len(r.report.Examples) < maxExamples {
+		r.report.Examples = append(r.report.Examples, ChangedDecision{
+			Chain: r.chain.ID, Event: event, Outcome: to, PolicyName: anew.Decision.PolicyName, Reason: anew.Decision.Reason,
+		})
+	}
+}
+
+func (r *simulation) count(from, to ledger.Outcome) {
+	for i := range r.report.Changes {
+		if c := &r.report.Changes[i]; c.From == from && c.To == to {
+			c.Count++
+			return
+		}
+	}
+	r.report.Changes = append(r.report.Changes, ChangeCount{From: from, To: to, Count: 1})
+}

@@ -1,0 +1,256 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// TokenRequest asks for a public verification token.
+type TokenRequest struct {
+	Artifact   string
+	ArtifactID uuid.UUID
+	ExpiresAt  *ledger.Time
+}
+
+// ParseTokenRequest reads the body of a request that issues a token.
+func ParseTokenRequest(v canon.Value) (*TokenRequest, error) {
+	f := ledger.NewFields(v)
+	request := &TokenRequest{
+		Artifact:  f.OneOf("artifact_type", ledger.ArtifactApproval, ledger.ArtifactReceipt),
+		ExpiresAt: f.Time("expires_at"),
+	}
+	if !f.Has("artifact_type") {
+		f.Fault("artifact_type", "is required: approval or receipt")
+	}
+	id, err := ledger.ParseID(f.Text("artifact_id", 200))
+	if err != nil {
+		f.Fault("artifact_id", "is required: the id of the approval or the receipt")
+	}
+	request.ArtifactID = id
+	return request, f.Err()
+}
+
+const tokenPrefix = "cvt_"
+
+// IssueToken makes a token that shows strangers the minimized verification of one
+// artifact. The text is returned once: under the same idempotency key the token
+// is found again, without it.
+func (s *Service) IssueToken(ctx context.Context, caller *Caller, request *TokenRequest, idempotencyKey string) (*store.TokenRecord, ledger.Secret, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, ledger.Secret{}, err
+	}
+	if err := s.artifactExists(ctx, caller, request); err != nil {
+		return nil, ledger.Secret{}, err
+	}
+	text := ledger.NewOpaqueToken(tokenPrefix, s.entropy())
+	record := &store.TokenRecord{
+		ID: ledger.TokenID{UUID: s.timedID(s.now())}, Org: caller.Org, Hash: ledger.HashToken(text.Reveal()),
+		Artifact: request.Artifact, ArtifactID: request.ArtifactID, IdempotencyKey: idempotencyKey,
+		CreatedAt: s.now(), ExpiresAt: request.ExpiresAt,
+	}
+	ref := store.TokenRef{Org: caller.Org, Key: idempotencyKey}
+	var issued *store.TokenRecord
+	op := &act{caller: caller, org: caller.Org}
+	op.needs = func(needs *store.Needs) {
+		if idempotencyKey != "" {
+			needs.Issued = append(needs.Issued, ref)
+		}
+	}
+	op.change = func(b *batch, _ *ledger.Organization) (*deed, error) {
+		if earlier := b.loaded.Issued[ref]; earlier != nil && idempotencyKey != "" {
+			if earlier.Artifact != record.Artifact || earlier.ArtifactID != record.ArtifactID || !sameTime(earlier.ExpiresAt, record.ExpiresAt) {
+				return nil, ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key issued another token already: use a new key for a new token")
+			}
+			issued = earlier
+			return nil, nil
+		}
+		if record.ExpiresAt != nil && *record.ExpiresAt <= b.now {
+			return nil, ledger.Invalid(ledger.FieldError{Pointer: "/expires_at", Detail: "must be in the future"})
+		}
+		issued = record
+		b.changes.NewTokens = append(b.changes.NewTokens, record)
+		if idempotencyKey != "" {
+			b.loaded.Issued[ref] = record
+		}
+		return tokenDeed("public_token.create", record), nil
+	}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, ledger.Secret{}, err
+	}
+	if issued != record {
+		return issued, ledger.Secret{}, nil
+	}
+	return record, text, nil
+}
+
+func sameTime(a, b *ledger.Time) bool {
+	return (a == nil) == (b == nil) && (a == nil || *a == *b)
+}
+
+func tokenDeed(action string, t *store.TokenRecord) *deed {
+	return &deed{action: action, target: t.ID.String(), detail: details(func(w *canon.ObjectWriter) {
+		w.String("artifact_type", t.Artifact)
+	})}
+}
+
+// artifactExists refuses an artifact that is not there, or another
+// organization's, with one and the same answer.
+func (s *Service) artifactExists(ctx context.Context, caller *Caller, request *TokenRequest) error {
+	var org ledger.OrgID
+	if request.Artifact == ledger.ArtifactApproval {
+		record, err := s.store.Approval(ctx, ledger.ApprovalID{UUID: request.ArtifactID})
+		if err != nil {
+			return visible(err)
+		}
+		org = record.Org
+	} else {
+		record, err := s.store.Receipt(ctx, ledger.ReceiptID{UUID: request.ArtifactID})
+		if err != nil {
+			return visible(err)
+		}
+		org = record.Org
+	}
+	if org != caller.Org {
+		return ledger.ErrNotFound
+	}
+	return nil
+}
+
+// TokenStatus is where a token stands at a moment.
+func TokenStatus(t *store.TokenRecord, now ledger.Time) string {
+	switch {
+	case t.RevokedAt != nil:
+		return "revoked"
+	case t.ExpiresAt != nil && now >= *t.ExpiresAt:
+		return "expired"
+	default:
+		return "active"
+	}
+}
+
+// Now is the service's time, for what depends on it when it is shown.
+func (s *Service) Now() ledger.Time { return s.now() }
+
+// Tokens lists the organization's tokens, newest first, never their texts.
+func (s *Service) Tokens(ctx context.Context, caller *Caller, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	tokens, err := s.store.Tokens(ctx, caller.Org, before, limit)
+	return tokens, visible(err)
+}
+
+// ParseRevocation reads the body of a request that revokes a token; the zero
+// Value stands for no body.
+func ParseRevocation(v canon.Value) (string, error) {
+	if v.IsNull() {
+		return "", nil
+	}
+	f := ledger.NewFields(v)
+	reason := f.Name("reason", 500)
+	return reason, f.Err()
+}
+
+// RevokeToken ends a token with the next request on every replica. Repeating it
+// changes nothing, and the first reason stands.
+func (s *Service) RevokeToken(ctx context.Context, caller *Caller, id ledger.TokenID, reason string) (*store.TokenRecord, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	var revoked store.TokenRecord
+	op := &act{caller: caller, org: caller.Org}
+	op.needs = func(needs *store.Needs) { needs.Tokens = append(needs.Tokens, id) }
+	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
+		token := b.loaded.Tokens[id]
+		if token == nil || token.Org != org.ID {
+			return nil, ledger.ErrNotFound
+		}
+		if revoked = *token; token.RevokedAt != nil {
+			return nil, nil
+		}
+		now := b.now
+		revoked.RevokedAt, revoked.RevocationReason = &now, reason
+		b.loaded.Tokens[id] = &revoked
+		b.changes.RevokedTokens = append(b.changes.RevokedTokens, &revoked)
+		return tokenDeed("public_token.revoke", &revoked), nil
+	}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return &revoked, nil
+}
+
+// VerifyToken is the public verification through a token. Whatever is wrong with
+// the token, the answer is the same.
+func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicVerification, error) {
+	now := s.now()
+	token, err := s.store.ActiveToken(ctx, ledger.HashToken(text), now)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, ledger.ErrNotFound
+	}
+	if err != nil {
+		return nil, visible(err)
+	}
+	s.used.note(token.ID, now)
+	v, err := s.verifyPublic(ctx, token.Artifact, token.ArtifactID)
+	if err != nil {
+		return nil, err
+	}
+	public := ledger.Minimize(v)
+	return &public, nil
+}
+
+// VerifyApprovalPublicly is the legacy public verification by an approval's id.
+func (s *Service) VerifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (*ledger.PublicVerification, error) {
+	v, err := s.verifyPublic(ctx, ledger.ArtifactApproval, id.UUID)
+	if err != nil {
+		return nil, err
+	}
+	public := ledger.Minimize(v)
+	return &public, nil
+}
+
+// usedTokens remembers when tokens were used until someone writes it down: a
+// public read must not cost a write.
+type usedTokens struct {
+	mu     sync.Mutex
+	tokens map[ledger.TokenID]ledger.Time
+}
+
+const maxUsedTokens = 10_000
+
+func (u *usedTokens) note(id ledger.TokenID, at ledger.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tokens == nil {
+		u.tokens = make(map[ledger.TokenID]ledger.Time)
+	}
+	if _, known := u.tokens[id]; known || len(u.tokens) < maxUsedTokens {
+		u.tokens[id] = at
+	}
+}
+
+func (u *usedTokens) take() map[ledger.TokenID]ledger.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	tokens := u.tokens
+	u.tokens = nil
+	return tokens
+}
+
+// FlushTokenUse writes down when tokens were last used. The worker calls it now
+// and then, and once at the end.
+func (s *Service) FlushTokenUse(ctx context.Context) error {
+	used := s.used.take()
+	if len(used) == 0 {
+		return nil
+	}
+	return visible(s.store.TouchTokens(ctx, used))
+}

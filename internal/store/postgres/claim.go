@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// A claim never waits for another: rows that others look at are stepped over, and
+// so are streams. Which job of a stream may run is judged under the stream's
+// lock, by a statement that begins after the lock was granted.
+const (
+	dueJobsSQL = `select no, stream from jobs
+		where not held and not buried and run_at <= $1 and (leased_until is null or leased_until <= $1)
+		order by run_at, no limit $2 for update skip locked`
+	tryStreamsSQL = `select n.stream from unnest($1::text[], $2::bigint[]) n(stream, key)
+		where pg_try_advisory_xact_lock('jobs'::regclass::oid::int, n.key::int)`
+	judgeStreamsSQL = `select n.stream,
+			coalesce((select j.no from jobs j where j.stream = n.stream and j.stream <> '' and j.attempts > 0 and not j.buried limit 1), 0),
+			coalesce((select j.no from jobs j where j.stream = n.stream and j.stream <> '' and not j.held and not j.buried
+				order by j.run_at, j.no limit 1), 0)
+		from unnest($1::text[]) n(stream)`
+	leaseJobsSQL = `update jobs set lease = gen_random_uuid(), leased_until = $2, attempts = attempts + 1
+		where no = any($1::bigint[]) returning no, org_id, kind, stream, run_at, body, lease, attempts::bigint`
+	holdStreamsSQL = `update jobs set held = true where no in (
+		select no from jobs where stream = any($1::text[]) and stream <> '' and not held and not buried and attempts = 0
+			and run_at <= $2 limit 10000 for update skip locked)`
+)
+
+const (
+	// spareJobs are looked at beyond those that are wanted: some may turn out to
+	// be held up.
+	spareJobs = 16
+	// claimRounds bounds a claim that finds one stream after the other held up.
+	claimRounds = 50
+)
+
+// claim is one call of ClaimJobs under way.
+type claim struct {
+	conn       *pgx.Conn
+	now, until ledger.Time
+	limit      int
+	jobs       []*store.Job
+	held       bool // some were marked as held
+}
+
+// ClaimJobs implements store.Jobs.
+func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, limit int) ([]*store.Job, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	c := &claim{now: now, until: until, limit: limit}
+	err := s.change(ctx, func(conn *pgx.Conn) error {
+		c.conn = conn
+		for range claimRounds {
+			more, err := c.round(ctx)
+			if err != nil {
+				return err
+			}
+			if !more {
+				break
+			}
+		}
+		if len(c.jobs) == 0 && !c.held {
+			return errNothingToWrite
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(c.jobs, func(a, b *store.Job) int {
+		return cmp.Or(cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.No, b.No))
+	})
+	return c.jobs, nil
+}
+
+type dueJob struct {
+	no     int64
+	stream string
+}
+
+// standing is where a stream stands: the job that has begun and is not done, or
+// else the one that comes next; 0 for none.
+type standing struct {
+	stream       string
+	begun, first int64
+}
+
+// round claims what it can of the oldest jobs that are due, and reports whether
+// another round can find more.
+func (c *claim) round(ctx context.Context) (more bool, err error) {
+	const what = "claim jobs"
+	window := c.limit - len(c.jobs) + spareJobs
+	due, err := collect(ctx, c.conn, what, dueJobsSQL, []any{int64(c.now), window}, func(r *row) dueJob {
+		return dueJob{r.int(), r.text()}
+	})
+	if err != nil || len(due) == 0 {
+		return false, err
+	}
+	streams, err := c.judge(ctx, due)
+	if err != nil {
+		return false, err
+	}
+	chosen := choose(due, streams, c.limit-len(c.jobs))
+	if len(chosen) > 0 {
+		leased, err := collect(ctx, c.conn, what, leaseJobsSQL, []any{chosen, int64(c.until)}, readJob)
+		if err != nil {
+			return false, err
+		}
+		c.jobs = append(c.jobs, leased...)
+	}
+	if len(c.jobs) >= c.limit || len(due) < window {
+		return false, nil
+	}
+	marked, err := c.hold(ctx, streams)
+	return marked || len(chosen) > 0, err
+}
+
+// judge locks the streams of the jobs and returns how those stand that it got.
+func (c *claim) judge(ctx context.Context, due []dueJob) (map[string]standing, error) {
+	var names []string
+	for _, job := range due {
+		if job.stream != "" {
+			names = append(names, job.stream)
+		}
+	}
+	streams := make(map[string]standing)
+	if len(names) == 0 {
+		return streams, nil
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	keys := make([]int64, len(names))
+	for i, name := range names {
+		keys[i] = int64(streamKey(name))
+	}
+	locked, err := collect(ctx, c.conn, "lock streams", tryStreamsSQL, []any{names, keys}, (*row).text)
+	if err != nil || len(locked) == 0 {
+		return streams, err
+	}
+	standings, err := collect(ctx, c.conn, "judge streams", judgeStreamsSQL, []any{locked}, func(r *row) standing {
+		return standing{r.text(), r.int(), r.int()}
+	})
+	for _, s := range standings {
+		streams[s.stream] = s
+	}
+	return streams, err
+}
+
+// choose takes up to count jobs that may run now. It notes in the standings which
+// of them have begun thereby.
+func choose(due []dueJob, streams map[string]standing, count int) []int64 {
+	var chosen []int64
+	for _, job := range due {
+		if len(chosen) == count {
+			break
+		}
+		if job.stream != "" {
+			s, locked := streams[job.stream]
+			if !locked || cmp.Or(s.begun, s.first) != job.no {
+				continue
+			}
+			s.begun = job.no
+			streams[job.stream] = s
+		}
+		chosen = append(chosen, job.no)
+	}
+	return chosen
+}
+
+// hold takes the jobs that wait behind one that has begun out of the index of
+// those that can be claimed.
+func (c *claim) hold(ctx context.Context, streams map[string]standing) (marked bool, err error) {
+	var begun []string
+	for name, s := range streams {
+		if s.begun != 0 {
+			begun = append(begun, name)
+		}
+	}
+	if len(begun) == 0 {
+		return false, nil
+	}
+	tag, err := c.conn.Exec(ctx, holdStreamsSQL, begun, int64(c.now))
+	c.held = c.held || tag.RowsAffected() > 0
+	return tag.RowsAffected() > 0, explain("hold jobs", err)
+}
+
+func readJob(r *row) *store.Job {
+	return &store.Job{
+		No: r.int(), Org: ledger.OrgID{UUID: r.id()}, Kind: r.text(), Stream: r.text(), RunAt: r.time(), Body: r.bytes(),
+		Lease: r.id(), Attempts: int(r.int()),
+	}
+}

@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/fnv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+const (
+	insertJobsSQL = `insert into jobs (org_id, kind, stream, run_at, body)
+		select * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[])`
+	lockStreamSQL = `select pg_advisory_xact_lock('jobs'::regclass::oid::int, $1::bigint::int)`
+	deleteJobSQL  = `delete from jobs where no = $1::bigint and lease = $2::uuid`
+	buryJobSQL    = `update jobs set buried = true, lease = null, leased_until = null, fault = $3::text
+		where no = $1::bigint and lease = $2::uuid`
+	retryJobSQL = `update jobs set lease = null, leased_until = null, fault = $3::text, run_at = $4::bigint
+		where no = $1::bigint and lease = $2::uuid`
+	freeNextSQL = `update jobs set held = false
+		where no = (select no from jobs where held and stream = $1::text order by run_at, no limit 1)`
+	countJobsSQL = `select (select count(*) from jobs where not held and not buried) + (select count(*) from jobs where held),
+		(select count(*) from jobs where buried)`
+)
+
+func sendJobs(x *exchange, jobs []*store.Job) {
+	if len(jobs) == 0 {
+		return
+	}
+	x.send(insertJobsSQL,
+		ids(jobs, func(j *store.Job) uuid.UUID { return j.Org.UUID }),
+		texts(jobs, func(j *store.Job) string { return j.Kind }),
+		texts(jobs, func(j *store.Job) string { return j.Stream }),
+		ints(jobs, func(j *store.Job) int64 { return int64(j.RunAt) }),
+		blobs(jobs, func(j *store.Job) []byte { return notNil(j.Body) }))
+}
+
+// FinishJob implements store.Jobs.
+func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.Job) error {
+	return s.endJob(ctx, "finish job", job, func(x *exchange) {
+		x.update(1, "leased jobs", deleteJobSQL, intParameter(job.No), job.Lease[:])
+		sendJobs(x, follow)
+	})
+}
+
+// BuryJob implements store.Jobs.
+func (s *Store) BuryJob(ctx context.Context, job *store.Job, fault string) error {
+	return s.endJob(ctx, "bury job", job, func(x *exchange) {
+		x.update(1, "leased jobs", buryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault))
+	})
+}
+
+// endJob ends a job in one round trip and the commit, and frees the next one of
+// its stream. Under the stream's lock nobody can mark a job as held in between,
+// who would then wait for an end that is over.
+func (s *Store) endJob(ctx context.Context, what string, job *store.Job, end func(*exchange)) error {
+	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		if job.Stream != "" {
+			x.send(lockStreamSQL, intParameter(int64(streamKey(job.Stream))))
+		}
+		end(x)
+		if job.Stream != "" {
+			x.send(freeNextSQL, []byte(job.Stream))
+		}
+		x.send(patientCommitSQL)
+		return explain(what, x.run(ctx, conn))
+	})
+}
+
+// RetryJob implements store.Jobs. The job has begun, and goes on holding up its
+// stream.
+func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time, fault string) error {
+	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		x.update(1, "leased jobs", retryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault), intParameter(int64(runAt)))
+		x.send(patientCommitSQL)
+		return explain("retry job", x.run(ctx, conn))
+	})
+}
+
+// CountJobs implements store.Jobs.
+func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error) {
+	err = s.queryRow(ctx, "count jobs", countJobsSQL, nil, &waiting, &buried)
+	return waiting, buried, err
+}
+
+// streamKey is the second number of a stream's lock; see locks.go.
+func streamKey(stream string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(stream)) // never fails
+	return int32(h.Sum32())
+}
+
+func intParameter(value int64) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(value))
+}
+
+// longestFault bounds what is kept of an error's text.
+const longestFault = 2000
+
+// faultParameter takes any text: it may quote what a stranger's server said, and
+// a job must not hang because of that.
+func faultParameter(fault string) []byte {
+	fault = strings.ReplaceAll(strings.ToValidUTF8(fault, "\uFFFD"), "\x00", "\uFFFD")
+	if len(fault) > longestFault {
+		cut := longestFault
+		for !utf8.RuneStart(fault[cut]) {
+			cut--
+		}
+		fault = fault[:cut]
+	}
+	return []byte(fault)
+}

@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"countersign/internal/ledger"
+)
+
+// The channel carries the oid of its table, as channels belong to the database
+// and not to the schema. A transaction's signals go out when it commits, in order.
+const (
+	channelSQL = `'countersign_approvals_' || 'approvals'::regclass::oid`
+	notifySQL  = `select pg_notify(` + channelSQL + `, n.id::text) from unnest($1::uuid[]) n(id)`
+)
+
+func sendSignals(x *exchange, approvals []ledger.ApprovalID) {
+	if len(approvals) > 0 {
+		x.send(notifySQL, ids(approvals, approvalUUID))
+	}
+}
+
+const (
+	// longestSilence is how long nothing may come before the connection is asked
+	// whether it is still alive: a peer that vanished says nothing either.
+	longestSilence = 15 * time.Second
+	hangUpTimeout  = 5 * time.Second
+
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// Watch implements store.Signals. It has a connection of its own beside the
+// pool's, so that waiting takes none away from those who work.
+func (s *Store) Watch(ctx context.Context, changed func(ledger.ApprovalID), missed func()) error {
+	pause := firstPause
+	for ctx.Err() == nil {
+		s.watchOnce(ctx, changed, func() {
+			pause = firstPause
+			missed()
+		})
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause/2 + rand.N(pause/2)): // not all replicas at once
+		}
+		pause = min(2*pause, lastPause)
+	}
+	return nil
+}
+
+// watchOnce listens until the connection fails, or ctx ends. Why it failed does
+// not matter here: whoever writes or reads is told.
+func (s *Store) watchOnce(ctx context.Context, changed func(ledger.ApprovalID), listening func()) {
+	conn, err := s.listen(ctx)
+	if err != nil {
+		return
+	}
+	defer hangUp(conn)
+	listening()
+	for {
+		payload, err := nextSignal(ctx, conn, s.silence)
+		if err != nil {
+			return
+		}
+		if id, err := ledger.ParseID(payload); err == nil {
+			changed(ledger.ApprovalID{UUID: id})
+		}
+	}
+}
+
+func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	if err != nil {
+		return nil, err
+	}
+	var channel string
+	err = conn.QueryRow(ctx, "select "+channelSQL).Scan(&channel)
+	if err == nil {
+		_, err = conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize())
+	}
+	if err != nil {
+		hangUp(conn)
+		return nil, err
+	}
+	return conn, nil
+}
+
+// nextSignal waits for a signal for as long as the connection lives.
+func nextSignal(ctx context.Context, conn *pgx.Conn, silence time.Duration) (string, error) {
+	for {
+		patience, cancel := context.WithTimeout(ctx, silence)
+		signal, err := conn.WaitForNotification(patience)
+		cancel()
+		if signal != nil {
+			return signal.Payload, nil
+		}
+		if ctx.Err() != nil || conn.IsClosed() {
+			return "", err
+		}
+		// It was only the patience that ended, or else this says so.
+		if err := ping(ctx, conn, silence); err != nil {
+			return "", err
+		}
+	}
+}
+
+func ping(ctx context.Context, conn *pgx.Conn, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return conn.Ping(ctx)
+}
+
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}

@@ -1,0 +1,97 @@
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/store/postgres"
+)
+
+// watcher is someone who watches through a store.
+type watcher struct {
+	heard  chan ledger.ApprovalID
+	missed chan struct{}
+}
+
+func watch(t *testing.T, s *postgres.Store) *watcher {
+	t.Helper()
+	w := &watcher{heard: make(chan ledger.ApprovalID, 100), missed: make(chan struct{}, 100)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Watch(ctx, func(id ledger.ApprovalID) { w.heard <- id }, func() { w.missed <- struct{}{} })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("watch: %v", err)
+		}
+	})
+	await(t, w.missed)
+	return w
+}
+
+// expect signals through a store and waits until the watcher hears it.
+func (w *watcher) expect(t *testing.T, from *postgres.Store) {
+	t.Helper()
+	id := ledger.ApprovalID{UUID: uuid.New()}
+	err := from.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
+		return &store.Changes{Signals: []ledger.ApprovalID{id}}, nil
+	})
+	if err != nil {
+		t.Fatalf("transact: %v", err)
+	}
+	if heard := await(t, w.heard); heard != id {
+		t.Errorf("heard %v, want %v", heard, id)
+	}
+}
+
+func TestSignalsSurviveTheConnection(t *testing.T) {
+	t.Parallel()
+	one, two, address := replicas(t)
+	here, there := watch(t, one), watch(t, two)
+	here.expect(t, two)
+	await(t, there.heard)
+	for range 2 {
+		administer(t, `select pg_terminate_backend(a.pid, 10000) from pg_stat_activity a
+			where a.query = 'listen "countersign_approvals_' || to_regclass($1)::oid || '"'`, parameter(t, address, "search_path")+".approvals")
+		await(t, here.missed)
+		await(t, there.missed)
+		here.expect(t, two)
+		await(t, there.heard)
+		there.expect(t, one)
+		await(t, here.heard)
+	}
+}
+
+// TestSilentConnection: a connection through which nothing comes any more, and
+// that nobody closes, is found out.
+func TestSilentConnection(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	direct := open(t, address, migrate)
+	between, through := newProxy(t, address)
+	s := open(t, through)
+	s.SetSilence(100 * time.Millisecond)
+	w := watch(t, s)
+	w.expect(t, direct)
+	between.freeze()
+	await(t, w.missed)
+	w.expect(t, direct)
+}
+
+// TestWatchTakesNoConnection: those who wait leave the pool to those who work.
+func TestWatchTakesNoConnection(t *testing.T) {
+	t.Parallel()
+	address := newDatabase(t)
+	open(t, address, migrate)
+	s := open(t, withParameter(t, address, "pool_max_conns", "1"))
+	one, two := watch(t, s), watch(t, s)
+	one.expect(t, s)
+	await(t, two.heard)
+}

@@ -1,0 +1,119 @@
+package sqlite
+
+import (
+	"context"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Approval implements store.Governance.
+func (s *Store) Approval(ctx context.Context, id ledger.ApprovalID) (*store.ApprovalRecord, error) {
+	return readOne(ctx, s, "SELECT "+approvalColumns+" FROM approvals WHERE id = ?", []any{id.UUID[:]}, scanApproval)
+}
+
+// Approvals implements store.Governance.
+func (s *Store) Approvals(ctx context.Context, q store.ApprovalQuery) ([]*store.ApprovalRecord, error) {
+	where := []string{"org_id = ?"}
+	args := []any{q.Org.UUID[:]}
+	filter := func(condition string, values ...any) {
+		where = append(where, condition)
+		args = append(args, values...)
+	}
+	if q.Chain != nil {
+		where[0] = "+org_id = ?" // without its index: a chain has few approvals, an organization many
+		filter("chain_id = ?", q.Chain.UUID[:])
+	}
+	if q.OpenedBy != nil {
+		filter("opened_by = ?", q.OpenedBy.UUID[:])
+	}
+	if q.Status != "" {
+		filter("status = ?", string(q.Status))
+	}
+	if q.Before != nil {
+		filter("(requested_at, id) < (?, ?)", int64(q.Before.RequestedAt), q.Before.ID.UUID[:])
+	}
+	query := "SELECT " + approvalColumns + " FROM approvals WHERE " + strings.Join(where, " AND ") + " ORDER BY requested_at DESC, id DESC LIMIT ?"
+	return readAll(ctx, s, query, append(args, int64(q.Limit)), scanApproval)
+}
+
+// Event implements store.Governance.
+func (s *Store) Event(ctx context.Context, at store.EventAt) (*ledger.StoredEvent, error) {
+	query := "SELECT " + eventColumns + " FROM events WHERE chain_no = (SELECT no FROM chains WHERE id = ?) AND sequence = ?"
+	return readOne(ctx, s, query, []any{at.Chain.UUID[:], at.Sequence}, func(r row) (*ledger.StoredEvent, error) {
+		return scanEvent(r, at.Chain)
+	})
+}
+
+// scanQuery goes from chain to chain and in each from event to event, so that
+// nothing is sorted and a scan that ends early has read little. The number in its
+// order is there to tell SQLite that no two chains have the same place.
+const scanQuery = "SELECT " + chainColumns + `, e.sequence, e.idempotency_key, e.body, e.payload, e.mac
+	FROM chains c CROSS JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id CROSS JOIN events e ON e.chain_no = c.no
+	WHERE c.org_id = ? AND c.id >= ? ORDER BY c.id DESC, c.no DESC, e.sequence`
+
+// chainColumnCount is how many columns of scanQuery are the chain's.
+var chainColumnCount = strings.Count(chainColumns, ",") + 1
+
+// ScanEvents implements store.Governance. A chain's id begins with the moment at
+// which it was opened, and the smallest one of a moment finds all of them.
+func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.Time, visit func(*store.ChainRecord, *ledger.StoredEvent) error) error {
+	first := ledger.NewTimedID(max(since, 0), [10]byte{})
+	var chain *store.ChainRecord
+	var chainNo int64
+	return s.scanAlone(ctx, scanQuery, []any{org.UUID[:], first[:]}, func(r row) error {
+		values := r.(driverRow)
+		if chain == nil || chainNo != values[0] {
+			var err error
+			if chain, chainNo, err = scanChain(values[:chainColumnCount]); err != nil {
+				return err
+			}
+		}
+		event, err := scanEvent(values[chainColumnCount:], chain.ID)
+		if err != nil {
+			return err
+		}
+		return visit(chain, event)
+	})
+}
+
+const policyQuery = "SELECT " + policyColumns + " FROM policies WHERE org_id = ? AND number = ?"
+
+// Policy implements store.Governance.
+func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+	return readOne(ctx, s, policyQuery, []any{org.UUID[:], number}, scanPolicy)
+}
+
+// Policies implements store.Governance.
+func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
+	query := "SELECT " + policyColumns + " FROM policies WHERE org_id = ? AND (? = 0 OR number < ?) ORDER BY number DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], before, before, int64(limit)}, scanPolicy)
+}
+
+// ActLog implements store.Governance.
+func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, error) {
+	return readOne(ctx, s, "SELECT "+logColumns+" FROM act_logs WHERE org_id = ?", []any{org.UUID[:]}, func(r row) (*ledger.ActLog, error) {
+		return scanLog(r, org)
+	})
+}
+
+// Acts implements store.Governance.
+func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error) {
+	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND (? = 0 OR sequence < ?) ORDER BY sequence DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], before, before, int64(limit)}, func(r row) (*ledger.StoredAct, error) {
+		act := &ledger.StoredAct{Org: org}
+		return act, r.Scan(&act.Sequence, &act.Body)
+	})
+}
+
+// ScanActs implements store.Governance.
+func (s *Store) ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledger.StoredAct) error) error {
+	return s.scanAlone(ctx, "SELECT sequence, body FROM acts WHERE org_id = ? ORDER BY sequence", []any{org.UUID[:]}, func(r row) error {
+		act := &ledger.StoredAct{Org: org}
+		if err := r.Scan(&act.Sequence, &act.Body); err != nil {
+			return err
+		}
+		return visit(act)
+	})
+}

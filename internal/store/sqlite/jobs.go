@@ -1,0 +1,130 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// insertJob puts a job behind the first of its stream, or before it when that one
+// is due later and has not begun. So the first is always the one that has begun,
+// or else the next that is due.
+func (tx *transaction) insertJob(job *store.Job) error {
+	place, err := tx.place(job)
+	if err != nil {
+		return err
+	}
+	return tx.exec("INSERT INTO jobs (org_id, kind, stream, place, run_at, body) VALUES (?, ?, ?, ?, ?, ?)",
+		job.Org.UUID[:], job.Kind, orNull(job.Stream), place, int64(job.RunAt), orEmpty(job.Body))
+}
+
+func (tx *transaction) place(job *store.Job) (string, error) {
+	if job.Stream == "" {
+		return "first", nil
+	}
+	var no, runAt, attempts int64
+	query := "SELECT no, run_at, attempts FROM jobs WHERE stream = ? AND place = 'first'"
+	err := tx.query(query, []any{job.Stream}, func(rows row) error { return rows.Scan(&no, &runAt, &attempts) })
+	switch {
+	case err != nil:
+		return "", err
+	case no == 0:
+		return "first", nil
+	case attempts > 0 || runAt <= int64(job.RunAt):
+		return "behind", nil
+	}
+	return "first", tx.change("UPDATE jobs SET place = 'behind' WHERE no = ?", no)
+}
+
+// promote gives the first place of a stream, when it has become free, to the next.
+func (tx *transaction) promote(stream string) error {
+	if stream == "" {
+		return nil
+	}
+	return tx.exec(`UPDATE jobs SET place = 'first'
+		WHERE no = (SELECT no FROM jobs WHERE stream = ? AND place = 'behind' ORDER BY run_at, no LIMIT 1)`, stream)
+}
+
+// ClaimJobs implements store.Jobs.
+func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, limit int) ([]*store.Job, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	lease, err := uuid.NewRandom()
+	if err != nil {
+		return nil, fmt.Errorf("make a lease: %w", err)
+	}
+	var claimed []*store.Job
+	err = s.writing(ctx, func(tx *transaction) error {
+		query := `UPDATE jobs SET lease = ?, leased_until = ?, attempts = attempts + 1
+			WHERE no IN (SELECT no FROM jobs WHERE place = 'first' AND run_at <= ? AND leased_until <= ? ORDER BY run_at, no LIMIT ?)
+			RETURNING no, org_id, kind, stream, run_at, attempts, body`
+		return tx.query(query, []any{lease[:], int64(until), int64(now), int64(now), int64(limit)}, func(rows row) error {
+			job, err := scanJob(rows, lease)
+			claimed = append(claimed, job)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(claimed, func(a, b *store.Job) int { return cmp.Or(cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.No, b.No)) })
+	return claimed, nil
+}
+
+func scanJob(rows row, lease uuid.UUID) (*store.Job, error) {
+	var org []byte
+	var stream *string
+	var attempts int64
+	job := &store.Job{Lease: lease}
+	err := rows.Scan(&job.No, &org, &job.Kind, &stream, (*int64)(&job.RunAt), &attempts, &job.Body)
+	job.Org, job.Stream, job.Attempts = ledger.OrgID{UUID: idOf(org)}, orEmptyText(stream), int(attempts)
+	return job, err
+}
+
+// FinishJob implements store.Jobs.
+func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.Job) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		if err := tx.change("DELETE FROM jobs WHERE no = ? AND lease = ?", job.No, job.Lease[:]); err != nil {
+			return err
+		}
+		if err := tx.promote(job.Stream); err != nil {
+			return err
+		}
+		return each(follow, tx.insertJob)
+	})
+}
+
+// RetryJob implements store.Jobs. The job keeps the first place of its stream.
+func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time, fault string) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		return tx.change("UPDATE jobs SET run_at = ?, fault = ?, lease = NULL, leased_until = 0 WHERE no = ? AND lease = ?",
+			int64(runAt), fault, job.No, job.Lease[:])
+	})
+}
+
+// BuryJob implements store.Jobs.
+func (s *Store) BuryJob(ctx context.Context, job *store.Job, fault string) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		err := tx.change("UPDATE jobs SET place = 'buried', fault = ?, lease = NULL, leased_until = 0 WHERE no = ? AND lease = ?",
+			fault, job.No, job.Lease[:])
+		if err != nil {
+			return err
+		}
+		return tx.promote(job.Stream)
+	})
+}
+
+// CountJobs implements store.Jobs.
+func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error) {
+	query := `SELECT (SELECT count(*) FROM jobs WHERE place = 'first') + (SELECT count(*) FROM jobs WHERE place = 'behind'),
+		(SELECT count(*) FROM jobs WHERE place = 'buried')`
+	err = s.read(ctx, query, nil, func(rows row) error { return rows.Scan(&waiting, &buried) })
+	return waiting, buried, err
+}

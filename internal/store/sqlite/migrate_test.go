@@ -1,0 +1,93 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"countersign/internal/store/sqlite"
+	"countersign/internal/store/storetest"
+)
+
+func TestMigratesForwardOnAFilledStore(t *testing.T) {
+	t.Parallel()
+	newest := filepath.Join(t.TempDir(), "newest.db")
+	filled := open(t, newest)
+	if err := filled.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Fill(t, filled)
+	for version := range int64(2) {
+		t.Run(fmt.Sprint("from version ", version+1), func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "test.db")
+			s := open(t, path)
+			if err := s.MigrateTo(t.Context(), version+1); err != nil {
+				t.Fatal(err)
+			}
+			copyOlder(t, newest, path)
+			if err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantNewest(t, s)
+			storetest.VerifyMigrated(t, s)
+		})
+	}
+}
+
+func wantNewest(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	current, latest, err := s.SchemaVersion(t.Context())
+	if err != nil || current != latest || current < 3 {
+		t.Fatalf("schema version %d of %d, %v", current, latest, err)
+	}
+}
+
+// copyOlder takes over what the older schema has tables and columns for, as the
+// older version would have written it.
+func copyOlder(t *testing.T, from, to string) {
+	t.Helper()
+	db, err := sql.Open("sqlite", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	db.SetMaxOpenConns(1)
+	if _, err := db.ExecContext(t.Context(), "ATTACH ? AS newest", from); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range column(t, db, "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name NOT LIKE 'goose%' AND name NOT LIKE 'sqlite%'") {
+		columns := strings.Join(column(t, db, "SELECT name FROM pragma_table_info(?, 'main')", table), ", ")
+		insert := fmt.Sprintf("INSERT INTO main.%s (%s) SELECT %s FROM newest.%s", table, columns, columns, table)
+		if _, err := db.ExecContext(t.Context(), insert); err != nil {
+			t.Fatalf("%s: %v", insert, err)
+		}
+	}
+}
+
+// column reads a query's only column.
+func column(t *testing.T, db *sql.DB, query string, args ...any) (texts []string) {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, text)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return texts
+}

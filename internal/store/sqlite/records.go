@@ -1,0 +1,181 @@
+package sqlite
+
+import (
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// idOf reads an id; bytes that are none, which only a hand from outside can have
+// put there, become the zero id and agree with nothing.
+func idOf(column []byte) (id uuid.UUID) {
+	if len(column) == len(id) {
+		copy(id[:], column)
+	}
+	return id
+}
+
+// hashOf reads a hash, and bytes that are none as idOf does.
+func hashOf(column []byte) (hash [32]byte) {
+	if len(column) == len(hash) {
+		copy(hash[:], column)
+	}
+	return hash
+}
+
+// lastOf reads the hash of a last record; no bytes: there is none. Bytes that are
+// no hash make the record fail its authenticator, as a changed one should.
+func lastOf(column []byte) *[32]byte {
+	if len(column) == 0 {
+		return nil
+	}
+	hash := hashOf(column)
+	return &hash
+}
+
+func bytesOf(last *[32]byte) []byte {
+	if last == nil {
+		return []byte{}
+	}
+	return last[:]
+}
+
+func orNull(text string) any {
+	if text == "" {
+		return nil
+	}
+	return text
+}
+
+func orEmptyText(text *string) string {
+	if text == nil {
+		return ""
+	}
+	return *text
+}
+
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func momentOrNull(at *ledger.Time) any {
+	if at == nil {
+		return nil
+	}
+	return int64(*at)
+}
+
+const orgColumns = "id, slug, name, settings, created_at, controls"
+
+func scanOrg(rows row) (*ledger.Organization, error) {
+	var id, settings, controls []byte
+	var org ledger.Organization
+	if err := rows.Scan(&id, &org.Slug, &org.Name, &settings, (*int64)(&org.CreatedAt), &controls); err != nil {
+		return nil, err
+	}
+	org.ID = ledger.OrgID{UUID: idOf(id)}
+	var err error
+	if org.Settings, err = ledger.DecodeSettings(settings); err != nil || controls == nil {
+		return &org, err
+	}
+	org.Controls, err = ledger.DecodeControls(controls)
+	return &org, err
+}
+
+const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at"
+
+func scanKey(rows row) (*ledger.KeyRecord, error) {
+	var id, org, hash []byte
+	var revoked *int64
+	var key ledger.KeyRecord
+	err := rows.Scan(&id, &org, &key.Name, (*string)(&key.Role), &hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked)
+	key.ID, key.Org, key.Hash = ledger.KeyID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}, hashOf(hash)
+	key.RevokedAt = (*ledger.Time)(revoked)
+	return &key, err
+}
+
+const chainColumns = "c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body, s.status, s.state, s.mac"
+
+const chainTables = " FROM chains c JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id "
+
+func scanChain(rows row) (*store.ChainRecord, int64, error) {
+	var no int64
+	var id, org, openedBy []byte
+	var external, key *string
+	var c store.ChainRecord
+	err := rows.Scan(&no, &id, &org, &openedBy, &external, &c.Environment, &key, &c.Body, (*string)(&c.Status), &c.State, &c.MAC)
+	if err != nil {
+		return nil, 0, err
+	}
+	c.ID, c.Org = ledger.ChainID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
+	c.OpenedBy = ledger.KeyID{UUID: idOf(openedBy)}
+	c.ExternalID, c.IdempotencyKey = orEmptyText(external), orEmptyText(key)
+	return &c, no, nil
+}
+
+func scanChainOnly(rows row) (*store.ChainRecord, error) {
+	chain, _, err := scanChain(rows)
+	return chain, err
+}
+
+const headColumns = "count, last_hash, key_id, mac"
+
+func scanHead(rows row, org ledger.OrgID) (*ledger.Head, error) {
+	head := &ledger.Head{Org: org}
+	var last []byte
+	err := rows.Scan(&head.Count, &last, &head.KeyID, &head.MAC)
+	head.Last = lastOf(last)
+	return head, err
+}
+
+const addendumColumns = "position, sequence, body"
+
+func scanAddendum(rows row, chain ledger.ChainID) (*ledger.Addendum, error) {
+	a := &ledger.Addendum{Chain: chain}
+	return a, rows.Scan(&a.Position, &a.Sequence, &a.Body)
+}
+
+const eventColumns = "sequence, idempotency_key, body, payload, mac"
+
+func scanEvent(rows row, chain ledger.ChainID) (*ledger.StoredEvent, error) {
+	e := &ledger.StoredEvent{Chain: chain}
+	var key *string
+	err := rows.Scan(&e.Sequence, &key, &e.Body, &e.Payload, &e.MAC)
+	e.IdempotencyKey = orEmptyText(key)
+	return e, err
+}
+
+const approvalColumns = "id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac"
+
+func scanApproval(rows row) (*store.ApprovalRecord, error) {
+	var id, org, chain, openedBy []byte
+	var a store.ApprovalRecord
+	err := rows.Scan(&id, &org, &chain, &a.Sequence, &openedBy, (*int64)(&a.RequestedAt), (*string)(&a.Status), &a.Body, &a.MAC)
+	a.ID, a.Org = ledger.ApprovalID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
+	a.Chain, a.OpenedBy = ledger.ChainID{UUID: idOf(chain)}, ledger.KeyID{UUID: idOf(openedBy)}
+	return &a, err
+}
+
+const policyColumns = "org_id, number, version, format, document, created_at, created_by"
+
+func scanPolicy(rows row) (*store.PolicyRecord, error) {
+	var org []byte
+	var p store.PolicyRecord
+	err := rows.Scan(&org, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy)
+	p.Org = ledger.OrgID{UUID: idOf(org)}
+	return &p, err
+}
+
+const logColumns = "count, last_hash, controls, mac"
+
+func scanLog(rows row, org ledger.OrgID) (*ledger.ActLog, error) {
+	log := &ledger.ActLog{Org: org}
+	var last, controls []byte
+	err := rows.Scan(&log.Count, &last, &controls, &log.MAC)
+	log.Last, log.Controls = lastOf(last), hashOf(controls)
+	return log, err
+}

@@ -1,0 +1,44 @@
+package sqlite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+const webhookColumns = "id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at"
+
+func scanWebhook(rows row) (*store.WebhookRecord, error) {
+	var id, org, events []byte
+	var disabled, deleted *int64
+	var w store.WebhookRecord
+	err := rows.Scan(&id, &org, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(events, &w.Events); err != nil {
+		return nil, fmt.Errorf("decode an endpoint's events: %w", err)
+	}
+	w.ID, w.Org = ledger.WebhookID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
+	w.DisabledAt, w.DeletedAt = (*ledger.Time)(disabled), (*ledger.Time)(deleted)
+	return &w, nil
+}
+
+func (tx *transaction) putWebhook(w *store.WebhookRecord) error {
+	events, err := json.Marshal(w.Events)
+	if err != nil {
+		return fmt.Errorf("encode an endpoint's events: %w", err)
+	}
+	return tx.exec("INSERT OR REPLACE INTO webhooks ("+webhookColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		w.ID.UUID[:], w.Org.UUID[:], w.URL, events, w.Description, orEmpty(w.Secret), int64(w.CreatedAt),
+		momentOrNull(w.DisabledAt), momentOrNull(w.DeletedAt))
+}
+
+// Webhooks implements store.Governance.
+func (s *Store) Webhooks(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
+	query := "SELECT " + webhookColumns + " FROM webhooks WHERE org_id = ? AND deleted_at IS NULL ORDER BY id"
+	return readAll(ctx, s, query, []any{org.UUID[:]}, scanWebhook)
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+)
+
+// Verification finds what proves things to others: public tokens, the keys that
+// sign approvals, and anchors in time. Tokens and keys are changed by Transact
+// alone, together with the entry in the audit log that says so.
+type Verification interface {
+	// ActiveToken finds a token by its hash that is neither revoked nor expired at
+	// now. The four ways in which there is none (unknown, malformed, revoked,
+	// expired) take one statement each, the same one, so that none can be told from
+	// another by its time.
+	ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*TokenRecord, error)
+	// Tokens lists an organization's tokens, newest first by id.
+	Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*TokenRecord, error)
+	// TouchTokens remembers when tokens were last used; a moment that is earlier
+	// than the one remembered changes nothing. Tokens that are gone are left out.
+	TouchTokens(ctx context.Context, used map[ledger.TokenID]ledger.Time) error
+
+	// SigningKeys lists an organization's keys, oldest first by id.
+	SigningKeys(ctx context.Context, org ledger.OrgID) ([]*SigningKeyRecord, error)
+
+	// Anchors lists the anchors of one subject.
+	Anchors(ctx context.Context, org ledger.OrgID, subject AnchorSubject) ([]*AnchorRecord, error)
+	// HeadAnchors finds, for each method, the anchor of the smallest receipt at or
+	// after sequence; a method without one is left out.
+	HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int64) ([]*AnchorRecord, error)
+	// PutAnchor inserts an anchor, or replaces the one with the same subject and
+	// method.
+	PutAnchor(ctx context.Context, anchor *AnchorRecord) error
+}
+
+// TokenRecord is a public verification token as it is kept: by its hash.
+type TokenRecord struct {
+	ID               ledger.TokenID
+	Org              ledger.OrgID
+	Hash             [32]byte
+	Artifact         string    // "approval" or "receipt"
+	ArtifactID       uuid.UUID // of the approval or the receipt
+	IdempotencyKey   string    // of the issuing request, "" for none; unique in its organization
+	CreatedAt        ledger.Time
+	ExpiresAt        *ledger.Time // nil: never
+	RevokedAt        *ledger.Time
+	RevocationReason string
+	LastUsedAt       *ledger.Time
+}
+
+// TokenRef is the idempotency key of a request that issued a token.
+type TokenRef struct {
+	Org ledger.OrgID
+	Key string
+}
+
+// SigningKeyRecord is a key that signs approvals, or signed them before there was
+// a registry.
+type SigningKeyRecord struct {
+	ID        ledger.SigningKeyID
+	Org       ledger.OrgID
+	Public    []byte // 32 bytes
+	Private   []byte // sealed: only the key ring opens it; nil for an imported key
+	Status    string // "active", "retired", "revoked" or "historical"
+	Name      string
+	CreatedAt ledger.Time
+	RetiredAt *ledger.Time
+	RevokedAt *ledger.Time
+}
+
+// AnchorSubject is what is anchored: an approval's decision, or the newest receipt
+// of an organization at some moment.
+type AnchorSubject struct {
+	Kind string    // "approval" or "head"
+	ID   uuid.UUID // of the approval, or of the receipt
+}
+
+// AnchorRecord is a subject's anchor by one method.
+type AnchorRecord struct {
+	Org       ledger.OrgID
+	Subject   AnchorSubject
+	Sequence  int64  // of a head's receipt, 0 for an approval
+	Method    string // "tsa" or "opentimestamps"
+	Digest    [32]byte
+	Status    string // "pending", "verified" or "failed"
+	Reason    string
+	Proof     []byte // nil until there is one
+	UpdatedAt ledger.Time
+	MAC       []byte // authenticates all of it
+}
