@@ -300,6 +300,8 @@ func TestExtendedRecords(t *testing.T) {
 	tests := []struct{ plain, extended, extra string }{
 		{"Chain", "CompletedChain", "receipt"},
 		{"ApiKey", "CreatedApiKey", "key"},
+		{"Decision", "ReportedDecision", "violation"},
+		{"Webhook", "CreatedWebhook", "secret"},
 	}
 	for _, test := range tests {
 		t.Run(test.extended, func(t *testing.T) {

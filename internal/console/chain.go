@@ -28,7 +28,7 @@ type chainPage struct {
 type eventRow struct {
 	*ledger.RecordedEvent
 	Payload []byte // nil where it was erased
-	Outcome *ledger.OutcomeReport
+	Outcome *ledger.Entry
 }
 
 func showChain(v *visit) error {

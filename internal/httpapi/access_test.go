@@ -41,6 +41,8 @@ var (
 	admins      = [9]int{401, 401, 401, 401, 403, 403, 403, 200, 200}
 	adminMakes  = [9]int{401, 401, 401, 401, 403, 403, 403, 201, 201}
 	adminOwned  = [9]int{401, 401, 401, 401, 403, 403, 403, 200, 404}
+	adminQueues = [9]int{401, 401, 401, 401, 403, 403, 403, 202, 404}
+	adminDrops  = [9]int{401, 401, 401, 401, 403, 403, 403, 204, 404}
 )
 
 var accessRules = map[string]accessRule{
@@ -50,13 +52,33 @@ var accessRules = map[string]accessRule{
 	"POST /v1/chains/{chain_id}/events":                    {anAction, ownChain},
 	"GET /v1/chains/{chain_id}/events":                     {"", memberOwned},
 	"POST /v1/chains/{chain_id}/events/{event_id}/outcome": {`{"outcome":"succeeded"}`, ownChain},
+	"POST /v1/chains/{chain_id}/events/batch":              {aReport, ownChain},
 	"POST /v1/chains/{chain_id}/complete":                  {"", ownChain},
+	"POST /v1/chains/{chain_id}/resume":                    {"", adminOwned},
+	"GET /v1/chains/{chain_id}/approval-status":            {"", ownChain},
+	"GET /v1/approvals":                                    {"", anyAgent},
+	"GET /v1/approvals/{approval_id}":                      {"", ownChain},
+	"POST /v1/approvals/{approval_id}/approve":             {"", memberOwned},
+	"POST /v1/approvals/{approval_id}/deny":                {"", memberOwned},
 	"GET /v1/chains/{chain_id}/receipt":                    {"", ownChain},
 	"GET /v1/receipts":                                     {"", members},
 	"GET /v1/receipts/{receipt_id}":                        {"", memberOwned},
 	"GET /v1/receipts/{receipt_id}/verify":                 {"", everyone},
 	"GET /v1/organization":                                 {"", members},
 	"PATCH /v1/organization":                               {`{"two_person_approval":true}`, admins},
+	"GET /v1/policies":                                     {"", members},
+	"PUT /v1/policies":                                     {`{"rules":[],"fast_path":true}`, admins},
+	"GET /v1/policies/{version}":                           {"", memberOwned},
+	"POST /v1/policies/check":                              {`{"rules":[]}`, members},
+	"POST /v1/policies/simulate":                           {`{"policy":{"rules":[]}}`, admins},
+	"GET /v1/kill-switch":                                  {"", members},
+	"POST /v1/kill-switch/activate":                        {`{"reason":"access"}`, admins},
+	"POST /v1/kill-switch/deactivate":                      {"", admins},
+	"GET /v1/webhooks":                                     {"", admins},
+	"POST /v1/webhooks":                                    {`{"url":"https://hooks.example.com/access"}`, adminMakes},
+	"DELETE /v1/webhooks/{webhook_id}":                     {"", adminDrops},
+	"POST /v1/webhooks/{webhook_id}/test":                  {"", adminQueues},
+	"GET /v1/audit-log":                                    {"", admins},
 	"GET /v1/api-keys":                                     {"", admins},
 	"POST /v1/api-keys":                                    {`{"name":"access","role":"agent"}`, adminMakes},
 	"POST /v1/api-keys/{key_id}/revoke":                    {"", adminOwned},
@@ -128,25 +150,44 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 	if strings.Contains(name, "receipt") && chainID != "" {
 		receiptID = *s.complete(t, agent, chainID, "").ReceiptID
 	}
+	made := []string{}
+	switch {
+	case strings.Contains(name, "{approval_id}"):
+		made = []string{"{approval_id}", s.ask(t, agent, s.open(t, agent, `{"name":"fixture"}`))}
+	case strings.Contains(name, "{version}"):
+		put := s.put(t, s.acme.admin, "application/json", `{"rules":[],"fast_path":false}`).expect(t, http.StatusOK)
+		made = []string{"{version}", decode[policySet](t, put).Version}
+	case strings.Contains(name, "{webhook_id}"):
+		created := s.post(t, s.acme.admin, "/v1/webhooks", `{"url":"https://hooks.example.com/"}`).expect(t, http.StatusCreated)
+		made = []string{"{webhook_id}", decode[webhook](t, created).ID}
+	case strings.HasSuffix(name, "/resume"):
+		s.patch(t, s.acme.admin, `{"auto_pause":{"max_events":1}}`).expect(t, http.StatusOK)
+		s.record(t, agent, chainID, anAction)
+		s.patch(t, s.acme.admin, `{"auto_pause":{"max_events":10000}}`).expect(t, http.StatusOK)
+	}
 	key := s.credential(t, s.acme.slug, "member")
-	return strings.NewReplacer("{chain_id}", chainID, "{event_id}", eventID, "{receipt_id}", receiptID,
-		"{key_id}", key.id.String(), "{asset}", "docs.css")
+	return strings.NewReplacer(append(made, "{chain_id}", chainID, "{event_id}", eventID, "{receipt_id}", receiptID,
+		"{key_id}", key.id.String(), "{asset}", "docs.css")...)
 }
 
 var unknownFixture = strings.NewReplacer("{chain_id}", uuid.NewString(), "{event_id}", uuid.NewString(),
-	"{receipt_id}", uuid.NewString(), "{key_id}", uuid.NewString())
+	"{receipt_id}", uuid.NewString(), "{key_id}", uuid.NewString(), "{approval_id}", uuid.NewString(),
+	"{webhook_id}", uuid.NewString(), "{version}", "v9+0123456789ab")
 
 // One organization's objects are in no answer that another gets, an agent's in
 // none that another agent gets, and an address needs all its parts right.
 func TestOrganizationsAreApart(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		mine := s.seal(t, s.acme.agent, "planted-acme")
+		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"asked"}`))
 		theirs := s.seal(t, s.rival.agent, "planted-rival")
-		for _, path := range []string{"/v1/chains", "/v1/receipts", "/v1/api-keys", "/v1/organization", "/v1/chains?external_chain_id=x"} {
+		for _, path := range []string{"/v1/chains", "/v1/receipts", "/v1/api-keys", "/v1/organization", "/v1/chains?external_chain_id=x",
+			"/v1/approvals", "/v1/approvals?chain_id=" + mine.ID, "/v1/policies", "/v1/webhooks", "/v1/audit-log"} {
 			s.get(t, s.rival.admin, path).expect(t, http.StatusOK).
-				without(t, mine.ID, *mine.ReceiptID, "planted-acme", s.acme.id, s.rival.id, s.acme.agent.id.String(), s.acme.slug)
+				without(t, mine.ID, *mine.ReceiptID, asked, "planted-acme", "planted-note", s.acme.id, s.rival.id, s.acme.agent.id.String(), s.acme.slug)
 		}
 		s.get(t, s.acme.other, "/v1/chains").expect(t, http.StatusOK).without(t, mine.ID, "planted-acme")
+		s.get(t, s.acme.other, "/v1/approvals").expect(t, http.StatusOK).without(t, asked, "planted-note")
 		for name, id := range map[string]string{"chains": mine.ID, "receipts": *mine.ReceiptID} {
 			s.get(t, s.acme.member, "/v1/"+name+"/"+id).expect(t, http.StatusOK)
 			s.get(t, s.acme.member, "/v1/"+name+"/"+strings.ToUpper(id)).expect(t, http.StatusOK)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"path"
+	"strings"
 	"time"
 
 	"countersign/internal/problem"
@@ -71,16 +72,12 @@ func (silentObserver) Request(string, int, time.Duration) {}
 // Handler serves every route, and answers everything else in the same manner.
 func (a *API) Handler() http.Handler {
 	mux := http.NewServeMux()
-	allowed := make(map[string]string)
+	routes := make(map[string][]Route)
 	for _, route := range a.Routes() {
-		mux.Handle(route.Method+" "+route.Pattern, a.serve(route))
-		if allowed[route.Pattern] != "" {
-			allowed[route.Pattern] += ", "
-		}
-		allowed[route.Pattern] += route.Method
+		routes[route.Pattern] = append(routes[route.Pattern], route)
 	}
-	for pattern, methods := range allowed {
-		mux.Handle(pattern, a.serve(wrongMethod(pattern, methods)))
+	for pattern, operations := range routes {
+		mux.Handle(pattern, a.byMethod(pattern, operations))
 	}
 	elsewhere := a.serve(nowhere)
 	mux.Handle("/", elsewhere)
@@ -92,5 +89,27 @@ func (a *API) Handler() http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
+	})
+}
+
+// byMethod chooses among the operations of one path. The mux is left to choose
+// by path alone: it would take GET /v1/policies/check for a policy's version.
+func (a *API) byMethod(pattern string, operations []Route) http.Handler {
+	handlers := make(map[string]http.Handler)
+	var methods []string
+	for _, operation := range operations {
+		handlers[operation.Method] = a.serve(operation)
+		methods = append(methods, operation.Method)
+	}
+	if get := handlers[http.MethodGet]; get != nil {
+		handlers[http.MethodHead] = get
+	}
+	other := a.serve(wrongMethod(pattern, strings.Join(methods, ", ")))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if handler := handlers[r.Method]; handler != nil {
+			handler.ServeHTTP(w, r)
+			return
+		}
+		other.ServeHTTP(w, r)
 	})
 }

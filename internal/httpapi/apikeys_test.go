@@ -60,10 +60,7 @@ func TestRevocationIsImmediate(t *testing.T) {
 		key := s.credential(t, s.acme.slug, "agent")
 		id := s.open(t, key, `{"name":"n"}`)
 		event := s.record(t, key, id, anAction).EventID
-		// Past this process, as another replica would.
-		if _, err := s.database.store.RevokeKey(t.Context(), organizationID(t, s), key.id, 1); err != nil {
-			t.Fatal(err)
-		}
+		s.revokeElsewhere(t, key.id)
 		before := s.database.dump(t)
 		for _, refused := range []*answer{
 			s.post(t, key, "/v1/chains/"+id+"/events", anAction),

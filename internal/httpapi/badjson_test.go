@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -56,6 +57,12 @@ func writes(t *testing.T, s *stack) []call {
 		post(s.acme.agent, "/v1/chains/"+id+"/events/"+done+"/outcome", `{"outcome":"succeeded","detail":"planted-detail"}`),
 		post(s.acme.agent, "/v1/chains/"+id+"/complete", `{"outcome":"failed","error":{"type":"planted-type"}}`),
 		post(s.acme.admin, "/v1/api-keys", `{"role":"agent","name":"planted-name"}`),
+		post(s.acme.agent, "/v1/chains/"+id+"/events/batch", aReport),
+		post(s.acme.member, "/v1/approvals/"+s.ask(t, s.acme.agent, id)+"/approve", `{"comment":"planted-comment"}`),
+		post(s.acme.member, "/v1/approvals/"+s.ask(t, s.acme.agent, id)+"/deny", `{"comment":"planted-comment"}`),
+		post(s.acme.admin, "/v1/kill-switch/activate", `{"reason":"planted-reason"}`),
+		post(s.acme.admin, "/v1/webhooks", `{"url":"https://hooks.example.com/planted-path"}`),
+		post(s.acme.admin, "/v1/policies/simulate", `{"policy":{"rules":[]}}`),
 		{method: http.MethodPatch, path: "/v1/organization", key: s.acme.admin.text, body: []byte(`{"name":"planted-name"}`)},
 	}
 }
@@ -146,7 +153,7 @@ func TestBadBodies(t *testing.T) {
 				})
 			}
 			add("without Content-Type", 415, "unsupported_media_type", func(c *call) { c.header = http.Header{"Content-Type": nil} })
-			if !strings.HasSuffix(write.path, "/complete") {
+			if bodiless := []string{"complete", "approve", "deny"}; !slices.Contains(bodiless, path.Base(write.path)) {
 				add("without a body", 400, "invalid_json", func(c *call) { c.body = nil })
 				add("without a body, chunked", 400, "invalid_json", func(c *call) { c.body, c.chunked = []byte{}, true })
 			}

@@ -16,6 +16,11 @@ func lists(chainID string) map[string]string {
 		"events":   "/v1/chains/" + chainID + "/events",
 		"receipts": "/v1/receipts",
 		"api-keys": "/v1/api-keys",
+
+		"approvals": "/v1/approvals",
+		"policies":  "/v1/policies",
+		"webhooks":  "/v1/webhooks",
+		"audit-log": "/v1/audit-log",
 	}
 }
 
@@ -26,6 +31,9 @@ func TestBadQueries(t *testing.T) {
 			s.record(t, s.acme.agent, id, anAction)
 			s.seal(t, s.acme.agent, "queries")
 		}
+		s.ask(t, s.acme.agent, id)
+		s.put(t, s.acme.admin, "application/json", `{"rules":[]}`).expect(t, http.StatusOK)
+		s.post(t, s.acme.admin, "/v1/webhooks", `{"url":"https://hooks.example.com/"}`).expect(t, http.StatusCreated)
 		cursors := make(map[string]string)
 		for name, path := range lists(id) {
 			cursors[name] = *decode[page[any]](t, s.get(t, s.acme.admin, path+"?limit=1")).Next
@@ -62,6 +70,12 @@ func TestBadQueries(t *testing.T) {
 			add("chains", filter+"="+strings.Repeat("a", 201), "/"+filter)
 			add("chains", filter+"=active&"+filter+"=active", "/"+filter)
 			add("receipts", filter+"=active", "/"+filter)
+		}
+		for _, status := range []string{"active", "Pending", "planted-status", ""} {
+			add("approvals", "status="+status, "/status")
+		}
+		for _, chain := range []string{"", "planted-chain", "urn:uuid:" + id, strings.ReplaceAll(id, "-", "")} {
+			add("approvals", "chain_id="+chain, "/chain_id")
 		}
 		add("chains", "status=planted-done", "/status")
 		add("chains", "status=Active", "/status")
@@ -109,6 +123,9 @@ func TestBadIDs(t *testing.T) {
 			"POST /v1/chains/" + sealed.ID + "/events/{}/outcome": sealed.ID,
 			"GET /v1/receipts/{}": *sealed.ReceiptID, "GET /v1/receipts/{}/verify": *sealed.ReceiptID,
 			"POST /v1/api-keys/{}/revoke": s.acme.agent.id.String(),
+			"POST /v1/chains/{}/resume":   sealed.ID, "GET /v1/chains/{}/approval-status": sealed.ID,
+			"GET /v1/approvals/{}": sealed.ID, "POST /v1/approvals/{}/approve": sealed.ID, "POST /v1/approvals/{}/deny": sealed.ID,
+			"DELETE /v1/webhooks/{}": sealed.ID, "POST /v1/webhooks/{}/test": sealed.ID,
 		} {
 			method, path, _ := strings.Cut(pattern, " ")
 			for _, bad := range id(valid) {

@@ -179,13 +179,17 @@ type (
 		FailModes   json.RawMessage `json:"fail_modes"`
 		Error       *struct{ Type, Message string }
 		Receipt     json.RawMessage `json:"receipt"`
+		Metrics     struct {
+			Exposure float64 `json:"financial_exposure_usd"`
+		} `json:"cumulative_metrics"`
 	}
 	decision struct {
-		Decision string `json:"policy_decision"`
-		EventID  string `json:"event_id"`
-		ChainID  string `json:"chain_id"`
-		Sequence int    `json:"sequence"`
-		Status   string `json:"status"`
+		Decision   string  `json:"policy_decision"`
+		EventID    string  `json:"event_id"`
+		ChainID    string  `json:"chain_id"`
+		Sequence   int     `json:"sequence"`
+		Status     string  `json:"status"`
+		ApprovalID *string `json:"approval_id"`
 	}
 	event struct {
 		ID          string          `json:"id"`

@@ -82,7 +82,8 @@ func everyPage[T any](t *testing.T, s *stack, key credential, path string, limit
 }
 
 // The digest that a receipt attests follows from what GET events shows: each
-// event without payload and outcome, and each outcome as an entry of its own.
+// event without payload and what came later, and each of that as an entry of its
+// own.
 func TestEventsDigest(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		for name, script := range map[string]string{
@@ -122,7 +123,16 @@ func digestOf(t *testing.T, events []map[string]any) string {
 		entry := maps.Clone(shown)
 		delete(entry, "payload")
 		delete(entry, "outcome")
+		delete(entry, "approval")
 		facts = append(facts, encode(t, entry))
+		if settled, ok := shown["approval"].(map[string]any); ok {
+			position := int(settled["position"].(float64))
+			entries[position] = encode(t, map[string]any{
+				"kind": "approval", "event_id": shown["id"], "sequence": shown["sequence"], "position": position, "detail": nil,
+				"approval_id": shown["approval_id"], "approval_status": settled["status"], "approval_hash": settled["approval_hash"],
+				"recorded_at": settled["recorded_at"],
+			})
+		}
 		if reported, ok := shown["outcome"].(map[string]any); ok {
 			position := int(reported["position"].(float64))
 			entries[position] = encode(t, map[string]any{
@@ -133,8 +143,8 @@ func digestOf(t *testing.T, events []map[string]any) string {
 	}
 	digest := sha256.Sum256(nil)
 	for position, total := 1, len(facts)+len(entries); position <= total; position++ {
-		entry, isOutcome := entries[position]
-		if !isOutcome {
+		entry, later := entries[position]
+		if !later {
 			entry, facts = facts[0], facts[1:]
 		}
 		digest = sha256.Sum256(append(digest[:], entry...))

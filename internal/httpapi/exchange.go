@@ -106,7 +106,7 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 	if x.r.ContentLength == 0 {
 		return canon.Value{}, false, nil
 	}
-	data, err := x.read()
+	data, err := x.read(MaxBody)
 	if err != nil || len(data) == 0 {
 		return canon.Value{}, false, err
 	}
@@ -124,13 +124,23 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 	return value, true, nil
 }
 
+// objectOrNothing is optionalBody for steps that cannot be undone: null, which
+// elsewhere stands for nothing, was a slip.
+func (x *exchange) objectOrNothing() (canon.Value, error) {
+	value, given, err := x.optionalBody()
+	if err == nil && given && value.IsNull() {
+		err = ledger.Invalid(ledger.FieldError{Detail: "must be an object"})
+	}
+	return value, err
+}
+
 const largeBody = 64 << 10
 
-func (x *exchange) read() ([]byte, error) {
-	if x.r.ContentLength > MaxBody {
-		return nil, errTooLarge
+func (x *exchange) read(limit int64) ([]byte, error) {
+	if x.r.ContentLength > limit {
+		return nil, tooLarge(limit)
 	}
-	limited := http.MaxBytesReader(x.w, x.r.Body, MaxBody)
+	limited := http.MaxBytesReader(x.w, x.r.Body, limit)
 	var data []byte
 	var err error
 	if n := x.r.ContentLength; n > 0 {
@@ -139,28 +149,33 @@ func (x *exchange) read() ([]byte, error) {
 	} else {
 		data, err = io.ReadAll(limited)
 	}
-	var tooLarge *http.MaxBytesError
+	var exceeded *http.MaxBytesError
 	switch {
-	case errors.As(err, &tooLarge):
-		return nil, errTooLarge
+	case errors.As(err, &exceeded):
+		return nil, tooLarge(limit)
 	case err != nil:
 		return nil, ledger.Errorf(ledger.CodeInvalidJSON, "the body ended before its announced length or took too long")
 	}
 	return data, nil
 }
 
-var errTooLarge = ledger.Errorf(ledger.CodeTooLarge, "the body is larger than %d bytes", MaxBody)
+func tooLarge(limit int64) error {
+	return ledger.Errorf(ledger.CodeTooLarge, "the body is larger than %d bytes", limit)
+}
 
 func isJSON(contentType string) bool {
-	if contentType == "application/json" {
-		return true
-	}
+	return contentType == "application/json" || mediaType(contentType) == "application/json"
+}
+
+// mediaType is a Content-Type without its parameters, "" for one that names
+// another charset than UTF-8 or anything else.
+func mediaType(contentType string) string {
 	kind, parameters, _ := strings.Cut(contentType, ";")
-	if !strings.EqualFold(strings.TrimSpace(kind), "application/json") {
-		return false
-	}
 	parameters = strings.TrimSpace(parameters)
-	return parameters == "" || strings.EqualFold(strings.ReplaceAll(parameters, `"`, ""), "charset=utf-8")
+	if parameters != "" && !strings.EqualFold(strings.ReplaceAll(parameters, `"`, ""), "charset=utf-8") {
+		return ""
+	}
+	return strings.ToLower(strings.TrimSpace(kind))
 }
 
 func unreadable(err error) error {
@@ -181,6 +196,13 @@ func unreadable(err error) error {
 func (x *exchange) answer(status int, body []byte) error {
 	x.write(status, "application/json", body)
 	return nil
+}
+
+// nothing answers that there is nothing to say.
+func (x *exchange) nothing() {
+	x.status = http.StatusNoContent
+	x.w.Header().Set("Cache-Control", "no-store")
+	x.w.WriteHeader(x.status)
 }
 
 func (x *exchange) write(status int, contentType string, body []byte) {

@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 var forbidden = []*regexp.Regexp{
 	regexp.MustCompile(planted),
 	regexp.MustCompile(`(?i)[0-9a-f]{64}`),                                                       // hashes, signatures, digests
-	regexp.MustCompile(`(csk|csl|css|cvt)_[0-9A-Za-z]{8}`),                                       // keys and tokens
+	regexp.MustCompile(`(csk|csl|css|cvt|whsec)_[0-9A-Za-z]{8}`),                                 // keys and tokens
 	regexp.MustCompile(`(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`),       // ids
 	regexp.MustCompile(`(?i)(postgres(ql)?://[^ ]*@|bearer +[a-z0-9_]{8}|idempotency-key: *\w)`), // credentials
 }
@@ -86,6 +86,7 @@ func TestLeaksAreFound(t *testing.T) {
 		"hash":         `{"error":"duplicate ` + hash + `"}`,
 		"signature":    `{"error":"hmac-sha256:` + strings.ToUpper(hash) + `"}`,
 		"API key":      `{"key":"csk_` + strings.Repeat("a", 49) + `"}`,
+		"secret":       `{"error":"cannot sign with whsec_` + strings.Repeat("a", 43) + `="}`,
 		"receipt id":   `{"path":"/v1/receipts/00000000-0000-4000-8000-000000000000/verify"}`,
 		"password":     `{"error":"cannot connect to postgres://user:word@host/db"}`,
 	} {

@@ -3,10 +3,13 @@ package httpapi
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -23,13 +26,18 @@ const (
 	maxFaults    = 50  // a query can hold thousands; an answer lists no more
 )
 
-// listQuery reads the query of a list and refuses what it does not know.
+// listQuery reads a query and refuses what it does not know.
 type listQuery struct {
 	values url.Values
 	faults []ledger.FieldError
 }
 
+// query is the query of a route that answers in pages.
 func (x *exchange) query(known ...string) *listQuery {
+	return x.parameters(append(known, "limit", "cursor")...)
+}
+
+func (x *exchange) parameters(known ...string) *listQuery {
 	q := &listQuery{}
 	values, err := url.ParseQuery(x.r.URL.RawQuery)
 	if err != nil {
@@ -38,7 +46,7 @@ func (x *exchange) query(known ...string) *listQuery {
 	q.values = values
 	for name, given := range values {
 		switch {
-		case !slices.Contains(known, name) && name != "limit" && name != "cursor":
+		case !slices.Contains(known, name):
 			q.fault(name, "is not a known parameter")
 		case len(given) > 1:
 			q.fault(name, "must be given once")
@@ -99,6 +107,11 @@ const (
 	eventCursor   cursorKind = 'e'
 	receiptCursor cursorKind = 'r'
 	keyCursor     cursorKind = 'k'
+
+	approvalCursor cursorKind = 'a'
+	policyCursor   cursorKind = 'p'
+	webhookCursor  cursorKind = 'w'
+	actCursor      cursorKind = 'l'
 )
 
 func encodeIDCursor(kind cursorKind, id uuid.UUID) string {
@@ -107,6 +120,12 @@ func encodeIDCursor(kind cursorKind, id uuid.UUID) string {
 
 func encodeNumberCursor(kind cursorKind, n int64) string {
 	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(n)))
+}
+
+// encodeMomentCursor is for lists that are ordered by a moment first.
+func encodeMomentCursor(kind cursorKind, at ledger.Time, id uuid.UUID) string {
+	data := binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(at))
+	return base64.RawURLEncoding.EncodeToString(append(data, id[:]...))
 }
 
 func decodeCursor(kind cursorKind, text string, size int) ([]byte, bool) {
@@ -147,4 +166,33 @@ func (q *listQuery) numberCursor(kind cursorKind) int64 {
 	}
 	q.fault("cursor", "is not a next_cursor of this list")
 	return 0
+}
+
+func (q *listQuery) momentCursor(kind cursorKind) (at ledger.Time, id uuid.UUID, given bool) {
+	text := q.values.Get("cursor")
+	if text == "" {
+		return 0, uuid.Nil, false
+	}
+	data, ok := decodeCursor(kind, text, 24)
+	if !ok {
+		q.fault("cursor", "is not a next_cursor of this list")
+		return 0, uuid.Nil, false
+	}
+	return ledger.Time(binary.BigEndian.Uint64(data)), uuid.UUID(data[8:]), true
+}
+
+var decimalPattern = regexp.MustCompile(`^\d{1,2}(\.\d{1,3})?$`)
+
+// seconds reads a span of at most so many seconds; none when it is not given.
+func (q *listQuery) seconds(name string, most float64) time.Duration {
+	text := q.values.Get(name)
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || !decimalPattern.MatchString(text) || n > most {
+		q.fault(name, fmt.Sprintf("must be a number of seconds from 0 to %v, with at most three decimals", most))
+		return 0
+	}
+	return time.Duration(n * float64(time.Second))
 }

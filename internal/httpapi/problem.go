@@ -36,14 +36,18 @@ func (x *exchange) problem(err error) {
 	if kind.Status == http.StatusServiceUnavailable && x.w.Header().Get("Retry-After") == "" {
 		x.w.Header().Set("Retry-After", "1")
 	}
-	body, err := json.Marshal(document{
-		Type: "/docs#" + string(shown.Code), Title: kind.Title, Status: kind.Status, Detail: shown.Message,
-		Code: shown.Code, RequestID: x.id, Errors: shown.Fields,
-	})
+	body, err := json.Marshal(x.document(shown, kind))
 	if err != nil {
 		body = []byte(`{}`)
 	}
 	x.write(kind.Status, "application/problem+json", body)
+}
+
+func (x *exchange) document(shown *ledger.Error, kind problem.Kind) document {
+	return document{
+		Type: "/docs#" + string(shown.Code), Title: kind.Title, Status: kind.Status, Detail: shown.Message,
+		Code: shown.Code, RequestID: x.id, Errors: shown.Fields,
+	}
 }
 
 func (x *exchange) tooMany(wait time.Duration, why string) error {

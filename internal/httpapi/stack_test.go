@@ -62,7 +62,7 @@ func start(t *testing.T, db *database, with setup) *stack {
 		opened = with.wrap(opened)
 	}
 	s := &stack{database: db}
-	s.service = service.New(service.Config{Store: opened, Keys: ring, Log: log, Clock: with.clock, Meter: with.meter})
+	s.service = service.New(service.Config{Store: opened, Keys: ring, Log: log, Clock: with.clock, Meter: with.meter, Secrets: ring})
 	t.Cleanup(s.service.Close)
 	if err := s.service.Operator().AdoptKeys(t.Context(), ring); err != nil {
 		t.Fatal(err)
@@ -106,13 +106,17 @@ func (s *stack) limited(t *testing.T, proxies []netip.Prefix, publicRate float64
 	return &other
 }
 
-func organizationID(t *testing.T, s *stack) ledger.OrgID {
+// revokeElsewhere revokes a key past this process, as another replica would.
+func (s *stack) revokeElsewhere(t *testing.T, key ledger.KeyID) {
 	t.Helper()
-	org, err := s.database.store.OrganizationBySlug(t.Context(), s.acme.slug)
+	err := s.database.store.Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{key}}, func(loaded *store.Loaded) (*store.Changes, error) {
+		revoked, now := *loaded.Keys[key], ledger.TimeOf(time.Now())
+		revoked.RevokedAt = &now
+		return &store.Changes{RevokedKeys: []*ledger.KeyRecord{&revoked}}, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return org.ID
 }
 
 func (s *stack) tenant(t *testing.T, slug string) tenant {
@@ -134,7 +138,12 @@ func (s *stack) tenant(t *testing.T, slug string) tenant {
 
 func (s *stack) credential(t *testing.T, slug string, role ledger.Role) credential {
 	t.Helper()
-	key, err := s.service.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: "a " + string(role), Role: role})
+	return s.named(t, slug, role, "a "+string(role))
+}
+
+func (s *stack) named(t *testing.T, slug string, role ledger.Role, name string) credential {
+	t.Helper()
+	key, err := s.service.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: name, Role: role})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,6 +164,19 @@ func (s *stack) open(t *testing.T, key credential, body string) string {
 }
 
 const anAction = `{"agent_name":"researcher","action_type":"tool_call","action_name":"search","payload":{"query":"planted-query"}}`
+
+// aPayment is an action that a person has to decide.
+const aPayment = `{"agent_name":"payer","action_type":"tool_call","action_name":"pay_invoice","payload":{"amount_usd":6000,"note":"planted-note"}}`
+
+// ask records a payment that has to be approved and returns the approval's id.
+func (s *stack) ask(t *testing.T, key credential, chainID string) string {
+	t.Helper()
+	decided := s.record(t, key, chainID, aPayment)
+	if decided.Decision != "require_approval" || decided.ApprovalID == nil {
+		t.Fatalf("decided %+v", decided)
+	}
+	return *decided.ApprovalID
+}
 
 // record records an action and returns the decision on it.
 func (s *stack) record(t *testing.T, key credential, chainID, body string) decision {

@@ -17,6 +17,7 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	w.Raw("metadata", c.Metadata)
 	w.String("environment", c.Environment)
 	w.String("status", string(c.State.Status))
+	w.StringOrNull("pause_reason", c.State.PauseReason)
 	w.String("started_at", c.StartedAt.String())
 	appendTime(&w, "completed_at", c.State.CompletedAt)
 	w.Int("total_actions", c.State.Actions)
@@ -54,7 +55,29 @@ func appendTime(w *canon.ObjectWriter, name string, t *ledger.Time) {
 
 func appendDecision(dst []byte, r *service.Recorded) []byte {
 	w := canon.BeginObject(dst)
-	e, d := r.Event, &r.Event.Decision
+	writeDecision(&w, r)
+	return w.End()
+}
+
+func writeDecision(w *canon.ObjectWriter, r *service.Recorded) {
+	e := r.Event
+	writeVerdict(w, &e.Decision)
+	w.String("event_id", e.ID.String())
+	w.String("chain_id", e.Chain.String())
+	w.Int("sequence", e.Sequence)
+	if e.Approval == (ledger.ApprovalID{}) {
+		w.Null("approval_id")
+	} else {
+		w.String("approval_id", e.Approval.String())
+	}
+	w.String("policy_version", e.Decision.PolicyVersion)
+	w.String("status", string(e.Status))
+	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))
+	w.Bool("fast_path", r.FastPath)
+}
+
+// writeVerdict writes what every decision has, whoever made it.
+func writeVerdict(w *canon.ObjectWriter, d *ledger.Decision) {
 	w.String("policy_decision", string(d.Outcome))
 	w.String("decision_reason", d.Reason)
 	w.String("decision_source", string(d.Source))
@@ -71,14 +94,6 @@ func appendDecision(dst []byte, r *service.Recorded) []byte {
 		w.Number("estimated_cost_usd", d.EstimatedCost.Float())
 	}
 	w.Bool("auto_paused", d.AutoPaused)
-	w.String("event_id", e.ID.String())
-	w.String("chain_id", e.Chain.String())
-	w.Int("sequence", e.Sequence)
-	w.Null("approval_id")
-	w.String("policy_version", d.PolicyVersion)
-	w.String("status", string(e.Status))
-	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))
-	return w.End()
 }
 
 // appendEvent shows an event's facts as they were recorded, byte for byte, with
@@ -96,17 +111,25 @@ func appendEvent(dst []byte, e *service.EventView) []byte {
 		writeOutcome(&w, o)
 		dst = w.End()
 	}
+	if a := e.Approval; a != nil {
+		w := canon.BeginObject(append(dst, `,"approval":`...))
+		w.String("status", string(a.ApprovalStatus))
+		w.String("approval_hash", ledger.FormatHash(a.ApprovalHash))
+		w.String("recorded_at", a.RecordedAt.String())
+		w.Int("position", a.Position)
+		dst = w.End()
+	}
 	return append(dst, '}')
 }
 
-func writeOutcome(w *canon.ObjectWriter, o *ledger.OutcomeReport) {
+func writeOutcome(w *canon.ObjectWriter, o *ledger.Entry) {
 	w.String("outcome", string(o.Result))
 	w.StringOrNull("detail", o.Detail)
 	w.String("recorded_at", o.RecordedAt.String())
 	w.Int("position", o.Position)
 }
 
-func appendOutcome(dst []byte, chain ledger.ChainID, o *ledger.OutcomeReport) []byte {
+func appendOutcome(dst []byte, chain ledger.ChainID, o *ledger.Entry) []byte {
 	w := canon.BeginObject(dst)
 	w.String("event_id", o.Event.String())
 	w.String("chain_id", chain.String())

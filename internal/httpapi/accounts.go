@@ -1,0 +1,96 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func getOrganization(x *exchange) error {
+	org, err := x.api.service.Organization(x.r.Context(), x.caller)
+	if err != nil {
+		return err
+	}
+	return x.organization(org)
+}
+
+func patchOrganization(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	org, err := x.api.service.UpdateOrganization(x.r.Context(), x.caller, body)
+	if err != nil {
+		return err
+	}
+	return x.organization(org)
+}
+
+func (x *exchange) organization(org *ledger.Organization) error {
+	version := ledger.BuiltinPolicy.Version
+	if org.Controls.Policy.Number > 0 {
+		version = org.Controls.Policy.Version
+	}
+	body, err := json.Marshal(struct {
+		Slug      string `json:"slug"`
+		Name      string `json:"name"`
+		CreatedAt string `json:"created_at"`
+		ledger.Settings
+		PolicyVersion string          `json:"policy_version"`
+		KillSwitch    json.RawMessage `json:"kill_switch"`
+	}{org.Slug, org.Name, org.CreatedAt.String(), org.Settings, version, appendKillSwitch(nil, &org.Controls.KillSwitch)})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, body)
+}
+
+func listKeys(x *exchange) error {
+	q := x.query()
+	limit := q.limit()
+	after, _ := q.idCursor(keyCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	keys, err := x.api.service.APIKeys(x.r.Context(), x.caller, ledger.KeyID{UUID: after}, limit)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(keys) == limit {
+		next = encodeIDCursor(keyCursor, keys[len(keys)-1].ID.UUID)
+	}
+	return x.answer(http.StatusOK, appendList(nil, keys, next, func(dst []byte, k *ledger.KeyRecord) []byte {
+		return appendKey(dst, k, nil)
+	}))
+}
+
+func createKey(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	request, err := service.ParseKeyRequest(body)
+	if err != nil {
+		return err
+	}
+	key, err := x.api.service.CreateAPIKey(x.r.Context(), x.caller, request)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusCreated, appendKey(nil, key.Record, &key.Text))
+}
+
+func revokeKey(x *exchange) error {
+	id, err := x.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	key, err := x.api.service.RevokeAPIKey(x.r.Context(), x.caller, ledger.KeyID{UUID: id})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendKey(nil, key, nil))
+}

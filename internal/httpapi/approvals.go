@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// maxWait bounds how long a request can wait for a decision, in seconds.
+const maxWait = 60
+
+func listApprovals(x *exchange) error {
+	q := x.query("status", "chain_id")
+	filter := service.ApprovalFilter{Status: ledger.ApprovalStatus(q.text("status")), Limit: q.limit()}
+	if filter.Status != "" && !slices.Contains(ledger.ApprovalStatuses, filter.Status) {
+		q.fault("status", "must be one of pending, escalated, approved, denied, timed_out, cancelled")
+	}
+	if text := q.text("chain_id"); text != "" {
+		id, err := ledger.ParseID(text)
+		if err != nil {
+			q.fault("chain_id", "must be a chain's id")
+		}
+		filter.Chain = &ledger.ChainID{UUID: id}
+	}
+	if at, id, given := q.momentCursor(approvalCursor); given {
+		before := allocate(&filter.Before)
+		before.RequestedAt, before.ID = at, ledger.ApprovalID{UUID: id}
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	approvals, err := x.api.service.Approvals(x.r.Context(), x.caller, filter)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(approvals) == filter.Limit {
+		last := approvals[len(approvals)-1]
+		next = encodeMomentCursor(approvalCursor, last.RequestedAt, last.ID.UUID)
+	}
+	return x.answer(http.StatusOK, appendList(nil, approvals, next, x.appendApproval))
+}
+
+// allocate fills a pointer whose type is the storage port's, which a front end
+// does not import.
+func allocate[T any](target **T) *T {
+	*target = new(T)
+	return *target
+}
+
+func getApproval(x *exchange) error {
+	id, err := x.approvalID()
+	if err != nil {
+		return err
+	}
+	q := x.parameters("wait")
+	wait := q.seconds("wait", maxWait)
+	if err := q.err(); err != nil {
+		return err
+	}
+	if wait > 0 {
+		x.extend(wait)
+	}
+	approval, err := x.api.service.Approval(x.r.Context(), x.caller, id, wait)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
+}
+
+// extend gives a request that waits the time to do so: the server's own time-outs
+// are for requests that are answered at once, and the one for reading would end
+// this one's context. A writer without deadlines has none to extend.
+func (x *exchange) extend(wait time.Duration) {
+	until := time.Now().Add(wait + 30*time.Second)
+	deadlines := http.NewResponseController(x.w)
+	_ = deadlines.SetReadDeadline(until)
+	_ = deadlines.SetWriteDeadline(until)
+}
+
+func approve(x *exchange) error { return x.decide(true) }
+
+func deny(x *exchange) error { return x.decide(false) }
+
+func (x *exchange) decide(approve bool) error {
+	id, err := x.approvalID()
+	if err != nil {
+		return err
+	}
+	body, err := x.objectOrNothing()
+	if err != nil {
+		return err
+	}
+	verdict, err := ledger.ParseVerdict(body, approve)
+	if err != nil {
+		return err
+	}
+	approval, err := x.api.service.DecideApproval(x.r.Context(), x.caller, id, verdict)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
+}
+
+// approvalStatus is for clients that poll per chain. Its list is not paged: it
+// ends where a page would, and the undecided come first.
+func approvalStatus(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	approvals, err := x.api.service.ChainApprovals(x.r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	status := "none"
+	if n := len(approvals); n > 0 {
+		status = string(approvals[0].Status)
+		if !approvals[0].Status.Open() {
+			status = string(approvals[n-1].Status)
+		}
+	}
+	return x.answer(http.StatusOK, x.appendApprovalStatus(nil, status, approvals[:min(len(approvals), maxLimit)]))
+}

@@ -1,0 +1,147 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// Ids in paths: a text that is no id names nothing.
+
+func (x *exchange) pathID(name string) (uuid.UUID, error) {
+	id, err := ledger.ParseID(x.r.PathValue(name))
+	if err != nil {
+		return uuid.Nil, ledger.ErrNotFound
+	}
+	return id, nil
+}
+
+func (x *exchange) chainID() (ledger.ChainID, error) {
+	id, err := x.pathID("chain_id")
+	return ledger.ChainID{UUID: id}, err
+}
+
+func (x *exchange) approvalID() (ledger.ApprovalID, error) {
+	id, err := x.pathID("approval_id")
+	return ledger.ApprovalID{UUID: id}, err
+}
+
+func (x *exchange) receiptID() (ledger.ReceiptID, error) {
+	id, err := x.pathID("receipt_id")
+	return ledger.ReceiptID{UUID: id}, err
+}
+
+func (x *exchange) webhookID() (ledger.WebhookID, error) {
+	id, err := x.pathID("webhook_id")
+	return ledger.WebhookID{UUID: id}, err
+}
+
+func openChain(x *exchange) error {
+	key, err := x.idempotencyKey()
+	if err != nil {
+		return err
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	request, err := ledger.ParseChainRequest(body)
+	if err != nil {
+		return err
+	}
+	chain, err := x.api.service.OpenChain(x.r.Context(), x.caller, request, key)
+	if err != nil {
+		return err
+	}
+	x.w.Header().Set("Location", "/v1/chains/"+chain.ID.String())
+	return x.answer(http.StatusCreated, appendChain(nil, chain, nil))
+}
+
+func (x *exchange) idempotencyKey() (string, error) {
+	keys := x.r.Header.Values("Idempotency-Key")
+	if len(keys) == 0 {
+		return "", nil
+	}
+	bad := func(r rune) bool { return r < ' ' || r > '~' }
+	if len(keys) > 1 || keys[0] == "" || len(keys[0]) > ledger.MaxIdempotencyKey || slices.ContainsFunc([]rune(keys[0]), bad) {
+		return "", ledger.Invalid(ledger.FieldError{Pointer: "/Idempotency-Key", Detail: "the header must be given once, with 1 to 200 printable ASCII characters"})
+	}
+	return keys[0], nil
+}
+
+func listChains(x *exchange) error {
+	q := x.query("status", "environment", "external_chain_id")
+	filter := service.ChainFilter{
+		Status: ledger.ChainStatus(q.text("status")), Environment: q.text("environment"),
+		ExternalID: q.text("external_chain_id"), Limit: q.limit(),
+	}
+	if filter.Status != "" && !slices.Contains(ledger.ChainStatuses, filter.Status) {
+		q.fault("status", "must be one of active, auto_paused, completed, failed")
+	}
+	if id, given := q.idCursor(chainCursor); given {
+		filter.Before = &ledger.ChainID{UUID: id}
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	chains, err := x.api.service.Chains(x.r.Context(), x.caller, filter)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(chains) == filter.Limit {
+		next = encodeIDCursor(chainCursor, chains[len(chains)-1].ID.UUID)
+	}
+	return x.answer(http.StatusOK, appendList(nil, chains, next, func(dst []byte, c *service.ChainView) []byte {
+		return appendChain(dst, c, nil)
+	}))
+}
+
+func getChain(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	chain, err := x.api.service.Chain(x.r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendChain(nil, chain, nil))
+}
+
+func completeChain(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	// No body completes a chain, and that cannot be undone.
+	body, err := x.objectOrNothing()
+	if err != nil {
+		return err
+	}
+	completion, err := ledger.ParseCompletion(body)
+	if err != nil {
+		return err
+	}
+	completed, err := x.api.service.CompleteChain(x.r.Context(), x.caller, id, completion)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendChain(make([]byte, 0, 4096), &completed.ChainView, completed.Receipt))
+}
+
+func resumeChain(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	chain, err := x.api.service.ResumeChain(x.r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendChain(nil, chain, nil))
+}

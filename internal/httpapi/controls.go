@@ -1,0 +1,70 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func getKillSwitch(x *exchange) error {
+	state, err := x.api.service.KillSwitch(x.r.Context(), x.caller)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendKillSwitch(nil, state))
+}
+
+func activateKillSwitch(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	reason, err := service.ParseKillSwitchReason(body)
+	if err != nil {
+		return err
+	}
+	state, err := x.api.service.ActivateKillSwitch(x.r.Context(), x.caller, reason)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendKillSwitch(nil, state))
+}
+
+func deactivateKillSwitch(x *exchange) error {
+	state, err := x.api.service.DeactivateKillSwitch(x.r.Context(), x.caller)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendKillSwitch(nil, state))
+}
+
+func appendKillSwitch(dst []byte, k *ledger.KillSwitch) []byte {
+	w := canon.BeginObject(dst)
+	w.Bool("active", k.Active)
+	w.StringOrNull("reason", k.Reason)
+	appendTime(&w, "changed_at", k.ChangedAt)
+	w.StringOrNull("changed_by", k.ChangedBy)
+	return w.End()
+}
+
+// listActs shows the audit log's entries as they were entered, byte for byte.
+func listActs(x *exchange) error {
+	q := x.query()
+	limit, before := q.limit(), q.numberCursor(actCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	acts, err := x.api.service.Acts(x.r.Context(), x.caller, before, limit)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(acts) == limit {
+		next = encodeNumberCursor(actCursor, acts[len(acts)-1].Sequence)
+	}
+	return x.answer(http.StatusOK, appendList(nil, acts, next, func(dst []byte, a *ledger.StoredAct) []byte {
+		return append(dst, a.Body...)
+	}))
+}

@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/problem"
+	"countersign/internal/service"
+)
+
+func recordEvent(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	action, err := ledger.ParseAction(body)
+	if err != nil {
+		return err
+	}
+	recorded, err := x.api.service.RecordEvent(x.r.Context(), x.caller, id, action)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendDecision(make([]byte, 0, 1024), recorded))
+}
+
+// reportEvents takes what a client decided by itself. What could not be recorded
+// is told in its place and does not keep the rest from the record.
+func reportEvents(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	actions, err := ledger.ParseReported(body)
+	if err != nil {
+		return err
+	}
+	results, err := x.api.service.ReportEvents(x.r.Context(), x.caller, id, actions)
+	if err != nil {
+		return err
+	}
+	answer := append(make([]byte, 0, 1024*len(results)), `{"results":[`...)
+	for i := range results {
+		if i > 0 {
+			answer = append(answer, ',')
+		}
+		if answer, err = x.appendReported(answer, &results[i]); err != nil {
+			return err
+		}
+	}
+	return x.answer(http.StatusOK, append(answer, "]}"...))
+}
+
+func (x *exchange) appendReported(dst []byte, r *service.Reported) ([]byte, error) {
+	w := canon.BeginObject(dst)
+	if r.Err == nil {
+		writeDecision(&w, r.Recorded)
+		w.Bool("violation", r.Event.Decision.Violated())
+		return w.End(), nil
+	}
+	shown, kind := problem.Of(r.Err)
+	body, err := json.Marshal(x.document(shown, kind))
+	w.Raw("error", body)
+	return w.End(), err
+}
+
+func listEvents(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	q := x.query()
+	limit, after := q.limit(), q.numberCursor(eventCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	events, err := x.api.service.Events(x.r.Context(), x.caller, id, after, limit)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(events) == limit {
+		next = encodeNumberCursor(eventCursor, events[len(events)-1].Sequence)
+	}
+	return x.answer(http.StatusOK, appendList(nil, events, next, appendEvent))
+}
+
+func reportOutcome(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	event, err := x.pathID("event_id")
+	if err != nil {
+		return err
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	report, err := ledger.ParseOutcome(body)
+	if err != nil {
+		return err
+	}
+	result, err := x.api.service.ReportOutcome(x.r.Context(), x.caller, id, ledger.EventID{UUID: event}, report)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendOutcome(nil, id, result))
+}

@@ -1,0 +1,108 @@
+package httpapi
+
+import (
+	"encoding/hex"
+	"net/http"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// maxPolicy bounds a policy set: it is held against every action.
+const maxPolicy = 256 << 10
+
+// policyDocument reads a body that is a policy set in either language.
+func (x *exchange) policyDocument() (*service.PolicyDocument, error) {
+	text, err := x.read(maxPolicy)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == 0 {
+		return nil, ledger.Errorf(ledger.CodeInvalidJSON, "the request needs a policy set as its body")
+	}
+	switch mediaType(x.r.Header.Get("Content-Type")) {
+	case "application/json":
+		return &service.PolicyDocument{Text: text}, nil
+	case "application/yaml", "application/x-yaml", "text/yaml":
+		return &service.PolicyDocument{Text: text, YAML: true}, nil
+	}
+	return nil, ledger.Errorf(ledger.CodeUnsupportedMedia, "send the policy set as Content-Type: application/yaml or application/json")
+}
+
+func listPolicies(x *exchange) error {
+	q := x.query()
+	limit, before := q.limit(), q.numberCursor(policyCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	policies, current, err := x.api.service.Policies(x.r.Context(), x.caller, before, limit)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(policies) == limit {
+		next = encodeNumberCursor(policyCursor, policies[len(policies)-1].Number)
+	}
+	list := appendList(nil, policies, next, appendPolicySummary)
+	w := list[:len(list)-1]
+	w = append(w, `,"current":`...)
+	return x.answer(http.StatusOK, append(canon.AppendString(w, current.Version), '}'))
+}
+
+func getPolicy(x *exchange) error {
+	policy, err := x.api.service.Policy(x.r.Context(), x.caller, x.r.PathValue("version"))
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendPolicy(nil, policy))
+}
+
+func putPolicy(x *exchange) error {
+	document, err := x.policyDocument()
+	if err != nil {
+		return err
+	}
+	policy, err := x.api.service.PutPolicy(x.r.Context(), x.caller, document)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendPolicy(nil, policy))
+}
+
+func checkPolicy(x *exchange) error {
+	document, err := x.policyDocument()
+	if err != nil {
+		return err
+	}
+	set, err := x.api.service.CheckPolicy(x.r.Context(), x.caller, document)
+	if err != nil {
+		return err
+	}
+	hash, fastPath := set.Hash(), false
+	if allowed, given := set.FastPath(); given {
+		fastPath = allowed
+	}
+	w := canon.BeginObject(nil)
+	w.Bool("valid", true)
+	w.Int("rules", int64(len(set.Rules())))
+	w.Bool("fast_path", fastPath)
+	w.String("canonical_sha256", hex.EncodeToString(hash[:]))
+	return x.answer(http.StatusOK, w.End())
+}
+
+func simulatePolicy(x *exchange) error {
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	request, err := service.ParseSimulation(body)
+	if err != nil {
+		return err
+	}
+	report, err := x.api.service.SimulatePolicy(x.r.Context(), x.caller, request)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendSimulation(nil, report))
+}

@@ -1,0 +1,62 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"countersign/internal/ledger"
+)
+
+func getChainReceipt(x *exchange) error {
+	id, err := x.chainID()
+	if err != nil {
+		return err
+	}
+	receipt, err := x.api.service.ReceiptOfChain(x.r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, receipt.Body)
+}
+
+func listReceipts(x *exchange) error {
+	q := x.query()
+	limit, before := q.limit(), q.numberCursor(receiptCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	receipts, err := x.api.service.Receipts(x.r.Context(), x.caller, before, limit)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(receipts) == limit {
+		next = encodeNumberCursor(receiptCursor, receipts[len(receipts)-1].Sequence)
+	}
+	return x.answer(http.StatusOK, appendList(nil, receipts, next, func(dst []byte, r *ledger.StoredReceipt) []byte {
+		return append(dst, r.Body...)
+	}))
+}
+
+func getReceipt(x *exchange) error {
+	id, err := x.receiptID()
+	if err != nil {
+		return err
+	}
+	receipt, err := x.api.service.Receipt(x.r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, receipt.Body)
+}
+
+func checkReceipt(x *exchange) error {
+	id, err := x.receiptID()
+	if err != nil {
+		return err
+	}
+	check, err := x.api.service.CheckReceipt(x.r.Context(), id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendCheck(nil, check))
+}

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
+	w := canon.BeginObject(dst)
+	w.String("id", a.ID.String())
+	w.String("chain_id", a.Chain.String())
+	w.String("event_id", a.Event.String())
+	w.Int("sequence", a.Sequence)
+	w.String("agent_name", a.AgentName)
+	w.String("action_type", a.ActionType)
+	w.String("action_name", a.ActionName)
+	w.Raw("payload", a.Payload)
+	w.String("payload_sha256", a.PayloadSHA256)
+	w.String("reason", a.Reason)
+	w.StringOrNull("policy_name", a.PolicyName)
+	w.String("policy_version", a.PolicyVersion)
+	w.Strings("approvers", a.Approvers)
+	w.Bool("two_person", a.TwoPerson)
+	w.Int("votes", int64(len(a.Votes)))
+	w.String("status", string(a.Status))
+	w.String("requested_at", a.RequestedAt.String())
+	w.String("escalates_at", a.EscalatesAt.String())
+	w.String("expires_at", a.ExpiresAt.String())
+	appendTime(&w, "escalated_at", a.EscalatedAt)
+	appendTime(&w, "decided_at", a.DecidedAt)
+	w.StringOrNull("comment", a.Comment)
+	if a.Status.Open() {
+		w.Null("decision")
+	} else {
+		w.Value(appendRelease(w.Name("decision"), a))
+	}
+	if x.caller.Role.Includes(ledger.RoleMember) {
+		writeReviewer(&w, a.Reviewer)
+	}
+	return w.End()
+}
+
+func writeReviewer(w *canon.ObjectWriter, r *ledger.Reviewer) {
+	if r == nil {
+		w.Null("reviewer")
+		return
+	}
+	inner := canon.BeginObject(w.Name("reviewer"))
+	inner.String("key_id", r.Key.String())
+	inner.String("name", r.Name)
+	w.Value(inner.End())
+}
+
+// appendRelease tells a client that waited what it may do now.
+func appendRelease(dst []byte, a *service.ApprovalView) []byte {
+	d := releaseOf(a)
+	status := ledger.EventDenied
+	if d.Outcome == ledger.Allow {
+		status = ledger.EventAllowed
+	}
+	w := canon.BeginObject(dst)
+	writeVerdict(&w, &d)
+	w.String("event_id", a.Event.String())
+	w.String("chain_id", a.Chain.String())
+	w.Int("sequence", a.Sequence)
+	w.String("approval_id", a.ID.String())
+	w.String("policy_version", d.PolicyVersion)
+	w.String("status", string(status))
+	return w.End()
+}
+
+// releaseOf is the decision that a settled approval amounts to. While the kill
+// switch is active it releases nothing, whatever a person said.
+func releaseOf(a *service.ApprovalView) ledger.Decision {
+	d := ledger.Decision{
+		Outcome: ledger.Deny, Source: ledger.SourceHuman, PolicyName: a.PolicyName, PolicyVersion: a.PolicyVersion,
+		Mode: ledger.Enforce, EstimatedCost: a.Reserved.Cost,
+	}
+	switch a.Status {
+	case ledger.ApprovalApproved:
+		d.Outcome, d.Reason = ledger.Allow, commented("a reviewer approved the action", a.Comment)
+	case ledger.ApprovalDenied:
+		d.Reason = commented("a reviewer denied the action", a.Comment)
+	case ledger.ApprovalTimedOut:
+		d.Reason = "nobody decided before the approval timed out at " + a.ExpiresAt.String()
+		d.Remediation = "Record the action again to ask anew."
+	default:
+		d.Reason = "the chain was completed before anyone decided"
+		d.Remediation = "Record the action in a new chain to ask anew."
+	}
+	if a.Killed {
+		d.KillSwitchActive, d.PauseReason = true, a.KillReason
+	}
+	return d.Halted(&ledger.KillSwitch{Active: a.Killed, Reason: a.KillReason})
+}
+
+func commented(what, comment string) string {
+	if comment == "" {
+		return what
+	}
+	return what + ": " + comment
+}
+
+func (x *exchange) appendApprovalStatus(dst []byte, status string, approvals []*service.ApprovalView) []byte {
+	w := canon.BeginObject(dst)
+	w.String("approval_status", status)
+	list := append(w.Name("approvals"), '[')
+	for i, approval := range approvals {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = x.appendApproval(list, approval)
+	}
+	w.Value(append(list, ']'))
+	return w.End()
+}
