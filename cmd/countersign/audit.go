@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -135,5 +136,5 @@ func unchecked(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; not checked: %v", names)
+	return "; not checked: " + strings.Join(names, ", ")
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"countersign/internal/store"
@@ -18,6 +19,9 @@ type backupCommand struct {
 func (c *backupCommand) Run(p *process) (err error) {
 	if !c.embedded() {
 		return unclear(errors.New("this store is in PostgreSQL: back it up with pg_dump or pg_basebackup, and the key file apart from it"))
+	}
+	if info, err := os.Stat(filepath.Dir(c.File)); err != nil || !info.IsDir() {
+		return unclear(fmt.Errorf("there is no folder %s: make it first, or name another file", filepath.Dir(c.File)))
 	}
 	db, err := c.openStore(p.ctx)
 	if err != nil {

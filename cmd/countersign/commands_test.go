@@ -58,6 +58,9 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 		if len(keys) != 2 || keys[1].Name != "reader" || keys[1].Role != "member" || keys[1].Status != "active" || keys[1].Key != "" {
 			t.Fatalf("the keys are %+v", keys)
 		}
+		if r := decode[struct{ Link string }](t, succeed(t, s.args("keys", "sign-in", "--json", "--org", "acme", "--url", "https://host.example")...)); !strings.HasPrefix(r.Link, "https://host.example/sign-in#csl_") {
+			t.Errorf("the link is %+v", r)
+		}
 		if link := succeed(t, s.args("keys", "sign-in", keys[1].ID, "--org", "acme", "--url", "https://host.example/")...); !strings.HasPrefix(link, "https://host.example/sign-in#csl_") {
 			t.Errorf("the link is %q", link)
 		}
@@ -65,6 +68,15 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 		again := decode[keyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
 		if revoked.Status != "revoked" || revoked.RevokedAt == nil || *again.RevokedAt != *revoked.RevokedAt {
 			t.Errorf("revoked %+v, then %+v", revoked, again)
+		}
+		if err := os.Rename(s.keyFile(), s.keyFile()+".away"); err != nil {
+			t.Fatal(err)
+		}
+		refuse(t, exitFailed, "the audit log cannot be written without it", s.args("keys", "create", "--org", "acme", "--role", "agent")...)
+		refuse(t, exitFailed, "name it with --keys", s.args("keys", "revoke", keys[0].ID, "--org", "acme")...)
+		succeed(t, s.args("keys", "list", "--org", "acme")...)
+		if err := os.Rename(s.keyFile()+".away", s.keyFile()); err != nil {
+			t.Fatal(err)
 		}
 		refuse(t, exitFailed, "no active key", s.args("keys", "sign-in", keys[1].ID, "--org", "acme")...)
 		refuse(t, exitFailed, "orgs list", s.args("keys", "create", "--org", "nobody", "--role", "agent")...)
@@ -89,6 +101,7 @@ func TestBackup(t *testing.T) {
 	copied := filepath.Join(restored.folder, "countersign.db")
 	succeed(t, s.args("backup", copied)...)
 	refuse(t, exitFailed, "exists already", s.args("backup", copied)...)
+	refuse(t, exitUnclear, "make it first", s.args("backup", filepath.Join(restored.folder, "missing", "copy.db"))...)
 	info, err := os.Stat(copied)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the copy: %v, %v", info, err)
@@ -105,7 +118,7 @@ func TestDoctor(t *testing.T) {
 		if healthy.code != 0 {
 			t.Errorf("a healthy store fails: %s", healthy.out)
 		}
-		if out := execute(t, s.args("doctor")...).out; !strings.Contains(out, "✓ schema") {
+		if out := execute(t, s.args("doctor")...).out; !strings.Contains(out, "✓ schema") || !strings.Contains(out, " checks passed") {
 			t.Errorf("the list is %q", out)
 		}
 		server.stop(t)
@@ -114,6 +127,15 @@ func TestDoctor(t *testing.T) {
 		}
 		refuse(t, exitFailed, "✗ key file", s.args("doctor")...)
 	})
+}
+
+func TestDoctorSaysOnceThatThereIsNothing(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	out := refuse(t, exitFailed, "1 failed", s.args("doctor")...).out
+	if strings.Count(out, s.folder) != 1 {
+		t.Errorf("the folder is named more than once:\n%s", out)
+	}
 }
 
 func TestDoctorFindsAnOpenFolderAndADamagedFile(t *testing.T) {
@@ -163,8 +185,12 @@ func damage(t *testing.T, s *testStore) {
 
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	if out := succeed(t, "version"); !strings.HasPrefix(out, "countersign ") {
+	out := succeed(t, "version")
+	if !strings.HasPrefix(out, "countersign ") {
 		t.Errorf("version says %q", out)
+	}
+	if same := succeed(t, "--version"); same != out {
+		t.Errorf("--version says %q", same)
 	}
 	if info := decode[buildInfo](t, succeed(t, "version", "--json")); !strings.HasPrefix(info.Go, "go1") || !strings.Contains(info.Platform, "/") {
 		t.Errorf("version says %+v", info)
@@ -178,7 +204,9 @@ func TestUsage(t *testing.T) {
 	}
 	refuse(t, exitUnclear, "see countersign --help", "fly")
 	refuse(t, exitUnclear, "see countersign --help")
-	refuse(t, exitUnclear, "see countersign --help", "serve", "--nonsense")
+	refuse(t, exitUnclear, "see countersign serve --help", "serve", "--nonsense")
+	refuse(t, exitUnclear, "see countersign keys create --help", "keys", "create")
+	refuse(t, exitUnclear, "see countersign keys --help", "keys", "fly")
 	refuse(t, exitUnclear, "0 (no limit) or more", newSQLite(t).args("serve", "--public-rate=-1")...)
 	refuse(t, exitFailed, "--listen", newSQLite(t).args("serve", "--listen", "256.0.0.1:1")...)
 }

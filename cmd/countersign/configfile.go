@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -25,6 +24,12 @@ const (
 	maxConfigFile = 1 << 20
 )
 
+// configError is a fault of the file. It is reported without the flag in whose
+// name the file happened to be read.
+type configError struct{ error }
+
+func (e *configError) Unwrap() error { return e.error }
+
 // Validate implements kong.Resolver.
 func (*configFile) Validate(*kong.Application) error { return nil }
 
@@ -40,7 +45,7 @@ func (c *configFile) Resolve(parsing *kong.Context, _ *kong.Path, flag *kong.Fla
 	if c.path != path {
 		values, err := readConfig(path, serveFlags(parsing.Model))
 		if err != nil {
-			return nil, err
+			return nil, &configError{err}
 		}
 		c.path, c.values = path, values
 	}
@@ -93,12 +98,9 @@ func readConfig(path string, known []string) (map[string]any, error) {
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxConfigFile+1))
+	data, err := readBounded(file, maxConfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("configuration file: %w", err)
-	}
-	if len(data) > maxConfigFile {
-		return nil, fmt.Errorf("configuration file %s is longer than %d bytes", path, maxConfigFile)
+		return nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	var values map[string]any
 	if err := yaml.Unmarshal(data, &values); err != nil {

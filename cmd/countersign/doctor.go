@@ -102,5 +102,20 @@ func (c *doctorCommand) print(p *process, findings []finding) error {
 	for _, found := range findings {
 		fmt.Fprintf(p.out, "%s %-22s %s\n", marks[found.Status], found.Name, found.Detail)
 	}
+	fmt.Fprintln(p.out, summary(findings))
 	return nil
+}
+
+func summary(findings []finding) string {
+	counts := make(map[string]int)
+	for _, found := range findings {
+		counts[found.Status]++
+	}
+	text := fmt.Sprintf("%d of %d checks passed", counts[findingOK], len(findings))
+	for _, status := range []string{findingFailed, findingWarning, findingSkipped} {
+		if counts[status] > 0 {
+			text += fmt.Sprintf(", %d %s", counts[status], status)
+		}
+	}
+	return text
 }

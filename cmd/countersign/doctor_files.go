@@ -11,7 +11,19 @@ import (
 	"countersign/internal/keyring"
 )
 
+// noFolder is said once; what lies in the folder is then passed over.
+func (e *examination) noFolder() bool {
+	if !e.storage.embedded() {
+		return false
+	}
+	_, err := os.Stat(e.storage.Data)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 func (e *examination) dataFolder(context.Context) finding {
+	if e.noFolder() {
+		return failed("there is no folder %s: name it with --data, or make one with countersign serve", e.storage.Data)
+	}
 	info, err := os.Stat(e.storage.Data)
 	switch {
 	case err != nil:
@@ -25,6 +37,9 @@ func (e *examination) dataFolder(context.Context) finding {
 }
 
 func (e *examination) keyFile(context.Context) finding {
+	if e.storage.Keys == "" && e.noFolder() {
+		return skipped("there is no data folder")
+	}
 	ring, err := keyring.Open(e.storage.keyFile())
 	if errors.Is(err, keyring.ErrNotFound) {
 		return failed("%v: name it with --keys, or restore it", err)
@@ -38,6 +53,9 @@ func (e *examination) keyFile(context.Context) finding {
 const leastFreeSpace = 200 << 20
 
 func (e *examination) diskSpace(context.Context) finding {
+	if e.noFolder() {
+		return skipped("there is no data folder")
+	}
 	var space syscall.Statfs_t
 	if err := syscall.Statfs(e.storage.Data, &space); err != nil {
 		return skipped("%v", err)
@@ -52,6 +70,9 @@ func (e *examination) diskSpace(context.Context) finding {
 
 // serverRuns asks for the lock that a server holds, and gives it back at once.
 func (e *examination) serverRuns(context.Context) finding {
+	if e.noFolder() {
+		return skipped("there is no data folder")
+	}
 	file, err := os.Open(filepath.Clean(lockFile(e.storage.Data)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return ok("none has run here yet")

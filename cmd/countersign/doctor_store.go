@@ -89,6 +89,9 @@ func (e *examination) withStore(ctx context.Context, use func(migratingStore) fi
 }
 
 func (e *examination) schema(ctx context.Context) finding {
+	if e.noFolder() {
+		return skipped("there is no database")
+	}
 	if err := e.storage.checkExists(); err != nil {
 		return failed("%v", err)
 	}

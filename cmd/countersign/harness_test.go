@@ -87,7 +87,7 @@ func refuse(t *testing.T, code int, says string, args ...string) result {
 	return r
 }
 
-// program is a server that runs in this process.
+// program is a command, mostly a server, that runs in this process.
 type program struct {
 	out, log output
 	address  string
@@ -103,17 +103,7 @@ var secretPattern = regexp.MustCompile(`(?i)c(sk|sl|ss|vt)_[0-9a-z]{8}|[0-9a-f]{
 // start serves on a free port until the test ends or stop is called.
 func start(t *testing.T, args ...string) *program {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	p := &program{end: cancel, ended: make(chan int, 1)}
-	all := append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)
-	go func() { p.ended <- run(ctx, all, strings.NewReader(""), &p.out, &p.log) }()
-	t.Cleanup(func() {
-		cancel()
-		<-p.ended
-		if leak := secretPattern.FindString(p.log.String()); leak != "" {
-			t.Errorf("the log shows what must never be logged: %s", leak)
-		}
-	})
+	p := begin(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
 	eventually(t, "the server serves", func() bool {
 		select {
 		case code := <-p.ended:
@@ -126,6 +116,22 @@ func start(t *testing.T, args ...string) *program {
 			p.address = found[1]
 		}
 		return found != nil
+	})
+	return p
+}
+
+// begin runs a command until the test ends or stop is called.
+func begin(t *testing.T, args ...string) *program {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &program{end: cancel, ended: make(chan int, 1)}
+	go func() { p.ended <- run(ctx, args, strings.NewReader(""), &p.out, &p.log) }()
+	t.Cleanup(func() {
+		cancel()
+		<-p.ended
+		if leak := secretPattern.FindString(p.log.String()); leak != "" {
+			t.Errorf("the log shows what must never be logged: %s", leak)
+		}
 	})
 	return p
 }

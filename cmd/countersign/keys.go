@@ -65,7 +65,7 @@ func (c *keysCreateCommand) Run(p *process) (err error) {
 	if err := checkName(c.Name); err != nil {
 		return unclear(err)
 	}
-	o, err := c.openDirectory(p.ctx)
+	o, err := c.openAdministration(p.ctx)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (c *keysRevokeCommand) Run(p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	o, err := c.openDirectory(p.ctx)
+	o, err := c.openAdministration(p.ctx)
 	if err != nil {
 		return err
 	}
@@ -174,6 +174,7 @@ type keysSignInCommand struct {
 	organizationFlag
 	KeyID string `arg:"" optional:"" name:"key_id" help:"The id of the key to sign in as, as keys list shows it; the default is the oldest active admin's."`
 	URL   string `name:"url" help:"Where the server is reached, for the link." default:"http://127.0.0.1:8080" env:"-"`
+	JSON  bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run prints the link alone on standard output.
@@ -184,9 +185,9 @@ func (c *keysSignInCommand) Run(p *process) (err error) {
 			return err
 		}
 	}
-	base, err := url.Parse(c.URL)
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
-		return unclear(errors.New("--url must have the form https://host"))
+	base, err := parseBase("--url", c.URL)
+	if err != nil {
+		return unclear(err)
 	}
 	o, err := c.openDirectory(p.ctx)
 	if err != nil {
@@ -197,9 +198,24 @@ func (c *keysSignInCommand) Run(p *process) (err error) {
 	if err != nil {
 		return err
 	}
+	if c.JSON {
+		return p.printJSON(struct {
+			Link string `json:"link"`
+		}{signInLink(base, link)})
+	}
 	p.say("This link works once, within half an hour:")
-	fmt.Fprintln(p.out, signInLink(strings.TrimSuffix(c.URL, "/"), link))
+	fmt.Fprintln(p.out, signInLink(base, link))
 	return nil
+}
+
+// parseBase reads the address of a server, and returns it without a slash at its
+// end.
+func parseBase(flag, text string) (string, error) {
+	base, err := url.Parse(text)
+	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
+		return "", fmt.Errorf("%s must have the form https://host", flag)
+	}
+	return strings.TrimRight(text, "/"), nil
 }
 
 // signInLink carries the secret in the fragment, which browsers send to nobody.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -19,6 +20,8 @@ type commandLine struct {
 	Keys       keysCommands      `cmd:"" help:"Work with API keys and the signing keys."`
 	Verify     verifyCommand     `cmd:"" help:"Verify one receipt in the local store (exit 0 valid, 1 tampered, 2 could not read)."`
 	Audit      auditCommand      `cmd:"" help:"Walk the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
+	Policy     policyCommands    `cmd:"" help:"Check and test policy sets without a server."`
+	Approvals  approvalsCommands `cmd:"" help:"List and decide what waits for a person, over the API."`
 	Backup     backupCommand     `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
 	Doctor     doctorCommand     `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
 	Bench      benchCommand      `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`
@@ -75,6 +78,9 @@ func unclear(err error) error {
 
 // run is the program: arguments in, exit status out.
 func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Writer) int {
+	if slices.Equal(args, []string{"--version"}) {
+		args = []string{"version"}
+	}
 	var cli commandLine
 	exited := -1
 	parser, err := newParser(&cli, out, errOutput, func(code int) { exited = code })
@@ -86,9 +92,27 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Wri
 		return exited
 	}
 	if err != nil {
-		return report(errOutput, unclear(fmt.Errorf("%w; see countersign --help", err)))
+		return report(errOutput, unclear(explained(err)))
 	}
 	return report(errOutput, command.Run(&process{ctx: ctx, in: in, out: out, errOutput: errOutput, model: parser.Model}))
+}
+
+// explained says where the right usage is described.
+func explained(err error) error {
+	var config *configError
+	if errors.As(err, &config) {
+		return config
+	}
+	where := "countersign"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) {
+		for _, step := range parse.Context.Path {
+			if step.Command != nil {
+				where = step.Command.FullPath()
+			}
+		}
+	}
+	return fmt.Errorf("%w; see %s --help", err, where)
 }
 
 func newParser(cli *commandLine, out, errOutput io.Writer, exit func(int)) (*kong.Kong, error) {

@@ -14,28 +14,35 @@ import (
 	"syscall"
 
 	"countersign/internal/httpapi"
+	"countersign/internal/notify"
 	"countersign/internal/observe"
+	"countersign/internal/pricing"
 	"countersign/internal/service"
 )
 
 // serveCommand runs the server.
 type serveCommand struct {
 	storage
-	Listen         string   `help:"Address to serve on; port 0 takes a free one." default:"127.0.0.1:8080"`
-	MetricsListen  string   `help:"Address to serve Prometheus metrics on, at /metrics; none without one." placeholder:"ADDR"`
-	TLSCert        string   `name:"tls-cert" help:"Certificate file for TLS; read again when it changes." type:"path" placeholder:"FILE"`
-	TLSKey         string   `name:"tls-key" help:"Key file for TLS." type:"path" placeholder:"FILE"`
-	TrustedProxies []string `help:"Networks whose X-Forwarded-For is believed." placeholder:"CIDR"`
-	PublicRate     float64  `help:"Requests a second and address on the public routes, burst four times that; 0 for no limit." default:"50"`
-	FailureRate    float64  `help:"Failed authentications a second and address; 0 for no limit." default:"5"`
-	LogLevel       string   `help:"How much to log (${enum}); debug shows every request." enum:"debug,info,warn,error" default:"info"`
-	LogFormat      string   `help:"Form of the log on standard error: ${enum}." enum:"json,text" default:"json"`
-	OTLPEndpoint   string   `name:"otlp-endpoint" help:"OTLP/HTTP collector to send traces to, such as http://localhost:4318; none without one." env:"COUNTERSIGN_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+	Listen               string   `help:"Address to serve on; port 0 takes a free one." default:"127.0.0.1:8080"`
+	MetricsListen        string   `help:"Address to serve Prometheus metrics on, at /metrics; none without one." placeholder:"ADDR"`
+	TLSCert              string   `name:"tls-cert" help:"Certificate file for TLS; read again when it changes." type:"path" placeholder:"FILE"`
+	TLSKey               string   `name:"tls-key" help:"Key file for TLS." type:"path" placeholder:"FILE"`
+	TrustedProxies       []string `help:"Networks whose X-Forwarded-For is believed." placeholder:"CIDR"`
+	PublicRate           float64  `help:"Requests a second and address on the public routes, burst four times that; 0 for no limit." default:"50"`
+	FailureRate          float64  `help:"Failed authentications a second and address; 0 for no limit." default:"5"`
+	WebhooksAllowPrivate bool     `help:"Let webhooks use plain http and private addresses; only where every admin is trusted."`
+	LogLevel             string   `help:"How much to log (${enum}); debug shows every request." enum:"debug,info,warn,error" default:"info"`
+	LogFormat            string   `help:"Form of the log on standard error: ${enum}." enum:"json,text" default:"json"`
+	PublicURL            string   `name:"public-url" help:"Where people reach the console, for links in notices and for the first sign-in." placeholder:"URL"`
+	SMTPURL              string   `name:"smtp-url" help:"Mail server for notices, smtp://USER:PASSWORD@HOST?from=ADDRESS; on a command line others can read it, so better use the variable or --smtp-url-file." placeholder:"URL"`
+	SMTPURLFile          string   `name:"smtp-url-file" help:"File that holds the mail server's address." type:"path" placeholder:"FILE"`
+	Prices               string   `help:"JSON file with what language models cost, instead of the built-in table." type:"path" placeholder:"FILE"`
+	OTLPEndpoint         string   `name:"otlp-endpoint" help:"OTLP/HTTP collector to send traces to, such as http://localhost:4318; none without one." env:"COUNTERSIGN_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
 }
 
 // Run serves until the process is told to stop, then finishes what it began.
 func (c *serveCommand) Run(p *process) error {
-	proxies, err := c.check()
+	settings, err := c.check()
 	if err != nil {
 		return unclear(err)
 	}
@@ -48,7 +55,7 @@ func (c *serveCommand) Run(p *process) error {
 		defer release()
 	}
 	tuneRuntime()
-	s := &server{command: c, process: p, log: log, proxies: proxies}
+	s := &server{command: c, process: p, log: log, settings: settings}
 	return errors.Join(s.open(), s.serve(), s.close())
 }
 
@@ -70,14 +77,34 @@ func tuneRuntime() {
 	}
 }
 
-func (c *serveCommand) check() ([]netip.Prefix, error) {
+// settings are the flags that have to be read first.
+type settings struct {
+	proxies   []netip.Prefix
+	mailer    *notify.Mailer // nil: no mail
+	prices    *pricing.Table // nil: the built-in ones
+	publicURL string
+}
+
+func (c *serveCommand) check() (read settings, err error) {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return nil, errors.New("--tls-cert and --tls-key go together")
+		return read, errors.New("--tls-cert and --tls-key go together")
 	}
 	if c.PublicRate < 0 || c.FailureRate < 0 {
-		return nil, errors.New("--public-rate and --failure-rate are 0 (no limit) or more")
+		return read, errors.New("--public-rate and --failure-rate are 0 (no limit) or more")
 	}
-	return parsePrefixes(c.TrustedProxies)
+	if c.PublicURL != "" {
+		if read.publicURL, err = parseBase("--public-url", c.PublicURL); err != nil {
+			return read, err
+		}
+	}
+	if read.mailer, err = c.mailer(); err != nil {
+		return read, err
+	}
+	if read.prices, err = c.prices(); err != nil {
+		return read, err
+	}
+	read.proxies, err = parsePrefixes(c.TrustedProxies)
+	return read, err
 }
 
 func parsePrefixes(texts []string) ([]netip.Prefix, error) {

@@ -1,18 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 	"time"
 
+	"countersign/internal/notify"
 	"countersign/internal/observe"
 	"countersign/internal/service"
+	"countersign/internal/worker"
 )
 
 // server is a running serve command: what is open and has to be closed again.
@@ -20,11 +22,13 @@ type server struct {
 	command *serveCommand
 	process *process
 	log     *slog.Logger
-	proxies []netip.Prefix
+	settings
 
 	metrics     *observe.Metrics
 	traces      *observe.Traces // nil without a collector
 	opened      *opened
+	webhooks    *notify.Webhooks
+	worker      *worker.Worker
 	certificate *certificate // nil without TLS
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
@@ -47,9 +51,15 @@ func (s *server) open() (err error) {
 			return err
 		}
 	}
-	if s.opened, err = c.openService(ctx, service.Config{Log: s.log, Meter: s.metrics}); err != nil {
+	if s.opened, err = c.openService(ctx, service.Config{
+		Log: s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
+	}); err != nil {
 		return err
 	}
+	s.webhooks = notify.NewWebhooks(notify.Options{AllowPrivate: c.WebhooksAllowPrivate})
+	s.worker = worker.New(worker.Config{
+		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Log: s.log, Meter: s.metrics,
+	})
 	if s.listener, err = listen(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
 	}
@@ -83,8 +93,9 @@ func (s *server) serve() error {
 		return err
 	}
 	if first != nil {
-		announce(s.process, reachable(s.scheme(), s.listener.Addr()), first)
+		announce(s.process, cmp.Or(s.publicURL, reachable(s.scheme(), s.listener.Addr())), first)
 	}
+	s.worker.Start()
 	if s.certificate == nil && !loopback(s.listener.Addr()) {
 		s.log.Warn("serving plain HTTP beyond this machine: API keys can be read on the way; use --tls-cert and --tls-key, or a proxy that does TLS")
 	}
@@ -116,7 +127,19 @@ func (s *server) answer() error {
 	case <-s.process.ctx.Done():
 		s.log.Info("stopping: finishing the requests under way")
 	}
-	return errors.Join(err, shutDown(s.process.ctx, servers))
+	return errors.Join(err, s.finish(servers))
+}
+
+// finish ends what is under way. Those who wait for a person are let go, or
+// nothing would end before they do.
+func (s *server) finish(servers []*http.Server) error {
+	s.opened.service.Release()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.process.ctx), deliveryTimeout)
+	defer cancel()
+	var deliveries sync.WaitGroup
+	deliveries.Go(func() { s.worker.Stop(ctx) })
+	defer deliveries.Wait()
+	return shutDown(s.process.ctx, servers)
 }
 
 func (s *server) serveMain(main *http.Server) error {
@@ -139,7 +162,11 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-const shutdownTimeout = 30 * time.Second
+const (
+	shutdownTimeout = 30 * time.Second
+	// deliveryTimeout is shorter: a delivery that is broken off is made again.
+	deliveryTimeout = 10 * time.Second
+)
 
 func shutDown(ctx context.Context, servers []*http.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
@@ -163,6 +190,9 @@ func (s *server) close() error {
 				errs = append(errs, err)
 			}
 		}
+	}
+	if s.webhooks != nil {
+		s.webhooks.Close()
 	}
 	if s.opened != nil {
 		errs = append(errs, s.opened.close())

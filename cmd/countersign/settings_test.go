@@ -57,7 +57,10 @@ func TestConfigFileFaults(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "config.yaml")
 			writeFile(t, path, []byte(test.content))
-			refuse(t, exitUnclear, test.says, newSQLite(t).args("serve", "--config", path)...)
+			r := refuse(t, exitUnclear, test.says, newSQLite(t).args("serve", "--config", path)...)
+			if strings.Contains(r.err, "--help:") {
+				t.Errorf("the error names a flag that has nothing to do with it: %s", r.err)
+			}
 		})
 	}
 	refuse(t, exitUnclear, "no such file", newSQLite(t).args("serve", "--config", filepath.Join(t.TempDir(), "none.yaml"))...)

@@ -179,13 +179,19 @@ func (s *storage) openWith(ctx context.Context, config service.Config, upgrade b
 	if err := o.operator().AdoptKeys(ctx, o.ring); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
+	if err := o.operator().BeginLogs(ctx); err != nil {
+		return nil, errors.Join(err, o.close())
+	}
 	return o, nil
 }
 
+// start puts the service on top.
+//
+//nolint:contextcheck,nolintlint // the service ends with its Close, not with the context that opened it; contextcheck looks here
 func (s *storage) start(o *opened, config service.Config) {
 	config.Store = o.store
 	if o.ring != nil { // a nil *Ring would not be a nil interface
-		config.Keys = o.ring
+		config.Keys, config.Secrets = o.ring, o.ring
 	}
 	if !s.embedded() {
 		config.Committers = 4
@@ -193,8 +199,8 @@ func (s *storage) start(o *opened, config service.Config) {
 	o.service = service.New(config)
 }
 
-// openDirectory opens a store that is there, for what needs no master key:
-// organizations and API keys.
+// openDirectory opens a store that is there, for what needs no master key: to
+// look at organizations and API keys.
 func (s *storage) openDirectory(ctx context.Context) (*opened, error) {
 	db, err := s.openStore(ctx)
 	if err != nil {
@@ -205,9 +211,28 @@ func (s *storage) openDirectory(ctx context.Context) (*opened, error) {
 	return o, nil
 }
 
+// openAdministration opens a store that is there together with its keys, to
+// change what the audit log tells of.
+func (s *storage) openAdministration(ctx context.Context) (*opened, error) {
+	o, err := s.openKeyed(ctx, "the audit log cannot be written without it")
+	if err != nil {
+		return nil, err
+	}
+	if err := o.operator().BeginLogs(ctx); err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
+}
+
 // openEvidence opens a store that is there together with its keys, changing
 // nothing in either.
 func (s *storage) openEvidence(ctx context.Context) (*opened, error) {
+	return s.openKeyed(ctx, "nothing can be verified without it")
+}
+
+// openKeyed opens a store that is there with the keys that belong to it; loss
+// says what cannot be done without them.
+func (s *storage) openKeyed(ctx context.Context, loss string) (*opened, error) {
 	db, err := s.openStore(ctx)
 	if err != nil {
 		return nil, err
@@ -215,7 +240,7 @@ func (s *storage) openEvidence(ctx context.Context) (*opened, error) {
 	o := &opened{store: db}
 	if o.ring, err = keyring.Open(s.keyFile()); err != nil {
 		if errors.Is(err, keyring.ErrNotFound) {
-			err = fmt.Errorf("%w: nothing can be verified without it; name it with --keys", err)
+			err = fmt.Errorf("%w: %s; name it with --keys", err, loss)
 		}
 		return nil, errors.Join(err, o.close())
 	}

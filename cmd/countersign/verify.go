@@ -59,20 +59,20 @@ func (c *verifyCommand) print(p *process, verdict *service.Verdict) error {
 }
 
 // checkMark stands before a line; "·" is what was not, or need not be, looked at.
-func checkMark(status string) string {
+func checkMark(status ledger.CheckStatus) string {
 	switch status {
-	case service.CheckPass:
+	case ledger.CheckPass:
 		return "✓"
-	case service.CheckFail:
+	case ledger.CheckFail:
 		return "✗"
 	default:
 		return "·"
 	}
 }
 
-func remark(status, detail string) string {
+func remark(status ledger.CheckStatus, detail string) string {
 	if detail == "" {
-		return strings.ReplaceAll(status, "_", " ")
+		return strings.ReplaceAll(string(status), "_", " ")
 	}
-	return strings.ReplaceAll(status, "_", " ") + ": " + detail
+	return strings.ReplaceAll(string(status), "_", " ") + ": " + detail
 }

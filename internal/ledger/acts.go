@@ -84,6 +84,9 @@ type ActLog struct {
 // NewActLog is the log of an organization that is just being made.
 func NewActLog(org OrgID) *ActLog { return &ActLog{Org: org} }
 
+// Begins reports whether nothing was ever entered.
+func (l *ActLog) Begins() bool { return l.Count == 0 && l.Last == nil && len(l.MAC) == 0 }
+
 func (l *ActLog) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 256))
 	w.Int("count", l.Count)
@@ -105,7 +108,7 @@ func (l *ActLog) Authentic(keys Keys) bool {
 // Append enters an act and moves the log's end on. The organization is as the
 // act leaves it.
 func (l *ActLog) Append(keys Keys, org *Organization, act Act) (*StoredAct, error) {
-	if l.Count > 0 && !l.Authentic(keys) {
+	if !l.Begins() && !l.Authentic(keys) {
 		return nil, fmt.Errorf("audit log's head fails its authenticator: %w", ErrStateTampered)
 	}
 	controls, err := org.Hash()

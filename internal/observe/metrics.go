@@ -29,6 +29,7 @@ type Metrics struct {
 	commits  prometheus.Histogram
 	queue    prometheus.Histogram
 	sealed   prometheus.Counter
+	governance
 
 	// series is replaced, never changed: a request finds its counters without a
 	// lock and without making a label's text.
@@ -81,6 +82,7 @@ func NewMetrics(build Build) *Metrics {
 		sealed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "countersign_receipts_sealed_total", Help: "Receipts made.",
 		}),
+		governance: newGovernance(),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "countersign_build_info", Help: "Always 1; the labels say which program runs.",
@@ -89,6 +91,7 @@ func NewMetrics(build Build) *Metrics {
 	info.Set(1)
 	m.registry.MustRegister(m.requests, m.latency, m.batches, m.commits, m.queue, m.sealed, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(m.governance.collectors()...)
 	m.series.Store(&map[seriesKey]*requestSeries{})
 	return m
 }

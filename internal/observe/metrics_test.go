@@ -35,6 +35,12 @@ func TestMetrics(t *testing.T) {
 	m.Committed(7, 2*time.Millisecond)
 	m.Queued(3)
 	m.Sealed(2)
+	m.Decided("deny")
+	m.ApprovalMoved("approved")
+	m.JobDone("webhook")
+	m.JobRetried("webhook")
+	m.JobBuried("email")
+	m.JobsCounted(5, 2)
 	text := scrape(t, m)
 	for _, line := range []string{
 		`countersign_http_requests_total{route="/v1/chains",status="201"} 2`,
@@ -44,6 +50,13 @@ func TestMetrics(t *testing.T) {
 		`countersign_commit_seconds_count 1`,
 		`countersign_write_queue_depth_sum 3`,
 		`countersign_receipts_sealed_total 2`,
+		`countersign_decisions_total{decision="deny"} 1`,
+		`countersign_approvals_total{status="approved"} 1`,
+		`countersign_jobs_total{kind="webhook",result="done"} 1`,
+		`countersign_jobs_total{kind="webhook",result="retried"} 1`,
+		`countersign_jobs_total{kind="email",result="buried"} 1`,
+		`countersign_jobs_waiting 5`,
+		`countersign_jobs_buried 2`,
 		`countersign_build_info{goversion="go1",revision="abc",version="v1.2.3"} 1`,
 		`go_goroutines`,
 		`process_resident_memory_bytes`,

@@ -134,6 +134,17 @@ func (s *Service) AnchorHeads(ctx context.Context) error {
 	return nil
 }
 
+// AnchorHead queues the anchoring of the caller's newest receipt now.
+func (s *Service) AnchorHead(ctx context.Context, caller *Caller) error {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return err
+	}
+	if len(s.anchoring) == 0 {
+		return ledger.Errorf(ledger.CodeInvalid, "no anchors are configured: start the server with --tsa-url or --ots-calendars")
+	}
+	return visible(s.anchorHead(ctx, caller.Org))
+}
+
 func (s *Service) anchorHead(ctx context.Context, org ledger.OrgID) error {
 	newest, err := s.store.Receipts(ctx, org, 0, 1)
 	if err != nil || len(newest) == 0 {

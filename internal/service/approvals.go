@@ -63,7 +63,11 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	if !caller.sees(record) {
 		return nil, ledger.ErrNotFound
 	}
-	return s.approvalView(ctx, record)
+	org, err := s.store.Organization(ctx, record.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	return s.approvalView(ctx, record, &org.Controls.KillSwitch)
 }
 
 // sees reports whether the caller may see an approval: everyone of its
@@ -72,7 +76,7 @@ func (c *Caller) sees(record *store.ApprovalRecord) bool {
 	return record.Org == c.Org && (c.Role != ledger.RoleAgent || record.OpenedBy == c.Key)
 }
 
-func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord) (*ApprovalView, error) {
+func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord, k *ledger.KillSwitch) (*ApprovalView, error) {
 	approval, err := s.readApproval(record)
 	if err != nil {
 		return nil, visible(err)
@@ -84,11 +88,6 @@ func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord
 	if erased := event.Payload == nil && !approval.Status.Open(); !erased && ledger.PayloadHash(event.Payload) != approval.PayloadSHA256 {
 		return nil, visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
 	}
-	org, err := s.store.Organization(ctx, approval.Org)
-	if err != nil {
-		return nil, visible(err)
-	}
-	k := &org.Controls.KillSwitch
 	return &ApprovalView{Approval: approval, Status: approval.At(s.now()), Payload: event.Payload, Killed: k.Active, KillReason: k.Reason}, nil
 }
 
@@ -126,9 +125,13 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	if err != nil {
 		return nil, visible(err)
 	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
 	views := make([]*ApprovalView, 0, len(records))
 	for _, record := range records {
-		view, err := s.approvalView(ctx, record)
+		view, err := s.approvalView(ctx, record, &org.Controls.KillSwitch)
 		if err != nil {
 			return nil, err
 		}

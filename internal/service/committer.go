@@ -32,6 +32,7 @@ const smallOperation = 4 << 10
 type committer struct {
 	service *Service
 	meter   Meter
+	decided GovernanceMeter
 	mu      sync.Mutex
 	wake    *sync.Cond
 	queue   []*pending
@@ -58,7 +59,10 @@ const (
 )
 
 func newCommitter(s *Service, meter Meter, workers int) *committer {
-	c := &committer{service: s, meter: meter}
+	c := &committer{service: s, meter: meter, decided: silentMeter{}}
+	if counting, ok := meter.(GovernanceMeter); ok {
+		c.decided = counting
+	}
 	c.wake = sync.NewCond(&c.mu)
 	for range workers {
 		c.done.Go(c.run)
@@ -189,6 +193,14 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	c.service.states.put(b.order)
 	c.service.settled(b)
 	c.meter.Committed(len(pendings), time.Since(began))
+	for _, outcome := range b.outcomes {
+		c.decided.Decided(string(outcome))
+	}
+	for _, asked := range b.asked {
+		if asked.fresh || asked.changed {
+			c.decided.ApprovalMoved(string(asked.approval.Status))
+		}
+	}
 	if sealed := len(b.changes.NewReceipts); sealed > 0 {
 		c.meter.Sealed(sealed)
 	}
@@ -198,17 +210,18 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 // batch is the state that the operations of one transaction share: each sees
 // what those before it did.
 type batch struct {
-	service *Service
-	loaded  *store.Loaded
-	now     ledger.Time
-	changes store.Changes
-	live    map[ledger.ChainID]*liveChain
-	order   []*liveChain
-	heads   map[ledger.OrgID]bool
-	orgs    map[ledger.OrgID]*ledger.Organization // changed by this batch
-	logs    map[ledger.OrgID]bool
-	asked   map[ledger.ApprovalID]*askedApproval // that the batch works on
-	broken  error                                // the store failed while planning: nothing may be written
+	service  *Service
+	loaded   *store.Loaded
+	now      ledger.Time
+	changes  store.Changes
+	live     map[ledger.ChainID]*liveChain
+	order    []*liveChain
+	heads    map[ledger.OrgID]bool
+	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
+	logs     map[ledger.OrgID]bool
+	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
+	outcomes []ledger.Outcome                     // of what the batch decided
+	broken   error                                // the store failed while planning: nothing may be written
 }
 
 // liveChain is a chain that the batch works on.

@@ -13,6 +13,8 @@ type EventView struct {
 	*ledger.StoredEvent
 	Outcome  *ledger.Entry // nil where none was reported
 	Approval *ledger.Entry // how the wait for a person ended, nil where it has not
+	// Entries are all of it as the running digest covers it, by position.
+	Entries []*ledger.Addendum
 }
 
 // Events lists a chain's events by sequence.
@@ -51,6 +53,9 @@ func (s *Service) withOutcomes(ctx context.Context, chain ledger.ChainID, events
 			return nil, visible(fmt.Errorf("%w: %w", ledger.ErrStateTampered, err))
 		}
 		view := bySequence[addendum.Sequence]
+		if view != nil {
+			view.Entries = append(view.Entries, addendum)
+		}
 		switch {
 		case view == nil:
 		case entry.Kind == ledger.EntryOutcome:

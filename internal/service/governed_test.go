@@ -37,6 +37,14 @@ type governed struct {
 	who   *tenant
 }
 
+// beside is another fresh database of the same kind.
+func (d *database) beside(t testing.TB) *database {
+	if d.driver == "pgx" {
+		return newPostgres(t)
+	}
+	return newSQLite(t)
+}
+
 func govern(t testing.TB, db *database) *governed {
 	t.Helper()
 	ring, _ := newRing(t)
@@ -181,7 +189,6 @@ func (g *governed) passTime() []*service.Job {
 	return nil
 }
 
-// dollars reads money for a comparison.
 func checkMoney(t testing.TB, what string, got ledger.Money, want float64) {
 	t.Helper()
 	if got.Cmp(ledger.MoneyOf(want)) != 0 {

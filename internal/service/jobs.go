@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 
@@ -84,7 +86,7 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 	var follow []*store.Job
 	for _, endpoint := range endpoints {
 		if wants(endpoint, notice.Kind) {
-			follow = append(follow, webhookJob(job.Org, endpoint, fmt.Sprintf("msg-%d", job.No), job.Body, now, job.Stream))
+			follow = append(follow, webhookJob(job.Org, endpoint, messageID(job), job.Body, now, job.Stream))
 		}
 	}
 	addresses, err := j.addresses(ctx, &notice)
@@ -146,9 +148,18 @@ func webhookJob(org ledger.OrgID, endpoint *store.WebhookRecord, messageID strin
 	return &store.Job{Org: org, Kind: JobWebhook, Stream: stream, RunAt: now, Body: w.End()}
 }
 
+// messageID is the same for every attempt and every receiver, and no two messages
+// share one, whichever installation or restored copy they come from.
+func messageID(job *store.Job) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %d %d ", job.Org, job.No, job.RunAt)
+	h.Write(job.Body)
+	return "msg-" + hex.EncodeToString(h.Sum(nil)[:16])
+}
+
 func emailJob(job *store.Job, to []string, now ledger.Time) *store.Job {
 	w := canon.BeginObject(nil)
-	w.String("message_id", fmt.Sprintf("msg-%d", job.No))
+	w.String("message_id", messageID(job))
 	w.Raw("notice", job.Body)
 	w.Strings("to", to)
 	stream := job.Stream
@@ -159,7 +170,7 @@ func emailJob(job *store.Job, to []string, now ledger.Time) *store.Job {
 }
 
 // Delivery reads a job to deliver. A webhook that is not wanted any more is
-// ErrNotFound.
+// ledger.ErrNotFound.
 func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) {
 	v, err := canon.Parse(job.Body)
 	if err != nil {
@@ -187,7 +198,7 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 			return d, err
 		}
 	}
-	return nil, store.ErrNotFound
+	return nil, ledger.ErrNotFound
 }
 
 // Gone stops telling an endpoint that says it exists no more.

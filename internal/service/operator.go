@@ -51,17 +51,21 @@ func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
 	return nil
 }
 
-// BeginLogs gives an audit log to organizations that were made before there were
-// any. Each begins by saying so.
+// BeginLogs begins the audit logs of organizations that were made before there
+// were any, which the migration has marked. Each begins by saying so. A log that is
+// missing was removed, and stays missing for the audit to find.
 func (o *Operator) BeginLogs(ctx context.Context) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return err
 	}
 	for _, org := range orgs {
-		_, err := o.service.store.ActLog(ctx, org.ID)
+		log, err := o.service.store.ActLog(ctx, org.ID)
 		if errors.Is(err, store.ErrNotFound) {
-			o.service.log.Warn("an organization has no audit log: one begins now", "organization", org.Slug)
+			continue
+		}
+		if err == nil && log.Begins() {
+			o.service.log.Warn("an organization is from before there were audit logs: its log begins now", "organization", org.Slug)
 			err = o.service.committer.commit(ctx, &beginLog{org: org.ID})
 		}
 		if err != nil {
@@ -82,10 +86,10 @@ func (o *beginLog) need(needs *store.Needs) {
 
 func (o *beginLog) plan(b *batch) error {
 	org := b.org(o.org)
-	if org == nil || b.loaded.Logs[o.org] != nil {
+	log := b.loaded.Logs[o.org]
+	if org == nil || log == nil || !log.Begins() {
 		return nil
 	}
-	b.loaded.Logs[o.org] = ledger.NewActLog(o.org)
 	return b.act(ledger.ActorOperator, org, &deed{action: "audit_log.begin"})
 }
 

@@ -122,7 +122,7 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 	}
 	views := make([]*PolicyView, 0, len(records))
 	for _, record := range records {
-		set, err := readPolicy(record)
+		set, err := s.setOf(record)
 		if err != nil {
 			return nil, nil, visible(err)
 		}
@@ -161,11 +161,41 @@ func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*
 	if record.Version != version {
 		return nil, ledger.ErrNotFound
 	}
-	set, err := readPolicy(record)
+	set, err := s.setOf(record)
 	if err != nil {
 		return nil, visible(err)
 	}
 	return viewOf(record, set, number == org.Controls.Policy.Number), nil
+}
+
+// setOf is a stored set, compiled: reading one back must not cost its compilation
+// each time.
+func (s *Service) setOf(record *store.PolicyRecord) (*policy.Set, error) {
+	if p := s.policies.get(record.Org, record.Version); p != nil {
+		if rules, ok := p.Rules.(ruleSet); ok {
+			return rules.set, nil
+		}
+	}
+	set, err := readPolicy(record)
+	if err == nil {
+		s.policies.put(record.Org, record.Version, compiled(record.Version, set))
+	}
+	return set, err
+}
+
+// PolicyCoverage counts the organizations, and those that have put no policies of
+// their own.
+func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefaults int, err error) {
+	orgs, err := s.store.Organizations(ctx)
+	if err != nil {
+		return 0, 0, visible(err)
+	}
+	for _, org := range orgs {
+		if org.Controls.Policy.Number == 0 {
+			underDefaults++
+		}
+	}
+	return len(orgs), underDefaults, nil
 }
 
 // readPolicy compiles a stored set and refuses one whose bytes are not those that

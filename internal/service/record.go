@@ -167,6 +167,7 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 		live.summary.Count(recorded.Event)
 	}
 	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
+	b.outcomes = append(b.outcomes, recorded.Event.Decision.Outcome)
 	if o.action.IdempotencyKey != "" {
 		b.loaded.Repeats[o.ref()] = recorded.Stored
 	}

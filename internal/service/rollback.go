@@ -125,7 +125,7 @@ func (o *Operator) AcceptRollback(ctx context.Context, slug string, accept func(
 	if err != nil {
 		return nil, visible(err)
 	}
-	err = o.service.committer.commit(ctx, &act{org: org.ID, change: func(*batch, *ledger.Organization) (*deed, error) {
+	err = o.service.committer.commit(ctx, &act{org: org.ID, actor: ledger.ActorOperator, change: func(*batch, *ledger.Organization) (*deed, error) {
 		return &deed{action: "rollback.accept", target: org.Slug, detail: details(func(w *canon.ObjectWriter) {
 			w.Int("receipts_acknowledged", rollback.Acknowledged)
 			w.Int("receipts_stored", rollback.Stored)

@@ -56,6 +56,12 @@ type Meter interface {
 	Sealed(receipts int)
 }
 
+// GovernanceMeter is a Meter that also counts what was decided.
+type GovernanceMeter interface {
+	Decided(decision string)
+	ApprovalMoved(status string)
+}
+
 // Service is the product behind its front ends. It is safe for concurrent use.
 type Service struct {
 	store     store.Store
@@ -85,6 +91,19 @@ type Service struct {
 	stop    func()
 	watcher sync.WaitGroup
 }
+
+// What front ends show of the store's records, by names of the service's own: they
+// do not know the store.
+type (
+	// ApprovalPlace is an approval's place in a list.
+	ApprovalPlace = store.ApprovalAt
+	// Webhook is an endpoint that is told what happens.
+	Webhook = store.WebhookRecord
+	// Token is a public verification token, by its record.
+	Token = store.TokenRecord
+	// SigningKey is a key that signs approvals.
+	SigningKey = store.SigningKeyRecord
+)
 
 // Secrets keeps secrets that the service must read back. Implementations bind a
 // sealed secret to its organization and label.
@@ -213,3 +232,5 @@ type silentMeter struct{}
 func (silentMeter) Committed(int, time.Duration) {}
 func (silentMeter) Queued(int)                   {}
 func (silentMeter) Sealed(int)                   {}
+func (silentMeter) Decided(string)               {}
+func (silentMeter) ApprovalMoved(string)         {}

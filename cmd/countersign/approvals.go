@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/internal/ledger"
+)
+
+type approvalsCommands struct {
+	List    approvalsListCommand `cmd:"" help:"List what waits for a person."`
+	Approve approveCommand       `cmd:"" help:"Let an action happen, after showing it."`
+	Deny    denyCommand          `cmd:"" help:"Refuse an action, after showing it."`
+}
+
+// approval is one as the API shows it.
+type approval struct {
+	ID            string          `json:"id"`
+	ChainID       string          `json:"chain_id"`
+	AgentName     string          `json:"agent_name"`
+	ActionType    string          `json:"action_type"`
+	ActionName    string          `json:"action_name"`
+	AmountUSD     *float64        `json:"amount_usd"`
+	Payload       json.RawMessage `json:"payload"`
+	PayloadSHA256 string          `json:"payload_sha256"`
+	Reason        string          `json:"reason"`
+	PolicyName    *string         `json:"policy_name"`
+	Approvers     []string        `json:"approvers"`
+	TwoPerson     bool            `json:"two_person"`
+	Votes         int             `json:"votes"`
+	Status        string          `json:"status"`
+	RequestedAt   time.Time       `json:"requested_at"`
+	ExpiresAt     time.Time       `json:"expires_at"`
+}
+
+func (a *approval) open() bool { return ledger.ApprovalStatus(a.Status).Open() }
+
+// short is enough of the id to tell approvals apart at a glance.
+func (a *approval) short() string { return a.ID[:min(len(a.ID), 8)] }
+
+// approvals reads those of one status, newest first; "" for all. It returns each
+// with the text that it came in.
+func (c *apiClient) approvals(ctx context.Context, status string, most int) (list []approval, raw []json.RawMessage, err error) {
+	query := url.Values{"limit": {"200"}}
+	if status != "" {
+		query.Set("status", status)
+	}
+	for {
+		var page struct {
+			Data       []json.RawMessage `json:"data"`
+			NextCursor *string           `json:"next_cursor"`
+		}
+		if err := c.call(ctx, http.MethodGet, "/v1/approvals?"+query.Encode(), nil, &page); err != nil {
+			return nil, nil, err
+		}
+		for _, text := range page.Data {
+			var a approval
+			if err := json.Unmarshal(text, &a); err != nil {
+				return nil, nil, unclear(errors.New("the server sends approvals that this version cannot read: use the server's version"))
+			}
+			list, raw = append(list, a), append(raw, text)
+		}
+		if page.NextCursor == nil || len(list) >= most {
+			return list[:min(len(list), most)], raw[:min(len(raw), most)], nil
+		}
+		query.Set("cursor", *page.NextCursor)
+	}
+}
+
+const mostApprovals = 2000
+
+// waiting reads those that can still be decided, the oldest first.
+func (c *apiClient) waiting(ctx context.Context) (list []approval, raw []json.RawMessage, err error) {
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalEscalated, ledger.ApprovalPending} {
+		part, texts, err := c.approvals(ctx, string(status), mostApprovals)
+		if err != nil {
+			return nil, nil, err
+		}
+		list, raw = append(part, list...), append(texts, raw...)
+	}
+	// One whose time is over stays listed until someone has noted it.
+	for i := len(list) - 1; i >= 0; i-- {
+		if !list[i].open() {
+			list, raw = slices.Delete(list, i, i+1), slices.Delete(raw, i, i+1)
+		}
+	}
+	slices.Reverse(list)
+	slices.Reverse(raw)
+	return list, raw, nil
+}
+
+const leastPrefix = 4
+
+// find resolves an id, or the beginning of one that still waits.
+func (c *apiClient) find(ctx context.Context, text string) (*approval, error) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if _, err := ledger.ParseID(text); err == nil {
+		var found approval
+		return &found, c.call(ctx, http.MethodGet, "/v1/approvals/"+text, nil, &found)
+	}
+	if len(text) < leastPrefix || strings.Trim(text, "0123456789abcdef-") != "" {
+		return nil, unclear(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list shows them", leastPrefix))
+	}
+	list, _, err := c.waiting(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(a approval) bool { return !strings.HasPrefix(a.ID, text) })
+	switch len(list) {
+	case 0:
+		return nil, unclear(errors.New("no approval that waits begins with that; countersign approvals list shows those there are"))
+	case 1:
+		return &list[0], nil
+	}
+	return nil, unclear(fmt.Errorf("%d approvals begin with that: give more of the id", len(list)))
+}
+
+// decide sends a verdict on exactly the payload that was shown.
+func (c *apiClient) decide(ctx context.Context, a *approval, verb, comment, shown string) (*approval, error) {
+	body := map[string]string{"payload_sha256": shown}
+	if comment != "" {
+		body["comment"] = comment
+	}
+	var decided approval
+	err := c.call(ctx, http.MethodPost, "/v1/approvals/"+a.ID+"/"+verb, body, &decided)
+	return &decided, err
+}

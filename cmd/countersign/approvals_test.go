@@ -1,0 +1,235 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// reviewer is a person at a terminal with a key of their own.
+type reviewer struct {
+	keyFile, url string
+}
+
+func (r *reviewer) args(words ...string) []string {
+	return append(append([]string{"approvals"}, words...), "--url", r.url, "--key-file", r.keyFile)
+}
+
+// newReviewer makes a key for one.
+func newReviewer(t *testing.T, s *testStore, server *program, role string) *reviewer {
+	t.Helper()
+	key := succeed(t, s.args("keys", "create", "--org", "default", "--role", role, "--name", role)...)
+	return &reviewer{keyFile: keyFile(t, key), url: server.address}
+}
+
+func keyFile(t *testing.T, key string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "api-key")
+	if err := os.WriteFile(path, []byte(key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// pay records a payment that a person has to decide, and returns the approval.
+func (c *client) pay(t *testing.T, payload string) string {
+	t.Helper()
+	var chain struct{ ID string }
+	c.call(t, http.MethodPost, "/v1/chains", `{"name":"payments"}`, &chain)
+	var decision struct {
+		Approval string `json:"approval_id"`
+		Decision string `json:"policy_decision"`
+	}
+	c.call(t, http.MethodPost, "/v1/chains/"+chain.ID+"/events",
+		`{"agent_name":"billing","action_type":"tool_call","action_name":"pay_invoice","payload":`+payload+`}`, &decision)
+	if decision.Decision != "require_approval" || decision.Approval == "" {
+		t.Fatalf("the payment was decided %+v", decision)
+	}
+	return decision.Approval
+}
+
+func (c *client) approvalStatus(t *testing.T, id string) string {
+	t.Helper()
+	var a struct{ Status string }
+	c.call(t, http.MethodGet, "/v1/approvals/"+id, "", &a)
+	return a.Status
+}
+
+func TestApprovalsAtTheTerminal(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		admin := server.admin(t)
+		person := newReviewer(t, s, server, "member")
+		if r := execute(t, person.args("list")...); r.code != 0 || r.out != "" || !strings.Contains(r.err, "No approval is waiting") {
+			t.Errorf("an empty list: %+v", r)
+		}
+		first := admin.pay(t, `{"amount_usd":9000,"note":"a\u202eb"}`)
+		second := admin.pay(t, `{"amount_usd":7000}`)
+		out := succeed(t, person.args("list")...)
+		for _, word := range []string{first[:8], second[:8], "billing", "pay_invoice", "23h59m", "threshold"} {
+			if !strings.Contains(out, word) {
+				t.Errorf("the list lacks %q:\n%s", word, out)
+			}
+		}
+		if listed := decode[[]approval](t, succeed(t, person.args("list", "--json")...)); len(listed) != 2 || listed[0].ID != first {
+			t.Errorf("the list is %+v", listed)
+		}
+
+		refuse(t, exitUnclear, "--yes", person.args("approve", first[:8])...)
+		if status := admin.approvalStatus(t, first); status != "pending" {
+			t.Errorf("it is %s although nobody was asked", status)
+		}
+		r := execute(t, person.args("approve", first[:8], "--yes", "--comment", "seen")...)
+		if r.code != 0 || !strings.HasPrefix(r.out, "approved  "+first[:8]) {
+			t.Fatalf("approve: %+v", r)
+		}
+		for _, word := range []string{"billing", "pay_invoice (tool_call)", `"amount_usd": 9000`, `"a\u202eb"`, "sha256   "} {
+			if !strings.Contains(r.err, word) {
+				t.Errorf("what was decided was not shown, %q:\n%s", word, r.err)
+			}
+		}
+		if decided := decode[approval](t, succeed(t, person.args("deny", second, "--yes", "--json")...)); decided.Status != "denied" || decided.ID != second {
+			t.Errorf("deny: %+v", decided)
+		}
+		if one, two := admin.approvalStatus(t, first), admin.approvalStatus(t, second); one != "approved" || two != "denied" {
+			t.Errorf("they are %s and %s", one, two)
+		}
+		if out := succeed(t, person.args("list", "--status", "approved")...); !strings.Contains(out, first[:8]) || strings.Contains(out, second[:8]) {
+			t.Errorf("the approved are %s", out)
+		}
+		succeed(t, person.args("approve", first, "--yes")...) // once more is harmless
+		refuse(t, exitFailed, "first decision stands", person.args("deny", first, "--yes")...)
+	})
+}
+
+func TestApprovalsSayWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	own := &reviewer{keyFile: keyFile(t, admin.key), url: server.address}
+	id := admin.pay(t, `{"amount_usd":9000}`)
+	person := newReviewer(t, s, server, "member")
+	agent := newReviewer(t, s, server, "agent")
+
+	refuse(t, exitFailed, "use another key", own.args("approve", id, "--yes")...)
+	refuse(t, exitFailed, "no such object", agent.args("approve", id, "--yes")...)
+	refuse(t, exitUnclear, "first 4 characters", person.args("approve", "abc", "--yes")...)
+	refuse(t, exitUnclear, "first 4 characters", person.args("approve", "../organization", "--yes")...)
+	refuse(t, exitUnclear, "approvals list", person.args("approve", strings.Repeat("0", 8), "--yes")...)
+	refuse(t, exitUnclear, "see countersign approvals list --help", person.args("list", "--status", "maybe")...)
+
+	for name, test := range map[string]struct{ key, says string }{
+		"unknown":    {"csk_" + strings.Repeat("a", 40), "API key"},
+		"empty":      {" \n", "is empty"},
+		"incomplete": {admin.key[:10], "not complete"},
+	} {
+		stranger := &reviewer{keyFile: keyFile(t, test.key), url: server.address}
+		if r := refuse(t, exitUnclear, test.says, stranger.args("list")...); strings.Contains(r.err, strings.TrimSpace(test.key)) && test.key != " \n" {
+			t.Errorf("%s: the error shows the key: %s", name, r.err)
+		}
+	}
+	if err := os.Chmod(person.keyFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, exitUnclear, "chmod 600", person.args("list")...)
+	refuse(t, exitUnclear, keyVariable, "approvals", "list", "--url", server.address)
+	nobody := &reviewer{keyFile: own.keyFile, url: "http://127.0.0.1:1"}
+	refuse(t, exitUnclear, "is it running", nobody.args("list")...)
+	nobody.url = "ftp://host"
+	refuse(t, exitUnclear, "--url", nobody.args("list")...)
+}
+
+// A server that shows one payload and means another gets no verdict; nor does
+// one that sends the key elsewhere.
+func TestApprovalsTrustNoStranger(t *testing.T) {
+	t.Parallel()
+	const id = "00000000-0000-4000-8000-000000000001"
+	key := succeed(t, newSQLite(t).args("orgs", "create", "acme")...)
+	asked := make(chan string, 10)
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Method + " " + r.URL.Path
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"id":%q,"agent_name":"a","action_type":"t","action_name":"n","payload":{"x":1},"payload_sha256":%q,"status":"pending"}`, id, strings.Repeat("0", 64))
+	}
+	liar := httptest.NewServer(http.HandlerFunc(answer))
+	defer liar.Close()
+	person := &reviewer{keyFile: keyFile(t, key), url: liar.URL}
+	refuse(t, exitFailed, "do not decide", person.args("approve", id, "--yes")...)
+	if got := <-asked; got != "GET /v1/approvals/"+id || len(asked) > 0 {
+		t.Errorf("asked for %s and %d more", got, len(asked))
+	}
+	astray := httptest.NewServer(http.RedirectHandler(liar.URL, http.StatusFound))
+	defer astray.Close()
+	person.url = astray.URL
+	refuse(t, exitUnclear, "is --url right", person.args("list")...)
+	if len(asked) > 0 {
+		t.Error("the key followed a redirect")
+	}
+}
+
+// The environment is the process's, so this test runs alone.
+func TestApprovalsWithAKeyFromTheEnvironment(t *testing.T) {
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	t.Setenv(keyVariable, server.admin(t).key)
+	t.Setenv("COUNTERSIGN_URL", server.address)
+	if r := execute(t, "approvals", "list"); r.code != 0 || !strings.Contains(r.err, "No approval is waiting") {
+		t.Errorf("list: %+v", r)
+	}
+}
+
+func TestApprovalsWatch(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	person := newReviewer(t, s, server, "member")
+	watching := begin(t, person.args("list", "--watch", "--every", "100ms")...)
+	eventually(t, "the list is empty", func() bool { return strings.Contains(watching.log.String(), "No approval is waiting") })
+	id := admin.pay(t, `{"amount_usd":9000}`)
+	eventually(t, "the list shows what came", func() bool { return strings.Contains(watching.out.String(), id[:8]) })
+	if code := watching.stop(t); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	refuse(t, exitUnclear, "--json", person.args("list", "--watch", "--json")...)
+}
+
+func TestAsk(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		answer string
+		want   bool
+	}{{"y\n", true}, {" YES \n", true}, {"n\n", false}, {"\n", false}, {"", false}, {"y", false}, {strings.Repeat("y", 200) + "\n", false}} {
+		if got := ask(strings.NewReader(test.answer), io.Discard, "Approve this?"); got != test.want {
+			t.Errorf("%q is taken for %t", test.answer, got)
+		}
+	}
+}
+
+func TestWordsForPeople(t *testing.T) {
+	t.Parallel()
+	for span, want := range map[time.Duration]string{
+		-time.Second: "none", 59 * time.Second: "59s", time.Hour - 1: "59m", 90 * time.Minute: "1h30m", 47*time.Hour + 59*time.Minute: "47h59m", 72 * time.Hour: "3d",
+	} {
+		if got := spanText(span); got != want {
+			t.Errorf("%s is shown as %q, want %q", span, got, want)
+		}
+	}
+	for text, want := range map[string]string{"plain ü": "plain ü", "a\x1b[2Jb": `a\u001b[2Jb`, "\u202e": `\u202e`, "\U000e0041": `\U000e0041`, "cut here": "cut here"} {
+		if got := visible(text); got != want {
+			t.Errorf("%q is shown as %q, want %q", text, got, want)
+		}
+	}
+	var unreadable json.SyntaxError
+	if got := withoutURL(&unreadable); got != error(&unreadable) {
+		t.Errorf("an error that names no address became %v", got)
+	}
+}

@@ -1,0 +1,122 @@
+package worker_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+)
+
+func TestDeadlines(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver()
+		office := newPostOffice(t)
+		office.refused = "bob@example.com"
+		approval := w.ask()
+		worker := w.worker(w.service, office.mailer(t), nil)
+
+		w.clock.advance(hours/2*time.Hour - time.Millisecond)
+		w.run(worker)
+		if status := w.stored(approval); status != ledger.ApprovalPending {
+			t.Errorf("before half of the time it is %s", status)
+		}
+		w.clock.advance(time.Millisecond)
+		w.run(worker)
+		if status := w.stored(approval); status != ledger.ApprovalEscalated {
+			t.Errorf("after half of the time it is %s", status)
+		}
+		if diff := cmp.Diff([]string{"ada@example.com"}, office.mailed("Auto-Submitted")); diff != "" {
+			t.Errorf("mailed (-want +got):\n%s", diff)
+		}
+		w.queue(1, 1) // the next deadline, and the mail to the one whom the server refuses
+		w.clock.advance(hours / 2 * time.Hour)
+		w.run(worker)
+		if status := w.stored(approval); status != ledger.ApprovalTimedOut {
+			t.Errorf("in the end it is %s", status)
+		}
+		if got := kindsOf(r.arrived(t)); got != "approval.requested approval.escalated approval.timed_out" {
+			t.Errorf("the receiver was told %s", got)
+		}
+		w.queue(0, 1)
+		checkLog(t, w, r, approval.String())
+	})
+}
+
+func TestDecidedApprovalsAreLeftAlone(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		office := newPostOffice(t)
+		approval := w.ask()
+		w.approve(approval)
+		worker := w.worker(w.service, office.mailer(t), nil)
+		w.clock.advance(2 * hours * time.Hour)
+		w.run(worker)
+		if status := w.stored(approval); status != ledger.ApprovalApproved {
+			t.Errorf("it is %s", status)
+		}
+		if mailed := office.mailed(""); len(mailed) > 0 {
+			t.Errorf("mailed %v", mailed)
+		}
+		w.queue(0, 0)
+	})
+}
+
+func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		office := newPostOffice(t)
+		w.ask()
+		w.clock.advance(hours / 2 * time.Hour)
+		w.run(w.worker(w.service, office.mailer(t), nil))
+		if diff := cmp.Diff([]string{"ada@example.com", "bob@example.com"}, office.mailed("Message-ID")); diff != "" {
+			t.Errorf("mailed (-want +got):\n%s", diff)
+		}
+		w.ask()
+		w.ask()
+		w.clock.advance(hours / 2 * time.Hour)
+		w.run(w.worker(w.service, nil, nil))
+		w.queue(2, 0) // two deadlines
+		if n := strings.Count(w.log.String(), "--smtp-url-file"); n != 1 {
+			t.Errorf("the log says %d times that there is no mail server:\n%s", n, w.log.String())
+		}
+	})
+}
+
+func TestDeadlinesAreNeverGivenUp(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		w.enqueue(service.JobDeadline, "nonsense")
+		w.enqueue("from the future", "{}")
+		worker := w.worker(w.service, nil, nil)
+		for range 20 {
+			w.run(worker)
+			w.clock.advance(time.Minute)
+		}
+		w.queue(1, 1)
+		if n := w.meter.get("approval.deadline retried"); n != 20 {
+			t.Errorf("%d attempts", n)
+		}
+		if n := strings.Count(w.log.String(), "approval.deadline"); n != 1 {
+			t.Errorf("%d log lines for one deadline:\n%s", n, w.log.String())
+		}
+	})
+}
+
+// enqueue puts a job into the store past the service.
+func (w *world) enqueue(kind, body string) {
+	w.t.Helper()
+	err := w.store.Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
+		return &store.Changes{NewJobs: []*store.Job{{
+			Org: w.admin.Org, Kind: kind, RunAt: ledger.TimeOf(w.clock.Now()), Body: []byte(body),
+		}}}, nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}

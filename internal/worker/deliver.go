@@ -1,0 +1,92 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+)
+
+// undeliveredError is a failure in the words of package notify, which repeat
+// nothing of what a peer said.
+type undeliveredError struct{ error }
+
+func (e *undeliveredError) Unwrap() error { return e.error }
+
+func undelivered(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &undeliveredError{err}
+}
+
+// post delivers to a webhook. One that is not wanted any more is done.
+func (w *Worker) post(ctx context.Context, job *service.Job) error {
+	d, err := w.jobs.Delivery(ctx, job)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return w.jobs.Finish(ctx, job)
+	}
+	if err != nil {
+		return err
+	}
+	to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
+	err = w.Webhooks.Deliver(ctx, to, d.MessageID, w.Clock(), d.Notice)
+	if notify.Gone(err) {
+		if err := w.jobs.Gone(ctx, job.Org, d.Webhook.ID); err != nil {
+			w.Log.Warn("a webhook that is gone could not be disabled: the next delivery tries again", "reason", reason(err))
+		}
+	}
+	if err != nil {
+		return undelivered(err)
+	}
+	return w.jobs.Finish(ctx, job)
+}
+
+// mail sends an e-mail to one person. One to several becomes a job for each: a
+// mail server that refuses one of them would take it for none.
+func (w *Worker) mail(ctx context.Context, job *service.Job) error {
+	if w.Mailer == nil {
+		w.noMailer.Do(func() {
+			w.Log.Warn("no mail server is configured, so e-mails are dropped: name one with --smtp-url-file")
+		})
+		return w.jobs.Finish(ctx, job)
+	}
+	d, err := w.jobs.Delivery(ctx, job)
+	if err != nil {
+		return err
+	}
+	if len(d.To) != 1 {
+		return w.jobs.FinishWith(ctx, job, w.split(job, d))
+	}
+	notice, err := notify.Decode(d.Notice)
+	if err != nil {
+		return err
+	}
+	if err := w.Mailer.Send(ctx, d.MessageID, d.To, notice); err != nil {
+		return undelivered(err)
+	}
+	return w.jobs.Finish(ctx, job)
+}
+
+// split makes a delivery for each recipient, in a stream of the recipient's own:
+// nobody waits for another's mailbox, and everyone reads things in order.
+func (w *Worker) split(job *service.Job, d *service.Delivery) []*service.Job {
+	now := ledger.TimeOf(w.Clock())
+	jobs := make([]*service.Job, len(d.To))
+	for i, address := range d.To {
+		stream := job.Stream
+		if stream != "" {
+			stream += "/" + address
+		}
+		body := canon.BeginObject(nil)
+		body.String("message_id", fmt.Sprintf("%s-%d", d.MessageID, i+1))
+		body.Raw("notice", d.Notice)
+		body.Strings("to", []string{address})
+		jobs[i] = &service.Job{Org: job.Org, Kind: service.JobEmail, Stream: stream, RunAt: now, Body: body.End()}
+	}
+	return jobs
+}

@@ -1,0 +1,189 @@
+package worker_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/notify"
+	"countersign/internal/service"
+	"countersign/internal/store"
+)
+
+func TestReceiverThatFailsAndRecovers(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver()
+		r.status(http.StatusInternalServerError)
+		approval := w.ask()
+		worker := w.worker(w.service, nil, nil)
+		w.run(worker)
+		if n := len(r.arrived(t)); n != 1 {
+			t.Fatalf("%d attempts at once", n)
+		}
+		w.clock.advance(notify.Backoff(1, 0) - time.Millisecond)
+		w.run(worker)
+		if n := len(r.arrived(t)); n != 1 {
+			t.Fatalf("%d attempts before the wait is over", n)
+		}
+		w.clock.advance(time.Millisecond)
+		w.run(worker)
+		r.status(http.StatusNoContent)
+		w.clock.advance(notify.Backoff(2, 0))
+		w.run(worker)
+		w.run(worker)
+		got := r.arrived(t)
+		want := message{got[0].id, "approval.requested", approval.String(), "pending"}
+		if diff := cmp.Diff([]message{want, want, want}, got, cmp.AllowUnexported(message{})); diff != "" {
+			t.Errorf("what arrived (-want +got):\n%s", diff)
+		}
+		w.queue(1, 0) // the deadline
+		if retried, done := w.meter.get("webhook retried"), w.meter.get("webhook done"); retried != 2 || done != 1 {
+			t.Errorf("%d retries and %d deliveries are counted", retried, done)
+		}
+		checkLog(t, w, r, approval.String())
+	})
+}
+
+// checkLog wants nothing in the log that names anyone or anything.
+func checkLog(t *testing.T, w *world, r *receiver, ids ...string) {
+	t.Helper()
+	log := w.log.String()
+	for _, secret := range append(ids, "127.0.0.1", "planted-path", "@example.com", "whsec_", r.record.ID.String(), w.admin.Org.String()) {
+		if strings.Contains(log, secret) {
+			t.Errorf("the log shows %q:\n%s", secret, log)
+		}
+	}
+	if log == "" {
+		t.Error("the log says nothing of what failed")
+	}
+}
+
+func TestOrderIsKeptAcrossRetries(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver()
+		r.status(http.StatusServiceUnavailable)
+		slow := w.ask()
+		worker := w.worker(w.service, nil, nil)
+		w.run(worker)
+		w.approve(slow) // behind the request, which has failed once
+		w.run(worker)
+		r.status(http.StatusOK)
+		quick := w.ask()
+		w.approve(quick)
+		w.run(worker) // another approval's messages do not wait
+		w.clock.advance(time.Hour)
+		w.run(worker)
+		of := func(approval string) string {
+			return kindsOf(slices.DeleteFunc(r.arrived(t), func(m message) bool { return m.approval != approval }))
+		}
+		if got := of(slow.String()); got != strings.Repeat("approval.requested ", 2)+"approval.decided" {
+			t.Errorf("in order of arrival: %s", got)
+		}
+		if got := of(quick.String()); got != "approval.requested approval.decided" {
+			t.Errorf("in order of arrival: %s", got)
+		}
+		if last := r.arrived(t); last[len(last)-1].approval != slow.String() {
+			t.Error("the approval whose receiver failed did not wait")
+		}
+	})
+}
+
+func TestRetryAfterIsHeeded(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver()
+		r.respond(func(answer http.ResponseWriter, _ message) {
+			answer.Header().Set("Retry-After", "3600")
+			answer.WriteHeader(http.StatusTooManyRequests)
+		})
+		w.ask()
+		worker := w.worker(w.service, nil, nil)
+		w.run(worker)
+		w.clock.advance(time.Hour - time.Millisecond)
+		w.run(worker)
+		if n := len(r.arrived(t)); n != 1 {
+			t.Errorf("%d attempts within the hour", n)
+		}
+		w.clock.advance(time.Millisecond)
+		w.run(worker)
+		if n := len(r.arrived(t)); n != 2 {
+			t.Errorf("%d attempts after the hour", n)
+		}
+	})
+}
+
+func TestDeliveryIsGivenUpAfterTheLastAttempt(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver("approval.requested", "approval.decided")
+		r.status(http.StatusNotFound)
+		approval := w.ask()
+		w.approve(approval)
+		worker := w.worker(w.service, nil, nil)
+		for range notify.MaxAttempts + 2 {
+			w.run(worker)
+			w.clock.advance(25 * time.Hour)
+		}
+		w.run(worker)
+		if n := len(r.arrived(t)); n < notify.MaxAttempts || kindsOf(r.arrived(t)[:notify.MaxAttempts]) != strings.TrimSpace(strings.Repeat("approval.requested ", notify.MaxAttempts)) {
+			t.Errorf("%d attempts: %s", n, kindsOf(r.arrived(t)))
+		}
+		if last := r.arrived(t); last[len(last)-1].kind != "approval.decided" {
+			t.Error("what was given up still holds up what comes after it")
+		}
+		w.queue(1, 1)
+		if n := w.meter.get("webhook buried"); n != 1 {
+			t.Errorf("%d burials are counted", n)
+		}
+	})
+}
+
+func TestReceiverThatIsGone(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver()
+		r.status(http.StatusGone)
+		w.ask()
+		worker := w.worker(w.service, nil, nil)
+		w.run(worker)
+		w.queue(1, 1)
+		webhooks, err := w.service.Webhooks(t.Context(), w.admin)
+		if err != nil || len(webhooks) != 1 || webhooks[0].DisabledAt == nil {
+			t.Errorf("the webhook is %+v, %v", webhooks, err)
+		}
+		w.ask()
+		w.run(worker)
+		if n := len(r.arrived(t)); n != 1 {
+			t.Errorf("%d messages to a receiver that is gone", n)
+		}
+	})
+}
+
+func TestReceiverThatWasDeletedMeanwhile(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver()
+		r.status(http.StatusBadGateway)
+		w.ask()
+		worker := w.worker(w.service, nil, nil)
+		w.run(worker)
+		if err := w.service.DeleteWebhook(t.Context(), w.admin, r.record.ID); err != nil {
+			t.Fatal(err)
+		}
+		w.clock.advance(time.Minute)
+		w.run(worker)
+		if n := len(r.arrived(t)); n != 1 {
+			t.Errorf("%d messages", n)
+		}
+		w.queue(1, 0)
+		if n := w.meter.get(service.JobWebhook + " done"); n != 1 {
+			t.Errorf("%d jobs are counted as done", n)
+		}
+	})
+}

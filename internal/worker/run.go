@@ -1,0 +1,147 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+)
+
+const (
+	// innerRetry is how soon work is tried again that needs nobody but the store.
+	innerRetry = 5 * time.Second
+	// unknownRetry leaves a job of a kind that this version does not know to a
+	// replica that does.
+	unknownRetry = time.Minute
+	// aftermath bounds the writing down of what became of a job.
+	aftermath = 10 * time.Second
+	// deadlineLogs is how many failures of one deadline share a log line: it is
+	// tried every few seconds for as long as it takes.
+	deadlineLogs = 100
+)
+
+var errUnknownKind = errors.New("this version does not know the job's kind")
+
+// work waits for a slot of the job's lane, makes one attempt and writes down what
+// became of it.
+func (w *Worker) work(ctx context.Context, job leased) {
+	if slots, known := w.lanes[job.Kind]; known {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-w.stopping:
+			w.giveBack(ctx, job.Job)
+			return
+		}
+	}
+	if w.Clock().Add(longestJob).After(job.until) {
+		return // it could still run when the job is somebody else's already
+	}
+	timed, cancel := context.WithTimeout(ctx, longestJob)
+	defer cancel()
+	err := w.attempt(timed, job.Job)
+	if err != nil && ctx.Err() != nil {
+		w.giveBack(ctx, job.Job)
+		return
+	}
+	w.settle(ctx, job.Job, err)
+}
+
+// attempt does the job; done, it is out of the queue.
+func (w *Worker) attempt(ctx context.Context, job *service.Job) error {
+	switch job.Kind {
+	case service.JobDeadline:
+		return w.jobs.Deadline(ctx, job)
+	case service.JobNotice:
+		return w.jobs.FanOut(ctx, job)
+	case service.JobWebhook:
+		return w.post(ctx, job)
+	case service.JobEmail:
+		return w.mail(ctx, job)
+	}
+	return errUnknownKind
+}
+
+// settle decides whether a job that failed is tried again, and when.
+func (w *Worker) settle(ctx context.Context, job *service.Job, err error) {
+	if err == nil {
+		w.Meter.JobDone(job.Kind)
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aftermath)
+	defer cancel()
+	if hopeless(job, err) {
+		w.Meter.JobBuried(job.Kind)
+		w.Log.Warn("a job is given up", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+		w.written(job, w.jobs.Bury(ctx, job, err.Error()))
+		return
+	}
+	w.Meter.JobRetried(job.Kind)
+	w.logRetry(job, err)
+	w.written(job, w.jobs.Retry(ctx, job, span(w.patience(job, err)), err.Error()))
+}
+
+// hopeless: an approval's time passes whatever the store says, so a deadline
+// never is.
+func hopeless(job *service.Job, err error) bool {
+	return job.Kind != service.JobDeadline && (notify.Permanent(err) || job.Attempts >= notify.MaxAttempts)
+}
+
+// patience is how long to wait before the next attempt.
+func (w *Worker) patience(job *service.Job, err error) time.Duration {
+	switch job.Kind {
+	case service.JobDeadline, service.JobNotice:
+		return innerRetry
+	case service.JobWebhook, service.JobEmail:
+		asked, _ := notify.RetryAfter(err)
+		return max(asked, notify.Backoff(job.Attempts, w.Random()))
+	}
+	return unknownRetry
+}
+
+// giveBack returns a job that was not attempted, or whose attempt was broken off
+// here: it is due at once for whoever comes next.
+func (w *Worker) giveBack(ctx context.Context, job *service.Job) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aftermath)
+	defer cancel()
+	w.written(job, w.jobs.Retry(ctx, job, 0, "the worker stopped"))
+}
+
+// written notes what could not be written down. The job's lease runs out, and it
+// is done once more.
+func (w *Worker) written(job *service.Job, err error) {
+	if err != nil {
+		w.Log.Warn("what became of a job was not stored: it will be done again", "kind", job.Kind, "reason", reason(err))
+	}
+}
+
+func (w *Worker) logRetry(job *service.Job, err error) {
+	switch {
+	case job.Kind != service.JobDeadline && job.Kind != service.JobNotice:
+		w.Log.Info("a delivery failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+	case job.Attempts%deadlineLogs == 1:
+		w.Log.Warn("a job failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+	}
+}
+
+// reason is what a log may say of an error: the words of a delivery, which are
+// fixed, and of anything else no more than its code. The whole text stands with
+// the job in the store.
+func reason(err error) string {
+	var undelivered *undeliveredError
+	var own *ledger.Error
+	switch {
+	case errors.As(err, &undelivered):
+		return undelivered.Error()
+	case errors.Is(err, errUnknownKind):
+		return errUnknownKind.Error()
+	case errors.As(err, &own):
+		return string(own.Code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it took too long"
+	}
+	return string(ledger.CodeInternal)
+}

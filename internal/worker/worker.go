@@ -1,0 +1,253 @@
+// Package worker does, at least once, what was queued together with its cause:
+// it moves approvals on when their time comes, turns notices into deliveries,
+// and delivers them by webhook and e-mail.
+//
+// Any number of workers, in one process or several, share a store: a job is
+// leased to one of them at a time, and one that dies leaves its lease to run out.
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+)
+
+// Config is what a Worker stands on. Zero values of the optional members are
+// replaced by the real thing.
+type Config struct {
+	Service  *service.Service
+	Webhooks *notify.Webhooks
+	Mailer   *notify.Mailer // nil: e-mail is not sent
+	Log      *slog.Logger
+	Meter    Meter            // optional
+	Clock    func() time.Time // the service's own; optional
+	Random   func() float64   // in [0, 1), spreads attempts; optional
+	// Ticks say when to look for work that nobody announced: what another replica
+	// queued, and what has become due. Optional, every second.
+	Ticks <-chan time.Time
+}
+
+// Meter receives the figures of the queue. Kinds are those of the service.
+type Meter interface {
+	JobDone(kind string)
+	JobRetried(kind string)
+	JobBuried(kind string)
+	JobsCounted(waiting, buried int64)
+}
+
+const (
+	tick = time.Second
+	// countInterval is how often the queue is counted for the meter.
+	countInterval = 15 * time.Second
+
+	// longestJob bounds one job; it is longer than any delivery waits.
+	longestJob = time.Minute
+	// A job is leased for as long as it can wait for its lane and then take: with
+	// every mail waiting for a silent server, mostClaimed of them have passed
+	// through their lane before the last one's lease is too short to begin.
+	lease       = 5 * time.Minute
+	mostClaimed = 40
+)
+
+// Worker runs jobs side by side. Each kind has a lane of its own, so that what
+// hangs in one, a receiver that does not answer, holds up nothing in the others.
+type Worker struct {
+	Config
+	jobs  *service.Jobs
+	lanes map[string]lane
+
+	claimed  lane          // one place for each job that is leased here
+	finished chan struct{} // nudged when a place became free
+	stopping chan struct{} // closed when nothing more is begun
+	stop     func()
+	working  context.Context // ends when what is under way is given up
+	giveUp   context.CancelFunc
+	running  sync.WaitGroup
+
+	counted   time.Time // when the queue was last counted
+	unclaimed bool      // the last claim failed, and the log says so
+	noMailer  sync.Once
+}
+
+// lane is a row of slots.
+type lane chan struct{}
+
+// New makes a worker that does nothing until it is started.
+func New(c Config) *Worker {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Meter == nil {
+		c.Meter = silentMeter{}
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Random == nil {
+		c.Random = rand.Float64
+	}
+	inner := make(lane, 4) // for what waits for nobody but the store
+	w := &Worker{
+		Config: c, jobs: c.Service.Jobs(),
+		lanes: map[string]lane{
+			service.JobDeadline: inner, service.JobNotice: inner,
+			service.JobEmail: make(lane, 5), service.JobWebhook: make(lane, 7),
+		},
+		claimed: make(lane, mostClaimed), finished: make(chan struct{}, 1), stopping: make(chan struct{}),
+	}
+	w.stop = sync.OnceFunc(func() { close(w.stopping) })
+	w.working, w.giveUp = context.WithCancel(context.Background())
+	return w
+}
+
+// Start runs jobs until Stop.
+func (w *Worker) Start() {
+	w.running.Go(func() {
+		ticks := w.Ticks
+		if ticks == nil {
+			ticker := time.NewTicker(tick)
+			defer ticker.Stop()
+			ticks = ticker.C
+		}
+		w.loop(ticks)
+	})
+}
+
+// Stop begins nothing more and lets what is under way finish until ctx ends.
+// What is not done then is given back: it was not the receiver's fault.
+func (w *Worker) Stop(ctx context.Context) {
+	w.stop()
+	done := make(chan struct{})
+	go func() {
+		w.running.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		w.giveUp()
+		<-done
+	}
+	w.giveUp()
+}
+
+func (w *Worker) loop(ticks <-chan time.Time) {
+	for {
+		w.fill()
+		w.count()
+		select {
+		case <-w.stopping:
+			return
+		case <-w.Service.JobsAdded():
+		case <-w.finished:
+		case <-ticks:
+		}
+	}
+}
+
+// fill takes on as many jobs as there are places, for as long as there are any.
+func (w *Worker) fill() {
+	for {
+		room := cap(w.claimed) - len(w.claimed)
+		jobs := w.claim(room)
+		for _, job := range jobs {
+			w.claimed <- struct{}{} // only this goroutine fills, so there is room
+			w.running.Go(func() {
+				w.work(w.working, job)
+				<-w.claimed
+				w.nudge()
+			})
+		}
+		if len(jobs) < room || room == 0 {
+			return
+		}
+	}
+}
+
+// leased is a job with the moment at which it is somebody else's.
+type leased struct {
+	*service.Job
+	until time.Time
+}
+
+// claim is not cancelled by stopping: a lease that was taken and not heard of
+// would hold its job up until it ran out.
+func (w *Worker) claim(room int) []leased {
+	if room == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(w.working, longestJob)
+	defer cancel()
+	jobs, err := w.lease(ctx, room)
+	if err != nil && !w.unclaimed && w.working.Err() == nil {
+		w.Log.Warn("the queue cannot be read: notices and deadlines wait", "reason", reason(err))
+	}
+	w.unclaimed = err != nil
+	return jobs
+}
+
+func (w *Worker) lease(ctx context.Context, limit int) ([]leased, error) {
+	until := w.Clock().Add(lease)
+	jobs, err := w.jobs.Claim(ctx, span(lease), limit)
+	if err != nil {
+		return nil, err
+	}
+	taken := make([]leased, len(jobs))
+	for i, job := range jobs {
+		taken[i] = leased{job, until}
+	}
+	return taken, nil
+}
+
+// RunOnce does what is due now, up to as many jobs as fit, and waits for it. It
+// returns how many there were; what follows from them is for the next call.
+func (w *Worker) RunOnce(ctx context.Context) (done int, err error) {
+	jobs, err := w.lease(ctx, mostClaimed)
+	if err != nil {
+		return 0, err
+	}
+	var all sync.WaitGroup
+	for _, job := range jobs {
+		all.Go(func() { w.work(ctx, job) })
+	}
+	all.Wait()
+	return len(jobs), nil
+}
+
+func (w *Worker) nudge() {
+	select {
+	case w.finished <- struct{}{}:
+	default:
+	}
+}
+
+// count tells the meter how long the queue is.
+func (w *Worker) count() {
+	now := w.Clock()
+	if now.Sub(w.counted) < countInterval {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.working, longestJob)
+	defer cancel()
+	waiting, buried, err := w.jobs.Count(ctx)
+	if err != nil {
+		return // a queue that cannot be read is reported where it is claimed
+	}
+	w.counted = now
+	w.Meter.JobsCounted(waiting, buried)
+}
+
+func span(d time.Duration) ledger.Time { return ledger.Time(d.Milliseconds()) }
+
+type silentMeter struct{}
+
+func (silentMeter) JobDone(string)           {}
+func (silentMeter) JobRetried(string)        {}
+func (silentMeter) JobBuried(string)         {}
+func (silentMeter) JobsCounted(int64, int64) {}
