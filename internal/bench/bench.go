@@ -85,6 +85,8 @@ var scenarios = []scenario{
 	{"audit", measureAudit},
 	{"memory", measureMemory},
 	{"decide", measureDecision},
+	{"rules", measureRules},
+	{"approvals", measureApprovals},
 }
 
 // ScenarioNames lists what can be measured.

@@ -50,6 +50,7 @@ type filled struct {
 	chains   []ledger.ChainID
 	receipts []ledger.ReceiptID
 	body     []byte // of the last receipt
+	reviewer string // a key that may decide approvals
 }
 
 // eventsPerBatch bounds a transaction's memory.

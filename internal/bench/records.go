@@ -90,6 +90,7 @@ type records struct {
 	ring    *keyring.Ring
 	service *service.Service
 	org     *ledger.Organization
+	admin   *service.NewKey
 	agent   *service.NewKey
 }
 
@@ -106,7 +107,7 @@ func openRecords(ctx context.Context, p *place) (_ *records, err error) {
 	if r.ring, err = keyring.Create(filepath.Join(p.dir, "keys.json"), rand.Reader, time.Now()); err != nil {
 		return nil, err
 	}
-	r.service = service.New(service.Config{Store: r.store, Keys: r.ring})
+	r.service = service.New(service.Config{Store: r.store, Keys: r.ring, Secrets: r.ring})
 	operator := r.service.Operator()
 	if err := operator.AdoptKeys(ctx, r.ring); err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func openRecords(ctx context.Context, p *place) (_ *records, err error) {
 	if first == nil {
 		return nil, errors.New("the new store is not empty")
 	}
-	r.org = first.Organization
+	r.org, r.admin = first.Organization, first.Key
 	r.agent, err = operator.CreateKey(ctx, r.org.Slug, &service.KeyRequest{Name: "bench", Role: ledger.RoleAgent})
 	return r, err
 }

@@ -20,6 +20,9 @@ type target struct {
 	server *server
 	apiKey string
 	filled *filled
+
+	place       *place
+	environment []string // of the server
 }
 
 func (t *target) bare() bool { return t.filled == nil }
@@ -41,17 +44,17 @@ func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *
 			err = errors.Join(err, p.remove())
 		}
 	}()
-	t := &target{name: name}
+	t := &target{name: name, place: p}
 	if t.apiKey, t.filled, err = prepare(ctx, p, stock); err != nil {
 		return nil, nil, err
 	}
 	// The address holds a password: the list of processes must not show it. The
 	// public rate is for strangers, and would hold this one load to it.
-	environment := []string{"COUNTERSIGN_METRICS_LISTEN=127.0.0.1:0"}
+	t.environment = []string{"COUNTERSIGN_METRICS_LISTEN=127.0.0.1:0"}
 	if p.database != "" {
-		environment = append(environment, "COUNTERSIGN_DATABASE="+p.database)
+		t.environment = append(t.environment, "COUNTERSIGN_DATABASE="+p.database)
 	}
-	t.server, err = b.launch(ctx, name, environment, "serve", "--data", p.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
+	t.server, err = b.launch(ctx, name, t.environment, "serve", "--data", p.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
 	if err != nil {
 		return nil, nil, err
 	}

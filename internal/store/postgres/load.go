@@ -59,6 +59,7 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 	askLogs(x, needs.Logs, loaded)
 	s.askByID(x, needs, loaded)
 	askReferences(x, needs, loaded)
+	askVerification(x, needs, loaded)
 	if err := x.run(ctx, conn); err != nil {
 		return nil, explain("load", err)
 	}

@@ -27,7 +27,7 @@ const (
 			then pg_advisory_xact_lock('organizations'::regclass::oid::int, n.key::int)
 			else pg_advisory_xact_lock_shared('organizations'::regclass::oid::int, n.key::int) end
 		from unnest($1::bigint[], $2::bool[]) n(key, exclusive)`
-	// An organization from before there were audit logs has no row to lock.
+	// Two who begin a log are in order too, when there is no row yet to lock.
 	lockLogsSQL = `select pg_advisory_xact_lock('act_logs'::regclass::oid::int, n.key::int) from unnest($1::bigint[]) n(key)`
 )
 

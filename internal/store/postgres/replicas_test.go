@@ -70,9 +70,11 @@ func hold(t *testing.T, s *postgres.Store, org ledger.OrgID) (end func() error) 
 			return &store.Changes{}, nil
 		})
 	}()
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a test that fails before must not wait for ever
 	await(t, held)
 	return func() error {
-		close(release)
+		free()
 		return <-ended
 	}
 }

@@ -2,38 +2,95 @@ package postgres
 
 import (
 	"context"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
+const (
+	selectTokens      = `select ` + tokenColumns + ` from tokens `
+	selectSigningKeys = `select ` + signingKeyColumns + ` from signing_keys `
+	selectAnchors     = `select ` + anchorColumns + ` from anchors `
+
+	activeTokenSQL = selectTokens + `where hash = $1 and revoked_at is null and (expires_at is null or expires_at > $2)`
+	// Two who touch the same tokens, or one who revokes them, meet at the first and
+	// wait in line; in different orders they would wait for each other.
+	lockTokensSQL  = `select from tokens where id = any($1::uuid[]) order by id for update`
+	touchTokensSQL = `update tokens t set last_used_at = n.at from unnest($1::uuid[], $2::bigint[]) n(id, at)
+		where t.id = n.id and (t.last_used_at is null or t.last_used_at < n.at)`
+	// It goes from method to method and in each to the one anchor that is wanted, so
+	// that it costs the same however many an organization has.
+	headAnchorsSQL = `with recursive methods(name) as (
+			select min(method) from anchors where org_id = $1 and kind = 'head'
+			union all
+			select (select min(method) from anchors where org_id = $1 and kind = 'head' and method > name) from methods where name is not null
+		)
+		select a.* from methods cross join lateral (` +
+		selectAnchors + `where org_id = $1 and kind = 'head' and method = name and sequence >= $2 order by sequence limit 1) a`
+	putAnchorSQL = `insert into anchors (` + anchorColumns + `) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+		on conflict (org_id, kind, subject_id, method) do update set sequence = excluded.sequence, digest = excluded.digest,
+			status = excluded.status, reason = excluded.reason, proof = excluded.proof, updated_at = excluded.updated_at, mac = excluded.mac`
+)
+
 // ActiveToken implements store.Verification.
-func (s *Store) ActiveToken(context.Context, [32]byte, ledger.Time) (*store.TokenRecord, error) {
-	return nil, store.ErrNotFound
+func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.TokenRecord, error) {
+	return one(ctx, s, "token", activeTokenSQL, []any{hash[:], int64(now)}, readToken)
 }
 
-// Tokens implements store.Verification.
-func (s *Store) Tokens(context.Context, ledger.OrgID, *ledger.TokenID, int) ([]*store.TokenRecord, error) {
-	return nil, nil
+// Tokens implements store.Verification. A list from its beginning is bounded by
+// the largest id there can be, so that one statement and its index serve all.
+func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
+	bound := uuid.Max
+	if before != nil {
+		bound = before.UUID
+	}
+	return list(ctx, s, "tokens", selectTokens+`where org_id = $1 and id < $2 order by id desc limit $3`,
+		[]any{bytesOf(org.UUID), bytesOf(bound), limit}, readToken)
 }
 
 // TouchTokens implements store.Verification.
-func (s *Store) TouchTokens(context.Context, map[ledger.TokenID]ledger.Time) error { return nil }
+func (s *Store) TouchTokens(ctx context.Context, used map[ledger.TokenID]ledger.Time) error {
+	if len(used) == 0 {
+		return nil
+	}
+	tokens := slices.Collect(maps.Keys(used))
+	wanted := ids(tokens, tokenUUID)
+	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		x.send(lockTokensSQL, wanted)
+		x.send(touchTokensSQL, wanted, ints(tokens, func(id ledger.TokenID) int64 { return int64(used[id]) }))
+		x.send(patientCommitSQL)
+		return explain("touch tokens", x.run(ctx, conn))
+	})
+}
 
 // SigningKeys implements store.Verification.
-func (s *Store) SigningKeys(context.Context, ledger.OrgID) ([]*store.SigningKeyRecord, error) {
-	return nil, nil
+func (s *Store) SigningKeys(ctx context.Context, org ledger.OrgID) ([]*store.SigningKeyRecord, error) {
+	return list(ctx, s, "signing keys", selectSigningKeys+`where org_id = $1 order by id`, []any{bytesOf(org.UUID)}, readSigningKey)
 }
 
 // Anchors implements store.Verification.
-func (s *Store) Anchors(context.Context, ledger.OrgID, store.AnchorSubject) ([]*store.AnchorRecord, error) {
-	return nil, nil
+func (s *Store) Anchors(ctx context.Context, org ledger.OrgID, subject store.AnchorSubject) ([]*store.AnchorRecord, error) {
+	return list(ctx, s, "anchors", selectAnchors+`where org_id = $1 and kind = $2 and subject_id = $3 order by method`,
+		[]any{bytesOf(org.UUID), subject.Kind, bytesOf(subject.ID)}, readAnchor)
 }
 
 // HeadAnchors implements store.Verification.
-func (s *Store) HeadAnchors(context.Context, ledger.OrgID, int64) ([]*store.AnchorRecord, error) {
-	return nil, nil
+func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int64) ([]*store.AnchorRecord, error) {
+	return list(ctx, s, "anchors of heads", headAnchorsSQL, []any{bytesOf(org.UUID), sequence}, readAnchor)
 }
 
 // PutAnchor implements store.Verification.
-func (s *Store) PutAnchor(context.Context, *store.AnchorRecord) error { return nil }
+func (s *Store) PutAnchor(ctx context.Context, a *store.AnchorRecord) error {
+	return s.change(ctx, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, putAnchorSQL, bytesOf(a.Org.UUID), a.Subject.Kind, bytesOf(a.Subject.ID), a.Sequence, a.Method, a.Digest[:],
+			a.Status, a.Reason, a.Proof, int64(a.UpdatedAt), notNil(a.MAC))
+		return explain("put anchor", err)
+	})
+}

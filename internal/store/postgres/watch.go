@@ -58,7 +58,7 @@ func (s *Store) watchOnce(ctx context.Context, changed func(ledger.ApprovalID), 
 	if err != nil {
 		return
 	}
-	defer hangUp(conn)
+	defer hangUp(ctx, conn)
 	listening()
 	for {
 		payload, err := nextSignal(ctx, conn, s.silence)
@@ -84,7 +84,7 @@ func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
 		_, err = conn.Exec(ctx, "listen "+pgx.Identifier{channel}.Sanitize())
 	}
 	if err != nil {
-		hangUp(conn)
+		hangUp(ctx, conn)
 		return nil, err
 	}
 	return conn, nil
@@ -115,8 +115,9 @@ func ping(ctx context.Context, conn *pgx.Conn, patience time.Duration) error {
 	return conn.Ping(ctx)
 }
 
-func hangUp(conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.Background(), hangUpTimeout)
+// hangUp takes leave of the server although ctx may have ended.
+func hangUp(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpTimeout)
 	defer cancel()
 	_ = conn.Close(ctx)
 }

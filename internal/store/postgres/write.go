@@ -69,6 +69,8 @@ func sendChanges(x *exchange, changes *store.Changes) error {
 	if err := sendWebhooks(x, changes.Webhooks); err != nil {
 		return err
 	}
+	sendTokens(x, changes.NewTokens, changes.RevokedTokens)
+	sendSigningKeys(x, changes.SigningKeys)
 	sendActs(x, changes.NewActs, changes.Logs)
 	sendJobs(x, changes.NewJobs)
 	sendSignals(x, changes.Signals)

@@ -15,6 +15,11 @@ func (s *Store) Approval(ctx context.Context, id ledger.ApprovalID) (*store.Appr
 
 // Approvals implements store.Governance.
 func (s *Store) Approvals(ctx context.Context, q store.ApprovalQuery) ([]*store.ApprovalRecord, error) {
+	query, args := approvalsQuery(q)
+	return readAll(ctx, s, query, args, scanApproval)
+}
+
+func approvalsQuery(q store.ApprovalQuery) (string, []any) {
 	where := []string{"org_id = ?"}
 	args := []any{q.Org.UUID[:]}
 	filter := func(condition string, values ...any) {
@@ -25,7 +30,11 @@ func (s *Store) Approvals(ctx context.Context, q store.ApprovalQuery) ([]*store.
 		where[0] = "+org_id = ?" // without its index: a chain has few approvals, an organization many
 		filter("chain_id = ?", q.Chain.UUID[:])
 	}
-	if q.OpenedBy != nil {
+	switch {
+	case q.OpenedBy == nil:
+	case q.Status.Open():
+		filter("+opened_by = ?", q.OpenedBy.UUID[:]) // likewise: few of anybody's approvals are open
+	default:
 		filter("opened_by = ?", q.OpenedBy.UUID[:])
 	}
 	if q.Status != "" {
@@ -35,7 +44,7 @@ func (s *Store) Approvals(ctx context.Context, q store.ApprovalQuery) ([]*store.
 		filter("(requested_at, id) < (?, ?)", int64(q.Before.RequestedAt), q.Before.ID.UUID[:])
 	}
 	query := "SELECT " + approvalColumns + " FROM approvals WHERE " + strings.Join(where, " AND ") + " ORDER BY requested_at DESC, id DESC LIMIT ?"
-	return readAll(ctx, s, query, append(args, int64(q.Limit)), scanApproval)
+	return query, append(args, int64(q.Limit))
 }
 
 // Event implements store.Governance.

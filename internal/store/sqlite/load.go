@@ -19,13 +19,17 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Addenda:   make(map[store.EventAt][]*ledger.Addendum),
 		Approvals: make(map[ledger.ApprovalID]*store.ApprovalRecord),
 		Webhooks:  make(map[ledger.WebhookID]*store.WebhookRecord),
+		Tokens:    make(map[ledger.TokenID]*store.TokenRecord),
+		Issued:    make(map[store.TokenRef]*store.TokenRecord),
+
+		SigningKeys: make(map[ledger.OrgID][]*store.SigningKeyRecord),
 
 		EventsAfter: tx.eventsAfter,
 		Policy:      tx.policy,
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
 		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
-		tx.loadApprovals, tx.loadWebhooks,
+		tx.loadApprovals, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadSigningKeys,
 	}
 	for _, step := range steps {
 		if err := step(needs, loaded); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/store"
 	"countersign/internal/store/sqlite"
 	"countersign/internal/store/storetest"
 )
@@ -19,12 +20,14 @@ func TestMigratesForwardOnAFilledStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Fill(t, filled)
-	for version := range int64(2) {
-		t.Run(fmt.Sprint("from version ", version+1), func(t *testing.T) {
+	for version, verify := range map[int64]func(*testing.T, store.Store){
+		1: storetest.VerifyMigrated, 2: storetest.VerifyMigrated, 3: storetest.VerifyGoverned,
+	} {
+		t.Run(fmt.Sprint("from version ", version), func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "test.db")
 			s := open(t, path)
-			if err := s.MigrateTo(t.Context(), version+1); err != nil {
+			if err := s.MigrateTo(t.Context(), version); err != nil {
 				t.Fatal(err)
 			}
 			copyOlder(t, newest, path)
@@ -32,7 +35,7 @@ func TestMigratesForwardOnAFilledStore(t *testing.T) {
 				t.Fatal(err)
 			}
 			wantNewest(t, s)
-			storetest.VerifyMigrated(t, s)
+			verify(t, s)
 		})
 	}
 }
@@ -40,7 +43,7 @@ func TestMigratesForwardOnAFilledStore(t *testing.T) {
 func wantNewest(t *testing.T, s *sqlite.Store) {
 	t.Helper()
 	current, latest, err := s.SchemaVersion(t.Context())
-	if err != nil || current != latest || current < 3 {
+	if err != nil || current != latest || current < 4 {
 		t.Fatalf("schema version %d of %d, %v", current, latest, err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 const filledChains = 5
 
 // Fill puts real records into a store: an organization with sealed chains and an
-// open one. To try a migration, fill a store of the newest version and copy what
+// open one, and one of each thing that governs and proves. To try a migration, fill a store of the newest version and copy what
 // the earlier version had tables and columns for.
 func Fill(t *testing.T, s store.Store) {
 	t.Helper()
@@ -22,12 +22,48 @@ func Fill(t *testing.T, s store.Store) {
 		w.mustAct(t, id, newAction("first"), newAction("second"))
 	}
 	w.mustSeal(t, m, ids[:filledChains]...)
+	w.write(t, &store.Changes{
+		NewApprovals: []*store.ApprovalRecord{w.approval(m, ids[filledChains], 1)},
+		NewPolicies:  []*store.PolicyRecord{w.policy(m.org.ID, 1)}, Webhooks: []*store.WebhookRecord{w.webhook(m.org.ID)},
+	})
+	w.prove(t, m)
+}
+
+// prove adds one of each record that proves things to others.
+func (w *world) prove(t *testing.T, m *member) {
+	t.Helper()
+	w.write(t, &store.Changes{
+		NewTokens: []*store.TokenRecord{w.token(m.org.ID)}, SigningKeys: []*store.SigningKeyRecord{w.signingKey(m.org.ID)},
+	})
+	w.putAnchors(t, w.anchor(m.org.ID, filledChains, authority))
 }
 
 // VerifyFilled audits what Fill left and counts it.
 func VerifyFilled(t *testing.T, s store.Store) {
 	t.Helper()
-	verifyFilled(t, s)
+	w, m, _ := verifyFilled(t, s)
+	w.wantGoverned(t, m)
+	w.wantProofs(t, m, 1)
+}
+
+func (w *world) wantGoverned(t *testing.T, m *member) {
+	t.Helper()
+	approvals := must[[]*store.ApprovalRecord](t)(w.Approvals(t.Context(), store.ApprovalQuery{Org: m.org.ID, OpenedBy: &m.key.ID, Limit: 10}))
+	policies := must[[]*store.PolicyRecord](t)(w.Policies(t.Context(), m.org.ID, 0, 10))
+	webhooks := must[[]*store.WebhookRecord](t)(w.Webhooks(t.Context(), m.org.ID))
+	if len(approvals) != 1 || len(policies) != 1 || len(webhooks) != 1 {
+		t.Errorf("found %d approvals, %d policies and %d webhooks, want one each", len(approvals), len(policies), len(webhooks))
+	}
+}
+
+func (w *world) wantProofs(t *testing.T, m *member, each int) {
+	t.Helper()
+	tokens := must[[]*store.TokenRecord](t)(w.Tokens(t.Context(), m.org.ID, nil, 10))
+	keys := must[[]*store.SigningKeyRecord](t)(w.SigningKeys(t.Context(), m.org.ID))
+	anchors := must[[]*store.AnchorRecord](t)(w.HeadAnchors(t.Context(), m.org.ID, 1))
+	if len(tokens) != each || len(keys) != each || len(anchors) != each {
+		t.Errorf("found %d tokens, %d signing keys and %d anchors, want %d each", len(tokens), len(keys), len(anchors), each)
+	}
 }
 
 func verifyFilled(t *testing.T, s store.Store) (*world, *member, ledger.ChainID) {
@@ -52,6 +88,18 @@ func verifyFilled(t *testing.T, s store.Store) (*world, *member, ledger.ChainID)
 		t.Fatalf("found %d open chains, want 1, %v", len(open), err)
 	}
 	return w, &member{org: org, key: keys[0]}, open[0].ID
+}
+
+// VerifyGoverned is VerifyFilled for a store that comes from the version with
+// governance and without proofs.
+func VerifyGoverned(t *testing.T, s store.Store) {
+	t.Helper()
+	w, m, _ := verifyFilled(t, s)
+	w.wantGoverned(t, m)
+	w.wantProofs(t, m, 0)
+	w.prove(t, m)
+	w.wantProofs(t, m, 1)
+	w.verifyLedger(t)
 }
 
 // VerifyMigrated is VerifyFilled for a store that comes from a version before
@@ -85,5 +133,8 @@ func VerifyMigrated(t *testing.T, s store.Store) {
 		t.Error("an event after the migration has no authenticator")
 	}
 	w.wantClaim(t, w.now(), "first")
+	w.wantProofs(t, m, 0)
+	w.prove(t, m)
+	w.wantProofs(t, m, 1)
 	w.verifyLedger(t)
 }

@@ -49,6 +49,10 @@ type names struct {
 	Logs      []ledger.OrgID
 	Approvals []ledger.ApprovalID
 	Webhooks  []ledger.WebhookID
+
+	Tokens      []ledger.TokenID
+	Issued      []store.TokenRef
+	SigningKeys []ledger.OrgID
 }
 
 func namesOf(loaded *store.Loaded) names {
@@ -56,6 +60,7 @@ func namesOf(loaded *store.Loaded) names {
 		Orgs: keysOf(loaded.Orgs), Keys: keysOf(loaded.Keys), Chains: keysOf(loaded.Chains), Heads: keysOf(loaded.Heads),
 		Opens: keysOf(loaded.Opens), Repeats: keysOf(loaded.Repeats), Addenda: keysOf(loaded.Addenda),
 		Logs: keysOf(loaded.Logs), Approvals: keysOf(loaded.Approvals), Webhooks: keysOf(loaded.Webhooks),
+		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), SigningKeys: keysOf(loaded.SigningKeys),
 	}
 }
 
@@ -116,6 +121,8 @@ func missingIsAbsent(t *testing.T, w *world) {
 		Addenda: []store.EventAt{{Chain: id, Sequence: 1}, {Chain: id, Sequence: 2}, {Chain: w.chainID(), Sequence: 1}},
 		Govern:  []ledger.OrgID{stranger}, Logs: []ledger.OrgID{stranger}, Approvals: []ledger.ApprovalID{w.approvalID()},
 		ApprovalsOf: []ledger.ChainID{id, w.chainID()}, Webhooks: []ledger.WebhookID{w.webhook(stranger).ID},
+		Tokens: []ledger.TokenID{w.token(stranger).ID}, SigningKeys: []ledger.OrgID{stranger, m.org.ID},
+		Issued: []store.TokenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
 	}
 	w.look(t, needs, func(loaded *store.Loaded) {
 		assertEqual(t, "names", namesOf(loaded), names{Chains: []ledger.ChainID{id}})

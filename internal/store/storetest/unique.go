@@ -14,6 +14,7 @@ type fixture struct {
 	open     ledger.ChainID   // has event 1 under the key "event" and an addendum at position 2
 	opening  *store.ChainRecord
 	approval *store.ApprovalRecord // of the open chain's event
+	token    *store.TokenRecord    // issued under the key "issue"
 	receipts []*ledger.StoredReceipt
 }
 
@@ -26,9 +27,11 @@ func (w *world) newFixture(t *testing.T) *fixture {
 	w.mustReport(t, f.open, 1, ledger.Unknown)
 	f.opening = w.record(w.draft(f.member), "open")
 	f.approval = w.approval(f.member, f.open, 1)
+	f.token = w.token(f.org.ID)
+	f.token.IdempotencyKey = "issue"
 	w.write(t, &store.Changes{
 		NewChains: []*store.ChainRecord{f.opening}, NewApprovals: []*store.ApprovalRecord{f.approval},
-		NewPolicies: []*store.PolicyRecord{w.policy(f.org.ID, 1)},
+		NewPolicies: []*store.PolicyRecord{w.policy(f.org.ID, 1)}, NewTokens: []*store.TokenRecord{f.token},
 	})
 	for _, id := range f.sealed {
 		f.receipts = append(f.receipts, must[*ledger.StoredReceipt](t)(w.ReceiptOfChain(t.Context(), id)))
@@ -73,6 +76,9 @@ var collisions = []collision{
 	{"number of a policy", func(w *world, f *fixture) *store.Changes {
 		return &store.Changes{NewPolicies: []*store.PolicyRecord{w.policy(f.org.ID, 1)}}
 	}},
+	{"id of a token", tokenLike(func(t, taken *store.TokenRecord) { t.ID = taken.ID })},
+	{"hash of a token", tokenLike(func(t, taken *store.TokenRecord) { t.Hash = taken.Hash })},
+	{"key of an issue", tokenLike(func(t, taken *store.TokenRecord) { t.IdempotencyKey = taken.IdempotencyKey })},
 	{"sequence of an act", func(_ *world, f *fixture) *store.Changes {
 		return &store.Changes{NewActs: []*ledger.StoredAct{{Org: f.org.ID, Sequence: 1, Body: []byte("{}")}}}
 	}},
@@ -83,6 +89,15 @@ var collisions = []collision{
 	})},
 	{"second first receipt", receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.PreviousHash = nil })},
 	{"chain of a receipt", receiptLike(func(r *ledger.StoredReceipt, f *fixture) { r.Chain = f.sealed[0] })},
+}
+
+// tokenLike makes another token, which shares one thing with the one that is there.
+func tokenLike(share func(t, taken *store.TokenRecord)) func(*world, *fixture) *store.Changes {
+	return func(w *world, f *fixture) *store.Changes {
+		t := w.token(f.org.ID)
+		share(t, f.token)
+		return &store.Changes{NewTokens: []*store.TokenRecord{t}}
+	}
 }
 
 // receiptLike makes the next receipt of the open chain, with one thing changed.

@@ -58,6 +58,8 @@ CREATE TABLE act_logs (
   controls  BLOB    NOT NULL,
   mac       BLOB    NOT NULL
 ) STRICT;
+-- Organizations from before there were logs are marked: theirs is yet to begin.
+INSERT INTO act_logs (org_id, count, last_hash, controls, mac) SELECT id, 0, x'', zeroblob(32), x'' FROM organizations;
 
 -- A job's place says whether it can be claimed: it is the first of its stream, or
 -- waits behind the first, or is buried. Each place has its own index, so that

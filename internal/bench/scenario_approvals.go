@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+const (
+	waitingClients = 2000
+	waitSeconds    = 60
+)
+
+// measureApprovals times the way from a reviewer's request to a waiting client's
+// answer, with many clients waiting on every replica.
+func measureApprovals(ctx context.Context, b *bench) (*Scenario, error) {
+	s := &Scenario{
+		Title: fmt.Sprintf("approvals with %d waiting clients", waitingClients),
+		Notes: []string{
+			"from the moment before a reviewer's request is sent to the moment at which the waiting client has its answer",
+			"on PostgreSQL half of the clients wait at each of two replicas, and reviewers decide at both in turn",
+		},
+	}
+	for _, name := range b.serviceNames() {
+		m, err := b.timeApprovals(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		s.Rows = append(s.Rows, summarize(name, []*Measurement{m}))
+		s.Bars = append(s.Bars, atMost("p99 of a decision's way to its client on "+name, 50, float64(m.P99)/float64(time.Millisecond), "ms"))
+	}
+	return s, nil
+}
+
+func (b *bench) timeApprovals(ctx context.Context, name string) (_ *Measurement, err error) {
+	t, end, err := b.startService(ctx, name, withReviewer)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	addresses := []string{t.server.address}
+	if name == postgresName {
+		replica, err := b.launch(ctx, name+", second replica", t.environment, "serve", "--data", t.place.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, replica.stop()) }()
+		addresses = append(addresses, replica.address)
+	}
+	return (&waitingRoom{target: t, addresses: addresses}).run(ctx)
+}
+
+// withReviewer is a store with a key that may decide.
+func withReviewer(ctx context.Context, r *records) (*filled, error) {
+	key, err := r.service.Operator().CreateKey(ctx, r.org.Slug, &service.KeyRequest{Name: "reviewer", Role: ledger.RoleMember})
+	if err != nil {
+		return nil, err
+	}
+	return &filled{reviewer: key.Text.Reveal()}, nil
+}
+
+// waitingRoom is clients that wait, each for an approval of its own.
+type waitingRoom struct {
+	target    *target
+	addresses []string
+	client    *http.Client
+}
+
+func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: waitingClients}
+	defer transport.CloseIdleConnections()
+	w.client = &http.Client{Transport: transport}
+	approvals, err := w.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answered := make([]time.Time, len(approvals))
+	errs := make([]error, len(approvals))
+	var waiting sync.WaitGroup
+	for i, id := range approvals {
+		waiting.Go(func() {
+			path := fmt.Sprintf("/v1/approvals/%s?wait=%d", id, waitSeconds)
+			body, err := w.send(ctx, w.addresses[i%len(w.addresses)], http.MethodGet, path, w.target.apiKey, "")
+			if err == nil && !bytes.Contains(body, []byte(`"status":"approved"`)) {
+				err = errors.New("a client was answered before its approval was given")
+			}
+			answered[i], errs[i] = time.Now(), err
+		})
+	}
+	pause(ctx, 2*time.Second) // until all of them wait
+	clicked, err := w.decide(ctx, approvals)
+	waiting.Wait()
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
+	}
+	times := make([]time.Duration, len(approvals))
+	for i := range approvals {
+		times[i] = answered[i].Sub(clicked[i])
+	}
+	slices.Sort(times)
+	last := slices.MaxFunc(answered, time.Time.Compare)
+	return &Measurement{
+		Requests: len(times), Elapsed: last.Sub(clicked[0]), P50: percentile(times, 50), P99: percentile(times, 99),
+	}, nil
+}
+
+// ask opens a chain and records the payments that people must decide.
+func (w *waitingRoom) ask(ctx context.Context) ([]string, error) {
+	const perChain = 500
+	var ids []string
+	var events string
+	for i := range waitingClients {
+		if i%perChain == 0 {
+			chain, err := w.send(ctx, w.addresses[0], http.MethodPost, "/v1/chains", w.target.apiKey, chainBody)
+			if err != nil {
+				return nil, err
+			}
+			id, err := memberOf(chain, `"id":"`)
+			if err != nil {
+				return nil, err
+			}
+			events = "/v1/chains/" + id + "/events"
+		}
+		body := `{"agent_name":"payer","action_type":"tool_call","action_name":"pay_invoice","payload":{"amount_usd":6000}}`
+		decision, err := w.send(ctx, w.addresses[0], http.MethodPost, events, w.target.apiKey, body)
+		if err != nil {
+			return nil, err
+		}
+		id, err := memberOf(decision, `"approval_id":"`)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+func (w *waitingRoom) decide(ctx context.Context, approvals []string) ([]time.Time, error) {
+	clicked := make([]time.Time, len(approvals))
+	for i, id := range approvals {
+		clicked[i] = time.Now()
+		// Not where its client waits: the word has to cross.
+		address := w.addresses[(i+1)%len(w.addresses)]
+		if _, err := w.send(ctx, address, http.MethodPost, "/v1/approvals/"+id+"/approve", w.target.filled.reviewer, ""); err != nil {
+			return clicked, err
+		}
+	}
+	return clicked, nil
+}
+
+func (w *waitingRoom) send(ctx context.Context, address, method, path, apiKey, body string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+apiKey)
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }() // it was read to its end
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode >= http.StatusBadRequest {
+		err = fmt.Errorf("status %d: %s", response.StatusCode, answer)
+	}
+	return answer, err
+}
+
+// memberOf cuts an id out of an answer.
+func memberOf(body []byte, name string) (string, error) {
+	at := bytes.Index(body, []byte(name)) + len(name)
+	if at < len(name) || len(body) < at+idWidth {
+		return "", fmt.Errorf("an answer without %s", name)
+	}
+	return string(body[at : at+idWidth]), nil
+}

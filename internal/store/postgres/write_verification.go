@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+const (
+	insertTokensSQL = `insert into tokens (` + tokenColumns + `)
+		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+			$10::text[], $11::bigint[])`
+	revokeTokensSQL = `update tokens t set revoked_at = n.revoked_at, revocation_reason = n.reason
+		from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) n(id, org_id, revoked_at, reason)
+		where t.id = n.id and t.org_id = n.org_id`
+	putSigningKeysSQL = `insert into signing_keys (` + signingKeyColumns + `)
+		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])
+		on conflict (org_id, id) do update set public = excluded.public, private = excluded.private, status = excluded.status,
+			name = excluded.name, created_at = excluded.created_at, retired_at = excluded.retired_at, revoked_at = excluded.revoked_at`
+)
+
+// sendTokens inserts in order of key, as sendChains does and for the same reason.
+func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
+	if len(issued) > 0 {
+		issued = slices.SortedFunc(slices.Values(issued), func(a, b *store.TokenRecord) int {
+			return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.IdempotencyKey, b.IdempotencyKey))
+		})
+		x.send(insertTokensSQL,
+			ids(issued, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID }),
+			ids(issued, func(t *store.TokenRecord) uuid.UUID { return t.Org.UUID }),
+			blobs(issued, func(t *store.TokenRecord) []byte { return t.Hash[:] }),
+			texts(issued, func(t *store.TokenRecord) string { return t.Artifact }),
+			ids(issued, func(t *store.TokenRecord) uuid.UUID { return t.ArtifactID }),
+			textsOrNull(issued, func(t *store.TokenRecord) string { return t.IdempotencyKey }),
+			ints(issued, func(t *store.TokenRecord) int64 { return int64(t.CreatedAt) }),
+			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.ExpiresAt }),
+			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
+			texts(issued, func(t *store.TokenRecord) string { return t.RevocationReason }),
+			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.LastUsedAt }))
+	}
+	if len(revoked) > 0 {
+		id := ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID })
+		x.send(lockTokensSQL, id)
+		x.update(len(revoked), "tokens", revokeTokensSQL, id,
+			ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.Org.UUID }),
+			intsOrNull(revoked, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
+			texts(revoked, func(t *store.TokenRecord) string { return t.RevocationReason }))
+	}
+}
+
+func sendSigningKeys(x *exchange, keys []*store.SigningKeyRecord) {
+	if len(keys) == 0 {
+		return
+	}
+	x.send(putSigningKeysSQL,
+		ids(keys, func(k *store.SigningKeyRecord) uuid.UUID { return k.ID.UUID }),
+		ids(keys, func(k *store.SigningKeyRecord) uuid.UUID { return k.Org.UUID }),
+		blobs(keys, func(k *store.SigningKeyRecord) []byte { return notNil(k.Public) }),
+		blobs(keys, func(k *store.SigningKeyRecord) []byte { return k.Private }),
+		texts(keys, func(k *store.SigningKeyRecord) string { return k.Status }),
+		texts(keys, func(k *store.SigningKeyRecord) string { return k.Name }),
+		ints(keys, func(k *store.SigningKeyRecord) int64 { return int64(k.CreatedAt) }),
+		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RetiredAt }),
+		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RevokedAt }))
+}

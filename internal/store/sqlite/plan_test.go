@@ -1,0 +1,74 @@
+package sqlite_test
+
+import (
+	"database/sql"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/store/sqlite"
+)
+
+// TestPlans: each list has an index that finds its records and nearly no others,
+// in order, however many there are.
+func TestPlans(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "test.db")
+	if err := open(t, path).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	var key ledger.KeyID
+	var chain ledger.ChainID
+	for name, test := range map[string]struct {
+		query store.ApprovalQuery
+		index string
+	}{
+		"all":                         {store.ApprovalQuery{}, "approvals_org"},
+		"pending":                     {store.ApprovalQuery{Status: ledger.ApprovalPending}, "approvals_status"},
+		"of a key":                    {store.ApprovalQuery{OpenedBy: &key}, "approvals_opener"},
+		"of a key, further on":        {store.ApprovalQuery{OpenedBy: &key, Before: new(store.ApprovalAt)}, "approvals_opener"},
+		"of a key, denied":            {store.ApprovalQuery{OpenedBy: &key, Status: ledger.ApprovalDenied}, "approvals_opener"},
+		"of a key, pending":           {store.ApprovalQuery{OpenedBy: &key, Status: ledger.ApprovalPending}, "approvals_status"},
+		"of a chain":                  {store.ApprovalQuery{Chain: &chain}, "chain_id="},
+		"of a chain and key, pending": {store.ApprovalQuery{Chain: &chain, OpenedBy: &key, Status: ledger.ApprovalPending}, "chain_id="},
+	} {
+		query, args := sqlite.ApprovalsQuery(test.query)
+		plan := explain(t, db, query, args...)
+		if !strings.Contains(plan, test.index) || strings.Contains(plan, "TEMP B-TREE") != (test.query.Chain != nil) {
+			t.Errorf("approvals %s: the plan is\n%s", name, plan)
+		}
+	}
+	plan := explain(t, db, sqlite.HeadAnchorsQuery, []byte{}, []byte{}, []byte{}, 1)
+	if strings.Count(plan, "anchors_head") != 3 || strings.Contains(plan, "SCAN anchors") || strings.Contains(plan, "TEMP B-TREE") {
+		t.Errorf("anchors of heads: the plan is\n%s", plan)
+	}
+}
+
+func explain(t *testing.T, db *sql.DB, query string, args ...any) string {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var steps []string
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatal(err)
+		}
+		steps = append(steps, step)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(steps, "\n")
+}
