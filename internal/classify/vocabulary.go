@@ -37,7 +37,7 @@ func vocabulary() map[string]word {
 		}
 	}
 	list(wordRead, 0, `analyse analyze calculate can check compare count describe estimate explain fetch find get has inspect
-		is list lookup preview query read retrieve search show summarise summarize validate verify view`)
+		is list look lookup preview query read retrieve search show summarise summarize validate verify view`)
 	list(wordConnective, 0, `and or then`)
 	list(wordTransfer, 0, `transfer transfers`)
 

@@ -1,4 +1,5 @@
-"""Holds an independent JCS implementation to the vectors that the Go code is tested with.
+"""Holds the client, and an independent JCS implementation, to the vectors that the Go code is
+tested with.
 
 Receipts are signed over canonical JSON. If two languages disagreed about one byte
 of it, a genuine receipt would look forged; so both are held to one file.
@@ -9,9 +10,14 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rfc8785
+
+from countersign._classify import categories_of
+from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
+from countersign._redact import Sanitizer
 
 VECTORS = json.loads(
     (Path(__file__).parents[3] / "testdata" / "vectors" / "canonical.json").read_text("utf-8")
@@ -34,7 +40,7 @@ def test_canonical_form(vector: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("vector", VECTORS["numbers"], ids=lambda vector: vector["ieee754"])
-def test_number(vector: dict[str, str | None]) -> None:
+def test_number(vector: dict[str, Any]) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(vector["ieee754"]))
     if vector["text"] is None:
         with pytest.raises(rfc8785.FloatDomainError):
@@ -47,3 +53,41 @@ def test_number(vector: dict[str, str | None]) -> None:
 def test_vectors_are_there(group: str) -> None:
     # An empty list would make the tests above pass without looking at anything.
     assert VECTORS[group]
+
+
+def vectors(name: str) -> Any:
+    path = Path(__file__).parents[3] / "testdata" / "vectors" / name
+    return json.loads(path.read_text("utf-8"))
+
+
+CLASSIFICATION = vectors("classification.json")["cases"]
+REDACTION = vectors("redaction.json")
+SANITIZER = Sanitizer(DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS, 1000)
+
+
+def test_a_hundred_cases_of_each_are_there() -> None:
+    assert min(len(CLASSIFICATION), len(REDACTION["values"])) > 100
+    assert REDACTION["texts"]
+
+
+@pytest.mark.parametrize("case", CLASSIFICATION, ids=lambda case: case["name"])
+def test_categories(case: dict[str, Any]) -> None:
+    action = case["action"]
+    found = categories_of(
+        action["action_type"], action["action_name"], action["payload"], action.get("metadata")
+    )
+    assert sorted(found) == case["categories"]
+
+
+@pytest.mark.parametrize("vector", REDACTION["values"], ids=lambda vector: vector["name"])
+def test_redacted_value(vector: dict[str, Any]) -> None:
+    redacted = SANITIZER.clean(vector["input"])
+    assert redacted == vector["output"]
+    assert SANITIZER.clean(redacted) == redacted
+
+
+@pytest.mark.parametrize("vector", REDACTION["texts"], ids=lambda vector: vector["name"])
+def test_redacted_text(vector: dict[str, str]) -> None:
+    redacted = SANITIZER.prose(vector["input"])
+    assert redacted == vector["output"]
+    assert SANITIZER.prose(redacted) == redacted

@@ -1,9 +1,106 @@
 """Python client of Countersign, the service that governs chains of agent actions.
 
-The package is at its beginning: it fixes its name, its version and its supported
-Python versions. The client itself is not part of it yet.
+::
+
+    import countersign
+
+    countersign.init()  # reads COUNTERSIGN_API_KEY and COUNTERSIGN_BACKEND_URL
+
+    async with countersign.Chain("invoice-run") as chain:
+        await chain.record_agent_action("clerk", "tool_call", "pay_invoice", {"amount_usd": 120})
+        ...  # carry it out: it was allowed
+    print(chain.receipt["receipt_number"])
 """
 
-__version__ = "0.1.0"
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["__version__"]
+from countersign import exceptions
+from countersign._approvals import wait_for_approval, wait_for_approval_sync
+from countersign._chain import Chain
+from countersign._config import ChainConfig, init
+from countersign._decision import PolicyDecision
+from countersign._transport import aclose, close, flush
+from countersign._version import __version__
+from countersign.exceptions import (
+    ActionDeniedError,
+    APIError,
+    ApprovalTimedOutError,
+    BackendUnavailableError,
+    ChainAutoPausedError,
+    ChainTimeoutError,
+    ConfigurationError,
+    KillSwitchActiveError,
+    PolicyError,
+    PolicyViolationError,
+)
+
+if TYPE_CHECKING:
+    from countersign.tokens import create_public_token as create_public_token
+    from countersign.tokens import create_public_token_sync as create_public_token_sync
+    from countersign.tokens import list_public_tokens as list_public_tokens
+    from countersign.tokens import list_public_tokens_sync as list_public_tokens_sync
+    from countersign.tokens import revoke_public_token as revoke_public_token
+    from countersign.tokens import revoke_public_token_sync as revoke_public_token_sync
+    from countersign.verify import verify_approval_v2 as verify_approval_v2
+    from countersign.verify import verify_approval_v2_sync as verify_approval_v2_sync
+    from countersign.verify import verify_public_token as verify_public_token
+    from countersign.verify import verify_public_token_sync as verify_public_token_sync
+    from countersign.verify import verify_receipt as verify_receipt
+    from countersign.verify import verify_receipt_sync as verify_receipt_sync
+    from countersign.verify import verify_receipt_v2 as verify_receipt_v2
+    from countersign.verify import verify_receipt_v2_sync as verify_receipt_v2_sync
+
+__all__ = [
+    "APIError",
+    "ActionDeniedError",
+    "ApprovalTimedOutError",
+    "BackendUnavailableError",
+    "Chain",
+    "ChainAutoPausedError",
+    "ChainConfig",
+    "ChainTimeoutError",
+    "ConfigurationError",
+    "KillSwitchActiveError",
+    "PolicyDecision",
+    "PolicyError",
+    "PolicyViolationError",
+    "__version__",
+    "aclose",
+    "close",
+    "create_public_token",
+    "create_public_token_sync",
+    "exceptions",
+    "flush",
+    "init",
+    "list_public_tokens",
+    "list_public_tokens_sync",
+    "revoke_public_token",
+    "revoke_public_token_sync",
+    "verify_approval_v2",
+    "verify_approval_v2_sync",
+    "verify_public_token",
+    "verify_public_token_sync",
+    "verify_receipt",
+    "verify_receipt_sync",
+    "verify_receipt_v2",
+    "verify_receipt_v2_sync",
+    "wait_for_approval",
+    "wait_for_approval_sync",
+]
+
+# Most programs record and never verify: these are loaded when they are asked for.
+_LATER = ("countersign.verify", "countersign.tokens")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from importlib import import_module
+
+        for module in map(import_module, _LATER):
+            if name in module.__all__:
+                return getattr(module, name)
+    raise AttributeError(f"module 'countersign' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

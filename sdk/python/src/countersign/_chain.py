@@ -1,0 +1,248 @@
+"""The chain: what most users of the library touch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from countersign import _validate as check
+from countersign._action import Action, name_of
+from countersign._approvals import await_decision
+from countersign._config import ChainConfig, current_config
+from countersign._decision import PolicyDecision
+from countersign._loops import finish, refuse_in_loop
+from countersign._session import Session
+from countersign._steps import Steps
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Chain"]
+
+_MAX_METADATA = 15 << 10  # the service takes 16 KiB
+
+
+class Chain:
+    """A workflow whose actions are governed and end in a receipt.
+
+    Use it as an async or a sync context manager. Entering opens the chain, leaving completes
+    it; an exception on the way marks it as failed.
+
+    >>> import asyncio, countersign
+    >>> from countersign.testing import FakeService
+    >>> async def main() -> None:
+    ...     async with countersign.Chain("invoice-run") as chain:
+    ...         decision = await chain.record_agent_action(
+    ...             "clerk", "tool_call", "look_up", {"invoice": 7}
+    ...         )
+    ...         print(decision.policy_decision)
+    ...     print(chain.receipt["receipt_number"])
+    >>> with FakeService() as service:
+    ...     config = countersign.init(**service.settings())
+    ...     asyncio.run(main())
+    allow
+    CSN-2026-00001
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        external_chain_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        config: ChainConfig | None = None,
+    ) -> None:
+        self.name = name_of("name", name)
+        self._config = current_config(config)
+        opening: dict[str, Any] = {"name": self.name, "environment": self._config.environment}
+        if external_chain_id is not None:
+            opening["external_chain_id"] = check.text("external_chain_id", external_chain_id, 200)
+        if metadata is not None:
+            opening["metadata"] = self._config._sanitizer.clean_object(metadata, _MAX_METADATA)
+        if limits := self._config.policy_config():
+            opening["policy_config"] = limits
+        if self._config.fallback_approvers:
+            opening["fallback_approvers"] = list(self._config.fallback_approvers)
+        self._opening = opening
+        self._session: Session | None = None
+        self._left = False
+
+    def __repr__(self) -> str:
+        return f"Chain({self.name!r}, id={self.id!r})"
+
+    @property
+    def id(self) -> str | None:
+        """The identifier that the service assigned: set on entry, or, for a chain that was
+        opened offline, once the service could be reached."""
+        return self._session.id if self._session else None
+
+    @property
+    def receipt(self) -> dict[str, Any] | None:
+        """The signed receipt, after leaving; for a chain that was completed offline, once the
+        service could be reached."""
+        return self._session.receipt if self._session else None
+
+    # -- recording -------------------------------------------------------------------
+
+    async def record_agent_action(
+        self,
+        agent_name: str,
+        action_type: str,
+        action_name: str,
+        payload: Mapping[str, Any],
+        *,
+        parent_agent_name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> PolicyDecision:
+        """Record an action before it is carried out, and return when it may be.
+
+        Blocks while a reviewer decides. Raises when the action must not be carried out; see
+        :mod:`countersign.exceptions`. ``payload`` is sanitized before it leaves the process.
+        Give the ``idempotency_key`` of a step that may be replayed, and it is recorded once.
+        """
+        session, action = self._prepare(
+            agent_name,
+            action_type,
+            action_name,
+            payload,
+            parent_agent_name,
+            metadata,
+            idempotency_key,
+        )
+        decision = session.decide_locally(action)
+        if decision is not None:
+            return decision
+        return await session.transport.run_async(session.record(action))
+
+    def record_agent_action_sync(
+        self,
+        agent_name: str,
+        action_type: str,
+        action_name: str,
+        payload: Mapping[str, Any],
+        *,
+        parent_agent_name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> PolicyDecision:
+        """:meth:`record_agent_action` for code without an event loop."""
+        refuse_in_loop("await record_agent_action(...)")
+        session, action = self._prepare(
+            agent_name,
+            action_type,
+            action_name,
+            payload,
+            parent_agent_name,
+            metadata,
+            idempotency_key,
+        )
+        decision = session.decide_locally(action)
+        if decision is not None:
+            return decision
+        return session.transport.run(session.record(action))
+
+    def _prepare(self, *given: Any) -> tuple[Session, Action]:
+        return self._open_session(), Action(self._config._sanitizer, *given)
+
+    async def record_outcome(
+        self,
+        decision: PolicyDecision,
+        outcome: Literal["succeeded", "failed", "unknown"],
+        detail: str | None = None,
+    ) -> bool:
+        """Report what became of an allowed action. Returns whether the service recorded it:
+        an outcome is not kept while the service is unreachable."""
+        session = self._open_session()
+        return await session.transport.run_async(session.report(decision, outcome, detail))
+
+    def record_outcome_sync(
+        self,
+        decision: PolicyDecision,
+        outcome: Literal["succeeded", "failed", "unknown"],
+        detail: str | None = None,
+    ) -> bool:
+        """:meth:`record_outcome` for code without an event loop."""
+        refuse_in_loop("await record_outcome(...)")
+        session = self._open_session()
+        return session.transport.run(session.report(decision, outcome, detail))
+
+    async def wait_for_approval(self, approval_id: str) -> PolicyDecision:
+        """Wait again for an approval that an earlier run of the process asked for."""
+        session = self._open_session()
+        steps = await_decision(session.transport, approval_id, self._config)
+        return await session.transport.run_async(steps)
+
+    def wait_for_approval_sync(self, approval_id: str) -> PolicyDecision:
+        """:meth:`wait_for_approval` for code without an event loop."""
+        refuse_in_loop("await wait_for_approval(...)")
+        session = self._open_session()
+        return session.transport.run(await_decision(session.transport, approval_id, self._config))
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("the chain is not open: use it inside `with` or `async with`")
+        if self._left:
+            raise RuntimeError("the chain was completed; open a new one for further actions")
+        return self._session
+
+    # -- entering and leaving ----------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        session = self._begin()
+        await session.transport.run_async(session.open())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        session = self._open_session()
+        self._left = True
+        await finish(session.transport.run_async(self._leave(session, error)))
+
+    def __enter__(self) -> Self:
+        refuse_in_loop("async with Chain(...)")
+        session = self._begin()
+        session.transport.run(session.open())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        session = self._open_session()
+        self._left = True
+        session.transport.run(self._leave(session, error))
+
+    def _begin(self) -> Session:
+        if self._session is not None:
+            raise RuntimeError("a chain is entered once; make a new Chain for another run")
+        self._session = Session(self._config, self._opening)
+        return self._session
+
+    def _leave(self, session: Session, error: BaseException | None) -> Steps[None]:
+        try:
+            yield from session.leave(self._completion(error))
+            session.check_latched()
+        except Exception as fault:
+            if error is None:
+                raise
+            # What went wrong first is what the caller must see.
+            session.fail(fault)
+
+    def _completion(self, error: BaseException | None) -> dict[str, Any]:
+        if error is None:
+            return {"outcome": "completed"}
+        sanitizer = self._config._sanitizer
+        try:
+            message = sanitizer.prose(str(error))[:2000]
+        except Exception:
+            message = ""
+        kind = name_of("error", type(error).__name__)
+        return {"outcome": "failed", "error": {"type": kind, "message": message}}

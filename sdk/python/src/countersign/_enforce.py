@@ -1,0 +1,45 @@
+"""From a decision that forbids to the exception that says so."""
+
+from __future__ import annotations
+
+from countersign._decision import PolicyDecision
+from countersign.exceptions import (
+    ActionDeniedError,
+    ApprovalTimedOutError,
+    ChainAutoPausedError,
+    ChainTimeoutError,
+    KillSwitchActiveError,
+)
+
+__all__ = ["denial_of"]
+
+CHAIN_TIMEOUT = "chain_timeout"
+"""The name under which the service denies the actions of a chain that ran too long."""
+
+
+def denial_of(decision: PolicyDecision, action: str, approval_status: str = "denied") -> Exception:
+    """The exception for a decision that does not allow the action."""
+    text = _explain(decision, action)
+    if decision.kill_switch_active:
+        return KillSwitchActiveError(text, decision)
+    if decision.auto_paused:
+        return ChainAutoPausedError(text, decision)
+    if decision.policy_name == CHAIN_TIMEOUT:
+        return ChainTimeoutError(text, decision)
+    if approval_status == "timed_out":
+        return ApprovalTimedOutError(text, decision)
+    return ActionDeniedError(text, decision)
+
+
+def _explain(decision: PolicyDecision, action: str) -> str:
+    by = f" by policy {decision.policy_name!r}" if decision.policy_name else ""
+    if decision.kill_switch_active:
+        by = ": the kill switch is active"
+    parts = [f"{action} was denied{by}"]
+    if reason := decision.pause_reason or decision.decision_reason:
+        parts.append(f": {reason}")
+    if decision.remediation:
+        parts.append(f". {decision.remediation}")
+    if decision.docs_url:
+        parts.append(f" (see {decision.docs_url})")
+    return "".join(parts)

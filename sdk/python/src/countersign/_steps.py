@@ -1,0 +1,122 @@
+"""One implementation for sync and async callers.
+
+What the library does is written once, as generators that yield what they need done: send a
+request, pause, wait for somebody else's turn to end. Two small drivers perform it, one by
+blocking and one by awaiting; neither knows what it is part of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Generator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, Union
+
+__all__ = ["Effect", "Pause", "Reply", "Send", "Steps", "Until", "run", "run_async", "until"]
+
+
+@dataclass
+class Send:
+    """Send one request and get a :class:`Reply`, or have ``Unreachable`` raised."""
+
+    method: str
+    path: str
+    timeout: float
+    body: bytes | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    authenticated: bool = True
+
+
+@dataclass
+class Pause:
+    """Wait some seconds."""
+
+    seconds: float
+
+
+@dataclass
+class Until:
+    """Wait until a future of another thread or task is done, whatever its result."""
+
+    done: Future[None]
+
+
+@dataclass
+class Reply:
+    """An answer of the service, whole."""
+
+    status: int
+    headers: Any
+    body: bytes
+
+
+Effect = Union[Send, Pause, Until]
+T = TypeVar("T")
+Steps = Generator[Effect, Any, T]
+
+
+def run(steps: Steps[T], send: Callable[[Send], Reply]) -> T:
+    """Perform the steps by blocking."""
+    try:
+        effect = next(steps)
+        while True:
+            reply, fault = None, None
+            try:
+                if isinstance(effect, Send):
+                    reply = send(effect)
+                elif isinstance(effect, Pause):
+                    time.sleep(effect.seconds)
+                else:
+                    effect.done.result()
+            except BaseException as error:
+                fault = error
+            # Not inside the handler: what the steps raise next shall not drag this along.
+            effect = steps.send(reply) if fault is None else steps.throw(fault)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def run_async(steps: Steps[T], send: Callable[[Send], Awaitable[Reply]]) -> T:
+    """Perform the steps on the running event loop; cancellation reaches the steps."""
+    import asyncio  # late, as everywhere here: sync programs need not load it
+
+    try:
+        effect = next(steps)
+        while True:
+            reply, fault = None, None
+            try:
+                if isinstance(effect, Send):
+                    reply = await send(effect)
+                elif isinstance(effect, Pause):
+                    await asyncio.sleep(effect.seconds)
+                else:
+                    await until(effect.done)
+            except BaseException as error:
+                fault = error
+            # Not inside the handler: what the steps raise next shall not drag this along.
+            effect = steps.send(reply) if fault is None else steps.throw(fault)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def until(done: Future[None]) -> None:
+    """Wait on the running event loop until a future of any thread is done."""
+    import asyncio
+
+    # Not asyncio.wrap_future: cancelling this waiter must not cancel what others wait for.
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    def on_done(_: Future[None]) -> None:
+        try:
+            loop.call_soon_threadsafe(wake)
+        except RuntimeError:
+            pass  # the loop was closed, and nobody waits on it any more
+
+    done.add_done_callback(on_done)
+    await woken

@@ -1,0 +1,117 @@
+"""Checks of parameters. Every message begins with the parameter's name and never shows a
+value that could be a secret."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from countersign.exceptions import ConfigurationError
+
+_N = TypeVar("_N", bound=float)
+
+
+def text(name: str, value: Any, longest: int) -> str:
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a string, not {type(value).__name__}")
+    if not value.strip():
+        raise ConfigurationError(f"{name} must not be empty")
+    if len(value) > longest:
+        raise ConfigurationError(f"{name} must be at most {longest} characters long")
+    return value
+
+
+def texts(name: str, value: Any, most: int, longest: int) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    # A lone string is a sequence of its letters: an easy slip with a silent effect.
+    if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, set, frozenset)):
+        raise ConfigurationError(f"{name} must be a list of strings")
+    if len(value) > most:
+        raise ConfigurationError(f"{name} must have at most {most} elements")
+    items = sorted(value) if isinstance(value, (set, frozenset)) else value
+    return tuple(text(f"{name}[{i}]", item, longest) for i, item in enumerate(items))
+
+
+def addresses(name: str, value: Any) -> tuple[str, ...] | None:
+    given = texts(name, value, 20, 254)
+    for i, address in enumerate(given or ()):
+        local, at, domain = address.rpartition("@")
+        if not (local and at and domain) or any(c.isspace() for c in address):
+            raise ConfigurationError(f"{name}[{i}] must be an e-mail address")
+    return given
+
+
+def patterns(name: str, defaults: tuple[str, ...], value: Any) -> tuple[str, ...]:
+    """The defaults with the caller's patterns after them, each once."""
+    return tuple(dict.fromkeys(defaults + (texts(name, value, 1000, 200) or ())))
+
+
+def number(name: str, value: _N, least: float, most: float) -> _N:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigurationError(f"{name} must be a number, not {type(value).__name__}")
+    if not math.isfinite(value) or not least <= value <= most:
+        raise ConfigurationError(f"{name} must be a number from {least:g} to {most:g}")
+    return value
+
+
+def integer(name: str, value: Any, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigurationError(f"{name} must be an integer, not {type(value).__name__}")
+    return int(number(name, value, least, most))
+
+
+def boolean(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{name} must be True or False, not {type(value).__name__}")
+    return value
+
+
+def fail_mode(name: str, value: Any) -> str:
+    if value not in ("allow", "deny"):
+        raise ConfigurationError(f'{name} must be "allow" or "deny"')
+    return str(value)
+
+
+def fail_modes(name: str, value: Any) -> Mapping[str, str] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} must be a dict of category to mode")
+    return MappingProxyType(
+        {text(name, k, 200): fail_mode(f"{name}[{k!r}]", v) for k, v in value.items()}
+    )
+
+
+def url(name: str, value: Any) -> str:
+    address = text(name, value, 2000)
+    try:
+        parts = urlsplit(address)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host, parts = None, urlsplit("")
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigurationError(
+            f"{name} must be an address such as https://countersign.example.com"
+        )
+    if parts.username or parts.password or parts.query or parts.fragment:
+        raise ConfigurationError(f"{name} must hold no credentials, query or fragment")
+    return address.rstrip("/")
+
+
+def is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def sends_in_clear(address: str) -> bool:
+    return urlsplit(address).scheme == "http" and not is_loopback(address)

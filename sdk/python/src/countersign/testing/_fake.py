@@ -1,0 +1,250 @@
+"""A service in memory that answers as the real one does."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from countersign.testing._keys import example_api_key
+from countersign.testing._records import RecordKeeper
+from countersign.testing._wire import (
+    Answer,
+    FakeTransport,
+    Hold,
+    LoopbackServer,
+    RecordedCall,
+    offline,
+)
+
+__all__ = ["FakeService"]
+
+
+class FakeService:
+    """Decides ``allow`` unless it is told otherwise, and remembers every call.
+
+    Ids count up and the clock moves a millisecond with each reading, so that two runs give
+    the same records.
+    """
+
+    def __init__(self, *, fast_path: bool = False) -> None:
+        self.calls: list[RecordedCall] = []
+        """Every request, in order; without the API key."""
+        self._records = RecordKeeper(fast_path)
+        self._scripted: deque[dict[str, Any]] = deque()
+        self._online = True
+        self._server: LoopbackServer | None = None
+        self._lock = threading.RLock()
+
+    # -- what a test says ------------------------------------------------------------
+
+    def settings(self) -> dict[str, Any]:
+        """What to pass to ``countersign.init`` to talk to this service without a socket."""
+        return {"api_key": example_api_key(), "transport": FakeTransport(self._receive)}
+
+    def serve(self) -> dict[str, Any]:
+        """The same over a real socket: a server on a loopback port, until :meth:`close`."""
+        self._server = self._server or LoopbackServer(self._receive)
+        return {"api_key": example_api_key(), "backend_url": self._server.url}
+
+    def script(self, policy_decision: str, **attributes: Any) -> None:
+        """Decide the next action, of those not scripted yet, like this."""
+        self._scripted.append({"policy_decision": policy_decision, **attributes})
+
+    def approve(self, approval_id: str, comment: str | None = None) -> None:
+        """Approve as a reviewer."""
+        self._records.decide_approval(approval_id, "approved", comment)
+
+    def deny(self, approval_id: str, comment: str | None = None) -> None:
+        """Deny as a reviewer."""
+        self._records.decide_approval(approval_id, "denied", comment)
+
+    def time_out(self, approval_id: str) -> None:
+        """Let an approval's time pass."""
+        self._records.decide_approval(approval_id, "timed_out", None)
+
+    def activate_kill_switch(self, reason: str = "stopped") -> None:
+        """Stop everything."""
+        self._records.kill_switch = reason
+
+    def deactivate_kill_switch(self) -> None:
+        """Let things go on."""
+        self._records.kill_switch = None
+
+    def go_offline(self) -> None:
+        """Refuse connections (without a socket) until :meth:`come_back`."""
+        self._online = False
+
+    def come_back(self) -> None:
+        """Answer again."""
+        self._online = True
+
+    # -- what a test looks at ----------------------------------------------------------
+
+    @property
+    def chains(self) -> list[dict[str, Any]]:
+        """Every chain, oldest first."""
+        return list(self._records.chains.values())
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Every recorded event, oldest first."""
+        return list(self._records.events)
+
+    @property
+    def approvals(self) -> list[dict[str, Any]]:
+        """Every approval, oldest first."""
+        return list(self._records.approvals.values())
+
+    @property
+    def receipts(self) -> list[dict[str, Any]]:
+        """Every receipt, oldest first."""
+        return list(self._records.receipts.values())
+
+    def __enter__(self) -> FakeService:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the loopback server, if there is one."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    # -- requests --------------------------------------------------------------------
+
+    def _receive(self, call: RecordedCall) -> Answer | Hold:
+        if not self._online:
+            return offline(call)
+        with self._lock:
+            self.calls.append(call)
+            path = urlsplit(call.path)
+            for method, pattern, name in _ROUTES:
+                if method == call.method and (found := re.fullmatch(pattern, path.path)):
+                    query = {k: v[0] for k, v in parse_qs(path.query).items()}
+                    handler: Callable[..., Answer | Hold] = getattr(self, name)
+                    return handler(call, *found.groups(), **query)
+            return _problem(404, "not_found")
+
+    def _open(self, call: RecordedCall) -> Answer:
+        return Answer(201, self._records.open(call.body, call.headers.get("idempotency-key")))
+
+    def _chain(self, call: RecordedCall, chain_id: str) -> Answer:
+        return _found(self._records.chains.get(chain_id))
+
+    def _event(self, call: RecordedCall, chain_id: str) -> Answer:
+        if problem := self._unusable(chain_id):
+            return problem
+        return Answer(200, self._records.record(chain_id, call.body, self._next_script()))
+
+    def _batch(self, call: RecordedCall, chain_id: str) -> Answer:
+        if problem := self._unusable(chain_id):
+            return problem
+        results = [
+            self._records.record_decided(chain_id, event, self._next_script())
+            for event in call.body["events"]
+        ]
+        return Answer(200, {"results": results})
+
+    def _outcome(self, call: RecordedCall, chain_id: str, event_id: str) -> Answer:
+        event = next((e for e in self._records.events if e["id"] == event_id), None)
+        if event is None:
+            return _problem(404, "not_found")
+        event["outcome"] = call.body["outcome"]
+        return Answer(200, {"event_id": event_id, "chain_id": chain_id, **call.body})
+
+    def _complete(self, call: RecordedCall, chain_id: str) -> Answer:
+        if chain_id not in self._records.chains:
+            return _problem(404, "not_found")
+        return Answer(200, self._records.complete(chain_id, call.body or {}))
+
+    def _receipt_of(self, call: RecordedCall, chain_id: str) -> Answer:
+        chain = self._records.chains.get(chain_id, {})
+        return _found(self._records.receipts.get(chain.get("receipt_id") or ""))
+
+    def _approval(self, call: RecordedCall, approval_id: str, wait: str = "0") -> Answer | Hold:
+        approval = self._records.approvals.get(approval_id)
+        if approval is None:
+            return _problem(404, "not_found")
+        decided = self._records.decided[approval_id]
+        return Hold(decided, float(wait), lambda: Answer(200, dict(approval)))
+
+    def _verify(self, call: RecordedCall, receipt_id: str) -> Answer:
+        receipt = self._records.receipts.get(receipt_id)
+        return _found(receipt and {"valid": True, **_only(receipt, _CHECKED)})
+
+    def _verify_v2(self, call: RecordedCall, kind: str, artifact_id: str) -> Answer:
+        return _found(self._records.verification(kind.removesuffix("s"), artifact_id))
+
+    def _verify_token(self, call: RecordedCall, token: str) -> Answer:
+        return _found(self._records.public_verification(token))
+
+    def _list_tokens(self, call: RecordedCall, **query: str) -> Answer:
+        data = [_only(t, _LISTED) for t in self._records.tokens.values()]
+        return Answer(200, {"data": data, "next_cursor": None})
+
+    def _create_token(self, call: RecordedCall) -> Answer:
+        token = self._records.issue(call.body, call.headers.get("idempotency-key"))
+        return Answer(201, token) if token else _problem(404, "not_found")
+
+    def _revoke_token(self, call: RecordedCall, token_id: str) -> Answer:
+        token = self._records.revoke(token_id, (call.body or {}).get("reason"))
+        return _found(token and _only(token, _LISTED))
+
+    def _unusable(self, chain_id: str) -> Answer | None:
+        chain = self._records.chains.get(chain_id)
+        if chain is None:
+            return _problem(404, "not_found")
+        return _problem(409, "chain_sealed") if chain["receipt_id"] else None
+
+    def _next_script(self) -> dict[str, Any]:
+        return self._scripted.popleft() if self._scripted else {}
+
+
+_ID = r"([^/]+)"
+_ROUTES = (
+    ("POST", "/v1/chains", "_open"),
+    ("GET", f"/v1/chains/{_ID}", "_chain"),
+    ("POST", f"/v1/chains/{_ID}/events", "_event"),
+    ("POST", f"/v1/chains/{_ID}/events/batch", "_batch"),
+    ("POST", f"/v1/chains/{_ID}/events/{_ID}/outcome", "_outcome"),
+    ("POST", f"/v1/chains/{_ID}/complete", "_complete"),
+    ("GET", f"/v1/chains/{_ID}/receipt", "_receipt_of"),
+    ("GET", f"/v1/approvals/{_ID}", "_approval"),
+    ("GET", f"/v1/receipts/{_ID}/verify", "_verify"),
+    ("GET", f"/v1/verification/v2/(approvals|receipts)/{_ID}", "_verify_v2"),
+    ("GET", f"/public/v2/verify/{_ID}", "_verify_token"),
+    ("GET", "/v1/public-verification-tokens", "_list_tokens"),
+    ("POST", "/v1/public-verification-tokens", "_create_token"),
+    ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token"),
+)
+_CHECKED = ("receipt_number", "chain_id", "generated_at")
+_LISTED = (
+    "token_id",
+    "artifact_type",
+    "artifact_id",
+    "status",
+    "created_at",
+    "expires_at",
+    "revoked_at",
+    "revocation_reason",
+    "last_used_at",
+)
+
+
+def _found(body: Any) -> Answer:
+    return Answer(200, body) if body else _problem(404, "not_found")
+
+
+def _problem(status: int, code: str) -> Answer:
+    body = {"type": "about:blank", "title": code, "status": status, "detail": code, "code": code}
+    return Answer(status, body)
+
+
+def _only(record: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: record.get(name) for name in names}

@@ -1,0 +1,23 @@
+"""The pytest plugin: found by pytest where the library is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import countersign
+from countersign import _config
+from countersign.testing import FakeService
+
+__all__ = ["countersign_service"]
+
+
+@pytest.fixture
+def countersign_service() -> Iterator[FakeService]:
+    """A fake service for this test, with ``countersign.init`` called on it."""
+    before = _config._current
+    with FakeService() as service:
+        countersign.init(**service.settings())
+        yield service
+    _config._current = before

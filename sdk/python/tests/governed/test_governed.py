@@ -1,0 +1,235 @@
+"""Against a real service that decides by policy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import countersign
+from server import Server
+from test_decisions import eventually
+
+PAY = ("payer", "tool_call", "pay_invoice")
+
+
+def undecided(server: Server, chain_id: str | None) -> list[dict[str, Any]]:
+    found = server.get(f"/v1/approvals?chain_id={chain_id}")["data"]
+    return [a for a in found if a["status"] in ("pending", "escalated")]
+
+
+def agent_config(server: Server, **settings: Any) -> countersign.ChainConfig:
+    """A configuration with a key of role agent: reviewers must not be who recorded."""
+    key = server.post("/v1/api-keys", {"name": "agent", "role": "agent"})["key"]
+    return server.config(api_key=key, **settings)
+
+
+def test_the_thresholds_of_the_defaults(server: Server) -> None:
+    agent_config(server)
+    with countersign.Chain("small") as chain:
+        decision = chain.record_agent_action_sync(*PAY, {"amount_usd": 120})
+    assert decision.policy_decision == "allow"
+    assert decision.cumulative_metrics is not None
+    assert decision.cumulative_metrics["financial_exposure_usd"] == 120
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize("resolution", ["approve", "deny"])
+def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) -> None:
+    agent_config(server)
+    found: list[Any] = []
+    chain = countersign.Chain("asks")
+
+    async def main() -> None:
+        async with chain:
+            found.append(await chain.record_agent_action(*PAY, {"amount_usd": 9000}))
+
+    def work() -> None:
+        try:
+            if sync:
+                with chain:
+                    found.append(chain.record_agent_action_sync(*PAY, {"amount_usd": 9000}))
+            else:
+                asyncio.run(main())
+        except Exception as error:
+            found.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    eventually(lambda: chain.id and undecided(server, chain.id))
+    (approval,) = undecided(server, chain.id)
+    server.post(f"/v1/approvals/{approval['id']}/{resolution}", {"comment": "seen"})
+    worker.join(60)
+    (result,) = found
+    if resolution == "approve":
+        assert result.policy_decision == "allow"
+        assert result.decision_source == "human_approval"
+        assert result.decision_reason == "seen"
+    else:
+        assert type(result) is countersign.ActionDeniedError
+        assert result.decision is not None
+        assert result.decision.decision_reason == "seen"
+
+
+def test_a_wait_is_resumed_under_the_same_step_key(server: Server) -> None:
+    config = agent_config(server)
+
+    async def main() -> None:
+        async with countersign.Chain("interrupted", config=config) as chain:
+            step = {"amount_usd": 9000}
+            first = asyncio.create_task(
+                chain.record_agent_action(*PAY, step, idempotency_key="step-1")
+            )
+            while not await asyncio.to_thread(undecided, server, chain.id):
+                pass
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            again = asyncio.create_task(
+                chain.record_agent_action(*PAY, step, idempotency_key="step-1")
+            )
+            (approval,) = await asyncio.to_thread(undecided, server, chain.id)
+            path = f"/v1/approvals/{approval['id']}/approve"
+            await asyncio.to_thread(server.post, path, {})
+            assert (await again).decision_source == "human_approval"
+            by_id = await chain.wait_for_approval(approval["id"])
+            assert by_id.allowed
+            assert by_id.chain_id == chain.id
+
+    asyncio.run(main())
+
+
+def test_an_approval_times_out(server: Server) -> None:
+    agent_config(server, default_approval_timeout_hours=1 / 3600)
+    with pytest.raises(countersign.ApprovalTimedOutError), countersign.Chain("slow") as chain:
+        chain.record_agent_action_sync(*PAY, {"amount_usd": 9000})
+
+
+def test_high_risk_agents_are_not_decided_locally(server: Server) -> None:
+    agent_config(server, high_risk_agents=["root"], default_approval_timeout_hours=1 / 3600)
+    with pytest.raises(countersign.ApprovalTimedOutError), countersign.Chain("risky") as chain:
+        chain.record_agent_action_sync("root", "tool_call", "look", {})
+
+
+def test_the_fast_path_records_in_order(server: Server) -> None:
+    agent_config(server)
+    with countersign.Chain("fast") as chain:
+        for n in range(50):
+            decision = chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+            assert decision.decision_source == "local_fast_path"
+        chain.record_agent_action_sync(*PAY, {"amount_usd": 1})
+    events = server.events(chain.id)
+    assert [e["payload"].get("n") for e in events] == [*range(50), None]
+    assert {e["decision_source"] for e in events[:50]} == {"local_fast_path"}
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 51
+
+
+def test_the_kill_switch_stops_everything(own_server: Server) -> None:
+    server = own_server
+    config = agent_config(server)
+    with countersign.Chain("warm", config=config) as chain:
+        chain.record_agent_action_sync("a", "tool_call", "look", {})
+    server.post("/v1/kill-switch/activate", {"reason": "fire"})
+    with pytest.raises(countersign.KillSwitchActiveError) as stopped:
+        with countersign.Chain("stopped", config=config) as chain:
+            chain.record_agent_action_sync(*PAY, {"amount_usd": 1})
+    assert stopped.value.decision is not None
+    assert stopped.value.decision.kill_switch_active
+    assert stopped.value.decision.pause_reason == "fire"
+    # What is known now keeps the next action from being decided locally.
+    with pytest.raises(countersign.KillSwitchActiveError):
+        with countersign.Chain("still", config=config) as chain:
+            chain.record_agent_action_sync("a", "tool_call", "look", {})
+    server.post("/v1/kill-switch/deactivate", {})
+    with countersign.Chain("again", config=config) as chain:
+        assert chain.record_agent_action_sync(*PAY, {"amount_usd": 1}).allowed
+
+
+def test_a_local_decision_under_the_kill_switch_is_a_violation(own_server: Server) -> None:
+    agent_config(own_server)
+    with pytest.raises(countersign.PolicyViolationError) as late:
+        with countersign.Chain("violated") as chain:
+            own_server.post("/v1/kill-switch/activate", {"reason": "fire"})
+            decision = chain.record_agent_action_sync("a", "tool_call", "look", {})
+            assert decision.decision_source == "local_fast_path"
+    assert late.value.decision is not None
+    assert late.value.decision.shadow_decision == "deny"
+
+
+def test_too_many_events_pause_the_chain(own_server: Server) -> None:
+    import httpx
+
+    with httpx.Client(headers={"authorization": f"Bearer {own_server.key}"}) as client:
+        client.patch(
+            f"{own_server.url}/v1/organization", json={"auto_pause": {"max_events": 2}}
+        ).raise_for_status()
+    agent_config(own_server, enable_local_fast_path=False)
+    with pytest.raises(countersign.ChainAutoPausedError), countersign.Chain("busy") as chain:
+        for n in range(5):
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+
+
+def test_a_chain_that_ran_too_long(server: Server) -> None:
+    agent_config(server, chain_timeout_seconds=0.01)
+    with pytest.raises(countersign.ChainTimeoutError), countersign.Chain("old") as chain:
+        while True:
+            chain.record_agent_action_sync("a", "tool_call", "look", {})
+
+
+def test_a_killed_server_loses_and_doubles_nothing(own_server: Server) -> None:
+    """Killed in the middle of a run and started again: every event is there once, in order."""
+    server = own_server
+    agent_config(server, fail_mode="allow", offline_buffer_max_events=1000)
+    with countersign.Chain("killed") as chain:
+        for n in range(60):
+            if n == 20:
+                server.kill()
+            if n == 40:
+                server.start()
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+            if n % 10 == 5:
+                chain.record_agent_action_sync(*PAY, {"amount_usd": 1, "n": n})
+    eventually(lambda: countersign.flush(10))
+    assert chain.receipt is not None
+    events = server.events(chain.id)
+    assert [e["payload"]["n"] for e in events if e["action_name"] == "look"] == list(range(60))
+    paid = [e["payload"]["n"] for e in events if e["action_name"] == "pay_invoice"]
+    assert paid == [5, 15, 25, 35, 45, 55]
+    assert not [e for e in events if e["action_type"] == "gap"]
+    assert {e["decision_source"] for e in events} >= {"local_fast_path", "offline_stub"}
+    assert len({e["idempotency_key"] for e in events}) == len(events) == 66
+    with pytest.warns(DeprecationWarning):
+        assert countersign.verify_receipt_sync(chain.receipt["receipt_id"]).valid
+
+
+def test_a_gap_is_recorded_when_the_buffer_overflowed(own_server: Server) -> None:
+    server = own_server
+    agent_config(server, fail_mode="allow", offline_buffer_max_events=5)
+    with countersign.Chain("overflow") as chain:
+        server.kill()
+        for n in range(20):
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+        server.start()
+    eventually(lambda: countersign.flush(10))
+    gap, *kept = server.events(chain.id)
+    assert (gap["action_type"], gap["payload"]["dropped"]) == ("gap", 15)
+    assert [e["payload"]["n"] for e in kept] == [15, 16, 17, 18, 19]
+    assert chain.receipt is not None
+
+
+def test_a_chain_opened_while_the_server_was_down(own_server: Server) -> None:
+    server = own_server
+    agent_config(server, fail_mode="allow")
+    server.kill()
+    with countersign.Chain("offline-all-along") as chain:
+        for n in range(3):
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+    assert not chain.id
+    server.start()
+    eventually(lambda: chain.receipt)
+    assert len(server.events(chain.id)) == 3
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 3

@@ -1,0 +1,258 @@
+"""While the service is unreachable: fail modes, the buffer, the gap, and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+import countersign
+from conftest import configure
+from countersign.testing import FakeService
+from test_decisions import eventually
+
+SAFE = ("clerk", "tool_call", "look", {"n": 1})
+ACTIONS: dict[str, tuple[Any, ...]] = {
+    "financial": ("a", "tool_call", "pay", {}),
+    "external_communication": ("a", "tool_call", "send_email", {}),
+    "data_modification": ("a", "tool_call", "delete_rows", {}),
+    "llm": ("a", "llm_call", "chat", {}),
+    "default": SAFE,
+}
+
+
+def outage(service: FakeService, *action: Any, **settings: Any) -> countersign.PolicyDecision:
+    """Record one action while the service is away, and let it come back."""
+    config = configure(service, **settings)
+    with countersign.Chain("outage", config=config) as chain:
+        service.go_offline()
+        try:
+            return chain.record_agent_action_sync(*action)
+        finally:
+            service.come_back()
+
+
+@pytest.mark.parametrize("category", ACTIONS)
+@pytest.mark.parametrize("mode", ["allow", "deny"])
+def test_the_fail_mode_of_the_category_decides(fake: FakeService, category: str, mode: str) -> None:
+    other = "deny" if mode == "allow" else "allow"
+    modes = {"default": other, category: mode}
+    if mode == "deny":
+        with pytest.raises(countersign.BackendUnavailableError) as refused:
+            outage(fake, *ACTIONS[category], fail_modes=modes)
+        assert "was not recorded" in str(refused.value)
+        assert fake.events == []
+        return
+    decision = outage(fake, *ACTIONS[category], fail_modes=modes)
+    assert decision.decision_source == "offline_stub"
+    assert decision.policy_decision == "allow"
+    (event,) = fake.events
+    assert event["decision_source"] == "offline_stub"
+
+
+def test_default_is_the_fallback_of_unmatched_categories(fake: FakeService) -> None:
+    with pytest.raises(countersign.BackendUnavailableError):
+        outage(fake, *ACTIONS["llm"], fail_modes={"financial": "allow", "default": "deny"})
+
+
+def test_the_strictest_of_several_categories_counts(fake: FakeService) -> None:
+    action = ("a", "tool_call", "pay", {"to": "someone@example.com"})
+    with pytest.raises(countersign.BackendUnavailableError):
+        outage(
+            fake,
+            *action,
+            fail_modes={"financial": "allow", "external_communication": "deny", "default": "allow"},
+        )
+
+
+def test_the_legacy_fail_mode_is_the_default(fake: FakeService) -> None:
+    with pytest.raises(countersign.BackendUnavailableError):
+        outage(fake, *SAFE, fail_mode="deny")
+
+
+@pytest.mark.parametrize("category", ACTIONS)
+def test_without_modes_of_its_own_the_client_uses_the_services(
+    fake: FakeService, category: str
+) -> None:
+    if category in ("llm", "default"):
+        assert outage(fake, *ACTIONS[category]).decision_source == "offline_stub"
+    else:
+        with pytest.raises(countersign.BackendUnavailableError):
+            outage(fake, *ACTIONS[category])
+
+
+def test_the_modes_that_the_opened_chain_carried_are_used(fake: FakeService) -> None:
+    config = configure(fake)
+    with countersign.Chain("opened", config=config) as chain:
+        assert chain._session is not None
+        chain._session.transport.learn({"fail_modes": {"financial": "allow", "default": "deny"}})
+        fake.go_offline()
+        assert chain.record_agent_action_sync(*ACTIONS["financial"]).allowed
+        with pytest.raises(countersign.BackendUnavailableError):
+            chain.record_agent_action_sync(*SAFE)
+        fake.come_back()
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_chain_opened_offline_is_opened_completed_and_sealed_later(
+    fake: FakeService, sync: bool
+) -> None:
+    config = configure(fake)
+    fake.go_offline()
+    chain = countersign.Chain("later", config=config)
+
+    async def main() -> None:
+        async with chain:
+            assert (await chain.record_agent_action(*SAFE)).decision_source == "offline_stub"
+
+    if sync:
+        with chain:
+            assert not chain.id
+            assert chain.record_agent_action_sync(*SAFE).decision_source == "offline_stub"
+    else:
+        asyncio.run(main())
+    assert not chain.receipt
+    assert not countersign.flush(0)
+    fake.come_back()
+    eventually(lambda: countersign.flush(5))
+    assert chain.id == fake.chains[0]["id"]
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 1
+    assert len(fake.chains) == len(fake.events) == 1
+
+
+def test_the_background_brings_everything_back_by_itself(fake: FakeService) -> None:
+    configure(fake)
+    fake.go_offline()
+    with countersign.Chain("by-itself") as chain:
+        chain.record_agent_action_sync(*SAFE)
+    fake.come_back()
+    eventually(lambda: chain.receipt)
+
+
+def test_a_chain_is_not_opened_offline_when_the_default_is_deny(fake: FakeService) -> None:
+    configure(fake, fail_modes={"default": "deny"})
+    fake.go_offline()
+    with pytest.raises(countersign.BackendUnavailableError), countersign.Chain("refused"):
+        pass
+
+
+def test_leaving_says_that_the_receipt_is_missing_when_the_default_is_deny(
+    fake: FakeService,
+) -> None:
+    configure(fake, fail_modes={"default": "deny"})
+    with pytest.raises(countersign.BackendUnavailableError), countersign.Chain("late") as chain:
+        fake.go_offline()
+    fake.come_back()
+    eventually(lambda: countersign.flush(5))
+    assert chain.receipt is not None
+
+
+def test_the_buffer_drops_the_oldest_and_records_the_gap(fake: FakeService) -> None:
+    configure(fake, offline_buffer_max_events=3)
+    with countersign.Chain("overflow") as chain:
+        fake.go_offline()
+        for n in range(8):
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+        fake.come_back()
+    gap, *kept = fake.events
+    assert (gap["action_type"], gap["action_name"]) == ("gap", "dropped_events")
+    assert gap["payload"]["dropped"] == 5
+    assert gap["payload"]["from"] <= gap["payload"]["to"] <= kept[0]["executed_at"]
+    assert [e["payload"]["n"] for e in kept] == [5, 6, 7]
+
+
+def test_without_overflow_there_is_no_gap(fake: FakeService) -> None:
+    configure(fake, offline_buffer_max_events=3)
+    with countersign.Chain("full") as chain:
+        fake.go_offline()
+        for n in range(3):
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+        fake.come_back()
+    assert [e["action_type"] for e in fake.events] == ["tool_call"] * 3
+
+
+def test_a_buffer_of_nothing_records_only_the_gap(fake: FakeService) -> None:
+    configure(fake, offline_buffer_max_events=0)
+    with countersign.Chain("none") as chain:
+        fake.go_offline()
+        for _ in range(2):
+            chain.record_agent_action_sync(*SAFE)
+        fake.come_back()
+    (gap,) = fake.events
+    assert gap["payload"]["dropped"] == 2
+
+
+def test_the_buffer_holds_a_hundred_events_unless_told_otherwise(fake: FakeService) -> None:
+    assert configure(fake).offline_buffer_max_events == 100
+    with countersign.Chain("default") as chain:
+        fake.go_offline()
+        for n in range(101):
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+        fake.come_back()
+    assert fake.events[0]["payload"]["dropped"] == 1
+    assert len(fake.events) == 101
+
+
+def test_back_online_the_service_decides_again(fake: FakeService) -> None:
+    configure(fake)
+    with countersign.Chain("back") as chain:
+        fake.go_offline()
+        assert chain.record_agent_action_sync(*SAFE).decision_source == "offline_stub"
+        fake.come_back()
+        assert chain.record_agent_action_sync(*SAFE).decision_source == "backend_evaluation"
+    assert [e["decision_source"] for e in fake.events] == ["offline_stub", "backend_evaluation"]
+
+
+def test_what_offline_should_have_been_denied_is_a_violation(fake: FakeService) -> None:
+    configure(fake)
+    with pytest.raises(countersign.PolicyViolationError):
+        with countersign.Chain("violation") as chain:
+            fake.go_offline()
+            chain.record_agent_action_sync(*SAFE)
+            fake.script("deny", decision_reason="forbidden meanwhile")
+            fake.come_back()
+
+
+def test_what_is_lost_at_the_end_is_said(
+    fake: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = configure(fake)
+    fake.go_offline()
+    with caplog.at_level(logging.WARNING, "countersign"):
+        with countersign.Chain("lost", config=config) as chain:
+            chain.record_agent_action_sync(*SAFE)
+        countersign.close(config=config)
+    assert "1 events of 1 chains were not delivered" in caplog.text
+
+
+def test_an_uncertain_delivery_leaves_one_gap_that_grows() -> None:
+    """Answers are lost again and again: what may have arrived is sent again as it was, and the
+    events dropped meanwhile make one gap more, not one each."""
+    from countersign._buffer import Outbox
+
+    def event(n: int) -> dict[str, Any]:
+        return {"payload": {"n": n}, "executed_at": f"t{n:02d}", "idempotency_key": f"k{n}"}
+
+    outbox = Outbox(3)
+    attempts: list[list[tuple[str, bytes]]] = []
+    for n in range(20):
+        outbox.put(event(n))
+        attempts.append(outbox.begin())
+        outbox.end(delivered=False, sent=True)
+    assert len(outbox) <= 5
+    delivered: list[tuple[str, bytes]] = []
+    while batch := outbox.begin():
+        delivered += batch
+        outbox.end(delivered=True)
+    dropped = [json.loads(e)["payload"]["dropped"] for _, e in delivered if b"dropped" in e]
+    assert sum(dropped) == 17
+    assert [json.loads(e)["payload"].get("n") for _, e in delivered][-3:] == [17, 18, 19]
+    # The same key never stands for two contents.
+    contents: dict[str, set[bytes]] = {}
+    for key, entry in [e for batch in attempts for e in batch] + delivered:
+        contents.setdefault(key, set()).add(entry)
+    assert all(len(found) == 1 for found in contents.values())

@@ -1,0 +1,160 @@
+"""The package as a user meets it: its surface, its types, its wheel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import countersign
+import countersign.testing
+from countersign import exceptions, tokens, verify
+
+PROJECT = Path(__file__).parents[1]
+
+SURFACE = """
+APIError ActionDeniedError ApprovalTimedOutError BackendUnavailableError Chain
+ChainAutoPausedError ChainConfig ChainTimeoutError ConfigurationError KillSwitchActiveError
+PolicyDecision PolicyError PolicyViolationError __version__ aclose close create_public_token
+create_public_token_sync exceptions flush init list_public_tokens list_public_tokens_sync
+revoke_public_token revoke_public_token_sync verify_approval_v2 verify_approval_v2_sync
+verify_public_token verify_public_token_sync verify_receipt verify_receipt_sync verify_receipt_v2
+verify_receipt_v2_sync wait_for_approval wait_for_approval_sync
+"""
+
+
+def test_the_public_surface_is_pinned() -> None:
+    assert sorted(countersign.__all__) == sorted(SURFACE.split())
+    for name in countersign.__all__:
+        assert getattr(countersign, name) is not None
+        assert name in dir(countersign)
+
+
+def test_what_is_public_is_documented() -> None:
+    for module in (countersign, exceptions, tokens, verify, countersign.testing):
+        assert module.__doc__
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if callable(thing):
+                assert thing.__doc__, name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="nothing"):
+        countersign.nothing  # noqa: B018
+
+
+def run(*command: str | Path, cwd: Path = PROJECT) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_style() -> None:
+    run(sys.executable, "-m", "ruff", "check", ".")
+    run(sys.executable, "-m", "ruff", "format", "--check", ".")
+
+
+def test_types() -> None:
+    run(sys.executable, "-m", "mypy")
+
+
+USER = """
+import asyncio
+import countersign
+from countersign.testing import FakeService
+from typing_extensions import assert_type
+
+async def main() -> None:
+    async with countersign.Chain("x", metadata={"a": 1}) as chain:
+        assert_type(chain, countersign.Chain)
+        decision = await chain.record_agent_action("a", "t", "n", {"k": 1})
+        assert_type(decision, countersign.PolicyDecision)
+        allowed: bool = decision.allowed
+    with countersign.Chain("y") as other:
+        assert_type(other.id, str | None)
+    result = await countersign.verify_receipt_v2("id")
+    assert_type(result.verified, bool)
+
+with FakeService() as service:
+    config = countersign.init(**service.settings())
+    assert_type(config, countersign.ChainConfig)
+"""
+
+
+def test_the_wheel_and_the_sdist_install_into_a_clean_environment(tmp_path: Path) -> None:
+    built = tmp_path / "dist"
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", built, PROJECT)
+    (wheel,) = built.glob("*.whl")
+    (sdist,) = built.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "countersign/py.typed" in names
+    assert not [n for n in names if n.startswith("tests")]
+
+    home = tmp_path / "venv"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*pip, wheel, cwd=tmp_path)
+    program = "import countersign; countersign.Chain; print(countersign.__version__)"
+    assert (
+        run(python, "-W", "error", "-c", program, cwd=tmp_path).strip() == countersign.__version__
+    )
+    run(*pip, "--force-reinstall", "--no-deps", sdist, cwd=tmp_path)
+    assert run(python, "-c", program, cwd=tmp_path).strip() == countersign.__version__
+
+    user = tmp_path / "user.py"
+    user.write_text(USER)
+    run(sys.executable, "-m", "mypy", "--strict", "--python-executable", python, user, cwd=tmp_path)
+
+
+def test_older_pythons_are_refused(tmp_path: Path) -> None:
+    built = tmp_path / "dist"
+    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", built, PROJECT)
+    (wheel,) = built.glob("*.whl")
+    archive = zipfile.ZipFile(wheel)
+    (metadata,) = (n for n in archive.namelist() if n.endswith("METADATA"))
+    assert "Requires-Python: >=3.10" in archive.read(metadata).decode()
+
+
+def test_importing_loads_nothing_that_it_does_not_need() -> None:
+    program = (
+        "import sys, countersign; "
+        "print(*(m for m in ('asyncio', 'countersign.verify', 'countersign.testing', 'pytest') "
+        "if m in sys.modules))"
+    )
+    assert run(sys.executable, "-c", program).strip() == ""
+
+
+def test_nothing_is_left_open_at_the_end() -> None:
+    """Development mode shows what was not closed; a program that leaks would print it."""
+    program = """
+import asyncio, countersign
+from countersign.testing import FakeService
+
+async def main():
+    async with countersign.Chain("a") as chain:
+        await chain.record_agent_action("a", "t", "n", {})
+
+with FakeService(fast_path=True) as service:
+    countersign.init(**service.serve())
+    asyncio.run(main())
+    with countersign.Chain("b") as chain:
+        chain.record_agent_action_sync("a", "t", "n", {})
+    asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error::ResourceWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # A busy machine makes asyncio remark that a step was slow; that is no leak.
+    assert "ResourceWarning" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -1,0 +1,245 @@
+"""Against the real service: what it answers today, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import countersign
+from server import Server
+
+
+def test_sync_chain_is_opened_recorded_and_sealed(server: Server) -> None:
+    server.config(enable_local_fast_path=False, environment="staging")
+    with countersign.Chain("sync-run", external_chain_id="x-1", metadata={"ticket": 7}) as chain:
+        assert chain.id is not None
+        decision = chain.record_agent_action_sync("clerk", "tool_call", "look_up", {"n": 1})
+        assert (decision.policy_decision, decision.sequence) == ("allow", 1)
+        assert decision.chain_id == chain.id
+        assert decision.event_id
+        assert not chain.receipt
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 1
+    assert chain.receipt["metadata"] == {"ticket": 7}
+    stored = server.get(f"/v1/chains/{chain.id}")
+    assert (stored["environment"], stored["external_chain_id"]) == ("staging", "x-1")
+    assert stored["status"] == "completed"
+
+
+def test_async_chain_is_opened_recorded_and_sealed(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("async-run") as chain:
+            await asyncio.gather(
+                *(chain.record_agent_action("a", "tool_call", "look", {"n": n}) for n in range(20))
+            )
+        return chain
+
+    chain = asyncio.run(main())
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 20
+    assert sorted(e["payload"]["n"] for e in server.events(chain.id)) == list(range(20))
+
+
+def test_an_exception_marks_the_chain_as_failed(server: Server) -> None:
+    server.config()
+    secret = "sk_" + "x" * 20
+    with pytest.raises(KeyError), countersign.Chain("broken") as chain:
+        raise KeyError(f"no such key: {secret}")
+    stored = server.get(f"/v1/chains/{chain.id}")
+    assert stored["status"] == "failed"
+    assert stored["error"]["type"] == "KeyError"
+    assert secret not in stored["error"]["message"]
+    assert chain.receipt is not None
+    assert chain.receipt["events_summary"][-1]["action_type"] == "chain_failure"
+
+
+def test_cancellation_does_not_leave_the_chain_open(server: Server) -> None:
+    server.config()
+    inside = asyncio.Event()
+    chain = countersign.Chain("cancelled")
+
+    async def work() -> None:
+        async with chain:
+            inside.set()
+            await asyncio.Event().wait()
+
+    async def main() -> None:
+        task = asyncio.create_task(work())
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    stored = server.get(f"/v1/chains/{chain.id}")
+    assert (stored["status"], stored["error"]["type"]) == ("failed", "CancelledError")
+
+
+def test_cancellation_while_leaving_is_delivered_after_the_completion(server: Server) -> None:
+    server.config()
+    chain = countersign.Chain("cancelled-at-the-door")
+
+    async def work() -> None:
+        async with chain:
+            current = asyncio.current_task()
+            assert current is not None
+            asyncio.get_running_loop().call_soon(current.cancel)
+
+    async def main() -> None:
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(work())
+
+    asyncio.run(main())
+    assert chain.receipt is not None
+
+
+def test_threads_share_a_chain(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+    with countersign.Chain("threads") as chain:
+
+        def work(number: int) -> None:
+            for n in range(5):
+                chain.record_agent_action_sync(f"agent-{number}", "tool_call", "look", {"n": n})
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 40
+
+
+def test_event_loops_share_a_configuration(server: Server) -> None:
+    config = server.config(enable_local_fast_path=False)
+    receipts: list[object] = []
+
+    async def main() -> None:
+        for _ in range(3):
+            async with countersign.Chain("loops", config=config) as chain:
+                await chain.record_agent_action("a", "tool_call", "look", {})
+            receipts.append(chain.receipt)
+
+    threads = [threading.Thread(target=lambda: asyncio.run(main())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(receipts) == 12
+    assert None not in receipts
+
+
+def test_a_chain_opened_in_one_loop_is_used_from_a_thread(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("mixed") as chain:
+            await asyncio.to_thread(
+                chain.record_agent_action_sync, "a", "tool_call", "look", {"n": 1}
+            )
+        return chain
+
+    chain = asyncio.run(main())
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 1
+
+
+def test_the_same_key_records_a_step_once(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+    with countersign.Chain("replayed") as chain:
+        first, again = (
+            chain.record_agent_action_sync(
+                "a", "tool_call", "look", {"n": 1}, idempotency_key="step-1"
+            )
+            for _ in range(2)
+        )
+        assert first == again
+        with pytest.raises(countersign.APIError) as conflict:
+            chain.record_agent_action_sync(
+                "a", "tool_call", "look", {"n": 2}, idempotency_key="step-1"
+            )
+        assert (conflict.value.status, conflict.value.code) == (409, "idempotency_conflict")
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == 1
+
+
+def test_an_outcome_is_recorded(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+    with countersign.Chain("outcomes") as chain:
+        decision = chain.record_agent_action_sync("a", "tool_call", "look", {})
+        assert chain.record_outcome_sync(decision, "failed", "token=abc was refused")
+    (event,) = server.events(chain.id)
+    assert event["outcome"]["outcome"] == "failed"
+    assert "abc" not in event["outcome"]["detail"]
+
+
+def test_a_receipt_is_checked_by_the_public_route(server: Server) -> None:
+    server.config()
+    with countersign.Chain("checked") as chain:
+        pass
+    assert chain.receipt is not None
+    with pytest.warns(DeprecationWarning, match="verify_receipt_v2"):
+        result = countersign.verify_receipt_sync(chain.receipt["receipt_id"])
+    assert result.valid
+    assert result.receipt_number == chain.receipt["receipt_number"]
+    assert result.chain_id == chain.id
+    with pytest.warns(DeprecationWarning):
+        again = asyncio.run(countersign.verify_receipt(chain.receipt["receipt_id"]))
+    assert again == result
+
+
+def test_an_unknown_receipt_is_an_error_and_not_invalid(server: Server) -> None:
+    server.config()
+    with pytest.warns(DeprecationWarning), pytest.raises(countersign.APIError) as refused:
+        countersign.verify_receipt_sync("00000000-0000-4000-8000-000000000000")
+    assert refused.value.status == 404
+
+
+def test_every_limit_of_init_is_accepted(server: Server) -> None:
+    server.config(
+        financial_approval_threshold_usd=10.5,
+        cumulative_financial_threshold_usd=20,
+        external_domains_allowlist=["example.com"],
+        high_risk_agents=["root"],
+        default_approval_timeout_hours=1,
+        fallback_approvers=["a@example.com"],
+        chain_timeout_seconds=600,
+    )
+    with countersign.Chain("limits") as chain:
+        assert chain.id
+
+
+def test_an_unknown_key_is_refused_at_once(server: Server) -> None:
+    from countersign.testing import example_api_key
+
+    server.config(api_key=example_api_key("7"))
+    with pytest.raises(countersign.APIError) as refused, countersign.Chain("nobody"):
+        pass
+    assert refused.value.status == 401
+    assert example_api_key("7") not in str(refused.value)
+
+
+def test_whatever_an_agent_passes_is_accepted(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+    cyclic: dict[str, object] = {"n": 2**70, "nan": float("nan"), "lone": "\ud800", "b": b"\xff"}
+    cyclic["self"] = cyclic
+    deep: list[object] = []
+    for _ in range(500):
+        deep = [deep]
+    with countersign.Chain("anything", metadata={"big": ["x" * 900] * 100}) as chain:
+        payloads: list[Any] = [
+            cyclic,
+            {"deep": deep},
+            {"wide": ["é\x00" * 400] * 2000},
+            {1: 2, "1": 3},
+        ]
+        for payload in payloads:
+            decision = chain.record_agent_action_sync("a\nb", "tool_call", "look", payload)
+            assert decision.allowed
+        for name in ("é" * 300, "\U0001f600" * 300, "a\x85b\ud800", "x" * 201):
+            assert chain.record_agent_action_sync(name, "tool_call", name, {}).allowed

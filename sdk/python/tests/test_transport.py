@@ -1,0 +1,253 @@
+"""Calls: retries, deadlines, refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+import countersign
+from countersign import _transport
+from countersign._steps import Pause, Reply, Send, Steps
+from countersign.testing import example_api_key
+
+CHAIN = {"id": "c1", "fast_path": False, "fail_modes": {"default": "allow"}}
+DECISION = {"policy_decision": "allow"}
+
+
+def configure(
+    handler: Callable[[httpx.Request], httpx.Response], **settings: Any
+) -> countersign.ChainConfig:
+    settings.setdefault("fail_mode", "deny")
+    return countersign.init(example_api_key(), transport=httpx.MockTransport(handler), **settings)
+
+
+class Script:
+    """Answers events with what it is given, in order, and everything else well."""
+
+    def __init__(self, *answers: httpx.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.events: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/events"):
+            self.events.append(request)
+            answer = self.answers.pop(0) if self.answers else httpx.Response(200, json=DECISION)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        if request.url.path.endswith("/complete"):
+            return httpx.Response(200, json={**CHAIN, "receipt": {"receipt_number": "x"}})
+        return httpx.Response(201, json=CHAIN)
+
+
+def record(script: Script, **settings: Any) -> countersign.PolicyDecision:
+    configure(script, **settings)
+    with countersign.Chain("test") as chain:
+        return chain.record_agent_action_sync("a", "t", "n", {})
+
+
+FAULTS: dict[str, httpx.Response | Exception] = {
+    "refused": httpx.ConnectError("x"),
+    "reset": httpx.ReadError("x"),
+    "slow": httpx.ReadTimeout("x"),
+    "cut": httpx.RemoteProtocolError("x"),
+    "500": httpx.Response(500, json={"code": "internal"}),
+    "502": httpx.Response(502, text="<html>"),
+    "503": httpx.Response(503, json={"code": "outcome_unknown"}),
+    "429": httpx.Response(429, headers={"retry-after": "0"}, json={}),
+    "no JSON": httpx.Response(200, text="<html>hello</html>"),
+    "no object": httpx.Response(200, json=[1]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_a_passing_fault_is_retried_under_the_same_key(fault: httpx.Response | Exception) -> None:
+    script = Script(fault)
+    assert record(script).allowed
+    first, second = script.events
+    assert first.content == second.content
+    assert b"idempotency_key" in first.content
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 415, 422])
+def test_a_refusal_is_never_retried(status: int) -> None:
+    problem = {
+        "detail": "no",
+        "code": "some_code",
+        "request_id": "req_1",
+        "errors": [{"pointer": "/payload", "detail": "is bad"}],
+    }
+    script = Script(httpx.Response(status, json=problem))
+    with pytest.raises(countersign.APIError) as refused:
+        record(script)
+    error = refused.value
+    assert (error.status, error.code, error.request_id) == (status, "some_code", "req_1")
+    assert error.errors == ({"pointer": "/payload", "detail": "is bad"},)
+    assert str(error) == f"the service answered {status}: no (/payload is bad)"
+    assert len(script.events) == 1
+
+
+def test_a_redirect_names_the_parameter() -> None:
+    with pytest.raises(countersign.APIError, match="backend_url"):
+        record(Script(httpx.Response(301, headers={"location": "https://x.invalid/"})))
+
+
+def test_a_lasting_fault_ends_as_unavailable() -> None:
+    script = Script(*[httpx.ConnectError("x")] * 10)
+    with pytest.raises(countersign.BackendUnavailableError, match="ConnectError"):
+        record(script)
+    assert len(script.events) == 4
+
+
+def perform(steps: Steps[Any], *answers: Reply | Exception) -> tuple[list[Any], Any]:
+    """Drive steps by hand: what they asked for, and how they ended."""
+    asked: list[Any] = []
+    left = list(answers)
+    try:
+        effect = next(steps)
+        while True:
+            asked.append(effect)
+            if isinstance(effect, Send):
+                answer = left.pop(0)
+                effect = (
+                    steps.throw(answer) if isinstance(answer, Exception) else steps.send(answer)
+                )
+            else:
+                effect = steps.send(None)
+    except StopIteration as stop:
+        return asked, stop.value
+    except Exception as error:
+        return asked, error
+
+
+def call(**settings: Any) -> Steps[Any]:
+    config = configure(Script(), **settings)
+    return _transport.transport_of(config).call("GET", "/x")
+
+
+def test_the_pauses_between_retries_grow_and_vary() -> None:
+    asked, result = perform(call(), *[Reply(503, {}, b"")] * 4)
+    assert isinstance(result, _transport.Unreachable)
+    pauses = [effect.seconds for effect in asked if isinstance(effect, Pause)]
+    assert len(pauses) == 3
+    for i, pause in enumerate(pauses):
+        assert 0.05 * 2**i <= pause <= 0.1 * 2**i
+
+
+def test_retry_after_is_honoured() -> None:
+    busy = Reply(429, {"retry-after": "2"}, b"")
+    asked, result = perform(call(), busy, Reply(200, {}, b'{"a":1}'))
+    assert result == {"a": 1}
+    assert [e.seconds for e in asked if isinstance(e, Pause)] == [2.0]
+
+
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
+    asked, result = perform(call(), Reply(503, {"retry-after": "60"}, b""))
+    assert isinstance(result, _transport.Unreachable)
+    assert len(asked) == 1
+
+
+def test_one_deadline_spans_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("countersign._transport.time.monotonic", lambda: now[0])
+    steps = call(backend_timeout_seconds=5.0)
+    first = next(steps)
+    assert isinstance(first, Send)
+    assert first.timeout == 5.0
+    now[0] += 4.0
+    assert isinstance(steps.throw(_transport.Unreachable("reset")), Pause)
+    second = steps.send(None)
+    assert isinstance(second, Send)
+    assert second.timeout == 1.0
+    now[0] += 1.0
+    with pytest.raises(_transport.Unreachable):
+        steps.throw(_transport.Unreachable("reset"))
+
+
+def test_known_to_be_away_the_service_is_asked_once() -> None:
+    config = configure(Script())
+    transport = _transport.transport_of(config)
+    gone = _transport.Unreachable("ConnectError")
+    asked, _ = perform(transport.call("GET", "/x"), *[gone] * 4)
+    assert sum(isinstance(e, Send) for e in asked) == 4
+    asked, _ = perform(transport.call("GET", "/x"), gone)
+    assert len(asked) == 1
+    asked, result = perform(transport.call("GET", "/x"), Reply(200, {}, b"{}"))
+    assert result == {}
+    assert not transport.offline
+
+
+def test_a_silent_service_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = _transport.transport_of(configure(Script()))
+    silent = _transport.Unreachable("ReadTimeout", slow=True)
+    perform(transport.call("GET", "/x"), *[silent] * 4)
+    asked, result = perform(transport.call("GET", "/x"))
+    assert asked == []
+    assert isinstance(result, _transport.Unreachable)
+    later = time.monotonic() + 2
+    monkeypatch.setattr("countersign._transport.time.monotonic", lambda: later)
+    asked, result = perform(transport.call("GET", "/x"), Reply(200, {}, b"{}"))
+    assert result == {}
+
+
+def test_the_key_is_sent_as_a_bearer_and_appears_nowhere_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Script(httpx.Response(403, json={"detail": "role"}))
+    with caplog.at_level(logging.DEBUG), pytest.raises(countersign.APIError) as refused:
+        record(script)
+    key = example_api_key()
+    assert script.events[0].headers["authorization"] == f"Bearer {key}"
+    assert key not in caplog.text
+    assert key not in repr(refused.value)
+
+
+def test_an_event_loop_closes_its_connections() -> None:
+    closed: list[str] = []
+
+    class Watched(httpx.MockTransport):
+        async def aclose(self) -> None:
+            closed.append("async")
+
+        def close(self) -> None:
+            closed.append("sync")
+
+    async def open_and_leave(config: countersign.ChainConfig) -> None:
+        async with countersign.Chain("test", config=config):
+            pass
+        assert closed == []
+
+    def use(config: countersign.ChainConfig) -> None:
+        asyncio.run(open_and_leave(config))
+        assert closed == ["async"]
+        with countersign.Chain("test", config=config):
+            pass
+        assert closed == ["async"]
+
+    use(countersign.ChainConfig(example_api_key(), transport=Watched(Script())))
+    # With the configuration go the connections that threads used.
+    gc.collect()
+    assert closed == ["async", "sync"]
+
+
+def test_connections_are_closed_by_hand() -> None:
+    config = configure(Script())
+
+    async def main() -> None:
+        async with countersign.Chain("test"):
+            pass
+        await countersign.aclose()
+        async with countersign.Chain("again"):
+            pass
+
+    asyncio.run(main())
+    countersign.close(config=config)
+    with countersign.Chain("again"):
+        pass
