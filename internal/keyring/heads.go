@@ -34,8 +34,8 @@ type Heads struct {
 
 	mu       sync.Mutex
 	seen     map[uuid.UUID]Seen
-	dirty    bool
-	modified int64 // of the file as this process last read or wrote it
+	noted    map[uuid.UUID]Seen // of seen, what the file does not hold yet
+	modified int64              // of the file as this process last read or wrote it
 }
 
 // Seen is the newest receipt that was acknowledged.
@@ -59,7 +59,7 @@ type head struct {
 // OpenHeads reads the file, which need not be there. One that was changed is
 // ErrInvalid.
 func OpenHeads(path string, ring *Ring) (*Heads, error) {
-	h := &Heads{path: path, ring: ring, seen: make(map[uuid.UUID]Seen)}
+	h := &Heads{path: path, ring: ring, seen: make(map[uuid.UUID]Seen), noted: make(map[uuid.UUID]Seen)}
 	return h, h.Reload()
 }
 
@@ -78,7 +78,7 @@ func (h *Heads) Note(org uuid.UUID, count int64, last [32]byte) {
 	defer h.mu.Unlock()
 	if known, ok := h.seen[org]; !ok || count > known.Count {
 		h.seen[org] = Seen{Count: count, Last: last}
-		h.dirty = true
+		h.noted[org] = h.seen[org]
 	}
 }
 
@@ -86,8 +86,7 @@ func (h *Heads) Note(org uuid.UUID, count int64, last [32]byte) {
 // operator has put an older copy back on purpose.
 func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 	h.mu.Lock()
-	h.seen[org] = now
-	h.dirty = true
+	h.seen[org], h.noted[org] = now, now
 	h.mu.Unlock()
 	return h.Flush()
 }
@@ -96,7 +95,7 @@ func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 func (h *Heads) Flush() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.dirty {
+	if len(h.noted) == 0 {
 		return nil
 	}
 	body, err := h.encode()
@@ -108,13 +107,15 @@ func (h *Heads) Flush() error {
 		return fmt.Errorf("file of heads: %w", err)
 	}
 	_, err = temporary.Write(body)
-	if err = errors.Join(err, temporary.Close()); err == nil {
+	// Durable before it has its name: half a file after a power cut would look
+	// like one that was changed.
+	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err == nil {
 		err = os.Rename(temporary.Name(), h.path)
 	}
 	if err != nil {
 		return fmt.Errorf("file of heads: %w", errors.Join(err, os.Remove(temporary.Name())))
 	}
-	h.dirty = false
+	clear(h.noted)
 	h.modified = modifiedAt(h.path)
 	return nil
 }
@@ -146,7 +147,8 @@ func (f *headsFile) covered() []byte {
 }
 
 // Reload reads the file again where another process has written it, so that what
-// an operator accepts holds for a running server.
+// an operator accepts holds for a running server. What was noted here since, and
+// goes further, is kept.
 func (h *Heads) Reload() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,7 +167,12 @@ func (h *Heads) Reload() error {
 	if err != nil {
 		return err
 	}
-	h.seen, h.modified, h.dirty = seen, at, false
+	for org, noted := range h.noted {
+		if noted.Count > seen[org].Count {
+			seen[org] = noted
+		}
+	}
+	h.seen, h.modified = seen, at
 	return nil
 }
 

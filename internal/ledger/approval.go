@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // ApprovalStatus is where an approval stands. The first two wait for a person.
@@ -335,7 +336,7 @@ func ParseVerdict(v canon.Value, approve bool) (*Verdict, error) {
 		return verdict, nil
 	}
 	f := NewFields(v)
-	verdict.Comment = f.Text("comment", maxText)
+	verdict.Comment = classify.RedactText(f.Text("comment", maxText))
 	verdict.PayloadSHA256 = f.Text("payload_sha256", maxName)
 	return verdict, f.Err()
 }

@@ -1,10 +1,13 @@
 package service_test
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 // acts reads the whole audit log, oldest first.
@@ -31,4 +34,127 @@ func (g *governed) checkActs(t testing.TB, after int, want []wantedAct) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the audit log says %v, want %v", got, want)
 	}
+}
+
+// Every administrative act leaves exactly one entry, of whoever did it, and done
+// again it leaves none where it changes nothing.
+func TestEveryActIsLoggedOnce(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		ctx := t.Context()
+		g.checkActs(t, 0, []wantedAct{
+			{"organization.create", "operator", "acme"},
+			{"api_key.create", "operator", g.who.member.Key.String()}, {"api_key.create", "operator", g.who.agent.Key.String()},
+		})
+		var keys []ledger.KeyID
+		newKey := func(key *service.NewKey, err error) error {
+			if err == nil {
+				keys = append(keys, key.Record.ID)
+			}
+			return err
+		}
+		request := &service.KeyRequest{Name: "a key", Role: ledger.RoleAgent}
+		for _, c := range []struct {
+			action, actor string
+			do            func() error
+			target        func() string
+			repeats       bool // done again it is another act
+		}{
+			{"api_key.create", "first admin", func() error { return newKey(g.CreateAPIKey(ctx, g.who.admin, request)) }, func() string { return keys[len(keys)-1].String() }, true},
+			{"api_key.create", "operator", func() error { return newKey(g.Operator().CreateKey(ctx, "acme", request)) }, func() string { return keys[len(keys)-1].String() }, true},
+			{"api_key.revoke", "first admin", func() error { _, err := g.RevokeAPIKey(ctx, g.who.admin, keys[0]); return err }, func() string { return keys[0].String() }, false},
+			{"api_key.revoke", "operator", func() error { _, err := g.Operator().RevokeKey(ctx, "acme", keys[1]); return err }, func() string { return keys[1].String() }, false},
+			{"organization.update", "first admin", func() error {
+				_, err := g.UpdateOrganization(ctx, g.who.admin, value(t, `{"high_risk_agents":["x"]}`))
+				return err
+			}, func() string { return "acme" }, false},
+			{"policy.put", "first admin", func() error {
+				_, err := g.PutPolicy(ctx, g.who.admin, &service.PolicyDocument{Text: []byte(flagDeploys)})
+				return err
+			}, func() string { return g.policyVersion() }, false},
+			{"kill_switch.activate", "first admin", func() error { _, err := g.ActivateKillSwitch(ctx, g.who.admin, "r"); return err }, func() string { return "" }, false},
+			{"kill_switch.deactivate", "first admin", func() error { _, err := g.DeactivateKillSwitch(ctx, g.who.admin); return err }, func() string { return "" }, false},
+		} {
+			for again := range 2 {
+				before := len(g.acts())
+				checkCode(t, c.action, c.do(), "")
+				if again == 0 || c.repeats {
+					g.checkActs(t, before, []wantedAct{{c.action, c.actor, c.target()}})
+				} else {
+					g.checkActs(t, before, nil)
+				}
+			}
+		}
+		for i, act := range g.acts() {
+			if act.Sequence != int64(i)+1 || (act.Actor.Key == ledger.KeyID{}) != (act.Actor.Name == "operator") {
+				t.Errorf("act %d is number %d by %+v", i+1, act.Sequence, act.Actor)
+			}
+		}
+		_, err := g.Acts(ctx, g.who.member, 0, 10)
+		checkCode(t, "the log for a member", err, ledger.CodeForbidden)
+		if theirs := must[[]*ledger.StoredAct](t)(g.Acts(ctx, newTenant(t, g.Service, "other").admin, 0, 100)); len(theirs) != 3 {
+			t.Errorf("another organization's log has %d acts", len(theirs))
+		}
+		report := must[*service.AuditReport](t)(g.Operator().Audit(ctx, "acme", service.AuditOptions{}))
+		if report.Status != service.AuditIntact || report.Acts != int64(len(g.acts())) {
+			t.Errorf("the audit has checked %d of %d acts: %v", report.Acts, len(g.acts()), report.Break)
+		}
+	})
+}
+
+func (g *governed) policyVersion() string {
+	g.t.Helper()
+	return must[*ledger.Organization](g.t)(g.Organization(g.t.Context(), g.who.admin)).Controls.Policy.Version
+}
+
+// What is refused leaves no trace in the log, and no act is made under a log that
+// was bent.
+func TestActsUnderABentLog(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		id := g.ask(g.open("bent"))
+		s := g.scene()
+		end := s.last("act_logs")
+		for name, change := range map[string]map[string]any{
+			"count": {"count": end.value("count").(int64) - 1}, "authenticator": {"mac": make([]byte, 40)}, "hash": {"controls": make([]byte, 32)},
+		} {
+			if err := s.replace(end, end.with(change)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := g.ActivateKillSwitch(t.Context(), g.who.admin, "r")
+			checkCode(t, name+": the kill switch", err, ledger.CodeEvidenceTampered)
+			checkCode(t, name+": a decision", g.decide(g.who.member, id, true), ledger.CodeEvidenceTampered)
+			if err := s.replace(s.last("act_logs"), end); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if k := must[*ledger.KillSwitch](t)(g.KillSwitch(t.Context(), g.who.member)); k.Active {
+			t.Error("an act was made without its entry")
+		}
+		checkStatus(t, g.view(id), ledger.ApprovalPending)
+		g.approve(id)
+		checkIntact(t, g.Service, "acme", 0)
+	})
+}
+
+// Acts at once are entered one after the other, whichever replica makes them.
+func TestActsAtOnce(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		replicas := []*service.Service{g.Service, g.replica()}
+		before := len(g.acts())
+		var crowd sync.WaitGroup
+		for i := range 40 {
+			crowd.Go(func() {
+				if _, err := replicas[i%2].CreateAPIKey(context.Background(), g.who.admin, &service.KeyRequest{Role: ledger.RoleAgent}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		crowd.Wait()
+		if got := len(g.acts()) - before; got != 40 {
+			t.Errorf("%d acts for 40 keys", got)
+		}
+		checkIntact(t, replicas[1], "acme", 0)
+	})
 }

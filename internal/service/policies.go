@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"countersign/internal/canon"
@@ -280,14 +281,31 @@ func CompilePolicy(document *PolicyDocument) (*ledger.Policy, error) {
 
 func compiled(version string, set *policy.Set) *ledger.Policy {
 	allowed, _ := set.FastPath()
-	return &ledger.Policy{Version: version, Rules: ruleSet{set}, FastPath: allowed}
+	return &ledger.Policy{Version: version, Rules: newRuleSet(set), FastPath: allowed}
 }
 
 // ruleSet lets the core ask an organization's rules.
-type ruleSet struct{ set *policy.Set }
+type ruleSet struct {
+	set *policy.Set
+	// metadata says that a rule may look into the chain's metadata, which is read
+	// for no other.
+	metadata bool
+}
+
+func newRuleSet(set *policy.Set) ruleSet {
+	r := ruleSet{set: set}
+	for _, rule := range set.Rules() {
+		r.metadata = r.metadata || strings.Contains(rule.When, "metadata")
+	}
+	return r
+}
 
 func (r ruleSet) Match(q *ledger.Question) []ledger.Match {
-	hits := r.set.Match(policyInput(q))
+	in := policyInput(q)
+	if r.metadata {
+		in.ChainMetadata = metadataOf(q.Chain)
+	}
+	hits := r.set.Match(in)
 	if len(hits) == 0 {
 		return nil
 	}
@@ -313,7 +331,7 @@ func policyInput(q *ledger.Question) *policy.Input {
 		AgentName: a.AgentName, ParentAgentName: a.ParentAgentName, ActionType: a.ActionType, ActionName: a.ActionName,
 		Payload: a.PayloadValue, Metadata: a.MetadataValue,
 		Categories: a.Facts.Categories, ExternalDomains: a.Facts.ExternalDomains, RecordsModified: a.Facts.RecordsModified,
-		ChainName: q.Chain.Name, Environment: q.Chain.Environment, ChainMetadata: metadataOf(q.Chain),
+		ChainName: q.Chain.Name, Environment: q.Chain.Environment,
 		TotalActions: q.State.Actions, FinancialExposureUSD: q.State.Metrics.FinancialExposure.Float(),
 		Tokens: q.State.Tokens, AgeSeconds: float64(q.Now-q.Chain.StartedAt) / 1000, OrgSlug: q.Org.Slug,
 	}

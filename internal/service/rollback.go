@@ -26,7 +26,7 @@ func (s *Service) behind(head *ledger.Head) bool {
 		return false
 	}
 	seen, ok := s.watch.Seen(head.Org.UUID)
-	if !ok {
+	if !ok || seen.Count == 0 { // an empty ledger was accepted: nothing is behind it
 		return false
 	}
 	return head.Count < seen.Count || (head.Count == seen.Count && (head.Last == nil || *head.Last != seen.Last))
@@ -82,7 +82,7 @@ func (s *Service) rollback(ctx context.Context, org *ledger.Organization) (*Roll
 		return nil, nil
 	}
 	seen, ok := s.watch.Seen(org.ID.UUID)
-	if !ok {
+	if !ok || seen.Count == 0 {
 		return nil, nil
 	}
 	head, err := s.store.Head(ctx, org.ID)
@@ -122,6 +122,9 @@ func (o *Operator) AcceptRollback(ctx context.Context, slug string, accept func(
 		return nil, ledger.Errorf(ledger.CodeInvalid, "the ledger of %s is the one that was acknowledged: there is nothing to accept", org.Slug)
 	}
 	head, err := o.service.store.Head(ctx, org.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		head, err = &ledger.Head{Org: org.ID}, nil
+	}
 	if err != nil {
 		return nil, visible(err)
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"math"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
@@ -101,7 +102,9 @@ func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *S
 		service: s, org: org, policy: compiled(version, set), limit: int64(request.MaxEvents),
 		report: &SimulationReport{PolicyVersion: version, Complete: true},
 	}
-	err = s.store.ScanEvents(ctx, caller.Org, request.Since, run.visit)
+	err = s.store.ScanEvents(ctx, caller.Org, request.Since, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
+		return run.visit(ctx, record, stored)
+	})
 	if err != nil && !errors.Is(err, errEnough) {
 		return nil, visible(err)
 	}
@@ -115,23 +118,63 @@ type simulation struct {
 	limit   int64
 	report  *SimulationReport
 
-	chain *ledger.Chain
-	state *ledger.ChainState
+	chain   *ledger.Chain
+	state   *ledger.ChainState
+	entries int64              // of the chain, as it was recorded
+	addenda []*ledger.Addendum // of the chain, those still to come
+	asked   map[int64]*ledger.Approval
 }
 
-func (r *simulation) visit(record *store.ChainRecord, stored *ledger.StoredEvent) error {
+// begin turns to another chain.
+func (r *simulation) begin(ctx context.Context, record *store.ChainRecord) (err error) {
+	if r.chain, err = ledger.DecodeChain(record.Body); err != nil {
+		return err
+	}
+	if r.addenda, err = r.service.store.Addenda(ctx, record.ID, 1, math.MaxInt64); err != nil {
+		return err
+	}
+	r.state = ledger.NewChainState(r.chain.StartedAt, r.policy.Version)
+	r.entries, r.asked = 0, make(map[int64]*ledger.Approval)
+	r.report.Chains++
+	return nil
+}
+
+// catchUp does what people did between two events: a decision settles what waits
+// here too, and a paused chain is resumed.
+func (r *simulation) catchUp() error {
+	for len(r.addenda) > 0 && r.addenda[0].Position == r.entries+1 {
+		entry, err := ledger.DecodeEntry(r.addenda[0].Body)
+		if err != nil {
+			return err
+		}
+		r.addenda, r.entries = r.addenda[1:], r.entries+1
+		if approval := r.asked[entry.Sequence]; entry.Kind == ledger.EntryApproval && approval != nil {
+			approval.Status = entry.ApprovalStatus
+			r.state.Settle(approval, entry.RecordedAt)
+		}
+		if entry.Kind == ledger.EntryResume && r.state.Status == ledger.ChainAutoPaused {
+			if _, err := r.state.Resume(r.chain.ID, entry.Event, "", entry.RecordedAt); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *simulation) visit(ctx context.Context, record *store.ChainRecord, stored *ledger.StoredEvent) error {
 	if r.report.Events >= r.limit {
 		r.report.Complete = false
 		return errEnough
 	}
 	if r.chain == nil || r.chain.ID != record.ID {
-		chain, err := ledger.DecodeChain(record.Body)
-		if err != nil {
+		if err := r.begin(ctx, record); err != nil {
 			return err
 		}
-		r.chain, r.state = chain, ledger.NewChainState(chain.StartedAt, r.policy.Version)
-		r.report.Chains++
 	}
+	if err := r.catchUp(); err != nil {
+		return err
+	}
+	r.entries++
 	event, err := ledger.DecodeEvent(stored.Body)
 	if err != nil {
 		return err
@@ -146,6 +189,9 @@ func (r *simulation) visit(record *store.ChainRecord, stored *ledger.StoredEvent
 		Keys: r.service.keys, Policy: r.policy, Org: r.org, Chain: r.chain, Action: action,
 		Now: event.RecordedAt, NewApproval: func() ledger.ApprovalID { return ledger.ApprovalID{} },
 	})
+	if recorded.Approval != nil {
+		r.asked[event.Sequence] = recorded.Approval
+	}
 	r.compare(event, recorded.Event)
 	return nil
 }

@@ -19,6 +19,7 @@ var meaningless = map[string]bool{"receipts.no": true, "events.no": true}
 // number: what breaks first may then be the other one.
 var placing = map[string]bool{
 	"receipts.sequence": true, "events.chain_no": true, "events.chain_id": true, "addenda.chain_no": true, "addenda.chain_id": true,
+	"approvals.chain_id": true,
 }
 
 var chainChecks = []ledger.Check{ledger.CheckChain}
@@ -32,6 +33,10 @@ func checksFor(table string) []ledger.Check {
 		return []ledger.Check{ledger.CheckHead}
 	case "chains", "chain_states":
 		return chainChecks
+	case "approvals":
+		return []ledger.Check{ledger.CheckApprovals, ledger.CheckChain}
+	case "acts", "act_logs", "policies", "organizations":
+		return []ledger.Check{ledger.CheckAuditLog}
 	default:
 		return []ledger.Check{ledger.CheckEventsDigest, ledger.CheckChain}
 	}
@@ -145,6 +150,7 @@ var places = map[string][]string{
 	"receipts": {"no", "org_id", "sequence"}, "events": {"no", "chain_no", "chain_id", "sequence"},
 	"addenda": {"chain_no", "chain_id", "position"}, "heads": {"org_id"},
 	"chains": {"no", "id"}, "chain_states": {"chain_no", "chain_id"},
+	"approvals": {"org_id", "chain_id", "sequence"}, "acts": {"org_id", "sequence"}, "act_logs": {"org_id"}, "policies": {"org_id", "number"},
 }
 
 // moveEverything deletes each row and exchanges each with the next, within its

@@ -18,7 +18,7 @@ import (
 const (
 	sealedChains = 12                      // of each organization
 	nextReceipt  = int64(sealedChains) + 1 // where an audit places what concerns no receipt that is there
-	evidence     = "receipts events addenda heads chains chain_states"
+	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies"
 )
 
 var tamperedOrgs = []string{"acme", "other"}
@@ -81,26 +81,29 @@ func (r row) with(changes map[string]any) row {
 }
 
 // fillLedger makes what the suite tampers with: per organization 12 sealed
-// chains, some failed, with events, payloads, idempotency keys and outcomes, and
-// open chains with and without events. The watcher keeps what an intruder could
-// have kept.
-func fillLedger(t testing.TB, s *service.Service, watcher *scene) {
+// chains, some failed, with events, payloads, idempotency keys and outcomes, with
+// approvals that ended in every way, with reported events and a pause that was
+// lifted; open chains with and without events, with approvals that wait; and what
+// admins did. The watcher keeps what an intruder could have kept.
+func fillLedger(t testing.TB, s *service.Service, clock *clockwork, watcher *scene) {
 	t.Helper()
 	for _, slug := range tamperedOrgs {
-		who := newTenant(t, s, slug)
+		f := &filler{governed{Service: s, t: t, clock: clock, who: newTenant(t, s, slug)}}
 		watcher.keepHead(slug)
+		f.administer()
 		for i := range sealedChains {
-			id := fillChain(t, s, who, fmt.Sprint(slug, "-", i), i%3)
+			id := fillChain(t, s, f.who, fmt.Sprint(slug, "-", i), i%3)
+			f.liven(id, i)
 			watcher.keepState(slug)
 			completion := &ledger.Completion{}
 			if i%5 == 4 {
 				completion = &ledger.Completion{Failed: true, Failure: &ledger.Failure{Type: "ValueError", Message: "gone"}}
 			}
-			must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, id, completion))
+			must[*service.Completed](t)(s.CompleteChain(t.Context(), f.who.agent, id, completion))
 			watcher.keepHead(slug)
 		}
-		fillChain(t, s, who, slug+"-open", 2)
-		fillChain(t, s, who, slug+"-empty", 0)
+		f.leaveOpen(fillChain(t, s, f.who, slug+"-open", 2))
+		fillChain(t, s, f.who, slug+"-empty", 0)
 	}
 }
 
@@ -300,7 +303,11 @@ func (s *scene) try(c crime) (refused bool) {
 		known = known || found.Check == check
 	}
 	there := found.Sequence == c.sequence || c.earlier && found.Sequence < c.sequence
-	if !there || !known || !strings.HasSuffix(found.ReceiptNumber, fmt.Sprintf("-%05d", found.Sequence)) {
+	named := strings.HasSuffix(found.ReceiptNumber, fmt.Sprintf("-%05d", found.Sequence))
+	if found.Sequence == 0 { // it concerns no receipt
+		named = found.ReceiptNumber == ""
+	}
+	if !there || !known || !named {
 		s.t.Errorf("%s: found %+v, want one of %v at receipt %d", c.name, found, c.checks, c.sequence)
 	}
 	return false

@@ -9,8 +9,9 @@ import (
 )
 
 // What no audit of a store can find by itself, because what is left was true
-// once: an older state of everything, and an open chain that is gone or younger
-// as a whole. The operator's counts, backups and the receipts that clients hold
+// once: an older state of everything, an open chain that is gone or younger as a
+// whole, and an audit log without its last act where that act changed nothing
+// that the log's end covers. The operator's counts, backups and the receipts that clients hold
 // show it. The day one of these is found, its case belongs to the others.
 func TestWhatAnAuditCannotFind(t *testing.T) {
 	t.Parallel()
@@ -41,6 +42,15 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 	t.Run("an open chain put back to what it was an event ago", func(t *testing.T) {
 		state, event := scene.last("chain_states"), scene.last("events")
 		if err := firstError(scene.remove(&event), scene.replace(state, before)); err != nil {
+			t.Fatal(err)
+		}
+		checkIntact(t, s, "acme", 2)
+	})
+	t.Run("the last act cut and the log's end put back", func(t *testing.T) {
+		end := scene.last("act_logs")
+		newKey(t, s, "acme", ledger.RoleAgent)
+		act := scene.last("acts")
+		if err := firstError(scene.remove(&act), scene.replace(scene.last("act_logs"), end)); err != nil {
 			t.Fatal(err)
 		}
 		checkIntact(t, s, "acme", 2)

@@ -12,16 +12,17 @@ var postgresDialect = dialect{
 	mark: func(n int) string { return fmt.Sprintf("$%d", n) }, is: "IS NOT DISTINCT FROM", pristine: "pristine_",
 	columns: "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position",
 	owner: map[string]string{
-		"receipts":     postgresOrg("t.org_id") + ", t.sequence",
-		"heads":        postgresOrg("t.org_id") + fmt.Sprintf(", %d", nextReceipt),
-		"chains":       postgresOrg("t.org_id") + ", " + postgresReceipt("t.id"),
-		"chain_states": postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
-		"events":       postgresOrg("(SELECT c.org_id FROM chains c WHERE c.id = t.chain_id)") + ", " + postgresReceipt("t.chain_id"),
-		"addenda":      postgresOrg("(SELECT c.org_id FROM chains c WHERE c.id = t.chain_id)") + ", " + postgresReceipt("t.chain_id"),
-		"approvals":    postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
-		"acts":         postgresOrg("t.org_id") + ", 0",
-		"act_logs":     postgresOrg("t.org_id") + ", 0",
-		"policies":     postgresOrg("t.org_id") + ", 0",
+		"receipts":      postgresOrg("t.org_id") + ", t.sequence",
+		"heads":         postgresOrg("t.org_id") + fmt.Sprintf(", %d", nextReceipt),
+		"chains":        postgresOrg("t.org_id") + ", " + postgresReceipt("t.id"),
+		"chain_states":  postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
+		"events":        postgresOrg("(SELECT c.org_id FROM chains c WHERE c.id = t.chain_id)") + ", " + postgresReceipt("t.chain_id"),
+		"addenda":       postgresOrg("(SELECT c.org_id FROM chains c WHERE c.id = t.chain_id)") + ", " + postgresReceipt("t.chain_id"),
+		"approvals":     postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
+		"acts":          postgresOrg("t.org_id") + ", 0",
+		"act_logs":      postgresOrg("t.org_id") + ", 0",
+		"policies":      postgresOrg("t.org_id") + ", 0",
+		"organizations": "t.slug, 0",
 	},
 }
 
@@ -36,11 +37,12 @@ func postgresReceipt(chain string) string {
 func newPostgresScene(t *testing.T) *scene {
 	t.Helper()
 	db := newPostgres(t)
+	clock := newClockwork()
 	s := &scene{
-		t: t, service: serve(t, service.Config{Store: db.open(t), Committers: 2}), dialect: postgresDialect,
+		t: t, service: serve(t, service.Config{Store: db.open(t), Committers: 2, Clock: clock.now, PrivateWebhooks: true}), dialect: postgresDialect,
 		direct: direct(t, "pgx", db.address), past: newPast(),
 	}
-	fillLedger(t, s.service, s)
+	fillLedger(t, s.service, clock, s)
 	queries := []string{"SET session_replication_role = replica"}
 	for _, table := range strings.Fields(evidence + " organizations") {
 		queries = append(queries, "CREATE TEMP TABLE pristine_"+table+" AS SELECT * FROM "+table)
@@ -69,6 +71,7 @@ func TestTamperedPostgres(t *testing.T) {
 	s.cutTheEnd(5)
 	s.reopenChains(5)
 	s.eraseOrganizations()
+	s.bendOrganizations()
 	s.forgeReceipts()
 	s.forgeEntries(9)
 	s.renumber()

@@ -15,16 +15,17 @@ var sqliteDialect = dialect{
 	mark: func(int) string { return "?" }, is: "IS", pristine: "pristine.",
 	columns: "SELECT name FROM pragma_table_info(?)",
 	owner: map[string]string{
-		"receipts":     sqliteOrg("t.org_id") + ", t.sequence",
-		"heads":        sqliteOrg("t.org_id") + fmt.Sprintf(", %d", nextReceipt),
-		"chains":       sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.no"),
-		"chain_states": sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.chain_no"),
-		"events":       sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
-		"addenda":      sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
-		"approvals":    sqliteOrg("t.org_id") + fmt.Sprintf(", coalesce((SELECT r.sequence FROM receipts r WHERE r.chain_id = t.chain_id), %d)", nextReceipt),
-		"acts":         sqliteOrg("t.org_id") + ", 0",
-		"act_logs":     sqliteOrg("t.org_id") + ", 0",
-		"policies":     sqliteOrg("t.org_id") + ", 0",
+		"receipts":      sqliteOrg("t.org_id") + ", t.sequence",
+		"heads":         sqliteOrg("t.org_id") + fmt.Sprintf(", %d", nextReceipt),
+		"chains":        sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.no"),
+		"chain_states":  sqliteOrg("t.org_id") + ", " + sqliteReceipt("t.chain_no"),
+		"events":        sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
+		"addenda":       sqliteOrg("(SELECT c.org_id FROM chains c WHERE c.no = t.chain_no)") + ", " + sqliteReceipt("t.chain_no"),
+		"approvals":     sqliteOrg("t.org_id") + fmt.Sprintf(", coalesce((SELECT r.sequence FROM receipts r WHERE r.chain_id = t.chain_id), %d)", nextReceipt),
+		"acts":          sqliteOrg("t.org_id") + ", 0",
+		"act_logs":      sqliteOrg("t.org_id") + ", 0",
+		"policies":      sqliteOrg("t.org_id") + ", 0",
+		"organizations": "t.slug, 0",
 	},
 }
 
@@ -46,10 +47,11 @@ func fillSQLite(t *testing.T, folder string) *sqliteLedger {
 	db := newSQLite(t)
 	ring, _ := newRing(t)
 	opened := db.open(t)
-	s := serve(t, service.Config{Store: opened, Keys: ring})
+	clock := newClockwork()
+	s := serve(t, service.Config{Store: opened, Keys: ring, Clock: clock.now, PrivateWebhooks: true})
 	l := &sqliteLedger{path: filepath.Join(folder, "filled.db"), ring: ring, past: newPast()}
 	watcher := &scene{t: t, direct: direct(t, "sqlite", db.address), dialect: sqliteDialect, past: l.past}
-	fillLedger(t, s, watcher)
+	fillLedger(t, s, clock, watcher)
 	if err := opened.Backup(t.Context(), l.path); err != nil {
 		t.Fatal(err)
 	}
@@ -104,6 +106,12 @@ func TestTamperedSQLite(t *testing.T) {
 		s.cutTheEnd(1)
 		s.reopenChains(1)
 		s.eraseOrganizations()
+		s.checkUntouched()
+	})
+	t.Run("organizations", func(t *testing.T) {
+		t.Parallel()
+		s := l.scene(t)
+		s.bendOrganizations()
 		s.checkUntouched()
 	})
 	t.Run("receipts alone", func(t *testing.T) {

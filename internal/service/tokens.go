@@ -200,6 +200,9 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	}
 	s.used.note(token.ID, now)
 	v, err := s.verifyPublic(ctx, token.Artifact, token.ArtifactID)
+	if errors.Is(err, ledger.ErrNotFound) {
+		v, err = s.gone(token.Artifact, token.ArtifactID), nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -68,9 +68,6 @@ func (s *Service) newVerification(artifact string, id uuid.UUID) *ledger.Verific
 func (s *Service) verifyPublic(ctx context.Context, artifact string, id uuid.UUID) (*ledger.Verification, error) {
 	if artifact == ledger.ArtifactReceipt {
 		receipt, err := s.store.Receipt(ctx, ledger.ReceiptID{UUID: id})
-		if errors.Is(err, store.ErrNotFound) {
-			return s.gone(artifact, id), nil
-		}
 		if err != nil {
 			return nil, visible(err)
 		}
@@ -84,8 +81,8 @@ func (s *Service) verifyPublic(ctx context.Context, artifact string, id uuid.UUI
 	return v.result, visible(v.run(ctx))
 }
 
-// gone is what a token shows whose receipt was removed: receipts never are by the
-// service.
+// gone is what a token shows whose artifact was removed: the service removes
+// none.
 func (s *Service) gone(artifact string, id uuid.UUID) *ledger.Verification {
 	v := s.newVerification(artifact, id)
 	v.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "artifact_missing"}

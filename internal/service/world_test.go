@@ -236,6 +236,13 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
+func done(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // codeOf is the code that a caller sees; "" without an error.
 func codeOf(err error) ledger.Code {
 	var own *ledger.Error
