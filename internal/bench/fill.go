@@ -32,6 +32,7 @@ func newFiller(r *records) (*filler, error) {
 	}
 	f.opened = *chain
 	f.opened.Org, f.opened.OpenedBy = r.org.ID, r.agent.Record.ID
+	f.opened.StartedAt = ledger.TimeOf(time.Now())
 	f.opened.FailModes, f.opened.FastPath = r.org.Settings.CanonicalFailModes(), true
 	body, err := canon.Parse([]byte(eventHead + "filled" + eventTail))
 	if err != nil {

@@ -110,8 +110,8 @@ type EventAt struct {
 	Sequence int64
 }
 
-// Loaded is what was found. Orgs and Keys may be shared with other transactions
-// and must not be changed. Repeats and Addenda are found whether or not their
+// Loaded is what was found. Orgs, Keys and the bodies of chains may be shared with
+// other transactions and must not be changed. Repeats and Addenda are found whether or not their
 // chain is named in Needs.Chains; an empty idempotency key matches nothing.
 type Loaded struct {
 	Orgs    map[ledger.OrgID]*ledger.Organization
@@ -155,7 +155,7 @@ type ChainRecord struct {
 	MAC    []byte
 }
 
-// Changes are what a transaction writes.
+// Changes are what a transaction writes. A record stands in a list at most once.
 type Changes struct {
 	NewChains   []*ChainRecord
 	States      []*ChainRecord // of chains in Loaded.Chains: status, state and MAC

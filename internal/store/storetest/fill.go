@@ -113,13 +113,15 @@ func VerifyMigrated(t *testing.T, s store.Store) {
 			t.Errorf("event %d came over with an authenticator", event.Sequence)
 		}
 	}
-	_, err := s.ActLog(t.Context(), m.org.ID)
-	wantError(t, "log", err, store.ErrNotFound)
+	log := must[*ledger.ActLog](t)(s.ActLog(t.Context(), m.org.ID))
+	if !log.Begins() {
+		t.Error("a log from before there were any has begun")
+	}
 
 	changed := *m.org
 	changed.Controls.KillSwitch.Active = true
 	changes := &store.Changes{Orgs: []*ledger.Organization{&changed}, NewJobs: []*store.Job{w.job("first", "", w.now())}}
-	if err := w.note(ledger.NewActLog(m.org.ID), &changed, "kill_switch.activate", changes); err != nil {
+	if err := w.note(log, &changed, "kill_switch.activate", changes); err != nil {
 		t.Fatalf("note: %v", err)
 	}
 	w.write(t, changes)
