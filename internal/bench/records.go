@@ -107,6 +107,7 @@ func openRecords(ctx context.Context, p *place) (_ *records, err error) {
 	if r.ring, err = keyring.Create(filepath.Join(p.dir, "keys.json"), rand.Reader, time.Now()); err != nil {
 		return nil, err
 	}
+	//nolint:contextcheck // the service ends with its Close, not with the context that opened it
 	r.service = service.New(service.Config{Store: r.store, Keys: r.ring, Secrets: r.ring})
 	operator := r.service.Operator()
 	if err := operator.AdoptKeys(ctx, r.ring); err != nil {

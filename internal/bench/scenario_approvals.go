@@ -99,7 +99,7 @@ func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
 	pause(ctx, 2*time.Second) // until all of them wait
 	clicked, err := w.decide(ctx, approvals)
 	waiting.Wait()
-	if err := errors.Join(append(errs, err)...); err != nil {
+	if err := errors.Join(errors.Join(errs...), err); err != nil {
 		return nil, err
 	}
 	times := make([]time.Duration, len(approvals))

@@ -29,6 +29,25 @@ type eventRow struct {
 	*ledger.RecordedEvent
 	Payload []byte // nil where it was erased
 	Outcome *ledger.Entry
+	Asked   *askedRow // nil where nobody was asked
+}
+
+// askedRow is the approval that an event waited for, or waits for.
+type askedRow struct {
+	ID     ledger.ApprovalID
+	Status ledger.ApprovalStatus // "" while it waits
+}
+
+// askedFor finds it in what was recorded about the event.
+func askedFor(recorded *ledger.RecordedEvent, end *ledger.Entry) *askedRow {
+	if recorded.Approval == (ledger.ApprovalID{}) {
+		return nil
+	}
+	asked := &askedRow{ID: recorded.Approval}
+	if end != nil {
+		asked.Status = end.ApprovalStatus
+	}
+	return asked
 }
 
 func showChain(v *visit) error {
@@ -36,11 +55,11 @@ func showChain(v *visit) error {
 	if err != nil {
 		return err
 	}
-	id, err := ledger.ParseID(v.r.PathValue("chain_id"))
+	id, err := v.chainID()
 	if err != nil {
-		return errNoChain
+		return err
 	}
-	chain, err := v.console.service.Chain(v.r.Context(), caller, ledger.ChainID{UUID: id})
+	chain, err := v.console.service.Chain(v.r.Context(), caller, id)
 	if codeOf(err) == ledger.CodeNotFound {
 		return errNoChain
 	}
@@ -65,6 +84,35 @@ func showChain(v *visit) error {
 
 var errNoChain = ledger.Errorf(ledger.CodeNotFound, "your organization has no such chain")
 
+func (v *visit) chainID() (ledger.ChainID, error) {
+	id, err := ledger.ParseID(v.r.PathValue("chain_id"))
+	if err != nil {
+		return ledger.ChainID{}, errNoChain
+	}
+	return ledger.ChainID{UUID: id}, nil
+}
+
+// resumeChain lifts an auto-pause.
+func resumeChain(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.chainID()
+	if err != nil {
+		return err
+	}
+	_, err = v.console.service.ResumeChain(v.r.Context(), caller, id)
+	switch codeOf(err) {
+	case "":
+		v.seeOther("/chains/" + id.String())
+		return nil
+	case ledger.CodeNotFound:
+		return errNoChain
+	}
+	return err
+}
+
 func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 	after, err := readPosition(v.r.URL.Query(), "after")
 	if err != nil {
@@ -79,7 +127,7 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 		if err != nil {
 			return ledger.Errorf(ledger.CodeEvidenceTampered, "an event of this chain was changed outside the service and cannot be read; run countersign audit")
 		}
-		page.Events = append(page.Events, eventRow{recorded, event.Payload, event.Outcome})
+		page.Events = append(page.Events, eventRow{recorded, event.Payload, event.Outcome, askedFor(recorded, event.Approval)})
 	}
 	here := "/chains/" + page.Chain.ID.String()
 	if after != 0 {

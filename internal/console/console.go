@@ -1,6 +1,7 @@
-// Package console serves the pages for people: signing in, what the organization's
-// chains and receipts say, and the check of a receipt that needs no account. The
-// pages are rendered here and work without a script; rules live elsewhere.
+// Package console serves the pages for people: signing in, deciding what agents
+// wait for, stopping them, what the organization's chains and receipts say, how it
+// is governed, and the check of a receipt that needs no account. The pages are
+// rendered here and work without a script; rules live elsewhere.
 package console
 
 import (
@@ -87,18 +88,6 @@ type route struct {
 	// asset: the same for everyone, and served also while the store is down, so
 	// that the page that says so is a page.
 	asset bool
-}
-
-var routes = []route{
-	{http.MethodGet, "/{$}", showStart, false},
-	{http.MethodGet, "/sign-in", showSignIn, false},
-	{http.MethodPost, "/sign-in", signIn, false},
-	{http.MethodPost, "/sign-out", signOut, false},
-	{http.MethodGet, "/chains/{chain_id}", showChain, false},
-	{http.MethodGet, "/receipts/{receipt_id}", showReceipt, false},
-	{http.MethodGet, "/verify", showVerify, false},
-	{http.MethodPost, "/verify", verify, false},
-	{http.MethodGet, "/console/{asset}", serveAsset, true},
 }
 
 // Patterns lists what Handler serves, for a mux that it shares with others.

@@ -14,11 +14,11 @@ func showStart(v *visit) error {
 	if v.caller == nil {
 		return v.show(http.StatusOK, "welcome.html", "Countersign", nil)
 	}
-	caller, err := v.member()
-	if err != nil {
-		return err
+	if !v.caller.Role.Includes(ledger.RoleMember) {
+		v.seeOther("/approvals") // all that an agent's key sees
+		return nil
 	}
-	o, err := v.overview(caller)
+	o, err := v.overview(v.caller)
 	if err != nil {
 		return err
 	}
@@ -29,9 +29,13 @@ const overviewPage = 10
 
 type overview struct {
 	Organization *ledger.Organization
+	Defaults     bool // no policies of its own
+	Now          ledger.Time
+	Waiting      waitingList
 	Receipts     int64 // sealed so far
 	Running      count
 	Paused       count
+	PausedChains []*service.ChainView
 	Chains       chainList
 	Newest       receiptList
 }
@@ -71,9 +75,13 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{}
-	if o.Organization, err = v.console.service.Organization(v.r.Context(), caller); err != nil {
-		return nil, err
+	o := &overview{Organization: v.organization, Defaults: v.organization.Controls.Policy.Number == 0, Now: v.console.service.Now()}
+	if o.Waiting, err = v.waiting(caller); err != nil {
+		if codeOf(err) != ledger.CodeEvidenceTampered {
+			return nil, err
+		}
+		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, err)
+		o.Waiting = waitingList{Alarm: "Stored evidence was changed outside the service, so what waits is not shown. Run countersign audit to find where."}
 	}
 	if err := v.loadChains(caller, o, at); err != nil {
 		if codeOf(err) != ledger.CodeEvidenceTampered {
@@ -89,10 +97,10 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 }
 
 func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err error) {
-	if o.Running, err = v.count(caller, ledger.ChainActive); err != nil {
+	if o.Running, _, err = v.count(caller, ledger.ChainActive); err != nil {
 		return err
 	}
-	if o.Paused, err = v.count(caller, ledger.ChainAutoPaused); err != nil {
+	if o.Paused, o.PausedChains, err = v.count(caller, ledger.ChainAutoPaused); err != nil {
 		return err
 	}
 	rows, err := v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Before: at.chain, Limit: overviewPage + 1})
@@ -109,10 +117,11 @@ func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err e
 	return nil
 }
 
-func (v *visit) count(caller *service.Caller, status ledger.ChainStatus) (count, error) {
+// count counts the chains of a status, and returns the newest of them.
+func (v *visit) count(caller *service.Caller, status ledger.ChainStatus) (count, []*service.ChainView, error) {
 	const most = 100
 	chains, err := v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Status: status, Limit: most + 1})
-	return count{N: min(len(chains), most), Over: len(chains) > most}, err
+	return count{N: min(len(chains), most), Over: len(chains) > most}, chains[:min(len(chains), overviewPage)], err
 }
 
 func (v *visit) loadReceipts(caller *service.Caller, o *overview, at place) error {
@@ -191,4 +200,9 @@ func (p place) link(section string) string {
 		query.Set("receipts_before", strconv.FormatInt(p.receipt, 10))
 	}
 	return (&url.URL{Path: "/", RawQuery: query.Encode(), Fragment: section}).String()
+}
+
+// positionLink leads to the entries of a list before a position.
+func positionLink(path string, before int64) string {
+	return path + "?before=" + strconv.FormatInt(before, 10)
 }

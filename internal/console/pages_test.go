@@ -33,7 +33,7 @@ func TestPagesByRole(t *testing.T) {
 		path                                    string
 		nobody, agent, member, admin, strangers int
 	}{
-		{"/", ok, forbidden, ok, ok, ok},
+		{"/", ok, http.StatusSeeOther, ok, ok, ok},
 		{"/sign-in", ok, ok, ok, ok, ok},
 		{"/verify", ok, ok, ok, ok, ok},
 		{"/chains/" + chain.String(), unauthorized, forbidden, ok, ok, missing},
@@ -162,10 +162,11 @@ func TestTextsAreEscaped(t *testing.T) {
 func TestEveryAnswerIsGuarded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
-	chain := w.open(t, w.acme, "guarded")
+	asked := w.waits(t, w.acme, payment)
+	chain := asked.Chain
 	receipt := w.complete(t, w.acme, chain)
 	browsers := map[string]*browser{"nobody": w.browser(t), "a member": w.signedIn(t, w.acme, ledger.RoleMember)}
-	fill := strings.NewReplacer("{$}", "", "{chain_id}", chain.String(), "{receipt_id}", receipt.String(), "{asset}", "console.css")
+	fill := strings.NewReplacer("{$}", "", "{chain_id}", chain.String(), "{receipt_id}", receipt.String(), "{approval_id}", asked.ID.String(), "{asset}", "console.css")
 	for _, pattern := range console.New(console.Config{Service: w.service}).Patterns() {
 		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodDelete} {
 			for who, b := range browsers {
@@ -217,17 +218,20 @@ func TestNothingSecretLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	chain := w.open(t, w.acme, "planted-name", `{"planted":"planted-payload"}`)
+	asked := w.view(t, w.acme, w.record(t, w.acme, chain, strings.Replace(payment, "ACME Ltd", "planted-payee", 1)).Approval)
 	receipt := w.complete(t, w.acme, chain)
-	link := w.link(t, w.acme, ledger.RoleMember)
+	link := w.link(t, w.acme, ledger.RoleAdmin)
 	b := w.browser(t)
 	b.post(t, "/sign-in", url.Values{"link": {link}}).expect(t, http.StatusSeeOther)
 	secrets := []string{link, b.session(t)}
 	for _, key := range w.acme.keys {
 		secrets = append(secrets, key.Text.Reveal(), fmt.Sprintf("%x", key.Record.Hash))
 	}
-	for _, path := range []string{"/", "/sign-in", "/verify", "/chains/" + chain.String(), "/receipts/" + receipt.String()} {
+	for _, path := range []string{"/", "/sign-in", "/verify", "/chains/" + chain.String(), "/receipts/" + receipt.String(),
+		"/approvals", page(asked.ID), "/kill-switch", "/policies", "/settings", "/api-keys", "/public-links", "/webhooks", "/audit-log"} {
 		b.get(t, path).expect(t, http.StatusOK).without(t, secrets...)
 	}
+	b.post(t, page(asked.ID)+"/approve", decision(asked, "planted-comment")).expect(t, http.StatusConflict).without(t, secrets...)
 	b.post(t, "/verify", url.Values{"receipt_id": {receipt.String()}}).expect(t, http.StatusOK).without(t, secrets...)
 	b.post(t, "/sign-in", url.Values{"link": {link}}).expect(t, http.StatusUnauthorized).without(t, secrets...)
 	b.get(t, "/nothing?"+link)
@@ -235,9 +239,19 @@ func TestNothingSecretLeaves(t *testing.T) {
 	if !strings.Contains(log, `"route":"/chains/{chain_id}"`) || !strings.Contains(log, `"request_id":"web_`) {
 		t.Fatalf("the log does not name routes and requests:\n%s", log)
 	}
-	for _, planted := range append(secrets, chain.String(), receipt.String(), "planted") {
+	for _, planted := range append(secrets, chain.String(), receipt.String(), asked.ID.String(), asked.PayloadSHA256, "planted") {
 		if strings.Contains(log, planted) {
 			t.Errorf("the log contains %q", planted)
 		}
 	}
+}
+
+// next is where a page's link to older entries leads.
+func next(t *testing.T, a *answer) string {
+	t.Helper()
+	found := regexp.MustCompile(`<a href="([^"]+)">Older →</a>`).FindStringSubmatch(a.body)
+	if found == nil {
+		t.Fatalf("%s has no link to older entries:\n%s", a.Request.URL.Path, a.body)
+	}
+	return html.UnescapeString(found[1])
 }

@@ -19,29 +19,31 @@ type receiptView struct {
 	Agents  list[string]
 	Domains list[string]
 	Lines   list[receiptLine]
+	Asked   list[receiptApproval]
 	Stored  []byte
 }
 
 // receiptContent reads the members of a receipt by their names on the wire.
 type receiptContent struct {
-	Number        string          `json:"receipt_number"`
-	Chain         string          `json:"chain_id"`
-	Organization  string          `json:"organization"`
-	Summary       string          `json:"summary"`
-	StartedAt     string          `json:"started_at"`
-	CompletedAt   string          `json:"completed_at"`
-	GeneratedAt   string          `json:"generated_at"`
-	Agents        []string        `json:"agents_involved"`
-	Actions       int64           `json:"total_actions"`
-	Metrics       receiptMetrics  `json:"cumulative_metrics"`
-	Lines         []receiptLine   `json:"events_summary"`
-	PolicyVersion string          `json:"policy_version"`
-	PreviousHash  string          `json:"previous_receipt_hash"`
-	Metadata      json.RawMessage `json:"metadata"`
-	EventsDigest  string          `json:"events_digest"`
-	KeyID         string          `json:"key_id"`
-	Format        string          `json:"format"`
-	Signature     string          `json:"signature"`
+	Number        string            `json:"receipt_number"`
+	Chain         string            `json:"chain_id"`
+	Organization  string            `json:"organization"`
+	Summary       string            `json:"summary"`
+	StartedAt     string            `json:"started_at"`
+	CompletedAt   string            `json:"completed_at"`
+	GeneratedAt   string            `json:"generated_at"`
+	Agents        []string          `json:"agents_involved"`
+	Actions       int64             `json:"total_actions"`
+	Metrics       receiptMetrics    `json:"cumulative_metrics"`
+	Lines         []receiptLine     `json:"events_summary"`
+	Approvals     []receiptApproval `json:"approvals"`
+	PolicyVersion string            `json:"policy_version"`
+	PreviousHash  string            `json:"previous_receipt_hash"`
+	Metadata      json.RawMessage   `json:"metadata"`
+	EventsDigest  string            `json:"events_digest"`
+	KeyID         string            `json:"key_id"`
+	Format        string            `json:"format"`
+	Signature     string            `json:"signature"`
 }
 
 type receiptMetrics struct {
@@ -60,6 +62,15 @@ type receiptLine struct {
 	Count    int64  `json:"count"`
 	FirstAt  string `json:"first_at"`
 	LastAt   string `json:"last_at"`
+}
+
+type receiptApproval struct {
+	ID          string `json:"approval_id"`
+	Agent       string `json:"agent_name"`
+	Action      string `json:"action_name"`
+	Status      string `json:"status"`
+	RequestedAt string `json:"requested_at"`
+	DecidedAt   string `json:"decided_at"`
 }
 
 // readReceipt reads a stored receipt, nil where it cannot be. The strict reader
@@ -95,6 +106,7 @@ func (v *visit) receiptView(stored *ledger.StoredReceipt) (*receiptView, error) 
 		view.Agents = firstOf(c.Agents, mostAgents)
 		view.Domains = firstOf(c.Metrics.Domains, mostAgents)
 		view.Lines = firstOf(c.Lines, mostLines)
+		view.Asked = firstOf(c.Approvals, mostLines)
 	}
 	return view, nil
 }
@@ -104,6 +116,7 @@ type receiptPage struct {
 	Chain    ledger.ChainID
 	Previous neighbour
 	Next     neighbour
+	Share    *shareForm // nil for all but admins
 }
 
 // neighbour is the receipt before or after, and whether the hash that links the
@@ -132,7 +145,7 @@ func showReceipt(v *visit) error {
 	if err != nil {
 		return err
 	}
-	page := &receiptPage{Chain: stored.Chain}
+	page := &receiptPage{Chain: stored.Chain, Share: v.shareForm(caller, ledger.ArtifactReceipt, stored.ID.UUID)}
 	if page.receiptView, err = v.receiptView(stored); err != nil {
 		return err
 	}

@@ -17,10 +17,13 @@ func (v *visit) cookieName() string {
 	return "countersign_session"
 }
 
+// cookie lets links lead here: notices carry them, and a strict cookie would stay
+// behind when a mailbox in the browser opens one. Nothing is changed by a GET, and
+// a form of another site is refused with or without the cookie.
 func (v *visit) cookie(value string) *http.Cookie {
 	return &http.Cookie{
 		Name: v.cookieName(), Value: value, Path: "/",
-		HttpOnly: true, Secure: v.console.secure(v.r), SameSite: http.SameSiteStrictMode,
+		HttpOnly: true, Secure: v.console.secure(v.r), SameSite: http.SameSiteLaxMode,
 	}
 }
 
@@ -48,18 +51,37 @@ func (v *visit) identify() error {
 		return nil
 	}
 	v.caller = caller
+	if err == nil && caller.Role.Includes(ledger.RoleMember) {
+		// Every page says whether the kill switch is active.
+		v.organization, err = v.console.service.Organization(v.r.Context(), caller)
+	}
 	return err
 }
 
-// member is the way into every page of an organization.
-func (v *visit) member() (*service.Caller, error) {
+// signedIn is the way into what agents' keys may see too.
+func (v *visit) signedIn() (*service.Caller, error) {
 	if v.caller == nil {
 		return nil, ledger.Errorf(ledger.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
 	}
-	if !v.caller.Role.Includes(ledger.RoleMember) {
-		return nil, ledger.Errorf(ledger.CodeForbidden, "you are signed in with an agent's key, and those have no console; sign out, and use a link for a member's or an admin's key")
-	}
 	return v.caller, nil
+}
+
+// member is the way into every other page of an organization.
+func (v *visit) member() (*service.Caller, error) {
+	caller, err := v.signedIn()
+	if err == nil && !caller.Role.Includes(ledger.RoleMember) {
+		return nil, ledger.Errorf(ledger.CodeForbidden, "you are signed in with an agent's key, and those see only the approvals that they wait for; sign out, and use a link for a member's or an admin's key")
+	}
+	return caller, err
+}
+
+// admin is the way into what only admins may see or change.
+func (v *visit) admin() (*service.Caller, error) {
+	caller, err := v.member()
+	if err == nil && !caller.Role.Includes(ledger.RoleAdmin) {
+		return nil, ledger.Errorf(ledger.CodeForbidden, "this is for admins; ask one, or sign in with a link for an admin's key")
+	}
+	return caller, err
 }
 
 // signInPage asks for a link. Fault says what was wrong with the last one.
@@ -75,11 +97,11 @@ func signIn(v *visit) error {
 	if wait := v.console.limits.SignIn(v.r); wait > 0 {
 		return v.tooMany(wait, "too many sign-ins from this address have failed")
 	}
-	given, err := v.field("link")
+	form, err := v.form(maxForm)
 	if err != nil {
 		return err
 	}
-	link, fault := readLink(given)
+	link, fault := readLink(form.text("link"))
 	if fault != "" {
 		return v.refuseLink(http.StatusUnprocessableEntity, fault)
 	}
@@ -110,8 +132,7 @@ const linkPrefix = "csl_"
 
 // readLink takes a whole link or the token at its end.
 func readLink(given string) (link, fault string) {
-	link = strings.TrimSpace(given)
-	link = link[strings.LastIndexByte(link, '#')+1:]
+	link = given[strings.LastIndexByte(given, '#')+1:]
 	switch {
 	case link == "":
 		return "", "Paste the sign-in link first."

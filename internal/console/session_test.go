@@ -44,8 +44,8 @@ func TestSessionCookieIsGuarded(t *testing.T) {
 		tls  bool
 		want http.Cookie
 	}{
-		{"plain", false, http.Cookie{Name: "countersign_session", Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}},
-		{"TLS", true, http.Cookie{Name: "__Host-countersign_session", Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: true}},
+		{"plain", false, http.Cookie{Name: "countersign_session", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode}},
+		{"TLS", true, http.Cookie{Name: "__Host-countersign_session", Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: true}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

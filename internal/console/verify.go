@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"strings"
 
 	"countersign/internal/ledger"
 )
@@ -26,11 +25,11 @@ func verify(v *visit) error {
 	if wait := v.console.limits.Public(v.r); wait > 0 {
 		return v.tooMany(wait, "too many checks from this address")
 	}
-	given, err := v.field("receipt_id")
+	form, err := v.form(maxForm)
 	if err != nil {
 		return err
 	}
-	page := verifyPage{Given: strings.TrimSpace(given)}
+	page := verifyPage{Given: form.text("receipt_id")}
 	id, err := ledger.ParseID(page.Given)
 	if err != nil {
 		page.Fault = "This is not a receipt id. One has 36 characters: digits, the letters a to f, and hyphens. A receipt number (CSN-…) is only a label."

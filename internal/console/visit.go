@@ -2,11 +2,12 @@ package console
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -20,7 +21,9 @@ type visit struct {
 	route   *route
 	id      string
 	caller  *service.Caller // nil while nobody is signed in
-	status  int
+	// organization is the caller's; nil for agents, who see only what they asked.
+	organization *ledger.Organization
+	status       int
 }
 
 // serve is the one handler that every route goes through.
@@ -73,11 +76,14 @@ func (v *visit) handle() error {
 
 // page is what the layout needs; each page's own content stands in Body.
 type page struct {
-	Title    string
-	SignedIn bool
-	KeyName  string
-	Role     ledger.Role
-	Body     any
+	Title      string
+	SignedIn   bool
+	KeyName    string
+	Role       ledger.Role
+	Member     bool
+	Admin      bool
+	KillSwitch *ledger.KillSwitch // nil while it is not active
+	Body       any
 }
 
 // show renders a page. It does so before anything is sent: a page is whole, or
@@ -86,6 +92,10 @@ func (v *visit) show(status int, name, title string, body any) error {
 	p := page{Title: title, Body: body}
 	if v.caller != nil {
 		p.SignedIn, p.KeyName, p.Role = true, v.caller.Name, v.caller.Role
+		p.Member, p.Admin = v.caller.Role.Includes(ledger.RoleMember), v.caller.Role.Includes(ledger.RoleAdmin)
+	}
+	if v.organization != nil && v.organization.Controls.KillSwitch.Active {
+		p.KillSwitch = &v.organization.Controls.KillSwitch
 	}
 	var content bytes.Buffer
 	if err := pages[name].ExecuteTemplate(&content, "layout", p); err != nil {
@@ -112,19 +122,24 @@ func (v *visit) seeOther(path string) {
 	v.w.WriteHeader(v.status)
 }
 
-// maxForm bounds a form's body; a link or an id is far shorter.
-const maxForm = 4 << 10
-
-// field reads the one field that each of our forms has.
-func (v *visit) field(name string) (string, error) {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
-	err := v.r.ParseForm()
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return "", ledger.Errorf(ledger.CodeTooLarge, "the form holds more than %d bytes; go back and fill it in again", maxForm)
-	case err != nil:
-		return "", ledger.Errorf(ledger.CodeInvalid, "the form cannot be read; go back and fill it in again")
+// pathID reads an id of the route.
+func (v *visit) pathID(name string) (uuid.UUID, error) {
+	id, err := ledger.ParseID(v.r.PathValue(name))
+	if err != nil {
+		return uuid.Nil, ledger.ErrNotFound
 	}
-	return v.r.PostForm.Get(name), nil
+	return id, nil
+}
+
+// readID reads an id's place in a list, zero for none.
+func (v *visit) readID(name string) (uuid.UUID, error) {
+	text := v.r.URL.Query().Get(name)
+	if text == "" {
+		return uuid.Nil, nil
+	}
+	id, err := ledger.ParseID(text)
+	if err != nil {
+		return uuid.Nil, errPlace
+	}
+	return id, nil
 }

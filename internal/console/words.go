@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"countersign/internal/ledger"
@@ -14,10 +15,12 @@ import (
 
 // words are what the templates say things with.
 var words = template.FuncMap{
-	"clock":  clock,
-	"plain":  func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
-	"number": thousands,
-	"pretty": pretty,
+	"clock":   clock,
+	"plain":   func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
+	"number":  thousands,
+	"pretty":  pretty,
+	"visible": visible,
+	"left":    left,
 }
 
 // clock writes a moment for people. A receipt's times are texts that an altered
@@ -47,17 +50,56 @@ type document struct {
 	Shown, Size int // bytes of the JSON
 }
 
-const longestDocument = 4 << 10
+const (
+	longestDocument = 4 << 10
+	// longestPayload is for what a person must read before deciding.
+	longestPayload = 256 << 10
+)
 
-func pretty(data []byte) document {
-	text := data[:min(len(data), longestDocument)]
+func pretty(data []byte) document { return layOut(data, longestDocument) }
+
+func layOut(data []byte, longest int) document {
+	text := data[:min(len(data), longest)]
 	d := document{Shown: len(text), Size: len(data)}
 	var laidOut bytes.Buffer
-	if d.Shown == d.Size && json.Indent(&laidOut, data, "", "  ") == nil {
+	// Deep nesting would make far more space than text.
+	if d.Shown == d.Size && json.Indent(&laidOut, data, "", "  ") == nil && laidOut.Len() <= 4*longest {
 		text = laidOut.Bytes()
 	}
-	d.Text = strings.ToValidUTF8(string(text), string(utf8.RuneError))
+	d.Text = visible(strings.ToValidUTF8(string(text), string(utf8.RuneError)))
 	return d
+}
+
+// visible writes out what a browser would not show, or would obey: characters that
+// turn the direction of a text make a reviewer read another one than is there.
+func visible(text string) string {
+	var shown strings.Builder
+	for _, r := range text {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029') {
+			fmt.Fprintf(&shown, "\\u%04x", r)
+		} else {
+			shown.WriteRune(r)
+		}
+	}
+	return shown.String()
+}
+
+// left says how long it is from now until a moment.
+func left(until, now ledger.Time) string {
+	span := until.Std().Sub(now.Std())
+	hours, minutes := int(span.Hours()), int(span.Minutes())%60
+	switch {
+	case span <= 0:
+		return "none"
+	case hours >= 48:
+		return fmt.Sprintf("%d days", hours/24)
+	case hours > 0:
+		return fmt.Sprintf("%d h %d min", hours, minutes)
+	case minutes > 0:
+		return fmt.Sprintf("%d min", minutes)
+	default:
+		return "under a minute"
+	}
 }
 
 // list is a slice of which only the beginning is shown.

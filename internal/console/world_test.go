@@ -67,7 +67,7 @@ func newWorld(t *testing.T, with setup) *world {
 		t.Fatal(err)
 	}
 	w.store = &alterable{Store: db}
-	w.service = service.New(service.Config{Store: w.store, Keys: ring, Clock: func() time.Time {
+	w.service = service.New(service.Config{Store: w.store, Keys: ring, Secrets: ring, Clock: func() time.Time {
 		return time.Now().Add(time.Duration(w.elapsed.Load()))
 	}})
 	t.Cleanup(w.service.Close)
@@ -118,7 +118,12 @@ func (w *world) tenant(t *testing.T, slug string) *tenant {
 // link makes a sign-in link's token.
 func (w *world) link(t *testing.T, of *tenant, role ledger.Role) string {
 	t.Helper()
-	link, err := w.service.Operator().SignInLink(t.Context(), of.slug, of.keys[role].Record.ID)
+	return w.linkFor(t, of, of.keys[role])
+}
+
+func (w *world) linkFor(t *testing.T, of *tenant, key *service.NewKey) string {
+	t.Helper()
+	link, err := w.service.Operator().SignInLink(t.Context(), of.slug, key.Record.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +154,12 @@ func (w *world) open(t *testing.T, of *tenant, name string, payloads ...string) 
 	return chain.ID
 }
 
-func (w *world) record(t *testing.T, of *tenant, chain ledger.ChainID, body string) {
+func (w *world) record(t *testing.T, of *tenant, chain ledger.ChainID, body string) *ledger.Event {
+	t.Helper()
+	return w.recordAs(t, w.caller(t, of), chain, body)
+}
+
+func (w *world) recordAs(t *testing.T, caller *service.Caller, chain ledger.ChainID, body string) *ledger.Event {
 	t.Helper()
 	value, err := canon.Parse([]byte(body))
 	if err != nil {
@@ -159,9 +169,11 @@ func (w *world) record(t *testing.T, of *tenant, chain ledger.ChainID, body stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.service.RecordEvent(t.Context(), w.caller(t, of), chain, action); err != nil {
+	recorded, err := w.service.RecordEvent(t.Context(), caller, chain, action)
+	if err != nil {
 		t.Fatal(err)
 	}
+	return recorded.Event
 }
 
 func (w *world) complete(t *testing.T, of *tenant, chain ledger.ChainID) ledger.ReceiptID {
@@ -194,8 +206,13 @@ func (w *world) browser(t *testing.T) *browser {
 // signedIn is a browser that has used a link.
 func (w *world) signedIn(t *testing.T, of *tenant, role ledger.Role) *browser {
 	t.Helper()
+	return w.signedInWith(t, of, of.keys[role])
+}
+
+func (w *world) signedInWith(t *testing.T, of *tenant, key *service.NewKey) *browser {
+	t.Helper()
 	b := w.browser(t)
-	b.post(t, "/sign-in", url.Values{"link": {w.link(t, of, role)}}).expect(t, http.StatusSeeOther)
+	b.post(t, "/sign-in", url.Values{"link": {w.linkFor(t, of, key)}}).expect(t, http.StatusSeeOther)
 	return b
 }
 

@@ -42,52 +42,68 @@ var (
 	adminMakes  = [9]int{401, 401, 401, 401, 403, 403, 403, 201, 201}
 	adminOwned  = [9]int{401, 401, 401, 401, 403, 403, 403, 200, 404}
 	adminQueues = [9]int{401, 401, 401, 401, 403, 403, 403, 202, 404}
+	adminAsks   = [9]int{401, 401, 401, 401, 403, 403, 403, 202, 202}
+	adminIssues = [9]int{401, 401, 401, 401, 403, 403, 403, 201, 404}
 	adminDrops  = [9]int{401, 401, 401, 401, 403, 403, 403, 204, 404}
 )
 
 var accessRules = map[string]accessRule{
-	"POST /v1/chains":                                      {`{"name":"access"}`, creates},
-	"GET /v1/chains":                                       {"", anyAgent},
-	"GET /v1/chains/{chain_id}":                            {"", ownChain},
-	"POST /v1/chains/{chain_id}/events":                    {anAction, ownChain},
-	"GET /v1/chains/{chain_id}/events":                     {"", memberOwned},
-	"POST /v1/chains/{chain_id}/events/{event_id}/outcome": {`{"outcome":"succeeded"}`, ownChain},
-	"POST /v1/chains/{chain_id}/events/batch":              {aReport, ownChain},
-	"POST /v1/chains/{chain_id}/complete":                  {"", ownChain},
-	"POST /v1/chains/{chain_id}/resume":                    {"", adminOwned},
-	"GET /v1/chains/{chain_id}/approval-status":            {"", ownChain},
-	"GET /v1/approvals":                                    {"", anyAgent},
-	"GET /v1/approvals/{approval_id}":                      {"", ownChain},
-	"POST /v1/approvals/{approval_id}/approve":             {"", memberOwned},
-	"POST /v1/approvals/{approval_id}/deny":                {"", memberOwned},
-	"GET /v1/chains/{chain_id}/receipt":                    {"", ownChain},
-	"GET /v1/receipts":                                     {"", members},
-	"GET /v1/receipts/{receipt_id}":                        {"", memberOwned},
-	"GET /v1/receipts/{receipt_id}/verify":                 {"", everyone},
-	"GET /v1/organization":                                 {"", members},
-	"PATCH /v1/organization":                               {`{"two_person_approval":true}`, admins},
-	"GET /v1/policies":                                     {"", members},
-	"PUT /v1/policies":                                     {`{"rules":[],"fast_path":true}`, admins},
-	"GET /v1/policies/{version}":                           {"", memberOwned},
-	"POST /v1/policies/check":                              {`{"rules":[]}`, members},
-	"POST /v1/policies/simulate":                           {`{"policy":{"rules":[]}}`, admins},
-	"GET /v1/kill-switch":                                  {"", members},
-	"POST /v1/kill-switch/activate":                        {`{"reason":"access"}`, admins},
-	"POST /v1/kill-switch/deactivate":                      {"", admins},
-	"GET /v1/webhooks":                                     {"", admins},
-	"POST /v1/webhooks":                                    {`{"url":"https://hooks.example.com/access"}`, adminMakes},
-	"DELETE /v1/webhooks/{webhook_id}":                     {"", adminDrops},
-	"POST /v1/webhooks/{webhook_id}/test":                  {"", adminQueues},
-	"GET /v1/audit-log":                                    {"", admins},
-	"GET /v1/api-keys":                                     {"", admins},
-	"POST /v1/api-keys":                                    {`{"name":"access","role":"agent"}`, adminMakes},
-	"POST /v1/api-keys/{key_id}/revoke":                    {"", adminOwned},
-	"GET /healthz":                                         {"", everyone},
-	"GET /readyz":                                          {"", everyone},
-	"GET /openapi.json":                                    {"", everyone},
-	"GET /openapi.yaml":                                    {"", everyone},
-	"GET /docs":                                            {"", everyone},
-	"GET /docs/{asset}":                                    {"", everyone},
+	"POST /v1/chains":                                       {`{"name":"access"}`, creates},
+	"GET /v1/chains":                                        {"", anyAgent},
+	"GET /v1/chains/{chain_id}":                             {"", ownChain},
+	"POST /v1/chains/{chain_id}/events":                     {anAction, ownChain},
+	"GET /v1/chains/{chain_id}/events":                      {"", memberOwned},
+	"POST /v1/chains/{chain_id}/events/{event_id}/outcome":  {`{"outcome":"succeeded"}`, ownChain},
+	"POST /v1/chains/{chain_id}/events/batch":               {aReport, ownChain},
+	"POST /v1/chains/{chain_id}/complete":                   {"", ownChain},
+	"POST /v1/chains/{chain_id}/resume":                     {"", adminOwned},
+	"GET /v1/chains/{chain_id}/approval-status":             {"", ownChain},
+	"GET /v1/approvals":                                     {"", anyAgent},
+	"GET /v1/approvals/{approval_id}":                       {"", ownChain},
+	"POST /v1/approvals/{approval_id}/approve":              {"", memberOwned},
+	"POST /v1/approvals/{approval_id}/deny":                 {"", memberOwned},
+	"GET /v1/chains/{chain_id}/receipt":                     {"", ownChain},
+	"GET /v1/receipts":                                      {"", members},
+	"GET /v1/receipts/{receipt_id}":                         {"", memberOwned},
+	"GET /v1/receipts/{receipt_id}/verify":                  {"", everyone},
+	"GET /v1/verification/v2/approvals/{approval_id}":       {"", memberOwned},
+	"GET /v1/verification/v2/receipts/{receipt_id}":         {"", memberOwned},
+	"GET /v1/verification/v2/ledger":                        {"", admins},
+	"POST /v1/verification/v2/anchors":                      {"", adminAsks},
+	"GET /v1/public-verification-tokens":                    {"", admins},
+	"POST /v1/public-verification-tokens":                   {`{"artifact_type":"receipt","artifact_id":"{receipt_id}"}`, adminIssues},
+	"POST /v1/public-verification-tokens/{token_id}/revoke": {"", adminOwned},
+	"GET /public/v2/verify/{opaque_token}":                  {"", everyone},
+	"GET /public/approvals/{approval_id}":                   {"", everyone},
+	"GET /v1/approvals/{approval_id}/verify":                {"", everyone},
+	"GET /v1/signing-keys":                                  {"", admins},
+	"POST /v1/signing-keys":                                 {`{"name":"access"}`, adminMakes},
+	"POST /v1/signing-keys/{key_id}/retire":                 {"", adminOwned},
+	"POST /v1/signing-keys/{key_id}/revoke":                 {"", adminOwned},
+	"GET /v1/organization":                                  {"", members},
+	"PATCH /v1/organization":                                {`{"two_person_approval":true}`, admins},
+	"GET /v1/policies":                                      {"", members},
+	"PUT /v1/policies":                                      {`{"rules":[],"fast_path":true}`, admins},
+	"GET /v1/policies/{version}":                            {"", memberOwned},
+	"POST /v1/policies/check":                               {`{"rules":[]}`, members},
+	"POST /v1/policies/simulate":                            {`{"policy":{"rules":[]}}`, admins},
+	"GET /v1/kill-switch":                                   {"", members},
+	"POST /v1/kill-switch/activate":                         {`{"reason":"access"}`, admins},
+	"POST /v1/kill-switch/deactivate":                       {"", admins},
+	"GET /v1/webhooks":                                      {"", admins},
+	"POST /v1/webhooks":                                     {`{"url":"https://hooks.example.com/access"}`, adminMakes},
+	"DELETE /v1/webhooks/{webhook_id}":                      {"", adminDrops},
+	"POST /v1/webhooks/{webhook_id}/test":                   {"", adminQueues},
+	"GET /v1/audit-log":                                     {"", admins},
+	"GET /v1/api-keys":                                      {"", admins},
+	"POST /v1/api-keys":                                     {`{"name":"access","role":"agent"}`, adminMakes},
+	"POST /v1/api-keys/{key_id}/revoke":                     {"", adminOwned},
+	"GET /healthz":                                          {"", everyone},
+	"GET /readyz":                                           {"", everyone},
+	"GET /openapi.json":                                     {"", everyone},
+	"GET /openapi.yaml":                                     {"", everyone},
+	"GET /docs":                                             {"", everyone},
+	"GET /docs/{asset}":                                     {"", everyone},
 }
 
 func TestAccess(t *testing.T) {
@@ -117,8 +133,8 @@ func TestAccess(t *testing.T) {
 }
 
 func checkAccess(t *testing.T, s *stack, c call, fixture *strings.Replacer, want int) {
-	pattern := c.path
-	c.path = fixture.Replace(pattern)
+	pattern, template := c.path, string(c.body)
+	c.path, c.body = fixture.Replace(pattern), bodyOf(fixture.Replace(template))
 	if want < http.StatusBadRequest {
 		s.do(t, c).expect(t, want)
 		return
@@ -130,7 +146,7 @@ func checkAccess(t *testing.T, s *stack, c call, fixture *strings.Replacer, want
 	}
 	got.without(t, s.acme.id, s.rival.id, s.acme.admin.text[4:20], "access")
 	if want == http.StatusNotFound {
-		c.path = unknownFixture.Replace(pattern)
+		c.path, c.body = unknownFixture.Replace(pattern), bodyOf(unknownFixture.Replace(template))
 		if unknown := s.do(t, c).expect(t, want); unknown.anonymous() != got.anonymous() {
 			t.Errorf("what is not the caller's can be told from what does not exist:\n%s\n%s", got.body, unknown.body)
 		}
@@ -143,11 +159,12 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 	t.Helper()
 	agent := s.acme.agent
 	chainID, eventID, receiptID := "", "", ""
-	if strings.Contains(name, "{chain_id}") || strings.Contains(name, "{receipt_id}") {
+	tokens := strings.Contains(name, "public")
+	if strings.Contains(name, "{chain_id}") || strings.Contains(name, "{receipt_id}") || tokens {
 		chainID = s.open(t, agent, `{"name":"fixture"}`)
 		eventID = s.record(t, agent, chainID, anAction).EventID
 	}
-	if strings.Contains(name, "receipt") && chainID != "" {
+	if (strings.Contains(name, "receipt") || tokens) && chainID != "" {
 		receiptID = *s.complete(t, agent, chainID, "").ReceiptID
 	}
 	made := []string{}
@@ -165,6 +182,13 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 		s.record(t, agent, chainID, anAction)
 		s.patch(t, s.acme.admin, `{"auto_pause":{"max_events":10000}}`).expect(t, http.StatusOK)
 	}
+	if strings.Contains(name, "signing-keys/") {
+		made = []string{"{key_id}", decode[signingKey](t, s.post(t, s.acme.admin, "/v1/signing-keys", "").expect(t, http.StatusCreated)).ID}
+	}
+	if tokens {
+		issued := s.issue(t, s.acme.admin, "receipt", receiptID)
+		made = append(made, "{token_id}", issued.ID, "{opaque_token}", issued.Token)
+	}
 	key := s.credential(t, s.acme.slug, "member")
 	return strings.NewReplacer(append(made, "{chain_id}", chainID, "{event_id}", eventID, "{receipt_id}", receiptID,
 		"{key_id}", key.id.String(), "{asset}", "docs.css")...)
@@ -172,7 +196,7 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 
 var unknownFixture = strings.NewReplacer("{chain_id}", uuid.NewString(), "{event_id}", uuid.NewString(),
 	"{receipt_id}", uuid.NewString(), "{key_id}", uuid.NewString(), "{approval_id}", uuid.NewString(),
-	"{webhook_id}", uuid.NewString(), "{version}", "v9+0123456789ab")
+	"{webhook_id}", uuid.NewString(), "{version}", "v9+0123456789ab", "{token_id}", uuid.NewString(), "{opaque_token}", unknownToken())
 
 // One organization's objects are in no answer that another gets, an agent's in
 // none that another agent gets, and an address needs all its parts right.
@@ -182,7 +206,8 @@ func TestOrganizationsAreApart(t *testing.T) {
 		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"asked"}`))
 		theirs := s.seal(t, s.rival.agent, "planted-rival")
 		for _, path := range []string{"/v1/chains", "/v1/receipts", "/v1/api-keys", "/v1/organization", "/v1/chains?external_chain_id=x",
-			"/v1/approvals", "/v1/approvals?chain_id=" + mine.ID, "/v1/policies", "/v1/webhooks", "/v1/audit-log"} {
+			"/v1/approvals", "/v1/approvals?chain_id=" + mine.ID, "/v1/policies", "/v1/webhooks", "/v1/audit-log",
+			"/v1/public-verification-tokens", "/v1/signing-keys", "/v1/verification/v2/ledger"} {
 			s.get(t, s.rival.admin, path).expect(t, http.StatusOK).
 				without(t, mine.ID, *mine.ReceiptID, asked, "planted-acme", "planted-note", s.acme.id, s.rival.id, s.acme.agent.id.String(), s.acme.slug)
 		}
@@ -192,7 +217,7 @@ func TestOrganizationsAreApart(t *testing.T) {
 			s.get(t, s.acme.member, "/v1/"+name+"/"+id).expect(t, http.StatusOK)
 			s.get(t, s.acme.member, "/v1/"+name+"/"+strings.ToUpper(id)).expect(t, http.StatusOK)
 		}
-		for _, path := range []string{"/v1/chains/" + theirs.ID, "/v1/receipts/" + *theirs.ReceiptID, "/v1/chains/" + *mine.ReceiptID, "/v1/receipts/" + mine.ID} {
+		for _, path := range []string{"/v1/chains/" + theirs.ID, "/v1/receipts/" + *theirs.ReceiptID, "/v1/verification/v2/receipts/" + *theirs.ReceiptID, "/v1/chains/" + *mine.ReceiptID, "/v1/receipts/" + mine.ID} {
 			s.get(t, s.acme.admin, path).refuse(t, http.StatusNotFound, "not_found")
 		}
 	})

@@ -35,16 +35,25 @@ type Observer interface {
 	Request(route string, status int, took time.Duration)
 }
 
+// LegacyObserver is an Observer that also counts requests on routes that are kept
+// for compatibility alone: they can go when nobody uses them.
+type LegacyObserver interface {
+	LegacyRequest(route string)
+}
+
 // API is the HTTP front end.
 type API struct {
 	service  *service.Service
 	log      *slog.Logger
 	observe  Observer
+	legacy   LegacyObserver // nil where nobody counts
 	proxies  []netip.Prefix
 	public   *limiter
 	failures *limiter
 	large    chan struct{} // bounds how many large bodies are parsed at once
 	ids      problem.IDs
+	audits   audits
+	survey   survey
 }
 
 // MaxBody bounds every request's body.
@@ -62,6 +71,7 @@ func New(c Config) *API {
 	if a.observe == nil {
 		a.observe = silentObserver{}
 	}
+	a.legacy, _ = a.observe.(LegacyObserver)
 	return a
 }
 

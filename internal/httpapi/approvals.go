@@ -26,8 +26,7 @@ func listApprovals(x *exchange) error {
 		filter.Chain = &ledger.ChainID{UUID: id}
 	}
 	if at, id, given := q.momentCursor(approvalCursor); given {
-		before := allocate(&filter.Before)
-		before.RequestedAt, before.ID = at, ledger.ApprovalID{UUID: id}
+		filter.Before = &service.ApprovalPlace{RequestedAt: at, ID: ledger.ApprovalID{UUID: id}}
 	}
 	if err := q.err(); err != nil {
 		return err
@@ -42,13 +41,6 @@ func listApprovals(x *exchange) error {
 		next = encodeMomentCursor(approvalCursor, last.RequestedAt, last.ID.UUID)
 	}
 	return x.answer(http.StatusOK, appendList(nil, approvals, next, x.appendApproval))
-}
-
-// allocate fills a pointer whose type is the storage port's, which a front end
-// does not import.
-func allocate[T any](target **T) *T {
-	*target = new(T)
-	return *target
 }
 
 func getApproval(x *exchange) error {

@@ -144,7 +144,7 @@ var badKeys = []badField{
 
 func TestBadFields(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
-		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings}
+		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings, badIssues, badRevocations, badSigningKeys}
 		var refusals []refusal
 		for i, write := range writes(t, s) {
 			for _, field := range bad[i] {

@@ -51,6 +51,7 @@ func writes(t *testing.T, s *stack) []call {
 	post := func(key credential, path, body string) call {
 		return call{method: http.MethodPost, path: path, key: key.text, body: []byte(body)}
 	}
+	sealed := *s.seal(t, s.acme.agent, "bad-input").ReceiptID
 	return []call{
 		post(s.acme.agent, "/v1/chains", `{"name":"planted-name"}`),
 		post(s.acme.agent, "/v1/chains/"+id+"/events", anAction),
@@ -64,6 +65,9 @@ func writes(t *testing.T, s *stack) []call {
 		post(s.acme.admin, "/v1/webhooks", `{"url":"https://hooks.example.com/planted-path"}`),
 		post(s.acme.admin, "/v1/policies/simulate", `{"policy":{"rules":[]}}`),
 		{method: http.MethodPatch, path: "/v1/organization", key: s.acme.admin.text, body: []byte(`{"name":"planted-name"}`)},
+		post(s.acme.admin, "/v1/public-verification-tokens", `{"artifact_type":"receipt","artifact_id":"`+sealed+`"}`),
+		post(s.acme.admin, "/v1/public-verification-tokens/"+s.issue(t, s.acme.admin, "receipt", sealed).ID+"/revoke", `{"reason":"planted-reason"}`),
+		post(s.acme.admin, "/v1/signing-keys", `{"name":"planted-name"}`),
 	}
 }
 
@@ -153,7 +157,7 @@ func TestBadBodies(t *testing.T) {
 				})
 			}
 			add("without Content-Type", 415, "unsupported_media_type", func(c *call) { c.header = http.Header{"Content-Type": nil} })
-			if bodiless := []string{"complete", "approve", "deny"}; !slices.Contains(bodiless, path.Base(write.path)) {
+			if bodiless := []string{"complete", "approve", "deny", "revoke", "signing-keys"}; !slices.Contains(bodiless, path.Base(write.path)) {
 				add("without a body", 400, "invalid_json", func(c *call) { c.body = nil })
 				add("without a body, chunked", 400, "invalid_json", func(c *call) { c.body, c.chunked = []byte{}, true })
 			}

@@ -21,6 +21,9 @@ func lists(chainID string) map[string]string {
 		"policies":  "/v1/policies",
 		"webhooks":  "/v1/webhooks",
 		"audit-log": "/v1/audit-log",
+
+		"tokens":       "/v1/public-verification-tokens",
+		"signing-keys": "/v1/signing-keys",
 	}
 }
 
@@ -34,6 +37,7 @@ func TestBadQueries(t *testing.T) {
 		s.ask(t, s.acme.agent, id)
 		s.put(t, s.acme.admin, "application/json", `{"rules":[]}`).expect(t, http.StatusOK)
 		s.post(t, s.acme.admin, "/v1/webhooks", `{"url":"https://hooks.example.com/"}`).expect(t, http.StatusCreated)
+		s.issue(t, s.acme.admin, "receipt", *s.seal(t, s.acme.agent, "queries").ReceiptID)
 		cursors := make(map[string]string)
 		for name, path := range lists(id) {
 			cursors[name] = *decode[page[any]](t, s.get(t, s.acme.admin, path+"?limit=1")).Next
@@ -125,6 +129,10 @@ func TestBadIDs(t *testing.T) {
 			"POST /v1/api-keys/{}/revoke": s.acme.agent.id.String(),
 			"POST /v1/chains/{}/resume":   sealed.ID, "GET /v1/chains/{}/approval-status": sealed.ID,
 			"GET /v1/approvals/{}": sealed.ID, "POST /v1/approvals/{}/approve": sealed.ID, "POST /v1/approvals/{}/deny": sealed.ID,
+			"GET /v1/verification/v2/approvals/{}": sealed.ID, "GET /v1/verification/v2/receipts/{}": *sealed.ReceiptID,
+			"GET /public/approvals/{}": sealed.ID, "GET /v1/approvals/{}/verify": sealed.ID,
+			"POST /v1/public-verification-tokens/{}/revoke": sealed.ID,
+			"POST /v1/signing-keys/{}/retire":               sealed.ID, "POST /v1/signing-keys/{}/revoke": sealed.ID,
 			"DELETE /v1/webhooks/{}": sealed.ID, "POST /v1/webhooks/{}/test": sealed.ID,
 		} {
 			method, path, _ := strings.Cut(pattern, " ")
@@ -174,6 +182,8 @@ func TestUnknownRoutes(t *testing.T) {
 			"/", "/v1", "/v1/", "/v1/chains/", "//v1/chains", "/v1//chains", "/v1/./chains", "/v1/../v1/chains", "/V1/chains", "/v1/Chains",
 			"/v1%2Fchains", "/v1/planted-nothing", "/planted-nothing/../v1/chains", "/favicon.ico", "/robots.txt", "/metrics", "/debug/pprof/",
 			"/v2/chains", "/v1/chains/" + uuid.NewString() + "/planted-nothing", "/docs/", "/docs/../openapi.json", "/openapi.json/", "/healthz/",
+			"/public", "/public/", "/public/v2/verify", "/public/v2/verify/", "/public/v2/verify/planted-a/b", "/public/v1/verify/planted-a",
+			"/v1/verification/v2", "/v1/verification/v2/ledger/",
 		} {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
 				refusals = append(refusals, refusal{method + " " + routeName(path), call{method: method, path: path, key: s.acme.admin.text}, http.StatusNotFound, "not_found", nil})

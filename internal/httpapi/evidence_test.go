@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -93,6 +94,7 @@ func TestEventsDigest(t *testing.T) {
 			"outcomes at the end":  "rr12",
 			"outcomes in between":  "r1rr3r2",
 			"an outcome each time": "r1r2r3",
+			"outcomes that settle": "r?rr?13",
 		} {
 			t.Run(name, func(t *testing.T) {
 				id := s.open(t, s.acme.agent, `{"name":"digest"}`)
@@ -103,14 +105,39 @@ func TestEventsDigest(t *testing.T) {
 						events = append(events, s.record(t, s.acme.agent, id, body).EventID)
 						continue
 					}
-					path := "/v1/chains/" + id + "/events/" + events[step-'1'] + "/outcome"
-					s.post(t, s.acme.agent, path, `{"outcome":"failed","detail":"a \u2028 detail"}`).expect(t, http.StatusOK)
+					event, result := len(events)-1, "unknown"
+					if step != '?' {
+						event, result = int(step-'1'), "failed"
+					}
+					path := "/v1/chains/" + id + "/events/" + events[event] + "/outcome"
+					s.post(t, s.acme.agent, path, `{"outcome":"`+result+`","detail":"a \u2028 detail"}`).expect(t, http.StatusOK)
 				}
 				sealed := decode[receipt](t, &answer{body: s.complete(t, s.acme.agent, id, "").Receipt})
 				if want := digestOf(t, everyPage[map[string]any](t, s, s.acme.member, "/v1/chains/"+id+"/events", 2)); sealed.Digest != want {
 					t.Errorf("events_digest is %s, the events give %s", sealed.Digest, want)
 				}
 			})
+		}
+	})
+}
+
+// So it does for a chain that was paused and resumed.
+func TestDigestOfResumedChain(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		s.patch(t, s.acme.admin, `{"auto_pause":{"max_events":2}}`).expect(t, http.StatusOK)
+		id := s.open(t, s.acme.agent, `{"name":"resumed"}`)
+		for range 3 {
+			s.record(t, s.acme.agent, id, anAction)
+		}
+		s.post(t, s.acme.admin, "/v1/chains/"+id+"/resume", "").expect(t, http.StatusOK)
+		s.record(t, s.acme.agent, id, anAction)
+		sealed := decode[receipt](t, &answer{body: s.complete(t, s.acme.agent, id, "").Receipt})
+		events := everyPage[map[string]any](t, s, s.acme.member, "/v1/chains/"+id+"/events", 3)
+		if want := digestOf(t, events); sealed.Digest != want {
+			t.Errorf("events_digest is %s, the events give %s", sealed.Digest, want)
+		}
+		if entries := fmt.Sprint(events); !strings.Contains(entries, "kind:resume") {
+			t.Errorf("no entry tells that the chain was resumed: %s", entries)
 		}
 	})
 }
@@ -124,21 +151,11 @@ func digestOf(t *testing.T, events []map[string]any) string {
 		delete(entry, "payload")
 		delete(entry, "outcome")
 		delete(entry, "approval")
+		delete(entry, "entries")
 		facts = append(facts, encode(t, entry))
-		if settled, ok := shown["approval"].(map[string]any); ok {
-			position := int(settled["position"].(float64))
-			entries[position] = encode(t, map[string]any{
-				"kind": "approval", "event_id": shown["id"], "sequence": shown["sequence"], "position": position, "detail": nil,
-				"approval_id": shown["approval_id"], "approval_status": settled["status"], "approval_hash": settled["approval_hash"],
-				"recorded_at": settled["recorded_at"],
-			})
-		}
-		if reported, ok := shown["outcome"].(map[string]any); ok {
-			position := int(reported["position"].(float64))
-			entries[position] = encode(t, map[string]any{
-				"kind": "outcome", "event_id": shown["id"], "sequence": shown["sequence"], "position": position,
-				"outcome": reported["outcome"], "detail": reported["detail"], "recorded_at": reported["recorded_at"],
-			})
+		for _, later := range shown["entries"].([]any) {
+			position := int(later.(map[string]any)["position"].(float64))
+			entries[position] = encode(t, later)
 		}
 	}
 	digest := sha256.Sum256(nil)

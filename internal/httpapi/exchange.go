@@ -26,11 +26,16 @@ type exchange struct {
 
 // serve is the one handler that every route goes through.
 func (a *API) serve(route Route) http.Handler {
+	secret := secretPath(route.Pattern)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		x := &exchange{api: a, w: w, r: r, route: &route, id: a.ids.Next()}
 		w.Header().Set("X-Request-Id", x.id)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if secret {
+			w.Header().Set("Referrer-Policy", "no-referrer")
+			w.Header().Set("X-Robots-Tag", "noindex")
+		}
 		if err := x.handle(); err != nil {
 			x.problem(err)
 		}

@@ -91,6 +91,18 @@ func (q *listQuery) text(name string) string {
 	return ""
 }
 
+// boolean reads true or false; false when it is not given.
+func (q *listQuery) boolean(name string) bool {
+	switch q.values.Get(name) {
+	case "true":
+		return true
+	case "", "false":
+	default:
+		q.fault(name, "must be true or false")
+	}
+	return false
+}
+
 func (q *listQuery) err() error {
 	if len(q.faults) == 0 {
 		return nil
@@ -112,6 +124,9 @@ const (
 	policyCursor   cursorKind = 'p'
 	webhookCursor  cursorKind = 'w'
 	actCursor      cursorKind = 'l'
+
+	tokenCursor      cursorKind = 't'
+	signingKeyCursor cursorKind = 's'
 )
 
 func encodeIDCursor(kind cursorKind, id uuid.UUID) string {

@@ -34,13 +34,22 @@ func (x *exchange) problem(err error) {
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
 	}
 	if kind.Status == http.StatusServiceUnavailable && x.w.Header().Get("Retry-After") == "" {
-		x.w.Header().Set("Retry-After", "1")
+		problem.RetryAfter(x.w.Header(), pause(shown.Code))
 	}
 	body, err := json.Marshal(x.document(shown, kind))
 	if err != nil {
 		body = []byte(`{}`)
 	}
 	x.write(kind.Status, "application/problem+json", body)
+}
+
+// pause is how long to wait before another try: a store comes back by itself, a
+// database that was put back needs a person.
+func pause(code ledger.Code) time.Duration {
+	if code == ledger.CodeRolledBack {
+		return time.Minute
+	}
+	return time.Second
 }
 
 func (x *exchange) document(shown *ledger.Error, kind problem.Kind) document {

@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,6 +107,9 @@ func (r *referee) judgeUndescribed(t *testing.T, request *http.Request, got *ans
 	t.Helper()
 	switch got.status {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		if strings.HasPrefix(got.header.Get("Content-Type"), "text/html") && secretPaths.MatchString(request.URL.EscapedPath()) {
+			return // the page that says so
+		}
 		var document any
 		if err := json.Unmarshal(got.body, &document); err != nil || got.header.Get("Content-Type") != problemType {
 			t.Errorf("%s answered %d without a problem: %s", request.Method, got.status, got.body)
@@ -163,10 +168,32 @@ var (
 			return a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable && r.URL.Path != "/readyz"
 		},
 		"Content-Security-Policy": func(r *http.Request, a *answer) bool {
-			return a.status == http.StatusOK && strings.HasPrefix(r.URL.Path, api.DocsPath)
+			return a.status == http.StatusOK && strings.HasPrefix(r.URL.Path, api.DocsPath) ||
+				strings.HasPrefix(a.header.Get("Content-Type"), "text/html")
 		},
+		"Referrer-Policy": func(r *http.Request, _ *answer) bool {
+			return secretPaths.MatchString(r.URL.EscapedPath()) && isClean(r)
+		},
+		"X-Robots-Tag": func(r *http.Request, _ *answer) bool {
+			return secretPaths.MatchString(r.URL.EscapedPath()) && isClean(r)
+		},
+		"Deprecation": isLegacy,
+		"Link":        isLegacy,
 	}
 )
+
+// Whoever knows such an address can read what it shows.
+var (
+	secretPaths = regexp.MustCompile(`^/public/(v2/verify|approvals)/[^/]+$|^/v1/(receipts|approvals)/[^/]+/verify$`)
+	legacyPaths = regexp.MustCompile(`^/public/approvals/[^/]+$|^/v1/approvals/[^/]+/verify$`)
+)
+
+func isClean(r *http.Request) bool { return r.URL.Path == path.Clean(r.URL.Path) }
+
+func isLegacy(r *http.Request, a *answer) bool {
+	served := a.status != http.StatusMethodNotAllowed && a.status != http.StatusTooManyRequests
+	return served && legacyPaths.MatchString(r.URL.EscapedPath()) && isClean(r)
+}
 
 func (*referee) judgeHeaders(t *testing.T, request *http.Request, got *answer) {
 	t.Helper()

@@ -23,6 +23,7 @@ import (
 type setup struct {
 	clock       func() time.Time
 	meter       service.Meter
+	watch       service.HeadWatch
 	wrap        func(store.Store) store.Store
 	publicRate  float64
 	failureRate float64
@@ -32,6 +33,7 @@ type setup struct {
 // stack is the whole service on one store, behind a real socket.
 type stack struct {
 	database *database
+	ring     *keyring.Ring
 	service  *service.Service
 	api      *httpapi.API
 	client   *http.Client
@@ -62,7 +64,9 @@ func start(t *testing.T, db *database, with setup) *stack {
 		opened = with.wrap(opened)
 	}
 	s := &stack{database: db}
-	s.service = service.New(service.Config{Store: opened, Keys: ring, Log: log, Clock: with.clock, Meter: with.meter, Secrets: ring})
+	s.ring = ring
+	s.service = service.New(service.Config{Store: opened, Keys: ring, Log: log, Clock: with.clock, Meter: with.meter, Secrets: ring,
+		Watch: with.watch, Anchoring: []string{ledger.MethodTSA, ledger.MethodOpenTimestamps}})
 	t.Cleanup(s.service.Close)
 	if err := s.service.Operator().AdoptKeys(t.Context(), ring); err != nil {
 		t.Fatal(err)

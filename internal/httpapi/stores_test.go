@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,6 +29,8 @@ type database struct {
 	tables     string              // finds a query for each table that writes its rows as texts
 	everything *sql.Stmt           // all of those as one
 	edit       string              // replaces a receipt's body
+	ofChain    string              // finds the rows of a chain by its id
+	numbered   bool                // parameters have numbers
 	read       string              // finds a receipt's body
 	id         func(uuid.UUID) any // an id as a column holds it
 }
@@ -67,7 +70,7 @@ func openSQLite(t *testing.T) *database {
 		store: opened, direct: openDirect(t, "sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"),
 		tables: `SELECT 'SELECT ''' || s.name || ' '' || ' || group_concat('quote("' || c.name || '")', ' || '','' || ') || ' FROM ' || s.name
 			FROM sqlite_schema s, pragma_table_info(s.name) c WHERE s.type = 'table' GROUP BY s.name`,
-		edit: "UPDATE receipts SET body = ? WHERE id = ?",
+		edit: "UPDATE receipts SET body = ? WHERE id = ?", ofChain: "chain_no = (SELECT no FROM chains WHERE id = ?)",
 		read: "SELECT body FROM receipts WHERE id = ?",
 		id:   func(id uuid.UUID) any { return id[:] },
 	}
@@ -104,9 +107,9 @@ func openPostgres(t *testing.T) *database {
 	return &database{
 		store: opened, direct: openDirect(t, "pgx", address),
 		tables: "select format('select %L || t::text from %I t', tablename || ' ', tablename) from pg_tables where schemaname = '" + schema + "'",
-		edit:   "update receipts set body = $1 where id = $2",
-		read:   "select body from receipts where id = $1",
-		id:     func(id uuid.UUID) any { return id.String() },
+		edit:   "update receipts set body = $1 where id = $2", ofChain: "chain_id = ?", numbered: true,
+		read: "select body from receipts where id = $1",
+		id:   func(id uuid.UUID) any { return id.String() },
 	}
 }
 
@@ -176,6 +179,33 @@ func texts(t *testing.T, query *sql.Stmt) (lines []string) {
 	return lines
 }
 
+// replace exchanges a text in one column of one row.
+func (d *database) replace(t *testing.T, table, column, where, old, changed string, args ...any) {
+	t.Helper()
+	for i, arg := range args {
+		if id, ok := arg.(uuid.UUID); ok {
+			args[i] = d.id(id)
+		}
+	}
+	var stored []byte
+	if err := d.direct.QueryRowContext(t.Context(), d.marked("SELECT "+column+" FROM "+table+" WHERE "+where), args...).Scan(&stored); err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(stored), old, changed, 1)
+	if edited == string(stored) {
+		t.Fatalf("there is no %s in %s", old, stored)
+	}
+	d.exec(t, "UPDATE "+table+" SET "+column+" = ? WHERE "+where, append([]any{[]byte(edited)}, args...)...)
+}
+
+// marked numbers a query's parameters where the database wants that.
+func (d *database) marked(query string) string {
+	for n := 1; d.numbered && strings.Contains(query, "?"); n++ {
+		query = strings.Replace(query, "?", fmt.Sprintf("$%d", n), 1)
+	}
+	return query
+}
+
 // editReceipt alters a stored receipt.
 func (d *database) editReceipt(t *testing.T, id string, edit func(string) string) {
 	t.Helper()
@@ -190,6 +220,24 @@ func (d *database) editReceipt(t *testing.T, id string, edit func(string) string
 	}
 	if _, err := d.direct.ExecContext(t.Context(), d.edit, []byte(edited), d.id(parsed)); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// exec changes rows behind the service's back, and something must have changed.
+// Ids among the arguments are written as a column holds them.
+func (d *database) exec(t *testing.T, query string, args ...any) {
+	t.Helper()
+	for i, arg := range args {
+		if id, ok := arg.(uuid.UUID); ok {
+			args[i] = d.id(id)
+		}
+	}
+	result, err := d.direct.ExecContext(t.Context(), d.marked(query), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := result.RowsAffected(); err != nil || n == 0 {
+		t.Fatalf("%s changed %d rows: %v", query, n, err)
 	}
 }
 

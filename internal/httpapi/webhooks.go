@@ -9,16 +9,6 @@ import (
 	"countersign/internal/service"
 )
 
-// webhook is an endpoint as callers see it.
-type webhook struct {
-	id          ledger.WebhookID
-	url         string
-	events      []string
-	description string
-	createdAt   ledger.Time
-	disabledAt  *ledger.Time
-}
-
 // listWebhooks pages through the few that there can be.
 func listWebhooks(x *exchange) error {
 	q := x.query()
@@ -31,17 +21,17 @@ func listWebhooks(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	var page []webhook
+	var page []*service.Webhook
 	for _, r := range records {
 		if len(page) < limit && (!given || bytes.Compare(r.ID.UUID[:], after[:]) > 0) {
-			page = append(page, webhook{r.ID, r.URL, r.Events, r.Description, r.CreatedAt, r.DisabledAt})
+			page = append(page, r)
 		}
 	}
 	next := ""
 	if len(page) == limit {
-		next = encodeIDCursor(webhookCursor, page[limit-1].id.UUID)
+		next = encodeIDCursor(webhookCursor, page[limit-1].ID.UUID)
 	}
-	return x.answer(http.StatusOK, appendList(nil, page, next, func(dst []byte, shown webhook) []byte {
+	return x.answer(http.StatusOK, appendList(nil, page, next, func(dst []byte, shown *service.Webhook) []byte {
 		return appendWebhook(dst, shown, nil)
 	}))
 }
@@ -55,11 +45,10 @@ func createWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	r, secret, err := x.api.service.CreateWebhook(x.r.Context(), x.caller, request)
+	made, secret, err := x.api.service.CreateWebhook(x.r.Context(), x.caller, request)
 	if err != nil {
 		return err
 	}
-	made := webhook{r.ID, r.URL, r.Events, r.Description, r.CreatedAt, r.DisabledAt}
 	return x.answer(http.StatusCreated, appendWebhook(nil, made, &secret))
 }
 
@@ -87,19 +76,19 @@ func testWebhook(x *exchange) error {
 }
 
 // appendWebhook shows an endpoint; its secret only when it was just made.
-func appendWebhook(dst []byte, h webhook, secret *ledger.Secret) []byte {
+func appendWebhook(dst []byte, h *service.Webhook, secret *ledger.Secret) []byte {
 	w := canon.BeginObject(dst)
-	w.String("webhook_id", h.id.String())
-	w.String("url", h.url)
-	w.Strings("events", h.events)
-	w.StringOrNull("description", h.description)
+	w.String("webhook_id", h.ID.String())
+	w.String("url", h.URL)
+	w.Strings("events", h.Events)
+	w.StringOrNull("description", h.Description)
 	status := "active"
-	if h.disabledAt != nil {
+	if h.DisabledAt != nil {
 		status = "disabled"
 	}
 	w.String("status", status)
-	w.String("created_at", h.createdAt.String())
-	appendTime(&w, "disabled_at", h.disabledAt)
+	w.String("created_at", h.CreatedAt.String())
+	appendTime(&w, "disabled_at", h.DisabledAt)
 	if secret != nil {
 		w.String("secret", secret.Reveal())
 	}

@@ -97,7 +97,8 @@ func writeVerdict(w *canon.ObjectWriter, d *ledger.Decision) {
 }
 
 // appendEvent shows an event's facts as they were recorded, byte for byte, with
-// the payload and what came later beside them.
+// the payload and what came later beside them: all of it as the digest covers it,
+// and its last word in short.
 func appendEvent(dst []byte, e *service.EventView) []byte {
 	dst = append(dst, e.Body[:len(e.Body)-1]...)
 	dst = append(dst, `,"payload":`...)
@@ -119,7 +120,14 @@ func appendEvent(dst []byte, e *service.EventView) []byte {
 		w.Int("position", a.Position)
 		dst = w.End()
 	}
-	return append(dst, '}')
+	dst = append(dst, `,"entries":[`...)
+	for i, entry := range e.Entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, entry.Body...)
+	}
+	return append(dst, "]}"...)
 }
 
 func writeOutcome(w *canon.ObjectWriter, o *ledger.Entry) {

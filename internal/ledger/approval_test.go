@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -194,18 +193,4 @@ func TestApprovalsAreReadBackAsTheyWere(t *testing.T) {
 			t.Fatal("a changed approval is read")
 		}
 	})
-}
-
-// An action may contact more domains than a list that people write may have; its
-// approval must still be read back.
-func TestApprovalOfManyDomains(t *testing.T) {
-	t.Parallel()
-	a := waiting()
-	for i := range 3 * maxListed {
-		a.Reserved.Facts.ExternalDomains = append(a.Reserved.Facts.ExternalDomains, strings.Repeat("a", i%60+1)+".example")
-	}
-	body, mac := a.Encode(keyRing)
-	if _, err := DecodeApproval(body, mac, keyRing, a.Org); err != nil {
-		t.Errorf("an approval of %d domains: %v", len(a.Reserved.Facts.ExternalDomains), err)
-	}
 }

@@ -30,6 +30,7 @@ type Metrics struct {
 	queue    prometheus.Histogram
 	sealed   prometheus.Counter
 	governance
+	evidence
 
 	// series is replaced, never changed: a request finds its counters without a
 	// lock and without making a label's text.
@@ -83,6 +84,7 @@ func NewMetrics(build Build) *Metrics {
 			Name: "countersign_receipts_sealed_total", Help: "Receipts made.",
 		}),
 		governance: newGovernance(),
+		evidence:   newEvidence(),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "countersign_build_info", Help: "Always 1; the labels say which program runs.",
@@ -92,6 +94,7 @@ func NewMetrics(build Build) *Metrics {
 	m.registry.MustRegister(m.requests, m.latency, m.batches, m.commits, m.queue, m.sealed, info,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(m.governance.collectors()...)
+	m.registry.MustRegister(m.evidence.collectors()...)
 	m.series.Store(&map[seriesKey]*requestSeries{})
 	return m
 }

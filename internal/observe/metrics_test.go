@@ -41,6 +41,8 @@ func TestMetrics(t *testing.T) {
 	m.JobRetried("webhook")
 	m.JobBuried("email")
 	m.JobsCounted(5, 2)
+	m.AnchorMoved("tsa", "verified")
+	m.RolledBack(1)
 	text := scrape(t, m)
 	for _, line := range []string{
 		`countersign_http_requests_total{route="/v1/chains",status="201"} 2`,
@@ -57,6 +59,8 @@ func TestMetrics(t *testing.T) {
 		`countersign_jobs_total{kind="email",result="buried"} 1`,
 		`countersign_jobs_waiting 5`,
 		`countersign_jobs_buried 2`,
+		`countersign_anchors_total{method="tsa",status="verified"} 1`,
+		`countersign_ledger_rolled_back 1`,
 		`countersign_build_info{goversion="go1",revision="abc",version="v1.2.3"} 1`,
 		`go_goroutines`,
 		`process_resident_memory_bytes`,

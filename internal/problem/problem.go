@@ -37,6 +37,7 @@ var kinds = map[ledger.Code]Kind{
 	ledger.CodeKillSwitchActive:    {http.StatusConflict, "Kill switch active"},
 	ledger.CodePayloadMismatch:     {http.StatusConflict, "Payload mismatch"},
 	ledger.CodeNotPaused:           {http.StatusConflict, "Chain not paused"},
+	ledger.CodeKeyState:            {http.StatusConflict, "Signing key state"},
 	ledger.CodeOrganizationExists:  {http.StatusConflict, "Organization exists"},
 	ledger.CodeTooLarge:            {http.StatusRequestEntityTooLarge, "Too large"},
 	ledger.CodeUnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type"},
@@ -44,6 +45,7 @@ var kinds = map[ledger.Code]Kind{
 	ledger.CodeRateLimited:         {http.StatusTooManyRequests, "Too many requests"},
 	ledger.CodeInternal:            {http.StatusInternalServerError, "Internal error"},
 	ledger.CodeEvidenceTampered:    {http.StatusInternalServerError, "Stored evidence was changed"},
+	ledger.CodeRolledBack:          {http.StatusServiceUnavailable, "Database put back"},
 	ledger.CodeOutcomeUnknown:      {http.StatusServiceUnavailable, "Outcome unknown"},
 	ledger.CodeUnavailable:         {http.StatusServiceUnavailable, "Storage unavailable"},
 }

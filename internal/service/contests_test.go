@@ -14,7 +14,7 @@ import (
 
 // Each contest is held over so many approvals, some at a time.
 const (
-	waves = 10 - 7*racing
+	waves = 10 - 8*racing
 	wave  = 25
 )
 

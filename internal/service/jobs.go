@@ -107,7 +107,7 @@ func (j *Jobs) addresses(ctx context.Context, notice *notify.Notice) ([]string, 
 	}
 	id, err := ledger.ParseID(notice.ApprovalID)
 	if err != nil {
-		return nil, nil
+		return nil, fmt.Errorf("a notice of no approval: %w", err)
 	}
 	record, err := j.service.store.Approval(ctx, ledger.ApprovalID{UUID: id})
 	if errors.Is(err, store.ErrNotFound) {

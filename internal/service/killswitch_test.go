@@ -140,7 +140,7 @@ func TestTheKillSwitchUnderFire(t *testing.T) {
 				}
 			})
 		}
-		for range 5 {
+		for range 5 - 3*racing {
 			until(&beforeStop, beforeStop.Load()+40)
 			g.kill("an incident")
 			g.clock.move(time.Second) // an odd second: the switch is active all the while
@@ -165,7 +165,7 @@ func until(counter *atomic.Int64, reached int64) {
 
 // fire asks once: for a new action, for one that was allowed before, or with a
 // report of what a client let happen.
-func (g *governed) fire(s *service.Service, chain ledger.ChainID, writer, n int, turn *atomic.Int64, before, after *atomic.Int64) {
+func (g *governed) fire(s *service.Service, chain ledger.ChainID, writer, n int, turn, before, after *atomic.Int64) {
 	ctx := context.Background()
 	began := turn.Load()
 	var event *ledger.Event

@@ -34,7 +34,7 @@ func TestWhoMayDecide(t *testing.T) {
 		}
 		_, err := g.Approval(t.Context(), stranger.admin, id, 0)
 		checkCode(t, "another organization reads", err, ledger.CodeNotFound)
-		_, err = g.Approval(t.Context(), g.who.admin, ledger.ApprovalID{UUID: chain.UUID}, 0)
+		_, err = g.Approval(t.Context(), g.who.admin, ledger.ApprovalID(chain), 0)
 		checkCode(t, "an approval that there is not", err, ledger.CodeNotFound)
 	})
 }

@@ -31,11 +31,7 @@ func (s *Service) VerifyApproval(ctx context.Context, caller *Caller, id ledger.
 	if record.Org != caller.Org {
 		return nil, ledger.ErrNotFound
 	}
-	v := &approvalVerification{service: s, record: record, result: s.newVerification(ledger.ArtifactApproval, id.UUID)}
-	if err := v.run(ctx); err != nil {
-		return nil, visible(err)
-	}
-	return v.result, nil
+	return s.judgeApproval(ctx, record)
 }
 
 // VerifyReceipt judges one receipt: by itself, between its neighbours, under the
@@ -77,8 +73,7 @@ func (s *Service) verifyPublic(ctx context.Context, artifact string, id uuid.UUI
 	if err != nil {
 		return nil, visible(err)
 	}
-	v := &approvalVerification{service: s, record: record, result: s.newVerification(artifact, id)}
-	return v.result, visible(v.run(ctx))
+	return s.judgeApproval(ctx, record)
 }
 
 // gone is what a token shows whose artifact was removed: the service removes
@@ -165,8 +160,8 @@ func (v *approvalVerification) skip(why string, status ledger.CheckStatus, names
 
 func (v *approvalVerification) run(ctx context.Context) error {
 	r := v.result
-	approval, err := v.service.readApproval(v.record)
-	if err != nil {
+	approval, _ := v.service.readApproval(v.record) // why it cannot be read is a finding, not an error
+	if approval == nil {
 		v.check(checkRecord, "the record fails its authenticator or its columns do not agree with it")
 		v.skip("nothing vouches for the record", ledger.CheckNotChecked, checkPayload, ledger.CheckSignature, checkChainEntry, checkReceipt)
 		r.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}
@@ -307,8 +302,7 @@ func (v *approvalVerification) entry(approval *ledger.Approval, entries []*ledge
 func (v *approvalVerification) receipt(ctx context.Context, approval *ledger.Approval) error {
 	receipt, err := v.service.store.ReceiptOfChain(ctx, approval.Chain)
 	if errors.Is(err, store.ErrNotFound) {
-		v.skip("the chain is not completed yet", ledger.CheckNotApplicable, checkReceipt)
-		return nil
+		return v.withoutReceipt(ctx, approval)
 	}
 	if err != nil {
 		return err

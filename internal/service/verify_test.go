@@ -37,6 +37,7 @@ func TestVerifyReceiptInItsPlace(t *testing.T) {
 			want := map[ledger.Check]ledger.CheckStatus{
 				ledger.CheckSignature: ledger.CheckPass, ledger.CheckColumns: ledger.CheckPass,
 				ledger.CheckPreviousLink: ledger.CheckPass, ledger.CheckNextLink: ledger.CheckPass,
+				ledger.CheckSequence: ledger.CheckPass, ledger.CheckApprovals: ledger.CheckPass,
 				ledger.CheckHead: ledger.CheckPass, ledger.CheckChain: ledger.CheckPass, ledger.CheckEventsDigest: ledger.CheckPass,
 			}
 			if i == 2 {

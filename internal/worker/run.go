@@ -13,6 +13,9 @@ import (
 const (
 	// innerRetry is how soon work is tried again that needs nobody but the store.
 	innerRetry = 5 * time.Second
+	// anchorRetry is how soon an anchor is tried again when it was the store that
+	// failed: nobody waits for it.
+	anchorRetry = 5 * time.Minute
 	// unknownRetry leaves a job of a kind that this version does not know to a
 	// replica that does.
 	unknownRetry = time.Minute
@@ -61,6 +64,8 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) error {
 		return w.post(ctx, job)
 	case service.JobEmail:
 		return w.mail(ctx, job)
+	case service.JobAnchor:
+		return w.anchor(ctx, job)
 	}
 	return errUnknownKind
 }
@@ -73,6 +78,10 @@ func (w *Worker) settle(ctx context.Context, job *service.Job, err error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aftermath)
 	defer cancel()
+	if onlyWaits(err) {
+		w.written(job, w.jobs.Retry(ctx, job, span(w.patience(job, err)), err.Error()))
+		return
+	}
 	if hopeless(job, err) {
 		w.Meter.JobBuried(job.Kind)
 		w.Log.Warn("a job is given up", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
@@ -84,10 +93,23 @@ func (w *Worker) settle(ctx context.Context, job *service.Job, err error) {
 	w.written(job, w.jobs.Retry(ctx, job, span(w.patience(job, err)), err.Error()))
 }
 
+// onlyWaits: nothing went wrong, and the job's time has not come yet.
+func onlyWaits(err error) bool {
+	var unanchored *unanchoredError
+	return errors.As(err, &unanchored) && unanchored.err == nil
+}
+
 // hopeless: an approval's time passes whatever the store says, so a deadline
-// never is.
+// never is. An anchor may take many attempts, and only its own verdict counts.
 func hopeless(job *service.Job, err error) bool {
-	return job.Kind != service.JobDeadline && (notify.Permanent(err) || job.Attempts >= notify.MaxAttempts)
+	switch job.Kind {
+	case service.JobDeadline:
+		return false
+	case service.JobAnchor:
+		var unanchored *unanchoredError
+		return errors.As(err, &unanchored) && unanchored.final
+	}
+	return notify.Permanent(err) || job.Attempts >= notify.MaxAttempts
 }
 
 // patience is how long to wait before the next attempt.
@@ -98,6 +120,12 @@ func (w *Worker) patience(job *service.Job, err error) time.Duration {
 	case service.JobWebhook, service.JobEmail:
 		asked, _ := notify.RetryAfter(err)
 		return max(asked, notify.Backoff(job.Attempts, w.Random()))
+	case service.JobAnchor:
+		var unanchored *unanchoredError
+		if errors.As(err, &unanchored) {
+			return unanchored.wait
+		}
+		return anchorRetry
 	}
 	return unknownRetry
 }
@@ -120,6 +148,8 @@ func (w *Worker) written(job *service.Job, err error) {
 
 func (w *Worker) logRetry(job *service.Job, err error) {
 	switch {
+	case job.Kind == service.JobAnchor:
+		w.Log.Info("an anchor could not be had and will be tried again", "attempts", job.Attempts, "reason", reason(err))
 	case job.Kind != service.JobDeadline && job.Kind != service.JobNotice:
 		w.Log.Info("a delivery failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
 	case job.Attempts%deadlineLogs == 1:
@@ -128,14 +158,17 @@ func (w *Worker) logRetry(job *service.Job, err error) {
 }
 
 // reason is what a log may say of an error: the words of a delivery, which are
-// fixed, and of anything else no more than its code. The whole text stands with
-// the job in the store.
+// fixed, the reason of an anchor, and of anything else no more than its code. The
+// whole text stands with the job in the store.
 func reason(err error) string {
 	var undelivered *undeliveredError
+	var unanchored *unanchoredError
 	var own *ledger.Error
 	switch {
 	case errors.As(err, &undelivered):
 		return undelivered.Error()
+	case errors.As(err, &unanchored):
+		return string(unanchored.reason)
 	case errors.Is(err, errUnknownKind):
 		return errUnknownKind.Error()
 	case errors.As(err, &own):

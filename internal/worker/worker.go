@@ -1,6 +1,7 @@
 // Package worker does, at least once, what was queued together with its cause:
 // it moves approvals on when their time comes, turns notices into deliveries,
-// and delivers them by webhook and e-mail.
+// delivers them by webhook and e-mail, and anchors decisions and heads in time.
+// Beside that it does what has to be done now and then.
 //
 // Any number of workers, in one process or several, share a store: a job is
 // leased to one of them at a time, and one that dies leaves its lease to run out.
@@ -24,10 +25,12 @@ type Config struct {
 	Service  *service.Service
 	Webhooks *notify.Webhooks
 	Mailer   *notify.Mailer // nil: e-mail is not sent
-	Log      *slog.Logger
-	Meter    Meter            // optional
-	Clock    func() time.Time // the service's own; optional
-	Random   func() float64   // in [0, 1), spreads attempts; optional
+	// Anchoring does the jobs of anchors, where the service queues any.
+	Anchoring Anchoring
+	Log       *slog.Logger
+	Meter     Meter            // optional
+	Clock     func() time.Time // the service's own; optional
+	Random    func() float64   // in [0, 1), spreads attempts; optional
 	// Ticks say when to look for work that nobody announced: what another replica
 	// queued, and what has become due. Optional, every second.
 	Ticks <-chan time.Time
@@ -39,13 +42,15 @@ type Meter interface {
 	JobRetried(kind string)
 	JobBuried(kind string)
 	JobsCounted(waiting, buried int64)
+	// AnchorMoved hears that an anchor of a method has come to a new standing.
+	AnchorMoved(method, standing string)
+	// RolledBack hears of how many organizations the ledger is older than what
+	// was acknowledged.
+	RolledBack(organizations int)
 }
 
 const (
 	tick = time.Second
-	// countInterval is how often the queue is counted for the meter.
-	countInterval = 15 * time.Second
-
 	// longestJob bounds one job; it is longer than any delivery waits.
 	longestJob = time.Minute
 	// A job is leased for as long as it can wait for its lane and then take: with
@@ -70,8 +75,8 @@ type Worker struct {
 	giveUp   context.CancelFunc
 	running  sync.WaitGroup
 
-	counted   time.Time // when the queue was last counted
-	unclaimed bool      // the last claim failed, and the log says so
+	chores    []*chore
+	unclaimed bool // the last claim failed, and the log says so
 	noMailer  sync.Once
 }
 
@@ -98,11 +103,13 @@ func New(c Config) *Worker {
 		lanes: map[string]lane{
 			service.JobDeadline: inner, service.JobNotice: inner,
 			service.JobEmail: make(lane, 5), service.JobWebhook: make(lane, 7),
+			service.JobAnchor: make(lane, 4),
 		},
 		claimed: make(lane, mostClaimed), finished: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
 	w.stop = sync.OnceFunc(func() { close(w.stopping) })
 	w.working, w.giveUp = context.WithCancel(context.Background())
+	w.chores = w.newChores()
 	return w
 }
 
@@ -140,7 +147,7 @@ func (w *Worker) Stop(ctx context.Context) {
 func (w *Worker) loop(ticks <-chan time.Time) {
 	for {
 		w.fill()
-		w.count()
+		w.beginChores()
 		select {
 		case <-w.stopping:
 			return
@@ -227,27 +234,13 @@ func (w *Worker) nudge() {
 	}
 }
 
-// count tells the meter how long the queue is.
-func (w *Worker) count() {
-	now := w.Clock()
-	if now.Sub(w.counted) < countInterval {
-		return
-	}
-	ctx, cancel := context.WithTimeout(w.working, longestJob)
-	defer cancel()
-	waiting, buried, err := w.jobs.Count(ctx)
-	if err != nil {
-		return // a queue that cannot be read is reported where it is claimed
-	}
-	w.counted = now
-	w.Meter.JobsCounted(waiting, buried)
-}
-
 func span(d time.Duration) ledger.Time { return ledger.Time(d.Milliseconds()) }
 
 type silentMeter struct{}
 
-func (silentMeter) JobDone(string)           {}
-func (silentMeter) JobRetried(string)        {}
-func (silentMeter) JobBuried(string)         {}
-func (silentMeter) JobsCounted(int64, int64) {}
+func (silentMeter) JobDone(string)             {}
+func (silentMeter) JobRetried(string)          {}
+func (silentMeter) JobBuried(string)           {}
+func (silentMeter) JobsCounted(int64, int64)   {}
+func (silentMeter) AnchorMoved(string, string) {}
+func (silentMeter) RolledBack(int)             {}

@@ -125,6 +125,8 @@ type world struct {
 	service *service.Service
 	log     syncBuffer
 	meter   *meter
+	methods []string // of anchoring
+	anchors worker.Anchoring
 
 	admin, reviewer, agent *service.Caller
 }
@@ -134,13 +136,13 @@ const (
 	settings = `{"high_risk_agents":["robot"],"approval_timeout_hours":8,"fallback_approvers":["ada@example.com","bob@example.com"]}`
 )
 
-func newWorld(t *testing.T, db store.Store) *world {
+func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 	t.Helper()
 	ring, err := keyring.Create(filepath.Join(t.TempDir(), "keys.json"), rand.Reader, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, store: db, ring: ring, clock: newClock(), meter: newMeter()}
+	w := &world{t: t, store: db, ring: ring, clock: newClock(), meter: newMeter(), methods: methods}
 	w.service = w.serve(db)
 	_, first, err := w.service.Operator().CreateOrganization(t.Context(), "acme", "")
 	if err != nil {
@@ -156,7 +158,7 @@ func newWorld(t *testing.T, db store.Store) *world {
 
 // serve starts a service, as another replica would, and stops it with the test.
 func (w *world) serve(db store.Store) *service.Service {
-	s := service.New(service.Config{Store: db, Keys: w.ring, Secrets: w.ring, Clock: w.clock.Now, PrivateWebhooks: true})
+	s := service.New(service.Config{Store: db, Keys: w.ring, Secrets: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods})
 	w.t.Cleanup(s.Close)
 	return s
 }
@@ -235,7 +237,7 @@ func (w *world) worker(s *service.Service, mailer *notify.Mailer, ticks <-chan t
 	webhooks := notify.NewWebhooks(notify.Options{AllowPrivate: true})
 	w.t.Cleanup(webhooks.Close)
 	return worker.New(worker.Config{
-		Service: s, Webhooks: webhooks, Mailer: mailer, Clock: w.clock.Now, Ticks: ticks, Meter: w.meter,
+		Service: s, Webhooks: webhooks, Mailer: mailer, Anchoring: w.anchors, Clock: w.clock.Now, Ticks: ticks, Meter: w.meter,
 		Random: func() float64 { return 0 },
 		Log:    slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
@@ -315,13 +317,20 @@ func (m *meter) add(what string, n int64) {
 	m.counts[what] += n
 }
 
-func (m *meter) JobDone(kind string)    { m.add(kind+" done", 1) }
-func (m *meter) JobRetried(kind string) { m.add(kind+" retried", 1) }
-func (m *meter) JobBuried(kind string)  { m.add(kind+" buried", 1) }
+func (m *meter) JobDone(kind string)                 { m.add(kind+" done", 1) }
+func (m *meter) JobRetried(kind string)              { m.add(kind+" retried", 1) }
+func (m *meter) JobBuried(kind string)               { m.add(kind+" buried", 1) }
+func (m *meter) AnchorMoved(method, standing string) { m.add(method+" "+standing, 1) }
+func (m *meter) RolledBack(organizations int)        { m.set("rolled back", int64(organizations)) }
 func (m *meter) JobsCounted(waiting, buried int64) {
+	m.set("waiting", waiting)
+	m.set("buried", buried)
+}
+
+func (m *meter) set(what string, n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.counts["waiting"], m.counts["buried"] = waiting, buried
+	m.counts[what] = n
 }
 
 func (m *meter) get(what string) int64 {

@@ -1,0 +1,296 @@
+package console_test
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/console"
+	"countersign/internal/ledger"
+)
+
+const rules = "rules:\n  - name: no-deletes\n    when: action.action_name == 'delete_all'\n    decision: deny\n    reason: nothing is deleted\n"
+
+func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
+	member.get(t, "/policies").expect(t, http.StatusOK, "under the built-in defaults alone", "v0&#43;").without(t, "<textarea")
+	draft := func(text, format string) url.Values {
+		return url.Values{"document": {strings.ReplaceAll(text, "\n", "\r\n")}, "format": {format}}
+	}
+	for _, path := range []string{"/policies/check", "/policies"} {
+		bad := strings.Replace(rules, "action_name ==", "colour ==", 1)
+		admin.post(t, path, draft(bad, "yaml")).expect(t, http.StatusUnprocessableEntity, "Line 3, column", "no-deletes", "action.colour", "Nothing was changed")
+		admin.post(t, path, draft(hostile+"</textarea>", "json")).expect(t, http.StatusUnprocessableEntity, "Line 1, column 1", "&lt;script&gt;").without(t, "<script>", "<img src=x")
+		admin.post(t, path, draft("", "yaml")).expect(t, http.StatusUnprocessableEntity, "Nothing was changed")
+		member.post(t, path, draft(rules, "yaml")).expect(t, http.StatusForbidden, "for admins")
+	}
+	admin.post(t, "/policies/check", draft(rules, "yaml")).expect(t, http.StatusOK, "✓ Checked", "no-deletes", "not in force yet", "action.action_name")
+	member.get(t, "/policies").expect(t, http.StatusOK, "under the built-in defaults alone")
+	admin.post(t, "/policies", draft(rules, "yaml")).expect(t, http.StatusSeeOther)
+	put := member.get(t, "/policies").expect(t, http.StatusOK, "no-deletes", "in force", "nothing is deleted").without(t, "built-in defaults alone")
+	version := html.UnescapeString(regexp.MustCompile(`/policies/versions/[^"]+`).FindString(put.body))
+	member.get(t, version).expect(t, http.StatusOK, "no-deletes", "in force", "delete_all", "document as it was put")
+	w.signedIn(t, w.rival, ledger.RoleAdmin).get(t, version).expect(t, http.StatusNotFound)
+	if event := w.record(t, w.acme, w.open(t, w.acme, "tidy"), strings.Replace(harmless, "look_up", "delete_all", 1)); event.Status != ledger.EventDenied {
+		t.Errorf("under the set, the action is %s", event.Status)
+	}
+}
+
+func TestAuditLogSaysWhoChangedWhat(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	for i := range 51 {
+		w.key(t, w.acme, fmt.Sprintf("planted-%02d", i), ledger.RoleAgent)
+	}
+	w.stop(t, w.acme, hostile)
+	first := admin.get(t, "/audit-log").expect(t, http.StatusOK, "kill_switch.activate", "api_key.create", "&lt;script&gt;", "planted-50").
+		without(t, "<script>", "<img src=x", "planted-00")
+	admin.get(t, next(t, first)).expect(t, http.StatusOK, "planted-00", "organization.create", "← Newest")
+	admin.get(t, "/audit-log?before=x").expect(t, http.StatusUnprocessableEntity)
+}
+
+// shownOnce finds the secret that an answer shows.
+func shownOnce(t *testing.T, a *answer) string {
+	t.Helper()
+	found := regexp.MustCompile(`<p class="secret"><code tabindex="0">([^<]+)</code>`).FindStringSubmatch(a.body)
+	if found == nil || a.Header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("no secret is shown, or it may be stored:\n%s", a.body)
+	}
+	return found[1]
+}
+
+func TestKeysAreMadeAndRevoked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	for _, bad := range []url.Values{{"role": {"agent"}}, {"name": {"n"}}, {"name": {"n"}, "role": {"owner"}}, {"name": {strings.Repeat("n", 201)}, "role": {"agent"}}} {
+		admin.post(t, "/api-keys", bad).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("name")).without(t, "csk_"+"x")
+	}
+	text := shownOnce(t, admin.post(t, "/api-keys", url.Values{"name": {hostile}, "role": {"agent"}}).expect(t, http.StatusCreated, "shown this once").without(t, "<script>"))
+	caller, err := w.service.Authenticate(t.Context(), text)
+	if err != nil || caller.Name != hostile || caller.Role != ledger.RoleAgent {
+		t.Fatalf("the key is %v: %v", caller, err)
+	}
+	listed := admin.get(t, "/api-keys").expect(t, http.StatusOK, "&lt;script&gt;", "this session").without(t, text, "<script>", "<img src=x")
+	revoke := "/api-keys/" + caller.Key.String() + "/revoke"
+	listed.expect(t, http.StatusOK, revoke)
+	w.signedIn(t, w.rival, ledger.RoleAdmin).post(t, revoke, nil).expect(t, http.StatusNotFound)
+	admin.post(t, revoke, nil).expect(t, http.StatusSeeOther)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, revoke)
+	if _, err := w.service.Authenticate(t.Context(), text); err == nil {
+		t.Error("the revoked key still works")
+	}
+	admin.post(t, "/api-keys/nonsense/revoke", nil).expect(t, http.StatusNotFound)
+	if strings.Contains(w.log.String(), text) {
+		t.Error("the log contains the key")
+	}
+}
+
+func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	for _, bad := range []url.Values{{}, {"url": {"ftp://hooks.example"}}, {"url": {"https://127.0.0.1/"}}, {"url": {"https://hooks.example/"}, "events": {"nothing.known"}}} {
+		admin.post(t, "/webhooks", bad).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("url"), "None yet")
+	}
+	form := url.Values{"url": {"https://hooks.example/in"}, "description": {hostile}, "events": {"approval.requested", "approval.decided"}}
+	secret := shownOnce(t, admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "shown this once"))
+	admin.get(t, "/webhooks").expect(t, http.StatusOK, "https://hooks.example/in", "approval.requested, approval.decided", "&lt;script&gt;").without(t, secret, "<script>", "<img src=x")
+	hooks, err := w.service.Webhooks(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin))
+	if err != nil || len(hooks) != 1 {
+		t.Fatalf("%d webhooks: %v", len(hooks), err)
+	}
+	here, stranger := "/webhooks/"+hooks[0].ID.String(), w.signedIn(t, w.rival, ledger.RoleAdmin)
+	stranger.post(t, here+"/test", nil).expect(t, http.StatusNotFound)
+	stranger.post(t, here+"/delete", nil).expect(t, http.StatusNotFound)
+	admin.post(t, here+"/test", nil).expect(t, http.StatusOK, "on its way")
+	admin.post(t, here+"/delete", nil).expect(t, http.StatusSeeOther)
+	admin.get(t, "/webhooks").expect(t, http.StatusOK, "None yet")
+	admin.post(t, here+"/test", nil).expect(t, http.StatusNotFound)
+	if strings.Contains(w.log.String(), secret) {
+		t.Error("the log contains the secret")
+	}
+}
+
+func TestPublicLinksAreIssuedAndRevoked(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	receipt := w.complete(t, w.acme, asked.Chain)
+	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
+	stranger := w.signedIn(t, w.rival, ledger.RoleAdmin)
+	for artifact, path := range map[string]string{"approval": page(asked.ID), "receipt": "/receipts/" + receipt.String()} {
+		member.get(t, path).expect(t, http.StatusOK).without(t, "Issue a public link")
+		offered := admin.get(t, path).expect(t, http.StatusOK, "Issue a public link")
+		form := url.Values{"days": {"30"}}
+		for _, hidden := range regexp.MustCompile(`name="(artifact_type|artifact_id|once)" value="([^"]+)"`).FindAllStringSubmatch(offered.body, -1) {
+			form.Set(hidden[1], hidden[2])
+		}
+		stranger.post(t, "/public-links", form).expect(t, http.StatusNotFound)
+		link := shownOnce(t, admin.post(t, "/public-links", form).expect(t, http.StatusCreated, "shown this once"))
+		token, found := strings.CutPrefix(link, w.server.URL+"/public/v2/verify/")
+		if !found {
+			t.Fatalf("the link is not to this server: %d characters", len(link))
+		}
+		result, err := w.service.VerifyToken(t.Context(), token)
+		if err != nil || result.Artifact != artifact {
+			t.Fatalf("the link shows %v: %v", result, err)
+		}
+		// A form sent again finds the link, and has nothing to show.
+		admin.post(t, "/public-links", form).expect(t, http.StatusCreated, "shown before").without(t, token)
+		form.Set("once", "")
+		admin.post(t, "/public-links", form).expect(t, http.StatusUnprocessableEntity)
+		listed := admin.get(t, "/public-links").expect(t, http.StatusOK, path, ">active<").without(t, token)
+		revoke := regexp.MustCompile(`/public-links/[0-9a-f-]+/revoke`).FindString(listed.body)
+		stranger.post(t, revoke, nil).expect(t, http.StatusNotFound)
+		admin.post(t, revoke, nil).expect(t, http.StatusSeeOther)
+		admin.get(t, "/public-links").expect(t, http.StatusOK, ">revoked<").without(t, revoke)
+		if _, err := w.service.VerifyToken(t.Context(), token); err == nil {
+			t.Error("the revoked link still works")
+		}
+		if strings.Contains(w.log.String(), token) {
+			t.Error("the log contains the link")
+		}
+	}
+	for _, days := range []string{"0", "x", "99999"} {
+		bad := url.Values{"days": {days}, "once": {"o"}, "artifact_type": {"receipt"}, "artifact_id": {receipt.String()}}
+		admin.post(t, "/public-links", bad).expect(t, http.StatusUnprocessableEntity, "1 to 3650 days")
+	}
+}
+
+// filled is the settings page's form as a browser would send it unchanged.
+func filled(t *testing.T, b *browser) url.Values {
+	t.Helper()
+	body := b.get(t, "/settings").expect(t, http.StatusOK).body
+	form := make(url.Values)
+	for _, input := range regexp.MustCompile(`<input[^>]*name="([^"]+)"[^>]*value="([^"]*)"([^>]*)>`).FindAllStringSubmatch(body, -1) {
+		if !strings.Contains(input[0], `type="checkbox"`) && !strings.Contains(input[0], `type="radio"`) || strings.Contains(input[3], "checked") {
+			form.Set(input[1], input[2])
+		}
+	}
+	for _, area := range regexp.MustCompile(`(?s)<textarea[^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>`).FindAllStringSubmatch(body, -1) {
+		form.Set(area[1], area[2])
+	}
+	return form
+}
+
+func (w *world) settingsOf(t *testing.T, of *tenant) ledger.Settings {
+	t.Helper()
+	org, err := w.service.Organization(t.Context(), w.callerOf(t, of, ledger.RoleAdmin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return org.Settings
+}
+
+func TestSettingsAreChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	money := cmp.Comparer(func(a, b ledger.Money) bool { return a.Cmp(b) == 0 })
+	before := w.settingsOf(t, w.acme)
+	admin.post(t, "/settings", filled(t, admin)).expect(t, http.StatusSeeOther)
+	if diff := cmp.Diff(before, w.settingsOf(t, w.acme), money); diff != "" {
+		t.Fatalf("a form sent unchanged changes (-before +after):\n%s", diff)
+	}
+	form := filled(t, admin)
+	for name, value := range map[string]string{
+		"single": "250.50", "cumulative": "1000", "listed": "yes", "allowlist": "example.com\r\n\r\n  example.org ", "high_risk": "treasurer",
+		"timeout": "0.5", "fallback": "lead@example.com", "two_person": "yes", "evaluation_mode": "shadow",
+		"max_events": "7", "max_seconds": "60", "max_tokens": "1000", "fail_modes": "financial: deny\r\ndefault: deny",
+	} {
+		form.Set(name, value)
+	}
+	admin.post(t, "/settings", form).expect(t, http.StatusSeeOther)
+	admin.get(t, "/settings?saved=yes").expect(t, http.StatusOK, "These settings hold", "250.5", "example.org")
+	want := ledger.Settings{
+		EvaluationMode: ledger.Shadow, FinancialThreshold: ledger.MoneyOf(250.5), CumulativeThreshold: ledger.MoneyOf(1000),
+		ExternalDomainsAllowlist: []string{"example.com", "example.org"}, HighRiskAgents: []string{"treasurer"}, ApprovalTimeoutHours: 0.5,
+		FallbackApprovers: []string{"lead@example.com"}, TwoPersonApproval: true, FailModes: map[string]string{"financial": "deny", "default": "deny"},
+		AutoPause: ledger.AutoPause{MaxEvents: 7, MaxDurationSeconds: 60, MaxTokens: 1000},
+	}
+	if diff := cmp.Diff(want, w.settingsOf(t, w.acme), money); diff != "" {
+		t.Errorf("the settings differ (-want +got):\n%s", diff)
+	}
+	// What another admin changed meanwhile is not overwritten.
+	admin.post(t, "/settings", form).expect(t, http.StatusUnprocessableEntity, "Somebody changed the settings")
+
+	for name, c := range map[string]struct{ value, says string }{
+		"single": {"a lot", "Financial approval threshold usd must"}, "cumulative": {"-1", "Cumulative financial threshold usd must"}, "timeout": {"", "Approval timeout hours must"},
+		"allowlist": {"not a domain", "must be a domain"}, "fallback": {"nobody", "must be an e-mail address"}, "max_events": {"1.5", "Auto pause max events must"},
+		"fail_modes": {"financial", "a colon"}, "evaluation_mode": {"loose", "Evaluation mode must"}, "name": {"", "Name is required"},
+	} {
+		bad := filled(t, admin)
+		bad.Set(name, c.value)
+		admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, c.says, "treasurer")
+	}
+	bad := filled(t, admin)
+	bad.Set("high_risk", hostile+"</textarea>")
+	bad.Set("single", hostile)
+	admin.post(t, "/settings", bad).expect(t, http.StatusUnprocessableEntity, "&lt;script&gt;").without(t, "<script>", "<img src=x")
+	if diff := cmp.Diff(want, w.settingsOf(t, w.acme), money); diff != "" {
+		t.Errorf("a refused form changed the settings (-want +got):\n%s", diff)
+	}
+}
+
+// Every form is held to its role and to this site, whatever its fields say.
+func TestFormsByRoleAndSite(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	roles := map[ledger.Role]*browser{
+		ledger.RoleAgent: w.signedIn(t, w.acme, ledger.RoleAgent), ledger.RoleMember: w.signedIn(t, w.acme, ledger.RoleMember), ledger.RoleAdmin: w.signedIn(t, w.acme, ledger.RoleAdmin),
+	}
+	id := asked.ID.String()
+	fill := strings.NewReplacer("{approval_id}", id, "{chain_id}", asked.Chain.String(), "{key_id}", id, "{token_id}", id, "{webhook_id}", id)
+	open := map[string]bool{"/sign-in": true, "/sign-out": true, "/verify": true}
+	members := map[string]bool{"/approvals/{approval_id}/approve": true, "/approvals/{approval_id}/deny": true}
+	forms := 0
+	for _, pattern := range console.New(console.Config{Service: w.service}).Patterns() {
+		path := fill.Replace(pattern)
+		if open[pattern] || !takesForms(t, w, path) {
+			continue
+		}
+		forms++
+		w.browser(t).post(t, path, nil).expect(t, http.StatusUnauthorized)
+		roles[ledger.RoleAgent].post(t, path, nil).expect(t, http.StatusForbidden)
+		if !members[pattern] {
+			roles[ledger.RoleMember].post(t, path, nil).expect(t, http.StatusForbidden, "for admins")
+		}
+		for _, site := range []string{"cross-site", "same-site"} {
+			roles[ledger.RoleAdmin].send(t, http.MethodPost, path, nil, http.Header{"Sec-Fetch-Site": {site}}).expect(t, http.StatusForbidden, "another site")
+		}
+	}
+	if forms < 14 {
+		t.Errorf("found %d forms", forms)
+	}
+}
+
+func takesForms(t *testing.T, w *world, path string) bool {
+	t.Helper()
+	return strings.Contains(w.browser(t).send(t, http.MethodDelete, path, nil, http.Header{}).Header.Get("Allow"), http.MethodPost)
+}
+
+func TestAdminPagesByRole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, member, agent := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.acme, ledger.RoleAgent)
+	for path, forMembers := range map[string]int{
+		"/policies": http.StatusOK, "/kill-switch": http.StatusOK, "/settings": http.StatusForbidden, "/api-keys": http.StatusForbidden,
+		"/public-links": http.StatusForbidden, "/webhooks": http.StatusForbidden, "/audit-log": http.StatusForbidden,
+	} {
+		w.browser(t).get(t, path).expect(t, http.StatusUnauthorized)
+		agent.get(t, path).expect(t, http.StatusForbidden)
+		member.get(t, path).expect(t, forMembers).without(t, `aria-label="Administration"`)
+		admin.get(t, path).expect(t, http.StatusOK, `aria-label="Administration"`)
+	}
+}

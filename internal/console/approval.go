@@ -1,0 +1,178 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// approvalPage is what a reviewer decides by.
+type approvalPage struct {
+	*service.ApprovalView
+	Now      ledger.Time
+	Chain    *service.ChainView // nil for those who see no chains
+	Document document
+	Choice   choice
+	Typed    string   // the comment as it was sent, when the decision was refused
+	Refusal  *refusal // why it was
+	Verdict  *verdictView
+	Share    *shareForm // nil for all but admins
+}
+
+// choice is what the person who looks can do. It is for the page alone: who may
+// decide is judged where the decision is taken.
+type choice struct {
+	Approve, Deny bool
+	Why           string // not all of it
+}
+
+// verdictView is what verifying a decision came to.
+type verdictView struct {
+	Overall   ledger.Overall
+	Signature ledger.Standing
+	Key       ledger.KeyStanding
+}
+
+func showApproval(v *visit) error {
+	caller, err := v.signedIn()
+	if err != nil {
+		return err
+	}
+	id, err := v.approvalID()
+	if err != nil {
+		return err
+	}
+	page, err := v.approvalPage(caller, id)
+	if err != nil {
+		return err
+	}
+	return v.showDecision(http.StatusOK, page)
+}
+
+var errNoApproval = ledger.Errorf(ledger.CodeNotFound, "your organization has no such approval, or it is not yours to see")
+
+func (v *visit) approvalID() (ledger.ApprovalID, error) {
+	id, err := ledger.ParseID(v.r.PathValue("approval_id"))
+	if err != nil {
+		return ledger.ApprovalID{}, errNoApproval
+	}
+	return ledger.ApprovalID{UUID: id}, nil
+}
+
+func (v *visit) showDecision(status int, page *approvalPage) error {
+	return v.show(status, "approval.html", "Approval: "+page.ActionName, page)
+}
+
+func (v *visit) approvalPage(caller *service.Caller, id ledger.ApprovalID) (*approvalPage, error) {
+	view, err := v.console.service.Approval(v.r.Context(), caller, id, 0)
+	if codeOf(err) == ledger.CodeNotFound {
+		return nil, errNoApproval
+	}
+	if err != nil {
+		return nil, err
+	}
+	page := &approvalPage{
+		ApprovalView: view, Now: v.console.service.Now(),
+		Document: layOut(view.Payload, longestPayload), Choice: choiceOf(caller, view),
+	}
+	if !caller.Role.Includes(ledger.RoleMember) {
+		return page, nil
+	}
+	if page.Chain, err = v.console.service.Chain(v.r.Context(), caller, view.Chain); err != nil {
+		return nil, err
+	}
+	if page.Verdict, err = v.verdictOn(caller, view); err != nil {
+		return nil, err
+	}
+	page.Share = v.shareForm(caller, ledger.ArtifactApproval, id.UUID)
+	return page, nil
+}
+
+func (v *visit) verdictOn(caller *service.Caller, view *service.ApprovalView) (*verdictView, error) {
+	if view.Approval.Status.Open() {
+		return nil, nil
+	}
+	verified, err := v.console.service.VerifyApproval(v.r.Context(), caller, view.ID)
+	if err != nil {
+		return nil, err
+	}
+	overall, _ := verified.Conclude()
+	return &verdictView{Overall: overall, Signature: verified.Signature.Standing, Key: verified.Key}, nil
+}
+
+func choiceOf(caller *service.Caller, view *service.ApprovalView) choice {
+	voted := slices.ContainsFunc(view.Votes, func(vote ledger.Vote) bool { return vote.Reviewer.Key == caller.Key })
+	switch {
+	case !view.Status.Open():
+		return choice{}
+	case !caller.Role.Includes(ledger.RoleMember):
+		return choice{Why: "A person decides this, and you are signed in with an agent’s key."}
+	case caller.Key == view.RequestedBy:
+		return choice{Why: "You are signed in with the key that recorded this action, and nobody decides their own: another person has to."}
+	case len(view.Approvers) > 0 && !slices.Contains(view.Approvers, caller.Name):
+		return choice{Why: fmt.Sprintf("The policy names who may decide this: %s. You are signed in as %q.", strings.Join(view.Approvers, ", "), caller.Name)}
+	case voted:
+		return choice{Deny: true, Why: "You gave the first of two approvals. Another person has to give the second; you can still deny."}
+	case view.Killed:
+		return choice{Deny: true, Why: "The kill switch is active: nothing can be approved until an admin deactivates it. You can deny."}
+	default:
+		return choice{Approve: true, Deny: true}
+	}
+}
+
+func approve(v *visit) error { return v.decide(true) }
+
+func deny(v *visit) error { return v.decide(false) }
+
+func (v *visit) decide(approve bool) error {
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	id, err := v.approvalID()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxText)
+	if err != nil {
+		return err
+	}
+	refused := v.takeVerdict(caller, id, approve, sent)
+	if refused == nil {
+		v.seeOther("/approvals/" + id.String())
+		return nil
+	}
+	why := refusalOf(refused)
+	if why == nil {
+		return refused
+	}
+	page, err := v.approvalPage(caller, id)
+	if err != nil {
+		return err
+	}
+	page.Refusal, page.Typed = why, sent.text("comment")
+	return v.showDecision(why.Status, page)
+}
+
+// takeVerdict decides about the payload that the form was made for, and about no
+// other: a form always says which.
+func (v *visit) takeVerdict(caller *service.Caller, id ledger.ApprovalID, approve bool, sent form) error {
+	seen := sent.text("payload_sha256")
+	if seen == "" {
+		return ledger.Errorf(ledger.CodeInvalid, "the form does not say which payload was read; read it below and decide there")
+	}
+	body, err := request(map[string]any{"comment": optional(sent.text("comment")), "payload_sha256": seen})
+	if err != nil {
+		return err
+	}
+	verdict, err := ledger.ParseVerdict(body, approve)
+	if err != nil {
+		return err
+	}
+	_, err = v.console.service.DecideApproval(v.r.Context(), caller, id, verdict)
+	return err
+}

@@ -1,0 +1,146 @@
+package console
+
+import (
+	"cmp"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+const (
+	approvalsPage = 20
+	mostWaiting   = 50 // of each status that waits
+)
+
+// approvalsList is the list, by one status or with those first that wait.
+type approvalsList struct {
+	Now     ledger.Time
+	Filter  string
+	Filters []filterLink
+	Waiting waitingList
+	Rows    []*service.ApprovalView
+	pageLinks
+}
+
+// filterLink leads to the list by one status.
+type filterLink struct {
+	Name, Link string
+	Here       bool
+}
+
+// waitingList is what waits for a person, the most urgent first.
+type waitingList struct {
+	Rows []*service.ApprovalView
+	Over bool // there are more
+	// Alarm is said in place of rows that fail their authenticator.
+	Alarm string
+}
+
+const filterAll = "all"
+
+func showApprovals(v *visit) error {
+	caller, err := v.signedIn()
+	if err != nil {
+		return err
+	}
+	query := v.r.URL.Query()
+	page := &approvalsList{Now: v.console.service.Now(), Filter: query.Get("status")}
+	if err := page.setFilters(); err != nil {
+		return err
+	}
+	filter := service.ApprovalFilter{Limit: approvalsPage + 1}
+	if filter.Before, err = readApprovalPlace(query); err != nil {
+		return err
+	}
+	if page.Filter == "" {
+		if page.Waiting, err = v.waiting(caller); err != nil {
+			return err
+		}
+	} else if page.Filter != filterAll {
+		filter.Status = ledger.ApprovalStatus(page.Filter)
+	}
+	rows, err := v.console.service.Approvals(v.r.Context(), caller, filter)
+	if err != nil {
+		return err
+	}
+	page.turn(rows, filter.Before != nil)
+	return v.show(http.StatusOK, "approvals.html", "Approvals", page)
+}
+
+func (p *approvalsList) setFilters() error {
+	names := []string{"", string(ledger.ApprovalApproved), string(ledger.ApprovalDenied), string(ledger.ApprovalTimedOut), string(ledger.ApprovalCancelled), filterAll}
+	for _, name := range names {
+		p.Filters = append(p.Filters, filterLink{Name: cmp.Or(name, "waiting"), Link: approvalsLink(name, nil), Here: name == p.Filter})
+	}
+	if !slices.Contains(names, p.Filter) {
+		return ledger.Errorf(ledger.CodeInvalid, "the address names no status of an approval; go back to the list of approvals")
+	}
+	return nil
+}
+
+// turn takes one page's rows. Beside those that wait, only what is settled is
+// listed again.
+func (p *approvalsList) turn(rows []*service.ApprovalView, turned bool) {
+	if len(rows) > approvalsPage {
+		rows = rows[:approvalsPage]
+		last := rows[approvalsPage-1]
+		p.Older = approvalsLink(cmp.Or(p.Filter, filterAll), &service.ApprovalPlace{RequestedAt: last.RequestedAt, ID: last.ID})
+	}
+	if turned {
+		p.Newest = approvalsLink(p.Filter, nil)
+	}
+	for _, row := range rows {
+		if p.Filter != "" || !row.Status.Open() {
+			p.Rows = append(p.Rows, row)
+		}
+	}
+}
+
+func approvalsLink(status string, before *service.ApprovalPlace) string {
+	query := make(url.Values)
+	if status != "" {
+		query.Set("status", status)
+	}
+	if before != nil {
+		query.Set("before", before.RequestedAt.String())
+		query.Set("before_id", before.ID.String())
+	}
+	return (&url.URL{Path: "/approvals", RawQuery: query.Encode()}).String()
+}
+
+func readApprovalPlace(query url.Values) (*service.ApprovalPlace, error) {
+	if query.Get("before") == "" && query.Get("before_id") == "" {
+		return nil, nil
+	}
+	at, err := ledger.ParseTime(query.Get("before"))
+	if err != nil {
+		return nil, errPlace
+	}
+	id, err := ledger.ParseID(query.Get("before_id"))
+	if err != nil {
+		return nil, errPlace
+	}
+	return &service.ApprovalPlace{RequestedAt: at, ID: ledger.ApprovalID{UUID: id}}, nil
+}
+
+// waiting lists what a person can still decide. What has run out is not among it,
+// even before anyone has recorded that.
+func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
+		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: mostWaiting + 1})
+		if err != nil {
+			return waitingList{}, err
+		}
+		list.Over = list.Over || len(rows) > mostWaiting
+		for _, row := range rows[:min(len(rows), mostWaiting)] {
+			if row.Status.Open() {
+				list.Rows = append(list.Rows, row)
+			}
+		}
+	}
+	slices.SortStableFunc(list.Rows, func(a, b *service.ApprovalView) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	return list, nil
+}

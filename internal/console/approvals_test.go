@@ -1,0 +1,270 @@
+package console_test
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func TestReviewerDecides(t *testing.T) {
+	t.Parallel()
+	for verb, c := range map[string]struct {
+		status ledger.ApprovalStatus
+		says   string
+	}{"approve": {ledger.ApprovalApproved, "✓ Approved by the member"}, "deny": {ledger.ApprovalDenied, "✗ Denied by the member"}} {
+		t.Run(verb, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{})
+			asked := w.waits(t, w.acme, payment)
+			member, here := w.signedIn(t, w.acme, ledger.RoleMember), page(asked.ID)
+			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7500.00 USD", "23 h 59 min", "is above the threshold")
+			member.get(t, here).expect(t, http.StatusOK, "treasurer", "send_payment", "is above the threshold of 5000.00 USD", "financial_approval_threshold",
+				"&#34;to&#34;: &#34;ACME Ltd&#34;", asked.PayloadSHA256, "pay-the-bills", ">Approve<", ">Deny<")
+			for _, path := range []string{here + "/approve", here + "/deny"} {
+				member.get(t, path).expect(t, http.StatusMethodNotAllowed)
+			}
+			if status := w.view(t, w.acme, asked.ID).Status; status != ledger.ApprovalPending {
+				t.Fatalf("looking at it made the approval %s", status)
+			}
+			answered := member.post(t, here+"/"+verb, decision(asked, "I called them")).expect(t, http.StatusSeeOther)
+			if to := answered.Header.Get("Location"); to != here {
+				t.Errorf("the decision leads to %q, want %q", to, here)
+			}
+			member.get(t, here).expect(t, http.StatusOK, c.says, "I called them", "verified", "signature valid").without(t, ">Approve<", ">Deny<")
+			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing waits", here, "by the member")
+			decided := w.view(t, w.acme, asked.ID)
+			if decided.Status != c.status || decided.Comment != "I called them" || decided.Reviewer.Name != "the member" {
+				t.Errorf("stored is %s by %v with %q", decided.Status, decided.Reviewer, decided.Comment)
+			}
+			// Sent again it changes nothing; the opposite is refused.
+			member.post(t, here+"/"+verb, decision(asked, "")).expect(t, http.StatusSeeOther)
+			other := map[string]string{"approve": "deny", "deny": "approve"}[verb]
+			member.post(t, here+"/"+other, decision(asked, "")).expect(t, http.StatusConflict, "already, and the first decision stands", c.says)
+		})
+	}
+}
+
+func TestDecisionsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		name   string
+		before func(*testing.T, *world) // before the action is recorded
+		after  func(*testing.T, *world, *service.ApprovalView)
+		form   url.Values // nil: the one of the page
+		body   string     // "": a payment
+		status int
+		says   string
+		stands ledger.ApprovalStatus
+		page   []string // what the page says beforehand
+	}{
+		{
+			name:  "expired",
+			after: func(_ *testing.T, w *world, _ *service.ApprovalView) { w.elapsed.Store(int64(2 * time.Hour)) }, before: func(t *testing.T, w *world) {
+				w.settings(t, w.acme, `{"approval_timeout_hours":1}`)
+			},
+			status: http.StatusConflict, says: "The approval expired at", stands: ledger.ApprovalTimedOut, page: []string{"Expired without a decision"},
+		},
+		{
+			name:   "stopped",
+			after:  func(t *testing.T, w *world, _ *service.ApprovalView) { w.stop(t, w.acme, "odd transfers") },
+			status: http.StatusConflict, says: "The kill switch is active", stands: ledger.ApprovalPending,
+			page: []string{"nothing can be approved until an admin deactivates it", ">Deny<"},
+		},
+		{
+			name:   "not among the approvers",
+			before: func(t *testing.T, w *world) { w.govern(t, w.acme, `["the controller"]`) }, body: harmless,
+			status: http.StatusForbidden, says: "is not among them", stands: ledger.ApprovalPending,
+			page: []string{"The policy names who may decide this: the controller", "ask-first"},
+		},
+		{
+			name:   "another payload",
+			form:   url.Values{"payload_sha256": {strings.Repeat("0", 64)}, "comment": {"keep this"}},
+			status: http.StatusConflict, says: "another payload than the one you saw", stands: ledger.ApprovalPending, page: []string{">Approve<"},
+		},
+		{
+			name: "no payload", form: url.Values{"comment": {"keep this"}},
+			status: http.StatusUnprocessableEntity, says: "which payload was read", stands: ledger.ApprovalPending,
+		},
+		{
+			name: "a comment that is too long", form: url.Values{"payload_sha256": {"x"}, "comment": {strings.Repeat("é", 2001)}},
+			status: http.StatusUnprocessableEntity, says: "Comment must", stands: ledger.ApprovalPending,
+		},
+		{
+			name: "a form that is no text", form: url.Values{"payload_sha256": {"x"}, "comment": {"\xff"}},
+			status: http.StatusUnprocessableEntity, says: "cannot be read", stands: ledger.ApprovalPending,
+		},
+		{
+			name: "a form that is too large", form: url.Values{"comment": {strings.Repeat("x", 300_000)}},
+			status: http.StatusRequestEntityTooLarge, says: "more than 262144 bytes", stands: ledger.ApprovalPending,
+		},
+		{
+			name:   "the chain is completed",
+			after:  func(t *testing.T, w *world, asked *service.ApprovalView) { w.complete(t, w.acme, asked.Chain) },
+			status: http.StatusConflict, says: "The approval is cancelled already", stands: ledger.ApprovalCancelled, page: []string{"The chain was completed before anyone decided"},
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{})
+			if c.before != nil {
+				c.before(t, w)
+			}
+			asked := w.waits(t, w.acme, cmp.Or(c.body, payment))
+			member := w.signedIn(t, w.acme, ledger.RoleMember)
+			if c.after != nil {
+				c.after(t, w, asked)
+			}
+			member.get(t, page(asked.ID)).expect(t, http.StatusOK, c.page...)
+			form := c.form
+			if form == nil {
+				form = decision(asked, "keep this")
+			}
+			refused := member.post(t, page(asked.ID)+"/approve", form).expect(t, c.status, c.says, `role="alert"`)
+			if c.status == http.StatusConflict && c.stands.Open() {
+				refused.expect(t, c.status, "keep this") // what was typed is not lost
+			}
+			if got := w.view(t, w.acme, asked.ID); got.Status != c.stands {
+				t.Errorf("the approval is %s, want %s", got.Status, c.stands)
+			}
+		})
+	}
+}
+
+func TestNobodyDecidesTheirOwn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	own := w.callerOf(t, w.acme, ledger.RoleMember)
+	chain, err := w.service.OpenChain(t.Context(), own, &ledger.Chain{Name: "own"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := w.view(t, w.acme, w.recordAs(t, own, chain.ID, payment).Approval)
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	member.get(t, page(asked.ID)).expect(t, http.StatusOK, "nobody decides their own").without(t, ">Approve<", ">Deny<")
+	for _, verb := range []string{"/approve", "/deny"} {
+		member.post(t, page(asked.ID)+verb, decision(asked, "")).expect(t, http.StatusForbidden, "cannot decide it: use another key")
+	}
+	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+}
+
+func TestTwoPeopleApprove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.settings(t, w.acme, `{"two_person_approval":true}`)
+	asked := w.waits(t, w.acme, payment)
+	first, second := w.signedIn(t, w.acme, ledger.RoleMember), w.signedInWith(t, w.acme, w.key(t, w.acme, "the second", ledger.RoleMember))
+	here := page(asked.ID)
+	first.get(t, here).expect(t, http.StatusOK, "two people have to approve")
+	first.post(t, here+"/approve", decision(asked, "fine by me")).expect(t, http.StatusSeeOther)
+	first.get(t, here).expect(t, http.StatusOK, "One of two approvals is given", "the member approved", "fine by me", "You gave the first of two", ">Deny<").without(t, ">Approve<")
+	first.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+	second.get(t, here).expect(t, http.StatusOK, "One of two approvals is given", ">Approve<")
+	if got := w.view(t, w.acme, asked.ID); !got.Status.Open() {
+		t.Fatalf("one person made the approval %s", got.Status)
+	}
+	second.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+	second.get(t, here).expect(t, http.StatusOK, "✓ Approved by the second")
+}
+
+func TestApprovalsByRole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	here := page(asked.ID)
+	agent := w.signedIn(t, w.acme, ledger.RoleAgent)
+	otherAgent := w.signedInWith(t, w.acme, w.key(t, w.acme, "another agent", ledger.RoleAgent))
+	stranger, nobody := w.signedIn(t, w.rival, ledger.RoleAdmin), w.browser(t)
+	const ok, missing, unauthorized = http.StatusOK, http.StatusNotFound, http.StatusUnauthorized
+	agent.get(t, "/approvals").expect(t, ok, here, "send_payment")
+	agent.get(t, here).expect(t, ok, "an agent’s key").without(t, ">Approve<", ">Deny<", "/chains/")
+	otherAgent.get(t, "/approvals").expect(t, ok, "Nothing waits").without(t, "send_payment")
+	stranger.get(t, "/approvals").expect(t, ok, "Nothing waits").without(t, "send_payment")
+	nobody.get(t, "/approvals").expect(t, unauthorized).without(t, "send_payment")
+	for b, status := range map[*browser]int{otherAgent: missing, stranger: missing, nobody: unauthorized} {
+		b.get(t, here).expect(t, status).without(t, "send_payment")
+	}
+	for b, status := range map[*browser]int{agent: http.StatusForbidden, otherAgent: http.StatusForbidden, stranger: missing, nobody: unauthorized} {
+		for _, verb := range []string{"/approve", "/deny"} {
+			b.post(t, here+verb, decision(asked, "")).expect(t, status).without(t, "send_payment")
+		}
+	}
+	if got := w.view(t, w.acme, asked.ID); got.Status != ledger.ApprovalPending {
+		t.Errorf("the approval is %s", got.Status)
+	}
+	for _, bad := range []string{"/approvals/nonsense", "/approvals/00000000-0000-4000-8000-000000000000"} {
+		agent.get(t, bad).expect(t, missing)
+	}
+}
+
+func TestDecisionsFromOtherSitesAreRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	for _, header := range []http.Header{{"Sec-Fetch-Site": {"cross-site"}}, {"Sec-Fetch-Site": {"same-site"}}, {"Origin": {"https://attacker.example"}}, {"Origin": {"null"}}} {
+		member.send(t, http.MethodPost, page(asked.ID)+"/approve", decision(asked, ""), header).expect(t, http.StatusForbidden, "another site")
+	}
+	if got := w.view(t, w.acme, asked.ID); got.Status != ledger.ApprovalPending {
+		t.Errorf("the approval is %s", got.Status)
+	}
+}
+
+func TestApprovalsAreFilteredAndTurned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	chain := w.open(t, w.acme, "many")
+	for i := range 23 {
+		body := strings.Replace(payment, "send_payment", fmt.Sprintf("pay-%02d", i), 1)
+		asked := w.view(t, w.acme, w.record(t, w.acme, chain, body).Approval)
+		if verb := []string{"", "approve", "deny"}[min(i, 2)]; verb != "" {
+			member.post(t, page(asked.ID)+"/"+verb, decision(asked, "")).expect(t, http.StatusSeeOther)
+		}
+	}
+	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-00", "Time left", "pay-22", "Settled lately")
+	member.get(t, "/approvals?status=approved").expect(t, http.StatusOK, "pay-01").without(t, "pay-00", "pay-02")
+	all := member.get(t, "/approvals?status=all").expect(t, http.StatusOK, "pay-22", "pay-03").without(t, "pay-02")
+	member.get(t, next(t, all)).expect(t, http.StatusOK, "pay-02", "pay-00", "← Newest").without(t, "pay-03")
+	denied := member.get(t, "/approvals?status=denied").expect(t, http.StatusOK, "pay-03").without(t, "pay-02")
+	member.get(t, next(t, denied)).expect(t, http.StatusOK, "pay-02").without(t, "pay-01", "Older →")
+	for _, bad := range []string{"?status=nonsense", "?before=x", "?before_id=x", "?before=2026-01-01T00:00:00.000Z"} {
+		member.get(t, "/approvals"+bad).expect(t, http.StatusUnprocessableEntity)
+	}
+}
+
+func TestApprovalTextsAreEscapedAndVisible(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	quoted := string(canon.AppendString(nil, hostile))
+	body := strings.ReplaceAll(`{"agent_name":~,"action_type":~,"action_name":~,"payload":{"amount_usd":9000,~:~,"turned":"\u202e000,9"},"metadata":{"category":"financial"}}`, "~", quoted)
+	asked := w.waits(t, w.acme, body)
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	for _, path := range []string{"/", "/approvals", page(asked.ID)} {
+		member.get(t, path).expect(t, http.StatusOK, "&lt;script&gt;").without(t, "<script>", "<img src=x", `"owned"`)
+	}
+	member.get(t, page(asked.ID)).expect(t, http.StatusOK, `\u202e000,9`).without(t, "\u202e")
+	refused := url.Values{"payload_sha256": {"x"}, "comment": {hostile + "</textarea>"}}
+	member.post(t, page(asked.ID)+"/deny", refused).expect(t, http.StatusConflict, "&lt;script&gt;").without(t, "<script>", "<img src=x")
+	member.post(t, page(asked.ID)+"/deny", decision(asked, hostile)).expect(t, http.StatusSeeOther)
+	member.get(t, page(asked.ID)).expect(t, http.StatusOK, "&lt;script&gt;").without(t, "<script>", "<img src=x")
+}
+
+func TestLargePayloadIsReadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	for size, says := range map[int]string{50_000: `&#34;amount_usd&#34;: 9000`, 400_000: "You see the first 262144 of 400"} {
+		body := fmt.Sprintf(`{"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":{"amount_usd":9000,"text":%q}}`, strings.Repeat("x", size))
+		asked := w.waits(t, w.acme, body)
+		member.get(t, page(asked.ID)).expect(t, http.StatusOK, says, asked.PayloadSHA256)
+	}
+}

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"net/http"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+const keysPage = 50
+
+// keysView lists the API keys, and shows the text of one that was just made.
+type keysView struct {
+	Keys    []*ledger.KeyRecord
+	Own     ledger.KeyID // the one that this session acts for
+	Next    string
+	Made    *service.NewKey
+	Name    string // as it was sent, when it was refused
+	Refusal *refusal
+}
+
+func showKeys(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	return v.showKeys(http.StatusOK, caller, &keysView{})
+}
+
+func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) error {
+	after, err := v.readID("after")
+	if err != nil {
+		return err
+	}
+	keys, err := v.console.service.APIKeys(v.r.Context(), caller, ledger.KeyID{UUID: after}, keysPage+1)
+	if err != nil {
+		return err
+	}
+	page.Keys, page.Own = keys[:min(len(keys), keysPage)], caller.Key
+	if len(keys) > keysPage {
+		page.Next = "/api-keys?after=" + keys[keysPage-1].ID.String()
+	}
+	return v.show(status, "api-keys.html", "API keys", page)
+}
+
+// createKey answers with the key's text itself: it is nowhere to be found later.
+func createKey(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	made, err := v.makeKey(caller, sent)
+	if why := refusalOf(err); why != nil {
+		return v.showKeys(why.Status, caller, &keysView{Name: sent.text("name"), Refusal: why})
+	}
+	if err != nil {
+		return err
+	}
+	return v.showKeys(http.StatusCreated, caller, &keysView{Made: made})
+}
+
+func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, error) {
+	body, err := request(map[string]any{"name": sent.text("name"), "role": optional(sent.text("role"))})
+	if err != nil {
+		return nil, err
+	}
+	wanted, err := service.ParseKeyRequest(body)
+	if err != nil {
+		return nil, err
+	}
+	return v.console.service.CreateAPIKey(v.r.Context(), caller, wanted)
+}
+
+func revokeKey(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	if _, err := v.console.service.RevokeAPIKey(v.r.Context(), caller, ledger.KeyID{UUID: id}); err != nil {
+		return err
+	}
+	v.seeOther("/api-keys")
+	return nil
+}

@@ -1,0 +1,74 @@
+package console
+
+import (
+	"net/http"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// killSwitchPage stops all agents, or lets them go on.
+type killSwitchPage struct {
+	ledger.KillSwitch
+	Typed   string // the reason as it was sent, when it was refused
+	Refusal *refusal
+}
+
+func showKillSwitch(v *visit) error {
+	if _, err := v.member(); err != nil {
+		return err
+	}
+	return v.showSwitch(http.StatusOK, "", nil)
+}
+
+func (v *visit) showSwitch(status int, typed string, why *refusal) error {
+	page := killSwitchPage{KillSwitch: v.organization.Controls.KillSwitch, Typed: typed, Refusal: why}
+	return v.show(status, "kill-switch.html", "Kill switch", page)
+}
+
+func activateKillSwitch(v *visit) error {
+	return v.turnSwitch(func(caller *service.Caller, sent form) error {
+		body, err := request(map[string]any{"reason": sent.text("reason")})
+		if err != nil {
+			return err
+		}
+		reason, err := service.ParseKillSwitchReason(body)
+		if err != nil {
+			return err
+		}
+		_, err = v.console.service.ActivateKillSwitch(v.r.Context(), caller, reason)
+		return err
+	})
+}
+
+func deactivateKillSwitch(v *visit) error {
+	return v.turnSwitch(func(caller *service.Caller, _ form) error {
+		_, err := v.console.service.DeactivateKillSwitch(v.r.Context(), caller)
+		return err
+	})
+}
+
+// turnSwitch wants it confirmed: one slip stops everything, or lets it loose.
+func (v *visit) turnSwitch(turn func(*service.Caller, form) error) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	if sent.text("confirm") == "yes" {
+		err = turn(caller, sent)
+	} else {
+		err = ledger.Errorf(ledger.CodeInvalid, "nothing was changed: tick the box to confirm that you mean it")
+	}
+	if why := refusalOf(err); why != nil {
+		return v.showSwitch(why.Status, sent.text("reason"), why)
+	}
+	if err != nil {
+		return err
+	}
+	v.seeOther("/kill-switch")
+	return nil
+}

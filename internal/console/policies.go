@@ -1,0 +1,125 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+const (
+	policiesPage = 20
+	// maxPolicyForm holds the largest policy set there can be; a form takes up to
+	// three bytes for each of its own.
+	maxPolicyForm = 3*256<<10 + maxForm
+)
+
+// policiesView is the set in force, those before it, and the form for the next.
+type policiesView struct {
+	Version string
+	InForce *service.PolicyView // nil for the built-in defaults alone
+	Sets    []*service.PolicyView
+	pageLinks
+	Draft draft
+}
+
+// draft is a set that is being written.
+type draft struct {
+	Text    string
+	JSON    bool
+	Refusal *refusal // what is wrong with it
+	Checked *service.PolicyView
+}
+
+func showPolicies(v *visit) error {
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	return v.showPolicies(http.StatusOK, caller, draft{})
+}
+
+func (v *visit) showPolicies(status int, caller *service.Caller, d draft) error {
+	before, err := readPosition(v.r.URL.Query(), "before")
+	if err != nil {
+		return err
+	}
+	sets, current, err := v.console.service.Policies(v.r.Context(), caller, before, policiesPage+1)
+	if err != nil {
+		return err
+	}
+	page := &policiesView{Version: current.Version, Sets: sets[:min(len(sets), policiesPage)], Draft: d}
+	if len(sets) > policiesPage {
+		page.Older = positionLink("/policies", sets[policiesPage-1].Number)
+	}
+	if before != 0 {
+		page.Newest = "/policies"
+	}
+	if current.Version != ledger.BuiltinPolicy.Version {
+		if page.InForce, err = v.console.service.Policy(v.r.Context(), caller, current.Version); err != nil {
+			return err
+		}
+	}
+	return v.show(status, "policies.html", "Policies", page)
+}
+
+// showPolicy shows one set that was put, in force or not.
+func showPolicy(v *visit) error {
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	set, err := v.console.service.Policy(v.r.Context(), caller, v.r.PathValue("version"))
+	if codeOf(err) == ledger.CodeNotFound {
+		return ledger.Errorf(ledger.CodeNotFound, "your organization has no policy set of this version")
+	}
+	if err != nil {
+		return err
+	}
+	return v.show(http.StatusOK, "policy.html", "Policy "+set.Version, set)
+}
+
+func checkPolicy(v *visit) error {
+	return v.takePolicy(func(caller *service.Caller, document *service.PolicyDocument) (*service.PolicyView, error) {
+		set, err := v.console.service.CheckPolicy(v.r.Context(), caller, document)
+		if err != nil {
+			return nil, err
+		}
+		return &service.PolicyView{Rules: set.Rules()}, nil
+	})
+}
+
+func putPolicy(v *visit) error {
+	return v.takePolicy(func(caller *service.Caller, document *service.PolicyDocument) (*service.PolicyView, error) {
+		_, err := v.console.service.PutPolicy(v.r.Context(), caller, document)
+		return nil, err
+	})
+}
+
+// takePolicy reads a draft and does something with it that may end in a checked
+// set. Without one, the set is in force.
+func (v *visit) takePolicy(use func(*service.Caller, *service.PolicyDocument) (*service.PolicyView, error)) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxPolicyForm)
+	if err != nil {
+		return err
+	}
+	// The places that problems name are counted in the text as it was typed.
+	d := draft{Text: strings.ReplaceAll(sent.values.Get("document"), "\r\n", "\n"), JSON: sent.text("format") == "json"}
+	d.Checked, err = use(caller, &service.PolicyDocument{Text: []byte(d.Text), YAML: !d.JSON})
+	if d.Refusal = refusalOf(err); d.Refusal != nil {
+		return v.showPolicies(d.Refusal.Status, caller, d)
+	}
+	if err != nil {
+		return err
+	}
+	if d.Checked != nil {
+		return v.showPolicies(http.StatusOK, caller, d)
+	}
+	v.seeOther("/policies")
+	return nil
+}

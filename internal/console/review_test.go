@@ -1,0 +1,168 @@
+package console_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// waiter is a client whose call blocks until a person has decided.
+func (w *world) waiter(t *testing.T, of *tenant, id ledger.ApprovalID) <-chan *service.ApprovalView {
+	t.Helper()
+	caller := w.caller(t, of)
+	released := make(chan *service.ApprovalView, 1)
+	go func() {
+		view, err := w.service.Approval(t.Context(), caller, id, time.Hour)
+		if err != nil {
+			t.Error(err)
+		}
+		released <- view
+	}()
+	return released
+}
+
+func (b *tab) signIn(t *testing.T, w *world, role ledger.Role) {
+	t.Helper()
+	b.do(t, chromedp.Navigate(w.server.URL+"/sign-in#"+w.link(t, w.acme, role)), chromedp.WaitVisible(chromedp.ID("ready")))
+	b.follow(t, chromedp.Click(chromedp.CSS("#sign-in button")), "/")
+}
+
+func (b *tab) harmless(t *testing.T) {
+	t.Helper()
+	if ask[bool](t, b, "window.owned === true") {
+		t.Error("a script of a recorded text ran")
+	}
+}
+
+// A person finds what an agent waits for, reads it and decides; the agent's
+// client goes on at once.
+func TestBrowserReviews(t *testing.T) {
+	t.Parallel()
+	quoted := strings.ReplaceAll(trap, `"`, `\"`)
+	body := `{"agent_name":"` + quoted + `","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":7500,"to":"` + quoted + strings.Repeat("x", 900) + `"}}`
+	for name, c := range map[string]struct {
+		width, height int64
+		button        string
+		status        ledger.ApprovalStatus
+		says          string
+	}{
+		"approves at a desk": {1280, 900, "button.approve", ledger.ApprovalApproved, "✓ Approved by the member"},
+		"denies on a phone":  {360, 740, "button.deny", ledger.ApprovalDenied, "✗ Denied by the member"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, setup{})
+			asked := w.waits(t, w.acme, body)
+			released := w.waiter(t, w.acme, asked.ID)
+			b := openTab(t)
+			b.do(t, chromedp.EmulateViewport(c.width, c.height))
+			b.signIn(t, w, ledger.RoleMember)
+			b.says(t, "Waiting for a person", "7500.00 USD")
+			b.fits(t, "the overview")
+			b.follow(t, chromedp.Click(chromedp.CSS(`nav a[href="/approvals"]`)), "/approvals")
+			b.says(t, "send_payment", "23 h 59 min", trap)
+			b.fits(t, "the list")
+			b.follow(t, chromedp.Click(chromedp.CSS(`td a[href^="/approvals/"]`)), page(asked.ID))
+			b.says(t, trap, "is above the threshold of 5000.00 USD", "pay-the-bills", asked.PayloadSHA256)
+			b.fits(t, "the approval")
+			b.do(t, chromedp.SendKeys(chromedp.ID("comment"), "seen it"))
+			b.follow(t, chromedp.Click(chromedp.CSS(c.button)), page(asked.ID))
+			b.says(t, c.says, "seen it")
+			b.fits(t, "the decision")
+			b.harmless(t)
+			b.quiet(t)
+			if view := <-released; view.Status != c.status || view.Comment != "seen it" {
+				t.Errorf("the client was released with %s and %q", view.Status, view.Comment)
+			}
+		})
+	}
+}
+
+// A keyboard is enough, and so is a browser without scripts.
+func TestBrowserReviewsByKeyboard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+page(asked.ID)), chromedp.Focus(chromedp.ID("comment")), chromedp.KeyEvent("by keys\t"))
+	if got := ask[string](t, b, "document.activeElement.textContent"); got != "Approve" {
+		t.Fatalf("after the comment the focus is on %q", got)
+	}
+	b.follow(t, chromedp.KeyEvent("\r"), page(asked.ID))
+	b.says(t, "✓ Approved by the member", "by keys")
+}
+
+// A link in a mailbox that is open in the same browser leads to the page, and not
+// to a sign-in.
+func TestBrowserFollowsALinkFromElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	address, err := url.Parse(w.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate("http://"+elsewhere+":"+address.Port()+"/verify"))
+	ask[bool](t, b, `(() => { const a = document.createElement("a"); a.id = "mail"; a.href = "`+w.server.URL+page(asked.ID)+`"; a.textContent = "open"; document.querySelector("main").prepend(a); return true })()`)
+	b.follow(t, chromedp.Click(chromedp.ID("mail")), page(asked.ID))
+	b.says(t, "send_payment", "Your decision")
+}
+
+// The list shows what came in meanwhile, but not under the hands of a person.
+func TestBrowserRefreshesTheList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+"/approvals"))
+	b.says(t, "Nothing waits")
+	w.waits(t, w.acme, payment)
+	b.do(t, chromedp.WaitVisible(chromedp.CSS(`td a[href^="/approvals/"]`)))
+	b.says(t, "send_payment")
+	b.quiet(t)
+}
+
+// Whoever runs the organization can do so from a phone.
+func TestBrowserAdministersOnAPhone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.settings(t, w.acme, `{"auto_pause":{"max_events":1}}`)
+	paused := w.open(t, w.acme, "runaway", `{}`, `{}`)
+	w.govern(t, w.acme, `["the controller"]`)
+	w.complete(t, w.acme, w.waits(t, w.acme, payment).Chain)
+	w.key(t, w.acme, trap+strings.Repeat("k", 100), ledger.RoleAgent)
+	b := openTab(t)
+	b.do(t, chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile))
+	b.signIn(t, w, ledger.RoleAdmin)
+	b.fits(t, "the overview")
+	b.follow(t, chromedp.Click(chromedp.CSS(`form[action$="/resume"] button`)), "/chains/"+paused.String())
+
+	b.do(t, chromedp.Navigate(w.server.URL+"/kill-switch"), chromedp.SendKeys(chromedp.ID("reason"), trap), chromedp.Click(chromedp.CSS(`input[name="confirm"]`)))
+	b.follow(t, chromedp.Click(chromedp.CSS("button.danger")), "/kill-switch")
+	b.says(t, "The kill switch is active.", trap)
+	for _, path := range []string{"/", "/approvals", "/approvals?status=all", "/kill-switch", "/policies", "/settings", "/api-keys", "/public-links", "/webhooks", "/audit-log"} {
+		b.do(t, chromedp.Navigate(w.server.URL+path))
+		ask[bool](t, b, `document.querySelectorAll("details").forEach(d => d.open = true), true`)
+		b.says(t, "The kill switch is active.")
+		b.fits(t, path)
+		b.harmless(t)
+	}
+	b.do(t, chromedp.Navigate(w.server.URL+"/api-keys"), chromedp.SendKeys(chromedp.ID("name"), "nightly"))
+	b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/api-keys"] button`)), "/api-keys")
+	b.says(t, "The key nightly is made", "csk_")
+	b.fits(t, "the new key")
+	b.do(t, chromedp.Navigate(w.server.URL+"/policies"), chromedp.SendKeys(chromedp.ID("document"), rules))
+	b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/policies/check"] button`)), "/policies/check")
+	b.says(t, "Checked: this set can be put in force", "no-deletes")
+	b.fits(t, "the checked set")
+	b.quiet(t)
+}

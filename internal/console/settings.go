@@ -1,0 +1,159 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// settingsForm is the organization's settings as a form holds them.
+type settingsForm struct {
+	Name, Mode, Single, Cumulative   string
+	Allowlist, HighRisk, Fallback    string // one in each line
+	Timeout                          string // hours
+	MaxEvents, MaxSeconds, MaxTokens string
+	FailModes                        string // category: mode, one in each line
+	Listed, TwoPerson                bool
+
+	// Seen is the hash of the settings that the form was made of: what somebody
+	// else changed meanwhile is not overwritten unread.
+	Seen    string
+	Saved   bool
+	Refusal *refusal
+}
+
+func showSettings(v *visit) error {
+	if _, err := v.admin(); err != nil {
+		return err
+	}
+	page, err := settingsOf(v.organization)
+	if err != nil {
+		return err
+	}
+	page.Saved = v.r.URL.Query().Get("saved") == "yes"
+	return v.show(http.StatusOK, "settings.html", "Settings", page)
+}
+
+func settingsOf(org *ledger.Organization) (*settingsForm, error) {
+	s := &org.Settings
+	seen, err := settingsHash(org)
+	if err != nil {
+		return nil, err
+	}
+	var modes []string
+	for category, mode := range s.FailModes {
+		modes = append(modes, category+": "+mode)
+	}
+	slices.Sort(modes)
+	return &settingsForm{
+		Name: org.Name, Mode: string(s.EvaluationMode), Single: s.FinancialThreshold.String(), Cumulative: s.CumulativeThreshold.String(),
+		Listed: s.ExternalDomainsAllowlist != nil, Allowlist: strings.Join(s.ExternalDomainsAllowlist, "\n"),
+		HighRisk: strings.Join(s.HighRiskAgents, "\n"), Fallback: strings.Join(s.FallbackApprovers, "\n"),
+		Timeout: strconv.FormatFloat(s.ApprovalTimeoutHours, 'f', -1, 64), TwoPerson: s.TwoPersonApproval,
+		MaxEvents:  strconv.FormatInt(s.AutoPause.MaxEvents, 10),
+		MaxSeconds: strconv.FormatInt(s.AutoPause.MaxDurationSeconds, 10),
+		MaxTokens:  strconv.FormatInt(s.AutoPause.MaxTokens, 10),
+		FailModes:  strings.Join(modes, "\n"), Seen: seen,
+	}, nil
+}
+
+func settingsHash(org *ledger.Organization) (string, error) {
+	body, err := org.Settings.Encode()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(append(body, org.Name...))
+	return hex.EncodeToString(sum[:]), nil
+}
+
+func saveSettings(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxText)
+	if err != nil {
+		return err
+	}
+	err = v.changeSettings(caller, sent)
+	if why := refusalOf(err); why != nil {
+		page := typedSettings(sent)
+		page.Refusal = why
+		return v.show(why.Status, "settings.html", "Settings", page)
+	}
+	if err != nil {
+		return err
+	}
+	v.seeOther("/settings?saved=yes")
+	return nil
+}
+
+func (v *visit) changeSettings(caller *service.Caller, sent form) error {
+	seen, err := settingsHash(v.organization)
+	if err != nil {
+		return err
+	}
+	if sent.text("seen") != seen {
+		return ledger.Errorf(ledger.CodeInvalid, "somebody changed the settings since this page was opened, and nothing was saved: open the settings again and make your changes there")
+	}
+	wanted, err := settingsRequest(sent)
+	if err != nil {
+		return err
+	}
+	_, err = v.console.service.UpdateOrganization(v.r.Context(), caller, wanted)
+	return err
+}
+
+// typedSettings shows a form again as it was sent.
+func typedSettings(sent form) *settingsForm {
+	return &settingsForm{
+		Name: sent.text("name"), Mode: sent.text("evaluation_mode"), Single: sent.text("single"), Cumulative: sent.text("cumulative"),
+		Listed: sent.text("listed") != "", Allowlist: sent.text("allowlist"), HighRisk: sent.text("high_risk"), Fallback: sent.text("fallback"),
+		Timeout: sent.text("timeout"), TwoPerson: sent.text("two_person") != "",
+		MaxEvents: sent.text("max_events"), MaxSeconds: sent.text("max_seconds"), MaxTokens: sent.text("max_tokens"),
+		FailModes: sent.text("fail_modes"), Seen: sent.text("seen"),
+	}
+}
+
+// settingsRequest makes of the form what the API takes.
+func settingsRequest(sent form) (canon.Value, error) {
+	members := map[string]any{
+		"name": sent.text("name"), "evaluation_mode": sent.text("evaluation_mode"),
+		"financial_approval_threshold_usd": number(sent.text("single")), "cumulative_financial_threshold_usd": number(sent.text("cumulative")),
+		"external_domains_allowlist": nil, "high_risk_agents": sent.lines("high_risk"), "fallback_approvers": sent.lines("fallback"),
+		"approval_timeout_hours": number(sent.text("timeout")), "two_person_approval": sent.text("two_person") != "",
+		"auto_pause": map[string]any{
+			"max_events": number(sent.text("max_events")), "max_duration_seconds": number(sent.text("max_seconds")), "max_tokens": number(sent.text("max_tokens")),
+		},
+	}
+	if sent.text("listed") != "" {
+		members["external_domains_allowlist"] = sent.lines("allowlist")
+	}
+	modes := make(map[string]string)
+	for _, line := range sent.lines("fail_modes") {
+		category, mode, found := strings.Cut(line, ":")
+		if !found {
+			return canon.Value{}, ledger.Errorf(ledger.CodeInvalid, "each line of the fail modes is a category, a colon, and deny or allow")
+		}
+		modes[strings.TrimSpace(category)] = strings.TrimSpace(mode)
+	}
+	members["fail_modes"] = modes
+	return request(members)
+}
+
+// number is a number's text as JSON, and any other text as what it is: the rules
+// for the setting say what is wrong with it.
+func number(text string) any {
+	if v, err := canon.Parse([]byte(text)); err == nil && v.Kind() == canon.Number {
+		return json.Number(text)
+	}
+	return text
+}

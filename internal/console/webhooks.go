@@ -1,0 +1,117 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// kinds are what an endpoint can ask to be told of.
+var kinds = []string{
+	"chain.completed", "chain.auto_paused", "approval.requested", "approval.escalated", "approval.decided", "approval.timed_out",
+	"kill_switch.activated", "kill_switch.deactivated", "ledger.tamper_found",
+}
+
+// webhooksView lists the endpoints, and shows the secret of one that was just made.
+type webhooksView struct {
+	Webhooks []*service.Webhook
+	Kinds    []kindBox
+	Made     *service.Webhook
+	Secret   ledger.Secret
+	Tested   string // the address that a test was queued for
+	URL      string // as it was sent, when it was refused
+	About    string
+	Refusal  *refusal
+}
+
+type kindBox struct {
+	Name    string
+	Checked bool
+}
+
+func showWebhooks(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	return v.showWebhooks(http.StatusOK, caller, &webhooksView{}, nil)
+}
+
+func (v *visit) showWebhooks(status int, caller *service.Caller, page *webhooksView, checked []string) (err error) {
+	if page.Webhooks, err = v.console.service.Webhooks(v.r.Context(), caller); err != nil {
+		return err
+	}
+	for _, kind := range kinds {
+		page.Kinds = append(page.Kinds, kindBox{kind, slices.Contains(checked, kind)})
+	}
+	return v.show(status, "webhooks.html", "Webhooks", page)
+}
+
+// createWebhook answers with the secret itself: it is nowhere to be found later.
+func createWebhook(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	page := &webhooksView{}
+	page.Made, page.Secret, err = v.makeWebhook(caller, sent)
+	if why := refusalOf(err); why != nil {
+		page = &webhooksView{URL: sent.text("url"), About: sent.text("description"), Refusal: why}
+		return v.showWebhooks(why.Status, caller, page, sent.values["events"])
+	}
+	if err != nil {
+		return err
+	}
+	return v.showWebhooks(http.StatusCreated, caller, page, nil)
+}
+
+func (v *visit) makeWebhook(caller *service.Caller, sent form) (*service.Webhook, ledger.Secret, error) {
+	body, err := request(map[string]any{
+		"url": sent.text("url"), "description": optional(sent.text("description")), "events": append([]string{}, sent.values["events"]...),
+	})
+	if err != nil {
+		return nil, ledger.Secret{}, err
+	}
+	wanted, err := service.ParseWebhookRequest(body)
+	if err != nil {
+		return nil, ledger.Secret{}, err
+	}
+	return v.console.service.CreateWebhook(v.r.Context(), caller, wanted)
+}
+
+func deleteWebhook(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("webhook_id")
+	if err != nil {
+		return err
+	}
+	if err := v.console.service.DeleteWebhook(v.r.Context(), caller, ledger.WebhookID{UUID: id}); err != nil {
+		return err
+	}
+	v.seeOther("/webhooks")
+	return nil
+}
+
+func testWebhook(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("webhook_id")
+	if err != nil {
+		return err
+	}
+	if err := v.console.service.TestWebhook(v.r.Context(), caller, ledger.WebhookID{UUID: id}); err != nil {
+		return err
+	}
+	return v.showWebhooks(http.StatusOK, caller, &webhooksView{Tested: id.String()}, nil)
+}

@@ -1,0 +1,102 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+type readiness struct {
+	Status string           `json:"status"`
+	Checks []readinessCheck `json:"checks"`
+}
+
+type readinessCheck struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+func ready(x *exchange) error {
+	ctx, cancel := context.WithTimeout(x.r.Context(), 2*time.Second)
+	defer cancel()
+	status, answer := http.StatusOK, readiness{Status: "ready"}
+	if err := x.api.service.Ready(ctx); err != nil {
+		answer.Checks = []readinessCheck{{Name: "storage", Status: "failed", Detail: "the store does not answer"}}
+		x.api.log.Error("not ready", "request_id", x.id, "error", err)
+	} else {
+		answer.Checks = append([]readinessCheck{{Name: "storage", Status: "ok"}}, x.surveyed(ctx)...)
+	}
+	for _, check := range answer.Checks {
+		if check.Status == "failed" {
+			status, answer.Status = http.StatusServiceUnavailable, "unavailable"
+		}
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return x.answer(status, body)
+}
+
+// survey keeps what takes a look at every organization: probes come often, and
+// from several sides.
+type survey struct {
+	mu     sync.Mutex
+	checks []readinessCheck
+	until  time.Time
+}
+
+const surveyLasts = 5 * time.Second
+
+// surveyed are the checks of the survey, made anew where they are old. One that
+// could not be made is not kept.
+func (x *exchange) surveyed(ctx context.Context) []readinessCheck {
+	s := &x.api.survey
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Now().Before(s.until) {
+		return s.checks
+	}
+	policy, policyErr := x.policyCheck(ctx)
+	rollback, rollbackErr := x.rollbackCheck(ctx)
+	checks := []readinessCheck{policy, rollback}
+	if policyErr == nil && rollbackErr == nil {
+		s.checks, s.until = checks, time.Now().Add(surveyLasts)
+	}
+	return checks
+}
+
+const notKnown = "not known: the store does not answer"
+
+// policyCheck says how many organizations nobody has written policies for. It
+// keeps no request from being served.
+func (x *exchange) policyCheck(ctx context.Context) (readinessCheck, error) {
+	organizations, alone, err := x.api.service.PolicyCoverage(ctx)
+	if err != nil {
+		return readinessCheck{Name: "policy", Status: "warning", Detail: notKnown}, err
+	}
+	return readinessCheck{
+		Name: "policy", Status: "ok",
+		Detail: fmt.Sprintf("%d of %d organizations are under the built-in defaults alone", alone, organizations),
+	}, nil
+}
+
+// rollbackCheck says whether the database was put back behind receipts that were
+// given out. Anyone can ask, so it names no organization.
+func (x *exchange) rollbackCheck(ctx context.Context) (readinessCheck, error) {
+	found, err := x.api.service.Rollbacks(ctx)
+	switch {
+	case err != nil:
+		return readinessCheck{Name: "rollback", Status: "warning", Detail: notKnown}, err
+	case len(found) > 0:
+		return readinessCheck{
+			Name: "rollback", Status: "failed",
+			Detail: fmt.Sprintf("%d ledgers are older than the receipts that this server has given out: see countersign doctor", len(found)),
+		}, nil
+	}
+	return readinessCheck{Name: "rollback", Status: "ok"}, nil
+}

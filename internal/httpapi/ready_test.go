@@ -1,0 +1,113 @@
+package httpapi_test
+
+import (
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/httpapi"
+	"countersign/internal/keyring"
+)
+
+// memory is a memory of heads that a test can change.
+type memory struct {
+	heads atomic.Pointer[map[uuid.UUID]keyring.Seen]
+}
+
+func (m *memory) Seen(org uuid.UUID) (keyring.Seen, bool) {
+	if heads := m.heads.Load(); heads != nil {
+		seen, ok := (*heads)[org]
+		return seen, ok
+	}
+	return keyring.Seen{}, false
+}
+
+func (*memory) Note(uuid.UUID, int64, [32]byte) {}
+
+// A database that was put back behind receipts that were given out is not ready,
+// makes no receipts, and says so without naming anyone.
+func TestRollback(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		m := &memory{}
+		s := start(t, open(t), setup{watch: m})
+		type report struct {
+			Status string
+			Checks []struct{ Name, Status, Detail string }
+		}
+		check := func(want int) report {
+			fresh := s.limited(t, nil, 0) // without what was found before
+			return decode[report](t, fresh.get(t, credential{}, "/readyz").expect(t, want).without(t, "acme", s.acme.id))
+		}
+		if got := check(http.StatusOK); len(got.Checks) != 3 || got.Checks[2].Name != "rollback" || got.Checks[2].Status != "ok" {
+			t.Errorf("ready says %+v", got)
+		}
+		s.seal(t, s.acme.agent, "before")
+		id := s.open(t, s.acme.agent, `{"name":"n"}`)
+		m.heads.Store(&map[uuid.UUID]keyring.Seen{uuid.MustParse(s.acme.id): {Count: 2}})
+		if got := check(http.StatusServiceUnavailable); got.Status != "unavailable" || got.Checks[0].Status != "ok" || got.Checks[2].Status != "failed" {
+			t.Errorf("put back, ready says %+v", got)
+		}
+		refused := s.post(t, s.acme.agent, "/v1/chains/"+id+"/complete", "").refuse(t, http.StatusServiceUnavailable, "store_rolled_back")
+		if refused.header.Get("Retry-After") != "60" {
+			t.Errorf("Retry-After is %q", refused.header.Get("Retry-After"))
+		}
+		s.seal(t, s.rival.agent, "theirs")
+		m.heads.Store(nil)
+		check(http.StatusOK)
+		s.complete(t, s.acme.agent, id, "")
+	})
+}
+
+// Probes do not walk over every organization each time.
+func TestReadinessIsRemembered(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		m := &memory{}
+		s := start(t, open(t), setup{watch: m})
+		s.get(t, credential{}, "/readyz").expect(t, http.StatusOK)
+		m.heads.Store(&map[uuid.UUID]keyring.Seen{uuid.MustParse(s.acme.id): {Count: 9}})
+		s.get(t, credential{}, "/readyz").expect(t, http.StatusOK)
+	})
+}
+
+// legacyCounter counts as the metrics do.
+type legacyCounter struct {
+	routes chan string
+	legacy chan string
+}
+
+func (c *legacyCounter) Request(route string, _ int, _ time.Duration) { c.routes <- route }
+
+func (c *legacyCounter) LegacyRequest(route string) { c.legacy <- route }
+
+func TestLegacyUseIsCounted(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"n"}`))
+		token := s.issue(t, s.acme.admin, "approval", asked)
+		counter := &legacyCounter{make(chan string, 10), make(chan string, 10)}
+		counted := *s
+		counted.api = httpapi.New(httpapi.Config{Service: s.service, Log: slog.New(capturing), Observe: counter})
+		counted.listen(t)
+		for path, want := range map[string]string{
+			"/public/approvals/" + asked: "/public/approvals/{approval_id}", "/v1/approvals/" + asked + "/verify": "/v1/approvals/{approval_id}/verify",
+			"/public/approvals/x": "/public/approvals/{approval_id}", token.Path: "",
+		} {
+			counted.get(t, credential{}, path)
+			route := <-counter.routes
+			if want == "" {
+				want = "/public/v2/verify/{opaque_token}"
+			} else if got := <-counter.legacy; got != want {
+				t.Errorf("counted as %s, want %s", got, want)
+			}
+			if route != want {
+				t.Errorf("observed as %s, want %s", route, want)
+			}
+		}
+		if len(counter.legacy) > 0 {
+			t.Errorf("counted %s as old", <-counter.legacy)
+		}
+	})
+}

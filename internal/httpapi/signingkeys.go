@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"net/http"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// listSigningKeys pages through the few that there can be.
+func listSigningKeys(x *exchange) error {
+	q := x.query()
+	limit := q.limit()
+	after, given := q.idCursor(signingKeyCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	keys, err := x.api.service.SigningKeys(x.r.Context(), x.caller)
+	if err != nil {
+		return err
+	}
+	var page []*service.SigningKey
+	for _, key := range keys {
+		if len(page) < limit && (!given || bytes.Compare(key.ID.UUID[:], after[:]) > 0) {
+			page = append(page, key)
+		}
+	}
+	next := ""
+	if len(page) == limit {
+		next = encodeIDCursor(signingKeyCursor, page[limit-1].ID.UUID)
+	}
+	return x.answer(http.StatusOK, appendList(nil, page, next, appendSigningKey))
+}
+
+func createSigningKey(x *exchange) error {
+	body, err := x.objectOrNothing()
+	if err != nil {
+		return err
+	}
+	request, err := service.ParseSigningKeyRequest(body)
+	if err != nil {
+		return err
+	}
+	key, err := x.api.service.CreateSigningKey(x.r.Context(), x.caller, request)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusCreated, appendSigningKey(nil, key))
+}
+
+func retireSigningKey(x *exchange) error { return x.endSigningKey(x.api.service.RetireSigningKey) }
+
+func revokeSigningKey(x *exchange) error { return x.endSigningKey(x.api.service.RevokeSigningKey) }
+
+func (x *exchange) endSigningKey(end func(context.Context, *service.Caller, ledger.SigningKeyID) (*service.SigningKey, error)) error {
+	id, err := x.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	key, err := end(x.r.Context(), x.caller, ledger.SigningKeyID{UUID: id})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendSigningKey(nil, key))
+}
+
+func appendSigningKey(dst []byte, k *service.SigningKey) []byte {
+	w := canon.BeginObject(dst)
+	w.String("key_id", k.ID.String())
+	w.StringOrNull("name", k.Name)
+	w.String("status", k.Status)
+	w.String("public_key", base64.StdEncoding.EncodeToString(k.Public))
+	w.String("created_at", k.CreatedAt.String())
+	appendTime(&w, "retired_at", k.RetiredAt)
+	appendTime(&w, "revoked_at", k.RevokedAt)
+	return w.End()
+}

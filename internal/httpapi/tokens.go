@@ -1,0 +1,101 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+func listTokens(x *exchange) error {
+	q := x.query()
+	limit := q.limit()
+	var before *ledger.TokenID
+	if id, given := q.idCursor(tokenCursor); given {
+		before = &ledger.TokenID{UUID: id}
+	}
+	if err := q.err(); err != nil {
+		return err
+	}
+	tokens, err := x.api.service.Tokens(x.r.Context(), x.caller, before, limit)
+	if err != nil {
+		return err
+	}
+	next := ""
+	if len(tokens) == limit {
+		next = encodeIDCursor(tokenCursor, tokens[len(tokens)-1].ID.UUID)
+	}
+	return x.answer(http.StatusOK, appendList(nil, tokens, next, x.appendToken))
+}
+
+// issueToken answers the text with the token that it has just made. Asked again
+// under the same key it has none to show, and says so by another status.
+func issueToken(x *exchange) error {
+	key, err := x.idempotencyKey()
+	if err != nil {
+		return err
+	}
+	body, err := x.body()
+	if err != nil {
+		return err
+	}
+	request, err := service.ParseTokenRequest(body)
+	if err != nil {
+		return err
+	}
+	token, text, err := x.api.service.IssueToken(x.r.Context(), x.caller, request, key)
+	if err != nil {
+		return err
+	}
+	if text.Reveal() == "" {
+		return x.answer(http.StatusOK, x.appendToken(nil, token))
+	}
+	return x.answer(http.StatusCreated, x.appendIssued(nil, token, text))
+}
+
+func revokeToken(x *exchange) error {
+	id, err := x.pathID("token_id")
+	if err != nil {
+		return err
+	}
+	body, err := x.objectOrNothing()
+	if err != nil {
+		return err
+	}
+	reason, err := service.ParseRevocation(body)
+	if err != nil {
+		return err
+	}
+	token, err := x.api.service.RevokeToken(x.r.Context(), x.caller, ledger.TokenID{UUID: id}, reason)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, x.appendToken(nil, token))
+}
+
+func (x *exchange) appendToken(dst []byte, t *service.Token) []byte {
+	w := canon.BeginObject(dst)
+	x.writeToken(&w, t)
+	appendTime(&w, "revoked_at", t.RevokedAt)
+	w.StringOrNull("revocation_reason", t.RevocationReason)
+	appendTime(&w, "last_used_at", t.LastUsedAt)
+	return w.End()
+}
+
+func (x *exchange) appendIssued(dst []byte, t *service.Token, text ledger.Secret) []byte {
+	w := canon.BeginObject(dst)
+	x.writeToken(&w, t)
+	w.String("token", text.Reveal())
+	w.String("public_path", publicPath+text.Reveal())
+	return w.End()
+}
+
+func (x *exchange) writeToken(w *canon.ObjectWriter, t *service.Token) {
+	w.String("token_id", t.ID.String())
+	w.String("artifact_type", t.Artifact)
+	w.String("artifact_id", t.ArtifactID.String())
+	w.String("status", service.TokenStatus(t, x.api.service.Now()))
+	w.String("created_at", t.CreatedAt.String())
+	appendTime(w, "expires_at", t.ExpiresAt)
+}

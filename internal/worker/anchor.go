@@ -1,0 +1,218 @@
+package worker
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"countersign/internal/anchor"
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+)
+
+// Anchoring is how digests are anchored in time. What a method lacks it waits
+// for: its anchors stay pending, for a replica, or a restart, that has it.
+type Anchoring struct {
+	Authority Authority // nil: no RFC 3161 authority
+	Calendars Calendars // nil: no OpenTimestamps calendars
+	Bitcoin   anchor.Bitcoin
+}
+
+// Authority gives tokens that it has verified; see anchor.Authority.
+type Authority interface {
+	Stamp(ctx context.Context, digest [32]byte, nonce uint64) ([]byte, error)
+}
+
+// Calendars give proofs and move them on; see anchor.Calendars.
+type Calendars interface {
+	Stamp(ctx context.Context, digest [32]byte, nonce [16]byte) ([]byte, error)
+	Upgrade(ctx context.Context, proof []byte) (upgraded []byte, changed bool, err error)
+}
+
+// Reasons of the worker's own, beside those of package anchor.
+const (
+	noHeaderSource anchor.Reason = "no_header_source"
+	notConfigured  anchor.Reason = "not_configured"
+)
+
+const (
+	// blockWait is how often a proof is held against the calendars: a block comes
+	// every ten minutes, and calendars wait for some more to follow it.
+	blockWait = 30 * time.Minute
+	// A proof that has waited for days waits for something out of the ordinary.
+	patientChecks = 4 * 48
+	longBlockWait = 6 * time.Hour
+	// upgradeTime leaves a part of the attempt for the block headers, even when
+	// every calendar hangs.
+	upgradeTime = longestJob * 2 / 3
+
+	// mostRefusals is how often an authority may say no, or lie, before that is
+	// taken for its last word.
+	mostRefusals = 4
+	// slowestAttempt is the step of the schedule at which attempts on someone who
+	// is out of reach stay: that is no verdict, so they never end.
+	slowestAttempt = 5
+)
+
+// unanchoredError is why an anchor is not there yet, or never will be.
+type unanchoredError struct {
+	reason anchor.Reason
+	err    error         // nil where nothing is wrong, and only time has to pass
+	final  bool          // the anchor has failed
+	wait   time.Duration // until the next attempt
+}
+
+func (e *unanchoredError) Error() string {
+	if e.err == nil {
+		return "the proof waits for a block"
+	}
+	return e.err.Error()
+}
+
+func (e *unanchoredError) Unwrap() error { return e.err }
+
+var errNotConfigured = errors.New("the method is not configured here any more")
+
+// anchor makes an anchor, or follows it up.
+func (w *Worker) anchor(ctx context.Context, job *service.Job) error {
+	known, err := w.jobs.Anchor(ctx, job)
+	if err != nil {
+		return err
+	}
+	next := *known
+	var fault *unanchoredError
+	switch {
+	case known.Standing == ledger.AnchorVerified: // by a job that was queued twice
+	case known.Method == ledger.MethodTSA:
+		fault = w.stamp(ctx, job, &next)
+	case known.Method == ledger.MethodOpenTimestamps:
+		fault = w.prove(ctx, job, &next)
+	default:
+		return errUnknownKind
+	}
+	if err := w.saveAnchor(ctx, known, &next, fault); err != nil {
+		return err
+	}
+	if fault != nil {
+		return fault
+	}
+	return w.jobs.Finish(ctx, job)
+}
+
+// saveAnchor writes down where the anchor stands now.
+func (w *Worker) saveAnchor(ctx context.Context, known, next *ledger.Anchor, fault *unanchoredError) error {
+	switch {
+	case fault == nil:
+		next.Standing, next.Reason = ledger.AnchorVerified, ""
+	case fault.final:
+		next.Standing, next.Reason = ledger.AnchorFailed, string(fault.reason)
+	default:
+		next.Standing, next.Reason = ledger.AnchorPending, string(fault.reason)
+	}
+	stored := known.Proof != nil || known.Reason != "" || known.Standing != ledger.AnchorPending
+	moved := next.Standing != known.Standing || !stored
+	if !moved && next.Reason == known.Reason && string(next.Proof) == string(known.Proof) {
+		return nil
+	}
+	if err := w.jobs.SaveAnchor(ctx, next); err != nil {
+		return err
+	}
+	if moved {
+		w.Meter.AnchorMoved(next.Method, string(next.Standing))
+	}
+	return nil
+}
+
+// stamp asks the authority for a token. A broken answer can be an accident of the
+// way, so it is not believed at once.
+func (w *Worker) stamp(ctx context.Context, job *service.Job, a *ledger.Anchor) *unanchoredError {
+	if w.Anchoring.Authority == nil {
+		return w.outOfReach(job, notConfigured, errNotConfigured)
+	}
+	token, err := w.Anchoring.Authority.Stamp(ctx, a.Digest, nonce())
+	if err == nil {
+		a.Proof = token
+		return nil
+	}
+	reason := anchor.ReasonOf(err)
+	if reason == anchor.Unavailable || reason == "" {
+		return w.outOfReach(job, anchor.Unavailable, err)
+	}
+	return &unanchoredError{
+		reason: reason, err: err, final: job.Attempts >= mostRefusals, wait: notify.Backoff(job.Attempts, w.Random()),
+	}
+}
+
+func (w *Worker) outOfReach(job *service.Job, reason anchor.Reason, err error) *unanchoredError {
+	return &unanchoredError{reason: reason, err: err, wait: notify.Backoff(min(job.Attempts, slowestAttempt), w.Random())}
+}
+
+// nonce is not 0, which stands for none.
+func nonce() uint64 {
+	var random [8]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return binary.BigEndian.Uint64(random[:]) | 1
+}
+
+// prove gets a proof from the calendars, or moves the one that there is on, and
+// judges it.
+func (w *Worker) prove(ctx context.Context, job *service.Job, a *ledger.Anchor) *unanchoredError {
+	if w.Anchoring.Calendars == nil {
+		return w.outOfReach(job, notConfigured, errNotConfigured)
+	}
+	if len(a.Proof) == 0 {
+		var random [16]byte
+		_, _ = rand.Read(random[:]) // never fails
+		proof, err := w.Anchoring.Calendars.Stamp(ctx, a.Digest, random)
+		if err != nil {
+			return w.outOfReach(job, orUnavailable(err), err)
+		}
+		a.Proof = proof
+		return w.awaitBlock(job, "", nil)
+	}
+	fault := w.upgrade(ctx, a)
+	verdict, err := w.Anchoring.Bitcoin.Verify(ctx, a.Proof, a.Digest)
+	switch {
+	case err != nil && w.Anchoring.Bitcoin.Headers == nil:
+		return w.awaitBlock(job, noHeaderSource, err)
+	case err != nil:
+		return w.awaitBlock(job, orUnavailable(err), err)
+	case verdict.Status == anchor.Failed:
+		return &unanchoredError{reason: verdict.Reason, err: errors.New("the proof does not hold"), final: true}
+	case verdict.Status == anchor.Pending && fault != nil:
+		return w.awaitBlock(job, orUnavailable(fault), fault)
+	case verdict.Status == anchor.Pending:
+		return w.awaitBlock(job, "", nil)
+	}
+	return nil
+}
+
+func (w *Worker) upgrade(ctx context.Context, a *ledger.Anchor) error {
+	ctx, cancel := context.WithTimeout(ctx, upgradeTime)
+	defer cancel()
+	proof, changed, err := w.Anchoring.Calendars.Upgrade(ctx, a.Proof)
+	if changed {
+		a.Proof = proof
+	}
+	return err
+}
+
+func (w *Worker) awaitBlock(job *service.Job, reason anchor.Reason, err error) *unanchoredError {
+	wait := blockWait
+	if job.Attempts > patientChecks {
+		wait = longBlockWait
+	}
+	const spread = 0.2
+	return &unanchoredError{reason: reason, err: err, wait: wait + time.Duration(float64(wait)*spread*w.Random())}
+}
+
+// orUnavailable is the reason of an error; what has none is out of reach.
+func orUnavailable(err error) anchor.Reason {
+	if reason := anchor.ReasonOf(err); reason != "" {
+		return reason
+	}
+	return anchor.Unavailable
+}

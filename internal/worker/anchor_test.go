@@ -1,0 +1,262 @@
+package worker_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+	"countersign/internal/store"
+	"countersign/internal/worker"
+)
+
+// anchored is how an approval's decision is anchored, for an admin who asks.
+func (w *world) anchored(id ledger.ApprovalID) (tsa, opentimestamps ledger.AnchorFinding) {
+	w.t.Helper()
+	v, err := w.service.VerifyApproval(w.t.Context(), w.admin, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v.TSA, v.OpenTimestamp
+}
+
+func (w *world) wantTSA(id ledger.ApprovalID, standing ledger.AnchorStanding, reason string) {
+	w.t.Helper()
+	if got, _ := w.anchored(id); got != (ledger.AnchorFinding{Standing: standing, Reason: reason}) {
+		w.t.Errorf("the token is %+v, want %s %q", got, standing, reason)
+	}
+}
+
+func (w *world) wantProof(id ledger.ApprovalID, standing ledger.AnchorStanding, reason string) {
+	w.t.Helper()
+	if _, got := w.anchored(id); got != (ledger.AnchorFinding{Standing: standing, Reason: reason}) {
+		w.t.Errorf("the proof is %+v, want %s %q", got, standing, reason)
+	}
+}
+
+// decided is an approval with its decision, and its deadline out of the way.
+func (w *world) decided() ledger.ApprovalID {
+	w.t.Helper()
+	id := w.ask()
+	w.approve(id)
+	return id
+}
+
+func TestTokenOfADecision(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodTSA)
+		w.anchors = worker.Anchoring{Authority: newStamper(t, w.clock)}
+		id := w.decided()
+		w.wantTSA(id, ledger.NotAnchored, "")
+		w.run(w.worker(w.service, nil, nil))
+		w.wantTSA(id, ledger.AnchorVerified, "")
+		w.wantProof(id, ledger.NotAnchored, "")
+		w.queue(1, 0) // the deadline
+		if n := w.meter.get("tsa verified"); n != 1 {
+			t.Errorf("%d tokens are counted", n)
+		}
+	})
+}
+
+func TestAuthorityOutOfReachForDays(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodTSA)
+		authority := newStamper(t, w.clock)
+		authority.respond(http.StatusServiceUnavailable)
+		w.anchors = worker.Anchoring{Authority: authority}
+		id := w.decided()
+		running := w.worker(w.service, nil, nil)
+		for range 3 * notify.MaxAttempts {
+			w.run(running)
+			w.wantTSA(id, ledger.AnchorPending, "unavailable")
+			w.clock.advance(6 * time.Hour)
+		}
+		w.queue(1, 0) // the anchor; the deadline is long over
+		authority.respond(0)
+		w.run(w.worker(w.serve(open()), nil, nil)) // after a restart
+		w.wantTSA(id, ledger.AnchorVerified, "")
+		w.queue(0, 0)
+		if log := w.log.String(); strings.Contains(log, "planted-path") || !strings.Contains(log, "unavailable") {
+			t.Errorf("the log says\n%s", log)
+		}
+	})
+}
+
+func TestAuthorityThatRefuses(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodTSA)
+		authority := newStamper(t, w.clock)
+		authority.respond(http.StatusForbidden)
+		w.anchors = worker.Anchoring{Authority: authority}
+		id := w.decided()
+		running := w.worker(w.service, nil, nil)
+		w.run(running)
+		w.wantTSA(id, ledger.AnchorPending, "refused")
+		for range 5 {
+			w.clock.advance(time.Hour)
+			w.run(running)
+		}
+		w.wantTSA(id, ledger.AnchorFailed, "refused")
+		if n := authority.requests(); n != 4 {
+			t.Errorf("it was asked %d times", n)
+		}
+		w.queue(0, 1) // the deadline is over
+		if pending, failed := w.meter.get("tsa pending"), w.meter.get("tsa failed"); pending != 1 || failed != 1 {
+			t.Errorf("%d pending and %d failed are counted", pending, failed)
+		}
+	})
+}
+
+func TestProofOfADecision(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodOpenTimestamps)
+		calendar := newCalendar(t)
+		w.anchors = worker.Anchoring{Calendars: calendar, Bitcoin: bitcoin(w.clock, nil)}
+		id := w.decided()
+		w.run(w.worker(w.service, nil, nil))
+		w.wantProof(id, ledger.AnchorPending, "")
+		w.clock.advance(31 * time.Minute)
+		restarted := w.worker(w.serve(open()), nil, nil)
+		w.run(restarted)
+		w.wantProof(id, ledger.AnchorPending, "")
+		if n := w.meter.get("anchor retried"); n != 0 {
+			t.Errorf("waiting counts as %d failures", n)
+		}
+		calendar.confirm(7)
+		w.clock.advance(31 * time.Minute)
+		w.run(restarted)
+		w.wantProof(id, ledger.AnchorPending, "no_header_source")
+
+		w.anchors.Bitcoin = bitcoin(w.clock, calendar)
+		w.clock.advance(29 * time.Minute)
+		configured := w.worker(w.serve(open()), nil, nil)
+		w.run(configured)
+		w.wantProof(id, ledger.AnchorPending, "no_header_source") // its time has not come
+		w.clock.advance(2 * time.Minute)
+		w.run(configured)
+		w.wantProof(id, ledger.AnchorVerified, "")
+		w.queue(1, 0)
+		if calendar.submitted != 1 {
+			t.Errorf("it was stamped %d times", calendar.submitted)
+		}
+		if pending, verified := w.meter.get("opentimestamps pending"), w.meter.get("opentimestamps verified"); pending != 1 || verified != 1 {
+			t.Errorf("%d pending and %d verified are counted", pending, verified)
+		}
+	})
+}
+
+func TestProofOfAnotherBlock(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodOpenTimestamps)
+		calendar := newCalendar(t)
+		w.anchors = worker.Anchoring{Calendars: calendar, Bitcoin: bitcoin(w.clock, nil)}
+		id := w.decided()
+		calendar.confirm(7)
+		running := w.worker(w.service, nil, nil)
+		for range 2 {
+			w.run(running)
+			w.clock.advance(31 * time.Minute)
+		}
+		calendar.replace(7)
+		w.anchors.Bitcoin = bitcoin(w.clock, calendar)
+		w.run(w.worker(w.service, nil, nil))
+		w.wantProof(id, ledger.AnchorFailed, "wrong_block")
+		w.queue(1, 1)
+	})
+}
+
+func TestMethodThatIsConfiguredNoMore(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodTSA, ledger.MethodOpenTimestamps)
+		id := w.decided()
+		w.run(w.worker(w.service, nil, nil))
+		w.wantTSA(id, ledger.AnchorPending, "not_configured")
+		w.wantProof(id, ledger.AnchorPending, "not_configured")
+		w.queue(3, 0)
+	})
+}
+
+// seal completes a chain and returns its receipt.
+func (w *world) seal() ledger.ReceiptID {
+	w.t.Helper()
+	request, err := ledger.ParseChainRequest(parse(w.t, `{"name":"refunds"}`))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	opened, err := w.service.OpenChain(w.t.Context(), w.agent, request, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	completed, err := w.service.CompleteChain(w.t.Context(), w.agent, opened.ID, &ledger.Completion{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return *completed.State.Receipt
+}
+
+func (w *world) receiptTSA(id ledger.ReceiptID) ledger.AnchorStanding {
+	w.t.Helper()
+	v, err := w.service.VerifyReceipt(w.t.Context(), w.admin, id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return v.TSA.Standing
+}
+
+func TestHeadsAreAnchoredHourly(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open(), ledger.MethodTSA)
+		authority := newStamper(t, w.clock)
+		w.anchors = worker.Anchoring{Authority: authority}
+		first := w.seal()
+		second := w.seal()
+		ticks := make(chan time.Time)
+		running := w.worker(w.service, nil, ticks)
+		running.Start()
+		defer running.Stop(t.Context())
+		w.eventually("the head is anchored", func() bool { return w.receiptTSA(second) == ledger.AnchorVerified })
+		if standing := w.receiptTSA(first); standing != ledger.AnchorVerified {
+			t.Errorf("the receipt before the head is %s", standing)
+		}
+		third := w.seal()
+		ticks <- w.clock.Now()
+		ticks <- w.clock.Now()
+		if standing := w.receiptTSA(third); standing != ledger.NotAnchored {
+			t.Errorf("within the hour the new head is %s", standing)
+		}
+		w.clock.advance(time.Hour)
+		ticks <- w.clock.Now()
+		w.eventually("the new head is anchored", func() bool { return w.receiptTSA(third) == ledger.AnchorVerified })
+		w.clock.advance(time.Hour)
+		ticks <- w.clock.Now()
+		ticks <- w.clock.Now()
+		running.Stop(t.Context())
+		if n := authority.requests(); n != 2 {
+			t.Errorf("%d requests for two heads", n)
+		}
+	})
+}
+
+func TestUseOfTokensIsWrittenDown(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		receipt := w.seal()
+		_, text, err := w.service.IssueToken(t.Context(), w.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: receipt.UUID}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.service.VerifyToken(t.Context(), text.Reveal()); err != nil {
+			t.Fatal(err)
+		}
+		running := w.worker(w.service, nil, nil)
+		running.Start()
+		defer running.Stop(t.Context())
+		w.eventually("the use is listed", func() bool {
+			tokens, err := w.service.Tokens(t.Context(), w.admin, nil, 10)
+			return err == nil && len(tokens) == 1 && tokens[0].LastUsedAt != nil && *tokens[0].LastUsedAt == ledger.TimeOf(w.clock.Now())
+		})
+	})
+}

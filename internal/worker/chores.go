@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// chore is something that is done now and then, beside the queue. It is not queued
+// because nothing is lost when it is left out once.
+type chore struct {
+	name  string
+	every time.Duration
+	do    func(context.Context) error
+
+	next     time.Time // when it is due; only the loop looks
+	underWay atomic.Bool
+	failing  atomic.Bool // the last time failed, and the log says so
+}
+
+const (
+	// countEvery is how often the queue is counted for the meter.
+	countEvery = 15 * time.Second
+	// useEvery is how far the last use of a token may lag behind.
+	useEvery = 5 * time.Second
+	// pastEvery is how often the ledgers are held against what was acknowledged.
+	pastEvery = 30 * time.Second
+	// headsEvery is how often each organization's newest receipt is anchored.
+	headsEvery = time.Hour
+)
+
+func (w *Worker) newChores() []*chore {
+	now := w.Clock()
+	return []*chore{
+		{name: "count the queue", every: countEvery, do: w.count, next: now},
+		{name: "write down the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
+		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
+		// Each replica has a moment of its own in the hour, so that mostly one of
+		// them finds a head that has no anchor yet.
+		{name: "anchor the heads", every: headsEvery, do: w.Service.AnchorHeads, next: now.Add(time.Duration(w.Random() * float64(headsEvery)))},
+	}
+}
+
+// beginChores starts what is due. One that is still under way is left out.
+func (w *Worker) beginChores() {
+	now := w.Clock()
+	for _, c := range w.chores {
+		if now.Before(c.next) || !c.underWay.CompareAndSwap(false, true) {
+			continue
+		}
+		c.next = now.Add(c.every)
+		w.running.Go(func() {
+			defer c.underWay.Store(false)
+			w.doChore(c)
+		})
+	}
+}
+
+func (w *Worker) doChore(c *chore) {
+	ctx, cancel := context.WithTimeout(w.working, longestJob)
+	defer cancel()
+	err := c.do(ctx)
+	if w.working.Err() != nil {
+		return
+	}
+	if err != nil && !c.failing.Load() {
+		w.Log.Warn("this could not be done and is tried again: "+c.name, "reason", reason(err))
+	}
+	c.failing.Store(err != nil)
+}
+
+// count tells the meter how long the queue is.
+func (w *Worker) count(ctx context.Context) error {
+	waiting, buried, err := w.jobs.Count(ctx)
+	if err == nil {
+		w.Meter.JobsCounted(waiting, buried)
+	}
+	return err
+}
+
+// lookBack tells the meter whether a ledger has gone back in time.
+func (w *Worker) lookBack(ctx context.Context) error {
+	found, err := w.Service.Rollbacks(ctx)
+	if err == nil {
+		w.Meter.RolledBack(len(found))
+	}
+	return err
+}
