@@ -31,6 +31,10 @@ build: ## Build bin/countersign
 run: build ## Build and serve on an embedded database in ./data (ARGS="--listen ...")
 	exec bin/countersign serve --data ./data $(ARGS)
 
+.PHONY: demo
+demo: build ## See it all in a minute, on a throw-away store (ARGS="--yes")
+	@exec bin/countersign demo $(ARGS)
+
 .PHONY: test
 test: setup ## Run everything: vet, Go tests with the race detector, Python tests, lint
 	go vet ./...

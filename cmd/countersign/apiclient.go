@@ -57,11 +57,16 @@ func (r *remote) connect(p *process) (*apiClient, error) {
 	if exposed(base) {
 		p.say("Warning: the API key travels unencrypted to another machine; use https.")
 	}
-	return &apiClient{base: base, key: ledger.NewSecret(strings.TrimSpace(text)), http: &http.Client{
+	return newAPIClient(base, ledger.NewSecret(strings.TrimSpace(text))), nil
+}
+
+// newAPIClient speaks with a key, or with the zero Secret as a stranger.
+func newAPIClient(base string, key ledger.Secret) *apiClient {
+	return &apiClient{base: base, key: key, http: &http.Client{
 		Timeout: requestTimeout,
 		// Wherever else it leads, the key is not for there.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	}}
 }
 
 // exposed reports whether others can listen on the way to a server.
@@ -106,7 +111,7 @@ func (c *apiClient) call(ctx context.Context, method, path string, body, into an
 	if err != nil || len(data) > maxAnswer {
 		return unclear(fmt.Errorf("the answer of the server at %s broke off, or is too long: try again", c.base))
 	}
-	if response.StatusCode != http.StatusOK {
+	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return c.refused(response, data)
 	}
 	if err := json.Unmarshal(data, into); err != nil {
@@ -128,7 +133,9 @@ func (c *apiClient) request(ctx context.Context, method, path string, body any) 
 	if err != nil {
 		return nil, unclear(errors.New("--url cannot be used as the address of a server"))
 	}
-	request.Header.Set("Authorization", "Bearer "+c.key.Reveal())
+	if key := c.key.Reveal(); key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
 	request.Header.Set("Accept", "application/json")
 	if body != nil {
 		request.Header.Set("Content-Type", "application/json")

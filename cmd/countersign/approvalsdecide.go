@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/mattn/go-isatty"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
@@ -142,7 +139,7 @@ var errNotAsked = errors.New("nobody is there to ask: standard input is no termi
 
 // confirm asks a person at a terminal.
 func (p *process) confirm(question string) error {
-	if file, ok := p.in.(*os.File); !ok || !isatty.IsTerminal(file.Fd()) {
+	if !isTerminal(p.in) {
 		return unclear(errNotAsked)
 	}
 	if !ask(p.in, p.errOutput, question) {

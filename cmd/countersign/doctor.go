@@ -68,6 +68,7 @@ func (e *examination) checks() []check {
 		{"key file", e.keyFile},
 		{"schema", e.schema},
 		{"keys belong to store", e.keysBelong},
+		{"rollback", e.rollback},
 		{"clock", e.clock},
 	}
 	if e.storage.embedded() {

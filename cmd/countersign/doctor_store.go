@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"strconv"
@@ -112,11 +113,38 @@ func (e *examination) keysBelong(ctx context.Context) finding {
 		return skipped("there is no database")
 	}
 	o, err := e.storage.openEvidence(ctx)
+	var heads *headsError
+	if err != nil && !errors.As(err, &heads) {
+		return failed("%v", err)
+	}
+	if o != nil {
+		defer o.close()
+	}
+	return ok("every key that has signed here is in the key file")
+}
+
+// rollback holds the database against what was acknowledged from here.
+func (e *examination) rollback(ctx context.Context) finding {
+	if e.storage.checkExists() != nil {
+		return skipped("there is no database")
+	}
+	o, err := e.storage.openEvidence(ctx)
+	var heads *headsError
+	switch {
+	case errors.As(err, &heads):
+		return failed("%v", heads)
+	case err != nil:
+		return skipped("the store does not open")
+	}
+	defer o.close()
+	found, err := o.service.Rollbacks(ctx)
 	if err != nil {
 		return failed("%v", err)
 	}
-	defer o.close()
-	return ok("every key that has signed here is in the key file")
+	if len(found) > 0 {
+		return failed("%s: find the newer database, or, if this one was put back on purpose, run countersign rollback accept", rollbackText(found[0]))
+	}
+	return ok("the database holds what was acknowledged")
 }
 
 // The clock cannot be right before this program was written.

@@ -19,11 +19,16 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, label string) *progress {
-	file, ok := w.(*os.File)
-	if !ok || !isatty.IsTerminal(file.Fd()) {
+	if !isTerminal(w) {
 		return &progress{}
 	}
 	return &progress{w: w, label: label}
+}
+
+// isTerminal says whether a person is at the other end of a stream.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(file.Fd())
 }
 
 const barWidth = 30

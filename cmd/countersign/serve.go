@@ -18,6 +18,7 @@ import (
 	"countersign/internal/observe"
 	"countersign/internal/pricing"
 	"countersign/internal/service"
+	"countersign/internal/worker"
 )
 
 // serveCommand runs the server.
@@ -36,8 +37,9 @@ type serveCommand struct {
 	PublicURL            string   `name:"public-url" help:"Where people reach the console, for links in notices and for the first sign-in." placeholder:"URL"`
 	SMTPURL              string   `name:"smtp-url" help:"Mail server for notices, smtp://USER:PASSWORD@HOST?from=ADDRESS; on a command line others can read it, so better use the variable or --smtp-url-file." placeholder:"URL"`
 	SMTPURLFile          string   `name:"smtp-url-file" help:"File that holds the mail server's address." type:"path" placeholder:"FILE"`
-	Prices               string   `help:"JSON file with what language models cost, instead of the built-in table." type:"path" placeholder:"FILE"`
-	OTLPEndpoint         string   `name:"otlp-endpoint" help:"OTLP/HTTP collector to send traces to, such as http://localhost:4318; none without one." env:"COUNTERSIGN_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
+	anchorFlags
+	Prices       string `help:"JSON file with what language models cost, instead of the built-in table." type:"path" placeholder:"FILE"`
+	OTLPEndpoint string `name:"otlp-endpoint" help:"OTLP/HTTP collector to send traces to, such as http://localhost:4318; none without one." env:"COUNTERSIGN_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`
 }
 
 // Run serves until the process is told to stop, then finishes what it began.
@@ -82,6 +84,8 @@ type settings struct {
 	proxies   []netip.Prefix
 	mailer    *notify.Mailer // nil: no mail
 	prices    *pricing.Table // nil: the built-in ones
+	anchoring worker.Anchoring
+	methods   []string // of anchoring
 	publicURL string
 }
 
@@ -101,6 +105,9 @@ func (c *serveCommand) check() (read settings, err error) {
 		return read, err
 	}
 	if read.prices, err = c.prices(); err != nil {
+		return read, err
+	}
+	if read.anchoring, read.methods, err = c.anchorFlags.read(); err != nil {
 		return read, err
 	}
 	read.proxies, err = parsePrefixes(c.TrustedProxies)

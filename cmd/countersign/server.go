@@ -32,6 +32,7 @@ type server struct {
 	certificate *certificate // nil without TLS
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
+	headsFault  string       // of the file of heads, so that the log says it once
 	failed      bool         // open failed: there is nothing to serve
 }
 
@@ -53,12 +54,13 @@ func (s *server) open() (err error) {
 	}
 	if s.opened, err = c.openService(ctx, service.Config{
 		Log: s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
+		Anchoring: s.methods,
 	}); err != nil {
 		return err
 	}
 	s.webhooks = notify.NewWebhooks(notify.Options{AllowPrivate: c.WebhooksAllowPrivate})
 	s.worker = worker.New(worker.Config{
-		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Log: s.log, Meter: s.metrics,
+		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring, Log: s.log, Meter: s.metrics,
 	})
 	if s.listener, err = listen(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
@@ -138,8 +140,12 @@ func (s *server) finish(servers []*http.Server) error {
 	defer cancel()
 	var deliveries sync.WaitGroup
 	deliveries.Go(func() { s.worker.Stop(ctx) })
-	defer deliveries.Wait()
-	return shutDown(s.process.ctx, servers)
+	err := shutDown(s.process.ctx, servers)
+	deliveries.Wait()
+	if flushErr := s.opened.service.FlushTokenUse(ctx); flushErr != nil {
+		s.log.Warn("when tokens were last used was not stored", "error", flushErr)
+	}
+	return err
 }
 
 func (s *server) serveMain(main *http.Server) error {
@@ -196,6 +202,7 @@ func (s *server) close() error {
 	}
 	if s.opened != nil {
 		errs = append(errs, s.opened.close())
+		s.keepHeads() // now that nothing more is acknowledged
 	}
 	if s.traces != nil {
 		if err := s.traces.Shutdown(s.process.ctx); err != nil {

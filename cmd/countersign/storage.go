@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"countersign/internal/keyring"
-	"countersign/internal/service"
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
 	"countersign/internal/store/sqlite"
@@ -41,6 +40,10 @@ func (s *storage) keyFile() string {
 	}
 	return filepath.Join(s.Data, "keys.json")
 }
+
+// headsFile stands beside the keys and apart from the database, so that who puts
+// an older database back does not put it back as well.
+func (s *storage) headsFile() string { return filepath.Join(filepath.Dir(s.keyFile()), "heads.json") }
 
 func (s *storage) databaseFile() string { return filepath.Join(s.Data, "countersign.db") }
 
@@ -142,116 +145,3 @@ func (s *storage) makeRing(ctx context.Context, db store.Store) (*keyring.Ring, 
 	}
 	return keyring.Create(s.keyFile(), randomness, time.Now())
 }
-
-// opened is a store with its keys and the service on top.
-type opened struct {
-	store   migratingStore
-	ring    *keyring.Ring // nil where a command does without
-	service *service.Service
-}
-
-func (o *opened) close() error {
-	if o.service != nil {
-		o.service.Close()
-	}
-	return o.store.Close()
-}
-
-func (o *opened) operator() *service.Operator { return o.service.Operator() }
-
-// openService opens everything for a server and brings the schema up to date.
-func (s *storage) openService(ctx context.Context, config service.Config) (*opened, error) {
-	return s.openWith(ctx, config, true)
-}
-
-// openWith opens or makes everything and makes sure that the keys are the store's
-// own.
-func (s *storage) openWith(ctx context.Context, config service.Config, upgrade bool) (*opened, error) {
-	db, err := s.openMigrated(ctx, upgrade)
-	if err != nil {
-		return nil, err
-	}
-	o := &opened{store: db}
-	if o.ring, err = s.makeRing(ctx, db); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	s.start(o, config)
-	if err := o.operator().AdoptKeys(ctx, o.ring); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	if err := o.operator().BeginLogs(ctx); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	return o, nil
-}
-
-// start puts the service on top.
-//
-//nolint:contextcheck,nolintlint // the service ends with its Close, not with the context that opened it; contextcheck looks here
-func (s *storage) start(o *opened, config service.Config) {
-	config.Store = o.store
-	if o.ring != nil { // a nil *Ring would not be a nil interface
-		config.Keys, config.Secrets = o.ring, o.ring
-	}
-	if !s.embedded() {
-		config.Committers = 4
-	}
-	o.service = service.New(config)
-}
-
-// openDirectory opens a store that is there, for what needs no master key: to
-// look at organizations and API keys.
-func (s *storage) openDirectory(ctx context.Context) (*opened, error) {
-	db, err := s.openStore(ctx)
-	if err != nil {
-		return nil, err
-	}
-	o := &opened{store: db}
-	s.start(o, service.Config{})
-	return o, nil
-}
-
-// openAdministration opens a store that is there together with its keys, to
-// change what the audit log tells of.
-func (s *storage) openAdministration(ctx context.Context) (*opened, error) {
-	o, err := s.openKeyed(ctx, "the audit log cannot be written without it")
-	if err != nil {
-		return nil, err
-	}
-	if err := o.operator().BeginLogs(ctx); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	return o, nil
-}
-
-// openEvidence opens a store that is there together with its keys, changing
-// nothing in either.
-func (s *storage) openEvidence(ctx context.Context) (*opened, error) {
-	return s.openKeyed(ctx, "nothing can be verified without it")
-}
-
-// openKeyed opens a store that is there with the keys that belong to it; loss
-// says what cannot be done without them.
-func (s *storage) openKeyed(ctx context.Context, loss string) (*opened, error) {
-	db, err := s.openStore(ctx)
-	if err != nil {
-		return nil, err
-	}
-	o := &opened{store: db}
-	if o.ring, err = keyring.Open(s.keyFile()); err != nil {
-		if errors.Is(err, keyring.ErrNotFound) {
-			err = fmt.Errorf("%w: %s; name it with --keys", err, loss)
-		}
-		return nil, errors.Join(err, o.close())
-	}
-	s.start(o, service.Config{})
-	if err := o.operator().AdoptKeys(ctx, knownKeys{o.ring}); err != nil {
-		return nil, errors.Join(err, o.close())
-	}
-	return o, nil
-}
-
-// knownKeys is a ring that has no keys to add: adopting it only compares.
-type knownKeys struct{ *keyring.Ring }
-
-func (knownKeys) IDs() []string { return nil }

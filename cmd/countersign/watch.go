@@ -40,7 +40,25 @@ func (s *server) watch(ctx context.Context, hangups <-chan os.Signal) {
 		for _, file := range files {
 			file.check(ctx, s, asked)
 		}
+		s.keepHeads()
 	}
+}
+
+// keepHeads takes up what an operator has accepted, and then writes down what was
+// acknowledged since. A server whose folder cannot be written serves all the same.
+func (s *server) keepHeads() {
+	err := s.opened.heads.Reload()
+	if err == nil {
+		err = s.opened.heads.Flush()
+	}
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != s.headsFault {
+		s.log.Error("what is acknowledged cannot be remembered outside the database: a database that is put back would not be noticed", "error", err)
+	}
+	s.headsFault = text
 }
 
 // watchedFile is something that was read from files and can be read again.

@@ -73,9 +73,12 @@ func TestForgedChainsHideNoReceipts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	w.complete(t, w.acme, w.open(t, w.acme, "forged"))
+	w.waits(t, w.acme, payment)
 	w.store.forged.Store(true)
-	w.signedIn(t, w.acme, ledger.RoleMember).get(t, "/").
-		expect(t, http.StatusOK, "Stored evidence was changed", "countersign audit", "✓ verified").without(t, "/chains/")
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	member.get(t, "/").
+		expect(t, http.StatusOK, "so the chains are not shown", "so what waits is not shown", "countersign audit", "✓ verified").without(t, "/chains/", "send_payment")
+	member.get(t, "/approvals").expect(t, http.StatusInternalServerError, "Stored evidence was changed").without(t, "send_payment")
 	if log := w.log.String(); !strings.Contains(log, `"code":"evidence_tampered"`) {
 		t.Errorf("the log does not report it:\n%s", log)
 	}

@@ -60,7 +60,8 @@ type head struct {
 // ErrInvalid.
 func OpenHeads(path string, ring *Ring) (*Heads, error) {
 	h := &Heads{path: path, ring: ring, seen: make(map[uuid.UUID]Seen), noted: make(map[uuid.UUID]Seen)}
-	return h, h.Reload()
+	err := h.Reload()
+	return h, err
 }
 
 // Seen returns the newest receipt of an organization that was acknowledged.

@@ -70,7 +70,8 @@ type Decision struct {
 	EstimatedCost    *Money
 	AutoPaused       bool
 
-	// Approvers are those that the deciding rule names; not part of the event.
+	// Approvers are those whom the rules that ask for approval name; not part of
+	// the event.
 	Approvers []string
 }
 
@@ -147,7 +148,10 @@ func Decide(policy *Policy, q *Question) Decision {
 	}
 	if enforced != nil {
 		d.explain(enforced)
-		d.Outcome, d.AutoPaused, d.Approvers = enforced.Outcome, enforced.pause, enforced.Approvers
+		d.Outcome, d.AutoPaused = enforced.Outcome, enforced.pause
+	}
+	if d.Outcome == RequireApproval {
+		d.Approvers = approversOf(matches)
 	}
 	switch {
 	case d.KillSwitchActive:
@@ -195,6 +199,27 @@ func strictest(matches []Match, allShadow bool) (enforced, shadowed *Match) {
 		}
 	}
 	return enforced, shadowed
+}
+
+// approversOf are those whom every rule admits that asks for approval and names
+// who may give it: a rule's list is not lost because another rule asks too. Where
+// no one is on all the lists, the first stands.
+func approversOf(matches []Match) []string {
+	var admitted []string
+	for _, m := range matches {
+		if m.Outcome != RequireApproval || m.Shadow || len(m.Approvers) == 0 {
+			continue
+		}
+		if admitted == nil {
+			admitted = m.Approvers
+			continue
+		}
+		both := slices.DeleteFunc(slices.Clone(admitted), func(name string) bool { return !slices.Contains(m.Approvers, name) })
+		if len(both) > 0 {
+			admitted = both
+		}
+	}
+	return admitted
 }
 
 // reconcile turns what the service would have decided into an account of what a

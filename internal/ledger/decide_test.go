@@ -123,6 +123,35 @@ func TestBuiltinRules(t *testing.T) {
 	}
 }
 
+// A rule's list of approvers holds beside a built-in rule that asks as well.
+func TestApproversOfSeveralRules(t *testing.T) {
+	t.Parallel()
+	asks := func(approvers ...string) Match { return Match{Name: "own", Outcome: RequireApproval, Approvers: approvers} }
+	onTrial := asks("nobody")
+	onTrial.Shadow = true
+	cases := map[string]struct {
+		rules fixedRules
+		want  []string
+	}{
+		"no list":         {fixedRules{asks()}, nil},
+		"one list":        {fixedRules{asks("controller")}, []string{"controller"}},
+		"two lists":       {fixedRules{asks("controller", "chief"), asks("chief")}, []string{"chief"}},
+		"lists apart":     {fixedRules{asks("controller"), asks("chief")}, []string{"controller"}},
+		"a list on trial": {fixedRules{asks("controller"), onTrial}, []string{"controller"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := question()
+			q.Action.Facts = payment(7500)
+			d := Decide(&Policy{Rules: c.rules}, q)
+			if d.Outcome != RequireApproval || d.PolicyName != RuleSingleThreshold || !slices.Equal(d.Approvers, c.want) {
+				t.Errorf("decided %s by %s, approvers %q, want %q", d.Outcome, d.PolicyName, d.Approvers, c.want)
+			}
+		})
+	}
+}
+
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	shadowed := Match{Name: "trial", Outcome: Deny, Shadow: true}

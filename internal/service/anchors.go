@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 
@@ -101,10 +102,10 @@ func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
 	}
 }
 
-// anchorJobs queues the anchoring of a subject by every method that is configured.
-func (s *Service) anchorJobs(org ledger.OrgID, kind string, subject uuid.UUID, sequence int64, digest [32]byte, now ledger.Time) []*store.Job {
-	jobs := make([]*store.Job, 0, len(s.anchoring))
-	for _, method := range s.anchoring {
+// anchorJobs are to anchor a subject by the given methods.
+func anchorJobs(methods []string, org ledger.OrgID, kind string, subject uuid.UUID, sequence int64, digest [32]byte, now ledger.Time) []*store.Job {
+	jobs := make([]*store.Job, 0, len(methods))
+	for _, method := range methods {
 		w := canon.BeginObject(nil)
 		w.String("digest", hex.EncodeToString(digest[:]))
 		w.String("kind", kind)
@@ -152,10 +153,16 @@ func (s *Service) anchorHead(ctx context.Context, org ledger.OrgID) error {
 	}
 	receipt := newest[0]
 	known, err := s.store.Anchors(ctx, org, store.AnchorSubject{Kind: ledger.SubjectHead, ID: receipt.ID.UUID})
-	if err != nil || len(known) > 0 {
+	if err != nil {
 		return err
 	}
-	return s.committer.commit(ctx, &queueJobs{s.anchorJobs(org, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
+	methods := slices.DeleteFunc(slices.Clone(s.anchoring), func(method string) bool {
+		return slices.ContainsFunc(known, func(record *store.AnchorRecord) bool { return record.Method == method })
+	})
+	if len(methods) == 0 {
+		return nil
+	}
+	return s.committer.commit(ctx, &queueJobs{anchorJobs(methods, org, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
 }
 
 // queueJobs adds work that has no other cause in the store.

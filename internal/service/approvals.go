@@ -304,7 +304,7 @@ func (o *moveApproval) moved(b *batch, live *liveChain, asked *askedApproval, be
 		}
 		b.settle(live, approval)
 		b.changes.NewJobs = append(b.changes.NewJobs,
-			b.service.anchorJobs(approval.Org, ledger.SubjectApproval, approval.ID.UUID, 0, approval.Hash(), b.now)...)
+			anchorJobs(b.service.anchoring, approval.Org, ledger.SubjectApproval, approval.ID.UUID, 0, approval.Hash(), b.now)...)
 	}
 	if kind := stepKind(before.Status, approval.Status); kind != "" {
 		b.notice(org, approvalNotice(kind, live.chain, approval), approval.ID.String())

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"countersign/internal/anchor"
+	"countersign/internal/ledger"
+	"countersign/internal/worker"
+)
+
+// anchorFlags say how decisions and receipts are anchored in time.
+type anchorFlags struct {
+	TSAURL         string   `name:"tsa-url" help:"RFC 3161 timestamp authority that anchors decisions and receipts; none without one." placeholder:"URL"`
+	TSARoots       string   `name:"tsa-roots" help:"PEM file of the certificates by which the authority's tokens are judged." type:"path" placeholder:"FILE"`
+	TSAPolicy      string   `name:"tsa-policy" help:"Policy to ask the authority for; its own without one." placeholder:"OID"`
+	OTSCalendars   []string `name:"ots-calendars" help:"OpenTimestamps calendars, at most eight; none without any." placeholder:"URL"`
+	BitcoinHeaders string   `name:"bitcoin-headers" help:"Where Bitcoin's block headers come from: rpc+http://USER:PASSWORD@HOST:PORT, rpc+http://HOST:PORT?cookie=FILE, esplora+https://HOST/PATH or file:PATH; without a source proofs stay pending." placeholder:"SOURCE"`
+}
+
+// read checks the flags and reaches no network. Its errors repeat no address: one
+// may hold a password.
+func (f *anchorFlags) read() (how worker.Anchoring, methods []string, err error) {
+	if f.TSAURL != "" {
+		authority, err := f.authority()
+		if err != nil {
+			return how, nil, err
+		}
+		how.Authority, methods = authority, append(methods, ledger.MethodTSA)
+	} else if f.TSARoots != "" || f.TSAPolicy != "" {
+		return how, nil, errors.New("--tsa-roots and --tsa-policy say how to judge an authority: name it with --tsa-url")
+	}
+	if len(f.OTSCalendars) > 0 {
+		calendars, err := anchor.NewCalendars(anchor.CalendarsConfig{URLs: f.OTSCalendars})
+		if err != nil {
+			return how, nil, fmt.Errorf("--ots-calendars: %w", err)
+		}
+		how.Calendars, methods = calendars, append(methods, ledger.MethodOpenTimestamps)
+	}
+	if f.BitcoinHeaders == "" {
+		return how, methods, nil
+	}
+	if how.Calendars == nil {
+		return how, nil, errors.New("--bitcoin-headers is there to verify OpenTimestamps proofs: name calendars with --ots-calendars")
+	}
+	if how.Bitcoin.Headers, err = anchor.ParseHeaderSource(f.BitcoinHeaders); err != nil {
+		return how, nil, fmt.Errorf("--bitcoin-headers: %w", err)
+	}
+	return how, methods, nil
+}
+
+const maxRoots = 1 << 20
+
+func (f *anchorFlags) authority() (*anchor.Authority, error) {
+	if f.TSARoots == "" {
+		return nil, errors.New("--tsa-url needs --tsa-roots: a token is worth what the certificates say by which it is judged")
+	}
+	file, err := os.Open(f.TSARoots)
+	if err != nil {
+		return nil, fmt.Errorf("--tsa-roots: %w", err)
+	}
+	defer file.Close()
+	roots, err := readBounded(file, maxRoots)
+	if err != nil {
+		return nil, fmt.Errorf("--tsa-roots: %s: %w", f.TSARoots, err)
+	}
+	authority, err := anchor.NewAuthority(anchor.AuthorityConfig{URL: f.TSAURL, Roots: roots, Policy: f.TSAPolicy})
+	if err != nil {
+		return nil, fmt.Errorf("--tsa-url, --tsa-roots, --tsa-policy: %w", err)
+	}
+	return authority, nil
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// startAuthority runs sigstore's timestamp-server on a free port and writes its
+// certificates to a file.
+func startAuthority(t *testing.T) (address, roots string) {
+	t.Helper()
+	binary := filepath.Join("..", "..", ".cache", "bin", "timestamp-server")
+	if _, err := os.Stat(binary); err != nil {
+		t.Fatalf("there is no timestamp-server: run scripts/install-timestamp-server (%v)", err)
+	}
+	authority := exec.CommandContext(t.Context(), binary, "serve", "--timestamp-signer", "memory", "--disable-ntp-monitoring", "--host", "127.0.0.1", "--port", "0")
+	log, err := authority.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority.Stdout = authority.Stderr
+	if err := authority.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = authority.Wait() }) // the test's context has ended it by then
+	serving := regexp.MustCompile(`Serving timestamp server at (http://\S+)`)
+	for lines := bufio.NewScanner(log); address == "" && lines.Scan(); {
+		if found := serving.FindStringSubmatch(lines.Text()); found != nil {
+			address = found[1] + "/api/v1/timestamp"
+		}
+	}
+	go func() { _, _ = io.Copy(io.Discard, log) }()
+	status, chain, err := (&client{base: address, http: http.DefaultClient}).send(t.Context(), http.MethodGet, "/certchain", "")
+	if err != nil || status != http.StatusOK {
+		t.Fatalf("the certificates: status %d, %v", status, err)
+	}
+	roots = filepath.Join(t.TempDir(), "roots.pem")
+	writeFile(t, roots, chain)
+	return address, roots
+}
+
+// startPromises runs a calendar that promises, and has no block yet.
+func startPromises(t *testing.T) (address string) {
+	t.Helper()
+	routes := http.NewServeMux()
+	routes.HandleFunc("POST /digest", func(w http.ResponseWriter, _ *http.Request) {
+		counted := func(data string) string {
+			return string(binary.AppendUvarint(nil, uint64(len(data)))) + data
+		}
+		_, _ = io.WriteString(w, "\x00\x83\xdf\xe3\x0d\x2e\xf9\x0c\x8e"+counted(counted(address)))
+	})
+	server := httptest.NewServer(routes)
+	t.Cleanup(server.Close)
+	address = server.URL
+	return address
+}
+
+type anchorsAnswer struct {
+	Verification struct {
+		Anchors struct {
+			TSA            struct{ Status string }
+			OpenTimestamps struct{ Status string }
+		} `json:"timestamp_anchors"`
+	}
+}
+
+// anchors are the standings of both anchors of an artifact.
+func (c *client) anchors(t *testing.T, artifact string) string {
+	t.Helper()
+	var answer anchorsAnswer
+	c.call(t, http.MethodGet, "/v1/verification/v2/"+artifact, "", &answer)
+	found := answer.Verification.Anchors
+	return found.TSA.Status + "/" + found.OpenTimestamps.Status
+}
+
+func TestAnchorsFromServer(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		authority, roots := startAuthority(t)
+		flags := append([]string{"--tsa-url", authority, "--tsa-roots", roots, "--ots-calendars", startPromises(t), "--metrics-listen", "127.0.0.1:0"}, s.flags...)
+		server := start(t, flags...)
+		admin := server.admin(t)
+		receipt := admin.seal(t).ReceiptID
+		if found := admin.anchors(t, "receipts/"+receipt); found != "not_anchored/not_anchored" {
+			t.Errorf("at first the receipt is %s", found)
+		}
+		if status := admin.status(t, http.MethodPost, "/v1/verification/v2/anchors", ""); status != http.StatusAccepted {
+			t.Fatalf("asking for an anchor gets %d", status)
+		}
+		eventually(t, "the receipt is anchored", func() bool { return admin.anchors(t, "receipts/"+receipt) == "verified/pending" })
+		approval := admin.pay(t, `{"amount_usd":9000}`)
+		reviewer := server.client(succeed(t, s.args("keys", "create", "--org", "default", "--role", "member")...))
+		reviewer.call(t, http.MethodPost, "/v1/approvals/"+approval+"/approve", "{}", &struct{}{})
+		eventually(t, "the decision is anchored", func() bool { return admin.anchors(t, "approvals/"+approval) == "verified/pending" })
+		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
+		eventually(t, "the anchors are counted", func() bool {
+			_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
+			return err == nil && strings.Contains(string(body), `countersign_anchors_total{method="tsa",status="verified"} 2`) &&
+				strings.Contains(string(body), `countersign_anchors_total{method="opentimestamps",status="pending"} 2`)
+		})
+	})
+}
+
+func TestAnchorSettingsAreChecked(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	empty := filepath.Join(folder, "empty.pem")
+	writeFile(t, empty, nil)
+	for name, test := range map[string]struct {
+		flags []string
+		says  string
+	}{
+		"an authority without roots": {[]string{"--tsa-url", "https://planted-word.example"}, "--tsa-roots"},
+		"roots without an authority": {[]string{"--tsa-roots", empty}, "--tsa-url"},
+		"roots that are none":        {[]string{"--tsa-url", "https://planted-word.example", "--tsa-roots", empty}, "no root certificate"},
+		"roots that are not there":   {[]string{"--tsa-url", "https://planted-word.example", "--tsa-roots", empty + ".none"}, "no such file"},
+		"a calendar that is none":    {[]string{"--ots-calendars", "planted-word"}, "--ots-calendars"},
+		"headers for nothing":        {[]string{"--bitcoin-headers", "file:headers"}, "--ots-calendars"},
+		"headers from nowhere":       {[]string{"--ots-calendars", "https://calendar.example", "--bitcoin-headers", "planted-word"}, "esplora+https"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := refuse(t, exitUnclear, test.says, newSQLite(t).args(append([]string{"serve", "--listen", "127.0.0.1:0"}, test.flags...)...)...)
+			if strings.Contains(r.err, "planted-word") {
+				t.Errorf("the error repeats what may be a secret: %s", r.err)
+			}
+		})
+	}
+}

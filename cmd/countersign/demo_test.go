@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// story is what the demo tells whatever the person says.
+var story = []string{
+	"pay_supplier             allow   $480.00",
+	"pay_supplier             require_approval   $9200.00",
+	"delete_customer_records  deny   records-stay: customer records are kept for ten years",
+	`"overall_status": "verified"`,
+	"✓ default: intact; checked 1 receipts, 1 chains, 5 events",
+	"the payment of $9200.00 becomes one of $1200.00",
+	"✗ default: BROKEN at CSN-",
+	"That was all of it",
+}
+
+func TestDemo(t *testing.T) {
+	// It makes a temporary folder, and the test wants to see it gone.
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	for name, test := range map[string]struct {
+		args  []string
+		input string
+		says  []string
+	}{
+		"approved for a script": {[]string{"demo", "--yes"}, "", []string{"yes (--yes)", "You approved it", "5 actions, $9680.00 moved"}},
+		"approved by a person":  {[]string{"demo"}, "y\n", []string{"Approve this? [y/N]", "You approved it", "5 actions, $9680.00 moved"}},
+		"refused by a person":   {[]string{"demo"}, "n\n", []string{"Approve this? [y/N]", "You said no", "5 actions, $480.00 moved"}},
+		"nobody there":          {[]string{"demo"}, "", []string{"You said no", "5 actions, $480.00 moved"}},
+	} {
+		var out, errOutput output
+		if code := run(t.Context(), test.args, strings.NewReader(test.input), &out, &errOutput); code != 0 {
+			t.Errorf("%s: exit status %d\n%s%s", name, code, out.String(), errOutput.String())
+		}
+		checkStory(t, name, out.String(), append(test.says, story...))
+		if errOutput.String() != "" {
+			t.Errorf("%s: standard error says %s", name, errOutput.String())
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(folder, "countersign-demo-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+var publicLink = regexp.MustCompile(`→ http://127\.0\.0\.1:\d+/public/v2/verify/cvt_\w+\n`)
+
+func checkStory(t *testing.T, name, text string, says []string) {
+	t.Helper()
+	for _, words := range says {
+		if !strings.Contains(text, words) {
+			t.Errorf("%s: it does not say %q:\n%s", name, words, text)
+		}
+	}
+	if !publicLink.MatchString(text) {
+		t.Errorf("%s: there is no public link:\n%s", name, text)
+	}
+	if strings.Contains(text, "\x1b") {
+		t.Errorf("%s: there is colour where no terminal is", name)
+	}
+}
+
+func TestDemoThatIsLeft(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	var out, errOutput output
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"demo"}, reader, &out, &errOutput) }()
+	eventually(t, "the person is asked", func() bool { return strings.Contains(out.String(), "[y/N]") })
+	leave()
+	if code := <-ended; code != exitFailed {
+		t.Errorf("exit status %d", code)
+	}
+}
+
+func TestColours(t *testing.T) {
+	t.Parallel()
+	plain, coloured := &stage{}, &stage{colours: true}
+	if text := plain.paint(red, "no"); text != "no" {
+		t.Errorf("without colours: %q", text)
+	}
+	if text := coloured.paint(red, "no"); text != "\x1b[31mno\x1b[0m" {
+		t.Errorf("with colours: %q", text)
+	}
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// putBack stops nothing: it replaces a stopped server's database by an older copy.
+func putBack(t *testing.T, s *testStore, copied string) {
+	t.Helper()
+	database := filepath.Join(s.folder, "countersign.db")
+	for _, file := range []string{database + "-wal", database + "-shm"} {
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	content, err := os.ReadFile(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, database, content)
+}
+
+// problemCode is the code of the problem that a request is answered with.
+func (c *client) problemCode(t *testing.T, method, path, body string) ledger.Code {
+	t.Helper()
+	_, data, err := c.send(t.Context(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode[struct{ Code ledger.Code }](t, string(data)).Code
+}
+
+func (c *client) open(t *testing.T) string {
+	t.Helper()
+	var chain struct{ ID string }
+	c.call(t, http.MethodPost, "/v1/chains", `{"name":"test"}`, &chain)
+	return chain.ID
+}
+
+func TestDatabaseThatWasPutBack(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	admin.seal(t)
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	succeed(t, s.args("backup", copied)...)
+	admin.seal(t)
+	admin.seal(t)
+	server.stop(t)
+	succeed(t, s.args("audit")...)
+	if r := execute(t, s.args("rollback", "accept", "--yes")...); r.code != 0 || !strings.Contains(r.err, "nothing to accept") {
+		t.Errorf("with nothing to accept: %+v", r)
+	}
+	putBack(t, s, copied)
+
+	found := decode[auditResult](t, refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit", "--json")...).out)
+	if found.Status != service.AuditBroken || found.Organizations[0].Break.Check != ledger.CheckRollback {
+		t.Errorf("the audit found %+v", found)
+	}
+	refuse(t, exitFailed, "✗ rollback", s.args("doctor")...)
+	server = start(t, append([]string{"--metrics-listen", "127.0.0.1:0"}, s.flags...)...)
+	admin = server.client(admin.key)
+	ready := func(want int) func() bool {
+		return func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == want }
+	}
+	eventually(t, "it is not ready", ready(http.StatusServiceUnavailable))
+	chain := admin.open(t)
+	if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != ledger.CodeRolledBack {
+		t.Errorf("completing answers %s", code)
+	}
+	metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
+	eventually(t, "the metrics tell", func() bool {
+		_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
+		return err == nil && strings.Contains(string(body), "countersign_ledger_rolled_back 1")
+	})
+
+	refuse(t, exitUnclear, "--yes", s.args("rollback", "accept")...) // nobody to ask
+	if out := succeed(t, s.args("rollback", "accept", "--yes")...); !strings.Contains(out, "default goes on from 1 receipts") {
+		t.Errorf("accepting says %q", out)
+	}
+	eventually(t, "the running server takes it up", func() bool {
+		return admin.status(t, http.MethodPost, "/v1/chains/"+chain+"/complete", "") == http.StatusOK
+	})
+	eventually(t, "it is ready again", ready(http.StatusOK))
+	var log struct {
+		Data []struct{ Action string }
+	}
+	admin.call(t, http.MethodGet, "/v1/audit-log", "", &log)
+	if len(log.Data) == 0 || log.Data[0].Action != "rollback.accept" {
+		t.Errorf("the audit log is %+v", log.Data)
+	}
+	server.stop(t)
+	succeed(t, s.args("audit")...)
+	succeed(t, s.args("doctor")...)
+}
+
+func TestLedgerThatWasEmptied(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	admin := server.admin(t)
+	copied := filepath.Join(t.TempDir(), "copy.db")
+	succeed(t, s.args("backup", copied)...)
+	admin.seal(t)
+	server.stop(t)
+	putBack(t, s, copied)
+	refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit")...)
+	succeed(t, s.args("rollback", "accept", "--yes", "--org", "default")...)
+	succeed(t, s.args("audit")...)
+	start(t, s.flags...).client(admin.key).seal(t)
+}
+
+func TestFileOfHeadsThatWasChanged(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	server.admin(t).seal(t)
+	server.stop(t)
+	heads := filepath.Join(s.folder, "heads.json")
+	content, err := os.ReadFile(heads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, heads, []byte(strings.Replace(string(content), `"count": 1`, `"count": 0`, 1)))
+	refuse(t, exitFailed, "it was changed", s.args("serve", "--listen", "127.0.0.1:0")...)
+	refuse(t, exitUnclear, "it was changed", s.args("audit")...)
+	out := refuse(t, exitFailed, "✗ rollback", s.args("doctor")...).out
+	if !strings.Contains(out, "✓ keys belong to store") {
+		t.Errorf("the doctor blames the keys:\n%s", out)
+	}
+}
+
+// A server that cannot write beside its keys serves, and says what it cannot do.
+func TestHeadsThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	s := newSQLite(t)
+	server := start(t, s.flags...)
+	if err := os.Mkdir(filepath.Join(s.folder, "heads.json"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	server.admin(t).seal(t)
+	eventually(t, "the log says so", func() bool { return strings.Contains(server.log.String(), "cannot be remembered") })
+	if code := server.stop(t); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+}
