@@ -36,7 +36,7 @@ var badSigningKeys = []badField{
 	{"public key is empty", `{"public_key":""}`, []string{"/public_key"}},
 	{"public key is too short", `{"public_key":"` + strings.Repeat("A", 40) + `"}`, []string{"/public_key"}},
 	{"public key is too long", `{"public_key":"` + strings.Repeat("A", 48) + `"}`, []string{"/public_key"}},
-	{"public key is a list", `{"public_key":["planted-a"]}`, []string{"/public_key"}},
+	{"public key is a list", `{"public_key":["planted-a"]}`, nil},
 	{"a private key", `{"private_key":"planted-a"}`, []string{"/private_key"}},
 	{"a status of one's choice", `{"status":"active"}`, []string{"/status"}},
 }

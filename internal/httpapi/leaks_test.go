@@ -33,14 +33,10 @@ type exposure struct {
 func (h *history) withholds(t *testing.T, who string, a *answer, may exposure) {
 	t.Helper()
 	text := string(a.body)
-	for _, word := range append([]string{h.tenant.id, h.stack.acme.id}, hidden...) {
-		if !slices.Contains(may.words, word) && strings.Contains(text, word) {
+	plain := aUUID.ReplaceAllString(text, "")
+	for _, word := range append([]string{"planted-comment", "a member", "first admin"}, hidden...) {
+		if !slices.Contains(may.words, word) && strings.Contains(plain, word) {
 			t.Errorf("%s finds %q in %s", who, word, text)
-		}
-	}
-	for _, person := range []string{"planted-comment", "a member", "first admin", h.tenant.member.id.String(), h.tenant.agent.id.String()} {
-		if !slices.Contains(may.words, person) && strings.Contains(text, person) {
-			t.Errorf("%s learns of %q in %s", who, person, text)
 		}
 	}
 	for _, id := range aUUID.FindAllString(text, -1) {
@@ -48,7 +44,6 @@ func (h *history) withholds(t *testing.T, who string, a *answer, may exposure) {
 			t.Errorf("%s finds the id %s in %s", who, id, text)
 		}
 	}
-	plain := aUUID.ReplaceAllString(text, "")
 	for _, blob := range may.blobs {
 		plain = strings.ReplaceAll(plain, blob, "")
 	}
@@ -66,7 +61,7 @@ func TestNothingLeaks(t *testing.T) {
 		c := &handClock{}
 		c.now.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
 		s := start(t, open(t), setup{clock: c.Now})
-		for i, intrusion := range []string{"nothing", "approval's record edited", "receipt edited", "addendum edited", "signing key swapped", "anchors verified"} {
+		for i, intrusion := range []string{"nothing", "approval's record edited", "receipt edited", "anchors verified"} {
 			t.Run(intrusion, func(t *testing.T) {
 				t.Parallel()
 				h := live(t, s, c, "leaks-"+string(rune('a'+i)))
@@ -90,8 +85,7 @@ func (h *history) readArtifact(t *testing.T, name string) {
 	}
 	h.withholds(t, "a member", h.get(t, h.tenant.member, path).expect(t, http.StatusOK), exposure{ids: ids})
 	// Admins learn who decided, what they wrote and which key signed it.
-	admin := exposure{ids: ids, words: []string{"planted-comment", "a member", h.tenant.member.id.String(), "6000"}} // the reason names the amount
-	admin.ids = append(admin.ids, h.tenant.member.id.String())
+	admin := exposure{ids: append(ids, h.tenant.member.id.String()), words: []string{"planted-comment", "a member", "6000"}} // the reason names the amount
 	for _, key := range decode[page[signingKey]](t, h.get(t, h.tenant.admin, signingPath)).Data {
 		admin.ids = append(admin.ids, key.ID)
 	}

@@ -105,7 +105,8 @@ func openPostgres(t *testing.T) *database {
 		t.Fatal(err)
 	}
 	return &database{
-		store: opened, direct: openDirect(t, "pgx", address),
+		// An intruder who owns the database is held up by no foreign key.
+		store: opened, direct: openDirect(t, "pgx", withQuery(t, address, "session_replication_role", "replica")),
 		tables: "select format('select %L || t::text from %I t', tablename || ' ', tablename) from pg_tables where schemaname = '" + schema + "'",
 		edit:   "update receipts set body = $1 where id = $2", ofChain: "chain_id = ?", numbered: true,
 		read: "select body from receipts where id = $1",

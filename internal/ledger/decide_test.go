@@ -126,7 +126,9 @@ func TestBuiltinRules(t *testing.T) {
 // A rule's list of approvers holds beside a built-in rule that asks as well.
 func TestApproversOfSeveralRules(t *testing.T) {
 	t.Parallel()
-	asks := func(approvers ...string) Match { return Match{Name: "own", Outcome: RequireApproval, Approvers: approvers} }
+	asks := func(approvers ...string) Match {
+		return Match{Name: "own", Outcome: RequireApproval, Approvers: approvers}
+	}
 	onTrial := asks("nobody")
 	onTrial.Shadow = true
 	cases := map[string]struct {
