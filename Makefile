@@ -36,9 +36,10 @@ demo: build ## See it all in a minute, on a throw-away store (ARGS="--yes")
 	@exec bin/countersign demo $(ARGS)
 
 .PHONY: test
-test: setup ## Run everything: vet, Go tests with the race detector, Python tests, lint
+test: setup ## Run everything: vet, Go tests with the race detector, Python tests, adapters, lint
 	go vet ./...
 	@PKG=./... RUN= scripts/with-postgres scripts/test-go
+	@scripts/test-adapters newest
 	@scripts/test-python
 	@scripts/lint
 
@@ -49,6 +50,15 @@ test-go: setup ## Run Go tests (PKG=./internal/canon RUN=TestName)
 .PHONY: test-python
 test-python: setup ## Run the Python client's tests (ARGS="-k name")
 	@scripts/test-python $(ARGS)
+
+.PHONY: test-adapters
+test-adapters: ## Run the adapters' tests with the newest frameworks (ARGS="newest -- langgraph")
+	@scripts/test-adapters $(ARGS)
+
+.PHONY: test-matrix
+test-matrix: setup ## Run the client's tests on every Python here, and the adapters' at both ends of their ranges
+	@scripts/test-python --every
+	@scripts/test-adapters newest floor
 
 .PHONY: lint
 lint: ## Check style and import rules (golangci-lint, shellcheck)

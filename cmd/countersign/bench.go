@@ -18,6 +18,7 @@ type benchCommand struct {
 	Dir      string        `help:"Folder for temporary stores, on the disk to be measured; the default is the system's." type:"existingdir"`
 	Chains   int           `help:"Chains that each round may complete." default:"5000"`
 	Receipts int           `help:"Receipts that the audit scans." default:"20000"`
+	Waiters  int           `help:"Clients that wait for approvals at once." default:"2000"`
 	Preload  int           `help:"Events stored before start and memory are measured." default:"0"`
 	JSON     string        `name:"json" help:"Also write the report to this file." placeholder:"FILE" type:"path"`
 	Keep     bool          `help:"Keep the temporary stores."`
@@ -37,7 +38,7 @@ func (c *benchCommand) Run(p *process) error {
 	report, err := bench.Run(p.ctx, bench.Config{
 		Executable: executable, Dir: c.Dir, Postgres: c.Postgres,
 		Scenarios: c.Scenario, Rounds: c.Rounds, Duration: c.Duration,
-		Chains: c.Chains, Receipts: c.Receipts, Preload: c.Preload, Keep: c.Keep,
+		Chains: c.Chains, Receipts: c.Receipts, Preload: c.Preload, Waiters: c.Waiters, Keep: c.Keep,
 		Progress: func(format string, args ...any) { fmt.Fprintf(p.errOutput, format+"\n", args...) },
 	})
 	if err != nil {

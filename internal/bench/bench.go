@@ -37,6 +37,8 @@ type Config struct {
 	Receipts int
 	// Preload is how many events are stored before memory and start are measured.
 	Preload int
+	// Waiters is how many clients wait for approvals at once.
+	Waiters int
 	// Keep leaves the temporary stores for a closer look.
 	Keep bool
 	// Progress hears what is going on.
@@ -47,6 +49,7 @@ const (
 	maxRounds   = 101
 	maxDuration = 10 * time.Minute
 	maxPrepared = 100_000_000
+	maxWaiters  = 50_000
 )
 
 func (c *Config) validate() error {
@@ -61,8 +64,10 @@ func (c *Config) validate() error {
 		return fmt.Errorf("rounds must be between 1 and %d", maxRounds)
 	case c.Duration < 10*time.Millisecond || c.Duration > maxDuration:
 		return fmt.Errorf("the duration of a round must be between 10ms and %s", maxDuration)
-	case c.Chains < 1 || c.Receipts < 1 || c.Preload < 0:
-		return errors.New("chains and receipts must be at least 1, and preload at least 0")
+	case c.Chains < 1 || c.Receipts < 1 || c.Waiters < 1 || c.Preload < 0:
+		return errors.New("chains, receipts and waiters must be at least 1, and preload at least 0")
+	case c.Waiters > maxWaiters:
+		return fmt.Errorf("waiters must be at most %d", maxWaiters)
 	case c.Chains > maxPrepared || c.Receipts > maxPrepared || c.Preload > maxPrepared:
 		return fmt.Errorf("chains, receipts and preload must be at most %d", maxPrepared)
 	}

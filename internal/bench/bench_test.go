@@ -39,7 +39,7 @@ func postgresURL(t *testing.T) string {
 func smallConfig(t *testing.T, binary string) bench.Config {
 	return bench.Config{
 		Executable: binary, Dir: t.TempDir(), Rounds: 1, Duration: 100 * time.Millisecond,
-		Chains: 200, Receipts: 50, Preload: 100,
+		Chains: 200, Receipts: 50, Preload: 100, Waiters: 20,
 	}
 }
 
@@ -52,15 +52,17 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"events":   {"bare net/http", "SQLite", "PostgreSQL"},
-		"latency":  {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
-		"complete": {"bare net/http", "SQLite", "PostgreSQL"},
-		"verify":   {"bare net/http", "SQLite", "PostgreSQL"},
-		"pgbench":  {"PostgreSQL", "pgbench"},
-		"raw":      {"fdatasync"},
-		"audit":    nil,
-		"memory":   {"SQLite", "PostgreSQL"},
-		"decide":   nil,
+		"events":    {"bare net/http", "SQLite", "PostgreSQL"},
+		"latency":   {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
+		"complete":  {"bare net/http", "SQLite", "PostgreSQL"},
+		"verify":    {"bare net/http", "SQLite", "PostgreSQL"},
+		"pgbench":   {"PostgreSQL", "pgbench"},
+		"raw":       {"fdatasync"},
+		"audit":     nil,
+		"memory":    {"SQLite", "PostgreSQL"},
+		"decide":    nil,
+		"rules":     {"SQLite", "SQLite, 20 rules", "PostgreSQL", "PostgreSQL, 20 rules"},
+		"approvals": {"SQLite", "PostgreSQL"},
 	}
 	got := make(map[string][]string)
 	for _, s := range report.Scenarios {

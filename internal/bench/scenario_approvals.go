@@ -15,16 +15,13 @@ import (
 	"countersign/internal/service"
 )
 
-const (
-	waitingClients = 2000
-	waitSeconds    = 60
-)
+const waitSeconds = 60
 
 // measureApprovals times the way from a reviewer's request to a waiting client's
 // answer, with many clients waiting on every replica.
 func measureApprovals(ctx context.Context, b *bench) (*Scenario, error) {
 	s := &Scenario{
-		Title: fmt.Sprintf("approvals with %d waiting clients", waitingClients),
+		Title: fmt.Sprintf("approvals with %d waiting clients", b.Waiters),
 		Notes: []string{
 			"from the moment before a reviewer's request is sent to the moment at which the waiting client has its answer",
 			"on PostgreSQL half of the clients wait at each of two replicas, and reviewers decide at both in turn",
@@ -56,7 +53,7 @@ func (b *bench) timeApprovals(ctx context.Context, name string) (_ *Measurement,
 		defer func() { err = errors.Join(err, replica.stop()) }()
 		addresses = append(addresses, replica.address)
 	}
-	return (&waitingRoom{target: t, addresses: addresses}).run(ctx)
+	return (&waitingRoom{target: t, addresses: addresses, clients: b.Waiters}).run(ctx)
 }
 
 // withReviewer is a store with a key that may decide.
@@ -72,11 +69,12 @@ func withReviewer(ctx context.Context, r *records) (*filled, error) {
 type waitingRoom struct {
 	target    *target
 	addresses []string
+	clients   int
 	client    *http.Client
 }
 
 func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: waitingClients}
+	transport := &http.Transport{MaxIdleConnsPerHost: w.clients}
 	defer transport.CloseIdleConnections()
 	w.client = &http.Client{Transport: transport}
 	approvals, err := w.ask(ctx)
@@ -118,7 +116,7 @@ func (w *waitingRoom) ask(ctx context.Context) ([]string, error) {
 	const perChain = 500
 	var ids []string
 	var events string
-	for i := range waitingClients {
+	for i := range w.clients {
 		if i%perChain == 0 {
 			chain, err := w.send(ctx, w.addresses[0], http.MethodPost, "/v1/chains", w.target.apiKey, chainBody)
 			if err != nil {
