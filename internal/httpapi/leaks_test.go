@@ -141,23 +141,3 @@ func (h *history) readLists(t *testing.T) {
 		}
 	}
 }
-
-func (d *database) privateKeys(t *testing.T, org uuid.UUID) (sealed [][]byte) {
-	t.Helper()
-	rows, err := d.direct.QueryContext(t.Context(), d.marked("SELECT private FROM signing_keys WHERE org_id = ? AND private IS NOT NULL"), d.id(org))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var one []byte
-		if err := rows.Scan(&one); err != nil {
-			t.Fatal(err)
-		}
-		sealed = append(sealed, one)
-	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return sealed
-}

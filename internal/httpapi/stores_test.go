@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -180,33 +179,6 @@ func texts(t *testing.T, query *sql.Stmt) (lines []string) {
 	return lines
 }
 
-// replace exchanges a text in one column of one row.
-func (d *database) replace(t *testing.T, table, column, where, old, changed string, args ...any) {
-	t.Helper()
-	for i, arg := range args {
-		if id, ok := arg.(uuid.UUID); ok {
-			args[i] = d.id(id)
-		}
-	}
-	var stored []byte
-	if err := d.direct.QueryRowContext(t.Context(), d.marked("SELECT "+column+" FROM "+table+" WHERE "+where), args...).Scan(&stored); err != nil {
-		t.Fatal(err)
-	}
-	edited := strings.Replace(string(stored), old, changed, 1)
-	if edited == string(stored) {
-		t.Fatalf("there is no %s in %s", old, stored)
-	}
-	d.exec(t, "UPDATE "+table+" SET "+column+" = ? WHERE "+where, append([]any{[]byte(edited)}, args...)...)
-}
-
-// marked numbers a query's parameters where the database wants that.
-func (d *database) marked(query string) string {
-	for n := 1; d.numbered && strings.Contains(query, "?"); n++ {
-		query = strings.Replace(query, "?", fmt.Sprintf("$%d", n), 1)
-	}
-	return query
-}
-
 // editReceipt alters a stored receipt.
 func (d *database) editReceipt(t *testing.T, id string, edit func(string) string) {
 	t.Helper()
@@ -221,24 +193,6 @@ func (d *database) editReceipt(t *testing.T, id string, edit func(string) string
 	}
 	if _, err := d.direct.ExecContext(t.Context(), d.edit, []byte(edited), d.id(parsed)); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// exec changes rows behind the service's back, and something must have changed.
-// Ids among the arguments are written as a column holds them.
-func (d *database) exec(t *testing.T, query string, args ...any) {
-	t.Helper()
-	for i, arg := range args {
-		if id, ok := arg.(uuid.UUID); ok {
-			args[i] = d.id(id)
-		}
-	}
-	result, err := d.direct.ExecContext(t.Context(), d.marked(query), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		t.Fatalf("%s changed %d rows: %v", query, n, err)
 	}
 }
 

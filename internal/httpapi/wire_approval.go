@@ -15,6 +15,11 @@ func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
 	w.String("agent_name", a.AgentName)
 	w.String("action_type", a.ActionType)
 	w.String("action_name", a.ActionName)
+	if amount := a.Reserved.Facts.Amount; amount != nil {
+		w.Number("amount_usd", amount.Float())
+	} else {
+		w.Null("amount_usd")
+	}
 	w.Raw("payload", a.Payload)
 	w.String("payload_sha256", a.PayloadSHA256)
 	w.String("reason", a.Reason)

@@ -7,6 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type evidence struct {
 	anchors    *prometheus.CounterVec
 	rolledBack prometheus.Gauge
+	legacy     *prometheus.CounterVec
 }
 
 func newEvidence() evidence {
@@ -14,6 +15,9 @@ func newEvidence() evidence {
 		anchors: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "countersign_anchors_total", Help: "Steps of timestamp anchors, by the method and by the status that each led to.",
 		}, []string{"method", "status"}),
+		legacy: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "countersign_legacy_requests_total", Help: "Requests on routes that are kept for compatibility alone, by the route's pattern.",
+		}, []string{"route"}),
 		rolledBack: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than the receipts that this server has given out.",
 		}),
@@ -21,7 +25,7 @@ func newEvidence() evidence {
 }
 
 func (e *evidence) collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.anchors, e.rolledBack}
+	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy}
 }
 
 // AnchorMoved counts an anchor that has come to a new standing.
@@ -31,3 +35,6 @@ func (e *evidence) AnchorMoved(method, standing string) {
 
 // RolledBack hears of how many organizations the ledger was put back.
 func (e *evidence) RolledBack(organizations int) { e.rolledBack.Set(float64(organizations)) }
+
+// LegacyRequest counts a request on a route that can go when nobody uses it.
+func (e *evidence) LegacyRequest(route string) { e.legacy.WithLabelValues(route).Inc() }

@@ -43,6 +43,7 @@ func TestMetrics(t *testing.T) {
 	m.JobsCounted(5, 2)
 	m.AnchorMoved("tsa", "verified")
 	m.RolledBack(1)
+	m.LegacyRequest("GET /old")
 	text := scrape(t, m)
 	for _, line := range []string{
 		`countersign_http_requests_total{route="/v1/chains",status="201"} 2`,
@@ -61,6 +62,7 @@ func TestMetrics(t *testing.T) {
 		`countersign_jobs_buried 2`,
 		`countersign_anchors_total{method="tsa",status="verified"} 1`,
 		`countersign_ledger_rolled_back 1`,
+		`countersign_legacy_requests_total{route="GET /old"} 1`,
 		`countersign_build_info{goversion="go1",revision="abc",version="v1.2.3"} 1`,
 		`go_goroutines`,
 		`process_resident_memory_bytes`,

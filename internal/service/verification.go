@@ -170,7 +170,7 @@ func (v *approvalVerification) run(ctx context.Context) error {
 	}
 	v.check(checkRecord, "")
 	r.Approval, r.CreatedAt = approval, &approval.RequestedAt
-	r.Undecided = approval.At(r.VerifiedAt).Open()
+	r.Undecided = approval.Status.Open() // one that has lapsed is not decided until that is recorded
 	r.Chain = v.service.chainNamed(ctx, approval.Chain)
 	if err := v.payload(ctx, approval); err != nil {
 		return err
