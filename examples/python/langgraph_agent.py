@@ -1,0 +1,100 @@
+"""A graph of LangGraph whose nodes, model calls and tools are governed.
+
+Start a service, which prints an API key once, and run this file:
+
+    countersign serve --data ./data
+    export COUNTERSIGN_API_KEY='<API_KEY>'
+    pip install 'countersign[langgraph]'
+    python langgraph_agent.py
+
+The model follows a script: no network, no model key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.language_models.chat_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.tools import tool
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+
+import countersign
+from countersign.adapters import last_chain
+from countersign.adapters.langgraph import govern
+
+SCRIPT = [
+    {"name": "look_up_order", "args": {"order": 7}, "id": "call-1"},
+    {"name": "refund_order", "args": {"order": 7, "amount_usd": 42.0}, "id": "call-2"},
+]
+
+
+class ScriptedModel(BaseChatModel):
+    """Asks for one tool after the other, and then says that it is done."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "scripted"
+
+    def _generate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
+        turn = sum(isinstance(message, AIMessage) for message in messages)
+        said = AIMessage(
+            "" if turn < len(SCRIPT) else "Order 7 is refunded.",
+            tool_calls=SCRIPT[turn : turn + 1],
+            response_metadata={"model_name": "gpt-4o"},
+            usage_metadata={"input_tokens": 100, "output_tokens": 20, "total_tokens": 120},
+        )
+        return ChatResult(generations=[ChatGeneration(message=said)])
+
+
+@tool
+def look_up_order(order: int) -> str:
+    """Say what was ordered."""
+    return f"order {order}: 3 lamps, 42.00 USD"
+
+
+@tool
+def refund_order(order: int, amount_usd: float) -> str:
+    """Give money back."""
+    print(f"refunded {amount_usd:.2f} USD")
+    return f"order {order} is refunded"
+
+
+def build() -> Any:
+    model = ScriptedModel()
+    builder = StateGraph(MessagesState)
+    builder.add_node("clerk", lambda state: {"messages": [model.invoke(state["messages"])]})
+    builder.add_node("cashier", ToolNode([look_up_order, refund_order]))
+    builder.add_edge(START, "clerk")
+    builder.add_conditional_edges(
+        "clerk",
+        lambda state: "cashier" if state["messages"][-1].tool_calls else END,
+        ["cashier", END],
+    )
+    builder.add_edge("cashier", "clerk")
+    return builder.compile(name="complaints")
+
+
+def main() -> None:
+    countersign.init(environment="development")
+
+    graph = govern(build(), metadata={"ticket": "OPS-7"})
+    result = graph.invoke({"messages": [("user", "Please refund order 7.")]})
+    print(result["messages"][-1].text)
+
+    chain = last_chain()
+    if chain is None or chain.receipt is None:
+        print("the service cannot be reached; the receipt comes when it can")
+        return
+    receipt = chain.receipt
+    for line in receipt["events_summary"]:
+        print(f"  {line['agent_name']}: {line['action_type']} {line['action_name']}")
+    verified = countersign.verify_receipt_v2_sync(str(receipt["receipt_id"]))
+    print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    print(f"verification: {verified.overall_status}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""The callback handler that stands before every tool and model call of LangChain and LangGraph."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from uuid import UUID
+
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.tracers.context import register_configure_hook
+
+from countersign.adapters._models import message_of, model_name_of, tokens_of
+from countersign.adapters._places import Place, Places
+from countersign.adapters._shared import Run, Step, usage_of
+
+__all__ = ["Governor"]
+
+Plan = Callable[..., "Step | None"]
+
+
+class _Event(functools.partial[Any]):
+    """One call of a hook, as a plain function and as a coroutine function.
+
+    The frameworks call a handler from sync code and from async code. The async one first asks
+    whether the hook is a coroutine function; the sync one never asks, and would swallow what a
+    coroutine raises. So the answer tells who asks: async callers get a coroutine and the event
+    loop goes on during an approval; all others get a function that blocks. A caller that finds
+    out in another way gets the blocking function, which is safe.
+    """
+
+    _governor: Governor
+    _plan: Plan
+    _asked = False
+
+    @classmethod
+    def of(cls, governor: Governor, plan: Plan) -> _Event:
+        event = cls(plan)
+        event._governor, event._plan = governor, plan
+        return event
+
+    @property
+    def func(self) -> Any:
+        """Where ``inspect.iscoroutinefunction`` looks for what a partial object calls."""
+        self._asked = True
+        return _Event._on_loop
+
+    async def _on_loop(self, *args: Any, **kwargs: Any) -> None:
+        step = self._plan(self._governor, *args, **kwargs)
+        if step is not None:
+            await self._governor.run.record_async(step)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._asked:
+            return self._on_loop(*args, **kwargs)
+        step = self._plan(self._governor, *args, **kwargs)
+        if step is not None:
+            self._governor.run.record(step)
+        return None
+
+
+class _Hook:
+    """A method of the handler: what it plans is recorded before it returns."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __get__(self, governor: Governor | None, owner: type) -> Any:
+        return self if governor is None else _Event.of(governor, self._plan)
+
+
+class Governor(BaseCallbackHandler):
+    """Records what happens in one run before it happens, and refuses everything after the
+    first denial."""
+
+    raise_error = True
+    run_inline = False
+
+    def __init__(self, run: Run, agent_name: str, parent_agent_name: str | None = None) -> None:
+        self.run = run
+        self._places = Places(agent_name, parent_agent_name)
+        self._calls: dict[UUID, Step] = {}
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Reach also what is called with callbacks of its own, or with none. Not to be held
+        across a ``yield`` to a consumer: see :meth:`Run.active`."""
+        token = _ACTIVE.set(self)
+        try:
+            with self.run.active():
+                yield
+        finally:
+            _ACTIVE.reset(token)
+
+    # -- before ------------------------------------------------------------------------
+
+    def _chain_start(
+        self,
+        serialized: Any,
+        inputs: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        name: str | None = None,
+        **_: Any,
+    ) -> Step | None:
+        self.run.check()
+        name = name or (serialized or {}).get("name") or ""
+        place, entered = self._places.enter(run_id, parent_run_id, name, tags, metadata)
+        if not entered:
+            return None
+        payload = {"node": place.run, "step": (metadata or {}).get("langgraph_step")}
+        return _step(place, "state_update", "enter_node", payload, key=place.entry)
+
+    def _tool_start(
+        self,
+        serialized: Any,
+        input_str: str,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        inputs: dict[str, Any] | None = None,
+        tool_call_id: str | None = None,
+        name: str | None = None,
+        **_: Any,
+    ) -> Step:
+        self.run.check()
+        place = self._places.stay(run_id, parent_run_id)
+        tool = (serialized or {}).get("name") or name or "tool"
+        payload = {"input": input_str} if inputs is None else _without_injected(inputs)
+        key = place.key_of("tool", tool, payload, tool_call_id, tags)
+        return _step(place, "tool_call", tool, payload, key=key)
+
+    def _retriever_start(self, serialized: Any, query: str, **given: Any) -> Step:
+        name = (serialized or {}).get("name") or given.pop("name", None) or "retriever"
+        given.pop("inputs", None)
+        return self._tool_start({"name": name}, "", inputs={"query": query}, **given)
+
+    def _chat_model_start(self, serialized: Any, messages: Any, **given: Any) -> Step:
+        said = [[message_of(m) for m in batch] for batch in messages]
+        return self._model_start(serialized, said, **given)
+
+    def _model_start(
+        self,
+        serialized: Any,
+        prompts: Any,
+        *,
+        run_id: UUID,
+        parent_run_id: UUID | None = None,
+        tags: list[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+        **given: Any,
+    ) -> Step:
+        self.run.check()
+        place = self._places.stay(run_id, parent_run_id)
+        model = model_name_of(serialized, metadata, given)
+        # A prompt's words would be taken for what the agent does: its digest is evidence enough.
+        said = json.dumps(prompts, sort_keys=True, default=str).encode()
+        payload = {
+            "messages": sum(len(p) if isinstance(p, list) else 1 for p in prompts),
+            "prompt_sha256": hashlib.sha256(said).hexdigest(),
+        }
+        key = place.key_of("model", model, payload, None, tags)
+        call = _step(place, "llm_call", model, payload, {"model": model}, key)
+        self._calls[run_id] = call
+        return call
+
+    # -- after -------------------------------------------------------------------------
+
+    def _model_end(self, response: Any, *, run_id: UUID, **_: Any) -> Step | None:
+        call = self._calls.pop(run_id, None)
+        self._places.leave(run_id)
+        usage = tokens_of(response)
+        if call is None or usage is None:
+            return None
+        return usage_of(call, usage[0] or call.action_name, usage[1], usage[2])
+
+    def _end(self, result: Any, *, run_id: UUID, **_: Any) -> None:
+        self._calls.pop(run_id, None)
+        self._places.leave(run_id)
+
+    on_chain_start = _Hook(_chain_start)
+    on_tool_start = _Hook(_tool_start)
+    on_retriever_start = _Hook(_retriever_start)
+    on_chat_model_start = _Hook(_chat_model_start)
+    on_llm_start = _Hook(_model_start)
+    on_llm_end = _Hook(_model_end)
+    on_llm_error = on_chain_end = on_chain_error = _Hook(_end)
+    on_tool_end = on_tool_error = on_retriever_end = on_retriever_error = _Hook(_end)
+
+
+_ACTIVE: ContextVar[BaseCallbackHandler | None] = ContextVar("countersign_governor", default=None)
+register_configure_hook(_ACTIVE, inheritable=True)
+
+
+def _step(
+    place: Place,
+    kind: str,
+    name: str,
+    payload: dict[str, Any],
+    metadata: dict[str, Any] | None = None,
+    key: str | None = None,
+) -> Step:
+    return Step(place.agent, kind, name, payload, place.parent_agent, metadata, key)
+
+
+def _without_injected(inputs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without what the framework adds to them, such as its store."""
+    return {name: value for name, value in inputs.items() if not _is_framework(value)}
+
+
+def _is_framework(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in ("langgraph", "langchain", "langchain_core")

@@ -1,0 +1,261 @@
+"""What CrewAI's hooks do not reach: model calls outside of an agent's loop, the functions that a
+model calls by itself, and the tasks that agents take on.
+
+Their methods are wrapped on their classes, once for the process. Outside of a governed run a
+wrapped method is the method that it wraps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, NamedTuple
+
+from crewai import BaseLLM
+from crewai.agents.agent_builder.base_agent import BaseAgent
+from crewai.hooks.dispatch import HookAborted
+
+from countersign.adapters._shared import Run, Step, current_run, usage_of
+
+__all__ = ["abortion", "before_call", "govern_loaded_classes", "names"]
+
+_WRAPPED = "_countersign_wrapped"
+_lock = threading.Lock()
+
+
+class _Work(NamedTuple):
+    agent: str
+    task: int
+
+
+_WORK: ContextVar[tuple[_Work, ...]] = ContextVar("countersign_crewai_work", default=())
+"""Who is at work here; the one that delegated comes first."""
+_CALL: ContextVar[list[int] | None] = ContextVar("countersign_crewai_call", default=None)
+"""Input and output tokens of the model call that is under way here."""
+
+
+def abortion(error: Exception) -> Exception:
+    """An error as CrewAI lets it pass: everything else that a hook raises is swallowed."""
+    if isinstance(error, HookAborted):
+        return error
+    aborted = HookAborted(str(error), "countersign")
+    aborted.__cause__ = error
+    return aborted
+
+
+def names(role: str | None) -> tuple[str, str | None]:
+    """The agent that acts here, and the one that delegated to it."""
+    agents = [work.agent for work in _WORK.get()]
+    if role is not None and (not agents or _name(role) != agents[-1]):
+        agents.append(_name(role))
+    if not agents:
+        return "crew", None
+    return agents[-1], agents[-2] if len(agents) > 1 else None
+
+
+def _name(role: Any) -> str:
+    return str(role or "").strip() or "agent"
+
+
+# -- classes ---------------------------------------------------------------------------
+
+
+def govern_loaded_classes() -> None:
+    """Wrap the methods of every class of models and agents that is loaded."""
+    with _lock:
+        for model in _family(BaseLLM):
+            _wrap(model, "call", _model_call)
+            _wrap(model, "acall", _model_call_async)
+            _wrap(model, "_track_token_usage_internal", _count_tokens)
+        for agent in _family(BaseAgent):
+            _wrap(agent, "execute_task", _task)
+            _wrap(agent, "aexecute_task", _task_async)
+
+
+def _family(kind: type[Any]) -> Iterator[type[Any]]:
+    yield kind
+    for heir in kind.__subclasses__():
+        yield from _family(heir)
+
+
+def _wrap(kind: type[Any], name: str, wrapper: Callable[[Any], Any]) -> None:
+    method = vars(kind).get(name)
+    if inspect.isfunction(method) and not hasattr(method, _WRAPPED):
+        wrapped = wraps(method)(wrapper(method))
+        # CrewAI looks for abstract methods; wraps has copied that mark with the others.
+        setattr(wrapped, _WRAPPED, True)
+        setattr(kind, name, wrapped)
+
+
+# -- models ----------------------------------------------------------------------------
+
+
+def _model_call(method: Any) -> Any:
+    def call(llm: Any, *args: Any, **kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or _CALL.get() is not None:
+            return method(llm, *args, **kwargs)
+        given = _bind(method, run, llm, args, kwargs)
+        step = _model_step(llm, given.arguments)
+        run.record(step)
+        with _counting() as tokens:
+            answer = method(*given.args, **given.kwargs)
+        if any(tokens):
+            run.record(usage_of(step, step.action_name, *tokens))
+        return answer
+
+    return call
+
+
+def _model_call_async(method: Any) -> Any:
+    async def acall(llm: Any, *args: Any, **kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or _CALL.get() is not None:
+            return await method(llm, *args, **kwargs)
+        given = _bind(method, run, llm, args, kwargs)
+        step = _model_step(llm, given.arguments)
+        await run.record_async(step)
+        with _counting() as tokens:
+            answer = await method(*given.args, **given.kwargs)
+        if any(tokens):
+            await run.record_async(usage_of(step, step.action_name, *tokens))
+        return answer
+
+    return acall
+
+
+def before_call(run: Run, context: Any) -> None:
+    """A model call that is about to be made. If its class was loaded only now, wrapping it
+    comes too late for a call that is under way already: that one is recorded here."""
+    known = hasattr(getattr(type(context.llm), "call", None), _WRAPPED)
+    if known:
+        return
+    govern_loaded_classes()
+    if context.executor is None or not isinstance(context.llm, BaseLLM):
+        role = getattr(context.agent, "role", None)
+        run.record(_step_of(context.llm, context.messages, role))
+
+
+def _bind(method: Any, run: Run, llm: Any, args: Any, kwargs: Any) -> inspect.BoundArguments:
+    given = inspect.signature(method).bind(llm, *args, **kwargs)
+    functions = given.arguments.get("available_functions")
+    if functions:
+        role = getattr(given.arguments.get("from_agent"), "role", None)
+        given.arguments["available_functions"] = {
+            name: _function(run, name, function, role) for name, function in functions.items()
+        }
+    return given
+
+
+def _function(run: Run, name: str, function: Any, role: str | None) -> Any:
+    """A function that the model's own client calls, without any hook."""
+
+    @wraps(function)
+    def governed(**arguments: Any) -> Any:
+        agent, parent = names(role)
+        run.record(Step(agent, "tool_call", name, arguments, parent))
+        # What it does in its turn is not part of the model call.
+        token = _CALL.set(None)
+        try:
+            return function(**arguments)
+        finally:
+            _CALL.reset(token)
+
+    return governed
+
+
+def _model_step(llm: Any, given: Mapping[str, Any]) -> Step:
+    agent = given.get("from_agent") or getattr(given.get("from_task"), "agent", None)
+    return _step_of(llm, given.get("messages"), getattr(agent, "role", None))
+
+
+def _step_of(llm: Any, messages: Any, role: str | None) -> Step:
+    model = str(getattr(llm, "model", None) or llm or "model")
+    # A prompt's words would be taken for what the agent does: its digest is evidence enough.
+    said = json.dumps(messages, sort_keys=True, default=str).encode("utf-8", "replace")
+    payload = {
+        "messages": len(messages) if isinstance(messages, list) else 1,
+        "prompt_sha256": hashlib.sha256(said).hexdigest(),
+    }
+    agent, parent = names(role)
+    return Step(agent, "llm_call", model, payload, parent, {"model": model})
+
+
+@contextmanager
+def _counting() -> Iterator[list[int]]:
+    tokens = [0, 0]
+    token = _CALL.set(tokens)
+    try:
+        yield tokens
+    finally:
+        _CALL.reset(token)
+
+
+def _count_tokens(method: Any) -> Any:
+    def track(llm: Any, *args: Any, **kwargs: Any) -> Any:
+        tokens = _CALL.get()
+        if tokens is None:
+            return method(llm, *args, **kwargs)
+        # The counters are the model's, whose calls may run side by side.
+        with _lock:
+            before = dict(llm._token_usage)
+            result = method(llm, *args, **kwargs)
+            for i, name in enumerate(("prompt_tokens", "completion_tokens")):
+                tokens[i] += llm._token_usage.get(name, 0) - before.get(name, 0)
+        return result
+
+    return track
+
+
+# -- tasks -----------------------------------------------------------------------------
+
+
+def _task(method: Any) -> Any:
+    def execute_task(agent: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or _is_under_way(agent, task):
+            return method(agent, task, *args, **kwargs)
+        with _at_work(agent, task) as step:
+            run.record(step)
+            return method(agent, task, *args, **kwargs)
+
+    return execute_task
+
+
+def _task_async(method: Any) -> Any:
+    async def aexecute_task(agent: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
+        run = current_run()
+        if run is None or _is_under_way(agent, task):
+            return await method(agent, task, *args, **kwargs)
+        with _at_work(agent, task) as step:
+            await run.record_async(step)
+            return await method(agent, task, *args, **kwargs)
+
+    return aexecute_task
+
+
+def _is_under_way(agent: Any, task: Any) -> bool:
+    """Whether this is another attempt of the agent at the task that it is at."""
+    work = _WORK.get()
+    return bool(work) and work[-1] == _Work(_name(agent.role), id(task))
+
+
+@contextmanager
+def _at_work(agent: Any, task: Any) -> Iterator[Step]:
+    token = _WORK.set((*_WORK.get(), _Work(_name(agent.role), id(task))))
+    try:
+        description = str(task.description).encode("utf-8", "replace")
+        payload = {
+            "task": task.name or "unnamed",
+            "description_sha256": hashlib.sha256(description).hexdigest(),
+        }
+        name, parent = names(None)
+        yield Step(name, "state_update", "enter_task", payload, parent)
+    finally:
+        _WORK.reset(token)

@@ -1,0 +1,47 @@
+"""Denials that the frameworks let pass.
+
+LangGraph's tool nodes, retries and error handlers treat an exception as something that went
+wrong with a tool. What derives from ``GraphBubbleUp`` they hand on, whatever it is.
+"""
+
+from __future__ import annotations
+
+from countersign import exceptions
+
+try:
+    from langgraph.errors import GraphBubbleUp
+except ImportError:  # LangChain alone, in which nothing is to be passed
+    STEERING: tuple[type[BaseException], ...] = ()
+
+    def disguised(error: Exception) -> Exception:
+        """The error as a hook raises it."""
+        return error if not isinstance(error, NotImplementedError) else RuntimeError(str(error))
+
+else:
+    STEERING = (GraphBubbleUp,)
+
+    class Refused(GraphBubbleUp, RuntimeError):
+        """Something kept an action from being recorded: it must not be carried out."""
+
+    _KINDS: dict[type[Exception], type[Exception]] = {}
+
+    def disguised(error: Exception) -> Exception:
+        """The error as a hook raises it: both itself and what the framework lets pass."""
+        kind = type(error)
+        if isinstance(error, GraphBubbleUp):
+            return error
+        if kind.__module__ != exceptions.__name__:
+            return Refused(f"{kind.__name__}: {error}")
+        both = _KINDS.get(kind)
+        if both is None:
+            names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__repr__": _brief}
+            both = _KINDS[kind] = type(kind.__name__, (kind, GraphBubbleUp), names)
+        return both(*error.args)
+
+
+def _brief(error: Exception) -> str:
+    # The frameworks log what a hook raises: no identifiers of the decision in there.
+    return f"{type(error).__name__}({str(error)!r})"
+
+
+__all__ = ["STEERING", "disguised"]

@@ -1,0 +1,100 @@
+"""How the runs of a governed object begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, cast
+
+from langchain_core.callbacks import BaseCallbackManager
+from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import ensure_config, patch_config
+
+from countersign.adapters._callbacks import Governor
+from countersign.adapters._disguise import STEERING, disguised
+from countersign.adapters._shared import Run, RunChain, opened_run, opened_run_async
+
+__all__ = ["Governance"]
+
+
+class Governance:
+    """How the runs of one governed object are recorded."""
+
+    def __init__(self, chain_name: str, metadata: Mapping[str, Any] | None, agent: str) -> None:
+        self.chain_name = chain_name
+        self.metadata = metadata
+        self.agent = agent
+
+    @contextmanager
+    def opened(self, runnable: Any, config: Any) -> Iterator[tuple[Governor, RunnableConfig]]:
+        """A run of the object: its handler, and the configuration to call it with."""
+        chain = self._chain(self.unfinished(runnable, config))
+        with opened_run(chain, disguise=disguised, benign=STEERING) as run:
+            with self._noting_pause(run):
+                yield self._begun(run, config)
+            run.paused = self.is_paused(runnable, config)
+
+    @asynccontextmanager
+    async def opened_async(
+        self, runnable: Any, config: Any
+    ) -> AsyncIterator[tuple[Governor, RunnableConfig]]:
+        """:meth:`opened` on the running event loop."""
+        chain = self._chain(await self.unfinished_async(runnable, config))
+        async with opened_run_async(chain, disguise=disguised, benign=STEERING) as run:
+            with self._noting_pause(run):
+                yield self._begun(run, config)
+            run.paused = await self.is_paused_async(runnable, config)
+
+    def _chain(self, key: str | None) -> RunChain:
+        return RunChain(self.chain_name, metadata=self.metadata, key=key)
+
+    def _begun(self, run: Run, config: Any) -> tuple[Governor, RunnableConfig]:
+        governor = Governor(run, self.agent)
+        return governor, self.configured(
+            _with_handler(config, governor), cast("RunChain", run.chain)
+        )
+
+    @contextmanager
+    def _noting_pause(self, run: Run) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            run.paused = self.is_pause(error)
+            raise
+
+    # -- what a framework that can be interrupted adds --------------------------------------
+
+    def configured(self, config: RunnableConfig, chain: RunChain) -> RunnableConfig:
+        """The configuration from which the run can be found again."""
+        return config
+
+    def unfinished(self, runnable: Any, config: Any) -> str | None:
+        """The key of the chain that an earlier, interrupted call left open."""
+        return None
+
+    async def unfinished_async(self, runnable: Any, config: Any) -> str | None:
+        return None
+
+    def is_paused(self, runnable: Any, config: Any) -> bool:
+        """Whether the call that has just returned is to be resumed."""
+        return False
+
+    async def is_paused_async(self, runnable: Any, config: Any) -> bool:
+        return False
+
+    def is_pause(self, error: Exception) -> bool:
+        """Whether the error interrupts the run to be resumed."""
+        return False
+
+
+def _with_handler(config: Any, governor: Governor) -> RunnableConfig:
+    """The configuration with the handler among its callbacks."""
+    config = ensure_config(config)
+    callbacks = config.get("callbacks")
+    if callbacks is None:
+        return patch_config(config, callbacks=[governor])  # type: ignore[arg-type]
+    if isinstance(callbacks, BaseCallbackManager):
+        manager = callbacks.copy()
+        manager.add_handler(governor, inherit=True)
+        return patch_config(config, callbacks=manager)
+    return patch_config(config, callbacks=[*callbacks, governor])  # type: ignore[arg-type]

@@ -1,0 +1,83 @@
+"""What was recorded, and may be carried out once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import deepcopy
+from dataclasses import is_dataclass
+from typing import Any
+
+from countersign._chain import Chain
+
+__all__ = ["Permit", "copy_of", "current_permit"]
+
+
+class Permit:
+    """One call that was recorded and allowed, with the arguments as they were then.
+
+    A call comes through several gates on its way: the request's handler, the server's
+    registry of tools, the tool's function. The first one records it, and the permit takes it
+    through each of the others once, so that the same call is not recorded again, while a
+    call that the tool makes in its turn is.
+    """
+
+    def __init__(
+        self, chain: Chain, name: str, arguments: Mapping[str, Any] | None, *, passed: str
+    ) -> None:
+        self._chain = chain
+        self._name = name
+        self._arguments = {k: copy_of(v) for k, v in (arguments or {}).items()}
+        self._passed = {passed}
+        self._uses = 0
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that were recorded: a copy, so that nobody can change them here."""
+        return {name: copy_of(value) for name, value in self._arguments.items()}
+
+    @property
+    def in_use(self) -> bool:
+        return self._uses > 0
+
+    def extends_to(
+        self, gate: str, chain: Chain, name: str, arguments: Mapping[str, Any] | None
+    ) -> bool:
+        """Whether the call at this gate is the one that was recorded; true once per gate."""
+        if chain is not self._chain or name != self._name or gate in self._passed:
+            return False
+        # A function's arguments were converted to its types and cannot be compared.
+        if gate != "function" and dict(arguments or {}) != self._arguments:
+            return False
+        self._passed.add(gate)
+        return True
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """While the call is carried out. Afterwards the permit is worth nothing, also to a
+        task that the tool has left behind."""
+        token = _CURRENT.set(self)
+        self._uses += 1
+        try:
+            yield
+        finally:
+            self._uses -= 1
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[Permit | None] = ContextVar("countersign_mcp_permit", default=None)
+
+
+def current_permit() -> Permit | None:
+    """The permit of the call that is being carried out here."""
+    permit = _CURRENT.get()
+    return permit if permit is not None and permit.in_use else None
+
+
+def copy_of(value: Any) -> Any:
+    """A copy of what holds data. Anything else, such as a connection, is what it is."""
+    is_data = isinstance(value, _DATA) or hasattr(type(value), "model_copy")
+    return deepcopy(value) if is_data or is_dataclass(value) else value
+
+
+_DATA = (Mapping, list, tuple, set, frozenset, bytearray)

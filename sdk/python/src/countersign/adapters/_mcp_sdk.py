@@ -1,0 +1,173 @@
+"""The two majors of the MCP SDK, and where each of them carries out a tool call."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from typing import Any
+
+from mcp import types
+from mcp.server.lowlevel import Server
+
+from countersign import exceptions
+
+try:
+    from mcp.server.mcpserver import Context, MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+except ImportError:  # the first major
+    from mcp.server.fastmcp import Context
+    from mcp.server.fastmcp import FastMCP as MCPServer
+    from mcp.server.fastmcp.exceptions import ToolError
+
+__all__ = [
+    "error_answer",
+    "error_result",
+    "is_context",
+    "parts_of",
+    "tool_error",
+    "wrap_manager",
+    "wrap_requests",
+]
+
+Gate = Callable[[str, Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
+"""Takes a call's name, its arguments and what carries it out with the arguments given."""
+
+_FIRST_MAJOR = MCPServer.__name__ == "FastMCP"
+_METHOD = "tools/call"
+
+
+def parts_of(server: Any) -> tuple[Any, Any]:
+    """The low-level server, and the registry of tools where the server has one."""
+    if isinstance(server, MCPServer):
+        low = server._mcp_server if _FIRST_MAJOR else server._lowlevel_server
+        return low, server._tool_manager
+    if isinstance(server, Server):
+        return server, None
+    kind = type(server)
+    raise TypeError(
+        f"cannot govern a {kind.__module__}.{kind.__qualname__}: install takes the SDK's own "
+        f"{MCPServer.__name__} or low-level Server. For other servers, call "
+        "handle_tool_call where they dispatch, or decorate their tools with tool()."
+    )
+
+
+def is_context(value: Any) -> bool:
+    """Whether it is the SDK's own object, which is no argument of the call."""
+    return isinstance(value, Context)
+
+
+# -- gates -----------------------------------------------------------------------------
+
+
+def wrap_requests(server: Any, gate: Gate) -> None:
+    """Hold ``tools/call`` at the gate. Handlers are wrapped when they are looked up, not when
+    they are registered, so that one registered later is held too."""
+    if _FIRST_MAJOR:
+        server.request_handlers = _Handlers(server.request_handlers, gate)
+        return
+    registered = server.get_request_handler
+
+    def get_request_handler(method: str) -> Any:
+        entry = registered(method)
+        if method != _METHOD or entry is None:
+            return entry
+        return dataclasses.replace(entry, handler=_second_major(entry.handler, gate))
+
+    server.get_request_handler = get_request_handler
+
+
+class _Handlers(MutableMapping[Any, Any]):
+    """The first major's handlers by type of request; what it wraps stays the store, since
+    other parts of the SDK hold on to it."""
+
+    def __init__(self, handlers: MutableMapping[Any, Any], gate: Gate) -> None:
+        self._handlers = handlers
+        self._gate = gate
+
+    def __getitem__(self, kind: Any) -> Any:
+        handler = self._handlers[kind]
+        return _first_major(handler, self._gate) if kind is types.CallToolRequest else handler
+
+    def __setitem__(self, kind: Any, handler: Any) -> None:
+        self._handlers[kind] = handler
+
+    def __delitem__(self, kind: Any) -> None:
+        del self._handlers[kind]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._handlers)
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+
+def _first_major(handler: Callable[[Any], Awaitable[Any]], gate: Gate) -> Any:
+    async def governed(request: Any) -> Any:
+        request = request.model_copy(deep=True)
+
+        async def carry_out(arguments: Any) -> Any:
+            request.params.arguments = arguments
+            return await handler(request)
+
+        return await gate(request.params.name, request.params.arguments, carry_out)
+
+    return governed
+
+
+def _second_major(handler: Callable[[Any, Any], Awaitable[Any]], gate: Gate) -> Any:
+    async def governed(context: Any, params: Any) -> Any:
+        params = params.model_copy(deep=True)
+
+        async def carry_out(arguments: Any) -> Any:
+            params.arguments = arguments
+            # The context repeats the parameters as they came in.
+            repeated = {**(context.params or {}), "arguments": arguments}
+            return await handler(dataclasses.replace(context, params=repeated), params)
+
+        return await gate(params.name, params.arguments, carry_out)
+
+    return governed
+
+
+def wrap_manager(manager: Any, gate: Gate) -> None:
+    """Hold the calls of a server's registered tools at the gate, whoever makes them."""
+    call_tool = manager.call_tool
+
+    async def governed(name: str, arguments: dict[str, Any], *rest: Any, **named: Any) -> Any:
+        async def carry_out(approved: Any) -> Any:
+            return await call_tool(name, approved, *rest, **named)
+
+        return await gate(name, arguments, carry_out)
+
+    manager.call_tool = governed
+
+
+# -- denials ---------------------------------------------------------------------------
+
+
+def error_result(denial: Exception) -> Any:
+    """The denial as a result that the model reads."""
+    content = [{"type": "text", "text": f"Not carried out: {denial}"}]
+    return types.CallToolResult.model_validate({"content": content, "isError": True})
+
+
+def error_answer(denial: Exception) -> Any:
+    """The denial as what a handler of requests returns."""
+    result = error_result(denial)
+    return types.ServerResult(result) if _FIRST_MAJOR else result
+
+
+def tool_error(denial: Exception) -> Exception:
+    """The denial as an error that is both itself and what the SDK answers as a tool error
+    with its text; the text of other errors is kept from the model by the second major."""
+    kind = type(denial)
+    if kind.__module__ != exceptions.__name__:
+        return denial
+    both = _TOOL_ERRORS.get(kind)
+    if both is None:
+        both = _TOOL_ERRORS[kind] = type(kind.__name__, (kind, ToolError), {})
+    error: Exception = both(*denial.args)
+    return error
+
+
+_TOOL_ERRORS: dict[type[Exception], Any] = {}

@@ -1,0 +1,124 @@
+"""Where in a run something happens: in which agent, and in which step."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from countersign.adapters._shared import step_key
+
+__all__ = ["Place", "Places"]
+
+_UNNAMED_GRAPH = "LangGraph"
+_HIDDEN = "langsmith:hidden"
+_RETRY = "retry:attempt:"
+_PREBUILT = frozenset(
+    """agent model tools call_model pre_model_hook post_model_hook
+    generate_structured_response __start__""".split()
+)
+"""Nodes that the frameworks' prebuilt agents consist of: their agent acts in them, not they."""
+_MIDDLEWARE = (".before_agent", ".before_model", ".after_model", ".after_agent")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The surroundings of a call."""
+
+    run: str
+    """The name of what runs there: a graph, a node, a runnable."""
+    agent: str
+    parent_agent: str | None = None
+    step: str = ""
+    """The node's identity, the same when the node is replayed."""
+    outermost: bool = False
+    entry: str = ""
+    """Of a node: what it shares with those that run beside it in the same step of its graph."""
+    _graph: list[str] = field(default_factory=list, compare=False)
+    _seen: dict[str, int] = field(default_factory=dict, compare=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
+    _naming: threading.Lock = field(default_factory=threading.Lock, compare=False)
+
+    def key_of(
+        self, kind: str, name: str, payload: Any, call_id: str | None, tags: list[str] | None
+    ) -> str:
+        """The idempotency key of a call here: from the step and the call's own identity. Without
+        one, it is the nth identical call of this attempt at the step; a replay counts anew."""
+        which = step_key(self.step, kind, name, payload, call_id)
+        if call_id is not None:
+            return which
+        again = any(tag.startswith(_RETRY) for tag in tags or ())
+        with self._lock:
+            nth = max(self._seen.get(which, 0) + (0 if again else 1), 1)
+            self._seen[which] = nth
+        return step_key(which, nth)
+
+    def graph_key(self) -> str:
+        """The identity of a graph's run: the nth of its name within the step around it."""
+        with self._naming:
+            if not self._graph:
+                self._graph.append(self.key_of("graph", self.run, None, None, None))
+        return self._graph[0]
+
+
+class Places:
+    """The places of one run, by the identifiers that the framework gives to its calls."""
+
+    def __init__(self, agent: str, parent_agent: str | None) -> None:
+        self._root = Place("", agent, parent_agent, outermost=True)
+        self._of: dict[UUID, Place] = {}
+
+    def enter(
+        self,
+        run_id: UUID,
+        parent_run_id: UUID | None,
+        name: str,
+        tags: list[str] | None,
+        metadata: dict[str, Any] | None,
+    ) -> tuple[Place, bool]:
+        """The place of something that starts, and whether it is a node of a graph."""
+        above = self._above(parent_run_id)
+        entered = _is_node(name, tags, metadata)
+        if entered:
+            assert metadata is not None
+            place = _node(above, name, metadata)
+        else:
+            # The outermost call is that of the governed object itself.
+            outermost = above is self._root and not self._of
+            place = replace(
+                above, run=name, outermost=outermost, _graph=[], _naming=threading.Lock()
+            )
+        self._of[run_id] = place
+        return place, entered
+
+    def stay(self, run_id: UUID, parent_run_id: UUID | None) -> Place:
+        """The place of a call that happens in what runs already."""
+        place = replace(self._above(parent_run_id), outermost=False)
+        self._of[run_id] = place
+        return place
+
+    def leave(self, run_id: UUID) -> None:
+        self._of.pop(run_id, None)
+
+    def _above(self, parent_run_id: UUID | None) -> Place:
+        return self._of.get(parent_run_id, self._root) if parent_run_id else self._root
+
+
+def _is_node(name: str, tags: list[str] | None, metadata: dict[str, Any] | None) -> bool:
+    if not metadata or metadata.get("langgraph_node") != name or not tags:
+        return False
+    return _HIDDEN not in tags and any(tag.startswith("graph:step:") for tag in tags)
+
+
+def _node(graph: Place, name: str, metadata: dict[str, Any]) -> Place:
+    """The place of a node. Its agent is the node itself, unless it is a part of which a
+    prebuilt agent is made: then it is that agent."""
+    agent, parent = graph.agent, graph.parent_agent
+    if not graph.outermost and graph.run not in (_UNNAMED_GRAPH, agent):
+        agent, parent = graph.run, agent
+    if name not in _PREBUILT and not name.endswith(_MIDDLEWARE):
+        agent, parent = name, agent
+    step = str(metadata.get("langgraph_checkpoint_ns", ""))
+    entry = step_key(graph.graph_key(), name, metadata.get("langgraph_step"))
+    return Place(name, agent, parent, step, entry=entry)

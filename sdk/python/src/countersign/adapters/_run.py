@@ -1,0 +1,231 @@
+"""A run, its steps, and the denial that ends it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from countersign._chain import Chain
+from countersign._decision import PolicyDecision
+from countersign._steps import until
+from countersign.adapters._threads import blocking, in_loop
+from countersign.exceptions import PolicyViolationError
+
+__all__ = ["Run", "Step", "current_run", "step_key", "usage_of"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One action of an agent, as it is recorded before it is carried out."""
+
+    agent_name: str
+    action_type: str
+    action_name: str
+    payload: Mapping[str, Any]
+    parent_agent_name: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    key: str | None = None
+    """The step's own identity: the same when the framework replays it. See :func:`step_key`."""
+
+    def _given(self) -> tuple[Any, ...]:
+        return self.agent_name, self.action_type, self.action_name, self.payload
+
+    def _named(self) -> dict[str, Any]:
+        return {
+            "parent_agent_name": self.parent_agent_name,
+            "metadata": self.metadata,
+            "idempotency_key": self.key,
+        }
+
+
+class Run:
+    """One governed run: everything that happens within the outermost call of a framework.
+
+    Safe to use from several threads and event loops.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        disguise: Callable[[Exception], Exception] | None = None,
+        benign: tuple[type[BaseException], ...] = (),
+    ) -> None:
+        self.chain = chain
+        self.benign: tuple[type[BaseException], ...] = (GeneratorExit, *benign)
+        """What leaves a run without having failed. A consumer that leaves a stream early has
+        had enough; some frameworks raise to steer."""
+        self.paused = False
+        """Set by an adapter whose framework stopped midway to be resumed: the chain stays open."""
+        self.denial: Exception | None = None
+        """What ended the run; the first one stands."""
+        self._disguise = disguise
+        self._decisions: dict[str, Future[PolicyDecision]] = {}
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Raise if the run was denied. Every hook calls it before anything else."""
+        if self.denial is not None:
+            raise self._disguised(self.denial)
+
+    def deny(self, error: Exception) -> Exception:
+        """Latch an error that ends the run; returns what the hook is to raise. Whatever keeps an
+        action from being recorded ends the run: an unrecorded action must not be carried out."""
+        if self.denial is None:
+            self.denial = error
+        return self._disguised(error)
+
+    def _disguised(self, error: Exception) -> Exception:
+        """The error as the framework lets it pass."""
+        return self._disguise(error) if self._disguise else error
+
+    # -- recording -------------------------------------------------------------------
+
+    def record(self, step: Step) -> PolicyDecision:
+        """Record a step and return when it may be carried out. Blocks the calling thread while
+        a reviewer decides, and no other."""
+        self.check()
+        # On a thread whose loop runs, waiting for one of its own tasks would never end.
+        decision, is_ours = self._begin(step.key, may_wait=not in_loop())
+        if is_ours:
+            before = step_key(step.payload)
+            try:
+                decided = blocking(self._record, step)
+            except BaseException as error:
+                self._fail(step.key, decision, error)
+            else:
+                self._settle(step, decision, decided, before)
+        return self._result(decision)
+
+    async def record_async(self, step: Step) -> PolicyDecision:
+        """:meth:`record` on the running event loop, which goes on meanwhile."""
+        self.check()
+        decision, is_ours = self._begin(step.key)
+        if is_ours:
+            before = step_key(step.payload)
+            try:
+                decided = await self.chain.record_agent_action(*step._given(), **step._named())
+            except BaseException as error:
+                self._fail(step.key, decision, error)
+            else:
+                self._settle(step, decision, decided, before)
+        elif not decision.done():
+            await until(decision)  # type: ignore[arg-type]
+        return self._result(decision)
+
+    def _record(self, step: Step) -> PolicyDecision:
+        return self.chain.record_agent_action_sync(*step._given(), **step._named())
+
+    def _begin(self, key: str | None, may_wait: bool = True) -> tuple[Future[PolicyDecision], bool]:
+        """The decision on a step, and whether it is ours to get. A step that was decided, or
+        that another branch is asking about just now, is not asked about again."""
+        if key is None:
+            return Future(), True
+        with self._lock:
+            earlier = self._decisions.get(key)
+            if earlier is not None and (may_wait or earlier.done()):
+                return earlier, False
+            ours: Future[PolicyDecision] = Future()
+            self._decisions.setdefault(key, ours)
+            return ours, True
+
+    def _settle(
+        self, step: Step, decision: Future[PolicyDecision], decided: PolicyDecision, before: str
+    ) -> None:
+        if self.denial is not None:
+            # Another branch was denied while this one waited.
+            decision.set_exception(self.denial)
+        elif step_key(step.payload) != before:
+            text = (
+                f"the arguments of {step.action_name!r} changed while it waited: what was "
+                "decided is not what would be carried out"
+            )
+            decision.set_exception(PolicyViolationError(text, decided))
+        else:
+            decision.set_result(decided)
+
+    def _fail(
+        self, key: str | None, decision: Future[PolicyDecision], error: BaseException
+    ) -> None:
+        if not isinstance(error, Exception):
+            # Cut off, not refused: it may be asked again.
+            with self._lock:
+                self._decisions.pop(key or "", None)
+            decision.cancel()
+            raise error
+        decision.set_exception(error)
+
+    def _result(self, decision: Future[PolicyDecision]) -> PolicyDecision:
+        try:
+            return decision.result()
+        except Exception as error:
+            raise self.deny(error) from error
+
+    # -- context ---------------------------------------------------------------------
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make this the current run of the context, for the length of the block. A generator
+        must not yield within it: its consumer's code would run in the same context."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Raise the denial at the end of the outermost call, whatever became of it inside."""
+        try:
+            yield
+        except Exception:
+            if self.denial is None:
+                raise
+        if self.denial is not None:
+            raise self.denial from None
+
+
+_CURRENT: ContextVar[Run | None] = ContextVar("countersign_run", default=None)
+
+
+def current_run() -> Run | None:
+    """The run that this code is part of."""
+    return _CURRENT.get()
+
+
+def step_key(*parts: Any) -> str:
+    """An idempotency key from what identifies a step.
+
+    >>> step_key("thread", 3, {"b": 1, "a": 2}) == step_key("thread", 3, {"a": 2, "b": 1})
+    True
+    >>> step_key("thread", 3) == step_key("thread", 4)
+    False
+    """
+    text = json.dumps(parts, sort_keys=True, default=_type_name, skipkeys=True)
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:40]
+
+
+def _type_name(value: Any) -> str:
+    # Never repr(): an address in it would make the key another one in the next process.
+    return f"<{type(value).__qualname__}>"
+
+
+def usage_of(call: Step, model: str, input_tokens: int, output_tokens: int) -> Step:
+    """What a model call took, known only afterwards: a step of its own, from which the service
+    computes the cost."""
+    usage = {"model": model, "input_tokens": input_tokens, "output_tokens": output_tokens}
+    return Step(
+        agent_name=call.agent_name,
+        action_type="llm_usage",
+        action_name=call.action_name,
+        payload={},
+        parent_agent_name=call.parent_agent_name,
+        metadata=usage,
+        key=step_key(call.key, "usage") if call.key else None,
+    )

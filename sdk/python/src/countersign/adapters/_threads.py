@@ -1,0 +1,39 @@
+"""Blocking calls from wherever a framework calls its hooks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+__all__ = ["blocking", "in_loop"]
+
+T = TypeVar("T")
+
+_POOL_SIZE = 512
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def blocking(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that the client refuses in a thread whose event loop runs. Sync code that
+    is called there blocks its loop by itself; here it does so by waiting for another thread."""
+    if in_loop():
+        return _threads().submit(function, *arguments).result()
+    return function(*arguments)
+
+
+def in_loop() -> bool:
+    """Whether an event loop runs in this thread."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(_POOL_SIZE, thread_name_prefix="countersign-adapter")
+        return _pool

@@ -1,0 +1,163 @@
+"""Governs crews of CrewAI.
+
+::
+
+    crew = govern(Crew(agents=[...], tasks=[...]))
+    crew.kickoff(inputs={...})
+    print(countersign.adapters.last_chain().receipt["receipt_number"])
+
+Each kickoff is a chain of its own. Tool calls, model calls and the tasks that agents take on are
+recorded before they happen. The first one that is denied ends the run: CrewAI would turn it into
+a text for the model, so every later tool and model call is refused as well, and the kickoff raises
+the denial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from functools import cache
+from types import new_class
+from typing import TYPE_CHECKING, Any, cast
+
+from countersign.adapters._shared import (
+    RunChain,
+    Step,
+    current_run,
+    governed_run,
+    governed_run_async,
+    missing_extra,
+)
+
+try:
+    from crewai import Crew
+    from crewai.hooks.dispatch import (
+        HookAborted,
+        InterceptionPoint,
+        get_scoped_hooks,
+        scoped_hooks,
+    )
+    from pydantic import PrivateAttr
+
+    from countersign.adapters import _crewai_calls as calls
+except ImportError as error:
+    raise missing_extra("crewai", error) from error
+
+__all__ = ["govern"]
+
+
+def govern(
+    crew: Crew, chain_name: str = "crewai_workflow", metadata: Mapping[str, Any] | None = None
+) -> Crew:
+    """A crew with the same agents and tasks whose every run is governed.
+
+    It is a ``Crew`` and can be used wherever one is. The crew that was given stays as it is.
+    """
+    if not isinstance(crew, Crew):
+        raise TypeError(f"govern takes a crewai.Crew, not a {type(crew).__name__}")
+    governed: Any = crew.model_copy()
+    if not isinstance(crew, _Governed):
+        # What it holds stays as it is: only what starts a run is overridden.
+        object.__setattr__(governed, "__class__", _governed(type(crew)))
+    governed._countersign = (chain_name, metadata)
+    return cast("Crew", governed)
+
+
+class _Governed:
+    """What a governed crew does otherwise than its class."""
+
+    if TYPE_CHECKING:  # fields of the model that it is mixed into
+        stream: bool
+        _countersign: tuple[str, Mapping[str, Any] | None]
+
+    def kickoff(self, *args: Any, **kwargs: Any) -> Any:
+        # A streaming kickoff returns at once. Its run begins when the stream is read, by a call
+        # of this same method with streaming turned off.
+        if self.stream:
+            return super().kickoff(*args, **kwargs)  # type: ignore[misc]
+        with governed_run(self._new_chain, disguise=calls.abortion), _hooks():
+            return super().kickoff(*args, **kwargs)  # type: ignore[misc]
+
+    async def kickoff_async(self, *args: Any, **kwargs: Any) -> Any:
+        if self.stream:
+            return await super().kickoff_async(*args, **kwargs)  # type: ignore[misc]
+        async with governed_run_async(self._new_chain, disguise=calls.abortion):
+            return await super().kickoff_async(*args, **kwargs)  # type: ignore[misc]
+
+    async def akickoff(self, *args: Any, **kwargs: Any) -> Any:
+        if self.stream:
+            return await super().akickoff(*args, **kwargs)  # type: ignore[misc]
+        async with governed_run_async(self._new_chain, disguise=calls.abortion):
+            with _hooks():
+                return await super().akickoff(*args, **kwargs)  # type: ignore[misc]
+
+    def replay(self, *args: Any, **kwargs: Any) -> Any:
+        with governed_run(self._new_chain, disguise=calls.abortion), _hooks():
+            return super().replay(*args, **kwargs)  # type: ignore[misc]
+
+    def copy(self) -> Any:
+        # kickoff_for_each, train and test run copies.
+        return govern(super().copy(), *self._countersign)  # type: ignore[misc]
+
+    def _new_chain(self) -> RunChain:
+        name, metadata = self._countersign
+        return RunChain(name, metadata=metadata)
+
+
+@cache
+def _governed(kind: Any) -> type[Any]:
+    content = {"__module__": kind.__module__, "_countersign": PrivateAttr()}
+    return new_class(kind.__name__, (_Governed, kind), exec_body=lambda body: body.update(content))
+
+
+# -- hooks -----------------------------------------------------------------------------
+
+
+@contextmanager
+def _hooks() -> Iterator[None]:
+    """Hold every tool call, after the hooks that are there already: what they make of its
+    arguments is what is recorded."""
+    calls.govern_loaded_classes()
+    scope = {point: get_scoped_hooks(point) for point in InterceptionPoint}
+    for point, hook in (
+        (InterceptionPoint.PRE_TOOL_CALL, _before_tool),
+        (InterceptionPoint.PRE_MODEL_CALL, _before_model),
+    ):
+        if hook not in scope[point]:
+            scope[point].append(hook)
+    with scoped_hooks(scope):
+        yield
+
+
+def _before_tool(context: Any) -> None:
+    """Record a tool call. CrewAI swallows whatever a hook raises but HookAborted."""
+    run = current_run()
+    if run is None:
+        raise HookAborted("the governed run of this tool call is over", "countersign")
+    try:
+        arguments = deepcopy(context.tool_input)
+        agent, parent = calls.names(getattr(context.agent, "role", None))
+        run.record(Step(agent, "tool_call", context.tool_name, arguments, parent))
+    except HookAborted:
+        raise
+    except Exception as error:
+        raise calls.abortion(run.deny(error)) from error
+    # What was decided is what is carried out, whoever has changed it during the wait.
+    context.tool_input.clear()
+    context.tool_input.update(arguments)
+
+
+def _before_model(context: Any) -> None:
+    """Refuse what follows a denial, and govern a class of models that was loaded since. The
+    call itself is recorded by :mod:`countersign.adapters._crewai_calls`."""
+    run = current_run()
+    if run is None:
+        raise HookAborted("the governed run of this model call is over", "countersign")
+    try:
+        run.check()
+        calls.before_call(run, context)
+    except HookAborted:
+        raise
+    except Exception as error:
+        raise calls.abortion(run.deny(error)) from error

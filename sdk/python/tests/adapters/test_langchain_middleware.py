@@ -1,0 +1,69 @@
+"""Governance as middleware of ``create_agent``, in a chain that the caller has opened."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import QUESTION, Marks, agent, approving
+from office import Office
+
+import countersign
+from countersign.adapters.langchain import GovernanceMiddleware, govern
+
+
+def run(marks: Marks, *script: list[str], is_async: bool) -> countersign.Chain:
+    chain = countersign.Chain("with middleware")
+
+    async def main() -> None:
+        async with chain:
+            middleware = [GovernanceMiddleware(chain, "clerk", "desk")]
+            await agent(marks, *script, middleware=middleware).ainvoke(QUESTION)
+
+    if is_async:
+        asyncio.run(main())
+        return chain
+    with chain:
+        agent(marks, *script, middleware=[GovernanceMiddleware(chain, "clerk", "desk")]).invoke(
+            QUESTION
+        )
+    return chain
+
+
+both = pytest.mark.parametrize("is_async", [False, True])
+
+
+@both
+def test_allowed_calls_run_and_are_listed_in_order(office: Office, is_async: bool) -> None:
+    marks = Marks()
+    chain = run(marks, ["look_up"], is_async=is_async)
+    assert marks == ["look_up"]
+    told = [t.removeprefix("clerk: ").split()[0] for t in office.story(chain.id)]
+    assert told == ["llm_call", "llm_usage", "tool_call", "llm_call", "llm_usage"]
+    assert office.server.events(chain.id)[0]["parent_agent_name"] == "desk"
+
+
+@both
+def test_a_denied_tool_does_not_run(office: Office, is_async: bool) -> None:
+    marks = Marks()
+    with pytest.raises(countersign.ActionDeniedError):
+        run(marks, ["denied_tool"], ["look_up"], is_async=is_async)
+    assert marks == []
+
+
+@both
+def test_an_approval_releases_the_tool_once(office: Office, is_async: bool) -> None:
+    marks = Marks()
+    chain = approving(office, lambda: run(marks, ["asked_tool"], is_async=is_async))
+    assert marks == ["asked_tool"]
+    assert office.story(chain.id).count("clerk: tool_call asked_tool") == 1
+
+
+def test_within_a_governed_run_it_records_nothing_of_its_own(office: Office) -> None:
+    marks: Any = Marks()
+    with countersign.Chain("unused") as chain:
+        made = agent(marks, ["look_up"], middleware=[GovernanceMiddleware(chain)])
+        govern(made).invoke(QUESTION)
+    assert marks == ["look_up"]
+    assert office.story(chain.id) == []

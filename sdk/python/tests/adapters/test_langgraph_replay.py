@@ -1,0 +1,211 @@
+"""Steps that a graph carries out again are recorded once, whoever carries them out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from agents import QUESTION, Marks, agent, approving
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, RetryPolicy, interrupt
+from office import Office
+
+import countersign
+from countersign.adapters.langgraph import govern
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+def pausing(marks: Marks, *names: str, **options: Any) -> Any:
+    """A graph that calls tools, asks its user something, and calls the last one again."""
+    tools = marks.tools(*names)
+
+    def node(state: Any) -> Any:
+        for tool in tools:
+            tool.invoke({"n": 1})
+        answer = interrupt("go on?")
+        tools[-1].invoke({"n": answer})
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", node)
+    builder.add_edge(START, "one")
+    return builder.compile(checkpointer=InMemorySaver(), **options)
+
+
+def calls(office: Office, name: str) -> list[list[str]]:
+    return [
+        [told for told in office.story(c["id"]) if "tool_call" in told] for c in office.chains(name)
+    ]
+
+
+def statuses(office: Office, name: str) -> list[str]:
+    return [chain["status"] for chain in office.chains(name)]
+
+
+def test_an_interrupted_run_goes_on_in_its_chain(office: Office) -> None:
+    graph = govern(pausing(Marks(), "look_up"), "interrupted")
+    assert "__interrupt__" in graph.invoke(QUESTION, THREAD)
+    assert statuses(office, "interrupted") == ["active"]
+    graph.invoke(Command(resume=2), THREAD)
+    assert statuses(office, "interrupted") == ["completed"]
+    # Replayed once, recorded once; the call after the answer is another one.
+    assert calls(office, "interrupted") == [["one: tool_call look_up"] * 2]
+
+
+def test_an_interrupted_run_goes_on_in_another_process(office: Office) -> None:
+    original = pausing(Marks(), "look_up")
+    asyncio.run(govern(original, "moved").ainvoke(QUESTION, THREAD))
+    office.configure()  # another configuration, and none of the first one's objects
+    asyncio.run(govern(original, "moved").ainvoke(Command(resume=2), THREAD))
+    assert statuses(office, "moved") == ["completed"]
+    assert calls(office, "moved") == [["one: tool_call look_up"] * 2]
+
+
+def test_an_approval_is_asked_for_once(office: Office) -> None:
+    marks = Marks()
+    graph = govern(pausing(marks, "asked_tool", "look_up"), "asked once")
+    approving(office, lambda: list(graph.stream(QUESTION, THREAD)))
+    list(graph.stream(Command(resume=2), THREAD))
+    assert calls(office, "asked once")[0].count("one: tool_call asked_tool") == 1
+    assert statuses(office, "asked once") == ["completed"]
+
+
+def test_a_breakpoint_keeps_the_chain_open(office: Office) -> None:
+    graph = govern(pausing(Marks(), "look_up", interrupt_before=["one"]), "breakpoint")
+    graph.invoke(QUESTION, THREAD)
+    assert statuses(office, "breakpoint") == ["active"]
+    graph.invoke(None, THREAD)
+    graph.invoke(Command(resume=2), THREAD)
+    assert statuses(office, "breakpoint") == ["completed"]
+
+
+def test_a_retried_node_is_recorded_once(office: Office) -> None:
+    marks, attempts = Marks(), []
+    tool = marks.tool("asked_tool")
+
+    def node(state: Any) -> Any:
+        tool.invoke({"n": 1})
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise ConnectionError("once more")
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", node, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
+    builder.add_edge(START, "one")
+    graph = govern(builder.compile(), "retried")
+    approving(office, lambda: graph.invoke(QUESTION))
+    assert len(attempts) == 3
+    assert calls(office, "retried") == [["one: tool_call asked_tool"]]
+
+
+def test_a_retried_tool_is_recorded_once(office: Office) -> None:
+    attempts: list[int] = []
+
+    def flaky(n: int) -> str:
+        attempts.append(n)
+        if len(attempts) < 3:
+            raise ConnectionError("once more")
+        return "fine"
+
+    tool = (
+        Marks()
+        .tool("look_up", flaky)
+        .with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
+    )
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", lambda state: tool.invoke({"n": 1}) and {})
+    builder.add_edge(START, "one")
+    govern(builder.compile(), "retried tool").invoke(QUESTION)
+    assert len(attempts) == 3
+    assert calls(office, "retried tool") == [["one: tool_call look_up"]]
+
+
+def test_the_same_call_made_twice_is_recorded_twice(office: Office) -> None:
+    tool = Marks().tool("look_up")
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", lambda state: [tool.invoke({"n": 1}) for _ in "ab"] and {})
+    builder.add_edge(START, "one")
+    govern(builder.compile(), "twice").invoke(QUESTION)
+    assert calls(office, "twice") == [["one: tool_call look_up"] * 2]
+
+
+def test_a_run_that_was_cut_off_goes_on_in_its_chain(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Cut(BaseException):
+        """What a killed process leaves: nothing after it happens."""
+
+    tool, cut = Marks().tool("look_up"), [True]
+
+    def node(state: Any) -> Any:
+        tool.invoke({"n": 1})
+        if cut.pop():
+            raise Cut
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", node)
+    builder.add_edge(START, "one")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    with monkeypatch.context() as patch, pytest.raises(Cut):
+        patch.setattr(countersign.Chain, "__exit__", lambda self, *reason: None)
+        govern(graph, "cut off").invoke(QUESTION, THREAD, durability="sync")
+    assert statuses(office, "cut off") == ["active"]
+    cut.append(False)
+    govern(graph, "cut off").invoke(None, THREAD)
+    assert statuses(office, "cut off") == ["completed"]
+    assert calls(office, "cut off") == [["one: tool_call look_up"]]
+
+
+def test_a_new_question_on_the_thread_is_a_new_chain(office: Office) -> None:
+    graph = govern(pausing(Marks(), "look_up"), "asked again")
+    for _ in range(2):
+        graph.invoke(QUESTION, THREAD)
+        graph.invoke(Command(resume=2), THREAD)
+    assert statuses(office, "asked again") == ["completed"] * 2
+
+
+def test_a_run_that_begins_at_an_old_checkpoint_is_a_new_chain(office: Office) -> None:
+    graph = govern(pausing(Marks(), "look_up"), "forked")
+    graph.invoke(QUESTION, THREAD)
+    graph.invoke(Command(resume=2), THREAD)
+    start = [s for s in graph.get_state_history(THREAD) if s.next == ("one",)][-1]
+    graph.invoke(None, start.config)
+    if graph.get_state(THREAD).next:  # older versions reuse the first answer
+        graph.invoke(Command(resume=3), THREAD)
+    assert statuses(office, "forked") == ["completed"] * 2
+
+
+def test_a_governed_graph_in_one_that_is_not_goes_on_in_its_chain(office: Office) -> None:
+    inner = pausing(Marks(), "look_up")
+    inner.checkpointer = None
+    builder = StateGraph(MessagesState)
+    builder.add_node("part", govern(inner, "part"))
+    builder.add_edge(START, "part")
+    outer = builder.compile(checkpointer=InMemorySaver())
+    outer.invoke(QUESTION, THREAD)
+    assert statuses(office, "part") == ["active"]
+    outer.invoke(Command(resume=2), THREAD)
+    assert statuses(office, "part") == ["completed"]
+    assert calls(office, "part") == [["one: tool_call look_up"] * 2]
+
+
+def test_two_runs_at_once_in_one_step_have_a_chain_each(office: Office) -> None:
+    marks = Marks()
+    part = govern(agent(marks, ["asked_tool"]), "two at once")
+
+    async def node(state: Any) -> Any:
+        await asyncio.gather(part.ainvoke(QUESTION), part.ainvoke(QUESTION))
+        return {}
+
+    builder = StateGraph(MessagesState)
+    builder.add_node("both", node)
+    builder.add_edge(START, "both")
+    outer = builder.compile()
+    approving(office, lambda: asyncio.run(outer.ainvoke(QUESTION)), count=2)
+    assert statuses(office, "two at once") == ["completed"] * 2
+    assert marks == ["asked_tool"] * 2
