@@ -35,8 +35,11 @@ func listApprovals(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(approvals) == filter.Limit {
+	next, bytes := "", 0
+	for _, approval := range approvals {
+		bytes += len(approval.Payload)
+	}
+	if len(approvals) == filter.Limit || bytes >= service.PageBytes {
 		last := approvals[len(approvals)-1]
 		next = encodeMomentCursor(approvalCursor, last.RequestedAt, last.ID.UUID)
 	}

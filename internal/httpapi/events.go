@@ -89,7 +89,11 @@ func listEvents(x *exchange) error {
 		return err
 	}
 	next := ""
-	if len(events) == limit {
+	bytes := 0
+	for _, event := range events {
+		bytes += len(event.Payload)
+	}
+	if len(events) == limit || bytes >= service.PageBytes {
 		next = encodeNumberCursor(eventCursor, events[len(events)-1].Sequence)
 	}
 	return x.answer(http.StatusOK, appendList(nil, events, next, appendEvent))

@@ -137,7 +137,7 @@ func DecodeAct(body []byte) (*Act, error) {
 	r := idReader{fields: f}
 	act := &Act{
 		Sequence: f.Int("sequence", 1, maxCount), At: r.time("at"),
-		Action: f.Text("action", maxName), Target: f.Text("target", maxText), Detail: f.Object("detail", len(body)),
+		Action: f.Text("action", maxName), Target: f.Text("target", maxStored), Detail: f.Object("detail", len(body)),
 	}
 	actor := f.Nested("actor")
 	if actor == nil {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"countersign/internal/canon"
-	"countersign/internal/classify"
 )
 
 // Addendum is what is recorded about an event after its first facts: it takes
@@ -60,7 +59,7 @@ func ParseOutcome(v canon.Value) (*Entry, error) {
 	entry := &Entry{
 		Kind:   EntryOutcome,
 		Result: Result(f.OneOf("outcome", string(Succeeded), string(Failed), string(Unknown))),
-		Detail: classify.RedactText(f.Text("detail", maxText)),
+		Detail: withoutSecrets(f.Text("detail", maxText)),
 	}
 	if !f.Has("outcome") {
 		f.Fault("outcome", "is required: succeeded, failed or unknown")
@@ -108,7 +107,7 @@ func DecodeEntry(body []byte) (*Entry, error) {
 		Position:   f.Int("position", 1, maxCount),
 		RecordedAt: r.time("recorded_at"),
 		Result:     Result(f.Text("outcome", maxName)),
-		Detail:     f.Text("detail", maxText),
+		Detail:     f.Text("detail", maxStored),
 	}
 	if entry.Kind == EntryApproval {
 		entry.Approval = ApprovalID{r.id("approval_id")}

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"countersign/internal/canon"
-	"countersign/internal/classify"
 )
 
 // ApprovalStatus is where an approval stands. The first two wait for a person.
@@ -183,12 +182,12 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		ActionName:    f.Text("action_name", maxName),
 		OpenedBy:      KeyID{r.id("opened_by")},
 		PayloadSHA256: f.Text("payload_sha256", maxName),
-		Reason:        f.Text("reason", maxText),
+		Reason:        f.Text("reason", maxStored),
 		PolicyName:    f.Text("policy_name", maxName),
 		PolicyVersion: f.Text("policy_version", maxName),
-		Approvers:     f.Texts("approvers", maxListed, maxText),
+		Approvers:     f.Texts("approvers", maxListed, maxStored),
 		TwoPerson:     f.Bool("two_person"),
-		Escalate:      f.Texts("escalate", maxListed, maxText),
+		Escalate:      f.Texts("escalate", maxListed, maxStored),
 		Reserved: Reservation{
 			Facts: Facts{
 				Categories:      f.Texts("categories", maxListed, maxName),
@@ -202,7 +201,7 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		Status:      ApprovalStatus(f.Text("status", maxName)),
 		EscalatedAt: f.Time("escalated_at"),
 		DecidedAt:   f.Time("decided_at"),
-		Comment:     f.Text("comment", maxText),
+		Comment:     f.Text("comment", maxStored),
 		Reviewer:    r.reviewer(f),
 	}
 	a.RequestedAt, a.EscalatesAt, a.ExpiresAt = r.time("requested_at"), r.time("escalates_at"), r.time("expires_at")
@@ -220,7 +219,7 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		if reviewer == nil {
 			return nil, errUnreadableApproval
 		}
-		a.Votes = append(a.Votes, Vote{Reviewer: *reviewer, Comment: vote.Text("comment", maxText), At: inner.time("at")})
+		a.Votes = append(a.Votes, Vote{Reviewer: *reviewer, Comment: vote.Text("comment", maxStored), At: inner.time("at")})
 		r.failed = r.failed || inner.failed || vote.Err() != nil
 	}
 	if r.failed || f.Err() != nil || a.Org != org {
@@ -252,7 +251,7 @@ func (r *idReader) time(name string) Time {
 }
 
 func (r *idReader) money(name string) *Money {
-	text := r.fields.Text(name, maxText)
+	text := r.fields.Text(name, maxStored)
 	if text == "" {
 		return nil
 	}
@@ -336,7 +335,7 @@ func ParseVerdict(v canon.Value, approve bool) (*Verdict, error) {
 		return verdict, nil
 	}
 	f := NewFields(v)
-	verdict.Comment = classify.RedactText(f.Text("comment", maxText))
+	verdict.Comment = withoutSecrets(f.Text("comment", maxText))
 	verdict.PayloadSHA256 = f.Text("payload_sha256", maxName)
 	return verdict, f.Err()
 }

@@ -16,6 +16,8 @@ type Controls struct {
 	// Webhooks is how many endpoints want to be told, so that an organization
 	// without any pays nothing for them.
 	Webhooks int `json:"webhooks"`
+	// MAC authenticates the whole organization; see Seal.
+	MAC []byte `json:"mac,omitempty"`
 }
 
 // KillSwitch stops everything an organization's agents do.
@@ -68,4 +70,28 @@ func (o *Organization) Hash() ([32]byte, error) {
 		h.Write(part)
 	}
 	return [32]byte(h.Sum(nil)), nil
+}
+
+// Seal authenticates the organization as it is now. Whoever changes it seals it
+// anew, so that no action is ever decided under settings that someone has put into
+// the database.
+func (o *Organization) Seal(keys Keys) error {
+	hash, err := o.unsealed()
+	if err != nil {
+		return err
+	}
+	o.Controls.MAC = authenticate(keys, o.ID, PurposeOrganization, hash[:])
+	return nil
+}
+
+// Authentic reports whether the organization is as the service sealed it.
+func (o *Organization) Authentic(keys Keys) bool {
+	hash, err := o.unsealed()
+	return err == nil && authentic(keys, o.ID, PurposeOrganization, o.Controls.MAC, hash[:])
+}
+
+func (o *Organization) unsealed() ([32]byte, error) {
+	plain := *o
+	plain.Controls.MAC = nil
+	return plain.Hash()
 }

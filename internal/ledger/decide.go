@@ -182,7 +182,7 @@ func (d *Decision) onTrial(mode Mode, shadowed *Match) {
 }
 
 func (d *Decision) explain(m *Match) {
-	d.PolicyName, d.Reason, d.Remediation, d.DocsURL = m.Name, m.Reason, m.Remediation, m.DocsURL
+	d.PolicyName, d.Reason, d.Remediation, d.DocsURL = m.Name, bounded(m.Reason), bounded(m.Remediation), bounded(m.DocsURL)
 }
 
 // strictest finds the first of the strictest matches that act and of those that
@@ -239,14 +239,14 @@ func (d *Decision) reconcile(action *Action) {
 func readDecision(f *Fields) Decision {
 	return Decision{
 		Outcome:          Outcome(f.Text("policy_decision", maxName)),
-		Reason:           f.Text("decision_reason", maxText),
+		Reason:           f.Text("decision_reason", maxStored),
 		Source:           Source(f.Text("decision_source", maxName)),
 		PolicyName:       f.Text("policy_name", maxName),
 		PolicyVersion:    f.Text("policy_version", maxName),
 		KillSwitchActive: f.Bool("kill_switch_active"),
-		PauseReason:      f.Text("pause_reason", maxText),
-		Remediation:      f.Text("remediation", maxText),
-		DocsURL:          f.Text("docs_url", maxText),
+		PauseReason:      f.Text("pause_reason", maxStored),
+		Remediation:      f.Text("remediation", maxStored),
+		DocsURL:          f.Text("docs_url", maxStored),
 		Mode:             Mode(f.Text("evaluation_mode", maxName)),
 		Shadow:           Outcome(f.Text("shadow_decision", maxName)),
 		EstimatedCost:    readMoney(f, "estimated_cost_usd"),

@@ -281,7 +281,13 @@ func (e *RecordedEvent) Repeats(action *Action) bool {
 	a := &e.Action
 	sameTime := (a.ExecutedAt == nil) == (action.ExecutedAt == nil) &&
 		(a.ExecutedAt == nil || *a.ExecutedAt == *action.ExecutedAt)
-	return a.AgentName == action.AgentName && a.ActionType == action.ActionType && a.ActionName == action.ActionName &&
+	// What a client decided by itself is not what the service was asked about: one
+	// must not stand in for the other.
+	source := action.Source
+	if source == "" {
+		source = SourceBackend
+	}
+	return e.Decision.Source == source && a.AgentName == action.AgentName && a.ActionType == action.ActionType && a.ActionName == action.ActionName &&
 		a.ParentAgentName == action.ParentAgentName && bytes.Equal(a.Metadata, action.Metadata) && sameTime &&
 		e.PayloadSHA256 == PayloadHash(action.Payload)
 }

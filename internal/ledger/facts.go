@@ -35,9 +35,27 @@ func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 		Categories: found.Categories, ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified,
 		Model: found.Model, InputTokens: found.InputTokens, OutputTokens: found.OutputTokens,
 	}
+	// An amount beyond all reason is none that can be held against a threshold: a
+	// person looks at it.
 	if found.Amount != nil {
-		amount := MoneyFrom(*found.Amount)
-		facts.Amount = &amount
+		if amount := MoneyFrom(*found.Amount); amount.Cmp(MoneyOf(maxAmount)) <= 0 {
+			facts.Amount = &amount
+		}
 	}
 	return facts
+}
+
+// withoutSecrets is a text from outside as it may be kept. Redacting can make it longer.
+func withoutSecrets(text string) string { return bounded(classify.RedactText(text)) }
+
+// bounded cuts a text to what the service keeps of one.
+func bounded(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	runes := []rune(text)
+	if len(runes) <= maxText {
+		return text
+	}
+	return string(runes[:maxText-1]) + "…"
 }

@@ -13,6 +13,7 @@ import (
 const (
 	maxName     = 200
 	maxText     = 2000
+	maxStored   = 64 << 10 // of a text that the service itself has written: what was stored can be read
 	maxDomain   = 253
 	maxListed   = 1000
 	maxMetadata = 16 << 10 // bytes of canonical JSON; metadata stands in the receipt

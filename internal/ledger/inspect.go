@@ -23,6 +23,7 @@ const (
 	CheckApprovals    Check = "approvals"
 	CheckAuditLog     Check = "audit_log"
 	CheckRollback     Check = "rollback"
+	CheckRegistry     Check = "registry"
 )
 
 // Inspection is what one receipt's stored bytes say on their own, before its

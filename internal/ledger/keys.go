@@ -13,14 +13,17 @@ type Purpose string
 
 // The purposes in use.
 const (
-	PurposeReceipt    Purpose = "receipt"
-	PurposeHead       Purpose = "head"
-	PurposeChainState Purpose = "chain-state"
-	PurposeEvent      Purpose = "event"
-	PurposeApproval   Purpose = "approval"
-	PurposeAuditHead  Purpose = "audit-head"
-	PurposeAnchor     Purpose = "anchor"
-	PurposeKeyCheck   Purpose = "check"
+	PurposeReceipt      Purpose = "receipt"
+	PurposeHead         Purpose = "head"
+	PurposeChainState   Purpose = "chain-state"
+	PurposeEvent        Purpose = "event"
+	PurposeApproval     Purpose = "approval"
+	PurposeAuditHead    Purpose = "audit-head"
+	PurposeAnchor       Purpose = "anchor"
+	PurposeOrganization Purpose = "organization"
+	PurposeSigningKey   Purpose = "signing-key"
+	PurposeToken        Purpose = "public-token"
+	PurposeKeyCheck     Purpose = "check"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.
@@ -48,4 +51,14 @@ func authentic(keys Keys, org OrgID, purpose Purpose, authenticator []byte, part
 	}
 	mac, ok := keys.MAC(string(authenticator[sha256.Size:]), org.UUID, purpose, parts...)
 	return ok && hmac.Equal(mac[:], authenticator[:sha256.Size])
+}
+
+// Authenticate returns an authenticator of a record's parts that names its key.
+func Authenticate(keys Keys, org OrgID, purpose Purpose, record []byte) []byte {
+	return authenticate(keys, org, purpose, record)
+}
+
+// Authentic reports whether an authenticator is that of a record.
+func Authentic(keys Keys, org OrgID, purpose Purpose, authenticator, record []byte) bool {
+	return authentic(keys, org, purpose, authenticator, record)
 }

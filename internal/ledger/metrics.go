@@ -68,8 +68,8 @@ func parseExactMetrics(v canon.Value) (Metrics, error) {
 		ExternalDomains:        f.Texts("domains", maxCount, maxDomain),
 		RecordsModified:        f.Int("records", 0, maxCount),
 	}
-	cost, costErr := parseExact(f.Text("cost", maxText))
-	exposure, exposureErr := parseExact(f.Text("exposure", maxText))
+	cost, costErr := parseExact(f.Text("cost", maxStored))
+	exposure, exposureErr := parseExact(f.Text("exposure", maxStored))
 	m.EstimatedCost, m.FinancialExposure = cost, exposure
 	if costErr != nil || exposureErr != nil || f.Err() != nil {
 		return Metrics{}, errUnreadableState

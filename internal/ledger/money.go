@@ -3,6 +3,7 @@ package ledger
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 
 	"github.com/shopspring/decimal"
 
@@ -50,8 +51,10 @@ func (m Money) Cmp(other Money) int { return m.amount.Cmp(other.amount) }
 // String is the exact decimal.
 func (m Money) String() string { return m.amount.String() }
 
-// Float is the nearest double, for JSON.
-func (m Money) Float() float64 { return m.amount.InexactFloat64() }
+// Float is the nearest double, for JSON, which has no infinity.
+func (m Money) Float() float64 {
+	return min(max(m.amount.InexactFloat64(), -math.MaxFloat64), math.MaxFloat64)
+}
 
 // Fixed is the amount rounded to cents, for people.
 func (m Money) Fixed() string { return m.amount.StringFixed(2) }

@@ -48,7 +48,7 @@ func builtinMatches(q *Question) []Match {
 		add(RuleChainTimeout, Deny, fmt.Sprintf("the chain is older than its timeout of %v seconds", limit), "Open a new chain.")
 	}
 	if q.highRisk() {
-		add(RuleHighRiskAgent, RequireApproval, fmt.Sprintf("every action of the high-risk agent %q requires approval", q.Action.AgentName), "")
+		add(RuleHighRiskAgent, RequireApproval, "every action of the high-risk agent \""+q.Action.AgentName+"\" requires approval", "")
 	}
 	if q.Action.Facts.has(CategoryFinancial) {
 		q.financial(add)
@@ -95,8 +95,12 @@ func (q *Question) pauseReason() string {
 	return ""
 }
 
+// highRisk compares names as people do: case and blanks around them are not how
+// an agent becomes another.
 func (q *Question) highRisk() bool {
-	return slices.Contains(q.Org.Settings.HighRiskAgents, q.Action.AgentName) || slices.Contains(q.Chain.Limits.HighRiskAgents, q.Action.AgentName)
+	name := strings.TrimSpace(q.Action.AgentName)
+	same := func(listed string) bool { return strings.EqualFold(strings.TrimSpace(listed), name) }
+	return slices.ContainsFunc(q.Org.Settings.HighRiskAgents, same) || slices.ContainsFunc(q.Chain.Limits.HighRiskAgents, same)
 }
 
 // financial holds a payment against the thresholds. What waits for approval

@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"countersign/internal/canon"
-	"countersign/internal/classify"
 )
 
 // SummaryLine groups the events of one kind in a receipt.
@@ -117,7 +116,7 @@ func ParseCompletion(v canon.Value) (*Completion, error) {
 	if failure := f.Nested("error"); failure != nil {
 		c.Failure = &Failure{
 			Type:    failure.RequiredName("type", maxName),
-			Message: classify.RedactText(failure.Text("message", maxText)),
+			Message: withoutSecrets(failure.Text("message", maxText)),
 		}
 		f.Join(failure)
 		if !c.Failed {

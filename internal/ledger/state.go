@@ -158,7 +158,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		Approvals:     f.Int("approvals", 0, maxCount),
 		Waiting:       f.Int("waiting", 0, maxCount),
 		Pending:       Budget{Tokens: f.Int("pending_tokens", 0, maxCount)},
-		PauseReason:   f.Text("pause_reason", maxText),
+		PauseReason:   f.Text("pause_reason", maxStored),
 		PolicyVersion: f.Text("policy_version", maxName),
 		LastAt:        Time(f.Int("last_at", 0, maxCount)),
 		CompletedAt:   f.Time("completed_at"),
@@ -172,7 +172,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 	if state.Metrics, err = parseExactMetrics(metrics); err != nil {
 		return nil, err
 	}
-	if text := f.Text("pending_exposure", maxText); text != "" {
+	if text := f.Text("pending_exposure", maxStored); text != "" {
 		if state.Pending.Exposure, err = parseExact(text); err != nil {
 			return nil, errUnreadableState
 		}
@@ -191,7 +191,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		state.Receipt = &ReceiptID{id}
 	}
 	if failure := f.Nested("failure"); failure != nil {
-		state.Failure = &Failure{Type: failure.Text("type", maxName), Message: failure.Text("message", maxText)}
+		state.Failure = &Failure{Type: failure.Text("type", maxName), Message: failure.Text("message", maxStored)}
 		f.Join(failure)
 	}
 	if f.Err() != nil {

@@ -121,7 +121,7 @@ func TestRepeatsComparesTheWholeAction(t *testing.T) {
 	t.Parallel()
 	at, later := Time(5), Time(6)
 	action := Action{AgentName: "a", ActionType: "b", ActionName: "c", ParentAgentName: "p", Payload: []byte(`{"n":1}`), Metadata: []byte(`{"m":1}`), ExecutedAt: &at}
-	event := Event{Sequence: 1, Action: action, RecordedAt: 9}
+	event := Event{Sequence: 1, Action: action, Decision: Decision{Source: SourceBackend}, RecordedAt: 9}
 	recorded := must(DecodeEvent(event.Encode()))
 	if !recorded.Repeats(&action) {
 		t.Error("the same action is not recognised")
@@ -129,7 +129,7 @@ func TestRepeatsComparesTheWholeAction(t *testing.T) {
 	changes := []func(*Action){
 		func(a *Action) { a.AgentName = "x" }, func(a *Action) { a.ActionType = "x" }, func(a *Action) { a.ActionName = "x" },
 		func(a *Action) { a.ParentAgentName = "" }, func(a *Action) { a.Payload = []byte(`{"n":2}`) }, func(a *Action) { a.Metadata = nil },
-		func(a *Action) { a.ExecutedAt = nil }, func(a *Action) { a.ExecutedAt = &later },
+		func(a *Action) { a.Source = SourceOffline }, func(a *Action) { a.ExecutedAt = nil }, func(a *Action) { a.ExecutedAt = &later },
 	}
 	for i, change := range changes {
 		other := action

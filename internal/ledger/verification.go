@@ -123,6 +123,9 @@ func (v *Verification) Conclude() (Overall, string) {
 	if v.Undecided {
 		return Indeterminate, "not_decided"
 	}
+	if v.Signature.Standing == StandingMissing {
+		return Indeterminate, "signature_missing"
+	}
 	return Verified, "ok"
 }
 

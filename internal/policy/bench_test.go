@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 
 	"countersign/internal/canon"
@@ -67,6 +68,18 @@ func BenchmarkMatchTwentyRules(b *testing.B) {
 	for b.Loop() {
 		if hits := set.Match(in); len(hits) != 2 {
 			b.Fatalf("%d rules apply, want 2", len(hits))
+		}
+	}
+}
+
+// The patterns that need the most time for their steps, on the longest text:
+// this is what maxSteps is measured by.
+func BenchmarkMatchWorstPatterns(b *testing.B) {
+	set := parse(b, worstPatterns...)
+	in := &Input{Payload: parseJSON(b, `{"f": "`+strings.Repeat("a", maxMatched)+`"}`)}
+	for b.Loop() {
+		if hits := set.Match(in); len(hits) != 0 {
+			b.Fatalf("%d rules apply, want none", len(hits))
 		}
 	}
 }

@@ -30,9 +30,14 @@ func (d *decoder) expression(n *node) string {
 	return n.value
 }
 
-// condition compiles a condition and takes its estimated cost off the budget. It
+// budget is what the rules still to be read may cost.
+type budget struct {
+	cost, steps uint64
+}
+
+// condition compiles a condition and takes what it may cost off the budget. It
 // returns nil, and has said why, when there is nothing to compile.
-func (d *decoder) condition(n *node, budget *uint64) *condition {
+func (d *decoder) condition(n *node, left *budget) *condition {
 	if n == nil || n.kind != canon.String || n.value == "" || len(n.value) > maxCondition || d.full() {
 		return nil
 	}
@@ -45,7 +50,7 @@ func (d *decoder) condition(n *node, budget *uint64) *condition {
 	}
 	before := len(d.list)
 	d.restrict(n, checked)
-	d.afford(n, checked, budget)
+	d.afford(n, checked, left)
 	if len(d.list) > before {
 		return nil
 	}
@@ -97,18 +102,19 @@ func literalPattern(call ast.CallExpr) bool {
 	return len(args) > 0 && args[len(args)-1].Kind() == ast.LiteralKind
 }
 
-func (d *decoder) afford(n *node, checked *cel.Ast, budget *uint64) {
+func (d *decoder) afford(n *node, checked *cel.Ast, left *budget) {
 	estimate, err := environment().EstimateCost(checked, estimator{})
 	switch {
 	case err != nil:
 		d.refuse(n, "the cost of when cannot be estimated: %v", err)
 	case estimate.Max > maxRuleCost:
 		d.refuse(n, "when may cost %s, more than the %d a rule may: read fewer or smaller lists, and do not nest loops", units(estimate.Max), maxRuleCost)
-	case estimate.Max > *budget:
+	case estimate.Max > left.cost:
 		d.refuse(n, "with this rule the set may cost more than the %d all of it may: make its rules cheaper", maxSetCost)
-		*budget = 0
+		left.cost = 0
 	default:
-		*budget -= estimate.Max
+		left.cost -= estimate.Max
+		d.affordPatterns(n, checked, left)
 	}
 }
 

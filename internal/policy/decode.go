@@ -66,7 +66,7 @@ func (d *decoder) rules(set *Set, list *node) {
 		return
 	}
 	names := make(map[string]bool, len(list.items))
-	budget := uint64(maxSetCost)
+	left := budget{maxSetCost, maxSteps}
 	for i, item := range list.items {
 		d.rule = label(item, "rules", i)
 		rule := d.decodeRule(item)
@@ -75,7 +75,7 @@ func (d *decoder) rules(set *Set, list *node) {
 		}
 		names[rule.Name] = true
 		set.rules = append(set.rules, rule)
-		set.conditions = append(set.conditions, d.condition(item.get("when"), &budget))
+		set.conditions = append(set.conditions, d.condition(item.get("when"), &left))
 	}
 	d.rule = ""
 }

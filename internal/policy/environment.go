@@ -23,7 +23,7 @@ var environment = sync.OnceValue(func() *cel.Env {
 		cel.ParserExpressionSizeLimit(maxCondition),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.ExpressionNodeLimit(maxNodes),
-		cel.RegexProgramSizeLimit(maxRegexNodes),
+		cel.RegexProgramSizeLimit(maxPattern),
 		cel.ASTValidators(cel.ValidateRegexLiterals(), cel.ValidateDurationLiterals(), cel.ValidateTimestampLiterals()),
 		ext.Strings(ext.StringsVersion(5)),
 		ext.Sets(ext.SetsVersion(1)),

@@ -9,17 +9,17 @@ const (
 	// MaxRules is the most rules in a set.
 	MaxRules = 200
 
-	maxName       = 100 // characters
-	maxText       = 1000
-	maxURL        = 2000
-	maxApprover   = 254
-	maxApprovers  = 50
-	maxProblems   = 50
-	maxDetail     = 300
-	maxCondition  = 4 << 10 // bytes
-	maxNodes      = 1000    // of a condition, macros expanded
-	maxDepth      = 50      // of a condition's nesting
-	maxRegexNodes = 2000    // instructions of a compiled regular expression
+	maxName      = 100 // characters
+	maxText      = 1000
+	maxURL       = 2000
+	maxApprover  = 254
+	maxApprovers = 50
+	maxProblems  = 50
+	maxDetail    = 300
+	maxCondition = 4 << 10 // bytes
+	maxNodes     = 1000    // of a condition, macros expanded
+	maxDepth     = 50      // of a condition's nesting
+	maxPattern   = 200     // instructions of a compiled regular expression
 )
 
 // The costs are in units of the expression language's cost model, whose version
@@ -38,7 +38,13 @@ const (
 	maxLooked = 10_000
 	// maxMatched is the longest text in bytes that a regular expression is held
 	// against.
-	maxMatched = 16 << 10
+	maxMatched = 4 << 10
+	// maxSteps bounds the regular expressions of a set. Holding one instruction
+	// against one character is a step. The dearest take 8 ns, and 25 ns on a busy
+	// machine: a write waits 50 ms for them at the most, all rules together. The
+	// cost model cannot bound this, as it knows the length of a pattern and not
+	// what its repetitions expand to.
+	maxSteps = 2_000_000
 
 	// Sizes that estimates reckon with. They refuse nothing at run time: a larger
 	// payload only makes a rule spend more of its bound.
@@ -49,5 +55,6 @@ const (
 	// What an Input holds at the most.
 	maxLabel      = 256 // characters of a name, an environment, a category, a domain
 	maxCategories = 1000
+	maxDomains    = 100     // classification cuts the list
 	maxInput      = 1 << 20 // bytes of the request, and so of anything in it
 )

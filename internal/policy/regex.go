@@ -4,6 +4,8 @@ import (
 	"regexp"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -36,4 +38,81 @@ func compileMatch(call interpreter.InterpretableCall, pattern string) (interpret
 		return types.Bool(compiled.MatchString(string(text)))
 	}
 	return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), match), nil
+}
+
+// affordPatterns takes the steps that the patterns of a condition may need off
+// the budget.
+func (d *decoder) affordPatterns(n *node, checked *cel.Ast, left *budget) {
+	steps, err := mostSteps(checked)
+	switch {
+	case err != nil:
+		d.refuse(n, "the cost of matches cannot be estimated: %v", err)
+	case steps > left.steps:
+		d.refuse(n, "with this rule the patterns of the set may need more than the %d steps all of them may: write shorter patterns with fewer "+
+			"repetitions, and use matches on names rather than on payloads and in loops", maxSteps)
+		left.steps = 0
+	default:
+		left.steps -= steps
+	}
+}
+
+// mostSteps returns how many steps the patterns of a condition need at the
+// most. The language's estimates know how often a loop runs and which of two
+// branches is dearer, so it asks them, with a price for steps next to which all
+// else is nothing.
+func mostSteps(checked *cel.Ast) (uint64, error) {
+	const price = 1_000_000_000_000
+	patterns := &stepEstimator{estimator: estimator{worst: true}, price: price}
+	estimate, err := environment().EstimateCost(checked, patterns)
+	if err != nil || !patterns.found {
+		return 0, err
+	}
+	return estimate.Max / price, nil
+}
+
+// stepEstimator charges for the steps of "matches".
+type stepEstimator struct {
+	estimator
+	price uint64
+	found bool
+}
+
+// EstimateCallCost implements cost.Estimator.
+//
+//nolint:gocritic // the signature is the library's
+func (s *stepEstimator) EstimateCallCost(function, _ string, target *cost.AstNode, args []cost.AstNode) *cost.CallEstimate {
+	if function != overloads.Matches || len(args) == 0 {
+		return nil
+	}
+	s.found = true
+	text, pattern := args[0], args[len(args)-1]
+	if target != nil {
+		text = *target
+	}
+	steps := s.length(text) * instructions(pattern.Expr())
+	return cost.NewCallEstimate(cost.Estimate{Max: steps * s.price}, nil)
+}
+
+// length returns how many positions of a text a pattern is held against, its
+// end included.
+func (s *stepEstimator) length(text cost.AstNode) uint64 {
+	size := s.size(text)
+	if computed := text.ComputedSize(); computed != nil {
+		size = computed.Max
+	}
+	return min(size, maxMatched) + 1
+}
+
+// instructions returns the size of a pattern. One that is not written out, or
+// does not compile, is refused elsewhere.
+func instructions(pattern ast.Expr) uint64 {
+	if pattern.Kind() != ast.LiteralKind {
+		return maxPattern
+	}
+	text, _ := pattern.AsLiteral().(types.String)
+	size, err := types.RegexProgramSize(string(text))
+	if err != nil {
+		return maxPattern
+	}
+	return uint64(size)
 }

@@ -35,7 +35,7 @@ var (
 		texts("categories", maxCategories, func(in *Input) []string { return in.Categories }),
 		double("amount_usd", func(in *Input) float64 { return in.AmountUSD }),
 		field{name: "has_amount", typed: types.BoolType, load: func(in *Input) ref.Val { return types.Bool(in.HasAmount) }},
-		texts("external_domains", maxInput, func(in *Input) []string { return in.ExternalDomains }),
+		texts("external_domains", maxDomains, func(in *Input) []string { return in.ExternalDomains }),
 		integer("records_modified", func(in *Input) int64 { return in.RecordsModified }),
 	)
 	chainVariable = newVariable("chain",

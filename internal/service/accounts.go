@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
@@ -14,8 +15,19 @@ func (s *Service) Organization(ctx context.Context, caller *Caller) (*ledger.Org
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	org, err := s.store.Organization(ctx, caller.Org)
-	return org, visible(err)
+	return s.organization(ctx, caller.Org)
+}
+
+// organization finds an organization that is as the service sealed it.
+func (s *Service) organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
+	org, err := s.store.Organization(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if !org.Authentic(s.keys) {
+		return nil, visible(fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered))
+	}
+	return org, nil
 }
 
 // UpdateOrganization replaces the settings that the request names.

@@ -58,13 +58,17 @@ func (a *act) plan(b *batch) error {
 		}
 		actor = a.caller.actor()
 	}
-	before := b.org(a.org)
-	if before == nil {
-		return ledger.ErrNotFound
+	before, err := b.org(a.org)
+	if err != nil {
+		return err
 	}
 	org := *before
 	deed, err := a.change(b, &org)
 	if err != nil || deed == nil {
+		return err
+	}
+	if err := org.Seal(b.service.keys); err != nil {
+		b.broken = err
 		return err
 	}
 	b.orgs[a.org] = &org
@@ -75,12 +79,24 @@ func (c *Caller) actor() ledger.Actor {
 	return ledger.Actor{Key: c.Key, Name: c.Name, Role: string(c.Role)}
 }
 
-// org is an organization as the batch leaves it so far.
-func (b *batch) org(id ledger.OrgID) *ledger.Organization {
+// org is an organization as the batch leaves it so far. One that is not as the service sealed it is refused: nothing is decided
+// under settings that someone has put into the database.
+func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	if org := b.orgs[id]; org != nil {
-		return org
+		return org, nil
 	}
-	return b.loaded.Orgs[id]
+	org := b.loaded.Orgs[id]
+	if org == nil {
+		return nil, ledger.ErrNotFound
+	}
+	if b.trusted[id] {
+		return org, nil
+	}
+	if !org.Authentic(b.service.keys) {
+		return nil, fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered)
+	}
+	b.trusted[id] = true
+	return org, nil
 }
 
 // act enters a deed into the audit log, which the operation must have named among

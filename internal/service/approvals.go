@@ -38,11 +38,16 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)
 	defer cancel()
+	var last *ApprovalView
 	for {
 		view, err := s.ownApproval(ctx, caller, id)
+		if err != nil && last != nil && ctx.Err() != nil {
+			return last, nil // nobody waits any more: what stood a moment ago will do
+		}
 		if err != nil || !view.Status.Open() {
 			return view, err
 		}
+		last = view
 		select {
 		case <-woken:
 		case <-timer.C:
@@ -63,9 +68,9 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	if !caller.sees(record) {
 		return nil, ledger.ErrNotFound
 	}
-	org, err := s.store.Organization(ctx, record.Org)
+	org, err := s.organization(ctx, record.Org)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	return s.approvalView(ctx, record, &org.Controls.KillSwitch)
 }
@@ -77,18 +82,37 @@ func (c *Caller) sees(record *store.ApprovalRecord) bool {
 }
 
 func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord, k *ledger.KillSwitch) (*ApprovalView, error) {
+	view, err := s.bareView(record, k)
+	if err == nil {
+		err = s.addPayload(ctx, view)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return view, nil
+}
+
+// bareView is an approval without its payload.
+func (s *Service) bareView(record *store.ApprovalRecord, k *ledger.KillSwitch) (*ApprovalView, error) {
 	approval, err := s.readApproval(record)
 	if err != nil {
 		return nil, visible(err)
 	}
-	event, err := s.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
+	return &ApprovalView{Approval: approval, Status: approval.At(s.now()), Killed: k.Active, KillReason: k.Reason}, nil
+}
+
+// addPayload reads what the approval is about, and refuses anything else.
+func (s *Service) addPayload(ctx context.Context, view *ApprovalView) error {
+	event, err := s.store.Event(ctx, store.EventAt{Chain: view.Chain, Sequence: view.Sequence})
 	if err != nil {
-		return nil, visible(err)
+		return visible(err)
 	}
-	if erased := event.Payload == nil && !approval.Status.Open(); !erased && ledger.PayloadHash(event.Payload) != approval.PayloadSHA256 {
-		return nil, visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
+	erased := event.Payload == nil && !view.Approval.Status.Open()
+	if !erased && ledger.PayloadHash(event.Payload) != view.PayloadSHA256 {
+		return visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
 	}
-	return &ApprovalView{Approval: approval, Status: approval.At(s.now()), Payload: event.Payload, Killed: k.Active, KillReason: k.Reason}, nil
+	view.Payload = event.Payload
+	return nil
 }
 
 // readApproval authenticates a stored approval.
@@ -117,6 +141,14 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
+	return s.listApprovals(ctx, caller, filter, true)
+}
+
+// PageBytes bounds the payloads in one page of a list: a page that has reached it
+// ends there, before its limit.
+const PageBytes = 8 << 20
+
+func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter, payloads bool) ([]*ApprovalView, error) {
 	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
@@ -125,16 +157,21 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	if err != nil {
 		return nil, visible(err)
 	}
-	org, err := s.store.Organization(ctx, caller.Org)
+	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	views := make([]*ApprovalView, 0, len(records))
-	for _, record := range records {
-		view, err := s.approvalView(ctx, record, &org.Controls.KillSwitch)
+	for bytes := 0; len(views) < len(records) && bytes < PageBytes; {
+		record := records[len(views)]
+		view, err := s.bareView(record, &org.Controls.KillSwitch)
+		if err == nil && payloads {
+			err = s.addPayload(ctx, view)
+		}
 		if err != nil {
 			return nil, err
 		}
+		bytes += len(view.Payload)
 		views = append(views, view)
 	}
 	return views, nil
@@ -149,10 +186,20 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	if _, err := s.ownChain(ctx, caller, chain); err != nil {
 		return nil, err
 	}
-	const most = 1000 // a chain asks no more often
-	views, err := s.Approvals(ctx, caller, ApprovalFilter{Chain: &chain, Limit: most})
-	if err != nil {
-		return nil, err
+	const most = 200
+	views := make([]*ApprovalView, 0, most)
+	seen := make(map[ledger.ApprovalID]bool)
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated, ""} {
+		found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most}, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, view := range found {
+			if len(views) < most && !seen[view.ID] {
+				seen[view.ID] = true
+				views = append(views, view)
+			}
+		}
 	}
 	slices.SortFunc(views, func(a, b *ApprovalView) int {
 		switch {
@@ -242,8 +289,12 @@ func (o *moveApproval) plan(b *batch) error {
 	if err := o.fresh(b, live, asked.approval); err != nil {
 		return err
 	}
+	org, err := b.org(o.org)
+	if err != nil {
+		return err
+	}
 	before := *asked.approval
-	changed, err := o.move(b, asked.approval)
+	changed, err := o.move(b, org, asked.approval)
 	if err != nil {
 		return err
 	}
@@ -255,7 +306,7 @@ func (o *moveApproval) plan(b *batch) error {
 	if !changed {
 		return nil
 	}
-	return o.moved(b, live, asked, &before)
+	return o.moved(b, org, live, asked, &before)
 }
 
 // fresh refuses an approval that stands open in its row although its end was
@@ -279,23 +330,19 @@ func (o *moveApproval) fresh(b *batch, live *liveChain, approval *ledger.Approva
 	return nil
 }
 
-func (o *moveApproval) move(b *batch, approval *ledger.Approval) (changed bool, err error) {
+func (o *moveApproval) move(b *batch, org *ledger.Organization, approval *ledger.Approval) (changed bool, err error) {
 	if o.verdict == nil {
 		return approval.Advance(b.now), nil
 	}
-	killed := b.org(o.org) == nil || b.org(o.org).Controls.KillSwitch.Active
-	return approval.Decide(o.verdict, ledger.Reviewer{Key: o.caller.Key, Name: o.caller.Name}, killed, b.now)
+	reviewer := ledger.Reviewer{Key: o.caller.Key, Name: o.caller.Name}
+	return approval.Decide(o.verdict, reviewer, org.Controls.KillSwitch.Active, b.now)
 }
 
 // moved writes a step of an approval: into the chain where it is the end, into
 // the audit log where a person made it, and to those who are told.
-func (o *moveApproval) moved(b *batch, live *liveChain, asked *askedApproval, before *ledger.Approval) error {
+func (o *moveApproval) moved(b *batch, org *ledger.Organization, live *liveChain, asked *askedApproval, before *ledger.Approval) error {
 	asked.changed = true
 	approval := asked.approval
-	org := b.org(o.org)
-	if org == nil {
-		return ledger.ErrNotFound
-	}
 	b.changes.Signals = append(b.changes.Signals, approval.ID)
 	if !approval.Status.Open() {
 		if err := b.sign(approval); err != nil {

@@ -3,8 +3,10 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"countersign/internal/ledger"
+	"countersign/internal/store"
 )
 
 // inspectPast holds the ledger against what this server remembers to have
@@ -16,4 +18,36 @@ func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
 	}
 	return &ledger.Break{Check: ledger.CheckRollback, Detail: fmt.Sprintf(
 		"%d receipts were acknowledged, and the ledger of %d is not that one: the database was put back", rollback.Acknowledged, rollback.Stored)}, nil
+}
+
+// inspectRegistry authenticates the keys that sign decisions, and the tokens that
+// open verifications to strangers.
+func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
+	broken := func(detail string) *ledger.Break { return &ledger.Break{Check: ledger.CheckRegistry, Detail: detail} }
+	keys, err := a.service.store.SigningKeys(ctx, a.org.ID)
+	if err != nil {
+		return nil, err
+	}
+	if a.service.genuine(keys) != nil {
+		return broken("a signing key was changed outside the service"), nil
+	}
+	if !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Status == SigningActive }) {
+		return broken("no signing key is active, and the service always leaves one: the registry was changed"), nil
+	}
+	const page = 200
+	for before := (*ledger.TokenID)(nil); ; {
+		tokens, err := a.service.store.Tokens(ctx, a.org.ID, before, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, token := range tokens {
+			if !ledger.Authentic(a.service.keys, token.Org, ledger.PurposeToken, token.MAC, tokenRecord(token)) {
+				return broken("a public token was changed outside the service"), nil
+			}
+			before = &token.ID
+		}
+		if len(tokens) < page {
+			return nil, nil
+		}
+	}
 }

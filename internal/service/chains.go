@@ -59,9 +59,9 @@ func (o *openChain) plan(b *batch) error {
 			return o.repeat(b, earlier)
 		}
 	}
-	org := b.org(o.caller.Org)
-	if org == nil {
-		return errUnknownKey
+	org, err := b.org(o.caller.Org)
+	if err != nil {
+		return err
 	}
 	policy, err := b.policy(org)
 	if err != nil {
@@ -219,9 +219,9 @@ func (o *resumeChain) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	org := b.org(o.caller.Org)
-	if org == nil {
-		return errUnknownKey
+	org, err := b.org(o.caller.Org)
+	if err != nil {
+		return err
 	}
 	var event ledger.EventID
 	if o.last != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -180,7 +181,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		b = newBatch(c.service, loaded)
 		for i, p := range pendings {
-			errs[i] = p.operation.plan(b)
+			errs[i] = b.attempt(p.operation)
 		}
 		if b.broken != nil {
 			return nil, b.broken
@@ -218,6 +219,7 @@ type batch struct {
 	order    []*liveChain
 	heads    map[ledger.OrgID]bool
 	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
+	trusted  map[ledger.OrgID]bool                 // authenticated as they were loaded
 	logs     map[ledger.OrgID]bool
 	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
 	outcomes []ledger.Outcome                     // of what the batch decided
@@ -236,12 +238,26 @@ type liveChain struct {
 func newBatch(s *Service, loaded *store.Loaded) *batch {
 	return &batch{
 		service: s, loaded: loaded, now: s.now(),
-		live:  make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
-		heads: make(map[ledger.OrgID]bool),
-		orgs:  make(map[ledger.OrgID]*ledger.Organization),
-		logs:  make(map[ledger.OrgID]bool),
-		asked: make(map[ledger.ApprovalID]*askedApproval),
+		live:    make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
+		heads:   make(map[ledger.OrgID]bool),
+		orgs:    make(map[ledger.OrgID]*ledger.Organization),
+		trusted: make(map[ledger.OrgID]bool),
+		logs:    make(map[ledger.OrgID]bool),
+		asked:   make(map[ledger.ApprovalID]*askedApproval),
 	}
+}
+
+// attempt plans an operation. One that panics must not take the server with it: it
+// breaks the batch, which is then taken apart, and fails by itself.
+func (b *batch) attempt(op operation) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			b.service.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "stack", string(debug.Stack()))
+			b.broken = fmt.Errorf("operation %T panicked", op)
+			err = b.broken
+		}
+	}()
+	return op.plan(b)
 }
 
 // confirm holds a caller's key against what is stored now.

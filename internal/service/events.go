@@ -25,9 +25,21 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 	if _, err := s.ownChain(ctx, caller, chain); err != nil {
 		return nil, err
 	}
-	events, err := s.store.Events(ctx, chain, after, limit)
-	if err != nil {
-		return nil, visible(err)
+	var events []*ledger.StoredEvent
+	for bytes := 0; len(events) < limit && bytes < PageBytes; {
+		const atOnce = 20 // payloads are large at worst
+		few, err := s.store.Events(ctx, chain, after, min(atOnce, limit-len(events)))
+		if err != nil {
+			return nil, visible(err)
+		}
+		for _, event := range few {
+			bytes += len(event.Payload)
+			after = event.Sequence
+		}
+		events = append(events, few...)
+		if len(few) < atOnce {
+			break
+		}
 	}
 	return s.withOutcomes(ctx, chain, events)
 }

@@ -193,7 +193,7 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 	for _, endpoint := range endpoints {
 		if endpoint.ID.String() == text("webhook_id") && wanted(endpoint) {
 			d.Webhook = endpoint
-			plain, err := j.service.secrets.Open(job.Org.UUID, webhookSecretLabel, endpoint.Secret)
+			plain, err := j.service.secrets.Open(job.Org.UUID, webhookSecretLabel+endpoint.ID.String(), endpoint.Secret)
 			d.Secret = ledger.NewSecret(string(plain))
 			return d, err
 		}

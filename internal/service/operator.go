@@ -82,14 +82,27 @@ func (o *beginLog) size() int { return smallOperation }
 func (o *beginLog) need(needs *store.Needs) {
 	needs.Govern = append(needs.Govern, o.org)
 	needs.Logs = append(needs.Logs, o.org)
+	needs.SigningKeys = append(needs.SigningKeys, o.org)
 }
 
 func (o *beginLog) plan(b *batch) error {
-	org := b.org(o.org)
-	log := b.loaded.Logs[o.org]
-	if org == nil || log == nil || !log.Begins() {
+	before, log := b.loaded.Orgs[o.org], b.loaded.Logs[o.org]
+	if before == nil || log == nil || !log.Begins() {
 		return nil
 	}
+	if len(b.loaded.SigningKeys[o.org]) == 0 && b.service.secrets != nil {
+		key, err := b.service.newSigningKey(o.org, "")
+		if err != nil {
+			return err
+		}
+		b.putSigningKey(key)
+	}
+	org := new(ledger.Organization)
+	*org = *before
+	if err := org.Seal(b.service.keys); err != nil {
+		return err
+	}
+	b.orgs[o.org] = org
 	return b.act(ledger.ActorOperator, org, &deed{action: "audit_log.begin"})
 }
 
@@ -105,6 +118,9 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	org := &ledger.Organization{
 		ID:   ledger.OrgID{UUID: s.timedID(s.now())},
 		Slug: slug, Name: name, Settings: ledger.DefaultSettings(), CreatedAt: s.now(),
+	}
+	if err := org.Seal(s.keys); err != nil {
+		return nil, nil, err
 	}
 	key, err := s.newKey(org.ID, &KeyRequest{Name: "first admin", Role: ledger.RoleAdmin})
 	if err != nil {

@@ -113,9 +113,9 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, nil, err
 	}
-	org, err := s.store.Organization(ctx, caller.Org)
+	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
-		return nil, nil, visible(err)
+		return nil, nil, err
 	}
 	records, err := s.store.Policies(ctx, caller.Org, before, limit)
 	if err != nil {
@@ -141,9 +141,9 @@ func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	org, err := s.store.Organization(ctx, caller.Org)
+	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	if version == ledger.BuiltinPolicy.Version {
 		return &PolicyView{

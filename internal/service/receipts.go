@@ -114,8 +114,12 @@ func (o *completeChain) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	org, head := b.org(o.caller.Org), b.loaded.Heads[o.caller.Org]
-	if org == nil || head == nil || !head.Authentic(b.service.keys) {
+	org, err := b.org(o.caller.Org)
+	if err != nil {
+		return err
+	}
+	head := b.loaded.Heads[o.caller.Org]
+	if head == nil || !head.Authentic(b.service.keys) {
 		return fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
 	if b.service.behind(head) && !b.heads[head.Org] {

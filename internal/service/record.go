@@ -137,9 +137,9 @@ func (o *recordEvent) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	org := b.org(o.caller.Org)
-	if org == nil {
-		return errUnknownKey
+	org, err := b.org(o.caller.Org)
+	if err != nil {
+		return err
 	}
 	policy, err := b.policy(org)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"sync"
 
@@ -20,21 +21,56 @@ const (
 	SigningHistorical = "historical" // imported: it signed before there was a registry
 )
 
-const signingKeyLabel = "signing-key"
+const signingKeyLabel = "signing-key/"
 
 // newSigningKey makes a key whose private half only the key ring can read back.
 func (s *Service) newSigningKey(org ledger.OrgID, name string) (*store.SigningKeyRecord, error) {
 	seed := s.entropy()
 	private := ed25519.NewKeyFromSeed(seed[:])
-	sealed, err := s.secrets.Seal(org.UUID, signingKeyLabel, seed[:])
+	now := s.now()
+	id := ledger.SigningKeyID{UUID: s.timedID(now)}
+	sealed, err := s.secrets.Seal(org.UUID, signingKeyLabel+id.String(), seed[:])
 	if err != nil {
 		return nil, fmt.Errorf("seal a signing key: %w", err)
 	}
-	now := s.now()
-	return &store.SigningKeyRecord{
-		ID: ledger.SigningKeyID{UUID: s.timedID(now)}, Org: org, Name: name,
+	key := &store.SigningKeyRecord{
+		ID: id, Org: org, Name: name,
 		Public: private.Public().(ed25519.PublicKey), Private: sealed, Status: SigningActive, CreatedAt: now,
-	}, nil
+	}
+	key.MAC = ledger.Authenticate(s.keys, org, ledger.PurposeSigningKey, signingKeyRecord(key))
+	return key, nil
+}
+
+// signingKeyRecord is what a key's authenticator covers: that it exists, and how
+// far it is to be trusted.
+func signingKeyRecord(key *store.SigningKeyRecord) []byte {
+	w := canon.BeginObject(nil)
+	w.String("created_at", key.CreatedAt.String())
+	w.String("id", key.ID.String())
+	w.StringOrNull("name", key.Name)
+	w.String("public", hex.EncodeToString(key.Public))
+	writeMoment(&w, "retired_at", key.RetiredAt)
+	writeMoment(&w, "revoked_at", key.RevokedAt)
+	w.String("status", key.Status)
+	return w.End()
+}
+
+func writeMoment(w *canon.ObjectWriter, name string, at *ledger.Time) {
+	if at == nil {
+		w.Null(name)
+		return
+	}
+	w.String(name, at.String())
+}
+
+// genuine refuses a registry that was changed outside the service.
+func (s *Service) genuine(keys []*store.SigningKeyRecord) error {
+	for _, key := range keys {
+		if !ledger.Authentic(s.keys, key.Org, ledger.PurposeSigningKey, key.MAC, signingKeyRecord(key)) {
+			return fmt.Errorf("a signing key fails its authenticator: %w", ledger.ErrStateTampered)
+		}
+	}
+	return nil
 }
 
 // signers keeps private keys that are in use.
@@ -51,7 +87,7 @@ func (s *Service) privateKey(record *store.SigningKeyRecord) (ed25519.PrivateKey
 	if key, ok := s.signers.keys[record.ID]; ok {
 		return key, nil
 	}
-	seed, err := s.secrets.Open(record.Org.UUID, signingKeyLabel, record.Private)
+	seed, err := s.secrets.Open(record.Org.UUID, signingKeyLabel+record.ID.String(), record.Private)
 	if err != nil || len(seed) != ed25519.SeedSize {
 		return nil, fmt.Errorf("a signing key cannot be opened: %w", ledger.ErrStateTampered)
 	}
@@ -67,16 +103,22 @@ func (s *Service) privateKey(record *store.SigningKeyRecord) (ed25519.PrivateKey
 }
 
 // sign signs an approval that has ended with the organization's newest active
-// key. Without one the approval stays unsigned, and its verification says so.
+// key. There always is one: a registry without was emptied by someone else.
 func (b *batch) sign(approval *ledger.Approval) error {
+	if b.service.secrets == nil {
+		return nil
+	}
+	if err := b.service.genuine(b.loaded.SigningKeys[approval.Org]); err != nil {
+		return err
+	}
 	var newest *store.SigningKeyRecord
 	for _, key := range b.loaded.SigningKeys[approval.Org] {
 		if key.Status == SigningActive {
 			newest = key
 		}
 	}
-	if newest == nil || b.service.secrets == nil {
-		return nil
+	if newest == nil {
+		return fmt.Errorf("no key is left to sign with: %w", ledger.ErrStateTampered)
 	}
 	private, err := b.service.privateKey(newest)
 	if err != nil {
@@ -228,13 +270,18 @@ func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change 
 	op := &act{caller: caller, org: caller.Org}
 	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, caller.Org) }
 	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
-		return change(b, b.loaded.SigningKeys[org.ID])
+		keys := b.loaded.SigningKeys[org.ID]
+		if err := s.genuine(keys); err != nil {
+			return nil, err
+		}
+		return change(b, keys)
 	}
 	return s.committer.commit(ctx, op)
 }
 
 // putSigningKey writes a key and lets the batch's later operations see it.
 func (b *batch) putSigningKey(key *store.SigningKeyRecord) {
+	key.MAC = ledger.Authenticate(b.service.keys, key.Org, ledger.PurposeSigningKey, signingKeyRecord(key))
 	b.changes.SigningKeys = append(b.changes.SigningKeys, key)
 	keys := b.loaded.SigningKeys[key.Org]
 	for i := range keys {

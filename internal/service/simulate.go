@@ -92,9 +92,9 @@ func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *S
 	if err != nil {
 		return nil, err
 	}
-	org, err := s.store.Organization(ctx, caller.Org)
+	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	org.Controls.KillSwitch = ledger.KillSwitch{}
 	version := ledger.PolicyVersion(org.Controls.Policy.Number+1, set.Canonical())

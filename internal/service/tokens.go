@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"sync"
 
@@ -75,6 +76,7 @@ func (s *Service) IssueToken(ctx context.Context, caller *Caller, request *Token
 			return nil, ledger.Invalid(ledger.FieldError{Pointer: "/expires_at", Detail: "must be in the future"})
 		}
 		issued = record
+		record.MAC = ledger.Authenticate(s.keys, record.Org, ledger.PurposeToken, tokenRecord(record))
 		b.changes.NewTokens = append(b.changes.NewTokens, record)
 		if idempotencyKey != "" {
 			b.loaded.Issued[ref] = record
@@ -88,6 +90,19 @@ func (s *Service) IssueToken(ctx context.Context, caller *Caller, request *Token
 		return issued, ledger.Secret{}, nil
 	}
 	return record, text, nil
+}
+
+// tokenRecord is what a token's authenticator covers: what it opens, and until
+// when.
+func tokenRecord(t *store.TokenRecord) []byte {
+	w := canon.BeginObject(nil)
+	w.String("artifact_id", t.ArtifactID.String())
+	w.String("artifact_type", t.Artifact)
+	writeMoment(&w, "expires_at", t.ExpiresAt)
+	w.String("hash", hex.EncodeToString(t.Hash[:]))
+	w.String("id", t.ID.String())
+	writeMoment(&w, "revoked_at", t.RevokedAt)
+	return w.End()
 }
 
 func sameTime(a, b *ledger.Time) bool {
@@ -177,6 +192,7 @@ func (s *Service) RevokeToken(ctx context.Context, caller *Caller, id ledger.Tok
 		}
 		now := b.now
 		revoked.RevokedAt, revoked.RevocationReason = &now, reason
+		revoked.MAC = ledger.Authenticate(s.keys, revoked.Org, ledger.PurposeToken, tokenRecord(&revoked))
 		b.loaded.Tokens[id] = &revoked
 		b.changes.RevokedTokens = append(b.changes.RevokedTokens, &revoked)
 		return tokenDeed("public_token.revoke", &revoked), nil
@@ -197,6 +213,10 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	}
 	if err != nil {
 		return nil, visible(err)
+	}
+	if !ledger.Authentic(s.keys, token.Org, ledger.PurposeToken, token.MAC, tokenRecord(token)) {
+		s.log.Error("a public token's record was changed outside the service: run countersign audit")
+		return nil, ledger.ErrNotFound
 	}
 	s.used.note(token.ID, now)
 	v, err := s.verifyPublic(ctx, token.Artifact, token.ArtifactID)

@@ -192,6 +192,8 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 		v.check(checkPayload, "the event that it is about is missing")
 	case err != nil:
 		return err
+	case !aboutEvent(v.service.keys, approval, event):
+		v.check(checkPayload, "the event that it is about was changed")
 	case event.Payload == nil:
 		v.skip("the payload was erased", ledger.CheckNotChecked, checkPayload)
 	case ledger.PayloadHash(event.Payload) != approval.PayloadSHA256:
@@ -200,6 +202,13 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 		v.check(checkPayload, "")
 	}
 	return nil
+}
+
+// aboutEvent reports whether a stored event is the one that an approval is about,
+// as the service recorded it.
+func aboutEvent(keys ledger.Keys, approval *ledger.Approval, stored *ledger.StoredEvent) bool {
+	event, err := readEvent(keys, approval.Org, stored)
+	return err == nil && event.ID == approval.Event && event.Approval == approval.ID && event.PayloadSHA256 == approval.PayloadSHA256
 }
 
 // signature judges the decision's signature, and apart from it how far its key is
@@ -218,6 +227,11 @@ func (v *approvalVerification) signature(ctx context.Context, approval *ledger.A
 	keys, err := v.service.store.SigningKeys(ctx, approval.Org)
 	if err != nil {
 		return err
+	}
+	if v.service.genuine(keys) != nil {
+		v.check(ledger.CheckSignature, "the registry of signing keys was changed")
+		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "registry_failed"}, ledger.KeyNotEvaluated
+		return nil
 	}
 	for _, key := range keys {
 		if key.ID == approval.SigningKey {

@@ -35,7 +35,7 @@ func ParseWebhookRequest(v canon.Value) (*WebhookRequest, error) {
 }
 
 const (
-	webhookSecretLabel = "webhook"
+	webhookSecretLabel = "webhook/" // and the id of its record
 	maxWebhooks        = 20
 )
 
@@ -49,12 +49,13 @@ func (s *Service) CreateWebhook(ctx context.Context, caller *Caller, request *We
 		return nil, ledger.Secret{}, ledger.Invalid(ledger.FieldError{Pointer: "/url", Detail: err.Error()})
 	}
 	secret := notify.NewSecret(s.entropy())
-	sealed, err := s.secrets.Seal(caller.Org.UUID, webhookSecretLabel, []byte(secret.Reveal()))
+	id := ledger.WebhookID{UUID: s.timedID(s.now())}
+	sealed, err := s.secrets.Seal(caller.Org.UUID, webhookSecretLabel+id.String(), []byte(secret.Reveal()))
 	if err != nil {
 		return nil, ledger.Secret{}, fmt.Errorf("seal a webhook's secret: %w", err)
 	}
 	record := &store.WebhookRecord{
-		ID: ledger.WebhookID{UUID: s.timedID(s.now())}, Org: caller.Org, URL: request.URL,
+		ID: id, Org: caller.Org, URL: request.URL,
 		Events: request.Events, Description: request.Description, Secret: sealed, CreatedAt: s.now(),
 	}
 	err = s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {

@@ -176,7 +176,7 @@ type Changes struct {
 	Logs        []*ledger.ActLog // inserted, or replaced
 
 	NewTokens     []*TokenRecord
-	RevokedTokens []*TokenRecord      // of Loaded.Tokens: RevokedAt and RevocationReason
+	RevokedTokens []*TokenRecord      // of Loaded.Tokens: RevokedAt, RevocationReason and MAC
 	SigningKeys   []*SigningKeyRecord // inserted, or replaced where the id is known
 
 	NewJobs []*Job

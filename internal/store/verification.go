@@ -49,6 +49,7 @@ type TokenRecord struct {
 	RevokedAt        *ledger.Time
 	RevocationReason string
 	LastUsedAt       *ledger.Time
+	MAC              []byte // authenticates all of it but when it was last used
 }
 
 // TokenRef is the idempotency key of a request that issued a token.
@@ -69,6 +70,7 @@ type SigningKeyRecord struct {
 	CreatedAt ledger.Time
 	RetiredAt *ledger.Time
 	RevokedAt *ledger.Time
+	MAC       []byte // authenticates all of it
 }
 
 // AnchorSubject is what is anchored: an approval's decision, or the newest receipt

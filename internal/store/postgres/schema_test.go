@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
@@ -165,8 +166,8 @@ func checkUnbegunLog(t *testing.T, s *postgres.Store, org ledger.OrgID) {
 // checkNewKinds uses what came later on what was there before.
 func checkNewKinds(t *testing.T, s *postgres.Store, org *ledger.Organization) {
 	t.Helper()
-	if org.Controls != (ledger.Controls{}) {
-		t.Errorf("controls from before there were any: %+v", org.Controls)
+	if diff := cmp.Diff(ledger.Controls{}, org.Controls); diff != "" {
+		t.Errorf("controls from before there were any (-want +got):\n%s", diff)
 	}
 	id := ledger.ChainID{UUID: numbered(5)}
 	event, err := s.Event(t.Context(), store.EventAt{Chain: id, Sequence: 1})

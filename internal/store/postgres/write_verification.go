@@ -13,14 +13,16 @@ import (
 const (
 	insertTokensSQL = `insert into tokens (` + tokenColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-			$10::text[], $11::bigint[])`
-	revokeTokensSQL = `update tokens t set revoked_at = n.revoked_at, revocation_reason = n.reason
-		from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) n(id, org_id, revoked_at, reason)
+			$10::text[], $11::bigint[], $12::bytea[])`
+	revokeTokensSQL = `update tokens t set revoked_at = n.revoked_at, revocation_reason = n.reason, mac = n.mac
+		from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[]) n(id, org_id, revoked_at, reason, mac)
 		where t.id = n.id and t.org_id = n.org_id`
 	putSigningKeysSQL = `insert into signing_keys (` + signingKeyColumns + `)
-		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])
+		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+			$10::bytea[])
 		on conflict (org_id, id) do update set public = excluded.public, private = excluded.private, status = excluded.status,
-			name = excluded.name, created_at = excluded.created_at, retired_at = excluded.retired_at, revoked_at = excluded.revoked_at`
+			name = excluded.name, created_at = excluded.created_at, retired_at = excluded.retired_at, revoked_at = excluded.revoked_at,
+			mac = excluded.mac`
 )
 
 // sendTokens inserts in order of key, as sendChains does and for the same reason.
@@ -40,7 +42,8 @@ func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
 			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.ExpiresAt }),
 			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
 			texts(issued, func(t *store.TokenRecord) string { return t.RevocationReason }),
-			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.LastUsedAt }))
+			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.LastUsedAt }),
+			blobs(issued, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }))
 	}
 	if len(revoked) > 0 {
 		id := ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID })
@@ -48,7 +51,8 @@ func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
 		x.update(len(revoked), "tokens", revokeTokensSQL, id,
 			ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.Org.UUID }),
 			intsOrNull(revoked, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
-			texts(revoked, func(t *store.TokenRecord) string { return t.RevocationReason }))
+			texts(revoked, func(t *store.TokenRecord) string { return t.RevocationReason }),
+			blobs(revoked, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }))
 	}
 }
 
@@ -65,5 +69,6 @@ func sendSigningKeys(x *exchange, keys []*store.SigningKeyRecord) {
 		texts(keys, func(k *store.SigningKeyRecord) string { return k.Name }),
 		ints(keys, func(k *store.SigningKeyRecord) int64 { return int64(k.CreatedAt) }),
 		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RetiredAt }),
-		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RevokedAt }))
+		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RevokedAt }),
+		blobs(keys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	signingKeyColumns = "id, org_id, public, private, status, name, created_at, retired_at, revoked_at"
+	signingKeyColumns = "id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac"
 	signingKeysQuery  = "SELECT " + signingKeyColumns + " FROM signing_keys WHERE org_id = ? ORDER BY id"
 )
 
@@ -16,7 +16,7 @@ func scanSigningKey(rows row) (*store.SigningKeyRecord, error) {
 	var id, org []byte
 	var retired, revoked *int64
 	var k store.SigningKeyRecord
-	err := rows.Scan(&id, &org, &k.Public, &k.Private, &k.Status, &k.Name, (*int64)(&k.CreatedAt), &retired, &revoked)
+	err := rows.Scan(&id, &org, &k.Public, &k.Private, &k.Status, &k.Name, (*int64)(&k.CreatedAt), &retired, &revoked, &k.MAC)
 	k.ID, k.Org = ledger.SigningKeyID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
 	k.RetiredAt, k.RevokedAt = (*ledger.Time)(retired), (*ledger.Time)(revoked)
 	return &k, err
@@ -40,9 +40,9 @@ func (tx *transaction) loadSigningKeys(needs *store.Needs, loaded *store.Loaded)
 }
 
 func (tx *transaction) putSigningKey(k *store.SigningKeyRecord) error {
-	return tx.exec("INSERT OR REPLACE INTO signing_keys ("+signingKeyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT OR REPLACE INTO signing_keys ("+signingKeyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		k.ID.UUID[:], k.Org.UUID[:], k.Public, k.Private, k.Status, k.Name, int64(k.CreatedAt),
-		momentOrNull(k.RetiredAt), momentOrNull(k.RevokedAt))
+		momentOrNull(k.RetiredAt), momentOrNull(k.RevokedAt), orEmpty(k.MAC))
 }
 
 // SigningKeys implements store.Verification.

@@ -9,14 +9,15 @@ import (
 	"countersign/internal/store"
 )
 
-const tokenColumns = "id, org_id, hash, artifact, artifact_id, idempotency_key, created_at, expires_at, revoked_at, revocation_reason, last_used_at"
+const tokenColumns = "id, org_id, hash, artifact, artifact_id, idempotency_key, created_at, expires_at, revoked_at, " +
+	"revocation_reason, last_used_at, mac"
 
 func scanToken(rows row) (*store.TokenRecord, error) {
 	var id, org, hash, artifact []byte
 	var key *string
 	var expires, revoked, used *int64
 	var t store.TokenRecord
-	err := rows.Scan(&id, &org, &hash, &t.Artifact, &artifact, &key, (*int64)(&t.CreatedAt), &expires, &revoked, &t.RevocationReason, &used)
+	err := rows.Scan(&id, &org, &hash, &t.Artifact, &artifact, &key, (*int64)(&t.CreatedAt), &expires, &revoked, &t.RevocationReason, &used, &t.MAC)
 	t.ID, t.Org, t.Hash = ledger.TokenID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}, hashOf(hash)
 	t.ArtifactID, t.IdempotencyKey = idOf(artifact), orEmptyText(key)
 	t.ExpiresAt, t.RevokedAt, t.LastUsedAt = (*ledger.Time)(expires), (*ledger.Time)(revoked), (*ledger.Time)(used)
@@ -53,14 +54,15 @@ func (tx *transaction) loadIssued(needs *store.Needs, loaded *store.Loaded) erro
 }
 
 func (tx *transaction) insertToken(t *store.TokenRecord) error {
-	return tx.exec("INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		t.ID.UUID[:], t.Org.UUID[:], t.Hash[:], t.Artifact, t.ArtifactID[:], orNull(t.IdempotencyKey), int64(t.CreatedAt),
-		momentOrNull(t.ExpiresAt), momentOrNull(t.RevokedAt), t.RevocationReason, momentOrNull(t.LastUsedAt))
+		momentOrNull(t.ExpiresAt), momentOrNull(t.RevokedAt), t.RevocationReason, momentOrNull(t.LastUsedAt),
+		orEmpty(t.MAC))
 }
 
 func (tx *transaction) revokeToken(t *store.TokenRecord) error {
-	return tx.change("UPDATE tokens SET revoked_at = ?, revocation_reason = ? WHERE id = ? AND org_id = ?",
-		momentOrNull(t.RevokedAt), t.RevocationReason, t.ID.UUID[:], t.Org.UUID[:])
+	return tx.change("UPDATE tokens SET revoked_at = ?, revocation_reason = ?, mac = ? WHERE id = ? AND org_id = ?",
+		momentOrNull(t.RevokedAt), t.RevocationReason, orEmpty(t.MAC), t.ID.UUID[:], t.Org.UUID[:])
 }
 
 // ActiveToken implements store.Verification.

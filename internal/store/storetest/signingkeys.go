@@ -22,7 +22,7 @@ func (w *world) signingKey(org ledger.OrgID) *store.SigningKeyRecord {
 	public := ledger.HashToken(fmt.Sprint("signing key ", now))
 	return &store.SigningKeyRecord{
 		ID: ledger.SigningKeyID{UUID: ledger.NewTimedID(now, w.random())}, Org: org, Public: public[:], Private: []byte("sealed"),
-		Status: "active", Name: fmt.Sprint("signer ", now), CreatedAt: now,
+		Status: "active", Name: fmt.Sprint("signer ", now), CreatedAt: now, MAC: fmt.Appendf(nil, "mac %d", now),
 	}
 }
 
@@ -41,7 +41,7 @@ func keepsSigningKeys(t *testing.T, w *world) {
 	plain, full, imported := w.signingKey(m.org.ID), w.signingKey(m.org.ID), w.signingKey(m.org.ID)
 	retired, revoked := w.now(), w.now()
 	full.Public, full.Private, full.Status, full.Name = everyByte()[:32], everyByte(), "revoked", "clé d'été 🔏"
-	full.RetiredAt, full.RevokedAt = &retired, &revoked
+	full.RetiredAt, full.RevokedAt, full.MAC = &retired, &revoked, everyByte()
 	imported.Private, imported.Status, imported.Name = nil, "historical", ""
 	w.putSigningKeys(t, plain, full, imported)
 	w.wantSigningKeys(t, "keys", m.org.ID, plain, full, imported)
@@ -58,7 +58,7 @@ func replacesSigningKey(t *testing.T, w *world) {
 	namesake.ID = record.ID
 	w.putSigningKeys(t, record, neighbour, namesake)
 	at := w.now()
-	record.Status, record.RetiredAt, record.Name = "retired", &at, "renamed"
+	record.Status, record.RetiredAt, record.Name, record.MAC = "retired", &at, "renamed", []byte("other")
 	next := w.signingKey(m.org.ID)
 	w.putSigningKeys(t, next, record)
 	w.wantSigningKeys(t, "retired", m.org.ID, record, neighbour, next)

@@ -137,7 +137,7 @@ func crossingUses(t *testing.T, w *world) {
 			var revoked []*store.TokenRecord
 			for _, i := range order.Perm(len(tokens)) {
 				used[tokens[i].ID] = last[worker]
-				revoked = append(revoked, &store.TokenRecord{ID: tokens[i].ID, Org: m.org.ID, RevokedAt: &at, RevocationReason: "rotated"})
+				revoked = append(revoked, &store.TokenRecord{ID: tokens[i].ID, Org: m.org.ID, RevokedAt: &at, RevocationReason: "rotated", MAC: []byte("other")})
 			}
 			err := s.TouchTokens(ctx, used)
 			if err == nil && worker%2 == 0 {
@@ -151,7 +151,7 @@ func crossingUses(t *testing.T, w *world) {
 	})
 	latest := slices.Max(last[:])
 	for _, token := range tokens {
-		token.LastUsedAt, token.RevokedAt, token.RevocationReason = &latest, &at, "rotated"
+		token.LastUsedAt, token.RevokedAt, token.RevocationReason, token.MAC = &latest, &at, "rotated", []byte("other")
 	}
 	w.wantTokens(t, "tokens", m.org.ID, tokens...)
 }

@@ -18,7 +18,7 @@ var tokenCases = []testCase{
 	{name: "tokens are listed newest first, page by page", run: listsTokens},
 	{name: "tokens are loaded by id, doubles once", run: loadsTokens},
 	{name: "an issue is found by organization and key", run: loadsIssued},
-	{name: "a revocation moves its moment and reason alone", run: revokesToken},
+	{name: "a revocation moves its moment, its reason and the MAC alone", run: revokesToken},
 	{name: "a revocation of an unknown token writes nothing", run: revokesUnknownToken},
 	{name: "the last use is remembered and never goes back", run: touchesTokens},
 	{name: "tokens that are gone are not touched", run: touchesMissingTokens},
@@ -28,7 +28,7 @@ func (w *world) token(org ledger.OrgID) *store.TokenRecord {
 	now := w.now()
 	return &store.TokenRecord{
 		ID: ledger.TokenID{UUID: ledger.NewTimedID(now, w.random())}, Org: org, Hash: ledger.HashToken(fmt.Sprint("token ", now)),
-		Artifact: "receipt", ArtifactID: w.receiptID().UUID, CreatedAt: now,
+		Artifact: "receipt", ArtifactID: w.receiptID().UUID, CreatedAt: now, MAC: fmt.Appendf(nil, "mac %d", now),
 	}
 }
 
@@ -58,6 +58,7 @@ func keepsTokens(t *testing.T, w *world) {
 	full.Hash, full.Artifact, full.ArtifactID = [32]byte(everyByte()), "approval", uuid.UUID(everyByte()[200:216])
 	full.IdempotencyKey, full.RevocationReason = "clé 🔑", "it's \"leaked\", naïvely"
 	full.ExpiresAt, full.RevokedAt, full.LastUsedAt = &expires, &revoked, &used
+	full.MAC = everyByte()
 	w.write(t, &store.Changes{NewTokens: []*store.TokenRecord{plain, full}})
 	w.wantTokens(t, "tokens", m.org.ID, plain, full)
 	assertEqual(t, "plain", must[*store.TokenRecord](t)(w.open(t).ActiveToken(t.Context(), plain.Hash, w.now())), plain)
@@ -162,14 +163,14 @@ func revokesToken(t *testing.T, w *world) {
 	used, at := w.now(), w.now()
 	err := w.Transact(t.Context(), &store.Needs{Tokens: []ledger.TokenID{records[1].ID}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		revoked := *loaded.Tokens[records[1].ID]
-		revoked.RevokedAt, revoked.RevocationReason = &at, "lost"
+		revoked.RevokedAt, revoked.RevocationReason, revoked.MAC = &at, "lost", []byte("other")
 		revoked.Artifact, revoked.ExpiresAt, revoked.LastUsedAt = "approval", &used, &used // not what a revocation is about
 		return &store.Changes{RevokedTokens: []*store.TokenRecord{&revoked}}, nil
 	})
 	if err != nil {
 		t.Fatalf("transact: %v", err)
 	}
-	records[1].RevokedAt, records[1].RevocationReason = &at, "lost"
+	records[1].RevokedAt, records[1].RevocationReason, records[1].MAC = &at, "lost", []byte("other")
 	w.wantTokens(t, "tokens", m.org.ID, records...)
 	_, err = w.open(t).ActiveToken(t.Context(), records[1].Hash, w.now())
 	wantError(t, "revoked", err, store.ErrNotFound)

@@ -14,6 +14,7 @@ create table tokens (
     idempotency_key   text   collate "C",
     revocation_reason text   collate "C" not null,
     hash              bytea  not null check (octet_length(hash) = 32),
+    mac               bytea  not null,
     constraint tokens_hash unique (hash)
 ) with (fillfactor = 80);
 create unique index tokens_idempotency_key on tokens (org_id, idempotency_key) where idempotency_key is not null;
@@ -28,6 +29,7 @@ create table signing_keys (
     status     text   collate "C" not null,
     name       text   collate "C" not null,
     public     bytea  not null check (octet_length(public) = 32),
+    mac        bytea  not null,
     private    bytea,
     primary key (org_id, id)
 );

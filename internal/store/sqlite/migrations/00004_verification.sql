@@ -10,7 +10,8 @@ CREATE TABLE tokens (
   expires_at        INTEGER,
   revoked_at        INTEGER,
   revocation_reason TEXT    NOT NULL,
-  last_used_at      INTEGER
+  last_used_at      INTEGER,
+  mac               BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX tokens_newest ON tokens (org_id, id DESC);
 CREATE UNIQUE INDEX tokens_idempotency ON tokens (org_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
@@ -25,6 +26,7 @@ CREATE TABLE signing_keys (
   created_at INTEGER NOT NULL,
   retired_at INTEGER,
   revoked_at INTEGER,
+  mac        BLOB    NOT NULL,
   PRIMARY KEY (org_id, id)
 ) STRICT;
 
