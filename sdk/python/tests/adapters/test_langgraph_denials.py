@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -159,17 +160,18 @@ def test_tools_called_at_once(office: Office) -> None:
 
 
 def test_parallel_branches(office: Office) -> None:
-    marks, gone = Marks(), threading.Event()
+    # One word for each run: the second branch waits for its own run's denial.
+    marks, gone = Marks(), queue.SimpleQueue[None]()
     no, late = marks.tools("denied_tool", "look_up")
 
     def first(state: Any) -> Any:
         try:
             return calling(no)(state)
         finally:
-            gone.set()
+            gone.put(None)
 
     def second(state: Any) -> Any:
-        gone.wait(30)
+        gone.get(timeout=30)
         return calling(late)(state)
 
     builder = StateGraph(MessagesState)
