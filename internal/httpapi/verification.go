@@ -111,7 +111,7 @@ func appendAudit(dst []byte, a *service.LedgerAudit) []byte {
 		w.Null("first_break")
 	} else {
 		found := canon.BeginObject(w.Name("first_break"))
-		found.String("receipt_number", a.Break.ReceiptNumber)
+		found.StringOrNull("receipt_number", a.Break.ReceiptNumber)
 		found.String("check", string(a.Break.Check))
 		found.String("detail", a.Break.Detail)
 		w.Value(found.End())

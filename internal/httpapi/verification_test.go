@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,7 +193,7 @@ func (h *history) audit(t *testing.T) string {
 	if report.Break == nil {
 		return report.Status
 	}
-	return report.Break.Number[len("CSN-2026-"):] + " " + report.Break.Check
+	return strings.TrimSpace(strings.TrimPrefix(report.Break.Number, "CSN-2026-") + " " + report.Break.Check)
 }
 
 type ledgerAudit struct {

@@ -141,14 +141,14 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	return s.listApprovals(ctx, caller, filter, true)
+	return s.listApprovals(ctx, caller, filter)
 }
 
 // PageBytes bounds the payloads in one page of a list: a page that has reached it
 // ends there, before its limit.
 const PageBytes = 8 << 20
 
-func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter, payloads bool) ([]*ApprovalView, error) {
+func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
 	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
@@ -165,7 +165,7 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 	for bytes := 0; len(views) < len(records) && bytes < PageBytes; {
 		record := records[len(views)]
 		view, err := s.bareView(record, &org.Controls.KillSwitch)
-		if err == nil && payloads {
+		if err == nil {
 			err = s.addPayload(ctx, view)
 		}
 		if err != nil {
@@ -190,7 +190,7 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	views := make([]*ApprovalView, 0, most)
 	seen := make(map[ledger.ApprovalID]bool)
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated, ""} {
-		found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most}, false)
+		found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most})
 		if err != nil {
 			return nil, err
 		}
