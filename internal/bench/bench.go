@@ -85,6 +85,7 @@ var scenarios = []scenario{
 	{"latency", measureLatency},
 	{"complete", measureCompletion},
 	{"verify", measureVerification},
+	{"tokens", measureTokens},
 	{"pgbench", measurePgbench},
 	{"raw", measureRaw},
 	{"audit", measureAudit},

@@ -55,6 +55,7 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		"events":    {"bare net/http", "SQLite", "PostgreSQL"},
 		"latency":   {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
 		"complete":  {"bare net/http", "SQLite", "PostgreSQL"},
+		"tokens":    {"bare net/http", "SQLite", "PostgreSQL"},
 		"verify":    {"bare net/http", "SQLite", "PostgreSQL"},
 		"pgbench":   {"PostgreSQL", "pgbench"},
 		"raw":       {"fdatasync"},

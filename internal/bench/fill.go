@@ -52,6 +52,8 @@ type filled struct {
 	receipts []ledger.ReceiptID
 	body     []byte // of the last receipt
 	reviewer string // a key that may decide approvals
+	tokens   []string
+	dead     map[string]string // tokens that open nothing, by why
 }
 
 // eventsPerBatch bounds a transaction's memory.

@@ -181,5 +181,6 @@ func measureVerification(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, err
 	}
 	s.compareWithBare()
+	s.publicBars("receipt checks")
 	return s, nil
 }

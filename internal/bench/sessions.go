@@ -183,8 +183,12 @@ type idSession struct {
 	ids     *queue
 }
 
-func newIDSession(request []byte, ids *queue) session {
-	return &idSession{request: request, at: bytes.Index(request, []byte(idPlace)), ids: ids}
+func newIDSession(request []byte, ids *queue) session { return newPlaceSession(request, idPlace, ids) }
+
+// newPlaceSession puts what a queue hands out where the place stands, which has its
+// length.
+func newPlaceSession(request []byte, place string, ids *queue) session {
+	return &idSession{request: request, at: bytes.Index(request, []byte(place)), ids: ids}
 }
 
 func (s *idSession) step(c *connection) (bool, error) {

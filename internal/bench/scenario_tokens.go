@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+const (
+	tokensToCheck = 200
+	tokenPlace    = "cvt_0000000000000000000000000000000000000000000"
+)
+
+func tokenRequest() []byte { return request("GET", "/public/v2/verify/"+tokenPlace, "", "") }
+
+// withTokens is a store with receipts and a public token for each, and tokens that
+// open nothing any more.
+func withTokens(ctx context.Context, r *records) (*filled, error) {
+	made, err := r.fill(ctx, tokensToCheck, eventsPerCompletion, true)
+	if err != nil {
+		return nil, err
+	}
+	admin, err := r.service.Authenticate(ctx, r.admin.Text.Reveal())
+	if err != nil {
+		return nil, err
+	}
+	issue := func(id uuid.UUID, expires *ledger.Time) (*service.Token, string, error) {
+		request := &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: id, ExpiresAt: expires}
+		token, text, err := r.service.IssueToken(ctx, admin, request, "")
+		return token, text.Reveal(), err
+	}
+	for _, id := range made.receipts {
+		_, text, err := issue(id.UUID, nil)
+		if err != nil {
+			return nil, err
+		}
+		made.tokens = append(made.tokens, text)
+	}
+	token, revoked, err := issue(made.receipts[0].UUID, nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.service.RevokeToken(ctx, admin, token.ID, ""); err != nil {
+		return nil, err
+	}
+	soon := r.service.Now() + 10
+	_, expired, err := issue(made.receipts[0].UUID, &soon)
+	made.dead = map[string]string{
+		"revoked": revoked, "expired": expired,
+		"unknown":   "cvt_" + strings.Repeat("1", len(tokenPlace)-len("cvt_")),
+		"malformed": strings.Repeat("?", len(tokenPlace)),
+	}
+	return made, err
+}
+
+// measureTokens compares the verification behind a public link with the bare
+// server, and the ways in which a link can fail with each other.
+func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
+	s := &Scenario{
+		Title: fmt.Sprintf("public verification tokens, %d connections", manyConnections),
+		Notes: []string{
+			fmt.Sprintf("over %d tokens in turn; the limit on public requests is off; the bare server answers a receipt check", tokensToCheck),
+			fmt.Sprintf("timing: %d requests of each kind that fails, in random order on one connection; the largest |t| of Welch's test between two kinds", timedRequests),
+		},
+	}
+	err := b.withTargets(ctx, withTokens, func(targets []*target) error {
+		err := b.rounds(ctx, targets, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+			l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
+			if t.bare() {
+				l.session = func(int) session { return newIDSession(checkRequest(), &queue{ids: []string{idPlace}, endless: true}) }
+			} else {
+				tokens := &queue{ids: t.filled.tokens, endless: true}
+				l.session = func(int) session { return newPlaceSession(tokenRequest(), tokenPlace, tokens) }
+			}
+			return l.drive(ctx)
+		})
+		if err != nil {
+			return err
+		}
+		for _, t := range targets[1:] {
+			largest, err := b.tellApart(ctx, t)
+			if err != nil {
+				return err
+			}
+			s.Bars = append(s.Bars, atMost("telling failing tokens apart by time on "+t.name+", |t|", 4.5, largest, ""))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.compareWithBare()
+	s.publicBars("token checks")
+	return s, nil
+}
+
+// publicBars are what strangers' requests are meant to reach.
+func (s *Scenario) publicBars(what string) {
+	bare := s.row(bareName)
+	for _, row := range s.Rows {
+		if row == bare {
+			continue
+		}
+		s.Bars = append(s.Bars,
+			atLeast(what+" on "+row.Target+", of the bare server's requests", 0.5, row.Ratio, ""),
+			atMost("p99 on "+row.Target+", times the bare server's", 3, against(row.Rounds, bare.Rounds, p99Of), ""))
+	}
+}
+
+const timedRequests = 2000
+
+// tellApart times the answers to tokens that fail in different ways.
+func (b *bench) tellApart(ctx context.Context, t *target) (float64, error) {
+	c, err := dial(ctx, t.server.address)
+	if err != nil {
+		return 0, err
+	}
+	defer c.close()
+	if err := c.expire(time.Now().Add(time.Minute)); err != nil {
+		return 0, err
+	}
+	requests := make(map[string][]byte)
+	var order []string
+	for kind, token := range t.filled.dead {
+		requests[kind] = request("GET", "/public/v2/verify/"+token, "", "")
+		for range b.timed() {
+			order = append(order, kind)
+		}
+	}
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	times := make(map[string][]float64)
+	for _, kind := range order {
+		began := time.Now()
+		if err := c.refused(requests[kind]); err != nil {
+			return 0, fmt.Errorf("a token that is %s: %w", kind, err)
+		}
+		times[kind] = append(times[kind], float64(time.Since(began)))
+	}
+	return largestT(times), nil
+}
+
+// timed is fewer in a short run.
+func (b *bench) timed() int {
+	if b.Duration < time.Second {
+		return timedRequests / 20
+	}
+	return timedRequests
+}
+
+func largestT(times map[string][]float64) float64 {
+	largest := 0.0
+	for a := range times {
+		for b := range times {
+			if a < b {
+				largest = max(largest, math.Abs(welch(times[a], times[b])))
+			}
+		}
+	}
+	return largest
+}
+
+// welch is the statistic of Welch's t-test, of what lies below the 90th percentile:
+// rare long times are the machine's and say nothing of the kinds.
+func welch(a, b []float64) float64 {
+	meanA, varianceA := moments(trim(a))
+	meanB, varianceB := moments(trim(b))
+	return quotient(meanA-meanB, math.Sqrt(varianceA/float64(len(a))+varianceB/float64(len(b))))
+}
+
+// trim leaves out the slowest tenth.
+func trim(values []float64) []float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[:len(sorted)*9/10]
+}
+
+func moments(values []float64) (mean, variance float64) {
+	for _, value := range values {
+		mean += value / float64(len(values))
+	}
+	for _, value := range values {
+		variance += (value - mean) * (value - mean) / float64(len(values)-1)
+	}
+	return mean, variance
+}
+
+var errAnswered = errors.New("it should fail, and was answered")
+
+// refused makes a request that must be answered 404.
+func (c *connection) refused(request []byte) error {
+	_, err := c.exchange(request)
+	switch {
+	case err == nil:
+		return errAnswered
+	case bytes.HasPrefix(c.in, []byte("HTTP/1.1 404 ")):
+		return nil
+	}
+	return err
+}
