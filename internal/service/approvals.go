@@ -38,16 +38,13 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)
 	defer cancel()
-	var last *ApprovalView
 	for {
-		view, err := s.ownApproval(ctx, caller, id)
-		if err != nil && last != nil && ctx.Err() != nil {
-			return last, nil // nobody waits any more: what stood a moment ago will do
-		}
+		// A caller that has gone is answered like one whose time is up: with what
+		// stands, which is read to the end.
+		view, err := s.ownApproval(context.WithoutCancel(ctx), caller, id)
 		if err != nil || !view.Status.Open() {
 			return view, err
 		}
-		last = view
 		select {
 		case <-woken:
 		case <-timer.C:
