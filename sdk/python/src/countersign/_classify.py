@@ -31,8 +31,8 @@ def _by_word(lists: Mapping[str, str]) -> dict[str, str]:
 # As a name's first word, one of these says that the rest is only looked at...
 _READING = frozenset(
     """analyse analyze calculate can check compare count describe estimate explain fetch find get
-    has inspect is list look lookup preview query read retrieve search show summarise summarize validate
-    verify view""".split()
+    has inspect is list look lookup preview query read retrieve search show summarise summarize
+    validate verify view""".split()
 )
 # ...unless a second verb is joined to it: check_and_pay.
 _CONNECTIVES = frozenset(("and", "or", "then"))
