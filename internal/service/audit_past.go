@@ -28,7 +28,7 @@ func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.service.genuine(keys) != nil {
+	if !a.service.genuine(keys) {
 		return broken("a signing key was changed outside the service"), nil
 	}
 	if !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Status == SigningActive }) {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync"
 
 	"countersign/internal/canon"
@@ -63,15 +64,14 @@ func writeMoment(w *canon.ObjectWriter, name string, at *ledger.Time) {
 	w.String(name, at.String())
 }
 
-// genuine refuses a registry that was changed outside the service.
-func (s *Service) genuine(keys []*store.SigningKeyRecord) error {
-	for _, key := range keys {
-		if !ledger.Authentic(s.keys, key.Org, ledger.PurposeSigningKey, key.MAC, signingKeyRecord(key)) {
-			return fmt.Errorf("a signing key fails its authenticator: %w", ledger.ErrStateTampered)
-		}
-	}
-	return nil
+// genuine reports whether a registry is as the service wrote it.
+func (s *Service) genuine(keys []*store.SigningKeyRecord) bool {
+	return !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool {
+		return !ledger.Authentic(s.keys, key.Org, ledger.PurposeSigningKey, key.MAC, signingKeyRecord(key))
+	})
 }
+
+var errRegistry = fmt.Errorf("a signing key fails its authenticator: %w", ledger.ErrStateTampered)
 
 // signers keeps private keys that are in use.
 type signers struct {
@@ -108,8 +108,8 @@ func (b *batch) sign(approval *ledger.Approval) error {
 	if b.service.secrets == nil {
 		return nil
 	}
-	if err := b.service.genuine(b.loaded.SigningKeys[approval.Org]); err != nil {
-		return err
+	if !b.service.genuine(b.loaded.SigningKeys[approval.Org]) {
+		return errRegistry
 	}
 	var newest *store.SigningKeyRecord
 	for _, key := range b.loaded.SigningKeys[approval.Org] {
@@ -271,8 +271,8 @@ func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change 
 	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, caller.Org) }
 	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
 		keys := b.loaded.SigningKeys[org.ID]
-		if err := s.genuine(keys); err != nil {
-			return nil, err
+		if !s.genuine(keys) {
+			return nil, errRegistry
 		}
 		return change(b, keys)
 	}

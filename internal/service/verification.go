@@ -228,7 +228,7 @@ func (v *approvalVerification) signature(ctx context.Context, approval *ledger.A
 	if err != nil {
 		return err
 	}
-	if v.service.genuine(keys) != nil {
+	if !v.service.genuine(keys) {
 		v.check(ledger.CheckSignature, "the registry of signing keys was changed")
 		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "registry_failed"}, ledger.KeyNotEvaluated
 		return nil
