@@ -59,7 +59,7 @@ func withTokens(ctx context.Context, r *records) (*filled, error) {
 	made.dead = map[string]string{
 		"revoked": revoked, "expired": expired,
 		"unknown":   "cvt_" + strings.Repeat("1", len(tokenPlace)-len("cvt_")),
-		"malformed": strings.Repeat("?", len(tokenPlace)),
+		"malformed": strings.Repeat("!", len(tokenPlace)),
 	}
 	return made, err
 }
