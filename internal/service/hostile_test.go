@@ -1,0 +1,44 @@
+package service_test
+
+import (
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// Settings that someone has put into the database decide nothing, and no act makes
+// them the service's own.
+func TestEditedSettingsAreNotActedOn(t *testing.T) {
+	t.Parallel()
+	replica, scene, who, chain := openScene(t, "one")
+	if err := scene.exec(`UPDATE organizations SET settings = CAST(replace(CAST(settings AS TEXT), '5000', '5000000') AS BLOB)`); err != nil {
+		t.Fatal(err)
+	}
+	s := replica()
+	_, err := s.RecordEvent(t.Context(), who.agent, chain, step(t, "two", ""))
+	checkCode(t, "recording", err, ledger.CodeEvidenceTampered)
+	_, err = s.CreateAPIKey(t.Context(), who.admin, &service.KeyRequest{Role: ledger.RoleAgent})
+	checkCode(t, "an act", err, ledger.CodeEvidenceTampered)
+}
+
+// What a client decided by itself does not answer what the service is asked, and an
+// amount beyond all reason waits for a person instead of breaking the server.
+func TestHostileActions(t *testing.T) {
+	t.Parallel()
+	_, scene, who, chain := openScene(t, "one")
+	s := scene.service
+	body := `"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":{"amount_usd":900000},"idempotency_key":"k"`
+	reported := request(t, ledger.ParseReported, `{"events":[{`+body+`,"decision_source":"local_fast_path"}]}`)
+	must[[]service.Reported](t)(s.ReportEvents(t.Context(), who.agent, chain, reported))
+	_, err := s.RecordEvent(t.Context(), who.agent, chain, request(t, ledger.ParseAction, `{`+body+`}`))
+	checkCode(t, "the reported action asked about", err, ledger.CodeIdempotencyConflict)
+
+	huge := request(t, ledger.ParseAction,
+		`{"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":{"payments":[{"amount":1.7e308},{"amount":1.7e308}]}}`)
+	recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain, huge))
+	if recorded.Event.Decision.Outcome != ledger.RequireApproval {
+		t.Errorf("a payment beyond all reason is decided %s", recorded.Event.Decision.Outcome)
+	}
+	must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
+}
