@@ -258,15 +258,11 @@ func (s *Service) Receipts(ctx context.Context, caller *Caller, before int64, li
 
 // CheckReceipt is the public check: anyone who holds a receipt's id may ask.
 func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
-	receipt, err := s.store.Receipt(ctx, id)
+	receipt, err := s.store.NamedReceipt(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
-	org, err := s.store.Organization(ctx, receipt.Org)
-	if err != nil {
-		return nil, visible(err)
-	}
-	check := ledger.CheckReceipt(receipt, org.Slug, s.keys)
+	check := ledger.CheckReceipt(receipt.StoredReceipt, receipt.Slug, s.keys)
 	if !check.Valid {
 		s.log.Error("a stored receipt does not verify: run countersign audit")
 	}

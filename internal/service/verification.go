@@ -40,7 +40,7 @@ func (s *Service) VerifyReceipt(ctx context.Context, caller *Caller, id ledger.R
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	receipt, err := s.store.Receipt(ctx, id)
+	receipt, err := s.store.PlacedReceipt(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
@@ -63,7 +63,7 @@ func (s *Service) newVerification(artifact string, id uuid.UUID) *ledger.Verific
 // reading a whole chain.
 func (s *Service) verifyPublic(ctx context.Context, artifact string, id uuid.UUID) (*ledger.Verification, error) {
 	if artifact == ledger.ArtifactReceipt {
-		receipt, err := s.store.Receipt(ctx, ledger.ReceiptID{UUID: id})
+		receipt, err := s.store.PlacedReceipt(ctx, ledger.ReceiptID{UUID: id})
 		if err != nil {
 			return nil, visible(err)
 		}
@@ -86,28 +86,36 @@ func (s *Service) gone(artifact string, id uuid.UUID) *ledger.Verification {
 
 // verifyReceipt makes a result of the checks of a receipt in its place; deep also
 // reads its chain.
-func (s *Service) verifyReceipt(ctx context.Context, receipt *ledger.StoredReceipt, deep bool) (*ledger.Verification, error) {
-	org, err := s.store.Organization(ctx, receipt.Org)
-	if err != nil {
-		return nil, visible(err)
-	}
-	run := &verification{service: s, org: org, receipt: receipt, shallow: !deep}
+func (s *Service) verifyReceipt(ctx context.Context, receipt *store.PlacedReceipt, deep bool) (*ledger.Verification, error) {
+	run := &verification{service: s, receipt: receipt, shallow: !deep}
 	if err := run.run(ctx); err != nil {
 		return nil, visible(err)
 	}
 	v := s.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
-	if shown := ledger.CheckReceipt(receipt, org.Slug, s.keys); deep && shown.Valid { // strangers learn none of it
-		v.ReceiptNumber, v.GeneratedAt = shown.Number, shown.GeneratedAt
-		if at, err := ledger.ParseTime(shown.GeneratedAt); err == nil {
-			v.CreatedAt = &at
-		}
-		v.Chain = s.chainNamed(ctx, receipt.Chain)
+	if deep { // strangers learn none of it
+		s.describeReceipt(ctx, v, receipt)
 	}
 	v.Checks = run.checks
 	v.Integrity = finding(run.checks, ledger.CheckSignature, ledger.CheckColumns)
 	v.Evidence = finding(run.checks, ledger.CheckPreviousLink, ledger.CheckNextLink, ledger.CheckSequence, ledger.CheckHead,
 		ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals)
-	return v, s.headAnchors(ctx, v, receipt)
+	if !receipt.Anchored {
+		return v, nil
+	}
+	return v, s.headAnchors(ctx, v, receipt.StoredReceipt)
+}
+
+// describeReceipt says what a receipt is about, where its signature vouches for it.
+func (s *Service) describeReceipt(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
+	shown := ledger.CheckReceipt(receipt.StoredReceipt, receipt.Slug, s.keys)
+	if !shown.Valid {
+		return
+	}
+	v.ReceiptNumber, v.GeneratedAt = shown.Number, shown.GeneratedAt
+	if at, err := ledger.ParseTime(shown.GeneratedAt); err == nil {
+		v.CreatedAt = &at
+	}
+	v.Chain = s.chainNamed(ctx, receipt.Chain)
 }
 
 // finding sums checks up: one that failed makes the whole invalid.

@@ -3,7 +3,6 @@ package service
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 
 	"countersign/internal/ledger"
@@ -34,33 +33,26 @@ func (v *Verdict) FirstFailure() *ledger.CheckResult {
 // organization's head, and with its chain's events. It returns an error only when
 // it could not read; tampering is in the verdict.
 func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {
-	receipt, err := o.service.store.Receipt(ctx, id)
+	receipt, err := o.service.store.PlacedReceipt(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
-	org, err := o.service.store.Organization(ctx, receipt.Org)
-	if errors.Is(err, store.ErrNotFound) {
-		org, err = &ledger.Organization{ID: receipt.Org}, nil // its slug will not be that of the receipt
-	}
-	if err != nil {
-		return nil, visible(err)
-	}
-	shown := ledger.CheckReceipt(receipt, org.Slug, o.service.keys)
-	v := &verification{service: o.service, org: org, receipt: receipt}
+	shown := ledger.CheckReceipt(receipt.StoredReceipt, receipt.Slug, o.service.keys)
+	v := &verification{service: o.service, receipt: receipt}
 	if err := v.run(ctx); err != nil {
 		return nil, visible(err)
 	}
 	verdict := &Verdict{
-		ReceiptNumber: shown.Number, Organization: org.Slug, Chain: shown.Chain, GeneratedAt: shown.GeneratedAt, Checks: v.checks,
+		ReceiptNumber: shown.Number, Organization: receipt.Slug, Chain: shown.Chain, GeneratedAt: shown.GeneratedAt, Checks: v.checks,
 	}
 	verdict.Valid = verdict.FirstFailure() == nil
 	return verdict, nil
 }
 
+// verification holds a receipt against what stands around it.
 type verification struct {
 	service *Service
-	org     *ledger.Organization
-	receipt *ledger.StoredReceipt
+	receipt *store.PlacedReceipt
 	checks  []ledger.CheckResult
 	shallow bool // leave the chain's events alone
 }
@@ -78,22 +70,17 @@ func (v *verification) skip(name ledger.Check, status ledger.CheckStatus, why st
 }
 
 func (v *verification) run(ctx context.Context) error {
-	in := ledger.Inspect(v.receipt, v.org.Slug, v.service.keys)
+	in := ledger.Inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.service.keys)
+	v.checks = make([]ledger.CheckResult, 0, maxChecks)
 	v.inspected(&in)
-	if err := v.previousLink(ctx); err != nil {
-		return err
-	}
-	// The head is read before the next receipt: one that the head counts must be
-	// there, while one that is sealed from now on need not be.
-	head, err := v.head(ctx, &in)
-	if err != nil {
-		return err
-	}
-	if err := v.nextLink(ctx, &in, head); err != nil {
-		return err
-	}
+	v.previousLink()
+	v.head(&in)
+	v.nextLink(&in)
 	return v.events(ctx, &in)
 }
+
+// maxChecks is how many there are of a receipt.
+const maxChecks = 9
 
 // inspected says what the stored bytes show by themselves. Columns cannot be held
 // against bytes that nothing vouches for.
@@ -114,39 +101,26 @@ func (v *verification) inspected(in *ledger.Inspection) {
 	}
 }
 
-func (v *verification) previousLink(ctx context.Context) error {
-	if v.receipt.Sequence == 1 {
-		fault := ""
+func (v *verification) previousLink() {
+	fault := ""
+	switch {
+	case v.receipt.Sequence == 1:
 		if len(v.receipt.PreviousHash) > 0 {
 			fault = "the first receipt of an organization has none before it"
 		}
-		v.add(ledger.CheckPreviousLink, fault)
-		return nil
-	}
-	previous, err := v.neighbour(ctx, v.receipt.Sequence-1)
-	switch {
-	case err != nil:
-		return err
-	case previous == nil:
-		v.add(ledger.CheckPreviousLink, fmt.Sprintf("receipt %d, which comes before it, is missing", v.receipt.Sequence-1))
-	case !bytes.Equal(previous.hash[:], v.receipt.PreviousHash):
-		v.add(ledger.CheckPreviousLink, "it does not carry the hash of the receipt before it")
+	case v.receipt.Previous == nil:
+		fault = fmt.Sprintf("receipt %d, which comes before it, is missing", v.receipt.Sequence-1)
 	default:
-		v.add(ledger.CheckPreviousLink, "")
+		if hash := v.receipt.Previous.Hash(); !bytes.Equal(hash[:], v.receipt.PreviousHash) {
+			fault = "it does not carry the hash of the receipt before it"
+		}
 	}
-	return nil
+	v.add(ledger.CheckPreviousLink, fault)
 }
 
-func (v *verification) head(ctx context.Context, in *ledger.Inspection) (*ledger.Head, error) {
-	head, err := v.service.store.Head(ctx, v.org.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		head, err = nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
+func (v *verification) head(in *ledger.Inspection) {
 	fault := ""
-	switch {
+	switch head := v.receipt.Head; {
 	case head == nil:
 		fault = "the organization's head is missing"
 	case !head.Authentic(v.service.keys):
@@ -157,27 +131,26 @@ func (v *verification) head(ctx context.Context, in *ledger.Inspection) (*ledger
 		fault = "the head's hash is not that of this receipt, which is the last"
 	}
 	v.add(ledger.CheckHead, fault)
-	return head, nil
 }
 
-func (v *verification) nextLink(ctx context.Context, in *ledger.Inspection, head *ledger.Head) error {
+func (v *verification) nextLink(in *ledger.Inspection) {
 	sequence := v.receipt.Sequence + 1
-	next, err := v.neighbour(ctx, sequence)
+	next, head := v.receipt.Next, v.receipt.Head
 	switch {
-	case err != nil:
-		return err
 	case next == nil && head != nil && head.Count >= sequence:
 		v.add(ledger.CheckNextLink, fmt.Sprintf("receipt %d, which comes after it, is missing", sequence))
+		return
 	case next == nil:
 		v.skip(ledger.CheckNextLink, ledger.CheckNotApplicable, "it is the last receipt")
-	case next.fault != "":
-		v.add(ledger.CheckNextLink, fmt.Sprintf("receipt %d, which comes after it, fails its %s check", sequence, next.fault))
-	case !bytes.Equal(next.previous, in.Hash[:]):
-		v.add(ledger.CheckNextLink, "the receipt after it does not carry its hash")
-	default:
-		v.add(ledger.CheckNextLink, "")
+		return
 	}
-	return nil
+	fault := ""
+	if found := ledger.Inspect(next, v.receipt.Slug, v.service.keys).Fault; found != "" {
+		fault = fmt.Sprintf("receipt %d, which comes after it, fails its %s check", sequence, found)
+	} else if !bytes.Equal(next.PreviousHash, in.Hash[:]) {
+		fault = "the receipt after it does not carry its hash"
+	}
+	v.add(ledger.CheckNextLink, fault)
 }
 
 // events holds the chain and its events against what the receipt attests.
@@ -194,7 +167,11 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "nothing vouches for the approvals in the receipt")
 		return nil
 	}
-	a := &audit{service: v.service, org: v.org}
+	org, err := v.service.store.Organization(ctx, v.receipt.Org)
+	if err != nil {
+		return err
+	}
+	a := &audit{service: v.service, org: org}
 	found, err := a.inspectSealed(ctx, &sealedChain{
 		summary: in.Summary,
 		receipt: v.receipt.ID, chain: v.receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: v.receipt.Sequence,
@@ -220,23 +197,4 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's record failed")
 	}
 	return nil
-}
-
-// neighbour is what a verification needs of the receipt beside its own.
-type neighbour struct {
-	hash     [32]byte
-	previous []byte
-	fault    ledger.Check
-}
-
-// neighbour looks at one place in the ledger; nil when nothing is there.
-func (v *verification) neighbour(ctx context.Context, sequence int64) (found *neighbour, err error) {
-	// The newest below the next: a list of one, where a scan would open a connection
-	// of its own.
-	receipts, err := v.service.store.Receipts(ctx, v.org.ID, sequence+1, 1)
-	if err != nil || len(receipts) == 0 || receipts[0].Sequence != sequence {
-		return nil, err
-	}
-	in := ledger.Inspect(receipts[0], v.org.Slug, v.service.keys)
-	return &neighbour{hash: in.Hash, previous: receipts[0].PreviousHash, fault: in.Fault}, nil
 }

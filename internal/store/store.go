@@ -251,6 +251,10 @@ type Reader interface {
 	// by position.
 	Addenda(ctx context.Context, chain ledger.ChainID, from, to int64) ([]*ledger.Addendum, error)
 	Receipt(ctx context.Context, id ledger.ReceiptID) (*ledger.StoredReceipt, error)
+	// NamedReceipt is Receipt with the slug of its organization.
+	NamedReceipt(ctx context.Context, id ledger.ReceiptID) (*NamedReceipt, error)
+	// PlacedReceipt is Receipt with what stands around it, all read at one moment.
+	PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*PlacedReceipt, error)
 	ReceiptOfChain(ctx context.Context, chain ledger.ChainID) (*ledger.StoredReceipt, error)
 	// Receipts lists newest first, those with a sequence below before (0: all).
 	Receipts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredReceipt, error)
@@ -265,6 +269,20 @@ type Reader interface {
 	// ScanChains visits an organization's chains in order of id, for an audit. A
 	// chain that has lost its state is visited too, without one.
 	ScanChains(ctx context.Context, org ledger.OrgID, visit func(*ChainRecord) error) error
+}
+
+// NamedReceipt is a receipt and the slug of its organization.
+type NamedReceipt struct {
+	*ledger.StoredReceipt
+	Slug string
+}
+
+// PlacedReceipt is a receipt in its place in its organization's ledger.
+type PlacedReceipt struct {
+	NamedReceipt
+	Previous, Next *ledger.StoredReceipt // nil where there is none
+	Head           *ledger.Head          // nil where there is none
+	Anchored       bool                  // a head at or after it has an anchor
 }
 
 // ChainQuery selects chains of one organization.

@@ -45,6 +45,18 @@ func ask[T any](x *exchange, sql string, read func(*row) T, keep func(T), params
 	}})
 }
 
+// askAlone makes a round trip for one statement, whose rows go to keep.
+func askAlone[T any](ctx context.Context, s *Store, what, sql string, read func(*row) T, keep func(T), params ...[]byte) error {
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	x := new(exchange)
+	ask(x, sql, read, keep, params...)
+	return explain(what, x.run(ctx, conn.Conn()))
+}
+
 // binaryForm is that of all parameters and of all columns.
 var binaryForm = []int16{pgx.BinaryFormatCode}
 

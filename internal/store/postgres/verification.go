@@ -17,7 +17,6 @@ const (
 	selectSigningKeys = `select ` + signingKeyColumns + ` from signing_keys `
 	selectAnchors     = `select ` + anchorColumns + ` from anchors `
 
-	activeTokenSQL = selectTokens + `where hash = $1 and revoked_at is null and (expires_at is null or expires_at > $2)`
 	// Two who touch the same tokens, or one who revokes them, meet at the first and
 	// wait in line; in different orders they would wait for each other.
 	lockTokensSQL  = `select from tokens where id = any($1::uuid[]) order by id for update`
@@ -36,11 +35,6 @@ const (
 		on conflict (org_id, kind, subject_id, method) do update set sequence = excluded.sequence, digest = excluded.digest,
 			status = excluded.status, reason = excluded.reason, proof = excluded.proof, updated_at = excluded.updated_at, mac = excluded.mac`
 )
-
-// ActiveToken implements store.Verification.
-func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.TokenRecord, error) {
-	return one(ctx, s, "token", activeTokenSQL, []any{hash[:], int64(now)}, readToken)
-}
 
 // Tokens implements store.Verification. A list from its beginning is bounded by
 // the largest id there can be, so that one statement and its index serve all.

@@ -10,11 +10,9 @@ import (
 const anchorColumns = "org_id, kind, subject_id, sequence, method, digest, status, reason, proof, updated_at, mac"
 
 func scanAnchor(rows row) (*store.AnchorRecord, error) {
-	var org, subject, digest []byte
-	var a store.AnchorRecord
-	err := rows.Scan(&org, &a.Subject.Kind, &subject, &a.Sequence, &a.Method, &digest, &a.Status, &a.Reason, &a.Proof, (*int64)(&a.UpdatedAt), &a.MAC)
-	a.Org, a.Subject.ID, a.Digest = ledger.OrgID{UUID: idOf(org)}, idOf(subject), hashOf(digest)
-	return &a, err
+	a := new(store.AnchorRecord)
+	return a, rows.Scan(&a.Org.UUID, &a.Subject.Kind, &a.Subject.ID, &a.Sequence, &a.Method, &a.Digest, &a.Status, &a.Reason, &a.Proof,
+		(*int64)(&a.UpdatedAt), &a.MAC)
 }
 
 // Anchors implements store.Verification.

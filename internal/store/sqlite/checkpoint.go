@@ -23,7 +23,7 @@ const (
 )
 
 func startCheckpointer(s *Store) (*checkpointer, error) {
-	conn, err := connect(dsn(s.path))
+	conn, err := connect(s.path)
 	if err != nil {
 		return nil, err
 	}

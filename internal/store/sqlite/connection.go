@@ -1,58 +1,90 @@
 package sqlite
 
 import (
-	"context"
-	"database/sql/driver"
-	"errors"
 	"fmt"
-	"io"
 
-	sqlitedriver "modernc.org/sqlite"
+	"modernc.org/libc"
+	sqlitelib "modernc.org/sqlite/lib"
 
 	"countersign/internal/store"
 )
 
-// connection is the one that writes. It speaks to the driver directly: every
-// recorded action passes here, and the pooling, locking and conversions of
-// database/sql would cost it more than SQLite itself does. Its statements are
-// never cancelled: an interrupted one would cost the connection its state.
+// connection speaks to SQLite itself, below its driver for database/sql: every
+// recorded action and every public check passes here, and the driver's pooling,
+// locking, naming of columns and copying would cost more than SQLite does. It
+// serves one goroutine at a time. Its statements are never cancelled: an
+// interrupted one would cost the connection its state.
 type connection struct {
-	conn       driver.Conn
-	statements map[string]driver.Stmt
-	args       []driver.NamedValue
+	tls        *libc.TLS
+	db         uintptr
+	out        uintptr // where SQLite puts an address that it returns
+	statements map[string]*statement
 	bytes      int64 // bound to statements since takeWritten
 }
 
-func connect(dsn string) (*connection, error) {
-	conn, err := new(sqlitedriver.Driver).Open(dsn)
-	if err != nil {
-		return nil, err
+const addressSize = 8
+
+// connect opens a file and sets its pragmas, which are the connection's own.
+func connect(path string, pragmas ...string) (*connection, error) {
+	c := &connection{tls: libc.NewTLS(), statements: make(map[string]*statement)}
+	if err := c.open(path); err != nil {
+		return nil, c.failed(err)
 	}
-	return &connection{conn: conn, statements: make(map[string]driver.Stmt)}, nil
+	for _, pragma := range append(commonPragmas, pragmas...) {
+		if err := c.exec("PRAGMA " + pragma); err != nil {
+			return nil, c.failed(err)
+		}
+	}
+	return c, nil
 }
+
+// failed closes what could not be opened. Why it could not says more than what
+// closing it came to.
+func (c *connection) failed(err error) error {
+	_ = c.close()
+	return err
+}
+
+func (c *connection) open(path string) error {
+	if c.out = libc.Xmalloc(c.tls, addressSize); c.out == 0 {
+		return errNoMemory
+	}
+	name, err := libc.CString(path)
+	if err != nil {
+		return errNoMemory
+	}
+	defer libc.Xfree(c.tls, name)
+	// Without SQLite's own lock on the connection: it would be taken several times
+	// for each column that is read.
+	const flags = sqlitelib.SQLITE_OPEN_READWRITE | sqlitelib.SQLITE_OPEN_CREATE | sqlitelib.SQLITE_OPEN_NOMUTEX
+	rc := sqlitelib.Xsqlite3_open_v2(c.tls, name, c.out, flags, 0)
+	c.db = c.returned()
+	if err := c.check(rc); err != nil {
+		return err
+	}
+	return c.check(sqlitelib.Xsqlite3_extended_result_codes(c.tls, c.db, 1))
+}
+
+// returned is the address that the last call has put into out.
+func (c *connection) returned() uintptr { return *(*uintptr)(pointer(c.out)) }
 
 // statement prepares a query once.
-func (c *connection) statement(query string) (driver.Stmt, error) {
-	if statement, ok := c.statements[query]; ok {
-		return statement, nil
+func (c *connection) statement(query string) (*statement, error) {
+	if prepared, ok := c.statements[query]; ok {
+		return prepared, nil
 	}
-	statement, err := c.conn.Prepare(query)
+	text, err := libc.CString(query)
 	if err != nil {
+		return nil, errNoMemory
+	}
+	defer libc.Xfree(c.tls, text)
+	rc := sqlitelib.Xsqlite3_prepare_v3(c.tls, c.db, text, int32(len(query)), sqlitelib.SQLITE_PREPARE_PERSISTENT, c.out, 0)
+	if err := c.check(rc); err != nil {
 		return nil, err
 	}
-	c.statements[query] = statement
-	return statement, nil
-}
-
-func (c *connection) named(args []any) []driver.NamedValue {
-	c.args = c.args[:0]
-	for i, arg := range args {
-		if b, ok := arg.([]byte); ok {
-			c.bytes += int64(len(b))
-		}
-		c.args = append(c.args, driver.NamedValue{Ordinal: i + 1, Value: arg})
-	}
-	return c.args
+	prepared := &statement{connection: c, handle: c.returned()}
+	c.statements[query] = prepared
+	return prepared, nil
 }
 
 // takeWritten is about how much was written since it was last asked.
@@ -63,106 +95,71 @@ func (c *connection) takeWritten() int64 {
 }
 
 func (c *connection) exec(query string, args ...any) error {
-	_, err := c.execute(query, args)
-	return err
+	return c.query(query, args, func(row) error { return nil })
 }
 
 // change is exec for a statement about a record that must be there; ErrNotFound
 // when it is not.
 func (c *connection) change(query string, args ...any) error {
-	result, err := c.execute(query, args)
-	if err != nil {
+	if err := c.exec(query, args...); err != nil {
 		return err
 	}
-	if count, err := result.RowsAffected(); err != nil || count == 1 {
-		return err
+	if sqlitelib.Xsqlite3_changes64(c.tls, c.db) != 1 {
+		return store.ErrNotFound
 	}
-	return store.ErrNotFound
+	return nil
 }
 
-func (c *connection) execute(query string, args []any) (driver.Result, error) {
-	statement, err := c.statement(query)
-	if err != nil {
-		return nil, err
-	}
-	return statement.(driver.StmtExecContext).ExecContext(context.Background(), c.named(args))
-}
-
-func (c *connection) query(query string, args []any, scan func(row) error) (err error) {
-	statement, err := c.statement(query)
+func (c *connection) query(query string, args []any, scan func(row) error) error {
+	s, err := c.statement(query)
 	if err != nil {
 		return err
 	}
-	rows, err := statement.(driver.StmtQueryContext).QueryContext(context.Background(), c.named(args))
-	if err != nil {
+	if err := s.bind(args); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	values := make(driverRow, len(rows.Columns()))
+	defer s.reset()
 	for {
-		switch err := rows.Next(values); {
-		case errors.Is(err, io.EOF):
+		switch rc := sqlitelib.Xsqlite3_step(c.tls, s.handle); rc {
+		case sqlitelib.SQLITE_ROW:
+			if err := scan(row{s, 0}); err != nil {
+				return err
+			}
+		case sqlitelib.SQLITE_DONE:
 			return nil
-		case err != nil:
-			return err
-		}
-		if err := scan(values); err != nil {
-			return err
+		default:
+			return c.check(rc)
 		}
 	}
 }
 
 func (c *connection) close() error {
-	var errs []error
-	for _, statement := range c.statements {
-		errs = append(errs, statement.Close())
+	for _, s := range c.statements {
+		s.close()
 	}
-	return errors.Join(append(errs, c.conn.Close())...)
+	err := c.check(sqlitelib.Xsqlite3_close_v2(c.tls, c.db))
+	libc.Xfree(c.tls, c.out)
+	c.tls.Close()
+	return err
 }
 
-// row is what the scan functions read from, on either path.
-type row interface{ Scan(targets ...any) error }
-
-// driverRow is a row of the writing connection.
-type driverRow []driver.Value
-
-// Scan takes the few types that the tables have. A nullable column is scanned
-// into a pointer to a pointer.
-func (r driverRow) Scan(targets ...any) error {
-	for i, target := range targets {
-		if !assign(target, r[i]) {
-			return fmt.Errorf("column %d: %T does not fit %T", i, r[i], target)
-		}
-	}
-	return nil
+// failure is an error of SQLite's.
+type failure struct {
+	code int32 // the extended one
+	text string
 }
 
-func assign(target any, value driver.Value) bool {
-	switch target := target.(type) {
-	case *int64:
-		n, ok := value.(int64)
-		*target = n
-		return ok
-	case *string:
-		text, ok := value.(string)
-		*target = text
-		return ok
-	case *[]byte:
-		bytes, ok := value.([]byte)
-		*target = bytes
-		return ok || value == nil
-	case **int64:
-		n, ok := value.(int64)
-		if ok {
-			*target = &n
-		}
-		return ok || value == nil
-	case **string:
-		text, ok := value.(string)
-		if ok {
-			*target = &text
-		}
-		return ok || value == nil
+func (f *failure) Error() string { return fmt.Sprintf("SQLite: %s (%d)", f.text, f.code) }
+
+var errNoMemory = &failure{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
+
+func (c *connection) check(rc int32) error {
+	if rc == sqlitelib.SQLITE_OK {
+		return nil
 	}
-	return false
+	text := sqlitelib.Xsqlite3_errstr(c.tls, rc)
+	if c.db != 0 {
+		text = sqlitelib.Xsqlite3_errmsg(c.tls, c.db)
+	}
+	return &failure{code: rc, text: libc.GoString(text)}
 }

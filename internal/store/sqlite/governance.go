@@ -72,14 +72,17 @@ func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.T
 	var chain *store.ChainRecord
 	var chainNo int64
 	return s.scanAlone(ctx, scanQuery, []any{org.UUID[:], first[:]}, func(r row) error {
-		values := r.(driverRow)
-		if chain == nil || chainNo != values[0] {
+		var no int64
+		if err := r.Scan(&no); err != nil {
+			return err
+		}
+		if chain == nil || chainNo != no {
 			var err error
-			if chain, chainNo, err = scanChain(values[:chainColumnCount]); err != nil {
+			if chain, chainNo, err = scanChain(r); err != nil {
 				return err
 			}
 		}
-		event, err := scanEvent(values[chainColumnCount:], chain.ID)
+		event, err := scanEvent(r.skip(chainColumnCount), chain.ID)
 		if err != nil {
 			return err
 		}
@@ -96,8 +99,8 @@ func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*st
 
 // Policies implements store.Governance.
 func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
-	query := "SELECT " + policyColumns + " FROM policies WHERE org_id = ? AND (? = 0 OR number < ?) ORDER BY number DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], before, before, int64(limit)}, scanPolicy)
+	query := "SELECT " + policyColumns + " FROM policies WHERE org_id = ? AND number < ? ORDER BY number DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], orAll(before), int64(limit)}, scanPolicy)
 }
 
 // ActLog implements store.Governance.
@@ -109,8 +112,8 @@ func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, e
 
 // Acts implements store.Governance.
 func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error) {
-	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND (? = 0 OR sequence < ?) ORDER BY sequence DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], before, before, int64(limit)}, func(r row) (*ledger.StoredAct, error) {
+	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], orAll(before), int64(limit)}, func(r row) (*ledger.StoredAct, error) {
 		act := &ledger.StoredAct{Org: org}
 		return act, r.Scan(&act.Sequence, &act.Body)
 	})

@@ -12,11 +12,11 @@ func (s *Store) KeyChecks(ctx context.Context) (map[string][32]byte, error) {
 	checks := make(map[string][32]byte)
 	err := s.read(ctx, "SELECT key_id, fingerprint FROM master_keys", nil, func(rows row) error {
 		var id string
-		var fingerprint []byte
+		var fingerprint [32]byte
 		if err := rows.Scan(&id, &fingerprint); err != nil {
 			return err
 		}
-		checks[id] = hashOf(fingerprint)
+		checks[id] = fingerprint
 		return nil
 	})
 	return checks, err
@@ -29,11 +29,11 @@ func (s *Store) AddKeyCheck(ctx context.Context, keyID string, fingerprint [32]b
 			return err
 		}
 		return tx.query("SELECT fingerprint FROM master_keys WHERE key_id = ?", []any{keyID}, func(rows row) error {
-			var kept []byte
+			var kept [32]byte
 			if err := rows.Scan(&kept); err != nil {
 				return err
 			}
-			if hashOf(kept) != fingerprint {
+			if kept != fingerprint {
 				return fmt.Errorf("master key %s: %w", keyID, store.ErrExists)
 			}
 			return nil

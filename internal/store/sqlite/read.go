@@ -70,14 +70,8 @@ func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int6
 const receiptColumns = "SELECT id, org_id, sequence, chain_id, previous_hash, body FROM receipts "
 
 func scanReceipt(rows row) (*ledger.StoredReceipt, error) {
-	var id, org, chain []byte
-	var r ledger.StoredReceipt
-	if err := rows.Scan(&id, &org, &r.Sequence, &chain, &r.PreviousHash, &r.Body); err != nil {
-		return nil, err
-	}
-	r.ID, r.Org = ledger.ReceiptID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
-	r.Chain = ledger.ChainID{UUID: idOf(chain)}
-	return &r, nil
+	r := new(ledger.StoredReceipt)
+	return r, rows.Scan(&r.ID.UUID, &r.Org.UUID, &r.Sequence, &r.Chain.UUID, &r.PreviousHash, &r.Body)
 }
 
 // Receipt implements store.Reader.
@@ -92,20 +86,19 @@ func (s *Store) ReceiptOfChain(ctx context.Context, chain ledger.ChainID) (*ledg
 
 // Receipts implements store.Reader.
 func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredReceipt, error) {
-	query := receiptColumns + "WHERE org_id = ? AND (? = 0 OR sequence < ?) ORDER BY sequence DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], before, before, int64(limit)}, scanReceipt)
+	query := receiptColumns + "WHERE org_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], orAll(before), int64(limit)}, scanReceipt)
 }
 
 // ScanReceipts implements store.Reader.
 func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error {
 	query := "SELECT id, sequence, chain_id, previous_hash, body FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence"
 	receipt := &ledger.StoredReceipt{Org: org}
-	var id, chain []byte
 	return s.scanAlone(ctx, query, []any{org.UUID[:], from, to}, func(r row) error {
-		if err := r.Scan(&id, &receipt.Sequence, &chain, &receipt.PreviousHash, &receipt.Body); err != nil {
+		if err := r.Scan(&receipt.ID.UUID, &receipt.Sequence, &receipt.Chain.UUID); err != nil {
 			return err
 		}
-		receipt.ID.UUID, receipt.Chain.UUID = idOf(id), idOf(chain)
+		receipt.PreviousHash, receipt.Body = r.lend(3), r.lend(4)
 		return visit(receipt)
 	})
 }

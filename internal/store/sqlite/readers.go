@@ -11,14 +11,14 @@ import (
 // readers is a small pool of connections that only read. Each keeps its prepared
 // statements: most reads are one look-up, which costs less than preparing it.
 type readers struct {
-	dsn   string
+	path  string
 	slots chan *connection // nil stands for a connection not yet made
 }
 
 const maxReaders = 16
 
-func newReaders(dsn string) *readers {
-	r := &readers{dsn: dsn, slots: make(chan *connection, maxReaders)}
+func newReaders(path string) *readers {
+	r := &readers{path: path, slots: make(chan *connection, maxReaders)}
 	for range maxReaders {
 		r.slots <- nil
 	}
@@ -34,7 +34,7 @@ func (r *readers) acquire(ctx context.Context) (*connection, error) {
 		case conn != nil:
 			return conn, nil
 		}
-		conn, err := connect(r.dsn)
+		conn, err := connect(r.path, "query_only(1)")
 		if err != nil {
 			r.slots <- nil
 			return nil, classify(err)
@@ -97,7 +97,7 @@ func readAll[T any](ctx context.Context, s *Store, query string, args []any, sca
 // neither keeps the pool waiting nor waits for it while visit reads other things.
 // An error of visit is returned as it is.
 func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit func(row) error) (err error) {
-	conn, err := connect(dsn(s.path, "query_only(1)", "mmap_size(1073741824)"))
+	conn, err := connect(s.path, "query_only(1)", "mmap_size(1073741824)")
 	if err != nil {
 		return classify(err)
 	}

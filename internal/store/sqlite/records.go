@@ -1,6 +1,8 @@
 package sqlite
 
 import (
+	"math"
+
 	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
@@ -41,6 +43,15 @@ func bytesOf(last *[32]byte) []byte {
 	return last[:]
 }
 
+// orAll is the bound of a list from its beginning, for 0. A condition on the
+// parameter instead would make SQLite plan the statement anew for each value.
+func orAll(before int64) int64 {
+	if before == 0 {
+		return math.MaxInt64
+	}
+	return before
+}
+
 func orNull(text string) any {
 	if text == "" {
 		return nil
@@ -72,12 +83,11 @@ func momentOrNull(at *ledger.Time) any {
 const orgColumns = "id, slug, name, settings, created_at, controls"
 
 func scanOrg(rows row) (*ledger.Organization, error) {
-	var id, settings, controls []byte
+	var settings, controls []byte
 	var org ledger.Organization
-	if err := rows.Scan(&id, &org.Slug, &org.Name, &settings, (*int64)(&org.CreatedAt), &controls); err != nil {
+	if err := rows.Scan(&org.ID.UUID, &org.Slug, &org.Name, &settings, (*int64)(&org.CreatedAt), &controls); err != nil {
 		return nil, err
 	}
-	org.ID = ledger.OrgID{UUID: idOf(id)}
 	var err error
 	if org.Settings, err = ledger.DecodeSettings(settings); err != nil || controls == nil {
 		return &org, err
@@ -89,11 +99,9 @@ func scanOrg(rows row) (*ledger.Organization, error) {
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at"
 
 func scanKey(rows row) (*ledger.KeyRecord, error) {
-	var id, org, hash []byte
 	var revoked *int64
 	var key ledger.KeyRecord
-	err := rows.Scan(&id, &org, &key.Name, (*string)(&key.Role), &hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked)
-	key.ID, key.Org, key.Hash = ledger.KeyID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}, hashOf(hash)
+	err := rows.Scan(&key.ID.UUID, &key.Org.UUID, &key.Name, (*string)(&key.Role), &key.Hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked)
 	key.RevokedAt = (*ledger.Time)(revoked)
 	return &key, err
 }
@@ -104,15 +112,12 @@ const chainTables = " FROM chains c JOIN chain_states s ON s.chain_no = c.no AND
 
 func scanChain(rows row) (*store.ChainRecord, int64, error) {
 	var no int64
-	var id, org, openedBy []byte
 	var external, key *string
 	var c store.ChainRecord
-	err := rows.Scan(&no, &id, &org, &openedBy, &external, &c.Environment, &key, &c.Body, (*string)(&c.Status), &c.State, &c.MAC)
+	err := rows.Scan(&no, &c.ID.UUID, &c.Org.UUID, &c.OpenedBy.UUID, &external, &c.Environment, &key, &c.Body, (*string)(&c.Status), &c.State, &c.MAC)
 	if err != nil {
 		return nil, 0, err
 	}
-	c.ID, c.Org = ledger.ChainID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
-	c.OpenedBy = ledger.KeyID{UUID: idOf(openedBy)}
 	c.ExternalID, c.IdempotencyKey = orEmptyText(external), orEmptyText(key)
 	return &c, no, nil
 }
@@ -152,30 +157,24 @@ func scanEvent(rows row, chain ledger.ChainID) (*ledger.StoredEvent, error) {
 const approvalColumns = "id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac"
 
 func scanApproval(rows row) (*store.ApprovalRecord, error) {
-	var id, org, chain, openedBy []byte
-	var a store.ApprovalRecord
-	err := rows.Scan(&id, &org, &chain, &a.Sequence, &openedBy, (*int64)(&a.RequestedAt), (*string)(&a.Status), &a.Body, &a.MAC)
-	a.ID, a.Org = ledger.ApprovalID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
-	a.Chain, a.OpenedBy = ledger.ChainID{UUID: idOf(chain)}, ledger.KeyID{UUID: idOf(openedBy)}
-	return &a, err
+	a := new(store.ApprovalRecord)
+	return a, rows.Scan(&a.ID.UUID, &a.Org.UUID, &a.Chain.UUID, &a.Sequence, &a.OpenedBy.UUID, (*int64)(&a.RequestedAt), (*string)(&a.Status),
+		&a.Body, &a.MAC)
 }
 
 const policyColumns = "org_id, number, version, format, document, created_at, created_by"
 
 func scanPolicy(rows row) (*store.PolicyRecord, error) {
-	var org []byte
-	var p store.PolicyRecord
-	err := rows.Scan(&org, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy)
-	p.Org = ledger.OrgID{UUID: idOf(org)}
-	return &p, err
+	p := new(store.PolicyRecord)
+	return p, rows.Scan(&p.Org.UUID, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy)
 }
 
 const logColumns = "count, last_hash, controls, mac"
 
 func scanLog(rows row, org ledger.OrgID) (*ledger.ActLog, error) {
 	log := &ledger.ActLog{Org: org}
-	var last, controls []byte
-	err := rows.Scan(&log.Count, &last, &controls, &log.MAC)
-	log.Last, log.Controls = lastOf(last), hashOf(controls)
+	var last []byte
+	err := rows.Scan(&log.Count, &last, &log.Controls, &log.MAC)
+	log.Last = lastOf(last)
 	return log, err
 }

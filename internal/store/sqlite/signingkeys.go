@@ -13,11 +13,9 @@ const (
 )
 
 func scanSigningKey(rows row) (*store.SigningKeyRecord, error) {
-	var id, org []byte
 	var retired, revoked *int64
 	var k store.SigningKeyRecord
-	err := rows.Scan(&id, &org, &k.Public, &k.Private, &k.Status, &k.Name, (*int64)(&k.CreatedAt), &retired, &revoked, &k.MAC)
-	k.ID, k.Org = ledger.SigningKeyID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
+	err := rows.Scan(&k.ID.UUID, &k.Org.UUID, &k.Public, &k.Private, &k.Status, &k.Name, (*int64)(&k.CreatedAt), &retired, &revoked, &k.MAC)
 	k.RetiredAt, k.RevokedAt = (*ledger.Time)(retired), (*ledger.Time)(revoked)
 	return &k, err
 }

@@ -26,12 +26,8 @@ func (s *Store) OpenSession(ctx context.Context, link, session [32]byte, now, ex
 		}
 		query := "DELETE FROM sign_ins WHERE hash = ? AND kind = 'link' RETURNING key_id"
 		err := tx.query(query, []any{link[:]}, func(rows row) error {
-			var key []byte
-			if err := rows.Scan(&key); err != nil {
-				return err
-			}
-			opened = &store.SignIn{Hash: session, Key: idOf(key), ExpiresAt: expires}
-			return nil
+			opened = &store.SignIn{Hash: session, ExpiresAt: expires}
+			return rows.Scan(&opened.Key)
 		})
 		if err != nil {
 			return err
@@ -52,10 +48,7 @@ func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) 
 	query := "SELECT key_id, expires_at FROM sign_ins WHERE hash = ? AND kind = 'session' AND expires_at > ?"
 	return readOne(ctx, s, query, []any{session[:], int64(now)}, func(r row) (*store.SignIn, error) {
 		in := &store.SignIn{Hash: session}
-		var key []byte
-		err := r.Scan(&key, (*int64)(&in.ExpiresAt))
-		in.Key = idOf(key)
-		return in, err
+		return in, r.Scan(&in.Key, (*int64)(&in.ExpiresAt))
 	})
 }
 

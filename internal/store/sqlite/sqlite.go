@@ -20,7 +20,7 @@ import (
 	"sync"
 
 	"github.com/pressly/goose/v3"
-	sqlitedriver "modernc.org/sqlite"
+	_ "modernc.org/sqlite" // migrations go through database/sql
 	sqlitelib "modernc.org/sqlite/lib"
 
 	"countersign/internal/store"
@@ -52,12 +52,12 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err := touch(path); err != nil {
 		return nil, err
 	}
-	writer, err := connect(dsn(path))
+	writer, err := connect(path)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{
-		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(dsn(path, "query_only(1)")), watchers: newWatchers(),
+		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(path), watchers: newWatchers(),
 	}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
@@ -78,17 +78,19 @@ func touch(path string) error {
 	return file.Close()
 }
 
-// dsn carries the pragmas, which are per connection and must not be forgotten
-// on a later one.
-func dsn(path string, extra ...string) string {
-	query := url.Values{"_pragma": append([]string{
-		"busy_timeout(10000)",
-		"journal_mode(wal)",
-		"synchronous(full)",
-		"foreign_keys(1)",
-		"cache_size(-16000)",
-		"wal_autocheckpoint(0)", // the checkpointer's affair
-	}, extra...)}
+var commonPragmas = []string{
+	"busy_timeout(10000)",
+	"journal_mode(wal)",
+	"synchronous(full)",
+	"foreign_keys(1)",
+	"cache_size(-16000)",
+	"wal_autocheckpoint(0)", // the checkpointer's affair
+}
+
+// dsn is for database/sql, which makes its connections when it likes: each must
+// have the pragmas.
+func dsn(path string) string {
+	query := url.Values{"_pragma": commonPragmas}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 }
 
@@ -154,7 +156,7 @@ func (s *Store) Backup(_ context.Context, path string) error {
 }
 
 func (s *Store) copyTo(path string) error {
-	source, err := connect(dsn(s.path))
+	source, err := connect(s.path)
 	if err != nil {
 		return err
 	}
@@ -187,18 +189,18 @@ func (s *Store) closeWriter() error {
 
 // classify turns the driver's errors into the port's.
 func classify(err error) error {
-	var failure *sqlitedriver.Error
+	var failed *failure
 	switch {
 	case err == nil:
 		return nil
-	case !errors.As(err, &failure):
+	case !errors.As(err, &failed):
 		return err
 	}
-	switch failure.Code() {
+	switch failed.code {
 	case sqlitelib.SQLITE_CONSTRAINT_UNIQUE, sqlitelib.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return fmt.Errorf("%w: %w", store.ErrExists, err)
 	}
-	switch failure.Code() & 0xff {
+	switch failed.code & 0xff {
 	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED, sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR,
 		sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_READONLY, sqlitelib.SQLITE_INTERRUPT, sqlitelib.SQLITE_NOMEM:
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

@@ -13,13 +13,12 @@ const tokenColumns = "id, org_id, hash, artifact, artifact_id, idempotency_key, 
 	"revocation_reason, last_used_at, mac"
 
 func scanToken(rows row) (*store.TokenRecord, error) {
-	var id, org, hash, artifact []byte
 	var key *string
 	var expires, revoked, used *int64
 	var t store.TokenRecord
-	err := rows.Scan(&id, &org, &hash, &t.Artifact, &artifact, &key, (*int64)(&t.CreatedAt), &expires, &revoked, &t.RevocationReason, &used, &t.MAC)
-	t.ID, t.Org, t.Hash = ledger.TokenID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}, hashOf(hash)
-	t.ArtifactID, t.IdempotencyKey = idOf(artifact), orEmptyText(key)
+	err := rows.Scan(&t.ID.UUID, &t.Org.UUID, &t.Hash, &t.Artifact, &t.ArtifactID, &key, (*int64)(&t.CreatedAt), &expires, &revoked,
+		&t.RevocationReason, &used, &t.MAC)
+	t.IdempotencyKey = orEmptyText(key)
 	t.ExpiresAt, t.RevokedAt, t.LastUsedAt = (*ledger.Time)(expires), (*ledger.Time)(revoked), (*ledger.Time)(used)
 	return &t, err
 }

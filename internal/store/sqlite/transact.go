@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	sqlitedriver "modernc.org/sqlite"
 	sqlitelib "modernc.org/sqlite/lib"
 
 	"countersign/internal/ledger"
@@ -92,8 +91,8 @@ func (tx *transaction) commit() error {
 		return nil
 	}
 	rollbackErr := tx.exec("ROLLBACK")
-	var failure *sqlitedriver.Error
-	if errors.As(err, &failure) && failure.Code()&0xff == sqlitelib.SQLITE_BUSY {
+	var failed *failure
+	if errors.As(err, &failed) && failed.code&0xff == sqlitelib.SQLITE_BUSY {
 		return errors.Join(classify(err), rollbackErr)
 	}
 	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)

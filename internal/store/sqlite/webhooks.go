@@ -12,17 +12,16 @@ import (
 const webhookColumns = "id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at"
 
 func scanWebhook(rows row) (*store.WebhookRecord, error) {
-	var id, org, events []byte
+	var events []byte
 	var disabled, deleted *int64
 	var w store.WebhookRecord
-	err := rows.Scan(&id, &org, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted)
+	err := rows.Scan(&w.ID.UUID, &w.Org.UUID, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted)
 	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(events, &w.Events); err != nil {
 		return nil, fmt.Errorf("decode an endpoint's events: %w", err)
 	}
-	w.ID, w.Org = ledger.WebhookID{UUID: idOf(id)}, ledger.OrgID{UUID: idOf(org)}
 	w.DisabledAt, w.DeletedAt = (*ledger.Time)(disabled), (*ledger.Time)(deleted)
 	return &w, nil
 }

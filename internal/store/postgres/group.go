@@ -1,0 +1,111 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"countersign/internal/store"
+)
+
+// group reads what several callers ask for at the same time with one statement: a
+// round trip costs more than the rows that it brings. A caller that is alone waits
+// for nobody.
+type group[K comparable, V any] struct {
+	what string
+	// read finds values by their keys; what does not exist is left out.
+	read func(ctx context.Context, keys []K) (map[K]V, error)
+
+	mu      sync.Mutex
+	waiting []*asker[K, V]
+	reading int
+}
+
+const (
+	// maxReading is how many statements of a group are under way at once: while they
+	// are, those who come gather for the next.
+	maxReading = 2
+	maxGroup   = 64
+	// groupTimeout bounds a statement that no caller's own context ends.
+	groupTimeout = 30 * time.Second
+)
+
+type asker[K comparable, V any] struct {
+	key  K
+	told chan answer[V]
+}
+
+type answer[V any] struct {
+	value V
+	err   error
+}
+
+// get finds one value; ErrNotFound when there is none.
+func (g *group[K, V]) get(ctx context.Context, key K) (V, error) {
+	a := &asker[K, V]{key: key, told: make(chan answer[V], 1)}
+	g.join(a)
+	select {
+	case answered := <-a.told:
+		return answered.value, answered.err
+	case <-ctx.Done():
+		var none V
+		return none, unavailable(g.what, ctx.Err())
+	}
+}
+
+func (g *group[K, V]) join(a *asker[K, V]) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.waiting = append(g.waiting, a)
+	if g.reading < maxReading {
+		g.reading++
+		go g.serve()
+	}
+}
+
+// serve reads for those who wait until nobody does.
+func (g *group[K, V]) serve() {
+	for {
+		askers := g.take()
+		if len(askers) == 0 {
+			return
+		}
+		g.answer(askers)
+	}
+}
+
+func (g *group[K, V]) take() []*asker[K, V] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	n := min(len(g.waiting), maxGroup)
+	taken := g.waiting[:n:n]
+	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
+		g.waiting = nil
+	}
+	if n == 0 {
+		g.reading--
+	}
+	return taken
+}
+
+func (g *group[K, V]) answer(askers []*asker[K, V]) {
+	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+	defer cancel()
+	keys := make([]K, len(askers))
+	for i, a := range askers {
+		keys[i] = a.key
+	}
+	found, err := g.read(ctx, keys)
+	for _, a := range askers {
+		value, ok := found[a.key]
+		switch {
+		case err != nil:
+			a.told <- answer[V]{err: err}
+		case !ok:
+			a.told <- answer[V]{err: fmt.Errorf("%s: %w", g.what, store.ErrNotFound)}
+		default:
+			a.told <- answer[V]{value: value}
+		}
+	}
+}
