@@ -255,7 +255,13 @@ type ReceiptCheck struct {
 // CheckReceipt verifies one receipt by itself, for anyone who holds its id.
 // What it shows of a receipt that fails is what the record claims.
 func CheckReceipt(r *StoredReceipt, slug string, keys Keys) ReceiptCheck {
-	check := ReceiptCheck{Valid: Inspect(r, slug, keys).Fault == "", Chain: r.Chain}
+	in := Inspect(r, slug, keys)
+	return in.Check(r)
+}
+
+// Check is the public verdict on the receipt that was inspected.
+func (in *Inspection) Check(r *StoredReceipt) ReceiptCheck {
+	check := ReceiptCheck{Valid: in.Fault == "", Chain: r.Chain}
 	// The last of that name: the caller's metadata stands before it.
 	if at := bytes.LastIndex(r.Body, numberMember); at >= 0 {
 		number, _ := stringMember(r.Body[at:], `receipt_number":"`)

@@ -262,7 +262,8 @@ func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledge
 	if err != nil {
 		return nil, visible(err)
 	}
-	check := ledger.CheckReceipt(receipt.StoredReceipt, receipt.Slug, s.keys)
+	in := s.sound.inspect(receipt.StoredReceipt, receipt.Slug, s.keys)
+	check := in.Check(receipt.StoredReceipt)
 	if !check.Valid {
 		s.log.Error("a stored receipt does not verify: run countersign audit")
 	}

@@ -77,6 +77,7 @@ type Service struct {
 	waiters   waiters
 	signers   signers
 	used      usedTokens
+	sound     soundReceipts
 	prices    *pricing.Table
 	secrets   Secrets
 	publicURL string

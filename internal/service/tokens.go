@@ -214,15 +214,12 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	if err != nil {
 		return nil, visible(err)
 	}
-	if !ledger.Authentic(s.keys, token.Org, ledger.PurposeToken, token.MAC, tokenRecord(token)) {
+	if !ledger.Authentic(s.keys, token.Org, ledger.PurposeToken, token.MAC, tokenRecord(token.TokenRecord)) {
 		s.log.Error("a public token's record was changed outside the service: run countersign audit")
 		return nil, ledger.ErrNotFound
 	}
 	s.used.note(token.ID, now)
-	v, err := s.verifyPublic(ctx, token.Artifact, token.ArtifactID)
-	if errors.Is(err, ledger.ErrNotFound) {
-		v, err = s.gone(token.Artifact, token.ArtifactID), nil
-	}
+	v, err := s.verifyOpened(ctx, token)
 	if err != nil {
 		return nil, err
 	}
@@ -230,9 +227,32 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	return &public, nil
 }
 
+// verifyOpened verifies what a token opens.
+func (s *Service) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
+	switch {
+	case token.Receipt != nil:
+		return s.verifyReceipt(ctx, token.Receipt, false)
+	case token.Artifact == ledger.ArtifactReceipt:
+		return s.gone(token.Artifact, token.ArtifactID), nil
+	}
+	v, err := s.verifyApprovalPublicly(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
+	if errors.Is(err, ledger.ErrNotFound) {
+		return s.gone(token.Artifact, token.ArtifactID), nil
+	}
+	return v, err
+}
+
+func (s *Service) verifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (*ledger.Verification, error) {
+	record, err := s.store.Approval(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	return s.judgeApproval(ctx, record)
+}
+
 // VerifyApprovalPublicly is the legacy public verification by an approval's id.
 func (s *Service) VerifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (*ledger.PublicVerification, error) {
-	v, err := s.verifyPublic(ctx, ledger.ArtifactApproval, id.UUID)
+	v, err := s.verifyApprovalPublicly(ctx, id)
 	if err != nil {
 		return nil, err
 	}

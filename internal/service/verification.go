@@ -59,23 +59,6 @@ func (s *Service) newVerification(artifact string, id uuid.UUID) *ledger.Verific
 	}
 }
 
-// verifyPublic is the verification behind a public link: without what takes
-// reading a whole chain.
-func (s *Service) verifyPublic(ctx context.Context, artifact string, id uuid.UUID) (*ledger.Verification, error) {
-	if artifact == ledger.ArtifactReceipt {
-		receipt, err := s.store.PlacedReceipt(ctx, ledger.ReceiptID{UUID: id})
-		if err != nil {
-			return nil, visible(err)
-		}
-		return s.verifyReceipt(ctx, receipt, false)
-	}
-	record, err := s.store.Approval(ctx, ledger.ApprovalID{UUID: id})
-	if err != nil {
-		return nil, visible(err)
-	}
-	return s.judgeApproval(ctx, record)
-}
-
 // gone is what a token shows whose artifact was removed: the service removes
 // none.
 func (s *Service) gone(artifact string, id uuid.UUID) *ledger.Verification {
@@ -107,7 +90,8 @@ func (s *Service) verifyReceipt(ctx context.Context, receipt *store.PlacedReceip
 
 // describeReceipt says what a receipt is about, where its signature vouches for it.
 func (s *Service) describeReceipt(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
-	shown := ledger.CheckReceipt(receipt.StoredReceipt, receipt.Slug, s.keys)
+	in := s.sound.inspect(receipt.StoredReceipt, receipt.Slug, s.keys)
+	shown := in.Check(receipt.StoredReceipt)
 	if !shown.Valid {
 		return
 	}

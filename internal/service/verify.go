@@ -37,7 +37,8 @@ func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Ver
 	if err != nil {
 		return nil, visible(err)
 	}
-	shown := ledger.CheckReceipt(receipt.StoredReceipt, receipt.Slug, o.service.keys)
+	in := o.service.sound.inspect(receipt.StoredReceipt, receipt.Slug, o.service.keys)
+	shown := in.Check(receipt.StoredReceipt)
 	v := &verification{service: o.service, receipt: receipt}
 	if err := v.run(ctx); err != nil {
 		return nil, visible(err)
@@ -70,7 +71,7 @@ func (v *verification) skip(name ledger.Check, status ledger.CheckStatus, why st
 }
 
 func (v *verification) run(ctx context.Context) error {
-	in := ledger.Inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.service.keys)
+	in := v.service.sound.inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.service.keys)
 	v.checks = make([]ledger.CheckResult, 0, maxChecks)
 	v.inspected(&in)
 	v.previousLink()
@@ -111,7 +112,9 @@ func (v *verification) previousLink() {
 	case v.receipt.Previous == nil:
 		fault = fmt.Sprintf("receipt %d, which comes before it, is missing", v.receipt.Sequence-1)
 	default:
-		if hash := v.receipt.Previous.Hash(); !bytes.Equal(hash[:], v.receipt.PreviousHash) {
+		// Its hash is that of its bytes, sound or not.
+		in := v.service.sound.inspect(v.receipt.Previous, v.receipt.Slug, v.service.keys)
+		if !bytes.Equal(in.Hash[:], v.receipt.PreviousHash) {
 			fault = "it does not carry the hash of the receipt before it"
 		}
 	}
@@ -145,7 +148,7 @@ func (v *verification) nextLink(in *ledger.Inspection) {
 		return
 	}
 	fault := ""
-	if found := ledger.Inspect(next, v.receipt.Slug, v.service.keys).Fault; found != "" {
+	if found := v.service.sound.inspect(next, v.receipt.Slug, v.service.keys).Fault; found != "" {
 		fault = fmt.Sprintf("receipt %d, which comes after it, fails its %s check", sequence, found)
 	} else if !bytes.Equal(next.PreviousHash, in.Hash[:]) {
 		fault = "the receipt after it does not carry its hash"

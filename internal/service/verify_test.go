@@ -81,6 +81,10 @@ func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {
 			db := newSQLite(t)
 			s := serve(t, service.Config{Store: db.open(t)})
 			second := sealedLedger(t, s)[1]
+			// What was found sound before must not be taken for sound afterwards.
+			if before := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second)); !before.Valid {
+				t.Fatalf("an untouched receipt does not verify: %+v", before.Checks)
+			}
 			result, err := direct(t, db.driver, db.address).ExecContext(t.Context(), test.statement)
 			if err != nil {
 				t.Fatal(err)

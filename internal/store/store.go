@@ -254,6 +254,7 @@ type Reader interface {
 	// NamedReceipt is Receipt with the slug of its organization.
 	NamedReceipt(ctx context.Context, id ledger.ReceiptID) (*NamedReceipt, error)
 	// PlacedReceipt is Receipt with what stands around it, all read at one moment.
+	// What these two return may be shared and must not be changed.
 	PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*PlacedReceipt, error)
 	ReceiptOfChain(ctx context.Context, chain ledger.ChainID) (*ledger.StoredReceipt, error)
 	// Receipts lists newest first, those with a sequence below before (0: all).

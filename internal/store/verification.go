@@ -16,7 +16,8 @@ type Verification interface {
 	// now. The four ways in which there is none (unknown, malformed, revoked,
 	// expired) take one statement each, the same one, so that none can be told from
 	// another by its time.
-	ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*TokenRecord, error)
+	// What it returns may be shared and must not be changed.
+	ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*ActiveToken, error)
 	// Tokens lists an organization's tokens, newest first by id.
 	Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*TokenRecord, error)
 	// TouchTokens remembers when tokens were last used; a moment that is earlier
@@ -50,6 +51,12 @@ type TokenRecord struct {
 	RevocationReason string
 	LastUsedAt       *ledger.Time
 	MAC              []byte // authenticates all of it but when it was last used
+}
+
+// ActiveToken is a token with what it opens, both read at one moment.
+type ActiveToken struct {
+	*TokenRecord
+	Receipt *PlacedReceipt // nil for an approval's token, and where there is no such receipt
 }
 
 // TokenRef is the idempotency key of a request that issued a token.

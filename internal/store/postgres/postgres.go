@@ -21,7 +21,7 @@ type Store struct {
 	pool   *pgxpool.Pool
 	chains *recent[ledger.ChainID, *store.ChainRecord]
 	orgs   *recent[ledger.OrgID, knownOrganization]
-	tokens *group[heldToken, *store.TokenRecord]
+	tokens *group[heldToken, *store.ActiveToken]
 	named  *group[ledger.ReceiptID, *store.NamedReceipt]
 	placed *group[ledger.ReceiptID, *store.PlacedReceipt]
 	// silence is how long a watcher hears nothing before it makes sure.
@@ -49,7 +49,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 
 		silence: longestSilence,
 	}
-	s.tokens = &group[heldToken, *store.TokenRecord]{what: "token", read: s.readTokens}
+	s.tokens = &group[heldToken, *store.ActiveToken]{what: "token", read: s.readTokens}
 	s.named = &group[ledger.ReceiptID, *store.NamedReceipt]{what: "receipt", read: s.readNamed}
 	s.placed = &group[ledger.ReceiptID, *store.PlacedReceipt]{what: "receipt", read: s.readPlaced}
 	if err := s.Ping(ctx); err != nil {

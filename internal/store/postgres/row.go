@@ -40,6 +40,9 @@ func (r *row) borrow() []byte {
 	return value
 }
 
+// rest leaves out what is left.
+func (r *row) rest() { r.next = len(r.values) }
+
 // bytes takes a copy; nil for null.
 func (r *row) bytes() []byte {
 	value := r.borrow()

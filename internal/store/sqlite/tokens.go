@@ -64,12 +64,6 @@ func (tx *transaction) revokeToken(t *store.TokenRecord) error {
 		momentOrNull(t.RevokedAt), t.RevocationReason, orEmpty(t.MAC), t.ID.UUID[:], t.Org.UUID[:])
 }
 
-// ActiveToken implements store.Verification.
-func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.TokenRecord, error) {
-	query := "SELECT " + tokenColumns + " FROM tokens WHERE hash = ? AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?)"
-	return readOne(ctx, s, query, []any{hash[:], int64(now)}, scanToken)
-}
-
 // Tokens implements store.Verification. A list from its beginning is bounded by
 // the largest id there can be, so that one statement and its index serve all.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {

@@ -12,6 +12,10 @@ import (
 
 var receiptCases = []testCase{
 	{name: "a receipt is found by its id and by its chain", run: findsReceipts},
+	{name: "a receipt comes with its organization's slug", run: namesReceipts},
+	{name: "a receipt comes with what stands around it", run: placesReceipts},
+	{name: "a receipt's token comes with it in its place", run: placesTokens},
+	{name: "those who ask at the same time get each their own", run: asksTogether},
 	{name: "receipts are listed newest first", run: listsReceipts},
 	{name: "receipts are scanned by range", run: scansReceipts},
 	{name: "a scan of many receipts sees each once", run: scansManyReceipts, unaudited: true},

@@ -61,7 +61,12 @@ func keepsTokens(t *testing.T, w *world) {
 	full.MAC = everyByte()
 	w.write(t, &store.Changes{NewTokens: []*store.TokenRecord{plain, full}})
 	w.wantTokens(t, "tokens", m.org.ID, plain, full)
-	assertEqual(t, "plain", must[*store.TokenRecord](t)(w.open(t).ActiveToken(t.Context(), plain.Hash, w.now())), plain)
+	assertEqual(t, "plain", activeToken(t, w.open(t), plain.Hash, w.now()), plain)
+}
+
+func activeToken(t *testing.T, s store.Store, hash [32]byte, now ledger.Time) *store.TokenRecord {
+	t.Helper()
+	return must[*store.ActiveToken](t)(s.ActiveToken(t.Context(), hash, now)).TokenRecord
 }
 
 func findsActiveToken(t *testing.T, w *world) {
@@ -72,10 +77,10 @@ func findsActiveToken(t *testing.T, w *world) {
 	brief.ExpiresAt = &expires
 	w.write(t, &store.Changes{NewTokens: []*store.TokenRecord{endless, brief}})
 	for _, now := range []ledger.Time{0, w.now(), expires - 1} {
-		assertEqual(t, "brief", must[*store.TokenRecord](t)(w.ActiveToken(t.Context(), brief.Hash, now)), brief)
-		assertEqual(t, "endless", must[*store.TokenRecord](t)(w.ActiveToken(t.Context(), endless.Hash, now)), endless)
+		assertEqual(t, "brief", activeToken(t, w, brief.Hash, now), brief)
+		assertEqual(t, "endless", activeToken(t, w, endless.Hash, now), endless)
 	}
-	assertEqual(t, "endless", must[*store.TokenRecord](t)(w.ActiveToken(t.Context(), endless.Hash, 1<<60)), endless)
+	assertEqual(t, "endless", activeToken(t, w, endless.Hash, 1<<60), endless)
 }
 
 // At its last moment a token has expired, and one that is revoked is so whatever
@@ -212,7 +217,7 @@ func touchesTokens(t *testing.T, w *world) {
 	w.touch(t, map[ledger.TokenID]ledger.Time{records[0].ID: late})
 	w.touch(t, nil)
 	w.wantTokens(t, "touched again", m.org.ID, records...)
-	assertEqual(t, "active", must[*store.TokenRecord](t)(w.ActiveToken(t.Context(), records[0].Hash, w.now())), records[0])
+	assertEqual(t, "active", activeToken(t, w, records[0].Hash, w.now()), records[0])
 }
 
 func touchesMissingTokens(t *testing.T, w *world) {
