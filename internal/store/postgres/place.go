@@ -12,18 +12,20 @@ import (
 // Strangers may ask for these as often as they like: what is asked for at the
 // same time is read by one statement. Doubles are found once.
 const (
-	receiptOfR       = `r.id, r.org_id, r.sequence, r.chain_id, r.previous_hash, r.body`
-	namedReceiptsSQL = `select ` + receiptOfR + `, coalesce(o.slug, '') from receipts r left join organizations o on o.id = r.org_id
-		where r.id = any($1::uuid[])`
+	namedReceiptsSQL = `select r.id, r.org_id, r.sequence, r.chain_id, r.previous_hash, r.body, coalesce(o.slug, '')
+		from receipts r left join organizations o on o.id = r.org_id where r.id = any($1::uuid[])`
 
-	// A placed receipt is one row, and one for each beside it, that say whose place
-	// it is.
-	placedColumns = `me.id, r.sequence - me.sequence, ` + receiptOfR + `, coalesce(o.slug, ''),
+	// A placed receipt is one row: itself, what is known of its organization, and the
+	// two beside it.
+	placedColumns = `me.id, me.org_id, me.sequence, me.chain_id, me.previous_hash, me.body, coalesce(o.slug, ''),
 			exists (select from anchors a where a.org_id = me.org_id and a.kind = 'head' and a.method in ('tsa', 'opentimestamps')
 				and a.sequence >= me.sequence),
-			h.org_id, h.count, h.last_hash, h.key_id, h.mac`
+			h.org_id, h.count, h.last_hash, h.key_id, h.mac,
+			p.id, p.org_id, p.sequence, p.chain_id, p.previous_hash, p.body,
+			n.id, n.org_id, n.sequence, n.chain_id, n.previous_hash, n.body`
 	placedTables = ` left join organizations o on o.id = me.org_id left join heads h on h.org_id = me.org_id
-		left join receipts r on r.org_id = me.org_id and r.sequence between me.sequence - 1 and me.sequence + 1 `
+		left join receipts p on p.org_id = me.org_id and p.sequence = me.sequence - 1
+		left join receipts n on n.org_id = me.org_id and n.sequence = me.sequence + 1 `
 
 	placedReceiptsSQL = `select ` + placedColumns + ` from receipts me` + placedTables + `where me.id = any($1::uuid[])`
 	activeTokensSQL   = `select t.*, ` + placedColumns + ` from (
@@ -52,25 +54,9 @@ func (s *Store) readTokens(ctx context.Context, wanted []heldToken) (map[heldTok
 		now = max(now, token.now)
 	}
 	byHash := make(map[[32]byte]*store.ActiveToken, len(wanted))
-	read := func(r *row) *store.ActiveToken {
-		record := readToken(r)
-		token := byHash[record.Hash]
-		if token == nil {
-			token = &store.ActiveToken{TokenRecord: record}
-			byHash[record.Hash] = token
-		}
-		if r.null() {
-			r.rest() // of an approval, or of nothing
-			return token
-		}
-		if r.id(); token.Receipt == nil {
-			token.Receipt = new(store.PlacedReceipt)
-		}
-		readPlace(r, token.Receipt)
-		return token
-	}
+	keep := func(t *store.ActiveToken) { byHash[t.Hash] = t }
 	hashes := blobs(wanted, func(t heldToken) []byte { return t.hash[:] })
-	err := askAlone(ctx, s, "token", activeTokensSQL, read, func(*store.ActiveToken) {}, hashes, number(int64(now)))
+	err := askAlone(ctx, s, "token", activeTokensSQL, readActiveToken, keep, hashes, number(int64(now)))
 	found := make(map[heldToken]*store.ActiveToken, len(wanted))
 	for _, token := range wanted {
 		if record := byHash[token.hash]; record != nil {
@@ -78,6 +64,10 @@ func (s *Store) readTokens(ctx context.Context, wanted []heldToken) (map[heldTok
 		}
 	}
 	return found, err
+}
+
+func readActiveToken(r *row) *store.ActiveToken {
+	return &store.ActiveToken{TokenRecord: readToken(r), Receipt: readPlaced(r)}
 }
 
 // NamedReceipt implements store.Reader.
@@ -99,35 +89,37 @@ func (s *Store) PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.
 	return s.placed.get(ctx, id)
 }
 
-func (s *Store) readPlaced(ctx context.Context, wanted []ledger.ReceiptID) (map[ledger.ReceiptID]*store.PlacedReceipt, error) {
+func (s *Store) readPlaces(ctx context.Context, wanted []ledger.ReceiptID) (map[ledger.ReceiptID]*store.PlacedReceipt, error) {
 	found := make(map[ledger.ReceiptID]*store.PlacedReceipt, len(wanted))
-	read := func(r *row) *store.PlacedReceipt {
-		id := ledger.ReceiptID{UUID: r.id()}
-		placed := found[id]
-		if placed == nil {
-			placed = new(store.PlacedReceipt)
-			found[id] = placed
-		}
-		readPlace(r, placed)
-		return placed
-	}
-	return found, askAlone(ctx, s, "receipt", placedReceiptsSQL, read, func(*store.PlacedReceipt) {}, ids(wanted, receiptUUID))
+	keep := func(r *store.PlacedReceipt) { found[r.ID] = r }
+	return found, askAlone(ctx, s, "receipt", placedReceiptsSQL, readPlaced, keep, ids(wanted, receiptUUID))
 }
 
-// readPlace reads the receipt itself or one beside it.
-func readPlace(r *row, placed *store.PlacedReceipt) {
-	switch offset, receipt := r.int(), readReceipt(r); offset {
-	case -1:
-		placed.Previous = receipt
-	case 1:
-		placed.Next = receipt
-	default:
-		placed.StoredReceipt = receipt
+// readPlaced is nil where there is no receipt.
+func readPlaced(r *row) *store.PlacedReceipt {
+	receipt := readIfAny(r, receiptWidth, readReceipt)
+	if receipt == nil {
+		r.skip(placeWidth)
+		return nil
 	}
-	placed.Slug, placed.Anchored = r.text(), r.bool()
-	if placed.Head != nil || r.null() {
-		r.rest() // read before, or missing
-		return
+	placed := &store.PlacedReceipt{NamedReceipt: store.NamedReceipt{StoredReceipt: receipt, Slug: r.text()}, Anchored: r.bool()}
+	placed.Head = readIfAny(r, headWidth, readHead)
+	placed.Previous = readIfAny(r, receiptWidth, readReceipt)
+	placed.Next = readIfAny(r, receiptWidth, readReceipt)
+	return placed
+}
+
+const (
+	receiptWidth = 6
+	headWidth    = 5
+	placeWidth   = 2 + headWidth + 2*receiptWidth // what comes with a receipt
+)
+
+// readIfAny is nil where a record's first value is null.
+func readIfAny[T any](r *row, width int, read func(*row) *T) *T {
+	if r.null() {
+		r.skip(width - 1)
+		return nil
 	}
-	placed.Head = readHead(r)
+	return read(r)
 }

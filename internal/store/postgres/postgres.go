@@ -51,7 +51,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	s.tokens = &group[heldToken, *store.ActiveToken]{what: "token", read: s.readTokens}
 	s.named = &group[ledger.ReceiptID, *store.NamedReceipt]{what: "receipt", read: s.readNamed}
-	s.placed = &group[ledger.ReceiptID, *store.PlacedReceipt]{what: "receipt", read: s.readPlaced}
+	s.placed = &group[ledger.ReceiptID, *store.PlacedReceipt]{what: "receipt", read: s.readPlaces}
 	if err := s.Ping(ctx); err != nil {
 		pool.Close()
 		return nil, err

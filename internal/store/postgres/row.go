@@ -40,8 +40,8 @@ func (r *row) borrow() []byte {
 	return value
 }
 
-// rest leaves out what is left.
-func (r *row) rest() { r.next = len(r.values) }
+// skip leaves values out.
+func (r *row) skip(values int) { r.next += values }
 
 // bytes takes a copy; nil for null.
 func (r *row) bytes() []byte {

@@ -12,16 +12,21 @@ import (
 const namedReceiptQuery = `SELECT r.id, r.org_id, r.sequence, r.chain_id, r.previous_hash, r.body, coalesce(o.slug, '')
 	FROM receipts r LEFT JOIN organizations o ON o.id = r.org_id WHERE r.id = ?`
 
-// A placed receipt is one row, and one for each beside it.
+// A placed receipt is one row: itself, what is known of its organization, and the
+// two beside it.
 const (
+	receiptWidth = 6
+	placeWidth   = 6
 	// A list of methods would make SQLite build a table for it each time.
 	anchoredBy = `EXISTS (SELECT 1 FROM anchors a WHERE a.org_id = me.org_id AND a.kind = 'head' AND a.sequence >= me.sequence AND a.method = `
 
-	placedColumns = `r.sequence - me.sequence, r.id, r.org_id, r.sequence, r.chain_id, r.previous_hash, r.body, coalesce(o.slug, ''),
-			r.sequence = me.sequence AND (` + anchoredBy + `'tsa') OR ` + anchoredBy + `'opentimestamps')),
-			h.count, h.last_hash, h.key_id, h.mac`
+	placedColumns = `me.id, me.org_id, me.sequence, me.chain_id, me.previous_hash, me.body,
+			coalesce(o.slug, ''), ` + anchoredBy + `'tsa') OR ` + anchoredBy + `'opentimestamps'), h.count, h.last_hash, h.key_id, h.mac,
+			p.id, p.org_id, p.sequence, p.chain_id, p.previous_hash, p.body,
+			n.id, n.org_id, n.sequence, n.chain_id, n.previous_hash, n.body`
 	placedTables = ` LEFT JOIN organizations o ON o.id = me.org_id LEFT JOIN heads h ON h.org_id = me.org_id
-		LEFT JOIN receipts r ON r.org_id = me.org_id AND r.sequence BETWEEN me.sequence - 1 AND me.sequence + 1 `
+		LEFT JOIN receipts p ON p.org_id = me.org_id AND p.sequence = me.sequence - 1
+		LEFT JOIN receipts n ON n.org_id = me.org_id AND n.sequence = me.sequence + 1 `
 
 	placedReceiptQuery = `SELECT ` + placedColumns + ` FROM receipts me` + placedTables + `WHERE me.id = ?`
 )
@@ -35,21 +40,14 @@ var (
 
 // ActiveToken implements store.Verification.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
-	var token *store.ActiveToken
-	err := s.read(ctx, activeTokenQuery, []any{hash[:], int64(now)}, func(r row) error {
-		if token == nil {
-			record, err := scanToken(r)
-			if err != nil {
-				return err
-			}
-			token = &store.ActiveToken{TokenRecord: record}
+	return readOne(ctx, s, activeTokenQuery, []any{hash[:], int64(now)}, func(r row) (*store.ActiveToken, error) {
+		token, err := scanToken(r)
+		if err != nil {
+			return nil, err
 		}
-		return scanPlaced(r.skip(tokenColumnCount), &token.Receipt)
+		receipt, err := scanPlaced(r.skip(tokenColumnCount))
+		return &store.ActiveToken{TokenRecord: token, Receipt: receipt}, err
 	})
-	if err == nil && token == nil {
-		err = store.ErrNotFound
-	}
-	return token, err
 }
 
 // NamedReceipt implements store.Reader.
@@ -62,50 +60,45 @@ func (s *Store) NamedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.N
 
 // PlacedReceipt implements store.Reader.
 func (s *Store) PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.PlacedReceipt, error) {
-	var placed *store.PlacedReceipt
-	err := s.read(ctx, placedReceiptQuery, []any{id.UUID[:]}, func(r row) error { return scanPlaced(r, &placed) })
-	if err == nil && placed == nil {
-		err = store.ErrNotFound
+	return readOne(ctx, s, placedReceiptQuery, []any{id.UUID[:]}, scanPlaced)
+}
+
+// scanPlaced is nil where there is no receipt.
+func scanPlaced(r row) (*store.PlacedReceipt, error) {
+	receipt, err := scanIfAny(r)
+	if err != nil || receipt == nil {
+		return nil, err
 	}
+	placed := &store.PlacedReceipt{NamedReceipt: store.NamedReceipt{StoredReceipt: receipt}}
+	r = r.skip(receiptWidth)
+	if err := scanPlace(r, placed); err != nil {
+		return nil, err
+	}
+	if placed.Previous, err = scanIfAny(r.skip(placeWidth)); err != nil {
+		return nil, err
+	}
+	placed.Next, err = scanIfAny(r.skip(placeWidth + receiptWidth))
 	return placed, err
 }
 
-// scanPlaced reads the receipt itself or one beside it; there may be none at all.
-func scanPlaced(rows row, into **store.PlacedReceipt) error {
-	var offset *int64
-	if err := rows.Scan(&offset); err != nil || offset == nil {
-		return err
+func scanIfAny(r row) (*ledger.StoredReceipt, error) {
+	if r.null() {
+		return nil, nil
 	}
-	if *into == nil {
-		*into = new(store.PlacedReceipt)
-	}
-	placed, r := *into, new(ledger.StoredReceipt)
-	if err := rows.skip(1).Scan(&r.ID.UUID, &r.Org.UUID, &r.Sequence, &r.Chain.UUID, &r.PreviousHash, &r.Body); err != nil {
-		return err
-	}
-	switch {
-	case *offset < 0:
-		placed.Previous = r
-	case *offset > 0:
-		placed.Next = r
-	default:
-		placed.StoredReceipt = r
-		return scanSurroundings(rows.skip(7), placed)
-	}
-	return nil
+	return scanReceipt(r)
 }
 
-func scanSurroundings(rows row, placed *store.PlacedReceipt) error {
+func scanPlace(r row, placed *store.PlacedReceipt) error {
 	var anchored int64
-	var count *int64
-	if err := rows.Scan(&placed.Slug, &anchored, &count); err != nil {
+	if err := r.Scan(&placed.Slug, &anchored); err != nil {
 		return err
 	}
 	placed.Anchored = anchored != 0
-	if count == nil {
+	r = r.skip(2)
+	if r.null() {
 		return nil
 	}
 	var err error
-	placed.Head, err = scanHead(rows.skip(2), placed.Org)
+	placed.Head, err = scanHead(r, placed.Org)
 	return err
 }

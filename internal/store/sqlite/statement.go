@@ -125,6 +125,11 @@ func (r row) Scan(targets ...any) error {
 // skip leaves columns out.
 func (r row) skip(columns int) row { return row{r.statement, r.from + columns} }
 
+// null reports whether the first column is.
+func (r row) null() bool {
+	return sqlitelib.Xsqlite3_column_type(r.tls, r.handle, int32(r.from)) == sqlitelib.SQLITE_NULL
+}
+
 func (r row) assign(column int32, target any) bool {
 	kind := sqlitelib.Xsqlite3_column_type(r.tls, r.handle, column)
 	null := kind == sqlitelib.SQLITE_NULL
