@@ -79,7 +79,10 @@ func signatureSpan(body []byte) (at, end int) {
 	end = at + len(signatureMember) + hashDigits + 1
 	// The signature's place is part of what is verified: the member that follows it
 	// in canonical order must, or it was moved into an object of the caller's.
-	if at < 0 || end > len(body) || body[end-1] != '"' || bytes.LastIndex(body, startedMember) != end {
+	if at < 0 || end > len(body) || body[end-1] != '"' || !bytes.HasPrefix(body[end:], startedMember) {
+		return -1, -1
+	}
+	if bytes.Contains(body[end+len(startedMember):], startedMember) {
 		return -1, -1
 	}
 	return at, end
@@ -140,11 +143,12 @@ var (
 // readLabel takes the bytes apart from their end, where every member but the
 // number's last part has a fixed length.
 func readLabel(before []byte) (l label, ok bool) {
-	numberAt := bytes.LastIndex(before, numberMember)
-	if numberAt < 0 {
+	valueAt := bytes.LastIndexByte(before[:max(len(before)-1, 0)], '"') + 1
+	numberAt := valueAt - len(numberMember)
+	if numberAt < 0 || !bytes.HasPrefix(before[numberAt:], numberMember) {
 		return l, false
 	}
-	number, ok := bytes.CutPrefix(before[numberAt+len(numberMember):], numberStart) // YYYY-NNNNN"
+	number, ok := bytes.CutPrefix(before[valueAt:], numberStart) // YYYY-NNNNN"
 	if !ok || len(number) < 7 || number[4] != '-' || number[len(number)-1] != '"' {
 		return l, false
 	}

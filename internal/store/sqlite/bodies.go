@@ -34,14 +34,20 @@ type span struct {
 // order come out in that order, and the walk over them says so.
 func (s *Store) spanOf(ctx context.Context, org ledger.OrgID, from, to int64) (*span, error) {
 	found := new(span)
-	query := "SELECT coalesce(min(no), 0), coalesce(max(no), 0), count(*) FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ?"
-	err := s.read(ctx, query, []any{org.UUID[:], from, to}, func(rows row) error {
-		var count int64
-		err := rows.Scan(&found.first, &found.last, &count)
-		found.dense = found.last-found.first < 2*count
-		return err
-	})
-	return found, err
+	var first, last int64 // sequences
+	for _, end := range []struct {
+		order         string
+		row, sequence *int64
+	}{{"ASC", &found.first, &first}, {"DESC", &found.last, &last}} {
+		query := "SELECT no, sequence FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence " + end.order + " LIMIT 1"
+		err := s.read(ctx, query, []any{org.UUID[:], from, to}, func(r row) error { return r.Scan(end.row, end.sequence) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	rows := found.last - found.first
+	found.dense = rows >= 0 && rows < 2*(last-first+1)
+	return found, nil
 }
 
 const (
