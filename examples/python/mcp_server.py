@@ -1,11 +1,16 @@
 """An MCP server over standard input and output whose tool calls are governed.
 
-Start a service, which prints an API key once, and have a client start this file:
+Start a service, which prints an API key once, and then, in another terminal, have a client start
+this file. Both from the repository's root:
 
     countersign serve --data ./data
+
+    pip install './sdk/python[mcp]'
     export COUNTERSIGN_API_KEY='<API_KEY>'
-    pip install 'countersign[mcp]'
-    python mcp_client.py
+    python examples/python/mcp_client.py
+
+The key that is printed is an admin's. A key of role agent is enough for all but the verification at
+the end, which takes role member. The package called countersign on the public index is another.
 
 Each session is a chain: when the client leaves, the receipt is sealed and verified.
 """
@@ -38,6 +43,11 @@ async def refund_order(order: int, amount_usd: float) -> str:
     return f"refunded {amount_usd:.2f} USD for order {order}"
 
 
+def say(text: str) -> None:
+    # Standard output belongs to the protocol.
+    print(text, file=sys.stderr)
+
+
 async def main() -> None:
     countersign.init(environment="development")
 
@@ -46,13 +56,18 @@ async def main() -> None:
         await server.run_stdio_async()
 
     if chain.receipt is None:
-        print("the service cannot be reached; the receipt comes when it can", file=sys.stderr)
+        say("the service cannot be reached; the receipt comes when it can")
         return
     receipt = chain.receipt
-    result = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
-    # Standard output belongs to the protocol.
-    print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions", file=sys.stderr)
-    print(f"verification: {result.overall_status}", file=sys.stderr)
+    say(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    try:
+        result = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
+    except countersign.APIError as error:
+        if error.code != "forbidden":
+            raise
+        say("not verified: `countersign keys create --role member` makes a key that may")
+        return
+    say(f"verification: {result.overall_status}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,16 @@
 """From nothing to a verified receipt.
 
-Start a service, which prints an API key once, and run this file:
+Start a service, which prints an API key once, and then, in another terminal, run this file. Both
+from the repository's root:
 
     countersign serve --data ./data
+
+    pip install ./sdk/python
     export COUNTERSIGN_API_KEY='<API_KEY>'
-    python quickstart.py
+    python examples/python/quickstart.py
+
+The key that is printed is an admin's. A key of role agent is enough for all but the verification at
+the end, which takes role member. The package called countersign on the public index is another.
 """
 
 from __future__ import annotations
@@ -39,8 +45,14 @@ async def main() -> None:
         print("the service cannot be reached; the receipt comes when it can")
         return
     receipt = chain.receipt
-    result = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
     print(f"{receipt['receipt_number']}: {receipt['total_actions']} actions")
+    try:
+        result = await countersign.verify_receipt_v2(str(receipt["receipt_id"]))
+    except countersign.APIError as error:
+        if error.code != "forbidden":
+            raise
+        print("not verified: `countersign keys create --role member` makes a key that may")
+        return
     print(f"verification: {result.overall_status}")
 
 

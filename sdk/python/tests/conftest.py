@@ -91,7 +91,7 @@ def fake() -> Iterator[FakeService]:
 
 @pytest.fixture(autouse=True)
 def _forget_configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("COUNTERSIGN_API_KEY", "COUNTERSIGN_BACKEND_URL"):
+    for name in ("COUNTERSIGN_API_KEY", "COUNTERSIGN_BACKEND_URL", "COUNTERSIGN_URL"):
         monkeypatch.delenv(name, raising=False)
     yield
     _config._current = None

@@ -100,6 +100,24 @@ def test_the_environment_is_the_fallback(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
+    ("own", "shared", "used"),
+    [
+        (None, "https://shared.example.com", "https://shared.example.com"),
+        ("", "https://shared.example.com", "https://shared.example.com"),
+        ("https://own.example.com", "https://shared.example.com", "https://own.example.com"),
+        (None, "", "http://127.0.0.1:8080"),
+    ],
+)
+def test_the_address_of_the_command_line_serves_too(
+    monkeypatch: pytest.MonkeyPatch, own: str | None, shared: str, used: str
+) -> None:
+    if own is not None:
+        monkeypatch.setenv("COUNTERSIGN_BACKEND_URL", own)
+    monkeypatch.setenv("COUNTERSIGN_URL", shared)
+    assert countersign.init(KEY).backend_url == used
+
+
+@pytest.mark.parametrize(
     ("settings", "says"),
     [
         ({"api_key": None}, "api_key: pass it"),

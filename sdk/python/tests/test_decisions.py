@@ -127,14 +127,23 @@ def test_denied_actions_raise(
     assert fake.chains[0]["error"]["type"] == error.__name__
 
 
-def test_the_text_of_a_denial_says_what_to_do(fake: FakeService) -> None:
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("too much", ": too much. Ask."),
+        ("Too much.", ": Too much. Ask."),
+        ("Why so much?", ": Why so much? Ask."),
+        ("", ". Ask."),
+    ],
+)
+def test_the_text_of_a_denial_says_what_to_do(fake: FakeService, reason: str, shown: str) -> None:
     configure(fake)
     fake.script(
-        "deny", policy_name="p1", decision_reason="too much", remediation="Ask.", docs_url="u:x"
+        "deny", policy_name="p1", decision_reason=reason, remediation="Ask.", docs_url="u:x"
     )
     with pytest.raises(countersign.ActionDeniedError) as denied:
         record(True)
-    expected = "tool_call 'pay' by 'clerk' was denied by policy 'p1': too much. Ask. (see u:x)"
+    expected = f"tool_call 'pay' by 'clerk' was denied by policy 'p1'{shown} (see u:x)"
     assert str(denied.value) == expected
 
 

@@ -143,6 +143,18 @@ def test_what_the_service_would_have_denied_is_raised_at_the_next_call(fast: Fak
         assert chain.record_agent_action_sync(*SAFE).allowed
 
 
+def test_a_chain_that_is_too_old_says_so_before_its_violations(fast: FakeService) -> None:
+    configure(fast, chain_timeout_seconds=3600)
+    fast.script("deny", policy_name="chain_timeout")
+    with pytest.raises(countersign.ChainTimeoutError), countersign.Chain("old") as chain:
+        chain.record_agent_action_sync(*SAFE)
+        session = chain._session
+        assert session is not None
+        eventually(lambda: session._latched)
+        session._began -= 3601
+        chain.record_agent_action_sync(*SAFE)
+
+
 def test_what_the_service_would_have_denied_is_raised_on_leaving(fast: FakeService) -> None:
     configure(fast)
     fast.script("deny")

@@ -4,7 +4,7 @@
 
     import countersign
 
-    countersign.init()  # reads COUNTERSIGN_API_KEY and COUNTERSIGN_BACKEND_URL
+    countersign.init()  # reads COUNTERSIGN_API_KEY and COUNTERSIGN_URL
 
     async with countersign.Chain("invoice-run") as chain:
         await chain.record_agent_action("clerk", "tool_call", "pay_invoice", {"amount_usd": 120})

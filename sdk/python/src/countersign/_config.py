@@ -179,8 +179,9 @@ def init(
 ) -> ChainConfig:
     """Configure the library for this process. Call it once, before any chain is opened.
 
-    Without ``api_key`` or ``backend_url`` the environment's ``COUNTERSIGN_API_KEY`` and
-    ``COUNTERSIGN_BACKEND_URL`` are used. ``fail_mode`` is the older form of
+    Without ``api_key`` the environment's ``COUNTERSIGN_API_KEY`` is used, and without
+    ``backend_url`` its ``COUNTERSIGN_BACKEND_URL``, else the ``COUNTERSIGN_URL`` that the
+    command line reads too. ``fail_mode`` is the older form of
     ``fail_modes={"default": fail_mode}``. The guide, ``docs/python.md``, explains every
     parameter.
 
@@ -204,7 +205,7 @@ def init(
     config = ChainConfig(
         api_key=key,
         environment=environment,
-        backend_url=backend_url or os.environ.get("COUNTERSIGN_BACKEND_URL") or DEFAULT_BACKEND_URL,
+        backend_url=backend_url or _backend_url_of_the_environment(),
         backend_timeout_seconds=backend_timeout_seconds,
         fail_modes=fail_modes,
         offline_buffer_max_events=offline_buffer_max_events,
@@ -231,6 +232,13 @@ def init(
     with _current_lock:
         _current = config
     return config
+
+
+def _backend_url_of_the_environment() -> str:
+    for name in ("COUNTERSIGN_BACKEND_URL", "COUNTERSIGN_URL"):
+        if address := os.environ.get(name):
+            return address
+    return DEFAULT_BACKEND_URL
 
 
 def current_config(given: ChainConfig | None = None) -> ChainConfig:

@@ -39,7 +39,9 @@ def _explain(decision: PolicyDecision, action: str) -> str:
     if reason := decision.pause_reason or decision.decision_reason:
         parts.append(f": {reason}")
     if decision.remediation:
-        parts.append(f". {decision.remediation}")
+        # Reasons are sentences of whoever wrote the policy: most of them end in a stop.
+        stop = "" if parts[-1].endswith((".", "!", "?")) else "."
+        parts.append(f"{stop} {decision.remediation}")
     if decision.docs_url:
         parts.append(f" (see {decision.docs_url})")
     return "".join(parts)

@@ -105,11 +105,12 @@ class Session(Delivery):
         return True
 
     def check(self) -> None:
-        """Raise what was found since the last call."""
-        self.check_latched()
+        """Raise what was found since the last call. The chain's age comes first: the service
+        finds the same a moment later, and calls it a violation."""
         limit = self.config.chain_timeout_seconds
         if limit is not None and time.monotonic() - self._began > limit:
             raise ChainTimeoutError(f"the chain has run for longer than {limit:g} seconds")
+        self.check_latched()
 
     # -- offline ---------------------------------------------------------------------
 

@@ -35,4 +35,4 @@ def test_without_the_framework_the_error_names_the_extra() -> None:
     program = "import sys; sys.modules['crewai'] = None; import countersign.adapters.crewai"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.returncode != 0
-    assert "pip install 'countersign[crewai]'" in shown.stderr
+    assert "pip install './sdk/python[crewai]'" in shown.stderr

@@ -35,4 +35,4 @@ def test_without_the_framework_the_error_names_the_extra() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.returncode != 0
-    assert "pip install 'countersign[langchain]'" in shown.stderr
+    assert "pip install './sdk/python[langchain]'" in shown.stderr

@@ -33,4 +33,4 @@ def test_without_the_framework_the_error_names_the_extra() -> None:
     program = "import sys; sys.modules['langgraph.pregel'] = None; import countersign.langgraph"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.returncode != 0
-    assert "pip install 'countersign[langgraph]'" in shown.stderr
+    assert "pip install './sdk/python[langgraph]'" in shown.stderr

@@ -70,4 +70,4 @@ def test_without_the_sdk_the_error_names_the_extra() -> None:
     program = "import sys; sys.modules['mcp'] = None; import countersign.adapters.mcp"
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert shown.returncode != 0
-    assert "pip install 'countersign[mcp]'" in shown.stderr
+    assert "pip install './sdk/python[mcp]'" in shown.stderr

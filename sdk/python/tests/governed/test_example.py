@@ -12,13 +12,13 @@ from server import Server
 EXAMPLE = Path(__file__).parents[4] / "examples" / "python" / "quickstart.py"
 
 
-def test_the_quickstart(server: Server) -> None:
+def run_the_quickstart(server: Server, key: str) -> str:
     environment = {
         **os.environ,
-        "COUNTERSIGN_API_KEY": server.key,
-        "COUNTERSIGN_BACKEND_URL": server.url,
+        "COUNTERSIGN_API_KEY": key,
+        "COUNTERSIGN_URL": server.url,
     }
-    shown = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLE)],
         env=environment,
         capture_output=True,
@@ -26,5 +26,16 @@ def test_the_quickstart(server: Server) -> None:
         check=True,
         timeout=120,
     ).stdout
+
+
+def test_the_quickstart(server: Server) -> None:
+    shown = run_the_quickstart(server, server.key)
     assert "paid 120.0 USD" in shown
     assert "verification: verified" in shown
+
+
+def test_the_quickstart_with_the_key_of_an_agent_says_what_is_missing(server: Server) -> None:
+    key = server.post("/v1/api-keys", {"name": "quickstart", "role": "agent"})["key"]
+    shown = run_the_quickstart(server, key)
+    assert "2 actions" in shown
+    assert "not verified: `countersign keys create --role member`" in shown

@@ -1,7 +1,9 @@
 """Adapters that govern the agents of other frameworks before they act.
 
-Each adapter is a module of its own and needs its framework, which an extra installs:
-``pip install countersign[langgraph]``, ``[langchain]``, ``[crewai]``, ``[mcp]`` or ``[all]``.
+Each adapter is a module of its own and needs its framework, which an extra installs. From the
+root of the project's repository: ``pip install './sdk/python[langgraph]'``, ``[langchain]``,
+``[crewai]``, ``[mcp]`` or ``[all]``. The package called countersign on the public index is not
+this one.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ def missing_extra(extra: str, error: ImportError) -> ImportError:
     """The error for a framework that is not installed, or not in a supported version."""
     return ImportError(
         f"countersign.adapters.{extra} needs a supported version of its framework: "
-        f"pip install 'countersign[{extra}]' ({error})",
+        f"pip install './sdk/python[{extra}]' from the root of the project's repository; "
+        f"the package called countersign on the public index is not this one ({error})",
         name=error.name,
         path=error.path,
     )
