@@ -17,6 +17,7 @@ type failure struct {
 	text       string
 	permanent  bool
 	gone       bool
+	silent     bool
 	retryAfter time.Duration
 	cause      error
 }
@@ -36,6 +37,13 @@ func Permanent(err error) bool {
 func Gone(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.gone
+}
+
+// Silent reports whether the peer kept the caller waiting and did not answer in
+// time: the next attempt may have to wait as long.
+func Silent(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.silent
 }
 
 // RetryAfter returns how long the receiver asked to be spared, at most a day.
@@ -60,7 +68,9 @@ func unreachable(ctx context.Context, peer string, err error, otherwise string) 
 	if cause := ctx.Err(); cause != nil {
 		return &failure{text: "the delivery was given up: " + cause.Error(), cause: cause}
 	}
-	return &failure{text: peer + " " + cmp.Or(connectionFault(err), otherwise)}
+	var timeout net.Error
+	silent := errors.As(err, &timeout) && timeout.Timeout()
+	return &failure{text: peer + " " + cmp.Or(connectionFault(err), otherwise), silent: silent}
 }
 
 // connectionFault describes err without repeating it; "" if it cannot.

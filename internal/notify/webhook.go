@@ -2,6 +2,7 @@ package notify
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -28,6 +29,8 @@ type Options struct {
 	// AllowPrivate permits plain http, and private and loopback addresses: for
 	// receivers beside the service, where no stranger may name an endpoint.
 	AllowPrivate bool
+	// Timeout bounds a whole attempt; optional, 15 seconds.
+	Timeout time.Duration
 }
 
 // Webhooks delivers to HTTP endpoints. It is safe for concurrent use, follows no
@@ -40,7 +43,7 @@ type Webhooks struct {
 
 // NewWebhooks returns a deliverer that trusts the system's authorities.
 func NewWebhooks(options Options) *Webhooks {
-	return newWebhooks(newDialer(options.AllowPrivate), nil, webhookTimeout)
+	return newWebhooks(newDialer(options.AllowPrivate), nil, cmp.Or(options.Timeout, webhookTimeout))
 }
 
 func newWebhooks(d *dialer, roots *x509.CertPool, timeout time.Duration) *Webhooks {

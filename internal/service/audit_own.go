@@ -22,6 +22,7 @@ func (s *Service) AuditLedger(ctx context.Context, caller *Caller, options Audit
 		return nil, err
 	}
 	audit, err := s.auditLedger(ctx, caller.Org, options)
+	s.tellOfAudit(ctx, caller.Org, audit)
 	var own *ledger.Error
 	if err != nil && !errors.As(err, &own) {
 		return nil, &cause{ledger.Errorf(ledger.CodeUnavailable, "the ledger could not be read to its end, so nothing is said about it: try again"), err}

@@ -167,13 +167,23 @@ func (g *governed) revive() {
 	must[*ledger.KillSwitch](g.t)(g.DeactivateKillSwitch(g.t.Context(), g.who.admin))
 }
 
+// claim leases so many of each kind.
+func (g *governed) claim(span ledger.Time, limit int) []*service.Job {
+	g.t.Helper()
+	room := map[string]int{}
+	for _, kind := range []string{service.JobDeadline, service.JobNotice, service.JobWebhook, service.JobEmail, service.JobAnchor, service.JobCheck} {
+		room[kind] = limit
+	}
+	return must[[]*service.Job](g.t)(g.Jobs().Claim(g.t.Context(), span, room))
+}
+
 // passTime does what the worker does: it claims what is due and keeps deadlines.
 // It returns the other jobs, still leased.
 func (g *governed) passTime() []*service.Job {
 	g.t.Helper()
 	var rest []*service.Job
 	for range 100 {
-		jobs := must[[]*service.Job](g.t)(g.Jobs().Claim(g.t.Context(), 1000, 100))
+		jobs := g.claim(1000, 100)
 		if len(jobs) == 0 {
 			return rest
 		}

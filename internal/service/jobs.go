@@ -23,10 +23,11 @@ type Job = store.Job
 // Jobs returns the use cases of the worker.
 func (s *Service) Jobs() *Jobs { return &Jobs{s} }
 
-// Claim leases jobs that are due until the given span has passed.
-func (j *Jobs) Claim(ctx context.Context, span ledger.Time, limit int) ([]*store.Job, error) {
+// Claim leases jobs that are due until the given span has passed: of each kind as
+// many as there is room for, and none of the others.
+func (j *Jobs) Claim(ctx context.Context, span ledger.Time, room map[string]int) ([]*store.Job, error) {
 	now := j.service.now()
-	return j.service.store.ClaimJobs(ctx, now, now+span, limit)
+	return j.service.store.ClaimJobs(ctx, now, now+span, room)
 }
 
 // Finish removes a job that is done.
@@ -89,7 +90,7 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 			follow = append(follow, webhookJob(job.Org, endpoint, messageID(job), job.Body, now, job.Stream))
 		}
 	}
-	addresses, err := j.addresses(ctx, &notice)
+	addresses, err := j.addresses(ctx, job.Org, &notice)
 	if err != nil {
 		return err
 	}
@@ -100,11 +101,23 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 }
 
 // addresses are the people to tell: those whom the rule names when a decision is
-// wanted, and the fallback approvers when nobody has decided in half the time.
-func (j *Jobs) addresses(ctx context.Context, notice *notify.Notice) ([]string, error) {
-	if !mailed[notice.Kind] {
+// wanted, the fallback approvers when nobody has decided in half the time, and the
+// same when there was tampering.
+func (j *Jobs) addresses(ctx context.Context, id ledger.OrgID, notice *notify.Notice) ([]string, error) {
+	switch {
+	case !mailed[notice.Kind]:
 		return nil, nil
+	case notice.Kind == notify.LedgerTamperFound:
+		org, err := j.service.store.Organization(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		return j.service.guardians(org), nil
 	}
+	return j.approvers(ctx, notice)
+}
+
+func (j *Jobs) approvers(ctx context.Context, notice *notify.Notice) ([]string, error) {
 	id, err := ledger.ParseID(notice.ApprovalID)
 	if err != nil {
 		return nil, fmt.Errorf("a notice of no approval: %w", err)

@@ -35,7 +35,7 @@ func (b *batch) notice(org *ledger.Organization, n notify.Notice, stream string)
 }
 
 // mailed are the kinds that people are told by e-mail.
-var mailed = map[notify.Kind]bool{notify.ApprovalRequested: true, notify.ApprovalEscalated: true}
+var mailed = map[notify.Kind]bool{notify.ApprovalRequested: true, notify.ApprovalEscalated: true, notify.LedgerTamperFound: true}
 
 // link is the console's page about a notice, "" where the service does not know
 // its own address.

@@ -31,7 +31,7 @@ func (s *Service) VerifyApproval(ctx context.Context, caller *Caller, id ledger.
 	if record.Org != caller.Org {
 		return nil, ledger.ErrNotFound
 	}
-	return s.judgeApproval(ctx, record)
+	return s.telling(ctx, caller.Org)(s.judgeApproval(ctx, record))
 }
 
 // VerifyReceipt judges one receipt: by itself, between its neighbours, under the
@@ -47,7 +47,7 @@ func (s *Service) VerifyReceipt(ctx context.Context, caller *Caller, id ledger.R
 	if receipt.Org != caller.Org {
 		return nil, ledger.ErrNotFound
 	}
-	return s.verifyReceipt(ctx, receipt, true)
+	return s.telling(ctx, caller.Org)(s.verifyReceipt(ctx, receipt, true))
 }
 
 func (s *Service) newVerification(artifact string, id uuid.UUID) *ledger.Verification {

@@ -233,6 +233,11 @@ type Job struct {
 	Stream string
 	RunAt  ledger.Time
 	Body   []byte
+	// Once names what a job is for, where that must be done once and never again:
+	// of all jobs that an organization stores under one name the first is kept, and
+	// the others are left out without an error, even when that one is long done.
+	// "" is no name. A claimed job does not say it.
+	Once string
 
 	// The store's own, set when a job is claimed.
 	No       int64
@@ -357,12 +362,14 @@ type ApprovalAt struct {
 // Jobs hands out work. A job is done at least once: a worker that dies leaves its
 // lease to run out, and another takes over.
 type Jobs interface {
-	// ClaimJobs leases up to limit jobs that are due at now, until the given
-	// moment, at which the lease has run out: by RunAt, then by number, at most one
-	// of each stream, and none whose stream is held up. A job that was claimed
-	// before and is neither finished nor buried holds its stream up. Streams are
-	// named across organizations.
-	ClaimJobs(ctx context.Context, now, until ledger.Time, limit int) ([]*Job, error)
+	// ClaimJobs leases jobs that are due at now, until the given moment, at which the
+	// lease has run out: of each kind as many as room says, those of other kinds
+	// never, so that what is slow in one kind keeps no other waiting. Of each kind
+	// the first by RunAt, then by number; at most one of each stream, and none whose
+	// stream is held up. A job that was claimed before and is neither finished nor
+	// buried holds its stream up. Streams are named across organizations, and a
+	// stream holds jobs of one kind.
+	ClaimJobs(ctx context.Context, now, until ledger.Time, room map[string]int) ([]*Job, error)
 	// FinishJob removes a job and adds those that follow from it, all or nothing.
 	// ErrNotFound when the lease is not the job's any more.
 	FinishJob(ctx context.Context, job *Job, follow []*Job) error

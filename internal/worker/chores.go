@@ -27,6 +27,8 @@ const (
 	pastEvery = 30 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
 	headsEvery = time.Hour
+	// queueEvery is how soon the checks of a new organization's ledger begin.
+	queueEvery = time.Hour
 )
 
 func (w *Worker) newChores() []*chore {
@@ -38,6 +40,7 @@ func (w *Worker) newChores() []*chore {
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
 		{name: "anchor the heads", every: headsEvery, do: w.Service.AnchorHeads, next: now.Add(time.Duration(w.Random() * float64(headsEvery)))},
+		{name: "queue the checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
 	}
 }
 
@@ -85,4 +88,8 @@ func (w *Worker) lookBack(ctx context.Context) error {
 		w.Meter.RolledBack(len(found))
 	}
 	return err
+}
+
+func (w *Worker) queueChecks(ctx context.Context) error {
+	return w.Service.QueueChecks(ctx, span(w.CheckEvery))
 }

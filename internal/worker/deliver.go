@@ -33,8 +33,13 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 	if err != nil {
 		return err
 	}
+	trial, may := w.endpoints.enter(d.Webhook.ID)
+	if !may {
+		return undelivered(errHanging)
+	}
 	to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
 	err = w.Webhooks.Deliver(ctx, to, d.MessageID, w.Clock(), d.Notice)
+	w.endpoints.leave(d.Webhook.ID, trial, notify.Silent(err))
 	if notify.Gone(err) {
 		if err := w.jobs.Gone(ctx, job.Org, d.Webhook.ID); err != nil {
 			w.Log.Warn("a webhook that is gone could not be disabled: the next delivery tries again", "reason", reason(err))

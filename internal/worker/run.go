@@ -16,9 +16,8 @@ const (
 	// anchorRetry is how soon an anchor is tried again when it was the store that
 	// failed: nobody waits for it.
 	anchorRetry = 5 * time.Minute
-	// unknownRetry leaves a job of a kind that this version does not know to a
-	// replica that does.
-	unknownRetry = time.Minute
+	// checkRetry is how soon a ledger that could not be read is looked at again.
+	checkRetry = 10 * time.Minute
 	// aftermath bounds the writing down of what became of a job.
 	aftermath = 10 * time.Second
 	// deadlineLogs is how many failures of one deadline share a log line: it is
@@ -28,29 +27,16 @@ const (
 
 var errUnknownKind = errors.New("this version does not know the job's kind")
 
-// work waits for a slot of the job's lane, makes one attempt and writes down what
-// became of it.
-func (w *Worker) work(ctx context.Context, job leased) {
-	if slots, known := w.lanes[job.Kind]; known {
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-		case <-w.stopping:
-			w.giveBack(ctx, job.Job)
-			return
-		}
-	}
-	if w.Clock().Add(longestJob).After(job.until) {
-		return // it could still run when the job is somebody else's already
-	}
+// work makes one attempt and writes down what became of it.
+func (w *Worker) work(ctx context.Context, job *service.Job) {
 	timed, cancel := context.WithTimeout(ctx, longestJob)
 	defer cancel()
-	err := w.attempt(timed, job.Job)
+	err := w.attempt(timed, job)
 	if err != nil && ctx.Err() != nil {
-		w.giveBack(ctx, job.Job)
+		w.giveBack(ctx, job)
 		return
 	}
-	w.settle(ctx, job.Job, err)
+	w.settle(ctx, job, err)
 }
 
 // attempt does the job; done, it is out of the queue.
@@ -66,6 +52,8 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) error {
 		return w.mail(ctx, job)
 	case service.JobAnchor:
 		return w.anchor(ctx, job)
+	case service.JobCheck:
+		return w.jobs.CheckLedger(ctx, job, span(w.CheckEvery))
 	}
 	return errUnknownKind
 }
@@ -100,16 +88,18 @@ func onlyWaits(err error) bool {
 }
 
 // hopeless: an approval's time passes whatever the store says, so a deadline
-// never is. An anchor may take many attempts, and only its own verdict counts.
+// never is; nor is a check of the ledger, without which there is no next. An anchor
+// may take many attempts, and only its own verdict counts.
 func hopeless(job *service.Job, err error) bool {
 	switch job.Kind {
-	case service.JobDeadline:
+	case service.JobDeadline, service.JobCheck:
 		return false
 	case service.JobAnchor:
 		var unanchored *unanchoredError
 		return errors.As(err, &unanchored) && unanchored.final
 	}
-	return notify.Permanent(err) || job.Attempts >= notify.MaxAttempts
+	// What was not tried is not given up.
+	return notify.Permanent(err) || job.Attempts >= notify.MaxAttempts && !errors.Is(err, errHanging)
 }
 
 // patience is how long to wait before the next attempt.
@@ -127,7 +117,7 @@ func (w *Worker) patience(job *service.Job, err error) time.Duration {
 		}
 		return anchorRetry
 	}
-	return unknownRetry
+	return checkRetry
 }
 
 // giveBack returns a job that was not attempted, or whose attempt was broken off
@@ -147,13 +137,15 @@ func (w *Worker) written(job *service.Job, err error) {
 }
 
 func (w *Worker) logRetry(job *service.Job, err error) {
-	switch {
-	case job.Kind == service.JobAnchor:
+	switch job.Kind {
+	case service.JobAnchor:
 		w.Log.Info("an anchor could not be had and will be tried again", "attempts", job.Attempts, "reason", reason(err))
-	case job.Kind != service.JobDeadline && job.Kind != service.JobNotice:
+	case service.JobWebhook, service.JobEmail:
 		w.Log.Info("a delivery failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
-	case job.Attempts%deadlineLogs == 1:
-		w.Log.Warn("a job failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+	default:
+		if job.Kind == service.JobCheck || job.Attempts%deadlineLogs == 1 {
+			w.Log.Warn("a job failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 // Package worker does, at least once, what was queued together with its cause:
 // it moves approvals on when their time comes, turns notices into deliveries,
-// delivers them by webhook and e-mail, and anchors decisions and heads in time.
-// Beside that it does what has to be done now and then.
+// delivers them by webhook and e-mail, anchors decisions and heads in time, and
+// looks the ledgers over. Beside that it does what has to be done now and then.
 //
 // Any number of workers, in one process or several, share a store: a job is
 // leased to one of them at a time, and one that dies leaves its lease to run out.
@@ -31,6 +31,9 @@ type Config struct {
 	Meter     Meter            // optional
 	Clock     func() time.Time // the service's own; optional
 	Random    func() float64   // in [0, 1), spreads attempts; optional
+	// CheckEvery is how long a ledger is left alone once it was looked over; optional,
+	// a day.
+	CheckEvery time.Duration
 	// Ticks say when to look for work that nobody announced: what another replica
 	// queued, and what has become due. Optional, every second.
 	Ticks <-chan time.Time
@@ -53,21 +56,27 @@ const (
 	tick = time.Second
 	// longestJob bounds one job; it is longer than any delivery waits.
 	longestJob = time.Minute
-	// A job is leased for as long as it can wait for its lane and then take: with
-	// every mail waiting for a silent server, mostClaimed of them have passed
-	// through their lane before the last one's lease is too short to begin.
-	lease       = 5 * time.Minute
-	mostClaimed = 40
+	// A job begins when it is leased, so the lease outlasts it by far.
+	lease = 5 * time.Minute
+	// checkEvery is how often each ledger is looked over, unless told otherwise.
+	checkEvery = 24 * time.Hour
 )
 
-// Worker runs jobs side by side. Each kind has a lane of its own, so that what
-// hangs in one, a receiver that does not answer, holds up nothing in the others.
+// places are how many jobs of each kind may be under way. A job is leased when
+// there is a place for it, and never before: so what hangs in one kind, a receiver
+// that does not answer, holds up nothing of the others.
+var places = map[string]int{
+	service.JobDeadline: 8, service.JobNotice: 8, // wait for nobody but the store
+	service.JobWebhook: 16, service.JobEmail: 5, service.JobAnchor: 4, service.JobCheck: 1,
+}
+
+// Worker runs jobs side by side, those of each kind in a lane of their own.
 type Worker struct {
 	Config
-	jobs  *service.Jobs
-	lanes map[string]lane
+	jobs      *service.Jobs
+	lanes     map[string]lane
+	endpoints endpoints
 
-	claimed  lane          // one place for each job that is leased here
 	finished chan struct{} // nudged when a place became free
 	stopping chan struct{} // closed when nothing more is begun
 	stop     func()
@@ -80,7 +89,7 @@ type Worker struct {
 	noMailer  sync.Once
 }
 
-// lane is a row of slots.
+// lane has a place for each job of a kind that is under way.
 type lane chan struct{}
 
 // New makes a worker that does nothing until it is started.
@@ -97,15 +106,15 @@ func New(c Config) *Worker {
 	if c.Random == nil {
 		c.Random = rand.Float64
 	}
-	inner := make(lane, 4) // for what waits for nobody but the store
+	if c.CheckEvery <= 0 {
+		c.CheckEvery = checkEvery
+	}
 	w := &Worker{
-		Config: c, jobs: c.Service.Jobs(),
-		lanes: map[string]lane{
-			service.JobDeadline: inner, service.JobNotice: inner,
-			service.JobEmail: make(lane, 5), service.JobWebhook: make(lane, 7),
-			service.JobAnchor: make(lane, 4),
-		},
-		claimed: make(lane, mostClaimed), finished: make(chan struct{}, 1), stopping: make(chan struct{}),
+		Config: c, jobs: c.Service.Jobs(), lanes: make(map[string]lane),
+		finished: make(chan struct{}, 1), stopping: make(chan struct{}),
+	}
+	for kind, count := range places {
+		w.lanes[kind] = make(lane, count)
 	}
 	w.stop = sync.OnceFunc(func() { close(w.stopping) })
 	w.working, w.giveUp = context.WithCancel(context.Background())
@@ -158,40 +167,35 @@ func (w *Worker) loop(ticks <-chan time.Time) {
 	}
 }
 
-// fill takes on as many jobs as there are places, for as long as there are any.
+// fill takes on as many jobs of each kind as there are places. Only the loop fills,
+// so places that are free stay so until it does.
 func (w *Worker) fill() {
-	for {
-		room := cap(w.claimed) - len(w.claimed)
-		jobs := w.claim(room)
-		for _, job := range jobs {
-			w.claimed <- struct{}{} // only this goroutine fills, so there is room
-			w.running.Go(func() {
-				w.work(w.working, job)
-				<-w.claimed
-				w.nudge()
-			})
-		}
-		if len(jobs) < room || room == 0 {
-			return
+	room := make(map[string]int)
+	for kind, places := range w.lanes {
+		if free := cap(places) - len(places); free > 0 {
+			room[kind] = free
 		}
 	}
-}
-
-// leased is a job with the moment at which it is somebody else's.
-type leased struct {
-	*service.Job
-	until time.Time
+	for _, job := range w.claim(room) {
+		places := w.lanes[job.Kind]
+		places <- struct{}{}
+		w.running.Go(func() {
+			w.work(w.working, job)
+			<-places
+			w.nudge()
+		})
+	}
 }
 
 // claim is not cancelled by stopping: a lease that was taken and not heard of
 // would hold its job up until it ran out.
-func (w *Worker) claim(room int) []leased {
-	if room == 0 {
+func (w *Worker) claim(room map[string]int) []*service.Job {
+	if len(room) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(w.working, longestJob)
 	defer cancel()
-	jobs, err := w.lease(ctx, room)
+	jobs, err := w.jobs.Claim(ctx, span(lease), room)
 	if err != nil && !w.unclaimed && w.working.Err() == nil {
 		w.Log.Warn("the queue cannot be read: notices and deadlines wait", "reason", reason(err))
 	}
@@ -199,23 +203,11 @@ func (w *Worker) claim(room int) []leased {
 	return jobs
 }
 
-func (w *Worker) lease(ctx context.Context, limit int) ([]leased, error) {
-	until := w.Clock().Add(lease)
-	jobs, err := w.jobs.Claim(ctx, span(lease), limit)
-	if err != nil {
-		return nil, err
-	}
-	taken := make([]leased, len(jobs))
-	for i, job := range jobs {
-		taken[i] = leased{job, until}
-	}
-	return taken, nil
-}
-
-// RunOnce does what is due now, up to as many jobs as fit, and waits for it. It
-// returns how many there were; what follows from them is for the next call.
+// RunOnce does what is due now, up to as many jobs as there are places, and waits
+// for it. It returns how many there were; what follows from them is for the next
+// call.
 func (w *Worker) RunOnce(ctx context.Context) (done int, err error) {
-	jobs, err := w.lease(ctx, mostClaimed)
+	jobs, err := w.jobs.Claim(ctx, span(lease), places)
 	if err != nil {
 		return 0, err
 	}

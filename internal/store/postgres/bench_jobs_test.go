@@ -23,21 +23,21 @@ func BenchmarkClaimJobs(b *testing.B) {
 			s := open(b, address, migrate)
 			jobs := parameter(b, address, "search_path") + ".jobs"
 			administer(b, "insert into "+jobs+" (org_id, kind, stream, run_at, body) "+others)
-			if _, err := s.ClaimJobs(b.Context(), now, later, 1); err != nil {
+			if _, err := s.ClaimJobs(b.Context(), now, later, map[string]int{"held": 1}); err != nil {
 				b.Fatalf("claim: %v", err)
 			}
 			var claims []time.Duration
 			for b.Loop() {
 				changes := &store.Changes{NewJobs: make([]*store.Job, 10)}
 				for i := range changes.NewJobs {
-					changes.NewJobs[i] = &store.Job{RunAt: now}
+					changes.NewJobs[i] = &store.Job{Kind: "wanted", RunAt: now}
 				}
 				err := s.Transact(b.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
 				if err != nil {
 					b.Fatalf("transact: %v", err)
 				}
 				began := time.Now()
-				claimed, err := s.ClaimJobs(b.Context(), now, later, 10)
+				claimed, err := s.ClaimJobs(b.Context(), now, later, map[string]int{"wanted": 10})
 				claims = append(claims, time.Since(began))
 				if err != nil || len(claimed) != 10 {
 					b.Fatalf("%d jobs were claimed, error %v", len(claimed), err)

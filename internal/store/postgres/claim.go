@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -15,9 +16,11 @@ import (
 // so are streams. Which job of a stream may run is judged under the stream's
 // lock, by a statement that begins after the lock was granted.
 const (
-	dueJobsSQL = `select no, stream from jobs
-		where not held and not buried and run_at <= $1 and (leased_until is null or leased_until <= $1)
-		order by run_at, no limit $2 for update skip locked`
+	dueJobsSQL = `select j.no, j.kind, j.stream from unnest($2::text[], $3::bigint[]) w(kind, count)
+		cross join lateral (select no, kind, stream, run_at from jobs
+			where not held and not buried and kind = w.kind and run_at <= $1 and (leased_until is null or leased_until <= $1)
+			order by run_at, no limit w.count for update skip locked) j
+		order by j.run_at, j.no`
 	tryStreamsSQL = `select n.stream from unnest($1::text[], $2::bigint[]) n(stream, key)
 		where pg_try_advisory_xact_lock('jobs'::regclass::oid::int, n.key::int)`
 	judgeStreamsSQL = `select n.stream,
@@ -44,20 +47,21 @@ const (
 type claim struct {
 	conn       *pgx.Conn
 	now, until ledger.Time
-	limit      int
+	room       map[string]int // of the kinds of which there may be more to claim
 	jobs       []*store.Job
 	held       bool // some were marked as held
 }
 
 // ClaimJobs implements store.Jobs.
-func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, limit int) ([]*store.Job, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	c := &claim{now: now, until: until, limit: limit}
+func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[string]int) ([]*store.Job, error) {
+	c := &claim{now: now, until: until, room: maps.Clone(room)}
+	maps.DeleteFunc(c.room, func(_ string, count int) bool { return count <= 0 })
 	err := s.change(ctx, func(conn *pgx.Conn) error {
 		c.conn = conn
 		for range claimRounds {
+			if len(c.room) == 0 {
+				break
+			}
 			more, err := c.round(ctx)
 			if err != nil {
 				return err
@@ -81,8 +85,8 @@ func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, limit int
 }
 
 type dueJob struct {
-	no     int64
-	stream string
+	no           int64
+	kind, stream string
 }
 
 // standing is where a stream stands: the job that has begun and is not done, or
@@ -96,9 +100,12 @@ type standing struct {
 // another round can find more.
 func (c *claim) round(ctx context.Context) (more bool, err error) {
 	const what = "claim jobs"
-	window := c.limit - len(c.jobs) + spareJobs
-	due, err := collect(ctx, c.conn, what, dueJobsSQL, []any{int64(c.now), window}, func(r *row) dueJob {
-		return dueJob{r.int(), r.text()}
+	kinds, windows := make([]string, 0, len(c.room)), make([]int64, 0, len(c.room))
+	for kind, count := range c.room {
+		kinds, windows = append(kinds, kind), append(windows, int64(count+spareJobs))
+	}
+	due, err := collect(ctx, c.conn, what, dueJobsSQL, []any{int64(c.now), kinds, windows}, func(r *row) dueJob {
+		return dueJob{r.int(), r.text(), r.text()}
 	})
 	if err != nil || len(due) == 0 {
 		return false, err
@@ -107,7 +114,7 @@ func (c *claim) round(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	chosen := choose(due, streams, c.limit-len(c.jobs))
+	chosen := c.choose(due, streams)
 	if len(chosen) > 0 {
 		leased, err := collect(ctx, c.conn, what, leaseJobsSQL, []any{chosen, int64(c.until)}, readJob)
 		if err != nil {
@@ -115,11 +122,26 @@ func (c *claim) round(ctx context.Context) (more bool, err error) {
 		}
 		c.jobs = append(c.jobs, leased...)
 	}
-	if len(c.jobs) >= c.limit || len(due) < window {
+	if c.satisfied(due, kinds, windows) {
 		return false, nil
 	}
 	marked, err := c.hold(ctx, streams)
 	return marked || len(chosen) > 0, err
+}
+
+// satisfied leaves out the kinds of which there is no more to claim: there is no
+// room for more, or all that is due was looked at. It reports whether none is left.
+func (c *claim) satisfied(due []dueJob, kinds []string, windows []int64) bool {
+	looked := make(map[string]int64, len(kinds))
+	for _, job := range due {
+		looked[job.kind]++
+	}
+	for i, kind := range kinds {
+		if c.room[kind] == 0 || looked[kind] < windows[i] {
+			delete(c.room, kind)
+		}
+	}
+	return len(c.room) == 0
 }
 
 // judge locks the streams of the jobs and returns how those stand that it got.
@@ -153,13 +175,13 @@ func (c *claim) judge(ctx context.Context, due []dueJob) (map[string]standing, e
 	return streams, err
 }
 
-// choose takes up to count jobs that may run now. It notes in the standings which
-// of them have begun thereby.
-func choose(due []dueJob, streams map[string]standing, count int) []int64 {
+// choose takes the jobs that may run now, as long as there is room for their
+// kind. It notes in the standings which of them have begun thereby.
+func (c *claim) choose(due []dueJob, streams map[string]standing) []int64 {
 	var chosen []int64
 	for _, job := range due {
-		if len(chosen) == count {
-			break
+		if c.room[job.kind] == 0 {
+			continue
 		}
 		if job.stream != "" {
 			s, locked := streams[job.stream]
@@ -170,6 +192,7 @@ func choose(due []dueJob, streams map[string]standing, count int) []int64 {
 			streams[job.stream] = s
 		}
 		chosen = append(chosen, job.no)
+		c.room[job.kind]--
 	}
 	return chosen
 }

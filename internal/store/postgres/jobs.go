@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,6 +18,15 @@ import (
 const (
 	insertJobsSQL = `insert into jobs (org_id, kind, stream, run_at, body)
 		select * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[])`
+	// Names are taken in one order everywhere: two who take the same ones wait for
+	// each other in line. Of those of one name in one statement the first is kept.
+	insertOnceSQL = `with wanted as (
+			select distinct on (org_id, name) * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::text[])
+				with ordinality w(org_id, kind, stream, run_at, body, name, place)
+			order by org_id, name, place),
+		taken as (insert into job_names (org_id, name) select org_id, name from wanted on conflict do nothing returning org_id, name)
+		insert into jobs (org_id, kind, stream, run_at, body)
+			select org_id, kind, stream, run_at, body from wanted join taken using (org_id, name) order by place`
 	lockStreamSQL = `select pg_advisory_xact_lock('jobs'::regclass::oid::int, $1::bigint::int)`
 	deleteJobSQL  = `delete from jobs where no = $1::bigint and lease = $2::uuid`
 	buryJobSQL    = `update jobs set buried = true, lease = null, leased_until = null, fault = $3::text
@@ -30,15 +40,23 @@ const (
 )
 
 func sendJobs(x *exchange, jobs []*store.Job) {
-	if len(jobs) == 0 {
-		return
+	once := slices.DeleteFunc(slices.Clone(jobs), func(j *store.Job) bool { return j.Once == "" })
+	if len(once) < len(jobs) {
+		x.send(insertJobsSQL, jobColumns(slices.DeleteFunc(slices.Clone(jobs), func(j *store.Job) bool { return j.Once != "" }))...)
 	}
-	x.send(insertJobsSQL,
+	if len(once) > 0 {
+		x.send(insertOnceSQL, append(jobColumns(once), texts(once, func(j *store.Job) string { return j.Once }))...)
+	}
+}
+
+func jobColumns(jobs []*store.Job) [][]byte {
+	return [][]byte{
 		ids(jobs, func(j *store.Job) uuid.UUID { return j.Org.UUID }),
 		texts(jobs, func(j *store.Job) string { return j.Kind }),
 		texts(jobs, func(j *store.Job) string { return j.Stream }),
 		ints(jobs, func(j *store.Job) int64 { return int64(j.RunAt) }),
-		blobs(jobs, func(j *store.Job) []byte { return notNil(j.Body) }))
+		blobs(jobs, func(j *store.Job) []byte { return notNil(j.Body) }),
+	}
 }
 
 // FinishJob implements store.Jobs.

@@ -162,7 +162,7 @@ func TestClaimsOfTwoReplicas(t *testing.T) {
 	who := newTenant(t, one)
 	changes := new(store.Changes)
 	for i := range jobs {
-		job := &store.Job{Org: who.org, Kind: fmt.Sprint(i), Body: []byte{}}
+		job := &store.Job{Org: who.org, Kind: "work", Body: []byte{}}
 		if i%2 == 0 {
 			job.Stream = fmt.Sprint("stream ", i%streams)
 		}
@@ -226,7 +226,7 @@ func (c *claims) work(ctx context.Context, s *postgres.Store) error {
 		if c.finished() {
 			return nil
 		}
-		jobs, err := s.ClaimJobs(ctx, 1, 2, 5)
+		jobs, err := s.ClaimJobs(ctx, 1, 2, map[string]int{"work": 5})
 		if err != nil {
 			return err
 		}
@@ -251,13 +251,13 @@ func TestFaultsOfAnyText(t *testing.T) {
 	s := open(t, newDatabase(t), migrate)
 	who := newTenant(t, s)
 	err := s.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
-		return &store.Changes{NewJobs: []*store.Job{{Org: who.org}}}, nil
+		return &store.Changes{NewJobs: []*store.Job{{Org: who.org, Kind: "work"}}}, nil
 	})
 	if err != nil {
 		t.Fatalf("transact: %v", err)
 	}
 	for i, fault := range []string{"", "\x00\xff\xfe", fmt.Sprintf("%01999d%s", 0, "üü"), fmt.Sprintf("%09999d", 0)} {
-		jobs, err := s.ClaimJobs(t.Context(), ledger.Time(i), ledger.Time(i+1), 1)
+		jobs, err := s.ClaimJobs(t.Context(), ledger.Time(i), ledger.Time(i+1), map[string]int{"work": 1})
 		if err != nil || len(jobs) != 1 {
 			t.Fatalf("%d jobs, error %v", len(jobs), err)
 		}

@@ -85,7 +85,7 @@ func numbered(last byte) uuid.UUID { return uuid.UUID{15: last} }
 
 func TestMigrateFilledStore(t *testing.T) {
 	t.Parallel()
-	for _, version := range []int64{1, 2, 3} {
+	for _, version := range []int64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint("from version ", version), func(t *testing.T) {
 			t.Parallel()
 			address := newDatabase(t)

@@ -98,13 +98,13 @@ func BenchmarkClaimJobs(b *testing.B) {
 			}
 			write(b, s, changes)
 			if name == "one stream" { // its first is claimed, and the others wait
-				if _, err := s.ClaimJobs(b.Context(), now, later, 1); err != nil {
+				if _, err := s.ClaimJobs(b.Context(), now, later, map[string]int{"": 1}); err != nil {
 					b.Fatal(err)
 				}
 			}
 			for b.Loop() {
 				write(b, s, &store.Changes{NewJobs: []*store.Job{{Kind: "wanted", RunAt: now}}})
-				jobs, err := s.ClaimJobs(b.Context(), now, later, 1)
+				jobs, err := s.ClaimJobs(b.Context(), now, later, map[string]int{"wanted": 1})
 				if err != nil || len(jobs) != 1 {
 					b.Fatalf("%d jobs, %v", len(jobs), err)
 				}

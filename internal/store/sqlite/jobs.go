@@ -16,12 +16,28 @@ import (
 // is due later and has not begun. So the first is always the one that has begun,
 // or else the next that is due.
 func (tx *transaction) insertJob(job *store.Job) error {
+	if first, err := tx.firstOfName(job); err != nil || !first {
+		return err
+	}
 	place, err := tx.place(job)
 	if err != nil {
 		return err
 	}
 	return tx.exec("INSERT INTO jobs (org_id, kind, stream, place, run_at, body) VALUES (?, ?, ?, ?, ?, ?)",
 		job.Org.UUID[:], job.Kind, orNull(job.Stream), place, int64(job.RunAt), orEmpty(job.Body))
+}
+
+// firstOfName takes the name of a job that is to be stored once.
+func (tx *transaction) firstOfName(job *store.Job) (first bool, err error) {
+	if job.Once == "" {
+		return true, nil
+	}
+	err = tx.query("INSERT INTO job_names (org_id, name) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING 1",
+		[]any{job.Org.UUID[:], job.Once}, func(row) error {
+			first = true
+			return nil
+		})
+	return first, err
 }
 
 func (tx *transaction) place(job *store.Job) (string, error) {
@@ -52,30 +68,41 @@ func (tx *transaction) promote(stream string) error {
 }
 
 // ClaimJobs implements store.Jobs.
-func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, limit int) ([]*store.Job, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
+func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[string]int) ([]*store.Job, error) {
 	lease, err := uuid.NewRandom()
 	if err != nil {
 		return nil, fmt.Errorf("make a lease: %w", err)
 	}
 	var claimed []*store.Job
 	err = s.writing(ctx, func(tx *transaction) error {
-		query := `UPDATE jobs SET lease = ?, leased_until = ?, attempts = attempts + 1
-			WHERE no IN (SELECT no FROM jobs WHERE place = 'first' AND run_at <= ? AND leased_until <= ? ORDER BY run_at, no LIMIT ?)
-			RETURNING no, org_id, kind, stream, run_at, attempts, body`
-		return tx.query(query, []any{lease[:], int64(until), int64(now), int64(now), int64(limit)}, func(rows row) error {
-			job, err := scanJob(rows, lease)
-			claimed = append(claimed, job)
-			return err
-		})
+		for kind, limit := range room {
+			jobs, err := tx.claim(lease, kind, now, until, limit)
+			if err != nil {
+				return err
+			}
+			claimed = append(claimed, jobs...)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(claimed, func(a, b *store.Job) int { return cmp.Or(cmp.Compare(a.RunAt, b.RunAt), cmp.Compare(a.No, b.No)) })
 	return claimed, nil
+}
+
+func (tx *transaction) claim(lease uuid.UUID, kind string, now, until ledger.Time, limit int) (claimed []*store.Job, err error) {
+	query := `UPDATE jobs SET lease = ?, leased_until = ?, attempts = attempts + 1
+		WHERE no IN (SELECT no FROM jobs WHERE place = 'first' AND kind = ? AND run_at <= ? AND leased_until <= ?
+			ORDER BY run_at, no LIMIT ?)
+		RETURNING no, org_id, kind, stream, run_at, attempts, body`
+	args := []any{lease[:], int64(until), kind, int64(now), int64(now), int64(max(limit, 0))}
+	err = tx.query(query, args, func(rows row) error {
+		job, err := scanJob(rows, lease)
+		claimed = append(claimed, job)
+		return err
+	})
+	return claimed, err
 }
 
 func scanJob(rows row, lease uuid.UUID) (*store.Job, error) {

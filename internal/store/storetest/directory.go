@@ -55,7 +55,7 @@ func createsWithChanges(t *testing.T, w *world) {
 	with := w.beginning(t, org, m.key)
 	with.NewPolicies = []*store.PolicyRecord{w.policy(org.ID, 1)}
 	with.Webhooks = []*store.WebhookRecord{w.webhook(org.ID)}
-	with.NewJobs = []*store.Job{{Org: org.ID, Kind: "welcome", RunAt: w.now(), Body: []byte("{}")}}
+	with.NewJobs = []*store.Job{{Org: org.ID, Kind: jobKind, RunAt: w.now(), Body: []byte("{}")}}
 	with.NewChains = []*store.ChainRecord{w.record(w.draft(m), "")}
 	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), with); err != nil {
 		t.Fatalf("create organization: %v", err)
@@ -65,8 +65,8 @@ func createsWithChanges(t *testing.T, w *world) {
 	assertEqual(t, "webhooks", must[[]*store.WebhookRecord](t)(s.Webhooks(t.Context(), org.ID)), with.Webhooks)
 	assertEqual(t, "acts", must[[]*ledger.StoredAct](t)(s.Acts(t.Context(), org.ID, 0, 10)), with.NewActs)
 	assertEqual(t, "chain", must[*store.ChainRecord](t)(s.Chain(t.Context(), with.NewChains[0].ID)), with.NewChains[0])
-	if jobs := w.claim(t, w.now(), lease, 10); len(jobs) != 1 || jobs[0].Kind != "welcome" {
-		t.Errorf("claimed %v, want the one job", kinds(jobs))
+	if jobs := w.claim(t, w.now(), lease, 10); len(jobs) != 1 || string(jobs[0].Body) != "{}" {
+		t.Errorf("claimed %v, want the one job", labels(jobs))
 	}
 	w.mustAct(t, with.NewChains[0].ID, newAction(""))
 }

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/google/uuid"
@@ -27,8 +26,12 @@ var jobCases = []testCase{
 // lease is how long the cases' claims hold.
 const lease = 1000 // milliseconds
 
-func (w *world) job(kind, stream string, runAt ledger.Time) *store.Job {
-	return &store.Job{Kind: kind, Stream: stream, RunAt: runAt, Body: fmt.Appendf(nil, "body of %s", kind)}
+// jobKind is the kind of the cases' jobs, where kinds are not what they are about.
+const jobKind = "work"
+
+// job makes one whose body names it.
+func (w *world) job(name, stream string, runAt ledger.Time) *store.Job {
+	return &store.Job{Kind: jobKind, Stream: stream, RunAt: runAt, Body: []byte(name)}
 }
 
 // enqueue stores jobs of a new organization, in one transaction.
@@ -43,21 +46,21 @@ func (w *world) enqueue(t *testing.T, jobs ...*store.Job) {
 
 func (w *world) claim(t *testing.T, now, length ledger.Time, limit int) []*store.Job {
 	t.Helper()
-	return must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+length, limit))
+	return must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+length, map[string]int{jobKind: limit}))
 }
 
-func kinds(jobs []*store.Job) (kinds []string) {
+func labels(jobs []*store.Job) (labels []string) {
 	for _, job := range jobs {
-		kinds = append(kinds, job.Kind)
+		labels = append(labels, string(job.Body))
 	}
-	return kinds
+	return labels
 }
 
-// wantClaim claims all there is and compares kinds.
+// wantClaim claims all there is and compares labels.
 func (w *world) wantClaim(t *testing.T, now ledger.Time, want ...string) []*store.Job {
 	t.Helper()
 	jobs := w.claim(t, now, lease, 100)
-	assertEqual(t, "claimed", kinds(jobs), want)
+	assertEqual(t, "claimed", labels(jobs), want)
 	if len(jobs) != len(want) {
 		t.FailNow()
 	}
@@ -126,10 +129,10 @@ func claimsDueJobs(t *testing.T, w *world) {
 func claimsOldestFirst(t *testing.T, w *world) {
 	now := w.now()
 	w.enqueue(t, w.job("c", "", now-1), w.job("a", "", now-3), w.job("d", "", now-1), w.job("b", "", now-2), w.job("e", "", now))
-	assertEqual(t, "none", kinds(w.claim(t, now, lease, 0)), nil)
-	assertEqual(t, "first two", kinds(w.claim(t, now, lease, 2)), []string{"a", "b"})
-	assertEqual(t, "next two", kinds(w.claim(t, now, lease, 2)), []string{"c", "d"})
-	assertEqual(t, "rest", kinds(w.claim(t, now, lease, 2)), []string{"e"})
+	assertEqual(t, "none", labels(w.claim(t, now, lease, 0)), nil)
+	assertEqual(t, "first two", labels(w.claim(t, now, lease, 2)), []string{"a", "b"})
+	assertEqual(t, "next two", labels(w.claim(t, now, lease, 2)), []string{"c", "d"})
+	assertEqual(t, "rest", labels(w.claim(t, now, lease, 2)), []string{"e"})
 }
 
 func leaseRunsOut(t *testing.T, w *world) {

@@ -120,10 +120,10 @@ func otherStreamsGoOn(t *testing.T, w *world) {
 	}
 	jobs = append(jobs, w.job("b1", "b", now), w.job("x", "", now))
 	w.enqueue(t, jobs...)
-	assertEqual(t, "first", kinds(w.claim(t, now, lease, 1)), []string{"held up"})
-	assertEqual(t, "next", kinds(w.claim(t, now, lease, 1)), []string{"b1"})
-	assertEqual(t, "then", kinds(w.claim(t, now, lease, 1)), []string{"x"})
-	assertEqual(t, "at last", kinds(w.claim(t, now, lease, 1)), nil)
+	assertEqual(t, "first", labels(w.claim(t, now, lease, 1)), []string{"held up"})
+	assertEqual(t, "next", labels(w.claim(t, now, lease, 1)), []string{"b1"})
+	assertEqual(t, "then", labels(w.claim(t, now, lease, 1)), []string{"x"})
+	assertEqual(t, "at last", labels(w.claim(t, now, lease, 1)), nil)
 }
 
 func claimsAtOnce(t *testing.T, w *world) {
@@ -142,13 +142,13 @@ func claimsAtOnce(t *testing.T, w *world) {
 	claims := make(map[string]int)
 	w.together(t, workers, func(ctx context.Context, s store.Store, _ int) error {
 		for range count {
-			claimed, err := s.ClaimJobs(ctx, now, now+lease, limit)
+			claimed, err := s.ClaimJobs(ctx, now, now+lease, map[string]int{jobKind: limit})
 			if err != nil || len(claimed) == 0 {
 				return err
 			}
 			mu.Lock()
 			for _, job := range claimed {
-				claims[job.Kind]++
+				claims[string(job.Body)]++
 			}
 			mu.Unlock()
 		}
@@ -156,14 +156,14 @@ func claimsAtOnce(t *testing.T, w *world) {
 	})
 	// A worker may find all that is due in other hands, and go; so may the last.
 	for _, job := range w.claim(t, now, lease, count) {
-		claims[job.Kind]++
+		claims[string(job.Body)]++
 	}
 	if len(claims) != count {
 		t.Errorf("%d jobs were claimed, want %d", len(claims), count)
 	}
-	for kind, times := range claims {
+	for name, times := range claims {
 		if times != 1 {
-			t.Errorf("job %s was claimed %d times", kind, times)
+			t.Errorf("job %s was claimed %d times", name, times)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func streamsAtOnce(t *testing.T, w *world) {
 	perform := func(ctx context.Context, s store.Store, job *store.Job) error {
 		var stream int
 		var place int64
-		if _, err := fmt.Sscan(job.Stream+" "+job.Kind, &stream, &place); err != nil {
+		if _, err := fmt.Sscan(job.Stream+" "+string(job.Body), &stream, &place); err != nil {
 			return err
 		}
 		if !next[stream].CompareAndSwap(place, -1) {
@@ -196,7 +196,7 @@ func streamsAtOnce(t *testing.T, w *world) {
 	}
 	work := func(ctx context.Context, s store.Store, _ int) error {
 		for range streams * each {
-			claimed, err := s.ClaimJobs(ctx, now, now+lease, 2)
+			claimed, err := s.ClaimJobs(ctx, now, now+lease, map[string]int{jobKind: 2})
 			if err != nil || len(claimed) == 0 {
 				return err
 			}

@@ -1,0 +1,28 @@
+package service
+
+import (
+	"context"
+
+	"countersign/internal/store"
+)
+
+// CommitPanicking hands the committer an operation that meddles with all that the
+// operations before it did, and then panics.
+func (s *Service) CommitPanicking(ctx context.Context) error {
+	return s.committer.commit(ctx, panicking{})
+}
+
+type panicking struct{}
+
+func (panicking) need(*store.Needs) {}
+
+func (panicking) size() int { return smallOperation }
+
+func (panicking) plan(b *batch) error {
+	for _, live := range b.order {
+		live.state.Actions += 100
+		live.changed = true
+	}
+	b.changes.NewEvents = append(b.changes.NewEvents, b.changes.NewEvents...)
+	panic("a fault of one operation")
+}

@@ -1,0 +1,126 @@
+package worker_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+	"countersign/internal/store"
+	"countersign/internal/worker"
+)
+
+// due puts so many deliveries to a receiver into the queue, all due now.
+func (w *world) due(r *receiver, count int) {
+	w.t.Helper()
+	now := ledger.TimeOf(w.clock.Now())
+	notice, err := notify.Notice{Kind: notify.WebhookTest, At: now, Organization: "acme"}.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	changes := new(store.Changes)
+	for i := range count {
+		body := canon.BeginObject(nil)
+		body.String("message_id", fmt.Sprint("message-", i))
+		body.Raw("notice", notice)
+		body.String("webhook_id", r.record.ID.String())
+		changes.NewJobs = append(changes.NewJobs, &store.Job{Org: w.admin.Org, Kind: service.JobWebhook, RunAt: now, Body: body.End()})
+	}
+	err = w.store.Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// impatient is a worker that waits so long for a receiver.
+func (w *world) impatient(timeout time.Duration) *worker.Worker {
+	webhooks := notify.NewWebhooks(notify.Options{AllowPrivate: true, Timeout: timeout})
+	w.t.Cleanup(webhooks.Close)
+	return worker.New(worker.Config{Service: w.service, Webhooks: webhooks, Clock: w.clock.Now, Meter: w.meter, Ticks: make(chan time.Time)})
+}
+
+// hang has a receiver answer nothing until the function is called.
+func (r *receiver) hang() (answer func()) {
+	over := make(chan struct{})
+	r.respond(func(http.ResponseWriter, message) { <-over })
+	return func() {
+		r.respond(nil)
+		close(over)
+	}
+}
+
+func TestHangingReceiverDelaysNoDeadline(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		approval := w.ask()
+		r := w.receiver("webhook.test")
+		answer := r.hang()
+		const deliveries = 100
+		w.clock.advance(hours/2*time.Hour - time.Minute)
+		w.due(r, deliveries)
+		ticks := make(chan time.Time)
+		worker := w.worker(w.service, nil, ticks)
+		worker.Start()
+		w.eventually("the receiver hangs", func() bool { return len(r.arrived(t)) == 16 })
+		w.clock.advance(time.Minute)
+		ticks <- w.clock.Now()
+		w.eventually("the approval is escalated", func() bool { return w.stored(approval) == ledger.ApprovalEscalated })
+		if n := w.meter.get("webhook done") + w.meter.get("webhook retried"); n != 0 {
+			t.Errorf("%d deliveries had come to an end before", n)
+		}
+		answer()
+		w.eventually("all is delivered", func() bool { return w.meter.get("webhook done") == deliveries })
+		worker.Stop(t.Context())
+		w.queue(1+check, 0)
+	})
+}
+
+// A receiver that lets everything run out of time costs one place, not all of them.
+func TestHangingReceiverHoldsUpNoOtherReceiver(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		hangs, answers := w.receiver("webhook.test"), w.receiver("webhook.test")
+		defer hangs.hang()()
+		const deliveries = 100
+		w.due(hangs, deliveries)
+		w.clock.advance(time.Millisecond) // what follows is due after all that hangs
+		w.due(answers, 1)
+		worker := w.impatient(2 * time.Second)
+		worker.Start()
+		w.eventually("the other one hears of it", func() bool { return len(answers.arrived(t)) == 1 })
+		w.eventually("each delivery has counted as an attempt", func() bool { return w.meter.get("webhook retried") == deliveries })
+		worker.Stop(t.Context())
+		if n := len(hangs.arrived(t)); n < 16 || n > deliveries/2 {
+			t.Errorf("%d deliveries were tried on a receiver that hangs", n)
+		}
+		w.queue(deliveries+check, 0)
+	})
+}
+
+func TestReceiverThatHungIsToldAgain(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		r := w.receiver("webhook.test")
+		answer := r.hang()
+		const deliveries = 30
+		w.due(r, deliveries)
+		worker := w.impatient(300 * time.Millisecond)
+		w.run(worker)
+		if n := w.meter.get("webhook retried"); n != deliveries {
+			t.Errorf("%d attempts count", n)
+		}
+		answer()
+		for range notify.MaxAttempts { // a busy machine may let one more run out of time
+			w.clock.advance(25 * time.Hour)
+			w.run(worker)
+		}
+		if n := w.meter.get("webhook done"); n != deliveries {
+			t.Errorf("%d of %d deliveries are done", n, deliveries)
+		}
+		w.queue(0, 0)
+	})
+}
