@@ -189,7 +189,7 @@ func (c *keysSignInCommand) Run(p *process) (err error) {
 	if err != nil {
 		return unclear(err)
 	}
-	o, err := c.openDirectory(p.ctx)
+	o, err := c.openAdministration(p.ctx)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ type rotateSigningCommand struct {
 // Run adds a master key. The keys that stand must be the store's own: a rotation
 // of a foreign key file would only be noticed when nothing verifies any more.
 func (c *rotateSigningCommand) Run(p *process) (err error) {
-	o, err := c.openEvidence(p.ctx)
+	o, err := c.openAdministration(p.ctx)
 	if err != nil {
 		return err
 	}
@@ -27,6 +27,9 @@ func (c *rotateSigningCommand) Run(p *process) (err error) {
 	}
 	if err := o.operator().AdoptKeys(p.ctx, rotated); err != nil {
 		return err
+	}
+	if err := o.operator().RecordRotation(p.ctx, rotated.CurrentKey()); err != nil {
+		return fmt.Errorf("the master key is rotated, and must not be rotated again for this: %w", err)
 	}
 	if c.JSON {
 		return p.printJSON(struct {

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"html"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 const rules = "rules:\n  - name: no-deletes\n    when: action.action_name == 'delete_all'\n    decision: deny\n    reason: nothing is deleted\n"
@@ -34,6 +36,7 @@ func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 	admin.post(t, "/policies", draft(rules, "yaml")).expect(t, http.StatusSeeOther)
 	put := member.get(t, "/policies").expect(t, http.StatusOK, "no-deletes", "in force", "nothing is deleted").without(t, "built-in defaults alone")
 	version := html.UnescapeString(regexp.MustCompile(`/policies/versions/[^"]+`).FindString(put.body))
+	admin.get(t, "/policies").expect(t, http.StatusOK, "action.action_name == &#39;delete_all&#39;\n    decision: deny", "begins as the set in force")
 	member.get(t, version).expect(t, http.StatusOK, "no-deletes", "in force", "delete_all", "document as it was put")
 	w.signedIn(t, w.rival, ledger.RoleAdmin).get(t, version).expect(t, http.StatusNotFound)
 	if event := w.record(t, w.acme, w.open(t, w.acme, "tidy"), strings.Replace(harmless, "look_up", "delete_all", 1)); event.Status != ledger.EventDenied {
@@ -70,14 +73,23 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 	w := newWorld(t, setup{})
 	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
 	for _, bad := range []url.Values{{"role": {"agent"}}, {"name": {"n"}}, {"name": {"n"}, "role": {"owner"}}, {"name": {strings.Repeat("n", 201)}, "role": {"agent"}}} {
-		admin.post(t, "/api-keys", bad).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("name")).without(t, "csk_"+"x")
+		admin.post(t, "/api-keys", admin.fill(t, "/api-keys", bad)).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("name")).without(t, "csk_"+"x")
 	}
-	text := shownOnce(t, admin.post(t, "/api-keys", url.Values{"name": {hostile}, "role": {"agent"}}).expect(t, http.StatusCreated, "shown this once").without(t, "<script>"))
+	form := admin.fill(t, "/api-keys", url.Values{"name": {hostile}, "role": {"agent"}})
+	text := shownOnce(t, admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "shown this once").without(t, "<script>"))
+	// A reload sends the form again, and makes nothing.
+	admin.post(t, "/api-keys", form).expect(t, http.StatusCreated, "was sent before").without(t, text)
+	if keys, err := w.service.APIKeys(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), ledger.KeyID{}, 100); err != nil || len(keys) != 4 {
+		t.Errorf("%d keys after a reload: %v", len(keys), err)
+	}
+	admin.post(t, "/api-keys", url.Values{"name": {"n"}, "role": {"agent"}}).expect(t, http.StatusUnprocessableEntity, "cannot be read")
+	taken := admin.fill(t, "/api-keys", url.Values{"name": {"the member"}, "role": {"member"}})
+	admin.post(t, "/api-keys", taken).expect(t, http.StatusConflict, "has the name", "the member")
 	caller, err := w.service.Authenticate(t.Context(), text)
 	if err != nil || caller.Name != hostile || caller.Role != ledger.RoleAgent {
 		t.Fatalf("the key is %v: %v", caller, err)
 	}
-	listed := admin.get(t, "/api-keys").expect(t, http.StatusOK, "&lt;script&gt;", "this session").without(t, text, "<script>", "<img src=x")
+	listed := admin.get(t, "/api-keys").expect(t, http.StatusOK, "&lt;script&gt;", "this session", "<code>"+caller.Key.String()+"</code>").without(t, text, "<script>", "<img src=x")
 	revoke := "/api-keys/" + caller.Key.String() + "/revoke"
 	listed.expect(t, http.StatusOK, revoke)
 	w.signedIn(t, w.rival, ledger.RoleAdmin).post(t, revoke, nil).expect(t, http.StatusNotFound)
@@ -92,15 +104,80 @@ func TestKeysAreMadeAndRevoked(t *testing.T) {
 	}
 }
 
+// A reviewer needs no shell on the server: an admin makes the link.
+func TestAdminsMakeSignInLinks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, reviewer := w.signedIn(t, w.acme, ledger.RoleAdmin), w.acme.keys[ledger.RoleMember].Record
+	here := "/api-keys/" + reviewer.ID.String() + "/sign-in"
+	form := admin.fill(t, "/api-keys", nil)
+	w.signedIn(t, w.rival, ledger.RoleAdmin).post(t, here, form).expect(t, http.StatusNotFound)
+	link := shownOnce(t, admin.post(t, here, form).expect(t, http.StatusCreated, "works once"))
+	admin.post(t, here, form).expect(t, http.StatusCreated, "was sent before").without(t, "#csl_")
+	if !strings.HasPrefix(link, w.server.URL+"/sign-in#csl_") {
+		t.Fatalf("the link is not to this server: %d characters", len(link))
+	}
+	b := w.browser(t)
+	b.post(t, "/sign-in", url.Values{"link": {link}}).expect(t, http.StatusSeeOther)
+	b.get(t, "/").expect(t, http.StatusOK, reviewer.Name, ">member<")
+	admin.get(t, "/audit-log").expect(t, http.StatusOK, "sign_in.create", "sign_in.use", reviewer.ID.String()).without(t, "csl_", "css_")
+	if _, err := w.service.Operator().RevokeKey(t.Context(), "acme", reviewer.ID); err != nil {
+		t.Fatal(err)
+	}
+	admin.post(t, here, admin.fill(t, "/api-keys", nil)).expect(t, http.StatusNotFound)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, here)
+	if strings.Contains(w.log.String(), "csl_") {
+		t.Error("the log contains the link")
+	}
+}
+
+func TestSigningKeysAreMadeAndEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, stranger := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.rival, ledger.RoleAdmin)
+	listed := func() []*service.SigningKey {
+		t.Helper()
+		keys, err := w.service.SigningKeys(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
+	admin.post(t, "/signing-keys", url.Values{"name": {hostile}}).expect(t, http.StatusSeeOther)
+	admin.get(t, "/signing-keys").expect(t, http.StatusOK, "&lt;script&gt;", ">active<").without(t, "<script>", "<img src=x")
+	for _, bad := range []string{"", "AAAA", "no base64"} {
+		admin.post(t, "/signing-keys/import", url.Values{"name": {"n"}, "public_key": {bad}}).expect(t, http.StatusUnprocessableEntity, `role="alert"`, "32 bytes")
+	}
+	public := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	admin.post(t, "/signing-keys/import", url.Values{"name": {"old"}, "public_key": {public}}).expect(t, http.StatusSeeOther)
+	admin.get(t, "/signing-keys").expect(t, http.StatusOK, ">historical<", html.EscapeString(public))
+	keys := listed()
+	if len(keys) != 3 {
+		t.Fatalf("%d keys are listed, want 3", len(keys))
+	}
+	first, imported := "/signing-keys/"+keys[0].ID.String(), "/signing-keys/"+keys[2].ID.String()
+	for _, end := range []string{"/retire", "/revoke"} {
+		stranger.post(t, first+end, nil).expect(t, http.StatusNotFound)
+	}
+	admin.post(t, imported+"/retire", nil).expect(t, http.StatusConflict, "historical key signs nothing")
+	admin.post(t, first+"/retire", nil).expect(t, http.StatusSeeOther)
+	admin.post(t, imported+"/revoke", nil).expect(t, http.StatusSeeOther)
+	admin.get(t, "/signing-keys").expect(t, http.StatusOK, ">retired<", ">revoked<").without(t, first+"/retire", imported+"/revoke")
+	if keys = listed(); keys[0].Status != service.SigningRetired || keys[1].Status != service.SigningActive || keys[2].Status != service.SigningRevoked {
+		t.Errorf("the keys are %s, %s and %s", keys[0].Status, keys[1].Status, keys[2].Status)
+	}
+}
+
 func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
 	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
 	for _, bad := range []url.Values{{}, {"url": {"ftp://hooks.example"}}, {"url": {"https://127.0.0.1/"}}, {"url": {"https://hooks.example/"}, "events": {"nothing.known"}}} {
-		admin.post(t, "/webhooks", bad).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("url"), "None yet")
+		admin.post(t, "/webhooks", admin.fill(t, "/webhooks", bad)).expect(t, http.StatusUnprocessableEntity, `role="alert"`, bad.Get("url"), "None yet")
 	}
-	form := url.Values{"url": {"https://hooks.example/in"}, "description": {hostile}, "events": {"approval.requested", "approval.decided"}}
+	form := admin.fill(t, "/webhooks", url.Values{"url": {"https://hooks.example/in"}, "description": {hostile}, "events": {"approval.requested", "approval.decided"}})
 	secret := shownOnce(t, admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "shown this once"))
+	admin.post(t, "/webhooks", form).expect(t, http.StatusCreated, "was sent before").without(t, secret)
 	admin.get(t, "/webhooks").expect(t, http.StatusOK, "https://hooks.example/in", "approval.requested, approval.decided", "&lt;script&gt;").without(t, secret, "<script>", "<img src=x")
 	hooks, err := w.service.Webhooks(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin))
 	if err != nil || len(hooks) != 1 {
@@ -109,7 +186,7 @@ func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
 	here, stranger := "/webhooks/"+hooks[0].ID.String(), w.signedIn(t, w.rival, ledger.RoleAdmin)
 	stranger.post(t, here+"/test", nil).expect(t, http.StatusNotFound)
 	stranger.post(t, here+"/delete", nil).expect(t, http.StatusNotFound)
-	admin.post(t, here+"/test", nil).expect(t, http.StatusOK, "on its way")
+	admin.get(t, admin.post(t, here+"/test", nil).expect(t, http.StatusSeeOther).Header.Get("Location")).expect(t, http.StatusOK, "on its way")
 	admin.post(t, here+"/delete", nil).expect(t, http.StatusSeeOther)
 	admin.get(t, "/webhooks").expect(t, http.StatusOK, "None yet")
 	admin.post(t, here+"/test", nil).expect(t, http.StatusNotFound)

@@ -45,6 +45,16 @@ func (a *alterable) Receipt(ctx context.Context, id ledger.ReceiptID) (*ledger.S
 	return receipt, err
 }
 
+func (a *alterable) NamedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.NamedReceipt, error) {
+	receipt, err := a.Store.NamedReceipt(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	own := *receipt.StoredReceipt // what the store returns is shared
+	a.altered(&own)
+	return &store.NamedReceipt{StoredReceipt: &own, Slug: receipt.Slug}, nil
+}
+
 func (a *alterable) ReceiptOfChain(ctx context.Context, id ledger.ChainID) (*ledger.StoredReceipt, error) {
 	receipt, err := a.Store.ReceiptOfChain(ctx, id)
 	if err == nil {

@@ -25,8 +25,8 @@ func TestReviewerDecides(t *testing.T) {
 			w := newWorld(t, setup{})
 			asked := w.waits(t, w.acme, payment)
 			member, here := w.signedIn(t, w.acme, ledger.RoleMember), page(asked.ID)
-			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7500.00 USD", "23 h 59 min", "is above the threshold")
-			member.get(t, here).expect(t, http.StatusOK, "treasurer", "send_payment", "is above the threshold of 5000.00 USD", "financial_approval_threshold",
+			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7,500.00 USD", "23 h 59 min", "is above the threshold")
+			member.get(t, here).expect(t, http.StatusOK, "treasurer", "send_payment", "is above the threshold of 5,000.00 USD", "financial_approval_threshold",
 				"&#34;to&#34;: &#34;ACME Ltd&#34;", asked.PayloadSHA256, "pay-the-bills", ">Approve<", ">Deny<")
 			for _, path := range []string{here + "/approve", here + "/deny"} {
 				member.get(t, path).expect(t, http.StatusMethodNotAllowed)

@@ -32,6 +32,19 @@ type eventRow struct {
 	Asked   *askedRow // nil where nobody was asked
 }
 
+// Final is where the event stands now: the record keeps what was decided first,
+// and what a person said about it stands beside that.
+func (e eventRow) Final() string {
+	switch {
+	case e.Asked == nil || e.Asked.Status == "":
+		return string(e.Status)
+	case e.Asked.Status == ledger.ApprovalApproved:
+		return string(ledger.EventAllowed)
+	default:
+		return string(e.Asked.Status)
+	}
+}
+
 // askedRow is the approval that an event waited for, or waits for.
 type askedRow struct {
 	ID     ledger.ApprovalID

@@ -85,16 +85,19 @@ func TestChainAndReceiptShowApprovals(t *testing.T) {
 		w.record(t, w.acme, chain, body)
 	}
 	member, here := w.signedIn(t, w.acme, ledger.RoleMember), "/chains/"+chain.String()
-	member.get(t, here).expect(t, http.StatusOK, "awaiting approval", ": waiting", "financial_approval_threshold", "flagged", "is not on the allowlist")
-	waiting, err := w.service.ChainApprovals(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), chain)
-	if err != nil || len(waiting) != 3 {
-		t.Fatalf("%d approvals wait: %v", len(waiting), err)
+	member.get(t, here).expect(t, http.StatusOK, "awaiting approval", ">waiting</a>", "financial_approval_threshold", "flagged", "is not on the allowlist")
+	asked, err := w.service.ChainApprovals(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), chain)
+	if err != nil || len(asked.Shown) != 3 {
+		t.Fatalf("%v wait: %v", asked, err)
 	}
+	waiting := asked.Shown
 	member.post(t, page(waiting[0].ID)+"/approve", decision(waiting[0], "")).expect(t, http.StatusSeeOther)
 	member.post(t, page(waiting[1].ID)+"/deny", decision(waiting[1], "")).expect(t, http.StatusSeeOther)
 	receipt := w.complete(t, w.acme, chain)
 	for _, path := range []string{here, "/receipts/" + receipt.String()} {
 		member.get(t, path).expect(t, http.StatusOK, page(waiting[0].ID), page(waiting[1].ID), page(waiting[2].ID),
-			`"badge approved"`, `"badge denied"`, `"badge cancelled"`, "pay_late").without(t, ": waiting")
+			`"badge denied"`, `"badge cancelled"`, "pay_late").without(t, ">waiting</a>")
 	}
+	// The badge says how it ended, and that somebody was asked is its history.
+	member.get(t, here).expect(t, http.StatusOK, `"badge allowed"`, "a person was asked: <a href=", ">approved</a>", ">denied</a>").without(t, "awaiting approval")
 }

@@ -9,12 +9,15 @@ import (
 
 const keysPage = 50
 
-// keysView lists the API keys, and shows the text of one that was just made.
+// keysView lists the API keys, and shows the text of one that was just made, or a
+// link that signs in as one.
 type keysView struct {
 	Keys    []*ledger.KeyRecord
 	Own     ledger.KeyID // the one that this session acts for
 	Next    string
 	Made    *service.NewKey
+	Link    string // to sign in
+	Again   bool   // the form was sent before
 	Name    string // as it was sent, when it was refused
 	Refusal *refusal
 }
@@ -53,14 +56,44 @@ func createKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	made, err := v.makeKey(caller, sent)
+	page := &keysView{}
+	page.Again, err = v.onlyOnce(sent, func() error {
+		page.Made, err = v.makeKey(caller, sent)
+		return err
+	})
 	if why := refusalOf(err); why != nil {
 		return v.showKeys(why.Status, caller, &keysView{Name: sent.text("name"), Refusal: why})
 	}
 	if err != nil {
 		return err
 	}
-	return v.showKeys(http.StatusCreated, caller, &keysView{Made: made})
+	return v.showKeys(http.StatusCreated, caller, page)
+}
+
+// createSignIn answers with the link itself: it is nowhere to be found later.
+func createSignIn(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	page := &keysView{}
+	page.Again, err = v.onlyOnce(sent, func() error {
+		secret, err := v.console.service.CreateSignIn(v.r.Context(), caller, ledger.KeyID{UUID: id})
+		page.Link = v.here("/sign-in") + "#" + secret.Reveal()
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return v.showKeys(http.StatusCreated, caller, page)
 }
 
 func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, error) {

@@ -60,6 +60,9 @@ func (v *visit) showPolicies(status int, caller *service.Caller, d draft) error 
 		if page.InForce, err = v.console.service.Policy(v.r.Context(), caller, current.Version); err != nil {
 			return err
 		}
+		if d == (draft{}) { // what replaces the whole set begins as the set
+			page.Draft = draft{Text: string(page.InForce.Document), JSON: page.InForce.Format == "json"}
+		}
 	}
 	return v.show(status, "policies.html", "Policies", page)
 }

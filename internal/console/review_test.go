@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -63,13 +64,13 @@ func TestBrowserReviews(t *testing.T) {
 			b := openTab(t)
 			b.do(t, chromedp.EmulateViewport(c.width, c.height))
 			b.signIn(t, w, ledger.RoleMember)
-			b.says(t, "Waiting for a person", "7500.00 USD")
+			b.says(t, "Waiting for a person", "7,500.00 USD")
 			b.fits(t, "the overview")
 			b.follow(t, chromedp.Click(chromedp.CSS(`nav a[href="/approvals"]`)), "/approvals")
 			b.says(t, "send_payment", "23 h 59 min", trap)
 			b.fits(t, "the list")
 			b.follow(t, chromedp.Click(chromedp.CSS(`td a[href^="/approvals/"]`)), page(asked.ID))
-			b.says(t, trap, "is above the threshold of 5000.00 USD", "pay-the-bills", asked.PayloadSHA256)
+			b.says(t, trap, "is above the threshold of 5,000.00 USD", "pay-the-bills", asked.PayloadSHA256)
 			b.fits(t, "the approval")
 			b.do(t, chromedp.SendKeys(chromedp.ID("comment"), "seen it"))
 			b.follow(t, chromedp.Click(chromedp.CSS(c.button)), page(asked.ID))
@@ -149,7 +150,7 @@ func TestBrowserAdministersOnAPhone(t *testing.T) {
 	b.do(t, chromedp.Navigate(w.server.URL+"/kill-switch"), chromedp.SendKeys(chromedp.ID("reason"), trap), chromedp.Click(chromedp.CSS(`input[name="confirm"]`)))
 	b.follow(t, chromedp.Click(chromedp.CSS("button.danger")), "/kill-switch")
 	b.says(t, "The kill switch is active.", trap)
-	for _, path := range []string{"/", "/approvals", "/approvals?status=all", "/kill-switch", "/policies", "/settings", "/api-keys", "/public-links", "/webhooks", "/audit-log"} {
+	for _, path := range []string{"/", "/approvals", "/approvals?status=all", "/kill-switch", "/policies", "/settings", "/api-keys", "/signing-keys", "/public-links", "/webhooks", "/audit-log"} {
 		b.do(t, chromedp.Navigate(w.server.URL+path))
 		ask[bool](t, b, `document.querySelectorAll("details").forEach(d => d.open = true), true`)
 		b.says(t, "The kill switch is active.")
@@ -160,9 +161,58 @@ func TestBrowserAdministersOnAPhone(t *testing.T) {
 	b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/api-keys"] button`)), "/api-keys")
 	b.says(t, "The key nightly is made", "csk_")
 	b.fits(t, "the new key")
-	b.do(t, chromedp.Navigate(w.server.URL+"/policies"), chromedp.SendKeys(chromedp.ID("document"), rules))
+	b.do(t, chromedp.Navigate(w.server.URL+"/policies"))
+	ask[string](t, b, `document.getElementById("document").value = ""`)
+	b.do(t, chromedp.SendKeys(chromedp.ID("document"), rules), chromedp.Click(chromedp.CSS(`input[value="yaml"]`)))
 	b.follow(t, chromedp.Click(chromedp.CSS(`form[action="/policies/check"] button`)), "/policies/check")
 	b.says(t, "Checked: this set can be put in force", "no-deletes")
 	b.fits(t, "the checked set")
+	b.quiet(t)
+}
+
+// brokenWords are those in a table's cells that go on in another line. What no
+// person reads as a word, such as a hash, may.
+const brokenWords = `(() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll("td")) {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) {
+      for (const word of texts.currentNode.data.matchAll(/(?<![^\s-])[^\s-]{1,24}(?![^\s-])/g)) {
+        const range = document.createRange();
+        range.setStart(texts.currentNode, word.index);
+        range.setEnd(texts.currentNode, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map(line => Math.round(line.top))).size > 1) broken.push(word[0]);
+      }
+    }
+  }
+  return broken.join(" ");
+})()`
+
+// At a desk no table has to break its words.
+func TestBrowserKeepsWordsWhole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	for i, verdict := range []string{"/approve", "/deny", ""} {
+		asked := w.waits(t, w.acme, strings.Replace(payment, "7500", []string{"7500", "1234567.5", "98765432.1"}[i], 1))
+		if verdict != "" {
+			member.post(t, page(asked.ID)+verdict, decision(asked, "")).expect(t, http.StatusSeeOther)
+		}
+		w.complete(t, w.acme, asked.Chain)
+	}
+	waits := w.waits(t, w.acme, payment)
+	b := openTab(t)
+	b.do(t, chromedp.EmulateViewport(1280, 800))
+	b.signIn(t, w, ledger.RoleAdmin)
+	for _, path := range []string{
+		"/", "/approvals", "/approvals?status=all", "/chains/" + waits.Chain.String(), "/api-keys", "/signing-keys", "/policies", "/webhooks", "/audit-log",
+	} {
+		b.do(t, chromedp.Navigate(w.server.URL+path))
+		ask[bool](t, b, `document.querySelectorAll("details").forEach(d => d.open = true), true`)
+		b.fits(t, path)
+		if broken := ask[string](t, b, brokenWords); broken != "" {
+			t.Errorf("%s breaks %s", path, broken)
+		}
+	}
 	b.quiet(t)
 }

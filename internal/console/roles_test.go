@@ -53,7 +53,7 @@ func TestAdminPagesByRole(t *testing.T) {
 	admin, member, agent := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.acme, ledger.RoleAgent)
 	for path, forMembers := range map[string]int{
 		"/policies": http.StatusOK, "/kill-switch": http.StatusOK, "/settings": http.StatusForbidden, "/api-keys": http.StatusForbidden,
-		"/public-links": http.StatusForbidden, "/webhooks": http.StatusForbidden, "/audit-log": http.StatusForbidden,
+		"/public-links": http.StatusForbidden, "/signing-keys": http.StatusForbidden, "/webhooks": http.StatusForbidden, "/audit-log": http.StatusForbidden,
 	} {
 		w.browser(t).get(t, path).expect(t, http.StatusUnauthorized)
 		agent.get(t, path).expect(t, http.StatusForbidden)

@@ -8,35 +8,10 @@ import (
 	"countersign/internal/service"
 )
 
-// cookieName depends on the connection: over TLS the prefix makes browsers
-// refuse a cookie of that name that came from a subdomain or without TLS.
-func (v *visit) cookieName() string {
-	if v.console.secure(v.r) {
-		return "__Host-countersign_session"
-	}
-	return "countersign_session"
-}
+const sessionCookie = "session"
 
-// cookie lets links lead here: notices carry them, and a strict cookie would stay
-// behind when a mailbox in the browser opens one. Nothing is changed by a GET, and
-// a form of another site is refused with or without the cookie.
-func (v *visit) cookie(value string) *http.Cookie {
-	return &http.Cookie{
-		Name: v.cookieName(), Value: value, Path: "/",
-		HttpOnly: true, Secure: v.console.secure(v.r), SameSite: http.SameSiteLaxMode,
-	}
-}
-
-// session is the token that the browser holds, "" for none. More than one
-// cookie of the name is somebody's doing, and none of them is taken.
-func (v *visit) session() string {
-	const longest = 200
-	cookies := v.r.CookiesNamed(v.cookieName())
-	if len(cookies) != 1 || len(cookies[0].Value) > longest {
-		return ""
-	}
-	return cookies[0].Value
-}
+// session is the token that the browser holds, "" for none.
+func (v *visit) session() string { return v.kept(sessionCookie, 200) }
 
 // identify finds who is signed in. A session that has ended is nobody's; a store
 // that does not answer is an error, not a sign-out.
@@ -61,6 +36,7 @@ func (v *visit) identify() error {
 // signedIn is the way into what agents' keys may see too.
 func (v *visit) signedIn() (*service.Caller, error) {
 	if v.caller == nil {
+		v.keepHeading()
 		return nil, ledger.Errorf(ledger.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
 	}
 	return v.caller, nil
@@ -113,10 +89,10 @@ func signIn(v *visit) error {
 		return err
 	}
 	v.closeSession()
-	cookie := v.cookie(session.Reveal())
+	cookie := v.cookie(sessionCookie, session.Reveal())
 	cookie.Expires = expires.Std()
 	http.SetCookie(v.w, cookie)
-	v.seeOther("/")
+	v.seeOther(v.headedFor())
 	return nil
 }
 
@@ -151,9 +127,7 @@ func signOut(v *visit) error {
 			return err
 		}
 	}
-	gone := v.cookie("")
-	gone.MaxAge = -1
-	http.SetCookie(v.w, gone)
+	v.drop(sessionCookie)
 	v.seeOther("/")
 	return nil
 }

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"strings"
@@ -33,6 +34,41 @@ func TestLinkSignsIn(t *testing.T) {
 				}
 				b.get(t, "/").expect(t, http.StatusOK, "The acme organization", string(role), "Sign out")
 			})
+		}
+	}
+}
+
+// Whoever is asked to sign in comes to the page that they wanted, once, and never
+// to another site.
+func TestSigningInLeadsOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	enter := func(b *browser) string {
+		t.Helper()
+		return b.post(t, "/sign-in", url.Values{"link": {w.link(t, w.acme, ledger.RoleMember)}}).expect(t, http.StatusSeeOther).Header.Get("Location")
+	}
+	b := w.browser(t)
+	for _, wanted := range []string{"/approvals?status=denied", "/policies"} {
+		b.get(t, wanted).expect(t, http.StatusUnauthorized)
+		if to := enter(b); to != wanted {
+			t.Errorf("signing in leads to %q, want %q", to, wanted)
+		}
+		if to := enter(b); to != "/" {
+			t.Errorf("signing in again leads to %q", to)
+		}
+		b.post(t, "/sign-out", nil).expect(t, http.StatusSeeOther)
+	}
+	b.post(t, "/kill-switch/activate", nil).expect(t, http.StatusUnauthorized)
+	if to := enter(b); to != "/" {
+		t.Errorf("a form leads to %q", to)
+	}
+	for _, foreign := range []string{
+		"https://attacker.example/", "//attacker.example", "/\\attacker.example", "\\\\attacker.example", "javascript:alert(1)", "policies", "/a b", "/\r\nX: y", "/\x00", "/ä", "", "/%zz",
+	} {
+		header := http.Header{"Sec-Fetch-Site": {"same-origin"}, "Cookie": {"countersign_heading=" + base64.RawURLEncoding.EncodeToString([]byte(foreign))}}
+		answered := w.browser(t).send(t, http.MethodPost, "/sign-in", url.Values{"link": {w.link(t, w.acme, ledger.RoleMember)}}, header).expect(t, http.StatusSeeOther)
+		if to := answered.Header.Get("Location"); to != "/" {
+			t.Errorf("%q leads to %q", foreign, to)
 		}
 	}
 }

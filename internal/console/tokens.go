@@ -92,10 +92,9 @@ func issueToken(v *visit) error {
 	if err != nil {
 		return err
 	}
-	const longest = 100
-	once := sent.text("once")
-	if once == "" || len(once) > longest {
-		return errBadForm
+	once, err := sent.once()
+	if err != nil {
+		return err
 	}
 	_, text, err := v.console.service.IssueToken(v.r.Context(), caller, wanted, once)
 	if err != nil {
@@ -103,7 +102,7 @@ func issueToken(v *visit) error {
 	}
 	page := &tokensView{Issued: true}
 	if text.Reveal() != "" {
-		page.Link = v.publicLink(text)
+		page.Link = v.here("/public/v2/verify/" + text.Reveal())
 	}
 	return v.showTokens(http.StatusCreated, caller, page)
 }
@@ -126,9 +125,9 @@ func (v *visit) readTokenRequest(sent form) (*service.TokenRequest, error) {
 	return service.ParseTokenRequest(body)
 }
 
-// publicLink is where this browser reaches the server: the others do so too.
-func (v *visit) publicLink(text ledger.Secret) string {
-	link := url.URL{Scheme: "http", Host: v.r.Host, Path: "/public/v2/verify/" + text.Reveal()}
+// here is an address where this browser reaches the server: the others do so too.
+func (v *visit) here(path string) string {
+	link := url.URL{Scheme: "http", Host: v.r.Host, Path: path}
 	if v.console.secure(v.r) {
 		link.Scheme = "https"
 	}

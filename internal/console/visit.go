@@ -83,13 +83,14 @@ type page struct {
 	Member     bool
 	Admin      bool
 	KillSwitch *ledger.KillSwitch // nil while it is not active
+	Once       string             // tells a form of this page from the same one on the next
 	Body       any
 }
 
 // show renders a page. It does so before anything is sent: a page is whole, or
 // it is an error.
 func (v *visit) show(status int, name, title string, body any) error {
-	p := page{Title: title, Body: body}
+	p := page{Title: title, Once: v.id, Body: body}
 	if v.caller != nil {
 		p.SignedIn, p.KeyName, p.Role = true, v.caller.Name, v.caller.Role
 		p.Member, p.Admin = v.caller.Role.Includes(ledger.RoleMember), v.caller.Role.Includes(ledger.RoleAdmin)

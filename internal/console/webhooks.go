@@ -20,7 +20,8 @@ type webhooksView struct {
 	Kinds    []kindBox
 	Made     *service.Webhook
 	Secret   ledger.Secret
-	Tested   string // the address that a test was queued for
+	Again    bool   // the form was sent before
+	Tested   bool   // a test message was queued
 	URL      string // as it was sent, when it was refused
 	About    string
 	Refusal  *refusal
@@ -36,7 +37,7 @@ func showWebhooks(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return v.showWebhooks(http.StatusOK, caller, &webhooksView{}, nil)
+	return v.showWebhooks(http.StatusOK, caller, &webhooksView{Tested: v.r.URL.Query().Get("tested") == "yes"}, nil)
 }
 
 func (v *visit) showWebhooks(status int, caller *service.Caller, page *webhooksView, checked []string) (err error) {
@@ -60,7 +61,10 @@ func createWebhook(v *visit) error {
 		return err
 	}
 	page := &webhooksView{}
-	page.Made, page.Secret, err = v.makeWebhook(caller, sent)
+	page.Again, err = v.onlyOnce(sent, func() error {
+		page.Made, page.Secret, err = v.makeWebhook(caller, sent)
+		return err
+	})
 	if why := refusalOf(err); why != nil {
 		page = &webhooksView{URL: sent.text("url"), About: sent.text("description"), Refusal: why}
 		return v.showWebhooks(why.Status, caller, page, sent.values["events"])
@@ -113,5 +117,6 @@ func testWebhook(v *visit) error {
 	if err := v.console.service.TestWebhook(v.r.Context(), caller, ledger.WebhookID{UUID: id}); err != nil {
 		return err
 	}
-	return v.showWebhooks(http.StatusOK, caller, &webhooksView{Tested: id.String()}, nil)
+	v.seeOther("/webhooks?tested=yes")
+	return nil
 }

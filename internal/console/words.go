@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,8 +19,10 @@ var words = template.FuncMap{
 	"clock":   clock,
 	"plain":   func(name any) string { return strings.ReplaceAll(fmt.Sprint(name), "_", " ") },
 	"number":  thousands,
+	"money":   money,
 	"pretty":  pretty,
 	"visible": visible,
+	"said":    said,
 	"left":    left,
 }
 
@@ -35,12 +38,48 @@ func clock(moment any) string {
 }
 
 // thousands groups digits for the eye.
-func thousands(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
+func thousands(n int64) string { return group(strconv.FormatInt(n, 10)) }
+
+// group sets the thousands of a plain decimal apart.
+func group(text string) string {
+	whole, cents, found := strings.Cut(text, ".")
+	first := strings.IndexAny(whole, "0123456789")
+	for i := len(whole) - 3; i > first; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
 	}
-	return digits
+	if found {
+		return whole + "." + cents
+	}
+	return whole
+}
+
+var dollars = regexp.MustCompile(`\b\d{4,}\.\d{2} USD\b`)
+
+// said shows a sentence of the service's. The record keeps its amounts plain; on a
+// page they look as all others do.
+func said(text string) string { return dollars.ReplaceAllStringFunc(visible(text), group) }
+
+// money writes an amount for people. A receipt's amounts are numbers that an
+// altered record may have filled with anything; those are shown as they are.
+func money(amount any) string {
+	var exact ledger.Money
+	switch a := amount.(type) {
+	case ledger.Money:
+		exact = a
+	case *ledger.Money:
+		exact = *a
+	case json.Number:
+		read, err := ledger.ParseMoney(a.String())
+		if err != nil {
+			return a.String()
+		}
+		exact = read
+	}
+	cent := ledger.MoneyOf(0.01)
+	if exact.Cmp(ledger.Money{}) > 0 && exact.Cmp(cent) < 0 {
+		return "under " + cent.Fixed() // a few tokens cost something
+	}
+	return group(exact.Fixed())
 }
 
 // document is JSON laid out for reading. Only the beginning of a long one is

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -219,11 +221,26 @@ func (b *browser) session(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cookies := b.client.Jar.Cookies(address)
-	if len(cookies) != 1 {
-		t.Fatalf("the browser holds %d cookies, want one", len(cookies))
+	for _, cookie := range b.client.Jar.Cookies(address) {
+		if strings.HasSuffix(cookie.Name, "countersign_session") {
+			return cookie.Value
+		}
 	}
-	return cookies[0].Value
+	t.Fatal("the browser holds no session")
+	return ""
+}
+
+// fill adds to a form what the page that shows it has hidden in it.
+func (b *browser) fill(t *testing.T, path string, form url.Values) url.Values {
+	t.Helper()
+	shown := b.get(t, path).expect(t, http.StatusOK)
+	found := regexp.MustCompile(`name="once" value="([^"]+)"`).FindStringSubmatch(shown.body)
+	if found == nil {
+		t.Fatalf("no form of %s can be told from the next:\n%s", path, shown.body)
+	}
+	filled := url.Values{"once": {found[1]}}
+	maps.Copy(filled, form)
+	return filled
 }
 
 type answer struct {

@@ -189,7 +189,7 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 		issued := s.issue(t, s.acme.admin, "receipt", receiptID)
 		made = append(made, "{token_id}", issued.ID, "{opaque_token}", issued.Token)
 	}
-	key := s.credential(t, s.acme.slug, "member")
+	key := s.named(t, s.acme.slug, "member", "")
 	return strings.NewReplacer(append(made, "{chain_id}", chainID, "{event_id}", eventID, "{receipt_id}", receiptID,
 		"{key_id}", key.id.String(), "{asset}", "docs.css")...)
 }

@@ -58,11 +58,8 @@ func listKeys(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(keys) == limit {
-		next = encodeIDCursor(keyCursor, keys[len(keys)-1].ID.UUID)
-	}
-	return x.answer(http.StatusOK, appendList(nil, keys, next, func(dst []byte, k *ledger.KeyRecord) []byte {
+	cursor := func(k *ledger.KeyRecord) string { return encodeIDCursor(keyCursor, k.ID.UUID) }
+	return x.answer(http.StatusOK, appendList(keys, limit, cursor, func(dst []byte, k *ledger.KeyRecord) []byte {
 		return appendKey(dst, k, nil)
 	}))
 }

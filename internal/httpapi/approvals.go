@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"time"
@@ -35,15 +36,10 @@ func listApprovals(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next, bytes := "", 0
-	for _, approval := range approvals {
-		bytes += len(approval.Payload)
+	cursor := func(a *service.ApprovalView) string {
+		return encodeMomentCursor(approvalCursor, a.RequestedAt, a.ID.UUID)
 	}
-	if len(approvals) == filter.Limit || bytes >= service.PageBytes {
-		last := approvals[len(approvals)-1]
-		next = encodeMomentCursor(approvalCursor, last.RequestedAt, last.ID.UUID)
-	}
-	return x.answer(http.StatusOK, appendList(nil, approvals, next, x.appendApproval))
+	return x.answer(http.StatusOK, appendList(approvals, filter.Limit, cursor, x.appendApproval))
 }
 
 func getApproval(x *exchange) error {
@@ -111,12 +107,6 @@ func approvalStatus(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	status := "none"
-	if n := len(approvals); n > 0 {
-		status = string(approvals[0].Status)
-		if !approvals[0].Status.Open() {
-			status = string(approvals[n-1].Status)
-		}
-	}
-	return x.answer(http.StatusOK, x.appendApprovalStatus(nil, status, approvals[:min(len(approvals), maxLimit)]))
+	status := cmp.Or(string(approvals.Standing), "none")
+	return x.answer(http.StatusOK, x.appendApprovalStatus(nil, status, approvals.Shown[:min(len(approvals.Shown), maxLimit)]))
 }

@@ -92,11 +92,8 @@ func listChains(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(chains) == filter.Limit {
-		next = encodeIDCursor(chainCursor, chains[len(chains)-1].ID.UUID)
-	}
-	return x.answer(http.StatusOK, appendList(nil, chains, next, func(dst []byte, c *service.ChainView) []byte {
+	cursor := func(c *service.ChainView) string { return encodeIDCursor(chainCursor, c.ID.UUID) }
+	return x.answer(http.StatusOK, appendList(chains, filter.Limit, cursor, func(dst []byte, c *service.ChainView) []byte {
 		return appendChain(dst, c, nil)
 	}))
 }

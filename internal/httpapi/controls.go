@@ -60,11 +60,8 @@ func listActs(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(acts) == limit {
-		next = encodeNumberCursor(actCursor, acts[len(acts)-1].Sequence)
-	}
-	return x.answer(http.StatusOK, appendList(nil, acts, next, func(dst []byte, a *ledger.StoredAct) []byte {
+	cursor := func(a *ledger.StoredAct) string { return encodeNumberCursor(actCursor, a.Sequence) }
+	return x.answer(http.StatusOK, appendList(acts, limit, cursor, func(dst []byte, a *ledger.StoredAct) []byte {
 		return append(dst, a.Body...)
 	}))
 }

@@ -88,15 +88,8 @@ func listEvents(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	bytes := 0
-	for _, event := range events {
-		bytes += len(event.Payload)
-	}
-	if len(events) == limit || bytes >= service.PageBytes {
-		next = encodeNumberCursor(eventCursor, events[len(events)-1].Sequence)
-	}
-	return x.answer(http.StatusOK, appendList(nil, events, next, appendEvent))
+	cursor := func(e *service.EventView) string { return encodeNumberCursor(eventCursor, e.Sequence) }
+	return x.answer(http.StatusOK, appendList(events, limit, cursor, appendEvent))
 }
 
 func reportOutcome(x *exchange) error {

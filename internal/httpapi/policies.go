@@ -40,11 +40,8 @@ func listPolicies(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(policies) == limit {
-		next = encodeNumberCursor(policyCursor, policies[len(policies)-1].Number)
-	}
-	list := appendList(nil, policies, next, appendPolicySummary)
+	cursor := func(p *service.PolicyView) string { return encodeNumberCursor(policyCursor, p.Number) }
+	list := appendList(policies, limit, cursor, appendPolicySummary)
 	w := list[:len(list)-1]
 	w = append(w, `,"current":`...)
 	return x.answer(http.StatusOK, append(canon.AppendString(w, current.Version), '}'))

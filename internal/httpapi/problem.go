@@ -25,6 +25,9 @@ type document struct {
 // problem answers an error. What is not meant for callers goes to the log.
 func (x *exchange) problem(err error) {
 	shown, kind := problem.Of(err)
+	if shown.Code == ledger.CodeNotFound && secretPath(x.route.Pattern) {
+		shown = errNothingToShow
+	}
 	if kind.Status >= http.StatusInternalServerError {
 		x.api.log.LogAttrs(x.r.Context(), slog.LevelError, "request failed", slog.String("request_id", x.id),
 			slog.String("route", x.route.Pattern), slog.String("code", string(shown.Code)), slog.Any("error", err))

@@ -28,6 +28,10 @@ func secretPath(pattern string) bool {
 	return strings.HasPrefix(pattern, "/public/") || strings.HasSuffix(pattern, "/verify")
 }
 
+// errNothingToShow is the one text for whatever is wrong with such a path: there is
+// no key to speak of, and nobody learns whether there ever was something here.
+var errNothingToShow = ledger.Errorf(ledger.CodeNotFound, "there is nothing to show under this address: the link or the id is wrong, incomplete or no longer valid; ask whoever gave it to you for a new one")
+
 func verifyToken(x *exchange) error {
 	return x.public(x.api.service.VerifyToken(x.r.Context(), x.r.PathValue("opaque_token")))
 }

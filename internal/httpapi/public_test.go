@@ -103,6 +103,24 @@ func TestLegacyLinks(t *testing.T) {
 	})
 }
 
+// Nobody who needs no key is told to check one: every public route says the same.
+func TestNothingToShowSpeaksOfNoKey(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		var said []string
+		for _, id := range []string{uuid.NewString(), "x"} {
+			for _, path := range []string{"/public/v2/verify/" + id, "/public/approvals/" + id, "/v1/approvals/" + id + "/verify", "/v1/receipts/" + id + "/verify"} {
+				got := s.get(t, credential{}, path)
+				got.refuse(t, http.StatusNotFound, "not_found")
+				got.without(t, "organization", "the key")
+				said = append(said, decode[struct{ Detail string }](t, got).Detail)
+			}
+		}
+		if said = slices.Compact(said); len(said) != 1 || !strings.Contains(said[0], "nothing to show") {
+			t.Errorf("the public routes say %q", said)
+		}
+	})
+}
+
 // publicResult is a minimized result, flattened, without the moment.
 func (s *stack) publicResult(t *testing.T, path string) map[string]string {
 	t.Helper()
@@ -161,6 +179,9 @@ func TestPublicPage(t *testing.T) {
 			policy := got.header.Get("Content-Security-Policy")
 			if got.header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") {
 				t.Errorf("%s under %s", got.header.Get("Content-Type"), policy)
+			}
+			if strings.Contains(page, "not applicable") || got.status == http.StatusOK && !strings.Contains(page, "names no ") {
+				t.Errorf("the page reads as if something were missing:\n%s", page)
 			}
 			got.without(t, planted, path, s.acme.id, s.rival.id, "acme", "rival")
 			plain := s.get(t, credential{}, path)

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"log/slog"
+	"maps"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -26,7 +27,14 @@ func (m *memory) Seen(org uuid.UUID) (keyring.Seen, bool) {
 	return keyring.Seen{}, false
 }
 
-func (*memory) Note(uuid.UUID, int64, [32]byte) {}
+func (m *memory) All() map[uuid.UUID]keyring.Seen {
+	if heads := m.heads.Load(); heads != nil {
+		return maps.Clone(*heads)
+	}
+	return nil
+}
+
+func (*memory) Note(uuid.UUID, keyring.Seen) {}
 
 // A database that was put back behind receipts that were given out is not ready,
 // makes no receipts, and says so without naming anyone.

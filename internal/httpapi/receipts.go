@@ -28,11 +28,8 @@ func listReceipts(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(receipts) == limit {
-		next = encodeNumberCursor(receiptCursor, receipts[len(receipts)-1].Sequence)
-	}
-	return x.answer(http.StatusOK, appendList(nil, receipts, next, func(dst []byte, r *ledger.StoredReceipt) []byte {
+	cursor := func(r *ledger.StoredReceipt) string { return encodeNumberCursor(receiptCursor, r.Sequence) }
+	return x.answer(http.StatusOK, appendList(receipts, limit, cursor, func(dst []byte, r *ledger.StoredReceipt) []byte {
 		return append(dst, r.Body...)
 	}))
 }

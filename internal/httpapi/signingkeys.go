@@ -29,11 +29,8 @@ func listSigningKeys(x *exchange) error {
 			page = append(page, key)
 		}
 	}
-	next := ""
-	if len(page) == limit {
-		next = encodeIDCursor(signingKeyCursor, page[limit-1].ID.UUID)
-	}
-	return x.answer(http.StatusOK, appendList(nil, page, next, appendSigningKey))
+	cursor := func(key *service.SigningKey) string { return encodeIDCursor(signingKeyCursor, key.ID.UUID) }
+	return x.answer(http.StatusOK, appendList(page, limit, cursor, appendSigningKey))
 }
 
 func createSigningKey(x *exchange) error {

@@ -22,11 +22,8 @@ func listTokens(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	next := ""
-	if len(tokens) == limit {
-		next = encodeIDCursor(tokenCursor, tokens[len(tokens)-1].ID.UUID)
-	}
-	return x.answer(http.StatusOK, appendList(nil, tokens, next, x.appendToken))
+	cursor := func(token *service.Token) string { return encodeIDCursor(tokenCursor, token.ID.UUID) }
+	return x.answer(http.StatusOK, appendList(tokens, limit, cursor, x.appendToken))
 }
 
 // issueToken answers the text with the token that it has just made. Asked again

@@ -27,11 +27,8 @@ func listWebhooks(x *exchange) error {
 			page = append(page, r)
 		}
 	}
-	next := ""
-	if len(page) == limit {
-		next = encodeIDCursor(webhookCursor, page[limit-1].ID.UUID)
-	}
-	return x.answer(http.StatusOK, appendList(nil, page, next, func(dst []byte, shown *service.Webhook) []byte {
+	cursor := func(shown *service.Webhook) string { return encodeIDCursor(webhookCursor, shown.ID.UUID) }
+	return x.answer(http.StatusOK, appendList(page, limit, cursor, func(dst []byte, shown *service.Webhook) []byte {
 		return appendWebhook(dst, shown, nil)
 	}))
 }

@@ -174,14 +174,19 @@ func appendKey(dst []byte, k *ledger.KeyRecord, text *ledger.Secret) []byte {
 	return w.End()
 }
 
-// appendList writes the envelope of a list. next is "" on the last page.
-func appendList[T any](dst []byte, items []T, next string, one func([]byte, T) []byte) []byte {
-	dst = append(dst, `{"data":[`...)
+// appendList writes a page of a list. It ends with the entry that makes it as long as
+// was asked for, or as large as a page may be, and then says where the next begins.
+func appendList[T any](items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) []byte {
+	dst, next := []byte(`{"data":[`), ""
 	for i, item := range items {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = one(dst, item)
+		if i+1 == limit || len(dst) >= service.PageBytes {
+			next = cursor(item)
+			break
+		}
 	}
 	dst = append(dst, `],"next_cursor":`...)
 	if next == "" {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 
 	"countersign/internal/canon"
 )
@@ -378,7 +379,7 @@ func (a *Approval) mayDecide(reviewer Reviewer) error {
 		return Errorf(CodeForbidden, "the key that recorded an action cannot decide it: use another key")
 	}
 	if len(a.Approvers) > 0 && !slices.Contains(a.Approvers, reviewer.Name) {
-		return Errorf(CodeForbidden, "the policy %q names who may decide this, and the key %q is not among them", a.PolicyName, reviewer.Name)
+		return Errorf(CodeForbidden, "the policy %q names who may decide this: %s; the key %q is not among them", a.PolicyName, strings.Join(a.Approvers, ", "), reviewer.Name)
 	}
 	return nil
 }

@@ -194,3 +194,16 @@ func TestApprovalsAreReadBackAsTheyWere(t *testing.T) {
 		}
 	})
 }
+
+// Whoever is turned away learns which rule does it, and whom to ask.
+func TestRefusedReviewerIsToldWhoDecides(t *testing.T) {
+	t.Parallel()
+	q := question()
+	q.Action.Facts = payment(9000)
+	d := Decide(&Policy{Rules: fixedRules{{Name: "own", Outcome: RequireApproval}, {Name: "the treasury", Outcome: RequireApproval, Approvers: []string{"ann", "chief"}}}}, q)
+	a := &Approval{PolicyName: d.PolicyName, Approvers: d.Approvers}
+	want := `the policy "the treasury" names who may decide this: ann, chief; the key "bob" is not among them`
+	if err := a.mayDecide(Reviewer{Key: KeyID{NewRandomID([16]byte{1})}, Name: "bob"}); err == nil || err.Error() != want {
+		t.Errorf("refused with %v, want %s", err, want)
+	}
+}

@@ -130,17 +130,20 @@ type Question struct {
 }
 
 // Decide holds an action against the kill switch, the chain's limits, the
-// built-in rules and the organization's own. It is the one place where an action
-// is decided, whoever asks. The strictest rule wins; of equals, the first in that
-// order.
+// organization's own rules and the built-in ones. It is the one place where an
+// action is decided, whoever asks. The strictest rule wins; of equals, the first in
+// that order: an organization that wrote a rule wants its own words to be read.
 func Decide(policy *Policy, q *Question) Decision {
 	d := Decision{
 		Outcome: Allow, Source: SourceBackend, PolicyVersion: policy.Version, Mode: Enforce,
 		EstimatedCost: q.Action.Cost, KillSwitchActive: q.Org.Controls.KillSwitch.Active,
 	}
-	matches := builtinMatches(q)
+	matches := limitMatches(q)
 	if policy.Rules != nil && !d.KillSwitchActive {
 		matches = append(matches, policy.Rules.Match(q)...)
+	}
+	if !d.KillSwitchActive {
+		matches = append(matches, builtinMatches(q)...)
 	}
 	enforced, shadowed := strictest(matches, q.Org.Settings.EvaluationMode == Shadow)
 	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
@@ -186,7 +189,8 @@ func (d *Decision) explain(m *Match) {
 }
 
 // strictest finds the first of the strictest matches that act and of those that
-// only report.
+// only report. A rule that says who may approve goes before those that leave it
+// open: whoever is turned away has to be told which rule does it.
 func strictest(matches []Match, allShadow bool) (enforced, shadowed *Match) {
 	for i := range matches {
 		m := &matches[i]
@@ -194,11 +198,15 @@ func strictest(matches []Match, allShadow bool) (enforced, shadowed *Match) {
 		if (m.Shadow || allShadow) && !m.stop {
 			best = &shadowed
 		}
-		if *best == nil || m.Outcome.StricterThan((*best).Outcome) {
+		if *best == nil || m.Outcome.StricterThan((*best).Outcome) || m.namesApproversBeside(*best) {
 			*best = m
 		}
 	}
 	return enforced, shadowed
+}
+
+func (m *Match) namesApproversBeside(other *Match) bool {
+	return m.Outcome == RequireApproval && other.Outcome == RequireApproval && len(m.Approvers) > 0 && len(other.Approvers) == 0
 }
 
 // approversOf are those whom every rule admits that asks for approval and names

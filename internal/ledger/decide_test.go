@@ -99,6 +99,14 @@ func TestBuiltinRules(t *testing.T) {
 		{"the strictest rule", func(*Question) {},
 			fixedRules{{Name: "a", Outcome: AllowWithFlag}, {Name: "b", Outcome: Deny}, {Name: "c", Outcome: RequireApproval}}, Deny, "b"},
 		{"the first of equals", func(*Question) {}, fixedRules{{Name: "a", Outcome: Deny}, {Name: "b", Outcome: Deny}}, Deny, "a"},
+		{"a rule of its own beside a built-in one", func(q *Question) { q.Action.Facts = payment(6000) },
+			fixedRules{{Name: "a", Outcome: RequireApproval}, {Name: "b", Outcome: RequireApproval}}, RequireApproval, "a"},
+		{"a rule that names approvers", func(q *Question) { q.Action.Facts = payment(6000) },
+			fixedRules{{Name: "a", Outcome: RequireApproval}, {Name: "b", Outcome: RequireApproval, Approvers: []string{"chief"}}}, RequireApproval, "b"},
+		{"a rule of its own beside a paused chain", func(q *Question) { q.State.Status, q.State.PauseReason = ChainAutoPaused, "before" },
+			fixedRules{{Name: "own", Outcome: Deny}}, Deny, RuleAutoPause},
+		{"a rule of its own beside a chain's time-out", func(q *Question) { q.Chain.Limits.TimeoutSeconds, q.Now = 10, firstMoment+10_001 },
+			fixedRules{{Name: "own", Outcome: Deny}}, Deny, RuleChainTimeout},
 		{"too many approvals", func(q *Question) { q.State.Approvals = maxApprovals },
 			fixedRules{{Name: "own", Outcome: RequireApproval}}, Deny, RuleTooManyApprovals},
 		{"a gap", func(q *Question) { q.Action.ActionType, q.Action.Source = ActionTypeGap, SourceOffline }, nil, AllowWithFlag, RuleGap},
@@ -147,10 +155,37 @@ func TestApproversOfSeveralRules(t *testing.T) {
 			q := question()
 			q.Action.Facts = payment(7500)
 			d := Decide(&Policy{Rules: c.rules}, q)
-			if d.Outcome != RequireApproval || d.PolicyName != RuleSingleThreshold || !slices.Equal(d.Approvers, c.want) {
+			if d.Outcome != RequireApproval || d.PolicyName != "own" || !slices.Equal(d.Approvers, c.want) {
 				t.Errorf("decided %s by %s, approvers %q, want %q", d.Outcome, d.PolicyName, d.Approvers, c.want)
 			}
 		})
+	}
+}
+
+// An organization's own words are read where a built-in rule says the same.
+func TestOwnWordsGoFirst(t *testing.T) {
+	t.Parallel()
+	own := Match{Name: "own", Outcome: RequireApproval, Reason: "the treasury decides", Remediation: "wait", DocsURL: "https://wiki.example"}
+	q := question()
+	q.Action.Facts = payment(6000)
+	d := Decide(&Policy{Rules: fixedRules{own}}, q)
+	if d.PolicyName != own.Name || d.Reason != own.Reason || d.Remediation != own.Remediation || d.DocsURL != own.DocsURL {
+		t.Errorf("decided by %q: %q, %q, %q", d.PolicyName, d.Reason, d.Remediation, d.DocsURL)
+	}
+}
+
+// The metrics show no exposure that waits, so the reason tells the two apart.
+func TestExposureThatWaitsIsSaid(t *testing.T) {
+	t.Parallel()
+	for waiting, want := range map[float64]string{
+		0:     "the chain's exposure of 19000.00 USD is above the threshold of 10000.00 USD",
+		13000: "the chain's exposure of 32000.00 USD (including 13000.00 USD still waiting for approval) is above the threshold of 10000.00 USD",
+	} {
+		q := question()
+		q.Action.Facts, q.State.Metrics.FinancialExposure, q.State.Pending.Exposure = payment(1), MoneyOf(19000), MoneyOf(waiting)
+		if d := Decide(BuiltinPolicy, q); d.Reason != want {
+			t.Errorf("with %v waiting the reason is %q, want %q", waiting, d.Reason, want)
+		}
 	}
 }
 

@@ -28,16 +28,13 @@ const ActionTypeGap = "gap"
 // them stand in its receipt.
 const maxApprovals = 1000
 
-// builtinMatches holds an action against the rules that every organization is
-// under, in the order in which they are named when several are equally strict.
-func builtinMatches(q *Question) []Match {
+// limitMatches holds an action against what stops a chain altogether. While the
+// kill switch is active, nothing else is asked.
+func limitMatches(q *Question) []Match {
 	if k := &q.Org.Controls.KillSwitch; k.Active {
 		return []Match{killSwitchMatch(k)}
 	}
 	var matches []Match
-	add := func(name string, outcome Outcome, reason, remediation string) {
-		matches = append(matches, Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation})
-	}
 	if reason := q.pauseReason(); reason != "" {
 		matches = append(matches, Match{
 			Name: RuleAutoPause, Outcome: Deny, Reason: reason, pause: true,
@@ -45,7 +42,20 @@ func builtinMatches(q *Question) []Match {
 		})
 	}
 	if limit := q.Chain.Limits.TimeoutSeconds; limit > 0 && seconds(q.Now-q.Chain.StartedAt) > limit {
-		add(RuleChainTimeout, Deny, fmt.Sprintf("the chain is older than its timeout of %v seconds", limit), "Open a new chain.")
+		matches = append(matches, Match{
+			Name: RuleChainTimeout, Outcome: Deny, Reason: fmt.Sprintf("the chain is older than its timeout of %v seconds", limit),
+			Remediation: "Open a new chain.",
+		})
+	}
+	return matches
+}
+
+// builtinMatches holds an action against the rules that every organization is
+// under, in the order in which they are named when several are equally strict.
+func builtinMatches(q *Question) []Match {
+	var matches []Match
+	add := func(name string, outcome Outcome, reason, remediation string) {
+		matches = append(matches, Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation})
 	}
 	if q.highRisk() {
 		add(RuleHighRiskAgent, RequireApproval, "every action of the high-risk agent \""+q.Action.AgentName+"\" requires approval", "")
@@ -114,9 +124,15 @@ func (q *Question) financial(add func(string, Outcome, string, string)) {
 	} else if limit := tighter(q.Org.Settings.FinancialThreshold, q.Chain.Limits.Single); amount.Cmp(limit) > 0 {
 		add(RuleSingleThreshold, RequireApproval, fmt.Sprintf("%s USD is above the threshold of %s USD for a single transaction", amount.Fixed(), limit.Fixed()), "")
 	}
-	exposure := q.State.Metrics.FinancialExposure.Add(q.State.Pending.Exposure)
+	waiting := q.State.Pending.Exposure
+	exposure := q.State.Metrics.FinancialExposure.Add(waiting)
 	if limit := tighter(q.Org.Settings.CumulativeThreshold, q.Chain.Limits.Cumulative); exposure.Cmp(limit) > 0 {
-		add(RuleCumulativeThreshold, RequireApproval, fmt.Sprintf("the chain's exposure of %s USD is above the threshold of %s USD", exposure.Fixed(), limit.Fixed()), "")
+		part := ""
+		if waiting.Cmp(Money{}) > 0 { // the chain's metrics leave it out
+			part = fmt.Sprintf(" (including %s USD still waiting for approval)", waiting.Fixed())
+		}
+		add(RuleCumulativeThreshold, RequireApproval,
+			fmt.Sprintf("the chain's exposure of %s USD%s is above the threshold of %s USD", exposure.Fixed(), part, limit.Fixed()), "")
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"countersign/internal/canon"
 )
@@ -158,7 +157,7 @@ func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, su
 		PolicyVersion: state.PolicyVersion, PreviousHash: head.Last,
 		Metadata: chain.Metadata, EventsDigest: state.Digest,
 	}
-	receipt.Summary = describe(chain, state, summary.lines, c)
+	receipt.Summary = describe(chain, state, summary.lines, approvals, c)
 	stored := &StoredReceipt{ID: id, Org: chain.Org, Sequence: receipt.Sequence, Chain: chain.ID, Body: receipt.sign(keys, chain.Org)}
 	if head.Last != nil {
 		stored.PreviousHash = head.Last[:]
@@ -186,51 +185,4 @@ func sealedLines(lines []SummaryLine, c *Completion, now Time) []SummaryLine {
 	}
 	failure := SummaryLine{ActionType: actionTypeFailure, ActionName: name, Count: 1, FirstAt: now, LastAt: now}
 	return append(lines[:len(lines):len(lines)], failure)
-}
-
-// describe is the receipt's sentence for people.
-func describe(chain *Chain, state *ChainState, lines []SummaryLine, c *Completion) string {
-	text := make([]byte, 0, 160)
-	text = append(text, "Chain "...)
-	text = strconv.AppendQuote(text, chain.Name)
-	switch {
-	case !c.Failed:
-		text = append(text, " completed: "...)
-	case c.Failure == nil:
-		text = append(text, " failed: "...)
-	default:
-		text = append(append(append(text, " failed with "...), c.Failure.Type...), ": "...)
-	}
-	text = appendPlural(text, state.Actions, "action")
-	text = append(text, " by "...)
-	text = appendPlural(text, int64(len(state.Agents)), "agent")
-	for _, part := range outcomeWords {
-		var n int64
-		for _, line := range lines {
-			if line.Outcome == part.outcome {
-				n += line.Count
-			}
-		}
-		if n > 0 {
-			text = append(text, ", "...)
-			text = append(append(strconv.AppendInt(text, n, 10), ' '), part.words...)
-		}
-	}
-	if state.Metrics.FinancialExposure.Cmp(Money{}) > 0 {
-		text = append(append(append(text, ", "...), state.Metrics.FinancialExposure.Fixed()...), " USD of financial exposure"...)
-	}
-	return string(append(text, '.'))
-}
-
-var outcomeWords = []struct {
-	outcome Outcome
-	words   string
-}{{Allow, "allowed"}, {AllowWithFlag, "allowed with a flag"}, {RequireApproval, "sent to approval"}, {Deny, "denied"}}
-
-func appendPlural(dst []byte, n int64, noun string) []byte {
-	dst = append(append(strconv.AppendInt(dst, n, 10), ' '), noun...)
-	if n != 1 {
-		dst = append(dst, 's')
-	}
-	return dst
 }

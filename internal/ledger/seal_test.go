@@ -3,6 +3,7 @@ package ledger
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -148,12 +149,21 @@ func TestEmptyChainIsSealed(t *testing.T) {
 
 func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 	t.Parallel()
-	state := &ChainState{Actions: 7, Agents: []string{"a"}, Metrics: Metrics{FinancialExposure: MoneyOf(1200.5)}}
-	lines := []SummaryLine{{Outcome: Allow, Count: 3}, {Outcome: AllowWithFlag, Count: 1}, {Outcome: RequireApproval, Count: 1}, {Outcome: Deny, Count: 2}}
-	got := describe(&Chain{Name: "a \"b\""}, state, lines, &Completion{})
-	want := `Chain "a \"b\"" completed: 7 actions by 1 agent, 3 allowed, 1 allowed with a flag, 1 sent to approval, 2 denied, 1200.50 USD of financial exposure.`
-	if got != want {
-		t.Errorf("summary %q, want %q", got, want)
+	cases := map[string][]*Approval{
+		"5 sent to approval (2 approved, 1 denied, 1 timed out, 1 cancelled)": {
+			{Status: ApprovalDenied}, {Status: ApprovalApproved}, {Status: ApprovalTimedOut}, {Status: ApprovalApproved}, {Status: ApprovalCancelled},
+		},
+		"1 sent to approval (1 approved)": {{Status: ApprovalApproved}},
+	}
+	for asked, approvals := range cases {
+		n := int64(len(approvals))
+		state := &ChainState{Actions: 6 + n, Agents: []string{"a"}, Metrics: Metrics{FinancialExposure: MoneyOf(1200.5)}}
+		lines := []SummaryLine{{Outcome: Allow, Count: 3}, {Outcome: AllowWithFlag, Count: 1}, {Outcome: RequireApproval, Count: n}, {Outcome: Deny, Count: 2}}
+		got := describe(&Chain{Name: "a \"b\""}, state, lines, approvals, &Completion{})
+		want := fmt.Sprintf(`Chain "a \"b\"" completed: %d actions by 1 agent, 3 allowed, 1 allowed with a flag, %s, 2 denied, 1200.50 USD of financial exposure.`, 6+n, asked)
+		if got != want {
+			t.Errorf("summary %q, want %q", got, want)
+		}
 	}
 }
 

@@ -87,8 +87,62 @@ func (s *Service) CreateAPIKey(ctx context.Context, caller *Caller, request *Key
 	return s.issueKey(ctx, caller, caller.Org, request)
 }
 
-// issueKey issues a key as a caller, or as the operator where there is none.
+// issueKey issues a key as a caller, or as the operator where there is none. Two
+// of one name that are issued at once may see each other only afterwards: then
+// neither text is given out, and neither key stands.
 func (s *Service) issueKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
+	if err := s.nameFree(ctx, org, request, ledger.KeyID{}); err != nil {
+		return nil, err
+	}
+	key, err := s.storeKey(ctx, caller, org, request)
+	if err != nil {
+		return nil, err
+	}
+	if taken := s.nameFree(ctx, org, request, key.Record.ID); taken != nil {
+		_, err := s.revokeKey(ctx, caller, org, key.Record.ID)
+		return nil, errors.Join(taken, err)
+	}
+	return key, nil
+}
+
+// nameFree refuses the name of another active key than the given one. Lists of
+// approvers go by names, so only agents, who decide nothing, share one.
+func (s *Service) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRequest, own ledger.KeyID) error {
+	if request.Name == "" {
+		return nil
+	}
+	keys, err := s.allKeys(ctx, org)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		decides := key.Role.Includes(ledger.RoleMember) || request.Role.Includes(ledger.RoleMember)
+		if key.Name == request.Name && key.Active() && key.ID != own && decides {
+			return ledger.Errorf(ledger.CodeIdempotencyConflict,
+				"an active key has the name %q already, and names say who may approve: choose another name, or revoke that key first", key.Name)
+		}
+	}
+	return nil
+}
+
+func (s *Service) allKeys(ctx context.Context, org ledger.OrgID) ([]*ledger.KeyRecord, error) {
+	const page = 200
+	var all []*ledger.KeyRecord
+	var after ledger.KeyID
+	for {
+		keys, err := s.store.Keys(ctx, org, after, page)
+		if err != nil {
+			return nil, visible(err)
+		}
+		all = append(all, keys...)
+		if len(keys) < page {
+			return all, nil
+		}
+		after = keys[len(keys)-1].ID
+	}
+}
+
+func (s *Service) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
 	key, err := s.newKey(org, request)
 	if err != nil {
 		return nil, err
@@ -163,55 +217,4 @@ func (s *Service) revokeKey(ctx context.Context, caller *Caller, org ledger.OrgI
 	}
 	s.callers.forget(id)
 	return &revoked, nil
-}
-
-// Sign-in links open the console in a browser; a session follows them.
-const (
-	signInLifetime  = ledger.Time(30 * 60 * 1000)
-	sessionLifetime = ledger.Time(12 * 60 * 60 * 1000)
-	signInPrefix    = "csl_"
-	sessionPrefix   = "css_"
-)
-
-func (s *Service) createSignIn(ctx context.Context, key ledger.KeyID) (ledger.Secret, error) {
-	text := ledger.NewOpaqueToken(signInPrefix, s.entropy())
-	link := &store.SignIn{Hash: ledger.HashToken(text.Reveal()), Key: key.UUID, ExpiresAt: s.now() + signInLifetime}
-	if err := s.store.CreateSignIn(ctx, link); err != nil {
-		return ledger.Secret{}, visible(err)
-	}
-	return text, nil
-}
-
-var errBadLink = ledger.Errorf(ledger.CodeUnauthenticated, "this sign-in link was used, has expired or never existed; make a new one with countersign keys sign-in")
-
-// SignIn uses up a sign-in link and opens a session.
-func (s *Service) SignIn(ctx context.Context, link string) (session ledger.Secret, expires ledger.Time, err error) {
-	session = ledger.NewOpaqueToken(sessionPrefix, s.entropy())
-	expires = s.now() + sessionLifetime
-	_, err = s.store.OpenSession(ctx, ledger.HashToken(link), ledger.HashToken(session.Reveal()), s.now(), expires)
-	if errors.Is(err, store.ErrNotFound) {
-		return ledger.Secret{}, 0, errBadLink
-	}
-	return session, expires, visible(err)
-}
-
-// SessionCaller finds who a browser session acts for.
-func (s *Service) SessionCaller(ctx context.Context, session string) (*Caller, error) {
-	in, err := s.store.Session(ctx, ledger.HashToken(session), s.now())
-	if err != nil {
-		return nil, visible(err)
-	}
-	key, err := s.store.Key(ctx, ledger.KeyID{UUID: in.Key})
-	if err != nil {
-		return nil, visible(err)
-	}
-	if !key.Active() {
-		return nil, errUnknownKey
-	}
-	return callerOf(key), nil
-}
-
-// SignOut ends a session.
-func (s *Service) SignOut(ctx context.Context, session string) error {
-	return visible(s.store.CloseSession(ctx, ledger.HashToken(session)))
 }

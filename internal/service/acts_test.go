@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"sync"
@@ -54,6 +55,12 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 			return err
 		}
 		request := &service.KeyRequest{Name: "a key", Role: ledger.RoleAgent}
+		var link ledger.Secret
+		newLink := func(made ledger.Secret, err error) error {
+			link = made
+			return err
+		}
+		member := g.who.member.Key.String()
 		for _, c := range []struct {
 			action, actor string
 			do            func() error
@@ -64,6 +71,9 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 			{"api_key.create", "operator", func() error { return newKey(g.Operator().CreateKey(ctx, "acme", request)) }, func() string { return keys[len(keys)-1].String() }, true},
 			{"api_key.revoke", "first admin", func() error { _, err := g.RevokeAPIKey(ctx, g.who.admin, keys[0]); return err }, func() string { return keys[0].String() }, false},
 			{"api_key.revoke", "operator", func() error { _, err := g.Operator().RevokeKey(ctx, "acme", keys[1]); return err }, func() string { return keys[1].String() }, false},
+			{"sign_in.create", "first admin", func() error { return newLink(g.CreateSignIn(ctx, g.who.admin, g.who.member.Key)) }, func() string { return member }, true},
+			{"sign_in.create", "operator", func() error { return newLink(g.Operator().SignInLink(ctx, "acme", g.who.member.Key)) }, func() string { return member }, true},
+			{"master_key.rotate", "operator", func() error { return g.Operator().RecordRotation(ctx, "key-2") }, func() string { return "key-2" }, true},
 			{"organization.update", "first admin", func() error {
 				_, err := g.UpdateOrganization(ctx, g.who.admin, value(t, `{"high_risk_agents":["x"]}`))
 				return err
@@ -85,12 +95,22 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 				}
 			}
 		}
+		before := len(g.acts())
+		if _, _, err := g.SignIn(ctx, link.Reveal()); err != nil {
+			t.Fatal(err)
+		}
+		_, _, err := g.SignIn(ctx, link.Reveal())
+		checkCode(t, "a link used again", err, ledger.CodeUnauthenticated)
+		g.checkActs(t, before, []wantedAct{{"sign_in.use", g.who.member.Name, member}})
 		for i, act := range g.acts() {
+			if bytes.Contains(act.Detail, []byte("csl_")) || bytes.Contains(act.Detail, []byte("css_")) {
+				t.Errorf("act %d holds a secret", i+1)
+			}
 			if act.Sequence != int64(i)+1 || (act.Actor.Key == ledger.KeyID{}) != (act.Actor.Name == "operator") {
 				t.Errorf("act %d is number %d by %+v", i+1, act.Sequence, act.Actor)
 			}
 		}
-		_, err := g.Acts(ctx, g.who.member, 0, 10)
+		_, err = g.Acts(ctx, g.who.member, 0, 10)
 		checkCode(t, "the log for a member", err, ledger.CodeForbidden)
 		if theirs := must[[]*ledger.StoredAct](t)(g.Acts(ctx, newTenant(t, g.Service, "other").admin, 0, 100)); len(theirs) != 3 {
 			t.Errorf("another organization's log has %d acts", len(theirs))
@@ -156,5 +176,95 @@ func TestActsAtOnce(t *testing.T) {
 			t.Errorf("%d acts for 40 keys", got)
 		}
 		checkIntact(t, replicas[1], "acme", 0)
+	})
+}
+
+// A browser is signed in as nobody whose sign-in is not on record, and as no key
+// that was revoked or belongs to others.
+func TestSignInsAreOnRecord(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		ctx := t.Context()
+		reviewer := g.reviewer("ann")
+		link := must[ledger.Secret](t)(g.CreateSignIn(ctx, g.who.admin, reviewer.Key))
+		must[*ledger.KeyRecord](t)(g.RevokeAPIKey(ctx, g.who.admin, reviewer.Key))
+		before := len(g.acts())
+		_, _, err := g.SignIn(ctx, link.Reveal())
+		checkCode(t, "a link of a revoked key", err, ledger.CodeUnauthenticated)
+		_, err = g.CreateSignIn(ctx, g.who.admin, reviewer.Key)
+		checkCode(t, "a link for a revoked key", err, ledger.CodeNotFound)
+		g.checkActs(t, before, nil)
+
+		link = must[ledger.Secret](t)(g.CreateSignIn(ctx, g.who.admin, g.who.member.Key))
+		s := g.scene()
+		end := s.last("act_logs")
+		done(t, s.replace(end, end.with(map[string]any{"mac": make([]byte, 40)})))
+		_, _, err = g.SignIn(ctx, link.Reveal())
+		checkCode(t, "under a bent log", err, ledger.CodeEvidenceTampered)
+		_, err = g.CreateSignIn(ctx, g.who.admin, g.who.member.Key)
+		checkCode(t, "a link under a bent log", err, ledger.CodeEvidenceTampered)
+		done(t, s.replace(s.last("act_logs"), end))
+
+		other := newTenant(t, g.Service, "other")
+		for name, c := range map[string]struct {
+			caller *service.Caller
+			key    ledger.KeyID
+			code   ledger.Code
+		}{
+			"a member":            {g.who.member, g.who.member.Key, ledger.CodeForbidden},
+			"for a key of others": {g.who.admin, other.member.Key, ledger.CodeNotFound},
+		} {
+			_, err := g.CreateSignIn(ctx, c.caller, c.key)
+			checkCode(t, name, err, c.code)
+		}
+		checkIntact(t, g.Service, "acme", 0)
+	})
+}
+
+// A name says who may approve, so it is one key's alone while that is active.
+func TestNamesAreNotShared(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		ctx := t.Context()
+		issue := func(name string, role ledger.Role) (*service.NewKey, error) {
+			return g.CreateAPIKey(ctx, g.who.admin, &service.KeyRequest{Name: name, Role: role})
+		}
+		first := must[*service.NewKey](t)(issue("treasury", ledger.RoleMember))
+		before := len(g.acts())
+		for _, role := range []ledger.Role{ledger.RoleAgent, ledger.RoleMember, ledger.RoleAdmin} {
+			_, err := issue("treasury", role)
+			checkCode(t, "the same name as "+string(role), err, ledger.CodeIdempotencyConflict)
+			_, err = g.Operator().CreateKey(ctx, "acme", &service.KeyRequest{Name: "treasury", Role: role})
+			checkCode(t, "the same name by the operator", err, ledger.CodeIdempotencyConflict)
+		}
+		g.checkActs(t, before, nil)
+		must[*service.NewKey](t)(g.Operator().CreateKey(ctx, newTenant(t, g.Service, "other").slug, &service.KeyRequest{Name: "treasury", Role: ledger.RoleMember}))
+		must[*ledger.KeyRecord](t)(g.RevokeAPIKey(ctx, g.who.admin, first.Record.ID))
+		must[*service.NewKey](t)(issue("treasury", ledger.RoleMember))
+		for range 2 {
+			must[*service.NewKey](t)(issue("worker", ledger.RoleAgent))
+			must[*service.NewKey](t)(issue("", ledger.RoleMember))
+		}
+
+		var crowd sync.WaitGroup
+		replicas := []*service.Service{g.Service, g.replica()}
+		for i := range 10 {
+			crowd.Go(func() {
+				_, err := replicas[i%2].CreateAPIKey(context.Background(), g.who.admin, &service.KeyRequest{Name: "at once", Role: ledger.RoleMember})
+				if code := codeOf(err); code != "" && code != ledger.CodeIdempotencyConflict {
+					t.Errorf("a key at once: %v", err)
+				}
+			})
+		}
+		crowd.Wait()
+		active := 0
+		for _, key := range must[[]*ledger.KeyRecord](t)(g.APIKeys(ctx, g.who.admin, ledger.KeyID{}, 200)) {
+			if key.Name == "at once" && key.Active() {
+				active++
+			}
+		}
+		if active > 1 {
+			t.Errorf("%d active keys share a name", active)
+		}
 	})
 }

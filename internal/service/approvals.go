@@ -1,10 +1,8 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"countersign/internal/canon"
@@ -171,43 +169,6 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		bytes += len(view.Payload)
 		views = append(views, view)
 	}
-	return views, nil
-}
-
-// ChainApprovals lists a chain's approvals for clients that poll per chain: the
-// undecided first, each part oldest first.
-func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) ([]*ApprovalView, error) {
-	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
-		return nil, err
-	}
-	if _, err := s.ownChain(ctx, caller, chain); err != nil {
-		return nil, err
-	}
-	const most = 200
-	views := make([]*ApprovalView, 0, most)
-	seen := make(map[ledger.ApprovalID]bool)
-	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated, ""} {
-		found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most})
-		if err != nil {
-			return nil, err
-		}
-		for _, view := range found {
-			if len(views) < most && !seen[view.ID] {
-				seen[view.ID] = true
-				views = append(views, view)
-			}
-		}
-	}
-	slices.SortFunc(views, func(a, b *ApprovalView) int {
-		switch {
-		case a.Status.Open() == b.Status.Open():
-			return cmp.Compare(a.Sequence, b.Sequence)
-		case a.Status.Open():
-			return -1
-		default:
-			return 1
-		}
-	})
 	return views, nil
 }
 

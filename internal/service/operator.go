@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -15,41 +14,6 @@ type Operator struct{ service *Service }
 
 // Operator returns the use cases of the command line.
 func (s *Service) Operator() *Operator { return &Operator{s} }
-
-// Fingerprinter tells master keys apart without showing them.
-type Fingerprinter interface {
-	IDs() []string
-	Fingerprint(keyID string) ([32]byte, bool)
-}
-
-// AdoptKeys holds the keys on the ring against those that have signed in this
-// store and remembers new ones. A store is never served without a key that
-// signed in it: its receipts would seem forged.
-func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
-	known, err := o.service.store.KeyChecks(ctx)
-	if err != nil {
-		return visible(err)
-	}
-	for id, fingerprint := range known {
-		held, ok := ring.Fingerprint(id)
-		if !ok {
-			return fmt.Errorf("the key file lacks the master key %s, which has signed in this store: restore the key file that belongs to it", id)
-		}
-		if held != fingerprint {
-			return fmt.Errorf("the key file's master key %s is not the one that has signed in this store: restore the key file that belongs to it", id)
-		}
-	}
-	for _, id := range ring.IDs() {
-		if _, ok := known[id]; ok {
-			continue
-		}
-		fingerprint, _ := ring.Fingerprint(id)
-		if err := o.service.store.AddKeyCheck(ctx, id, fingerprint); err != nil {
-			return visible(err)
-		}
-	}
-	return nil
-}
 
 // BeginLogs begins the audit logs of organizations that were made before there
 // were any, which the migration has marked. Each begins by saying so. A log that is
@@ -176,7 +140,7 @@ func (o *Operator) Bootstrap(ctx context.Context) (*FirstStart, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := o.service.createSignIn(ctx, key.Record.ID)
+	link, err := o.service.createSignIn(ctx, nil, org.ID, key.Record.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -227,20 +191,7 @@ func (o *Operator) Keys(ctx context.Context, slug string) ([]*ledger.KeyRecord, 
 	if err != nil {
 		return nil, err
 	}
-	const page = 200
-	var all []*ledger.KeyRecord
-	var after ledger.KeyID
-	for {
-		keys, err := o.service.store.Keys(ctx, org.ID, after, page)
-		if err != nil {
-			return nil, visible(err)
-		}
-		all = append(all, keys...)
-		if len(keys) < page {
-			return all, nil
-		}
-		after = keys[len(keys)-1].ID
-	}
+	return o.service.allKeys(ctx, org.ID)
 }
 
 // RevokeKey ends an API key.
@@ -262,7 +213,7 @@ func (o *Operator) SignInLink(ctx context.Context, slug string, id ledger.KeyID)
 	for _, key := range keys {
 		wanted := key.ID == id || (id == ledger.KeyID{} && key.Role == ledger.RoleAdmin)
 		if wanted && key.Active() {
-			return o.service.createSignIn(ctx, key.ID)
+			return o.service.createSignIn(ctx, nil, key.Org, key.ID)
 		}
 	}
 	return ledger.Secret{}, ledger.Errorf(ledger.CodeNotFound, "there is no active key with that id; countersign keys list shows those there are")

@@ -125,9 +125,9 @@ func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 				t.Errorf("%s lists %d, want %d", name, len(list), c.listed)
 			}
 		}
-		polled := must[[]*service.ApprovalView](t)(g.ChainApprovals(t.Context(), g.who.agent, chain))
+		polled := must[*service.ChainApprovals](t)(g.ChainApprovals(t.Context(), g.who.agent, chain))
 		var order []ledger.ApprovalID
-		for _, view := range polled {
+		for _, view := range polled.Shown {
 			order = append(order, view.ID)
 		}
 		if len(order) != 3 || order[2] != decided || order[1] != newest || order[0] != waiting {
@@ -138,6 +138,60 @@ func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 			t.Errorf("%d are pending", len(open))
 		}
 	})
+}
+
+// A client that polls per chain goes ahead on approved alone: neither a later
+// approval nor one beyond the end of the list hides that somebody said no.
+func TestChainStandsByItsStrictestApproval(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		stands := func(chain ledger.ChainID, want ledger.ApprovalStatus) {
+			t.Helper()
+			if got := must[*service.ChainApprovals](t)(g.ChainApprovals(t.Context(), g.who.agent, chain)); got.Standing != want {
+				t.Errorf("the chain stands at %q, want %q", got.Standing, want)
+			}
+		}
+		chain := g.open("strict")
+		stands(chain, "")
+		g.approve(g.ask(chain))
+		stands(chain, ledger.ApprovalApproved)
+		first, second := g.ask(chain), g.ask(chain)
+		stands(chain, ledger.ApprovalPending)
+		done(t, g.decide(g.who.member, first, false))
+		stands(chain, ledger.ApprovalPending)
+		g.approve(second)
+		stands(chain, ledger.ApprovalDenied)
+
+		late := g.open("late")
+		lapsed := g.ask(late)
+		g.clock.set(g.view(lapsed).ExpiresAt)
+		stands(late, ledger.ApprovalTimedOut)
+		g.passTime()
+		stands(late, ledger.ApprovalTimedOut)
+		g.approve(g.ask(late))
+		stands(late, ledger.ApprovalTimedOut)
+
+		left := g.open("left")
+		g.approve(g.ask(left))
+		g.ask(left)
+		g.complete(left)
+		stands(left, ledger.ApprovalCancelled)
+	})
+}
+
+func TestChainStandsByWhatIsNotShown(t *testing.T) {
+	t.Parallel()
+	g := govern(t, newSQLite(t))
+	chain := g.open("long")
+	done(t, g.decide(g.who.member, g.ask(chain), false))
+	for range 200 {
+		g.clock.move(time.Millisecond)
+		g.approve(g.ask(chain))
+	}
+	got := must[*service.ChainApprovals](t)(g.ChainApprovals(t.Context(), g.who.agent, chain))
+	if got.Standing != ledger.ApprovalDenied || len(got.Shown) != 200 || got.Shown[0].Status != ledger.ApprovalApproved {
+		t.Errorf("the chain stands at %q, %d shown from %s", got.Standing, len(got.Shown), got.Shown[0].Status)
+	}
 }
 
 // The same action sent again is the same approval, whatever became of it.

@@ -1,13 +1,15 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
-	"countersign/internal/canon"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -16,20 +18,39 @@ import (
 // HeadWatch remembers outside the database which receipts were acknowledged.
 type HeadWatch interface {
 	Seen(org uuid.UUID) (keyring.Seen, bool)
-	Note(org uuid.UUID, count int64, last [32]byte)
+	All() map[uuid.UUID]keyring.Seen
+	Note(org uuid.UUID, now keyring.Seen)
 }
 
-// behind reports whether a head is older than what was acknowledged. One that is
-// as long but ends otherwise is another history, and as bad.
+// behind reports whether a head must not move on: it is older than what was
+// acknowledged, or an organization is gone altogether, and then nothing in this
+// database can be taken for the newest.
 func (s *Service) behind(head *ledger.Head) bool {
 	if s.watch == nil {
 		return false
 	}
-	seen, ok := s.watch.Seen(head.Org.UUID)
-	if !ok || seen.Count == 0 { // an empty ledger was accepted: nothing is behind it
+	seen, _ := s.watch.Seen(head.Org.UUID)
+	return older(head, seen) || s.incomplete()
+}
+
+// older reports whether a head is not that of the ledger which was acknowledged. One
+// that is as long but ends otherwise is another history, and as bad. Where nothing
+// was acknowledged, or an empty ledger accepted, nothing is behind it.
+func older(head *ledger.Head, seen keyring.Seen) bool {
+	if seen.Count == 0 {
 		return false
 	}
 	return head.Count < seen.Count || (head.Count == seen.Count && (head.Last == nil || *head.Last != seen.Last))
+}
+
+// incomplete reports whether the last look at the organizations found one missing
+// that is still watched. An operator's acceptance ends it at once.
+func (s *Service) incomplete() bool {
+	missing := s.missing.Load()
+	return missing != nil && slices.ContainsFunc(*missing, func(org uuid.UUID) bool {
+		_, watched := s.watch.Seen(org)
+		return watched
+	})
 }
 
 var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out: no new ones are made until an operator has looked at it; see countersign doctor")
@@ -41,59 +62,110 @@ func (s *Service) noteHeads(heads []*ledger.Head) {
 	}
 	for _, head := range heads {
 		if head.Last != nil {
-			s.watch.Note(head.Org.UUID, head.Count, *head.Last)
+			s.watch.Note(head.Org.UUID, keyring.Seen{Count: head.Count, Last: *head.Last, Slug: s.remembered(head.Org)})
 		}
 	}
 }
+
+// remembered is what the watch calls an organization; the store is asked the first
+// time. It is for people to read, so that nothing fails without it.
+func (s *Service) remembered(id ledger.OrgID) string {
+	if seen, _ := s.watch.Seen(id.UUID); seen.Slug != "" {
+		return seen.Slug
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), namingTimeout)
+	defer cancel()
+	org, err := s.store.Organization(ctx, id)
+	if err != nil {
+		return ""
+	}
+	return org.Slug
+}
+
+// namingTimeout is short: those whose receipts are noted wait for it.
+const namingTimeout = time.Second
 
 // Rollback says that an organization's ledger has gone back behind what was
 // acknowledged.
 type Rollback struct {
 	Organization string `json:"organization"`
+	ID           string `json:"organization_id"`
 	Acknowledged int64  `json:"receipts_acknowledged"`
 	Stored       int64  `json:"receipts_stored"`
+	// Missing says that the database does not know the organization at all. Its name
+	// is then the one that was remembered, which another may bear by now.
+	Missing bool `json:"missing"`
+
+	org uuid.UUID
 }
 
 // Rollbacks finds the organizations whose ledger is not the one that this server
-// has given receipts of.
+// has given receipts of. While one is missing altogether, no receipts are made for
+// any.
 func (s *Service) Rollbacks(ctx context.Context) ([]Rollback, error) {
 	if s.watch == nil {
 		return nil, nil
 	}
+	// Before the database is read: whoever seals their first receipt meanwhile is
+	// not missing.
+	watched := s.watch.All()
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
 		return nil, visible(err)
 	}
 	var found []Rollback
 	for _, org := range orgs {
-		rollback, err := s.rollback(ctx, org)
+		rollback, err := s.compare(ctx, org, watched[org.ID.UUID])
 		if err != nil {
 			return nil, visible(err)
 		}
 		if rollback != nil {
 			found = append(found, *rollback)
 		}
+		delete(watched, org.ID.UUID)
 	}
-	return found, nil
+	return append(found, s.miss(watched)...), nil
+}
+
+// miss keeps in mind which organizations are watched and not stored.
+func (s *Service) miss(watched map[uuid.UUID]keyring.Seen) []Rollback {
+	var found []Rollback
+	var missing []uuid.UUID
+	for org, seen := range watched {
+		if seen.Count > 0 {
+			missing = append(missing, org)
+			found = append(found, Rollback{
+				Organization: cmp.Or(seen.Slug, org.String()), ID: org.String(), Acknowledged: seen.Count, Missing: true, org: org,
+			})
+		}
+	}
+	s.missing.Store(&missing)
+	slices.SortFunc(found, func(a, b Rollback) int { return strings.Compare(a.ID, b.ID) })
+	return found
 }
 
 func (s *Service) rollback(ctx context.Context, org *ledger.Organization) (*Rollback, error) {
 	if s.watch == nil {
 		return nil, nil
 	}
-	seen, ok := s.watch.Seen(org.ID.UUID)
-	if !ok || seen.Count == 0 {
+	seen, _ := s.watch.Seen(org.ID.UUID)
+	return s.compare(ctx, org, seen)
+}
+
+// compare holds an organization's ledger against what was seen of it before: what is
+// sealed from then on is no rollback.
+func (s *Service) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
+	if seen.Count == 0 {
 		return nil, nil
 	}
-	head, err := s.store.Head(ctx, org.ID)
-	if errors.Is(err, store.ErrNotFound) {
-		head, err = &ledger.Head{Org: org.ID}, nil
-	}
+	head, err := s.head(ctx, org.ID)
 	if err != nil {
 		return nil, err
 	}
-	rollback := &Rollback{Organization: org.Slug, Acknowledged: seen.Count, Stored: head.Count}
-	if s.behind(head) {
+	rollback := &Rollback{
+		Organization: org.Slug, ID: org.ID.String(), Acknowledged: seen.Count, Stored: head.Count, org: org.ID.UUID,
+	}
+	if older(head, seen) {
 		return rollback, nil
 	}
 	same := false
@@ -107,42 +179,11 @@ func (s *Service) rollback(ctx context.Context, org *ledger.Organization) (*Roll
 	return rollback, nil
 }
 
-// AcceptRollback takes the database as it is for the truth, as an operator who has
-// put it back on purpose, and enters that into the audit log.
-func (o *Operator) AcceptRollback(ctx context.Context, slug string, accept func(org uuid.UUID, now keyring.Seen) error) (*Rollback, error) {
-	org, err := o.organization(ctx, slug)
-	if err != nil {
-		return nil, err
-	}
-	rollback, err := o.service.rollback(ctx, org)
-	if err != nil {
-		return nil, visible(err)
-	}
-	if rollback == nil {
-		return nil, ledger.Errorf(ledger.CodeInvalid, "the ledger of %s is the one that was acknowledged: there is nothing to accept", org.Slug)
-	}
-	head, err := o.service.store.Head(ctx, org.ID)
+// head is an organization's, an empty one where it is gone.
+func (s *Service) head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
+	head, err := s.store.Head(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {
-		head, err = &ledger.Head{Org: org.ID}, nil
+		return &ledger.Head{Org: org}, nil
 	}
-	if err != nil {
-		return nil, visible(err)
-	}
-	err = o.service.committer.commit(ctx, &act{org: org.ID, actor: ledger.ActorOperator, change: func(*batch, *ledger.Organization) (*deed, error) {
-		return &deed{action: "rollback.accept", target: org.Slug, detail: details(func(w *canon.ObjectWriter) {
-			w.Int("receipts_acknowledged", rollback.Acknowledged)
-			w.Int("receipts_stored", rollback.Stored)
-		})}, nil
-	}})
-	if err != nil {
-		return nil, err
-	}
-	now := keyring.Seen{Count: head.Count}
-	if head.Last != nil {
-		now.Last = *head.Last
-	}
-	if err := accept(org.ID.UUID, now); err != nil {
-		return nil, fmt.Errorf("accept a rollback: %w", err)
-	}
-	return rollback, nil
+	return head, err
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -77,6 +78,7 @@ type Service struct {
 	waiters   waiters
 	signers   signers
 	used      usedTokens
+	told      toldNames
 	sound     soundReceipts
 	prices    *pricing.Table
 	secrets   Secrets
@@ -86,6 +88,7 @@ type Service struct {
 	privateWebhooks bool
 	anchoring       []string
 	watch           HeadWatch
+	missing         atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
 
 	jobs    chan struct{} // nudged when there may be work
 	closing chan struct{} // closed when the service stops

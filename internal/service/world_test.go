@@ -175,7 +175,7 @@ func newTenant(t testing.TB, s *service.Service, slug string) *tenant {
 		t.Fatal(err)
 	}
 	who := &tenant{slug: slug, id: org.ID, admin: authenticate(t, s, admin)}
-	who.member = authenticate(t, s, newKey(t, s, slug, ledger.RoleMember))
+	who.member = authenticate(t, s, namedKey(t, s, slug, "test", ledger.RoleMember))
 	who.agentKey = newKey(t, s, slug, ledger.RoleAgent)
 	who.agent = authenticate(t, s, who.agentKey)
 	return who
@@ -183,7 +183,12 @@ func newTenant(t testing.TB, s *service.Service, slug string) *tenant {
 
 func newKey(t testing.TB, s *service.Service, slug string, role ledger.Role) *service.NewKey {
 	t.Helper()
-	key, err := s.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: "test", Role: role})
+	return namedKey(t, s, slug, "another "+randomName(), role)
+}
+
+func namedKey(t testing.TB, s *service.Service, slug, name string, role ledger.Role) *service.NewKey {
+	t.Helper()
+	key, err := s.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: name, Role: role})
 	if err != nil {
 		t.Fatal(err)
 	}

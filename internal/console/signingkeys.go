@@ -1,0 +1,127 @@
+package console
+
+import (
+	"encoding/base64"
+	"net/http"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// signingKeysView lists the registry of the keys that sign decisions.
+type signingKeysView struct {
+	Keys    []signingKeyRow
+	Name    string // as it was sent, when it was refused
+	Public  string
+	Refusal *refusal
+}
+
+type signingKeyRow struct {
+	*service.SigningKey
+	PublicKey string // base64
+	Signs     bool
+	Revocable bool
+}
+
+func showSigningKeys(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	return v.showSigningKeys(http.StatusOK, caller, &signingKeysView{})
+}
+
+func (v *visit) showSigningKeys(status int, caller *service.Caller, page *signingKeysView) error {
+	keys, err := v.console.service.SigningKeys(v.r.Context(), caller)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		page.Keys = append(page.Keys, signingKeyRow{
+			SigningKey: key, PublicKey: base64.StdEncoding.EncodeToString(key.Public),
+			Signs: key.Status == service.SigningActive, Revocable: key.Status != service.SigningRevoked,
+		})
+	}
+	return v.show(status, "signing-keys.html", "Signing keys", page)
+}
+
+func createSigningKey(v *visit) error {
+	return v.addSigningKey(func(sent form) map[string]any {
+		return map[string]any{"name": optional(sent.text("name"))}
+	})
+}
+
+// importSigningKey takes the public half of a key that signed before there was a
+// registry. It is sent even where it is empty: no key is made by a slip.
+func importSigningKey(v *visit) error {
+	return v.addSigningKey(func(sent form) map[string]any {
+		return map[string]any{"name": optional(sent.text("name")), "public_key": sent.text("public_key")}
+	})
+}
+
+func (v *visit) addSigningKey(members func(form) map[string]any) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	err = v.takeSigningKey(caller, members(sent))
+	if why := refusalOf(err); why != nil {
+		return v.showSigningKeys(why.Status, caller, &signingKeysView{Name: sent.text("name"), Public: sent.text("public_key"), Refusal: why})
+	}
+	if err != nil {
+		return err
+	}
+	v.seeOther("/signing-keys")
+	return nil
+}
+
+func (v *visit) takeSigningKey(caller *service.Caller, members map[string]any) error {
+	body, err := request(members)
+	if err != nil {
+		return err
+	}
+	wanted, err := service.ParseSigningKeyRequest(body)
+	if err != nil {
+		return err
+	}
+	_, err = v.console.service.CreateSigningKey(v.r.Context(), caller, wanted)
+	return err
+}
+
+func retireSigningKey(v *visit) error {
+	return v.endSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
+		_, err := v.console.service.RetireSigningKey(v.r.Context(), caller, id)
+		return err
+	})
+}
+
+func revokeSigningKey(v *visit) error {
+	return v.endSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
+		_, err := v.console.service.RevokeSigningKey(v.r.Context(), caller, id)
+		return err
+	})
+}
+
+func (v *visit) endSigningKey(end func(*service.Caller, ledger.SigningKeyID) error) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	err = end(caller, ledger.SigningKeyID{UUID: id})
+	if why := refusalOf(err); why != nil {
+		return v.showSigningKeys(why.Status, caller, &signingKeysView{Refusal: why})
+	}
+	if err != nil {
+		return err
+	}
+	v.seeOther("/signing-keys")
+	return nil
+}

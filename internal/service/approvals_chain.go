@@ -1,0 +1,85 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// ChainApprovals are a chain's approvals for clients that poll per chain.
+type ChainApprovals struct {
+	// Standing is the strictest of all: such a client must not go ahead while a
+	// person is asked, nor after anyone said no. "" where nobody was asked.
+	Standing ledger.ApprovalStatus
+	Shown    []*ApprovalView // the undecided first, each part oldest first
+}
+
+// ChainApprovals finds what people were asked about in a chain.
+func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) (*ChainApprovals, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	if _, err := s.ownChain(ctx, caller, chain); err != nil {
+		return nil, err
+	}
+	shown, err := s.chainApprovals(ctx, caller, chain)
+	if err != nil || len(shown) == 0 {
+		return &ChainApprovals{Shown: shown}, err
+	}
+	slices.SortFunc(shown, func(a, b *ApprovalView) int {
+		switch {
+		case a.Status.Open() == b.Status.Open():
+			return cmp.Compare(a.Sequence, b.Sequence)
+		case a.Status.Open():
+			return -1
+		default:
+			return 1
+		}
+	})
+	standing := shown[0].Status
+	if !standing.Open() {
+		standing, err = s.strictestEnd(ctx, caller, chain, shown)
+	}
+	return &ChainApprovals{Standing: standing, Shown: shown}, err
+}
+
+func (s *Service) chainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) ([]*ApprovalView, error) {
+	const most = 200
+	views := make([]*ApprovalView, 0, most)
+	seen := make(map[ledger.ApprovalID]bool)
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated, ""} {
+		found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most})
+		if err != nil {
+			return nil, err
+		}
+		for _, view := range found {
+			if len(views) < most && !seen[view.ID] {
+				seen[view.ID] = true
+				views = append(views, view)
+			}
+		}
+	}
+	return views, nil
+}
+
+// strictestEnd looks among all approvals of a chain in which none is open, not
+// only among those that are shown.
+func (s *Service) strictestEnd(ctx context.Context, caller *Caller, chain ledger.ChainID, shown []*ApprovalView) (ledger.ApprovalStatus, error) {
+	for _, end := range []ledger.ApprovalStatus{ledger.ApprovalDenied, ledger.ApprovalTimedOut, ledger.ApprovalCancelled} {
+		// One that has run out is timed out before anyone has recorded that.
+		if slices.ContainsFunc(shown, func(view *ApprovalView) bool { return view.Status == end }) {
+			return end, nil
+		}
+		found, err := s.store.Approvals(ctx, store.ApprovalQuery{Org: caller.Org, Chain: &chain, Status: end, Limit: 1})
+		if err != nil {
+			return "", visible(err)
+		}
+		if len(found) > 0 {
+			return end, nil
+		}
+	}
+	return ledger.ApprovalApproved, nil
+}

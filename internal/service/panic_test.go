@@ -1,0 +1,56 @@
+package service_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// An operation that panics is answered as a fault of the service's own. The others of
+// its batch are committed as if it had never been among them, and the service lives.
+func TestPanickingOperationFailsAlone(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		b := newBatching(t, db.open(t))
+		chain, _ := b.prepare(t)
+		record := func(name string) func(context.Context) error {
+			action := step(t, name, name)
+			return func(ctx context.Context) error {
+				_, err := b.RecordEvent(ctx, b.who.agent, chain, action)
+				return err
+			}
+		}
+		b.inOneBatch(t, []planned{
+			{"before", record("before"), ""},
+			{"panics", b.CommitPanicking, ledger.CodeInternal},
+			{"between", record("between"), ""},
+			{"panics again", b.CommitPanicking, ledger.CodeInternal},
+			{"complete", func(ctx context.Context) error {
+				_, err := b.CompleteChain(ctx, b.who.agent, chain, &ledger.Completion{})
+				return err
+			}, ""},
+		})
+		events := must[[]*service.EventView](t)(b.Events(t.Context(), b.who.member, chain, 0, 200))
+		var names []string
+		for _, event := range events {
+			names = append(names, event.IdempotencyKey)
+		}
+		if want := []string{"before", "between"}; !slices.Equal(names, want) {
+			t.Errorf("recorded %q, want %q", names, want)
+		}
+		checkIntact(t, b.Service, b.who.slug, 2)
+	})
+}
+
+func TestServiceOutlivesALonePanic(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := serve(t, service.Config{Store: db.open(t)})
+		who := newTenant(t, s, "acme")
+		for range 3 { // more than there are committers
+			checkCode(t, "panics", s.CommitPanicking(t.Context()), ledger.CodeInternal)
+		}
+		must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "after"), ""))
+	})
+}

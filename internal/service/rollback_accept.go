@@ -1,0 +1,87 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/canon"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+)
+
+// AcceptRollbacks takes the database as it is for the truth, as an operator who has
+// put it back on purpose, and enters that into the audit log. accept makes the
+// watch forget what it has seen.
+func (o *Operator) AcceptRollbacks(ctx context.Context, found []Rollback, accept func(org uuid.UUID, now keyring.Seen) error) error {
+	var missing []Rollback
+	for _, rollback := range found {
+		if rollback.Missing {
+			missing = append(missing, rollback)
+			continue
+		}
+		now, err := o.acceptOlder(ctx, &rollback)
+		if err == nil {
+			err = accept(rollback.org, now)
+		}
+		if err != nil {
+			return fmt.Errorf("accept the ledger of %s: %w", rollback.Organization, err)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if err := o.acceptMissing(ctx, missing); err != nil {
+		return fmt.Errorf("accept that organizations are missing: %w", err)
+	}
+	for _, rollback := range missing {
+		if err := accept(rollback.org, keyring.Seen{}); err != nil {
+			return fmt.Errorf("accept that %s is missing: %w", rollback.Organization, err)
+		}
+	}
+	return nil
+}
+
+// acceptOlder enters the acceptance of a ledger into its organization's log and
+// returns where that ledger ends.
+func (o *Operator) acceptOlder(ctx context.Context, rollback *Rollback) (keyring.Seen, error) {
+	org := ledger.OrgID{UUID: rollback.org}
+	head, err := o.service.head(ctx, org)
+	if err != nil {
+		return keyring.Seen{}, visible(err)
+	}
+	now := keyring.Seen{Count: head.Count}
+	if head.Last != nil {
+		now.Last = *head.Last
+	}
+	return now, o.enterAcceptance(ctx, org, rollback.Organization, func(w *canon.ObjectWriter) {
+		w.Int("receipts_acknowledged", rollback.Acknowledged)
+		w.Int("receipts_stored", head.Count)
+	})
+}
+
+// acceptMissing tells every organization that is left, for the receipts of all were
+// held up. It names none of the missing ones: an audit log is for its own
+// organization alone.
+func (o *Operator) acceptMissing(ctx context.Context, missing []Rollback) error {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, org := range orgs {
+		err := o.enterAcceptance(ctx, org.ID, org.Slug, func(w *canon.ObjectWriter) {
+			w.Int("organizations_missing", int64(len(missing)))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Operator) enterAcceptance(ctx context.Context, org ledger.OrgID, slug string, detail func(*canon.ObjectWriter)) error {
+	return o.service.committer.commit(ctx, &act{org: org, actor: ledger.ActorOperator, change: func(*batch, *ledger.Organization) (*deed, error) {
+		return &deed{action: "rollback.accept", target: slug, detail: details(detail)}, nil
+	}})
+}

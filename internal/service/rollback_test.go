@@ -1,0 +1,178 @@
+package service_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// watched is a service with a memory outside its database.
+type watched struct {
+	*service.Service
+	ring  *keyring.Ring
+	heads *keyring.Heads
+}
+
+// watching starts a service on a database with a memory that may be another's.
+func watching(t *testing.T, db *database, of *watched) *watched {
+	t.Helper()
+	w := &watched{}
+	if of == nil {
+		w.ring, _ = newRing(t)
+		heads, err := keyring.OpenHeads(filepath.Join(t.TempDir(), "heads.json"), w.ring)
+		done(t, err)
+		w.heads = heads
+	} else {
+		w.ring, w.heads = of.ring, of.heads
+	}
+	w.Service = serve(t, service.Config{Store: db.open(t), Keys: w.ring, Watch: w.heads})
+	return w
+}
+
+func (w *watched) seal(t *testing.T, who *tenant) error {
+	t.Helper()
+	chain := must[*service.ChainView](t)(w.OpenChain(t.Context(), who.agent, chainNamed(t, "sealed"), ""))
+	_, err := w.CompleteChain(t.Context(), who.agent, chain.ID, &ledger.Completion{})
+	return err
+}
+
+// found compares what is found with what should be, but for the ids.
+func (w *watched) found(t *testing.T, want ...service.Rollback) []service.Rollback {
+	t.Helper()
+	found := must[[]service.Rollback](t)(w.Rollbacks(t.Context()))
+	if diff := cmp.Diff(want, found, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(service.Rollback{}), cmpopts.IgnoreFields(service.Rollback{}, "ID")); diff != "" {
+		t.Fatalf("rollbacks (-want +got):\n%s", diff)
+	}
+	return found
+}
+
+// A database that lacks a whole organization is no newer than one that lacks its
+// last receipt: nothing is sealed in it, for anyone, until a person says so.
+func TestOrganizationsThatAreMissing(t *testing.T) {
+	t.Parallel()
+	for name, fresh := range backends {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first := watching(t, fresh(t), nil)
+			acme, gone := newTenant(t, first.Service, "acme"), newTenant(t, first.Service, "gone")
+			for range 2 {
+				done(t, first.seal(t, acme))
+				done(t, first.seal(t, gone))
+			}
+			first.found(t)
+			checkIntact(t, first.Service, "acme", 2)
+
+			second := watching(t, fresh(t), first)
+			local := newTenant(t, second.Service, "acme") // of the same name, and another
+			missing := second.found(t,
+				service.Rollback{Organization: "acme", Acknowledged: 2, Missing: true},
+				service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
+			if missing[0].ID != acme.id.String() || missing[1].ID != gone.id.String() {
+				t.Errorf("missing are %s and %s", missing[0].ID, missing[1].ID)
+			}
+			checkCode(t, "sealing", second.seal(t, local), ledger.CodeRolledBack)
+			checkIntact(t, second.Service, "acme", 0)
+
+			done(t, second.Operator().AcceptRollbacks(t.Context(), missing[:1], first.heads.Accept))
+			second.found(t, service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
+			checkCode(t, "sealing while one is missing", second.seal(t, local), ledger.CodeRolledBack)
+			done(t, second.Operator().AcceptRollbacks(t.Context(), missing[1:], first.heads.Accept))
+			done(t, second.seal(t, local)) // at once: nobody has looked again
+			second.found(t)
+			checkIntact(t, second.Service, "acme", 1)
+			second.checkEntered(t, local, `"organizations_missing":1`, acme.id.String(), gone.id.String(), "gone")
+		})
+	}
+}
+
+// checkEntered wants the acceptance in an organization's log, without certain words.
+func (w *watched) checkEntered(t *testing.T, who *tenant, says string, never ...string) {
+	t.Helper()
+	acts := must[[]*ledger.StoredAct](t)(w.Acts(t.Context(), who.admin, 0, 10))
+	newest := string(acts[0].Body)
+	if !strings.Contains(newest, `"rollback.accept"`) || !strings.Contains(newest, says) {
+		t.Errorf("the newest act is %s", newest)
+	}
+	for _, word := range never {
+		if strings.Contains(newest, word) {
+			t.Errorf("the log of %s names %s", who.slug, word)
+		}
+	}
+}
+
+// When the right database comes back there is nothing left to accept.
+func TestMissingOrganizationsThatComeBack(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		first := watching(t, db, nil)
+		acme, rival := newTenant(t, first.Service, "acme"), newTenant(t, first.Service, "rival")
+		done(t, first.seal(t, acme))
+		stranger := ledger.OrgID{UUID: acme.id.UUID}
+		stranger.UUID[0] ^= 0xff
+		first.heads.Note(stranger.UUID, keyring.Seen{Count: 3, Last: [32]byte{3}})
+		missing := first.found(t, service.Rollback{Organization: stranger.String(), Acknowledged: 3, Missing: true})
+		for _, who := range []*tenant{acme, rival} {
+			checkCode(t, "sealing for "+who.slug, first.seal(t, who), ledger.CodeRolledBack)
+		}
+		done(t, first.Operator().AcceptRollbacks(t.Context(), missing, first.heads.Accept))
+		for _, who := range []*tenant{acme, rival} {
+			first.checkEntered(t, who, `"organizations_missing":1`, stranger.String())
+			done(t, first.seal(t, who))
+		}
+		first.found(t)
+	})
+}
+
+func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		w := watching(t, db, nil)
+		acme, rival := newTenant(t, w.Service, "acme"), newTenant(t, w.Service, "rival")
+		done(t, w.seal(t, acme))
+		done(t, w.seal(t, rival))
+		w.heads.Note(acme.id.UUID, keyring.Seen{Count: 5, Last: [32]byte{5}})
+		older := w.found(t, service.Rollback{Organization: "acme", Acknowledged: 5, Stored: 1})
+		checkCode(t, "sealing", w.seal(t, acme), ledger.CodeRolledBack)
+		done(t, w.seal(t, rival))
+		done(t, w.Operator().AcceptRollbacks(t.Context(), older, w.heads.Accept))
+		w.checkEntered(t, acme, `"receipts_acknowledged":5,"receipts_stored":1`)
+		done(t, w.seal(t, acme))
+		w.found(t)
+	})
+}
+
+// Receipts and organizations that are made during a look are no sign of a rollback.
+func TestLookingBackWhileReceiptsAreSealed(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		w := watching(t, db, nil)
+		const makers, each = 3, 8
+		var running sync.WaitGroup
+		for maker := range makers {
+			running.Go(func() {
+				for n := range each {
+					who := newTenant(t, w.Service, fmt.Sprintf("org-%d-%d", maker, n))
+					if err := w.seal(t, who); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		sealed := make(chan struct{})
+		go func() { running.Wait(); close(sealed) }()
+		for looking := true; looking; {
+			select {
+			case <-sealed:
+				looking = false
+			default:
+			}
+			w.found(t)
+		}
+	})
+}
