@@ -37,7 +37,11 @@ func (c *auditCommand) Run(p *process) (err error) {
 		return unclear(err)
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
-	slugs, err := c.slugs(p, o)
+	missing, err := c.missing(p, o)
+	if err != nil {
+		return unclear(err)
+	}
+	slugs, err := c.slugs(p, o, len(missing) > 0)
 	if err != nil {
 		return unclear(err)
 	}
@@ -45,28 +49,54 @@ func (c *auditCommand) Run(p *process) (err error) {
 	for _, slug := range slugs {
 		result.add(c.audit(p, o, slug))
 	}
+	for _, line := range missing {
+		result.add(line)
+	}
 	if err := c.print(p, &result); err != nil {
 		return err
 	}
 	return result.exit()
 }
 
-func (c *auditCommand) slugs(p *process, o *opened) ([]string, error) {
-	if c.Org != "" {
-		return []string{c.Org}, nil
-	}
+// slugs names the organizations to walk. Some of those asked about may be known to
+// be missing: then there need not be any.
+func (c *auditCommand) slugs(p *process, o *opened, someMissing bool) ([]string, error) {
 	orgs, err := o.operator().Organizations(p.ctx)
 	if err != nil {
 		return nil, fmt.Errorf("could not read: %w", err)
 	}
-	if len(orgs) == 0 {
-		return nil, errors.New("this store holds no organization: nothing was checked")
+	var slugs []string
+	for _, org := range orgs {
+		if c.Org == "" || c.Org == org.Slug {
+			slugs = append(slugs, org.Slug)
+		}
 	}
-	slugs := make([]string, len(orgs))
-	for i, org := range orgs {
-		slugs[i] = org.Slug
+	switch {
+	case len(slugs) > 0 || someMissing:
+		return slugs, nil
+	case c.Org != "":
+		return []string{c.Org}, nil // the audit says that there is none
 	}
-	return slugs, nil
+	return nil, errors.New("this store holds no organization: nothing was checked")
+}
+
+// missing are the organizations that receipts were given out of and that the
+// database does not know: there is nothing left of them to walk.
+func (c *auditCommand) missing(p *process, o *opened) ([]auditLine, error) {
+	found, err := o.service.Rollbacks(p.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("could not read: %w", err)
+	}
+	var lines []auditLine
+	for _, rollback := range found {
+		if rollback.Missing && (c.Org == "" || c.Org == rollback.Organization) {
+			lines = append(lines, auditLine{AuditReport: &service.AuditReport{
+				Organization: rollback.Organization, Status: service.AuditBroken, NotChecked: []string{},
+				Break: &ledger.Break{Check: ledger.CheckRollback, Detail: rollbackText(rollback)},
+			}})
+		}
+	}
+	return lines, nil
 }
 
 func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {

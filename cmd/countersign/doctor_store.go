@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"countersign/internal/ledger"
@@ -142,7 +144,20 @@ func (e *examination) rollback(ctx context.Context) finding {
 		return failed("%v", err)
 	}
 	if len(found) > 0 {
-		return failed("%s: find the newer database, or, if this one was put back on purpose, run countersign rollback accept", rollbackText(found[0]))
+		return failed("%s: find the newer database, or, if this one was put back on purpose, run countersign rollback accept", rollbackTexts(found))
+	}
+	return e.watching(len(o.heads.All()))
+}
+
+// watching says whether a rollback would be noticed, changing nothing.
+func (e *examination) watching(organizations int) finding {
+	const writable = 2 // access(2) takes it for "may write"
+	path := e.storage.headsFile()
+	if err := syscall.Access(filepath.Dir(path), writable); err != nil {
+		return warning("%s cannot be written (%v), so a database that is put back would not be noticed: let the server write there, or name another file with --heads", path, err)
+	}
+	if organizations == 0 {
+		return ok("no receipt is remembered in %s yet", path)
 	}
 	return ok("the database holds what was acknowledged")
 }

@@ -42,14 +42,14 @@ func (s *storage) openWith(ctx context.Context, config service.Config, upgrade b
 	if o.ring, err = s.makeRing(ctx, db); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
-	heads, headsErr := keyring.OpenHeads(s.headsFile(), o.ring)
-	o.heads = heads
+	var headsErr error
+	o.heads, headsErr = s.openHeads(o.ring)
 	s.start(o, config)
 	if err := o.operator().AdoptKeys(ctx, o.ring); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	if headsErr != nil { // said only now: with wrong keys nothing fits
-		return nil, errors.Join(&headsError{headsErr}, o.close())
+		return nil, errors.Join(headsErr, o.close())
 	}
 	if err := o.operator().BeginLogs(ctx); err != nil {
 		return nil, errors.Join(err, o.close())
@@ -119,22 +119,17 @@ func (s *storage) openKeyed(ctx context.Context, loss string) (*opened, error) {
 		}
 		return nil, errors.Join(err, o.close())
 	}
-	heads, headsErr := keyring.OpenHeads(s.headsFile(), o.ring)
-	o.heads = heads
+	var headsErr error
+	o.heads, headsErr = s.openHeads(o.ring)
 	s.start(o, service.Config{})
 	if err := o.operator().AdoptKeys(ctx, knownKeys{o.ring}); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	if headsErr != nil {
-		return nil, errors.Join(&headsError{headsErr}, o.close())
+		return nil, errors.Join(headsErr, o.close())
 	}
 	return o, nil
 }
-
-// headsError is a fault of the file that remembers what was acknowledged.
-type headsError struct{ error }
-
-func (e *headsError) Unwrap() error { return e.error }
 
 // knownKeys is a ring that has no keys to add: adopting it only compares.
 type knownKeys struct{ *keyring.Ring }

@@ -58,6 +58,9 @@ func (s *server) open() (err error) {
 	}); err != nil {
 		return err
 	}
+	if err = s.lookBack(); err != nil {
+		return err
+	}
 	s.webhooks = notify.NewWebhooks(notify.Options{AllowPrivate: c.WebhooksAllowPrivate})
 	s.worker = worker.New(worker.Config{
 		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring, Log: s.log, Meter: s.metrics,

@@ -76,7 +76,7 @@ func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"ser":                          "serve",
 		"keys r":                       "revoke rotate-signing",
-		"keys create --org default --": "--help --data --database --keys --config --org --role --name --json",
+		"keys create --org default --": "--help --data --database --keys --heads --config --org --role --name --json",
 		"keys create --role a":         "agent admin",
 		"serve --log-format t":         "text",
 		"completion z":                 "zsh",

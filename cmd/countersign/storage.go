@@ -24,6 +24,7 @@ type storage struct {
 	Data     string `help:"Folder of the embedded database and the key file." default:"./data" type:"path"`
 	Database string `help:"PostgreSQL address (postgres://…) to use instead of the embedded database." placeholder:"URL"`
 	Keys     string `help:"File of the master keys; the default is keys.json in the data folder." type:"path" placeholder:"FILE"`
+	Heads    string `help:"File that remembers which receipts were acknowledged; the default is heads.json beside the key file." type:"path" placeholder:"FILE"`
 	Config   string `help:"YAML or JSON file with the flags of serve, by their names." type:"path" placeholder:"FILE"`
 }
 
@@ -43,7 +44,30 @@ func (s *storage) keyFile() string {
 
 // headsFile stands beside the keys and apart from the database, so that who puts
 // an older database back does not put it back as well.
-func (s *storage) headsFile() string { return filepath.Join(filepath.Dir(s.keyFile()), "heads.json") }
+func (s *storage) headsFile() string {
+	if s.Heads != "" {
+		return s.Heads
+	}
+	return filepath.Join(filepath.Dir(s.keyFile()), "heads.json")
+}
+
+// openHeads reads the file of heads. Where that fails the heads are empty, and the
+// error is a headsError.
+func (s *storage) openHeads(ring *keyring.Ring) (*keyring.Heads, error) {
+	heads, err := keyring.OpenHeads(s.headsFile(), ring)
+	switch {
+	case err == nil:
+		return heads, nil
+	case errors.Is(err, keyring.ErrInvalid):
+		return heads, &headsError{err}
+	}
+	return heads, &headsError{fmt.Errorf("%w; make it readable, or name another file with --heads", err)}
+}
+
+// headsError is a fault of the file that remembers what was acknowledged.
+type headsError struct{ error }
+
+func (e *headsError) Unwrap() error { return e.error }
 
 func (s *storage) databaseFile() string { return filepath.Join(s.Data, "countersign.db") }
 

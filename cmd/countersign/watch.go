@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -44,6 +45,31 @@ func (s *server) watch(ctx context.Context, hangups <-chan os.Signal) {
 	}
 }
 
+// lookBack holds the database against what was acknowledged before anything is
+// served.
+func (s *server) lookBack() error {
+	if err := s.checkHeads(); err != nil {
+		return err
+	}
+	found, err := s.opened.service.Rollbacks(s.process.ctx)
+	if len(found) > 0 {
+		s.log.Error("the database is older than the receipts that were given out, and takes no new ones: run countersign doctor", "ledgers", len(found))
+	}
+	return err
+}
+
+// checkHeads says at once where what is acknowledged could not be remembered. A file
+// that was named is wanted; without one, a folder of keys that only root may write to
+// is no reason not to serve.
+func (s *server) checkHeads() error {
+	err := s.opened.heads.Writable()
+	if err != nil && s.command.Heads != "" {
+		return fmt.Errorf("--heads: %w; name a file in a folder that is there and that this server may write to", err)
+	}
+	s.reportHeads(err)
+	return nil
+}
+
 // keepHeads takes up what an operator has accepted, and then writes down what was
 // acknowledged since. A server whose folder cannot be written serves all the same.
 func (s *server) keepHeads() {
@@ -51,12 +77,17 @@ func (s *server) keepHeads() {
 	if err == nil {
 		err = s.opened.heads.Flush()
 	}
+	s.reportHeads(err)
+}
+
+// reportHeads says what is wrong with the file of heads, once.
+func (s *server) reportHeads(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if text != "" && text != s.headsFault {
-		s.log.Error("what is acknowledged cannot be remembered outside the database: a database that is put back would not be noticed", "error", err)
+		s.log.Error("what is acknowledged cannot be remembered outside the database: a database that is put back would not be noticed; name a file that this server may write with --heads", "error", err)
 	}
 	s.headsFault = text
 }

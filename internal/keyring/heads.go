@@ -1,16 +1,11 @@
 package keyring
 
 import (
-	"crypto/hmac"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -32,28 +27,19 @@ type Heads struct {
 	path string
 	ring *Ring
 
-	mu       sync.Mutex
-	seen     map[uuid.UUID]Seen
-	noted    map[uuid.UUID]Seen // of seen, what the file does not hold yet
-	modified int64              // of the file as this process last read or wrote it
+	mu    sync.Mutex
+	seen  map[uuid.UUID]Seen
+	noted map[uuid.UUID]Seen // of seen, what the file does not hold yet
+	known fs.FileInfo        // of the file as this process last read or wrote it; nil before
 }
 
 // Seen is the newest receipt that was acknowledged.
 type Seen struct {
 	Count int64
 	Last  [32]byte
-}
-
-// headsFile is the file's form. The authenticator covers the heads in order.
-type headsFile struct {
-	KeyID string          `json:"key_id"`
-	Heads map[string]head `json:"heads"` // by organization
-	MAC   string          `json:"mac"`
-}
-
-type head struct {
-	Count int64  `json:"count"`
-	Last  string `json:"last"`
+	// Slug is what people call the organization, for the day when the database does
+	// not know it any more; "" where it was never told.
+	Slug string
 }
 
 // OpenHeads reads the file, which need not be there. One that was changed is
@@ -72,24 +58,43 @@ func (h *Heads) Seen(org uuid.UUID) (Seen, bool) {
 	return seen, ok
 }
 
-// Note remembers a receipt that was acknowledged. An older one than the newest
-// changes nothing.
-func (h *Heads) Note(org uuid.UUID, count int64, last [32]byte) {
+// All returns what was acknowledged, of every organization.
+func (h *Heads) All() map[uuid.UUID]Seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if known, ok := h.seen[org]; !ok || count > known.Count {
-		h.seen[org] = Seen{Count: count, Last: last}
-		h.noted[org] = h.seen[org]
+	return maps.Clone(h.seen)
+}
+
+// Note remembers a receipt that was acknowledged. An older one than the newest
+// changes nothing.
+func (h *Heads) Note(org uuid.UUID, now Seen) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if known, ok := h.seen[org]; !ok || now.Count > known.Count {
+		h.note(org, now)
 	}
 }
 
+func (h *Heads) note(org uuid.UUID, now Seen) { h.seen[org], h.noted[org] = now, now }
+
 // Accept takes what the database holds for the truth, whatever was seen before: an
-// operator has put an older copy back on purpose.
+// operator has put an older copy back on purpose. Where it holds nothing, nothing is
+// left to watch.
 func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 	h.mu.Lock()
-	h.seen[org], h.noted[org] = now, now
-	h.mu.Unlock()
-	return h.Flush()
+	defer h.mu.Unlock()
+	// A running server may have written the file while the operator thought.
+	if err := h.reload(); err != nil {
+		return err
+	}
+	if now.Count == 0 {
+		delete(h.seen, org)
+		delete(h.noted, org)
+	} else {
+		now.Slug = h.seen[org].Slug
+		h.note(org, now)
+	}
+	return h.write()
 }
 
 // Flush writes the file anew where anything was noted since it was written.
@@ -99,52 +104,7 @@ func (h *Heads) Flush() error {
 	if len(h.noted) == 0 {
 		return nil
 	}
-	body, err := h.encode()
-	if err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(h.path), ".heads-*")
-	if err != nil {
-		return fmt.Errorf("file of heads: %w", err)
-	}
-	_, err = temporary.Write(body)
-	// Durable before it has its name: half a file after a power cut would look
-	// like one that was changed.
-	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), h.path)
-	}
-	if err != nil {
-		return fmt.Errorf("file of heads: %w", errors.Join(err, os.Remove(temporary.Name())))
-	}
-	clear(h.noted)
-	h.modified = modifiedAt(h.path)
-	return nil
-}
-
-func (h *Heads) encode() ([]byte, error) {
-	file := headsFile{KeyID: h.ring.CurrentKey(), Heads: make(map[string]head, len(h.seen))}
-	for org, seen := range h.seen {
-		file.Heads[org.String()] = head{Count: seen.Count, Last: hex.EncodeToString(seen.Last[:])}
-	}
-	mac, ok := h.ring.MAC(file.KeyID, uuid.Nil, purposeHeads, file.covered())
-	if !ok {
-		return nil, errors.New("file of heads: the current key is not on the ring")
-	}
-	file.MAC = hex.EncodeToString(mac[:])
-	body, err := json.MarshalIndent(file, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("file of heads: %w", err)
-	}
-	return append(body, '\n'), nil
-}
-
-// covered is what the authenticator is over.
-func (f *headsFile) covered() []byte {
-	var text []byte
-	for _, org := range slices.Sorted(maps.Keys(f.Heads)) {
-		text = fmt.Appendf(text, "%s %d %s\n", org, f.Heads[org].Count, f.Heads[org].Last)
-	}
-	return text
+	return h.write()
 }
 
 // Reload reads the file again where another process has written it, so that what
@@ -153,13 +113,18 @@ func (f *headsFile) covered() []byte {
 func (h *Heads) Reload() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	at := modifiedAt(h.path)
-	if at == h.modified && at != 0 {
+	return h.reload()
+}
+
+func (h *Heads) reload() error {
+	// Asked for before the file is read: what is written in between is read again.
+	info, err := os.Stat(h.path)
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && h.knows(info)) {
 		return nil
 	}
-	body, err := os.ReadFile(h.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	var body []byte
+	if err == nil {
+		body, err = os.ReadFile(h.path)
 	}
 	if err != nil {
 		return fmt.Errorf("file of heads: %w", err)
@@ -173,37 +138,12 @@ func (h *Heads) Reload() error {
 			seen[org] = noted
 		}
 	}
-	h.seen, h.modified = seen, at
+	h.seen, h.known = seen, info
 	return nil
 }
 
-func (h *Heads) decode(body []byte) (map[uuid.UUID]Seen, error) {
-	var file headsFile
-	invalid := fmt.Errorf("file of heads %s: %w: it was changed; if you know why, remove it and start again", h.path, ErrInvalid)
-	if err := json.Unmarshal(body, &file); err != nil {
-		return nil, invalid
-	}
-	mac, ok := h.ring.MAC(file.KeyID, uuid.Nil, purposeHeads, file.covered())
-	stated, err := hex.DecodeString(file.MAC)
-	if err != nil || !ok || !hmac.Equal(mac[:], stated) {
-		return nil, invalid
-	}
-	seen := make(map[uuid.UUID]Seen, len(file.Heads))
-	for text, head := range file.Heads {
-		org, err := uuid.Parse(text)
-		last, lastErr := hex.DecodeString(head.Last)
-		if err != nil || lastErr != nil || len(last) != 32 {
-			return nil, invalid
-		}
-		seen[org] = Seen{Count: head.Count, Last: [32]byte(last)}
-	}
-	return seen, nil
-}
-
-func modifiedAt(path string) int64 {
-	info, err := os.Stat(path)
-	if err != nil {
-		return 0
-	}
-	return info.ModTime().UnixNano()
+// knows reports whether the file is still the one that was read or written. Its time
+// alone would not tell: two files can be written within one tick of a clock.
+func (h *Heads) knows(now fs.FileInfo) bool {
+	return h.known != nil && os.SameFile(h.known, now) && h.known.ModTime().Equal(now.ModTime())
 }

@@ -19,7 +19,7 @@ func newEvidence() evidence {
 			Name: "countersign_legacy_requests_total", Help: "Requests on routes that are kept for compatibility alone, by the route's pattern.",
 		}, []string{"route"}),
 		rolledBack: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than the receipts that this server has given out.",
+			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than the receipts that this server has given out, or gone altogether.",
 		}),
 	}
 }

@@ -1,6 +1,6 @@
 """What governing costs: a governed run against the same actions recorded by hand.
 
-    python benchmarks/adapters.py --binary ../../bin/countersign [--calls 100] [--rounds 5]
+    python bench/adapters.py --binary ../../bin/countersign [--calls 100] [--rounds 5]
 
 Starts a service of its own. Both sides run the same graph with the same tools. On one side it
 is governed; on the other each tool records itself, and what the adapter records besides (nodes

@@ -1,0 +1,174 @@
+package keyring
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+)
+
+var (
+	acme  = uuid.UUID{1}
+	rival = uuid.UUID{2}
+)
+
+func openHeads(t *testing.T, path string, ring *Ring) *Heads {
+	t.Helper()
+	heads, err := OpenHeads(path, ring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return heads
+}
+
+// newHeads is an empty memory, with the way to a second look at its file.
+func newHeads(t *testing.T) (heads *Heads, again func() *Heads) {
+	t.Helper()
+	_, ring := createdRing(t)
+	path := filepath.Join(t.TempDir(), "heads.json")
+	return openHeads(t, path, ring), func() *Heads { return openHeads(t, path, ring) }
+}
+
+func checkHeads(t *testing.T, heads *Heads, want map[uuid.UUID]Seen) {
+	t.Helper()
+	if diff := cmp.Diff(want, heads.All()); diff != "" {
+		t.Errorf("what is remembered (-want +got):\n%s", diff)
+	}
+}
+
+func flush(t *testing.T, heads *Heads) {
+	t.Helper()
+	if err := heads.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHeadsOutliveTheirProcess(t *testing.T) {
+	t.Parallel()
+	heads, again := newHeads(t)
+	heads.Note(acme, Seen{Count: 2, Last: [32]byte{2}})
+	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"})
+	heads.Note(acme, Seen{Count: 1, Last: [32]byte{1}}) // came late
+	heads.Note(rival, Seen{Count: 7, Last: [32]byte{7}})
+	checkHeads(t, again(), map[uuid.UUID]Seen{})
+	flush(t, heads)
+	want := map[uuid.UUID]Seen{acme: {Count: 3, Last: [32]byte{3}, Slug: "acme"}, rival: {Count: 7, Last: [32]byte{7}}}
+	checkHeads(t, again(), want)
+	if seen, ok := again().Seen(acme); !ok || seen != want[acme] {
+		t.Errorf("of acme %+v (%v) was seen", seen, ok)
+	}
+}
+
+func TestHeadsThatAreAccepted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		now  Seen
+		want map[uuid.UUID]Seen
+	}{
+		"older":   {Seen{Count: 1, Last: [32]byte{1}}, map[uuid.UUID]Seen{acme: {Count: 1, Last: [32]byte{1}, Slug: "acme"}, rival: {Count: 8, Last: [32]byte{8}}}},
+		"nothing": {Seen{}, map[uuid.UUID]Seen{rival: {Count: 8, Last: [32]byte{8}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, again := newHeads(t)
+			server.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"})
+			server.Note(rival, Seen{Count: 7, Last: [32]byte{7}})
+			flush(t, server)
+			operator := again()
+			server.Note(rival, Seen{Count: 8, Last: [32]byte{8}})
+			flush(t, server)
+			if err := operator.Accept(acme, test.now); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.Reload(); err != nil {
+				t.Fatal(err)
+			}
+			checkHeads(t, server, test.want)
+			checkHeads(t, again(), test.want)
+		})
+	}
+}
+
+func TestHeadsThatWereChanged(t *testing.T) {
+	t.Parallel()
+	_, ring := createdRing(t)
+	path := filepath.Join(t.TempDir(), "heads.json")
+	heads := openHeads(t, path, ring)
+	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"})
+	flush(t, heads)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string][2]string{
+		"count":        {`"count": 3`, `"count": 2`},
+		"last":         {`"last": "03`, `"last": "04`},
+		"slug":         {`"slug": "acme"`, `"slug": "rival"`},
+		"organization": {acme.String(), rival.String()},
+		"removed":      {`"heads": {`, `"heads": {}, "others": {`},
+		"no JSON":      {`{`, ``},
+		"unknown key":  {ring.CurrentKey(), "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changed := strings.Replace(string(content), change[0], change[1], 1)
+			if changed == string(content) {
+				t.Fatalf("nothing to change in %s", content)
+			}
+			path := filepath.Join(t.TempDir(), "heads.json")
+			if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := OpenHeads(path, ring); !errors.Is(err, ErrInvalid) {
+				t.Errorf("opened with %v", err)
+			}
+		})
+	}
+}
+
+// A file from before slugs were kept is as good as it was.
+func TestHeadsWithoutSlugs(t *testing.T) {
+	t.Parallel()
+	_, ring := createdRing(t)
+	last := hex.EncodeToString(append([]byte{3}, make([]byte, 31)...))
+	mac, _ := ring.MAC(ring.CurrentKey(), uuid.Nil, "heads", fmt.Appendf(nil, "%s 3 %s\n", acme, last))
+	body, err := json.Marshal(map[string]any{
+		"key_id": ring.CurrentKey(), "mac": hex.EncodeToString(mac[:]),
+		"heads": map[string]any{acme.String(): map[string]any{"count": 3, "last": last}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "heads.json")
+	if err := os.WriteFile(path, body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checkHeads(t, openHeads(t, path, ring), map[uuid.UUID]Seen{acme: {Count: 3, Last: [32]byte{3}}})
+}
+
+func TestHeadsThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	_, ring := createdRing(t)
+	folder := t.TempDir()
+	if err := openHeads(t, filepath.Join(folder, "heads.json"), ring).Writable(); err != nil {
+		t.Errorf("a folder of one's own: %v", err)
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+		t.Errorf("trying left %v behind (%v)", left, err)
+	}
+	nowhere := openHeads(t, filepath.Join(folder, "none", "heads.json"), ring)
+	if err := nowhere.Writable(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	nowhere.Note(acme, Seen{Count: 1, Last: [32]byte{1}})
+	if err := nowhere.Flush(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("written into a folder that is not there: %v", err)
+	}
+}
