@@ -84,10 +84,6 @@ var collisions = []collision{
 	}},
 	{"id of a receipt", receiptLike(func(r *ledger.StoredReceipt, f *fixture) { r.ID = f.receipts[0].ID })},
 	{"sequence of a receipt", receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.Sequence = 2 })},
-	{"previous hash of a receipt", receiptLike(func(r *ledger.StoredReceipt, f *fixture) {
-		r.PreviousHash = f.receipts[1].PreviousHash
-	})},
-	{"second first receipt", receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.PreviousHash = nil })},
 	{"chain of a receipt", receiptLike(func(r *ledger.StoredReceipt, f *fixture) { r.Chain = f.sealed[0] })},
 }
 
