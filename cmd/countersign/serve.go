@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -61,21 +60,15 @@ func (c *serveCommand) Run(p *process) error {
 	return errors.Join(s.open(), s.serve(), s.close())
 }
 
-// tuneRuntime fits Go's defaults to a server that waits for a disk; its own
-// environment variables still win.
+// tuneRuntime fits Go's defaults to this server; its own environment variables
+// still win.
 //
 // The heap may grow further between collections: what the server keeps is small,
 // and the default would have it collected hundreds of times a second under load.
-// And there is one processor more than there are cores: a commit blocks one while
-// the disk syncs, and on a single core nobody else would run meanwhile, so that
-// every commit would find a queue of one.
 func tuneRuntime() {
 	const heapGrowth = 400
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
-	}
-	if os.Getenv("GOMAXPROCS") == "" {
-		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 }
 

@@ -30,7 +30,7 @@ const (
 	placedReceiptsSQL = `select ` + placedColumns + ` from receipts me` + placedTables + `where me.id = any($1::uuid[])`
 	activeTokensSQL   = `select t.*, ` + placedColumns + ` from (
 			select ` + tokenColumns + ` from tokens
-			where hash = any($1::bytea[]) and revoked_at is null and (expires_at is null or expires_at > $2)
+			where hash = any($1::bytea[]) and revoked_at is null and coalesce(expires_at, 9223372036854775807) > $2
 		) t left join receipts me on t.artifact = 'receipt' and me.id = t.artifact_id` + placedTables
 )
 

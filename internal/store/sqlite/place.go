@@ -33,8 +33,8 @@ const (
 
 var (
 	activeTokenQuery = `SELECT t.` + strings.ReplaceAll(tokenColumns, ", ", ", t.") + `, ` + placedColumns + `
-		FROM tokens t LEFT JOIN receipts me ON t.artifact = 'receipt' AND me.id = t.artifact_id` + placedTables + `
-		WHERE t.hash = ? AND t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > ?)`
+		FROM tokens t INDEXED BY tokens_live LEFT JOIN receipts me ON t.artifact = 'receipt' AND me.id = t.artifact_id` + placedTables + `
+		WHERE t.hash = ? AND t.revoked_at IS NULL AND coalesce(t.expires_at, 9223372036854775807) > ?`
 	tokenColumnCount = strings.Count(tokenColumns, ",") + 1
 )
 
