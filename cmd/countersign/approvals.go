@@ -24,6 +24,7 @@ type approvalsCommands struct {
 type approval struct {
 	ID            string          `json:"id"`
 	ChainID       string          `json:"chain_id"`
+	Chain         *chainLine      `json:"-"` // where it was looked up
 	AgentName     string          `json:"agent_name"`
 	ActionType    string          `json:"action_type"`
 	ActionName    string          `json:"action_name"`
@@ -38,12 +39,37 @@ type approval struct {
 	Status        string          `json:"status"`
 	RequestedAt   time.Time       `json:"requested_at"`
 	ExpiresAt     time.Time       `json:"expires_at"`
+	DecidedAt     *time.Time      `json:"decided_at"`
+	Reviewer      *struct {
+		Name string `json:"name"`
+	} `json:"reviewer"` // not for agents
+}
+
+// chainLine is a chain as far as a reviewer wants to know it.
+type chainLine struct {
+	Name        string `json:"name"`
+	Environment string `json:"environment"`
 }
 
 func (a *approval) open() bool { return ledger.ApprovalStatus(a.Status).Open() }
 
 // short is enough of the id to tell approvals apart at a glance.
 func (a *approval) short() string { return a.ID[:min(len(a.ID), 8)] }
+
+// lookUp adds the chains that approvals belong to, asking for each once.
+func (c *apiClient) lookUp(ctx context.Context, known map[string]*chainLine, list ...*approval) error {
+	for _, a := range list {
+		if known[a.ChainID] == nil {
+			chain := new(chainLine)
+			if err := c.call(ctx, http.MethodGet, "/v1/chains/"+url.PathEscape(a.ChainID), nil, chain); err != nil {
+				return err
+			}
+			known[a.ChainID] = chain
+		}
+		a.Chain = known[a.ChainID]
+	}
+	return nil
+}
 
 // approvals reads those of one status, newest first; "" for all. It returns each
 // with the text that it came in.
@@ -98,7 +124,7 @@ func (c *apiClient) waiting(ctx context.Context) (list []approval, raw []json.Ra
 
 const leastPrefix = 4
 
-// find resolves an id, or the beginning of one that still waits.
+// find resolves an id, or the beginning of one; those that still wait come first.
 func (c *apiClient) find(ctx context.Context, text string) (*approval, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if _, err := ledger.ParseID(text); err == nil {
@@ -106,16 +132,20 @@ func (c *apiClient) find(ctx context.Context, text string) (*approval, error) {
 		return &found, c.call(ctx, http.MethodGet, "/v1/approvals/"+text, nil, &found)
 	}
 	if len(text) < leastPrefix || strings.Trim(text, "0123456789abcdef-") != "" {
-		return nil, unclear(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list shows them", leastPrefix))
+		return nil, misused(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list shows them", leastPrefix))
 	}
+	others := func(a approval) bool { return !strings.HasPrefix(a.ID, text) }
 	list, _, err := c.waiting(ctx)
+	if list = slices.DeleteFunc(list, others); err == nil && len(list) == 0 {
+		list, _, err = c.approvals(ctx, "", mostApprovals)
+		list = slices.DeleteFunc(list, others)
+	}
 	if err != nil {
 		return nil, err
 	}
-	list = slices.DeleteFunc(list, func(a approval) bool { return !strings.HasPrefix(a.ID, text) })
 	switch len(list) {
 	case 0:
-		return nil, unclear(errors.New("no approval that waits begins with that; countersign approvals list shows those there are"))
+		return nil, unclear(errors.New("no approval begins with that; countersign approvals list shows those that wait"))
 	case 1:
 		return &list[0], nil
 	}

@@ -70,10 +70,11 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		if r := execute(t, person.args("list")...); r.code != 0 || r.out != "" || !strings.Contains(r.err, "No approval is waiting") {
 			t.Errorf("an empty list: %+v", r)
 		}
-		first := admin.pay(t, `{"amount_usd":9000,"note":"a\u202eb"}`)
+		first := admin.pay(t, `{"amount_usd":9000,"note":"a\u202eb","to":"https://pay.example.com/x"}`)
 		second := admin.pay(t, `{"amount_usd":7000}`)
 		out := succeed(t, person.args("list")...)
-		for _, word := range []string{first[:8], second[:8], "billing", "pay_invoice", "23h59m", "threshold"} {
+		for _, word := range []string{first[:8], second[:8], "billing", "pay_invoice", "23h59m", "threshold",
+			"payments (production)", "$9000.00", "pay.example.com", "financial_approval_threshold", "any member or admin", "TIME LEFT"} {
 			if !strings.Contains(out, word) {
 				t.Errorf("the list lacks %q:\n%s", word, out)
 			}
@@ -90,7 +91,9 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		if r.code != 0 || !strings.HasPrefix(r.out, "approved  "+first[:8]) {
 			t.Fatalf("approve: %+v", r)
 		}
-		for _, word := range []string{"billing", "pay_invoice (tool_call)", `"amount_usd": 9000`, `"a\u202eb"`, "sha256   "} {
+		for _, word := range []string{"billing", "pay_invoice (tool_call)", `"amount_usd": 9000`, `"a\u202eb"`, "sha256   ",
+			"chain    payments (production)", "amount   $9000.00", "domains  pay.example.com", "rule     financial_approval_threshold",
+			"deciders any member or admin", "left     23h59m"} {
 			if !strings.Contains(r.err, word) {
 				t.Errorf("what was decided was not shown, %q:\n%s", word, r.err)
 			}
@@ -104,8 +107,16 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		if out := succeed(t, person.args("list", "--status", "approved")...); !strings.Contains(out, first[:8]) || strings.Contains(out, second[:8]) {
 			t.Errorf("the approved are %s", out)
 		}
-		succeed(t, person.args("approve", first, "--yes")...) // once more is harmless
-		refuse(t, exitFailed, "first decision stands", person.args("deny", first, "--yes")...)
+		if out := succeed(t, person.args("list", "--status", "denied")...); strings.Contains(out, "TIME LEFT") || !strings.Contains(out, "denied  member  20") {
+			t.Errorf("the denied are %s", out)
+		}
+		for _, id := range []string{first, first[:8]} {
+			again := execute(t, person.args("approve", id)...) // once more is harmless
+			if again.code != 0 || !strings.HasPrefix(again.out, "approved  ") || !strings.Contains(again.err, "already approved by member at 20") {
+				t.Errorf("approve %s once more: %+v", id, again)
+			}
+			refuse(t, exitFailed, "already approved by member at 20", person.args("deny", id, "--yes")...)
+		}
 	})
 }
 

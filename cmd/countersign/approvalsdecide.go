@@ -2,17 +2,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
-	"unicode"
-
-	"countersign/internal/canon"
-	"countersign/internal/ledger"
 )
 
 // decision is what approving and denying have in common.
@@ -40,14 +34,20 @@ func (c *denyCommand) Run(p *process) error { return c.decide(p, "deny") }
 func (c *decision) decide(p *process, verb string) error {
 	api, err := c.connect(p)
 	if err != nil {
-		return unclear(err)
+		return misused(err)
 	}
 	a, err := api.find(p.ctx, c.ID)
 	if err != nil {
 		return err
 	}
+	if !a.open() {
+		return c.settled(p, a, verb)
+	}
 	hash, err := payloadHash(a)
 	if err != nil {
+		return err
+	}
+	if err := api.lookUp(p.ctx, make(map[string]*chainLine), a); err != nil {
 		return err
 	}
 	if err := showApproval(p.errOutput, a, hash); err != nil {
@@ -65,6 +65,41 @@ func (c *decision) decide(p *process, verb string) error {
 	return c.print(p, decided)
 }
 
+// settled says what has become of an approval. To decide it again as it was decided
+// is harmless.
+func (c *decision) settled(p *process, a *approval, verb string) error {
+	before := "already " + settledText(a)
+	if (a.Status == "approved" && verb == "approve") || (a.Status == "denied" && verb == "deny") {
+		p.say("%s", before)
+		return c.print(p, a)
+	}
+	return errors.New(before)
+}
+
+// settledText is how an approval ended, by whom and when.
+func settledText(a *approval) string {
+	switch a.Status {
+	case "timed_out":
+		return "expired at " + momentText(a.ExpiresAt) + ": the action has to be recorded again"
+	case "cancelled":
+		return "cancelled: its chain was completed before anyone decided"
+	}
+	text := a.Status + " by " + reviewerText(a)
+	if a.DecidedAt != nil {
+		text += " at " + momentText(*a.DecidedAt)
+	}
+	return text + "; the first decision stands"
+}
+
+func reviewerText(a *approval) string {
+	if a.Reviewer == nil || a.Reviewer.Name == "" {
+		return "somebody without a name"
+	}
+	return visible(a.Reviewer.Name)
+}
+
+func momentText(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
 func (c *decision) print(p *process, a *approval) error {
 	if c.JSON {
 		return p.printJSON(struct {
@@ -78,61 +113,6 @@ func (c *decision) print(p *process, a *approval) error {
 		p.say("This takes two people: another one has to approve it too.")
 	}
 	return nil
-}
-
-// payloadHash is the hash of the payload as it is shown, which has to be the one
-// that the server speaks of.
-func payloadHash(a *approval) (string, error) {
-	payload, err := canon.Parse(a.Payload)
-	if err != nil || payload.IsNull() {
-		return "", errors.New("the action's payload is not there any more, so nobody can see what they would decide")
-	}
-	hash := ledger.PayloadHash(payload.Append(nil))
-	if hash != a.PayloadSHA256 {
-		return "", errors.New("the payload that the server shows is not the one that the approval is about: do not decide, and run countersign audit on the server")
-	}
-	return hash, nil
-}
-
-func showApproval(w io.Writer, a *approval, hash string) error {
-	var payload bytes.Buffer
-	if err := json.Indent(&payload, a.Payload, "  ", "  "); err != nil {
-		return err
-	}
-	policyName := "-"
-	if a.PolicyName != nil {
-		policyName = *a.PolicyName
-	}
-	for _, line := range [][2]string{
-		{"agent", a.AgentName},
-		{"action", a.ActionName + " (" + a.ActionType + ")"},
-		{"amount", amountText(a.AmountUSD)},
-		{"policy", policyName},
-		{"reason", a.Reason},
-		{"status", a.Status},
-		{"left", timeLeft(a, time.Now())},
-	} {
-		fmt.Fprintf(w, "%-8s %s\n", line[0], visible(line[1]))
-	}
-	fmt.Fprintf(w, "payload\n  %s\nsha256   %s\n", visible(payload.String()), hash)
-	return nil
-}
-
-// visible makes characters that a terminal would obey, or hide, show as escapes:
-// names and payloads are words that an agent chose.
-func visible(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	return b.String()
 }
 
 var errNotAsked = errors.New("nobody is there to ask: standard input is no terminal; give --yes to decide without being asked")

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -13,17 +14,20 @@ type approvalsListCommand struct {
 	Watch  bool          `help:"Stay, and show the list again when it has changed." env:"-"`
 	Every  time.Duration `help:"How often to look with --watch." default:"2s" env:"-"`
 	JSON   bool          `name:"json" help:"Print JSON." env:"-"`
+
+	chains map[string]*chainLine // that were looked up
 }
 
 // Run lists approvals.
 func (c *approvalsListCommand) Run(p *process) error {
 	if c.Watch && (c.JSON || c.Every < 100*time.Millisecond) {
-		return unclear(fmt.Errorf("--watch goes without --json, and looks at most ten times a second"))
+		return misused(fmt.Errorf("--watch goes without --json, and looks at most ten times a second"))
 	}
 	api, err := c.connect(p)
 	if err != nil {
-		return unclear(err)
+		return misused(err)
 	}
+	c.chains = make(map[string]*chainLine)
 	shown, err := c.show(p, api, "")
 	if err != nil || !c.Watch {
 		return err
@@ -67,10 +71,18 @@ func (c *approvalsListCommand) show(p *process, api *apiClient, before string) (
 		fmt.Fprintln(p.out)
 	}
 	if len(list) == 0 {
-		p.say("No approval is " + strings.ReplaceAll(c.Status, "_", " ") + ".")
+		p.say("No approval is " + plainStatus(c.Status) + ".")
 		return identity, nil
 	}
-	return identity, printApprovals(p, list, time.Now())
+	if !slices.Contains([]string{"waiting", "pending", "escalated"}, c.Status) {
+		return identity, printSettled(p, list)
+	}
+	for i := range list {
+		if err := api.lookUp(p.ctx, c.chains, &list[i]); err != nil {
+			return before, err
+		}
+	}
+	return identity, printWaiting(p, list, time.Now())
 }
 
 func (c *approvalsListCommand) read(p *process, api *apiClient) ([]approval, []json.RawMessage, error) {
@@ -80,26 +92,47 @@ func (c *approvalsListCommand) read(p *process, api *apiClient) ([]approval, []j
 	return api.approvals(p.ctx, c.Status, mostApprovals)
 }
 
-func printApprovals(p *process, list []approval, now time.Time) error {
+func printWaiting(p *process, list []approval, now time.Time) error {
 	rows := make([][]string, len(list))
 	for i := range list {
 		a := &list[i]
-		rows[i] = []string{a.short(), visible(a.AgentName), visible(a.ActionName), amountText(a.AmountUSD), timeLeft(a, now), visible(cut(a.Reason, 70))}
+		rows[i] = cells(a.short(), chainText(a), a.AgentName, a.ActionName, amountText(a.AmountUSD), domainsText(a),
+			ruleText(a), decidersText(a), timeLeft(a, now), a.Reason)
 	}
-	return p.printTable([]string{"ID", "AGENT", "ACTION", "AMOUNT", "TIME LEFT", "REASON"}, rows)
+	return p.printTable([]string{"ID", "CHAIN", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "WHO MAY DECIDE", "TIME LEFT", "REASON"}, rows)
 }
 
-func amountText(amount *float64) string {
-	if amount == nil {
-		return "-"
+func printSettled(p *process, list []approval) error {
+	rows := make([][]string, len(list))
+	for i := range list {
+		a := &list[i]
+		by, at := nothing, nothing
+		if a.Reviewer != nil {
+			by = reviewerText(a)
+		}
+		if a.DecidedAt != nil {
+			at = momentText(*a.DecidedAt)
+		}
+		rows[i] = cells(a.short(), a.AgentName, a.ActionName, amountText(a.AmountUSD), domainsText(a), ruleText(a), plainStatus(a.Status), by, at, a.Reason)
 	}
-	return fmt.Sprintf("$%.2f", *amount)
+	return p.printTable([]string{"ID", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "STATUS", "BY", "AT", "REASON"}, rows)
 }
 
-// timeLeft is how long a person has, or what has become of the approval.
+// cells are texts as one line of a table holds them.
+func cells(texts ...string) []string {
+	const longest = 70
+	for i, text := range texts {
+		texts[i] = visible(strings.ReplaceAll(cut(text, longest), "\n", " "))
+	}
+	return texts
+}
+
+func plainStatus(status string) string { return strings.ReplaceAll(status, "_", " ") }
+
+// timeLeft is how long a person has.
 func timeLeft(a *approval, now time.Time) string {
 	if !a.open() {
-		return strings.ReplaceAll(a.Status, "_", " ")
+		return spanText(0)
 	}
 	text := spanText(a.ExpiresAt.Sub(now))
 	if a.Status == "escalated" {

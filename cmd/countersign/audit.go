@@ -75,7 +75,7 @@ func (c *auditCommand) slugs(p *process, o *opened, someMissing bool) ([]string,
 	case len(slugs) > 0 || someMissing:
 		return slugs, nil
 	case c.Org != "":
-		return []string{c.Org}, nil // the audit says that there is none
+		return nil, fmt.Errorf("there is no organization %q; countersign orgs list shows those there are", c.Org)
 	}
 	return nil, errors.New("this store holds no organization: nothing was checked")
 }
@@ -148,11 +148,19 @@ func (c *auditCommand) print(p *process, result *auditResult) error {
 		case line.Break != nil:
 			fmt.Fprintf(p.out, "%s: BROKEN at %s\n", line.Organization, breakText(line.Break))
 		default:
-			fmt.Fprintf(p.out, "%s: intact; checked %d receipts, %d chains, %d events%s\n",
-				line.Organization, line.Receipts, line.Chains, line.Events, unchecked(line.NotChecked))
+			fmt.Fprintf(p.out, "%s: intact; checked %s%s\n", line.Organization, checked(line.AuditReport), unchecked(line.NotChecked))
 		}
 	}
 	return nil
+}
+
+func checked(report *service.AuditReport) string {
+	return strings.Join([]string{
+		count(report.Receipts, "receipt"),
+		count(report.Chains, "chain"),
+		count(report.Events, "event"),
+		count(report.Acts, "act") + " in the audit log",
+	}, ", ")
 }
 
 func breakText(found *ledger.Break) string {

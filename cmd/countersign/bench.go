@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"countersign/internal/bench"
@@ -23,6 +25,17 @@ type benchCommand struct {
 	JSON     string        `name:"json" help:"Also write the report to this file." placeholder:"FILE" type:"path"`
 	Keep     bool          `help:"Keep the temporary stores."`
 	Bare     string        `hidden:"" help:"Be the server that the service is compared with." type:"path"`
+}
+
+// Validate implements kong's check of a command.
+func (c *benchCommand) Validate() error {
+	known := bench.ScenarioNames()
+	for _, name := range c.Scenario {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no scenario %q; choose from %s", name, strings.Join(known, ", "))
+		}
+	}
+	return nil
 }
 
 // Run measures and reports. A figure that misses its bar is marked, and is no

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -14,9 +15,11 @@ type completionCommand struct {
 
 // Help says how to use the scripts.
 func (*completionCommand) Help() string {
-	return "bash: source <(countersign completion bash)\n" +
-		"zsh:  source <(countersign completion zsh)\n" +
-		"fish: countersign completion fish | source"
+	// Lines that are indented stay lines.
+	return "For the shell that is running:\n\n" +
+		"  bash: source <(countersign completion bash)\n" +
+		"  zsh:  source <(countersign completion zsh)\n" +
+		"  fish: countersign completion fish | source"
 }
 
 // Run writes the script.
@@ -37,7 +40,27 @@ type place struct {
 
 type suggestion struct {
 	word, help string
-	values     []string // of a flag or an argument that takes one of a few
+	takes      following // of a flag
+	values     []string  // of a flag or an argument that takes one of a few
+}
+
+// following is what a flag takes.
+type following int
+
+const (
+	takesNothing following = iota
+	takesText
+	takesPath
+)
+
+func followingOf(flag *kong.Flag) following {
+	switch {
+	case flag.IsBool():
+		return takesNothing
+	case slices.Contains([]string{"path", "existingfile", "existingdir"}, flag.Tag.Type):
+		return takesPath
+	}
+	return takesText
 }
 
 func placesOf(model *kong.Application) []place {
@@ -47,7 +70,7 @@ func placesOf(model *kong.Application) []place {
 		here := place{path: path}
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
-				here.flags = append(here.flags, suggestion{"--" + flag.Name, flag.Help, enumOf(flag.Value)})
+				here.flags = append(here.flags, suggestion{"--" + flag.Name, flag.Help, followingOf(flag), enumOf(flag.Value)})
 			}
 		}
 		for _, argument := range node.Positional {
@@ -85,7 +108,8 @@ func words(suggestions ...[]suggestion) string {
 }
 
 // writeCases writes the two tables that bash and zsh share: what can follow a
-// path, and what can follow a flag that takes one of a few values.
+// path, and what can follow a flag that takes a value. Where that is nothing that
+// is known, the shell offers files and folders.
 func writeCases(w io.Writer, places []place) {
 	fmt.Fprint(w, "  case \"$at\" in\n")
 	for _, here := range places {
@@ -94,7 +118,7 @@ func writeCases(w io.Writer, places []place) {
 	fmt.Fprint(w, "  esac\n  case \"$at:$before\" in\n")
 	for _, here := range places {
 		for _, flag := range here.flags {
-			if len(flag.values) > 0 {
+			if flag.takes != takesNothing {
 				fmt.Fprintf(w, "    '%s:%s') follow='%s' ;;\n", here.path, flag.word, strings.Join(flag.values, " "))
 			}
 		}
@@ -147,13 +171,23 @@ func writeFish(w io.Writer, places []place) {
 			fmt.Fprintf(w, "%s -f -a %s%s\n", condition, command.word, fishHelp(command.help))
 		}
 		for _, flag := range here.flags {
-			values := ""
-			if len(flag.values) > 0 {
-				values = fmt.Sprintf(" -x -a '%s'", strings.Join(flag.values, " "))
-			}
-			fmt.Fprintf(w, "%s -l %s%s%s\n", condition, strings.TrimPrefix(flag.word, "--"), values, fishHelp(flag.help))
+			fmt.Fprintf(w, "%s -l %s%s%s\n", condition, strings.TrimPrefix(flag.word, "--"), fishValues(flag), fishHelp(flag.help))
 		}
 	}
+}
+
+// fishValues says what follows a flag: files where it takes a path, and else only
+// what is known.
+func fishValues(flag suggestion) string {
+	switch {
+	case flag.takes == takesNothing:
+		return ""
+	case flag.takes == takesPath:
+		return " -r -F"
+	case len(flag.values) == 0:
+		return " -x"
+	}
+	return fmt.Sprintf(" -x -a '%s'", strings.Join(flag.values, " "))
 }
 
 func fishHelp(help string) string {

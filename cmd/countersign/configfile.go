@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -43,7 +45,7 @@ func (c *configFile) Resolve(parsing *kong.Context, _ *kong.Path, flag *kong.Fla
 		return nil, nil
 	}
 	if c.path != path {
-		values, err := readConfig(path, serveFlags(parsing.Model))
+		values, err := readConfig(path, settable(parsing.Model))
 		if err != nil {
 			return nil, &configError{err}
 		}
@@ -74,25 +76,24 @@ func configPath(parsing *kong.Context) string {
 	return ""
 }
 
-// serveFlags are the names that a file may use. A file is written for the server,
+// settable are the flags that a file may set. A file is written for the server,
 // and the other commands take from it what concerns them.
-func serveFlags(model *kong.Application) []string {
-	var names []string
+func settable(model *kong.Application) map[string]*kong.Flag {
+	flags := make(map[string]*kong.Flag)
 	for _, command := range model.Children {
 		if command.Name != "serve" {
 			continue
 		}
 		for _, flag := range command.Flags {
 			if flag.Name != configFlag && flag.Name != "help" {
-				names = append(names, flag.Name)
+				flags[flag.Name] = flag
 			}
 		}
 	}
-	slices.Sort(names)
-	return names
+	return flags
 }
 
-func readConfig(path string, known []string) (map[string]any, error) {
+func readConfig(path string, known map[string]*kong.Flag) (map[string]any, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration file: %w", err)
@@ -106,18 +107,80 @@ func readConfig(path string, known []string) (map[string]any, error) {
 	if err := yaml.Unmarshal(data, &values); err != nil {
 		return nil, fmt.Errorf("configuration file %s is not YAML or JSON of the form \"flag: value\": %w", path, err)
 	}
-	return values, checkConfig(path, values, known)
-}
-
-func checkConfig(path string, values map[string]any, known []string) error {
+	lines := linesOf(data)
 	var faults []error
-	for name, value := range values {
-		if !slices.Contains(known, name) {
-			faults = append(faults, fmt.Errorf("configuration file %s: there is no setting %q; there are %s", path, name, strings.Join(known, ", ")))
-		}
-		if value == nil {
-			faults = append(faults, fmt.Errorf("configuration file %s: %q has no value", path, name))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if fault := checkSetting(name, values[name], known); fault != "" {
+			faults = append(faults, fmt.Errorf("configuration file %s%s: %s", path, lines[name], fault))
 		}
 	}
-	return errors.Join(faults...)
+	return values, errors.Join(faults...)
+}
+
+// linesOf says where each setting stands.
+func linesOf(data []byte) map[string]string {
+	lines := make(map[string]string)
+	var document yaml.Node
+	if yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
+		return lines
+	}
+	settings := document.Content[0].Content // names and values in turn
+	for i := 0; i+1 < len(settings); i += 2 {
+		lines[settings[i].Value] = fmt.Sprintf(", line %d", settings[i].Line)
+	}
+	return lines
+}
+
+// checkSetting says what is wrong with a setting, "" if nothing is. Kinds that are
+// not told apart here are the flag's own to judge.
+func checkSetting(name string, value any, known map[string]*kong.Flag) string {
+	flag := known[name]
+	switch {
+	case flag == nil:
+		return fmt.Sprintf("there is no setting %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	case value == nil:
+		return name + " has no value"
+	}
+	switch flag.Target.Kind() {
+	case reflect.String:
+		return checkText(flag, value)
+	case reflect.Float64:
+		if kind := reflect.ValueOf(value).Kind(); kind != reflect.Int && kind != reflect.Float64 {
+			return name + " must be a number"
+		}
+	case reflect.Bool:
+		if _, ok := value.(bool); !ok {
+			return name + " must be true or false"
+		}
+	case reflect.Slice:
+		if !isTexts(value) {
+			return name + " must be a list of texts, each in quotes"
+		}
+	default:
+	}
+	return ""
+}
+
+func checkText(flag *kong.Flag, value any) string {
+	text, ok := value.(string)
+	choices := enumOf(flag.Value)
+	switch {
+	case !ok:
+		return flag.Name + " must be text, in quotes"
+	case len(choices) > 0 && !slices.Contains(choices, text):
+		return fmt.Sprintf("%s must be one of %s", flag.Name, strings.Join(choices, ", "))
+	}
+	return ""
+}
+
+// isTexts takes a lone text for a list too, as the flags do.
+func isTexts(value any) bool {
+	if _, ok := value.(string); ok {
+		return true
+	}
+	list, ok := value.([]any)
+	return ok && !slices.ContainsFunc(list, func(element any) bool {
+		_, ok := element.(string)
+		return !ok
+	})
 }

@@ -89,7 +89,7 @@ func (d *demo) stop() error {
 	return err
 }
 
-func (d *demo) address() string { return reachable("http", d.server.listener.Addr()) }
+func (d *demo) address() string { return reachable("http", d.server.listener.Addr().String()) }
 
 func (d *demo) client(key ledger.Secret) *apiClient {
 	return newAPIClient(d.address(), key)

@@ -177,6 +177,9 @@ func (d *demo) decide(ctx context.Context) (status string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if err := d.reviewer.lookUp(ctx, make(map[string]*chainLine), waiting); err != nil {
+		return "", err
+	}
 	var shown bytes.Buffer
 	if err := showApproval(&shown, waiting, hash); err != nil {
 		return "", err

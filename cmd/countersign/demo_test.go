@@ -15,7 +15,7 @@ var story = []string{
 	"pay_supplier             require_approval   $9200.00",
 	"delete_customer_records  deny   records-stay: customer records are kept for ten years",
 	`"overall_status": "verified"`,
-	"✓ default: intact; checked 1 receipts, 1 chains, 5 events",
+	"✓ default: intact; checked 1 receipt, 1 chain, 5 events, 7 acts in the audit log",
 	"the payment of $9200.00 becomes one of $1200.00",
 	"✗ default: BROKEN at CSN-",
 	"That was all of it",

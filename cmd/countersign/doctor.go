@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -100,11 +101,33 @@ func (c *doctorCommand) print(p *process, findings []finding) error {
 		return p.printJSON(findings)
 	}
 	marks := map[string]string{findingOK: "✓", findingFailed: "✗", findingWarning: "!", findingSkipped: "·"}
-	for _, found := range findings {
+	for _, found := range gathered(findings) {
 		fmt.Fprintf(p.out, "%s %-22s %s\n", marks[found.Status], found.Name, found.Detail)
 	}
 	fmt.Fprintln(p.out, summary(findings))
 	return nil
+}
+
+// gathered makes one line of the checks that were skipped for the same reason.
+func gathered(findings []finding) []finding {
+	skippedFor := make(map[string][]string)
+	for _, found := range findings {
+		if found.Status == findingSkipped {
+			skippedFor[found.Detail] = append(skippedFor[found.Detail], found.Name)
+		}
+	}
+	var lines []finding
+	for _, found := range findings {
+		names := skippedFor[found.Detail]
+		switch {
+		case found.Status != findingSkipped || len(names) == 1:
+			lines = append(lines, found)
+		case found.Name == names[0]:
+			lines = append(lines, finding{"not checked", findingSkipped, found.Detail + ": " + strings.Join(names, ", ")})
+		default: // it is in the line of the first
+		}
+	}
+	return lines
 }
 
 func summary(findings []finding) string {

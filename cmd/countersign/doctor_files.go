@@ -11,13 +11,21 @@ import (
 	"countersign/internal/keyring"
 )
 
-// noFolder is said once; what lies in the folder is then passed over.
 func (e *examination) noFolder() bool {
 	if !e.storage.embedded() {
 		return false
 	}
 	_, err := os.Stat(e.storage.Data)
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// nothingThere passes over what there is nothing of: that is said at the folder, or at
+// the schema.
+func (e *examination) nothingThere() finding {
+	if e.noFolder() {
+		return skipped("there is no data folder")
+	}
+	return skipped("there is no database")
 }
 
 func (e *examination) dataFolder(context.Context) finding {
@@ -38,7 +46,7 @@ func (e *examination) dataFolder(context.Context) finding {
 
 func (e *examination) keyFile(context.Context) finding {
 	if e.storage.Keys == "" && e.noFolder() {
-		return skipped("there is no data folder")
+		return e.nothingThere()
 	}
 	ring, err := keyring.Open(e.storage.keyFile())
 	if errors.Is(err, keyring.ErrNotFound) {
@@ -54,7 +62,7 @@ const leastFreeSpace = 200 << 20
 
 func (e *examination) diskSpace(context.Context) finding {
 	if e.noFolder() {
-		return skipped("there is no data folder")
+		return e.nothingThere()
 	}
 	var space syscall.Statfs_t
 	if err := syscall.Statfs(e.storage.Data, &space); err != nil {
@@ -71,7 +79,7 @@ func (e *examination) diskSpace(context.Context) finding {
 // serverRuns asks for the lock that a server holds, and gives it back at once.
 func (e *examination) serverRuns(context.Context) finding {
 	if e.noFolder() {
-		return skipped("there is no data folder")
+		return e.nothingThere()
 	}
 	file, err := os.Open(filepath.Clean(lockFile(e.storage.Data)))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -18,7 +18,7 @@ import (
 // withSQLite lends a connection that can only read.
 func (e *examination) withSQLite(use func(*sql.DB) finding) finding {
 	if e.storage.checkExists() != nil {
-		return skipped("there is no database")
+		return e.nothingThere()
 	}
 	path := (&url.URL{Path: e.storage.databaseFile()}).EscapedPath()
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=busy_timeout(5000)")
@@ -81,7 +81,7 @@ func (e *examination) integrity(ctx context.Context) finding {
 // withStore lends the store as commands open it.
 func (e *examination) withStore(ctx context.Context, use func(migratingStore) finding) finding {
 	if e.storage.checkExists() != nil {
-		return skipped("there is no database")
+		return e.nothingThere()
 	}
 	db, err := e.storage.open(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (e *examination) withStore(ctx context.Context, use func(migratingStore) fi
 
 func (e *examination) schema(ctx context.Context) finding {
 	if e.noFolder() {
-		return skipped("there is no database")
+		return e.nothingThere()
 	}
 	if err := e.storage.checkExists(); err != nil {
 		return failed("%v", err)
@@ -112,7 +112,7 @@ func (e *examination) schema(ctx context.Context) finding {
 
 func (e *examination) keysBelong(ctx context.Context) finding {
 	if e.storage.checkExists() != nil {
-		return skipped("there is no database")
+		return e.nothingThere()
 	}
 	o, err := e.storage.openEvidence(ctx)
 	var heads *headsError
@@ -128,7 +128,7 @@ func (e *examination) keysBelong(ctx context.Context) finding {
 // rollback holds the database against what was acknowledged from here.
 func (e *examination) rollback(ctx context.Context) finding {
 	if e.storage.checkExists() != nil {
-		return skipped("there is no database")
+		return e.nothingThere()
 	}
 	o, err := e.storage.openEvidence(ctx)
 	var heads *headsError
@@ -173,6 +173,9 @@ func (e *examination) clock(ctx context.Context) finding {
 	now := e.now()
 	if now.Before(earliestClock) {
 		return failed("this machine believes it is %s: set its clock", now.UTC().Format(time.RFC3339))
+	}
+	if e.storage.checkExists() != nil {
+		return ok("%s; there are no records to hold it against", now.UTC().Format(time.RFC3339))
 	}
 	return e.withStore(ctx, func(db migratingStore) finding {
 		newest, err := newestRecord(ctx, db)

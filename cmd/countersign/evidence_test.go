@@ -36,7 +36,7 @@ func TestEvidenceCommands(t *testing.T) {
 		server := start(t, s.flags...)
 		admin := server.admin(t)
 		receipts := []string{admin.seal(t).ReceiptID, admin.seal(t).ReceiptID, admin.seal(t).ReceiptID}
-		if out := succeed(t, s.args("audit")...); !strings.Contains(out, "default: intact; checked 3 receipts, 3 chains, 3 events") {
+		if out := succeed(t, s.args("audit")...); !strings.Contains(out, "default: intact; checked 3 receipts, 3 chains, 3 events, 2 acts in the audit log") {
 			t.Errorf("the audit beside the running server says %q", out)
 		}
 		for i, id := range receipts {
@@ -54,7 +54,9 @@ func TestEvidenceCommands(t *testing.T) {
 		server.stop(t)
 		refuse(t, exitUnclear, "no receipt with that id", s.args("verify", "00000000-0000-4000-8000-000000000000")...)
 		refuse(t, exitUnclear, "36 characters", s.args("verify", "not-an-id")...)
-		refuse(t, exitUnclear, "orgs list", s.args("audit", "--org", "nobody")...)
+		if r := refuse(t, exitUnclear, `no organization "nobody"`, s.args("audit", "--org", "nobody")...); r.out != "" {
+			t.Errorf("a name that leads nowhere gets a verdict: %s", r.out)
+		}
 	})
 }
 

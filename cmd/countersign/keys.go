@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net/url"
-	"strings"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -63,7 +61,7 @@ type keysCreateCommand struct {
 // Run issues the key.
 func (c *keysCreateCommand) Run(p *process) (err error) {
 	if err := checkName(c.Name); err != nil {
-		return unclear(err)
+		return misused(err)
 	}
 	o, err := c.openAdministration(p.ctx)
 	if err != nil {
@@ -72,7 +70,7 @@ func (c *keysCreateCommand) Run(p *process) (err error) {
 	defer func() { err = errors.Join(err, o.close()) }()
 	key, err := o.operator().CreateKey(p.ctx, c.Org, &service.KeyRequest{Name: c.Name, Role: ledger.Role(c.Role)})
 	if err != nil {
-		return err
+		return namesNothing(err)
 	}
 	if c.JSON {
 		return p.printJSON(newKeyLine(key))
@@ -119,7 +117,7 @@ type keyArgument struct {
 func (k *keyArgument) parse() (ledger.KeyID, error) {
 	id, err := ledger.ParseID(k.KeyID)
 	if err != nil {
-		return ledger.KeyID{}, unclear(fmt.Errorf("%w: give the key's id, as countersign keys list shows it", err))
+		return ledger.KeyID{}, misused(fmt.Errorf("%w: give the key's id, as countersign keys list shows it", err))
 	}
 	return ledger.KeyID{UUID: id}, nil
 }
@@ -156,7 +154,17 @@ func (c *keysRevokeCommand) Run(p *process) (err error) {
 // noSuchKey says where the ids are to be found.
 func noSuchKey(err error, slug string) error {
 	if errors.Is(err, ledger.ErrNotFound) {
-		return errors.New("there is no key with that id; " + listKeys(slug) + " shows those there are")
+		return unclear(errors.New("there is no key with that id; " + listKeys(slug) + " shows those there are"))
+	}
+	return namesNothing(err)
+}
+
+// namesNothing tells a name on the command line that leads nowhere, or to several,
+// from a failure.
+func namesNothing(err error) error {
+	var own *ledger.Error
+	if errors.As(err, &own) && (own.Code == ledger.CodeNotFound || own.Code == ledger.CodeInvalid) {
+		return unclear(err)
 	}
 	return err
 }
@@ -167,58 +175,4 @@ func listKeys(slug string) string {
 		return "countersign keys list"
 	}
 	return "countersign keys list --org " + slug
-}
-
-type keysSignInCommand struct {
-	storage
-	organizationFlag
-	KeyID string `arg:"" optional:"" name:"key_id" help:"The id of the key to sign in as, as keys list shows it; the default is the oldest active admin's."`
-	URL   string `name:"url" help:"Where the server is reached, for the link." default:"http://127.0.0.1:8080" env:"-"`
-	JSON  bool   `name:"json" help:"Print JSON." env:"-"`
-}
-
-// Run prints the link alone on standard output.
-func (c *keysSignInCommand) Run(p *process) (err error) {
-	var id ledger.KeyID
-	if c.KeyID != "" {
-		if id, err = (&keyArgument{c.KeyID}).parse(); err != nil {
-			return err
-		}
-	}
-	base, err := parseBase("--url", c.URL)
-	if err != nil {
-		return unclear(err)
-	}
-	o, err := c.openAdministration(p.ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, o.close()) }()
-	link, err := o.operator().SignInLink(p.ctx, c.Org, id)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		return p.printJSON(struct {
-			Link string `json:"link"`
-		}{signInLink(base, link)})
-	}
-	p.say("This link works once, within half an hour:")
-	fmt.Fprintln(p.out, signInLink(base, link))
-	return nil
-}
-
-// parseBase reads the address of a server, and returns it without a slash at its
-// end.
-func parseBase(flag, text string) (string, error) {
-	base, err := url.Parse(text)
-	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") || base.User != nil || base.RawQuery != "" || base.Fragment != "" {
-		return "", fmt.Errorf("%s must have the form https://host", flag)
-	}
-	return strings.TrimRight(text, "/"), nil
-}
-
-// signInLink carries the secret in the fragment, which browsers send to nobody.
-func signInLink(base string, secret ledger.Secret) string {
-	return base + "/sign-in#" + secret.Reveal()
 }

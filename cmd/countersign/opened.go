@@ -13,6 +13,7 @@ import (
 type opened struct {
 	store   migratingStore
 	ring    *keyring.Ring  // nil where a command does without
+	newKeys bool           // the key file was made just now
 	heads   *keyring.Heads // nil where a command does without
 	service *service.Service
 }
@@ -39,7 +40,7 @@ func (s *storage) openWith(ctx context.Context, config service.Config, upgrade b
 		return nil, err
 	}
 	o := &opened{store: db}
-	if o.ring, err = s.makeRing(ctx, db); err != nil {
+	if o.ring, o.newKeys, err = s.makeRing(ctx, db); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	var headsErr error

@@ -23,25 +23,29 @@ type orgsCreateCommand struct {
 
 // orgLine is an organization as the command line shows it.
 type orgLine struct {
+	ID        string `json:"id"`
 	Slug      string `json:"slug"`
 	Name      string `json:"name"`
 	CreatedAt string `json:"created_at"`
 }
 
 func lineOf(org *ledger.Organization) orgLine {
-	return orgLine{org.Slug, org.Name, org.CreatedAt.String()}
+	return orgLine{org.ID.String(), org.Slug, org.Name, org.CreatedAt.String()}
 }
 
 // Run makes the organization, on a new store as well.
 func (c *orgsCreateCommand) Run(p *process) (err error) {
 	if err := errors.Join(ledger.CheckSlug(c.Slug), checkName(c.Name)); err != nil {
-		return unclear(err)
+		return misused(err)
 	}
 	o, err := c.openWith(p.ctx, service.Config{}, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
+	if o.newKeys {
+		p.say("New master keys were made: %s. Back them up, nothing can be verified without them.", c.keyFile())
+	}
 	org, key, err := o.operator().CreateOrganization(p.ctx, c.Slug, c.Name)
 	if err != nil {
 		return err
@@ -85,10 +89,10 @@ func (c *orgsListCommand) Run(p *process) (err error) {
 	lines, rows := make([]orgLine, len(orgs)), make([][]string, len(orgs))
 	for i, org := range orgs {
 		lines[i] = lineOf(org)
-		rows[i] = []string{lines[i].Slug, lines[i].Name, lines[i].CreatedAt}
+		rows[i] = []string{lines[i].Slug, lines[i].Name, lines[i].CreatedAt, lines[i].ID}
 	}
 	if c.JSON {
 		return p.printJSON(lines)
 	}
-	return p.printTable([]string{"SLUG", "NAME", "CREATED"}, rows)
+	return p.printTable([]string{"SLUG", "NAME", "CREATED", "ID"}, rows)
 }

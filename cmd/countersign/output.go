@@ -32,6 +32,14 @@ func (p *process) say(format string, args ...any) {
 	fmt.Fprintf(p.errOutput, format+"\n", args...)
 }
 
+// count is a number with its noun.
+func count[N int | int64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
 func timeText(t *ledger.Time) *string {
 	if t == nil {
 		return nil

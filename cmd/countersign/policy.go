@@ -109,14 +109,6 @@ func (c *policyCheckCommand) print(p *process, result *checkedPolicy) error {
 	return nil
 }
 
-// count is a number with its noun.
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // maxPolicyFile is more than a set may have, so that the reader's own bound is
 // the one that is named.
 const maxPolicyFile = 4 << 20

@@ -15,8 +15,9 @@ type rollbackCommands struct {
 
 type rollbackAcceptCommand struct {
 	storage
-	Org string `help:"Accept it for this organization alone; one that is missing goes by its id as well." env:"-" placeholder:"SLUG"`
-	Yes bool   `help:"Do not ask." short:"y" env:"-"`
+	Org  string `help:"Accept it for this organization alone; one that is missing goes by its id as well." env:"-" placeholder:"SLUG"`
+	Yes  bool   `help:"Do not ask." short:"y" env:"-"`
+	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run shows what was lost, asks, and lets new receipts be made again.
@@ -27,8 +28,12 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
 	found, err := c.find(p, o)
-	if err != nil || len(found) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(found) == 0 {
+		p.say("There is nothing to accept: the database holds what was acknowledged.")
+		return c.print(p, found)
 	}
 	for _, rollback := range found {
 		p.say("%s", rollbackText(rollback))
@@ -42,12 +47,20 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 	if err := o.operator().AcceptRollbacks(p.ctx, found, o.heads.Accept); err != nil {
 		return err
 	}
-	for _, rollback := range found {
+	return c.print(p, found)
+}
+
+// print says what was accepted.
+func (c *rollbackAcceptCommand) print(p *process, accepted []service.Rollback) error {
+	if c.JSON {
+		return p.printJSON(append([]service.Rollback{}, accepted...)) // an empty list, never null
+	}
+	for _, rollback := range accepted {
 		if rollback.Missing {
 			fmt.Fprintf(p.out, "%s (%s) is not waited for any more\n", rollback.Organization, rollback.ID)
 			continue
 		}
-		fmt.Fprintf(p.out, "%s goes on from %d receipts\n", rollback.Organization, rollback.Stored)
+		fmt.Fprintf(p.out, "%s goes on from %s\n", rollback.Organization, count(rollback.Stored, "receipt"))
 	}
 	return nil
 }
@@ -60,20 +73,24 @@ func (c *rollbackAcceptCommand) find(p *process, o *opened) ([]service.Rollback,
 	if c.Org != "" {
 		found = slices.DeleteFunc(found, func(r service.Rollback) bool { return r.Organization != c.Org && r.ID != c.Org })
 	}
-	if len(found) == 0 {
-		p.say("There is nothing to accept: the database holds what was acknowledged.")
-	}
 	return found, nil
+}
+
+func acknowledged(n int64) string {
+	if n == 1 {
+		return "1 receipt was acknowledged"
+	}
+	return count(n, "receipt") + " were acknowledged"
 }
 
 func rollbackText(r service.Rollback) string {
 	if r.Missing {
-		return fmt.Sprintf("of %s (%s) %d receipts were acknowledged, and the database does not know that organization", r.Organization, r.ID, r.Acknowledged)
+		return fmt.Sprintf("of %s (%s) %s, and the database does not know that organization", r.Organization, r.ID, acknowledged(r.Acknowledged))
 	}
 	if r.Acknowledged == r.Stored {
-		return fmt.Sprintf("the ledger of %s has %d receipts, and they are not those that were acknowledged", r.Organization, r.Stored)
+		return fmt.Sprintf("the ledger of %s has %s, and not what was acknowledged", r.Organization, count(r.Stored, "receipt"))
 	}
-	return fmt.Sprintf("of %s %d receipts were acknowledged, and the database holds a ledger of %d", r.Organization, r.Acknowledged, r.Stored)
+	return fmt.Sprintf("of %s %s, and the database holds a ledger of %d", r.Organization, acknowledged(r.Acknowledged), r.Stored)
 }
 
 // rollbackTexts names the first few: a database that was put back concerns many at

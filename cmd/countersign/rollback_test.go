@@ -83,7 +83,7 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	})
 
 	refuse(t, exitUnclear, "--yes", s.args("rollback", "accept")...) // nobody to ask
-	if out := succeed(t, s.args("rollback", "accept", "--yes")...); !strings.Contains(out, "default goes on from 1 receipts") {
+	if out := succeed(t, s.args("rollback", "accept", "--yes")...); out != "default goes on from 1 receipt\n" {
 		t.Errorf("accepting says %q", out)
 	}
 	eventually(t, "the running server takes it up", func() bool {
@@ -113,7 +113,13 @@ func TestLedgerThatWasEmptied(t *testing.T) {
 	server.stop(t)
 	putBack(t, s, copied)
 	refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit")...)
-	succeed(t, s.args("rollback", "accept", "--yes", "--org", "default")...)
+	accepted := decode[[]service.Rollback](t, succeed(t, s.args("rollback", "accept", "--yes", "--org", "default", "--json")...))
+	if len(accepted) != 1 || accepted[0].Organization != "default" || accepted[0].Acknowledged != 1 || accepted[0].Stored != 0 || accepted[0].Missing {
+		t.Errorf("accepted was %+v", accepted)
+	}
+	if out := succeed(t, s.args("rollback", "accept", "--json")...); out != "[]\n" {
+		t.Errorf("with nothing to accept: %s", out)
+	}
 	succeed(t, s.args("audit")...)
 	start(t, s.flags...).client(admin.key).seal(t)
 }

@@ -78,11 +78,23 @@ func unclear(err error) error {
 	return &exitError{exitUnclear, err}
 }
 
+// usageError is a fault of the command line: whoever made it is told where the
+// right usage is described.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// misused marks an error as one of usage.
+func misused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &usageError{err}
+}
+
 // run is the program: arguments in, exit status out.
 func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Writer) int {
-	if slices.Equal(args, []string{"--version"}) {
-		args = []string{"version"}
-	}
+	args = translated(args)
 	var cli commandLine
 	exited := -1
 	parser, err := newParser(&cli, out, errOutput, func(code int) { exited = code })
@@ -96,22 +108,45 @@ func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Wri
 	if err != nil {
 		return report(errOutput, unclear(explained(err)))
 	}
-	return report(errOutput, command.Run(&process{ctx: ctx, in: in, out: out, errOutput: errOutput, model: parser.Model}))
+	err = command.Run(&process{ctx: ctx, in: in, out: out, errOutput: errOutput, model: parser.Model})
+	var misuse *usageError
+	if errors.As(err, &misuse) {
+		err = unclear(described(misuse, command))
+	}
+	return report(errOutput, err)
 }
 
-// explained says where the right usage is described.
+// translated takes what people try by habit for what it means here.
+func translated(args []string) []string {
+	switch {
+	case slices.Equal(args, []string{"--version"}):
+		return []string{"version"}
+	case len(args) > 0 && args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
+}
+
+// explained is an error of parsing as a person can use it.
 func explained(err error) error {
 	var config *configError
-	if errors.As(err, &config) {
-		return config
+	if errors.As(err, &config) { // without the flag in whose name the file was read
+		return fmt.Errorf("%w; see countersign serve --help", config)
 	}
-	where := "countersign"
 	var parse *kong.ParseError
 	if errors.As(err, &parse) {
-		for _, step := range parse.Context.Path {
-			if step.Command != nil {
-				where = step.Command.FullPath()
-			}
+		return described(err, parse.Context)
+	}
+	return fmt.Errorf("%w; see countersign --help", err)
+}
+
+// described says where the right usage is described: at the command that was
+// meant, as far as it is known.
+func described(err error, parsed *kong.Context) error {
+	where := "countersign"
+	for _, step := range parsed.Path {
+		if step.Command != nil {
+			where = step.Command.FullPath()
 		}
 	}
 	return fmt.Errorf("%w; see %s --help", err, where)

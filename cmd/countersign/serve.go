@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"countersign/internal/httpapi"
@@ -45,7 +46,7 @@ type serveCommand struct {
 func (c *serveCommand) Run(p *process) error {
 	settings, err := c.check()
 	if err != nil {
-		return unclear(err)
+		return misused(err)
 	}
 	log := observe.NewLogger(p.errOutput, c.LogFormat, logLevel(c.LogLevel))
 	if c.embedded() {
@@ -89,6 +90,9 @@ func (c *serveCommand) check() (read settings, err error) {
 	if c.PublicRate < 0 || c.FailureRate < 0 {
 		return read, errors.New("--public-rate and --failure-rate are 0 (no limit) or more")
 	}
+	if err := c.checkAddresses(); err != nil {
+		return read, err
+	}
 	if c.PublicURL != "" {
 		if read.publicURL, err = parseBase("--public-url", c.PublicURL); err != nil {
 			return read, err
@@ -105,6 +109,26 @@ func (c *serveCommand) check() (read settings, err error) {
 	}
 	read.proxies, err = parsePrefixes(c.TrustedProxies)
 	return read, err
+}
+
+func (c *serveCommand) checkAddresses() error {
+	if err := checkListen("--listen", c.Listen); err != nil || c.MetricsListen == "" {
+		return err
+	}
+	return checkListen("--metrics-listen", c.MetricsListen)
+}
+
+// checkListen refuses what cannot be an address. Whether it can be listened on
+// shows when that is tried.
+func checkListen(flag, address string) error {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("%s must have the form host:port, such as 127.0.0.1:8080; port 0 takes a free one", flag)
+	}
+	return nil
 }
 
 func parsePrefixes(texts []string) ([]netip.Prefix, error) {
@@ -170,12 +194,15 @@ func routeNames(routes []httpapi.Route) func(*http.Request) string {
 
 // reachable is an address that a person can follow: a server on every interface
 // is found on this machine's own.
-func reachable(scheme string, address net.Addr) string {
-	bound, err := netip.ParseAddrPort(address.String())
-	if err != nil || !bound.Addr().IsUnspecified() {
-		return scheme + "://" + address.String()
+func reachable(scheme, address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return scheme + "://" + address
 	}
-	return fmt.Sprintf("%s://localhost:%d", scheme, bound.Port())
+	if bound, err := netip.ParseAddr(host); host == "" || (err == nil && bound.IsUnspecified()) {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
 func loopback(address net.Addr) bool {

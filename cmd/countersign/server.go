@@ -58,6 +58,9 @@ func (s *server) open() (err error) {
 	}); err != nil {
 		return err
 	}
+	if s.opened.newKeys {
+		s.log.Info("new master keys were made: back them up, nothing can be verified without them", "path", c.keyFile())
+	}
 	if err = s.lookBack(); err != nil {
 		return err
 	}
@@ -98,7 +101,7 @@ func (s *server) serve() error {
 		return err
 	}
 	if first != nil {
-		announce(s.process, cmp.Or(s.publicURL, reachable(s.scheme(), s.listener.Addr())), first)
+		announce(s.process, cmp.Or(s.publicURL, reachable(s.scheme(), s.listener.Addr().String())), first)
 	}
 	s.worker.Start()
 	if s.certificate == nil && !loopback(s.listener.Addr()) {

@@ -49,8 +49,13 @@ func TestConfigFileFaults(t *testing.T) {
 		"no value":    {"listen:", "has no value"},
 		"not a map":   {"- listen", "flag: value"},
 		"itself":      {"config: other.yaml", `no setting "config"`},
-		"bad number":  {"public-rate: fast", "public-rate"},
-		"bad choice":  {`{"log-level": "loud"}`, "log-level"},
+		"bad number":  {"public-rate: fast", "line 1: public-rate must be a number"},
+		"bad choice":  {`{"log-level": "loud"}`, "log-level must be one of debug, info, warn, error"},
+		"bad text":    {"# where\nlisten: 5", "config.yaml, line 2: listen must be text, in quotes; see countersign serve --help"},
+		"bad date":    {"listen: 2026-01-01", "listen must be text, in quotes"},
+		"bad switch":  {"webhooks-allow-private: 1", "webhooks-allow-private must be true or false"},
+		"bad list":    {"trusted-proxies: [10.0.0.0/8, 5]", "trusted-proxies must be a list of texts"},
+		"bad path":    {"data: [a]", "data must be text"},
 		"too long":    {strings.Repeat("#\n", maxConfigFile), "longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,12 +79,15 @@ func TestCompletion(t *testing.T) {
 		t.Fatalf("bash does not accept the script: %v\n%s", err, out)
 	}
 	for line, want := range map[string]string{
-		"ser":                          "serve",
-		"keys r":                       "revoke rotate-signing",
-		"keys create --org default --": "--help --data --database --keys --heads --config --org --role --name --json",
-		"keys create --role a":         "agent admin",
-		"serve --log-format t":         "text",
-		"completion z":                 "zsh",
+		"ser":                                    "serve",
+		"keys r":                                 "revoke rotate-signing",
+		"keys create --org default --":           "--help --data --database --keys --heads --config --org --role --name --json",
+		"keys create --role a":                   "agent admin",
+		"serve --log-format t":                   "text",
+		"serve --data ''":                        "", // then bash offers files and folders
+		"serve --listen ''":                      "",
+		"serve --webhooks-allow-private --log-f": "--log-format",
+		"completion z":                           "zsh",
 	} {
 		t.Run(line, func(t *testing.T) {
 			t.Parallel()
@@ -96,6 +104,9 @@ func TestCompletion(t *testing.T) {
 		if !strings.Contains(out, sign) || !strings.Contains(out, "rotate-signing") {
 			t.Errorf("the script for %s lacks something:\n%s", shell, out)
 		}
+	}
+	if out := succeed(t, "completion", "fish"); !strings.Contains(out, "'serve'\" -l data -r -F ") || !strings.Contains(out, "'serve'\" -l listen -x ") {
+		t.Errorf("fish is not told which flags take files:\n%s", out)
 	}
 	refuse(t, exitUnclear, "bash", "completion", "tcsh")
 }

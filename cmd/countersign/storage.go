@@ -8,7 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"countersign/internal/keyring"
 	"countersign/internal/store"
@@ -26,6 +29,21 @@ type storage struct {
 	Keys     string `help:"File of the master keys; the default is keys.json in the data folder." type:"path" placeholder:"FILE"`
 	Heads    string `help:"File that remembers which receipts were acknowledged; the default is heads.json beside the key file." type:"path" placeholder:"FILE"`
 	Config   string `help:"YAML or JSON file with the flags of serve, by their names." type:"path" placeholder:"FILE"`
+}
+
+// Validate implements kong's check of a command. It repeats nothing of the address,
+// which may hold a password.
+func (s *storage) Validate() error {
+	if s.embedded() {
+		return nil
+	}
+	if !strings.HasPrefix(s.Database, "postgres://") && !strings.HasPrefix(s.Database, "postgresql://") {
+		return errors.New("--database must have the form postgres://user@host:5432/database")
+	}
+	if _, err := pgxpool.ParseConfig(s.Database); err != nil {
+		return errors.New("--database cannot be read: check its port and options, and that special characters in user and password are percent-encoded")
+	}
+	return nil
 }
 
 // migratingStore is a store with its schema's affairs.
@@ -152,20 +170,21 @@ func (s *storage) openMigrated(ctx context.Context, upgrade bool) (migratingStor
 
 // makeRing opens the key file, making one only for a store that no key has ever
 // signed in.
-func (s *storage) makeRing(ctx context.Context, db store.Store) (*keyring.Ring, error) {
-	ring, err := keyring.Open(s.keyFile())
+func (s *storage) makeRing(ctx context.Context, db store.Store) (ring *keyring.Ring, made bool, err error) {
+	ring, err = keyring.Open(s.keyFile())
 	if !errors.Is(err, keyring.ErrNotFound) {
-		return ring, err
+		return ring, false, err
 	}
 	known, checkErr := db.KeyChecks(ctx)
 	if checkErr != nil {
-		return nil, checkErr
+		return nil, false, checkErr
 	}
 	if len(known) > 0 {
-		return nil, fmt.Errorf("%w: this store was signed in with another key file; restore it there or point --keys at it", err)
+		return nil, false, fmt.Errorf("%w: this store was signed in with another key file; restore it there or point --keys at it", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(s.keyFile()), 0o700); err != nil {
-		return nil, fmt.Errorf("key file: %w", err)
+		return nil, false, fmt.Errorf("key file: %w", err)
 	}
-	return keyring.Create(s.keyFile(), randomness, time.Now())
+	ring, err = keyring.Create(s.keyFile(), randomness, time.Now())
+	return ring, err == nil, err
 }

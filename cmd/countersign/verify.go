@@ -20,7 +20,7 @@ type verifyCommand struct {
 func (c *verifyCommand) Run(p *process) (err error) {
 	id, err := ledger.ParseID(c.ReceiptID)
 	if err != nil {
-		return unclear(fmt.Errorf("%w: a receipt's id has 36 characters, in groups of 8-4-4-4-12", err))
+		return misused(fmt.Errorf("%w: a receipt's id has 36 characters, in groups of 8-4-4-4-12", err))
 	}
 	o, err := c.openEvidence(p.ctx)
 	if err != nil {

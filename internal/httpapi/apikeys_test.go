@@ -44,7 +44,7 @@ func TestAPIKeys(t *testing.T) {
 		}
 		s.post(t, s.acme.admin, "/v1/api-keys", `{"role":"member","name":"treasury"}`).expect(t, http.StatusCreated)
 		for _, role := range []string{"agent", "member", "admin"} {
-			s.post(t, s.acme.admin, "/v1/api-keys", `{"role":"`+role+`","name":"treasury"}`).refuse(t, http.StatusConflict, "idempotency_conflict")
+			s.post(t, s.acme.admin, "/v1/api-keys", `{"role":"`+role+`","name":"treasury"}`).refuse(t, http.StatusConflict, "name_taken")
 		}
 		s.post(t, s.rival.admin, "/v1/api-keys/"+s.acme.agent.id.String()+"/revoke", "").refuse(t, http.StatusNotFound, "not_found")
 		s.get(t, s.acme.agent, "/v1/chains").expect(t, http.StatusOK)

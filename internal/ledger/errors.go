@@ -18,6 +18,7 @@ const (
 	CodeMethodNotAllowed    Code = "method_not_allowed"
 	CodeInvalid             Code = "invalid_request"
 	CodeIdempotencyConflict Code = "idempotency_conflict"
+	CodeNameTaken           Code = "name_taken"
 	CodeChainSealed         Code = "chain_sealed"
 	CodeOutcomeConflict     Code = "outcome_conflict"
 	CodeApprovalDecided     Code = "approval_decided"

@@ -30,6 +30,7 @@ var kinds = map[ledger.Code]Kind{
 	ledger.CodeNotFound:            {http.StatusNotFound, "Not found"},
 	ledger.CodeMethodNotAllowed:    {http.StatusMethodNotAllowed, "Method not allowed"},
 	ledger.CodeIdempotencyConflict: {http.StatusConflict, "Idempotency conflict"},
+	ledger.CodeNameTaken:           {http.StatusConflict, "Name taken"},
 	ledger.CodeChainSealed:         {http.StatusConflict, "Chain sealed"},
 	ledger.CodeOutcomeConflict:     {http.StatusConflict, "Outcome conflict"},
 	ledger.CodeApprovalDecided:     {http.StatusConflict, "Approval decided"},

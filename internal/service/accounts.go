@@ -118,7 +118,7 @@ func (s *Service) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRe
 	for _, key := range keys {
 		decides := key.Role.Includes(ledger.RoleMember) || request.Role.Includes(ledger.RoleMember)
 		if key.Name == request.Name && key.Active() && key.ID != own && decides {
-			return ledger.Errorf(ledger.CodeIdempotencyConflict,
+			return ledger.Errorf(ledger.CodeNameTaken,
 				"an active key has the name %q already, and names say who may approve: choose another name, or revoke that key first", key.Name)
 		}
 	}

@@ -233,9 +233,9 @@ func TestNamesAreNotShared(t *testing.T) {
 		before := len(g.acts())
 		for _, role := range []ledger.Role{ledger.RoleAgent, ledger.RoleMember, ledger.RoleAdmin} {
 			_, err := issue("treasury", role)
-			checkCode(t, "the same name as "+string(role), err, ledger.CodeIdempotencyConflict)
+			checkCode(t, "the same name as "+string(role), err, ledger.CodeNameTaken)
 			_, err = g.Operator().CreateKey(ctx, "acme", &service.KeyRequest{Name: "treasury", Role: role})
-			checkCode(t, "the same name by the operator", err, ledger.CodeIdempotencyConflict)
+			checkCode(t, "the same name by the operator", err, ledger.CodeNameTaken)
 		}
 		g.checkActs(t, before, nil)
 		must[*service.NewKey](t)(g.Operator().CreateKey(ctx, newTenant(t, g.Service, "other").slug, &service.KeyRequest{Name: "treasury", Role: ledger.RoleMember}))
@@ -251,7 +251,7 @@ func TestNamesAreNotShared(t *testing.T) {
 		for i := range 10 {
 			crowd.Go(func() {
 				_, err := replicas[i%2].CreateAPIKey(context.Background(), g.who.admin, &service.KeyRequest{Name: "at once", Role: ledger.RoleMember})
-				if code := codeOf(err); code != "" && code != ledger.CodeIdempotencyConflict {
+				if code := codeOf(err); code != "" && code != ledger.CodeNameTaken {
 					t.Errorf("a key at once: %v", err)
 				}
 			})
