@@ -89,13 +89,9 @@ func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	if org == nil {
 		return nil, ledger.ErrNotFound
 	}
-	if b.trusted[id] {
-		return org, nil
-	}
-	if !org.Authentic(b.service.keys) {
+	if !b.service.trusted.authentic(org, b.service.keys) {
 		return nil, fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered)
 	}
-	b.trusted[id] = true
 	return org, nil
 }
 

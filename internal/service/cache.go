@@ -45,6 +45,31 @@ func (c *chainCache) keep(chain *ledger.Chain) {
 	c.chains[chain.ID] = chain
 }
 
+// trustedOrgs remembers organizations that were found authentic, as loaded: a store
+// lends out the same record until it has changed, and nobody changes what is lent.
+type trustedOrgs struct {
+	mu   sync.Mutex
+	orgs map[ledger.OrgID]*ledger.Organization
+}
+
+const maxTrustedOrgs = 10_000
+
+func (t *trustedOrgs) authentic(org *ledger.Organization, keys ledger.Keys) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.orgs[org.ID] == org {
+		return true
+	}
+	if !org.Authentic(keys) {
+		return false
+	}
+	if t.orgs == nil || len(t.orgs) >= maxTrustedOrgs {
+		t.orgs = make(map[ledger.OrgID]*ledger.Organization)
+	}
+	t.orgs[org.ID] = org
+	return true
+}
+
 // stateCache keeps the states of chains in use as they were last committed, to
 // spare each action the decoding of what the action before it encoded, and each
 // completion the reading of what it summarises. The store stays the only truth: a

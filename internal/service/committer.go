@@ -219,7 +219,6 @@ type batch struct {
 	order    []*liveChain
 	heads    map[ledger.OrgID]bool
 	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
-	trusted  map[ledger.OrgID]bool                 // authenticated as they were loaded
 	logs     map[ledger.OrgID]bool
 	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
 	outcomes []ledger.Outcome                     // of what the batch decided
@@ -238,12 +237,11 @@ type liveChain struct {
 func newBatch(s *Service, loaded *store.Loaded) *batch {
 	return &batch{
 		service: s, loaded: loaded, now: s.now(),
-		live:    make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
-		heads:   make(map[ledger.OrgID]bool),
-		orgs:    make(map[ledger.OrgID]*ledger.Organization),
-		trusted: make(map[ledger.OrgID]bool),
-		logs:    make(map[ledger.OrgID]bool),
-		asked:   make(map[ledger.ApprovalID]*askedApproval),
+		live:  make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
+		heads: make(map[ledger.OrgID]bool),
+		orgs:  make(map[ledger.OrgID]*ledger.Organization),
+		logs:  make(map[ledger.OrgID]bool),
+		asked: make(map[ledger.ApprovalID]*askedApproval),
 	}
 }
 

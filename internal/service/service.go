@@ -80,6 +80,7 @@ type Service struct {
 	used      usedTokens
 	told      toldNames
 	sound     soundReceipts
+	trusted   trustedOrgs
 	prices    *pricing.Table
 	secrets   Secrets
 	publicURL string
