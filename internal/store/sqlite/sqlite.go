@@ -46,13 +46,17 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
+// writerCache is smaller than what readers have: after a commit that has moved
+// pages about, SQLite goes through all of its cache, and the writer works on few.
+const writerCache = "cache_size(-4000)"
+
 // Open opens the file, making an empty one where there is none. The schema is
 // Migrate's affair.
 func Open(ctx context.Context, path string) (*Store, error) {
 	if err := touch(path); err != nil {
 		return nil, err
 	}
-	writer, err := connect(path)
+	writer, err := connect(path, writerCache)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
