@@ -92,12 +92,16 @@ func readAll[T any](ctx context.Context, s *Store, query string, args []any, sca
 	return found, err
 }
 
+// scanPragmas map as much of the file as SQLite can, and keep few pages of the
+// rest: a scan comes to each page once.
+var scanPragmas = []string{"query_only(1)", "mmap_size(2147418112)", "cache_size(-512)"}
+
 // scanAlone is read for a scan of a large part of the store. It has a connection
 // of its own, which maps the file instead of copying it page by page, so that it
 // neither keeps the pool waiting nor waits for it while visit reads other things.
 // An error of visit is returned as it is.
 func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit func(row) error) (err error) {
-	conn, err := connect(s.path, "query_only(1)", "mmap_size(1073741824)")
+	conn, err := connect(s.path, scanPragmas...)
 	if err != nil {
 		return classify(err)
 	}
