@@ -186,7 +186,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 		if b.broken != nil {
 			return nil, b.broken
 		}
-		return b.finish(), nil
+		return b.finished()
 	})
 	if err != nil {
 		return nil, err
@@ -248,14 +248,23 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 // attempt plans an operation. One that panics must not take the server with it: it
 // breaks the batch, which is then taken apart, and fails by itself.
 func (b *batch) attempt(op operation) (err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			b.service.log.Error("an operation panicked", "operation", fmt.Sprintf("%T", op), "stack", string(debug.Stack()))
-			b.broken = fmt.Errorf("operation %T panicked", op)
-			err = b.broken
-		}
-	}()
+	defer b.survive(op, &err)
 	return op.plan(b)
+}
+
+// finished is finish, which may fail for what an operation has left behind.
+func (b *batch) finished() (changes *store.Changes, err error) {
+	defer b.survive(b, &err)
+	return b.finish(), nil
+}
+
+// survive is deferred.
+func (b *batch) survive(what any, err *error) {
+	if fault := recover(); fault != nil {
+		b.service.log.Error("a batch panicked", "in", fmt.Sprintf("%T", what), "stack", string(debug.Stack()))
+		b.broken = fmt.Errorf("%T panicked", what)
+		*err = b.broken
+	}
 }
 
 // confirm holds a caller's key against what is stored now.

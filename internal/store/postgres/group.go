@@ -96,7 +96,7 @@ func (g *group[K, V]) answer(askers []*asker[K, V]) {
 	for i, a := range askers {
 		keys[i] = a.key
 	}
-	found, err := g.read(ctx, keys)
+	found, err := g.survive(ctx, keys)
 	for _, a := range askers {
 		value, ok := found[a.key]
 		switch {
@@ -108,4 +108,15 @@ func (g *group[K, V]) answer(askers []*asker[K, V]) {
 			a.told <- answer[V]{value: value}
 		}
 	}
+}
+
+// survive is read in a goroutine that no request's own handler looks after: what
+// panics there must not end the server.
+func (g *group[K, V]) survive(ctx context.Context, keys []K) (found map[K]V, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("%s: reading panicked: %v", g.what, fault)
+		}
+	}()
+	return g.read(ctx, keys)
 }
