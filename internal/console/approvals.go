@@ -51,7 +51,7 @@ func showApprovals(v *visit) error {
 	if err := page.setFilters(); err != nil {
 		return err
 	}
-	filter := service.ApprovalFilter{Limit: approvalsPage + 1}
+	filter := service.ApprovalFilter{Limit: approvalsPage + 1, Bare: true}
 	if filter.Before, err = readApprovalPlace(query); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func readApprovalPlace(query url.Values) (*service.ApprovalPlace, error) {
 // even before anyone has recorded that.
 func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
-		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: mostWaiting + 1})
+		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: mostWaiting + 1, Bare: true})
 		if err != nil {
 			return waitingList{}, err
 		}

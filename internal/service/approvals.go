@@ -129,6 +129,9 @@ type ApprovalFilter struct {
 	Chain  *ledger.ChainID
 	Before *store.ApprovalAt
 	Limit  int
+	// Bare leaves payloads out, and with them the bound on a page's bytes: large
+	// payloads must not push other approvals out of a reviewer's sight.
+	Bare bool
 }
 
 // Approvals lists approvals, newest first.
@@ -160,7 +163,7 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 	for bytes := 0; len(views) < len(records) && bytes < PageBytes; {
 		record := records[len(views)]
 		view, err := s.bareView(record, &org.Controls.KillSwitch)
-		if err == nil {
+		if err == nil && !filter.Bare {
 			err = s.addPayload(ctx, view)
 		}
 		if err != nil {

@@ -2,6 +2,9 @@ package service_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -197,6 +200,34 @@ func TestClientsShortenTheWait(t *testing.T) {
 			if got := (view.ExpiresAt - view.RequestedAt) / (60 * 60 * 1000); got != want {
 				t.Errorf("%s hours asked for: the approval lasts %d hours, want %d", hours, got, want)
 			}
+		}
+	})
+}
+
+// Approvals with payloads so large that a page of them ends early do not hide those
+// that came before from a list without payloads.
+func TestLargePayloadsHideNothing(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		g := govern(t, db)
+		chain := g.open("flooded")
+		first := g.ask(chain)
+		const flood, size = 12, 900 << 10
+		body := fmt.Sprintf(`{"agent_name":"payer","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":%d,"note":"%s"}}`,
+			gatedAmount, strings.Repeat("n", size))
+		for range flood {
+			g.record(chain, request(t, ledger.ParseAction, body))
+		}
+		list := func(bare bool) []*service.ApprovalView {
+			filter := service.ApprovalFilter{Status: ledger.ApprovalPending, Limit: 100, Bare: bare}
+			return must[[]*service.ApprovalView](t)(g.Approvals(t.Context(), g.who.member, filter))
+		}
+		if whole := list(false); len(whole) >= flood {
+			t.Errorf("a page with payloads holds %d of them: it should have ended before", len(whole))
+		}
+		bare := list(true)
+		seen := slices.ContainsFunc(bare, func(a *service.ApprovalView) bool { return a.ID == first })
+		if len(bare) != flood+1 || !seen || bare[0].Payload != nil {
+			t.Errorf("a list without payloads holds %d approvals, the first among them is %v, want %d and true", len(bare), seen, flood+1)
 		}
 	})
 }
