@@ -7,6 +7,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 )
 
 type auditCommand struct {
@@ -37,11 +38,7 @@ func (c *auditCommand) Run(p *process) (err error) {
 		return unclear(err)
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
-	missing, err := c.missing(p, o)
-	if err != nil {
-		return unclear(err)
-	}
-	slugs, err := c.slugs(p, o, len(missing) > 0)
+	slugs, missing, err := c.scope(p, o)
 	if err != nil {
 		return unclear(err)
 	}
@@ -58,26 +55,35 @@ func (c *auditCommand) Run(p *process) (err error) {
 	return result.exit()
 }
 
-// slugs names the organizations to walk. Some of those asked about may be known to
-// be missing: then there need not be any.
-func (c *auditCommand) slugs(p *process, o *opened, someMissing bool) ([]string, error) {
-	orgs, err := o.operator().Organizations(p.ctx)
-	if err != nil {
-		return nil, fmt.Errorf("could not read: %w", err)
+// scope is the organizations to walk, and those of which there is nothing left to
+// walk. Asked about one, it looks at no other: what someone did to that must not
+// stand in the way.
+func (c *auditCommand) scope(p *process, o *opened) (slugs []string, missing []auditLine, err error) {
+	if c.Org != "" {
+		// What is there and cannot be read is the walk's to report.
+		if _, err := o.store.OrganizationBySlug(p.ctx, c.Org); !errors.Is(err, store.ErrNotFound) {
+			return []string{c.Org}, nil, nil
+		}
 	}
-	var slugs []string
-	for _, org := range orgs {
-		if c.Org == "" || c.Org == org.Slug {
+	if missing, err = c.missing(p, o); err != nil {
+		return nil, nil, err
+	}
+	if c.Org == "" {
+		orgs, err := o.operator().Organizations(p.ctx)
+		if err != nil {
+			return nil, nil, fmt.Errorf("could not read: %w", err)
+		}
+		for _, org := range orgs {
 			slugs = append(slugs, org.Slug)
 		}
 	}
 	switch {
-	case len(slugs) > 0 || someMissing:
-		return slugs, nil
+	case len(slugs)+len(missing) > 0:
+		return slugs, missing, nil
 	case c.Org != "":
-		return nil, fmt.Errorf("there is no organization %q; countersign orgs list shows those there are", c.Org)
+		return nil, nil, fmt.Errorf("there is no organization %q; countersign orgs list shows those there are", c.Org)
 	}
-	return nil, errors.New("this store holds no organization: nothing was checked")
+	return nil, nil, errors.New("this store holds no organization: nothing was checked")
 }
 
 // missing are the organizations that receipts were given out of and that the

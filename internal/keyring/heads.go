@@ -104,6 +104,10 @@ func (h *Heads) Flush() error {
 	if len(h.noted) == 0 {
 		return nil
 	}
+	// What an operator has accepted in the meantime must not be written over.
+	if err := h.reload(); err != nil {
+		return err
+	}
 	return h.write()
 }
 

@@ -42,3 +42,29 @@ func TestHostileActions(t *testing.T) {
 	}
 	must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
 }
+
+// An endpoint that cannot be read keeps nobody from learning that a receipt was
+// changed.
+func TestUnreadableEndpointHidesNoTampering(t *testing.T) {
+	t.Parallel()
+	_, scene, who, chain := openScene(t, "one")
+	s := scene.service
+	must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
+	receipt := must[*ledger.StoredReceipt](t)(s.ReceiptOfChain(t.Context(), who.agent, chain))
+	_, _, err := s.CreateWebhook(t.Context(), who.admin, &service.WebhookRequest{URL: "https://hooks.example.com/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		`UPDATE webhooks SET events = x'00'`,
+		`UPDATE receipts SET body = CAST(replace(CAST(body AS TEXT), 'tool_call', 'tool_cull') AS BLOB)`,
+	} {
+		if err := scene.exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := must[*ledger.Verification](t)(s.VerifyReceipt(t.Context(), who.member, receipt.ID))
+	if overall, _ := found.Conclude(); overall != ledger.VerdictFailed {
+		t.Errorf("a changed receipt is %s", overall)
+	}
+}

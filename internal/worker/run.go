@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"countersign/internal/ledger"
@@ -25,7 +26,10 @@ const (
 	deadlineLogs = 100
 )
 
-var errUnknownKind = errors.New("this version does not know the job's kind")
+var (
+	errUnknownKind = errors.New("this version does not know the job's kind")
+	errPanicked    = errors.New("the job panicked")
+)
 
 // work makes one attempt and writes down what became of it.
 func (w *Worker) work(ctx context.Context, job *service.Job) {
@@ -39,8 +43,15 @@ func (w *Worker) work(ctx context.Context, job *service.Job) {
 	w.settle(ctx, job, err)
 }
 
-// attempt does the job; done, it is out of the queue.
-func (w *Worker) attempt(ctx context.Context, job *service.Job) error {
+// attempt does the job; done, it is out of the queue. One that panics must not take
+// the server with it: it has failed, as others do.
+func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			w.Log.Error("a job panicked", "kind", job.Kind, "stack", string(debug.Stack()))
+			err = errPanicked
+		}
+	}()
 	switch job.Kind {
 	case service.JobDeadline:
 		return w.jobs.Deadline(ctx, job)

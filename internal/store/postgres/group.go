@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -97,6 +98,13 @@ func (g *group[K, V]) answer(askers []*asker[K, V]) {
 		keys[i] = a.key
 	}
 	found, err := g.survive(ctx, keys)
+	if err != nil && len(askers) > 1 && !errors.Is(err, store.ErrUnavailable) {
+		// One of them may be at fault: the others must not suffer for it.
+		for _, a := range askers {
+			g.answer([]*asker[K, V]{a})
+		}
+		return
+	}
 	for _, a := range askers {
 		value, ok := found[a.key]
 		switch {

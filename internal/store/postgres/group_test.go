@@ -78,6 +78,15 @@ func TestGroupSurvives(t *testing.T) {
 	if value, err := g.get(t.Context(), 3); err != nil || value != 30 {
 		t.Errorf("afterwards: %d, %v", value, err)
 	}
+	// Who is asked for together with what cannot be read does not suffer for it.
+	bad, good := &asker[int, int]{key: 2, told: make(chan answer[int], 1)}, &asker[int, int]{key: 3, told: make(chan answer[int], 1)}
+	g.answer([]*asker[int, int]{bad, good})
+	if told := <-bad.told; !errors.Is(told.err, refused) {
+		t.Errorf("what cannot be read: error %v", told.err)
+	}
+	if told := <-good.told; told.err != nil || told.value != 30 {
+		t.Errorf("beside it: %d, %v", told.value, told.err)
+	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if value, err := g.get(gone, 3); err != nil && !errors.Is(err, store.ErrUnavailable) || err == nil && value != 30 {

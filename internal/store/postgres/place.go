@@ -24,8 +24,8 @@ const (
 			p.id, p.org_id, p.sequence, p.chain_id, p.previous_hash, p.body,
 			n.id, n.org_id, n.sequence, n.chain_id, n.previous_hash, n.body`
 	placedTables = ` left join organizations o on o.id = me.org_id left join heads h on h.org_id = me.org_id
-		left join receipts p on p.org_id = me.org_id and p.sequence = me.sequence - 1
-		left join receipts n on n.org_id = me.org_id and n.sequence = me.sequence + 1 `
+		left join receipts p on p.org_id = me.org_id and p.sequence = case when me.sequence > 1 then me.sequence - 1 end
+		left join receipts n on n.org_id = me.org_id and n.sequence = case when me.sequence < 9223372036854775807 then me.sequence + 1 end `
 
 	placedReceiptsSQL = `select ` + placedColumns + ` from receipts me` + placedTables + `where me.id = any($1::uuid[])`
 	activeTokensSQL   = `select t.*, ` + placedColumns + ` from (

@@ -86,10 +86,15 @@ func readAll[T any](ctx context.Context, s *Store, query string, args []any, sca
 	var found []T
 	err := s.read(ctx, query, args, func(r row) error {
 		one, err := scan(r)
-		found = append(found, one)
+		if err == nil {
+			found = append(found, one)
+		}
 		return err
 	})
-	return found, err
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }
 
 // scanPragmas map as much of the file as SQLite can, and keep few pages of the

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math"
 	"sync"
 	"testing"
 
@@ -49,6 +50,19 @@ func placesReceipts(t *testing.T, w *world) {
 	}
 	_, err := w.PlacedReceipt(t.Context(), ledger.ReceiptID{UUID: uuid.New()})
 	wantError(t, "unknown receipt", err, store.ErrNotFound)
+}
+
+// placesTheLast: a number that no receipt can have is there all the same once
+// someone has put it there, and whoever asks for it must be told what it is.
+func placesTheLast(t *testing.T, w *world) {
+	f := w.newFixture(t)
+	changes := receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.Sequence = math.MaxInt64 })(w, f)
+	w.write(t, changes)
+	placed := must[*store.PlacedReceipt](t)(w.PlacedReceipt(t.Context(), changes.NewReceipts[0].ID))
+	assertEqual(t, "receipt", placed.StoredReceipt, changes.NewReceipts[0])
+	if placed.Previous != nil || placed.Next != nil {
+		t.Error("something stands beside it")
+	}
 }
 
 func placesTokens(t *testing.T, w *world) {

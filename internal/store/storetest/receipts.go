@@ -14,6 +14,7 @@ var receiptCases = []testCase{
 	{name: "a receipt is found by its id and by its chain", run: findsReceipts},
 	{name: "a receipt comes with its organization's slug", run: namesReceipts},
 	{name: "a receipt comes with what stands around it", run: placesReceipts},
+	{name: "a receipt in the last place there is comes alone", run: placesTheLast, unaudited: true},
 	{name: "a receipt's token comes with it in its place", run: placesTokens},
 	{name: "those who ask at the same time get each their own", run: asksTogether},
 	{name: "receipts are listed newest first", run: listsReceipts},
