@@ -15,6 +15,8 @@ type auditCommand struct {
 	Org          string `help:"Audit this organization alone." env:"-" placeholder:"SLUG"`
 	ReceiptsOnly bool   `help:"Check signatures and links, and leave the events alone." env:"-"`
 	JSON         bool   `name:"json" help:"Print JSON." env:"-"`
+
+	unwatched bool // whether organizations are missing could not be found out
 }
 
 // The verdicts on a whole store; those on an organization are the service's.
@@ -56,16 +58,17 @@ func (c *auditCommand) Run(p *process) (err error) {
 }
 
 // scope is the organizations to walk, and those of which there is nothing left to
-// walk. Asked about one, it looks at no other: what someone did to that must not
-// stand in the way.
+// walk.
 func (c *auditCommand) scope(p *process, o *opened) (slugs []string, missing []auditLine, err error) {
+	missing, err = c.missing(p, o)
 	if c.Org != "" {
 		// What is there and cannot be read is the walk's to report.
-		if _, err := o.store.OrganizationBySlug(p.ctx, c.Org); !errors.Is(err, store.ErrNotFound) {
-			return []string{c.Org}, nil, nil
+		if _, ownErr := o.store.OrganizationBySlug(p.ctx, c.Org); !errors.Is(ownErr, store.ErrNotFound) {
+			c.unwatched = err != nil // by what someone did to another one, perhaps
+			return []string{c.Org}, missing, nil
 		}
 	}
-	if missing, err = c.missing(p, o); err != nil {
+	if err != nil {
 		return nil, nil, err
 	}
 	if c.Org == "" {
@@ -111,6 +114,9 @@ func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {
 	report, err := o.operator().Audit(p.ctx, slug, service.AuditOptions{ReceiptsOnly: c.ReceiptsOnly, Progress: bar.show})
 	if err != nil {
 		return auditLine{&service.AuditReport{Organization: slug, Status: auditUnreadable}, err.Error()}
+	}
+	if c.unwatched {
+		report.NotChecked = append(report.NotChecked, "missing organizations")
 	}
 	return auditLine{AuditReport: report}
 }
