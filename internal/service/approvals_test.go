@@ -212,7 +212,7 @@ func TestLargePayloadsHideNothing(t *testing.T) {
 		chain := g.open("flooded")
 		first := g.ask(chain)
 		const flood, size = 12, 900 << 10
-		body := fmt.Sprintf(`{"agent_name":"payer","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":%d,"note":"%s"}}`,
+		body := fmt.Sprintf(`{"agent_name":"payer","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":%d,"note":%q}}`,
 			gatedAmount, strings.Repeat("n", size))
 		for range flood {
 			g.record(chain, request(t, ledger.ParseAction, body))

@@ -248,23 +248,24 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 // attempt plans an operation. One that panics must not take the server with it: it
 // breaks the batch, which is then taken apart, and fails by itself.
 func (b *batch) attempt(op operation) (err error) {
-	defer b.survive(op, &err)
+	defer func() { err = b.survived(recover(), op, err) }()
 	return op.plan(b)
 }
 
 // finished is finish, which may fail for what an operation has left behind.
 func (b *batch) finished() (changes *store.Changes, err error) {
-	defer b.survive(b, &err)
+	defer func() { err = b.survived(recover(), b, err) }()
 	return b.finish(), nil
 }
 
-// survive is deferred.
-func (b *batch) survive(what any, err *error) {
-	if fault := recover(); fault != nil {
-		b.service.log.Error("a batch panicked", "in", fmt.Sprintf("%T", what), "stack", string(debug.Stack()))
-		b.broken = fmt.Errorf("%T panicked", what)
-		*err = b.broken
+// survived turns a panic into an error that breaks the batch.
+func (b *batch) survived(fault, where any, err error) error {
+	if fault == nil {
+		return err
 	}
+	b.service.log.Error("a batch panicked", "in", fmt.Sprintf("%T", where), "stack", string(debug.Stack()))
+	b.broken = fmt.Errorf("%T panicked", where)
+	return b.broken
 }
 
 // confirm holds a caller's key against what is stored now.
