@@ -67,7 +67,7 @@ func (c *serveCommand) Run(p *process) error {
 // The heap may grow further between collections: what the server keeps is small,
 // and the default would have it collected hundreds of times a second under load.
 func tuneRuntime() {
-	const heapGrowth = 400
+	const heapGrowth = 300
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
 	}
