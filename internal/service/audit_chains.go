@@ -104,24 +104,20 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.
 		}
 		return nil
 	}
-	for after := int64(math.MinInt64); ; {
-		events, err := a.service.store.Events(ctx, chain, after, foldPage)
-		if err != nil {
-			return nil, err
-		}
+	err = a.service.eachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			if err := errors.Join(feedAddenda(), replay.Event(event)); err != nil {
-				return nil, &evidenceFault{err}
+				return &evidenceFault{err}
 			}
 			if !event.Authentic(a.service.keys, a.org.ID) {
-				return nil, &evidenceFault{fmt.Errorf("event %d fails its authenticator", event.Sequence)}
+				return &evidenceFault{fmt.Errorf("event %d fails its authenticator", event.Sequence)}
 			}
-			after = event.Sequence
 		}
 		a.events.Add(int64(len(events)))
-		if len(events) < foldPage {
-			break
-		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if err := feedAddenda(); err != nil {
 		return nil, err

@@ -45,23 +45,33 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 	return &Completed{ChainView: op.view, Receipt: op.receipt}, nil
 }
 
-const foldPage = 500
+// eventPage is how many events are held at a time where a whole chain is read. Each
+// may be as large as a request, and nothing tells beforehand which are: so it is few.
+const eventPage = 32
+
+// eachPage shows a chain's events after one, by sequence, some at a time.
+func (s *Service) eachPage(ctx context.Context, chain ledger.ChainID, after int64, visit func([]*ledger.StoredEvent) error) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+		events, err := s.store.Events(ctx, chain, after, eventPage)
+		if err != nil {
+			return err
+		}
+		if err := visit(events); err != nil || len(events) < eventPage {
+			return err
+		}
+		after = events[len(events)-1].Sequence
+	}
+}
 
 // fold summarises what the chain holds so far, outside any transaction: events
 // never change, so only those recorded in the meantime are left for the lock.
 func (s *Service) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID, summary *ledger.Summary) error {
-	for {
-		events, err := s.store.Events(ctx, id, summary.Folded, foldPage)
-		if err != nil {
-			return visible(err)
-		}
-		if err := addAll(s.keys, org, summary, events); err != nil {
-			return visible(err)
-		}
-		if len(events) < foldPage {
-			return nil
-		}
-	}
+	return visible(s.eachPage(ctx, id, summary.Folded, func(events []*ledger.StoredEvent) error {
+		return addAll(s.keys, org, summary, events)
+	}))
 }
 
 // addAll folds events that are as the service recorded them, and refuses others:

@@ -1,13 +1,18 @@
 package service_test
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/store"
 )
 
 const aDay = ledger.Time(24 * 60 * 60 * 1000)
@@ -68,12 +73,12 @@ func TestChecksOfALongLedger(t *testing.T) {
 		s.wantTold("untouched")
 		var looks atomic.Int64
 		hasty := serve(t, service.Config{Store: s.store, Keys: s.ring, Clock: func() time.Time {
-			return s.clock.now().Add(time.Duration(looks.Add(1)) * 15 * time.Second)
+			return s.clock.now().Add(time.Duration(looks.Add(1)) * 200 * time.Millisecond)
 		}})
 		if n := s.checkRound(hasty); n < 2 {
 			t.Errorf("%d jobs, though time was short", n)
 		}
-		s.clock.move(time.Duration(looks.Load()) * 15 * time.Second)
+		s.clock.move(time.Duration(looks.Load()) * 200 * time.Millisecond)
 		s.wantTold("untouched, in parts")
 		for _, sequence := range []int{1, 100, 101, 102, 201, chains} {
 			r := receipts[sequence-1]
@@ -94,15 +99,135 @@ func TestChecksOfALongLedger(t *testing.T) {
 // One break does not hide the others, and many do not flood anyone.
 func TestChecksGoOnBehindABreak(t *testing.T) {
 	onEachStore(t, func(t *testing.T, db *database) {
-		s := newSuspect(t, db, 8)
+		s := newSuspect(t, db, 12)
 		var want []string
-		for _, i := range []int{1, 3, 5, 7} {
+		for _, i := range []int{1, 3, 5, 7, 9} {
 			s.edit("receipts", "body", i)
 			want = append(want, fmt.Sprint("signature ", s.receipts[i]))
 		}
 		s.checkRound(s.Service)
 		s.wantTold("a round", want[:3]...)
 		s.checkRound(s.Service)
-		s.wantTold("the next one")
+		s.wantTold("the next one", want[3:]...)
+		s.edit("receipts", "body", 11)
+		s.checkRound(s.replica())
+		s.wantTold("what is new behind them", fmt.Sprint("signature ", s.receipts[11]))
+		for range 4 {
+			s.checkRound(s.Service)
+			s.wantTold("what was told lately")
+		}
+		s.edit("receipts", "body", 8)
+		s.checkRound(s.replica())
+		s.wantTold("a week later", want[0], want[1], want[2], fmt.Sprint("signature ", s.receipts[8]))
+	})
+}
+
+// The chain of a receipt may be broken, and the link behind that receipt as well.
+func TestChecksSeeTheLinkBehindABrokenChain(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := newSuspect(t, db, 5)
+		receipts := s.inOrder("receipts")
+		s.edit("approvals", "body", 0)
+		done(t, s.remove(&receipts[2]))
+		done(t, s.remove(&receipts[3]))
+		s.checkRound(s.Service)
+		s.wantTold("a chain, and a gap behind it that is one finding", fmt.Sprint("approvals ", s.receipts[1]), "sequence ")
+	})
+}
+
+func TestTamperingMadeAgainIsToldAgain(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := newSuspect(t, db, 3)
+		finding := fmt.Sprint("signature ", s.receipts[1])
+		for _, at := range []string{"at first", "a week later"} {
+			s.edit("receipts", "body", 1)
+			s.auditAll(s.Service)
+			s.auditAll(s.replica())
+			s.wantTold(at, finding)
+			s.edit("receipts", "body", 1) // the same bit, back
+			s.auditAll(s.Service)
+			s.clock.move(7 * 24 * time.Hour)
+			s.wantTold(at + ", put right")
+		}
+	})
+}
+
+// hasty is a service for which time passes whenever it looks at the clock.
+func (s *suspect) hasty(step time.Duration, log *bytes.Buffer) *service.Service {
+	var looks atomic.Int64
+	return serve(s.t, service.Config{
+		Store: s.store, Keys: s.ring, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Clock: func() time.Time { return s.clock.now().Add(time.Duration(looks.Add(1)) * step) },
+	})
+}
+
+// However slow it is, a check comes to the end of the ledger.
+func TestChecksWithoutTime(t *testing.T) {
+	t.Parallel()
+	const chains = 6
+	for name, test := range map[string]struct {
+		step         time.Duration
+		least        int // jobs
+		passed, told bool
+	}{
+		"a chain takes as long as a job may": {step: 11 * time.Second, least: chains, told: true},
+		"no chain is done in time":           {step: 50 * time.Second, least: chains, passed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEachStore(t, func(t *testing.T, db *database) {
+				s := newSuspect(t, db, chains)
+				s.edit("approvals", "body", 0)
+				var log bytes.Buffer
+				if n := s.checkRound(s.hasty(test.step, &log)); n < test.least {
+					t.Errorf("%d jobs", n)
+				}
+				if passed := strings.Count(log.String(), "passed by"); (passed == chains) != test.passed || (passed == 0) == test.passed {
+					t.Errorf("%d chains were passed by: %s", passed, log.String())
+				}
+				s.clock.move(24 * time.Hour)
+				var want []string
+				if test.told {
+					want = append(want, fmt.Sprint("approvals ", s.receipts[1]))
+				}
+				s.wantTold(name, want...)
+			})
+		})
+	}
+}
+
+// pages notes how many events are read at a time at most.
+type pages struct {
+	store.Store
+	most atomic.Int64
+}
+
+func (p *pages) Events(ctx context.Context, chain ledger.ChainID, after int64, limit int) ([]*ledger.StoredEvent, error) {
+	p.most.Store(max(p.most.Load(), int64(limit)))
+	return p.Store.Events(ctx, chain, after, limit)
+}
+
+// Events may be large: few are held at a time.
+func TestLongChainsAreReadInSmallPages(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := newSuspect(t, db, 0)
+		chain := s.open("long")
+		for i := range 70 {
+			s.record(chain, step(t, fmt.Sprint("step-", i), ""))
+		}
+		watched := &pages{Store: s.store}
+		by := s.over(watched)
+		must[*service.Completed](t)(by.CompleteChain(t.Context(), s.who.agent, chain, &ledger.Completion{}))
+		if most := watched.most.Load(); most == 0 || most > 32 {
+			t.Errorf("%d events at a time for the receipt", most)
+		}
+		watched.most.Store(0)
+		s.checkRound(by)
+		if most := watched.most.Load(); most == 0 || most > 32 {
+			t.Errorf("%d events at a time for the check", most)
+		}
+		s.wantTold("untouched")
+		s.edit("events", "body", 69)
+		s.checkRound(by)
+		s.wantTold("the last page counts", fmt.Sprint("events_digest ", must[*ledger.StoredReceipt](t)(s.store.ReceiptOfChain(t.Context(), chain)).ID))
 	})
 }

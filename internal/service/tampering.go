@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,18 +46,51 @@ func (t *tampering) notice(org *ledger.Organization, now ledger.Time) *notify.No
 // tellTimeout bounds how long an answer waits for the notice of what it says.
 const tellTimeout = 10 * time.Second
 
-// tell queues a notice of a finding the first time that it is made, whichever
-// replica makes it; after that it costs nothing. It does not load the organization
-// to be changed: what someone did to that must not keep the notice back.
+// A finding that still stands, or stands again, is told again after so many days.
+const (
+	reminderDays = 7
+	oneDay       = ledger.Time(24 * time.Hour / time.Millisecond)
+)
+
+// tell queues a notice of a finding unless one was queued lately, whichever replica
+// made it.
 func (s *Service) tell(ctx context.Context, id ledger.OrgID, t *tampering) error {
-	name := t.name()
-	if s.told.knows(id, name) {
-		return nil
-	}
-	s.log.Error("tampering was found: keep the database as it is, and run countersign audit", "check", string(t.check))
 	// The caller may be gone; the notice is worth writing all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
+	name, _, err := s.untold(ctx, id, t)
+	if err != nil || name == "" {
+		return visible(err)
+	}
+	return s.tellAs(ctx, id, t, name)
+}
+
+// untold is the name under which a finding is to be told, "" when it was told
+// lately; again, when it was told before at all. Asked once more on the same day,
+// what was told lately costs nothing.
+func (s *Service) untold(ctx context.Context, id ledger.OrgID, t *tampering) (name string, again bool, err error) {
+	today := int64(s.now() / oneDay)
+	finding := t.name() + "/"
+	name = fmt.Sprintf("%s%06d", finding, today) // days in order by their names as well
+	if s.told.knows(id, name) {
+		return "", true, nil
+	}
+	last, err := s.store.LastJobName(ctx, id, finding)
+	if err != nil || last == "" {
+		return name, false, err
+	}
+	day, err := strconv.ParseInt(strings.TrimPrefix(last, finding), 10, 64)
+	if err == nil && day <= today && today-day < reminderDays {
+		s.told.add(id, name)
+		return "", true, nil
+	}
+	return name, true, nil
+}
+
+// tellAs does not load the organization to be changed: what someone did to that
+// must not keep the notice back.
+func (s *Service) tellAs(ctx context.Context, id ledger.OrgID, t *tampering, name string) error {
+	s.log.Error("tampering was found: keep the database as it is, and run countersign audit", "check", string(t.check))
 	org, err := s.store.Organization(ctx, id)
 	if err != nil {
 		return visible(err)
@@ -84,9 +119,14 @@ func (s *Service) tellOrLog(ctx context.Context, id ledger.OrgID, t *tampering) 
 }
 
 func (s *Service) hearsOfTampering(ctx context.Context, org *ledger.Organization) (bool, error) {
+	if len(s.guardians(org)) > 0 {
+		return true, nil
+	}
 	endpoints, err := s.store.Webhooks(ctx, org.ID)
-	heard := slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.LedgerTamperFound) })
-	return heard || len(s.guardians(org)) > 0, err
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.LedgerTamperFound) }), nil
 }
 
 // guardians are told of tampering by e-mail: the people whom the organization names
@@ -162,7 +202,7 @@ func (s *Service) broken(ctx context.Context, org ledger.OrgID, found *ledger.Br
 	return t, nil
 }
 
-// toldNames remembers what this process has queued for good, to spare a write
+// toldNames remembers what this process knows to be queued, to spare a look
 // each time that it comes up. The store has the last word.
 type toldNames struct {
 	mu    sync.Mutex

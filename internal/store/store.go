@@ -381,6 +381,14 @@ type Jobs interface {
 	// CountJobs counts those that wait, leased ones included, and those that are
 	// buried.
 	CountJobs(ctx context.Context) (waiting, buried int64, err error)
+	// JobsDue counts, by organization, the jobs of a kind that can be claimed at a
+	// moment unless they are done by then: of those that wait, leased ones included,
+	// the ones whose RunAt and lease end at or before it. Jobs that stand behind
+	// another of their stream may be left out.
+	JobsDue(ctx context.Context, kind string, by ledger.Time) (map[ledger.OrgID]int64, error)
+	// LastJobName is the last, by its bytes, of the names with a prefix under which an
+	// organization stored jobs (Job.Once); "" when there is none.
+	LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (string, error)
 }
 
 // Signals carries word of changed approvals between processes.

@@ -37,6 +37,9 @@ const (
 		where no = (select no from jobs where held and stream = $1::text order by run_at, no limit 1)`
 	countJobsSQL = `select (select count(*) from jobs where not held and not buried) + (select count(*) from jobs where held),
 		(select count(*) from jobs where buried)`
+	jobsDueSQL = `select org_id, count(*) from jobs
+		where not held and not buried and kind = $1 and run_at <= $2 and coalesce(leased_until, 0) <= $2 group by org_id`
+	lastNameSQL = `select coalesce(max(name), '') from job_names where org_id = $1 and name >= $2 and name < $3`
 )
 
 func sendJobs(x *exchange, jobs []*store.Job) {
@@ -109,6 +112,23 @@ func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time,
 func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error) {
 	err = s.queryRow(ctx, "count jobs", countJobsSQL, nil, &waiting, &buried)
 	return waiting, buried, err
+}
+
+// JobsDue implements store.Jobs.
+func (s *Store) JobsDue(ctx context.Context, kind string, by ledger.Time) (map[ledger.OrgID]int64, error) {
+	due := make(map[ledger.OrgID]int64)
+	err := s.query(ctx, "jobs due", jobsDueSQL, []any{kind, int64(by)}, func(r *row) error {
+		org := ledger.OrgID{UUID: r.id()}
+		due[org] = r.int()
+		return r.end()
+	})
+	return due, err
+}
+
+// LastJobName implements store.Jobs.
+func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (name string, err error) {
+	err = s.queryRow(ctx, "last job name", lastNameSQL, []any{bytesOf(org.UUID), prefix, prefix + string(utf8.MaxRune)}, &name)
+	return name, err
 }
 
 // streamKey is the second number of a stream's lock; see locks.go.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -154,4 +155,25 @@ func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error
 		(SELECT count(*) FROM jobs WHERE place = 'buried')`
 	err = s.read(ctx, query, nil, func(rows row) error { return rows.Scan(&waiting, &buried) })
 	return waiting, buried, err
+}
+
+// JobsDue implements store.Jobs.
+func (s *Store) JobsDue(ctx context.Context, kind string, by ledger.Time) (map[ledger.OrgID]int64, error) {
+	query := "SELECT org_id, count(*) FROM jobs WHERE place = 'first' AND kind = ? AND run_at <= ? AND leased_until <= ? GROUP BY org_id"
+	due := make(map[ledger.OrgID]int64)
+	err := s.read(ctx, query, []any{kind, int64(by), int64(by)}, func(rows row) error {
+		var org []byte
+		var count int64
+		err := rows.Scan(&org, &count)
+		due[ledger.OrgID{UUID: idOf(org)}] += count
+		return err
+	})
+	return due, err
+}
+
+// LastJobName implements store.Jobs.
+func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (name string, err error) {
+	query := "SELECT coalesce(max(name), '') FROM job_names WHERE org_id = ? AND name >= ? AND name < ?"
+	err = s.read(ctx, query, []any{org.UUID[:], prefix, prefix + string(utf8.MaxRune)}, func(rows row) error { return rows.Scan(&name) })
+	return name, err
 }

@@ -21,6 +21,8 @@ var jobCases = []testCase{
 	{name: "a job is retried when it is due again", run: retriesJob},
 	{name: "a buried job stays and is never claimed", run: buriesJob},
 	{name: "jobs that follow come with the end of the first", run: followsJob},
+	{name: "jobs to come are counted by organization", run: countsJobsDue},
+	{name: "the last name of a prefix is found, long after its job", run: findsLastName},
 }
 
 // lease is how long the cases' claims hold.

@@ -1,0 +1,83 @@
+package service_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// checks counts the jobs that are to look at the ledger within a day or so.
+func (s *suspect) checks() int64 {
+	s.t.Helper()
+	due := must[map[ledger.OrgID]int64](s.t)(s.store.JobsDue(s.t.Context(), service.JobCheck, ledger.Time(s.clock.now().UnixMilli())+aDay+aDay/12))
+	return due[s.who.admin.Org]
+}
+
+func TestChecksThatAreLostComeBack(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(s *suspect){
+		"deleted": func(s *suspect) { done(s.t, s.exec("DELETE FROM jobs WHERE kind = 'ledger.check'")) },
+		"put off": func(s *suspect) {
+			done(s.t, s.exec("UPDATE jobs SET run_at = run_at + 400000000000 WHERE kind = 'ledger.check'"))
+		},
+		"begun and put off": func(s *suspect) {
+			done(s.t, s.exec("UPDATE jobs SET attempts = 3, run_at = run_at + 400000000000 WHERE kind = 'ledger.check'"))
+		},
+		"leased for ever": func(s *suspect) {
+			done(s.t, s.exec("UPDATE jobs SET leased_until = run_at + 400000000000 WHERE kind = 'ledger.check'"))
+		},
+		"buried": func(s *suspect) {
+			s.clock.move(24 * time.Hour)
+			claimed := must[[]*service.Job](s.t)(s.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobCheck: 5}))
+			for _, job := range claimed {
+				done(s.t, s.Jobs().Bury(s.t.Context(), job, "for the test"))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEachStore(t, func(t *testing.T, db *database) {
+				s := newSuspect(t, db, 2)
+				done(t, s.QueueChecks(t.Context(), aDay))
+				lose(s)
+				if n := s.checks(); n != 0 {
+					t.Fatalf("%d checks are left", n)
+				}
+				s.clock.move(time.Hour)
+				another := s.replica()
+				for range 2 {
+					done(t, s.QueueChecks(t.Context(), aDay))
+					done(t, another.QueueChecks(t.Context(), aDay))
+				}
+				if n := s.checks(); n != 1 {
+					t.Errorf("%d checks are queued", n)
+				}
+				s.edit("receipts", "body", 1)
+				if n := s.checkRound(s.Service); n != 1 {
+					t.Errorf("%d jobs", n)
+				}
+				s.wantTold("after that", fmt.Sprint("signature ", s.receipts[1]))
+			})
+		})
+	}
+}
+
+func TestOfTwoChecksOneRemains(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		s := newSuspect(t, db, 2)
+		done(t, s.QueueChecks(t.Context(), aDay))
+		done(t, s.exec("UPDATE jobs SET run_at = 2 * run_at WHERE kind = 'ledger.check'"))
+		s.clock.move(time.Hour)
+		done(t, s.QueueChecks(t.Context(), aDay))
+		done(t, s.exec("UPDATE jobs SET run_at = run_at / 2 WHERE kind = 'ledger.check'"))
+		if n := s.checks(); n != 2 {
+			t.Fatalf("%d checks are queued", n)
+		}
+		s.checkRound(s.Service)
+		if n := s.checks(); n != 1 {
+			t.Errorf("%d checks remain", n)
+		}
+	})
+}

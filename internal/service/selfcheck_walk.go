@@ -1,0 +1,236 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// check is one look under way.
+type check struct {
+	*audit
+	checkPlace
+	begun   checkPlace
+	until   ledger.Time
+	counted int64 // receipts, by the head
+}
+
+// run moves on through the ledger and reports whether it came to the end. What is
+// done when something cannot be read is not done again.
+func (c *check) run(ctx context.Context) (done bool, err error) {
+	head, err := c.service.store.Head(ctx, c.org.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return false, err
+	}
+	if head != nil {
+		c.counted = head.Count
+	}
+	c.begun, c.until = c.checkPlace, c.service.now()+longestCheck
+	for first := true; first || c.from-c.begun.from < mostChecked && !c.late(); first = false {
+		done, err := c.slice(ctx)
+		switch {
+		case err != nil && c.checkPlace != c.begun:
+			return false, nil
+		case err != nil || done:
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
+func (c *check) late() bool { return c.service.now() >= c.until }
+
+// slice inspects some receipts. The last of them is the first of the next slice,
+// so that no link goes unseen. It gets at least one receipt further.
+func (c *check) slice(ctx context.Context) (done bool, err error) {
+	newest, err := c.newest(ctx)
+	if err != nil {
+		return false, err
+	}
+	if c.from > max(newest, 1) { // the end is known to be broken
+		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry)
+	}
+	linked, err := c.links(ctx, newest)
+	if err != nil {
+		return false, err
+	}
+	all, found, err := c.chains(ctx, linked.seen)
+	switch {
+	case err != nil:
+		return false, err
+	case found != nil: // the link behind its receipt is still to be seen
+		return false, c.stepOver(ctx, found, found.Sequence, found.Sequence)
+	case !all:
+		return false, nil
+	case linked.found != nil:
+		return false, c.stepOver(ctx, linked.found, max(linked.found.Sequence+1, linked.next), c.looked)
+	}
+	c.from = max(linked.walk.Checked, 1)
+	if linked.walk.Checked < newest {
+		return false, nil
+	}
+	return c.finish(ctx, linked.walk)
+}
+
+// stepOver goes on behind a break. However many there are, all of the ledger is
+// looked at; so that they flood nobody, a round tells of a few that are new and
+// reminds of a few that are not, and the others' turn comes with later rounds.
+func (c *check) stepOver(ctx context.Context, found *ledger.Break, from, looked int64) error {
+	t, err := c.service.broken(ctx, c.org.ID, found, c.counted)
+	if err != nil {
+		return err
+	}
+	name, again, err := c.service.untold(ctx, c.org.ID, t)
+	if err != nil {
+		return err
+	}
+	count := &c.told
+	if again {
+		count = &c.reminded
+	}
+	if name != "" && *count < mostTold {
+		if err := c.service.tellAs(ctx, c.org.ID, t, name); err != nil {
+			return err
+		}
+		*count++
+	}
+	c.from, c.looked = from, looked
+	return nil
+}
+
+// linkage is what receipts show by themselves and beside their neighbours.
+type linkage struct {
+	walk  *ledger.Walk
+	seen  []sealedChain // of the receipts before the break
+	found *ledger.Break
+	next  int64 // the first receipt that is stored behind a gap
+}
+
+// links inspects the next receipts without their chains.
+func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
+	l := &linkage{walk: ledger.NewWalkFrom(c.from)}
+	from, to := c.from, min(c.from+checkSlice, newest)
+	if from == 1 {
+		from = math.MinInt64 // what stands before the first shows as well
+	}
+	err := c.service.store.ScanReceipts(ctx, c.org.ID, from, to, func(r *ledger.StoredReceipt) error {
+		in := ledger.Inspect(r, c.org.Slug, c.service.keys)
+		if l.found = l.walk.Step(r, &in); l.found != nil {
+			l.next = r.Sequence
+			return errBroken
+		}
+		l.seen = append(l.seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, l.walk.Label(r.Sequence)})
+		return nil
+	})
+	if err != nil && !errors.Is(err, errBroken) {
+		return nil, err
+	}
+	if c.from == 1 {
+		l.found = ledger.NewWalk().Join(l.walk, l.found) // nothing comes before the first
+		if l.found != nil && l.found.Sequence == 1 {
+			l.seen = nil
+		}
+	}
+	if l.found == nil && l.walk.Checked < to {
+		l.found = l.walk.Join(ledger.NewWalkFrom(to+1), nil) // the last of them are missing
+		l.next, err = c.firstStored(ctx, to+1, newest)
+		return l, err
+	}
+	return l, nil
+}
+
+// firstStored is the first receipt that is there from one on; newest+1 where none is.
+func (c *check) firstStored(ctx context.Context, from, newest int64) (int64, error) {
+	first := newest + 1
+	err := c.service.store.ScanReceipts(ctx, c.org.ID, from, newest, func(r *ledger.StoredReceipt) error {
+		first = r.Sequence
+		return errBroken
+	})
+	if errors.Is(err, errBroken) {
+		err = nil
+	}
+	return first, err
+}
+
+// chains looks at the chains, events and approvals of receipts whose links hold,
+// until there is something to tell or the time is up. It moves on with each.
+func (c *check) chains(ctx context.Context, seen []sealedChain) (all bool, found *ledger.Break, err error) {
+	for i := range seen {
+		if seen[i].sequence <= c.looked {
+			continue
+		}
+		if found, err := c.inTime(ctx, &seen[i]); found != nil || err != nil {
+			return false, found, err
+		}
+		c.from, c.looked = seen[i].sequence, seen[i].sequence
+		if c.late() {
+			return false, nil, nil
+		}
+	}
+	return true, nil, nil
+}
+
+// inTime looks at one chain. One that is not done when the job must end is the first
+// of the next job, with all of its time; when that is not enough either, it is
+// passed by, so that the round comes to its end.
+func (c *check) inTime(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
+	left := time.Duration(c.until+longestCheck-c.service.now()) * time.Millisecond
+	timed, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	found, err := c.inspectSealed(timed, sealed)
+	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.checkPlace != c.begun {
+		return found, err
+	}
+	c.service.log.Warn("a chain takes too long to be looked over, and was passed by: run countersign audit", "chain", sealed.chain.String())
+	return nil, nil
+}
+
+// finish holds the end of the ledger against its head, and looks at what belongs to
+// it as a whole. Where receipts were sealed meanwhile it is on to them first.
+func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err error) {
+	head, err := c.service.store.Head(ctx, c.org.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return false, err
+	}
+	if newest, err := c.newest(ctx); err != nil || newest > walk.Checked {
+		return false, err
+	}
+	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.service.keys), nil }
+	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry)
+}
+
+// look tells of whatever any of the inspections finds.
+func (c *check) look(ctx context.Context, inspections ...func(context.Context) (*ledger.Break, error)) error {
+	for _, inspect := range inspections {
+		found, err := inspect(ctx)
+		if err == nil && found != nil {
+			err = c.tell(ctx, found)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shortLog walks the audit log unless it is so long that nobody knows when it ends.
+func (c *check) shortLog(ctx context.Context) (*ledger.Break, error) {
+	log, err := c.actLog(ctx)
+	if err != nil || log != nil && log.Count > mostActs {
+		return nil, err
+	}
+	return c.inspectActs(ctx)
+}
+
+func (c *check) tell(ctx context.Context, found *ledger.Break) error {
+	t, err := c.service.broken(ctx, c.org.ID, found, c.counted)
+	if err != nil {
+		return err
+	}
+	return c.service.tell(ctx, c.org.ID, t)
+}
