@@ -58,8 +58,10 @@ func withTokens(ctx context.Context, r *records) (*filled, error) {
 	_, expired, err := issue(made.receipts[0].UUID, &soon)
 	made.dead = map[string]string{
 		"revoked": revoked, "expired": expired,
-		"unknown":   "cvt_" + strings.Repeat("1", len(tokenPlace)-len("cvt_")),
-		"malformed": strings.Repeat("!", len(tokenPlace)),
+		"unknown": "cvt_" + strings.Repeat("1", len(tokenPlace)-len("cvt_")),
+		// In characters that no token has and an address carries as they are: others
+		// cost net/http their escaping, before anyone has looked at a token.
+		"malformed": strings.Repeat("~", len(tokenPlace)),
 	}
 	return made, err
 }
