@@ -64,7 +64,7 @@ func empty(t testing.TB, address string) {
 	t.Helper()
 	schema := parameter(t, address, "search_path")
 	for _, table := range []string{
-		"anchors", "signing_keys", "tokens", "jobs", "act_logs", "acts", "webhooks", "policies", "approvals", "sign_ins", "master_keys", "receipts", "addenda", "events", "chain_states", "chains", "heads", "api_keys", "organizations",
+		"anchors", "signing_keys", "tokens", "jobs", "job_names", "act_logs", "acts", "webhooks", "policies", "approvals", "sign_ins", "master_keys", "receipts", "addenda", "events", "chain_states", "chains", "heads", "api_keys", "organizations",
 	} {
 		administer(t, "delete from "+schema+"."+table)
 	}
