@@ -26,9 +26,6 @@ func appendInt32(array []byte, value int) []byte {
 	return binary.BigEndian.AppendUint32(array, uint32(int32(value)))
 }
 
-// number is a single one.
-func number(value int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(value)) }
-
 func ids[T any](records []T, id func(T) uuid.UUID) []byte {
 	array := beginArray(pgtype.UUIDOID, len(records), len(uuid.UUID{})*len(records))
 	for _, record := range records {

@@ -56,7 +56,7 @@ func (s *Store) readTokens(ctx context.Context, wanted []heldToken) (map[heldTok
 	byHash := make(map[[32]byte]*store.ActiveToken, len(wanted))
 	keep := func(t *store.ActiveToken) { byHash[t.Hash] = t }
 	hashes := blobs(wanted, func(t heldToken) []byte { return t.hash[:] })
-	err := askAlone(ctx, s, "token", activeTokensSQL, readActiveToken, keep, hashes, number(int64(now)))
+	err := askAlone(ctx, s, "token", activeTokensSQL, readActiveToken, keep, hashes, intParameter(int64(now)))
 	found := make(map[heldToken]*store.ActiveToken, len(wanted))
 	for _, token := range wanted {
 		if record := byHash[token.hash]; record != nil {
