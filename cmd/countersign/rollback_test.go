@@ -68,10 +68,7 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	refuse(t, exitFailed, "✗ rollback", s.args("doctor")...)
 	server = start(t, append([]string{"--metrics-listen", "127.0.0.1:0"}, s.flags...)...)
 	admin = server.client(admin.key)
-	ready := func(want int) func() bool {
-		return func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == want }
-	}
-	eventually(t, "it is not ready", ready(http.StatusServiceUnavailable))
+	eventually(t, "it is not ready", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusServiceUnavailable })
 	chain := admin.open(t)
 	if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != ledger.CodeRolledBack {
 		t.Errorf("completing answers %s", code)
@@ -86,10 +83,17 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	if out := succeed(t, s.args("rollback", "accept", "--yes")...); out != "default goes on from 1 receipt\n" {
 		t.Errorf("accepting says %q", out)
 	}
+	checkAccepted(t, s, server, admin, chain)
+}
+
+// checkAccepted wants a running server to go on with a chain that it would not
+// complete before, and everything to be well afterwards.
+func checkAccepted(t *testing.T, s *testStore, server *program, admin *client, chain string) {
+	t.Helper()
 	eventually(t, "the running server takes it up", func() bool {
 		return admin.status(t, http.MethodPost, "/v1/chains/"+chain+"/complete", "") == http.StatusOK
 	})
-	eventually(t, "it is ready again", ready(http.StatusOK))
+	eventually(t, "it is ready again", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusOK })
 	var log struct {
 		Data []struct{ Action string }
 	}
