@@ -4,3 +4,10 @@ package sqlite
 var ApprovalsQuery = approvalsQuery
 
 const HeadAnchorsQuery = headAnchorsQuery
+
+// IdleReaders is how many connections for reading are open and not in use.
+func (s *Store) IdleReaders() int {
+	s.readers.mu.Lock()
+	defer s.readers.mu.Unlock()
+	return len(s.readers.idle)
+}

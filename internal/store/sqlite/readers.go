@@ -4,56 +4,85 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"countersign/internal/store"
 )
 
 // readers is a small pool of connections that only read. Each keeps its prepared
-// statements: most reads are one look-up, which costs less than preparing it.
+// statements: most reads are one look-up, which costs less than preparing it. The
+// connection used last is used next: its pages are the ones in the processor's
+// caches, and a quiet service keeps few of them.
 type readers struct {
-	path  string
-	slots chan *connection // nil stands for a connection not yet made
+	path   string
+	places chan struct{} // one for each connection in use
+	mu     sync.Mutex
+	idle   []*connection
+	closed bool
 }
 
 const maxReaders = 16
 
 func newReaders(path string) *readers {
-	r := &readers{path: path, slots: make(chan *connection, maxReaders)}
-	for range maxReaders {
-		r.slots <- nil
-	}
-	return r
+	return &readers{path: path, places: make(chan struct{}, maxReaders)}
 }
 
 func (r *readers) acquire(ctx context.Context) (*connection, error) {
 	select {
-	case conn, open := <-r.slots:
-		switch {
-		case !open:
-			return nil, fmt.Errorf("%w: closed", store.ErrUnavailable)
-		case conn != nil:
-			return conn, nil
-		}
-		conn, err := connect(r.path, "query_only(1)")
-		if err != nil {
-			r.slots <- nil
-			return nil, classify(err)
-		}
-		return conn, nil
+	case r.places <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
+	conn, err := r.take()
+	if conn == nil && err == nil {
+		conn, err = connect(r.path, "query_only(1)")
+	}
+	if err != nil {
+		<-r.places
+		return nil, classify(err)
+	}
+	return conn, nil
+}
+
+// take is nil when every connection made so far is in use.
+func (r *readers) take() (*connection, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return nil, fmt.Errorf("%w: closed", store.ErrUnavailable)
+	}
+	last := len(r.idle) - 1
+	if last < 0 {
+		return nil, nil
+	}
+	conn := r.idle[last]
+	r.idle = r.idle[:last]
+	return conn, nil
+}
+
+func (r *readers) release(conn *connection) {
+	r.mu.Lock()
+	r.idle = append(r.idle, conn)
+	r.mu.Unlock()
+	<-r.places
 }
 
 // close waits for the reads under way.
 func (r *readers) close() error {
-	var errs []error
 	for range maxReaders {
-		if conn := <-r.slots; conn != nil {
-			errs = append(errs, conn.close())
-		}
+		r.places <- struct{}{}
 	}
-	close(r.slots)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	var errs []error
+	for _, conn := range r.idle {
+		errs = append(errs, conn.close())
+	}
+	r.idle = nil
+	for range maxReaders {
+		<-r.places
+	}
 	return errors.Join(errs...)
 }
 
@@ -63,7 +92,7 @@ func (s *Store) read(ctx context.Context, query string, args []any, scan func(ro
 	if err != nil {
 		return err
 	}
-	defer func() { s.readers.slots <- conn }()
+	defer s.readers.release(conn)
 	return classify(conn.query(query, args, scan))
 }
 
