@@ -38,6 +38,7 @@ type committer struct {
 	wake    *sync.Cond
 	queue   []*pending
 	bytes   int // that the queued operations hold
+	running int // batches under way
 	closed  bool
 	done    sync.WaitGroup
 }
@@ -48,7 +49,10 @@ type pending struct {
 }
 
 const (
-	maxBatch      = 256
+	maxBatch = 256
+	// leastBeside is how much must wait before a batch begins beside another: what
+	// is less is cheaper to commit together with what arrives meanwhile.
+	leastBeside   = 64
 	maxBatchBytes = 16 << 20
 	maxQueued     = 20_000
 	// maxQueuedBytes bounds memory while the store stalls: callers that give up
@@ -103,33 +107,52 @@ func (c *committer) close() {
 }
 
 func (c *committer) run() {
-	for {
-		batch := c.take()
-		if batch == nil {
-			return
-		}
+	for batch := c.take(); batch != nil; batch = c.take() {
 		c.settle(batch)
+		c.mu.Lock()
+		c.running--
+		c.mu.Unlock()
 	}
 }
 
-// take waits for work; nil says that the committer is closed and drained. It
-// steps aside for as long as that brings more: requests that have arrived but not
-// queued yet join the batch, and a lone one is not kept waiting.
+// take waits for work; nil says that the committer is closed and drained.
 func (c *committer) take() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.queue) == 0 {
-		if c.closed {
+	for {
+		c.stepAside()
+		switch {
+		case c.due():
+			c.running++
+			return c.share()
+		case c.closed:
 			return nil
 		}
 		c.wake.Wait()
 	}
+}
+
+// due tells whether what is queued should be committed now. Who has committed a
+// batch asks again, so nothing is left behind.
+func (c *committer) due() bool {
+	waiting := len(c.queue)
+	return waiting > 0 && (c.running == 0 || waiting >= leastBeside || c.closed)
+}
+
+// stepAside lets others run for as long as that brings more: requests that have
+// arrived but not queued yet join the batch, and a lone one is not kept waiting.
+// Another worker may have taken everything in the meantime.
+func (c *committer) stepAside() {
 	for seen := 0; seen < len(c.queue) && len(c.queue) < maxBatch; {
 		seen = len(c.queue)
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
 	}
+}
+
+// share takes as much of the queue as one batch may hold.
+func (c *committer) share() []*pending {
 	n, size := 0, 0
 	for n < min(len(c.queue), maxBatch) && size < maxBatchBytes {
 		size += c.queue[n].operation.size()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"countersign/internal/ledger"
@@ -41,6 +42,56 @@ func TestBatchesUnderLoad(t *testing.T) {
 		if len(chains) != many+1 {
 			t.Errorf("%d chains are stored, want %d", len(chains), many+1)
 		}
+	})
+}
+
+// As many batches are under way at once as there are committers, when there is
+// enough for each to do, and they do not get fewer.
+func TestBatchesSideBySide(t *testing.T) {
+	onEachStore(t, func(t *testing.T, db *database) {
+		const committers, many = 4, 64
+		ring, _ := newRing(t)
+		gate, meter := newGate(db.open(t)), newMeter()
+		who := newTenant(t, serve(t, service.Config{Store: gate.Store, Keys: ring}), "acme")
+		s := serve(t, service.Config{Store: gate, Keys: ring, Meter: meter, Committers: committers})
+		open := sync.OnceFunc(func() { close(gate.open) })
+		t.Cleanup(open)
+		results := make(chan error, 1+committers*many)
+		send := func(operations int) {
+			chain := chainNamed(t, "side-by-side")
+			for range operations {
+				go func() {
+					_, err := s.OpenChain(context.Background(), who.agent, chain, "")
+					results <- err
+				}()
+			}
+			meter.await(operations)
+		}
+		settle := func(operations int) {
+			for range operations {
+				if err := <-results; err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		gate.unused.Store(true)
+		for range 20 { // in which they quarrel over what there is
+			send(committers)
+			settle(committers)
+		}
+		gate.unused.Store(false)
+		send(1)
+		gate.await(t)
+		for range committers - 1 {
+			send(many - 1)
+			gate.none(t)
+			send(1)
+			gate.await(t)
+		}
+		send(many)
+		gate.none(t)
+		open()
+		settle(1 + committers*many)
 	})
 }
 

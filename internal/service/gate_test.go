@@ -3,7 +3,9 @@ package service_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ type gate struct {
 	store.Store
 	arrived chan struct{} // one for each transaction that waits
 	open    chan struct{}
+	unused  atomic.Bool // everything passes
 }
 
 func newGate(inner store.Store) *gate {
@@ -25,9 +28,35 @@ func newGate(inner store.Store) *gate {
 }
 
 func (g *gate) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
-	g.arrived <- struct{}{}
-	<-g.open
+	if !g.unused.Load() {
+		g.arrived <- struct{}{}
+		<-g.open
+	}
 	return g.Store.Transact(ctx, needs, plan)
+}
+
+// await waits until one more transaction has come to the gate.
+func (g *gate) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-g.arrived:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no transaction came to the gate")
+	}
+}
+
+// none fails when a transaction comes to the gate, for as long as it likes to be
+// wrong.
+func (g *gate) none(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		runtime.Gosched()
+		select {
+		case <-g.arrived:
+			t.Fatal("a transaction came to the gate that was not due")
+		default:
+		}
+	}
 }
 
 var errPoisoned = errors.New("the store refuses this event")
