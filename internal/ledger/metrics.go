@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 
 	"countersign/internal/canon"
 )
@@ -31,7 +32,7 @@ func (m *Metrics) Count(f *Facts, cost *Money) {
 	m.RecordsModified = addCount(m.RecordsModified, f.RecordsModified)
 	for _, domain := range f.ExternalDomains {
 		if len(m.ExternalDomains) < maxDomains && !slices.Contains(m.ExternalDomains, domain) {
-			m.ExternalDomains = append(m.ExternalDomains, domain)
+			m.ExternalDomains = append(m.ExternalDomains, strings.Clone(domain))
 		}
 	}
 	if cost != nil {

@@ -23,6 +23,17 @@ type Organization struct {
 	CreatedAt Time
 }
 
+// Size is about how many bytes of memory the organization takes.
+func (o *Organization) Size() int {
+	bytes := 1000 + len(o.Name)
+	for _, list := range [][]string{o.Settings.ExternalDomainsAllowlist, o.Settings.HighRiskAgents, o.Settings.FallbackApprovers} {
+		for _, text := range list {
+			bytes += len(text) + 16
+		}
+	}
+	return bytes
+}
+
 var slugPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // CheckSlug refuses what cannot be an organization's slug.

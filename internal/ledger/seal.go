@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"countersign/internal/canon"
 )
@@ -22,7 +23,8 @@ type SummaryLine struct {
 type Summary struct {
 	Folded int64 // events folded; the sequence of the last
 	lines  []SummaryLine
-	index  map[summaryKey]int
+	index  map[summaryKey]int // nil while the lines are few
+	bytes  int
 }
 
 type summaryKey struct {
@@ -37,24 +39,58 @@ func (s *Summary) Count(e *Event) {
 
 // Clone returns a copy that can be folded further by itself.
 func (s *Summary) Clone() *Summary {
-	return &Summary{Folded: s.Folded, lines: slices.Clone(s.lines), index: maps.Clone(s.index)}
+	return &Summary{Folded: s.Folded, lines: slices.Clone(s.lines), index: maps.Clone(s.index), bytes: s.bytes}
 }
 
-// Lines is how many kinds of events there are.
-func (s *Summary) Lines() int { return len(s.lines) }
+// Size is about how many bytes of memory the summary takes.
+func (s *Summary) Size() int { return s.bytes }
+
+// lineBytes is about what a line takes beside its texts.
+const lineBytes = 150
 
 func (s *Summary) fold(key summaryKey, recordedAt Time) {
 	s.Folded++
-	if i, ok := s.index[key]; ok {
+	if i := s.find(key); i >= 0 {
 		s.lines[i].Count++
 		s.lines[i].LastAt = recordedAt
 		return
 	}
-	if s.index == nil {
-		s.index = make(map[summaryKey]int)
-	}
-	s.index[key] = len(s.lines)
+	// What is kept of an event must not keep the request's whole text in memory.
+	key = summaryKey{strings.Clone(key.agent), strings.Clone(key.actionType), strings.Clone(key.actionName), key.outcome}
 	s.lines = append(s.lines, SummaryLine{key.agent, key.actionType, key.actionName, key.outcome, 1, recordedAt, recordedAt})
+	s.bytes += lineBytes + len(key.agent) + len(key.actionType) + len(key.actionName)
+	switch {
+	case s.index != nil:
+		s.index[key] = len(s.lines) - 1
+	case len(s.lines) > fewLines:
+		s.makeIndex()
+	}
+}
+
+// fewLines are looked through faster than an index is asked, and most chains have
+// no more.
+const fewLines = 16
+
+// find is -1 where there is no such line yet.
+func (s *Summary) find(key summaryKey) int {
+	if s.index != nil {
+		if i, ok := s.index[key]; ok {
+			return i
+		}
+		return -1
+	}
+	return slices.IndexFunc(s.lines, func(line SummaryLine) bool { return line.key() == key })
+}
+
+func (s *Summary) makeIndex() {
+	s.index = make(map[summaryKey]int, 2*len(s.lines))
+	for i, line := range s.lines {
+		s.index[line.key()] = i
+	}
+}
+
+func (l *SummaryLine) key() summaryKey {
+	return summaryKey{l.AgentName, l.ActionType, l.ActionName, l.Outcome}
 }
 
 func appendSummary(dst []byte, lines []SummaryLine) []byte {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 
 	"countersign/internal/canon"
 )
@@ -77,9 +78,11 @@ func (s *ChainState) admits(agent string) error {
 	return nil
 }
 
+// meet copies the name, as all does that a chain keeps of an action: a state stays
+// in memory, and a part of a request's text would keep the whole request there.
 func (s *ChainState) meet(agent string) {
 	if !slices.Contains(s.Agents, agent) {
-		s.Agents = append(s.Agents, agent)
+		s.Agents = append(s.Agents, strings.Clone(agent))
 	}
 }
 

@@ -2,28 +2,34 @@ package service
 
 import (
 	"bytes"
-	"sync"
 
 	"countersign/internal/ledger"
+	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
+// How many bytes are kept of what was used lately.
+const (
+	chainsInUse = 16 << 20
+	statesInUse = 40 << 20
+	orgsInUse   = 4 << 20
+)
+
 // chainCache keeps what is fixed about chains in use. Chains never change, so
-// nothing here is ever stale; it is emptied when it is full.
+// nothing here is ever stale.
 type chainCache struct {
-	mu     sync.RWMutex
-	chains map[ledger.ChainID]*ledger.Chain
+	chains *recent.Cache[ledger.ChainID, *ledger.Chain]
 }
 
-const maxCachedChains = 20_000
+func newChainCache() chainCache {
+	return chainCache{recent.New[ledger.ChainID, *ledger.Chain](chainsInUse)}
+}
 
 // decode reads a chain and refuses a body that is not its row's. What it returns
 // is vouched for only once the chain's state is authenticated, for the state's
 // authenticator covers it; then it may be kept.
 func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
-	c.mu.RLock()
-	chain, ok := c.chains[record.ID]
-	c.mu.RUnlock()
+	chain, ok := c.chains.Get(record.ID)
 	if !ok {
 		var err error
 		if chain, err = ledger.DecodeChain(record.Body); err != nil {
@@ -36,37 +42,32 @@ func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
 	return chain, nil
 }
 
-func (c *chainCache) keep(chain *ledger.Chain) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.chains) >= maxCachedChains || c.chains == nil {
-		c.chains = make(map[ledger.ChainID]*ledger.Chain)
+// keep takes the chain's stored bytes for its size: it holds their text, and more
+// beside it.
+func (c *chainCache) keep(chain *ledger.Chain, body []byte) {
+	if _, known := c.chains.Get(chain.ID); !known {
+		c.chains.Put(chain.ID, chain, 500+2*len(body))
 	}
-	c.chains[chain.ID] = chain
 }
 
 // trustedOrgs remembers organizations that were found authentic, as loaded: a store
 // lends out the same record until it has changed, and nobody changes what is lent.
 type trustedOrgs struct {
-	mu   sync.Mutex
-	orgs map[ledger.OrgID]*ledger.Organization
+	orgs *recent.Cache[ledger.OrgID, *ledger.Organization]
 }
 
-const maxTrustedOrgs = 10_000
+func newTrustedOrgs() trustedOrgs {
+	return trustedOrgs{recent.New[ledger.OrgID, *ledger.Organization](orgsInUse)}
+}
 
 func (t *trustedOrgs) authentic(org *ledger.Organization, keys ledger.Keys) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.orgs[org.ID] == org {
+	if known, _ := t.orgs.Get(org.ID); known == org {
 		return true
 	}
 	if !org.Authentic(keys) {
 		return false
 	}
-	if t.orgs == nil || len(t.orgs) >= maxTrustedOrgs {
-		t.orgs = make(map[ledger.OrgID]*ledger.Organization)
-	}
-	t.orgs[org.ID] = org
+	t.orgs.Put(org.ID, org, org.Size())
 	return true
 }
 
@@ -77,8 +78,11 @@ func (t *trustedOrgs) authentic(org *ledger.Organization, keys ledger.Keys) bool
 // covers, are the very ones it was stored with, whichever replica wrote them, and
 // not otherwise.
 type stateCache struct {
-	mu     sync.Mutex
-	states map[ledger.ChainID]cachedState
+	states *recent.Cache[ledger.ChainID, *cachedState]
+}
+
+func newStateCache() stateCache {
+	return stateCache{recent.New[ledger.ChainID, *cachedState](statesInUse)}
 }
 
 type cachedState struct {
@@ -88,21 +92,25 @@ type cachedState struct {
 	summary   *ledger.Summary
 }
 
-// maxSummaryLines bounds what one chain's summary may hold in memory.
-const maxSummaryLines = 1000
+// maxSummary bounds what one chain's summary may hold in memory.
+const maxSummary = 512 << 10
+
+// size is about what the decoded state takes, which says what its bytes say, and
+// the lines of the summary beside it.
+func (c *cachedState) size() int {
+	bytes := 500 + 2*len(c.body)
+	if c.summary != nil {
+		bytes += c.summary.Size()
+	}
+	return bytes
+}
 
 // take hands over what is kept of a live chain's stored record and reports
 // whether there was anything. The chain owns it and may change it; whoever
 // commits the chain puts it back.
 func (c *stateCache) take(live *liveChain) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	cached, ok := c.states[live.record.ID]
-	if !ok {
-		return false
-	}
-	delete(c.states, live.record.ID)
-	if cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
+	cached, ok := c.states.Take(live.record.ID)
+	if !ok || cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
 		return false
 	}
 	live.state, live.summary = cached.state, cached.summary
@@ -112,24 +120,18 @@ func (c *stateCache) take(live *liveChain) bool {
 // summarised reports whether a chain's summary is at hand. It is a hint: by the
 // time the chain is loaded it may be gone.
 func (c *stateCache) summarised(id ledger.ChainID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.states[id].summary != nil
+	cached, ok := c.states.Get(id)
+	return ok && cached.summary != nil
 }
 
 func (c *stateCache) put(live []*liveChain) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.states == nil || len(c.states) >= maxCachedChains {
-		c.states = make(map[ledger.ChainID]cachedState)
-	}
 	for _, l := range live {
-		if l.state.Status.Sealed() {
-			continue
-		}
-		if l.summary != nil && l.summary.Lines() > maxSummaryLines {
+		if l.summary != nil && l.summary.Size() > maxSummary {
 			l.summary = nil
 		}
-		c.states[l.record.ID] = cachedState{chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary}
+		if !l.state.Status.Sealed() {
+			cached := &cachedState{chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary}
+			c.states.Put(l.record.ID, cached, cached.size())
+		}
 	}
 }

@@ -108,7 +108,7 @@ func (s *Service) view(record *store.ChainRecord) (*ChainView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
-	s.chains.keep(chain)
+	s.chains.keep(chain, record.Body)
 	return &ChainView{Chain: chain, State: state}, nil
 }
 

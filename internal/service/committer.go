@@ -340,7 +340,7 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 		}
-		b.service.chains.keep(chain)
+		b.service.chains.keep(chain, record.Body)
 		if live.state.Actions == 0 {
 			live.summary = &ledger.Summary{}
 		}

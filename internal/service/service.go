@@ -123,6 +123,7 @@ func New(c Config) *Service {
 		store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
+		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 	if s.log == nil {

@@ -2,9 +2,9 @@ package service
 
 import (
 	"bytes"
-	"sync"
 
 	"countersign/internal/ledger"
+	"countersign/internal/recent"
 )
 
 // soundReceipts remembers receipts that were found sound, down to the last byte.
@@ -12,13 +12,15 @@ import (
 // meantime, so a receipt that many people ask about is read each time and hashed
 // once. What differs in anything is inspected anew.
 type soundReceipts struct {
-	mu           sync.Mutex
-	newer, older map[ledger.ReceiptID]*soundReceipt
-	used         int // bytes in newer
+	receipts *recent.Cache[ledger.ReceiptID, *soundReceipt]
 }
 
-// soundRoom is how many bytes of receipts are remembered, at most twice over.
-const soundRoom = 8 << 20
+// soundInUse is how many bytes of receipts are remembered.
+const soundInUse = 16 << 20
+
+func newSoundReceipts() soundReceipts {
+	return soundReceipts{recent.New[ledger.ReceiptID, *soundReceipt](soundInUse)}
+}
 
 type soundReceipt struct {
 	receipt    *ledger.StoredReceipt
@@ -34,31 +36,12 @@ func (s *soundReceipt) same(r *ledger.StoredReceipt, slug string) bool {
 
 // inspect is ledger.Inspect. It may keep the receipt, which must not be changed.
 func (s *soundReceipts) inspect(r *ledger.StoredReceipt, slug string, keys ledger.Keys) ledger.Inspection {
-	if known := s.find(r.ID); known != nil && known.same(r, slug) {
+	if known, ok := s.receipts.Get(r.ID); ok && known.same(r, slug) {
 		return known.inspection
 	}
 	in := ledger.Inspect(r, slug, keys)
 	if in.Fault == "" {
-		s.keep(&soundReceipt{receipt: r, slug: slug, inspection: in})
+		s.receipts.Put(r.ID, &soundReceipt{receipt: r, slug: slug, inspection: in}, len(r.Body))
 	}
 	return in
-}
-
-func (s *soundReceipts) find(id ledger.ReceiptID) *soundReceipt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if known, ok := s.newer[id]; ok {
-		return known
-	}
-	return s.older[id]
-}
-
-func (s *soundReceipts) keep(sound *soundReceipt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.newer == nil || s.used > soundRoom {
-		s.newer, s.older, s.used = make(map[ledger.ReceiptID]*soundReceipt), s.newer, 0
-	}
-	s.newer[sound.receipt.ID] = sound
-	s.used += len(sound.receipt.Body)
 }

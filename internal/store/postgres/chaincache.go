@@ -38,7 +38,7 @@ func (s *Store) askChains(x *exchange, chains []ledger.ChainID) *askedChains {
 	askAll(x, lockChainsSQL, wanted, readMoving, func(c *store.ChainRecord) { asked.moving = append(asked.moving, c) })
 	var unknown []uuid.UUID
 	for _, id := range wanted {
-		if known, ok := s.chains.get(ledger.ChainID{UUID: id}); ok {
+		if known, ok := s.chains.Get(ledger.ChainID{UUID: id}); ok {
 			asked.fixed[known.ID] = known
 		} else {
 			unknown = append(unknown, id)
@@ -78,16 +78,15 @@ func (s *Store) remember(loaded *store.Loaded, changes *store.Changes) {
 
 func (s *Store) rememberChain(chain *store.ChainRecord, status ledger.ChainStatus) {
 	if status.Sealed() {
-		s.chains.drop(chain.ID)
+		s.chains.Drop(chain.ID)
 		return
 	}
-	if known, ok := s.chains.get(chain.ID); ok {
-		s.chains.put(chain.ID, known, len(known.Body))
+	if _, known := s.chains.Get(chain.ID); known {
 		return
 	}
 	fixed := *chain
 	fixed.Status, fixed.State, fixed.MAC = "", nil, nil
-	s.chains.put(chain.ID, &fixed, len(fixed.Body))
+	s.chains.Put(chain.ID, &fixed, len(fixed.Body))
 }
 
 // readKnownOrganization reads an organization, and decodes it only when it is not
@@ -100,13 +99,13 @@ func (s *Store) readKnownOrganization(r *row) *ledger.Organization {
 		return nil
 	}
 	id := ledger.OrgID{UUID: uuid.UUID(r.values[0])}
-	if known, ok := s.orgs.get(id); ok && bytes.Equal(known.raw, raw) {
+	if known, ok := s.orgs.Get(id); ok && bytes.Equal(known.raw, raw) {
 		r.next = len(r.values)
 		return known.org
 	}
 	org := readOrganization(r)
 	if !r.failed {
-		s.orgs.put(id, knownOrganization{raw, org}, 2*len(raw))
+		s.orgs.Put(id, knownOrganization{raw, org}, 2*len(raw))
 	}
 	return org
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"countersign/internal/ledger"
+	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
 // Store is a connection pool to one database.
 type Store struct {
 	pool   *pgxpool.Pool
-	chains *recent[ledger.ChainID, *store.ChainRecord]
-	orgs   *recent[ledger.OrgID, knownOrganization]
+	chains *recent.Cache[ledger.ChainID, *store.ChainRecord]
+	orgs   *recent.Cache[ledger.OrgID, knownOrganization]
 	tokens *group[heldToken, *store.ActiveToken]
 	named  *group[ledger.ReceiptID, *store.NamedReceipt]
 	placed *group[ledger.ReceiptID, *store.PlacedReceipt]
@@ -44,8 +45,8 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	s := &Store{
 		pool:   pool,
-		chains: newRecent[ledger.ChainID, *store.ChainRecord](chainsInUse),
-		orgs:   newRecent[ledger.OrgID, knownOrganization](organizationsInUse),
+		chains: recent.New[ledger.ChainID, *store.ChainRecord](chainsInUse),
+		orgs:   recent.New[ledger.OrgID, knownOrganization](organizationsInUse),
 
 		silence: longestSilence,
 	}

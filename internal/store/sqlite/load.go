@@ -56,14 +56,15 @@ func (tx *transaction) loadOrg(id ledger.OrgID, loaded *store.Loaded) error {
 	if loaded.Orgs[id] != nil {
 		return nil
 	}
-	if org := tx.recent.orgs[id]; org != nil {
+	if org, ok := tx.recent.orgs.Get(id); ok {
 		loaded.Orgs[id] = org
 		return nil
 	}
 	return tx.query("SELECT "+orgColumns+" FROM organizations WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 		org, err := scanOrg(rows)
 		if err == nil {
-			loaded.Orgs[id], tx.recent.orgs[id] = org, org
+			loaded.Orgs[id] = org
+			tx.recent.orgs.Put(id, org, org.Size())
 		}
 		return err
 	})
@@ -74,14 +75,14 @@ func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error 
 		if loaded.Keys[id] != nil {
 			continue
 		}
-		if key := tx.recent.keys[id]; key != nil {
+		if key, ok := tx.recent.keys.Get(id); ok {
 			loaded.Keys[id] = key
 			continue
 		}
 		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			key, err := scanKey(rows)
-			if err == nil && len(tx.recent.keys) < maxRecentKeys {
-				tx.recent.keys[id] = key
+			if err == nil {
+				tx.recent.keys.Put(id, key, keyBytes)
 			}
 			loaded.Keys[id] = key
 			return err

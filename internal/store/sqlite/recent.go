@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"countersign/internal/ledger"
+	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -11,9 +12,9 @@ import (
 // connections, and the first one empties the memory.
 type recentRecords struct {
 	version int64
-	chains  map[ledger.ChainID]recentChain
-	orgs    map[ledger.OrgID]*ledger.Organization
-	keys    map[ledger.KeyID]*ledger.KeyRecord
+	chains  *recent.Cache[ledger.ChainID, recentChain]
+	orgs    *recent.Cache[ledger.OrgID, *ledger.Organization]
+	keys    *recent.Cache[ledger.KeyID, *ledger.KeyRecord]
 }
 
 type recentChain struct {
@@ -21,15 +22,21 @@ type recentChain struct {
 	record store.ChainRecord
 }
 
-const maxRecentChains = 10_000
+// How many bytes are kept of each.
+const (
+	chainsInUse = 16 << 20
+	orgsInUse   = 4 << 20
+	keysInUse   = 1 << 20
+)
 
-const maxRecentKeys = 1000
+// keyBytes is about how large a key is.
+const keyBytes = 500
 
 func newRecentRecords() *recentRecords {
 	return &recentRecords{
-		chains: make(map[ledger.ChainID]recentChain),
-		orgs:   make(map[ledger.OrgID]*ledger.Organization),
-		keys:   make(map[ledger.KeyID]*ledger.KeyRecord),
+		chains: recent.New[ledger.ChainID, recentChain](chainsInUse),
+		orgs:   recent.New[ledger.OrgID, *ledger.Organization](orgsInUse),
+		keys:   recent.New[ledger.KeyID, *ledger.KeyRecord](keysInUse),
 	}
 }
 
@@ -49,25 +56,22 @@ func (r *recentRecords) begin(tx *transaction) error {
 
 // find returns a copy of a chain's record, to be changed at will.
 func (r *recentRecords) find(id ledger.ChainID) (*store.ChainRecord, int64) {
-	recent, ok := r.chains[id]
+	chain, ok := r.chains.Get(id)
 	if !ok {
 		return nil, 0
 	}
-	return &recent.record, recent.no
+	return &chain.record, chain.no
 }
 
 // committed takes over what a transaction has written.
 func (r *recentRecords) committed(tx *transaction) {
-	if len(r.chains) >= maxRecentChains {
-		clear(r.chains)
-	}
 	for _, record := range tx.changes.NewChains {
 		r.keep(tx, *record)
 	}
 	for _, moved := range tx.changes.States {
 		loaded := tx.loaded.Chains[moved.ID]
 		if loaded == nil {
-			delete(r.chains, moved.ID)
+			r.chains.Drop(moved.ID)
 			continue
 		}
 		record := *loaded
@@ -77,25 +81,26 @@ func (r *recentRecords) committed(tx *transaction) {
 	// These are read again when they are next wanted: the caller may go on working
 	// on the records that it handed over.
 	for _, org := range tx.changes.Orgs {
-		delete(r.orgs, org.ID)
+		r.orgs.Drop(org.ID)
 	}
 	for _, key := range tx.changes.RevokedKeys {
-		delete(r.keys, key.ID)
+		r.keys.Drop(key.ID)
 	}
 }
 
 func (r *recentRecords) keep(tx *transaction, record store.ChainRecord) {
 	if record.Status.Sealed() {
-		delete(r.chains, record.ID)
+		r.chains.Drop(record.ID)
 		return
 	}
-	r.chains[record.ID] = recentChain{no: tx.numbers[record.ID], record: record}
+	size := len(record.Body) + len(record.State) + len(record.MAC)
+	r.chains.Put(record.ID, recentChain{no: tx.numbers[record.ID], record: record}, size)
 }
 
 // forget is for a commit whose fate is unknown, and for those of other
 // connections. Writes beside Transact touch none of the records kept here.
 func (r *recentRecords) forget() {
-	clear(r.chains)
-	clear(r.orgs)
-	clear(r.keys)
+	r.chains.Clear()
+	r.orgs.Clear()
+	r.keys.Clear()
 }
