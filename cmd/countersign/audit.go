@@ -84,7 +84,7 @@ func (c *auditCommand) scope(p *process, o *opened) (slugs []string, missing []a
 	case len(slugs)+len(missing) > 0:
 		return slugs, missing, nil
 	case c.Org != "":
-		return nil, nil, fmt.Errorf("there is no organization %q; countersign orgs list shows those there are", c.Org)
+		return nil, nil, noOrganization(c.Org)
 	}
 	return nil, nil, errors.New("this store holds no organization: nothing was checked")
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
 
@@ -70,10 +71,31 @@ func (c *rollbackAcceptCommand) find(p *process, o *opened) ([]service.Rollback,
 	if err != nil {
 		return nil, unclear(fmt.Errorf("could not read: %w", err))
 	}
-	if c.Org != "" {
-		found = slices.DeleteFunc(found, func(r service.Rollback) bool { return r.Organization != c.Org && r.ID != c.Org })
+	if c.Org == "" {
+		return found, nil
 	}
-	return found, nil
+	found = slices.DeleteFunc(found, func(r service.Rollback) bool { return r.Organization != c.Org && r.ID != c.Org })
+	if len(found) > 0 {
+		return found, nil
+	}
+	return nil, c.known(p, o)
+}
+
+// known refuses a name that is nobody's: that there is nothing to accept would be
+// taken for good news of the one that was meant.
+func (c *rollbackAcceptCommand) known(p *process, o *opened) error {
+	orgs, err := o.operator().Organizations(p.ctx)
+	if err != nil {
+		return unclear(fmt.Errorf("could not read: %w", err))
+	}
+	if !slices.ContainsFunc(orgs, func(org *ledger.Organization) bool { return org.Slug == c.Org || org.ID.String() == c.Org }) {
+		return unclear(noOrganization(c.Org))
+	}
+	return nil
+}
+
+func noOrganization(name string) error {
+	return fmt.Errorf("there is no organization %q; countersign orgs list shows those there are", name)
 }
 
 func acknowledged(n int64) string {

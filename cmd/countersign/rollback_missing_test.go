@@ -106,6 +106,7 @@ func TestOrganizationMadeAfterTheCopy(t *testing.T) {
 	if r := execute(t, s.args("rollback", "accept", "--yes", "--org", "default")...); r.code != 0 || !strings.Contains(r.err, "nothing to accept") {
 		t.Errorf("of another organization: %+v", r)
 	}
+	refuse(t, exitUnclear, `no organization "lat"`, s.args("rollback", "accept", "--yes", "--org", "lat")...)
 	succeed(t, s.args("rollback", "accept", "--yes", "--org", "late")...)
 	succeed(t, s.args("audit")...)
 }

@@ -25,6 +25,8 @@ func TestUsage(t *testing.T) {
 		"postgres://user@host:5432/database; see countersign serve --help": {"serve", "--database", "foo"},
 		"--database cannot be read":                                        {"audit", "--database", "postgres://host:port/name"},
 		`there is no scenario "foo"; choose from events`:                   {"bench", "--scenario", "foo"},
+		"rounds must be between 1 and":                                     {"bench", "--rounds", "0"},
+		"the duration of a round must be":                                  {"bench", "--duration", "1ms"},
 		"8-4-4-4-12; see countersign verify --help":                        {"verify", "not-an-id"},
 		"digits and inner hyphens; see countersign orgs create --help":     {"orgs", "create", "Not A Slug"},
 	} {

@@ -52,7 +52,8 @@ const (
 	maxWaiters  = 50_000
 )
 
-func (c *Config) validate() error {
+// Validate refuses what cannot be measured.
+func (c *Config) Validate() error {
 	known := ScenarioNames()
 	for _, name := range c.Scenarios {
 		if !slices.Contains(known, name) {
@@ -114,7 +115,7 @@ type bench struct {
 // Run measures. It stops every process that it started and removes every file
 // and database that it made, also when ctx ends first.
 func Run(ctx context.Context, config Config) (_ *Report, err error) {
-	if err := config.validate(); err != nil {
+	if err := config.Validate(); err != nil {
 		return nil, err
 	}
 	if config.Progress == nil {
