@@ -96,6 +96,25 @@ func TestHeadsThatAreAccepted(t *testing.T) {
 	}
 }
 
+// A running server does not write over what an operator has accepted meanwhile,
+// when it writes down what it has seen of others.
+func TestAcceptanceIsNotWrittenOver(t *testing.T) {
+	t.Parallel()
+	server, again := newHeads(t)
+	server.Note(acme, Seen{Count: 5, Last: [32]byte{5}, Slug: "acme"})
+	flush(t, server)
+	if err := again().Accept(acme, Seen{Count: 3, Last: [32]byte{3}}); err != nil {
+		t.Fatal(err)
+	}
+	server.Note(rival, Seen{Count: 1, Last: [32]byte{1}, Slug: "rival"})
+	flush(t, server)
+	want := map[uuid.UUID]Seen{
+		acme: {Count: 3, Last: [32]byte{3}, Slug: "acme"}, rival: {Count: 1, Last: [32]byte{1}, Slug: "rival"},
+	}
+	checkHeads(t, again(), want)
+	checkHeads(t, server, want)
+}
+
 func TestHeadsThatWereChanged(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
