@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
@@ -76,9 +77,17 @@ func (g *group[K, V]) serve() {
 	}
 }
 
+// take steps aside for as long as that brings more: who has come and not asked yet
+// is served with the others, and one that is alone is not kept waiting.
 func (g *group[K, V]) take() []*asker[K, V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for seen := 0; seen < len(g.waiting) && len(g.waiting) < maxGroup; {
+		seen = len(g.waiting)
+		g.mu.Unlock()
+		runtime.Gosched()
+		g.mu.Lock()
+	}
 	n := min(len(g.waiting), maxGroup)
 	taken := g.waiting[:n:n]
 	if g.waiting = g.waiting[n:]; len(g.waiting) == 0 {
