@@ -86,9 +86,11 @@ func (c *committer) commit(ctx context.Context, op operation) error {
 	}
 	c.queue = append(c.queue, p)
 	c.bytes += op.size()
-	depth := len(c.queue)
+	depth, due := len(c.queue), c.due()
 	c.mu.Unlock()
-	c.wake.Signal()
+	if due {
+		c.wake.Signal()
+	}
 	c.meter.Queued(depth)
 	select {
 	case err := <-p.result:
