@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/servicetest"
 )
 
 // reviewer is a person at a terminal with a key of their own.
@@ -204,9 +206,9 @@ func TestApprovalsWatch(t *testing.T) {
 	admin := server.admin(t)
 	person := newReviewer(t, s, server, "member")
 	watching := begin(t, person.args("list", "--watch", "--every", "100ms")...)
-	eventually(t, "the list is empty", func() bool { return strings.Contains(watching.log.String(), "No approval is waiting") })
+	servicetest.Eventually(t, "the list is empty", func() bool { return strings.Contains(watching.log.String(), "No approval is waiting") })
 	id := admin.pay(t, `{"amount_usd":9000}`)
-	eventually(t, "the list shows what came", func() bool { return strings.Contains(watching.out.String(), id[:8]) })
+	servicetest.Eventually(t, "the list shows what came", func() bool { return strings.Contains(watching.out.String(), id[:8]) })
 	if code := watching.stop(t); code != 0 {
 		t.Errorf("exit status %d", code)
 	}

@@ -13,7 +13,7 @@ func TestAuditOfOneBesideAnUnreadableOne(t *testing.T) {
 		succeed(t, s.args("orgs", "create", "sound")...)
 		succeed(t, s.args("orgs", "create", "spoilt")...)
 		spoil := `UPDATE organizations SET settings = x'00' WHERE slug = 'spoilt'`
-		if s.driver == "pgx" {
+		if s.Driver == "pgx" {
 			spoil = `update organizations set settings = '[]' where slug = 'spoilt'`
 		}
 		s.exec(t, spoil)

@@ -6,10 +6,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/testdb"
 )
 
 func TestMigrate(t *testing.T) {
-	onEachStore(t, func(t *testing.T, s *testStore) {
+	onEachEmptyStore(t, func(t *testing.T, s *testStore) {
 		type versions struct{ From, To int64 }
 		first := decode[versions](t, succeed(t, s.args("migrate", "--json")...))
 		if first.From != 0 || first.To < 1 {
@@ -29,7 +31,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		succeed(t, s.args("migrate")...)
 		table, yes := "goose_db_version", "1"
-		if s.driver != "sqlite" {
+		if s.Driver != "sqlite" {
 			table, yes = "schema_versions", "true"
 		}
 		s.exec(t, "insert into "+table+" (version_id, is_applied) values (9999, "+yes+")")
@@ -107,7 +109,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("the copy: %v, %v", info, err)
 	}
 	succeed(t, restored.args("verify", receipt, "--keys", s.keyFile())...)
-	refuse(t, exitUnclear, "pg_dump", newPostgres(t).args("backup", copied+".2")...)
+	refuse(t, exitUnclear, "pg_dump", newPostgres(t, testdb.Postgres(t)).args("backup", copied+".2")...)
 }
 
 func TestDoctor(t *testing.T) {
@@ -166,7 +168,7 @@ func TestDoctorFindsAnOpenFolderAndADamagedFile(t *testing.T) {
 // damage overwrites the pages of an index.
 func damage(t *testing.T, s *testStore) {
 	t.Helper()
-	db, err := sql.Open(s.driver, s.source)
+	db, err := sql.Open(s.Driver, s.Source)
 	if err != nil {
 		t.Fatal(err)
 	}

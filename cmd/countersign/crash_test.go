@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"countersign/internal/testdb"
 )
 
 // crashScenario is a way of bringing servers down under load, again and again.
@@ -28,6 +30,7 @@ type crashScenario struct {
 
 const crashClients = 8
 
+//countersign:norace its servers are processes, and a hundred times slower so
 func TestKilledServersLoseNothing(t *testing.T) {
 	t.Parallel()
 	runCrashes(t, crashScenario{
@@ -36,14 +39,16 @@ func TestKilledServersLoseNothing(t *testing.T) {
 	})
 }
 
+//countersign:norace its servers are processes, and a hundred times slower so
 func TestKilledReplicasLoseNothing(t *testing.T) {
 	t.Parallel()
 	runCrashes(t, crashScenario{
-		args: []string{"--database", newCrashDatabase(t), "--keys", filepath.Join(t.TempDir(), "keys.json")}, servers: 2,
+		args: []string{"--database", testdb.EmptyPostgres(t).URL, "--keys", filepath.Join(t.TempDir(), "keys.json")}, servers: 2,
 		periods: 5, rounds: 10, span: 60, down: (*crashServer).kill,
 	})
 }
 
+//countersign:norace its servers are processes, and a hundred times slower so
 func TestStoppedServersAnswerWhatTheyAccepted(t *testing.T) {
 	t.Parallel()
 	runCrashes(t, crashScenario{

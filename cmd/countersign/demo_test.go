@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"countersign/internal/servicetest"
 )
 
 // story is what the demo tells whatever the person says.
@@ -35,7 +37,7 @@ func TestDemo(t *testing.T) {
 		"refused by a person":   {[]string{"demo"}, "n\n", []string{"Approve this? [y/N]", "You said no", "5 actions, $480.00 moved"}},
 		"nobody there":          {[]string{"demo"}, "", []string{"You said no", "5 actions, $480.00 moved"}},
 	} {
-		var out, errOutput output
+		var out, errOutput servicetest.Buffer
 		if code := run(t.Context(), test.args, strings.NewReader(test.input), &out, &errOutput); code != 0 {
 			t.Errorf("%s: exit status %d\n%s%s", name, code, out.String(), errOutput.String())
 		}
@@ -66,6 +68,7 @@ func checkStory(t *testing.T, name, text string, says []string) {
 	}
 }
 
+//countersign:race
 func TestDemoThatIsLeft(t *testing.T) {
 	t.Parallel()
 	ctx, leave := context.WithCancel(t.Context())
@@ -74,10 +77,10 @@ func TestDemoThatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer writer.Close()
-	var out, errOutput output
+	var out, errOutput servicetest.Buffer
 	ended := make(chan int, 1)
 	go func() { ended <- run(ctx, []string{"demo"}, reader, &out, &errOutput) }()
-	eventually(t, "the person is asked", func() bool { return strings.Contains(out.String(), "[y/N]") })
+	servicetest.Eventually(t, "the person is asked", func() bool { return strings.Contains(out.String(), "[y/N]") })
 	leave()
 	if code := <-ended; code != exitFailed {
 		t.Errorf("exit status %d", code)

@@ -60,6 +60,7 @@ func TestEvidenceCommands(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestTamperingIsFound(t *testing.T) {
 	t.Parallel()
 	for name, tampering := range tamperings {
@@ -72,7 +73,7 @@ func TestTamperingIsFound(t *testing.T) {
 				admin.seal(t)
 				server.stop(t)
 				statement := tampering.sqlite
-				if s.driver != "sqlite" {
+				if s.Kind != "sqlite" {
 					statement = tampering.postgres
 				}
 				s.exec(t, statement)

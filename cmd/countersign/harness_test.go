@@ -1,55 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"countersign/internal/servicetest"
 )
 
 // deadline bounds every wait of these tests. It is long because the machine may
 // be busy, and costs nothing when it is not.
 const deadline = 60 * time.Second
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), deadline)
-	defer cancel()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
-// output collects what a command writes while others read it.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
-}
 
 // result is a command that has ended.
 type result struct {
@@ -62,7 +28,7 @@ func execute(t *testing.T, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	var out, errOutput output
+	var out, errOutput servicetest.Buffer
 	code := run(ctx, args, strings.NewReader(""), &out, &errOutput)
 	return result{code, out.String(), errOutput.String()}
 }
@@ -89,7 +55,7 @@ func refuse(t *testing.T, code int, says string, args ...string) result {
 
 // program is a command, mostly a server, that runs in this process.
 type program struct {
-	out, log output
+	out, log servicetest.Buffer
 	address  string
 	end      context.CancelFunc
 	ended    chan int
@@ -101,10 +67,12 @@ var addressPattern = regexp.MustCompile(`"msg":"serving","address":"([^"]+)"`)
 var secretPattern = regexp.MustCompile(`(?i)c(sk|sl|ss|vt)_[0-9a-z]{8}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|sha256:`)
 
 // start serves on a free port until the test ends or stop is called.
+//
+//countersign:replica
 func start(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := begin(t, append([]string{"serve", "--listen", "127.0.0.1:0", "--log-level", "debug"}, args...)...)
-	eventually(t, "the server serves", func() bool {
+	servicetest.Eventually(t, "the server serves", func() bool {
 		select {
 		case code := <-p.ended:
 			p.ended <- code
@@ -121,6 +89,8 @@ func start(t *testing.T, args ...string) *program {
 }
 
 // begin runs a command until the test ends or stop is called.
+//
+//countersign:host it runs the program that the test talks to
 func begin(t *testing.T, args ...string) *program {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

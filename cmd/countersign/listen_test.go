@@ -25,6 +25,8 @@ import (
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"countersign/internal/servicetest"
 )
 
 // writeCertificate makes a certificate for 127.0.0.1 and returns a pool that
@@ -104,7 +106,7 @@ func TestTLS(t *testing.T) {
 		t.Error("TLS 1.1 is accepted")
 	}
 	renewed := secureClient(writeCertificate(t, certFile, keyFile), &tls.Config{})
-	eventually(t, "the renewed certificate is shown", func() bool { _, _, err := get(renewed); return err == nil })
+	servicetest.Eventually(t, "the renewed certificate is shown", func() bool { _, _, err := get(renewed); return err == nil })
 }
 
 func TestTLSNeedsBothFiles(t *testing.T) {
@@ -117,6 +119,7 @@ func TestTLSNeedsBothFiles(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestPlainHTTPBeyondThisMachineIsWarnedOf(t *testing.T) {
 	t.Parallel()
 	const warning = "plain HTTP"
@@ -144,6 +147,7 @@ func exhaust(t *testing.T, c *client, most int) int {
 	return most
 }
 
+//countersign:race
 func TestTrustedProxies(t *testing.T) {
 	t.Parallel()
 	const rate, most = "0.01", 10
@@ -248,6 +252,7 @@ func TestTracesReachTheCollector(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestShutdownUnderLoadLosesNothing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -267,7 +272,7 @@ func TestShutdownUnderLoadLosesNothing(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "the load is on", func() bool { return acknowledged.Load() >= 100 })
+		servicetest.Eventually(t, "the load is on", func() bool { return acknowledged.Load() >= 100 })
 		if code := server.stop(t); code != 0 {
 			t.Errorf("exit status %d: %s", code, server.log.String())
 		}

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/emersion/go-smtp"
+
+	"countersign/internal/servicetest"
 )
 
 // mailbox is a real mail server that keeps what it is given.
@@ -24,6 +26,7 @@ type mailbox struct {
 	letters []string
 }
 
+//countersign:host it runs a mail server
 func newMailbox(t *testing.T) *mailbox {
 	t.Helper()
 	m := &mailbox{}
@@ -110,19 +113,19 @@ func TestNoticesFromServer(t *testing.T) {
 		admin.call(t, http.MethodPost, "/v1/webhooks", `{"url":"`+h.URL+`"}`, &struct{}{})
 		admin.call(t, http.MethodPatch, "/v1/organization", `{"fallback_approvers":["ada@example.com"],"approval_timeout_hours":0.001}`, &struct{}{})
 		id := admin.pay(t, `{"amount_usd":9000}`)
-		eventually(t, "it is told, escalated and timed out", func() bool {
+		servicetest.Eventually(t, "it is told, escalated and timed out", func() bool {
 			kinds, _ := h.told()
 			return strings.Contains(kinds, "approval.timed_out")
 		})
 		if kinds, links := h.told(); kinds != "approval.requested approval.escalated approval.timed_out" || strings.Count(links, "https://console.example/approvals/"+id) != 3 {
 			t.Errorf("told %s with %s", kinds, links)
 		}
-		eventually(t, "the mail is out", func() bool { return strings.Contains(box.text(), "console.example/approvals/") })
+		servicetest.Eventually(t, "the mail is out", func() bool { return strings.Contains(box.text(), "console.example/approvals/") })
 		if status := admin.approvalStatus(t, id); status != "timed_out" {
 			t.Errorf("it is %s", status)
 		}
 		metrics := metricsPattern.FindStringSubmatch(server.log.String())[1]
-		eventually(t, "the jobs are counted", func() bool {
+		servicetest.Eventually(t, "the jobs are counted", func() bool {
 			_, body, err := (&client{base: metrics, http: http.DefaultClient}).send(t.Context(), http.MethodGet, "", "")
 			return err == nil && strings.Contains(string(body), `countersign_jobs_total{kind="webhook",result="done"} 3`)
 		})
@@ -136,6 +139,8 @@ func TestNoticesFromServer(t *testing.T) {
 }
 
 // A stop does not wait for people, who have a day for it.
+//
+//countersign:race
 func TestStopEndsWaiting(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -147,7 +152,7 @@ func TestStopEndsWaiting(t *testing.T) {
 		_, body, _ := admin.send(t.Context(), http.MethodGet, "/v1/approvals/"+id+"?wait=60", "")
 		answered <- string(body)
 	}()
-	eventually(t, "the request waits", func() bool {
+	servicetest.Eventually(t, "the request waits", func() bool {
 		var stacks strings.Builder
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
 		return strings.Contains(stacks.String(), "service.(*Service).Approval+")

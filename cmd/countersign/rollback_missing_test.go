@@ -9,13 +9,14 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 )
 
 // emptied replaces a stopped server's database by an empty one; what stands beside
 // the keys stays.
 func emptied(t *testing.T, s *testStore) *testStore {
 	t.Helper()
-	if s.driver == "sqlite" {
+	if s.Kind == "sqlite" {
 		putAway, err := filepath.Glob(filepath.Join(s.folder, "countersign.db*"))
 		if err != nil || len(putAway) == 0 {
 			t.Fatalf("there is no database to remove (%v)", err)
@@ -27,11 +28,12 @@ func emptied(t *testing.T, s *testStore) *testStore {
 		}
 		return s
 	}
-	fresh := newPostgres(t)
+	fresh := newPostgres(t, s.Fresh(t))
 	fresh.flags[1], fresh.folder = s.folder, s.folder
 	return fresh
 }
 
+//countersign:race
 func TestDatabaseThatWasEmptied(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -55,7 +57,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 			t.Errorf("completing answers %s", code)
 		}
 		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
-		eventually(t, "the metrics tell", func() bool {
+		servicetest.Eventually(t, "the metrics tell", func() bool {
 			_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
 			return err == nil && strings.Contains(string(body), "countersign_ledger_rolled_back 1")
 		})
@@ -111,6 +113,7 @@ func TestOrganizationMadeAfterTheCopy(t *testing.T) {
 	succeed(t, s.args("audit")...)
 }
 
+//countersign:race
 func TestFileOfHeadsElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)

@@ -9,6 +9,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 )
 
 // putBack stops nothing: it replaces a stopped server's database by an older copy.
@@ -44,6 +45,7 @@ func (c *client) open(t *testing.T) string {
 	return chain.ID
 }
 
+//countersign:race
 func TestDatabaseThatWasPutBack(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -68,13 +70,13 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	refuse(t, exitFailed, "✗ rollback", s.args("doctor")...)
 	server = start(t, append([]string{"--metrics-listen", "127.0.0.1:0"}, s.flags...)...)
 	admin = server.client(admin.key)
-	eventually(t, "it is not ready", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusServiceUnavailable })
+	servicetest.Eventually(t, "it is not ready", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusServiceUnavailable })
 	chain := admin.open(t)
 	if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != ledger.CodeRolledBack {
 		t.Errorf("completing answers %s", code)
 	}
 	metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
-	eventually(t, "the metrics tell", func() bool {
+	servicetest.Eventually(t, "the metrics tell", func() bool {
 		_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
 		return err == nil && strings.Contains(string(body), "countersign_ledger_rolled_back 1")
 	})
@@ -90,10 +92,10 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 // complete before, and everything to be well afterwards.
 func checkAccepted(t *testing.T, s *testStore, server *program, admin *client, chain string) {
 	t.Helper()
-	eventually(t, "the running server takes it up", func() bool {
+	servicetest.Eventually(t, "the running server takes it up", func() bool {
 		return admin.status(t, http.MethodPost, "/v1/chains/"+chain+"/complete", "") == http.StatusOK
 	})
-	eventually(t, "it is ready again", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusOK })
+	servicetest.Eventually(t, "it is ready again", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusOK })
 	var log struct {
 		Data []struct{ Action string }
 	}
@@ -106,6 +108,7 @@ func checkAccepted(t *testing.T, s *testStore, server *program, admin *client, c
 	succeed(t, s.args("doctor")...)
 }
 
+//countersign:race
 func TestLedgerThatWasEmptied(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -157,7 +160,7 @@ func TestHeadsThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.admin(t).seal(t)
-	eventually(t, "the log says so", func() bool { return strings.Contains(server.log.String(), "cannot be remembered") })
+	servicetest.Eventually(t, "the log says so", func() bool { return strings.Contains(server.log.String(), "cannot be remembered") })
 	if code := server.stop(t); code != 0 {
 		t.Errorf("exit status %d", code)
 	}

@@ -5,8 +5,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
+//countersign:race
 func TestFirstStartAnnouncesOnce(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		first := start(t, s.flags...)
@@ -42,9 +46,10 @@ func TestSecondServerOnTheSameFolderIsRefused(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestReplicasShareAPostgres(t *testing.T) {
 	t.Parallel()
-	s := newPostgres(t)
+	s := newPostgres(t, testdb.EmptyPostgres(t))
 	first := start(t, s.flags...)
 	second := start(t, s.flags...)
 	admin := first.admin(t)
@@ -86,6 +91,7 @@ func TestOrganizationsMadeBesideARunningServer(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestRotationWhileServing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -99,7 +105,7 @@ func TestRotationWhileServing(t *testing.T) {
 			t.Fatalf("rotation gave %+v", rotated)
 		}
 		var after receiptAnswer
-		eventually(t, "receipts carry the new key", func() bool {
+		servicetest.Eventually(t, "receipts carry the new key", func() bool {
 			after = admin.seal(t)
 			return after.Receipt.KeyID == rotated.Current
 		})
@@ -128,6 +134,7 @@ func TestExposedKeyFileIsRefused(t *testing.T) {
 	refuse(t, exitFailed, "chmod 600", s.args("serve", "--listen", "127.0.0.1:0")...)
 }
 
+//countersign:race
 func TestStoreIsNeverServedWithFreshKeys(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)

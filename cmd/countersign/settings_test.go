@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/servicetest"
 )
 
 // The environment is the process's, so this test runs alone.
@@ -125,7 +127,7 @@ func TestProgressBar(t *testing.T) {
 			t.Errorf("bar(%d, %d) = %q", test.done, test.total, got)
 		}
 	}
-	var out output
+	var out servicetest.Buffer
 	silent := newProgress(&out, "x")
 	silent.show(1, 2)
 	silent.clear()

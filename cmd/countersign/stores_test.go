@@ -2,76 +2,62 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
-	"encoding/hex"
-	"net/url"
-	"os"
 	"path/filepath"
 	"testing"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver that looks behind the store's back
+	"countersign/internal/testdb"
 )
 
-// testStore is a fresh store of one kind, with a way in past the program.
+// testStore is a fresh store of one kind, and how commands are told of it.
 type testStore struct {
+	*testdb.Database
 	flags  []string // that every command is given
 	folder string
-	driver string
-	source string // of the driver
 }
 
-// onEachStore runs a test on both stores, side by side.
+// onEachStore runs a test on both stores, side by side. The database of SQLite
+// does not exist yet; that of PostgreSQL is migrated.
 func onEachStore(t *testing.T, test func(*testing.T, *testStore)) {
 	t.Helper()
-	t.Parallel()
-	for name, make := range map[string]func(*testing.T) *testStore{"sqlite": newSQLite, "postgres": newPostgres} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, make(t))
-		})
-	}
+	onEach(t, test, testdb.Postgres)
 }
 
+// onEachEmptyStore is onEachStore without a schema.
+func onEachEmptyStore(t *testing.T, test func(*testing.T, *testStore)) {
+	t.Helper()
+	onEach(t, test, testdb.EmptyPostgres)
+}
+
+func onEach(t *testing.T, test func(*testing.T, *testStore), makePostgres func(testing.TB) *testdb.Database) {
+	t.Helper()
+	t.Parallel()
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		test(t, newSQLite(t))
+	})
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		test(t, newPostgres(t, makePostgres(t)))
+	})
+}
+
+// newSQLite is a store in a folder that does not exist yet.
 func newSQLite(t *testing.T) *testStore {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "data")
-	return &testStore{
-		flags: []string{"--data", folder}, folder: folder,
-		driver: "sqlite", source: "file:" + filepath.Join(folder, "countersign.db") + "?_pragma=busy_timeout(10000)",
-	}
+	return inFolder(folder, testdb.SQLiteFile(filepath.Join(folder, "countersign.db")))
 }
 
-const postgresVariable = "COUNTERSIGN_TEST_POSTGRES"
+func inFolder(folder string, db *testdb.Database) *testStore {
+	return &testStore{Database: db, flags: []string{"--data", folder}, folder: folder}
+}
 
-// newPostgres makes a schema that lives as long as the test.
-func newPostgres(t *testing.T) *testStore {
+func newPostgres(t *testing.T, db *testdb.Database) *testStore {
 	t.Helper()
-	server := os.Getenv(postgresVariable)
-	if server == "" {
-		t.Fatalf("%s names no PostgreSQL server: run make test, or scripts/with-postgres go test ./cmd/countersign", postgresVariable)
-	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails
-	schema := "cmd_" + hex.EncodeToString(random[:])
-	admin := &testStore{driver: "pgx", source: server}
-	admin.exec(t, "create schema "+schema)
-	t.Cleanup(func() { admin.exec(t, "drop schema "+schema+" cascade") })
-	address, err := url.Parse(server)
-	if err != nil {
-		t.Fatalf("%s is no URL", postgresVariable)
-	}
-	query := address.Query()
-	query.Set("search_path", schema)
-	address.RawQuery = query.Encode()
-	direct := address.String()
-	query.Set("pool_max_conns", "6")
-	address.RawQuery = query.Encode()
-	folder := filepath.Join(t.TempDir(), "data")
-	return &testStore{
-		flags: []string{"--data", folder, "--database", address.String()}, folder: folder,
-		driver: "pgx", source: direct,
-	}
+	s := inFolder(filepath.Join(t.TempDir(), "data"), db)
+	s.flags = append(s.flags, "--database", testdb.WithParameter(t, db.URL, "pool_max_conns", "6"))
+	return s
 }
 
 // args are a command's words followed by the store's flags.
@@ -82,7 +68,7 @@ func (s *testStore) keyFile() string { return filepath.Join(s.folder, "keys.json
 // exec changes the store as an intruder would.
 func (s *testStore) exec(t *testing.T, statement string) {
 	t.Helper()
-	db, err := sql.Open(s.driver, s.source)
+	db, err := sql.Open(s.Driver, s.Source)
 	if err != nil {
 		t.Fatal(err)
 	}

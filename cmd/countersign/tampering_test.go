@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
+	"countersign/internal/servicetest"
 )
 
 // listener is an endpoint that keeps what it is told, and whether it was signed.
@@ -49,7 +51,7 @@ func newListener(t *testing.T, admin *client, kinds string) *listener {
 // heard is what has come when nothing more is on its way.
 func (l *listener) heard(t *testing.T, s *testStore) []string {
 	t.Helper()
-	eventually(t, "all is delivered", func() bool { return s.count(t, "jobs WHERE kind IN ('notice', 'webhook', 'email')") == 0 })
+	servicetest.Eventually(t, "all is delivered", func() bool { return s.count(t, "jobs WHERE kind IN ('notice', 'webhook', 'email')") == 0 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.forged > 0 {
@@ -61,7 +63,7 @@ func (l *listener) heard(t *testing.T, s *testStore) []string {
 // count counts rows past the program.
 func (s *testStore) count(t *testing.T, of string) (n int) {
 	t.Helper()
-	db, err := sql.Open(s.driver, s.source)
+	db, err := sql.Open(s.Driver, s.Source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +74,7 @@ func (s *testStore) count(t *testing.T, of string) (n int) {
 	return n
 }
 
+//countersign:race
 func TestTamperingIsTold(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		box := newMailbox(t)
@@ -97,7 +100,7 @@ func TestTamperingIsTold(t *testing.T) {
 		}
 		tampering := tamperings["edited"]
 		statement := tampering.sqlite
-		if s.driver != "sqlite" {
+		if s.Kind != "sqlite" {
 			statement = tampering.postgres
 		}
 		s.exec(t, statement)

@@ -82,6 +82,7 @@ func TestSignInLinksLeadToTheServer(t *testing.T) {
 	check("the flag", signIn("--url", "https://flag.example"), "https://flag.example")
 }
 
+//countersign:race
 func TestNewMasterKeysAreNamed(t *testing.T) {
 	t.Parallel()
 	const says = "new master keys were made"

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"countersign/internal/bench"
+	"countersign/internal/testdb"
 )
 
 // buildBinary builds the real program: the bench measures processes.
@@ -27,15 +28,6 @@ func buildBinary(t *testing.T) string {
 	return binary
 }
 
-func postgresURL(t *testing.T) string {
-	t.Helper()
-	address := os.Getenv("COUNTERSIGN_TEST_POSTGRES")
-	if address == "" {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is not set: run the tests with make test, which starts a PostgreSQL")
-	}
-	return address
-}
-
 func smallConfig(t *testing.T, binary string) bench.Config {
 	return bench.Config{
 		Executable: binary, Dir: t.TempDir(), Rounds: 1, Duration: 100 * time.Millisecond,
@@ -46,7 +38,7 @@ func smallConfig(t *testing.T, binary string) bench.Config {
 func TestRunMeasuresEveryScenario(t *testing.T) {
 	t.Parallel()
 	config := smallConfig(t, buildBinary(t))
-	config.Postgres = postgresURL(t)
+	config.Postgres = testdb.ServerURL(t)
 	report, err := bench.Run(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)

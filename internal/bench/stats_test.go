@@ -49,6 +49,8 @@ func TestRatiosAreTakenWithinARound(t *testing.T) {
 }
 
 // answering is a connection whose other side answers with given pieces.
+//
+//countersign:host it runs the server that is measured
 func answering(t *testing.T, pieces ...string) *connection {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -3,7 +3,6 @@ package console_test
 import (
 	"bytes"
 	"context"
-	"sync"
 	"sync/atomic"
 
 	"countersign/internal/ledger"
@@ -94,22 +93,4 @@ func (a *alterable) Session(ctx context.Context, session [32]byte, now ledger.Ti
 		return nil, store.ErrUnavailable
 	}
 	return a.Store.Session(ctx, session, now)
-}
-
-// safeBuffer is written by the server and read by the test.
-type safeBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *safeBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *safeBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

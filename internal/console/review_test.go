@@ -43,6 +43,8 @@ func (b *tab) harmless(t *testing.T) {
 
 // A person finds what an agent waits for, reads it and decides; the agent's
 // client goes on at once.
+//
+//countersign:race
 func TestBrowserReviews(t *testing.T) {
 	t.Parallel()
 	quoted := strings.ReplaceAll(trap, `"`, `\"`)

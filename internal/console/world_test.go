@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"crypto/rand"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -19,10 +17,10 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/console"
-	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
-	"countersign/internal/store/sqlite"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 // world is the console on a real service and store, behind a real socket.
@@ -30,7 +28,7 @@ type world struct {
 	service *service.Service
 	store   *alterable
 	server  *httptest.Server
-	log     *safeBuffer
+	log     *servicetest.Buffer
 	elapsed atomic.Int64 // added to the clock
 	acme    *tenant
 	rival   *tenant
@@ -50,25 +48,11 @@ type setup struct {
 
 func newWorld(t *testing.T, with setup) *world {
 	t.Helper()
-	w := &world{log: &safeBuffer{}}
-	folder := t.TempDir()
-	db, err := sqlite.Open(t.Context(), filepath.Join(folder, "countersign.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	ring, err := keyring.Create(filepath.Join(folder, "keys.json"), rand.Reader, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.store = &alterable{Store: db}
-	w.service = service.New(service.Config{Store: w.store, Keys: ring, Secrets: ring, Clock: func() time.Time {
+	w := &world{log: &servicetest.Buffer{}}
+	w.store = &alterable{Store: testdb.SQLite(t).Open(t)}
+	w.service = servicetest.Start(t, service.Config{Store: w.store, Clock: func() time.Time {
 		return time.Now().Add(time.Duration(w.elapsed.Load()))
-	}})
-	t.Cleanup(w.service.Close)
+	}}).Service
 	w.acme, w.rival = w.tenant(t, "acme"), w.tenant(t, "rival")
 	w.listen(t, with)
 	return w
@@ -97,20 +81,10 @@ func (w *world) listen(t *testing.T, with setup) {
 
 func (w *world) tenant(t *testing.T, slug string) *tenant {
 	t.Helper()
-	operator := w.service.Operator()
-	_, first, err := operator.CreateOrganization(t.Context(), slug, "The "+slug+" organization")
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := &tenant{slug: slug, keys: map[ledger.Role]*service.NewKey{ledger.RoleAdmin: first}}
-	for _, role := range []ledger.Role{ledger.RoleAgent, ledger.RoleMember} {
-		key, err := operator.CreateKey(t.Context(), slug, &service.KeyRequest{Name: "the " + string(role), Role: role})
-		if err != nil {
-			t.Fatal(err)
-		}
-		made.keys[role] = key
-	}
-	return made
+	made := servicetest.NewTenant(t, w.service, slug)
+	return &tenant{slug: slug, keys: map[ledger.Role]*service.NewKey{
+		ledger.RoleAdmin: made.Admin, ledger.RoleMember: made.Member, ledger.RoleAgent: made.Agent,
+	}}
 }
 
 // link makes a sign-in link's token.

@@ -113,6 +113,8 @@ func TestBadWaits(t *testing.T) {
 }
 
 // Whoever waits for an approval is answered when it is decided, and not before.
+//
+//countersign:race
 func TestWaitForDecision(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"wait"}`)
@@ -177,6 +179,8 @@ func TestNothingIsDecidedByReading(t *testing.T) {
 }
 
 // However many decide at once, one decision stands and all are told the same.
+//
+//countersign:race
 func TestDecideTogether(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"n"}`)

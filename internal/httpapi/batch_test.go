@@ -37,6 +37,8 @@ func (queue) Sealed(int)                   {}
 
 // What is written to a chain in one batch with its completion is in the receipt
 // when it came first, and refused when it came after.
+//
+//countersign:race
 func TestCompletionAmongEvents(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		g := &gate{entered: make(chan struct{}), opened: make(chan struct{})}

@@ -95,6 +95,8 @@ func TestReceiptSummarizes(t *testing.T) {
 }
 
 // However many complete a chain at once, it has one receipt.
+//
+//countersign:race
 func TestCompleteTogether(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"together"}`)

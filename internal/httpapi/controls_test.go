@@ -82,6 +82,8 @@ func TestAuditLog(t *testing.T) {
 
 // Once the switch is answered as active, nothing is allowed any more, whatever
 // was under way.
+//
+//countersign:race
 func TestKillSwitchTogether(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"n"}`)

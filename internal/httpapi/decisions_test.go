@@ -97,7 +97,7 @@ type stage struct {
 func newStage(t *testing.T, s *stack, clock *handClock, number int, c *decisionCase) *stage {
 	t.Helper()
 	slug := fmt.Sprintf("case-%d", number)
-	_, first, err := s.service.Operator().CreateOrganization(t.Context(), slug, "")
+	_, first, err := s.Service.Operator().CreateOrganization(t.Context(), slug, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func (g *stage) act(step *decisionStep) *answer {
 		g.clock.advance(step.Seconds)
 		return nil
 	case "deadline": // what the worker does when an approval's time has come
-		if _, err := g.service.AdvanceApproval(g.t.Context(), ledger.ApprovalID{UUID: uuid.MustParse(g.approval(step))}); err != nil {
+		if _, err := g.Service.AdvanceApproval(g.t.Context(), ledger.ApprovalID{UUID: uuid.MustParse(g.approval(step))}); err != nil {
 			g.t.Fatal(err)
 		}
 		return nil

@@ -17,6 +17,8 @@ import (
 // The receipts of chains completed at once are numbered from 1 without a gap and
 // linked by hash. The hashes are computed here from what the API shows, by
 // another implementation of canonical JSON.
+//
+//countersign:race
 func TestReceiptChain(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		const chains = 20

@@ -36,7 +36,7 @@ func live(t *testing.T, s *stack, clock *handClock, slug string) *history {
 	h.asks(t, "timed_out", "lapsing", "")
 	h.asks(t, "lapsed", "lapsing", "")
 	clock.advance(36) // so little that those who live at the same time notice nothing
-	if _, err := s.service.AdvanceApproval(t.Context(), ledger.ApprovalID{UUID: h.id("approval.timed_out")}); err != nil {
+	if _, err := s.Service.AdvanceApproval(t.Context(), ledger.ApprovalID{UUID: h.id("approval.timed_out")}); err != nil {
 		t.Fatal(err)
 	}
 	h.begin(t, "open", "")
@@ -211,7 +211,7 @@ func (h *history) anchored(t *testing.T, name string, standing ledger.AnchorStan
 		t.Fatalf("the digest is %q: %v", hash, err)
 	}
 	anchor.Digest = [32]byte(digest)
-	if err := h.service.Jobs().SaveAnchor(t.Context(), anchor); err != nil {
+	if err := h.Service.Jobs().SaveAnchor(t.Context(), anchor); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -71,6 +71,8 @@ func (h *held) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error)
 
 // One audit runs at a time in each organization, whoever may not audit keeps
 // nobody waiting, and what could not be read is not called broken.
+//
+//countersign:race
 func TestAuditsTakeTurns(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		h := &held{entered: make(chan struct{}), opened: make(chan struct{})}

@@ -128,6 +128,8 @@ func TestOpenChainAgain(t *testing.T) {
 }
 
 // However many send the same request at once, one chain is opened.
+//
+//countersign:race
 func TestOpenChainTogether(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		answers := together(16, func(int) *answer {

@@ -77,6 +77,8 @@ func TestOrganizationSettings(t *testing.T) {
 }
 
 // Changes made at once do not undo each other.
+//
+//countersign:race
 func TestSettingsTogether(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		changes := map[string]any{

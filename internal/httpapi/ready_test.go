@@ -97,7 +97,7 @@ func TestLegacyUseIsCounted(t *testing.T) {
 		token := s.issue(t, s.acme.admin, "approval", asked)
 		counter := &legacyCounter{make(chan string, 10), make(chan string, 10)}
 		counted := *s
-		counted.api = httpapi.New(httpapi.Config{Service: s.service, Log: slog.New(capturing), Observe: counter})
+		counted.api = httpapi.New(httpapi.Config{Service: s.Service, Log: slog.New(capturing), Observe: counter})
 		counted.listen(t)
 		for path, want := range map[string]string{
 			"/public/approvals/" + asked: "/public/approvals/{approval_id}", "/v1/approvals/" + asked + "/verify": "/v1/approvals/{approval_id}/verify",

@@ -95,6 +95,8 @@ func TestRecordEventAgain(t *testing.T) {
 
 // Whoever writes to one chain at the same time, its events are numbered without
 // gaps, and each retry finds its own.
+//
+//countersign:race
 func TestRecordTogether(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"together"}`)

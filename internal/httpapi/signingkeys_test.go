@@ -76,6 +76,8 @@ func TestSigningKeys(t *testing.T) {
 
 // Keys come and go while people decide and others verify: what verified once
 // verifies for ever, and no decision is without a signature.
+//
+//countersign:race
 func TestKeyRotationUnderLoad(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		const deciders, each, rotations = 4, 6, 12

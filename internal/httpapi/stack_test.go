@@ -8,14 +8,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"countersign/internal/httpapi"
-	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
 )
 
@@ -32,9 +31,8 @@ type setup struct {
 
 // stack is the whole service on one store, behind a real socket.
 type stack struct {
+	*servicetest.World
 	database *database
-	ring     *keyring.Ring
-	service  *service.Service
 	api      *httpapi.API
 	client   *http.Client
 	base     string
@@ -55,24 +53,18 @@ type credential struct {
 
 func start(t *testing.T, db *database, with setup) *stack {
 	t.Helper()
-	ring, err := keyring.Create(filepath.Join(t.TempDir(), "keys.json"), rand.Reader, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
 	log, opened := slog.New(capturing), db.store
 	if with.wrap != nil {
 		opened = with.wrap(opened)
 	}
 	s := &stack{database: db}
-	s.ring = ring
-	s.service = service.New(service.Config{Store: opened, Keys: ring, Log: log, Clock: with.clock, Meter: with.meter, Secrets: ring,
+	s.World = servicetest.Start(t, service.Config{Store: opened, Log: log, Clock: with.clock, Meter: with.meter,
 		Watch: with.watch, Anchoring: []string{ledger.MethodTSA, ledger.MethodOpenTimestamps}})
-	t.Cleanup(s.service.Close)
-	if err := s.service.Operator().AdoptKeys(t.Context(), ring); err != nil {
+	if err := s.Service.Operator().AdoptKeys(t.Context(), s.Ring); err != nil {
 		t.Fatal(err)
 	}
 	s.api = httpapi.New(httpapi.Config{
-		Service: s.service, Log: log, TrustedProxies: with.proxies,
+		Service: s.Service, Log: log, TrustedProxies: with.proxies,
 		PublicRate: with.publicRate, FailureRate: with.failureRate,
 	})
 	s.listen(t)
@@ -105,7 +97,7 @@ func (s *stack) listen(t *testing.T) {
 func (s *stack) limited(t *testing.T, proxies []netip.Prefix, publicRate float64) *stack {
 	t.Helper()
 	other := *s
-	other.api = httpapi.New(httpapi.Config{Service: s.service, Log: slog.New(capturing), TrustedProxies: proxies, PublicRate: publicRate})
+	other.api = httpapi.New(httpapi.Config{Service: s.Service, Log: slog.New(capturing), TrustedProxies: proxies, PublicRate: publicRate})
 	other.listen(t)
 	return &other
 }
@@ -125,7 +117,7 @@ func (s *stack) revokeElsewhere(t *testing.T, key ledger.KeyID) {
 
 func (s *stack) tenant(t *testing.T, slug string) tenant {
 	t.Helper()
-	org, first, err := s.service.Operator().CreateOrganization(t.Context(), slug, "")
+	org, first, err := s.Service.Operator().CreateOrganization(t.Context(), slug, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +126,7 @@ func (s *stack) tenant(t *testing.T, slug string) tenant {
 		member: s.credential(t, slug, ledger.RoleMember), agent: s.credential(t, slug, ledger.RoleAgent),
 		other: s.credential(t, slug, ledger.RoleAgent), revoked: s.credential(t, slug, ledger.RoleAdmin),
 	}
-	if _, err := s.service.Operator().RevokeKey(t.Context(), slug, made.revoked.id); err != nil {
+	if _, err := s.Service.Operator().RevokeKey(t.Context(), slug, made.revoked.id); err != nil {
 		t.Fatal(err)
 	}
 	return made
@@ -147,10 +139,7 @@ func (s *stack) credential(t *testing.T, slug string, role ledger.Role) credenti
 
 func (s *stack) named(t *testing.T, slug string, role ledger.Role, name string) credential {
 	t.Helper()
-	key, err := s.service.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: name, Role: role})
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := servicetest.NewKey(t, s.Service, slug, name, role)
 	return credential{key.Text.Reveal(), key.Record.ID}
 }
 

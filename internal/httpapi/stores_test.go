@@ -1,23 +1,17 @@
 package httpapi_test
 
 import (
-	"context"
 	"crypto/rand"
 	"database/sql"
 	"encoding/hex"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
-	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver that looks behind the store's back
 
 	"countersign/internal/store"
-	"countersign/internal/store/postgres"
-	"countersign/internal/store/sqlite"
+	"countersign/internal/testdb"
 )
 
 // database is a fresh store with a second way in: tests read and alter its
@@ -34,106 +28,48 @@ type database struct {
 	id         func(uuid.UUID) any // an id as a column holds it
 }
 
-var backends = map[string]func(*testing.T) *database{"sqlite": openSQLite, "postgres": openPostgres}
-
 // eachStore runs a test on both stores.
 func eachStore(t *testing.T, test func(t *testing.T, open func(*testing.T) *database)) {
 	t.Helper()
-	t.Parallel()
-	for name, open := range backends {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, open)
+	testdb.OnEach(t, func(t *testing.T, first *testdb.Database) {
+		unused := first
+		test(t, func(t *testing.T) *database {
+			t.Helper()
+			db := unused
+			if unused = nil; db == nil {
+				db = first.Fresh(t)
+			}
+			return openDatabase(t, db)
 		})
-	}
+	})
 }
 
 // onEachStack is eachStore for tests that need nothing but the usual stack.
 func onEachStack(t *testing.T, test func(t *testing.T, s *stack)) {
 	t.Helper()
-	eachStore(t, func(t *testing.T, open func(*testing.T) *database) { test(t, start(t, open(t), setup{})) })
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) { test(t, start(t, openDatabase(t, db), setup{})) })
 }
 
-func openSQLite(t *testing.T) *database {
+func openDatabase(t *testing.T, db *testdb.Database) *database {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "countersign.db")
-	opened, err := sqlite.Open(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = opened.Close() })
-	if err := opened.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return &database{
-		store: opened, direct: openDirect(t, "sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"),
-		tables: `SELECT 'SELECT ''' || s.name || ' '' || ' || group_concat('quote("' || c.name || '")', ' || '','' || ') || ' FROM ' || s.name
+	if db.Kind == "sqlite" {
+		return &database{
+			store: db.Open(t), direct: db.Direct(t),
+			tables: `SELECT 'SELECT ''' || s.name || ' '' || ' || group_concat('quote("' || c.name || '")', ' || '','' || ') || ' FROM ' || s.name
 			FROM sqlite_schema s, pragma_table_info(s.name) c WHERE s.type = 'table' GROUP BY s.name`,
-		edit: "UPDATE receipts SET body = ? WHERE id = ?", ofChain: "chain_no = (SELECT no FROM chains WHERE id = ?)",
-		read: "SELECT body FROM receipts WHERE id = ?",
-		id:   func(id uuid.UUID) any { return id[:] },
-	}
-}
-
-const postgresVariable = "COUNTERSIGN_TEST_POSTGRES"
-
-// openPostgres gives each test a schema of its own.
-func openPostgres(t *testing.T) *database {
-	t.Helper()
-	server := os.Getenv(postgresVariable)
-	if server == "" {
-		t.Fatalf("%s names no PostgreSQL server: run make test, or scripts/with-postgres go test ./internal/httpapi", postgresVariable)
-	}
-	schema := "t_" + randomHex(8)
-	admin := openDirect(t, "pgx", server)
-	if _, err := admin.ExecContext(t.Context(), "create schema "+schema); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := admin.ExecContext(context.Background(), "drop schema "+schema+" cascade"); err != nil {
-			t.Errorf("drop schema: %v", err)
+			edit: "UPDATE receipts SET body = ? WHERE id = ?", ofChain: "chain_no = (SELECT no FROM chains WHERE id = ?)",
+			read: "SELECT body FROM receipts WHERE id = ?",
+			id:   func(id uuid.UUID) any { return id[:] },
 		}
-	})
-	address := withQuery(t, server, "search_path", schema)
-	opened, err := postgres.Open(t.Context(), withQuery(t, address, "pool_max_conns", "4"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = opened.Close() })
-	if err := opened.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
 	}
 	return &database{
 		// An intruder who owns the database is held up by no foreign key.
-		store: opened, direct: openDirect(t, "pgx", withQuery(t, address, "session_replication_role", "replica")),
-		tables: "select format('select %L || t::text from %I t', tablename || ' ', tablename) from pg_tables where schemaname = '" + schema + "'",
+		store: db.Open(t), direct: testdb.OpenSQL(t, db.Driver, testdb.WithParameter(t, db.Source, "session_replication_role", "replica")),
+		tables: "select format('select %L || t::text from %I t', tablename || ' ', tablename) from pg_tables where schemaname = 'public'",
 		edit:   "update receipts set body = $1 where id = $2", ofChain: "chain_id = ?", numbered: true,
 		read: "select body from receipts where id = $1",
 		id:   func(id uuid.UUID) any { return id.String() },
 	}
-}
-
-func withQuery(t *testing.T, address, name, value string) string {
-	t.Helper()
-	parsed, err := url.Parse(address)
-	if err != nil {
-		t.Fatal("the PostgreSQL URL cannot be read")
-	}
-	query := parsed.Query()
-	query.Set(name, value)
-	parsed.RawQuery = query.Encode()
-	return parsed.String()
-}
-
-func openDirect(t *testing.T, driver, name string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open(driver, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	db.SetMaxOpenConns(1)
-	t.Cleanup(func() { _ = db.Close() })
-	return db
 }
 
 // dump is every row of every table, in an order of its own.

@@ -182,6 +182,7 @@ func TestReloadRefusesToLoseAKey(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestConcurrentMACsWhileKeysRotate(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)

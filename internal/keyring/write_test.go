@@ -87,6 +87,7 @@ func TestCreateNeverReplaces(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestOneOfManyCreatesWins(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -158,6 +159,7 @@ func TestRotateKeepsOldKeys(t *testing.T) {
 	assertOnly(t, path)
 }
 
+//countersign:race
 func TestConcurrentRotationsLoseNoKey(t *testing.T) {
 	t.Parallel()
 	path, created := createdRing(t)

@@ -15,6 +15,8 @@ import (
 
 // script is a mail server that knows one conversation: it sends each answer in
 // turn, reads a line before the next, and then calls end.
+//
+//countersign:host it runs a mail server
 func script(t *testing.T, end func(net.Conn, *bufio.Reader), answers ...string) *Mailer {
 	t.Helper()
 	listener := listen(t)

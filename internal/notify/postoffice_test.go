@@ -40,6 +40,7 @@ type letterIn struct {
 	tls  bool
 }
 
+//countersign:host it runs a mail server
 func (p *postOffice) open(t *testing.T) *postOffice {
 	t.Helper()
 	p.arrived = make(chan letterIn, 1)

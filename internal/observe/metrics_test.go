@@ -73,6 +73,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestConcurrentRequestsAreAllCounted(t *testing.T) {
 	t.Parallel()
 	const workers, each = 8, 200

@@ -153,6 +153,7 @@ func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestMatchIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	set := parse(t, `action.agent_name == "a"`, `action.payload.x == 1`, `action.payload.s.matches("b")`, `action.categories.exists(c, c == "financial")`)

@@ -92,6 +92,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+//countersign:race
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	c := newCache()

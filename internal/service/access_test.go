@@ -7,17 +7,20 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
+//countersign:race
 func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		b := newBatching(t, db.open(t))
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		b := newBatching(t, db.Open(t))
 		chain, _ := b.prepare(t)
 		// A second replica revokes the key while requests of it wait in the queue.
-		replica := serve(t, service.Config{Store: db.open(t), Keys: b.ring})
+		replica := serve(t, service.Config{Store: db.Open(t), Keys: b.ring})
 		key := b.who.agentKey
-		remembered := authenticate(t, b.Service, key)
-		again := authenticate(t, b.Service, key) // from memory now
+		remembered := servicetest.Authenticate(t, b.Service, key)
+		again := servicetest.Authenticate(t, b.Service, key) // from memory now
 		actions := []*ledger.Action{step(t, "one", ""), step(t, "two", "")}
 		release := b.hold(t)
 		results := make(chan error, 2)
@@ -49,10 +52,10 @@ func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
 // TestWhoSeesWhat goes through every use case with every role, of the chain's
 // own organization and of another.
 func TestWhoSeesWhat(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		own, foreign := newTenant(t, s, "own"), newTenant(t, s, "foreign")
-		colleague := authenticate(t, s, newKey(t, s, "own", ledger.RoleAgent))
+		colleague := servicetest.Authenticate(t, s, newKey(t, s, "own", ledger.RoleAgent))
 		ctx := t.Context()
 		chain := must[*service.ChainView](t)(s.OpenChain(ctx, own.agent, chainNamed(t, "one"), ""))
 		recorded := must[*service.Recorded](t)(s.RecordEvent(ctx, own.agent, chain.ID, step(t, "one", "")))
@@ -112,10 +115,10 @@ func complete(ctx context.Context, s *service.Service, caller *service.Caller, i
 }
 
 func TestAgentsListTheirOwnChains(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		who, other := newTenant(t, s, "acme"), newTenant(t, s, "other")
-		colleague := authenticate(t, s, newKey(t, s, "acme", ledger.RoleAgent))
+		colleague := servicetest.Authenticate(t, s, newKey(t, s, "acme", ledger.RoleAgent))
 		for i, caller := range []*service.Caller{who.agent, colleague, colleague, other.agent} {
 			must[*service.ChainView](t)(s.OpenChain(t.Context(), caller, chainNamed(t, fmt.Sprint("chain-", i)), ""))
 		}
@@ -131,10 +134,10 @@ func TestAgentsListTheirOwnChains(t *testing.T) {
 // The key that opens a chain belongs to whoever sent it first: another agent
 // with the same idempotency key learns nothing of that chain.
 func TestIdempotencyKeysAreNotShared(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		who, other := newTenant(t, s, "acme"), newTenant(t, s, "other")
-		colleague := authenticate(t, s, newKey(t, s, "acme", ledger.RoleAgent))
+		colleague := servicetest.Authenticate(t, s, newKey(t, s, "acme", ledger.RoleAgent))
 		open := func(caller *service.Caller, name string) (*service.ChainView, error) {
 			return s.OpenChain(t.Context(), caller, chainNamed(t, name), "same")
 		}

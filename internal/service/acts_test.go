@@ -9,6 +9,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // acts reads the whole audit log, oldest first.
@@ -40,7 +41,7 @@ func (g *governed) checkActs(t testing.TB, after int, want []wantedAct) {
 // Every administrative act leaves exactly one entry, of whoever did it, and done
 // again it leaves none where it changes nothing.
 func TestEveryActIsLoggedOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		ctx := t.Context()
 		g.checkActs(t, 0, []wantedAct{
@@ -130,7 +131,7 @@ func (g *governed) policyVersion() string {
 // What is refused leaves no trace in the log, and no act is made under a log that
 // was bent.
 func TestActsUnderABentLog(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		id := g.ask(g.open("bent"))
 		s := g.scene()
@@ -158,8 +159,10 @@ func TestActsUnderABentLog(t *testing.T) {
 }
 
 // Acts at once are entered one after the other, whichever replica makes them.
+//
+//countersign:race
 func TestActsAtOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		replicas := []*service.Service{g.Service, g.replica()}
 		before := len(g.acts())
@@ -182,7 +185,7 @@ func TestActsAtOnce(t *testing.T) {
 // A browser is signed in as nobody whose sign-in is not on record, and as no key
 // that was revoked or belongs to others.
 func TestSignInsAreOnRecord(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		ctx := t.Context()
 		reviewer := g.reviewer("ann")
@@ -222,8 +225,10 @@ func TestSignInsAreOnRecord(t *testing.T) {
 }
 
 // A name says who may approve, so it is one key's alone while that is active.
+//
+//countersign:race
 func TestNamesAreNotShared(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		ctx := t.Context()
 		issue := func(name string, role ledger.Role) (*service.NewKey, error) {

@@ -5,10 +5,12 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 func TestAVerdictOnAnotherPayload(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		id := g.ask(g.open("bound"))
 		seen := g.view(id).PayloadSHA256
@@ -23,8 +25,10 @@ func TestAVerdictOnAnotherPayload(t *testing.T) {
 
 // A payload that is edited in the database is not shown, not decided and not
 // released.
+//
+//countersign:race
 func TestAPayloadEditedWhileItWaits(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("edited")
 		id := g.ask(chain)
@@ -60,11 +64,13 @@ func TestAPayloadEditedWhileItWaits(t *testing.T) {
 // A row that is put back to what it was before the decision was genuine then. It
 // is decided no second time: not by a person, not by the time, not by completing
 // the chain.
+//
+//countersign:race
 func TestAnApprovalPutBack(t *testing.T) {
 	t.Parallel()
 	for name, approve := range map[string]bool{"approved": true, "denied": false} {
 		t.Run(name, func(t *testing.T) {
-			onEachStore(t, func(t *testing.T, db *database) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 				g := govern(t, db)
 				chain := g.open(name)
 				id := g.ask(chain)
@@ -93,7 +99,7 @@ func TestAnApprovalPutBack(t *testing.T) {
 
 // Without the entry that its end left in the chain it still is not decided anew.
 func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("entry")
 		id := g.ask(chain)
@@ -114,7 +120,7 @@ func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
 
 // What an approval says cannot be changed, nor whose it is.
 func TestEditedApprovalsAreNotUsed(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("edits")
 		id := g.ask(chain)
@@ -128,7 +134,7 @@ func TestEditedApprovalsAreNotUsed(t *testing.T) {
 		} {
 			if column == "opened_by" {
 				other = colleague.Record.ID.UUID[:]
-				if db.driver == "pgx" {
+				if db.Kind == "postgres" {
 					other = colleague.Record.ID.String()
 				}
 			}
@@ -143,7 +149,7 @@ func TestEditedApprovalsAreNotUsed(t *testing.T) {
 			checkCode(t, column+" edited: read", err, ledger.CodeEvidenceTampered)
 			checkCode(t, column+" edited: approve", g.decide(g.who.member, id, true), ledger.CodeEvidenceTampered)
 			checkCode(t, column+" edited: complete", complete(t.Context(), g.Service, g.who.agent, chain), ledger.CodeEvidenceTampered)
-			if _, err := g.Approval(t.Context(), authenticate(t, g.Service, colleague), id, 0); err == nil {
+			if _, err := g.Approval(t.Context(), servicetest.Authenticate(t, g.Service, colleague), id, 0); err == nil {
 				t.Errorf("%s edited: another agent reads it", column)
 			}
 			if err := s.replace(s.last("approvals"), genuine); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // ending is one way in which the wait for a person ends.
@@ -26,30 +27,30 @@ var endings = []ending{
 		checkCode(g.t, "deny", g.decide(g.who.member, id, false), "")
 	}, ledger.ApprovalDenied, "approval.deny"},
 	{"escalated and approved", func(g *governed, _ ledger.ChainID, id ledger.ApprovalID) {
-		g.clock.set(g.view(id).EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).EscalatesAt)))
 		g.passTime()
 		checkStatus(g.t, g.view(id), ledger.ApprovalEscalated)
 		g.approve(id)
 	}, ledger.ApprovalApproved, "approval.approve"},
 	{"timed out", func(g *governed, _ ledger.ChainID, id ledger.ApprovalID) {
-		g.clock.set(g.view(id).ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).ExpiresAt)))
 		g.passTime()
 	}, ledger.ApprovalTimedOut, ""},
 	{"escalated and timed out", func(g *governed, _ ledger.ChainID, id ledger.ApprovalID) {
-		g.clock.set(g.view(id).EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).EscalatesAt)))
 		g.passTime()
-		g.clock.set(g.view(id).ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).ExpiresAt)))
 		g.passTime()
 	}, ledger.ApprovalTimedOut, ""},
 	{"cancelled", func(g *governed, chain ledger.ChainID, _ ledger.ApprovalID) { g.complete(chain) }, ledger.ApprovalCancelled, ""},
 	{"completed after its time", func(g *governed, chain ledger.ChainID, id ledger.ApprovalID) {
-		g.clock.set(g.view(id).ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).ExpiresAt)))
 		g.complete(chain)
 	}, ledger.ApprovalTimedOut, ""},
 }
 
 func TestHowApprovalsEnd(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		for i, e := range endings {
 			chain := g.open(e.name)
@@ -71,7 +72,7 @@ func TestHowApprovalsEnd(t *testing.T) {
 		if rest := g.passTime(); len(rest) == 0 {
 			t.Error("nobody would have been told")
 		}
-		g.clock.move(1000 * time.Hour)
+		g.clock.Advance(1000 * time.Hour)
 		for _, job := range g.passTime() {
 			if job.Kind == service.JobDeadline {
 				t.Error("a deadline is left of approvals that have ended")
@@ -157,7 +158,7 @@ func (g *governed) checkSealed(t *testing.T, chain ledger.ChainID, id ledger.App
 
 // The moments themselves: a millisecond decides.
 func TestApprovalDeadlinesToTheMillisecond(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.settings(`{"approval_timeout_hours":2}`)
 		first, second := g.ask(g.open("first")), g.ask(g.open("second"))
@@ -166,20 +167,20 @@ func TestApprovalDeadlinesToTheMillisecond(t *testing.T) {
 		if asked.EscalatesAt != asked.RequestedAt+hour || asked.ExpiresAt != asked.RequestedAt+2*hour {
 			t.Fatalf("asked at %s, escalates at %s, expires at %s", asked.RequestedAt, asked.EscalatesAt, asked.ExpiresAt)
 		}
-		g.clock.set(asked.EscalatesAt - 1)
+		g.clock.Set(time.UnixMilli(int64(asked.EscalatesAt - 1)))
 		g.passTime()
 		checkStatus(t, g.view(first), ledger.ApprovalPending)
-		g.clock.set(asked.EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(asked.EscalatesAt)))
 		g.passTime()
 		checkStatus(t, g.view(first), ledger.ApprovalEscalated)
 		if at := g.view(first).EscalatedAt; at == nil || *at != asked.EscalatesAt {
 			t.Errorf("escalated at %v", at)
 		}
-		g.clock.set(asked.ExpiresAt - 1)
+		g.clock.Set(time.UnixMilli(int64(asked.ExpiresAt - 1)))
 		g.passTime()
 		checkCode(t, "the last moment", g.decide(g.who.member, first, true), "")
 		// No worker has come by, and still nothing can be decided any more.
-		g.clock.set(asked.ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(asked.ExpiresAt)))
 		checkStatus(t, g.view(second), ledger.ApprovalTimedOut)
 		checkCode(t, "approve at the end", g.decide(g.who.member, second, true), ledger.CodeApprovalExpired)
 		checkCode(t, "deny at the end", g.decide(g.who.member, second, false), ledger.CodeApprovalExpired)
@@ -191,7 +192,7 @@ func TestApprovalDeadlinesToTheMillisecond(t *testing.T) {
 
 // A client can ask for less time than the organization gives, never for more.
 func TestClientsShortenTheWait(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		for hours, want := range map[string]ledger.Time{"1": 1, "100": 24} {
 			opened := request(t, ledger.ParseChainRequest, `{"name":"short","policy_config":{"approval_timeout_hours":`+hours+`}}`)
@@ -207,7 +208,7 @@ func TestClientsShortenTheWait(t *testing.T) {
 // Approvals with payloads so large that a page of them ends early do not hide those
 // that came before from a list without payloads.
 func TestLargePayloadsHideNothing(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("flooded")
 		first := g.ask(chain)

@@ -8,12 +8,15 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // Payments at once, on two replicas: however they fall, each is decided by what
 // the chain has spent and has waiting before it.
+//
+//countersign:race
 func TestParallelPaymentsNeverOverspend(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		replicas := []*service.Service{g.Service, g.replica()}
 		chain := g.open("budget")

@@ -10,12 +10,15 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
+//countersign:race
 func TestBatchesUnderLoad(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		inner := db.open(t)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		inner := db.Open(t)
 		b := newBatching(t, inner)
 		release := b.hold(t)
 		const many = 50
@@ -47,11 +50,13 @@ func TestBatchesUnderLoad(t *testing.T) {
 
 // As many batches are under way at once as there are committers, when there is
 // enough for each to do, and they do not get fewer.
+//
+//countersign:race
 func TestBatchesSideBySide(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		const committers, many = 4, 64
-		ring, _ := newRing(t)
-		gate, meter := newGate(db.open(t)), newMeter()
+		ring, _ := servicetest.NewRing(t)
+		gate, meter := newGate(db.Open(t)), newMeter()
 		who := newTenant(t, serve(t, service.Config{Store: gate.Store, Keys: ring}), "acme")
 		s := serve(t, service.Config{Store: gate, Keys: ring, Meter: meter, Committers: committers})
 		open := sync.OnceFunc(func() { close(gate.open) })
@@ -118,9 +123,10 @@ func (b *batching) inOneBatch(t *testing.T, operations []planned) {
 	}
 }
 
+//countersign:race
 func TestOneBadOperationDoesNotSpoilOthers(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		inner := db.open(t)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		inner := db.Open(t)
 		b := newBatching(t, poisonable{inner})
 		other := serve(t, service.Config{Store: inner})
 		stranger := newTenant(t, other, "other").agent
@@ -163,11 +169,13 @@ func (b *batching) prepare(t *testing.T) (open, sealed ledger.ChainID) {
 
 // A chain that is completed while its last event is still in the queue is
 // sealed with that event, whether or not this process saw the events before it.
+//
+//countersign:race
 func TestRecordAndCompleteInOneBatch(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, earlier := range []int{0, 2} {
 			t.Run(fmt.Sprint(earlier, " events before"), func(t *testing.T) {
-				checkLateEvent(t, newBatching(t, db.open(t)), earlier)
+				checkLateEvent(t, newBatching(t, db.Open(t)), earlier)
 			})
 		}
 	})
@@ -211,9 +219,10 @@ func checkLateEvent(t *testing.T, b *batching, earlier int) {
 	checkIntact(t, b.Service, b.who.slug, 2)
 }
 
+//countersign:race
 func TestClosedServiceDrainsAndRefuses(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		b := newBatching(t, db.open(t))
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		b := newBatching(t, db.Open(t))
 		release := b.hold(t)
 		result := make(chan error, 1)
 		queued := chainNamed(t, "queued")
@@ -234,9 +243,10 @@ func TestClosedServiceDrainsAndRefuses(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestCallerThatStopsWaiting(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		b := newBatching(t, db.open(t))
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		b := newBatching(t, db.Open(t))
 		chain, _ := b.prepare(t)
 		release := b.hold(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -264,9 +274,11 @@ func TestCallerThatStopsWaiting(t *testing.T) {
 
 // Callers that give up leave their operations queued, and a store that stalls
 // must not let them fill the memory.
+//
+//countersign:race
 func TestTheQueueIsBoundedByBytes(t *testing.T) {
 	t.Parallel()
-	b := newBatching(t, newSQLite(t).open(t))
+	b := newBatching(t, testdb.SQLite(t).Open(t))
 	chain, _ := b.prepare(t)
 	release := b.hold(t)
 	gaveUp, giveUp := context.WithCancel(t.Context())

@@ -8,20 +8,24 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 // Many clients of three organizations at once, on two replicas where the store
 // allows several: chains of their own and one that they all share. Meanwhile an
 // auditor walks, and must never see a break that is only somebody at work.
+//
+//countersign:race
 func TestManyClientsAtOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		ring, _ := newRing(t)
-		first := db.open(t)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, _ := servicetest.NewRing(t)
+		first := db.Open(t)
 		handles := []store.Store{first, first}
 		committers := 1
-		if db.driver == "pgx" {
-			handles[1], committers = db.open(t), 3
+		if db.Kind == "postgres" {
+			handles[1], committers = db.Open(t), 3
 		}
 		clock := ticking()
 		var replicas []*service.Service
@@ -129,13 +133,15 @@ func auditWhile(t *testing.T, s *service.Service, tenants []*tenant, done <-chan
 }
 
 // The same request from many clients at once has one effect.
+//
+//countersign:race
 func TestTheSameRequestAtOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		ring, _ := newRing(t)
-		first := db.open(t)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, _ := servicetest.NewRing(t)
+		first := db.Open(t)
 		handles := []store.Store{first, first}
-		if db.driver == "pgx" {
-			handles[1] = db.open(t)
+		if db.Kind == "postgres" {
+			handles[1] = db.Open(t)
 		}
 		var replicas []*service.Service
 		for _, handle := range handles {

@@ -10,6 +10,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // Each contest is held over so many approvals, some at a time.
@@ -52,7 +53,7 @@ var rivalries = []contest{
 			_, err := s.AdvanceApproval(context.Background(), c.id)
 			return err
 		},
-		throw: func(g *governed) { g.clock.move(24 * time.Hour) },
+		throw: func(g *governed) { g.clock.Advance(24 * time.Hour) },
 	},
 	{
 		name: "completion", beaten: ledger.CodeApprovalDecided, lost: ledger.ApprovalCancelled,
@@ -71,8 +72,10 @@ var rivalries = []contest{
 }
 
 // Approve against everything else: one winner, and all that is kept agrees.
+//
+//countersign:race
 func TestContests(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		elsewhere := g.replica()
 		for _, c := range rivalries {

@@ -9,7 +9,9 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 // breakage is how a write fails.
@@ -127,10 +129,11 @@ func checkOneEffectEach(t *testing.T, s *service.Service, who *tenant) {
 	checkIntact(t, s, who.slug, 2)
 }
 
+//countersign:race
 func TestEveryWriteBrokenTwoWays(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		inner := db.open(t)
-		ring, _ := newRing(t)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		inner := db.Open(t)
+		ring, _ := servicetest.NewRing(t)
 		plain := serve(t, service.Config{Store: inner, Keys: ring})
 		const writes = 10
 		for _, how := range []breakage{lost, kept} {
@@ -156,13 +159,15 @@ func TestEveryWriteBrokenTwoWays(t *testing.T) {
 
 // A chain that another replica sealed between two attempts is answered with the
 // receipt that is stored, not with one that was only planned.
+//
+//countersign:race
 func TestCompletionRetriedAfterAnotherReplica(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		ring, _ := newRing(t)
-		other := serve(t, service.Config{Store: db.open(t), Keys: ring})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, _ := servicetest.NewRing(t)
+		other := serve(t, service.Config{Store: db.Open(t), Keys: ring})
 		who := newTenant(t, other, "acme")
 		chain := must[*service.ChainView](t)(other.OpenChain(t.Context(), who.agent, chainNamed(t, "one"), ""))
-		rival := &rivalled{Store: db.open(t), rival: func() error {
+		rival := &rivalled{Store: db.Open(t), rival: func() error {
 			_, err := other.CompleteChain(context.Background(), who.agent, chain.ID, &ledger.Completion{})
 			return err
 		}}

@@ -11,6 +11,7 @@ import (
 
 	"countersign/internal/keyring"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
 )
 
@@ -126,7 +127,7 @@ type batching struct {
 
 func newBatching(t *testing.T, inner store.Store) *batching {
 	t.Helper()
-	ring, _ := newRing(t)
+	ring, _ := servicetest.NewRing(t)
 	plain := serve(t, service.Config{Store: inner, Keys: ring})
 	b := &batching{plain: plain, ring: ring, gate: newGate(inner), meter: newMeter(), who: newTenant(t, plain, "acme-"+randomName())}
 	b.Service = serve(t, service.Config{Store: b.gate, Keys: ring, Meter: b.meter})

@@ -2,7 +2,6 @@ package service_test
 
 import (
 	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,66 +9,53 @@ import (
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
-// clockwork is a clock that stands still until it is moved.
-type clockwork struct{ millis atomic.Int64 }
-
-func newClockwork() *clockwork {
-	c := &clockwork{}
-	c.millis.Store(time.Date(2026, 5, 4, 9, 0, 0, 0, time.UTC).UnixMilli())
-	return c
+func newClock() *servicetest.Clock {
+	return servicetest.NewClock(time.Date(2026, 5, 4, 9, 0, 0, 0, time.UTC))
 }
-
-func (c *clockwork) now() time.Time         { return time.UnixMilli(c.millis.Load()) }
-func (c *clockwork) move(d time.Duration)   { c.millis.Add(d.Milliseconds()) }
-func (c *clockwork) set(moment ledger.Time) { c.millis.Store(int64(moment)) }
 
 // governed is an organization at work, with a clock of its own.
 type governed struct {
 	*service.Service
 	t     testing.TB
-	db    *database
+	db    *testdb.Database
 	store store.Store
 	ring  *keyring.Ring
-	clock *clockwork
+	clock *servicetest.Clock
 	who   *tenant
 }
 
-// beside is another fresh database of the same kind.
-func (d *database) beside(t testing.TB) *database {
-	if d.driver == "pgx" {
-		return newPostgres(t)
-	}
-	return newSQLite(t)
-}
-
-func govern(t testing.TB, db *database) *governed {
+func govern(t testing.TB, db *testdb.Database) *governed {
 	t.Helper()
-	ring, _ := newRing(t)
-	g := &governed{t: t, db: db, store: db.open(t), ring: ring, clock: newClockwork()}
+	ring, _ := servicetest.NewRing(t)
+	g := &governed{t: t, db: db, store: db.Open(t), ring: ring, clock: newClock()}
 	g.Service = g.over(g.store)
 	g.who = newTenant(t, g.Service, "acme")
 	return g
 }
 
 // over serves a store with this world's keys and clock.
+//
+//countersign:replica
 func (g *governed) over(s store.Store) *service.Service {
 	g.t.Helper()
 	committers := 1
-	if g.db.driver == "pgx" {
+	if g.db.Kind == "postgres" {
 		committers = 2
 	}
-	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.now, Committers: committers, PrivateWebhooks: true})
+	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: committers, PrivateWebhooks: true})
 }
 
 // replica is another service of the same database: in another process where the
 // database serves several.
 func (g *governed) replica() *service.Service {
 	g.t.Helper()
-	if g.db.driver == "pgx" {
-		return g.over(g.db.open(g.t))
+	if g.db.Kind == "postgres" {
+		return g.over(g.db.Open(g.t))
 	}
 	return g.over(g.store)
 }
@@ -138,7 +124,7 @@ func (g *governed) complete(chain ledger.ChainID) *service.Completed {
 func (g *governed) reviewer(name string) *service.Caller {
 	g.t.Helper()
 	key := must[*service.NewKey](g.t)(g.Operator().CreateKey(g.t.Context(), g.who.slug, &service.KeyRequest{Name: name, Role: ledger.RoleMember}))
-	return authenticate(g.t, g.Service, key)
+	return servicetest.Authenticate(g.t, g.Service, key)
 }
 
 // settings changes the organization's settings.
@@ -216,8 +202,8 @@ func checkStatus(t testing.TB, got *service.ApprovalView, want ledger.ApprovalSt
 // scene is the way into the database past the service.
 func (g *governed) scene() *scene {
 	g.t.Helper()
-	s := &scene{t: g.t, service: g.Service, direct: direct(g.t, g.db.driver, g.db.address), dialect: sqliteDialect}
-	if g.db.driver == "pgx" {
+	s := &scene{t: g.t, service: g.Service, direct: g.db.Direct(g.t), dialect: sqliteDialect}
+	if g.db.Kind == "postgres" {
 		s.dialect = postgresDialect
 	}
 	return s

@@ -8,6 +8,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 // inside tells a test when a transaction has read what it decides on, and lets it
@@ -37,8 +38,10 @@ func (i *inside) Transact(ctx context.Context, needs *store.Needs, plan func(*st
 
 // Activating waits for an action that is being recorded: had it answered before,
 // that action would be allowed after it.
+//
+//countersign:race
 func TestActivatingWaitsForActionsInFlight(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("in flight")
 		slow, quick := newInside(g.another()), newInside(g.another())

@@ -7,6 +7,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 func (g *governed) waitingJobs() int64 {
@@ -20,8 +21,10 @@ func (g *governed) waitingJobs() int64 {
 
 // Work is queued in the transaction of its cause: a cause that is not stored
 // leaves none, and one that is leaves it once, whatever its caller was told.
+//
+//countersign:race
 func TestJobsShareTheFateOfTheirCause(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.hook()
 		for how, key := range map[breakage]string{lost: "lost", kept: "kept"} {
@@ -70,7 +73,7 @@ func TestJobsShareTheFateOfTheirCause(t *testing.T) {
 // Jobs of one approval are handed out one after the other, and those of another
 // are not held up by them.
 func TestNoticesOfOneApprovalKeepTheirOrder(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.hook()
 		first, second := g.ask(g.open("first")), g.ask(g.open("second"))
@@ -99,7 +102,7 @@ func TestNoticesOfOneApprovalKeepTheirOrder(t *testing.T) {
 
 // A deadline is kept until its approval has ended, and no longer.
 func TestDeadlinesOutliveTheirWorker(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		id := g.ask(g.open("deadline"))
 		deadline := func() *service.Job {
@@ -114,26 +117,26 @@ func TestDeadlinesOutliveTheirWorker(t *testing.T) {
 		if deadline() != nil {
 			t.Error("a deadline is due before its time")
 		}
-		g.clock.set(g.view(id).EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).EscalatesAt)))
 		if deadline() == nil {
 			t.Fatal("no deadline at half the time")
 		}
-		g.clock.move(2 * time.Second) // the worker that claimed it has died
+		g.clock.Advance(2 * time.Second) // the worker that claimed it has died
 		taken := deadline()
 		if taken == nil || taken.Attempts != 2 {
 			t.Fatalf("nobody takes over: %+v", taken)
 		}
 		done(t, g.Jobs().Deadline(t.Context(), taken))
 		checkStatus(t, g.view(id), ledger.ApprovalEscalated)
-		g.clock.set(g.view(id).ExpiresAt - 1)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).ExpiresAt - 1)))
 		if deadline() != nil {
 			t.Error("a deadline is due before the end")
 		}
 		g.approve(id)
-		g.clock.set(g.view(id).ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).ExpiresAt)))
 		done(t, g.Jobs().Deadline(t.Context(), deadline()))
 		checkStatus(t, g.view(id), ledger.ApprovalApproved)
-		g.clock.move(2 * time.Second)
+		g.clock.Advance(2 * time.Second)
 		if deadline() != nil {
 			t.Error("a deadline outlives its approval")
 		}

@@ -12,6 +12,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 func reported(t testing.TB, keys ...string) []*ledger.Action {
@@ -28,8 +29,9 @@ func reported(t testing.TB, keys ...string) []*ledger.Action {
 	return request(t, ledger.ParseReported, string(body))
 }
 
+//countersign:race
 func TestTheKillSwitchStopsEverything(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		replica := g.replica()
 		chain := g.open("stopped")
@@ -99,7 +101,7 @@ func checkStopped(t testing.TB, what string, e *ledger.Event) {
 
 // The kill switch concerns one organization, and shadow mode does not weaken it.
 func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		other := newTenant(t, g.Service, "other")
 		g.settings(`{"evaluation_mode":"shadow"}`)
@@ -119,8 +121,10 @@ func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
 
 // Writers hammer two replicas while the switch is thrown, again and again. What
 // is asked for after it was thrown is never let happen.
+//
+//countersign:race
 func TestTheKillSwitchUnderFire(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		replicas := []*service.Service{g.Service, g.replica()}
 		var turn atomic.Int64 // odd between the return of activate and the call of deactivate
@@ -143,11 +147,11 @@ func TestTheKillSwitchUnderFire(t *testing.T) {
 		for range 5 - 3*racing {
 			until(&beforeStop, beforeStop.Load()+40)
 			g.kill("an incident")
-			g.clock.move(time.Second) // an odd second: the switch is active all the while
+			g.clock.Advance(time.Second) // an odd second: the switch is active all the while
 			turn.Add(1)
 			until(&afterStop, afterStop.Load()+40)
 			turn.Add(1)
-			g.clock.move(time.Second)
+			g.clock.Advance(time.Second)
 			g.revive()
 		}
 		close(done)
@@ -214,7 +218,7 @@ func checkHeld(t testing.TB, e *ledger.Event) {
 // every odd second, and for a part of each even one.
 func (g *governed) checkRecordedStops(t *testing.T) {
 	t.Helper()
-	origin := newClockwork().now().UnixMilli()
+	origin := newClock().Now().UnixMilli()
 	counts := map[bool]int{}
 	for _, chain := range must[[]*service.ChainView](t)(g.Chains(t.Context(), g.who.member, service.ChainFilter{Limit: 100})) {
 		for _, stored := range must[[]*service.EventView](t)(g.Events(t.Context(), g.who.member, chain.ID, 0, 100_000)) {

@@ -6,16 +6,18 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 // openScene is a store with one open chain of one event, at the mercy of whoever
 // can write to it. replica serves the same store with nothing in memory.
 func openScene(t *testing.T, action string) (replica func() *service.Service, s *scene, who *tenant, chain ledger.ChainID) {
 	t.Helper()
-	db := newSQLite(t)
-	ring, _ := newRing(t)
-	replica = func() *service.Service { return serve(t, service.Config{Store: db.open(t), Keys: ring}) }
-	s = &scene{t: t, service: replica(), dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	db := testdb.SQLite(t)
+	ring, _ := servicetest.NewRing(t)
+	replica = func() *service.Service { return serve(t, service.Config{Store: db.Open(t), Keys: ring}) }
+	s = &scene{t: t, service: replica(), dialect: sqliteDialect, direct: db.Direct(t)}
 	who = newTenant(t, s.service, "acme")
 	opened := must[*service.ChainView](t)(s.service.OpenChain(t.Context(), who.agent, chainNamed(t, "run"), ""))
 	must[*service.Recorded](t)(s.service.RecordEvent(t.Context(), who.agent, opened.ID, step(t, action, "")))
@@ -78,11 +80,11 @@ func TestAForgedChainIsRefusedBesideACachedState(t *testing.T) {
 	if err := scene.update("chains SET body = ?, opened_by = ?", forged, other.Record.ID.UUID[:]); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.RecordEvent(t.Context(), authenticate(t, s, other), chain, step(t, "two", ""))
+	_, err := s.RecordEvent(t.Context(), servicetest.Authenticate(t, s, other), chain, step(t, "two", ""))
 	if code := codeOf(err); code != ledger.CodeEvidenceTampered && code != ledger.CodeNotFound {
 		t.Errorf("another agent's record: %v", err)
 	}
 	fresh := replica()
-	_, err = fresh.RecordEvent(t.Context(), authenticate(t, fresh, other), chain, step(t, "two", ""))
+	_, err = fresh.RecordEvent(t.Context(), servicetest.Authenticate(t, fresh, other), chain, step(t, "two", ""))
 	checkCode(t, "another agent's record on a fresh replica", err, ledger.CodeEvidenceTampered)
 }

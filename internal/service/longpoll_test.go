@@ -9,6 +9,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 // forever is a wait that no test waits out.
@@ -57,14 +58,15 @@ func checkAnswer(t testing.TB, answered <-chan answer, want ledger.ApprovalStatu
 
 // another opens what a second process would: the same file is served by one.
 func (g *governed) another() store.Store {
-	if g.db.driver == "pgx" {
-		return g.db.open(g.t)
+	if g.db.Kind == "postgres" {
+		return g.db.Open(g.t)
 	}
 	return g.store
 }
 
+//countersign:race
 func TestADecisionElsewhereWakesAtOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		heard := overhear(g.another())
 		elsewhere := g.over(heard)
@@ -81,8 +83,10 @@ func TestADecisionElsewhereWakesAtOnce(t *testing.T) {
 
 // Escalation is no end: the wait goes on through it, and so it does through one
 // person's yes of two.
+//
+//countersign:race
 func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.settings(`{"two_person_approval":true}`)
 		heard := overhear(g.another())
@@ -90,7 +94,7 @@ func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
 		id := g.ask(g.open("long"))
 		answered := poll(t.Context(), elsewhere, g.who.agent, id, forever)
 		<-heard.read
-		g.clock.set(g.view(id).EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).EscalatesAt)))
 		g.passTime()
 		<-heard.read // woken, read, and still waiting
 		checkCode(t, "one yes", g.decide(g.who.member, id, true), "")
@@ -100,8 +104,9 @@ func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestWaitsThatEndWithoutADecision(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		id := g.ask(g.open("undecided"))
 		for _, wait := range []time.Duration{0, -1, time.Millisecond} {
@@ -154,8 +159,9 @@ func (d deaf) Watch(ctx context.Context, _ func(ledger.ApprovalID), missed func(
 	}
 }
 
+//countersign:race
 func TestASignalThatWasMissed(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		heard := overhear(g.another())
 		lost := deaf{heard, make(chan struct{})}
@@ -176,8 +182,10 @@ func TestASignalThatWasMissed(t *testing.T) {
 // Two thousand wait on a handful of connections, on two replicas (fewer where the
 // race detector makes each of them dear). Whoever waits
 // holds none, or nothing else could be done meanwhile.
+//
+//countersign:race
 func TestTwoThousandWaiters(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		const approvals, each = 20, 100 - 80*racing
 		g := govern(t, db)
 		heard := []*overheard{overhear(g.another()), overhear(g.another())}

@@ -12,18 +12,20 @@ import (
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		ring, keyFile := newRing(t)
-		s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, keyFile := servicetest.NewRing(t)
+		s := serve(t, service.Config{Store: db.Open(t), Keys: ring})
 		for range 2 {
 			if err := s.Operator().AdoptKeys(t.Context(), ring); err != nil {
 				t.Fatalf("its own ring: %v", err)
 			}
 		}
-		foreign, _ := newRing(t)
+		foreign, _ := servicetest.NewRing(t)
 		err := s.Operator().AdoptKeys(t.Context(), foreign)
 		if err == nil || !strings.Contains(err.Error(), "restore the key file") {
 			t.Errorf("a foreign ring: %v, want a refusal that says what to do", err)
@@ -55,14 +57,15 @@ func (r relabelled) IDs() []string { return []string{r.id} }
 
 func (r relabelled) Fingerprint(string) ([32]byte, bool) { return r.Ring.Fingerprint(r.CurrentKey()) }
 
+//countersign:race
 func TestBootstrapRace(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		ring, _ := newRing(t)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, _ := servicetest.NewRing(t)
 		var mu sync.Mutex
 		var starts []*service.FirstStart
 		var racers sync.WaitGroup
 		for range 4 {
-			s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+			s := serve(t, service.Config{Store: db.Open(t), Keys: ring})
 			racers.Go(func() {
 				started, err := s.Operator().Bootstrap(t.Context())
 				if err != nil {
@@ -79,12 +82,12 @@ func TestBootstrapRace(t *testing.T) {
 		if len(starts) != 1 {
 			t.Fatalf("%d replicas made the first organization, want one", len(starts))
 		}
-		s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+		s := serve(t, service.Config{Store: db.Open(t), Keys: ring})
 		orgs := must[[]*ledger.Organization](t)(s.Operator().Organizations(t.Context()))
 		if len(orgs) != 1 || orgs[0].Slug != "default" {
 			t.Errorf("organizations %v, want default alone", orgs)
 		}
-		caller := authenticate(t, s, starts[0].Key)
+		caller := servicetest.Authenticate(t, s, starts[0].Key)
 		if caller.Role != ledger.RoleAdmin {
 			t.Errorf("the first key is of role %s", caller.Role)
 		}
@@ -110,9 +113,9 @@ func TestBootstrapRace(t *testing.T) {
 }
 
 func TestReceiptsOutliveARotation(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		ring, keyFile := newRing(t)
-		s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, keyFile := servicetest.NewRing(t)
+		s := serve(t, service.Config{Store: db.Open(t), Keys: ring})
 		who := newTenant(t, s, "acme")
 		before := ring.CurrentKey()
 		open := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "across"), ""))
@@ -158,8 +161,8 @@ func sealOne(t testing.TB, s *service.Service, who *tenant, name string) *servic
 }
 
 func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		o := s.Operator()
 		who := newTenant(t, s, "acme")
 		_, _, err := o.CreateOrganization(t.Context(), "acme", "")
@@ -193,8 +196,8 @@ func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 }
 
 func TestAuditSaysWhatItLookedAt(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		who := newTenant(t, s, "acme")
 		for i := range 3 {
 			sealOne(t, s, who, fmt.Sprint("chain-", i))

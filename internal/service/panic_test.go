@@ -7,13 +7,16 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // An operation that panics is answered as a fault of the service's own. The others of
 // its batch are committed as if it had never been among them, and the service lives.
+//
+//countersign:race
 func TestPanickingOperationFailsAlone(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		b := newBatching(t, db.open(t))
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		b := newBatching(t, db.Open(t))
 		chain, _ := b.prepare(t)
 		record := func(name string) func(context.Context) error {
 			action := step(t, name, name)
@@ -45,8 +48,8 @@ func TestPanickingOperationFailsAlone(t *testing.T) {
 }
 
 func TestServiceOutlivesALonePanic(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		who := newTenant(t, s, "acme")
 		for range 3 { // more than there are committers
 			checkCode(t, "panics", s.CommitPanicking(t.Context()), ledger.CodeInternal)

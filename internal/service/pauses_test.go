@@ -7,6 +7,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 func modelCall(t testing.TB, tokens int) *ledger.Action {
@@ -24,7 +25,7 @@ var limits = []struct {
 		return g.record(chain, step(g.t, "look", "")).Event
 	}},
 	{"duration", `{"auto_pause":{"max_duration_seconds":60}}`, 3, func(g *governed, chain ledger.ChainID) *ledger.Event {
-		g.clock.move(20 * time.Second)
+		g.clock.Advance(20 * time.Second)
 		return g.record(chain, step(g.t, "look", "")).Event
 	}},
 	{"tokens", `{"auto_pause":{"max_tokens":300}}`, 3, func(g *governed, chain ledger.ChainID) *ledger.Event {
@@ -33,10 +34,10 @@ var limits = []struct {
 }
 
 func TestAutoPauseAndResume(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, limit := range limits {
 			t.Run(limit.name, func(t *testing.T) {
-				g := govern(t, db.beside(t))
+				g := govern(t, db.Fresh(t))
 				g.settings(limit.settings)
 				chain := g.open(limit.name)
 				_, err := g.ResumeChain(t.Context(), g.who.admin, chain)
@@ -81,9 +82,9 @@ func TestAutoPauseAndResume(t *testing.T) {
 
 // In shadow mode nothing pauses; the decision says that it would have.
 func TestNoPauseInShadow(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, limit := range limits {
-			g := govern(t, db.beside(t))
+			g := govern(t, db.Fresh(t))
 			g.settings(limit.settings)
 			g.settings(`{"evaluation_mode":"shadow"}`)
 			chain := g.open(limit.name)
@@ -107,7 +108,7 @@ func TestNoPauseInShadow(t *testing.T) {
 
 // Tokens that wait for a person are held too, and given back with a no.
 func TestWaitingTokensAreHeld(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.settings(`{"auto_pause":{"max_tokens":100},"high_risk_agents":["agent"]}`)
 		chain := g.open("tokens")

@@ -8,6 +8,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 func fieldsOf(err error) []ledger.FieldError {
@@ -34,8 +35,9 @@ func happened(t testing.TB, name, key, more string) *ledger.Action {
 		`"decision_source":"offline_stub","idempotency_key":"`+key+`"`+more+`}]}`)[0]
 }
 
+//countersign:race
 func TestReportedEventsKeepTheirOrder(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("offline")
 		g.record(chain, step(t, "online", ""))
@@ -71,7 +73,7 @@ func TestReportedEventsKeepTheirOrder(t *testing.T) {
 // One report that cannot be recorded does not keep the others from the record,
 // wherever it stands.
 func TestReportsThatFailAlone(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		for place := range 3 {
 			chain := g.open(fmt.Sprint("place-", place))
@@ -106,7 +108,7 @@ func TestReportsThatFailAlone(t *testing.T) {
 // What the service would not have let happen is flagged and says so; nobody is
 // asked, and nothing waits, for it has happened.
 func TestViolationsAreFlagged(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.settings(`{"external_domains_allowlist":["example.com"],"high_risk_agents":["risky"]}`)
 		g.put(`rules:
@@ -146,7 +148,7 @@ func TestViolationsAreFlagged(t *testing.T) {
 
 // A gap is never silent, never a violation, and nobody is asked about it.
 func TestGapMarkers(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("gaps")
 		gap := func(key string) *ledger.Event {

@@ -6,10 +6,12 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 func TestWhoMayDecide(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		stranger := newTenant(t, g.Service, "other")
 		chain := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.admin, chainNamed(t, "own"), "")).ID
@@ -40,7 +42,7 @@ func TestWhoMayDecide(t *testing.T) {
 }
 
 func TestARuleNamesItsApprovers(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		ann, bob := g.reviewer("ann"), g.reviewer("bob")
 		g.put(`rules: [{name: deploys, when: "action.action_name == 'deploy'", decision: require_approval, reason: ask ann, approvers: [ann, ann@example.com]}]`)
@@ -59,7 +61,7 @@ func TestARuleNamesItsApprovers(t *testing.T) {
 }
 
 func TestTwoPersonRule(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.settings(`{"two_person_approval":true}`)
 		ann, bob := g.reviewer("ann"), g.reviewer("bob")
@@ -73,7 +75,7 @@ func TestTwoPersonRule(t *testing.T) {
 			}
 		}
 		checkMoney(t, "held meanwhile", g.chainState(chain).Pending.Exposure, gatedAmount)
-		g.clock.set(g.view(id).EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(id).EscalatesAt)))
 		g.passTime()
 		checkStatus(t, g.view(id), ledger.ApprovalEscalated)
 		checkCode(t, "bob's yes", g.decide(bob, id, true), "")
@@ -101,13 +103,13 @@ func TestTwoPersonRule(t *testing.T) {
 }
 
 func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
-		colleague := authenticate(t, g.Service, newKey(t, g.Service, "acme", ledger.RoleAgent))
+		colleague := servicetest.Authenticate(t, g.Service, newKey(t, g.Service, "acme", ledger.RoleAgent))
 		chain := g.open("own")
 		decided, waiting := g.ask(chain), g.ask(chain)
 		g.approve(decided)
-		g.clock.move(time.Millisecond)
+		g.clock.Advance(time.Millisecond)
 		newest := g.ask(chain)
 		for name, c := range map[string]struct {
 			caller *service.Caller
@@ -143,7 +145,7 @@ func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 // A client that polls per chain goes ahead on approved alone: neither a later
 // approval nor one beyond the end of the list hides that somebody said no.
 func TestChainStandsByItsStrictestApproval(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		stands := func(chain ledger.ChainID, want ledger.ApprovalStatus) {
 			t.Helper()
@@ -164,7 +166,7 @@ func TestChainStandsByItsStrictestApproval(t *testing.T) {
 
 		late := g.open("late")
 		lapsed := g.ask(late)
-		g.clock.set(g.view(lapsed).ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(lapsed).ExpiresAt)))
 		stands(late, ledger.ApprovalTimedOut)
 		g.passTime()
 		stands(late, ledger.ApprovalTimedOut)
@@ -181,11 +183,11 @@ func TestChainStandsByItsStrictestApproval(t *testing.T) {
 
 func TestChainStandsByWhatIsNotShown(t *testing.T) {
 	t.Parallel()
-	g := govern(t, newSQLite(t))
+	g := govern(t, testdb.SQLite(t))
 	chain := g.open("long")
 	done(t, g.decide(g.who.member, g.ask(chain), false))
 	for range 200 {
-		g.clock.move(time.Millisecond)
+		g.clock.Advance(time.Millisecond)
 		g.approve(g.ask(chain))
 	}
 	got := must[*service.ChainApprovals](t)(g.ChainApprovals(t.Context(), g.who.agent, chain))
@@ -195,8 +197,10 @@ func TestChainStandsByWhatIsNotShown(t *testing.T) {
 }
 
 // The same action sent again is the same approval, whatever became of it.
+//
+//countersign:race
 func TestGatedActionRepeated(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("repeat")
 		first := g.record(chain, payment(t, gatedAmount, "once"))

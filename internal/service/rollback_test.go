@@ -13,6 +13,8 @@ import (
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 // watched is a service with a memory outside its database.
@@ -23,18 +25,18 @@ type watched struct {
 }
 
 // watching starts a service on a database with a memory that may be another's.
-func watching(t *testing.T, db *database, of *watched) *watched {
+func watching(t *testing.T, db *testdb.Database, of *watched) *watched {
 	t.Helper()
 	w := &watched{}
 	if of == nil {
-		w.ring, _ = newRing(t)
+		w.ring, _ = servicetest.NewRing(t)
 		heads, err := keyring.OpenHeads(filepath.Join(t.TempDir(), "heads.json"), w.ring)
 		done(t, err)
 		w.heads = heads
 	} else {
 		w.ring, w.heads = of.ring, of.heads
 	}
-	w.Service = serve(t, service.Config{Store: db.open(t), Keys: w.ring, Watch: w.heads})
+	w.Service = serve(t, service.Config{Store: db.Open(t), Keys: w.ring, Watch: w.heads})
 	return w
 }
 
@@ -58,40 +60,36 @@ func (w *watched) found(t *testing.T, want ...service.Rollback) []service.Rollba
 // A database that lacks a whole organization is no newer than one that lacks its
 // last receipt: nothing is sealed in it, for anyone, until a person says so.
 func TestOrganizationsThatAreMissing(t *testing.T) {
-	t.Parallel()
-	for name, fresh := range backends {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			first := watching(t, fresh(t), nil)
-			acme, gone := newTenant(t, first.Service, "acme"), newTenant(t, first.Service, "gone")
-			for range 2 {
-				done(t, first.seal(t, acme))
-				done(t, first.seal(t, gone))
-			}
-			first.found(t)
-			checkIntact(t, first.Service, "acme", 2)
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		first := watching(t, db, nil)
+		acme, gone := newTenant(t, first.Service, "acme"), newTenant(t, first.Service, "gone")
+		for range 2 {
+			done(t, first.seal(t, acme))
+			done(t, first.seal(t, gone))
+		}
+		first.found(t)
+		checkIntact(t, first.Service, "acme", 2)
 
-			second := watching(t, fresh(t), first)
-			local := newTenant(t, second.Service, "acme") // of the same name, and another
-			missing := second.found(t,
-				service.Rollback{Organization: "acme", Acknowledged: 2, Missing: true},
-				service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
-			if missing[0].ID != acme.id.String() || missing[1].ID != gone.id.String() {
-				t.Errorf("missing are %s and %s", missing[0].ID, missing[1].ID)
-			}
-			checkCode(t, "sealing", second.seal(t, local), ledger.CodeRolledBack)
-			checkIntact(t, second.Service, "acme", 0)
+		second := watching(t, db.Fresh(t), first)
+		local := newTenant(t, second.Service, "acme") // of the same name, and another
+		missing := second.found(t,
+			service.Rollback{Organization: "acme", Acknowledged: 2, Missing: true},
+			service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
+		if missing[0].ID != acme.id.String() || missing[1].ID != gone.id.String() {
+			t.Errorf("missing are %s and %s", missing[0].ID, missing[1].ID)
+		}
+		checkCode(t, "sealing", second.seal(t, local), ledger.CodeRolledBack)
+		checkIntact(t, second.Service, "acme", 0)
 
-			done(t, second.Operator().AcceptRollbacks(t.Context(), missing[:1], first.heads.Accept))
-			second.found(t, service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
-			checkCode(t, "sealing while one is missing", second.seal(t, local), ledger.CodeRolledBack)
-			done(t, second.Operator().AcceptRollbacks(t.Context(), missing[1:], first.heads.Accept))
-			done(t, second.seal(t, local)) // at once: nobody has looked again
-			second.found(t)
-			checkIntact(t, second.Service, "acme", 1)
-			second.checkEntered(t, local, `"organizations_missing":1`, acme.id.String(), gone.id.String(), "gone")
-		})
-	}
+		done(t, second.Operator().AcceptRollbacks(t.Context(), missing[:1], first.heads.Accept))
+		second.found(t, service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
+		checkCode(t, "sealing while one is missing", second.seal(t, local), ledger.CodeRolledBack)
+		done(t, second.Operator().AcceptRollbacks(t.Context(), missing[1:], first.heads.Accept))
+		done(t, second.seal(t, local)) // at once: nobody has looked again
+		second.found(t)
+		checkIntact(t, second.Service, "acme", 1)
+		second.checkEntered(t, local, `"organizations_missing":1`, acme.id.String(), gone.id.String(), "gone")
+	})
 }
 
 // checkEntered wants the acceptance in an organization's log, without certain words.
@@ -111,7 +109,7 @@ func (w *watched) checkEntered(t *testing.T, who *tenant, says string, never ...
 
 // When the right database comes back there is nothing left to accept.
 func TestMissingOrganizationsThatComeBack(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		first := watching(t, db, nil)
 		acme, rival := newTenant(t, first.Service, "acme"), newTenant(t, first.Service, "rival")
 		done(t, first.seal(t, acme))
@@ -132,7 +130,7 @@ func TestMissingOrganizationsThatComeBack(t *testing.T) {
 }
 
 func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := watching(t, db, nil)
 		acme, rival := newTenant(t, w.Service, "acme"), newTenant(t, w.Service, "rival")
 		done(t, w.seal(t, acme))
@@ -149,8 +147,10 @@ func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
 }
 
 // Receipts and organizations that are made during a look are no sign of a rollback.
+//
+//countersign:race
 func TestLookingBackWhileReceiptsAreSealed(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := watching(t, db, nil)
 		const makers, each = 3, 8
 		var running sync.WaitGroup

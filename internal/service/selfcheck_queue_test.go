@@ -7,15 +7,17 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // checks counts the jobs that are to look at the ledger within a day or so.
 func (s *suspect) checks() int64 {
 	s.t.Helper()
-	due := must[map[ledger.OrgID]int64](s.t)(s.store.JobsDue(s.t.Context(), service.JobCheck, ledger.Time(s.clock.now().UnixMilli())+aDay+aDay/12))
+	due := must[map[ledger.OrgID]int64](s.t)(s.store.JobsDue(s.t.Context(), service.JobCheck, ledger.Time(s.clock.Now().UnixMilli())+aDay+aDay/12))
 	return due[s.who.admin.Org]
 }
 
+//countersign:race
 func TestChecksThatAreLostComeBack(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(s *suspect){
@@ -30,7 +32,7 @@ func TestChecksThatAreLostComeBack(t *testing.T) {
 			done(s.t, s.exec("UPDATE jobs SET leased_until = run_at + 400000000000 WHERE kind = 'ledger.check'"))
 		},
 		"buried": func(s *suspect) {
-			s.clock.move(24 * time.Hour)
+			s.clock.Advance(24 * time.Hour)
 			claimed := must[[]*service.Job](s.t)(s.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobCheck: 5}))
 			for _, job := range claimed {
 				done(s.t, s.Jobs().Bury(s.t.Context(), job, "for the test"))
@@ -38,14 +40,14 @@ func TestChecksThatAreLostComeBack(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onEachStore(t, func(t *testing.T, db *database) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 				s := newSuspect(t, db, 2)
 				done(t, s.QueueChecks(t.Context(), aDay))
 				lose(s)
 				if n := s.checks(); n != 0 {
 					t.Fatalf("%d checks are left", n)
 				}
-				s.clock.move(time.Hour)
+				s.clock.Advance(time.Hour)
 				another := s.replica()
 				for range 2 {
 					done(t, s.QueueChecks(t.Context(), aDay))
@@ -65,11 +67,11 @@ func TestChecksThatAreLostComeBack(t *testing.T) {
 }
 
 func TestOfTwoChecksOneRemains(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)
 		done(t, s.QueueChecks(t.Context(), aDay))
 		done(t, s.exec("UPDATE jobs SET run_at = 2 * run_at WHERE kind = 'ledger.check'"))
-		s.clock.move(time.Hour)
+		s.clock.Advance(time.Hour)
 		done(t, s.QueueChecks(t.Context(), aDay))
 		done(t, s.exec("UPDATE jobs SET run_at = run_at / 2 WHERE kind = 'ledger.check'"))
 		if n := s.checks(); n != 2 {

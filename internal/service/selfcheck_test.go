@@ -13,6 +13,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 const aDay = ledger.Time(24 * 60 * 60 * 1000)
@@ -22,7 +23,7 @@ const aDay = ledger.Time(24 * 60 * 60 * 1000)
 func (s *suspect) checkRound(by *service.Service) (jobs int) {
 	s.t.Helper()
 	done(s.t, by.QueueChecks(s.t.Context(), aDay))
-	s.clock.move(24 * time.Hour)
+	s.clock.Advance(24 * time.Hour)
 	for range 100 {
 		claimed := must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobCheck: 5}))
 		if len(claimed) == 0 {
@@ -32,14 +33,15 @@ func (s *suspect) checkRound(by *service.Service) (jobs int) {
 			done(s.t, by.Jobs().CheckLedger(s.t.Context(), job, aDay))
 			jobs++
 		}
-		s.clock.move(time.Minute)
+		s.clock.Advance(time.Minute)
 	}
 	s.t.Fatal("there is no end to it")
 	return 0
 }
 
+//countersign:race
 func TestChecksAreQueuedOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)
 		newTenant(t, s.Service, "globex")
 		waiting := s.waitingJobs()
@@ -63,7 +65,7 @@ func TestChecksAreQueuedOnce(t *testing.T) {
 
 // Wherever receipts are read apart from their neighbours, nothing slips between.
 func TestChecksOfALongLedger(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		const chains = 210
 		s := newSuspect(t, db, chains)
 		receipts := s.inOrder("receipts")
@@ -73,12 +75,12 @@ func TestChecksOfALongLedger(t *testing.T) {
 		s.wantTold("untouched")
 		var looks atomic.Int64
 		hasty := serve(t, service.Config{Store: s.store, Keys: s.ring, Clock: func() time.Time {
-			return s.clock.now().Add(time.Duration(looks.Add(1)) * 200 * time.Millisecond)
+			return s.clock.Now().Add(time.Duration(looks.Add(1)) * 200 * time.Millisecond)
 		}})
 		if n := s.checkRound(hasty); n < 2 {
 			t.Errorf("%d jobs, though time was short", n)
 		}
-		s.clock.move(time.Duration(looks.Load()) * 200 * time.Millisecond)
+		s.clock.Advance(time.Duration(looks.Load()) * 200 * time.Millisecond)
 		s.wantTold("untouched, in parts")
 		for _, sequence := range []int{1, 100, 101, 102, 201, chains} {
 			r := receipts[sequence-1]
@@ -97,8 +99,10 @@ func TestChecksOfALongLedger(t *testing.T) {
 }
 
 // One break does not hide the others, and many do not flood anyone.
+//
+//countersign:race
 func TestChecksGoOnBehindABreak(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 12)
 		var want []string
 		for _, i := range []int{1, 3, 5, 7, 9} {
@@ -124,7 +128,7 @@ func TestChecksGoOnBehindABreak(t *testing.T) {
 
 // The chain of a receipt may be broken, and the link behind that receipt as well.
 func TestChecksSeeTheLinkBehindABrokenChain(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 5)
 		receipts := s.inOrder("receipts")
 		s.edit("approvals", "body", 0)
@@ -135,8 +139,9 @@ func TestChecksSeeTheLinkBehindABrokenChain(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestTamperingMadeAgainIsToldAgain(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 3)
 		finding := fmt.Sprint("signature ", s.receipts[1])
 		for _, at := range []string{"at first", "a week later"} {
@@ -146,7 +151,7 @@ func TestTamperingMadeAgainIsToldAgain(t *testing.T) {
 			s.wantTold(at, finding)
 			s.edit("receipts", "body", 1) // the same bit, back
 			s.auditAll(s.Service)
-			s.clock.move(7 * 24 * time.Hour)
+			s.clock.Advance(7 * 24 * time.Hour)
 			s.wantTold(at + ", put right")
 		}
 	})
@@ -157,7 +162,7 @@ func (s *suspect) hasty(step time.Duration, log *bytes.Buffer) *service.Service 
 	var looks atomic.Int64
 	return serve(s.t, service.Config{
 		Store: s.store, Keys: s.ring, Log: slog.New(slog.NewTextHandler(log, nil)),
-		Clock: func() time.Time { return s.clock.now().Add(time.Duration(looks.Add(1)) * step) },
+		Clock: func() time.Time { return s.clock.Now().Add(time.Duration(looks.Add(1)) * step) },
 	})
 }
 
@@ -174,7 +179,7 @@ func TestChecksWithoutTime(t *testing.T) {
 		"no chain is done in time":           {step: 50 * time.Second, least: chains, passed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onEachStore(t, func(t *testing.T, db *database) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 				s := newSuspect(t, db, chains)
 				s.edit("approvals", "body", 0)
 				var log bytes.Buffer
@@ -184,7 +189,7 @@ func TestChecksWithoutTime(t *testing.T) {
 				if passed := strings.Count(log.String(), "passed by"); (passed == chains) != test.passed || (passed == 0) == test.passed {
 					t.Errorf("%d chains were passed by: %s", passed, log.String())
 				}
-				s.clock.move(24 * time.Hour)
+				s.clock.Advance(24 * time.Hour)
 				var want []string
 				if test.told {
 					want = append(want, fmt.Sprint("approvals ", s.receipts[1]))
@@ -208,7 +213,7 @@ func (p *pages) Events(ctx context.Context, chain ledger.ChainID, after int64, l
 
 // Events may be large: few are held at a time.
 func TestLongChainsAreReadInSmallPages(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 0)
 		chain := s.open("long")
 		for i := range 70 {

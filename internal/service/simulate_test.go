@@ -5,6 +5,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 func (g *governed) simulate(document string, most int) *service.SimulationReport {
@@ -16,7 +17,7 @@ func (g *governed) simulate(document string, most int) *service.SimulationReport
 
 // A candidate is run over what was recorded, and nothing is written.
 func TestSimulation(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		for _, name := range []string{"one", "two"} {
 			chain := g.open(name)
@@ -64,7 +65,7 @@ func TestSimulation(t *testing.T) {
 // The set in force changes nothing about what it decided itself: not after a
 // person's no gave a budget back, not after a chain was resumed.
 func TestSimulationOfWhatIsInForce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.put(denyDeploys)
 		g.settings(`{"auto_pause":{"max_events":4}}`)

@@ -59,7 +59,7 @@ func (f *filler) wait(id ledger.ApprovalID, until ledger.ApprovalStatus) {
 		if view := f.view(id); view.Approval.Status == until {
 			return
 		}
-		f.clock.move(time.Hour)
+		f.clock.Advance(time.Hour)
 		must[ledger.Time](f.t)(f.AdvanceApproval(f.t.Context(), id))
 	}
 	f.t.Fatalf("an approval never comes to be %s", until)

@@ -9,6 +9,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 )
 
 // The tamper suite: a ledger with all that a ledger can hold, and every way to
@@ -85,7 +86,7 @@ func (r row) with(changes map[string]any) row {
 // approvals that ended in every way, with reported events and a pause that was
 // lifted; open chains with and without events, with approvals that wait; and what
 // admins did. The watcher keeps what an intruder could have kept.
-func fillLedger(t testing.TB, s *service.Service, clock *clockwork, watcher *scene) {
+func fillLedger(t testing.TB, s *service.Service, clock *servicetest.Clock, watcher *scene) {
 	t.Helper()
 	for _, slug := range tamperedOrgs {
 		f := &filler{governed{Service: s, t: t, clock: clock, who: newTenant(t, s, slug)}}

@@ -6,6 +6,8 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 // What no audit of a store can find by itself, because what is left was true
@@ -13,11 +15,13 @@ import (
 // whole, and an audit log without its last act where that act changed nothing
 // that the log's end covers. The operator's counts, backups and the receipts that clients hold
 // show it. The day one of these is found, its case belongs to the others.
+//
+//countersign:race
 func TestWhatAnAuditCannotFind(t *testing.T) {
 	t.Parallel()
-	db := newSQLite(t)
-	ring, _ := newRing(t)
-	opened := db.open(t)
+	db := testdb.SQLite(t)
+	ring, _ := servicetest.NewRing(t)
+	opened := db.Open(t)
 	s := serve(t, service.Config{Store: opened, Keys: ring})
 	who := newTenant(t, s, "acme")
 	sealOne(t, s, who, "first")
@@ -29,11 +33,11 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 	checkIntact(t, s, "acme", 2)
 
 	t.Run("the whole store put back to an older one", func(t *testing.T) {
-		restored := serve(t, service.Config{Store: sqliteAt(older, false).open(t), Keys: ring})
+		restored := serve(t, service.Config{Store: testdb.SQLiteFile(older).Open(t), Keys: ring})
 		checkIntact(t, restored, "acme", 1)
 	})
 
-	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: db.Direct(t)}
 	open := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "open"), ""))
 	must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, open.ID, step(t, "one", "")))
 	before := scene.last("chain_states")
@@ -72,13 +76,13 @@ func (s *scene) last(table string) row {
 // A chain whose stored state was changed is refused as tampered, not used.
 func TestTamperedStateIsNotUsed(t *testing.T) {
 	t.Parallel()
-	db := newSQLite(t)
-	ring, _ := newRing(t)
-	s := serve(t, service.Config{Store: db.open(t), Keys: ring})
+	db := testdb.SQLite(t)
+	ring, _ := servicetest.NewRing(t)
+	s := serve(t, service.Config{Store: db.Open(t), Keys: ring})
 	who := newTenant(t, s, "acme")
 	chain := must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "one"), ""))
 	recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, "one", "")))
-	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: direct(t, "sqlite", db.address)}
+	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: db.Direct(t)}
 	tampered := func(name string, use func() error) {
 		t.Helper()
 		checkCode(t, name, use(), ledger.CodeEvidenceTampered)
@@ -110,7 +114,7 @@ func TestTamperedStateIsNotUsed(t *testing.T) {
 		_, err := s.Chains(t.Context(), who.member, service.ChainFilter{Limit: 9})
 		return err
 	})
-	if events := must[[]*ledger.StoredEvent](t)(db.open(t).Events(t.Context(), chain.ID, 0, 9)); len(events) != 1 {
+	if events := must[[]*ledger.StoredEvent](t)(db.Open(t).Events(t.Context(), chain.ID, 0, 9)); len(events) != 1 {
 		t.Errorf("%d events are stored, want the one from before", len(events))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 var postgresDialect = dialect{
@@ -36,11 +37,11 @@ func postgresReceipt(chain string) string {
 // enters as a superuser who turns the foreign keys off.
 func newPostgresScene(t *testing.T) *scene {
 	t.Helper()
-	db := newPostgres(t)
-	clock := newClockwork()
+	db := testdb.Postgres(t)
+	clock := newClock()
 	s := &scene{
-		t: t, service: serve(t, service.Config{Store: db.open(t), Committers: 2, Clock: clock.now, PrivateWebhooks: true}), dialect: postgresDialect,
-		direct: direct(t, "pgx", db.address), past: newPast(),
+		t: t, service: serve(t, service.Config{Store: db.Open(t), Committers: 2, Clock: clock.Now, PrivateWebhooks: true}), dialect: postgresDialect,
+		direct: db.Direct(t), past: newPast(),
 	}
 	fillLedger(t, s.service, clock, s)
 	queries := []string{"SET session_replication_role = replica"}

@@ -9,6 +9,8 @@ import (
 
 	"countersign/internal/keyring"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
 )
 
 var sqliteDialect = dialect{
@@ -44,13 +46,13 @@ type sqliteLedger struct {
 
 func fillSQLite(t *testing.T, folder string) *sqliteLedger {
 	t.Helper()
-	db := newSQLite(t)
-	ring, _ := newRing(t)
-	opened := db.open(t)
-	clock := newClockwork()
-	s := serve(t, service.Config{Store: opened, Keys: ring, Clock: clock.now, PrivateWebhooks: true})
+	db := testdb.SQLite(t)
+	ring, _ := servicetest.NewRing(t)
+	opened := db.Open(t)
+	clock := newClock()
+	s := serve(t, service.Config{Store: opened, Keys: ring, Clock: clock.Now, PrivateWebhooks: true})
 	l := &sqliteLedger{path: filepath.Join(folder, "filled.db"), ring: ring, past: newPast()}
-	watcher := &scene{t: t, direct: direct(t, "sqlite", db.address), dialect: sqliteDialect, past: l.past}
+	watcher := &scene{t: t, direct: db.Direct(t), dialect: sqliteDialect, past: l.past}
 	fillLedger(t, s, clock, watcher)
 	if err := opened.Backup(t.Context(), l.path); err != nil {
 		t.Fatal(err)
@@ -70,10 +72,10 @@ func (l *sqliteLedger) scene(t *testing.T) *scene {
 	if err := os.WriteFile(work, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	db := sqliteAt(work, false)
+	db := testdb.SQLiteFile(work)
 	s := &scene{
-		t: t, service: serve(t, service.Config{Store: db.open(t), Keys: l.ring}), dialect: sqliteDialect, past: l.past,
-		direct: direct(t, "sqlite", db.address+"&_pragma=synchronous(off)&_pragma=foreign_keys(0)&_pragma=ignore_check_constraints(1)"),
+		t: t, service: serve(t, service.Config{Store: db.Open(t), Keys: l.ring}), dialect: sqliteDialect, past: l.past,
+		direct: testdb.OpenSQL(t, "sqlite", db.Source+"&_pragma=synchronous(off)&_pragma=foreign_keys(0)&_pragma=ignore_check_constraints(1)"),
 	}
 	if err := s.exec("ATTACH DATABASE ? AS pristine", l.path); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // suspect is an organization that hears of tampering, and the way past it.
@@ -22,7 +23,7 @@ type suspect struct {
 	approvals []ledger.ApprovalID
 }
 
-func newSuspect(t *testing.T, db *database, chains int) *suspect {
+func newSuspect(t *testing.T, db *testdb.Database, chains int) *suspect {
 	t.Helper()
 	g := govern(t, db)
 	s := &suspect{governed: g, scene: g.scene(), t: t}
@@ -105,8 +106,9 @@ func (s *suspect) auditAll(by *service.Service) {
 	must[*service.LedgerAudit](s.t)(by.AuditLedger(s.t.Context(), s.who.admin, service.AuditOptions{}))
 }
 
+//countersign:race
 func TestTamperingIsToldOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 3)
 		s.verifyAll(s.Service, s.who.member)
 		s.auditAll(s.Service)
@@ -171,7 +173,7 @@ func TestTamperingByWhomeverItIsFound(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onEachStore(t, func(t *testing.T, db *database) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 				s := newSuspect(t, db, 3)
 				s.edit(test.table, test.column, test.row)
 				test.find(s)
@@ -183,8 +185,10 @@ func TestTamperingByWhomeverItIsFound(t *testing.T) {
 }
 
 // A chain that is still open has no receipt: its place in the report moves on.
+//
+//countersign:race
 func TestTamperingBehindTheLastReceiptIsToldOnce(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 1)
 		chain := s.open("open")
 		s.record(chain, step(t, "step", ""))
@@ -199,7 +203,7 @@ func TestTamperingBehindTheLastReceiptIsToldOnce(t *testing.T) {
 }
 
 func TestTamperingIsToldWhenSomeoneListens(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)
 		for _, webhook := range must[[]*service.Webhook](t)(s.Webhooks(t.Context(), s.who.admin)) {
 			done(t, s.DeleteWebhook(t.Context(), s.who.admin, webhook.ID))
@@ -226,7 +230,7 @@ func TestTamperingIsToldWhenSomeoneListens(t *testing.T) {
 
 // An intruder who changes the settings does not choose who hears of it.
 func TestTamperedSettingsNameNobody(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 1)
 		s.settings(`{"fallback_approvers":["ada@example.com"]}`)
 		s.told()

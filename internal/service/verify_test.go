@@ -8,6 +8,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 // sealedLedger is an organization with three receipts, oldest first.
@@ -30,8 +31,8 @@ func statuses(verdict *service.Verdict) map[ledger.Check]ledger.CheckStatus {
 }
 
 func TestVerifyReceiptInItsPlace(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
-		s := serve(t, service.Config{Store: db.open(t)})
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := serve(t, service.Config{Store: db.Open(t)})
 		for i, id := range sealedLedger(t, s) {
 			verdict := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), id))
 			want := map[ledger.Check]ledger.CheckStatus{
@@ -56,6 +57,8 @@ func TestVerifyReceiptInItsPlace(t *testing.T) {
 }
 
 // Each statement alters a ledger of three; the second receipt is then judged.
+//
+//countersign:race
 func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -78,14 +81,14 @@ func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := newSQLite(t)
-			s := serve(t, service.Config{Store: db.open(t)})
+			db := testdb.SQLite(t)
+			s := serve(t, service.Config{Store: db.Open(t)})
 			second := sealedLedger(t, s)[1]
 			// What was found sound before must not be taken for sound afterwards.
 			if before := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second)); !before.Valid {
 				t.Fatalf("an untouched receipt does not verify: %+v", before.Checks)
 			}
-			result, err := direct(t, db.driver, db.address).ExecContext(t.Context(), test.statement)
+			result, err := db.Direct(t).ExecContext(t.Context(), test.statement)
 			if err != nil {
 				t.Fatal(err)
 			}

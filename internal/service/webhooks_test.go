@@ -12,6 +12,7 @@ import (
 	"countersign/internal/notify"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/testdb"
 )
 
 func (g *governed) hook(kinds ...string) *store.WebhookRecord {
@@ -59,7 +60,7 @@ func kindsOf(notices []notify.Notice) []string {
 
 // Everything that happens is told once to whoever wants to hear of it.
 func TestWhatIsTold(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.settings(`{"fallback_approvers":["boss@example.com"],"auto_pause":{"max_events":4}}`)
 		g.hook()
@@ -71,9 +72,9 @@ func TestWhatIsTold(t *testing.T) {
 		g.kill("an incident")
 		g.revive()
 		told, _ := g.fanOut()
-		g.clock.set(g.view(late).EscalatesAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(late).EscalatesAt)))
 		g.passJobs(&told)
-		g.clock.set(g.view(late).ExpiresAt)
+		g.clock.Set(time.UnixMilli(int64(g.view(late).ExpiresAt)))
 		g.passJobs(&told)
 		for range 2 {
 			g.record(chain, step(t, "look", "")) // the second is one too many
@@ -98,7 +99,7 @@ func TestWhatIsTold(t *testing.T) {
 func (g *governed) passJobs(told *[]notify.Notice) {
 	g.t.Helper()
 	for range 3 {
-		g.clock.move(2 * time.Second) // past the leases of what is claimed
+		g.clock.Advance(2 * time.Second) // past the leases of what is claimed
 		more, _ := g.fanOut()
 		*told = append(*told, more...)
 	}
@@ -107,7 +108,7 @@ func (g *governed) passJobs(told *[]notify.Notice) {
 // A notice becomes one delivery for each endpoint that wants it and one letter,
 // each in a stream of its own, so that one receiver does not hold up another.
 func TestFanOut(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		g.put(`rules: [{name: ask, when: "action.action_name == 'deploy'", decision: require_approval, reason: r, approvers: [test, ann@example.com]}]`)
 		all, requested := g.hook(), g.hook(string(notify.ApprovalRequested))
@@ -161,7 +162,7 @@ func TestFanOut(t *testing.T) {
 
 // Endpoints come and go by acts; repeating one changes nothing.
 func TestWebhooksAreActs(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		acts := len(g.acts())
 		request := &service.WebhookRequest{URL: "http://127.0.0.1:9/hook"}
@@ -190,7 +191,7 @@ func TestWebhooksAreActs(t *testing.T) {
 		if org := must[*ledger.Organization](t)(g.Organization(t.Context(), g.who.admin)); org.Controls.Webhooks != 0 {
 			t.Errorf("%d endpoints are counted", org.Controls.Webhooks)
 		}
-		strict := serve(t, service.Config{Store: g.store, Keys: g.ring, Clock: g.clock.now})
+		strict := serve(t, service.Config{Store: g.store, Keys: g.ring, Clock: g.clock.Now})
 		_, _, err = strict.CreateWebhook(t.Context(), g.who.admin, request)
 		checkCode(t, "a private address", err, ledger.CodeInvalid)
 		for _, who := range []*service.Caller{g.who.member, newTenant(t, g.Service, "other").admin} {

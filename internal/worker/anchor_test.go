@@ -9,6 +9,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
 	"countersign/internal/worker"
 )
@@ -72,7 +73,7 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 		for range 3 * notify.MaxAttempts {
 			w.run(running)
 			w.wantTSA(id, ledger.AnchorPending, "unavailable")
-			w.clock.advance(6 * time.Hour)
+			w.clock.Advance(6 * time.Hour)
 		}
 		w.queue(1, 0) // the anchor; the deadline is long over
 		authority.respond(0)
@@ -96,7 +97,7 @@ func TestAuthorityThatRefuses(t *testing.T) {
 		w.run(running)
 		w.wantTSA(id, ledger.AnchorPending, "refused")
 		for range 5 {
-			w.clock.advance(time.Hour)
+			w.clock.Advance(time.Hour)
 			w.run(running)
 		}
 		w.wantTSA(id, ledger.AnchorFailed, "refused")
@@ -110,6 +111,7 @@ func TestAuthorityThatRefuses(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestProofOfADecision(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodOpenTimestamps)
@@ -118,7 +120,7 @@ func TestProofOfADecision(t *testing.T) {
 		id := w.decided()
 		w.run(w.worker(w.service, nil, nil))
 		w.wantProof(id, ledger.AnchorPending, "")
-		w.clock.advance(31 * time.Minute)
+		w.clock.Advance(31 * time.Minute)
 		restarted := w.worker(w.serve(open()), nil, nil)
 		w.run(restarted)
 		w.wantProof(id, ledger.AnchorPending, "")
@@ -126,16 +128,16 @@ func TestProofOfADecision(t *testing.T) {
 			t.Errorf("waiting counts as %d failures", n)
 		}
 		calendar.confirm(7)
-		w.clock.advance(31 * time.Minute)
+		w.clock.Advance(31 * time.Minute)
 		w.run(restarted)
 		w.wantProof(id, ledger.AnchorPending, "no_header_source")
 
 		w.anchors.Bitcoin = bitcoin(w.clock, calendar)
-		w.clock.advance(29 * time.Minute)
+		w.clock.Advance(29 * time.Minute)
 		configured := w.worker(w.serve(open()), nil, nil)
 		w.run(configured)
 		w.wantProof(id, ledger.AnchorPending, "no_header_source") // its time has not come
-		w.clock.advance(2 * time.Minute)
+		w.clock.Advance(2 * time.Minute)
 		w.run(configured)
 		w.wantProof(id, ledger.AnchorVerified, "")
 		w.queue(1, 0)
@@ -158,7 +160,7 @@ func TestProofOfAnotherBlock(t *testing.T) {
 		running := w.worker(w.service, nil, nil)
 		for range 2 {
 			w.run(running)
-			w.clock.advance(31 * time.Minute)
+			w.clock.Advance(31 * time.Minute)
 		}
 		calendar.replace(7)
 		w.anchors.Bitcoin = bitcoin(w.clock, calendar)
@@ -217,7 +219,7 @@ func TestHeadsAreAnchoredHourly(t *testing.T) {
 		running := w.worker(w.service, nil, ticks)
 		running.Start()
 		defer running.Stop(t.Context())
-		w.eventually("the head is anchored", func() bool { return w.receiptTSA(second) == ledger.AnchorVerified })
+		servicetest.Eventually(w.t, "the head is anchored", func() bool { return w.receiptTSA(second) == ledger.AnchorVerified })
 		if standing := w.receiptTSA(first); standing != ledger.AnchorVerified {
 			t.Errorf("the receipt before the head is %s", standing)
 		}
@@ -227,10 +229,10 @@ func TestHeadsAreAnchoredHourly(t *testing.T) {
 		if standing := w.receiptTSA(third); standing != ledger.NotAnchored {
 			t.Errorf("within the hour the new head is %s", standing)
 		}
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		ticks <- w.clock.Now()
-		w.eventually("the new head is anchored", func() bool { return w.receiptTSA(third) == ledger.AnchorVerified })
-		w.clock.advance(time.Hour)
+		servicetest.Eventually(w.t, "the new head is anchored", func() bool { return w.receiptTSA(third) == ledger.AnchorVerified })
+		w.clock.Advance(time.Hour)
 		ticks <- w.clock.Now()
 		ticks <- w.clock.Now()
 		running.Stop(t.Context())
@@ -254,7 +256,7 @@ func TestUseOfTokensIsWrittenDown(t *testing.T) {
 		running := w.worker(w.service, nil, nil)
 		running.Start()
 		defer running.Stop(t.Context())
-		w.eventually("the use is listed", func() bool {
+		servicetest.Eventually(w.t, "the use is listed", func() bool {
 			tokens, err := w.service.Tokens(t.Context(), w.admin, nil, 10)
 			return err == nil && len(tokens) == 1 && tokens[0].LastUsedAt != nil && *tokens[0].LastUsedAt == ledger.TimeOf(w.clock.Now())
 		})

@@ -21,12 +21,12 @@ func TestDeadlines(t *testing.T) {
 		approval := w.ask()
 		worker := w.worker(w.service, office.mailer(t), nil)
 
-		w.clock.advance(hours/2*time.Hour - time.Millisecond)
+		w.clock.Advance(hours/2*time.Hour - time.Millisecond)
 		w.run(worker)
 		if status := w.stored(approval); status != ledger.ApprovalPending {
 			t.Errorf("before half of the time it is %s", status)
 		}
-		w.clock.advance(time.Millisecond)
+		w.clock.Advance(time.Millisecond)
 		w.run(worker)
 		if status := w.stored(approval); status != ledger.ApprovalEscalated {
 			t.Errorf("after half of the time it is %s", status)
@@ -35,7 +35,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("mailed (-want +got):\n%s", diff)
 		}
 		w.queue(1, 1) // the next deadline, and the mail to the one whom the server refuses
-		w.clock.advance(hours / 2 * time.Hour)
+		w.clock.Advance(hours / 2 * time.Hour)
 		w.run(worker)
 		if status := w.stored(approval); status != ledger.ApprovalTimedOut {
 			t.Errorf("in the end it is %s", status)
@@ -55,7 +55,7 @@ func TestDecidedApprovalsAreLeftAlone(t *testing.T) {
 		approval := w.ask()
 		w.approve(approval)
 		worker := w.worker(w.service, office.mailer(t), nil)
-		w.clock.advance(2 * hours * time.Hour)
+		w.clock.Advance(2 * hours * time.Hour)
 		w.run(worker)
 		if status := w.stored(approval); status != ledger.ApprovalApproved {
 			t.Errorf("it is %s", status)
@@ -72,14 +72,14 @@ func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
 		w := newWorld(t, open())
 		office := newPostOffice(t)
 		w.ask()
-		w.clock.advance(hours / 2 * time.Hour)
+		w.clock.Advance(hours / 2 * time.Hour)
 		w.run(w.worker(w.service, office.mailer(t), nil))
 		if diff := cmp.Diff([]string{"ada@example.com", "bob@example.com"}, office.mailed("Message-ID")); diff != "" {
 			t.Errorf("mailed (-want +got):\n%s", diff)
 		}
 		w.ask()
 		w.ask()
-		w.clock.advance(hours / 2 * time.Hour)
+		w.clock.Advance(hours / 2 * time.Hour)
 		w.run(w.worker(w.service, nil, nil))
 		w.queue(2, 0) // two deadlines
 		if n := strings.Count(w.log.String(), "--smtp-url-file"); n != 1 {
@@ -96,7 +96,7 @@ func TestDeadlinesAreNeverGivenUp(t *testing.T) {
 		worker := w.worker(w.service, nil, nil)
 		for range 20 {
 			w.run(worker)
-			w.clock.advance(time.Minute)
+			w.clock.Advance(time.Minute)
 		}
 		w.queue(2, 0) // a kind that is not known here is left to those who know it
 		if n := w.meter.get("approval.deadline retried"); n != 20 {

@@ -25,15 +25,15 @@ func TestReceiverThatFailsAndRecovers(t *testing.T) {
 		if n := len(r.arrived(t)); n != 1 {
 			t.Fatalf("%d attempts at once", n)
 		}
-		w.clock.advance(notify.Backoff(1, 0) - time.Millisecond)
+		w.clock.Advance(notify.Backoff(1, 0) - time.Millisecond)
 		w.run(worker)
 		if n := len(r.arrived(t)); n != 1 {
 			t.Fatalf("%d attempts before the wait is over", n)
 		}
-		w.clock.advance(time.Millisecond)
+		w.clock.Advance(time.Millisecond)
 		w.run(worker)
 		r.status(http.StatusNoContent)
-		w.clock.advance(notify.Backoff(2, 0))
+		w.clock.Advance(notify.Backoff(2, 0))
 		w.run(worker)
 		w.run(worker)
 		got := r.arrived(t)
@@ -77,7 +77,7 @@ func TestOrderIsKeptAcrossRetries(t *testing.T) {
 		quick := w.ask()
 		w.approve(quick)
 		w.run(worker) // another approval's messages do not wait
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		w.run(worker)
 		of := func(approval string) string {
 			return kindsOf(slices.DeleteFunc(r.arrived(t), func(m message) bool { return m.approval != approval }))
@@ -105,12 +105,12 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 		w.ask()
 		worker := w.worker(w.service, nil, nil)
 		w.run(worker)
-		w.clock.advance(time.Hour - time.Millisecond)
+		w.clock.Advance(time.Hour - time.Millisecond)
 		w.run(worker)
 		if n := len(r.arrived(t)); n != 1 {
 			t.Errorf("%d attempts within the hour", n)
 		}
-		w.clock.advance(time.Millisecond)
+		w.clock.Advance(time.Millisecond)
 		w.run(worker)
 		if n := len(r.arrived(t)); n != 2 {
 			t.Errorf("%d attempts after the hour", n)
@@ -128,7 +128,7 @@ func TestDeliveryIsGivenUpAfterTheLastAttempt(t *testing.T) {
 		worker := w.worker(w.service, nil, nil)
 		for range notify.MaxAttempts + 2 {
 			w.run(worker)
-			w.clock.advance(25 * time.Hour)
+			w.clock.Advance(25 * time.Hour)
 		}
 		w.run(worker)
 		if n := len(r.arrived(t)); n < notify.MaxAttempts || kindsOf(r.arrived(t)[:notify.MaxAttempts]) != strings.TrimSpace(strings.Repeat("approval.requested ", notify.MaxAttempts)) {
@@ -176,7 +176,7 @@ func TestReceiverThatWasDeletedMeanwhile(t *testing.T) {
 		if err := w.service.DeleteWebhook(t.Context(), w.admin, r.record.ID); err != nil {
 			t.Fatal(err)
 		}
-		w.clock.advance(time.Minute)
+		w.clock.Advance(time.Minute)
 		w.run(worker)
 		if n := len(r.arrived(t)); n != 1 {
 			t.Errorf("%d messages", n)

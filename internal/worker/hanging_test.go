@@ -10,6 +10,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
 	"countersign/internal/worker"
 )
@@ -60,20 +61,20 @@ func TestHangingReceiverDelaysNoDeadline(t *testing.T) {
 		r := w.receiver("webhook.test")
 		answer := r.hang()
 		const deliveries = 100
-		w.clock.advance(hours/2*time.Hour - time.Minute)
+		w.clock.Advance(hours/2*time.Hour - time.Minute)
 		w.due(r, deliveries)
 		ticks := make(chan time.Time)
 		worker := w.worker(w.service, nil, ticks)
 		worker.Start()
-		w.eventually("the receiver hangs", func() bool { return len(r.arrived(t)) == 16 })
-		w.clock.advance(time.Minute)
+		servicetest.Eventually(w.t, "the receiver hangs", func() bool { return len(r.arrived(t)) == 16 })
+		w.clock.Advance(time.Minute)
 		ticks <- w.clock.Now()
-		w.eventually("the approval is escalated", func() bool { return w.stored(approval) == ledger.ApprovalEscalated })
+		servicetest.Eventually(w.t, "the approval is escalated", func() bool { return w.stored(approval) == ledger.ApprovalEscalated })
 		if n := w.meter.get("webhook done") + w.meter.get("webhook retried"); n != 0 {
 			t.Errorf("%d deliveries had come to an end before", n)
 		}
 		answer()
-		w.eventually("all is delivered", func() bool { return w.meter.get("webhook done") == deliveries })
+		servicetest.Eventually(w.t, "all is delivered", func() bool { return w.meter.get("webhook done") == deliveries })
 		worker.Stop(t.Context())
 		w.queue(1+check, 0)
 	})
@@ -87,12 +88,12 @@ func TestHangingReceiverHoldsUpNoOtherReceiver(t *testing.T) {
 		defer hangs.hang()()
 		const deliveries = 100
 		w.due(hangs, deliveries)
-		w.clock.advance(time.Millisecond) // what follows is due after all that hangs
+		w.clock.Advance(time.Millisecond) // what follows is due after all that hangs
 		w.due(answers, 1)
 		worker := w.impatient(2 * time.Second)
 		worker.Start()
-		w.eventually("the other one hears of it", func() bool { return len(answers.arrived(t)) == 1 })
-		w.eventually("each delivery has counted as an attempt", func() bool { return w.meter.get("webhook retried") == deliveries })
+		servicetest.Eventually(w.t, "the other one hears of it", func() bool { return len(answers.arrived(t)) == 1 })
+		servicetest.Eventually(w.t, "each delivery has counted as an attempt", func() bool { return w.meter.get("webhook retried") == deliveries })
 		worker.Stop(t.Context())
 		if n := len(hangs.arrived(t)); n < 16 || n > deliveries/2 {
 			t.Errorf("%d deliveries were tried on a receiver that hangs", n)
@@ -115,7 +116,7 @@ func TestReceiverThatHungIsToldAgain(t *testing.T) {
 		}
 		answer()
 		for range notify.MaxAttempts { // a busy machine may let one more run out of time
-			w.clock.advance(25 * time.Hour)
+			w.clock.Advance(25 * time.Hour)
 			w.run(worker)
 		}
 		if n := w.meter.get("webhook done"); n != deliveries {

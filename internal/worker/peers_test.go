@@ -120,6 +120,7 @@ type letter struct {
 	data string
 }
 
+//countersign:host it runs a mail server
 func newPostOffice(t *testing.T) *postOffice {
 	t.Helper()
 	p := &postOffice{}

@@ -26,6 +26,7 @@ import (
 	"github.com/digitorus/timestamp"
 
 	"countersign/internal/anchor"
+	"countersign/internal/servicetest"
 )
 
 // stamper is an RFC 3161 authority on a real port, made with a library that is not
@@ -37,7 +38,7 @@ type stamper struct {
 	asked  int
 }
 
-func newStamper(t *testing.T, clock *clock) *stamper {
+func newStamper(t *testing.T, clock *servicetest.Clock) *stamper {
 	t.Helper()
 	certificate, key := timestampCertificate(t, clock.Now())
 	s := &stamper{}
@@ -213,7 +214,7 @@ func mine(root [32]byte) [80]byte {
 }
 
 // bitcoin believes easy blocks of a source.
-func bitcoin(clock *clock, source anchor.HeaderSource) anchor.Bitcoin {
+func bitcoin(clock *servicetest.Clock, source anchor.HeaderSource) anchor.Bitcoin {
 	return anchor.Bitcoin{Headers: source, Now: clock.Now, Limit: func(int) *big.Int {
 		return new(big.Int).Lsh(big.NewInt(0x7fffff), 8*(0x20-3))
 	}}

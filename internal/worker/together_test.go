@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/internal/ledger"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
 )
 
@@ -32,10 +33,10 @@ func TestHangingReceiverHoldsUpNothingElse(t *testing.T) {
 		for i := range approvals {
 			approvals[i] = w.ask()
 		}
-		w.eventually("the receiver hangs in every delivery", func() bool { return len(r.arrived(t)) >= 16 })
-		w.clock.advance(3 * time.Minute)
+		servicetest.Eventually(w.t, "the receiver hangs in every delivery", func() bool { return len(r.arrived(t)) >= 16 })
+		w.clock.Advance(3 * time.Minute)
 		ticks <- w.clock.Now()
-		w.eventually("the approvals are escalated", func() bool {
+		servicetest.Eventually(w.t, "the approvals are escalated", func() bool {
 			for _, id := range approvals {
 				if w.stored(id) != ledger.ApprovalEscalated {
 					return false
@@ -43,17 +44,18 @@ func TestHangingReceiverHoldsUpNothingElse(t *testing.T) {
 			}
 			return true
 		})
-		w.eventually("the mail is out", func() bool { return len(office.mailed("")) == 2*len(approvals) })
+		servicetest.Eventually(w.t, "the mail is out", func() bool { return len(office.mailed("")) == 2*len(approvals) })
 		if n := len(r.arrived(t)); n != 16 {
 			t.Errorf("%d deliveries at once", n)
 		}
 		close(answer)
-		w.eventually("the receiver has all of it", func() bool { return len(r.arrived(t)) == 2*len(approvals) })
+		servicetest.Eventually(w.t, "the receiver has all of it", func() bool { return len(r.arrived(t)) == 2*len(approvals) })
 		worker.Stop(t.Context())
 		w.queue(int64(len(approvals))+check, 0)
 	})
 }
 
+//countersign:race
 func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -72,12 +74,12 @@ func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
 		hanging.Go(func() { _, _ = first.RunOnce(t.Context()) })
 		<-began
 		r.respond(nil)
-		w.clock.advance(4 * time.Minute)
+		w.clock.Advance(4 * time.Minute)
 		w.run(second)
 		if n := len(r.arrived(t)); n != 1 {
 			t.Errorf("the job was taken from a worker that may live: %d deliveries", n)
 		}
-		w.clock.advance(time.Minute)
+		w.clock.Advance(time.Minute)
 		w.run(second)
 		got := r.arrived(t)
 		if len(got) != 2 || got[0] != got[1] {
@@ -100,7 +102,7 @@ func TestTwoWorkersNeverDoTheSameJob(t *testing.T) {
 		first, second := w.worker(w.service, nil, nil), w.worker(w.serve(open()), nil, nil)
 		first.Start()
 		second.Start()
-		w.eventually("all is delivered", func() bool { return len(r.arrived(t)) >= 2*asked })
+		servicetest.Eventually(w.t, "all is delivered", func() bool { return len(r.arrived(t)) >= 2*asked })
 		first.Stop(t.Context())
 		second.Stop(t.Context())
 		seen := make(map[string]bool)
@@ -134,7 +136,7 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 		}
 		first := w.worker(w.service, nil, nil)
 		first.Start()
-		w.eventually("deliveries hang", func() bool { return len(r.arrived(t)) == 16 })
+		servicetest.Eventually(w.t, "deliveries hang", func() bool { return len(r.arrived(t)) == 16 })
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		first.Stop(over)
@@ -151,6 +153,7 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 	})
 }
 
+//countersign:race
 func TestStopWaitsForWhatIsUnderWay(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -160,8 +163,8 @@ func TestStopWaitsForWhatIsUnderWay(t *testing.T) {
 		w.ask()
 		worker := w.worker(w.service, nil, nil)
 		worker.Start()
-		w.eventually("the delivery hangs", func() bool { return len(r.arrived(t)) == 1 })
-		w.eventually("the queue is counted", func() bool { return w.meter.get("waiting") > 0 })
+		servicetest.Eventually(w.t, "the delivery hangs", func() bool { return len(r.arrived(t)) == 1 })
+		servicetest.Eventually(w.t, "the queue is counted", func() bool { return w.meter.get("waiting") > 0 })
 		stopped := make(chan struct{})
 		go func() {
 			worker.Stop(t.Context())

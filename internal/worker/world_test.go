@@ -1,118 +1,33 @@
 package worker_test
 
 import (
-	"bytes"
-	"context"
-	"crypto/rand"
-	"database/sql"
-	"encoding/hex"
 	"log/slog"
-	"net/url"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
-
-	_ "github.com/jackc/pgx/v5/stdlib" // makes the schema that a test works in
 
 	"countersign/internal/canon"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
-	"countersign/internal/store/postgres"
-	"countersign/internal/store/sqlite"
+	"countersign/internal/testdb"
 	"countersign/internal/worker"
 )
-
-// migrating is a store that makes its own schema.
-type migrating interface {
-	store.Store
-	Migrate(ctx context.Context) error
-}
 
 // onEachStore gives a test a way to open one fresh database as often as it likes:
 // each handle stands for a process.
 func onEachStore(t *testing.T, test func(t *testing.T, open func() store.Store)) {
 	t.Helper()
-	t.Parallel()
-	for name, fresh := range map[string]func(*testing.T) func() (migrating, error){"sqlite": newSQLite, "postgres": newPostgres} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			open := fresh(t)
-			test(t, func() store.Store {
-				db, err := open()
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = db.Close() })
-				if err := db.Migrate(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				return db
-			})
-		})
-	}
-}
-
-func newSQLite(t *testing.T) func() (migrating, error) {
-	path := filepath.Join(t.TempDir(), "countersign.db")
-	return func() (migrating, error) { return sqlite.Open(t.Context(), path) }
-}
-
-func newPostgres(t *testing.T) func() (migrating, error) {
-	t.Helper()
-	server := os.Getenv("COUNTERSIGN_TEST_POSTGRES")
-	if server == "" {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is not set: run the tests with `make test`, which starts a PostgreSQL for them")
-	}
-	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails
-	schema := "worker_" + hex.EncodeToString(random[:])
-	admin, err := sql.Open("pgx", server)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := admin.ExecContext(t.Context(), "create schema "+schema); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if _, err := admin.ExecContext(context.Background(), "drop schema "+schema+" cascade"); err != nil {
-			t.Errorf("drop schema: %v", err)
-		}
-		_ = admin.Close()
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		test(t, func() store.Store { return db.Open(t) })
 	})
-	address, err := url.Parse(server)
-	if err != nil {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is no URL")
-	}
-	query := address.Query()
-	query.Set("search_path", schema)
-	query.Set("pool_max_conns", "6")
-	address.RawQuery = query.Encode()
-	return func() (migrating, error) { return postgres.Open(t.Context(), address.String()) }
 }
 
-// clock stands until a test moves it.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func newClock() *clock { return &clock{now: time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC)} }
-
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+func newClock() *servicetest.Clock {
+	return servicetest.NewClock(time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC))
 }
 
 // world is a service on one store, with an organization whose agent "robot" may
@@ -121,9 +36,9 @@ type world struct {
 	t       *testing.T
 	store   store.Store
 	ring    *keyring.Ring
-	clock   *clock
+	clock   *servicetest.Clock
 	service *service.Service
-	log     syncBuffer
+	log     servicetest.Buffer
 	meter   *meter
 	methods []string // of anchoring
 	anchors worker.Anchoring
@@ -138,17 +53,14 @@ const (
 
 func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 	t.Helper()
-	ring, err := keyring.Create(filepath.Join(t.TempDir(), "keys.json"), rand.Reader, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	ring, _ := servicetest.NewRing(t)
 	w := &world{t: t, store: db, ring: ring, clock: newClock(), meter: newMeter(), methods: methods}
 	w.service = w.serve(db)
 	_, first, err := w.service.Operator().CreateOrganization(t.Context(), "acme", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.admin = w.authenticate(first)
+	w.admin = servicetest.Authenticate(t, w.service, first)
 	w.reviewer, w.agent = w.key(ledger.RoleMember), w.key(ledger.RoleAgent)
 	if _, err := w.service.UpdateOrganization(t.Context(), w.admin, parse(t, settings)); err != nil {
 		t.Fatal(err)
@@ -157,28 +69,17 @@ func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 }
 
 // serve starts a service, as another replica would, and stops it with the test.
+//
+//countersign:replica
 func (w *world) serve(db store.Store) *service.Service {
-	s := service.New(service.Config{Store: db, Keys: w.ring, Secrets: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods})
-	w.t.Cleanup(s.Close)
-	return s
+	return servicetest.Start(w.t, service.Config{
+		Store: db, Keys: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods,
+	}).Service
 }
 
 func (w *world) key(role ledger.Role) *service.Caller {
 	w.t.Helper()
-	key, err := w.service.Operator().CreateKey(w.t.Context(), "acme", &service.KeyRequest{Name: string(role), Role: role})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return w.authenticate(key)
-}
-
-func (w *world) authenticate(key *service.NewKey) *service.Caller {
-	w.t.Helper()
-	caller, err := w.service.Authenticate(w.t.Context(), key.Text.Reveal())
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return caller
+	return servicetest.Authenticate(w.t, w.service, servicetest.NewKey(w.t, w.service, "acme", string(role), role))
 }
 
 func parse(t *testing.T, text string) canon.Value {
@@ -268,39 +169,6 @@ func (w *world) queue(waiting, buried int64) {
 	if gotWaiting != waiting || gotBuried != buried {
 		w.t.Errorf("%d jobs wait and %d are buried, want %d and %d\n%s", gotWaiting, gotBuried, waiting, buried, w.log.String())
 	}
-}
-
-// eventually waits until a condition holds.
-func (w *world) eventually(what string, holds func() bool) {
-	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
-	defer cancel()
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			w.t.Fatalf("waited in vain: %s\n%s", what, w.log.String())
-		}
-	}
-}
-
-type syncBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // meter counts what it hears.

@@ -20,9 +20,8 @@ func BenchmarkClaimJobs(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			address := newDatabase(b)
-			s := open(b, address, migrate)
-			jobs := parameter(b, address, "search_path") + ".jobs"
-			administer(b, "insert into "+jobs+" (org_id, kind, stream, run_at, body) "+others)
+			s := open(b, address)
+			administer(b, address, "insert into jobs (org_id, kind, stream, run_at, body) "+others)
 			if _, err := s.ClaimJobs(b.Context(), now, later, map[string]int{"held": 1}); err != nil {
 				b.Fatalf("claim: %v", err)
 			}

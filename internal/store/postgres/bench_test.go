@@ -14,7 +14,7 @@ import (
 func BenchmarkTransact(b *testing.B) {
 	for _, width := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprintf("chains=%d", width), func(b *testing.B) {
-			s := open(b, newDatabase(b), migrate)
+			s := open(b, newDatabase(b))
 			who := newTenant(b, s)
 			needs := &store.Needs{Orgs: []ledger.OrgID{who.org}, Keys: []ledger.KeyID{who.key}}
 			var chains []*store.ChainRecord

@@ -11,6 +11,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
+	"countersign/internal/testdb"
 )
 
 // tenant is an organization with a key, for chains to belong to.
@@ -69,7 +70,7 @@ func TestCommitFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := newDatabase(t)
-			direct := open(t, address, migrate)
+			direct := open(t, address)
 			between, through := newProxy(t, address)
 			s := open(t, through)
 			who := newTenant(t, direct)
@@ -80,7 +81,7 @@ func TestCommitFaults(t *testing.T) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
 			// The server may still be at it; a lock on the table waits for it.
-			administer(t, "begin; lock table "+parameter(t, address, "search_path")+".chains; commit")
+			administer(t, address, "begin; lock table chains; commit")
 			if written := exists(t, direct, chain); written != test.written {
 				t.Errorf("written: %t, want %t", written, test.written)
 			}
@@ -101,7 +102,7 @@ func TestCommitFaults(t *testing.T) {
 func TestContextThatEndsDuringCommitChangesNothing(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	who := newTenant(t, open(t, address, migrate))
+	who := newTenant(t, open(t, address))
 	between, through := newProxy(t, address)
 	s := open(t, through)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -126,12 +127,12 @@ func TestContextThatEndsDuringCommitChangesNothing(t *testing.T) {
 func TestConnectionLostBeforeCommit(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	name := parameter(t, address, "search_path")
-	s := open(t, withParameter(t, address, "application_name", name), migrate)
+	name := databaseName(t, address)
+	s := open(t, testdb.WithParameter(t, address, "application_name", name))
 	who := newTenant(t, s)
 	chain := who.newChain()
 	err := s.Transact(t.Context(), &store.Needs{Heads: []ledger.OrgID{who.org}}, func(*store.Loaded) (*store.Changes, error) {
-		administer(t, "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = $1", name)
+		administer(t, testdb.ServerURL(t), "select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = $1", name)
 		return &store.Changes{NewChains: []*store.ChainRecord{chain}}, nil
 	})
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) {
@@ -148,8 +149,8 @@ func TestConnectionLostBeforeCommit(t *testing.T) {
 func TestLockThatIsNotFreedInTime(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	holder := open(t, address, migrate)
-	waiter := open(t, withParameter(t, address, "lock_timeout", "50ms"))
+	holder := open(t, address)
+	waiter := open(t, testdb.WithParameter(t, address, "lock_timeout", "50ms"))
 	who := newTenant(t, holder)
 	chain := who.newChain()
 	if err := insert(t.Context(), holder, chain); err != nil {
@@ -170,8 +171,7 @@ func TestLockThatIsNotFreedInTime(t *testing.T) {
 func TestPoolThatIsExhausted(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	open(t, address, migrate)
-	s := open(t, withParameter(t, address, "pool_max_conns", "1"))
+	s := open(t, testdb.WithParameter(t, address, "pool_max_conns", "1"))
 	err := s.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 1)
 		defer cancel()
@@ -185,7 +185,7 @@ func TestPoolThatIsExhausted(t *testing.T) {
 
 func TestServerThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
-	address := withParameter(t, newDatabase(t), "default_transaction_read_only", "on")
+	address := testdb.WithParameter(t, newDatabase(t), "default_transaction_read_only", "on")
 	s, err := postgres.Open(t.Context(), address)
 	if err == nil {
 		_ = s.Close()
@@ -197,7 +197,7 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 
 func TestErrorsShowNoValues(t *testing.T) {
 	t.Parallel()
-	s := open(t, newDatabase(t), migrate)
+	s := open(t, newDatabase(t))
 	who := newTenant(t, s)
 	const planted = "planted-value"
 	first, second, third := who.newChain(), who.newChain(), who.newChain()

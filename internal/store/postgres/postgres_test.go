@@ -2,141 +2,78 @@ package postgres_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"net/url"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
 	"countersign/internal/store/storetest"
+	"countersign/internal/testdb"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	databases := &shelf{owner: t}
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
-		address := databases.take(t)
-		return func(t *testing.T) store.Store { return open(t, address) }
-	})
+	storetest.Run(t, create)
 }
 
-// shelf lends migrated databases to one test after the other, emptied in
-// between: making one takes longer than most tests.
-type shelf struct {
-	owner *testing.T // when it ends, the databases are dropped
-	mu    sync.Mutex
-	free  []string
+//countersign:race
+func TestConcurrentConformance(t *testing.T) {
+	t.Parallel()
+	storetest.RunConcurrent(t, create)
 }
 
-func (s *shelf) take(t *testing.T) string {
-	t.Helper()
-	address := s.pop()
-	if address == "" {
-		address = newDatabase(s.owner)
-		open(t, address, migrate)
-	}
-	t.Cleanup(func() {
-		empty(t, address)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.free = append(s.free, address)
-	})
-	return address
+func create(t *testing.T) storetest.Opener {
+	address := newDatabase(t)
+	return func(t *testing.T) store.Store { return open(t, address) }
 }
 
-func (s *shelf) pop() (address string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last := len(s.free) - 1; last >= 0 {
-		address, s.free = s.free[last], s.free[:last]
-	}
-	return address
-}
-
-func empty(t testing.TB, address string) {
-	t.Helper()
-	schema := parameter(t, address, "search_path")
-	for _, table := range []string{
-		"anchors", "signing_keys", "tokens", "jobs", "job_names", "act_logs", "acts", "webhooks", "policies", "approvals", "sign_ins", "master_keys", "receipts", "addenda", "events", "chain_states", "chains", "heads", "api_keys", "organizations",
-	} {
-		administer(t, "delete from "+schema+"."+table)
-	}
-}
-
-// serverURL names the server that all tests share.
-func serverURL(t testing.TB) string {
-	t.Helper()
-	address := os.Getenv("COUNTERSIGN_TEST_POSTGRES")
-	if address == "" {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is not set: run the tests with `make test`, which starts a PostgreSQL for them")
-	}
-	return address
-}
-
-// newDatabase makes a schema of its own for the test and returns a URL whose
-// connections see nothing else.
+// newDatabase is the address of a fresh database for a handle of few connections.
 func newDatabase(t testing.TB) string {
 	t.Helper()
-	var random [8]byte
-	if _, err := rand.Read(random[:]); err != nil {
-		t.Fatal(err)
-	}
-	address := serverURL(t)
-	schema := "test_" + hex.EncodeToString(random[:])
-	administer(t, "create schema "+schema)
-	t.Cleanup(func() { administer(t, "drop schema "+schema+" cascade") })
-	return withParameter(t, withParameter(t, address, "search_path", schema), "pool_max_conns", "5")
+	return testdb.WithParameter(t, testdb.Postgres(t).URL, "pool_max_conns", "5")
 }
 
-func parameter(t testing.TB, address, name string) string {
+// emptyDatabase is newDatabase without a schema.
+func emptyDatabase(t testing.TB) string {
+	t.Helper()
+	return testdb.WithParameter(t, testdb.EmptyPostgres(t).URL, "pool_max_conns", "5")
+}
+
+// databaseName is the name of the database at an address.
+func databaseName(t testing.TB, address string) string {
 	t.Helper()
 	parsed, err := url.Parse(address)
 	if err != nil {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is no URL")
+		t.Fatal("the address of a database is not a URL")
 	}
-	return parsed.Query().Get(name)
+	return strings.TrimPrefix(parsed.Path, "/")
 }
 
-func withParameter(t testing.TB, address, name, value string) string {
+// administer runs statements in a database, outside of any store.
+func administer(t testing.TB, address, statement string, args ...any) {
 	t.Helper()
-	parsed, err := url.Parse(address)
-	if err != nil {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is no URL")
-	}
-	query := parsed.Query()
-	query.Set(name, value)
-	parsed.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // a plus is no space to PostgreSQL
-	return parsed.String()
-}
-
-// administration is the one connection pool that makes and drops schemas.
-var administration = sync.OnceValues(func() (*pgxpool.Pool, error) {
-	return pgxpool.New(context.Background(), os.Getenv("COUNTERSIGN_TEST_POSTGRES"))
-})
-
-// administer runs a statement outside of any store.
-func administer(t testing.TB, statement string, args ...any) {
-	t.Helper()
-	if err := try(statement, args...); err != nil {
+	if err := try(address, statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }
 
-func try(statement string, args ...any) error {
-	pool, err := administration()
+func try(address, statement string, args ...any) (err error) {
+	ctx := context.Background()                 // clean-ups come here too, when the test's own has ended
+	parsed, err := pgxpool.ParseConfig(address) // which knows the pool's parameters
 	if err != nil {
 		return err
 	}
-	// Clean-ups come here too, when the test's own context has ended.
-	_, err = pool.Exec(context.Background(), statement, args...)
-	return err
+	conn, err := pgx.ConnectConfig(ctx, parsed.ConnConfig)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, statement, args...)
+	return errors.Join(err, conn.Close(ctx))
 }
 
 func open(t testing.TB, address string, prepare ...func(testing.TB, *postgres.Store)) *postgres.Store {
@@ -182,15 +119,15 @@ func TestSeveralHosts(t *testing.T) {
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	// A default of the server, the database or the role comes the same way.
-	address := withParameter(t, newDatabase(t), "options", "-c synchronous_commit=off -c enable_seqscan=on")
+	address := testdb.WithParameter(t, newDatabase(t), "options", "-c synchronous_commit=off -c enable_seqscan=on")
 	for _, test := range []struct{ address, name, want string }{
 		{address, "synchronous_commit", "on"},
 		{address, "enable_seqscan", "off"},
 		{address, "statement_timeout", "30s"},
 		{address, "plan_cache_mode", "force_generic_plan"},
 		{address, "application_name", "countersign"},
-		{withParameter(t, address, "synchronous_commit", "remote_apply"), "synchronous_commit", "remote_apply"},
-		{withParameter(t, address, "statement_timeout", "5s"), "statement_timeout", "5s"},
+		{testdb.WithParameter(t, address, "synchronous_commit", "remote_apply"), "synchronous_commit", "remote_apply"},
+		{testdb.WithParameter(t, address, "statement_timeout", "5s"), "statement_timeout", "5s"},
 	} {
 		got, err := open(t, test.address).Setting(t.Context(), test.name)
 		if err != nil || got != test.want {
@@ -223,7 +160,7 @@ func TestOpenRefusesURL(t *testing.T) {
 		"local commits":       {"postgres://localhost/db?synchronous_commit=local", "synchronous_commit"},
 		"nobody listens":      {"postgres://user:" + url.QueryEscape(secret) + "@127.0.0.1:1/db?sslmode=disable", "connect"},
 		"wrong password":      {wrongPassword(t, secret), "connect"},
-		"database is missing": {strings.Replace(serverURL(t), "/postgres?", "/no_such_database?", 1), "no_such_database"},
+		"database is missing": {strings.Replace(testdb.ServerURL(t), "/postgres?", "/no_such_database?", 1), "no_such_database"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -246,9 +183,9 @@ func TestOpenRefusesURL(t *testing.T) {
 
 func wrongPassword(t testing.TB, password string) string {
 	t.Helper()
-	parsed, err := url.Parse(serverURL(t))
+	parsed, err := url.Parse(testdb.ServerURL(t))
 	if err != nil {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is no URL")
+		t.Fatal("the address of a database is not a URL")
 	}
 	parsed.User = url.UserPassword(parsed.User.Username(), password)
 	return parsed.String()

@@ -62,11 +62,13 @@ func (l *link) cut() {
 }
 
 // newProxy returns a proxy and the URL that leads through it.
+//
+//countersign:host it passes bytes on, one after the other
 func newProxy(t *testing.T, address string) (*proxy, string) {
 	t.Helper()
 	parsed, err := url.Parse(address)
 	if err != nil {
-		t.Fatal("COUNTERSIGN_TEST_POSTGRES is no URL")
+		t.Fatal("the address of a database is not a URL")
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,6 +15,9 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+// Migrations are the steps that make the schema, one file each.
+func Migrations() fs.FS { return migrations }
+
 const versionTable = "schema_versions"
 
 var (

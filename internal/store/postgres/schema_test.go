@@ -16,9 +16,10 @@ import (
 	"countersign/internal/store/postgres"
 )
 
+//countersign:race
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	address := newDatabase(t)
+	address := emptyDatabase(t)
 	stores := []*postgres.Store{open(t, address), open(t, address), open(t, address)}
 	var group errgroup.Group
 	for _, s := range stores {
@@ -35,7 +36,7 @@ func TestMigrateAtOnce(t *testing.T) {
 
 func TestCheckSchema(t *testing.T) {
 	t.Parallel()
-	address := newDatabase(t)
+	address := emptyDatabase(t)
 	s := open(t, address)
 	current, latest, err := s.SchemaVersion(t.Context())
 	if err != nil || current != 0 || latest < 3 {
@@ -54,7 +55,7 @@ func TestCheckSchema(t *testing.T) {
 	if err := s.CheckSchema(t.Context()); err != nil {
 		t.Errorf("newest: error %v, want none", err)
 	}
-	administer(t, "insert into "+parameter(t, address, "search_path")+".schema_versions (version_id, is_applied) values (99, true)")
+	administer(t, address, "insert into schema_versions (version_id, is_applied) values (99, true)")
 	if err := s.CheckSchema(t.Context()); !errors.Is(err, postgres.ErrSchemaAhead) {
 		t.Errorf("version 99: error %v, want %v", err, postgres.ErrSchemaAhead)
 	}
@@ -88,12 +89,12 @@ func TestMigrateFilledStore(t *testing.T) {
 	for _, version := range []int64{1, 2, 3, 4} {
 		t.Run(fmt.Sprint("from version ", version), func(t *testing.T) {
 			t.Parallel()
-			address := newDatabase(t)
+			address := emptyDatabase(t)
 			s := open(t, address)
 			if err := s.MigrateTo(t.Context(), version); err != nil {
 				t.Fatalf("migrate: %v", err)
 			}
-			administer(t, "begin; set local search_path = "+parameter(t, address, "search_path")+";"+versionOne+"commit")
+			administer(t, address, "begin;"+versionOne+"commit")
 			migrate(t, s)
 			checkFilledStore(t, s, version)
 		})
@@ -197,11 +198,9 @@ func checkNewKinds(t *testing.T, s *postgres.Store, org *ledger.Organization) {
 func TestNothingCascades(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	open(t, address, migrate)
-	schema := parameter(t, address, "search_path")
-	administer(t, "begin; set local search_path = "+schema+";"+versionOne+"commit")
+	administer(t, address, "begin;"+versionOne+"commit")
 	for _, table := range []string{"organizations", "api_keys", "chains", "events"} {
-		err := try("delete from " + schema + "." + table)
+		err := try(address, "delete from "+table)
 		if err == nil || !strings.Contains(err.Error(), "foreign key") {
 			t.Errorf("%s: error %v, want a foreign key's refusal", table, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
+	"countersign/internal/testdb"
 )
 
 // record adds an event to each chain, as the service does.
@@ -38,8 +39,8 @@ func record(t *testing.T, s *postgres.Store, who tenant, sequence int64, chains 
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	between, through := newProxy(t, withParameter(t, address, "pool_max_conns", "1"))
-	s := open(t, through, migrate)
+	between, through := newProxy(t, testdb.WithParameter(t, address, "pool_max_conns", "1"))
+	s := open(t, through)
 	who := newTenant(t, s)
 	var chains []*store.ChainRecord
 	for range 200 {
@@ -94,7 +95,7 @@ func TestChangedBodies(t *testing.T) {
 		t.Fatalf("insert: %v", err)
 	}
 	tamper := func(body string) {
-		administer(t, "update "+parameter(t, address, "search_path")+".chains set body = $1", []byte(body))
+		administer(t, address, "update chains set body = $1", []byte(body))
 	}
 	if body := bodyOf(t, two, chain.ID, ""); body != "body" {
 		t.Errorf("the body is %q", body)

@@ -14,6 +14,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
+	"countersign/internal/testdb"
 )
 
 func newToken(org ledger.OrgID, key string) *store.TokenRecord {
@@ -55,10 +56,12 @@ func checkVerification(t *testing.T, s *postgres.Store, org ledger.OrgID) {
 
 // TestTwoIssuesAtOnce lets both transactions find nothing before either writes:
 // one is refused, and finds the other's token when it tries again.
+//
+//countersign:race
 func TestTwoIssuesAtOnce(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	one, two := open(t, address, migrate), open(t, address)
+	one, two := open(t, address), open(t, address)
 	who := newTenant(t, one)
 	ref := store.TokenRef{Org: who.org, Key: "once"}
 	issue := func(s *postgres.Store, wait func()) (issued ledger.TokenID, err error) {
@@ -99,11 +102,13 @@ func TestTwoIssuesAtOnce(t *testing.T) {
 // TestCrossingIssues lets transactions find nothing, all of them, and then issue
 // tokens under the same keys in different orders: one wins, and none waits for
 // another in a circle.
+//
+//countersign:race
 func TestCrossingIssues(t *testing.T) {
 	t.Parallel()
 	const workers, width = 4, 1000
 	address := newDatabase(t)
-	s := open(t, address, migrate)
+	s := open(t, address)
 	who := newTenant(t, s)
 	var loaded sync.WaitGroup
 	loaded.Add(workers)
@@ -144,8 +149,8 @@ func TestCrossingIssues(t *testing.T) {
 // was not found.
 func TestTokenLookUpsCostTheSame(t *testing.T) {
 	t.Parallel()
-	between, through := newProxy(t, withParameter(t, newDatabase(t), "pool_max_conns", "1"))
-	s := open(t, through, migrate)
+	between, through := newProxy(t, testdb.WithParameter(t, newDatabase(t), "pool_max_conns", "1"))
+	s := open(t, through)
 	who := newTenant(t, s)
 	active, revoked, expired := newToken(who.org, ""), newToken(who.org, ""), newToken(who.org, "")
 	at := ledger.Time(10)
@@ -174,8 +179,8 @@ func TestTokenLookUpsCostTheSame(t *testing.T) {
 // else.
 func TestRoundTripsOfTokens(t *testing.T) {
 	t.Parallel()
-	between, through := newProxy(t, withParameter(t, newDatabase(t), "pool_max_conns", "1"))
-	s := open(t, through, migrate)
+	between, through := newProxy(t, testdb.WithParameter(t, newDatabase(t), "pool_max_conns", "1"))
+	s := open(t, through)
 	who := newTenant(t, s)
 	at := ledger.Time(10)
 	old := newToken(who.org, "")

@@ -10,6 +10,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
+	"countersign/internal/testdb"
 )
 
 // watcher is someone who watches through a store.
@@ -51,6 +52,7 @@ func (w *watcher) expect(t *testing.T, from *postgres.Store) {
 	}
 }
 
+//countersign:race
 func TestSignalsSurviveTheConnection(t *testing.T) {
 	t.Parallel()
 	one, two, address := replicas(t)
@@ -58,8 +60,8 @@ func TestSignalsSurviveTheConnection(t *testing.T) {
 	here.expect(t, two)
 	await(t, there.heard)
 	for range 2 {
-		administer(t, `select pg_terminate_backend(a.pid, 10000) from pg_stat_activity a
-			where a.query = 'listen "countersign_approvals_' || to_regclass($1)::oid || '"'`, parameter(t, address, "search_path")+".approvals")
+		administer(t, address, `select pg_terminate_backend(a.pid, 10000) from pg_stat_activity a
+			where a.datname = current_database() and a.query = 'listen "countersign_approvals_' || to_regclass('approvals')::oid || '"'`)
 		await(t, here.missed)
 		await(t, there.missed)
 		here.expect(t, two)
@@ -71,10 +73,12 @@ func TestSignalsSurviveTheConnection(t *testing.T) {
 
 // TestSilentConnection: a connection through which nothing comes any more, and
 // that nobody closes, is found out.
+//
+//countersign:race
 func TestSilentConnection(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	direct := open(t, address, migrate)
+	direct := open(t, address)
 	between, through := newProxy(t, address)
 	s := open(t, through)
 	s.SetSilence(100 * time.Millisecond)
@@ -86,11 +90,12 @@ func TestSilentConnection(t *testing.T) {
 }
 
 // TestWatchTakesNoConnection: those who wait leave the pool to those who work.
+//
+//countersign:race
 func TestWatchTakesNoConnection(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
-	open(t, address, migrate)
-	s := open(t, withParameter(t, address, "pool_max_conns", "1"))
+	s := open(t, testdb.WithParameter(t, address, "pool_max_conns", "1"))
 	one, two := watch(t, s), watch(t, s)
 	one.expect(t, s)
 	await(t, two.heard)

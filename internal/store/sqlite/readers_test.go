@@ -12,6 +12,8 @@ import (
 )
 
 // One after the other, reads share one connection with its pages and statements.
+//
+//countersign:race
 func TestReadersAreUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "ledger.db"))

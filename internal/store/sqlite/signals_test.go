@@ -23,6 +23,7 @@ func signals(t *testing.T, s store.Store, count int) {
 	}
 }
 
+//countersign:race
 func TestWatcherThatFallsFarBehindIsTold(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "test.db"))

@@ -8,37 +8,23 @@ import (
 	"countersign/internal/store"
 	"countersign/internal/store/sqlite"
 	"countersign/internal/store/storetest"
+	"countersign/internal/testdb"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	empty := migrated(t)
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
-		path := filepath.Join(t.TempDir(), "test.db")
-		if err := os.WriteFile(path, empty, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return func(t *testing.T) store.Store { return open(t, path) }
-	}, storetest.SignalsStayInHandle)
+	storetest.Run(t, create)
 }
 
-// migrated is the file of an empty store. Copying it takes far less time than
-// bringing a new file through all migrations, for each of many cases.
-func migrated(t *testing.T) []byte {
-	t.Helper()
-	s := open(t, filepath.Join(t.TempDir(), "template.db"))
-	if err := s.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	copied := filepath.Join(t.TempDir(), "copy.db")
-	if err := s.Backup(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
-	file, err := os.ReadFile(copied)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
+//countersign:race
+func TestConcurrentConformance(t *testing.T) {
+	t.Parallel()
+	storetest.RunConcurrent(t, create, storetest.SignalsStayInHandle)
+}
+
+func create(t *testing.T) storetest.Opener {
+	path := testdb.SQLite(t).Path
+	return func(t *testing.T) store.Store { return open(t, path) }
 }
 
 func open(t *testing.T, path string) *sqlite.Store {

@@ -18,7 +18,7 @@ var actCases = []testCase{
 	{name: "acts are listed newest first", run: listsActs},
 	{name: "acts are scanned by sequence", run: scansActs},
 	{name: "a visitor's error ends a scan of acts", run: visitorEndsActScan},
-	{name: "acts at once stand one after the other", run: actsAtOnce},
+	{name: "acts at once stand one after the other", run: actsAtOnce, concurrent: true},
 }
 
 func keepsLogs(t *testing.T, w *world) {

@@ -18,7 +18,7 @@ var anchorCases = []testCase{
 	{name: "the anchors of one subject are listed", run: listsAnchors},
 	{name: "the nearest anchor of a head is found for each method", run: findsHeadAnchors},
 	{name: "a method without an anchor of a head is left out", run: leavesMethodsOut},
-	{name: "one anchor put by many at once", run: oneAnchor},
+	{name: "one anchor put by many at once", run: oneAnchor, concurrent: true},
 }
 
 const (

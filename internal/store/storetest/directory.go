@@ -20,9 +20,9 @@ var directoryCases = []testCase{
 	{name: "settings come back as they were", run: keepsSettings},
 	{name: "an update is stored and returned", run: updatesOrganization},
 	{name: "an error of change comes back and nothing changes", run: changeErrorChangesNothing},
-	{name: "updates at once lose nothing", run: updatesAtOnce},
-	{name: "an update does not hold up the organization's chains", run: updateBesideChains},
-	{name: "one slug by many at once", run: oneSlug},
+	{name: "updates at once lose nothing", run: updatesAtOnce, concurrent: true},
+	{name: "an update does not hold up the organization's chains", run: updateBesideChains, concurrent: true},
+	{name: "one slug by many at once", run: oneSlug, concurrent: true},
 }
 
 func createsOrganization(t *testing.T, w *world) {

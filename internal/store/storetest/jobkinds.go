@@ -14,7 +14,7 @@ var jobKindCases = []testCase{
 	{name: "each kind is claimed as far as there is room for it", run: claimsByKind},
 	{name: "many jobs of one kind keep no other waiting", run: kindsGoOn},
 	{name: "a job of a name is stored once", run: storesOnce},
-	{name: "a job of a name is stored once, whoever stores it", run: storesOnceTogether},
+	{name: "a job of a name is stored once, whoever stores it", run: storesOnceTogether, concurrent: true},
 }
 
 func claimsByKind(t *testing.T, w *world) {

@@ -13,7 +13,7 @@ var keyCheckCases = []testCase{
 	{name: "fingerprints come back", run: keepsFingerprints},
 	{name: "the same fingerprint may be added again", run: repeatsFingerprint},
 	{name: "another fingerprint is refused and the first stands", run: refusesFingerprint},
-	{name: "different fingerprints at once: one stands", run: oneFingerprint},
+	{name: "different fingerprints at once: one stands", run: oneFingerprint, concurrent: true},
 }
 
 func keepsFingerprints(t *testing.T, w *world) {

@@ -15,7 +15,7 @@ var keyCases = []testCase{
 	{name: "keys are listed by id, page by page", run: listsKeys},
 	{name: "a key is revoked, and others are not", run: revokesKey},
 	{name: "a revocation is seen by the next transaction", run: revocationIsSeen},
-	{name: "one key revoked by many at once", run: oneRevocation},
+	{name: "one key revoked by many at once", run: oneRevocation, concurrent: true},
 }
 
 func findsKeys(t *testing.T, w *world) {

@@ -16,13 +16,13 @@ import (
 )
 
 var raceCases = []testCase{
-	{name: "many writers on one chain", run: manyWritersOnOneChain},
-	{name: "many completions in one organization", run: manyCompletions},
-	{name: "one chain completed by many at once", run: oneCompletion},
-	{name: "chains named in crossing orders", run: crossingOrders},
-	{name: "one opening by many at once", run: oneOpening},
-	{name: "openings under crossing keys", run: crossingOpenings},
-	{name: "one event by many at once", run: oneEvent},
+	{name: "many writers on one chain", run: manyWritersOnOneChain, concurrent: true},
+	{name: "many completions in one organization", run: manyCompletions, concurrent: true},
+	{name: "one chain completed by many at once", run: oneCompletion, concurrent: true},
+	{name: "chains named in crossing orders", run: crossingOrders, concurrent: true},
+	{name: "one opening by many at once", run: oneOpening, concurrent: true},
+	{name: "openings under crossing keys", run: crossingOpenings, concurrent: true},
+	{name: "one event by many at once", run: oneEvent, concurrent: true},
 }
 
 // together runs work at once, in turn through each of several handles.

@@ -16,7 +16,7 @@ var receiptCases = []testCase{
 	{name: "a receipt comes with what stands around it", run: placesReceipts},
 	{name: "a receipt in the last place there is comes alone", run: placesTheLast, unaudited: true},
 	{name: "a receipt's token comes with it in its place", run: placesTokens},
-	{name: "those who ask at the same time get each their own", run: asksTogether},
+	{name: "those who ask at the same time get each their own", run: asksTogether, concurrent: true},
 	{name: "receipts are listed newest first", run: listsReceipts},
 	{name: "receipts are scanned by range", run: scansReceipts},
 	{name: "a scan of many receipts sees each once", run: scansManyReceipts, unaudited: true},

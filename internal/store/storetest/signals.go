@@ -14,15 +14,15 @@ import (
 
 func signalCases(exemptions []Exemption) []testCase {
 	cases := []testCase{
-		{name: "signals are heard in the order of their commits", run: hearsInOrder},
-		{name: "everyone who watches hears", run: everyoneHears},
-		{name: "what is not committed is not heard", run: uncommittedIsNotHeard},
-		{name: "an organization's beginning is heard", run: hearsBeginning},
-		{name: "a slow watcher holds nobody up", run: slowWatcher},
-		{name: "watching ends with its context", run: watchEnds},
+		{name: "signals are heard in the order of their commits", run: hearsInOrder, concurrent: true},
+		{name: "everyone who watches hears", run: everyoneHears, concurrent: true},
+		{name: "what is not committed is not heard", run: uncommittedIsNotHeard, concurrent: true},
+		{name: "an organization's beginning is heard", run: hearsBeginning, concurrent: true},
+		{name: "a slow watcher holds nobody up", run: slowWatcher, concurrent: true},
+		{name: "watching ends with its context", run: watchEnds, concurrent: true},
 	}
 	if !slices.Contains(exemptions, SignalsStayInHandle) {
-		cases = append(cases, testCase{name: "signals are heard in every process", run: hearsOtherHandles})
+		cases = append(cases, testCase{name: "signals are heard in every process", run: hearsOtherHandles, concurrent: true})
 	}
 	return cases
 }

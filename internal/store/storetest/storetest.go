@@ -6,6 +6,7 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 
 	"countersign/internal/store"
@@ -22,9 +23,22 @@ type Exemption string
 // heard by those who watch through the same handle.
 const SignalsStayInHandle Exemption = "signals stay in the handle"
 
-// Run holds a store to the port's promise. Create makes a database that is
-// empty and migrated, removes it when the test ends, and returns its opener.
-func Run(t *testing.T, create func(t *testing.T) Opener, exemptions ...Exemption) {
+// Run holds a store to the port's promise, as far as one caller can see it.
+// Create makes a database that is empty and migrated, removes it when the test
+// ends, and returns its opener.
+func Run(t *testing.T, create func(t *testing.T) Opener) {
+	t.Helper()
+	runCases(t, create, false, nil)
+}
+
+// RunConcurrent holds a store to what it promises to callers that work at once.
+// Its cases start goroutines: run it under the race detector.
+func RunConcurrent(t *testing.T, create func(t *testing.T) Opener, exemptions ...Exemption) {
+	t.Helper()
+	runCases(t, create, true, exemptions)
+}
+
+func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, exemptions []Exemption) {
 	t.Helper()
 	for role, cases := range map[string][]testCase{
 		"writer":        writerCases,
@@ -53,6 +67,10 @@ func Run(t *testing.T, create func(t *testing.T) Opener, exemptions ...Exemption
 		"streams":       streamCases,
 		"signals":       signalCases(exemptions),
 	} {
+		cases = slices.DeleteFunc(slices.Clone(cases), func(c testCase) bool { return c.concurrent != concurrent })
+		if len(cases) == 0 {
+			continue
+		}
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			for _, test := range cases {
@@ -75,4 +93,6 @@ type testCase struct {
 	// unaudited cases store records that no ledger would make, or too many to
 	// verify each once more.
 	unaudited bool
+	// concurrent cases start goroutines. internal/architecture checks it.
+	concurrent bool
 }

@@ -19,8 +19,8 @@ var streamCases = []testCase{
 	{name: "a job that has not begun holds nothing up", run: unbegunHoldsNothingUp},
 	{name: "a job that follows takes its place in the stream", run: followsInStream},
 	{name: "a stream that is held up holds up no other", run: otherStreamsGoOn},
-	{name: "claims at once hand out each job once", run: claimsAtOnce},
-	{name: "streams keep their order under many workers", run: streamsAtOnce},
+	{name: "claims at once hand out each job once", run: claimsAtOnce, concurrent: true},
+	{name: "streams keep their order under many workers", run: streamsAtOnce, concurrent: true},
 }
 
 func claimsOneOfEachStream(t *testing.T, w *world) {

@@ -13,10 +13,10 @@ import (
 )
 
 var tokenRaceCases = []testCase{
-	{name: "one issue by many at once", run: oneIssue},
-	{name: "issues under crossing keys", run: crossingIssues},
-	{name: "the latest use of many at once is remembered", run: latestUse},
-	{name: "tokens used and revoked in crossing orders", run: crossingUses},
+	{name: "one issue by many at once", run: oneIssue, concurrent: true},
+	{name: "issues under crossing keys", run: crossingIssues, concurrent: true},
+	{name: "the latest use of many at once is remembered", run: latestUse, concurrent: true},
+	{name: "tokens used and revoked in crossing orders", run: crossingUses, concurrent: true},
 }
 
 // tryIssue issues tokens under keys, each unless it is there already, once.

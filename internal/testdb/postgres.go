@@ -1,0 +1,267 @@
+package testdb
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	_ "github.com/jackc/pgx/v5/stdlib" // registers the driver that Direct uses
+
+	"countersign/internal/store/postgres"
+)
+
+// Variable names the PostgreSQL server that the tests of a run share. Databases
+// whose names begin with Prefix are made on it, and stay: scripts/with-postgres
+// removes the whole server.
+const (
+	Variable = "COUNTERSIGN_TEST_POSTGRES"
+	Prefix   = "countersign_test_"
+)
+
+// ServerURL is the address of that server.
+func ServerURL(t testing.TB) string {
+	t.Helper()
+	address := os.Getenv(Variable)
+	if address == "" {
+		t.Fatalf("%s is not set: run the tests with make test or make test-go, or under scripts/with-postgres", Variable)
+	}
+	return address
+}
+
+// Postgres lends the test a migrated database. When the test has ended it is
+// emptied and lent to another: that is ten times faster than making one.
+func Postgres(t testing.TB) *Database {
+	t.Helper()
+	server := ServerURL(t)
+	lent, ok := idle.pop()
+	if !ok {
+		lent = copyTemplate(t, server)
+	}
+	db := onServer(t, server, lent.name)
+	t.Cleanup(func() {
+		if err := lent.reset(db.URL); err != nil {
+			t.Logf("the database of this test is not lent again: %v", err)
+			return
+		}
+		idle.push(lent)
+	})
+	return db
+}
+
+// copied is a copy of the template, with the digest of its schema.
+type copied struct{ name, schema string }
+
+func copyTemplate(t testing.TB, server string) copied {
+	t.Helper()
+	template, err := postgresTemplate()
+	if err != nil {
+		t.Fatalf("make the PostgreSQL template: %v", err)
+	}
+	name := Prefix + strings.ToLower(rand.Text())
+	administer(t, server, "create database "+name+" template "+template)
+	made := copied{name: name}
+	err = connected(onServer(t, server, name).URL, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, schemaDigest).Scan(&made.schema)
+	})
+	if err != nil {
+		t.Fatalf("read the schema of a new database: %v", err)
+	}
+	return made
+}
+
+// EmptyPostgres makes a database without a schema, and drops it with the test.
+func EmptyPostgres(t testing.TB) *Database {
+	t.Helper()
+	server := ServerURL(t)
+	name := Prefix + strings.ToLower(rand.Text())
+	administer(t, server, "create database "+name)
+	t.Cleanup(func() { administer(t, server, "drop database "+name+" with (force)") })
+	return onServer(t, server, name)
+}
+
+func onServer(t testing.TB, server, name string) *Database {
+	t.Helper()
+	address, err := url.Parse(server)
+	if err != nil {
+		t.Fatalf("%s is not a URL", Variable) // the URL holds a password
+	}
+	address.Path = "/" + name
+	return &Database{Kind: "postgres", URL: address.String(), Driver: "pgx", Source: address.String()}
+}
+
+// WithParameter sets a parameter of a PostgreSQL URL.
+func WithParameter(t testing.TB, address, name, value string) string {
+	t.Helper()
+	parsed, err := url.Parse(address)
+	if err != nil {
+		t.Fatal("the PostgreSQL address is not a URL")
+	}
+	query := parsed.Query()
+	query.Set(name, value)
+	parsed.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // PostgreSQL reads a plus as it is
+	return parsed.String()
+}
+
+// idle holds the emptied databases that no test of this process uses.
+var idle pool
+
+type pool struct {
+	mu   sync.Mutex
+	free []copied
+}
+
+func (p *pool) pop() (last copied, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.free) - 1
+	if n < 0 {
+		return copied{}, false
+	}
+	last, p.free = p.free[n], p.free[:n]
+	return last, true
+}
+
+func (p *pool) push(c copied) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, c)
+}
+
+// postgresTemplate is the name of the migrated database that others are copied
+// from. It is made once per server and schema.
+var postgresTemplate = sync.OnceValues(func() (name string, err error) {
+	digest, err := migrationsDigest()
+	if err != nil {
+		return "", err
+	}
+	name = Prefix + "template_" + digest
+	err = connected(os.Getenv(Variable), func(ctx context.Context, conn *pgx.Conn) error {
+		// The test processes of several packages run at once.
+		const templateLock = 7_305_402
+		if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", templateLock); err != nil {
+			return err
+		}
+		var ready bool
+		err := conn.QueryRow(ctx, "select exists(select from pg_database where datname = $1 and datistemplate)", name).Scan(&ready)
+		if err != nil || ready {
+			return err
+		}
+		return makeTemplate(ctx, conn, name)
+	})
+	return name, err
+})
+
+func makeTemplate(ctx context.Context, conn *pgx.Conn, name string) error {
+	address, err := url.Parse(os.Getenv(Variable))
+	if err != nil {
+		return fmt.Errorf("%s is not a URL", Variable)
+	}
+	address.Path = "/" + name
+	for _, statement := range []string{"drop database if exists " + name, "create database " + name} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("%s: %w", statement, err)
+		}
+	}
+	s, err := postgres.Open(ctx, address.String())
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.Migrate(ctx), s.Close()); err != nil {
+		return err
+	}
+	// Marked last: a template that is not finished is made again.
+	_, err = conn.Exec(ctx, "alter database "+name+" with is_template true allow_connections false")
+	return err
+}
+
+// migrationsDigest names the schema that this build of the store migrates to.
+func migrationsDigest() (string, error) {
+	hash := sha256.New()
+	err := fs.WalkDir(postgres.Migrations(), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := fs.ReadFile(postgres.Migrations(), path)
+		hash.Write(text)
+		return err
+	})
+	return hex.EncodeToString(hash.Sum(nil))[:16], err
+}
+
+// connected runs a function with a connection. Clean-ups use it too, when the
+// test's own context has ended.
+func connected(address string, use func(context.Context, *pgx.Conn) error) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return errors.Join(use(ctx, conn), conn.Close(ctx))
+}
+
+func administer(t testing.TB, server, statement string) {
+	t.Helper()
+	err := connected(server, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, statement)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// reset empties a database, so that it is as if it had just been copied. It
+// refuses one whose schema a test has changed.
+func (c copied) reset(address string) error {
+	return connected(address, func(ctx context.Context, conn *pgx.Conn) error {
+		// A process that was killed leaves its connections to the server.
+		if _, err := conn.Exec(ctx, endOthers); err != nil {
+			return err
+		}
+		var schema string
+		if err := conn.QueryRow(ctx, schemaDigest).Scan(&schema); err != nil {
+			return err
+		}
+		if schema != c.schema {
+			return errors.New("the test has changed the schema")
+		}
+		_, err := conn.Exec(ctx, emptyTables)
+		return err
+	})
+}
+
+const (
+	endOthers = `select pg_terminate_backend(pid, 5000) from pg_stat_activity
+		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`
+
+	schemaDigest = `select md5(string_agg(part, E'\n' order by part)) from (
+		select concat_ws(' ', attrelid::regclass, attname, atttypid::regtype, attnotnull) from pg_attribute join pg_class c on c.oid = attrelid
+			where attnum > 0 and not attisdropped and c.relnamespace = 'public'::regnamespace
+		union all select concat_ws(' ', conrelid::regclass, conname, pg_get_constraintdef(oid)) from pg_constraint where connamespace = 'public'::regnamespace
+		union all select concat_ws(' ', tgrelid::regclass, tgname, tgenabled) from pg_trigger
+		union all select concat_ws(' ', 'version', version_id) from schema_versions
+		union all select concat_ws(' ', proname, md5(prosrc)) from pg_proc where pronamespace = 'public'::regnamespace
+	) parts(part)`
+
+	// Deleting is far faster than truncating: the tables of a test are small.
+	emptyTables = `do $$ declare name text; begin
+		set local session_replication_role = replica; -- no foreign key is checked
+		for name in select quote_ident(tablename) from pg_tables where schemaname = 'public' and tablename <> 'schema_versions' loop
+			execute 'delete from ' || name;
+		end loop;
+		perform setval(oid, 1, false) from pg_class where relkind = 'S' and relnamespace = 'public'::regnamespace
+			and oid <> coalesce(pg_get_serial_sequence('schema_versions', 'id')::regclass, 0);
+	end $$`
+)
