@@ -1,51 +1,25 @@
 package main
 
 import (
-	"bufio"
 	"encoding/binary"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
+
+	"countersign/internal/anchor/anchortest"
+	"countersign/internal/servicetest"
 )
 
-// startAuthority runs sigstore's timestamp-server on a free port and writes its
-// certificates to a file.
+// startAuthority runs a timestamp authority and writes its certificates to a file.
 func startAuthority(t *testing.T) (address, roots string) {
 	t.Helper()
-	binary := filepath.Join("..", "..", ".cache", "bin", "timestamp-server")
-	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("there is no timestamp-server: run scripts/install-timestamp-server (%v)", err)
-	}
-	authority := exec.CommandContext(t.Context(), binary, "serve", "--timestamp-signer", "memory", "--disable-ntp-monitoring", "--host", "127.0.0.1", "--port", "0")
-	log, err := authority.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	authority.Stdout = authority.Stderr
-	if err := authority.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = authority.Wait() }) // the test's context has ended it by then
-	serving := regexp.MustCompile(`Serving timestamp server at (http://\S+)`)
-	for lines := bufio.NewScanner(log); address == "" && lines.Scan(); {
-		if found := serving.FindStringSubmatch(lines.Text()); found != nil {
-			address = found[1] + "/api/v1/timestamp"
-		}
-	}
-	go func() { _, _ = io.Copy(io.Discard, log) }()
-	status, chain, err := (&client{base: address, http: http.DefaultClient}).send(t.Context(), http.MethodGet, "/certchain", "")
-	if err != nil || status != http.StatusOK {
-		t.Fatalf("the certificates: status %d, %v", status, err)
-	}
+	authority := anchortest.Start(t, anchortest.Options{})
 	roots = filepath.Join(t.TempDir(), "roots.pem")
-	writeFile(t, roots, chain)
-	return address, roots
+	writeFile(t, roots, authority.Roots)
+	return authority.URL, roots
 }
 
 // startPromises runs a calendar that promises, and has no block yet.
@@ -95,13 +69,13 @@ func TestAnchorsFromServer(t *testing.T) {
 		if status := admin.status(t, http.MethodPost, "/v1/verification/v2/anchors", ""); status != http.StatusAccepted {
 			t.Fatalf("asking for an anchor gets %d", status)
 		}
-		eventually(t, "the receipt is anchored", func() bool { return admin.anchors(t, "receipts/"+receipt) == "verified/pending" })
+		servicetest.Eventually(t, "the receipt is anchored", func() bool { return admin.anchors(t, "receipts/"+receipt) == "verified/pending" })
 		approval := admin.pay(t, `{"amount_usd":9000}`)
 		reviewer := server.client(succeed(t, s.args("keys", "create", "--org", "default", "--role", "member")...))
 		reviewer.call(t, http.MethodPost, "/v1/approvals/"+approval+"/approve", "{}", &struct{}{})
-		eventually(t, "the decision is anchored", func() bool { return admin.anchors(t, "approvals/"+approval) == "verified/pending" })
+		servicetest.Eventually(t, "the decision is anchored", func() bool { return admin.anchors(t, "approvals/"+approval) == "verified/pending" })
 		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
-		eventually(t, "the anchors are counted", func() bool {
+		servicetest.Eventually(t, "the anchors are counted", func() bool {
 			_, body, err := metrics.send(t.Context(), http.MethodGet, "", "")
 			return err == nil && strings.Contains(string(body), `countersign_anchors_total{method="tsa",status="verified"} 2`) &&
 				strings.Contains(string(body), `countersign_anchors_total{method="opentimestamps",status="pending"} 2`)

@@ -1,7 +1,6 @@
 package anchor_test
 
 import (
-	"bufio"
 	"context"
 	"io"
 	"net/http"
@@ -9,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
+
+	"countersign/internal/anchor/anchortest"
 )
 
 // standing is a real authority that runs beside the test.
@@ -21,52 +21,11 @@ type standing struct {
 	roots []byte
 }
 
-// startSigstore runs sigstore's timestamp-server on a free port.
-func startSigstore(t *testing.T, flags ...string) standing {
+// startAuthority runs the authority of an independent library.
+func startAuthority(t *testing.T, options anchortest.Options) standing {
 	t.Helper()
-	binary := filepath.Join("..", "..", ".cache", "bin", "timestamp-server")
-	if _, err := os.Stat(binary); err != nil {
-		t.Fatalf("there is no timestamp-server: run scripts/install-timestamp-server (%v)", err)
-	}
-	arguments := append([]string{"serve", "--timestamp-signer", "memory", "--disable-ntp-monitoring",
-		"--host", "127.0.0.1", "--port", "0"}, flags...)
-	server := exec.CommandContext(t.Context(), binary, arguments...)
-	output, err := server.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Stdout = server.Stderr
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Wait() }) // the test's context has ended it by then
-	base := serverAddress(t, output)
-	go func() { _, _ = io.Copy(io.Discard, output) }()
-
-	response, err := http.Get(base + "/api/v1/timestamp/certchain")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	chain, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		t.Fatalf("the certificate chain: status %d, %v", response.StatusCode, err)
-	}
-	return standing{url: base + "/api/v1/timestamp", roots: chain}
-}
-
-func serverAddress(t *testing.T, output io.Reader) string {
-	t.Helper()
-	address := regexp.MustCompile(`Serving timestamp server at (http://\S+)`)
-	var seen []string
-	for lines := bufio.NewScanner(output); lines.Scan(); {
-		seen = append(seen, lines.Text())
-		if found := address.FindStringSubmatch(lines.Text()); found != nil {
-			return found[1]
-		}
-	}
-	t.Fatalf("timestamp-server did not start:\n%s", strings.Join(seen, "\n"))
-	return ""
+	authority := anchortest.Start(t, options)
+	return standing{url: authority.URL, roots: authority.Roots}
 }
 
 // openssl is an authority made of `openssl ts`, behind a real socket.

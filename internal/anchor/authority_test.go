@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"countersign/internal/anchor"
+	"countersign/internal/anchor/anchortest"
 )
 
 var ecKeys = []string{"-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"}
@@ -33,15 +35,15 @@ func TestRealAuthorities(t *testing.T) {
 		start             func(t *testing.T) standing
 		name, own, policy string
 	}{
-		"sigstore": {
-			func(t *testing.T) standing { return startSigstore(t) },
-			"Test TSA Timestamping", "1.3.6.1.4.1.57264.2", "1.3.6.1.4.1.57264.2",
+		"another library": {
+			func(t *testing.T) standing { return startAuthority(t, anchortest.Options{}) },
+			anchortest.Name, anchortest.Policy, anchortest.Policy,
 		},
-		"sigstore with its chain": {
+		"another library with its chain": {
 			func(t *testing.T) standing {
-				return startSigstore(t, "--include-chain-in-response", "--use-http-201")
+				return startAuthority(t, anchortest.Options{IncludeChain: true, Status: http.StatusCreated})
 			},
-			"Test TSA Timestamping", "1.3.6.1.4.1.57264.2", "1.3.6.1.4.1.57264.2",
+			anchortest.Name, anchortest.Policy, anchortest.Policy,
 		},
 		"openssl with ECDSA": {
 			func(t *testing.T) standing { return startOpenSSL(t, "30", ecKeys...).standing },
