@@ -73,7 +73,8 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	err = s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
 		current := org.Controls.Policy
 		if current.Number > 0 && current.Version == ledger.PolicyVersion(current.Number, set.Canonical()) {
-			record, err = b.loaded.Policy(org.ID, current.Number)
+			found, err := b.loaded.Policy(org.ID, current.Number)
+			record = found
 			return nil, err
 		}
 		number := current.Number + 1

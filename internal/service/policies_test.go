@@ -1,13 +1,16 @@
 package service_test
 
 import (
+	"context"
 	"errors"
 	"regexp"
 	"strings"
 	"testing"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/testdb"
 )
 
 const (
@@ -16,7 +19,7 @@ const (
 )
 
 func TestPolicySetsArePutOnceAndKept(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		builtin := must[*service.PolicyView](t)(g.Policy(t.Context(), g.who.member, ledger.BuiltinPolicy.Version))
 		if !builtin.InForce || len(builtin.Rules) != 0 || !builtin.FastPath {
@@ -58,8 +61,10 @@ func TestPolicySetsArePutOnceAndKept(t *testing.T) {
 }
 
 // A set holds for the very next action on every replica.
+//
+//countersign:race
 func TestANewSetHoldsAtOnceEverywhere(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		replica := g.replica()
 		chain := g.open("deploys")
@@ -83,7 +88,7 @@ func TestANewSetHoldsAtOnceEverywhere(t *testing.T) {
 // Whether clients may decide by themselves is the set's to say: not unless it
 // says so.
 func TestFastPathIsTheSetsToAllow(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		opened := func() bool {
 			return must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, chainNamed(t, "fast"), "")).FastPath
@@ -109,7 +114,7 @@ func TestFastPathIsTheSetsToAllow(t *testing.T) {
 // A set that is wrong anywhere is refused whole, with the places, and the one in
 // force stays.
 func TestBadSetsAreRefusedWhole(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		kept := g.put(denyDeploys)
 		acts := len(g.acts())
@@ -144,7 +149,7 @@ func TestBadSetsAreRefusedWhole(t *testing.T) {
 // A rule that fails while it is evaluated denies and says so; in shadow it only
 // says so.
 func TestARuleThatFails(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		failing := `rules: [{name: fails, when: "action.payload.missing > 5", decision: allow_with_flag, reason: r%s}]`
 		g.put(strings.Replace(failing, "%s", "", 1))
@@ -162,8 +167,10 @@ func TestARuleThatFails(t *testing.T) {
 }
 
 // The set that is stored is the one that was put, or nothing is decided.
+//
+//countersign:race
 func TestAnEditedSetDecidesNothing(t *testing.T) {
-	onEachStore(t, func(t *testing.T, db *database) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
 		chain := g.open("edited")
 		g.put(denyDeploys)
@@ -201,4 +208,48 @@ func TestAnEditedSetDecidesNothing(t *testing.T) {
 			t.Error("a set that is gone: the audit finds nothing")
 		}
 	})
+}
+
+// A caller that gives up while its change is being committed shares nothing with
+// the commit that goes on.
+//
+//countersign:race
+func TestCallersThatGiveUpShareNothingWithTheirCommit(t *testing.T) {
+	t.Parallel()
+	flag := &service.PolicyDocument{Text: []byte(flagDeploys)}
+	for name, change := range map[string]func(context.Context, *batching) error{
+		"the set in force put again": func(ctx context.Context, b *batching) error {
+			_, err := b.PutPolicy(ctx, b.who.admin, flag)
+			return err
+		},
+		"settings": func(ctx context.Context, b *batching) error {
+			patch := must[canon.Value](t)(canon.Parse([]byte(`{"name":"Acme"}`)))
+			_, err := b.UpdateOrganization(ctx, b.who.admin, patch)
+			return err
+		},
+		"kill switch": func(ctx context.Context, b *batching) error {
+			_, err := b.DeactivateKillSwitch(ctx, b.who.admin)
+			return err
+		},
+		"signing key": func(ctx context.Context, b *batching) error {
+			_, err := b.CreateSigningKey(ctx, b.who.admin, &service.SigningKeyRequest{Name: "second"})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBatching(t, testdb.SQLite(t).Open(t))
+			must[*service.PolicyView](t)(b.plain.PutPolicy(t.Context(), b.who.admin, flag))
+			release := b.hold(t)
+			ctx, giveUp := context.WithCancel(t.Context())
+			gaveUp := make(chan error, 1)
+			go func() { gaveUp <- change(ctx, b) }()
+			b.meter.await(1)
+			// The commit begins without waiting for the caller to have returned: nothing
+			// puts what the two do in an order.
+			giveUp()
+			release()
+			checkCode(t, name, <-gaveUp, ledger.CodeOutcomeUnknown)
+		})
+	}
 }
