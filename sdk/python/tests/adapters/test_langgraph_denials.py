@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, ScriptedModel, agent, agent_with, approving
+from agents import QUESTION, Marks, ScriptedModel, agent, agent_with
 from langchain.agents import create_agent
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -147,15 +149,32 @@ def test_fallbacks_and_retries_of_the_governed_graph(office: Office) -> None:
     assert marks == []
 
 
+def approving_after_denial(office: Office, run: Callable[[], Any]) -> None:
+    """Run something, and approve what it asks for once a denial has reached the framework."""
+    reached = threading.Event()
+    handler = logging.Handler()
+    handler.emit = lambda record: reached.set()  # type: ignore[method-assign]
+    callbacks = logging.getLogger("langchain_core.callbacks.manager")
+    callbacks.addHandler(handler)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run)
+            assert reached.wait(60)
+            office.decide("approve")
+            running.result(60)
+    finally:
+        callbacks.removeHandler(handler)
+
+
 def test_tools_called_at_once(office: Office) -> None:
     marks = Marks()
     names = ["asked_tool", "denied_tool"]
     graph = govern(agent(marks, names, ["look_up"]))
     # The one that waits is released after the other one was denied, and does not run.
     with pytest.raises(countersign.ActionDeniedError):
-        approving(office, lambda: graph.invoke(QUESTION))
+        approving_after_denial(office, lambda: graph.invoke(QUESTION))
     with pytest.raises(countersign.ActionDeniedError):
-        approving(office, lambda: asyncio.run(graph.ainvoke(QUESTION)))
+        approving_after_denial(office, lambda: asyncio.run(graph.ainvoke(QUESTION)))
     assert marks == []
 
 
