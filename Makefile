@@ -36,18 +36,16 @@ demo: build ## See it all in a minute, on a throw-away store (ARGS="--yes")
 	@exec bin/countersign demo $(ARGS)
 
 .PHONY: test
-test: setup ## Run everything: vet, Go tests with the race detector, Python tests, adapters, lint
-	go vet ./...
-	@# The frameworks are fetched meanwhile; what fails there is tried again, and seen, below.
-	@scripts/test-adapters --prepare newest >/dev/null 2>&1 & \
-	PKG=./... RUN= scripts/with-postgres scripts/test-go && wait
-	@scripts/test-adapters newest
-	@scripts/test-python
-	@scripts/lint
+test: setup ## Run everything that decides on a commit: Go and Python tests, adapters, lint
+	@PKG= RUN= scripts/test
+
+.PHONY: nightly
+nightly: setup ## Run everything that is long, for hours, and print one table: race detector, matrices, fuzzing, bench
+	@PKG= RUN= scripts/nightly
 
 .PHONY: test-go
 test-go: setup ## Run Go tests (PKG=./internal/canon RUN=TestName)
-	@scripts/with-postgres scripts/test-go
+	@scripts/with-postgres --memory scripts/test-go
 
 .PHONY: test-python
 test-python: setup ## Run the Python client's tests (ARGS="-k name")
