@@ -17,7 +17,8 @@ import (
 // Directives in the doc comment of a function of a test file.
 const (
 	// raceDirective marks a test that scripts/test-go runs under the race detector.
-	// It is the last line before the function: the script looks for it there.
+	// It is the last line before the function: the script looks for it there. With
+	// the word "twice" the test also runs without the detector, where it does more.
 	raceDirective = "//countersign:race"
 	// hostDirective, with a reason behind it, marks a helper whose goroutine does
 	// nothing beside the test: it runs a server, or bounds a wait.

@@ -73,7 +73,7 @@ var rivalries = []contest{
 
 // Approve against everything else: one winner, and all that is kept agrees.
 //
-//countersign:race
+//countersign:race twice
 func TestContests(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

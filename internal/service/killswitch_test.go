@@ -122,7 +122,7 @@ func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
 // Writers hammer two replicas while the switch is thrown, again and again. What
 // is asked for after it was thrown is never let happen.
 //
-//countersign:race
+//countersign:race twice
 func TestTheKillSwitchUnderFire(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

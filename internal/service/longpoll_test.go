@@ -183,7 +183,7 @@ func TestASignalThatWasMissed(t *testing.T) {
 // race detector makes each of them dear). Whoever waits
 // holds none, or nothing else could be done meanwhile.
 //
-//countersign:race
+//countersign:race twice
 func TestTwoThousandWaiters(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		const approvals, each = 20, 100 - 80*racing
