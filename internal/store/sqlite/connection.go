@@ -151,7 +151,10 @@ type failure struct {
 
 func (f *failure) Error() string { return fmt.Sprintf("SQLite: %s (%d)", f.text, f.code) }
 
-var errNoMemory = &failure{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
+var (
+	errNoMemory = &failure{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
+	errTooBig   = &failure{code: sqlitelib.SQLITE_TOOBIG, text: "string or blob too big"}
+)
 
 func (c *connection) check(rc int32) error {
 	if rc == sqlitelib.SQLITE_OK {

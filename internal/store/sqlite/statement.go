@@ -23,6 +23,10 @@ type statement struct {
 // does not stay in memory.
 const keptRoom = 64 << 10
 
+// maxParameters bounds what one statement is given, in bytes. SQLite counts them
+// in 32 bits and reads on to the next zero byte where the count is negative.
+const maxParameters = 1 << 30
+
 // bind gives the parameters their values: []byte, string, int64 or nil.
 func (s *statement) bind(args []any) error {
 	size := 0
@@ -50,6 +54,9 @@ func (s *statement) bind(args []any) error {
 }
 
 func (s *statement) reserve(size int) error {
+	if size > maxParameters {
+		return errTooBig
+	}
 	if size = max(size, 1); size <= s.room {
 		return nil
 	}
