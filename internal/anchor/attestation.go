@@ -32,14 +32,6 @@ func (a attestation) equal(other attestation) bool {
 	return a.kind == other.kind && bytes.Equal(a.payload, other.payload)
 }
 
-func pendingAt(calendar string) attestation {
-	return attestation{kind: kindPending, payload: appendBytes(nil, []byte(calendar)), calendar: calendar}
-}
-
-func confirmedAt(height int) attestation {
-	return attestation{kind: kindBitcoin, payload: appendNumber(nil, uint64(height)), height: height}
-}
-
 // understand reads the payload of the known kinds.
 func (a *attestation) understand() error {
 	payload := reader{rest: a.payload}

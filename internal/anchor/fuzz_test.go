@@ -12,6 +12,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+func pendingAt(calendar string) attestation {
+	return attestation{kind: kindPending, payload: appendBytes(nil, []byte(calendar)), calendar: calendar}
+}
+
+func confirmedAt(height int) attestation {
+	return attestation{kind: kindBitcoin, payload: appendNumber(nil, uint64(height)), height: height}
+}
+
 func sampleProofs(t testing.TB) [][]byte {
 	t.Helper()
 	digest := sha256.Sum256([]byte("sample"))

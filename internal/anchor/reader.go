@@ -15,8 +15,8 @@ type reader struct {
 	depth int // operations that may follow each other
 }
 
-func (r *reader) take(count int) ([]byte, error) {
-	if count > len(r.rest) {
+func (r *reader) take(count uint64) ([]byte, error) {
+	if count > uint64(len(r.rest)) {
 		return nil, errCutOff
 	}
 	taken := r.rest[:count:count]
@@ -61,7 +61,7 @@ func (r *reader) bytes(limit uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.take(int(count))
+	return r.take(count)
 }
 
 func appendNumber(to []byte, value uint64) []byte {

@@ -96,14 +96,15 @@ func NewOpaqueToken(prefix string, entropy [32]byte) Secret {
 // APIKey.Hash.
 func HashToken(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
-// base62Digits is the inverse of the alphabet 0-9a-zA-Z that math/big writes;
-// -1 is no digit.
-var base62Digits = func() (digits [256]int8) {
+const noDigit = 0xff
+
+// base62Digits is the inverse of the alphabet 0-9a-zA-Z that math/big writes.
+var base62Digits = func() (digits [256]uint8) {
 	for i := range digits {
-		digits[i] = -1
+		digits[i] = noDigit
 	}
 	for i := range 62 {
-		digits[big.NewInt(int64(i)).Text(62)[0]] = int8(i)
+		digits[big.NewInt(int64(i)).Text(62)[0]] = uint8(i)
 	}
 	return digits
 }()
@@ -115,7 +116,7 @@ func base62(n *big.Int, width int) string {
 
 func isBase62(text string) bool {
 	for i := range len(text) {
-		if base62Digits[text[i]] < 0 {
+		if base62Digits[text[i]] == noDigit {
 			return false
 		}
 	}

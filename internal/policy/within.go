@@ -88,7 +88,7 @@ func escaped(rest string) (r rune, width int) {
 		return '.', 2
 	}
 	width = min(2+digits, len(rest))
-	code, err := strconv.ParseUint(rest[2:width], 16, 32)
+	code, err := strconv.ParseUint(rest[2:width], 16, 31)
 	if err != nil {
 		return '.', width
 	}

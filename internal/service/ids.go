@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/binary"
 	"sync"
 
 	"github.com/google/uuid"
@@ -35,6 +36,6 @@ func (s *idSeries) next(now ledger.Time) (at ledger.Time, count uint16) {
 func (s *Service) timedID(now ledger.Time) uuid.UUID {
 	random := s.timedRandom()
 	at, count := s.ids.next(now)
-	random[0], random[1] = byte(count>>8), byte(count)
+	binary.BigEndian.PutUint16(random[:], count)
 	return ledger.NewTimedID(at, random)
 }

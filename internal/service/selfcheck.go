@@ -79,8 +79,8 @@ func (s *Service) QueueChecks(ctx context.Context, every ledger.Time) error {
 	var jobs []*store.Job
 	for _, org := range orgs {
 		if coming[org.ID] == 0 {
-			random := binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2 // without the bits that all ids share
-			job := checkJob(org.ID, checkPlace{from: 1}, now+ledger.Time(random%uint64(max(every, 1))))
+			random := ledger.Time(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the bits that all ids share
+			job := checkJob(org.ID, checkPlace{from: 1}, now+random%max(every, 1))
 			job.Once = fmt.Sprint(JobCheck, "/", now/checkSlack)
 			jobs = append(jobs, job)
 		}

@@ -26,6 +26,10 @@ func appendInt32(array []byte, value int) []byte {
 	return binary.BigEndian.AppendUint32(array, uint32(int32(value)))
 }
 
+func appendInt64(array []byte, value int64) []byte {
+	return binary.BigEndian.AppendUint64(array, uint64(value))
+}
+
 func ids[T any](records []T, id func(T) uuid.UUID) []byte {
 	array := beginArray(pgtype.UUIDOID, len(records), len(uuid.UUID{})*len(records))
 	for _, record := range records {
@@ -38,7 +42,7 @@ func ids[T any](records []T, id func(T) uuid.UUID) []byte {
 func ints[T any](records []T, value func(T) int64) []byte {
 	array := beginArray(pgtype.Int8OID, len(records), 8*len(records))
 	for _, record := range records {
-		array = binary.BigEndian.AppendUint64(appendInt32(array, 8), uint64(value(record)))
+		array = appendInt64(appendInt32(array, 8), value(record))
 	}
 	return array
 }
@@ -48,7 +52,7 @@ func intsOrNull[T any, I ~int64](records []T, value func(T) *I) []byte {
 	array := beginArray(pgtype.Int8OID, len(records), 8*len(records))
 	for _, record := range records {
 		if v := value(record); v != nil {
-			array = binary.BigEndian.AppendUint64(appendInt32(array, 8), uint64(*v))
+			array = appendInt64(appendInt32(array, 8), int64(*v))
 		} else {
 			array = appendInt32(array, -1)
 		}

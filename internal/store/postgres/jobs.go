@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"encoding/binary"
 	"hash/fnv"
 	"slices"
 	"strings"
@@ -139,7 +138,7 @@ func streamKey(stream string) int32 {
 }
 
 func intParameter(value int64) []byte {
-	return binary.BigEndian.AppendUint64(nil, uint64(value))
+	return appendInt64(nil, value)
 }
 
 // longestFault bounds what is kept of an error's text.
