@@ -94,7 +94,7 @@ func settable(model *kong.Application) map[string]*kong.Flag {
 }
 
 func readConfig(path string, known map[string]*kong.Flag) (map[string]any, error) {
-	file, err := os.Open(path)
+	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}

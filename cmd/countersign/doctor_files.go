@@ -69,7 +69,7 @@ func (e *examination) diskSpace(context.Context) finding {
 		return skipped("%v", err)
 	}
 	const mega = 1 << 20
-	free := space.Bavail * uint64(space.Bsize)
+	free := space.Bavail * uint64(space.Bsize) //nolint:gosec // no block has a size below zero
 	if free < leastFreeSpace {
 		return failed("%d MB are free in %s: make room, at least %d MB", free/mega, e.storage.Data, leastFreeSpace/mega)
 	}

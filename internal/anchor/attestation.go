@@ -47,7 +47,7 @@ func (a *attestation) understand() error {
 		if err != nil || len(payload.rest) != 0 {
 			return errors.New("a Bitcoin attestation names no block")
 		}
-		a.height = int(height)
+		a.height = int(height) //nolint:gosec // number has refused more than maxHeight
 	}
 	return nil
 }

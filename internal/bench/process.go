@@ -37,7 +37,7 @@ const (
 // change what is measured, so the process gets only those named here.
 func (b *bench) launch(ctx context.Context, name string, environment []string, arguments ...string) (*server, error) {
 	s := &server{name: name, log: newLogWatch(), ended: make(chan struct{})}
-	s.cmd = exec.CommandContext(ctx, b.Executable, arguments...)
+	s.cmd = exec.CommandContext(ctx, b.Executable, arguments...) //nolint:gosec // this program itself
 	s.cmd.Env = append(foreignEnvironment(), environment...)
 	s.cmd.Stderr = s.log
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }

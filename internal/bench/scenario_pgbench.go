@@ -144,6 +144,7 @@ var errTooShort = errors.New("pgbench completed no transaction")
 func (p *pgbench) runFor(ctx context.Context, seconds int) (*Measurement, error) {
 	address := *p.database
 	address.User = url.User(p.database.User.Username())
+	//nolint:gosec // pgbench, as it was found on the path
 	cmd := exec.CommandContext(ctx, p.program, "--no-vacuum", "--protocol=prepared", "--client="+strconv.Itoa(manyConnections),
 		"--jobs=1", "--time="+strconv.Itoa(seconds), "--file="+p.script, address.String())
 	password, _ := p.database.User.Password()

@@ -143,7 +143,7 @@ func (b *bench) tellApart(ctx context.Context, t *target) (float64, error) {
 			order = append(order, kind)
 		}
 	}
-	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] }) //nolint:gosec // nobody gains by guessing the order
 	times := make(map[string][]float64)
 	for _, kind := range order {
 		began := time.Now()

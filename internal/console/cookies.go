@@ -22,7 +22,7 @@ func (v *visit) cookieName(name string) string {
 // behind when a mailbox in the browser opens one. Nothing is changed by a GET, and
 // a form of another site is refused with or without the cookie.
 func (v *visit) cookie(name, value string) *http.Cookie {
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // Secure follows the connection, which may be plain HTTP on the machine itself
 		Name: v.cookieName(name), Value: value, Path: "/",
 		HttpOnly: true, Secure: v.console.secure(v.r), SameSite: http.SameSiteLaxMode,
 	}
@@ -39,7 +39,7 @@ func (v *visit) kept(name string, longest int) string {
 }
 
 func (v *visit) drop(name string) {
-	gone := v.cookie(name, "")
+	gone := v.cookie(name, "") //nolint:gosec // Secure follows the connection: see cookie
 	gone.MaxAge = -1
 	http.SetCookie(v.w, gone)
 }
@@ -57,7 +57,7 @@ func (v *visit) keepHeading() {
 	if v.r.Method != http.MethodGet || localPath(path) != path {
 		return
 	}
-	cookie := v.cookie(headingCookie, base64.RawURLEncoding.EncodeToString([]byte(path)))
+	cookie := v.cookie(headingCookie, base64.RawURLEncoding.EncodeToString([]byte(path))) //nolint:gosec // Secure follows the connection: see cookie
 	cookie.MaxAge = int(headingTime.Seconds())
 	if len(cookie.Value) <= longestHeading {
 		http.SetCookie(v.w, cookie)

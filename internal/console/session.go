@@ -89,7 +89,7 @@ func signIn(v *visit) error {
 		return err
 	}
 	v.closeSession()
-	cookie := v.cookie(sessionCookie, session.Reveal())
+	cookie := v.cookie(sessionCookie, session.Reveal()) //nolint:gosec // Secure follows the connection: see cookie
 	cookie.Expires = expires.Std()
 	http.SetCookie(v.w, cookie)
 	v.seeOther(v.headedFor())

@@ -134,12 +134,12 @@ func encodeIDCursor(kind cursorKind, id uuid.UUID) string {
 }
 
 func encodeNumberCursor(kind cursorKind, n int64) string {
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(n)))
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(n))) //nolint:gosec // a cursor holds the same 64 bits
 }
 
 // encodeMomentCursor is for lists that are ordered by a moment first.
 func encodeMomentCursor(kind cursorKind, at ledger.Time, id uuid.UUID) string {
-	data := binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(at))
+	data := binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(at)) //nolint:gosec // a cursor holds the same 64 bits
 	return base64.RawURLEncoding.EncodeToString(append(data, id[:]...))
 }
 
@@ -175,7 +175,7 @@ func (q *listQuery) numberCursor(kind cursorKind) int64 {
 	}
 	data, ok := decodeCursor(kind, text, 8)
 	if ok {
-		if n := int64(binary.BigEndian.Uint64(data)); n > 0 {
+		if n := int64(binary.BigEndian.Uint64(data)); n > 0 { //nolint:gosec // a cursor holds the same 64 bits
 			return n
 		}
 	}
@@ -193,7 +193,7 @@ func (q *listQuery) momentCursor(kind cursorKind) (at ledger.Time, id uuid.UUID,
 		q.fault("cursor", "is not a next_cursor of this list")
 		return 0, uuid.Nil, false
 	}
-	return ledger.Time(binary.BigEndian.Uint64(data)), uuid.UUID(data[8:]), true
+	return ledger.Time(binary.BigEndian.Uint64(data)), uuid.UUID(data[8:]), true //nolint:gosec // a cursor holds the same 64 bits
 }
 
 var decimalPattern = regexp.MustCompile(`^\d{1,2}(\.\d{1,3})?$`)

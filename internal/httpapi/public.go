@@ -131,7 +131,7 @@ func (x *exchange) page(status int, v *ledger.PublicVerification) error {
 	if err := publicPage.Execute(&body, struct {
 		Style  template.CSS
 		Result *ledger.PublicVerification
-	}{template.CSS(publicCSS), v}); err != nil {
+	}{template.CSS(publicCSS), v}); err != nil { //nolint:gosec // the style is embedded
 		return err
 	}
 	x.w.Header().Set("Content-Security-Policy", publicPolicy)

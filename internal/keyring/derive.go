@@ -21,7 +21,7 @@ const derivationSalt = "countersign/keyring/v1"
 // before the purpose and the organization's 16 bytes, so that no two pairs share
 // one info.
 func deriveKey(master ledger.Secret, org uuid.UUID, purpose ledger.Purpose) []byte {
-	info := binary.BigEndian.AppendUint32(nil, uint32(len(purpose)))
+	info := binary.BigEndian.AppendUint32(nil, uint32(len(purpose))) //nolint:gosec // a purpose is one of a few short words
 	info = append(info, purpose...)
 	info = append(info, org[:]...)
 	key, err := hkdf.Key(sha256.New, []byte(master.Reveal()), []byte(derivationSalt), string(info), sha256.Size)

@@ -165,7 +165,7 @@ func readDocument(file *os.File) (document, error) {
 // judges the open file, not the path, which could be swapped in between.
 func openGuarded(path string) (*os.File, error) {
 	// Without O_NONBLOCK a named pipe would hold us until someone writes to it.
-	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, path)
 	}

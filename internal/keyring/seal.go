@@ -31,7 +31,7 @@ func (r *Ring) Seal(org uuid.UUID, label string, plaintext []byte) ([]byte, erro
 	if _, err := rand.Read(nonce); err != nil {
 		return nil, fmt.Errorf("seal: %w", err)
 	}
-	sealed := append([]byte{byte(len(keyID))}, keyID...)
+	sealed := append([]byte{byte(len(keyID))}, keyID...) //nolint:gosec // idForm fixes the length
 	sealed = append(sealed, nonce...)
 	return aead.Seal(sealed, nonce, plaintext, []byte(label)), nil
 }

@@ -52,7 +52,7 @@ func ParseID(text string) (uuid.UUID, error) {
 func NewTimedID(now Time, random [10]byte) uuid.UUID {
 	var id uuid.UUID
 	var stamp [8]byte
-	binary.BigEndian.PutUint64(stamp[:], uint64(now))
+	binary.BigEndian.PutUint64(stamp[:], uint64(now)) //nolint:gosec // no id is made for a time before 1970
 	copy(id[:6], stamp[2:])
 	copy(id[6:], random[:])
 	id[6] = id[6]&0x0f | 0x70
@@ -73,7 +73,7 @@ func NewRandomID(random [16]byte) uuid.UUID {
 // which would cost every recorded action a write.
 func NewEventID(now Time, random [10]byte, sequence int64) EventID {
 	id := NewTimedID(now, random)
-	binary.BigEndian.PutUint32(id[12:], uint32(sequence))
+	binary.BigEndian.PutUint32(id[12:], uint32(sequence)) //nolint:gosec // MaxEventsCeiling is far below
 	return EventID{id}
 }
 

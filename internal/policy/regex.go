@@ -114,5 +114,5 @@ func instructions(pattern ast.Expr) uint64 {
 	if err != nil {
 		return maxPattern
 	}
-	return uint64(size)
+	return uint64(size) //nolint:gosec // a size is not negative
 }

@@ -23,11 +23,11 @@ func beginArray(element uint32, count, bytes int) []byte {
 }
 
 func appendInt32(array []byte, value int) []byte {
-	return binary.BigEndian.AppendUint32(array, uint32(int32(value)))
+	return binary.BigEndian.AppendUint32(array, uint32(int32(value))) //nolint:gosec // counts and lengths are far below 2^31
 }
 
 func appendInt64(array []byte, value int64) []byte {
-	return binary.BigEndian.AppendUint64(array, uint64(value))
+	return binary.BigEndian.AppendUint64(array, uint64(value)) //nolint:gosec // bit for bit, as PostgreSQL writes it
 }
 
 func ids[T any](records []T, id func(T) uuid.UUID) []byte {

@@ -8,6 +8,7 @@ import (
 )
 
 const (
+	//nolint:gosec // names of columns
 	tokenColumns = `id, org_id, hash, artifact, artifact_id, idempotency_key, created_at, expires_at, revoked_at,
 		revocation_reason, last_used_at, mac`
 	signingKeyColumns = `id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac`

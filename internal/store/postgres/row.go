@@ -65,7 +65,7 @@ func (r *row) sized(size int) []byte {
 }
 
 func (r *row) id() uuid.UUID     { return uuid.UUID(r.sized(len(uuid.UUID{}))) }
-func (r *row) int() int64        { return int64(binary.BigEndian.Uint64(r.sized(8))) }
+func (r *row) int() int64        { return int64(binary.BigEndian.Uint64(r.sized(8))) } //nolint:gosec // bit for bit, as PostgreSQL writes it
 func (r *row) hash() [32]byte    { return [32]byte(r.sized(32)) }
 func (r *row) bool() bool        { return r.sized(1)[0] != 0 }
 func (r *row) time() ledger.Time { return ledger.Time(r.int()) }

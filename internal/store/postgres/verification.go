@@ -19,7 +19,8 @@ const (
 
 	// Two who touch the same tokens, or one who revokes them, meet at the first and
 	// wait in line; in different orders they would wait for each other.
-	lockTokensSQL  = `select from tokens where id = any($1::uuid[]) order by id for update`
+	lockTokensSQL = `select from tokens where id = any($1::uuid[]) order by id for update`
+	//nolint:gosec // no token is in it
 	touchTokensSQL = `update tokens t set last_used_at = n.at from unnest($1::uuid[], $2::bigint[]) n(id, at)
 		where t.id = n.id and (t.last_used_at is null or t.last_used_at < n.at)`
 	// It goes from method to method and in each to the one anchor that is wanted, so

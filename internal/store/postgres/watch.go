@@ -44,7 +44,7 @@ func (s *Store) Watch(ctx context.Context, changed func(ledger.ApprovalID), miss
 		})
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause/2)): // not all replicas at once
+		case <-time.After(pause/2 + rand.N(pause/2)): //nolint:gosec // not all replicas at once; nobody gains by guessing it
 		}
 		pause = min(2*pause, lastPause)
 	}

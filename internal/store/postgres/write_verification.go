@@ -14,6 +14,7 @@ const (
 	insertTokensSQL = `insert into tokens (` + tokenColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
 			$10::text[], $11::bigint[], $12::bytea[])`
+	//nolint:gosec // no token is in it
 	revokeTokensSQL = `update tokens t set revoked_at = n.revoked_at, revocation_reason = n.reason, mac = n.mac
 		from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[]) n(id, org_id, revoked_at, reason, mac)
 		where t.id = n.id and t.org_id = n.org_id`

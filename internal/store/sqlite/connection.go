@@ -78,7 +78,7 @@ func (c *connection) statement(query string) (*statement, error) {
 		return nil, errNoMemory
 	}
 	defer libc.Xfree(c.tls, text)
-	rc := sqlitelib.Xsqlite3_prepare_v3(c.tls, c.db, text, int32(len(query)), sqlitelib.SQLITE_PREPARE_PERSISTENT, c.out, 0)
+	rc := sqlitelib.Xsqlite3_prepare_v3(c.tls, c.db, text, int32(len(query)), sqlitelib.SQLITE_PREPARE_PERSISTENT, c.out, 0) //nolint:gosec // queries are written in the code
 	if err := c.check(rc); err != nil {
 		return nil, err
 	}

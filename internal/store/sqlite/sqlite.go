@@ -75,7 +75,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 // touch makes the file with a mode of our own choosing: records hold payloads,
 // and nobody else on the machine needs to read them.
 func touch(path string) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
 		return fmt.Errorf("open database: %w", err)
 	}
@@ -146,7 +146,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // Backup writes a consistent copy to a new file while the store is in use.
 func (s *Store) Backup(_ context.Context, path string) error {
 	// SQLite takes an empty file for a new one, so its mode is ours from the start.
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists already: %w", path, store.ErrExists)
 	}

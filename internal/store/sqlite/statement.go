@@ -85,13 +85,13 @@ func (s *statement) bindOne(index int32, arg any, at uintptr) (used int, err err
 		return 0, s.check(sqlitelib.Xsqlite3_bind_int64(s.tls, s.handle, index, value))
 	case string:
 		used = copy(lent(at, len(value)), value)
-		return used, s.check(sqlitelib.Xsqlite3_bind_text(s.tls, s.handle, index, at, int32(used), static))
+		return used, s.check(sqlitelib.Xsqlite3_bind_text(s.tls, s.handle, index, at, int32(used), static)) //nolint:gosec // at most maxParameters
 	case []byte:
 		if value == nil {
 			return 0, s.check(sqlitelib.Xsqlite3_bind_null(s.tls, s.handle, index))
 		}
 		used = copy(lent(at, len(value)), value)
-		return used, s.check(sqlitelib.Xsqlite3_bind_blob(s.tls, s.handle, index, at, int32(used), static))
+		return used, s.check(sqlitelib.Xsqlite3_bind_blob(s.tls, s.handle, index, at, int32(used), static)) //nolint:gosec // at most maxParameters
 	}
 	return 0, fmt.Errorf("parameter %d: %T is no type of a column", index, arg)
 }
@@ -122,7 +122,7 @@ type row struct {
 // no id, or no hash, become the zero one: see idOf.
 func (r row) Scan(targets ...any) error {
 	for i, target := range targets {
-		if !r.assign(int32(r.from+i), target) {
+		if !r.assign(int32(r.from+i), target) { //nolint:gosec // a query has few columns
 			return fmt.Errorf("column %d does not fit %T", r.from+i, target)
 		}
 	}
@@ -134,7 +134,7 @@ func (r row) skip(columns int) row { return row{r.statement, r.from + columns} }
 
 // null reports whether the first column is.
 func (r row) null() bool {
-	return sqlitelib.Xsqlite3_column_type(r.tls, r.handle, int32(r.from)) == sqlitelib.SQLITE_NULL
+	return sqlitelib.Xsqlite3_column_type(r.tls, r.handle, int32(r.from)) == sqlitelib.SQLITE_NULL //nolint:gosec // a query has few columns
 }
 
 func (r row) assign(column int32, target any) bool {
@@ -186,11 +186,11 @@ func lent(at uintptr, size int) []byte {
 	if at == 0 || size == 0 {
 		return nil
 	}
-	return unsafe.Slice((*byte)(pointer(at)), size)
+	return unsafe.Slice((*byte)(pointer(at)), size) //nolint:gosec // SQLite says how much is there
 }
 
 // pointer reads an address of SQLite's side, which the garbage collector does
 // not move or free, as a pointer.
 func pointer(address uintptr) unsafe.Pointer {
-	return *(*unsafe.Pointer)(unsafe.Pointer(&address))
+	return *(*unsafe.Pointer)(unsafe.Pointer(&address)) //nolint:gosec // of memory that Go does not manage
 }
