@@ -56,15 +56,6 @@ def run(*command: str | Path, cwd: Path = PROJECT) -> str:
     return done.stdout
 
 
-def test_style() -> None:
-    run(sys.executable, "-m", "ruff", "check", ".")
-    run(sys.executable, "-m", "ruff", "format", "--check", ".")
-
-
-def test_types() -> None:
-    run(sys.executable, "-m", "mypy")
-
-
 USER = """
 import asyncio
 import countersign
