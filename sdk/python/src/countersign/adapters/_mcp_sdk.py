@@ -14,10 +14,10 @@ from countersign import exceptions
 try:
     from mcp.server.mcpserver import Context, MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
-except ImportError:  # the first major
-    from mcp.server.fastmcp import Context
-    from mcp.server.fastmcp import FastMCP as MCPServer
-    from mcp.server.fastmcp.exceptions import ToolError
+except ImportError:  # the first major; types are checked against the second
+    from mcp.server.fastmcp import Context  # type: ignore[attr-defined, no-redef]
+    from mcp.server.fastmcp import FastMCP as MCPServer  # type: ignore[attr-defined, no-redef]
+    from mcp.server.fastmcp.exceptions import ToolError  # type: ignore[no-redef]
 
 __all__ = [
     "error_answer",
@@ -39,8 +39,9 @@ _METHOD = "tools/call"
 def parts_of(server: Any) -> tuple[Any, Any]:
     """The low-level server, and the registry of tools where the server has one."""
     if isinstance(server, MCPServer):
-        low = server._mcp_server if _FIRST_MAJOR else server._lowlevel_server
-        return low, server._tool_manager
+        if _FIRST_MAJOR:
+            return server._mcp_server, server._tool_manager  # type: ignore[attr-defined]
+        return server._lowlevel_server, server._tool_manager
     if isinstance(server, Server):
         return server, None
     kind = type(server)
@@ -154,7 +155,9 @@ def error_result(denial: Exception) -> Any:
 def error_answer(denial: Exception) -> Any:
     """The denial as what a handler of requests returns."""
     result = error_result(denial)
-    return types.ServerResult(result) if _FIRST_MAJOR else result
+    if _FIRST_MAJOR:
+        return types.ServerResult(result)  # type: ignore[operator]
+    return result
 
 
 def tool_error(denial: Exception) -> Exception:
