@@ -34,10 +34,15 @@ function codeNode(text) {
   return errorCodes.has(text) ? el("a", { href: "#" + text }, code) : code;
 }
 
+// paragraph joins the lines of a text.
+function paragraph(text, ...more) {
+  return el("p", {}, inline(text.trim().replace(/\s*\n\s*/g, " ")), ...more);
+}
+
 function prose(text) {
   const blocks = (text || "").trim().split(/\n\s*\n/).filter(Boolean);
-  return el("div", { class: "prose" }, blocks.map((block) =>
-    block.startsWith("## ") ? el("h2", {}, block.slice(3)) : el("p", {}, inline(block.replace(/\s*\n\s*/g, " ")))));
+  const nodes = blocks.map((block) => (block.startsWith("## ") ? el("h2", {}, block.slice(3)) : paragraph(block)));
+  return el("div", { class: "prose" }, nodes);
 }
 
 // ---- Schemas ----
@@ -98,17 +103,21 @@ function innerObject(schema) {
 
 function field(name, schema, required) {
   const inner = innerObject(schema);
-  return el("li", {},
-    el("div", { class: "field" }, el("b", {}, name), el("span", { class: "type" }, describeType(schema)),
-      required ? el("span", { class: "must" }, "required") : ""),
-    schema.description ? el("p", {}, inline(schema.description.trim().replace(/\s*\n\s*/g, " "))) : "",
-    inner ? el("details", {}, el("summary", {}, "Members of " + name), fieldsOf(inner)) : "");
+  const head = el("div", { class: "field" }, el("b", {}, name), el("span", { class: "type" }, describeType(schema)));
+  if (required) head.append(el("span", { class: "must" }, "required"));
+  const meaning = schema.description ? paragraph(schema.description) : "";
+  return el("li", {}, head, meaning, inner ? members("Members of " + name, inner) : "");
 }
 
 function fieldsOf(schema) {
   const required = new Set(schema.required || []);
-  return el("ul", { class: "fields" }, Object.entries(schema.properties || {}).map(([name, property]) =>
-    field(name, resolve(property), required.has(name))));
+  const properties = Object.entries(schema.properties || {});
+  const fields = properties.map(([name, property]) => field(name, resolve(property), required.has(name)));
+  return el("ul", { class: "fields" }, fields);
+}
+
+function members(title, schema, attributes) {
+  return el("details", attributes, el("summary", {}, title), fieldsOf(schema));
 }
 
 // ---- Operations ----
@@ -134,29 +143,28 @@ function roleText(role) {
 }
 
 function operationCard(operation) {
-  return el("article", { class: "card", id: operation.operationId, "data-search": searchText(operation) },
-    el("h3", {}, el("a", { href: "#" + operation.operationId }, operation.summary)),
-    el("div", { class: "route" }, badge(operation.method), el("span", { class: "path" }, operation.path),
-      el("span", { class: "role " + operation["x-role"], title: "Who may call it" }, roleText(operation["x-role"]))),
-    el("div", { class: "columns" },
-      el("div", {}, prose(operation.description), parameterSection(operation), bodySection(operation),
-        answerSection(operation)),
-      el("div", { class: "aside" }, example(curl(operation)))));
-}
-
-function searchText(operation) {
-  return [operation.method, operation.path, operation.summary, operation.description, operation.operationId,
-    operation["x-role"]].join(" ").toLowerCase();
+  const { operationId: id, "x-role": role, method, path, summary, description } = operation;
+  const search = [method, path, summary, description, id, role].join(" ").toLowerCase();
+  const may = el("span", { class: "role " + role, title: "Who may call it" }, roleText(role));
+  const text = el("div", {}, prose(description), parameterSection(operation), bodySection(operation), answerSection(operation));
+  return el(
+    "article",
+    { class: "card", id, "data-search": search },
+    el("h3", {}, el("a", { href: "#" + id }, summary)),
+    el("div", { class: "route" }, badge(method), el("span", { class: "path" }, path), may),
+    el("div", { class: "columns" }, text, el("div", { class: "aside" }, example(curl(operation)))),
+  );
 }
 
 function parameterSection(operation) {
   if (operation.parameters.length === 0) return "";
-  return [el("h4", {}, "Parameters"), el("ul", { class: "fields" }, operation.parameters.map((parameter) => {
+  const items = operation.parameters.map((parameter) => {
     const schema = { ...resolve(parameter.schema), description: parameter.description };
     const item = field(parameter.name, schema, parameter.required);
     item.querySelector("b").after(el("span", { class: "type" }, parameter.in));
     return item;
-  }))];
+  });
+  return [el("h4", {}, "Parameters"), el("ul", { class: "fields" }, items)];
 }
 
 function bodySection(operation) {
@@ -166,19 +174,18 @@ function bodySection(operation) {
 }
 
 function answerSection(operation) {
-  return [el("h4", {}, "Answers"), el("ul", { class: "answers" },
-    Object.entries(operation.responses).map(([status, response]) => answer(status, resolve(response))))];
+  const items = Object.entries(operation.responses).map(([status, response]) => answer(status, resolve(response)));
+  return [el("h4", {}, "Answers"), el("ul", { class: "answers" }, items)];
 }
 
 function answer(status, response) {
   const [type, media] = Object.entries(response.content || {})[0] || [];
   const schema = media && type === "application/json" ? resolve(media.schema) : undefined;
-  const headers = Object.keys(response.headers || {});
-  return el("li", {},
-    el("div", { class: "answer" }, el("span", { class: "status" + (status >= "400" ? " error" : "") }, status),
-      el("p", {}, inline(response.description.trim().replace(/\s*\n\s*/g, " ")),
-        headers.length ? inline(" With " + headers.map((name) => "`" + name + "`").join(", ") + ".") : "")),
-    schema && schema.properties ? el("details", {}, el("summary", {}, "Members of the answer"), fieldsOf(schema)) : "");
+  const headers = Object.keys(response.headers || {}).map((name) => "`" + name + "`");
+  const code = el("span", { class: "status" + (status >= "400" ? " error" : "") }, status);
+  const meaning = paragraph(response.description, headers.length ? inline(" With " + headers.join(", ") + ".") : "");
+  const more = schema && schema.properties ? members("Members of the answer", schema) : "";
+  return el("li", {}, el("div", { class: "answer" }, code, meaning), more);
 }
 
 // ---- Examples ----
@@ -218,16 +225,18 @@ function example(text) {
 
 function errorCard(error) {
   const search = [error.code, error.status, error.title, error.description].join(" ").toLowerCase();
-  return el("article", { class: "card error-code", id: error.code, "data-search": search },
-    el("div", { class: "route" }, el("span", { class: "status error" }, String(error.status)),
-      el("h3", {}, el("a", { href: "#" + error.code }, error.code))),
+  const status = el("span", { class: "status error" }, String(error.status));
+  return el(
+    "article",
+    { class: "card error-code", id: error.code, "data-search": search },
+    el("div", { class: "route" }, status, el("h3", {}, el("a", { href: "#" + error.code }, error.code))),
     el("p", { class: "meaning" }, error.title),
-    el("p", {}, inline(error.description.trim().replace(/\s*\n\s*/g, " "))));
+    paragraph(error.description),
+  );
 }
 
 function problemCard() {
-  return el("details", { class: "problem" }, el("summary", {}, "Members of an error answer"),
-    fieldsOf(resolve(spec.components.schemas.Problem)));
+  return members("Members of an error answer", resolve(spec.components.schemas.Problem), { class: "problem" });
 }
 
 // ---- The page ----
@@ -247,13 +256,15 @@ function render() {
   document.getElementById("top").append(el("p", { class: "lead" }, spec.info.summary), prose(spec.info.description));
   for (const tag of spec.tags) {
     const operations = operationsOf(tag.name);
-    section(tag.name, tag.description, operations.map(operationCard), operations.map((operation) =>
-      el("li", {}, el("a", { href: "#" + operation.operationId }, badge(operation.method), operation.summary))));
+    const links = operations.map(({ operationId, method, summary }) =>
+      el("li", {}, el("a", { href: "#" + operationId }, badge(method), summary)),
+    );
+    section(tag.name, tag.description, operations.map(operationCard), links);
   }
   const errors = spec["x-error-codes"];
-  section("Error codes", "Every error answer is `application/problem+json`, and its `type` points here.",
-    [problemCard(), ...errors.map(errorCard)], errors.map((error) =>
-      el("li", {}, el("a", { href: "#" + error.code, class: "code" }, error.code))));
+  const links = errors.map(({ code }) => el("li", {}, el("a", { href: "#" + code, class: "code" }, code)));
+  const about = "Every error answer is `application/problem+json`, and its `type` points here.";
+  section("Error codes", about, [problemCard(), ...errors.map(errorCard)], links);
 }
 
 function search(words) {
