@@ -40,7 +40,10 @@ function paragraph(text, ...more) {
 }
 
 function prose(text) {
-  const blocks = (text || "").trim().split(/\n\s*\n/).filter(Boolean);
+  const blocks = (text || "")
+    .trim()
+    .split(/\n\s*\n/)
+    .filter(Boolean);
   const nodes = blocks.map((block) => (block.startsWith("## ") ? el("h2", {}, block.slice(3)) : paragraph(block)));
   return el("div", { class: "prose" }, nodes);
 }
@@ -50,7 +53,10 @@ function prose(text) {
 // resolve follows references; what stands beside a $ref wins over its target.
 function resolve(object) {
   if (!object || !object.$ref) return object || {};
-  const target = object.$ref.replace(/^#\//, "").split("/").reduce((at, name) => at[name], spec);
+  const target = object.$ref
+    .replace(/^#\//, "")
+    .split("/")
+    .reduce((at, name) => at[name], spec);
   const { $ref, ...beside } = object;
   return { ...resolve(target), ...beside };
 }
@@ -68,14 +74,18 @@ function typesOf(schema) {
 
 function describeType(schema) {
   const types = typesOf(schema);
-  const named = types.filter((type) => type !== "null").map((type) =>
-    type === "array" ? "array of " + describeItems(resolve(schema.items)) : schema.format || type);
+  const named = types
+    .filter((type) => type !== "null")
+    .map((type) => (type === "array" ? "array of " + describeItems(resolve(schema.items)) : schema.format || type));
   const parts = [named.join(" or ") || "any"];
   if (types.includes("null")) parts[0] += " or null";
   if (schema.const !== undefined) parts.push("always " + JSON.stringify(schema.const));
   if (schema.enum) parts.push("one of " + schema.enum.filter((value) => value !== null).join(", "));
-  parts.push(range(schema.minLength, schema.maxLength, "characters"), range(schema.minimum, schema.maximum, ""),
-    range(schema.minItems, schema.maxItems, "elements"));
+  parts.push(
+    range(schema.minLength, schema.maxLength, "characters"),
+    range(schema.minimum, schema.maximum, ""),
+    range(schema.minItems, schema.maxItems, "elements"),
+  );
   if (schema.default !== undefined) parts.push("default " + schema.default);
   return parts.filter(Boolean).join(" · ");
 }
@@ -216,7 +226,9 @@ function example(text) {
       button.textContent = "Select and copy";
       getSelection().selectAllChildren(block);
     }
-    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 2000);
   });
   return el("div", { class: "example" }, el("h4", {}, "Example"), button, block);
 }
@@ -245,8 +257,7 @@ function section(title, description, cards, links) {
   const id = "tag-" + title.toLowerCase().replace(/\W+/g, "-");
   const heading = el("h2", {}, title);
   document.getElementById("nav").append(el("div", { "data-section": id }, heading, el("ul", {}, links)));
-  document.getElementById("content").append(el("section", { class: "tag", id },
-    el("h2", {}, title), prose(description), cards));
+  document.getElementById("content").append(el("section", { class: "tag", id }, el("h2", {}, title), prose(description), cards));
 }
 
 function render() {
@@ -293,7 +304,9 @@ function listen() {
   const menu = document.getElementById("menu");
   input.addEventListener("input", () => search(input.value));
   menu.addEventListener("click", () => toggleMenu(menu.getAttribute("aria-expanded") !== "true"));
-  document.getElementById("nav").addEventListener("click", (event) => { if (event.target.closest("a")) toggleMenu(false); });
+  document.getElementById("nav").addEventListener("click", (event) => {
+    if (event.target.closest("a")) toggleMenu(false);
+  });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest && event.target.closest("input, textarea");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
@@ -324,12 +337,15 @@ function reveal(behavior) {
 }
 
 function followReading() {
-  const observer = new IntersectionObserver((entries) => {
-    for (const entry of entries.filter((candidate) => candidate.isIntersecting)) {
-      document.querySelectorAll("nav a[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
-      document.querySelector(`nav a[href="#${entry.target.id}"]`).setAttribute("aria-current", "true");
-    }
-  }, { rootMargin: "-10% 0px -80% 0px" });
+  const observer = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries.filter((candidate) => candidate.isIntersecting)) {
+        document.querySelectorAll("nav a[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
+        document.querySelector(`nav a[href="#${entry.target.id}"]`).setAttribute("aria-current", "true");
+      }
+    },
+    { rootMargin: "-10% 0px -80% 0px" },
+  );
   document.querySelectorAll("[data-search]").forEach((card) => observer.observe(card));
 }
 
@@ -339,8 +355,8 @@ async function start() {
     if (!answer.ok) throw new Error("the server answered " + answer.status);
     spec = await answer.json();
   } catch (error) {
-    document.getElementById("state").textContent = "The reference could not be loaded (" + error.message +
-      "). Reload the page, or read openapi.yaml.";
+    document.getElementById("state").textContent =
+      "The reference could not be loaded (" + error.message + "). Reload the page, or read openapi.yaml.";
     return;
   }
   errorCodes = new Set(spec["x-error-codes"].map((entry) => entry.code));
