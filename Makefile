@@ -61,7 +61,7 @@ test-matrix: setup ## Run the client's tests on every Python here, and the adapt
 	@scripts/test-adapters newest floor
 
 .PHONY: lint
-lint: ## Check style, types and import rules (golangci-lint, ruff, mypy, shellcheck)
+lint: ## Check style, types and import rules (golangci-lint, ruff, mypy, Biome, shellcheck)
 	@scripts/lint
 
 .PHONY: fmt

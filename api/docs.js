@@ -52,7 +52,7 @@ function prose(text) {
 
 // resolve follows references; what stands beside a $ref wins over its target.
 function resolve(object) {
-  if (!object || !object.$ref) return object || {};
+  if (!object?.$ref) return object || {};
   const target = object.$ref
     .replace(/^#\//, "")
     .split("/")
@@ -194,7 +194,7 @@ function answer(status, response) {
   const headers = Object.keys(response.headers || {}).map((name) => "`" + name + "`");
   const code = el("span", { class: "status" + (status >= "400" ? " error" : "") }, status);
   const meaning = paragraph(response.description, headers.length ? inline(" With " + headers.join(", ") + ".") : "");
-  const more = schema && schema.properties ? members("Members of the answer", schema) : "";
+  const more = schema?.properties ? members("Members of the answer", schema) : "";
   return el("li", {}, el("div", { class: "answer" }, code, meaning), more);
 }
 
@@ -308,7 +308,7 @@ function listen() {
     if (event.target.closest("a")) toggleMenu(false);
   });
   document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest && event.target.closest("input, textarea");
+    const typing = event.target.closest?.("input, textarea");
     if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey) {
       event.preventDefault();
       toggleMenu(true);
@@ -331,7 +331,7 @@ function reveal(behavior) {
     document.getElementById("search").value = "";
     search("");
   }
-  document.querySelectorAll(".shown").forEach((card) => card.classList.remove("shown"));
+  for (const card of document.querySelectorAll(".shown")) card.classList.remove("shown");
   target.classList.add("shown");
   target.scrollIntoView({ behavior });
 }
@@ -340,13 +340,13 @@ function followReading() {
   const observer = new IntersectionObserver(
     (entries) => {
       for (const entry of entries.filter((candidate) => candidate.isIntersecting)) {
-        document.querySelectorAll("nav a[aria-current]").forEach((link) => link.removeAttribute("aria-current"));
+        for (const link of document.querySelectorAll("nav a[aria-current]")) link.removeAttribute("aria-current");
         document.querySelector(`nav a[href="#${entry.target.id}"]`).setAttribute("aria-current", "true");
       }
     },
     { rootMargin: "-10% 0px -80% 0px" },
   );
-  document.querySelectorAll("[data-search]").forEach((card) => observer.observe(card));
+  for (const card of document.querySelectorAll("[data-search]")) observer.observe(card);
 }
 
 async function start() {
