@@ -65,8 +65,8 @@ lint: ## Check style, types and import rules (golangci-lint, ruff, mypy, Biome, 
 	@scripts/lint
 
 .PHONY: fmt
-fmt: ## Format the Go code
-	go fmt ./...
+fmt: ## Format the Go, Python and JavaScript code
+	@scripts/fmt
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (PKG=./internal/canon FUZZTIME=30s)
