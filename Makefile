@@ -64,6 +64,10 @@ test-matrix: setup ## Run the client's tests on every Python here, and the adapt
 lint: ## Check style, types and import rules (golangci-lint, ruff, mypy, Biome, shellcheck)
 	@scripts/lint
 
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in the Go code (govulncheck; needs the network)
+	@scripts/vulncheck
+
 .PHONY: fmt
 fmt: ## Format the Go, Python and JavaScript code
 	@scripts/fmt
