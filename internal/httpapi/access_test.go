@@ -106,6 +106,8 @@ var accessRules = map[string]accessRule{
 	"GET /docs/{asset}":                                     {"", everyone},
 }
 
+// Every route has a rule that says which callers may use it, and answers each caller
+// by that rule.
 func TestAccess(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		rules := make(map[string]bool)

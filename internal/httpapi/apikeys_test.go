@@ -84,6 +84,8 @@ func TestRevocationIsImmediate(t *testing.T) {
 	})
 }
 
+// A missing, malformed, unknown or revoked key is answered 401, and the answer
+// repeats no part of a key.
 func TestBadCredentials(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		valid := s.acme.admin.text

@@ -29,6 +29,8 @@ type approval struct {
 	} `json:"reviewer"`
 }
 
+// Approval lists hold what the filter and the caller's role allow, newest first, in
+// pages of any size.
 func TestApprovalLists(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		var asked []string
@@ -93,6 +95,7 @@ func TestApprovalLists(t *testing.T) {
 	})
 }
 
+// A wait that is not a plain number of seconds from 0 to 60 is refused.
 func TestBadWaits(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		path := "/v1/approvals/" + s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"n"}`))

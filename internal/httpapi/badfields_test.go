@@ -142,6 +142,8 @@ var badKeys = []badField{
 	{"another organization", `{"role":"agent","organization_id":"planted-a"}`, []string{"/organization_id"}},
 }
 
+// A bad field in any request body is refused with a pointer to that field, and
+// nothing is stored.
 func TestBadFields(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings, badIssues, badRevocations, badSigningKeys}

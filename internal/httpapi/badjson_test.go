@@ -110,6 +110,8 @@ var badBodies = []struct {
 	{"an unknown member", `{"planted_name":"planted-value",%s`, 422, "invalid_request", []string{"/planted_name"}},
 }
 
+// A body that is not well-formed, strict JSON of the expected shape is refused on
+// every write, and nothing is stored.
 func TestBadJSON(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		var refusals []refusal
@@ -139,6 +141,8 @@ func routeName(path string) string {
 	return strings.Join(parts, "/")
 }
 
+// Every write refuses a body that is missing, above the size limit or of another
+// media type than JSON.
 func TestBadBodies(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		var refusals []refusal

@@ -27,6 +27,8 @@ func lists(chainID string) map[string]string {
 	}
 }
 
+// A list refuses unknown parameters, bad limits and filters, and any cursor that it
+// did not issue itself.
 func TestBadQueries(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"queries"}`)
@@ -87,6 +89,8 @@ func TestBadQueries(t *testing.T) {
 	})
 }
 
+// An Idempotency-Key header that is empty, too long, repeated or not printable ASCII
+// is refused.
 func TestBadIdempotencyKeys(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		var refusals []refusal
@@ -151,6 +155,8 @@ func TestBadIDs(t *testing.T) {
 	})
 }
 
+// A method that a route does not serve is answered 405 with the methods that it does
+// serve.
 func TestWrongMethods(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		methods := make(map[string][]string)

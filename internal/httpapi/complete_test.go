@@ -7,6 +7,8 @@ import (
 	"testing"
 )
 
+// Completing a chain seals it with one receipt. Repeating it gives the same answer,
+// and nothing else can change the chain.
 func TestCompleteChain(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		tests := []struct {

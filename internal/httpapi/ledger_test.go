@@ -14,6 +14,8 @@ import (
 
 const ledgerPath = "/v1/verification/v2/ledger"
 
+// An admin's audit says whether the ledger is intact, names the first break and says
+// what was not checked.
 func TestLedgerAudit(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		audit := func(query string) ledgerAudit {

@@ -32,6 +32,8 @@ func untilRefused(t *testing.T, most int, send func() *answer) int {
 
 const never = 1.0 / 600 // tokens a second: none comes back during a test
 
+// Requests without a key are limited per address; health probes and requests with a
+// key are not.
 func TestPublicRate(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s := start(t, open(t), setup{publicRate: never})
@@ -50,6 +52,7 @@ func TestPublicRate(t *testing.T) {
 	})
 }
 
+// An address may send four seconds' worth of public requests at once.
 func TestPublicBurst(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s := start(t, open(t), setup{publicRate: slow})
@@ -60,6 +63,8 @@ func TestPublicBurst(t *testing.T) {
 	})
 }
 
+// After too many failed authentications an address learns nothing about any key,
+// while keys that were in use go on working.
 func TestFailureRate(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s := start(t, open(t), setup{failureRate: never})

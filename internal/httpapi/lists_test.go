@@ -8,6 +8,7 @@ import (
 	"testing"
 )
 
+// Every list returns each element once and in order, whatever the page size.
 func TestLists(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		const chains = 9
@@ -53,6 +54,8 @@ func TestLists(t *testing.T) {
 	})
 }
 
+// Chains can be filtered by status, environment and external id, and an agent still
+// sees only its own.
 func TestChainFilters(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		open := func(key credential, body string) string { return s.open(t, key, body) }

@@ -78,6 +78,8 @@ func leaks(log string) (found []string) {
 	return found
 }
 
+// The check for secrets in the log recognises planted text, hashes, keys, secrets,
+// receipt ids and passwords.
 func TestLeaksAreFound(t *testing.T) {
 	t.Parallel()
 	hash := strings.Repeat("0f", 32)

@@ -9,6 +9,8 @@ import (
 	"github.com/gowebpki/jcs"
 )
 
+// A chain is opened with exactly the name, environment and metadata that were sent,
+// and its receipt holds the same metadata.
 func TestOpenChain(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		metadata := `{"planted-key":[1,-0.5,1e21,true,null,"\u00e9 \ud83d\ude00 \u2028 \" \\ / \b"],"` +
@@ -76,6 +78,8 @@ func canonical(t *testing.T, data []byte) []byte {
 	return out
 }
 
+// The same request with the same idempotency key finds the chain that it opened. A
+// different request or another caller gets a conflict.
 func TestOpenChainAgain(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		open := func(key credential, idempotencyKey, body string) *answer {

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// A patch changes the settings that it names and no others, for its own organization
+// only.
 func TestOrganizationSettings(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		read := func() map[string]any {

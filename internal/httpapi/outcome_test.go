@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+// An outcome can be reported once and repeated; only "unknown" can be replaced by
+// another result.
 func TestReportOutcome(t *testing.T) {
 	type step struct {
 		body   string
@@ -54,6 +56,8 @@ func TestReportOutcome(t *testing.T) {
 	})
 }
 
+// An outcome is accepted only for an event of the chain in the path, in the caller's
+// organization, before the chain is sealed.
 func TestOutcomesOfOthers(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		mine, other := s.open(t, s.acme.agent, `{"name":"mine"}`), s.open(t, s.acme.agent, `{"name":"other"}`)

@@ -46,6 +46,8 @@ rules:
 	jsonSet = `{"rules":[{"reason":"users are never deleted","decision":"deny","name":"planted-no-deletes","when":"action.action_name == \"delete_user\""}]}`
 )
 
+// A policy set can be put as YAML or JSON; the same rules in the other language are
+// the same version.
 func TestPolicies(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		list := func() policyList {
@@ -103,6 +105,8 @@ func TestPolicies(t *testing.T) {
 	})
 }
 
+// A policy set can be checked without storing anything, and YAML and JSON of the
+// same rules have one hash.
 func TestCheckPolicy(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		before := s.database.dump(t)
@@ -122,6 +126,8 @@ func TestCheckPolicy(t *testing.T) {
 	})
 }
 
+// A policy set that cannot be used is refused with the line of each problem, and
+// nothing is stored.
 func TestBadPolicies(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		rule := func(members string) string { return `{"rules":[{"name":"n",` + members + `}]}` }

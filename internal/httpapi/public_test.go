@@ -192,6 +192,8 @@ func TestPublicPage(t *testing.T) {
 	})
 }
 
+// A public link is answered with a page when the client prefers HTML to JSON, and
+// otherwise with JSON.
 func TestWhoGetsAPage(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		path := s.issue(t, s.acme.admin, "receipt", *s.seal(t, s.acme.agent, "page").ReceiptID).Path

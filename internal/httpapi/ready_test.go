@@ -91,6 +91,8 @@ func (c *legacyCounter) Request(route string, _ int, _ time.Duration) { c.routes
 
 func (c *legacyCounter) LegacyRequest(route string) { c.legacy <- route }
 
+// Requests to the old public addresses are counted under their routes, and requests
+// to the new one are not.
 func TestLegacyUseIsCounted(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"n"}`))

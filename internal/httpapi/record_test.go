@@ -10,6 +10,8 @@ import (
 	"testing"
 )
 
+// An event keeps the payload, metadata and time that were sent, and the hash of the
+// canonical payload.
 func TestRecordEvent(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id := s.open(t, s.acme.agent, `{"name":"record"}`)
@@ -52,6 +54,8 @@ func TestRecordEvent(t *testing.T) {
 	})
 }
 
+// An action sent again with its idempotency key is answered with the first decision.
+// A changed action gets a conflict.
 func TestRecordEventAgain(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		id, other := s.open(t, s.acme.agent, `{"name":"n"}`), s.open(t, s.acme.agent, `{"name":"n"}`)

@@ -15,6 +15,8 @@ import (
 // of GET /docs rather than operations of the API.
 var pageParts = []string{"GET /docs/{asset}"}
 
+// The API serves exactly the operations that the OpenAPI document describes, to the
+// roles that it names.
 func TestRoutesAreTheDocument(t *testing.T) {
 	t.Parallel()
 	r, err := theReferee()
@@ -39,6 +41,8 @@ func TestRoutesAreTheDocument(t *testing.T) {
 	}
 }
 
+// The OpenAPI document and its viewer are served to everyone, unchanged, cacheable
+// and under a content security policy.
 func TestDocumentIsServed(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		asJSON, err := api.JSON()
@@ -67,6 +71,7 @@ func TestDocumentIsServed(t *testing.T) {
 	})
 }
 
+// Without its store the service is alive and not ready.
 func TestHealth(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		type report struct {

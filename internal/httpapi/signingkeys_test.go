@@ -27,6 +27,8 @@ func (s *stack) signingKeys(t *testing.T, limit int) []signingKey {
 	return everyPage[signingKey](t, s, s.acme.admin, signingPath, limit)
 }
 
+// Signing keys can be made, imported, retired and revoked, and an organization
+// always has an active one.
 func TestSigningKeys(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		keys := s.signingKeys(t, 50)

@@ -16,6 +16,8 @@ type receiptCheck struct {
 	GeneratedAt string `json:"generated_at"`
 }
 
+// Anyone can check a receipt by its id and learns its number, chain and time, and
+// nothing else. Every unknown id gets the same answer.
 func TestPublicCheck(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		sealed := s.seal(t, s.acme.agent, "planted-check")

@@ -11,6 +11,9 @@ import (
 	"countersign/internal/testdb"
 )
 
+// A request that was queued before its key was revoked is not recorded. On every
+// replica the key is refused from then on.
+//
 //countersign:race
 func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -114,6 +117,8 @@ func complete(ctx context.Context, s *service.Service, caller *service.Caller, i
 	return err
 }
 
+// An agent lists only the chains that its own key opened; members and admins list
+// all of their organization.
 func TestAgentsListTheirOwnChains(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

@@ -9,6 +9,7 @@ import (
 	"countersign/internal/testdb"
 )
 
+// A verdict that names the hash of another payload decides nothing.
 func TestAVerdictOnAnotherPayload(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -49,6 +49,8 @@ var endings = []ending{
 	}, ledger.ApprovalTimedOut, ""},
 }
 
+// However an approval ends, what it held is released or spent, the end is sealed
+// with its chain, and no deadline remains.
 func TestHowApprovalsEnd(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

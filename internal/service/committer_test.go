@@ -15,6 +15,9 @@ import (
 	"countersign/internal/testdb"
 )
 
+// Operations that wait while a batch is committed are committed together in the next
+// one.
+//
 //countersign:race
 func TestBatchesUnderLoad(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -123,6 +126,9 @@ func (b *batching) inOneBatch(t *testing.T, operations []planned) {
 	}
 }
 
+// An operation that is refused, or that the store rejects, does not affect the
+// others in its batch.
+//
 //countersign:race
 func TestOneBadOperationDoesNotSpoilOthers(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -219,6 +225,8 @@ func checkLateEvent(t *testing.T, b *batching, earlier int) {
 	checkIntact(t, b.Service, b.who.slug, 2)
 }
 
+// Closing the service commits what is already queued and refuses what comes later.
+//
 //countersign:race
 func TestClosedServiceDrainsAndRefuses(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -243,6 +251,9 @@ func TestClosedServiceDrainsAndRefuses(t *testing.T) {
 	})
 }
 
+// A caller that stops waiting is told that the outcome is unknown, and its repeated
+// request has one effect.
+//
 //countersign:race
 func TestCallerThatStopsWaiting(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

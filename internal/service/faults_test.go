@@ -129,6 +129,9 @@ func checkOneEffectEach(t *testing.T, s *service.Service, who *tenant) {
 	checkIntact(t, s, who.slug, 2)
 }
 
+// Whichever write fails, before or after it is stored, a client that repeats its
+// requests gets exactly one effect of each.
+//
 //countersign:race
 func TestEveryWriteBrokenTwoWays(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

@@ -29,6 +29,9 @@ func reported(t testing.TB, keys ...string) []*ledger.Action {
 	return request(t, ledger.ParseReported, string(body))
 }
 
+// Under the kill switch every replica denies every action, also one that was allowed
+// before, and holds what was approved. Lifting it restores both.
+//
 //countersign:race
 func TestTheKillSwitchStopsEverything(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

@@ -64,6 +64,9 @@ func (g *governed) another() store.Store {
 	return g.store
 }
 
+// A wait for an approval ends as soon as the approval ends, also when another
+// replica decided it.
+//
 //countersign:race
 func TestADecisionElsewhereWakesAtOnce(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -104,6 +107,9 @@ func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
 	})
 }
 
+// A wait ends with the approval still pending when its time is up, when the caller
+// gives up and when the service shuts down.
+//
 //countersign:race
 func TestWaitsThatEndWithoutADecision(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -159,6 +165,9 @@ func (d deaf) Watch(ctx context.Context, _ func(ledger.ApprovalID), missed func(
 	}
 }
 
+// Waiters whose signals were lost are answered once the store reports that it missed
+// some.
+//
 //countersign:race
 func TestASignalThatWasMissed(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

@@ -16,6 +16,8 @@ import (
 	"countersign/internal/testdb"
 )
 
+// A database accepts its own key ring and rotations of it, and refuses a foreign,
+// relabelled or outdated one.
 func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
@@ -57,6 +59,9 @@ func (r relabelled) IDs() []string { return []string{r.id} }
 
 func (r relabelled) Fingerprint(string) ([32]byte, bool) { return r.Ring.Fingerprint(r.CurrentKey()) }
 
+// When several replicas start on an empty database at once, one of them makes the
+// first organization, its admin key and a sign-in link that works once.
+//
 //countersign:race
 func TestBootstrapRace(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -112,6 +117,8 @@ func TestBootstrapRace(t *testing.T) {
 	})
 }
 
+// Receipts signed before a key rotation still verify after it, and new ones carry
+// the new key.
 func TestReceiptsOutliveARotation(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
@@ -160,6 +167,8 @@ func sealOne(t testing.TB, s *service.Service, who *tenant, name string) *servic
 	return must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain.ID, &ledger.Completion{}))
 }
 
+// The operator is refused duplicate or bad slugs and unknown organizations, and
+// revoking a key twice keeps the first moment.
 func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})
@@ -195,6 +204,7 @@ func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 	})
 }
 
+// An audit reports its progress, what it counted and which checks it left out.
 func TestAuditSaysWhatItLookedAt(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

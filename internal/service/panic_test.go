@@ -47,6 +47,8 @@ func TestPanickingOperationFailsAlone(t *testing.T) {
 	})
 }
 
+// A panic in an operation fails that operation alone and leaves the committers
+// working.
 func TestServiceOutlivesALonePanic(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

@@ -33,6 +33,8 @@ var limits = []struct {
 	}},
 }
 
+// A chain that exceeds a limit denies every action until an admin resumes it, and
+// each resume grants the limit anew.
 func TestAutoPauseAndResume(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, limit := range limits {

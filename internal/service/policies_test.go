@@ -18,6 +18,8 @@ const (
 	flagDeploys = `{"rules":[{"name":"watch","when":"action.action_name == 'deploy'","decision":"allow_with_flag","reason":"look"}],"fast_path":true}`
 )
 
+// Every policy set that is put gets a version and stays readable by it; putting the
+// one in force again changes nothing.
 func TestPolicySetsArePutOnceAndKept(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -35,6 +35,9 @@ func happened(t testing.TB, name, key, more string) *ledger.Action {
 		`"decision_source":"offline_stub","idempotency_key":"`+key+`"`+more+`}]}`)[0]
 }
 
+// Reported events are recorded in the order of the batch, and those that are sent
+// again are answered with the events that exist.
+//
 //countersign:race
 func TestReportedEventsKeepTheirOrder(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

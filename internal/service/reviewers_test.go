@@ -10,6 +10,8 @@ import (
 	"countersign/internal/testdb"
 )
 
+// A member may decide an approval. An agent, the key that asked for it and another
+// organization may not.
 func TestWhoMayDecide(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -41,6 +43,7 @@ func TestWhoMayDecide(t *testing.T) {
 	})
 }
 
+// When a rule names its approvers, nobody else may decide, not even an admin.
 func TestARuleNamesItsApprovers(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -60,6 +63,8 @@ func TestARuleNamesItsApprovers(t *testing.T) {
 	})
 }
 
+// Under the two-person rule two different people must approve, one denial is enough,
+// and an approval keeps the rule under which it was asked.
 func TestTwoPersonRule(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -102,6 +107,8 @@ func TestTwoPersonRule(t *testing.T) {
 	})
 }
 
+// An agent sees only the approvals of its own chains, and a chain lists the
+// undecided ones first.
 func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -181,6 +188,8 @@ func TestChainStandsByItsStrictestApproval(t *testing.T) {
 	})
 }
 
+// A denied approval decides how its chain stands even when it is too old to be
+// listed.
 func TestChainStandsByWhatIsNotShown(t *testing.T) {
 	t.Parallel()
 	g := govern(t, testdb.SQLite(t))

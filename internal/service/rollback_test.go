@@ -129,6 +129,8 @@ func TestMissingOrganizationsThatComeBack(t *testing.T) {
 	})
 }
 
+// A ledger that is older than the service remembers takes no receipts until a person
+// accepts it, and others are not affected.
 func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := watching(t, db, nil)

@@ -17,6 +17,9 @@ func (s *suspect) checks() int64 {
 	return due[s.who.admin.Org]
 }
 
+// The regular check of a ledger is queued again after someone deletes, postpones,
+// leases or buries its job.
+//
 //countersign:race
 func TestChecksThatAreLostComeBack(t *testing.T) {
 	t.Parallel()
@@ -66,6 +69,7 @@ func TestChecksThatAreLostComeBack(t *testing.T) {
 	}
 }
 
+// When two checks of one ledger are queued, only one is queued again.
 func TestOfTwoChecksOneRemains(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)

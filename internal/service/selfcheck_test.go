@@ -39,6 +39,9 @@ func (s *suspect) checkRound(by *service.Service) (jobs int) {
 	return 0
 }
 
+// Each organization has one check of its ledger queued, however many replicas queue
+// it.
+//
 //countersign:race
 func TestChecksAreQueuedOnce(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -139,6 +142,8 @@ func TestChecksSeeTheLinkBehindABrokenChain(t *testing.T) {
 	})
 }
 
+// Tampering that was undone and is made again is reported again.
+//
 //countersign:race
 func TestTamperingMadeAgainIsToldAgain(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

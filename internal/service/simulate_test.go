@@ -88,6 +88,8 @@ func TestSimulationOfWhatIsInForce(t *testing.T) {
 	})
 }
 
+// A simulation with a missing policy, a value out of range or an unknown field is
+// refused at that field.
 func TestParseSimulation(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

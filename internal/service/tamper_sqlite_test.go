@@ -83,6 +83,8 @@ func (l *sqliteLedger) scene(t *testing.T) *scene {
 	return s
 }
 
+// An audit of an SQLite ledger finds every edit, move, cut and forgery in its
+// evidence, and reports nothing in an untouched one.
 func TestTamperedSQLite(t *testing.T) {
 	t.Parallel()
 	l := fillSQLite(t, t.TempDir())

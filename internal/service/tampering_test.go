@@ -106,6 +106,9 @@ func (s *suspect) auditAll(by *service.Service) {
 	must[*service.LedgerAudit](s.t)(by.AuditLedger(s.t.Context(), s.who.admin, service.AuditOptions{}))
 }
 
+// Each finding of tampering is reported once, whoever finds it again, and public
+// checks by strangers report nothing.
+//
 //countersign:race
 func TestTamperingIsToldOnce(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -137,6 +140,8 @@ func TestTamperingIsToldOnce(t *testing.T) {
 	})
 }
 
+// Tampering is reported whether an audit, a verification or the regular check finds
+// it.
 func TestTamperingByWhomeverItIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -202,6 +207,8 @@ func TestTamperingBehindTheLastReceiptIsToldOnce(t *testing.T) {
 	})
 }
 
+// Tampering that was found when nobody could be told is reported once there is a
+// receiver.
 func TestTamperingIsToldWhenSomeoneListens(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)

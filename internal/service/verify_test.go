@@ -30,6 +30,8 @@ func statuses(verdict *service.Verdict) map[ledger.Check]ledger.CheckStatus {
 	return found
 }
 
+// Every check of an untouched receipt passes; the last receipt has no next link to
+// check.
 func TestVerifyReceiptInItsPlace(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

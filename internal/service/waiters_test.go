@@ -8,6 +8,8 @@ import (
 	"countersign/internal/ledger"
 )
 
+// A signal wakes those who wait for its approval and nobody else, and no approval is
+// kept in memory once its waiters have left.
 func TestWaiters(t *testing.T) {
 	t.Parallel()
 	var w waiters
