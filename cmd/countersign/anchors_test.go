@@ -56,6 +56,8 @@ func (c *client) anchors(t *testing.T, artifact string) string {
 	return found.TSA.Status + "/" + found.OpenTimestamps.Status
 }
 
+// A server with a timestamp authority and a calendar anchors receipts and decisions,
+// and counts the anchors in its metrics.
 func TestAnchorsFromServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		authority, roots := startAuthority(t)
@@ -83,6 +85,8 @@ func TestAnchorsFromServer(t *testing.T) {
 	})
 }
 
+// Anchor settings that cannot work stop the server at its start, and the error
+// repeats no value that may be secret.
 func TestAnchorSettingsAreChecked(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

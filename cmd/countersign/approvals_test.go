@@ -64,6 +64,8 @@ func (c *client) approvalStatus(t *testing.T, id string) string {
 	return a.Status
 }
 
+// A person can list, approve and deny approvals at the terminal, and is shown what
+// is decided before it is.
 func TestApprovalsAtTheTerminal(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -122,6 +124,7 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 	})
 }
 
+// An approvals command that fails says what to do, and its error shows no key.
 func TestApprovalsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -199,6 +202,7 @@ func TestApprovalsWithAKeyFromTheEnvironment(t *testing.T) {
 	}
 }
 
+// The watched list of approvals shows new ones as they come.
 func TestApprovalsWatch(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -215,6 +219,7 @@ func TestApprovalsWatch(t *testing.T) {
 	refuse(t, exitUnclear, "--json", person.args("list", "--watch", "--json")...)
 }
 
+// Only a line that says y or yes is a yes.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -227,6 +232,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// Durations are shown in short words, and control and invisible characters are shown
+// as escapes.
 func TestWordsForPeople(t *testing.T) {
 	t.Parallel()
 	for span, want := range map[time.Duration]string{

@@ -10,6 +10,8 @@ import (
 	"countersign/internal/testdb"
 )
 
+// Migrating brings an empty database to the newest schema, and migrating again
+// changes nothing.
 func TestMigrate(t *testing.T) {
 	onEachEmptyStore(t, func(t *testing.T, s *testStore) {
 		type versions struct{ From, To int64 }
@@ -27,6 +29,8 @@ func TestMigrate(t *testing.T) {
 	})
 }
 
+// A database with a newer schema than the program knows is neither served nor changed nor
+// audited.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		succeed(t, s.args("migrate")...)
@@ -42,6 +46,8 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	})
 }
 
+// Organizations and keys can be managed without a running server. A change needs the
+// key file, because it is logged.
 func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		succeed(t, s.args("orgs", "create", "acme", "--name", "Acme & Co")...)
@@ -90,6 +96,8 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 	})
 }
 
+// A backup of a running SQLite server is a private file that can be restored and
+// verified, and it overwrites nothing.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -112,6 +120,7 @@ func TestBackup(t *testing.T) {
 	refuse(t, exitUnclear, "pg_dump", newPostgres(t, testdb.Postgres(t)).args("backup", copied+".2")...)
 }
 
+// The doctor passes a healthy store and names the check that fails.
 func TestDoctor(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -131,6 +140,7 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
+// Without a data folder the doctor says so once and still checks the rest.
 func TestDoctorSaysOnceThatThereIsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -143,6 +153,8 @@ func TestDoctorSaysOnceThatThereIsNothing(t *testing.T) {
 	}
 }
 
+// The doctor finds a folder that others can read and a damaged database, and says
+// whether a server is running.
 func TestDoctorFindsAnOpenFolderAndADamagedFile(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -188,6 +200,7 @@ func damage(t *testing.T, s *testStore) {
 	}
 }
 
+// The version names the program, the Go release and the platform.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	out := succeed(t, "version")

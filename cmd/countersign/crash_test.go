@@ -31,6 +31,8 @@ type crashScenario struct {
 
 const crashClients = 8
 
+// A server that is killed under load loses nothing that it acknowledged.
+//
 //countersign:norace its servers are processes, and a hundred times slower so
 func TestKilledServersLoseNothing(t *testing.T) {
 	t.Parallel()
@@ -40,6 +42,8 @@ func TestKilledServersLoseNothing(t *testing.T) {
 	})
 }
 
+// Replicas that are killed under load lose nothing that they acknowledged.
+//
 //countersign:norace its servers are processes, and a hundred times slower so
 func TestKilledReplicasLoseNothing(t *testing.T) {
 	t.Parallel()
@@ -49,6 +53,8 @@ func TestKilledReplicasLoseNothing(t *testing.T) {
 	})
 }
 
+// A server that is stopped under load answers every request that it carried out.
+//
 //countersign:norace its servers are processes, and a hundred times slower so
 func TestStoppedServersAnswerWhatTheyAccepted(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,8 @@ var story = []string{
 	"That was all of it",
 }
 
+// The demo tells its story to the end, whether the payment is approved or not, and
+// leaves nothing behind.
 func TestDemo(t *testing.T) {
 	// It makes a temporary folder, and the test wants to see it gone.
 	folder := t.TempDir()
@@ -68,6 +70,8 @@ func checkStory(t *testing.T, name, text string, says []string) {
 	}
 }
 
+// The demo ends when it is interrupted at its question.
+//
 //countersign:race
 func TestDemoThatIsLeft(t *testing.T) {
 	t.Parallel()
@@ -87,6 +91,7 @@ func TestDemoThatIsLeft(t *testing.T) {
 	}
 }
 
+// The demo prints colour codes only when it is to use colours.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	plain, coloured := &stage{}, &stage{colours: true}

@@ -31,6 +31,8 @@ var tamperings = map[string]struct {
 	},
 }
 
+// Receipts and the ledger can be verified beside a running server and after it, and
+// the audit says what it left out.
 func TestEvidenceCommands(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -60,6 +62,9 @@ func TestEvidenceCommands(t *testing.T) {
 	})
 }
 
+// The audit and verify commands exit with a failure that names the check which an
+// edit of the database broke.
+//
 //countersign:race
 func TestTamperingIsFound(t *testing.T) {
 	t.Parallel()
@@ -94,6 +99,7 @@ func TestTamperingIsFound(t *testing.T) {
 	}
 }
 
+// Evidence that cannot be read is reported as unreadable and not as tampered with.
 func TestUnreadableIsNotTampered(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -105,6 +111,7 @@ func TestUnreadableIsNotTampered(t *testing.T) {
 	})
 }
 
+// A command that needs a database does not create one; it names the flag to use.
 func TestReadingMakesNoDatabase(t *testing.T) {
 	t.Parallel()
 	for _, words := range [][]string{

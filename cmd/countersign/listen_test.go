@@ -77,6 +77,8 @@ func secureClient(pool *x509.CertPool, config *tls.Config) *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, DisableKeepAlives: true}}
 }
 
+// The server speaks HTTP/2 over TLS 1.2 or newer, and picks up a renewed certificate
+// without a restart.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -109,6 +111,7 @@ func TestTLS(t *testing.T) {
 	servicetest.Eventually(t, "the renewed certificate is shown", func() bool { _, _, err := get(renewed); return err == nil })
 }
 
+// A certificate needs its key, and both are read before a database is made.
 func TestTLSNeedsBothFiles(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -119,6 +122,8 @@ func TestTLSNeedsBothFiles(t *testing.T) {
 	}
 }
 
+// Plain HTTP on an address beyond the loopback interface is warned of in the log.
+//
 //countersign:race
 func TestPlainHTTPBeyondThisMachineIsWarnedOf(t *testing.T) {
 	t.Parallel()
@@ -147,6 +152,8 @@ func exhaust(t *testing.T, c *client, most int) int {
 	return most
 }
 
+// The forwarded address counts for rate limits only when a trusted proxy sent it.
+//
 //countersign:race
 func TestTrustedProxies(t *testing.T) {
 	t.Parallel()
@@ -178,6 +185,7 @@ func TestTrustedProxies(t *testing.T) {
 
 var metricsPattern = regexp.MustCompile(`"msg":"serving metrics","address":"([^"]+)"`)
 
+// Metrics are served on a listener of their own, count by route and hold no ids.
 func TestMetricsListener(t *testing.T) {
 	t.Parallel()
 	server := start(t, newSQLite(t).args("--metrics-listen", "127.0.0.1:0")...)
@@ -214,6 +222,8 @@ func TestMetricsListener(t *testing.T) {
 	}
 }
 
+// Traces reach the collector with spans named by route, without ids, keys or unknown
+// paths.
 func TestTracesReachTheCollector(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -252,6 +262,8 @@ func TestTracesReachTheCollector(t *testing.T) {
 	}
 }
 
+// A server that shuts down under load keeps every event that it acknowledged.
+//
 //countersign:race
 func TestShutdownUnderLoadLosesNothing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {

@@ -97,6 +97,8 @@ func (h *hooks) told() (kinds, links string) {
 	return strings.Join(h.kinds, " "), strings.Join(h.links, " ")
 }
 
+// An approval that nobody decides is reported by webhook and mail as requested,
+// escalated and timed out, and the log names no receivers.
 func TestNoticesFromServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		box, h := newMailbox(t), newHooks(t)
@@ -165,6 +167,8 @@ func TestStopEndsWaiting(t *testing.T) {
 	}
 }
 
+// Bad mail, price and address settings stop the server at its start, and the error
+// repeats no secret.
 func TestOutboundSettingsAreChecked(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -197,6 +201,7 @@ func TestOutboundSettingsAreChecked(t *testing.T) {
 	}
 }
 
+// The operator's price list sets what a model call is estimated to cost.
 func TestPricesOfTheOperator(t *testing.T) {
 	t.Parallel()
 	prices := filepath.Join(t.TempDir(), "prices.json")

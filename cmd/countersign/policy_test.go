@@ -9,6 +9,8 @@ import (
 
 const examples = "../../examples/policies/"
 
+// The policy check command accepts a good set and shows its rules and the hash of
+// its version.
 func TestPolicyCheck(t *testing.T) {
 	t.Parallel()
 	out := succeed(t, "policy", "check", examples+"payments.yaml")
@@ -28,6 +30,7 @@ func TestPolicyCheck(t *testing.T) {
 
 const badPolicy = "rules:\n  - name: first\n    when: action.amout_usd > 1\n    decision: den\n    reason: no\n"
 
+// The policy check command names every problem of a set with its line and column.
 func TestPolicyCheckNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
@@ -103,6 +106,8 @@ const ruleFile = `rules:
   reason: all of it holds
 `
 
+// The policy test command runs the cases of a set and says of each failed one what
+// was expected and what came.
 func TestPolicyTest(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -33,6 +33,9 @@ func emptied(t *testing.T, s *testStore) *testStore {
 	return fresh
 }
 
+// A server on a database that was emptied takes no receipts and says so everywhere,
+// until a person accepts the loss.
+//
 //countersign:race
 func TestDatabaseThatWasEmptied(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
@@ -113,6 +116,9 @@ func TestOrganizationMadeAfterTheCopy(t *testing.T) {
 	succeed(t, s.args("audit")...)
 }
 
+// The file of acknowledged heads can be kept elsewhere, and commands find a rollback
+// only when they are told where.
+//
 //countersign:race
 func TestFileOfHeadsElsewhere(t *testing.T) {
 	t.Parallel()

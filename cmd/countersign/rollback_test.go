@@ -45,6 +45,9 @@ func (c *client) open(t *testing.T) string {
 	return chain.ID
 }
 
+// A server on a database that was restored from a backup takes no receipts until a
+// person accepts the loss.
+//
 //countersign:race
 func TestDatabaseThatWasPutBack(t *testing.T) {
 	t.Parallel()
@@ -108,6 +111,9 @@ func checkAccepted(t *testing.T, s *testStore, server *program, admin *client, c
 	succeed(t, s.args("doctor")...)
 }
 
+// A ledger that lost all of its receipts is found as rolled back, and goes on once
+// the loss is accepted.
+//
 //countersign:race
 func TestLedgerThatWasEmptied(t *testing.T) {
 	t.Parallel()
@@ -131,6 +137,8 @@ func TestLedgerThatWasEmptied(t *testing.T) {
 	start(t, s.flags...).client(admin.key).seal(t)
 }
 
+// A file of acknowledged heads that was edited is refused, and the doctor does not
+// blame the keys.
 func TestFileOfHeadsThatWasChanged(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)

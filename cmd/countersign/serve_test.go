@@ -10,6 +10,9 @@ import (
 	"countersign/internal/testdb"
 )
 
+// The first start prints the admin key and a sign-in link once, outside the log.
+// Later starts print nothing.
+//
 //countersign:race
 func TestFirstStartAnnouncesOnce(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
@@ -36,6 +39,7 @@ func TestFirstStartAnnouncesOnce(t *testing.T) {
 	})
 }
 
+// A second server on the same data folder is refused, and the first goes on.
 func TestSecondServerOnTheSameFolderIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -46,6 +50,8 @@ func TestSecondServerOnTheSameFolderIsRefused(t *testing.T) {
 	}
 }
 
+// Replicas on one PostgreSQL database verify each other's receipts.
+//
 //countersign:race
 func TestReplicasShareAPostgres(t *testing.T) {
 	t.Parallel()
@@ -59,6 +65,7 @@ func TestReplicasShareAPostgres(t *testing.T) {
 	}
 }
 
+// A key that the operator revokes is refused from its next request on.
 func TestRevokedKeyStopsAtTheNextRequest(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -75,6 +82,8 @@ func TestRevokedKeyStopsAtTheNextRequest(t *testing.T) {
 	})
 }
 
+// An organization that the operator makes beside a running server can be used at
+// once.
 func TestOrganizationsMadeBesideARunningServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
@@ -91,6 +100,8 @@ func TestOrganizationsMadeBesideARunningServer(t *testing.T) {
 	})
 }
 
+// A running server picks up a rotated signing key, and older receipts still verify.
+//
 //countersign:race
 func TestRotationWhileServing(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
@@ -124,6 +135,7 @@ func TestRotationWhileServing(t *testing.T) {
 	})
 }
 
+// A key file that others can read is refused.
 func TestExposedKeyFileIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
@@ -134,6 +146,8 @@ func TestExposedKeyFileIsRefused(t *testing.T) {
 	refuse(t, exitFailed, "chmod 600", s.args("serve", "--listen", "127.0.0.1:0")...)
 }
 
+// A database with receipts is not served with new or foreign keys.
+//
 //countersign:race
 func TestStoreIsNeverServedWithFreshKeys(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {

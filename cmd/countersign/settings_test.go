@@ -43,6 +43,7 @@ func TestSettingsFromEnvironmentFileAndFlags(t *testing.T) {
 	}
 }
 
+// A fault in the config file is named with its setting and what it must be.
 func TestConfigFileFaults(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ content, says string }{
@@ -73,6 +74,7 @@ func TestConfigFileFaults(t *testing.T) {
 	refuse(t, exitUnclear, "no such file", newSQLite(t).args("serve", "--config", filepath.Join(t.TempDir(), "none.yaml"))...)
 }
 
+// The completion scripts for bash, zsh and fish offer commands, flags and values.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "completion.bash")
@@ -113,6 +115,7 @@ func TestCompletion(t *testing.T) {
 	refuse(t, exitUnclear, "bash", "completion", "tcsh")
 }
 
+// A progress bar is drawn on a terminal only.
 func TestProgressBar(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -74,6 +74,9 @@ func (s *testStore) count(t *testing.T, of string) (n int) {
 	return n
 }
 
+// An edited receipt is reported once by webhook and mail when a member's check finds
+// it, and not by public checks. The notice shows no evidence.
+//
 //countersign:race
 func TestTamperingIsTold(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {

@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+// A command line that is wrong gets exit status 2, what is expected, and the help
+// page to read.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	if out := succeed(t, "serve", "--help"); !strings.Contains(out, "$COUNTERSIGN_PUBLIC_RATE") {
@@ -37,6 +39,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// The help command says the same as the --help flag.
 func TestHelpAsACommand(t *testing.T) {
 	t.Parallel()
 	for _, words := range [][]string{{}, {"keys"}, {"keys", "create"}, {"serve"}} {
@@ -82,6 +85,9 @@ func TestSignInLinksLeadToTheServer(t *testing.T) {
 	check("the flag", signIn("--url", "https://flag.example"), "https://flag.example")
 }
 
+// New master keys are announced with their path, on the start that makes them and on
+// no other.
+//
 //countersign:race
 func TestNewMasterKeysAreNamed(t *testing.T) {
 	t.Parallel()

@@ -33,6 +33,8 @@ func walkedActs(org *Organization, end *ActLog, acts []*StoredAct) error {
 	return walk.Finish(end, org, keyRing)
 }
 
+// An act of the audit log is read back as it was written, and bytes that are no
+// complete act are refused.
 func TestActsAreReadBack(t *testing.T) {
 	t.Parallel()
 	_, _, acts := loggedActs(t, 2)
@@ -59,6 +61,8 @@ func TestActsAreReadBack(t *testing.T) {
 	}
 }
 
+// A walk of the audit log finds every removed, moved or edited act, and every
+// setting that was changed without one.
 func TestActWalkFindsEveryChange(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(org *Organization, end *ActLog, acts []*StoredAct) []*StoredAct{

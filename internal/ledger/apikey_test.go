@@ -19,6 +19,8 @@ func entropyOf(fill byte) (entropy [32]byte) {
 	return entropy
 }
 
+// An API key is the prefix csk_ and 49 base62 digits, carries all of its entropy,
+// and is stored as the SHA-256 of its text.
 func TestNewAPIKeyHasAFixedForm(t *testing.T) {
 	t.Parallel()
 	form := regexp.MustCompile(`^csk_[0-9A-Za-z]{49}$`)
@@ -58,6 +60,8 @@ func TestAPIKeyCheckIsPinned(t *testing.T) {
 	}
 }
 
+// A key that was cut off, pasted twice or mistyped is refused with what is wrong
+// about it.
 func TestParseAPIKeyRefusesBadPastes(t *testing.T) {
 	t.Parallel()
 	good := NewAPIKey(entropyOf(0x5a)).Reveal()
@@ -96,6 +100,7 @@ func TestParseAPIKeyRefusesBadPastes(t *testing.T) {
 	}
 }
 
+// The check digits of an API key reveal any single wrong character.
 func TestParseAPIKeyFindsEverySingleTypo(t *testing.T) {
 	t.Parallel()
 	good := NewAPIKey(entropyOf(0xc3)).Reveal()
@@ -112,6 +117,7 @@ func TestParseAPIKeyFindsEverySingleTypo(t *testing.T) {
 	}
 }
 
+// A parsed API key prints and logs as redacted.
 func TestAPIKeyDoesNotPrintItsHash(t *testing.T) {
 	t.Parallel()
 	key, err := ParseAPIKey(NewAPIKey(entropyOf(0x11)).Reveal())
@@ -130,6 +136,7 @@ func TestAPIKeyDoesNotPrintItsHash(t *testing.T) {
 	}
 }
 
+// A token is its prefix and 43 base62 digits, and its hash covers the prefix.
 func TestNewOpaqueToken(t *testing.T) {
 	t.Parallel()
 	link, token := NewOpaqueToken("csl_", entropyOf(0x42)), NewOpaqueToken("cvt_", entropyOf(0x42))
@@ -144,6 +151,8 @@ func TestNewOpaqueToken(t *testing.T) {
 	}
 }
 
+// Any text is either a key with the hash of that very text or refused without being
+// repeated.
 func FuzzParseAPIKey(f *testing.F) {
 	good := NewAPIKey(entropyOf(0x77)).Reveal()
 	for _, seed := range []string{

@@ -26,6 +26,8 @@ func waiting() *Approval {
 	}
 }
 
+// A verdict counts while the approval is open, by a person who may decide, on the
+// payload they saw. A settled approval does not change.
 func TestDecideApproval(t *testing.T) {
 	t.Parallel()
 	yes, no := &Verdict{Approve: true}, &Verdict{}
@@ -97,6 +99,8 @@ func votedBy(r Reviewer) func(*Approval) {
 	}
 }
 
+// An approval escalates after half its time and times out at its end, and cancelling
+// it after that does not hide the time-out.
 func TestAdvanceAndCancel(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

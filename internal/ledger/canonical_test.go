@@ -47,6 +47,8 @@ func checkSame(t *rapid.T, want, got any, options ...cmp.Option) {
 	}
 }
 
+// Any chain is encoded as canonical JSON and decoded to the same chain with the same
+// hash.
 func TestChainEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -64,6 +66,7 @@ func TestChainEncoding(t *testing.T) {
 	})
 }
 
+// Any chain state is encoded as canonical JSON and decoded to the same state.
 func TestChainStateEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -78,6 +81,8 @@ func TestChainStateEncoding(t *testing.T) {
 	})
 }
 
+// Any event is encoded as canonical JSON with its payload's hash and decoded to the
+// same event without the payload.
 func TestEventEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -100,6 +105,7 @@ func TestEventEncoding(t *testing.T) {
 	})
 }
 
+// Any reported outcome is encoded as canonical JSON and decoded to the same entry.
 func TestEntryEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -114,6 +120,7 @@ func TestEntryEncoding(t *testing.T) {
 	})
 }
 
+// Any receipt is encoded as canonical JSON, with its signature or without one.
 func TestReceiptEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -130,6 +137,7 @@ func TestReceiptEncoding(t *testing.T) {
 	})
 }
 
+// Metrics are encoded as canonical JSON and decoded without loss.
 func TestExactMetricsEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -144,6 +152,8 @@ func TestExactMetricsEncoding(t *testing.T) {
 	})
 }
 
+// Any head is encoded as canonical JSON and is authentic under the key that
+// authenticated it.
 func TestHeadEncoding(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -156,6 +166,7 @@ func TestHeadEncoding(t *testing.T) {
 	})
 }
 
+// Fail modes are encoded as canonical JSON.
 func TestFailModesEncoding(t *testing.T) {
 	t.Parallel()
 	category := rapid.StringMatching(`[a-z0-9_]{1,64}`)

@@ -31,6 +31,8 @@ func payment(dollars float64) Facts {
 	return Facts{Categories: []string{CategoryFinancial}, Amount: money(dollars)}
 }
 
+// The built-in rules decide at exactly their limits, the strictest rule wins, and no
+// rule or client can weaken what is built in.
 func TestBuiltinRules(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -189,6 +191,8 @@ func TestExposureThatWaitsIsSaid(t *testing.T) {
 	}
 }
 
+// A rule or organization on trial records what it would have decided and stops
+// nothing. The kill switch is never on trial.
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	shadowed := Match{Name: "trial", Outcome: Deny, Shadow: true}
@@ -222,6 +226,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
+// An action that a client let happen is recorded as such, and flagged when the
+// service would have stopped it.
 func TestClientDecisions(t *testing.T) {
 	t.Parallel()
 	cases := []struct {

@@ -36,6 +36,8 @@ func faultsOf(t testing.TB, err error) []string {
 	return faults
 }
 
+// Each kind of field accepts its values, takes null for absent, and says at the
+// field what it expects instead.
 func TestFieldsReaders(t *testing.T) {
 	t.Parallel()
 	at := Time(1_772_600_767_000)
@@ -111,6 +113,7 @@ func TestFieldsReaders(t *testing.T) {
 	}
 }
 
+// A refusal lists every fault of a request, each with its JSON pointer.
 func TestFieldsCollectEveryFault(t *testing.T) {
 	t.Parallel()
 	f := NewFields(parse(t, `{"a":1,"b":{"c/d":true,"e":2},"~f":0}`))
@@ -131,6 +134,8 @@ func TestFieldsCollectEveryFault(t *testing.T) {
 	}
 }
 
+// A request with very many or very long unknown fields gets a bounded list of
+// faults.
 func TestFieldsBoundTheirAnswer(t *testing.T) {
 	t.Parallel()
 	var body strings.Builder
@@ -149,6 +154,7 @@ func TestFieldsBoundTheirAnswer(t *testing.T) {
 	}
 }
 
+// Asking for the names of an object lists them in order and makes them known.
 func TestFieldsNames(t *testing.T) {
 	t.Parallel()
 	f := NewFields(parse(t, `{"b":1,"a":2}`))

@@ -11,6 +11,7 @@ import (
 
 const sampleID = "01234567-89ab-4cde-8f01-23456789abcd"
 
+// An id is accepted only in its form of 36 characters with hyphens.
 func TestParseIDTakesOneForm(t *testing.T) {
 	t.Parallel()
 	if id, err := ParseID(sampleID); err != nil || id.String() != sampleID {
@@ -35,6 +36,7 @@ func TestParseIDTakesOneForm(t *testing.T) {
 	}
 }
 
+// Any text that is accepted as an id is written back in lower case as the same text.
 func FuzzParseID(f *testing.F) {
 	for _, seed := range []string{"", sampleID, strings.ToUpper(sampleID), "{" + sampleID[1:], sampleID[:35] + "\x00", strings.Repeat("-", 36)} {
 		f.Add(seed)
@@ -53,6 +55,7 @@ func FuzzParseID(f *testing.F) {
 	})
 }
 
+// New ids are UUIDs of version 7 that carry their time, or of version 4.
 func TestNewIDsCarryTheirVersion(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -71,6 +74,7 @@ func TestNewIDsCarryTheirVersion(t *testing.T) {
 	})
 }
 
+// Of two timed ids the earlier one sorts first as text, whatever their random parts.
 func TestTimedIDsSortByTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,6 +92,7 @@ func TestTimedIDsSortByTime(t *testing.T) {
 	})
 }
 
+// The id of an event is a UUID of version 7 that carries its sequence number.
 func TestEventIDCarriesItsSequence(t *testing.T) {
 	t.Parallel()
 	for _, sequence := range []int64{1, 2, 255, 65_536, MaxEventsCeiling} {

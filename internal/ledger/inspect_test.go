@@ -39,6 +39,8 @@ func suspicious(t testing.TB) *book {
 	return b
 }
 
+// Names and metadata that imitate a receipt's own fields do not change how the
+// receipt is read.
 func TestInspectIsNotFooled(t *testing.T) {
 	t.Parallel()
 	b := suspicious(t)
@@ -64,6 +66,8 @@ func (b *book) bytesPass(body []byte) bool {
 	return InspectBytes(body, b.org, b.keys, &StoredReceipt{}).Fault == ""
 }
 
+// A receipt's bytes alone give its place in the ledger, and they verify for no other
+// organization.
 func TestInspectBytesReadsTheReceiptsOwnPlace(t *testing.T) {
 	t.Parallel()
 	for _, b := range []*book{suspicious(t), filled(t, 3)} {
@@ -107,6 +111,7 @@ func TestInspectFindsEveryFlippedByte(t *testing.T) {
 	}
 }
 
+// A receipt with any byte removed or added does not verify.
 func TestInspectFindsCutAndGrownBytes(t *testing.T) {
 	t.Parallel()
 	b := suspicious(t)
@@ -151,6 +156,8 @@ func TestInspectFindsAMovedSignature(t *testing.T) {
 	}
 }
 
+// A receipt does not verify when a database column contradicts its signed bytes, or
+// when its key is missing.
 func TestInspectHoldsColumnsAgainstTheBytes(t *testing.T) {
 	t.Parallel()
 	b := filled(t, 3)
@@ -187,6 +194,7 @@ func TestInspectHoldsColumnsAgainstTheBytes(t *testing.T) {
 	}
 }
 
+// Receipts signed with an older key verify after a rotation.
 func TestRotatedKeysStillVerify(t *testing.T) {
 	t.Parallel()
 	b := filled(t, 1)
@@ -231,6 +239,7 @@ func TestInspectAcceptsWhatWasSealed(t *testing.T) {
 	})
 }
 
+// The public check of an altered receipt repeats nothing from it.
 func TestCheckReceiptBoundsItsClaims(t *testing.T) {
 	t.Parallel()
 	stored := &StoredReceipt{Body: []byte(`{"a":1,"generated_at":"` + strings.Repeat("9", 41) + `","receipt_number":"<script>é"}`)}
@@ -240,6 +249,7 @@ func TestCheckReceiptBoundsItsClaims(t *testing.T) {
 	}
 }
 
+// No bytes verify as a receipt except those that were signed.
 func FuzzInspect(f *testing.F) {
 	b := suspicious(f)
 	for _, stored := range b.receipts {
@@ -267,6 +277,7 @@ func FuzzInspect(f *testing.F) {
 	})
 }
 
+// A receipt is valid JSON whatever names and metadata it holds.
 func TestReceiptsAreJSON(t *testing.T) {
 	t.Parallel()
 	for i, stored := range suspicious(t).receipts {

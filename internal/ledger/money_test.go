@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+// Money is added without rounding, from cents to amounts beyond the precision of a
+// float.
 func TestMoneyIsExact(t *testing.T) {
 	t.Parallel()
 	sum := Money{}
@@ -24,6 +26,7 @@ func TestMoneyIsExact(t *testing.T) {
 	}
 }
 
+// An amount that was read as a JSON number equals the same amount read as text.
 func TestMoneyOfIsWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"0", "0.1", "1e-7", "123456789.12", "5000"} {
@@ -38,6 +41,7 @@ func TestMoneyOfIsWhatWasWritten(t *testing.T) {
 	}
 }
 
+// A text that is not a plain decimal number is no amount.
 func TestParseMoneyRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "abc", "1,200", "$5", "0x10", "NaN", "Infinity", strings.Repeat("1", 65)} {
@@ -47,6 +51,7 @@ func TestParseMoneyRefuses(t *testing.T) {
 	}
 }
 
+// Money is written and read as a JSON number.
 func TestMoneyAsJSON(t *testing.T) {
 	t.Parallel()
 	body, err := json.Marshal(map[string]Money{"a": MoneyOf(1200.5), "b": {}})

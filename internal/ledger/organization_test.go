@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// A slug is 1 to 63 lower-case letters, digits and inner hyphens.
 func TestCheckSlug(t *testing.T) {
 	t.Parallel()
 	for _, slug := range []string{"a", "0", "acme", "acme-2", strings.Repeat("a", 63)} {
@@ -22,6 +23,8 @@ func TestCheckSlug(t *testing.T) {
 	}
 }
 
+// A patch of an organization replaces the settings that it names and keeps all
+// others.
 func TestPatchReplacesWhatIsNamed(t *testing.T) {
 	t.Parallel()
 	before := Organization{Slug: "acme", Name: "Acme", Settings: DefaultSettings()}
@@ -64,6 +67,7 @@ func TestPatchReplacesWhatIsNamed(t *testing.T) {
 	}
 }
 
+// A patch with a bad value is refused at that value and changes nothing.
 func TestPatchRefuses(t *testing.T) {
 	t.Parallel()
 	org := Organization{Slug: "acme", Name: "Acme", Settings: DefaultSettings()}
@@ -119,6 +123,8 @@ func manyAddresses(n int) string {
 	return strings.TrimSuffix(strings.Repeat(`"a@example.com",`, n), ",")
 }
 
+// Stored settings are read back unchanged, and settings that were never stored have
+// their defaults.
 func TestSettingsEncoding(t *testing.T) {
 	t.Parallel()
 	settings := DefaultSettings()
@@ -148,6 +154,8 @@ func TestSettingsEncoding(t *testing.T) {
 	}
 }
 
+// By default payments, external communication and data changes are denied when the
+// service cannot be reached, and all else is allowed.
 func TestDefaultFailModes(t *testing.T) {
 	t.Parallel()
 	settings := DefaultSettings()

@@ -16,6 +16,8 @@ func gatedChain(t *testing.T, facts Facts) (*page, *Approval) {
 	return p, recorded.Approval
 }
 
+// An action that waits for approval holds its amount and tokens. Approving it spends
+// them, and any other end gives them back.
 func TestAskingHoldsAndSettlingGivesBack(t *testing.T) {
 	t.Parallel()
 	facts := payment(7000)
@@ -123,6 +125,7 @@ func TestReportsNeverWait(t *testing.T) {
 	}
 }
 
+// Under the kill switch every event is denied, whatever was decided about it before.
 func TestHaltedEvents(t *testing.T) {
 	t.Parallel()
 	active, idle := &KillSwitch{Active: true, Reason: "stop"}, &KillSwitch{Reason: "stop"}
@@ -142,6 +145,8 @@ func TestHaltedEvents(t *testing.T) {
 	}
 }
 
+// Resuming a paused chain grants its limits anew and leaves an entry of who did it.
+// A running or sealed chain is not resumed.
 func TestResumeGrantsAnew(t *testing.T) {
 	t.Parallel()
 	p := newBook(t).open("")

@@ -35,6 +35,8 @@ func eventful(t *testing.T) (*book, *page) {
 	return b, p
 }
 
+// Replaying an untouched chain gives the digest and the number of actions in its
+// state.
 func TestReplayGivesTheDigest(t *testing.T) {
 	t.Parallel()
 	_, p := eventful(t)
@@ -51,6 +53,7 @@ func TestReplayGivesTheDigest(t *testing.T) {
 	}
 }
 
+// Replaying a chain finds every entry that was removed, repeated, moved or edited.
 func TestReplayFindsEveryChange(t *testing.T) {
 	t.Parallel()
 	event := func(change func(*StoredEvent)) func([]any) []any {

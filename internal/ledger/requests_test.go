@@ -57,6 +57,7 @@ var readings = cmp.Options{
 	cmpopts.IgnoreFields(Chain{}, "Limits"),
 }
 
+// A request to open a chain is read with its defaults, and each bad field is named.
 func TestParseChainRequest(t *testing.T) {
 	t.Parallel()
 	checkAccepted(t, ParseChainRequest, map[string]*Chain{
@@ -91,6 +92,8 @@ func TestParseChainRequest(t *testing.T) {
 	})
 }
 
+// Two requests for a chain are the same when everything that the client sent is the
+// same.
 func TestSameRequest(t *testing.T) {
 	t.Parallel()
 	base := Chain{Name: "a", ExternalID: "b", Environment: "c", Metadata: []byte(`{}`), PolicyConfig: []byte(`{}`), FallbackApprovers: []string{"d"}}
@@ -111,6 +114,8 @@ func TestSameRequest(t *testing.T) {
 	}
 }
 
+// An action is read with its payload in canonical form, and each bad or missing
+// field is named.
 func TestParseAction(t *testing.T) {
 	t.Parallel()
 	at := Time(1_772_600_767_000)
@@ -136,6 +141,8 @@ func TestParseAction(t *testing.T) {
 	})
 }
 
+// A chain is completed unless the request says that it failed, and only a failed one
+// may name an error.
 func TestParseCompletion(t *testing.T) {
 	t.Parallel()
 	checkAccepted(t, ParseCompletion, map[string]*Completion{
@@ -159,6 +166,7 @@ func TestParseCompletion(t *testing.T) {
 	})
 }
 
+// An outcome is succeeded, failed or unknown, with an optional detail.
 func TestParseOutcome(t *testing.T) {
 	t.Parallel()
 	checkAccepted(t, ParseOutcome, map[string]*Entry{

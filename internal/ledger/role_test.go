@@ -2,6 +2,8 @@ package ledger
 
 import "testing"
 
+// An admin may do what a member may, and a member what an agent may. An unknown role
+// may do nothing.
 func TestRolesIncludeTheWeaker(t *testing.T) {
 	t.Parallel()
 	roles := []Role{RoleAgent, RoleMember, RoleAdmin}

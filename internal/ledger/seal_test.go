@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// A receipt number holds the year in UTC and the sequence, with at least five
+// digits.
 func TestReceiptNumber(t *testing.T) {
 	t.Parallel()
 	newYear := TimeOf(time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -31,6 +33,8 @@ func TestReceiptNumber(t *testing.T) {
 	}
 }
 
+// Each receipt carries the hash of the one before, and the head counts them and
+// authenticates the last.
 func TestSealLinksReceipts(t *testing.T) {
 	t.Parallel()
 	b := filled(t, 3)
@@ -57,6 +61,8 @@ func TestSealLinksReceipts(t *testing.T) {
 	}
 }
 
+// Sealing a chain ends it, and its receipt holds the agents, the summary and the
+// digest of its events.
 func TestSealMovesTheState(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)
@@ -87,6 +93,7 @@ func TestSealMovesTheState(t *testing.T) {
 	}
 }
 
+// A receipt has all fields of its format and no others.
 func TestSealedReceiptHasEveryField(t *testing.T) {
 	t.Parallel()
 	b := filled(t, 1)
@@ -109,6 +116,7 @@ func TestSealedReceiptHasEveryField(t *testing.T) {
 	}
 }
 
+// The receipt of a failed chain names the error and ends its events with it.
 func TestFailedChainEndsWithItsError(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -134,6 +142,7 @@ func TestFailedChainEndsWithItsError(t *testing.T) {
 	}
 }
 
+// A chain without actions can be sealed, and its receipt verifies.
 func TestEmptyChainIsSealed(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)
@@ -147,6 +156,8 @@ func TestEmptyChainIsSealed(t *testing.T) {
 	}
 }
 
+// The summary of a chain counts what was allowed, flagged, asked for and denied, and
+// names its financial exposure.
 func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]*Approval{
@@ -167,6 +178,8 @@ func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 	}
 }
 
+// When the clock jumps back, no event is recorded and no chain completed before the
+// chain started.
 func TestClockThatJumpsBack(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)
@@ -186,6 +199,8 @@ func TestClockThatJumpsBack(t *testing.T) {
 	}
 }
 
+// A chain is not sealed under a head that is not authentic, a second time, or with a
+// summary that does not match it.
 func TestSealRefuses(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -227,6 +242,7 @@ func isCode(code Code) func(error) bool {
 	}
 }
 
+// Counting events in a copy of a summary leaves the original unchanged.
 func TestSummaryClone(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)

@@ -14,6 +14,7 @@ import (
 
 const planted = "planted-plaintext"
 
+// A secret gives its text to a caller who asks for it by name.
 func TestSecretRevealsWhatItHolds(t *testing.T) {
 	t.Parallel()
 	if got := NewSecret(planted).Reveal(); got != planted {
@@ -24,6 +25,7 @@ func TestSecretRevealsWhatItHolds(t *testing.T) {
 	}
 }
 
+// Two secrets are equal when their texts are.
 func TestSecretEqual(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -50,6 +52,7 @@ func TestSecretEqual(t *testing.T) {
 	}
 }
 
+// A secret prints as redacted with every formatting verb.
 func TestSecretPrintsRedactedWithEveryVerb(t *testing.T) {
 	t.Parallel()
 	secret := NewSecret(planted)
@@ -86,6 +89,8 @@ func newHolder() holder {
 	return holder{Open: secret, hidden: secret, List: []Secret{secret}, Named: map[string]Secret{"one": secret}}
 }
 
+// A secret inside another value stays hidden in logs, JSON, XML, printed values and
+// comparisons.
 func TestSecretStaysHiddenInsideOtherValues(t *testing.T) {
 	t.Parallel()
 	var logged bytes.Buffer
@@ -122,6 +127,7 @@ func TestSecretStaysHiddenInsideOtherValues(t *testing.T) {
 	}
 }
 
+// A secret in JSON is a string that says it was redacted.
 func TestSecretMarshalsToAReadableValue(t *testing.T) {
 	t.Parallel()
 	encoded, err := json.Marshal(map[string]any{"secret": NewSecret(planted)})

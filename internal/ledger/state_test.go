@@ -6,6 +6,8 @@ import (
 	"testing"
 )
 
+// A chain's state is refused when a byte of it or any field of its chain was
+// changed, or its key is missing.
 func TestChainStateIsBoundToItsChain(t *testing.T) {
 	t.Parallel()
 	b, p := eventful(t)
@@ -44,6 +46,8 @@ func TestChainStateIsBoundToItsChain(t *testing.T) {
 	}
 }
 
+// An outcome is entered once; a repeat enters nothing, and only "unknown" can be
+// replaced.
 func TestReportOutcomeRules(t *testing.T) {
 	t.Parallel()
 	report := func(result Result, detail string) *Entry {
@@ -98,6 +102,8 @@ func TestReportOutcomeRules(t *testing.T) {
 	}
 }
 
+// A chain's state lists each agent once, in order of appearance, and the policy that
+// decided.
 func TestRecordMovesTheState(t *testing.T) {
 	t.Parallel()
 	_, p := eventful(t)
@@ -117,6 +123,7 @@ func TestRecordMovesTheState(t *testing.T) {
 	}
 }
 
+// An action repeats another only when everything that was sent is the same.
 func TestRepeatsComparesTheWholeAction(t *testing.T) {
 	t.Parallel()
 	at, later := Time(5), Time(6)
@@ -139,6 +146,8 @@ func TestRepeatsComparesTheWholeAction(t *testing.T) {
 	}
 }
 
+// Metrics add up exposure, cost, communications and records, and list each external
+// domain once.
 func TestMetricsCount(t *testing.T) {
 	t.Parallel()
 	amount, cost := MoneyOf(0.1), MoneyOf(0.002)
@@ -155,6 +164,8 @@ func TestMetricsCount(t *testing.T) {
 	}
 }
 
+// Each decision gives an event its status, and a decision that is not known denies
+// it.
 func TestOutcomesBecomeStatuses(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[Outcome]EventStatus{

@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// Times are written in UTC with milliseconds and read back as the same moment.
 func TestTimeIsWrittenInUTCWithMilliseconds(t *testing.T) {
 	t.Parallel()
 	zone := time.FixedZone("east", 5*60*60+30*60)
@@ -28,6 +29,7 @@ func TestTimeIsWrittenInUTCWithMilliseconds(t *testing.T) {
 	}
 }
 
+// A time is accepted when it is an RFC 3339 timestamp between 1970 and 9999.
 func TestParseTimeBounds(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -64,6 +66,8 @@ func TestParseTimeBounds(t *testing.T) {
 	}
 }
 
+// Every time that is accepted is the one that the standard library reads, and is
+// read back from its own text.
 func FuzzParseTime(f *testing.F) {
 	for _, seed := range []string{"", "2026-03-04T05:06:07.089Z", "1970-01-01T00:00:00-00:00", "9999-12-31T23:59:59.999Z", "2026-03-04t05:06:07z"} {
 		f.Add(seed)
@@ -87,6 +91,7 @@ func FuzzParseTime(f *testing.F) {
 	})
 }
 
+// The later of two times does not depend on their order.
 func TestLaterNeverGoesBack(t *testing.T) {
 	t.Parallel()
 	if Later(5, 3) != 5 || Later(3, 5) != 5 || Later(4, 4) != 4 {

@@ -208,6 +208,8 @@ func TestReceiptVectors(t *testing.T) {
 	}
 }
 
+// The published event vectors hold: canonical entries, payload hashes and the digest
+// that the receipt attests.
 func TestEventVectors(t *testing.T) {
 	t.Parallel()
 	b := vectorBook(t)

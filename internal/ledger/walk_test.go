@@ -52,6 +52,8 @@ func (b *book) auditInSegments(stored []*StoredReceipt, head *Head, cuts []int64
 	return walk.Finish(head, b.keys)
 }
 
+// A walk of the ledger names the first receipt that was edited, removed or moved,
+// and finds a head that does not fit.
 func TestWalkNamesTheFirstBreak(t *testing.T) {
 	t.Parallel()
 	b := filled(t, 6)
