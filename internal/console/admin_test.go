@@ -16,6 +16,8 @@ import (
 
 const rules = "rules:\n  - name: no-deletes\n    when: action.action_name == 'delete_all'\n    decision: deny\n    reason: nothing is deleted\n"
 
+// Members read the policy sets in the console; admins check a draft without effect
+// and put it in force, with each problem placed at its line.
 func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -44,6 +46,8 @@ func TestPoliciesAreReadCheckedAndPut(t *testing.T) {
 	}
 }
 
+// The audit log lists every administrative act, newest first, and can be paged to
+// its beginning.
 func TestAuditLogSaysWhoChangedWhat(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -68,6 +72,8 @@ func shownOnce(t *testing.T, a *answer) string {
 	return found[1]
 }
 
+// A new API key is shown once and never again. A form sent twice makes one key, and
+// a revoked key stops working.
 func TestKeysAreMadeAndRevoked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -131,6 +137,8 @@ func TestAdminsMakeSignInLinks(t *testing.T) {
 	}
 }
 
+// Admins make, import, retire and revoke signing keys of their own organization
+// only.
 func TestSigningKeysAreMadeAndEnded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -168,6 +176,8 @@ func TestSigningKeysAreMadeAndEnded(t *testing.T) {
 	}
 }
 
+// Admins add, test and delete webhooks of their own organization only, and a
+// webhook's secret is shown once.
 func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -195,6 +205,8 @@ func TestWebhooksAreAddedTestedAndDeleted(t *testing.T) {
 	}
 }
 
+// Admins issue a public link for a receipt or an approval, which is shown once and
+// ends when it is revoked.
 func TestPublicLinksAreIssuedAndRevoked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

@@ -14,6 +14,8 @@ import (
 	"countersign/internal/service"
 )
 
+// A reviewer sees what is asked, decides it with a comment, and the first decision
+// stands. Looking at it decides nothing.
 func TestReviewerDecides(t *testing.T) {
 	t.Parallel()
 	for verb, c := range map[string]struct {
@@ -52,6 +54,8 @@ func TestReviewerDecides(t *testing.T) {
 	}
 }
 
+// A decision that is not possible is refused with the reason, changes nothing and
+// keeps what was typed.
 func TestDecisionsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -139,6 +143,8 @@ func TestDecisionsThatAreRefused(t *testing.T) {
 	}
 }
 
+// The page of an approval offers no decision to the key that asked for it, and
+// refuses one that it sends.
 func TestNobodyDecidesTheirOwn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -156,6 +162,8 @@ func TestNobodyDecidesTheirOwn(t *testing.T) {
 	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
 }
 
+// Under the two-person rule the page shows the first approval and waits for a second
+// person.
 func TestTwoPeopleApprove(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -175,6 +183,8 @@ func TestTwoPeopleApprove(t *testing.T) {
 	second.get(t, here).expect(t, http.StatusOK, "✓ Approved by the second")
 }
 
+// An agent sees only the approvals of its own chains and decides none. Strangers see
+// nothing of them.
 func TestApprovalsByRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -205,6 +215,7 @@ func TestApprovalsByRole(t *testing.T) {
 	}
 }
 
+// A decision that another site sends through a signed-in browser is refused.
 func TestDecisionsFromOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -218,6 +229,7 @@ func TestDecisionsFromOtherSitesAreRefused(t *testing.T) {
 	}
 }
 
+// Approvals can be filtered by status and paged, each listed once.
 func TestApprovalsAreFilteredAndTurned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -241,6 +253,8 @@ func TestApprovalsAreFilteredAndTurned(t *testing.T) {
 	}
 }
 
+// Texts of an agent or a reviewer are escaped on every page, and characters that
+// reorder text are shown as escapes.
 func TestApprovalTextsAreEscapedAndVisible(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -258,6 +272,8 @@ func TestApprovalTextsAreEscapedAndVisible(t *testing.T) {
 	member.get(t, page(asked.ID)).expect(t, http.StatusOK, "&lt;script&gt;").without(t, "<script>", "<img src=x")
 }
 
+// A large payload is shown whole up to a limit, and beyond it the page says how much
+// is shown.
 func TestLargePayloadIsReadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

@@ -22,6 +22,8 @@ func TestNothingIsInline(t *testing.T) {
 	})
 }
 
+// Every asset that a page refers to exists, and every asset is used and has a
+// content type.
 func TestReferencedAssetsExist(t *testing.T) {
 	t.Parallel()
 	reference := regexp.MustCompile(`"/console/([^"]+)"`)

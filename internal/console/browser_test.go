@@ -116,6 +116,8 @@ func (b *tab) fits(t *testing.T, what string) {
 // trap marks the window of a page in which it runs.
 const trap = `<script>window.owned=true</script><img src=x onerror="window.owned=true">`
 
+// In a real browser a person signs in, reads chains and receipts and signs out. The
+// link leaves the address bar, no recorded script runs, and the pages fit a phone.
 func TestBrowserSignsInAndLooksAround(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -189,6 +191,7 @@ func TestBrowserSignsInOverPlainHTTP(t *testing.T) {
 	b.quiet(t)
 }
 
+// A browser without scripts can sign in by pasting the link.
 func TestBrowserSignsInWithoutScripts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

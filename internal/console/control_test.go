@@ -9,6 +9,8 @@ import (
 	"countersign/internal/ledger"
 )
 
+// An admin activates the kill switch with a reason and a confirmation. Every page of
+// the organization then says so until it is deactivated.
 func TestAdminStopsEverything(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -47,6 +49,8 @@ func TestAdminStopsEverything(t *testing.T) {
 	admin.get(t, "/kill-switch").expect(t, http.StatusOK, "Not active", "Deactivated by").without(t, banner)
 }
 
+// The overview shows what waits for a person, and only admins can resume a paused
+// chain.
 func TestOverviewShowsWhatNeedsAPerson(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -73,6 +77,7 @@ func TestOverviewShowsWhatNeedsAPerson(t *testing.T) {
 	member.get(t, "/").expect(t, http.StatusOK, "evaluation mode is shadow").without(t, "built-in defaults")
 }
 
+// The pages of a chain and of its receipt show each approval and how it ended.
 func TestChainAndReceiptShowApprovals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

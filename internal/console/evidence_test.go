@@ -9,6 +9,8 @@ import (
 	"countersign/internal/ledger"
 )
 
+// Anyone can check a receipt by its id without signing in, and learns nothing of its
+// organization. A changed receipt is shown as not valid.
 func TestAnyoneChecksAReceipt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -30,6 +32,8 @@ func TestAnyoneChecksAReceipt(t *testing.T) {
 	check(receipt.String()).expect(t, http.StatusOK, "This receipt is not valid").without(t, "is valid")
 }
 
+// The page of a receipt says whether the receipt is valid and whether its links to
+// its neighbours hold.
 func TestReceiptPageJudgesTheRecordAndItsLinks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -55,6 +59,8 @@ func TestReceiptPageJudgesTheRecordAndItsLinks(t *testing.T) {
 	look(1).expect(t, http.StatusOK, "is not valid", "cannot be read as a receipt")
 }
 
+// The page of a chain shows its events and, once it is sealed, whether its receipt
+// is valid.
 func TestChainPageShowsItsReceipt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -69,6 +75,7 @@ func TestChainPageShowsItsReceipt(t *testing.T) {
 	member.get(t, here).expect(t, http.StatusOK, "This receipt is not valid")
 }
 
+// When stored chains were forged, the overview says so and still shows the receipts.
 func TestForgedChainsHideNoReceipts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

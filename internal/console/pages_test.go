@@ -14,6 +14,8 @@ import (
 	"countersign/internal/ledger"
 )
 
+// Each page is shown to the roles that may see it, and to no one of another
+// organization.
 func TestPagesByRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -60,6 +62,8 @@ func TestPagesByRole(t *testing.T) {
 	}
 }
 
+// The overview lists chains and receipts with their state and marks a receipt that
+// is not valid.
 func TestOverviewShowsWhatThereIs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -74,6 +78,7 @@ func TestOverviewShowsWhatThereIs(t *testing.T) {
 	member.get(t, "/").expect(t, http.StatusOK, "✗ not valid").without(t, "✓ verified")
 }
 
+// Paging through the overview shows every chain and every receipt exactly once.
 func TestListsAreTurnedPageByPage(t *testing.T) {
 	t.Parallel()
 	const total = 23
@@ -118,6 +123,7 @@ func TestListsAreTurnedPageByPage(t *testing.T) {
 	}
 }
 
+// The events of a long chain are shown in pages.
 func TestEventsAreTurnedPageByPage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -132,6 +138,7 @@ func TestEventsAreTurnedPageByPage(t *testing.T) {
 	member.get(t, here+"?after=x").expect(t, http.StatusUnprocessableEntity)
 }
 
+// The page of a chain shows the beginning of a long payload and its size.
 func TestLongPayloadsAreCut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -144,6 +151,7 @@ func TestLongPayloadsAreCut(t *testing.T) {
 
 const hostile = `<script>document.title="owned"</script>"'><img src=x onerror=alert(1)>{{.}}`
 
+// Recorded texts are escaped on every page that shows them.
 func TestTextsAreEscaped(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -159,6 +167,8 @@ func TestTextsAreEscaped(t *testing.T) {
 		expect(t, http.StatusUnprocessableEntity, "&lt;script&gt;").without(t, "<script>", "<img src=x")
 }
 
+// Every answer of the console carries its security headers and a request id, and no
+// page is cached.
 func TestEveryAnswerIsGuarded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -194,6 +204,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 	}
 }
 
+// The console answers its own paths and leaves all others to the next handler.
 func TestPathsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -202,6 +213,7 @@ func TestPathsOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
+// A store that is down gives an error page and does not end the session.
 func TestStoreThatDoesNotAnswerIsNoSignOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -214,6 +226,8 @@ func TestStoreThatDoesNotAnswerIsNoSignOut(t *testing.T) {
 	b.get(t, "/").expect(t, http.StatusOK, "The acme organization")
 }
 
+// No page shows a key, a link or a session, and the log holds no secret and no
+// recorded text or id.
 func TestNothingSecretLeaves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

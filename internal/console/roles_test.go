@@ -47,6 +47,8 @@ func takesForms(t *testing.T, w *world, path string) bool {
 	return strings.Contains(w.browser(t).send(t, http.MethodDelete, path, nil, http.Header{}).Header.Get("Allow"), http.MethodPost)
 }
 
+// The administration pages are for admins; members read only the policies and the
+// kill switch.
 func TestAdminPagesByRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

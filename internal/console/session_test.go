@@ -13,6 +13,8 @@ import (
 	"countersign/internal/ledger"
 )
 
+// A sign-in link signs its key in once it is submitted, and opening the page does
+// not use it up.
 func TestLinkSignsIn(t *testing.T) {
 	t.Parallel()
 	for _, role := range []ledger.Role{ledger.RoleMember, ledger.RoleAdmin} {
@@ -73,6 +75,8 @@ func TestSigningInLeadsOn(t *testing.T) {
 	}
 }
 
+// The session cookie is HttpOnly, SameSite, host-only and, over TLS, Secure, and
+// ends with the session.
 func TestSessionCookieIsGuarded(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -108,6 +112,8 @@ func TestSessionCookieIsGuarded(t *testing.T) {
 	}
 }
 
+// A used, expired, unknown or malformed link signs nobody in, and the page says how
+// to get another.
 func TestBadLinksAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -147,6 +153,8 @@ func TestBadLinksAreRefused(t *testing.T) {
 	})
 }
 
+// A session ends when its user signs out or in again, with its time and with its
+// key.
 func TestSessionEnds(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -187,6 +195,8 @@ func TestSessionEnds(t *testing.T) {
 	}
 }
 
+// A form that another site or subdomain sends is refused, and the session and the
+// link stay as they are.
 func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -238,6 +248,8 @@ func (l *countingLimits) SignIn(*http.Request) time.Duration {
 
 func (l *countingLimits) SignInFailed(*http.Request) { l.failures++ }
 
+// Failed sign-ins and public checks are limited, and the answer says when to try
+// again.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{limits: &countingLimits{}})

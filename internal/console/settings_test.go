@@ -37,6 +37,8 @@ func (w *world) settingsOf(t *testing.T, of *tenant) ledger.Settings {
 	return org.Settings
 }
 
+// The settings form changes what was edited, overwrites no concurrent change, and a
+// refused form changes nothing.
 func TestSettingsAreChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

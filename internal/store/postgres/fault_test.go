@@ -54,6 +54,8 @@ func exists(t *testing.T, s store.Store, chain *store.ChainRecord) bool {
 	return err == nil
 }
 
+// A commit whose result is lost is reported as unknown and one that the server
+// rolled back as failed, and the store goes on.
 func TestCommitFaults(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -99,6 +101,7 @@ func TestCommitFaults(t *testing.T) {
 	}
 }
 
+// A caller that gives up during the commit neither cancels nor hides it.
 func TestContextThatEndsDuringCommitChangesNothing(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -124,6 +127,8 @@ func TestContextThatEndsDuringCommitChangesNothing(t *testing.T) {
 	}
 }
 
+// A connection that is lost before the commit leaves nothing written, and the same
+// call succeeds afterwards.
 func TestConnectionLostBeforeCommit(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -146,6 +151,8 @@ func TestConnectionLostBeforeCommit(t *testing.T) {
 	}
 }
 
+// A transaction that cannot lock its chain in time is told that the store is
+// unavailable.
 func TestLockThatIsNotFreedInTime(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -168,6 +175,7 @@ func TestLockThatIsNotFreedInTime(t *testing.T) {
 	}
 }
 
+// A caller that gets no connection in time is told that the store is unavailable.
 func TestPoolThatIsExhausted(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -183,6 +191,7 @@ func TestPoolThatIsExhausted(t *testing.T) {
 	}
 }
 
+// A server that accepts no writes is refused when the store is opened.
 func TestServerThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	address := testdb.WithParameter(t, newDatabase(t), "default_transaction_read_only", "on")
@@ -195,6 +204,7 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 	}
 }
 
+// An error of the database shows no stored value.
 func TestErrorsShowNoValues(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))

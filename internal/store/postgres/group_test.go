@@ -57,6 +57,7 @@ func TestGroupGathers(t *testing.T) {
 	}
 }
 
+// A read that panics or fails affects only those who asked for its key.
 func TestGroupSurvives(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")

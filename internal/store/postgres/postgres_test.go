@@ -16,11 +16,14 @@ import (
 	"countersign/internal/testdb"
 )
 
+// The PostgreSQL store keeps the contract of the storage port.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, create)
 }
 
+// The PostgreSQL store keeps the contract of the storage port under concurrent use.
+//
 //countersign:race
 func TestConcurrentConformance(t *testing.T) {
 	t.Parallel()
@@ -96,6 +99,7 @@ func migrate(t testing.TB, s *postgres.Store) {
 	}
 }
 
+// An open store answers a ping, and a closed one says that it is unavailable.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))
@@ -108,6 +112,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
+// When the URL names several hosts, the store connects to one that answers.
 func TestSeveralHosts(t *testing.T) {
 	t.Parallel()
 	nobody := strings.Replace(newDatabase(t), "@", "@127.0.0.1:1,", 1)
@@ -116,6 +121,8 @@ func TestSeveralHosts(t *testing.T) {
 	}
 }
 
+// Sessions commit synchronously and have a statement timeout, whatever the server's
+// defaults are.
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	// A default of the server, the database or the role comes the same way.
@@ -136,6 +143,7 @@ func TestSessionSettings(t *testing.T) {
 	}
 }
 
+// A backup of PostgreSQL is refused and names pg_dump.
 func TestBackupIsUnsupported(t *testing.T) {
 	t.Parallel()
 	err := open(t, newDatabase(t)).Backup(t.Context(), t.TempDir()+"/copy")
@@ -144,6 +152,8 @@ func TestBackupIsUnsupported(t *testing.T) {
 	}
 }
 
+// A bad or unsafe database URL is refused with a hint, and the error never shows the
+// password.
 func TestOpenRefusesURL(t *testing.T) {
 	t.Parallel()
 	const secret = "pass%word-never-shown"

@@ -158,6 +158,8 @@ func TestOrganizationsAreAlwaysFresh(t *testing.T) {
 	}
 }
 
+// Two replicas do each job once, and jobs of one stream never at the same time.
+//
 //countersign:race
 func TestClaimsOfTwoReplicas(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,8 @@ import (
 	"countersign/internal/store/postgres"
 )
 
+// Replicas that migrate an empty database at once do not disturb each other.
+//
 //countersign:race
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
@@ -34,6 +36,8 @@ func TestMigrateAtOnce(t *testing.T) {
 	newTenant(t, stores[1])
 }
 
+// A schema that is older or newer than the program's is recognised, and an older one
+// names the command that migrates it.
 func TestCheckSchema(t *testing.T) {
 	t.Parallel()
 	address := emptyDatabase(t)
@@ -84,6 +88,7 @@ insert into master_keys (key_id, fingerprint) values ('k1', decode(repeat('0c', 
 
 func numbered(last byte) uuid.UUID { return uuid.UUID{15: last} }
 
+// Migrating a filled database from any older version keeps its content.
 func TestMigrateFilledStore(t *testing.T) {
 	t.Parallel()
 	for _, version := range []int64{1, 2, 3, 4} {

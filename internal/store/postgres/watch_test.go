@@ -52,6 +52,9 @@ func (w *watcher) expect(t *testing.T, from *postgres.Store) {
 	}
 }
 
+// A watcher whose connection breaks is told that it missed signals, and hears new
+// ones again.
+//
 //countersign:race
 func TestSignalsSurviveTheConnection(t *testing.T) {
 	t.Parallel()

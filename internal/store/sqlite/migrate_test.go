@@ -12,6 +12,7 @@ import (
 	"countersign/internal/store/storetest"
 )
 
+// Migrating a filled database from any older version keeps its content.
 func TestMigratesForwardOnAFilledStore(t *testing.T) {
 	t.Parallel()
 	newest := filepath.Join(t.TempDir(), "newest.db")

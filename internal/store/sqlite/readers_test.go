@@ -46,6 +46,7 @@ func TestReadersAreUsedAgain(t *testing.T) {
 	}
 }
 
+// A read of a closed store says that the store is unavailable.
 func TestReadAfterClose(t *testing.T) {
 	t.Parallel()
 	s := open(t, filepath.Join(t.TempDir(), "ledger.db"))

@@ -23,6 +23,9 @@ func signals(t *testing.T, s store.Store, count int) {
 	}
 }
 
+// A watcher that falls far behind is told that it missed signals, and only a bounded
+// number is kept for it.
+//
 //countersign:race
 func TestWatcherThatFallsFarBehindIsTold(t *testing.T) {
 	t.Parallel()

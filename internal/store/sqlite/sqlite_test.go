@@ -11,11 +11,14 @@ import (
 	"countersign/internal/testdb"
 )
 
+// The SQLite store keeps the contract of the storage port.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, create)
 }
 
+// The SQLite store keeps the contract of the storage port under concurrent use.
+//
 //countersign:race
 func TestConcurrentConformance(t *testing.T) {
 	t.Parallel()
@@ -41,6 +44,7 @@ func open(t *testing.T, path string) *sqlite.Store {
 	return s
 }
 
+// Nobody but its owner can read the database file or its write-ahead log.
 func TestFileIsPrivate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
@@ -58,6 +62,7 @@ func TestFileIsPrivate(t *testing.T) {
 	}
 }
 
+// A backup is a complete, private database, and it overwrites no file.
 func TestBackupIsACompleteStore(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
