@@ -110,6 +110,7 @@ func unhex(t *testing.T, text string) []byte {
 	return data
 }
 
+// A key file in the documented format is read.
 func TestOpenReadsTheDocumentedFormat(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -127,6 +128,7 @@ func TestOpenReadsTheDocumentedFormat(t *testing.T) {
 	}
 }
 
+// A key file with any fault is refused, and the error names the file and the fault.
 func TestOpenRefusesBadContent(t *testing.T) {
 	t.Parallel()
 	key := func(id string, size int) map[string]any {
@@ -178,6 +180,7 @@ func TestOpenRefusesBadContent(t *testing.T) {
 	}
 }
 
+// A key file that is not JSON is refused, and the error quotes nothing from it.
 func TestOpenRefusesWhatIsNotJSONAndQuotesNothing(t *testing.T) {
 	t.Parallel()
 	const planted = "plantedsecret"
@@ -194,6 +197,8 @@ func TestOpenRefusesWhatIsNotJSONAndQuotesNothing(t *testing.T) {
 	}
 }
 
+// A key file that anyone but its owner may access is refused, and the error says
+// what to do.
 func TestOpenJudgesTheMode(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -229,6 +234,7 @@ func TestOpenJudgesTheMode(t *testing.T) {
 	}
 }
 
+// A key file must be a regular file that exists.
 func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 	t.Parallel()
 	directory := t.TempDir()

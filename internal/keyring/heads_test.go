@@ -50,6 +50,7 @@ func flush(t *testing.T, heads *Heads) {
 	}
 }
 
+// Noted heads are read back after a restart, and a late note does not lower a count.
 func TestHeadsOutliveTheirProcess(t *testing.T) {
 	t.Parallel()
 	heads, again := newHeads(t)
@@ -66,6 +67,8 @@ func TestHeadsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
+// Accepting an older head replaces what was noted for that organization only, and a
+// running server takes it over.
 func TestHeadsThatAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -115,6 +118,7 @@ func TestAcceptanceIsNotWrittenOver(t *testing.T) {
 	checkHeads(t, server, want)
 }
 
+// A file of heads that was edited is refused.
 func TestHeadsThatWereChanged(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -172,6 +176,8 @@ func TestHeadsWithoutSlugs(t *testing.T) {
 	checkHeads(t, openHeads(t, path, ring), map[uuid.UUID]Seen{acme: {Count: 3, Last: [32]byte{3}}})
 }
 
+// Heads that cannot be written are reported before the first one is, and trying
+// leaves nothing behind.
 func TestHeadsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)

@@ -22,6 +22,8 @@ import (
 
 var organization = uuid.MustParse("01234567-89ab-4cde-8f01-23456789abcd")
 
+// A ring lists its keys in the order of their creation, and callers cannot change
+// the list.
 func TestCurrentKeyAndIDs(t *testing.T) {
 	t.Parallel()
 	path, first := createdRing(t)
@@ -36,6 +38,7 @@ func TestCurrentKeyAndIDs(t *testing.T) {
 	}
 }
 
+// Two keys, organizations or purposes never give the same MAC for a message.
 func TestMACSeparatesKeysOrganizationsAndPurposes(t *testing.T) {
 	t.Parallel()
 	path, first := createdRing(t)
@@ -55,6 +58,7 @@ func TestMACSeparatesKeysOrganizationsAndPurposes(t *testing.T) {
 	}
 }
 
+// The MAC of several parts is the MAC of their concatenation.
 func TestMACReadsPartsAsOneMessage(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -69,6 +73,7 @@ func TestMACReadsPartsAsOneMessage(t *testing.T) {
 	}
 }
 
+// A key that is not on the ring gives no MAC and no fingerprint.
 func TestUnknownKeyIsReported(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -82,6 +87,8 @@ func TestUnknownKeyIsReported(t *testing.T) {
 	}
 }
 
+// A key's fingerprint is stable, and another secret under the same id has another
+// one.
 func TestFingerprintTellsKeysApart(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -109,6 +116,7 @@ func TestFingerprintTellsKeysApart(t *testing.T) {
 	}
 }
 
+// Reloading a ring picks up a rotation, and older keys still give the same MACs.
 func TestReloadPicksUpARotation(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -134,6 +142,8 @@ func TestReloadPicksUpARotation(t *testing.T) {
 	}
 }
 
+// Reloading a file that lost or changed a key is refused, and the ring stays as it
+// was.
 func TestReloadRefusesToLoseAKey(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -182,6 +192,8 @@ func TestReloadRefusesToLoseAKey(t *testing.T) {
 	}
 }
 
+// MACs stay correct while keys rotate.
+//
 //countersign:race
 func TestConcurrentMACsWhileKeysRotate(t *testing.T) {
 	t.Parallel()
@@ -213,6 +225,7 @@ func TestConcurrentMACsWhileKeysRotate(t *testing.T) {
 	}
 }
 
+// The cache of derived keys is bounded, and MACs do not depend on it.
 func TestCacheIsBounded(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -229,6 +242,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
+// A ring shows no secret, however it is printed, logged or marshalled.
 func TestRingPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -263,6 +277,7 @@ func TestRingPrintsNoSecret(t *testing.T) {
 	}
 }
 
+// The published vectors of key derivation and MACs hold.
 func TestDerivationVectors(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "vectors", "keys.json"))

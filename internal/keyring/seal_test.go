@@ -9,6 +9,8 @@ import (
 	"github.com/google/uuid"
 )
 
+// A sealed secret is opened by the ring that sealed it, also after a rotation, and
+// is never sealed alike twice.
 func TestSealedSecretsOpen(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -35,6 +37,8 @@ func TestSealedSecretsOpen(t *testing.T) {
 	}
 }
 
+// A sealed secret opens for no other organization, label or ring, and not after any
+// change.
 func TestSealedSecretsOpenNowhereElse(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)

@@ -43,6 +43,7 @@ func assertOnly(t *testing.T, path string) {
 	}
 }
 
+// A new key file is read back as the same ring.
 func TestCreateThenOpen(t *testing.T) {
 	t.Parallel()
 	path, created := createdRing(t)
@@ -66,6 +67,7 @@ func TestCreateThenOpen(t *testing.T) {
 	}
 }
 
+// Creating a key file never replaces what is there.
 func TestCreateNeverReplaces(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)
@@ -87,6 +89,9 @@ func TestCreateNeverReplaces(t *testing.T) {
 	}
 }
 
+// When several processes create a key file at once, one succeeds and the file is its
+// own.
+//
 //countersign:race
 func TestOneOfManyCreatesWins(t *testing.T) {
 	t.Parallel()
@@ -115,6 +120,7 @@ func TestOneOfManyCreatesWins(t *testing.T) {
 	assertOnly(t, path)
 }
 
+// A key file that cannot be created leaves nothing behind.
 func TestCreateLeavesNothingBehindOnFailure(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "keys.json")
@@ -134,6 +140,7 @@ func TestCreateLeavesNothingBehindOnFailure(t *testing.T) {
 	}
 }
 
+// A rotation adds a key, makes it the current one and keeps all others.
 func TestRotateKeepsOldKeys(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -159,6 +166,8 @@ func TestRotateKeepsOldKeys(t *testing.T) {
 	assertOnly(t, path)
 }
 
+// Rotations at once lose no key.
+//
 //countersign:race
 func TestConcurrentRotationsLoseNoKey(t *testing.T) {
 	t.Parallel()
@@ -193,6 +202,7 @@ func TestConcurrentRotationsLoseNoKey(t *testing.T) {
 	assertOnly(t, path)
 }
 
+// Rotating a key file behind a symbolic link changes the file and keeps the link.
 func TestRotateFollowsALink(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)
@@ -213,6 +223,7 @@ func TestRotateFollowsALink(t *testing.T) {
 	}
 }
 
+// A rotation keeps the owner of the key file.
 func TestRotateKeepsTheOwner(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)
@@ -236,6 +247,7 @@ func TestRotateKeepsTheOwner(t *testing.T) {
 	}
 }
 
+// A rotation that fails leaves the key file as it was.
 func TestFailedRotateChangesNothing(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -263,6 +275,7 @@ func TestFailedRotateChangesNothing(t *testing.T) {
 	}
 }
 
+// A damaged key file is not rotated and stays as it is.
 func TestRotateRefusesADamagedFile(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)

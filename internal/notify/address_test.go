@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// Only addresses of the public internet are public; private, reserved and embedded
+// ones are not.
 func TestIsPublic(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
@@ -96,6 +98,8 @@ func answers(lists ...[]string) func(context.Context, string) ([]netip.Addr, err
 	}
 }
 
+// A webhook connects to exactly the addresses that were judged, and to none when one
+// of them is private.
 func TestDialerConnectsToWhatItJudged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Retries wait from five seconds up to a day, for ten attempts in all.
 func TestBackoffFollowsTheSchedule(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -43,6 +44,7 @@ func TestBackoffFollowsTheSchedule(t *testing.T) {
 	}
 }
 
+// The random part of a wait adds at most a fifth to it.
 func TestBackoffStaysWithinItsJitter(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,6 +8,8 @@ import (
 	"countersign/internal/ledger"
 )
 
+// A webhook URL must be HTTPS to a public host, without credentials or a fragment.
+// Private hosts and HTTP need the operator's permission.
 func TestCheckURL(t *testing.T) {
 	t.Parallel()
 	const accepted = ""
@@ -58,6 +60,7 @@ func TestCheckURL(t *testing.T) {
 	}
 }
 
+// A webhook secret is whsec_ and 32 bytes in base64.
 func TestNewSecret(t *testing.T) {
 	t.Parallel()
 	secret := testSecret(7)

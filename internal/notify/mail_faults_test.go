@@ -53,6 +53,7 @@ func untilClosed(_ net.Conn, lines *bufio.Reader) { _, _ = io.Copy(io.Discard, l
 
 var polite = []string{"220 ready", "250 hello", "250 sender", "250 recipient", "354 go on"}
 
+// A mail server that hangs at any stage ends in a time-out that is retried.
 func TestAHangingServerTimesOut(t *testing.T) {
 	t.Parallel()
 	for stage := range len(polite) + 1 {
@@ -65,6 +66,7 @@ func TestAHangingServerTimesOut(t *testing.T) {
 	}
 }
 
+// Sending a mail ends when its caller gives up.
 func TestAMailCanBeGivenUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,6 +81,7 @@ func TestAMailCanBeGivenUp(t *testing.T) {
 	}
 }
 
+// A mail that the server accepted is sent, even if the connection breaks after that.
 func TestALostFarewellTakesNothingBack(t *testing.T) {
 	t.Parallel()
 	m := script(t, func(conn net.Conn, lines *bufio.Reader) {
@@ -109,6 +112,7 @@ func (w watched) Close() error {
 	return w.Conn.Close()
 }
 
+// A session that fails before the mail is sent closes its connection.
 func TestAFailedSetUpLeavesNoConnection(t *testing.T) {
 	t.Parallel()
 	for name, answers := range map[string][]string{
@@ -128,6 +132,7 @@ func TestAFailedSetUpLeavesNoConnection(t *testing.T) {
 	}
 }
 
+// A mail server that refuses the connection is a failure that is retried.
 func TestNobodyListens(t *testing.T) {
 	t.Parallel()
 	m := mailerAt(t, "smtp://127.0.0.1:1?from=a@example.com")
@@ -137,6 +142,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
+// A mail with bad recipients, id or content is refused for good, and the error
+// repeats none of it.
 func TestSendRefusesWhatNoRetryMends(t *testing.T) {
 	t.Parallel()
 	m := mailerAt(t, "smtp://127.0.0.1:1?from=a@example.com")
@@ -162,6 +169,8 @@ func TestSendRefusesWhatNoRetryMends(t *testing.T) {
 	}
 }
 
+// Every kind of notice has its wording, and only requests for a decision ask for
+// one.
 func TestEveryKindHasItsWords(t *testing.T) {
 	t.Parallel()
 	if len(wordings) != len(Kinds()) {

@@ -48,6 +48,7 @@ func read(t *testing.T, in letterIn) (netmail.Header, map[string]string) {
 	return message.Header, parts
 }
 
+// A mail arrives with readable text and HTML parts, escaped names and no ids.
 func TestSendDeliversAReadableLetter(t *testing.T) {
 	t.Parallel()
 	office := (&postOffice{}).open(t)
@@ -107,6 +108,7 @@ https://countersign.example.com/console/approvals
 	}
 }
 
+// A mail that is sent again has the same Message-ID.
 func TestARepetitionCanBeRecognised(t *testing.T) {
 	t.Parallel()
 	office := (&postOffice{}).open(t)
@@ -124,6 +126,8 @@ func TestARepetitionCanBeRecognised(t *testing.T) {
 	}
 }
 
+// Names with line breaks or control characters cannot add headers or recipients to a
+// mail.
 func TestNamesCannotAddHeaders(t *testing.T) {
 	t.Parallel()
 	office := (&postOffice{}).open(t)
@@ -145,6 +149,8 @@ func TestNamesCannotAddHeaders(t *testing.T) {
 	}
 }
 
+// A temporary refusal of a mail is retried and a permanent one is not, and the error
+// repeats nothing of the mail or the answer.
 func TestServerAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	answer := func(code int) error {
@@ -176,6 +182,8 @@ func TestServerAnswersAreJudged(t *testing.T) {
 	}
 }
 
+// Mail is sent only over the encryption that is configured, to a server with a
+// trusted certificate, and the error shows no password.
 func TestEncryptionAndSignIn(t *testing.T) {
 	t.Parallel()
 	certificate, roots := newCertificate(t)

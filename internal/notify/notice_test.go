@@ -35,6 +35,7 @@ func fullNotice() Notice {
 	}
 }
 
+// A notice is written as the documented webhook body.
 func TestEncodeWritesTheWebhookBody(t *testing.T) {
 	t.Parallel()
 	got, err := fullNotice().Encode()
@@ -51,6 +52,7 @@ func TestEncodeWritesTheWebhookBody(t *testing.T) {
 	}
 }
 
+// A notice of any kind is read back as it was written.
 func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	t.Parallel()
 	for _, kind := range Kinds() {
@@ -104,6 +106,7 @@ func TestAnyNamesSurviveTheQueue(t *testing.T) {
 	})
 }
 
+// The longest possible notice fits the limit for deliveries.
 func TestTheLongestNoticeFits(t *testing.T) {
 	t.Parallel()
 	n := Notice{Kind: KillSwitchDeactivated, At: ledger.TimeOf(noon), ExpiresAt: ledger.TimeOf(noon)}
@@ -123,6 +126,7 @@ func TestTheLongestNoticeFits(t *testing.T) {
 	}
 }
 
+// A notice without a kind, an organization or a safe link is not written.
 func TestEncodeRefuses(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*Notice){
@@ -142,6 +146,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
+// A body that is not a complete notice is refused.
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{
@@ -159,6 +164,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// Members that a newer version added to a notice are ignored.
 func TestDecodeLeavesOutWhatIsNewer(t *testing.T) {
 	t.Parallel()
 	n, err := Decode([]byte(

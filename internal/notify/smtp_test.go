@@ -8,6 +8,7 @@ import (
 	"github.com/wneessen/go-mail"
 )
 
+// A mail server URL gives the host, port, encryption, user and sender.
 func TestParseSMTP(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -37,6 +38,8 @@ func TestParseSMTP(t *testing.T) {
 	}
 }
 
+// A bad mail server URL is refused without showing its password, and a good one
+// prints without it.
 func TestParseSMTPKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	const planted = "planted"

@@ -18,6 +18,7 @@ import (
 	"countersign/internal/ledger"
 )
 
+// The answer of a receiver is read up to a limit and then cut off.
 func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 	t.Parallel()
 	cut := make(chan bool, 1)
@@ -39,6 +40,8 @@ func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 	}
 }
 
+// A receiver that answers with very long headers fails, and the error repeats none
+// of them.
 func TestEndlessHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -50,6 +53,8 @@ func TestEndlessHeadersAreCutOff(t *testing.T) {
 	}
 }
 
+// A receiver that hangs ends in a time-out that is retried and recognised as
+// silence.
 func TestAHangingReceiverTimesOut(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
@@ -87,6 +92,7 @@ func TestAnAnswerThatNeverEndsHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// A delivery ends when its caller gives up.
 func TestACallerCanGiveUp(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -120,6 +126,7 @@ func trusting(server *httptest.Server) *x509.CertPool {
 	return roots
 }
 
+// A name that resolves to a private address on a later delivery is refused then.
 func TestARebindingNameIsRefused(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64
@@ -141,6 +148,8 @@ func TestARebindingNameIsRefused(t *testing.T) {
 	}
 }
 
+// A webhook is delivered only over TLS 1.2 or newer, to a host with a trusted
+// certificate for its name.
 func TestTLSIsChecked(t *testing.T) {
 	t.Parallel()
 	current := tlsReceiver(t, func(http.ResponseWriter, *http.Request) {})
@@ -171,6 +180,8 @@ func TestTLSIsChecked(t *testing.T) {
 	}
 }
 
+// A delivery with a bad id, body, URL or secret is refused for good, and nothing is
+// sent.
 func TestDeliverRefusesWhatNoRetryMends(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64

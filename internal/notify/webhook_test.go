@@ -92,6 +92,8 @@ func verify(t *testing.T, secret ledger.Secret, d delivery) error {
 	return verifier.Verify(d.body, d.header)
 }
 
+// A webhook's signature is verified by another implementation of the standard, with
+// the right secret only.
 func TestAnotherImplementationVerifiesTheSignature(t *testing.T) {
 	t.Parallel()
 	got := deliverOnce(t, testSecret(1))
@@ -107,6 +109,7 @@ func TestAnotherImplementationVerifiesTheSignature(t *testing.T) {
 	}
 }
 
+// A change of a webhook's body, id or timestamp breaks its signature.
 func TestTamperingBreaksTheSignature(t *testing.T) {
 	t.Parallel()
 	for name, tamper := range map[string]func(*delivery){
@@ -124,6 +127,7 @@ func TestTamperingBreaksTheSignature(t *testing.T) {
 	}
 }
 
+// During a rotation a webhook is signed with both secrets.
 func TestBothSecretsSignDuringRotation(t *testing.T) {
 	t.Parallel()
 	got := deliverOnce(t, testSecret(1), testSecret(2))
@@ -134,6 +138,8 @@ func TestBothSecretsSignDuringRotation(t *testing.T) {
 	}
 }
 
+// A 2xx answer ends a delivery, 410 ends the webhook, and any other answer is
+// retried after the time that it names.
 func TestAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -183,6 +189,7 @@ func TestAnswersAreJudged(t *testing.T) {
 	}
 }
 
+// A delivery that is retried keeps its message id.
 func TestAReceiverThatRecoversGetsTheSameMessage(t *testing.T) {
 	t.Parallel()
 	var ids []string
@@ -204,6 +211,7 @@ func TestAReceiverThatRecoversGetsTheSameMessage(t *testing.T) {
 	}
 }
 
+// A webhook follows no redirect.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64

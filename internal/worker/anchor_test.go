@@ -46,6 +46,7 @@ func (w *world) decided() ledger.ApprovalID {
 	return id
 }
 
+// A decision gets a token of the timestamp authority once.
 func TestTokenOfADecision(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
@@ -62,6 +63,8 @@ func TestTokenOfADecision(t *testing.T) {
 	})
 }
 
+// An anchor waits for as long as the authority is out of reach, across restarts, and
+// the log shows no address.
 func TestAuthorityOutOfReachForDays(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
@@ -86,6 +89,8 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 	})
 }
 
+// An anchor that the authority keeps refusing is given up after a few attempts and
+// marked as failed.
 func TestAuthorityThatRefuses(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
@@ -111,6 +116,9 @@ func TestAuthorityThatRefuses(t *testing.T) {
 	})
 }
 
+// A decision is submitted to the calendars once, and its proof is verified when the
+// block is confirmed and block headers are available.
+//
 //countersign:race
 func TestProofOfADecision(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
@@ -150,6 +158,7 @@ func TestProofOfADecision(t *testing.T) {
 	})
 }
 
+// A proof that leads to another block than Bitcoin's is marked as failed.
 func TestProofOfAnotherBlock(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodOpenTimestamps)
@@ -170,6 +179,7 @@ func TestProofOfAnotherBlock(t *testing.T) {
 	})
 }
 
+// An anchor whose method is no longer configured stays pending and says so.
 func TestMethodThatIsConfiguredNoMore(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA, ledger.MethodOpenTimestamps)
@@ -208,6 +218,8 @@ func (w *world) receiptTSA(id ledger.ReceiptID) ledger.AnchorStanding {
 	return v.TSA.Standing
 }
 
+// The head of a ledger is anchored at most once an hour and only when it has
+// changed, and it covers all receipts before it.
 func TestHeadsAreAnchoredHourly(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
@@ -242,6 +254,7 @@ func TestHeadsAreAnchoredHourly(t *testing.T) {
 	})
 }
 
+// The last use of a public link is recorded.
 func TestUseOfTokensIsWrittenDown(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())

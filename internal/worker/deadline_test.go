@@ -12,6 +12,8 @@ import (
 	"countersign/internal/store"
 )
 
+// An approval escalates at half of its time and times out at its end, and both are
+// reported, although one recipient is refused.
 func TestDeadlines(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -48,6 +50,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
+// The deadlines of a decided approval change nothing and mail nobody.
 func TestDecidedApprovalsAreLeftAlone(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -67,6 +70,8 @@ func TestDecidedApprovalsAreLeftAlone(t *testing.T) {
 	})
 }
 
+// Each fallback approver gets a mail. Without a mail server mails are dropped, and
+// the log says so once.
 func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -88,6 +93,8 @@ func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
 	})
 }
 
+// A deadline that fails is tried for ever, and a job of an unknown kind is left to
+// workers that know it.
 func TestDeadlinesAreNeverGivenUp(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())

@@ -14,6 +14,8 @@ import (
 	"countersign/internal/store"
 )
 
+// A webhook that fails is retried on schedule with the same message until it
+// succeeds.
 func TestReceiverThatFailsAndRecovers(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -63,6 +65,8 @@ func checkLog(t *testing.T, w *world, r *receiver, ids ...string) {
 	}
 }
 
+// The messages of one approval arrive in order across retries, and those of other
+// approvals do not wait for them.
 func TestOrderIsKeptAcrossRetries(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -94,6 +98,7 @@ func TestOrderIsKeptAcrossRetries(t *testing.T) {
 	})
 }
 
+// A receiver that names a time to retry is not called before it.
 func TestRetryAfterIsHeeded(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -118,6 +123,8 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	})
 }
 
+// A delivery is given up after its last attempt, and what comes after it is then
+// delivered.
 func TestDeliveryIsGivenUpAfterTheLastAttempt(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -144,6 +151,7 @@ func TestDeliveryIsGivenUpAfterTheLastAttempt(t *testing.T) {
 	})
 }
 
+// A receiver that answers 410 is disabled and gets no more messages.
 func TestReceiverThatIsGone(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -165,6 +173,7 @@ func TestReceiverThatIsGone(t *testing.T) {
 	})
 }
 
+// A delivery to a webhook that was deleted is dropped.
 func TestReceiverThatWasDeletedMeanwhile(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())

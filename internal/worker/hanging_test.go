@@ -54,6 +54,7 @@ func (r *receiver) hang() (answer func()) {
 	}
 }
 
+// A receiver that hangs does not delay the deadline of an approval.
 func TestHangingReceiverDelaysNoDeadline(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -102,6 +103,7 @@ func TestHangingReceiverHoldsUpNoOtherReceiver(t *testing.T) {
 	})
 }
 
+// Messages to a receiver that hung are delivered once it answers.
 func TestReceiverThatHungIsToldAgain(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())

@@ -15,6 +15,8 @@ import (
 // check is the one job that a worker's start adds: the next look at the ledger.
 const check = 1
 
+// A receiver that hangs delays neither escalations nor mail, and is called a bounded
+// number of times at once.
 func TestHangingReceiverHoldsUpNothingElse(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -55,6 +57,9 @@ func TestHangingReceiverHoldsUpNothingElse(t *testing.T) {
 	})
 }
 
+// A job whose worker died is done by another once its lease has ended, and not
+// before.
+//
 //countersign:race
 func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
@@ -91,6 +96,7 @@ func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
 	})
 }
 
+// Two workers deliver every message once and in order.
 func TestTwoWorkersNeverDoTheSameJob(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -124,6 +130,8 @@ func TestTwoWorkersNeverDoTheSameJob(t *testing.T) {
 	})
 }
 
+// A worker that has no time left to stop gives its jobs back, and they do not count
+// as failed.
 func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -153,6 +161,8 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 	})
 }
 
+// A worker that stops waits for the deliveries that are under way.
+//
 //countersign:race
 func TestStopWaitsForWhatIsUnderWay(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
