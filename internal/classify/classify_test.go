@@ -82,6 +82,7 @@ func TestMetadataOnlyAdd(t *testing.T) {
 	})
 }
 
+// A name is split into lower-case words, however it was written.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -33,6 +33,7 @@ func readRedactions(t testing.TB) redactions {
 	return vectors
 }
 
+// The published vectors of redaction hold, and redacting again changes nothing.
 func TestRedactVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readRedactions(t).Values {
@@ -49,6 +50,7 @@ func TestRedactVectors(t *testing.T) {
 	}
 }
 
+// The published vectors of text redaction hold, and redacting again changes nothing.
 func TestRedactTextVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readRedactions(t).Texts {
@@ -124,6 +126,7 @@ func valueOf(t *rapid.T, depth int) canon.Value {
 	}
 }
 
+// Redacting any value twice gives the same as redacting it once.
 func TestRedactTwiceChangesNothingMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -134,6 +137,7 @@ func TestRedactTwiceChangesNothingMore(t *testing.T) {
 	})
 }
 
+// Redacting any text twice gives the same as redacting it once.
 func TestRedactTextTwiceChangesNothingMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -55,6 +55,7 @@ func parse(t testing.TB, text []byte) canon.Value {
 	return v
 }
 
+// The published vectors of classification hold.
 func TestClassifyVectors(t *testing.T) {
 	t.Parallel()
 	var vectors struct {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// The cases of a policy set are read with their actions and expectations.
 func TestParseCases(t *testing.T) {
 	t.Parallel()
 	cases, err := ParseCases([]byte(`
@@ -49,6 +50,7 @@ cases:
 	}
 }
 
+// A bad case is refused with its line and column.
 func TestParseCasesRefuses(t *testing.T) {
 	t.Parallel()
 	cases := []struct{ name, document, want string }{

@@ -39,6 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// Every fault in a file of cases is placed inside the file.
 func FuzzParseCases(f *testing.F) {
 	f.Add([]byte("cases:\n- {name: a, action: {payload: {x: 1}}, expect: {policy_decision: deny}}"))
 	f.Add([]byte("cases:\n- {name: a, action: {n: 0x1F, t: 2026-01-01, ~: .inf}, expect: {policy_name: null}}"))

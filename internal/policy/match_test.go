@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Every declared variable of a condition has the value of the action, the chain or
+// the organization.
 func TestMatchKnowsEveryVariable(t *testing.T) {
 	t.Parallel()
 	in := &Input{
@@ -53,6 +55,7 @@ func TestMatchKnowsEveryVariable(t *testing.T) {
 	}
 }
 
+// Conditions read payloads with numbers, texts, lists and objects as in JSON.
 func TestMatchReadsPayloads(t *testing.T) {
 	t.Parallel()
 	in := &Input{Payload: parseJSON(t, `{"n": 3, "big": 2500.75, "s": "Hello, World", "flag": true, "none": null,
@@ -76,6 +79,8 @@ func TestMatchReadsPayloads(t *testing.T) {
 	wantHits(t, parse(t, holds...), in, true)
 }
 
+// A rule whose condition fails on an action counts as failed, not as passed, and the
+// error repeats no payload.
 func TestMatchFailsClosed(t *testing.T) {
 	t.Parallel()
 	const secret = "<SECRET OF THE PAYLOAD>"
@@ -117,6 +122,8 @@ func TestMatchFailsClosed(t *testing.T) {
 	}
 }
 
+// A condition that costs too much on an action is stopped and counts as failed, and
+// other rules go on.
 func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 	t.Parallel()
 	// Within the sizes that estimates reckon with, each of these is cheap.
@@ -153,6 +160,8 @@ func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 	}
 }
 
+// A policy set can be matched from many goroutines at once.
+//
 //countersign:race
 func TestMatchIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
@@ -176,6 +185,7 @@ func TestMatchIsSafeForConcurrentUse(t *testing.T) {
 	group.Wait()
 }
 
+// Whether a rule matches does not depend on the order of the rules.
 func TestMatchDoesNotDependOnTheOrderOfRules(t *testing.T) {
 	t.Parallel()
 	pool := []string{

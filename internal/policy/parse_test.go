@@ -12,6 +12,7 @@ import (
 // rule is a document of one rule whose condition begins in line 5, column 9.
 const rule = "rules:\n- name: a\n  decision: deny\n  reason: r\n  when: "
 
+// The same rules in YAML and JSON are the same set with the same hash.
 func TestParseReadsBothFormats(t *testing.T) {
 	t.Parallel()
 	yes := true
@@ -66,6 +67,7 @@ rules:
 	}
 }
 
+// A set without rules is accepted and matches nothing.
 func TestParseAcceptsTheEmptySet(t *testing.T) {
 	t.Parallel()
 	set, err := Parse([]byte("rules: []"), YAML)
@@ -80,6 +82,8 @@ func TestParseAcceptsTheEmptySet(t *testing.T) {
 	}
 }
 
+// A document that is no policy set is refused with the line and column of the
+// problem.
 func TestParseRefusesDocuments(t *testing.T) {
 	t.Parallel()
 	valid := "{name: a, when: 'true', decision: deny, reason: r}"
@@ -140,6 +144,7 @@ func TestParseRefusesDocuments(t *testing.T) {
 	}
 }
 
+// A refusal lists all problems in the order of the document.
 func TestParseReportsAllProblemsInOrder(t *testing.T) {
 	t.Parallel()
 	document := `
@@ -175,6 +180,7 @@ colour: red
 	}
 }
 
+// A refusal lists a bounded number of problems in a bounded text.
 func TestParseBoundsItsReport(t *testing.T) {
 	t.Parallel()
 	document := "rules:\n" + strings.Repeat("- {name: 1, when: nowhere, decision: x, reason: 2}\n", 100)

@@ -14,6 +14,8 @@ var worstPatterns = []string{
 	`action.payload.f.matches('(\\pL|\\pL\\pL|\\pL\\pL\\pL){1,9}x$')`,
 }
 
+// A set whose patterns may need too many steps together is refused at the rule that
+// exceeds the limit.
 func TestParseBoundsThePatternsOfASet(t *testing.T) {
 	t.Parallel()
 	repeated := func(count int, when string) []string {

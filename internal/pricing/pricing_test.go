@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// The published vectors of model costs hold.
 func TestCostVectors(t *testing.T) {
 	t.Parallel()
 	var vectors struct {
@@ -51,6 +52,8 @@ func TestCostVectors(t *testing.T) {
 const file = `{"effective":"2026-01-31","currency":"USD","models":[` +
 	`{"model":"example-large","provider":"example","aliases":["example-l"],"input_per_million":"2.50","output_per_million":"10"}]}`
 
+// A price file replaces the built-in table and finds a model by its name, alias,
+// provider and dated version.
 func TestParse(t *testing.T) {
 	t.Parallel()
 	table, err := Parse([]byte(file))
@@ -67,6 +70,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// A price file with any fault is refused, and the error names the fault.
 func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	many := func(n int, item string) string {
@@ -122,6 +126,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// A price file that lists a model twice is refused.
 func TestParseRefusesAModelTwice(t *testing.T) {
 	t.Parallel()
 	const model = `{"model":%q,"input_per_million":"1","output_per_million":"1"}`
@@ -132,6 +137,7 @@ func TestParseRefusesAModelTwice(t *testing.T) {
 	}
 }
 
+// No price file that is accepted gives a negative cost.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(file))
 	f.Add(builtin)
