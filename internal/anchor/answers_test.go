@@ -16,6 +16,8 @@ import (
 	"countersign/internal/anchor"
 )
 
+// Any answer of a timestamp authority but an honest one is refused with its reason,
+// and the error shows no credentials.
 func TestAuthorityAnswers(t *testing.T) {
 	t.Parallel()
 	const reply = "application/timestamp-reply"
@@ -92,6 +94,7 @@ func TestAuthorityAnswers(t *testing.T) {
 	}
 }
 
+// An authority that is gone, hangs or is given up on is reported as unavailable.
 func TestAuthorityOutOfReach(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)
@@ -120,6 +123,8 @@ func TestAuthorityOutOfReach(t *testing.T) {
 	}
 }
 
+// An authority without a usable address, root certificate or policy is refused, and
+// the error shows no credentials.
 func TestAuthorityConfig(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)

@@ -29,6 +29,8 @@ func newAuthority(t *testing.T, config anchor.AuthorityConfig) *anchor.Authority
 	return authority
 }
 
+// Tokens of authorities built with another library and with OpenSSL verify here, and
+// OpenSSL accepts them too.
 func TestRealAuthorities(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -130,6 +132,7 @@ func checkWithOpenSSL(t *testing.T, token []byte, digest [32]byte, roots []byte)
 	}
 }
 
+// A token whose certificate had expired when it was made is refused.
 func TestOpenSSLWithAnExpiredCertificate(t *testing.T) {
 	t.Parallel()
 	real := startOpenSSL(t, "-1", ecKeys...)

@@ -15,6 +15,7 @@ import (
 	"countersign/internal/anchor"
 )
 
+// A block header without enough work or with an impossible time is not believed.
 func TestHeadersThatCannotBeBelieved(t *testing.T) {
 	t.Parallel()
 	digest := digestOf("lie")
@@ -67,6 +68,8 @@ func TestHeadersThatCannotBeBelieved(t *testing.T) {
 	})
 }
 
+// The easiest target that is accepted for a Bitcoin block never rises with its
+// height.
 func TestMainnetLimitOnlyFalls(t *testing.T) {
 	t.Parallel()
 	last := anchor.MainnetLimit(0)

@@ -23,6 +23,8 @@ func newCalendars(t *testing.T, needed int, urls ...string) *anchor.Calendars {
 
 var salt = [16]byte{1, 2, 3, 4, 5}
 
+// A digest that was submitted to calendars becomes a proof that verifies against the
+// earliest block.
 func TestStampUpgradeVerify(t *testing.T) {
 	t.Parallel()
 	first, second, blocks := startCalendar(t), startCalendar(t), newChain()
@@ -68,6 +70,8 @@ func upgrade(t *testing.T, calendars *anchor.Calendars, proof []byte) []byte {
 	return upgraded
 }
 
+// A calendar that fails or answers nonsense does not spoil a proof while enough
+// others answer.
 func TestSurvivingCalendars(t *testing.T) {
 	t.Parallel()
 	tests := map[string]http.HandlerFunc{
@@ -105,6 +109,8 @@ func reply(text string) http.HandlerFunc {
 	return func(writer http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(writer, text) }
 }
 
+// An upgrade takes only the way to the block from a calendar's answer, and asks no
+// host that is not configured.
 func TestUpgradeAnswers(t *testing.T) {
 	t.Parallel()
 	stray := 0
@@ -160,6 +166,8 @@ func TestUpgradeAnswers(t *testing.T) {
 	}
 }
 
+// Calendars with bad addresses, or fewer than are needed, are refused without
+// showing a secret.
 func TestCalendarsConfig(t *testing.T) {
 	t.Parallel()
 	tests := map[string]anchor.CalendarsConfig{

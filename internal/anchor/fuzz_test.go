@@ -113,6 +113,7 @@ func drawNode(t *rapid.T, message []byte, depth int) *node {
 	return drawn
 }
 
+// A proof is written and read back unchanged, and merging two proofs loses nothing.
 func TestTreesSurviveTheRoundTripAndMerge(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -150,6 +151,7 @@ func mustEncode(t *rapid.T, digest [32]byte, root *node) []byte {
 	return data
 }
 
+// The compact form of a block's target is read as Bitcoin defines it.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	tests := map[uint32]string{

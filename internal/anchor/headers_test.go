@@ -75,6 +75,8 @@ func fileOf(t *testing.T, text string) string {
 	return path
 }
 
+// Block headers are read from a node, an explorer or a file, and failures show no
+// credentials.
 func TestHeaderSources(t *testing.T) {
 	t.Parallel()
 	const login = "reader:hush"
@@ -135,6 +137,7 @@ func TestHeaderSources(t *testing.T) {
 	}
 }
 
+// A header source that is none is refused, and the error shows no credentials.
 func TestParseHeaderSource(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

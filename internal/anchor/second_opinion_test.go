@@ -91,6 +91,7 @@ func fromHex(t *testing.T, lines []string) []byte {
 	return data
 }
 
+// Another implementation of OpenTimestamps reads our proofs as we mean them.
 func TestAnotherImplementationReadsOurProofs(t *testing.T) {
 	t.Parallel()
 	first, second, blocks := startCalendar(t), startCalendar(t), newChain()
@@ -126,6 +127,7 @@ func TestAnotherImplementationReadsOurProofs(t *testing.T) {
 	expect(t, blocks, fromHex(t, said["again"]), digest, anchor.Verdict{Status: anchor.Verified, Height: 7, BlockTime: blocks.time(7)})
 }
 
+// Proofs of another implementation of OpenTimestamps verify here.
 func TestWeReadTheProofsOfAnotherImplementation(t *testing.T) {
 	t.Parallel()
 	blocks := newChain()

@@ -19,6 +19,8 @@ import (
 
 const artifact = "what was stamped"
 
+// A token verifies only when its certificate was valid at its time, was made for
+// timestamps alone and leads to a trusted root.
 func TestVerifyToken(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)
@@ -144,6 +146,7 @@ func referee(response []byte, signer *identity, configured []*identity) error {
 	return err
 }
 
+// A token with any byte changed, or cut off anywhere, does not verify.
 func TestNoBitOfATokenCanChange(t *testing.T) {
 	t.Parallel()
 	digest := digestOf("bits")
@@ -198,6 +201,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
+// Without root certificates no token is trusted.
 func TestNoRootsBelieveNobody(t *testing.T) {
 	t.Parallel()
 	for name, trust := range map[string]*anchor.Trust{"nil": nil, "zero": {}} {

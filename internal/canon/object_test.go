@@ -59,6 +59,7 @@ func FuzzObjectWriter(f *testing.F) {
 	})
 }
 
+// An object without members is written as {}.
 func TestObjectWriterEmpty(t *testing.T) {
 	t.Parallel()
 	w := BeginObject(nil)

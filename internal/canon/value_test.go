@@ -20,6 +20,7 @@ func mustParse(t testing.TB, text string) Value {
 	return v
 }
 
+// A value answers for its own kind and gives zero values for all others.
 func TestAccessorsAnswerForTheirKindOnly(t *testing.T) {
 	t.Parallel()
 	type facts struct {
@@ -62,6 +63,7 @@ func TestAccessorsAnswerForTheirKindOnly(t *testing.T) {
 	}
 }
 
+// The zero value is null.
 func TestZeroValueIsNull(t *testing.T) {
 	t.Parallel()
 	var zero Value
@@ -70,6 +72,7 @@ func TestZeroValueIsNull(t *testing.T) {
 	}
 }
 
+// Negative zero becomes zero.
 func TestNegativeZeroLosesItsSign(t *testing.T) {
 	t.Parallel()
 	built, err := NumberValue(math.Copysign(0, -1))
@@ -83,6 +86,7 @@ func TestNegativeZeroLosesItsSign(t *testing.T) {
 	}
 }
 
+// A member is found by its name, and only in an object that has it.
 func TestGet(t *testing.T) {
 	t.Parallel()
 	object := mustParse(t, `{"b":2,"a":1,"\ufb33":3,"\ud83d\ude00":4,"":5}`)
@@ -99,6 +103,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// Members are in the order of their names as UTF-16.
 func TestMembersAreInCanonicalOrder(t *testing.T) {
 	t.Parallel()
 	var names []string
@@ -110,6 +115,7 @@ func TestMembersAreInCanonicalOrder(t *testing.T) {
 	}
 }
 
+// A value that has no canonical form cannot be made.
 func TestConstructorsRefuse(t *testing.T) {
 	t.Parallel()
 	discard := func(_ Value, err error) error { return err }
@@ -133,6 +139,7 @@ func TestConstructorsRefuse(t *testing.T) {
 	}
 }
 
+// Integers up to 2^53 in size are kept exactly.
 func TestIntValueAtItsBounds(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int64{0, 1, -1, 1 << 53, -1 << 53} {
@@ -149,6 +156,7 @@ func TestIntValueAtItsBounds(t *testing.T) {
 	}
 }
 
+// Writing a number that has no canonical form panics.
 func TestWritersPanicOnWhatHasNoForm(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(){
@@ -169,6 +177,7 @@ func TestWritersPanicOnWhatHasNoForm(t *testing.T) {
 	}
 }
 
+// Each invalid byte of a string is written as the replacement character.
 func TestAppendStringReplacesEachInvalidByte(t *testing.T) {
 	t.Parallel()
 	if got, want := string(AppendString([]byte("x"), "a\xff\xfe\n")), "x\"a\ufffd\ufffd\\n\""; got != want {
@@ -176,6 +185,7 @@ func TestAppendStringReplacesEachInvalidByte(t *testing.T) {
 	}
 }
 
+// A value does not change with the memory that it was made from.
 func TestValuesShareNothingWithTheirSource(t *testing.T) {
 	t.Parallel()
 	data := []byte(`{"a":["x"]}`)
@@ -205,6 +215,7 @@ func TestValuesShareNothingWithTheirSource(t *testing.T) {
 	}
 }
 
+// Names are compared in the order of their UTF-16 code units.
 func TestCompareNamesIsUTF16Order(t *testing.T) {
 	t.Parallel()
 	pieces := []string{"", "\x00", "a", "b", "\u007f", "\u0080", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uefff",
@@ -227,6 +238,7 @@ func TestCompareNamesIsUTF16Order(t *testing.T) {
 
 func sign(n int) int { return min(1, max(-1, n)) }
 
+// A parse error repeats no value of the document.
 func TestErrorsDoNotRepeatValues(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -244,6 +256,7 @@ func TestErrorsDoNotRepeatValues(t *testing.T) {
 	}
 }
 
+// A parse error is one line, with the place of the fault.
 func TestErrorTextHasNoLineBreaks(t *testing.T) {
 	t.Parallel()
 	_, err := Parse([]byte(`{"a\nb":x}`))
@@ -252,6 +265,7 @@ func TestErrorTextHasNoLineBreaks(t *testing.T) {
 	}
 }
 
+// The pointer in a parse error is cut off at a limit, between two characters.
 func TestPointersAreBounded(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 300)
@@ -276,6 +290,7 @@ func TestPointersAreBounded(t *testing.T) {
 	}
 }
 
+// Very long numbers are read exactly or refused.
 func TestLongLiterals(t *testing.T) {
 	t.Parallel()
 	const many = 50_000
@@ -307,6 +322,7 @@ func TestLongLiterals(t *testing.T) {
 	}
 }
 
+// Objects of any size are written and read back unchanged.
 func TestObjectsBeyondTheUsualSize(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{usualChildren, usualChildren + 1, insertionSortLimit, insertionSortLimit + 1, 1000} {

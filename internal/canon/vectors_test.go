@@ -52,6 +52,7 @@ func readVectors(t testing.TB) vectors {
 	return v
 }
 
+// The published vectors of canonical JSON hold, and canonical text stays as it is.
 func TestCanonicalVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readVectors(t).Canonical {
@@ -75,6 +76,7 @@ func TestCanonicalVectors(t *testing.T) {
 	}
 }
 
+// Every document that the published vectors refuse is refused at the same place.
 func TestRefusedVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readVectors(t).Refused {
@@ -105,6 +107,7 @@ func TestRefusedVectors(t *testing.T) {
 	}
 }
 
+// The published vectors for building values hold.
 func TestWriterVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readVectors(t).Writer {
@@ -157,6 +160,7 @@ func build(t *testing.T, decoded any) Value {
 	return v
 }
 
+// The published vectors of numbers hold in both directions.
 func TestNumberVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readVectors(t).Numbers {
@@ -191,6 +195,7 @@ func TestNumberVectors(t *testing.T) {
 	}
 }
 
+// Every published vector has a name of its own.
 func TestVectorNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
