@@ -47,6 +47,7 @@ func eachOperation(t *testing.T, visit func(t *testing.T, document *openapi3.T, 
 	}
 }
 
+// The API description is a valid OpenAPI 3.1 document.
 func TestDocumentIsValid(t *testing.T) {
 	t.Parallel()
 	document := load(t)
@@ -58,6 +59,7 @@ func TestDocumentIsValid(t *testing.T) {
 	}
 }
 
+// The JSON form of the API description says the same as the YAML form.
 func TestJSONEqualsYAML(t *testing.T) {
 	t.Parallel()
 	converted, err := JSON()
@@ -82,6 +84,8 @@ func TestJSONEqualsYAML(t *testing.T) {
 	}
 }
 
+// The conversion from YAML to JSON keeps the order of members and the types of
+// values.
 func TestConversionKeepsOrderAndTypes(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -106,6 +110,7 @@ func TestConversionKeepsOrderAndTypes(t *testing.T) {
 	}
 }
 
+// YAML that has no exact JSON form is not converted.
 func TestConversionRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]string{
@@ -124,6 +129,8 @@ func TestConversionRefuses(t *testing.T) {
 	}
 }
 
+// Every operation has a unique id, a summary and one tag that the document
+// describes.
 func TestEveryOperationIsDescribed(t *testing.T) {
 	t.Parallel()
 	ids := make(map[string]bool)
@@ -141,6 +148,8 @@ func TestEveryOperationIsDescribed(t *testing.T) {
 	})
 }
 
+// Every operation names the role that may call it and describes the refusals that
+// follow from it.
 func TestEveryOperationSaysWhoMayCall(t *testing.T) {
 	t.Parallel()
 	eachOperation(t, func(t *testing.T, document *openapi3.T, operation *openapi3.Operation) {
@@ -164,6 +173,8 @@ func TestEveryOperationSaysWhoMayCall(t *testing.T) {
 	})
 }
 
+// Every operation with a body gives an example of it and describes how a bad body is
+// refused.
 func TestEveryBodyCanBeRefused(t *testing.T) {
 	t.Parallel()
 	eachOperation(t, func(t *testing.T, _ *openapi3.T, operation *openapi3.Operation) {
@@ -178,6 +189,8 @@ func TestEveryBodyCanBeRefused(t *testing.T) {
 	})
 }
 
+// Every error answer is described as a Problem, with Retry-After where the client
+// should wait.
 func TestEveryErrorIsAProblem(t *testing.T) {
 	t.Parallel()
 	eachOperation(t, func(t *testing.T, _ *openapi3.T, operation *openapi3.Operation) {
@@ -201,6 +214,7 @@ func TestEveryErrorIsAProblem(t *testing.T) {
 	})
 }
 
+// The document explains every error code that the API uses.
 func TestErrorCodesAreExplained(t *testing.T) {
 	t.Parallel()
 	document := load(t)
@@ -273,6 +287,7 @@ func TestObjectsAreClosed(t *testing.T) {
 	}
 }
 
+// Every text in the API description has a length limit.
 func TestTextsAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, found := range load(t).Components.Schemas {
@@ -323,6 +338,7 @@ func TestExtendedRecords(t *testing.T) {
 	}
 }
 
+// Every answer is described under its own status code.
 func TestStatusesAreNumbers(t *testing.T) {
 	t.Parallel()
 	eachOperation(t, func(t *testing.T, _ *openapi3.T, operation *openapi3.Operation) {

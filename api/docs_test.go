@@ -8,6 +8,8 @@ import (
 	"testing"
 )
 
+// Every file of the documentation page has content, a type and a path of its own
+// below /docs.
 func TestDocsFilesAreServable(t *testing.T) {
 	t.Parallel()
 	paths := make(map[string]bool)
@@ -25,6 +27,7 @@ func TestDocsFilesAreServable(t *testing.T) {
 // Names of XML namespaces look like addresses, but nothing is loaded from them.
 var namespace = regexp.MustCompile(`xmlns='[^']*'`)
 
+// The documentation page loads nothing from another host.
 func TestDocsNeedNoOtherHost(t *testing.T) {
 	t.Parallel()
 	elsewhere := regexp.MustCompile(`(?i)(https?:)?//[a-z0-9-]+\.[a-z]|@import|\burl\(`)
@@ -36,6 +39,8 @@ func TestDocsNeedNoOtherHost(t *testing.T) {
 	}
 }
 
+// The documentation page has no inline code, and its script makes no markup from
+// text.
 func TestDocsHaveNothingInline(t *testing.T) {
 	t.Parallel()
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|javascript:|<script(>|\s[^>]*>\s*[^<\s])`)
@@ -48,6 +53,7 @@ func TestDocsHaveNothingInline(t *testing.T) {
 	}
 }
 
+// Every file that the documentation page refers to is served.
 func TestDocsReferencesResolve(t *testing.T) {
 	t.Parallel()
 	served := []string{"/openapi.json", "/openapi.yaml"}
@@ -75,6 +81,7 @@ func TestDocsReferencesResolve(t *testing.T) {
 	}
 }
 
+// Without scripts the documentation page links to the OpenAPI document.
 func TestDocsCanBeReadWithoutScript(t *testing.T) {
 	t.Parallel()
 	fallback := regexp.MustCompile(`(?s)<noscript>.*href="openapi\.yaml".*</noscript>`)
@@ -83,6 +90,7 @@ func TestDocsCanBeReadWithoutScript(t *testing.T) {
 	}
 }
 
+// The script of the documentation page stays below 400 lines.
 func TestDocsScriptStaysSmall(t *testing.T) {
 	t.Parallel()
 	const most = 400

@@ -18,6 +18,7 @@ import (
 
 const root = "../.."
 
+// Every package imports only what its layer may import.
 func TestImportsRunOneWay(t *testing.T) {
 	t.Parallel()
 	checked := 0

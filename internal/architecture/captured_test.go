@@ -131,6 +131,8 @@ func variableNames(declaration *ast.DeclStmt) (names []string) {
 	return names
 }
 
+// The check finds each assignment to an outer err from inside a function literal,
+// and no other.
 func TestCapturedErrorsAreFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -376,6 +376,8 @@ func (s suite) why(f *testFunction, seen map[*testFunction]bool) string {
 	return ""
 }
 
+// A mark for the race detector is wanted exactly where a test runs several things at
+// once.
 func TestMarksAreWanted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

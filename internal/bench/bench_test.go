@@ -35,6 +35,7 @@ func smallConfig(t *testing.T, binary string) bench.Config {
 	}
 }
 
+// A benchmark run measures every scenario on every target and leaves nothing behind.
 func TestRunMeasuresEveryScenario(t *testing.T) {
 	t.Parallel()
 	config := smallConfig(t, buildBinary(t))
@@ -103,6 +104,7 @@ func requireEmpty(t *testing.T, dir string) {
 	}
 }
 
+// An interrupted benchmark stops at once and leaves nothing behind.
 func TestRunStopsWhenInterrupted(t *testing.T) {
 	t.Parallel()
 	config := smallConfig(t, buildBinary(t))
@@ -122,6 +124,7 @@ func TestRunStopsWhenInterrupted(t *testing.T) {
 	requireEmpty(t, config.Dir)
 }
 
+// A benchmark with settings out of range is refused before anything is made.
 func TestRunRefusesBadConfig(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -149,6 +152,7 @@ func TestRunRefusesBadConfig(t *testing.T) {
 	}
 }
 
+// A benchmark whose server does not start fails and says so.
 func TestRunFailsLoudly(t *testing.T) {
 	t.Parallel()
 	config := smallConfig(t, "/bin/false")

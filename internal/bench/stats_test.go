@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// The median of an even number of values is the mean of the middle two.
 func TestMedian(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -21,6 +22,8 @@ func TestMedian(t *testing.T) {
 	}
 }
 
+// A percentile is the smallest sample that as many percent of the samples do not
+// exceed.
 func TestPercentile(t *testing.T) {
 	t.Parallel()
 	hundred := make([]time.Duration, 100)
@@ -38,6 +41,7 @@ func TestPercentile(t *testing.T) {
 	}
 }
 
+// Two targets are compared within each round, and the median of the ratios counts.
 func TestRatiosAreTakenWithinARound(t *testing.T) {
 	t.Parallel()
 	second := func(requests int) *Measurement { return &Measurement{Requests: requests, Elapsed: time.Second} }
@@ -69,6 +73,8 @@ func answering(t *testing.T, pieces ...string) *connection {
 	return &connection{conn: ours, in: make([]byte, 0, 16)}
 }
 
+// The benchmark client reads a complete answer in any pieces and refuses an
+// incomplete or wrong one.
 func TestExchange(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -104,6 +110,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
+// The result of pgbench is read, unless it failed or processed nothing.
 func TestReadPgbench(t *testing.T) {
 	t.Parallel()
 	const summary = "number of transactions actually processed: 3000\nnumber of failed transactions: 0 (0.000%)\n" +

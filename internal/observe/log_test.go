@@ -20,6 +20,7 @@ var (
 	someText = strings.Repeat("aB3", 14)
 )
 
+// Keys, tokens, ids and hashes are masked in a text, and harmless names are not.
 func TestMask(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ text, want string }{
@@ -60,6 +61,7 @@ type record struct {
 	Body []byte
 }
 
+// The log shows no key, id or hash, in whatever kind of value it arrives.
 func TestLogNeverShowsSecrets(t *testing.T) {
 	t.Parallel()
 	hash, err := hex.DecodeString(someHash)
@@ -107,6 +109,7 @@ func TestLogNeverShowsSecrets(t *testing.T) {
 	}
 }
 
+// The log keeps messages, numbers, durations and routes as they are.
 func TestLogKeepsWhatIsHarmless(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer

@@ -26,6 +26,7 @@ func scrape(t *testing.T, m *Metrics) string {
 	return string(body)
 }
 
+// Every event that is reported is counted under its documented metric.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics(Build{Version: "v1.2.3", Revision: "abc", GoVersion: "go1"})
@@ -73,6 +74,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// Requests that end at the same time are all counted.
+//
 //countersign:race
 func TestConcurrentRequestsAreAllCounted(t *testing.T) {
 	t.Parallel()
@@ -96,6 +99,7 @@ func TestConcurrentRequestsAreAllCounted(t *testing.T) {
 	}
 }
 
+// Routes beyond a limit are counted together.
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	m := NewMetrics(Build{})

@@ -50,6 +50,7 @@ func startTraces(t *testing.T, endpoint string) *Traces {
 	return traces
 }
 
+// A span holds the route and the status of a request and nothing else of it.
 func TestSpansTellTheRouteAndNothingElse(t *testing.T) {
 	t.Parallel()
 	received := &receiver{}
@@ -98,6 +99,7 @@ func TestSpansTellTheRouteAndNothingElse(t *testing.T) {
 	}
 }
 
+// Shutdown exports the last spans even if its context has ended.
 func TestShutdownDoesNotNeedTheCallersContext(t *testing.T) {
 	t.Parallel()
 	received := &receiver{}
@@ -116,6 +118,8 @@ func TestShutdownDoesNotNeedTheCallersContext(t *testing.T) {
 	}
 }
 
+// A collector address without a scheme and a host is refused, and the error shows no
+// password.
 func TestEndpointMustBeAnAddress(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"localhost:4318", "ftp://host", "http://", "://", "http://user:word@ho st"} {

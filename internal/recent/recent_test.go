@@ -21,6 +21,8 @@ func expect(t *testing.T, c *Cache[int, int], key int, want bool) {
 	}
 }
 
+// What is used stays in the cache, what is not is dropped, and the cache stays
+// within its limit.
 func TestWhatIsUsedStays(t *testing.T) {
 	t.Parallel()
 	c := newCache()
@@ -92,6 +94,9 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// A cache that many goroutines use returns the right values and stays within its
+// limit.
+//
 //countersign:race
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
