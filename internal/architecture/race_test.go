@@ -143,6 +143,7 @@ type suite map[string][]*testFunction // by name: methods of several types may s
 
 type testFunction struct {
 	name     string
+	doc      string // without directives
 	method   bool
 	marked   bool
 	excused  bool
@@ -219,6 +220,7 @@ func newTestFunction(name string, method bool) *testFunction {
 
 func readFunction(function *ast.FuncDecl) *testFunction {
 	f := newTestFunction(function.Name.Name, function.Recv != nil)
+	f.doc = function.Doc.Text()
 	f.parameters(function.Type)
 	if function.Doc != nil {
 		for _, line := range function.Doc.List {
