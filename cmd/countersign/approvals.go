@@ -20,6 +20,13 @@ type approvalsCommands struct {
 	Deny    denyCommand          `cmd:"" help:"Refuse an action, after showing it."`
 }
 
+// matchedRule is a rule that applied, as the API shows it.
+type matchedRule struct {
+	Name     string `json:"name"`
+	Decision string `json:"decision"`
+	Reason   string `json:"reason"`
+}
+
 // approval is one as the API shows it.
 type approval struct {
 	ID            string          `json:"id"`
@@ -33,6 +40,7 @@ type approval struct {
 	PayloadSHA256 string          `json:"payload_sha256"`
 	Reason        string          `json:"reason"`
 	PolicyName    *string         `json:"policy_name"`
+	Matched       []matchedRule   `json:"matched_rules"`
 	Approvers     []string        `json:"approvers"`
 	TwoPerson     bool            `json:"two_person"`
 	Votes         int             `json:"votes"`

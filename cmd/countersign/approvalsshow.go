@@ -49,6 +49,9 @@ func showApproval(w io.Writer, a *approval, hash string) error {
 	} {
 		fmt.Fprintf(w, "%-8s %s\n", line[0], visible(line[1]))
 	}
+	for _, rule := range a.Matched {
+		fmt.Fprintf(w, "%-8s %s\n", "matched", visible(fmt.Sprintf("%s (%s): %s", rule.Name, plainStatus(rule.Decision), rule.Reason)))
+	}
 	fmt.Fprintf(w, "payload\n  %s\nsha256   %s\n", visible(payload.String()), hash)
 	return nil
 }

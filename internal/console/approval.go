@@ -113,7 +113,7 @@ func choiceOf(caller *service.Caller, view *service.ApprovalView) choice {
 		return choice{Why: "A person decides this, and you are signed in with an agent’s key."}
 	case caller.Key == view.RequestedBy:
 		return choice{Why: "You are signed in with the key that recorded this action, and nobody decides their own: another person has to."}
-	case len(view.Approvers) > 0 && !slices.Contains(view.Approvers, caller.Name):
+	case !view.Admits(caller.Name):
 		return choice{Why: fmt.Sprintf("The policy names who may decide this: %s. You are signed in as %q.", strings.Join(view.Approvers, ", "), caller.Name)}
 	case voted:
 		return choice{Deny: true, Why: "You gave the first of two approvals. Another person has to give the second; you can still deny."}

@@ -284,3 +284,22 @@ func TestLargePayloadIsReadable(t *testing.T) {
 		member.get(t, page(asked.ID)).expect(t, http.StatusOK, says, asked.PayloadSHA256)
 	}
 }
+
+// The page of an approval names every rule that applies, not only the one that
+// decided.
+func TestApprovalPageShowsAllRules(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	policy := `{"rules":[{"name":"second-pair-of-eyes","when":"action.has_amount","decision":"require_approval","reason":"Payments are looked at."}]}`
+	caller, err := w.service.Authenticate(t.Context(), w.acme.keys[ledger.RoleAdmin].Text.Reveal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.service.PutPolicy(t.Context(), caller, &service.PolicyDocument{Text: []byte(policy)}); err != nil {
+		t.Fatal(err)
+	}
+	chain := w.open(t, w.acme, "payments")
+	event := w.record(t, w.acme, chain, `{"agent_name":"clerk","action_type":"tool_call","action_name":"pay_invoice","payload":{"amount_usd":9000}}`)
+	admin.get(t, "/approvals/"+event.Approval.String()).expect(t, http.StatusOK, "All rules that apply", "second-pair-of-eyes", "financial_approval_threshold", "Payments are looked at.")
+}

@@ -61,6 +61,7 @@ var accessRules = map[string]accessRule{
 	"GET /v1/approvals":                                     {"", anyAgent},
 	"GET /v1/approvals/{approval_id}":                       {"", ownChain},
 	"POST /v1/approvals/{approval_id}/approve":              {"", memberOwned},
+	"POST /v1/approvals/{approval_id}/cancel":               {"", ownChain},
 	"POST /v1/approvals/{approval_id}/deny":                 {"", memberOwned},
 	"GET /v1/chains/{chain_id}/receipt":                     {"", ownChain},
 	"GET /v1/receipts":                                      {"", members},

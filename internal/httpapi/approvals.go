@@ -96,6 +96,27 @@ func (x *exchange) decide(approve bool) error {
 	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
 }
 
+// cancel takes a client's word that it does not wait any more.
+func cancel(x *exchange) error {
+	id, err := x.approvalID()
+	if err != nil {
+		return err
+	}
+	body, err := x.objectOrNothing()
+	if err != nil {
+		return err
+	}
+	comment, err := ledger.ParseCancellation(body)
+	if err != nil {
+		return err
+	}
+	approval, err := x.api.service.CancelApproval(x.r.Context(), x.caller, id, comment)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
+}
+
 // approvalStatus is for clients that poll per chain. Its list is not paged: it
 // ends where a page would, and the undecided come first.
 func approvalStatus(x *exchange) error {

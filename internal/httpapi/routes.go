@@ -46,6 +46,7 @@ func (a *API) Routes() []Route {
 		{http.MethodGet, "/v1/approvals", Agent, false, listApprovals},
 		{http.MethodGet, "/v1/approvals/{approval_id}", Agent, false, getApproval},
 		{http.MethodPost, "/v1/approvals/{approval_id}/approve", Member, false, approve},
+		{http.MethodPost, "/v1/approvals/{approval_id}/cancel", Agent, false, cancel},
 		{http.MethodPost, "/v1/approvals/{approval_id}/deny", Member, false, deny},
 		{http.MethodGet, "/v1/receipts", Member, false, listReceipts},
 		{http.MethodGet, "/v1/receipts/{receipt_id}", Member, false, getReceipt},

@@ -94,6 +94,7 @@ func writeVerdict(w *canon.ObjectWriter, d *ledger.Decision) {
 		w.Number("estimated_cost_usd", d.EstimatedCost.Float())
 	}
 	w.Bool("auto_paused", d.AutoPaused)
+	w.Value(ledger.AppendMatched(w.Name("matched_rules"), d.Matched))
 }
 
 // appendEvent shows an event's facts as they were recorded, byte for byte, with

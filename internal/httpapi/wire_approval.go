@@ -25,6 +25,7 @@ func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
 	w.String("reason", a.Reason)
 	w.StringOrNull("policy_name", a.PolicyName)
 	w.String("policy_version", a.PolicyVersion)
+	w.Value(ledger.AppendMatched(w.Name("matched_rules"), a.Matched))
 	w.Strings("approvers", a.Approvers)
 	w.Bool("two_person", a.TwoPerson)
 	w.Int("votes", int64(len(a.Votes)))
@@ -92,6 +93,9 @@ func releaseOf(a *service.ApprovalView) ledger.Decision {
 		d.Remediation = "Record the action again to ask anew."
 	default:
 		d.Reason = "the chain was completed before anyone decided"
+		if a.Comment != "" {
+			d.Reason = commented("the approval was cancelled before anyone decided", a.Comment)
+		}
 		d.Remediation = "Record the action in a new chain to ask anew."
 	}
 	if a.Killed {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
@@ -61,9 +62,11 @@ type Approval struct {
 	Reason        string
 	PolicyName    string
 	PolicyVersion string
+	Matched       []MatchedRule
 	Approvers     []string // names of the keys that may decide; none: any member
 	TwoPerson     bool
 	Escalate      []string // e-mail addresses that are told at half the time
+	Fallback      []string // those of them that the organization named: they may decide once it has escalated
 	Reserved      Reservation
 	RequestedAt   Time
 	EscalatesAt   Time
@@ -109,7 +112,9 @@ func (a *Approval) Encode(keys Keys) (body, mac []byte) {
 	w.String("event_id", a.Event.String())
 	writeTime(&w, "expires_at", &a.ExpiresAt)
 	w.Strings("external_domains", a.Reserved.Facts.ExternalDomains)
+	w.Strings("fallback", a.Fallback)
 	w.String("id", a.ID.String())
+	w.Value(AppendMatched(w.Name("matched_rules"), a.Matched))
 	w.String("opened_by", a.OpenedBy.String())
 	w.String("organization_id", a.Org.String())
 	w.String("payload_sha256", a.PayloadSHA256)
@@ -189,6 +194,8 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		Approvers:     f.Texts("approvers", maxListed, maxStored),
 		TwoPerson:     f.Bool("two_person"),
 		Escalate:      f.Texts("escalate", maxListed, maxStored),
+		Fallback:      f.Texts("fallback", maxListed, maxStored),
+		Matched:       readMatched(f),
 		Reserved: Reservation{
 			Facts: Facts{
 				Categories:      f.Texts("categories", maxListed, maxName),
@@ -341,6 +348,17 @@ func ParseVerdict(v canon.Value, approve bool) (*Verdict, error) {
 	return verdict, f.Err()
 }
 
+// ParseCancellation reads the body of a request that cancels an approval; the zero
+// Value stands for no body.
+func ParseCancellation(v canon.Value) (comment string, err error) {
+	if v.IsNull() {
+		return "", nil
+	}
+	f := NewFields(v)
+	comment = withoutSecrets(f.Text("comment", maxText))
+	return comment, f.Err()
+}
+
 // Decide takes a person's verdict. It reports whether anything changed: the same
 // verdict again changes nothing, and the first of two people's yes leaves the
 // approval open.
@@ -374,11 +392,19 @@ func (a *Approval) Decide(verdict *Verdict, reviewer Reviewer, killed bool, now 
 	return true, nil
 }
 
+// Admits reports whether the policy lets a key of this name decide: one that it
+// names, any where it names none, and after escalation also those whom the
+// organization named as a fallback.
+func (a *Approval) Admits(name string) bool {
+	return len(a.Approvers) == 0 || slices.Contains(a.Approvers, name) ||
+		(a.EscalatedAt != nil && slices.Contains(a.Fallback, name))
+}
+
 func (a *Approval) mayDecide(reviewer Reviewer) error {
 	if reviewer.Key == a.RequestedBy {
 		return Errorf(CodeForbidden, "the key that recorded an action cannot decide it: use another key")
 	}
-	if len(a.Approvers) > 0 && !slices.Contains(a.Approvers, reviewer.Name) {
+	if !a.Admits(reviewer.Name) {
 		return Errorf(CodeForbidden, "the policy %q names who may decide this: %s; the key %q is not among them", a.PolicyName, strings.Join(a.Approvers, ", "), reviewer.Name)
 	}
 	return nil
@@ -425,6 +451,24 @@ func (a *Approval) Advance(now Time) bool {
 	}
 	return a.escalate(now)
 }
+
+// GiveUp ends an approval that its client does not wait for any more. It reports
+// whether anything changed: repeated, it changes nothing.
+func (a *Approval) GiveUp(comment string, now Time) (changed bool, err error) {
+	switch status := a.At(now); {
+	case status == ApprovalCancelled:
+		return false, nil
+	case status == ApprovalTimedOut:
+		return false, Errorf(CodeApprovalExpired, "the approval expired at %s: there is nothing left to cancel", a.ExpiresAt)
+	case !status.Open():
+		return false, Errorf(CodeApprovalDecided, "the approval is %s already, and the first decision stands", status)
+	}
+	a.settle(ApprovalCancelled, nil, cmp.Or(comment, gaveUp), now)
+	return true, nil
+}
+
+// gaveUp stands in place of a comment where the client left none.
+const gaveUp = "the client gave up waiting"
 
 // Cancel ends an approval whose chain was completed first.
 func (a *Approval) Cancel(now Time) {

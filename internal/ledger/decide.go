@@ -3,6 +3,8 @@ package ledger
 import (
 	"fmt"
 	"slices"
+
+	"countersign/internal/canon"
 )
 
 // Outcome is a policy's verdict on an action.
@@ -69,10 +71,72 @@ type Decision struct {
 	Shadow           Outcome
 	EstimatedCost    *Money
 	AutoPaused       bool
+	// Matched are all rules that applied, strictest first: whoever reads the
+	// decision must not learn of one alone.
+	Matched []MatchedRule
 
 	// Approvers are those whom the rules that ask for approval name; not part of
 	// the event.
 	Approvers []string
+}
+
+// MatchedRule is a rule that applied to an action, as decisions show it.
+type MatchedRule struct {
+	Name    string
+	Outcome Outcome
+	Reason  string
+	Shadow  bool // it only reports what it would have done
+}
+
+// maxMatched bounds how many rules a decision lists.
+const maxMatched = 20
+
+// matchedRules lists what applied, strictest first and otherwise in the order in
+// which the rules were asked.
+func matchedRules(matches []Match, allShadow bool) []MatchedRule {
+	rules := make([]MatchedRule, 0, len(matches))
+	for i := range matches {
+		m := &matches[i]
+		rules = append(rules, MatchedRule{
+			Name: m.Name, Outcome: m.Outcome, Reason: bounded(m.Reason), Shadow: (m.Shadow || allShadow) && !m.stop,
+		})
+	}
+	slices.SortStableFunc(rules, func(a, b MatchedRule) int { return strictness[b.Outcome] - strictness[a.Outcome] })
+	return rules[:min(len(rules), maxMatched)]
+}
+
+// AppendMatched writes matched rules as decisions, events and approvals carry
+// them.
+func AppendMatched(dst []byte, rules []MatchedRule) []byte {
+	dst = append(dst, '[')
+	for i := range rules {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		w := canon.BeginObject(dst)
+		w.String("decision", string(rules[i].Outcome))
+		w.String("name", rules[i].Name)
+		w.String("reason", rules[i].Reason)
+		w.Bool("shadow", rules[i].Shadow)
+		dst = w.End()
+	}
+	return append(dst, ']')
+}
+
+// readMatched reads what AppendMatched wrote; records from before there were any
+// have none.
+func readMatched(f *Fields) []MatchedRule {
+	list, _ := f.get("matched_rules")
+	var rules []MatchedRule
+	for _, item := range list.Items() {
+		inner := NewFields(item)
+		rules = append(rules, MatchedRule{
+			Name: inner.Text("name", maxStored), Outcome: Outcome(inner.Text("decision", maxName)),
+			Reason: inner.Text("reason", maxStored), Shadow: inner.Bool("shadow"),
+		})
+		f.Join(inner)
+	}
+	return rules
 }
 
 // Violated reports whether a client let something happen by itself that the
@@ -149,6 +213,7 @@ func Decide(policy *Policy, q *Question) Decision {
 	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
 		enforced = &noMoreApprovals
 	}
+	d.Matched = matchedRules(matches, q.Org.Settings.EvaluationMode == Shadow)
 	if enforced != nil {
 		d.explain(enforced)
 		d.Outcome, d.AutoPaused = enforced.Outcome, enforced.pause
@@ -259,6 +324,7 @@ func readDecision(f *Fields) Decision {
 		Shadow:           Outcome(f.Text("shadow_decision", maxName)),
 		EstimatedCost:    readMoney(f, "estimated_cost_usd"),
 		AutoPaused:       f.Bool("auto_paused"),
+		Matched:          readMatched(f),
 	}
 }
 

@@ -205,6 +205,9 @@ func (e *Event) Encode() []byte {
 	w.Value(appendQuotedID(w.Name("id"), e.ID.UUID))
 	w.StringOrNull("idempotency_key", e.Action.IdempotencyKey)
 	w.Bool("kill_switch_active", d.KillSwitchActive)
+	if len(d.Matched) > 0 {
+		w.Value(AppendMatched(w.Name("matched_rules"), d.Matched))
+	}
 	w.Raw("metadata", e.Action.Metadata)
 	w.StringOrNull("parent_agent_name", e.Action.ParentAgentName)
 	w.StringOrNull("pause_reason", d.PauseReason)

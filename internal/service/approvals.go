@@ -192,6 +192,24 @@ func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.
 	return s.ownApproval(ctx, caller, id)
 }
 
+// CancelApproval ends an approval that its client has given up on: an agent's own,
+// or for a member any. A client that merely dies cancels nothing: its wait can be
+// taken up again.
+func (s *Service) CancelApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID, comment string) (*ApprovalView, error) {
+	if err := caller.require(ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	seen, err := s.ownApproval(ctx, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	op := &moveApproval{id: id, chain: seen.Chain, sequence: seen.Sequence, org: caller.Org, caller: caller, giveUp: &comment}
+	if err := s.committer.commit(ctx, op); err != nil {
+		return nil, err
+	}
+	return s.ownApproval(ctx, caller, id)
+}
+
 // AdvanceApproval does what the time asks for: escalation, or the time-out. It
 // returns the moment at which to look again, 0 when there is none.
 func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (next ledger.Time, err error) {
@@ -206,14 +224,16 @@ func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (ne
 	return op.next, nil
 }
 
-// moveApproval is a step of an approval: a verdict, or the passing of time.
+// moveApproval is a step of an approval: a verdict, a client that gives up, or the
+// passing of time.
 type moveApproval struct {
 	id       ledger.ApprovalID
 	chain    ledger.ChainID
 	sequence int64
 	org      ledger.OrgID
 	caller   *Caller         // nil for the passing of time
-	verdict  *ledger.Verdict // nil for the passing of time
+	verdict  *ledger.Verdict // nil for any other step
+	giveUp   *string         // the comment of a client that gives up, nil for any other step
 	next     ledger.Time
 }
 
@@ -292,6 +312,9 @@ func (o *moveApproval) fresh(b *batch, live *liveChain, approval *ledger.Approva
 }
 
 func (o *moveApproval) move(b *batch, org *ledger.Organization, approval *ledger.Approval) (changed bool, err error) {
+	if o.giveUp != nil {
+		return approval.GiveUp(*o.giveUp, b.now)
+	}
 	if o.verdict == nil {
 		return approval.Advance(b.now), nil
 	}
@@ -321,13 +344,25 @@ func (o *moveApproval) moved(b *batch, org *ledger.Organization, live *liveChain
 		return nil
 	}
 	return b.act(o.caller.actor(), org, &deed{
-		action: "approval." + map[bool]string{true: "approve", false: "deny"}[o.verdict.Approve],
+		action: o.action(),
 		target: approval.ID.String(),
 		detail: details(func(w *canon.ObjectWriter) {
 			w.String("chain_id", approval.Chain.String())
 			w.String("status", string(approval.Status))
 		}),
 	})
+}
+
+// action is what the audit log calls the step of a caller.
+func (o *moveApproval) action() string {
+	switch {
+	case o.giveUp != nil:
+		return "approval.cancel"
+	case o.verdict.Approve:
+		return "approval.approve"
+	default:
+		return "approval.deny"
+	}
 }
 
 // settle enters an approval's end into its chain.

@@ -1,0 +1,45 @@
+package ledger
+
+import (
+	"errors"
+	"testing"
+)
+
+// Whom the organization named as a fallback may decide once the approval has
+// escalated, and not before; whom the chain named never gains that right.
+func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
+	t.Parallel()
+	escalated := Time(5)
+	for name, test := range map[string]struct {
+		reviewer    string
+		escalatedAt *Time
+		want        Code
+	}{
+		"an approver":                            {"cfo@example.com", nil, ""},
+		"a fallback before escalation":           {"ceo@example.com", nil, CodeForbidden},
+		"a fallback after escalation":            {"ceo@example.com", &escalated, ""},
+		"the chain's own address, after":         {"agent@example.com", &escalated, CodeForbidden},
+		"somebody else after escalation":         {"somebody", &escalated, CodeForbidden},
+		"an approver after escalation may still": {"cfo@example.com", &escalated, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &Approval{
+				Approvers: []string{"cfo@example.com"}, Escalate: []string{"ceo@example.com", "agent@example.com"}, Fallback: []string{"ceo@example.com"},
+				Status: ApprovalPending, RequestedAt: 1, EscalatesAt: 4, ExpiresAt: 10, EscalatedAt: test.escalatedAt,
+			}
+			if test.escalatedAt != nil {
+				a.Status = ApprovalEscalated
+			}
+			reviewer := Reviewer{Key: KeyID{UUID: [16]byte{1}}, Name: test.reviewer}
+			_, err := a.Decide(&Verdict{}, reviewer, false, 6)
+			var got Code
+			if own := new(Error); errors.As(err, &own) {
+				got = own.Code
+			}
+			if got != test.want {
+				t.Errorf("%v (code %q), want code %q", err, got, test.want)
+			}
+		})
+	}
+}
