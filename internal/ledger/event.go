@@ -39,6 +39,7 @@ const MaxIdempotencyKey = 200
 func ParseAction(v canon.Value) (*Action, error) {
 	f := NewFields(v)
 	action := readAction(f)
+	checkGap(f, action)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -74,6 +75,7 @@ func ParseReported(v canon.Value) ([]*Action, error) {
 		if action.IdempotencyKey == "" && !inner.Has("idempotency_key") {
 			inner.Fault("idempotency_key", "is required, so that a batch can be sent again")
 		}
+		checkGap(inner, action)
 		f.Join(inner)
 		actions = append(actions, action)
 	}
@@ -93,6 +95,7 @@ func readAction(f *Fields) *Action {
 	}
 	payload, metadata := parsePayload(f), f.objectValue("metadata")
 	action.Facts = classifyAction(action, payload, metadata)
+	action.Facts.addFound(f)
 	action.PayloadValue, action.MetadataValue = classify.Redact(payload), classify.Redact(metadata)
 	action.Payload = action.PayloadValue.Append(nil)
 	if !metadata.IsNull() {

@@ -155,7 +155,7 @@ func TestGapMarkers(t *testing.T) {
 		g := govern(t, db)
 		chain := g.open("gaps")
 		gap := func(key string) *ledger.Event {
-			action := request(t, ledger.ParseReported, `{"events":[{"agent_name":"agent","action_type":"gap","action_name":"dropped","payload":{"count":7},`+
+			action := request(t, ledger.ParseReported, `{"events":[{"agent_name":"agent","action_type":"gap","action_name":"dropped_events","payload":{"dropped":7,"from":"2026-05-04T08:00:00Z","to":"2026-05-04T08:30:00Z"},`+
 				`"decision_source":"offline_stub","idempotency_key":"`+key+`"}]}`)[0]
 			return g.report(chain, []*ledger.Action{action})[0].Event
 		}

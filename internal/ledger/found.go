@@ -1,0 +1,73 @@
+package ledger
+
+import "slices"
+
+// What a client found in an action before it redacted or cut anything. The service
+// cannot see that any more, so it takes the client's word, and only for more:
+// nothing that a client says takes away what the service found itself.
+
+const maxFoundDomains = 100
+
+// addFound joins a request's member "found" to the action's facts.
+func (facts *Facts) addFound(f *Fields) {
+	if !f.Has("found") {
+		return
+	}
+	found := f.Nested("found")
+	if found == nil {
+		return
+	}
+	for i, category := range found.Texts("categories", maxListed, maxName) {
+		if !categoryPattern.MatchString(category) {
+			found.Fault("categories", "element %d must be 1 to 64 lower-case letters, digits and underscores", i)
+			continue
+		}
+		facts.Categories = insert(facts.Categories, category)
+	}
+	for i, domain := range found.Texts("external_domains", maxFoundDomains, maxDomain) {
+		if !domainPattern.MatchString(domain) {
+			found.Fault("external_domains", "element %d must be a domain in lower case, such as example.com", i)
+			continue
+		}
+		facts.ExternalDomains = insert(facts.ExternalDomains, domain)
+	}
+	if found.Has("amount_usd") {
+		amount := MoneyOf(found.Number("amount_usd", 0, maxAmount))
+		if facts.Amount == nil || amount.Cmp(*facts.Amount) > 0 {
+			facts.Amount = &amount
+		}
+	}
+	facts.RecordsModified = max(facts.RecordsModified, found.Int("records_modified", 0, maxCount))
+	f.Join(found)
+}
+
+// insert adds an element to a sorted list that does not hold it.
+func insert(list []string, element string) []string {
+	at, held := slices.BinarySearch(list, element)
+	if held {
+		return list
+	}
+	return slices.Insert(slices.Clone(list), at, element)
+}
+
+// checkGap holds a gap marker to its form: it says how many events a client had to
+// drop, and from when to when, and it is nothing else. An action in its place would
+// be one that nobody judged.
+func checkGap(f *Fields, action *Action) {
+	if action.ActionType != ActionTypeGap {
+		return
+	}
+	if action.Source == "" {
+		f.Fault("action_type", "must not be gap: a client reports dropped events in a batch")
+		return
+	}
+	const form = "of a gap must be {\"dropped\": how many, \"from\": time, \"to\": time}"
+	gap := NewFields(action.PayloadValue)
+	dropped, from, to := gap.Int("dropped", 1, maxCount), gap.Time("from"), gap.Time("to")
+	if gap.Err() != nil || dropped == 0 || from == nil || to == nil {
+		f.Fault("payload", form)
+	}
+	if len(action.Metadata) > 0 {
+		f.Fault("metadata", "must not be given with a gap")
+	}
+}

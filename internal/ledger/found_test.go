@@ -1,0 +1,125 @@
+package ledger
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/canon"
+)
+
+// What a client says it found adds to what the service finds, and never takes
+// anything away.
+func TestFoundOnlyAdds(t *testing.T) {
+	t.Parallel()
+	amount := func(usd float64) *Money { m := MoneyOf(usd); return &m }
+	for name, test := range map[string]struct {
+		payload, found string
+		want           Facts
+	}{
+		"nothing found": {
+			`{"amount_usd":10}`, `null`,
+			Facts{Categories: []string{"financial"}, Amount: amount(10)},
+		},
+		"behind a redaction": {
+			`{"tokens_purchase":"[REDACTED]"}`, `{"categories":["financial"],"amount_usd":9000}`,
+			Facts{Categories: []string{"financial"}, Amount: amount(9000)},
+		},
+		"a smaller amount": {
+			`{"amount_usd":9000}`, `{"categories":[],"amount_usd":1}`,
+			Facts{Categories: []string{"financial"}, Amount: amount(9000)},
+		},
+		"a domain behind a cut": {
+			`{"text":"a cut text"}`, `{"categories":["external_communication"],"external_domains":["evil.example"],"records_modified":3}`,
+			Facts{Categories: []string{"external_communication"}, ExternalDomains: []string{"evil.example"}, RecordsModified: 3},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			action, err := parseAction(`{"agent_name":"a","action_type":"tool_call","action_name":"step","payload":` + test.payload + `,"found":` + test.found + `}`)
+			if err != nil {
+				t.Fatal(err)
+			}
+			same := func(a, b Money) bool { return a.Cmp(b) == 0 }
+			empty := func(a, b []string) bool { return strings.Join(a, "\n") == strings.Join(b, "\n") }
+			if diff := cmp.Diff(test.want, action.Facts, cmp.Comparer(same), cmp.Comparer(empty)); diff != "" {
+				t.Errorf("facts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func parseAction(body string) (*Action, error) {
+	v, err := canon.Parse([]byte(body))
+	if err != nil {
+		return nil, err
+	}
+	return ParseAction(v)
+}
+
+// What a client found has a form, and anything else is refused by name.
+func TestFoundIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ found, says string }{
+		"a text":               {`"financial"`, "/found"},
+		"an unknown member":    {`{"amount":1}`, "/found/amount"},
+		"a strange category":   {`{"categories":["Financial!"]}`, "/found/categories"},
+		"a negative amount":    {`{"amount_usd":-1}`, "/found/amount_usd"},
+		"an amount in words":   {`{"amount_usd":"much"}`, "/found/amount_usd"},
+		"a domain with a path": {`{"external_domains":["evil.example/x"]}`, "/found/external_domains"},
+		"half a record":        {`{"records_modified":0.5}`, "/found/records_modified"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := parseAction(`{"agent_name":"a","action_type":"tool_call","action_name":"step","payload":{},"found":` + test.found + `}`)
+			if refused := refusedFields(err); !strings.Contains(refused, test.says) {
+				t.Errorf("refused with %q, want %q among the fields", refused, test.says)
+			}
+		})
+	}
+}
+
+// A gap marker says what was dropped and is nothing else: an action cannot be
+// recorded in its place.
+func TestGapsHaveAForm(t *testing.T) {
+	t.Parallel()
+	const times = `"from":"2026-05-04T08:00:00Z","to":"2026-05-04T08:30:00Z"`
+	for name, test := range map[string]struct{ members, says string }{
+		"a gap":              {`"payload":{"dropped":7,` + times + `}`, ""},
+		"a wire in it":       {`"payload":{"dropped":1,` + times + `,"amount_usd":1000000}`, "/payload"},
+		"a wire alone":       {`"payload":{"amount_usd":1000000}`, "/payload"},
+		"nothing":            {`"payload":{}`, "/payload"},
+		"none dropped":       {`"payload":{"dropped":0,` + times + `}`, "/payload"},
+		"no times":           {`"payload":{"dropped":7}`, "/payload"},
+		"metadata beside it": {`"payload":{"dropped":7,` + times + `},"metadata":{"amount_usd":5}`, "/metadata"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, err := canon.Parse([]byte(`{"events":[{"agent_name":"countersign","action_type":"gap","action_name":"dropped_events",` +
+				test.members + `,"decision_source":"offline_stub","idempotency_key":"k"}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = ParseReported(v)
+			if refused := refusedFields(err); (refused == "") != (test.says == "") || !strings.Contains(refused, test.says) {
+				t.Errorf("refused with %q (%v), want %q", refused, err, test.says)
+			}
+		})
+	}
+	_, err := parseAction(`{"agent_name":"a","action_type":"gap","action_name":"dropped_events","payload":{"dropped":7,` + times + `}}`)
+	if refused := refusedFields(err); !strings.Contains(refused, "/action_type") {
+		t.Errorf("a gap that the service is asked to decide is refused with %q", refused)
+	}
+}
+
+// refusedFields lists the fields that an error names.
+func refusedFields(err error) string {
+	var named []string
+	if own, ok := err.(*Error); ok {
+		for _, fault := range own.Fields {
+			named = append(named, fault.Pointer)
+		}
+	}
+	return strings.Join(named, " ")
+}
