@@ -56,6 +56,9 @@ type Facts struct {
 	// Amount is an absolute amount of US dollars, nil when there is none that
 	// could be held against a threshold.
 	Amount *decimal.Decimal
+	// AmountUnusable says that Amount is nil because an amount was found that cannot
+	// be read or is in another currency. Nothing that is found elsewhere replaces it.
+	AmountUnusable bool
 	// ExternalDomains are sorted, unique and in lower case.
 	ExternalDomains []string
 	// RecordsModified is how many records the action says it changes.
@@ -72,24 +75,24 @@ func Classify(in Input) Facts {
 	name := readName(in.ActionName)
 	found := name.categories | declared.categories
 	s := search{
-		amounts:  declared.amount.state != readable,
+		byName:   name.categories&financial != 0,
 		counting: !name.reading || declared.categories&dataModification != 0,
 		listing:  found&dataModification != 0,
 	}
-	s.object(in.Payload, 0, declared.currency)
+	largest := s.object(in.Payload, 0, declared.currency)
 
-	if declared.amount.state != absent || s.financial() {
+	if declared.amount.state != absent || s.explicit {
 		found |= financial
 	}
 	facts := Facts{
 		ExternalDomains: s.hosts.sorted(),
-		RecordsModified: s.records(),
+		RecordsModified: s.mostRecords(),
 		Model:           declared.model,
 		InputTokens:     declared.inputTokens,
 		OutputTokens:    declared.outputTokens,
 	}
 	if found&financial != 0 {
-		facts.Amount = s.amount(declared.amount)
+		facts.Amount, facts.AmountUnusable = s.usable(declared.amount, largest)
 	}
 	if facts.RecordsModified > 0 {
 		found |= dataModification

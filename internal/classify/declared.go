@@ -34,13 +34,14 @@ func declare(actionType string, metadata canon.Value) declaration {
 }
 
 func (d *declaration) member(m canon.Member) {
-	switch m.Name {
+	if roleOf(m.Name) == roleCurrency {
+		d.currency = max(d.currency, readCurrency(roleCurrency, m.Value))
+	}
+	switch normalName(m.Name) {
 	case "category", "categories":
 		d.categories |= declaredCategories(m.Value)
 	case "amount_usd":
-		d.amount = readMoney(m.Value)
-	case "currency":
-		d.currency = readCurrency(m.Value)
+		d.amount = d.amount.stricter(readMoney(m.Value))
 	case "model":
 		d.model = readModel(m.Value.Str())
 	case "input_tokens":

@@ -7,39 +7,41 @@ type role uint8
 
 const (
 	roleNone role = iota
-	// The keys of an amount, the one that is believed first on top.
-	roleAmountUSD
+	// roleDollars is an amount in US dollars by its name.
+	roleDollars
+	// roleAmount can only be about money.
 	roleAmount
-	roleTotalUSD
-	roleTotal
-	rolePriceUSD
-	rolePrice
+	// rolePlain can also be about something else than money: a total of pages, a
+	// price that is only shown.
+	rolePlain
+	// roleValue is money in an action that is financial by its name, and there alone.
+	roleValue
+	// roleCurrency names the currency of the amounts beside and below.
 	roleCurrency
+	// roleUnit does so too when it holds a text, and can also be about something else.
+	roleUnit
 	// roleHost is a key whose value is a host or an address even without a scheme.
 	roleHost
 	// roleCount is a number of records, or the list of them.
 	roleCount
 	// roleIDs is a list of records' ids.
 	roleIDs
-
-	amountRoles = int(rolePrice)
 )
 
-// isDollars reports whether a key's name says which currency it is in.
-func (r role) isDollars() bool {
-	return r == roleAmountUSD || r == roleTotalUSD || r == rolePriceUSD
-}
+func (r role) isAmount() bool { return roleDollars <= r && r <= roleValue }
 
-// isPlain reports whether the key can also be about something else than money: a
-// total of pages, a price that is only shown.
-func (r role) isPlain() bool { return r == roleTotal || r == rolePrice }
+// isExplicit reports whether an amount's key can only be about money.
+func (r role) isExplicit() bool { return r == roleDollars || r == roleAmount }
 
-func roleOf(key string) role {
+func roleOf(key string) role { return roleOfNormal(normalName(key)) }
+
+// normalName is the one spelling under which names are looked up.
+func normalName(key string) string {
 	if isNormal(key) {
-		return roleOfNormal(key)
+		return key
 	}
 	var buffer [64]byte
-	return roleOfNormal(string(appendNormal(buffer[:0], key)))
+	return string(appendNormal(buffer[:0], key))
 }
 
 // isNormal recognises most keys that need no other spelling.
@@ -54,20 +56,16 @@ func isNormal(key string) bool {
 
 func roleOfNormal(key string) role {
 	switch key {
-	case "amount_usd":
-		return roleAmountUSD
+	case "amount_usd", "total_usd", "price_usd":
+		return roleDollars
 	case "amount":
 		return roleAmount
-	case "total_usd":
-		return roleTotalUSD
-	case "total":
-		return roleTotal
-	case "price_usd":
-		return rolePriceUSD
-	case "price":
-		return rolePrice
-	case "currency", "currency_code":
-		return roleCurrency
+	case "total", "price":
+		return rolePlain
+	case "value":
+		return roleValue
+	case "asset", "denom", "denomination", "unit":
+		return roleUnit
 	case "affected_records", "affected_rows", "modified_records", "modified_rows", "num_records", "num_rows", "record_count",
 		"records", "records_affected", "records_count", "records_modified", "row_count", "rows", "rows_affected", "rows_count",
 		"rows_modified":
@@ -75,7 +73,24 @@ func roleOfNormal(key string) role {
 	case "domain_name", "host_name":
 		return roleHost
 	}
+	if isCurrencyKey(key) {
+		return roleCurrency
+	}
 	return roleOfLastWord(key[strings.LastIndexByte(key, '_')+1:])
+}
+
+// isCurrencyKey finds currency and ccy as a word of a key: currency_code,
+// currencyIso, payout_currency.
+func isCurrencyKey(key string) bool {
+	if !strings.Contains(key, "cy") {
+		return false
+	}
+	for word := range strings.SplitSeq(key, "_") {
+		if word == "currency" || word == "ccy" {
+			return true
+		}
+	}
+	return false
 }
 
 func roleOfLastWord(word string) role {

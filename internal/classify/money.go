@@ -3,6 +3,7 @@ package classify
 import (
 	"math"
 	"strings"
+	"unicode"
 
 	"github.com/shopspring/decimal"
 
@@ -24,12 +25,13 @@ const (
 	foreign
 )
 
-// readCurrency takes whatever it does not know for a foreign currency.
-func readCurrency(v canon.Value) currency {
-	if v.IsNull() {
+// readCurrency takes whatever it does not know for a foreign currency. A number
+// names none where the key can be about something else.
+func readCurrency(r role, v canon.Value) currency {
+	switch {
+	case v.IsNull() || r == roleUnit && (v.Kind() == canon.Number || v.Kind() == canon.Bool):
 		return unstated
-	}
-	if v.Kind() != canon.String {
+	case v.Kind() != canon.String:
 		return foreign
 	}
 	text := strings.Trim(v.Str(), blanks)
@@ -71,13 +73,29 @@ type money struct {
 	amount decimal.Decimal // absolute, of readable money
 }
 
-// larger returns the one that counts when a key stands twice, spelled
-// differently.
+// larger returns the larger of two that are readable or absent.
 func (m money) larger(other money) money {
 	if other.state > m.state || other.state == m.state && other.amount.Cmp(m.amount) > 0 {
 		return other
 	}
 	return m
+}
+
+// stricter returns what counts when a key stands twice, spelled differently: what
+// cannot be read, else the larger.
+func (m money) stricter(other money) money {
+	if m.state == unreadable || other.state == unreadable {
+		return money{state: unreadable}
+	}
+	return m.larger(other)
+}
+
+// plus adds one that is readable or absent.
+func (m money) plus(other money) money {
+	if m.state == absent || other.state == absent {
+		return m.larger(other)
+	}
+	return money{readable, m.amount.Add(other.amount)}
 }
 
 func readMoney(v canon.Value) money {
@@ -113,6 +131,29 @@ func parseDollars(text string) (decimal.Decimal, bool) {
 	}
 	amount, err := decimal.NewFromString(plain)
 	return amount, err == nil
+}
+
+// looksLikeMoney reports whether a text that cannot be read may still be an amount
+// to another program: 9.000,00, 9e6, 9_000, EUR 500, digits of another script. Words,
+// dates and identifiers are none.
+func looksLikeMoney(v canon.Value) bool {
+	if v.Kind() != canon.String || len(v.Str()) > maxMoneyText {
+		return false
+	}
+	letters, hyphens, digits := 0, 0, 0
+	for _, r := range v.Str() {
+		switch {
+		case unicode.Is(unicode.Nd, r):
+			digits++
+		case 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z':
+			letters++
+		case r == '-':
+			hyphens++
+		case strings.ContainsRune("/:@#", r):
+			return false
+		}
+	}
+	return digits > 0 && letters <= 3 && hyphens <= 1
 }
 
 func trimSign(s string) string {

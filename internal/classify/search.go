@@ -8,43 +8,36 @@ import (
 
 // search walks a payload once and collects what it finds.
 type search struct {
-	amounts  bool // no amount is known yet that would be believed first
+	byName   bool // the action is financial by its name: value is an amount
 	counting bool // counts of records are believed
 	listing  bool // lists of records are counted: the action changes records
 
-	levels   []level // by depth; the payload itself is level 0
-	explicit bool    // some key can only be about money
-	obscure  bool    // below level 0 stands money that cannot be read
+	amounts  int     // how many amounts were found, whether they can be used or not
+	explicit bool    // some key can only be about money, or a plain one stands at the top
+	unusable bool    // some amount cannot be read, or is in another currency
+	unstated bool    // some amount has no currency stated beside or above it
+	foreign  bool    // a currency other than the dollar is named somewhere
+	records  []int64 // by depth; the payload itself is depth 0
 	hosts    hosts
 }
 
-// level is what the objects of one depth hold together. Lists add no depth: the
-// payments of a batch stand side by side.
-type level struct {
-	money   money
-	records int64
-}
-
-// at returns the level of a depth, which exists only once something was found.
-func (s *search) at(depth int) *level {
-	for len(s.levels) <= depth {
-		s.levels = append(s.levels, level{})
-	}
-	return &s.levels[depth]
-}
-
 // object looks at one object's own members before those below, which inherit
-// the currency that it states.
-func (s *search) object(v canon.Value, depth int, inherited currency) {
-	var own purse
-	records, deeper := int64(0), false
+// the currency that it states. It returns the largest amount in it.
+func (s *search) object(v canon.Value, depth int, inherited currency) money {
+	var largest money
+	stated, records, deeper, bare := unstated, int64(0), false, false
 	for _, m := range v.Members() {
 		r := roleOf(m.Name)
-		if s.amounts {
-			own.take(r, m.Value)
-		}
 		records = max(records, s.count(r, m.Value))
 		s.hosts.scan(m.Name)
+		switch kind := m.Value.Kind(); {
+		case r == roleCurrency || r == roleUnit:
+			stated = max(stated, s.currency(r, m.Value))
+		case r.isAmount() && kind != canon.Array && kind != canon.Object:
+			amount := s.amount(r, m.Value, depth)
+			bare = bare || amount.state != absent && r != roleDollars
+			largest = largest.larger(amount)
+		}
 		switch m.Value.Kind() {
 		case canon.String:
 			s.text(r, m.Value.Str())
@@ -52,39 +45,96 @@ func (s *search) object(v canon.Value, depth int, inherited currency) {
 			deeper = true
 		}
 	}
-	if own.currency == unstated {
-		own.currency = inherited
+	if stated == unstated {
+		stated = inherited
 	}
-	s.spend(&own, depth)
-	if records > 0 {
-		l := s.at(depth)
-		l.records = min(l.records+records, MaxRecords)
+	if bare {
+		s.holdAgainst(stated)
 	}
+	s.record(records, depth)
 	if !deeper {
-		return
+		return largest
 	}
 	for _, m := range v.Members() {
-		switch m.Value.Kind() {
-		case canon.Object:
-			s.object(m.Value, depth+1, own.currency)
-		case canon.Array:
-			s.list(m.Value, depth, roleOf(m.Name), own.currency)
+		if kind := m.Value.Kind(); kind == canon.Array || kind == canon.Object {
+			largest = largest.larger(s.below(m, depth, stated))
 		}
 	}
+	return largest
 }
 
-// list looks at items, which mean what the list's key says.
-func (s *search) list(v canon.Value, depth int, r role, c currency) {
+// below looks at the container under a key. One under an amount's key must have an
+// amount in it, or there is one that cannot be read.
+func (s *search) below(m canon.Member, depth int, c currency) money {
+	r, before := roleOf(m.Name), s.amounts
+	var found money
+	if m.Value.Kind() == canon.Object {
+		found = s.object(m.Value, depth+1, c)
+	} else {
+		found = s.list(m.Value, depth, r, c)
+	}
+	if r.isExplicit() {
+		s.explicit = true
+		s.unusable = s.unusable || s.amounts == before
+	}
+	return found
+}
+
+// list looks at items, which mean what the list's key says. It returns the sum of
+// the items' amounts: the payments of a batch are made together.
+func (s *search) list(v canon.Value, depth int, r role, c currency) money {
+	var sum money
 	for _, item := range v.Items() {
 		switch item.Kind() {
-		case canon.String:
-			s.text(r, item.Str())
 		case canon.Object:
-			s.object(item, depth+1, c)
+			sum = sum.plus(s.object(item, depth+1, c))
 		case canon.Array:
-			s.list(item, depth, r, c)
+			sum = sum.plus(s.list(item, depth, r, c))
+		default:
+			s.text(r, item.Str())
+			if !r.isAmount() {
+				continue
+			}
+			amount := s.amount(r, item, depth)
+			if amount.state != absent && r != roleDollars {
+				s.holdAgainst(c)
+			}
+			sum = sum.plus(amount)
 		}
 	}
+	return sum
+}
+
+// amount reads what stands under an amount's key. It is absent where there is none
+// that can be used.
+func (s *search) amount(r role, v canon.Value, depth int) money {
+	m := readMoney(v)
+	switch {
+	case m.state == absent || r == roleValue && !s.byName:
+		return money{}
+	case m.state == unreadable && !r.isExplicit():
+		s.unusable = s.unusable || looksLikeMoney(v)
+		return money{}
+	}
+	s.amounts++
+	s.explicit = s.explicit || r.isExplicit() || r == rolePlain && depth == 0
+	if m.state == unreadable {
+		s.unusable = true
+		return money{}
+	}
+	return m
+}
+
+func (s *search) currency(r role, v canon.Value) currency {
+	c := readCurrency(r, v)
+	s.foreign = s.foreign || c == foreign && r == roleCurrency
+	return c
+}
+
+// holdAgainst notes the currency that an amount is in whose key names none.
+func (s *search) holdAgainst(c currency) {
+	s.unusable = s.unusable || c == foreign
+	s.unstated = s.unstated || c == unstated
 }
 
 func (s *search) text(r role, text string) {
@@ -106,58 +156,37 @@ func (s *search) count(r role, v canon.Value) int64 {
 	}
 }
 
-// spend adds an object's money to its level. Money that cannot be read spoils
-// the whole level: a sum that leaves a payment out would be too small.
-func (s *search) spend(own *purse, depth int) {
-	m := own.money()
-	if m.state == absent {
+// record adds to what the objects of one depth speak of together. Lists add no
+// depth: the operations of a batch stand side by side.
+func (s *search) record(records int64, depth int) {
+	if records == 0 {
 		return
 	}
-	s.explicit = s.explicit || own.explicit || depth == 0
-	s.amounts = s.amounts && depth > 0
-	s.obscure = s.obscure || depth > 0 && m.state == unreadable
-	l := s.at(depth)
-	if l.money.state == absent {
-		l.money = m
-		return
+	for len(s.records) <= depth {
+		s.records = append(s.records, 0)
 	}
-	l.money.amount = l.money.amount.Add(m.amount)
+	s.records[depth] = min(s.records[depth]+records, MaxRecords)
 }
 
-// financial reports whether the payload alone makes the action financial. Plain
-// keys do so only at the top: a price deep inside may be a catalogue's.
-func (s *search) financial() bool { return s.explicit }
-
-// amount is what counts for the thresholds: what the metadata say, else what the
-// payload itself says, else the largest sum of any level below, so that a small
-// amount hides no big one elsewhere.
-func (s *search) amount(declared money) *decimal.Decimal {
-	if declared.state == readable {
-		return &declared.amount
-	}
-	if len(s.levels) == 0 {
-		return nil
-	}
-	best := s.levels[0].money
-	if best.state == absent && !s.obscure {
-		for _, l := range s.levels[1:] {
-			best = best.larger(l.money)
-		}
-	}
-	if best.state != readable {
-		return nil
-	}
-	return &best.amount
-}
-
-// records follows the same order as amount.
-func (s *search) records() int64 {
+// mostRecords is the largest sum of any depth, so that a small count hides no big
+// one elsewhere.
+func (s *search) mostRecords() int64 {
 	most := int64(0)
-	for depth, l := range s.levels {
-		most = max(most, l.records)
-		if depth == 0 && most > 0 {
-			break
-		}
+	for _, records := range s.records {
+		most = max(most, records)
 	}
 	return most
+}
+
+// usable returns what counts for the thresholds: the largest of what the metadata
+// and the payload say. There is none when any of it cannot be read, is in another
+// currency, or states no currency in a payload that names a foreign one.
+func (s *search) usable(declared, found money) (amount *decimal.Decimal, unusable bool) {
+	if s.unusable || s.unstated && s.foreign || declared.state == unreadable {
+		return nil, true
+	}
+	if largest := declared.larger(found); largest.state == readable {
+		return &largest.amount, false
+	}
+	return nil, false
 }

@@ -25,6 +25,7 @@ type expectation struct {
 	Categories      []string `json:"categories"`
 	AmountUSD       *string  `json:"amount_usd"`
 	HasAmount       bool     `json:"has_amount"`
+	AmountUnusable  bool     `json:"amount_unusable"`
 	ExternalDomains []string `json:"external_domains"`
 	RecordsModified int64    `json:"records_modified"`
 	Model           string   `json:"model"`
@@ -86,6 +87,7 @@ func expect(facts Facts) expectation {
 	e := expectation{
 		Categories:      append([]string{}, facts.Categories...),
 		HasAmount:       facts.Amount != nil,
+		AmountUnusable:  facts.AmountUnusable,
 		ExternalDomains: append([]string{}, facts.ExternalDomains...),
 		RecordsModified: facts.RecordsModified,
 		Model:           facts.Model,

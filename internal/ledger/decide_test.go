@@ -9,6 +9,49 @@ import (
 	"countersign/internal/canon"
 )
 
+// TestAmountsAreHeldAgainstTheThreshold decides payments as they arrive: a small
+// amount hides no large one, and none hides one in another currency.
+func TestAmountsAreHeldAgainstTheThreshold(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		payload, metadata string
+		want              Outcome
+		by                string
+	}{
+		{`{"amount_usd":4000}`, `{"amount_usd":0.01}`, Allow, ""},
+		{`{"amount_usd":9000000}`, `{"amount_usd":0.01}`, RequireApproval, RuleSingleThreshold},
+		{`{"amount_usd":0,"amount":9000}`, `{}`, RequireApproval, RuleSingleThreshold},
+		{`{"value":9000}`, `{}`, RequireApproval, RuleSingleThreshold},
+		{`{"payments":[{"amount":3000},{"amount":3000}]}`, `{}`, RequireApproval, RuleSingleThreshold},
+		{`{"amount":5,"ccy":"EUR"}`, `{"amount_usd":5}`, RequireApproval, RuleAmountMissing},
+		{`{"amount":5,"asset":"BTC"}`, `{}`, RequireApproval, RuleAmountMissing},
+		{`{"amount":5,"currencyIso":"CHF"}`, `{}`, RequireApproval, RuleAmountMissing},
+		{`{"amount":5,"unit":"EUR"}`, `{}`, RequireApproval, RuleAmountMissing},
+		{`{"amount":1e300}`, `{}`, RequireApproval, RuleAmountMissing},
+		{`{}`, `{}`, RequireApproval, RuleAmountMissing},
+	} {
+		q := question()
+		q.Action = mustAction(t, `{"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":`+c.payload+`,"metadata":`+c.metadata+`}`)
+		d := Decide(BuiltinPolicy, q)
+		if d.Outcome != c.want || d.PolicyName != c.by {
+			t.Errorf("%s %s: %s by %q, want %s by %q", c.payload, c.metadata, d.Outcome, d.PolicyName, c.want, c.by)
+		}
+	}
+}
+
+func mustAction(t *testing.T, body string) *Action {
+	t.Helper()
+	v, err := canon.Parse([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	action, err := ParseAction(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return action
+}
+
 // fixedRules always match.
 type fixedRules []Match
 

@@ -17,6 +17,7 @@ const (
 type Facts struct {
 	Categories      []string
 	Amount          *Money // in USD; nil where none can be held against a threshold
+	AmountUnusable  bool   // Amount is nil because one cannot be read or is in another currency
 	ExternalDomains []string
 	RecordsModified int64
 	Model           string
@@ -32,7 +33,8 @@ func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 		ActionType: action.ActionType, ActionName: action.ActionName, Payload: payload, Metadata: metadata,
 	})
 	facts := Facts{
-		Categories: found.Categories, ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified,
+		Categories: found.Categories, AmountUnusable: found.AmountUnusable,
+		ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified,
 		Model: found.Model, InputTokens: found.InputTokens, OutputTokens: found.OutputTokens,
 	}
 	// An amount beyond all reason is none that can be held against a threshold: a
@@ -40,6 +42,8 @@ func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 	if found.Amount != nil {
 		if amount := MoneyFrom(*found.Amount); amount.Cmp(MoneyOf(maxAmount)) <= 0 {
 			facts.Amount = &amount
+		} else {
+			facts.AmountUnusable = true
 		}
 	}
 	return facts

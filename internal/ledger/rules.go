@@ -118,7 +118,10 @@ func (q *Question) highRisk() bool {
 // pass because neither is settled.
 func (q *Question) financial(add func(string, Outcome, string, string)) {
 	amount := q.Action.Facts.Amount
-	if amount == nil {
+	if q.Action.Facts.AmountUnusable {
+		add(RuleAmountMissing, RequireApproval, "an amount that cannot be read, or is in another currency than USD, cannot be held against a threshold",
+			"Send every amount of the action as a number of US dollars, or as a text like 1200.50.")
+	} else if amount == nil {
 		add(RuleAmountMissing, RequireApproval, "a financial action without an amount in USD cannot be held against a threshold",
 			"Send amount_usd in the payload or the metadata.")
 	} else if limit := tighter(q.Org.Settings.FinancialThreshold, q.Chain.Limits.Single); amount.Cmp(limit) > 0 {

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import struct
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rfc8785
 
-from countersign._classify import categories_of
+from countersign._classify import categories_of, classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._redact import Sanitizer
 
@@ -71,12 +72,28 @@ def test_a_hundred_cases_of_each_are_there() -> None:
 
 
 @pytest.mark.parametrize("case", CLASSIFICATION, ids=lambda case: case["name"])
-def test_categories(case: dict[str, Any]) -> None:
+def test_facts(case: dict[str, Any]) -> None:
     action = case["action"]
-    found = categories_of(
-        action["action_type"], action["action_name"], action["payload"], action.get("metadata")
+    arguments = (
+        action["action_type"],
+        action["action_name"],
+        action["payload"],
+        action.get("metadata"),
     )
-    assert sorted(found) == case["categories"]
+    facts = classify(*arguments)
+    found = facts._asdict()
+    found["categories"] = sorted(facts.categories)
+    found["external_domains"] = list(facts.external_domains)
+    found["amount_usd"] = None if facts.amount_usd is None else plain(facts.amount_usd)
+    found["has_amount"] = facts.amount_usd is not None
+    assert found == {name: case[name] for name in found}
+    assert categories_of(*arguments) == facts.categories
+
+
+def plain(amount: Decimal) -> str:
+    """An amount as the vectors write it: without an exponent and trailing zeros."""
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 @pytest.mark.parametrize("vector", REDACTION["values"], ids=lambda vector: vector["name"])

@@ -1,21 +1,35 @@
-"""Which categories an action belongs to.
+"""What is in an action: categories, amount, domains, records, model and tokens.
 
 The rules are the service's (docs/classification.md), held to the same vectors: a client that
-decides locally must see what the service will see. Here they serve two questions alone: may an
-action be decided in this process, and which fail mode counts while the service is unreachable.
+decides locally must see what the service will see. It looks at the values as they are passed,
+before anything is redacted or cut.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from countersign._hosts import holds_host, names_host
+from countersign._convert import convert
+from countersign._hosts import Hosts
+from countersign._keys import Role, role_of
+from countersign._money import (
+    FOREIGN,
+    NO_MONEY,
+    UNSTATED,
+    Money,
+    larger,
+    looks_like_money,
+    plus,
+    read_currency,
+    read_money,
+    stricter,
+)
 from countersign._words import normal, words_of
 
-__all__ = ["categories_of"]
+__all__ = ["Facts", "categories_of", "classify"]
 
 FINANCIAL = "financial"
 EXTERNAL = "external_communication"
@@ -63,26 +77,25 @@ _THINGS = _by_word(
         LLM: "gpt llm llms",
     }
 )
-_MONEY_KEYS = frozenset(("amount_usd", "amount", "total_usd", "price_usd"))
-# These can also be about something else: a total of pages, a price that is only shown.
-_PLAIN_MONEY_KEYS = frozenset(("total", "price"))
-_COUNT_KEYS = frozenset(
-    """affected_records affected_rows modified_records modified_rows num_records num_rows
-    record_count records records_affected records_count records_modified row_count rows
-    rows_affected rows_count rows_modified""".split()
-)
-_HOST_KEYS = frozenset(("domain_name", "host_name"))
-_HOST_ENDINGS = frozenset(
-    """domain domains endpoint endpoints host hostname hostnames hosts uri uris url urls webhook
-    webhooks website websites""".split()
-)
+_MAX_RECORDS = 1_000_000_000
+_MAX_TOKENS = 1_000_000_000_000
+_MAX_MODEL = 200  # bytes
 _BLANKS = " \t\r\n"
-_MARK = r"(?:us\$|usd|\$)"
-_NUMBER = r"(?:\d{1,3}(?:,\d{3})+|\d*)(?:\.\d+)?"
-_DOLLARS = (
-    rf"[+-]?{_MARK}?[ \t\r\n]*(?P<number>{_NUMBER})[ \t\r\n]*{_MARK}?"
-    rf"|{_MARK}[ \t\r\n]*[+-]?(?P<signed>{_NUMBER})[ \t\r\n]*{_MARK}?"
-)
+
+
+class Facts(NamedTuple):
+    """What was found in an action."""
+
+    categories: frozenset[str] = frozenset()
+    amount_usd: Decimal | None = None
+    """The largest; None when there is none that can be held against a threshold."""
+    amount_unusable: bool = False
+    """There is no amount because one was found that cannot be read or is in another currency."""
+    external_domains: tuple[str, ...] = ()
+    records_modified: int = 0
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class _Name(NamedTuple):
@@ -91,26 +104,72 @@ class _Name(NamedTuple):
     """It only looks at things."""
 
 
+class _Declared(NamedTuple):
+    """What the caller says about the action beside its payload."""
+
+    categories: frozenset[str]
+    amount: Money = NO_MONEY
+    currency: int = UNSTATED
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+def classify(action_type: str, action_name: str, payload: Any, metadata: Any) -> Facts:
+    """The facts of an action.
+
+    >>> facts = classify("tool_call", "pay", {"amount": "$5", "to": "a@example.com"}, None)
+    >>> sorted(facts.categories), facts.amount_usd, facts.external_domains
+    (['external_communication', 'financial'], Decimal('5'), ('example.com',))
+    """
+    name = _read_name(action_name)
+    declared = _declare(action_type, metadata)
+    known = name.categories | declared.categories
+    search = _Search(
+        by_name=FINANCIAL in name.categories,
+        counting=not name.reading or DATA in declared.categories,
+        listing=DATA in known,
+    )
+    found = search.payload(payload, declared.currency)
+    categories = set(known)
+    if declared.amount.found or search.explicit:
+        categories.add(FINANCIAL)
+    amount, unusable = None, False
+    if FINANCIAL in categories:
+        unusable = search.is_unusable() or (
+            declared.amount.found and declared.amount.amount is None
+        )
+        amount = None if unusable else larger(declared.amount, found).amount
+    domains = search.hosts.sorted()
+    records = max(search.records.values(), default=0)
+    if records:
+        categories.add(DATA)
+    if domains:
+        categories.add(EXTERNAL)
+    return Facts(
+        frozenset(categories),
+        amount,
+        unusable,
+        domains,
+        records,
+        declared.model,
+        declared.input_tokens,
+        declared.output_tokens,
+    )
+
+
 def categories_of(
     action_type: str,
     action_name: str,
-    payload: Mapping[str, Any],
+    payload: Any,
     metadata: Mapping[str, Any] | None,
 ) -> frozenset[str]:
-    """The categories of an action whose payload and metadata are plain JSON.
+    """The categories of an action.
 
     >>> sorted(categories_of("tool_call", "pay_invoice", {"payee": "a@example.com"}, None))
     ['external_communication', 'financial']
     """
-    name = _read_name(action_name)
-    declared = _declared(action_type, metadata)
-    known = name.categories | declared
-    search = _Search(
-        counting=not name.reading or DATA in declared,
-        listing=DATA in known,
-    )
-    search.object(payload, 0)
-    return known | search.found if search.found else known
+    return classify(action_type, action_name, payload, metadata).categories
 
 
 @lru_cache(maxsize=2048)
@@ -125,23 +184,38 @@ def _read_name(text: str) -> _Name:
     return _Name(acts | things, False)
 
 
-def _declared(action_type: str, metadata: Mapping[str, Any] | None) -> frozenset[str]:
+def _declare(action_type: str, metadata: Any) -> _Declared:
     found = _named(action_type)
     if action_type == "llm_call":
         found |= {LLM}
-    if not metadata:
-        return found
-    for key in ("category", "categories"):
-        value = metadata.get(key)
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, str):
-                found |= _named(item)
-    if metadata.get("amount_usd") is not None:
-        found |= {FINANCIAL}
-    model = metadata.get("model")
-    named = isinstance(model, str) and len(model.encode()) <= 200 and model.strip(_BLANKS)
-    if named or any(_count(metadata.get(k)) for k in ("input_tokens", "output_tokens")):
+    metadata = _plain(metadata)
+    if not metadata or not isinstance(metadata, dict):
+        return _Declared(found)
+    amount, currency, model, tokens = NO_MONEY, UNSTATED, "", [0, 0]
+    for key, raw in tuple(metadata.items()):
+        name, value = normal(_name(key)), _plain(raw)
+        if name in ("category", "categories"):
+            found |= _declared_categories(value)
+        elif name == "amount_usd":
+            amount = stricter(amount, read_money(value))
+        elif name == "model":
+            model = _read_model(value)
+        elif name == "input_tokens":
+            tokens[0] = _count(value, _MAX_TOKENS)
+        elif name == "output_tokens":
+            tokens[1] = _count(value, _MAX_TOKENS)
+        elif role_of(name) is Role.CURRENCY:
+            currency = max(currency, read_currency(value, False))
+    if model or any(tokens):
         found |= {LLM}
+    return _Declared(found, amount, currency, model, *tokens)
+
+
+def _declared_categories(value: Any) -> frozenset[str]:
+    found: frozenset[str] = frozenset()
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        if isinstance(plain := _plain(item), str):
+            found |= _named(plain)
     return found
 
 
@@ -150,79 +224,160 @@ def _named(text: str) -> frozenset[str]:
     return _CATEGORIES.intersection((normal(text),))
 
 
-@lru_cache(maxsize=8192)
-def _role_of(key: str) -> str:
-    """What a key of the payload means: money, plain, count, ids, host or nothing."""
-    name = normal(key)
-    if name in _MONEY_KEYS:
-        return "money"
-    if name in _PLAIN_MONEY_KEYS:
-        return "plain"
-    if name in _COUNT_KEYS:
-        return "count"
-    if name in ("currency", "currency_code"):
+def _read_model(value: Any) -> str:
+    if not isinstance(value, str) or len(value.encode("utf-8", "replace")) > _MAX_MODEL:
         return ""
-    last = name.rpartition("_")[2]
-    if name in _HOST_KEYS or last in _HOST_ENDINGS:
-        return "host"
-    return "ids" if last == "ids" else ""
+    return value.strip(_BLANKS)
+
+
+def _count(value: Any, limit: int) -> int:
+    """A whole number, cut to a limit. What is none, negative or a fraction counts as 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return 0
+    if value >= limit:
+        return limit
+    return int(value) if value > 0 and value == int(value) else 0
+
+
+_JSON = (str, int, float, bool, type(None), dict, list, tuple)
+
+
+def _plain(value: Any) -> Any:
+    """What stands for a value in JSON, one step deep."""
+    return value if type(value) in _JSON else convert(value)
+
+
+def _name(key: Any) -> str:
+    plain = _plain(key)
+    return plain if isinstance(plain, str) else ""
 
 
 class _Search:
-    """One walk over a payload. Sanitizing has bounded its depth and size."""
+    """One walk over a payload."""
 
-    __slots__ = ("_counting", "_listing", "found")
-
-    def __init__(self, counting: bool, listing: bool) -> None:
+    def __init__(self, by_name: bool, counting: bool, listing: bool) -> None:
+        self._by_name = by_name
         self._counting = counting
         self._listing = listing
-        self.found: set[str] = set()
+        self._amounts = 0  # how many were found, whether they can be used or not
+        self._unusable = False
+        self._unstated = False  # some amount has no currency stated beside or above it
+        self._foreign = False  # a currency other than the dollar is named somewhere
+        self.explicit = False
+        self.records: dict[int, int] = {}  # by depth
+        self.hosts = Hosts()
 
-    def object(self, members: Mapping[str, Any], depth: int) -> None:
-        for key, value in members.items():
-            role = _role_of(key)
-            if role:
-                self._member(role, value, depth)
-            if EXTERNAL not in self.found and holds_host(key):
-                self.found.add(EXTERNAL)
-            self._value(role, value, depth)
+    def payload(self, value: Any, currency: int) -> Money:
+        plain = _plain(value)
+        if plain is None:
+            return NO_MONEY
+        if not isinstance(plain, dict):
+            plain = {"value": plain}
+        return self._object(plain, 0, currency)
 
-    def _member(self, role: str, value: Any, depth: int) -> None:
-        if (role == "money" and value is not None) or (
-            role == "plain" and depth == 0 and _is_money(value)
-        ):
-            self.found.add(FINANCIAL)
-        elif (role == "count" and self._counting and _count(value)) or (
-            role in ("count", "ids") and self._listing and isinstance(value, list) and value
-        ):
-            self.found.add(DATA)
+    def is_unusable(self) -> bool:
+        return self._unusable or (self._unstated and self._foreign)
 
-    def _value(self, role: str, value: Any, depth: int) -> None:
-        if isinstance(value, str):
-            if EXTERNAL not in self.found and (
-                holds_host(value) or (role == "host" and names_host(value))
-            ):
-                self.found.add(EXTERNAL)
-        elif isinstance(value, dict):
-            self.object(value, depth + 1)
-        elif isinstance(value, list):
-            for item in value:
-                self._value(role, item, depth)
+    def _object(self, value: Mapping[Any, Any], depth: int, inherited: int) -> Money:
+        """The largest amount in an object. Its own members are looked at before those below,
+        which inherit the currency that it states."""
+        largest = NO_MONEY
+        stated, records, bare = UNSTATED, 0, False
+        below: list[tuple[Role, Any]] = []
+        for key, raw in tuple(value.items()):
+            name, member = _name(key), _plain(raw)
+            role = role_of(name)
+            self.hosts.scan(name)
+            if isinstance(member, str):
+                self._text(role, member)
+            elif isinstance(member, (dict, list, tuple)):
+                below.append((role, member))
+            if role is Role.NONE:
+                continue
+            records = max(records, self._records_in(role, member))
+            if role is Role.CURRENCY or role is Role.UNIT:
+                stated = max(stated, self._currency(role, member))
+            elif role in _AMOUNTS and not isinstance(member, (dict, list, tuple)):
+                amount = self._amount(role, member, depth)
+                bare = bare or (amount.found and role is not Role.DOLLARS)
+                largest = larger(largest, amount)
+        stated = stated or inherited
+        if bare:
+            self._hold_against(stated)
+        if records:
+            self.records[depth] = min(self.records.get(depth, 0) + records, _MAX_RECORDS)
+        for role, member in below:
+            largest = larger(largest, self._below(role, member, depth, stated))
+        return largest
+
+    def _below(self, role: Role, value: Any, depth: int, currency: int) -> Money:
+        """A container under an amount's key must have an amount in it, or there is one that
+        cannot be read."""
+        before = self._amounts
+        if isinstance(value, dict):
+            found = self._object(value, depth + 1, currency)
+        else:
+            found = self._list(value, depth, role, currency)
+        if role is Role.DOLLARS or role is Role.AMOUNT:
+            self.explicit = True
+            self._unusable = self._unusable or self._amounts == before
+        return found
+
+    def _list(self, items: Any, depth: int, role: Role, currency: int) -> Money:
+        """The sum of the items' amounts: the payments of a batch are made together."""
+        total = NO_MONEY
+        for raw in tuple(items):
+            item = _plain(raw)
+            if isinstance(item, dict):
+                total = plus(total, self._object(item, depth + 1, currency))
+            elif isinstance(item, (list, tuple)):
+                total = plus(total, self._list(item, depth, role, currency))
+            else:
+                if isinstance(item, str):
+                    self._text(role, item)
+                if role in _AMOUNTS:
+                    amount = self._amount(role, item, depth)
+                    if amount.found and role is not Role.DOLLARS:
+                        self._hold_against(currency)
+                    total = plus(total, amount)
+        return total
+
+    def _amount(self, role: Role, value: Any, depth: int) -> Money:
+        money = read_money(value)
+        if not money.found or (role is Role.VALUE and not self._by_name):
+            return NO_MONEY
+        explicit = role is Role.DOLLARS or role is Role.AMOUNT
+        if money.amount is None and not explicit:
+            self._unusable = self._unusable or looks_like_money(value)
+            return NO_MONEY
+        self._amounts += 1
+        self.explicit = self.explicit or explicit or (role is Role.PLAIN and depth == 0)
+        if money.amount is None:
+            self._unusable = True
+            return NO_MONEY
+        return money
+
+    def _currency(self, role: Role, value: Any) -> int:
+        currency = read_currency(value, role is Role.UNIT)
+        if currency == FOREIGN and role is Role.CURRENCY:
+            self._foreign = True
+        return currency
+
+    def _hold_against(self, currency: int) -> None:
+        self._unusable = self._unusable or currency == FOREIGN
+        self._unstated = self._unstated or currency == UNSTATED
+
+    def _text(self, role: Role, text: str) -> None:
+        self.hosts.scan(text)
+        if role is Role.HOST:
+            self.hosts.bare(text)
+
+    def _records_in(self, role: Role, value: Any) -> int:
+        if role is Role.COUNT and self._counting and isinstance(value, (int, float)):
+            return _count(value, _MAX_RECORDS)
+        if role in (Role.COUNT, Role.IDS) and self._listing and isinstance(value, (list, tuple)):
+            return len(value)
+        return 0
 
 
-def _count(value: Any) -> bool:
-    """Whether a value is a whole number above zero."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return value > 0 and value == int(value)
-
-
-def _is_money(value: Any) -> bool:
-    if isinstance(value, bool):
-        return False
-    if isinstance(value, (int, float)):
-        return True
-    if not isinstance(value, str) or len(value.encode()) > 40:
-        return False
-    found = re.fullmatch(_DOLLARS, value.strip(_BLANKS), re.ASCII | re.IGNORECASE)
-    return found is not None and bool(found["number"] or found["signed"])
+_AMOUNTS = frozenset((Role.DOLLARS, Role.AMOUNT, Role.PLAIN, Role.VALUE))

@@ -1,0 +1,80 @@
+"""What the keys of a payload mean."""
+
+from __future__ import annotations
+
+import enum
+from functools import lru_cache
+
+from countersign._words import words_of
+
+__all__ = ["Role", "role_of"]
+
+
+class Role(enum.Enum):
+    """What a key says about its value."""
+
+    NONE = enum.auto()
+    DOLLARS = enum.auto()
+    """An amount in US dollars by its name."""
+    AMOUNT = enum.auto()
+    """It can only be about money."""
+    PLAIN = enum.auto()
+    """It can also be about something else: a total of pages, a price that is only shown."""
+    VALUE = enum.auto()
+    """Money in an action that is financial by its name, and there alone."""
+    CURRENCY = enum.auto()
+    UNIT = enum.auto()
+    """A currency when it holds a text. It can also be about something else."""
+    HOST = enum.auto()
+    """Its value is a host or an address even without a scheme."""
+    COUNT = enum.auto()
+    """A number of records, or the list of them."""
+    IDS = enum.auto()
+    """A list of records' ids."""
+
+
+_BY_NAME = {
+    name: role
+    for role, names in {
+        Role.DOLLARS: "amount_usd total_usd price_usd",
+        Role.AMOUNT: "amount",
+        Role.PLAIN: "total price",
+        Role.VALUE: "value",
+        Role.UNIT: "asset denom denomination unit",
+        Role.COUNT: """affected_records affected_rows modified_records modified_rows num_records
+            num_rows record_count records records_affected records_count records_modified row_count
+            rows rows_affected rows_count rows_modified""",
+        Role.HOST: "domain_name host_name",
+    }.items()
+    for name in names.split()
+}
+_MAX_CACHED = 200  # characters: longer keys are not worth the memory
+_CURRENCY_WORDS = frozenset(("currency", "ccy"))
+_BY_LAST_WORD = {
+    **dict.fromkeys(
+        """domain domains endpoint endpoints host hostname hostnames hosts uri uris url urls webhook
+        webhooks website websites""".split(),
+        Role.HOST,
+    ),
+    "ids": Role.IDS,
+}
+
+
+def role_of(key: str) -> Role:
+    """What a key means, however it is spelled.
+
+    >>> role_of("amountUsd"), role_of("payout-currency")
+    (<Role.DOLLARS: 2>, <Role.CURRENCY: 6>)
+    """
+    return _role_of(key) if len(key) <= _MAX_CACHED else _role_of.__wrapped__(key)
+
+
+@lru_cache(maxsize=8192)
+def _role_of(key: str) -> Role:
+    words = words_of(key)
+    role = _BY_NAME.get("_".join(words))
+    if role is not None or not words:
+        return role or Role.NONE
+    if _CURRENCY_WORDS.intersection(words):
+        return Role.CURRENCY
+    return _BY_LAST_WORD.get(words[-1], Role.NONE)
