@@ -6,8 +6,19 @@ import "strings"
 // looked at a fixed number of times, whatever the text.
 func (h *hosts) scan(text string) {
 	h.urls(text)
+	h.relative(text)
 	h.emails(text)
+	if strings.ContainsAny(text, breaks) {
+		h.whole(text)
+	}
 }
+
+// breaks are what web clients drop wherever it stands in an address.
+const breaks = "\t\r\n"
+
+func isBreak(b byte) bool { return b == '\t' || b == '\r' || b == '\n' }
+
+func isSlash(b byte) bool { return b == '/' || b == '\\' }
 
 func (h *hosts) urls(s string) {
 	for from := 0; ; {
@@ -16,43 +27,179 @@ func (h *hosts) urls(s string) {
 			return
 		}
 		colon += from
-		start, ok := authorityAfter(s, colon)
+		start, how, ok := authorityAfter(s, colon)
 		from = max(start, colon+1)
 		if ok {
-			h.authority(s[start:endOfAuthority(s, start)])
+			h.authority(s[start:endOfAuthority(s, start)], how)
 		}
 	}
 }
 
 // authorityAfter returns where the authority of a URL begins whose scheme ends at
-// a colon. Web clients take backslashes for slashes and any number of them.
-func authorityAfter(s string, colon int) (int, bool) {
-	end := colon + 1
-	for end < len(s) && (s[end] == '/' || s[end] == '\\') {
-		end++
+// a colon. Web clients take backslashes for slashes, any number of them and none,
+// and drop line breaks.
+func authorityAfter(s string, colon int) (start int, how reading, ok bool) {
+	end, slashes, broken := afterSlashes(s, colon+1)
+	scheme := colon
+	for scheme > 0 && isBreak(s[scheme-1]) {
+		scheme--
 	}
-	slashes := s[colon+1 : end]
+	if scheme == 0 || classOf(s[scheme-1]) == separator {
+		return end, asURL, false
+	}
+	begin, web := webScheme(s, scheme)
 	switch {
-	case slashes == "" || colon == 0 || classOf(s[colon-1]) == separator:
-		return end, false
-	case isWebScheme(s[:colon]):
-		return end, true
-	case strings.HasPrefix(slashes, "//"):
-		return colon + 3, true
+	case web && slashes > 0:
+		return end, asURL, true
+	case web:
+		// In https:443 stands a port, and in xhttp:a.b no scheme.
+		return end, asNoPort, begin == 0 || classOf(s[begin-1]) == separator
+	case slashes > 1 && !broken && scheme == colon && strings.HasPrefix(s[colon+1:], "//"):
+		return colon + 3, asURL, true
 	default:
-		return end, false
+		return end, asURL, false
 	}
 }
 
-// isWebScheme reports whether a text ends with a scheme of the web.
-func isWebScheme(before string) bool {
-	for _, scheme := range [...]string{"http", "https", "ws", "wss", "ftp"} {
-		if cut := len(before) - len(scheme); cut >= 0 && equalFold(before[cut:], scheme) {
-			return true
+// afterSlashes passes slashes and line breaks, and counts the slashes.
+func afterSlashes(s string, from int) (end, slashes int, broken bool) {
+	for end = from; end < len(s); end++ {
+		switch {
+		case isSlash(s[end]):
+			slashes++
+		case isBreak(s[end]):
+			broken = true
+		default:
+			return end, slashes, broken
 		}
 	}
-	return false
+	return end, slashes, broken
 }
+
+// webScheme looks for a scheme of the web that ends at an index, and returns where
+// it begins. Line breaks may stand in it.
+func webScheme(s string, end int) (begin int, ok bool) {
+	for _, scheme := range [...]string{"https", "http", "wss", "ws", "ftp"} {
+		if begin, ok = beforeFold(s, end, scheme); ok {
+			return begin, true
+		}
+	}
+	return 0, false
+}
+
+// beforeFold matches a lower case text backwards from an index.
+func beforeFold(s string, end int, lowerCase string) (begin int, ok bool) {
+	for i := len(lowerCase) - 1; i >= 0; i-- {
+		for end > 0 && i < len(lowerCase)-1 && isBreak(s[end-1]) {
+			end--
+		}
+		if end == 0 || lowerByte(s[end-1]) != lowerCase[i] {
+			return 0, false
+		}
+		end--
+	}
+	return end, true
+}
+
+// relative finds addresses that leave the scheme out: at the beginning of a text,
+// or in an attribute or a link.
+func (h *hosts) relative(s string) {
+	begin := 0
+	for begin < len(s) && s[begin] <= ' ' {
+		begin++
+	}
+	if end, slashes, _ := afterSlashes(s, begin); slashes > 1 {
+		h.relativeOne(s[end:])
+	}
+	for from := begin; ; {
+		at := strings.Index(s[from:], "//")
+		if at < 0 {
+			return
+		}
+		at += from
+		from = at + 2
+		if at > 0 && strings.IndexByte(`"'=(`, s[at-1]) >= 0 {
+			end, _, _ := afterSlashes(s, at)
+			h.relativeOne(s[end:])
+			from = end
+		}
+	}
+}
+
+func (h *hosts) relativeOne(s string) {
+	if !strings.HasPrefix(s, ".") {
+		h.authority(s[:endOfAuthority(s, 0)], asNoPort)
+	}
+}
+
+// whole reads a text that begins like an address as a web client does that is
+// given all of it: without line breaks. Prose that begins with an address is left
+// alone, unless the break stands at a mark that goes on with the host.
+func (h *hosts) whole(s string) {
+	s = strings.TrimLeft(s, controls)
+	head := s[:min(len(s), maxWhole)]
+	if !beginsAddress(head) {
+		return
+	}
+	joined := joinLines(head, strings.IndexByte(s, ' ') < 0)
+	if joined == head {
+		return
+	}
+	h.urls(joined)
+	h.relative(joined)
+}
+
+// maxWhole bounds in bytes where a host may end that is read without its breaks.
+const maxWhole = 4096
+
+// controls are trimmed off addresses by web clients.
+const controls = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f "
+
+func beginsAddress(s string) bool {
+	if s == "" {
+		return false
+	}
+	if isSlash(s[0]) {
+		_, slashes, _ := afterSlashes(s, 0)
+		return slashes > 1
+	}
+	colon := strings.IndexByte(s, ':')
+	if colon < 0 {
+		return false
+	}
+	for colon > 0 && isBreak(s[colon-1]) {
+		colon--
+	}
+	begin, ok := webScheme(s, colon)
+	return ok && begin == 0
+}
+
+// joinLines drops line breaks. A break stays before another address, and where
+// not all are dropped, unless a mark of a host stands beside it.
+func joinLines(s string, all bool) string {
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); {
+		if !isBreak(s[i]) {
+			out = append(out, s[i])
+			i++
+			continue
+		}
+		end := i
+		for end < len(s) && isBreak(s[end]) {
+			end++
+		}
+		next := s[end:]
+		marked := len(out) > 0 && strings.IndexByte(hostMarks, out[len(out)-1]) >= 0 || next != "" && strings.IndexByte(hostMarks, next[0]) >= 0
+		if !all && !marked || beginsAddress(next[:min(len(next), 16)]) && len(out) > 0 && out[len(out)-1] != ':' {
+			out = append(out, '\n')
+		}
+		i = end
+	}
+	return string(out)
+}
+
+// hostMarks stand inside authorities, or before them.
+const hostMarks = `.-@:[]/\`
 
 // endOfAuthority stops at what can stand in no authority.
 func endOfAuthority(s string, from int) int {
@@ -75,10 +222,10 @@ const punctuation = ",;()'}!*|"
 
 // authority takes the host behind the last @. When punctuation stands before it,
 // the text may also be a host and an e-mail address side by side.
-func (h *hosts) authority(s string) {
+func (h *hosts) authority(s string, how reading) {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		if cut := strings.IndexAny(s[:at], punctuation); cut >= 0 {
-			h.add(s[:cut])
+			h.add(s[:cut], how)
 		}
 		s = s[at+1:]
 	}
@@ -88,7 +235,7 @@ func (h *hosts) authority(s string) {
 	if !strings.HasPrefix(s, "[") {
 		s = strings.TrimRight(s, "]")
 	}
-	h.add(s)
+	h.add(s, how)
 }
 
 func (h *hosts) emails(s string) {
@@ -100,7 +247,7 @@ func (h *hosts) emails(s string) {
 		at += from
 		end := endOfDomain(s, at+1)
 		if domain := strings.TrimRight(s[at+1:end], ".-"); endsLocalPart(s, at) && isMailDomain(domain) {
-			h.add(domain)
+			h.add(domain, asURL)
 		}
 		from = end
 	}
@@ -132,35 +279,48 @@ func isMailDomain(domain string) bool {
 }
 
 // bare reads the value of a key that is said to hold hosts or addresses, with or
-// without a scheme, one or several.
-func (h *hosts) bare(text string) {
-	if strings.ContainsAny(text, "\t\r\n") {
-		// Some clients drop these characters inside an address.
+// without a scheme, one or several. Some clients drop line breaks inside an
+// address, others take each line for one: both readings count.
+func (h *hosts) bare(text string, how reading) {
+	if strings.ContainsAny(text, breaks) {
 		joined := strings.NewReplacer("\t", "", "\r", "", "\n", "").Replace(text)
-		h.scan(joined)
-		text = joined
+		if how == asURL {
+			h.scan(joined)
+		}
+		h.bareParts(joined, how)
 	}
+	h.bareParts(text, how)
+}
+
+func (h *hosts) bareParts(text string, how reading) {
 	for text != "" {
-		end := strings.IndexAny(text, ",;")
+		end := strings.IndexAny(text, ",;"+breaks)
 		if end < 0 {
 			end = len(text)
 		}
-		h.bareOne(strings.Trim(text[:end], " "))
+		h.bareOne(strings.Trim(text[:end], controls), how)
 		text = text[min(end+1, len(text)):]
 	}
 }
 
 // bareOne leaves URLs with a scheme to scan, and relative ones and prose alone.
-func (h *hosts) bareOne(s string) {
-	if strings.Contains(s, "://") || strings.IndexByte(s, ' ') >= 0 {
+func (h *hosts) bareOne(s string, how reading) {
+	if colon := strings.IndexByte(s, ':'); colon >= 0 {
+		if begin, web := webScheme(s, colon); web && begin == 0 {
+			s = s[colon+1:]
+		}
+	}
+	host := strings.TrimLeft(s, `/\`)
+	if len(s)-len(host) == 1 || strings.HasPrefix(host, ".") {
 		return
 	}
-	if colon := strings.IndexByte(s, ':'); colon >= 0 && isWebScheme(s[:colon]) {
-		s = s[colon+1:]
-	}
-	hostFirst := strings.TrimLeft(s, `/\`)
-	if len(s)-len(hostFirst) == 1 || strings.HasPrefix(hostFirst, ".") {
+	end := endOfAuthority(host, 0)
+	rest := host[end:]
+	switch {
+	case strings.HasPrefix(rest, "//") && strings.HasSuffix(host[:end], ":"):
+		return // another scheme
+	case strings.HasPrefix(rest, " ") || how != asURL && isFileName(host):
 		return
 	}
-	h.authority(hostFirst[:endOfAuthority(hostFirst, 0)])
+	h.authority(host[:end], how)
 }

@@ -20,10 +20,26 @@ func (h *hosts) sorted() []string {
 	return h.found
 }
 
+// reading says how sure it is that a text is a host.
+type reading uint8
+
+const (
+	// asURL is for what stands in an address or under a key of hosts.
+	asURL reading = iota
+	// asNoPort is for what stands in an address without a scheme or slashes: a short
+	// number is a port there.
+	asNoPort
+	// asLink is for bare words under keys of links: a page's name is no host.
+	asLink
+	// asTarget is for bare words under keys that hold anything that is sent to or
+	// copied: only what ends like a domain is a host.
+	asTarget
+)
+
 // add takes a host, with or without a port, and keeps it if it is external.
-func (h *hosts) add(host string) {
+func (h *hosts) add(host string, how reading) {
 	host = withoutPort(host)
-	if host == "" {
+	if host == "" || how == asNoPort && len(host) <= len("65535") && allDigits(host) {
 		return
 	}
 	if address, ok := parseAddress(host); ok {
@@ -31,7 +47,7 @@ func (h *hosts) add(host string) {
 		return
 	}
 	host = strings.TrimRight(lowerCase(host), ".")
-	if !isExternal(host) {
+	if !isExternal(host) || how >= asLink && !endsLikeDomain(host, how) {
 		return
 	}
 	h.keep(lastBytes(host, maxDomain))

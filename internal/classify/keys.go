@@ -22,6 +22,10 @@ const (
 	roleUnit
 	// roleHost is a key whose value is a host or an address even without a scheme.
 	roleHost
+	// roleLink is a key whose value may be a host, or the name of a page.
+	roleLink
+	// roleTarget is a key whose value may be a host, a file or a person.
+	roleTarget
 	// roleCount is a number of records, or the list of them.
 	roleCount
 	// roleIDs is a list of records' ids.
@@ -98,6 +102,10 @@ func roleOfLastWord(word string) role {
 	case "domain", "domains", "endpoint", "endpoints", "host", "hostname", "hostnames", "hosts", "uri", "uris", "url", "urls",
 		"webhook", "webhooks", "website", "websites":
 		return roleHost
+	case "href", "hrefs", "homepage", "link", "links", "proxy", "redirect", "server", "servers", "site", "sites":
+		return roleLink
+	case "bcc", "callback", "cc", "dest", "destination", "dst", "recipient", "recipients", "src", "target", "targets", "to":
+		return roleTarget
 	case "ids":
 		return roleIDs
 	default:

@@ -139,8 +139,13 @@ func (s *search) holdAgainst(c currency) {
 
 func (s *search) text(r role, text string) {
 	s.hosts.scan(text)
-	if r == roleHost {
-		s.hosts.bare(text)
+	switch r {
+	case roleHost:
+		s.hosts.bare(text, asURL)
+	case roleLink:
+		s.hosts.bare(text, asLink)
+	case roleTarget:
+		s.hosts.bare(text, asTarget)
 	}
 }
 

@@ -2,7 +2,9 @@ package classify
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -99,4 +101,28 @@ func expect(facts Facts) expectation {
 		e.AmountUSD = &text
 	}
 	return e
+}
+
+// TestLists holds the lists that both languages keep to the ones in the vectors.
+func TestLists(t *testing.T) {
+	t.Parallel()
+	var lists struct {
+		FileExtensions      []string `json:"file_extensions"`
+		AmbiguousExtensions []string `json:"ambiguous_extensions"`
+		GenericDomains      []string `json:"generic_domains"`
+	}
+	readVectors(t, "hosts.json", &lists)
+	for _, c := range []struct {
+		name string
+		want []string
+		got  map[string]bool
+	}{
+		{"file extensions", lists.FileExtensions, fileExtensions},
+		{"ambiguous extensions", lists.AmbiguousExtensions, ambiguousExtensions},
+		{"generic domains", lists.GenericDomains, genericDomains},
+	} {
+		if diff := cmp.Diff(c.want, slices.Sorted(maps.Keys(c.got))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
 }

@@ -18,6 +18,7 @@ import rfc8785
 
 from countersign._classify import categories_of, classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
+from countersign._domains import AMBIGUOUS_EXTENSIONS, FILE_EXTENSIONS, GENERIC_DOMAINS
 from countersign._redact import Sanitizer
 
 VECTORS = json.loads(
@@ -94,6 +95,13 @@ def plain(amount: Decimal) -> str:
     """An amount as the vectors write it: without an exponent and trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def test_lists() -> None:
+    lists = vectors("hosts.json")
+    assert sorted(FILE_EXTENSIONS) == lists["file_extensions"]
+    assert sorted(AMBIGUOUS_EXTENSIONS) == lists["ambiguous_extensions"]
+    assert sorted(GENERIC_DOMAINS) == lists["generic_domains"]
 
 
 @pytest.mark.parametrize("vector", REDACTION["values"], ids=lambda vector: vector["name"])

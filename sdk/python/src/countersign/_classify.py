@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from countersign._convert import convert
-from countersign._hosts import Hosts
+from countersign._hosts import LINK, TARGET, URL, Hosts
 from countersign._keys import Role, role_of
 from countersign._money import (
     FOREIGN,
@@ -369,8 +369,9 @@ class _Search:
 
     def _text(self, role: Role, text: str) -> None:
         self.hosts.scan(text)
-        if role is Role.HOST:
-            self.hosts.bare(text)
+        reading = _BARE.get(role)
+        if reading is not None:
+            self.hosts.bare(text, reading)
 
     def _records_in(self, role: Role, value: Any) -> int:
         if role is Role.COUNT and self._counting and isinstance(value, (int, float)):
@@ -381,3 +382,4 @@ class _Search:
 
 
 _AMOUNTS = frozenset((Role.DOLLARS, Role.AMOUNT, Role.PLAIN, Role.VALUE))
+_BARE = {Role.HOST: URL, Role.LINK: LINK, Role.TARGET: TARGET}

@@ -6,9 +6,19 @@ import ipaddress
 import re
 import string
 
+from countersign._domains import ends_like_domain, is_file_name
 from countersign._words import lower
 
-__all__ = ["Hosts"]
+__all__ = ["LINK", "TARGET", "URL", "Hosts"]
+
+# How sure it is that a text is a host.
+URL = 0
+"""It stands in an address or under a key of hosts."""
+_NO_PORT = 1  # in an address without a scheme or slashes: a short number is a port there
+LINK = 2
+"""A bare word under a key of links: a page's name is no host."""
+TARGET = 3
+"""A bare word under a key of what is sent to or copied: only what ends like a domain is one."""
 
 _MAX_DOMAINS = 100
 _MAX_DOMAIN = 253  # bytes, the longest name that DNS knows
@@ -16,15 +26,24 @@ _MORE = "*"
 _PRIVATE = tuple(
     ipaddress.ip_network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 )
-_WEB_SCHEMES = ("http", "https", "ws", "wss", "ftp")
+_BREAKS = "\t\r\n"  # web clients drop them wherever they stand in an address
+_ANY_BREAK = re.compile(r"[\t\r\n]+")
+_WEB_SCHEMES = ("https", "http", "wss", "ws", "ftp")
+_SLASHES = re.compile(r"[/\\\t\r\n]*")
+_CONTROLS = "".join(map(chr, range(0x21)))
+_MAX_WHOLE = 4096  # bytes in which a host must end that is read without its breaks
+_HOST_MARKS = frozenset(".-@:[]/\\")
+_ATTRIBUTE = re.compile(r"""(?<=["'=(])//""")
 # Letters and digits, and everything beyond ASCII.
 _WORD_CHARACTER = re.compile(r"[^\x00-/:-@\[-`{-\x7f]")
 _AUTHORITY = re.compile(r"""[^/?#\\"<>`\x00-\x20]*""")
 _DOMAIN = re.compile(r"[^\x00-,/:-@\[-^`{-\x7f]*")  # these, and . - _
 # It may end a URL in prose, and may also stand in the user part that an authority begins with.
 _PUNCTUATION = re.compile(r"[,;()'}!*|]")
+_PARTS = re.compile(r"[,;\t\r\n]")
+_PORT = re.compile(r"[0-9]{1,5}")
 _BEFORE_NO_AT = frozenset("/([{<>@")
-_NO_BREAKS = {ord(c): None for c in "\t\r\n"}
+_NO_BREAKS = {ord(c): None for c in _BREAKS}
 
 
 class Hosts:
@@ -50,34 +69,58 @@ class Hosts:
         """Find URLs of any scheme and e-mail addresses in a text."""
         if ":" in text:
             self._urls(text)
+        if "/" in text or "\\" in text:
+            self._relative(text)
         if "@" in text:
             self._emails(text)
+        if _ANY_BREAK.search(text):
+            self._whole(text)
 
     def _urls(self, text: str) -> None:
         at = text.find(":")
         while at >= 0:
-            end = at + 1
-            while text[end : end + 1] in ("/", "\\"):  # web clients take any number of either
-                end += 1
-            slashes = text[at + 1 : end]
-            if slashes and at > 0 and _WORD_CHARACTER.match(text[at - 1]):
-                if _ends_with_web_scheme(text[:at]):
-                    start: int | None = end
-                else:
-                    start = at + 3 if slashes.startswith("//") else None
-                if start is not None:
-                    end = start
-                    self._authority(_AUTHORITY.match(text, start)[0])  # type: ignore[index]
-            at = text.find(":", max(end, at + 1))
+            start, how = _authority_after(text, at)
+            if how is not None:
+                self._authority(_AUTHORITY.match(text, start)[0], how)  # type: ignore[index]
+            at = text.find(":", max(start, at + 1))
 
-    def _authority(self, text: str) -> None:
+    def _relative(self, text: str) -> None:
+        """Addresses that leave the scheme out: at the beginning of a text, or in an attribute or
+        a link."""
+        begin = _first_visible(text)
+        run = _SLASHES.match(text, begin)[0]  # type: ignore[index]
+        if _count_slashes(run) > 1:
+            self._relative_one(text, begin + len(run))
+        at = begin
+        while found := _ATTRIBUTE.search(text, at):
+            at = _SLASHES.match(text, found.start()).end()  # type: ignore[union-attr]
+            self._relative_one(text, at)
+
+    def _relative_one(self, text: str, start: int) -> None:
+        if text[start : start + 1] != ".":
+            self._authority(_AUTHORITY.match(text, start)[0], _NO_PORT)  # type: ignore[index]
+
+    def _whole(self, text: str) -> None:
+        """Read a text that begins like an address as a web client does that is given all of it:
+        without line breaks. Prose that begins with an address is left alone, unless the break
+        stands at a mark that goes on with the host."""
+        text = text.lstrip(_CONTROLS)
+        head = _first_bytes(text)
+        if not _begins_address(head):
+            return
+        joined = _join_lines(head, " " not in text)
+        if joined != head:
+            self._urls(joined)
+            self._relative(joined)
+
+    def _authority(self, text: str, how: int) -> None:
         """The host behind the last @. When punctuation stands before it, the text may also be a
         host and an e-mail address side by side."""
         user, at, host = text.rpartition("@")
         if at and (cut := _PUNCTUATION.search(user)):
-            self._add(user[: cut.start()])
+            self._add(user[: cut.start()], how)
         host = _PUNCTUATION.split(host, maxsplit=1)[0]
-        self._add(host if host.startswith("[") else host.rstrip("]"))
+        self._add(host if host.startswith("[") else host.rstrip("]"), how)
 
     def _emails(self, text: str) -> None:
         at = text.find("@")
@@ -90,31 +133,41 @@ class Hosts:
             domain = domain.rstrip(".-")
             local = at > 0 and text[at - 1] > " " and text[at - 1] not in _BEFORE_NO_AT
             if local and _is_mail_domain(domain):
-                self._add(domain)
+                self._add(domain, URL)
             at = text.find("@", end)
 
-    def bare(self, text: str) -> None:
-        """The value of a key that is said to hold hosts, with or without a scheme."""
-        joined = text.translate(_NO_BREAKS)  # some clients drop these inside an address
+    def bare(self, text: str, how: int) -> None:
+        """The value of a key that is said to hold hosts, with or without a scheme. Some clients
+        drop line breaks inside an address, others take each line for one: both count."""
+        joined = text.translate(_NO_BREAKS)
         if joined != text:
-            self.scan(joined)
-        for part in re.split("[,;]", joined):
-            self._bare_one(part.strip(" "))
+            if how == URL:
+                self.scan(joined)
+            self._bare_parts(joined, how)
+        self._bare_parts(text, how)
 
-    def _bare_one(self, text: str) -> None:
-        if "://" in text or " " in text:
-            return
-        scheme, colon, rest = text.partition(":")
-        if colon and _ends_with_web_scheme(scheme):
-            text = rest
+    def _bare_parts(self, text: str, how: int) -> None:
+        for part in _PARTS.split(text):
+            self._bare_one(part.strip(_CONTROLS), how)
+
+    def _bare_one(self, text: str, how: int) -> None:
+        colon = text.find(":")
+        if colon >= 0 and _web_scheme(text, colon) == 0:
+            text = text[colon + 1 :]
         host = text.lstrip("/\\")
         if len(text) - len(host) == 1 or host.startswith("."):
             return
-        self._authority(_AUTHORITY.match(host)[0])  # type: ignore[index]
+        authority = _AUTHORITY.match(host)[0]  # type: ignore[index]
+        rest = host[len(authority) : len(authority) + 2]
+        if rest == "//" and authority.endswith(":"):
+            return  # another scheme, which scan reads
+        if rest.startswith(" ") or (how != URL and is_file_name(host)):
+            return
+        self._authority(authority, how)
 
-    def _add(self, text: str) -> None:
+    def _add(self, text: str, how: int) -> None:
         host = _without_port(text)
-        if not host:
+        if not host or (how == _NO_PORT and _PORT.fullmatch(host)):
             return
         if host[0] in string.digits or ":" in host:
             try:
@@ -125,7 +178,7 @@ class Hosts:
                 self._add_address(address)
                 return
         host = lower(host).rstrip(".")
-        if _is_external(host):
+        if _is_external(host) and (how < LINK or ends_like_domain(host, how == TARGET)):
             self._found.add(_last_bytes(host))
 
     def _add_address(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
@@ -138,8 +191,90 @@ class Hosts:
             self._found.add(str(address))
 
 
-def _ends_with_web_scheme(before: str) -> bool:
-    return lower(before[-5:]).endswith(_WEB_SCHEMES)
+def _authority_after(text: str, colon: int) -> tuple[int, int | None]:
+    """Where the authority of a URL begins whose scheme ends at a colon, and how sure it is that
+    there is one. Web clients take backslashes for slashes, any number of them and none, and
+    drop line breaks."""
+    run = _SLASHES.match(text, colon + 1)[0]  # type: ignore[index]
+    end = colon + 1 + len(run)
+    scheme = colon
+    while scheme > 0 and text[scheme - 1] in _BREAKS:
+        scheme -= 1
+    if scheme == 0 or not _WORD_CHARACTER.match(text[scheme - 1]):
+        return end, None
+    begin = _web_scheme(text, scheme)
+    if begin is not None:
+        if _count_slashes(run):
+            return end, URL
+        # In https:443 stands a port, and in xhttp:a.b no scheme.
+        alone = begin == 0 or not _WORD_CHARACTER.match(text[begin - 1])
+        return end, _NO_PORT if alone else None
+    if scheme == colon and run.startswith("//") and not _ANY_BREAK.search(run):
+        return colon + 3, URL
+    return end, None
+
+
+def _count_slashes(run: str) -> int:
+    return run.count("/") + run.count("\\")
+
+
+def _web_scheme(text: str, end: int) -> int | None:
+    """Where a scheme of the web begins that ends at an index. Line breaks may stand in it."""
+    for scheme in _WEB_SCHEMES:
+        begin = _before(text, end, scheme)
+        if begin is not None:
+            return begin
+    return None
+
+
+def _before(text: str, end: int, expected: str) -> int | None:
+    first = True
+    for letter in reversed(expected):
+        while end > 0 and not first and text[end - 1] in _BREAKS:
+            end -= 1
+        first = False
+        if end == 0 or lower(text[end - 1]) != letter:
+            return None
+        end -= 1
+    return end
+
+
+def _first_visible(text: str) -> int:
+    begin = 0
+    while begin < len(text) and text[begin] <= " ":
+        begin += 1
+    return begin
+
+
+def _first_bytes(text: str) -> str:
+    head = text[:_MAX_WHOLE]
+    if head.isascii():
+        return head
+    return head.encode("utf-8", "replace")[:_MAX_WHOLE].decode("utf-8", "ignore")
+
+
+def _begins_address(text: str) -> bool:
+    if text[:1] in ("/", "\\"):
+        return _count_slashes(_SLASHES.match(text)[0]) > 1  # type: ignore[index]
+    colon = text.find(":")
+    while colon > 0 and text[colon - 1] in _BREAKS:
+        colon -= 1
+    return colon >= 0 and _web_scheme(text, colon) == 0
+
+
+def _join_lines(text: str, everywhere: bool) -> str:
+    """Drop line breaks. A break stays before another address and, where not all are dropped,
+    unless a mark of a host stands beside it."""
+    out = ""
+    at = 0
+    for found in _ANY_BREAK.finditer(text):
+        out += text[at : found.start()]
+        at = found.end()
+        marked = out[-1:] in _HOST_MARKS or text[at : at + 1] in _HOST_MARKS
+        new = bool(out) and out[-1] != ":" and _begins_address(text[at : at + 16])
+        if new or not (everywhere or marked):
+            out += "\n"
+    return out + text[at:]
 
 
 def _is_mail_domain(domain: str) -> bool:

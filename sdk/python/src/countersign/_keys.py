@@ -27,6 +27,10 @@ class Role(enum.Enum):
     """A currency when it holds a text. It can also be about something else."""
     HOST = enum.auto()
     """Its value is a host or an address even without a scheme."""
+    LINK = enum.auto()
+    """Its value may be a host, or the name of a page."""
+    TARGET = enum.auto()
+    """Its value may be a host, a file or a person."""
     COUNT = enum.auto()
     """A number of records, or the list of them."""
     IDS = enum.auto()
@@ -55,6 +59,14 @@ _BY_LAST_WORD = {
         """domain domains endpoint endpoints host hostname hostnames hosts uri uris url urls webhook
         webhooks website websites""".split(),
         Role.HOST,
+    ),
+    **dict.fromkeys(
+        "href hrefs homepage link links proxy redirect server servers site sites".split(), Role.LINK
+    ),
+    **dict.fromkeys(
+        """bcc callback cc dest destination dst recipient recipients src target targets
+        to""".split(),
+        Role.TARGET,
     ),
     "ids": Role.IDS,
 }
