@@ -11,6 +11,8 @@
 package classify
 
 import (
+	"cmp"
+
 	"github.com/shopspring/decimal"
 
 	"countersign/internal/canon"
@@ -63,7 +65,7 @@ type Facts struct {
 	ExternalDomains []string
 	// RecordsModified is how many records the action says it changes.
 	RecordsModified int64
-	// Model and the counts of tokens are what the metadata say.
+	// Model and the counts of tokens are what the metadata say, else the payload.
 	Model        string
 	InputTokens  int64
 	OutputTokens int64
@@ -79,7 +81,8 @@ func Classify(in Input) Facts {
 		counting: !name.reading || declared.categories&dataModification != 0,
 		listing:  found&dataModification != 0,
 	}
-	largest := s.object(in.Payload, 0, declared.currency)
+	largest := s.object(in.Payload, 0, declared.currency, roleNone)
+	used := declared.tokens.or(largest.tokens)
 
 	if declared.amount.state != absent || s.explicit {
 		found |= financial
@@ -87,12 +90,15 @@ func Classify(in Input) Facts {
 	facts := Facts{
 		ExternalDomains: s.hosts.sorted(),
 		RecordsModified: s.mostRecords(),
-		Model:           declared.model,
-		InputTokens:     declared.inputTokens,
-		OutputTokens:    declared.outputTokens,
+		Model:           cmp.Or(declared.model, s.called()),
+		InputTokens:     used.input,
+		OutputTokens:    used.output,
+	}
+	if facts.Model != "" || used != (tokens{}) {
+		found |= llm
 	}
 	if found&financial != 0 {
-		facts.Amount, facts.AmountUnusable = s.usable(declared.amount, largest)
+		facts.Amount, facts.AmountUnusable = s.usable(declared.amount, largest.amount)
 	}
 	if facts.RecordsModified > 0 {
 		found |= dataModification

@@ -8,12 +8,11 @@ import (
 
 // declaration is what the caller says about the action beside its payload.
 type declaration struct {
-	categories   categorySet
-	amount       money
-	currency     currency
-	model        string
-	inputTokens  int64
-	outputTokens int64
+	categories categorySet
+	amount     money
+	currency   currency
+	model      string
+	tokens     tokens
 }
 
 // typeLLMCall is the action type of calls to language models.
@@ -27,27 +26,27 @@ func declare(actionType string, metadata canon.Value) declaration {
 	for _, member := range metadata.Members() {
 		d.member(member)
 	}
-	if d.model != "" || d.inputTokens > 0 || d.outputTokens > 0 {
-		d.categories |= llm
-	}
 	return d
 }
 
 func (d *declaration) member(m canon.Member) {
-	if roleOf(m.Name) == roleCurrency {
-		d.currency = max(d.currency, readCurrency(roleCurrency, m.Value))
+	switch r := roleOf(m.Name); r {
+	case roleCurrency:
+		d.currency = max(d.currency, readCurrency(r, m.Value))
+	case roleModel:
+		d.model = max(d.model, readModel(m.Value.Str()))
+	case roleInput, roleOutput:
+		d.tokens.take(r, m.Value)
+	case roleUsage:
+		for _, counted := range m.Value.Members() {
+			d.tokens.take(roleOf(counted.Name), counted.Value)
+		}
 	}
 	switch normalName(m.Name) {
 	case "category", "categories":
 		d.categories |= declaredCategories(m.Value)
 	case "amount_usd":
 		d.amount = d.amount.stricter(readMoney(m.Value))
-	case "model":
-		d.model = readModel(m.Value.Str())
-	case "input_tokens":
-		d.inputTokens = readCount(m.Value, MaxTokens)
-	case "output_tokens":
-		d.outputTokens = readCount(m.Value, MaxTokens)
 	}
 }
 

@@ -30,6 +30,13 @@ const (
 	roleCount
 	// roleIDs is a list of records' ids.
 	roleIDs
+	// roleModel names a language model.
+	roleModel
+	// roleInput and roleOutput are counts of tokens.
+	roleInput
+	roleOutput
+	// roleUsage is an object of such counts, as providers return it.
+	roleUsage
 )
 
 func (r role) isAmount() bool { return roleDollars <= r && r <= roleValue }
@@ -70,6 +77,14 @@ func roleOfNormal(key string) role {
 		return roleValue
 	case "asset", "denom", "denomination", "unit":
 		return roleUnit
+	case "model":
+		return roleModel
+	case "input_tokens", "input_token_count", "prompt_tokens", "prompt_token_count":
+		return roleInput
+	case "output_tokens", "output_token_count", "completion_tokens", "completion_token_count", "candidates_token_count":
+		return roleOutput
+	case "usage", "usage_metadata", "token_usage":
+		return roleUsage
 	case "affected_records", "affected_rows", "modified_records", "modified_rows", "num_records", "num_rows", "record_count",
 		"records", "records_affected", "records_count", "records_modified", "row_count", "rows", "rows_affected", "rows_count",
 		"rows_modified":

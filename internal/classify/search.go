@@ -1,6 +1,8 @@
 package classify
 
 import (
+	"slices"
+
 	"github.com/shopspring/decimal"
 
 	"countersign/internal/canon"
@@ -19,12 +21,18 @@ type search struct {
 	foreign  bool    // a currency other than the dollar is named somewhere
 	records  []int64 // by depth; the payload itself is depth 0
 	hosts    hosts
+
+	model  string   // the payload's own
+	models []string // those that stand beside tokens below it, each once, at most two
 }
 
 // object looks at one object's own members before those below, which inherit
-// the currency that it states. It returns the largest amount in it.
-func (s *search) object(v canon.Value, depth int, inherited currency) money {
-	var largest money
+// the currency that it states. Tokens count in the payload itself, beside a model,
+// and under a key of usage.
+func (s *search) object(v canon.Value, depth int, inherited currency, key role) sums {
+	var largest sums
+	var used tokens
+	model := ""
 	stated, records, deeper, bare := unstated, int64(0), false, false
 	for _, m := range v.Members() {
 		r := roleOf(m.Name)
@@ -33,10 +41,14 @@ func (s *search) object(v canon.Value, depth int, inherited currency) money {
 		switch kind := m.Value.Kind(); {
 		case r == roleCurrency || r == roleUnit:
 			stated = max(stated, s.currency(r, m.Value))
+		case r == roleModel:
+			model = max(model, readModel(m.Value.Str())) // one of two spellings
+		case r == roleInput || r == roleOutput:
+			used.take(r, m.Value)
 		case r.isAmount() && kind != canon.Array && kind != canon.Object:
 			amount := s.amount(r, m.Value, depth)
 			bare = bare || amount.state != absent && r != roleDollars
-			largest = largest.larger(amount)
+			largest.amount = largest.amount.larger(amount)
 		}
 		switch m.Value.Kind() {
 		case canon.String:
@@ -52,24 +64,49 @@ func (s *search) object(v canon.Value, depth int, inherited currency) money {
 		s.holdAgainst(stated)
 	}
 	s.record(records, depth)
-	if !deeper {
-		return largest
+	if depth == 0 || key == roleUsage || model != "" {
+		largest.tokens = used
 	}
-	for _, m := range v.Members() {
-		if kind := m.Value.Kind(); kind == canon.Array || kind == canon.Object {
-			largest = largest.larger(s.below(m, depth, stated))
+	if deeper {
+		for _, m := range v.Members() {
+			if kind := m.Value.Kind(); kind == canon.Array || kind == canon.Object {
+				largest = largest.larger(s.below(m, depth, stated))
+			}
 		}
+	}
+	if model != "" {
+		s.name(model, depth, largest.tokens)
 	}
 	return largest
 }
 
+// name notes a model. Below the payload's own members it counts only beside tokens:
+// cars have models too.
+func (s *search) name(model string, depth int, used tokens) {
+	switch {
+	case depth == 0:
+		s.model = model
+	case used != (tokens{}) && len(s.models) < 2 && !slices.Contains(s.models, model):
+		s.models = append(s.models, model)
+	}
+}
+
+// called returns the model that the payload names. Between two that stand below, it
+// would have to guess.
+func (s *search) called() string {
+	if s.model == "" && len(s.models) == 1 {
+		return s.models[0]
+	}
+	return s.model
+}
+
 // below looks at the container under a key. One under an amount's key must have an
 // amount in it, or there is one that cannot be read.
-func (s *search) below(m canon.Member, depth int, c currency) money {
+func (s *search) below(m canon.Member, depth int, c currency) sums {
 	r, before := roleOf(m.Name), s.amounts
-	var found money
+	var found sums
 	if m.Value.Kind() == canon.Object {
-		found = s.object(m.Value, depth+1, c)
+		found = s.object(m.Value, depth+1, c, r)
 	} else {
 		found = s.list(m.Value, depth, r, c)
 	}
@@ -80,14 +117,14 @@ func (s *search) below(m canon.Member, depth int, c currency) money {
 	return found
 }
 
-// list looks at items, which mean what the list's key says. It returns the sum of
-// the items' amounts: the payments of a batch are made together.
-func (s *search) list(v canon.Value, depth int, r role, c currency) money {
-	var sum money
+// list looks at items, which mean what the list's key says. They are summed: the
+// payments of a batch are made together.
+func (s *search) list(v canon.Value, depth int, r role, c currency) sums {
+	var sum sums
 	for _, item := range v.Items() {
 		switch item.Kind() {
 		case canon.Object:
-			sum = sum.plus(s.object(item, depth+1, c))
+			sum = sum.plus(s.object(item, depth+1, c, r))
 		case canon.Array:
 			sum = sum.plus(s.list(item, depth, r, c))
 		default:
@@ -99,7 +136,7 @@ func (s *search) list(v canon.Value, depth int, r role, c currency) money {
 			if amount.state != absent && r != roleDollars {
 				s.holdAgainst(c)
 			}
-			sum = sum.plus(amount)
+			sum.amount = sum.amount.plus(amount)
 		}
 	}
 	return sum

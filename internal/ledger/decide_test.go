@@ -39,6 +39,24 @@ func TestAmountsAreHeldAgainstTheThreshold(t *testing.T) {
 	}
 }
 
+// TestTokensOfThePayloadCount trips the chain's budget with tokens that the
+// metadata leave out.
+func TestTokensOfThePayloadCount(t *testing.T) {
+	t.Parallel()
+	for _, payload := range []string{
+		`{"model":"gpt-4o","input_tokens":1001}`,
+		`{"response":{"usage":{"prompt_tokens":1000,"completion_tokens":1}}}`,
+		`{"usage":[{"input_tokens":600},{"input_tokens":600}]}`,
+	} {
+		q := question()
+		q.Org.Settings.AutoPause.MaxTokens = 1000
+		q.Action = mustAction(t, `{"agent_name":"a","action_type":"tool_call","action_name":"step","payload":`+payload+`}`)
+		if d := Decide(BuiltinPolicy, q); d.Outcome != Deny || !d.AutoPaused {
+			t.Errorf("%s: %s by %q", payload, d.Outcome, d.PolicyName)
+		}
+	}
+}
+
 func mustAction(t *testing.T, body string) *Action {
 	t.Helper()
 	v, err := canon.Parse([]byte(body))

@@ -81,6 +81,7 @@ _MAX_RECORDS = 1_000_000_000
 _MAX_TOKENS = 1_000_000_000_000
 _MAX_MODEL = 200  # bytes
 _BLANKS = " \t\r\n"
+_Tokens = tuple[int, int]  # of a model's input and output
 
 
 class Facts(NamedTuple):
@@ -111,8 +112,35 @@ class _Declared(NamedTuple):
     amount: Money = NO_MONEY
     currency: int = UNSTATED
     model: str = ""
-    input_tokens: int = 0
-    output_tokens: int = 0
+    tokens: _Tokens = (0, 0)
+
+
+class _Sums(NamedTuple):
+    """What a container of the payload comes to: in an object the largest that stands in it, in
+    a list the sum of its items."""
+
+    amount: Money = NO_MONEY
+    tokens: _Tokens = (0, 0)
+
+    def larger(self, other: _Sums) -> _Sums:
+        return _Sums(larger(self.amount, other.amount), _largest(self.tokens, other.tokens))
+
+    def plus(self, other: _Sums) -> _Sums:
+        tokens = (self.tokens[0] + other.tokens[0], self.tokens[1] + other.tokens[1])
+        bounded = (min(tokens[0], _MAX_TOKENS), min(tokens[1], _MAX_TOKENS))
+        return _Sums(plus(self.amount, other.amount), bounded)
+
+
+def _largest(one: _Tokens, other: _Tokens) -> _Tokens:
+    return max(one[0], other[0]), max(one[1], other[1])
+
+
+def _with_count(tokens: _Tokens, role: Role, value: Any) -> _Tokens:
+    if role is Role.INPUT:
+        return max(tokens[0], _count(value, _MAX_TOKENS)), tokens[1]
+    if role is Role.OUTPUT:
+        return tokens[0], max(tokens[1], _count(value, _MAX_TOKENS))
+    return tokens
 
 
 def classify(action_type: str, action_name: str, payload: Any, metadata: Any) -> Facts:
@@ -139,7 +167,14 @@ def classify(action_type: str, action_name: str, payload: Any, metadata: Any) ->
         unusable = search.is_unusable() or (
             declared.amount.found and declared.amount.amount is None
         )
-        amount = None if unusable else larger(declared.amount, found).amount
+        amount = None if unusable else larger(declared.amount, found.amount).amount
+    model = declared.model or search.called()
+    tokens = (
+        declared.tokens[0] or found.tokens[0],
+        declared.tokens[1] or found.tokens[1],
+    )
+    if model or any(tokens):
+        categories.add(LLM)
     domains = search.hosts.sorted()
     records = max(search.records.values(), default=0)
     if records:
@@ -152,9 +187,8 @@ def classify(action_type: str, action_name: str, payload: Any, metadata: Any) ->
         unusable,
         domains,
         records,
-        declared.model,
-        declared.input_tokens,
-        declared.output_tokens,
+        model,
+        *tokens,
     )
 
 
@@ -191,24 +225,24 @@ def _declare(action_type: str, metadata: Any) -> _Declared:
     metadata = _plain(metadata)
     if not metadata or not isinstance(metadata, dict):
         return _Declared(found)
-    amount, currency, model, tokens = NO_MONEY, UNSTATED, "", [0, 0]
+    amount, currency, model, tokens = NO_MONEY, UNSTATED, "", (0, 0)
     for key, raw in tuple(metadata.items()):
         name, value = normal(_name(key)), _plain(raw)
+        role = role_of(name)
         if name in ("category", "categories"):
             found |= _declared_categories(value)
         elif name == "amount_usd":
             amount = stricter(amount, read_money(value))
-        elif name == "model":
-            model = _read_model(value)
-        elif name == "input_tokens":
-            tokens[0] = _count(value, _MAX_TOKENS)
-        elif name == "output_tokens":
-            tokens[1] = _count(value, _MAX_TOKENS)
-        elif role_of(name) is Role.CURRENCY:
+        elif role is Role.MODEL:
+            model = max(model, _read_model(value))
+        elif role is Role.CURRENCY:
             currency = max(currency, read_currency(value, False))
-    if model or any(tokens):
-        found |= {LLM}
-    return _Declared(found, amount, currency, model, *tokens)
+        elif role is Role.USAGE and isinstance(value, dict):
+            for counted, count in tuple(value.items()):
+                tokens = _with_count(tokens, role_of(_name(counted)), _plain(count))
+        else:
+            tokens = _with_count(tokens, role, value)
+    return _Declared(found, amount, currency, model, tokens)
 
 
 def _declared_categories(value: Any) -> frozenset[str]:
@@ -266,22 +300,30 @@ class _Search:
         self.explicit = False
         self.records: dict[int, int] = {}  # by depth
         self.hosts = Hosts()
+        self._model = ""  # the payload's own
+        self._models: set[str] = set()  # those that stand beside tokens below it
 
-    def payload(self, value: Any, currency: int) -> Money:
+    def payload(self, value: Any, currency: int) -> _Sums:
         plain = _plain(value)
         if plain is None:
-            return NO_MONEY
+            return _Sums()
         if not isinstance(plain, dict):
             plain = {"value": plain}
-        return self._object(plain, 0, currency)
+        return self._object(plain, 0, currency, Role.NONE)
+
+    def called(self) -> str:
+        """The model that the payload names. Between two that stand below, it would guess."""
+        if self._model or len(self._models) != 1:
+            return self._model
+        return next(iter(self._models))
 
     def is_unusable(self) -> bool:
         return self._unusable or (self._unstated and self._foreign)
 
-    def _object(self, value: Mapping[Any, Any], depth: int, inherited: int) -> Money:
-        """The largest amount in an object. Its own members are looked at before those below,
-        which inherit the currency that it states."""
-        largest = NO_MONEY
+    def _object(self, value: Mapping[Any, Any], depth: int, inherited: int, under: Role) -> _Sums:
+        """Look at an object's own members before those below, which inherit the currency that it
+        states. Tokens count in the payload itself, beside a model, and under a key of usage."""
+        largest, tokens, model = NO_MONEY, (0, 0), ""
         stated, records, bare = UNSTATED, 0, False
         below: list[tuple[Role, Any]] = []
         for key, raw in tuple(value.items()):
@@ -297,6 +339,10 @@ class _Search:
             records = max(records, self._records_in(role, member))
             if role is Role.CURRENCY or role is Role.UNIT:
                 stated = max(stated, self._currency(role, member))
+            elif role is Role.MODEL:
+                model = max(model, _read_model(member))
+            elif role is Role.INPUT or role is Role.OUTPUT:
+                tokens = _with_count(tokens, role, member)
             elif role in _AMOUNTS and not isinstance(member, (dict, list, tuple)):
                 amount = self._amount(role, member, depth)
                 bare = bare or (amount.found and role is not Role.DOLLARS)
@@ -306,16 +352,22 @@ class _Search:
             self._hold_against(stated)
         if records:
             self.records[depth] = min(self.records.get(depth, 0) + records, _MAX_RECORDS)
+        counted = depth == 0 or under is Role.USAGE or model
+        found = _Sums(largest, tokens if counted else (0, 0))
         for role, member in below:
-            largest = larger(largest, self._below(role, member, depth, stated))
-        return largest
+            found = found.larger(self._below(role, member, depth, stated))
+        if depth == 0:
+            self._model = model
+        elif model and any(found.tokens):  # cars have models too
+            self._models.add(model)
+        return found
 
-    def _below(self, role: Role, value: Any, depth: int, currency: int) -> Money:
+    def _below(self, role: Role, value: Any, depth: int, currency: int) -> _Sums:
         """A container under an amount's key must have an amount in it, or there is one that
         cannot be read."""
         before = self._amounts
         if isinstance(value, dict):
-            found = self._object(value, depth + 1, currency)
+            found = self._object(value, depth + 1, currency, role)
         else:
             found = self._list(value, depth, role, currency)
         if role is Role.DOLLARS or role is Role.AMOUNT:
@@ -323,15 +375,15 @@ class _Search:
             self._unusable = self._unusable or self._amounts == before
         return found
 
-    def _list(self, items: Any, depth: int, role: Role, currency: int) -> Money:
-        """The sum of the items' amounts: the payments of a batch are made together."""
-        total = NO_MONEY
+    def _list(self, items: Any, depth: int, role: Role, currency: int) -> _Sums:
+        """The sum of the items: the payments of a batch are made together."""
+        total = _Sums()
         for raw in tuple(items):
             item = _plain(raw)
             if isinstance(item, dict):
-                total = plus(total, self._object(item, depth + 1, currency))
+                total = total.plus(self._object(item, depth + 1, currency, role))
             elif isinstance(item, (list, tuple)):
-                total = plus(total, self._list(item, depth, role, currency))
+                total = total.plus(self._list(item, depth, role, currency))
             else:
                 if isinstance(item, str):
                     self._text(role, item)
@@ -339,7 +391,7 @@ class _Search:
                     amount = self._amount(role, item, depth)
                     if amount.found and role is not Role.DOLLARS:
                         self._hold_against(currency)
-                    total = plus(total, amount)
+                    total = total.plus(_Sums(amount))
         return total
 
     def _amount(self, role: Role, value: Any, depth: int) -> Money:

@@ -35,6 +35,14 @@ class Role(enum.Enum):
     """A number of records, or the list of them."""
     IDS = enum.auto()
     """A list of records' ids."""
+    MODEL = enum.auto()
+    """The name of a language model."""
+    INPUT = enum.auto()
+    """A count of tokens."""
+    OUTPUT = enum.auto()
+    """A count of tokens."""
+    USAGE = enum.auto()
+    """An object of such counts, as providers return it."""
 
 
 _BY_NAME = {
@@ -49,6 +57,11 @@ _BY_NAME = {
             num_rows record_count records records_affected records_count records_modified row_count
             rows rows_affected rows_count rows_modified""",
         Role.HOST: "domain_name host_name",
+        Role.MODEL: "model",
+        Role.INPUT: "input_tokens input_token_count prompt_tokens prompt_token_count",
+        Role.OUTPUT: """output_tokens output_token_count completion_tokens completion_token_count
+            candidates_token_count""",
+        Role.USAGE: "usage usage_metadata token_usage",
     }.items()
     for name in names.split()
 }
