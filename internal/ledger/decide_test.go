@@ -125,6 +125,13 @@ func TestBuiltinRules(t *testing.T) {
 			q.Action.Facts, q.Chain.Limits.Single = payment(5001), money(1e9)
 		}, nil, RequireApproval, RuleSingleThreshold},
 		{"a high-risk agent", func(q *Question) { q.Org.Settings.HighRiskAgents = []string{"agent"} }, nil, RequireApproval, RuleHighRiskAgent},
+		{"a high-risk agent in another spelling", func(q *Question) {
+			q.Org.Settings.HighRiskAgents, q.Action.AgentName = []string{"intern"}, " In\u200btern\u00ad"
+		}, nil, RequireApproval, RuleHighRiskAgent},
+		{"a high-risk agent listed in another spelling", func(q *Question) {
+			q.Org.Settings.HighRiskAgents, q.Action.AgentName = []string{"\uff29\uff2e\uff34\uff25\uff32\uff2e "}, "intern"
+		}, nil, RequireApproval, RuleHighRiskAgent},
+		{"an agent of another name", func(q *Question) { q.Org.Settings.HighRiskAgents = []string{"agents"} }, nil, Allow, ""},
 		{"a client's high-risk agent", func(q *Question) { q.Chain.Limits.HighRiskAgents = []string{"agent"} }, nil, RequireApproval, RuleHighRiskAgent},
 		{"no allowlist", func(q *Question) { q.Action.Facts.ExternalDomains = []string{"evil.example"} }, nil, Allow, ""},
 		{"a domain on the list", func(q *Question) {

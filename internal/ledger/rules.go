@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"countersign/internal/classify"
 )
 
 // The names of the built-in rules, as decisions carry them.
@@ -105,11 +107,14 @@ func (q *Question) pauseReason() string {
 	return ""
 }
 
-// highRisk compares names as people do: case and blanks around them are not how
-// an agent becomes another.
+// highRisk compares names as people read them: case, blanks around them and
+// characters that nobody sees are not how an agent becomes another.
 func (q *Question) highRisk() bool {
-	name := strings.TrimSpace(q.Action.AgentName)
-	same := func(listed string) bool { return strings.EqualFold(strings.TrimSpace(listed), name) }
+	if len(q.Org.Settings.HighRiskAgents)+len(q.Chain.Limits.HighRiskAgents) == 0 {
+		return false
+	}
+	name := classify.FoldName(q.Action.AgentName)
+	same := func(listed string) bool { return classify.FoldName(listed) == name }
 	return slices.ContainsFunc(q.Org.Settings.HighRiskAgents, same) || slices.ContainsFunc(q.Chain.Limits.HighRiskAgents, same)
 }
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from countersign._classify import categories_of
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._redact import OMITTED, REDACTED, Sanitizer, encode
+from countersign._words import fold_name
 
 SANITIZER = Sanitizer(DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS, 1000)
 clean = SANITIZER.clean
@@ -245,3 +246,10 @@ def test_classifying_never_raises(kind: str, name: str, value: Any) -> None:
         "data_modification",
         "llm",
     }
+
+
+@given(names, st.sampled_from("\u200b\u00ad\u202e\ufe0f\u3164\U000e0041"), st.integers(0, 12))
+def test_folding_a_name_twice_changes_nothing_more(name: str, hidden: str, at: int) -> None:
+    folded = fold_name(name)
+    assert fold_name(folded) == folded
+    assert fold_name(name[:at] + hidden + name[at:]) == folded

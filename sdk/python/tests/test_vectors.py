@@ -20,6 +20,7 @@ from countersign._classify import categories_of, classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._domains import AMBIGUOUS_EXTENSIONS, FILE_EXTENSIONS, GENERIC_DOMAINS
 from countersign._redact import Sanitizer
+from countersign._words import fold_name
 
 VECTORS = json.loads(
     (Path(__file__).parents[3] / "testdata" / "vectors" / "canonical.json").read_text("utf-8")
@@ -102,6 +103,23 @@ def test_lists() -> None:
     assert sorted(FILE_EXTENSIONS) == lists["file_extensions"]
     assert sorted(AMBIGUOUS_EXTENSIONS) == lists["ambiguous_extensions"]
     assert sorted(GENERIC_DOMAINS) == lists["generic_domains"]
+
+
+NAMES = vectors("names.json")
+
+
+@pytest.mark.parametrize("case", NAMES["same"], ids=lambda case: case["name"])
+def test_folded_names(case: dict[str, Any]) -> None:
+    assert case["spellings"]
+    for spelling in (*case["spellings"], case["folded"]):
+        assert fold_name(spelling) == case["folded"]
+
+
+@pytest.mark.parametrize(
+    "case", NAMES["different"] + NAMES["homoglyphs"], ids=lambda case: case["name"]
+)
+def test_names_that_stay_different(case: dict[str, str]) -> None:
+    assert fold_name(case["one"]) != fold_name(case["other"])
 
 
 @pytest.mark.parametrize("vector", REDACTION["values"], ids=lambda vector: vector["name"])

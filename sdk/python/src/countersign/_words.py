@@ -1,17 +1,30 @@
-"""The words of names, as the service cuts them."""
+"""The words of names, as the service cuts them, and names as it compares them."""
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 
-__all__ = ["lower", "normal", "words_of"]
+__all__ = ["fold_name", "lower", "normal", "words_of"]
 
 # Characters beyond ASCII count as lower case letters: they match nothing, and never cut a word
 # in two. HTTPServer2 is HTTP, Server, 2.
 _LOWER = r"[^\x00-\x60\x7b-\x7f]"  # what is left is a-z and all beyond: quick to compile
 _WORD = re.compile(f"[A-Z]+(?=[A-Z]{_LOWER})|[A-Z]?{_LOWER}+|[A-Z]+|[0-9]+")
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+# What Unicode calls blanks.
+_BLANKS = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
+# Control characters, and the ranges of those that Unicode calls default-ignorable or format
+# characters, and the blank of Braille. They are written out, so that the languages agree whatever
+# version of Unicode they know.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891"
+    "\u08e2\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 
 
 def lower(text: str) -> str:
@@ -31,3 +44,23 @@ def words_of(name: str) -> list[str]:
 def normal(name: str) -> str:
     """The one spelling under which names are looked up."""
     return "_".join(words_of(name))
+
+
+def fold_name(name: str) -> str:
+    """The form in which names are compared: compatibility characters replaced (NFKC), case
+    folded, invisible characters left out, blanks trimmed and runs of them made one. Letters
+    that only look alike (a Cyrillic and a Latin a) stay different.
+
+    >>> fold_name(" In\\u200btern ")
+    'intern'
+    """
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", _visible(name))
+        name = unicodedata.normalize("NFKC", name.casefold())
+        # Folding can bring forth what is left out or combines anew.
+        return unicodedata.normalize("NFKC", _visible(name)).strip(" ")
+    return _visible(name.lower()).strip(" ")
+
+
+def _visible(name: str) -> str:
+    return _BLANKS.sub(" ", _INVISIBLE.sub("", name))
