@@ -3,6 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -11,6 +14,7 @@ import (
 type keysCommands struct {
 	Create        keysCreateCommand    `cmd:"" help:"Issue an API key, printed once, alone on standard output."`
 	List          keysListCommand      `cmd:"" help:"List an organization's API keys."`
+	Rotate        keysRotateCommand    `cmd:"" help:"Replace an API key's secret, printed once, alone on standard output; the id stays."`
 	Revoke        keysRevokeCommand    `cmd:"" help:"End an API key; it stops at the next request."`
 	SignIn        keysSignInCommand    `cmd:"" help:"Make a one-time link that signs a browser in as an API key."`
 	RotateSigning rotateSigningCommand `cmd:"" help:"Add a master key for new signatures; old ones still verify. A running server picks it up by itself."`
@@ -23,29 +27,38 @@ type organizationFlag struct {
 
 // keyLine is an API key as the command line shows it.
 type keyLine struct {
-	ID        string  `json:"key_id"`
-	Name      string  `json:"name"`
-	Role      string  `json:"role"`
-	Hint      string  `json:"hint"`
-	Status    string  `json:"status"`
-	CreatedAt string  `json:"created_at"`
-	RevokedAt *string `json:"revoked_at"`
-	Key       string  `json:"key,omitempty"` // on creation alone
+	ID                string   `json:"key_id"`
+	Name              string   `json:"name"`
+	Role              string   `json:"role"`
+	Hint              string   `json:"hint"`
+	Status            string   `json:"status"`
+	Agents            []string `json:"agents"`
+	Owner             *string  `json:"owner"`
+	CreatedAt         string   `json:"created_at"`
+	ExpiresAt         *string  `json:"expires_at"`
+	LastUsedAt        *string  `json:"last_used_at"`
+	PreviousExpiresAt *string  `json:"previous_expires_at"`
+	RevokedAt         *string  `json:"revoked_at"`
+	Key               string   `json:"key,omitempty"` // on creation and rotation alone
 }
 
-func keyLineOf(key *ledger.KeyRecord) keyLine {
+func keyLineOf(key *ledger.KeyRecord, now ledger.Time) keyLine {
 	line := keyLine{
-		ID: key.ID.String(), Name: key.Name, Role: string(key.Role), Hint: key.Hint, Status: "active",
-		CreatedAt: key.CreatedAt.String(), RevokedAt: timeText(key.RevokedAt),
+		ID: key.ID.String(), Name: key.Name, Role: string(key.Role), Hint: key.Hint, Status: string(key.Status(now)),
+		Agents: slices.Concat([]string{}, key.Agents), CreatedAt: key.CreatedAt.String(), ExpiresAt: timeText(key.ExpiresAt),
+		LastUsedAt: timeText(key.LastUsedAt), RevokedAt: timeText(key.RevokedAt),
 	}
-	if !key.Active() {
-		line.Status = "revoked"
+	if key.Owner != "" {
+		line.Owner = &key.Owner
+	}
+	if key.Previous != nil {
+		line.PreviousExpiresAt = timeText(&key.Previous.ExpiresAt)
 	}
 	return line
 }
 
-func newKeyLine(key *service.NewKey) keyLine {
-	line := keyLineOf(key.Record)
+func newKeyLine(key *service.NewKey, now ledger.Time) keyLine {
+	line := keyLineOf(key.Record, now)
 	line.Key = key.Text.Reveal()
 	return line
 }
@@ -53,9 +66,12 @@ func newKeyLine(key *service.NewKey) keyLine {
 type keysCreateCommand struct {
 	storage
 	organizationFlag
-	Role string `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
-	Name string `help:"Name to tell keys apart by." env:"-"`
-	JSON bool   `name:"json" help:"Print JSON." env:"-"`
+	Role    string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
+	Name    string   `help:"Name to tell keys apart by." env:"-"`
+	Agent   []string `help:"An agent that the key may record for; repeat it for several. Without one, any." placeholder:"NAME" sep:"none" env:"-"`
+	Owner   string   `help:"Who answers for the key, such as an e-mail address." env:"-"`
+	Expires string   `help:"When the key ends: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. Without one, never." placeholder:"WHEN" env:"-"`
+	JSON    bool     `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run issues the key.
@@ -68,12 +84,21 @@ func (c *keysCreateCommand) Run(p *process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
-	key, err := o.operator().CreateKey(p.ctx, c.Org, &service.KeyRequest{Name: c.Name, Role: ledger.Role(c.Role)})
+	request, err := c.request(o.service.Now())
 	if err != nil {
-		return namesNothing(err)
+		return misused(err)
 	}
-	if c.JSON {
-		return p.printJSON(newKeyLine(key))
+	key, err := o.operator().CreateKey(p.ctx, c.Org, request)
+	if err != nil {
+		return namesNothing(flagFault(err))
+	}
+	return p.showKey(key, o.service.Now(), c.JSON)
+}
+
+// showKey shows a key's text: on creation and rotation alone.
+func (p *process) showKey(key *service.NewKey, now ledger.Time, asJSON bool) error {
+	if asJSON {
+		return p.printJSON(newKeyLine(key, now))
 	}
 	p.say("The key with the id " + key.Record.ID.String() + " is shown once, here:")
 	fmt.Fprintln(p.out, key.Text.Reveal())
@@ -99,14 +124,24 @@ func (c *keysListCommand) Run(p *process) (err error) {
 	}
 	lines, rows := make([]keyLine, len(keys)), make([][]string, len(keys))
 	for i, key := range keys {
-		line := keyLineOf(key)
+		line := keyLineOf(key, o.service.Now())
 		lines[i] = line
-		rows[i] = []string{line.ID, line.Name, line.Role, line.Hint, line.Status, line.CreatedAt}
+		rows[i] = []string{
+			line.ID, line.Name, line.Role, line.Hint, line.Status, key.Owner, strings.Join(key.Agents, ", "),
+			orDash(line.ExpiresAt), orDash(line.LastUsedAt), line.CreatedAt,
+		}
 	}
 	if c.JSON {
 		return p.printJSON(lines)
 	}
-	return p.printTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "CREATED"}, rows)
+	return p.printTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "AGENTS", "EXPIRES", "LAST USED", "CREATED"}, rows)
+}
+
+func orDash(text *string) string {
+	if text == nil {
+		return "-"
+	}
+	return *text
 }
 
 // keyArgument names one API key by its record's id.
@@ -145,9 +180,43 @@ func (c *keysRevokeCommand) Run(p *process) (err error) {
 		return noSuchKey(err, c.Org)
 	}
 	if c.JSON {
-		return p.printJSON(keyLineOf(key))
+		return p.printJSON(keyLineOf(key, o.service.Now()))
 	}
 	fmt.Fprintf(p.out, "revoked %s (%s)\n", key.Hint, key.RevokedAt)
+	return nil
+}
+
+type keysRotateCommand struct {
+	storage
+	organizationFlag
+	keyArgument
+	Overlap string `help:"How long the secret before is still accepted, at most 7d." placeholder:"SPAN" default:"0s" env:"-"`
+	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run replaces the secret.
+func (c *keysRotateCommand) Run(p *process) (err error) {
+	id, err := c.parse()
+	if err != nil {
+		return err
+	}
+	overlap, err := parseSpan(c.Overlap)
+	if err != nil || overlap < 0 || overlap%time.Second != 0 || overlap.Milliseconds() > int64(service.MaxOverlap) {
+		return misused(fmt.Errorf("--overlap %q is not a span of whole seconds such as 10m or 1d, of at most 7d", c.Overlap))
+	}
+	o, err := c.openAdministration(p.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	key, err := o.operator().RotateKey(p.ctx, c.Org, &service.Rotation{Key: id, Overlap: ledger.Time(overlap.Milliseconds())})
+	if err != nil {
+		return noSuchKey(err, c.Org)
+	}
+	if err := p.showKey(key, o.service.Now(), c.JSON); err != nil || c.JSON {
+		return err
+	}
+	p.say("The secret before is accepted until " + key.Record.Previous.ExpiresAt.String() + ".")
 	return nil
 }
 

@@ -54,7 +54,7 @@ func (c *orgsCreateCommand) Run(p *process) (err error) {
 		return p.printJSON(struct {
 			Organization orgLine `json:"organization"`
 			Key          keyLine `json:"key"`
-		}{lineOf(org), newKeyLine(key)})
+		}{lineOf(org), newKeyLine(key, o.service.Now())})
 	}
 	p.say("Organization %s is made. Its first admin key is shown once, here:", org.Slug)
 	fmt.Fprintln(p.out, key.Text.Reveal())

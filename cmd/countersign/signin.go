@@ -44,7 +44,7 @@ func (c *keysSignInCommand) Run(p *process) (err error) {
 	if err != nil {
 		return namesNothing(err)
 	}
-	key := signInKey(keys, id)
+	key := signInKey(keys, id, o.service.Now())
 	if key == nil {
 		return unclear(errors.New("there is no active key to sign in as; " + listKeys(c.Org) + " shows those there are"))
 	}
@@ -56,9 +56,9 @@ func (c *keysSignInCommand) Run(p *process) (err error) {
 }
 
 // signInKey is the active key of that id; with the zero id, the oldest admin's.
-func signInKey(keys []*ledger.KeyRecord, id ledger.KeyID) *ledger.KeyRecord {
+func signInKey(keys []*ledger.KeyRecord, id ledger.KeyID, now ledger.Time) *ledger.KeyRecord {
 	for _, key := range keys {
-		if key.Active() && (key.ID == id || (id == ledger.KeyID{} && key.Role == ledger.RoleAdmin)) {
+		if key.Active(now) && (key.ID == id || (id == ledger.KeyID{} && key.Role == ledger.RoleAdmin)) {
 			return key
 		}
 	}

@@ -24,6 +24,9 @@ func (v *visit) identify() error {
 	switch codeOf(err) {
 	case ledger.CodeNotFound, ledger.CodeUnauthenticated:
 		return nil
+	case ledger.CodeKeyExpired:
+		v.ended = err
+		return nil
 	}
 	v.caller = caller
 	if err == nil && caller.Role.Includes(ledger.RoleMember) {
@@ -37,6 +40,9 @@ func (v *visit) identify() error {
 func (v *visit) signedIn() (*service.Caller, error) {
 	if v.caller == nil {
 		v.keepHeading()
+		if v.ended != nil {
+			return nil, v.ended
+		}
 		return nil, ledger.Errorf(ledger.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
 	}
 	return v.caller, nil
@@ -82,8 +88,11 @@ func signIn(v *visit) error {
 		return v.refuseLink(http.StatusUnprocessableEntity, fault)
 	}
 	session, expires, err := v.console.service.SignIn(v.r.Context(), link)
-	if codeOf(err) == ledger.CodeUnauthenticated {
+	switch codeOf(err) {
+	case ledger.CodeUnauthenticated:
 		return v.refuseLink(http.StatusUnauthorized, "This sign-in link was used already, has expired, or never existed.")
+	case ledger.CodeKeyExpired:
+		return v.refuseLink(http.StatusUnauthorized, "The API key that this sign-in link is for has expired.")
 	}
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ type visit struct {
 	route   *route
 	id      string
 	caller  *service.Caller // nil while nobody is signed in
+	ended   error           // why the browser's session has ended, where that is worth saying
 	// organization is the caller's; nil for agents, who see only what they asked.
 	organization *ledger.Organization
 	status       int

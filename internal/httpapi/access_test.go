@@ -99,6 +99,7 @@ var accessRules = map[string]accessRule{
 	"GET /v1/api-keys":                                      {"", admins},
 	"POST /v1/api-keys":                                     {`{"name":"access","role":"agent"}`, adminMakes},
 	"POST /v1/api-keys/{key_id}/revoke":                     {"", adminOwned},
+	"POST /v1/api-keys/{key_id}/rotate":                     {`{"overlap_seconds":600}`, adminOwned},
 	"GET /healthz":                                          {"", everyone},
 	"GET /readyz":                                           {"", everyone},
 	"GET /openapi.json":                                     {"", everyone},

@@ -60,7 +60,7 @@ func listKeys(x *exchange) error {
 	}
 	cursor := func(k *ledger.KeyRecord) string { return encodeIDCursor(keyCursor, k.ID.UUID) }
 	return x.answer(http.StatusOK, appendList(keys, limit, cursor, func(dst []byte, k *ledger.KeyRecord) []byte {
-		return appendKey(dst, k, nil)
+		return x.appendKey(dst, k, ledger.Secret{})
 	}))
 }
 
@@ -77,7 +77,7 @@ func createKey(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusCreated, appendKey(nil, key.Record, &key.Text))
+	return x.answer(http.StatusCreated, x.appendKey(nil, key.Record, key.Text))
 }
 
 func revokeKey(x *exchange) error {
@@ -89,5 +89,32 @@ func revokeKey(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, appendKey(nil, key, nil))
+	return x.answer(http.StatusOK, x.appendKey(nil, key, ledger.Secret{}))
+}
+
+// rotateKey answers the new text with the rotation that it has just made. Asked
+// again under the same idempotency key it has none to show.
+func rotateKey(x *exchange) error {
+	id, err := x.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	idempotencyKey, err := x.idempotencyKey()
+	if err != nil {
+		return err
+	}
+	body, err := x.objectOrNothing()
+	if err != nil {
+		return err
+	}
+	overlap, err := service.ParseOverlap(body)
+	if err != nil {
+		return err
+	}
+	key, err := x.api.service.RotateAPIKey(x.r.Context(), x.caller,
+		&service.Rotation{Key: ledger.KeyID{UUID: id}, Overlap: overlap, IdempotencyKey: idempotencyKey})
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, x.appendKey(nil, key.Record, key.Text))
 }

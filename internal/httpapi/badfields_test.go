@@ -140,13 +140,38 @@ var badKeys = []badField{
 	{"name has a control character", `{"role":"agent","name":"planted-\b"}`, []string{"/name"}},
 	{"a key of the caller's choice", `{"role":"agent","key":"planted-a"}`, []string{"/key"}},
 	{"another organization", `{"role":"agent","organization_id":"planted-a"}`, []string{"/organization_id"}},
+	{"agents are a text", `{"role":"agent","agents":"planted-a"}`, []string{"/agents"}},
+	{"too many agents", `{"role":"agent","agents":[` + strings.Repeat(`"a",`, 100) + `"a"]}`, []string{"/agents"}},
+	{"an agent is a number", `{"role":"agent","agents":["a",1]}`, []string{"/agents/1"}},
+	{"an agent is empty", `{"role":"agent","agents":[""]}`, []string{"/agents/0"}},
+	{"an agent is too long", `{"role":"agent","agents":["` + long + `"]}`, []string{"/agents/0"}},
+	{"an agent cannot be seen", `{"role":"agent","agents":["a","\u200b\u00ad"]}`, []string{"/agents/1"}},
+	{"an agent has two lines", `{"role":"agent","agents":["planted-a\nb"]}`, []string{"/agents/0"}},
+	{"an agent has NUL", `{"role":"agent","agents":["planted-\u0000"]}`, []string{"/agents/0"}},
+	{"owner is empty", `{"role":"agent","owner":""}`, []string{"/owner"}},
+	{"owner is too long", `{"role":"agent","owner":"` + long + `"}`, []string{"/owner"}},
+	{"owner has an escape", `{"role":"agent","owner":"planted-\u001b[31m"}`, []string{"/owner"}},
+	{"expires_at is no time", `{"role":"agent","expires_at":"planted-90d"}`, []string{"/expires_at"}},
+	{"expires_at is a number", `{"role":"agent","expires_at":1893456000}`, []string{"/expires_at"}},
+	{"expires_at has passed", `{"role":"agent","expires_at":"2020-01-01T00:00:00Z"}`, []string{"/expires_at"}},
+	{"last_used_at of the caller's choice", `{"role":"agent","last_used_at":"2030-01-01T00:00:00Z"}`, []string{"/last_used_at"}},
+}
+
+var badRotations = []badField{
+	{"a list", `[]`, []string{""}},
+	{"a negative overlap", `{"overlap_seconds":-1}`, []string{"/overlap_seconds"}},
+	{"an overlap of more than a week", `{"overlap_seconds":604801}`, []string{"/overlap_seconds"}},
+	{"an overlap of half a second", `{"overlap_seconds":0.5}`, []string{"/overlap_seconds"}},
+	{"an overlap in words", `{"overlap_seconds":"planted-10m"}`, []string{"/overlap_seconds"}},
+	{"a key of the caller's choice", `{"key":"planted-a"}`, []string{"/key"}},
+	{"agents are not changed", `{"agents":["planted-a"]}`, []string{"/agents"}},
 }
 
 // A bad field in any request body is refused with a pointer to that field, and
 // nothing is stored.
 func TestBadFields(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
-		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings, badIssues, badRevocations, badSigningKeys}
+		bad := [][]badField{badOpens, badActions, badOutcomes, badCompletions, badKeys, badRotations, badReports, badVerdicts, badVerdicts, badReasons, badWebhooks, badSimulations, badSettings, badIssues, badRevocations, badSigningKeys}
 		var refusals []refusal
 		for i, write := range writes(t, s) {
 			for _, field := range bad[i] {

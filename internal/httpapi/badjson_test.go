@@ -58,6 +58,7 @@ func writes(t *testing.T, s *stack) []call {
 		post(s.acme.agent, "/v1/chains/"+id+"/events/"+done+"/outcome", `{"outcome":"succeeded","detail":"planted-detail"}`),
 		post(s.acme.agent, "/v1/chains/"+id+"/complete", `{"outcome":"failed","error":{"type":"planted-type"}}`),
 		post(s.acme.admin, "/v1/api-keys", `{"role":"agent","name":"planted-name"}`),
+		post(s.acme.admin, "/v1/api-keys/"+s.acme.other.id.String()+"/rotate", `{"overlap_seconds":600}`),
 		post(s.acme.agent, "/v1/chains/"+id+"/events/batch", aReport),
 		post(s.acme.member, "/v1/approvals/"+s.ask(t, s.acme.agent, id)+"/approve", `{"comment":"planted-comment"}`),
 		post(s.acme.member, "/v1/approvals/"+s.ask(t, s.acme.agent, id)+"/deny", `{"comment":"planted-comment"}`),
@@ -161,7 +162,7 @@ func TestBadBodies(t *testing.T) {
 				})
 			}
 			add("without Content-Type", 415, "unsupported_media_type", func(c *call) { c.header = http.Header{"Content-Type": nil} })
-			if bodiless := []string{"complete", "approve", "deny", "revoke", "signing-keys"}; !slices.Contains(bodiless, path.Base(write.path)) {
+			if bodiless := []string{"complete", "approve", "deny", "revoke", "rotate", "signing-keys"}; !slices.Contains(bodiless, path.Base(write.path)) {
 				add("without a body", 400, "invalid_json", func(c *call) { c.body = nil })
 				add("without a body, chunked", 400, "invalid_json", func(c *call) { c.body, c.chunked = []byte{}, true })
 			}

@@ -240,6 +240,12 @@ type (
 		Status    string  `json:"status"`
 		RevokedAt *string `json:"revoked_at"`
 		Key       string  `json:"key"`
+
+		Agents            []string `json:"agents"`
+		Owner             *string  `json:"owner"`
+		ExpiresAt         *string  `json:"expires_at"`
+		LastUsedAt        *string  `json:"last_used_at"`
+		PreviousExpiresAt *string  `json:"previous_expires_at"`
 	}
 	page[T any] struct {
 		Data []T     `json:"data"`

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,9 @@ func (x *exchange) handle() error {
 	return x.route.handle(x)
 }
 
+// refusedKeys are the faults of a credential.
+var refusedKeys = []ledger.Code{ledger.CodeUnauthenticated, ledger.CodeMalformedKey, ledger.CodeKeyExpired}
+
 func (x *exchange) authenticate() error {
 	address := x.api.address(x.r)
 	key, ok := bearer(x.r)
@@ -78,7 +82,7 @@ func (x *exchange) authenticate() error {
 	caller, err := x.api.service.Authenticate(x.r.Context(), key)
 	if err != nil {
 		var own *ledger.Error
-		if errors.As(err, &own) && (own.Code == ledger.CodeUnauthenticated || own.Code == ledger.CodeMalformedKey) {
+		if errors.As(err, &own) && slices.Contains(refusedKeys, own.Code) {
 			x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
 			x.api.failures.take(address)
 		}

@@ -83,6 +83,7 @@ func (a *API) Routes() []Route {
 		{http.MethodGet, "/v1/api-keys", Admin, false, listKeys},
 		{http.MethodPost, "/v1/api-keys", Admin, false, createKey},
 		{http.MethodPost, "/v1/api-keys/{key_id}/revoke", Admin, false, revokeKey},
+		{http.MethodPost, "/v1/api-keys/{key_id}/rotate", Admin, false, rotateKey},
 		{http.MethodGet, "/healthz", Public, false, health},
 		{http.MethodGet, "/readyz", Public, false, ready},
 		{http.MethodGet, "/openapi.json", Public, true, openAPIJSON},

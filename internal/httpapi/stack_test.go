@@ -108,7 +108,7 @@ func (s *stack) revokeElsewhere(t *testing.T, key ledger.KeyID) {
 	err := s.database.store.Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{key}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		revoked, now := *loaded.Keys[key], ledger.TimeOf(time.Now())
 		revoked.RevokedAt = &now
-		return &store.Changes{RevokedKeys: []*ledger.KeyRecord{&revoked}}, nil
+		return &store.Changes{Keys: []*ledger.KeyRecord{&revoked}}, nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -156,20 +156,27 @@ func appendCheck(dst []byte, c *ledger.ReceiptCheck) []byte {
 	return w.End()
 }
 
-func appendKey(dst []byte, k *ledger.KeyRecord, text *ledger.Secret) []byte {
+// appendKey writes an API key as it stands now; the text is "" but where the key or
+// its secret was just made.
+func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret) []byte {
 	w := canon.BeginObject(dst)
 	w.String("key_id", k.ID.String())
 	w.String("name", k.Name)
 	w.String("role", string(k.Role))
 	w.String("hint", k.Hint)
-	status := "active"
-	if !k.Active() {
-		status = "revoked"
-	}
-	w.String("status", status)
+	w.String("status", string(k.Status(x.api.service.Now())))
+	w.Strings("agents", k.Agents)
+	w.StringOrNull("owner", k.Owner)
 	w.String("created_at", k.CreatedAt.String())
+	appendTime(&w, "expires_at", k.ExpiresAt)
+	appendTime(&w, "last_used_at", k.LastUsedAt)
+	var previous *ledger.Time
+	if k.Previous != nil {
+		previous = &k.Previous.ExpiresAt
+	}
+	appendTime(&w, "previous_expires_at", previous)
 	appendTime(&w, "revoked_at", k.RevokedAt)
-	if text != nil {
+	if text.Reveal() != "" {
 		w.String("key", text.Reveal())
 	}
 	return w.End()

@@ -10,7 +10,65 @@ type KeyRecord struct {
 	Hint      string // prefix and last characters, for people to recognise it by
 	CreatedAt Time
 	RevokedAt *Time
+
+	Agents     []string // the names that it may record for, as they were given; none: any
+	Owner      string   // who answers for it; free text, "" where nobody was named
+	ExpiresAt  *Time    // nil: never
+	LastUsedAt *Time    // may lag behind by a minute; nothing is decided by it
+	// Previous is the secret that the last rotation replaced, nil before the first.
+	Previous *PreviousSecret
+	// ExpiryLogged says that the audit log has an entry about the expiry.
+	ExpiryLogged bool
+}
+
+// PreviousSecret is a secret that was replaced and may still be used for a while.
+type PreviousSecret struct {
+	Hash      [32]byte
+	ExpiresAt Time // it is refused from this moment on
+}
+
+// APIKeyStatus is where an API key stands.
+type APIKeyStatus string
+
+// The statuses of an API key. A key that was revoked stays so when its time is up.
+const (
+	APIKeyActive  APIKeyStatus = "active"
+	APIKeyExpired APIKeyStatus = "expired"
+	APIKeyRevoked APIKeyStatus = "revoked"
+)
+
+// Status is where the key stands at a moment.
+func (k *KeyRecord) Status(now Time) APIKeyStatus {
+	switch {
+	case k.RevokedAt != nil:
+		return APIKeyRevoked
+	case k.ExpiresAt != nil && now >= *k.ExpiresAt:
+		return APIKeyExpired
+	default:
+		return APIKeyActive
+	}
 }
 
 // Active reports whether the key still opens anything.
-func (k *KeyRecord) Active() bool { return k.RevokedAt == nil }
+func (k *KeyRecord) Active(now Time) bool { return k.Status(now) == APIKeyActive }
+
+// MayRecord reports whether the key may record an action of the agent.
+func (k *KeyRecord) MayRecord(agent string) bool {
+	if len(k.Agents) == 0 {
+		return true
+	}
+	folded := foldAgentName(agent)
+	for _, name := range k.Agents {
+		if name == agent || foldAgentName(name) == folded {
+			return true
+		}
+	}
+	return false
+}
+
+// Rotate replaces the key's secret. The one that it replaces is accepted for the
+// overlap; one that an earlier rotation left is accepted no more.
+func (k *KeyRecord) Rotate(secret APIKey, now, overlap Time) {
+	k.Previous = &PreviousSecret{Hash: k.Hash, ExpiresAt: now + overlap}
+	k.Hash, k.Hint = secret.Hash(), secret.Hint()
+}

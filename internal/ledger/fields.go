@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -174,6 +175,29 @@ func (f *Fields) Texts(name string, most int64, limit int) []string {
 		texts = append(texts, item.Str())
 	}
 	return texts
+}
+
+// AgentNames reads an optional array of agents' names, each one time: a spelling
+// that is the same name as an earlier one is left out.
+func (f *Fields) AgentNames(name string, most int64) []string {
+	before := len(f.faults)
+	texts := f.Texts(name, most, maxName)
+	if len(f.faults) > before {
+		return nil
+	}
+	var names, folded []string
+	for i, text := range texts {
+		fold := foldAgentName(text)
+		switch {
+		case strings.ContainsFunc(text, unicode.IsControl):
+			f.faults = append(f.faults, FieldError{Pointer: fmt.Sprintf("%s/%s/%d", f.path, name, i), Detail: "must not contain control characters"})
+		case fold == "":
+			f.faults = append(f.faults, FieldError{Pointer: fmt.Sprintf("%s/%s/%d", f.path, name, i), Detail: "must contain a character that can be seen"})
+		case !slices.Contains(folded, fold):
+			names, folded = append(names, text), append(folded, fold)
+		}
+	}
+	return names
 }
 
 // Object reads an optional object as its canonical bytes; nil when it is

@@ -56,14 +56,26 @@ func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, reques
 
 // KeyRequest asks for an API key.
 type KeyRequest struct {
-	Name string
-	Role ledger.Role
+	Name      string
+	Role      ledger.Role
+	Agents    []string // the names that it may record for; none: any
+	Owner     string
+	ExpiresAt *ledger.Time // nil: never
 }
+
+// Bounds of what an API key is given.
+const (
+	maxKeyName   = 200 // characters, of the name and of the owner
+	maxKeyAgents = 100
+)
 
 // ParseKeyRequest reads the body of a request that creates an API key.
 func ParseKeyRequest(v canon.Value) (*KeyRequest, error) {
 	f := ledger.NewFields(v)
-	request := &KeyRequest{Name: f.Name("name", 200), Role: ledger.Role(f.OneOf("role", string(ledger.RoleAgent), string(ledger.RoleMember), string(ledger.RoleAdmin)))}
+	request := &KeyRequest{
+		Name: f.Name("name", maxKeyName), Role: ledger.Role(f.OneOf("role", string(ledger.RoleAgent), string(ledger.RoleMember), string(ledger.RoleAdmin))),
+		Agents: f.AgentNames("agents", maxKeyAgents), Owner: f.Name("owner", maxKeyName), ExpiresAt: f.Time("expires_at"),
+	}
 	if !f.Has("role") {
 		f.Fault("role", "is required: agent, member or admin")
 	}
@@ -117,7 +129,7 @@ func (s *Service) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRe
 	}
 	for _, key := range keys {
 		decides := key.Role.Includes(ledger.RoleMember) || request.Role.Includes(ledger.RoleMember)
-		if key.Name == request.Name && key.Active() && key.ID != own && decides {
+		if key.Name == request.Name && key.Active(s.now()) && key.ID != own && decides {
 			return ledger.Errorf(ledger.CodeNameTaken,
 				"an active key has the name %q already, and names say who may approve: choose another name, or revoke that key first", key.Name)
 		}
@@ -148,6 +160,12 @@ func (s *Service) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID
 		return nil, err
 	}
 	err = s.committer.commit(ctx, &act{caller: caller, actor: ledger.ActorOperator, org: org, change: func(b *batch, _ *ledger.Organization) (*deed, error) {
+		if expires := key.Record.ExpiresAt; expires != nil {
+			if *expires <= b.now {
+				return nil, ledger.Invalid(ledger.FieldError{Pointer: "/expires_at", Detail: "must be in the future"})
+			}
+			b.changes.NewJobs = append(b.changes.NewJobs, expiryJob(key.Record))
+		}
 		b.changes.NewKeys = append(b.changes.NewKeys, key.Record)
 		return keyDeed("api_key.create", key.Record), nil
 	}})
@@ -159,22 +177,41 @@ func (s *Service) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID
 
 func keyDeed(action string, key *ledger.KeyRecord) *deed {
 	return &deed{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
+		if len(key.Agents) > 0 {
+			w.Strings("agents", key.Agents)
+		}
+		if key.ExpiresAt != nil {
+			w.String("expires_at", key.ExpiresAt.String())
+		}
 		w.StringOrNull("name", key.Name)
+		if key.Owner != "" {
+			w.String("owner", key.Owner)
+		}
+		if key.Previous != nil {
+			w.String("previous_expires_at", key.Previous.ExpiresAt.String())
+		}
 		w.String("role", string(key.Role))
 	})}
 }
 
 func (s *Service) newKey(org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
-	text := ledger.NewAPIKey(s.entropy())
-	parsed, err := ledger.ParseAPIKey(text.Reveal())
+	text, parsed, err := s.newSecret()
 	if err != nil {
 		return nil, err
 	}
 	record := &ledger.KeyRecord{
 		ID:  ledger.KeyID{UUID: s.timedID(s.now())},
 		Org: org, Name: request.Name, Role: request.Role, Hash: parsed.Hash(), Hint: parsed.Hint(), CreatedAt: s.now(),
+		Agents: request.Agents, Owner: request.Owner, ExpiresAt: request.ExpiresAt,
 	}
 	return &NewKey{Record: record, Text: text}, nil
+}
+
+// newSecret makes the text of an API key.
+func (s *Service) newSecret() (ledger.Secret, ledger.APIKey, error) {
+	text := ledger.NewAPIKey(s.entropy())
+	parsed, err := ledger.ParseAPIKey(text.Reveal())
+	return text, parsed, err
 }
 
 // APIKeys lists the organization's keys, oldest first.
@@ -203,13 +240,12 @@ func (s *Service) revokeKey(ctx context.Context, caller *Caller, org ledger.OrgI
 		if key == nil || key.Org != org {
 			return nil, ledger.ErrNotFound
 		}
-		if revoked = *key; !key.Active() {
+		if revoked = *key; key.RevokedAt != nil {
 			return nil, nil // the first moment stands
 		}
 		now := b.now
 		revoked.RevokedAt = &now
-		b.loaded.Keys[id] = &revoked
-		b.changes.RevokedKeys = append(b.changes.RevokedKeys, &revoked)
+		b.putKey(&revoked)
 		return keyDeed("api_key.revoke", &revoked), nil
 	}
 	if err := s.committer.commit(ctx, op); err != nil {

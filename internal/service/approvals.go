@@ -31,6 +31,9 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	if wait <= 0 {
 		return s.ownApproval(ctx, caller, id)
 	}
+	if caller.ends != nil { // nobody waits for longer than the key is good
+		wait = max(min(wait, time.Duration(*caller.ends-s.now())*time.Millisecond), 0)
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	// Subscribed before it reads, so that no change falls between the two.
@@ -43,13 +46,21 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 		if err != nil || !view.Status.Open() {
 			return view, err
 		}
+		ended := false
 		select {
 		case <-woken:
 		case <-timer.C:
-			return view, nil
+			ended = true
 		case <-ctx.Done():
-			return view, nil
+			ended = true
 		case <-s.closing:
+			ended = true
+		}
+		// The key may have ended during the wait.
+		if err := s.confirm(context.WithoutCancel(ctx), caller); err != nil {
+			return nil, err
+		}
+		if ended {
 			return view, nil
 		}
 	}

@@ -16,13 +16,41 @@ type Caller struct {
 	Role ledger.Role
 	Name string
 
+	// secret is the hash of the secret that the caller showed; nil for a browser's
+	// session, which ends with its key and not with a secret.
+	secret *[32]byte
+	// ends is when the secret stops being accepted if nobody changes the key before;
+	// nil: never.
+	ends *ledger.Time
 	// remembered says that the key was not read for this request. A use case
 	// that commits confirms it in its transaction, every other reads it afresh,
 	// so a revoked key ends with the next request on every replica.
 	remembered bool
 }
 
-var errUnknownKey = ledger.Errorf(ledger.CodeUnauthenticated, "the API key is unknown or revoked: ask an admin for a new one")
+var (
+	errUnknownKey = ledger.Errorf(ledger.CodeUnauthenticated, "the API key is unknown or revoked: ask an admin for a new one")
+	errKeyExpired = ledger.Errorf(ledger.CodeKeyExpired, "the API key has expired: ask an admin for a new one")
+	errOldSecret  = ledger.Errorf(ledger.CodeKeyExpired, "the API key was rotated and this secret of it has expired: use the new one, or ask an admin to rotate the key again")
+)
+
+// usable refuses a key that is revoked or expired, and a secret that is not, or no
+// longer, one of the key's.
+func usable(key *ledger.KeyRecord, secret *[32]byte, now ledger.Time) error {
+	switch previous := key.Previous; {
+	case key.RevokedAt != nil:
+		return errUnknownKey
+	case !key.Active(now):
+		return errKeyExpired
+	case secret == nil || *secret == key.Hash:
+		return nil
+	case previous == nil || *secret != previous.Hash: // it was rotated twice since
+		return errUnknownKey
+	case now >= previous.ExpiresAt:
+		return errOldSecret
+	}
+	return nil
+}
 
 // Authenticate finds who holds an API key.
 func (s *Service) Authenticate(ctx context.Context, text string) (*Caller, error) {
@@ -32,16 +60,28 @@ func (s *Service) Authenticate(ctx context.Context, text string) (*Caller, error
 	}
 	hash := key.Hash()
 	if caller := s.callers.get(hash); caller != nil {
-		return caller, nil
+		if caller.ends == nil || s.now() < *caller.ends {
+			return caller, nil
+		}
+		s.callers.forget(caller.Key) // the store says why it ended
 	}
 	record, err := s.store.KeyByHash(ctx, hash)
-	if errors.Is(err, store.ErrNotFound) || (err == nil && !record.Active()) {
+	if errors.Is(err, store.ErrNotFound) {
 		return nil, errUnknownKey
 	}
 	if err != nil {
 		return nil, visible(err)
 	}
+	now := s.now()
+	if err := usable(record, &hash, now); err != nil {
+		return nil, err
+	}
+	s.keyUses.note(record.ID, now)
 	caller := callerOf(record)
+	caller.secret, caller.ends = &hash, record.ExpiresAt
+	if previous := record.Previous; previous != nil && hash == previous.Hash && (caller.ends == nil || previous.ExpiresAt < *caller.ends) {
+		caller.ends = &previous.ExpiresAt
+	}
 	remembered := *caller
 	remembered.remembered = true
 	s.callers.put(hash, &remembered)
@@ -72,11 +112,26 @@ func (s *Service) authorize(ctx context.Context, caller *Caller, role ledger.Rol
 // confirm reads the key once more.
 func (s *Service) confirm(ctx context.Context, caller *Caller) error {
 	key, err := s.store.Key(ctx, caller.Key)
-	if errors.Is(err, store.ErrNotFound) || (err == nil && !key.Active()) {
+	if errors.Is(err, store.ErrNotFound) {
 		s.callers.forget(caller.Key)
 		return errUnknownKey
 	}
-	return visible(err)
+	if err != nil {
+		return visible(err)
+	}
+	return s.admit(key, caller, s.now())
+}
+
+// admit holds a caller against its key as it is stored now, and notes the use.
+func (s *Service) admit(key *ledger.KeyRecord, caller *Caller, now ledger.Time) error {
+	if err := usable(key, caller.secret, now); err != nil {
+		if caller.secret != nil { // a session is not remembered
+			s.callers.forget(caller.Key)
+		}
+		return err
+	}
+	s.keyUses.note(key.ID, now)
+	return nil
 }
 
 func (c *Caller) require(role ledger.Role) error {

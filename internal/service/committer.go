@@ -245,6 +245,7 @@ type batch struct {
 	heads    map[ledger.OrgID]bool
 	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
 	logs     map[ledger.OrgID]bool
+	keys     map[ledger.KeyID]bool                // changed by this batch
 	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
 	outcomes []ledger.Outcome                     // of what the batch decided
 	broken   error                                // the store failed while planning: nothing may be written
@@ -266,6 +267,7 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 		heads: make(map[ledger.OrgID]bool),
 		orgs:  make(map[ledger.OrgID]*ledger.Organization),
 		logs:  make(map[ledger.OrgID]bool),
+		keys:  make(map[ledger.KeyID]bool),
 		asked: make(map[ledger.ApprovalID]*askedApproval),
 	}
 }
@@ -296,11 +298,27 @@ func (b *batch) survived(fault, where any, err error) error {
 // confirm holds a caller's key against what is stored now.
 func (b *batch) confirm(caller *Caller) error {
 	key := b.loaded.Keys[caller.Key]
-	if key == nil || !key.Active() {
+	if key == nil {
 		b.service.callers.forget(caller.Key)
 		return errUnknownKey
 	}
-	return nil
+	return b.service.admit(key, caller, b.now)
+}
+
+// mayRecord refuses what a key that is bound to agents records for another. The
+// binding is the one that is stored now; the caller must have been confirmed.
+func (b *batch) mayRecord(caller *Caller, agent string) error {
+	if b.loaded.Keys[caller.Key].MayRecord(agent) {
+		return nil
+	}
+	return ledger.Errorf(ledger.CodeAgentNotAllowed, "this API key records nothing for the agent %q: it is bound to other agents; use a key that is bound to this one, or to none", agent)
+}
+
+// putKey enters a key's new state, for the operations that follow and for the
+// store.
+func (b *batch) putKey(key *ledger.KeyRecord) {
+	b.loaded.Keys[key.ID] = key
+	b.keys[key.ID] = true
 }
 
 // chain finds a chain of the caller's, authenticated.
@@ -369,6 +387,9 @@ func (b *batch) finish() *store.Changes {
 	}
 	for org := range b.logs {
 		b.changes.Logs = append(b.changes.Logs, b.loaded.Logs[org])
+	}
+	for id := range b.keys {
+		b.changes.Keys = append(b.changes.Keys, b.loaded.Keys[id])
 	}
 	for _, asked := range b.asked {
 		asked.write(b)

@@ -145,6 +145,9 @@ func (o *reportOutcome) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
+	if err := b.mayRecord(o.caller, o.event.Action.AgentName); err != nil {
+		return err
+	}
 	earlier, err := ledger.DecodeEntries(b.loaded.Addenda[o.at()])
 	if err != nil {
 		return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)

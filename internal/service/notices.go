@@ -8,10 +8,11 @@ import (
 
 // The kinds of jobs.
 const (
-	JobDeadline = "approval.deadline" // body: the approval's id
-	JobNotice   = "notice"            // body: a notify.Notice, to be fanned out
-	JobWebhook  = "webhook"           // body: see Delivery
-	JobEmail    = "email"
+	JobDeadline  = "approval.deadline" // body: the approval's id
+	JobKeyExpiry = "api_key.expiry"    // body: the key's id
+	JobNotice    = "notice"            // body: a notify.Notice, to be fanned out
+	JobWebhook   = "webhook"           // body: see Delivery
+	JobEmail     = "email"
 )
 
 // notice queues word of what happened, in the transaction in which it happens.

@@ -194,6 +194,15 @@ func (o *Operator) Keys(ctx context.Context, slug string) ([]*ledger.KeyRecord, 
 	return o.service.allKeys(ctx, org.ID)
 }
 
+// RotateKey replaces an API key's secret.
+func (o *Operator) RotateKey(ctx context.Context, slug string, rotation *Rotation) (*NewKey, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	return o.service.rotateKey(ctx, nil, org.ID, rotation)
+}
+
 // RevokeKey ends an API key.
 func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	org, err := o.organization(ctx, slug)
@@ -212,7 +221,7 @@ func (o *Operator) SignInLink(ctx context.Context, slug string, id ledger.KeyID)
 	}
 	for _, key := range keys {
 		wanted := key.ID == id || (id == ledger.KeyID{} && key.Role == ledger.RoleAdmin)
-		if wanted && key.Active() {
+		if wanted && key.Active(o.service.now()) {
 			return o.service.createSignIn(ctx, nil, key.Org, key.ID)
 		}
 	}

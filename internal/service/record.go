@@ -137,6 +137,12 @@ func (o *recordEvent) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
+	// A marker of dropped events is no agent's. Only a client's report has any.
+	if o.action.Source == "" || o.action.ActionType != ledger.ActionTypeGap {
+		if err := b.mayRecord(o.caller, o.action.AgentName); err != nil {
+			return err
+		}
+	}
 	org, err := b.org(o.caller.Org)
 	if err != nil {
 		return err

@@ -77,7 +77,8 @@ type Service struct {
 	policies  policyCache
 	waiters   waiters
 	signers   signers
-	used      usedTokens
+	used      lastUses[ledger.TokenID]
+	keyUses   lastUses[ledger.KeyID]
 	told      toldNames
 	sound     soundReceipts
 	trusted   trustedOrgs

@@ -37,7 +37,7 @@ func (s *Service) createSignIn(ctx context.Context, caller *Caller, org ledger.O
 		needs: func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) },
 		change: func(b *batch, _ *ledger.Organization) (*deed, error) {
 			key := b.loaded.Keys[id]
-			if key == nil || key.Org != org || !key.Active() {
+			if key == nil || key.Org != org || !key.Active(b.now) {
 				return nil, ledger.ErrNotFound
 			}
 			return signInDeed("sign_in.create", key, link.ExpiresAt), nil
@@ -106,10 +106,11 @@ func (s *Service) SessionCaller(ctx context.Context, session string) (*Caller, e
 	if err != nil {
 		return nil, visible(err)
 	}
-	if !key.Active() {
-		return nil, errUnknownKey
+	caller := callerOf(key)
+	if err := s.admit(key, caller, s.now()); err != nil {
+		return nil, err
 	}
-	return callerOf(key), nil
+	return caller, nil
 }
 
 // SignOut ends a session.

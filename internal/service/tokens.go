@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"sync"
 
 	"github.com/google/uuid"
 
@@ -260,40 +259,8 @@ func (s *Service) VerifyApprovalPublicly(ctx context.Context, id ledger.Approval
 	return &public, nil
 }
 
-// usedTokens remembers when tokens were used until someone writes it down: a
-// public read must not cost a write.
-type usedTokens struct {
-	mu     sync.Mutex
-	tokens map[ledger.TokenID]ledger.Time
-}
-
-const maxUsedTokens = 10_000
-
-func (u *usedTokens) note(id ledger.TokenID, at ledger.Time) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.tokens == nil {
-		u.tokens = make(map[ledger.TokenID]ledger.Time)
-	}
-	if _, known := u.tokens[id]; known || len(u.tokens) < maxUsedTokens {
-		u.tokens[id] = at
-	}
-}
-
-func (u *usedTokens) take() map[ledger.TokenID]ledger.Time {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	tokens := u.tokens
-	u.tokens = nil
-	return tokens
-}
-
 // FlushTokenUse writes down when tokens were last used. The worker calls it now
 // and then, and once at the end.
 func (s *Service) FlushTokenUse(ctx context.Context) error {
-	used := s.used.take()
-	if len(used) == 0 {
-		return nil
-	}
-	return visible(s.store.TouchTokens(ctx, used))
+	return s.used.flush(ctx, s.store.TouchTokens)
 }

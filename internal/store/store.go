@@ -88,12 +88,19 @@ type Needs struct {
 	ApprovalsOf []ledger.ChainID
 	Webhooks    []ledger.WebhookID
 	Tokens      []ledger.TokenID
-	Issued      []TokenRef     // tokens by the keys of the requests that issued them
+	Issued      []TokenRef // tokens by the keys of the requests that issued them
+	Rotations   []RotationRef
 	SigningKeys []ledger.OrgID // all keys of these organizations
 }
 
 // OpenRef is the idempotency key of a request that opened a chain.
 type OpenRef struct {
+	Org ledger.OrgID
+	Key string
+}
+
+// RotationRef is the idempotency key of a request that rotated an API key.
+type RotationRef struct {
 	Org ledger.OrgID
 	Key string
 }
@@ -127,6 +134,7 @@ type Loaded struct {
 	Webhooks  map[ledger.WebhookID]*WebhookRecord
 	Tokens    map[ledger.TokenID]*TokenRecord
 	Issued    map[TokenRef]*TokenRecord
+	Rotations map[RotationRef]*RotationRecord
 	// SigningKeys are an organization's, oldest first by id.
 	SigningKeys map[ledger.OrgID][]*SigningKeyRecord
 
@@ -167,13 +175,15 @@ type Changes struct {
 	NewApprovals []*ApprovalRecord
 	Approvals    []*ApprovalRecord // of Loaded.Approvals: status, body and MAC
 
-	Orgs        []*ledger.Organization // of Needs.Govern: name, settings and controls
-	NewKeys     []*ledger.KeyRecord
-	RevokedKeys []*ledger.KeyRecord // of Loaded.Keys: RevokedAt
-	NewPolicies []*PolicyRecord
-	Webhooks    []*WebhookRecord // inserted, or replaced where the id is known
-	NewActs     []*ledger.StoredAct
-	Logs        []*ledger.ActLog // inserted, or replaced
+	Orgs    []*ledger.Organization // of Needs.Govern: name, settings and controls
+	NewKeys []*ledger.KeyRecord
+	// Keys are of Loaded.Keys: Hash, Hint, Previous, ExpiryLogged and RevokedAt.
+	Keys         []*ledger.KeyRecord
+	NewRotations []*RotationRecord // with an idempotency key
+	NewPolicies  []*PolicyRecord
+	Webhooks     []*WebhookRecord // inserted, or replaced where the id is known
+	NewActs      []*ledger.StoredAct
+	Logs         []*ledger.ActLog // inserted, or replaced
 
 	NewTokens     []*TokenRecord
 	RevokedTokens []*TokenRecord      // of Loaded.Tokens: RevokedAt, RevocationReason and MAC
@@ -197,6 +207,16 @@ type ApprovalRecord struct {
 	Status      ledger.ApprovalStatus
 	Body        []byte
 	MAC         []byte
+}
+
+// RotationRecord is a rotation of an API key that was asked for under an
+// idempotency key. It never changes.
+type RotationRecord struct {
+	Org            ledger.OrgID
+	Key            ledger.KeyID
+	IdempotencyKey string      // unique in its organization
+	Overlap        ledger.Time // milliseconds
+	RotatedAt      ledger.Time
 }
 
 // PolicyRecord is one put of a policy set. It never changes.
@@ -303,7 +323,8 @@ type ChainQuery struct {
 }
 
 // Directory finds organizations and API keys. They are changed by Transact alone,
-// together with the entry in the audit log that says so.
+// together with the entry in the audit log that says so; only the moment of a
+// key's last use is written beside it.
 type Directory interface {
 	// CreateOrganization stores an organization with its head and the further
 	// changes that belong to its beginning, all or nothing; ErrExists when the slug
@@ -313,9 +334,15 @@ type Directory interface {
 	OrganizationBySlug(ctx context.Context, slug string) (*ledger.Organization, error)
 	Organizations(ctx context.Context) ([]*ledger.Organization, error)
 	Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error)
+	// KeyByHash finds a key by the hash of its secret or of the one before it. A
+	// hash that is unknown takes the same statement as one that is known.
 	KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error)
 	// Keys lists an organization's keys by id, after the given one.
 	Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error)
+	// TouchKeys remembers when keys were last used; a moment that is earlier than
+	// the one remembered changes nothing. Keys that are gone are left out. It may
+	// run beside Transact, which never writes that moment.
+	TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time) error
 }
 
 // Governance finds approvals, policies, endpoints and acts.

@@ -23,6 +23,9 @@ const (
 	countEvery = 15 * time.Second
 	// useEvery is how far the last use of a token may lag behind.
 	useEvery = 5 * time.Second
+	// keyUseEvery is how far the last use of an API key may lag behind, and how often
+	// it is written at most.
+	keyUseEvery = time.Minute
 	// pastEvery is how often the ledgers are held against what was acknowledged.
 	pastEvery = 30 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
@@ -36,6 +39,7 @@ func (w *Worker) newChores() []*chore {
 	return []*chore{
 		{name: "count the queue", every: countEvery, do: w.count, next: now},
 		{name: "write down the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
+		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.

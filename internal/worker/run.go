@@ -55,6 +55,8 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 	switch job.Kind {
 	case service.JobDeadline:
 		return w.jobs.Deadline(ctx, job)
+	case service.JobKeyExpiry:
+		return w.jobs.KeyExpiry(ctx, job)
 	case service.JobNotice:
 		return w.jobs.FanOut(ctx, job)
 	case service.JobWebhook:
@@ -99,11 +101,12 @@ func onlyWaits(err error) bool {
 }
 
 // hopeless: an approval's time passes whatever the store says, so a deadline
-// never is; nor is a check of the ledger, without which there is no next. An anchor
+// never is; nor is a key's expiry, which the audit log must tell, nor a check of the
+// ledger, without which there is no next. An anchor
 // may take many attempts, and only its own verdict counts.
 func hopeless(job *service.Job, err error) bool {
 	switch job.Kind {
-	case service.JobDeadline, service.JobCheck:
+	case service.JobDeadline, service.JobCheck, service.JobKeyExpiry:
 		return false
 	case service.JobAnchor:
 		var unanchored *unanchoredError
@@ -116,7 +119,7 @@ func hopeless(job *service.Job, err error) bool {
 // patience is how long to wait before the next attempt.
 func (w *Worker) patience(job *service.Job, err error) time.Duration {
 	switch job.Kind {
-	case service.JobDeadline, service.JobNotice:
+	case service.JobDeadline, service.JobNotice, service.JobKeyExpiry:
 		return innerRetry
 	case service.JobWebhook, service.JobEmail:
 		asked, _ := notify.RetryAfter(err)

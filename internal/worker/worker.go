@@ -66,7 +66,7 @@ const (
 // there is a place for it, and never before: so what hangs in one kind, a receiver
 // that does not answer, holds up nothing of the others.
 var places = map[string]int{
-	service.JobDeadline: 8, service.JobNotice: 8, // wait for nobody but the store
+	service.JobDeadline: 8, service.JobNotice: 8, service.JobKeyExpiry: 1, // wait for nobody but the store
 	service.JobWebhook: 16, service.JobEmail: 5, service.JobAnchor: 4, service.JobCheck: 1,
 }
 

@@ -52,7 +52,7 @@ func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, er
 
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
-	return one(ctx, s, "key", selectKeys+`where hash = $1`, []any{hash[:]}, readKey)
+	return one(ctx, s, "key", selectKeys+`where hash = $1 or previous_hash = $1`, []any{hash[:]}, readKey)
 }
 
 // Keys implements store.Directory.

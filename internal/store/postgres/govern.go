@@ -17,10 +17,6 @@ const (
 		select * from unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::text[], $5::bytea[])`
 	updateOrganizationsSQL = `update organizations o set name = n.name, settings = n.settings::json, controls = n.controls::json
 		from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) n(id, name, settings, controls) where o.id = n.id`
-	insertKeysSQL = `insert into api_keys (` + keyColumns + `)
-		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[])`
-	revokeKeysSQL = `update api_keys k set revoked_at = n.revoked_at
-		from unnest($1::uuid[], $2::bigint[]) n(id, revoked_at) where k.id = n.id`
 	insertApprovalsSQL = `insert into approvals (` + approvalColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::uuid[], $6::bigint[], $7::text[], $8::bytea[], $9::bytea[])`
 	updateApprovalsSQL = `update approvals a set status = n.status, body = n.body, mac = n.mac
@@ -95,25 +91,6 @@ func sendOrganizations(x *exchange, changed []*ledger.Organization) error {
 		texts(orgs, func(o encodedOrganization) string { return o.settings }),
 		texts(orgs, func(o encodedOrganization) string { return o.controls }))
 	return nil
-}
-
-func sendKeys(x *exchange, keys, revoked []*ledger.KeyRecord) {
-	if len(keys) > 0 {
-		x.send(insertKeysSQL,
-			ids(keys, func(k *ledger.KeyRecord) uuid.UUID { return k.ID.UUID }),
-			ids(keys, func(k *ledger.KeyRecord) uuid.UUID { return k.Org.UUID }),
-			texts(keys, func(k *ledger.KeyRecord) string { return k.Name }),
-			texts(keys, func(k *ledger.KeyRecord) string { return string(k.Role) }),
-			blobs(keys, func(k *ledger.KeyRecord) []byte { return k.Hash[:] }),
-			texts(keys, func(k *ledger.KeyRecord) string { return k.Hint }),
-			ints(keys, func(k *ledger.KeyRecord) int64 { return int64(k.CreatedAt) }),
-			intsOrNull(keys, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }))
-	}
-	if len(revoked) > 0 {
-		x.update(len(revoked), "keys", revokeKeysSQL,
-			ids(revoked, func(k *ledger.KeyRecord) uuid.UUID { return k.ID.UUID }),
-			intsOrNull(revoked, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }))
-	}
 }
 
 func sendApprovals(x *exchange, asked, moved []*store.ApprovalRecord) {

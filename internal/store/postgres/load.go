@@ -60,6 +60,7 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 	s.askByID(x, needs, loaded)
 	askReferences(x, needs, loaded)
 	askVerification(x, needs, loaded)
+	askRotations(x, needs, loaded)
 	if err := x.run(ctx, conn); err != nil {
 		return nil, explain("load", err)
 	}
@@ -70,7 +71,7 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 	orgs := sorted(slices.Concat(needs.Orgs, needs.Govern), orgUUID)
 	askAll(x, loadOrganizationsSQL, orgs, s.readKnownOrganization, func(o *ledger.Organization) { loaded.Orgs[o.ID] = o })
-	keys := sorted(needs.Keys, func(id ledger.KeyID) uuid.UUID { return id.UUID })
+	keys := sorted(needs.Keys, keyUUID)
 	askAll(x, loadKeysSQL, keys, readKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k })
 	keep := func(a *store.ApprovalRecord) { loaded.Approvals[a.ID] = a }
 	approvals := sorted(needs.Approvals, approvalUUID)

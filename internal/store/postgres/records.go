@@ -19,12 +19,14 @@ const (
 	receiptColumns      = `id, org_id, sequence, chain_id, previous_hash, body`
 	headColumns         = `org_id, count, last_hash, key_id, mac`
 	organizationColumns = `id, slug, name, settings, controls, created_at`
-	keyColumns          = `id, org_id, name, role, hash, hint, created_at, revoked_at`
-	approvalColumns     = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
-	policyColumns       = `org_id, number, version, format, document, created_at, created_by`
-	webhookColumns      = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at`
-	actColumns          = `org_id, sequence, body`
-	logColumns          = `org_id, count, last_hash, controls, mac`
+	keyColumns          = `id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at,
+		previous_hash, previous_expires_at`
+	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key`
+	approvalColumns = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
+	policyColumns   = `org_id, number, version, format, document, created_at, created_by`
+	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at`
+	actColumns      = `org_id, sequence, body`
+	logColumns      = `org_id, count, last_hash, controls, mac`
 )
 
 // The driver takes 16 bytes in binary form; a uuid.UUID it would send as text.
@@ -88,9 +90,24 @@ func readOrganization(r *row) *ledger.Organization {
 }
 
 func readKey(r *row) *ledger.KeyRecord {
-	return &ledger.KeyRecord{
+	k := &ledger.KeyRecord{
 		ID: ledger.KeyID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Name: r.text(), Role: ledger.Role(r.text()),
 		Hash: r.hash(), Hint: r.text(), CreatedAt: r.time(), RevokedAt: r.timeOrNil(),
+	}
+	var err error
+	if k.Agents, err = ledger.DecodeAgents(r.borrow()); err != nil {
+		r.failed = true
+	}
+	k.Owner, k.ExpiresAt, k.ExpiryLogged, k.LastUsedAt = r.text(), r.timeOrNil(), r.bool(), r.timeOrNil()
+	if hash, expires := r.hashOrNil(), r.timeOrNil(); hash != nil && expires != nil {
+		k.Previous = &ledger.PreviousSecret{Hash: *hash, ExpiresAt: *expires}
+	}
+	return k
+}
+
+func readRotation(r *row) *store.RotationRecord {
+	return &store.RotationRecord{
+		Org: ledger.OrgID{UUID: r.id()}, Key: ledger.KeyID{UUID: r.id()}, Overlap: r.time(), RotatedAt: r.time(), IdempotencyKey: r.text(),
 	}
 }
 

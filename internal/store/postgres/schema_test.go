@@ -91,7 +91,7 @@ func numbered(last byte) uuid.UUID { return uuid.UUID{15: last} }
 // Migrating a filled database from any older version keeps its content.
 func TestMigrateFilledStore(t *testing.T) {
 	t.Parallel()
-	for _, version := range []int64{1, 2, 3, 4} {
+	for _, version := range []int64{1, 2, 3, 4, 6} {
 		t.Run(fmt.Sprint("from version ", version), func(t *testing.T) {
 			t.Parallel()
 			address := emptyDatabase(t)
@@ -113,7 +113,8 @@ func checkFilledStore(t *testing.T, s *postgres.Store, version int64) {
 		t.Errorf("organization %+v, error %v", org, err)
 	}
 	key, err := s.KeyByHash(t.Context(), [32]byte(bytes.Repeat([]byte{2}, 32)))
-	if err != nil || key.ID.UUID != numbered(2) || key.Role != ledger.RoleAgent || !key.Active() {
+	if err != nil || key.ID.UUID != numbered(2) || key.Role != ledger.RoleAgent || !key.Active(1) ||
+		key.Agents != nil || key.Owner != "" || key.ExpiresAt != nil || key.LastUsedAt != nil || key.Previous != nil || key.ExpiryLogged {
 		t.Errorf("key %+v, error %v", key, err)
 	}
 	checks, err := s.KeyChecks(t.Context())

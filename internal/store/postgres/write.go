@@ -57,7 +57,8 @@ func sendChanges(x *exchange, changes *store.Changes) error {
 	if err := sendOrganizations(x, changes.Orgs); err != nil {
 		return err
 	}
-	sendKeys(x, changes.NewKeys, changes.RevokedKeys)
+	sendKeys(x, changes.NewKeys, changes.Keys)
+	sendRotations(x, changes.NewRotations)
 	sendChains(x, changes.NewChains)
 	sendStates(x, changes.States)
 	sendEvents(x, changes.NewEvents)

@@ -3,7 +3,10 @@ package sqlite
 // What the store asks of SQLite, for tests of how SQLite answers it.
 var ApprovalsQuery = approvalsQuery
 
-const HeadAnchorsQuery = headAnchorsQuery
+const (
+	HeadAnchorsQuery = headAnchorsQuery
+	KeyByHashQuery   = keyByHashQuery
+)
 
 // IdleReaders is how many connections for reading are open and not in use.
 func (s *Store) IdleReaders() int {

@@ -21,6 +21,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Webhooks:  make(map[ledger.WebhookID]*store.WebhookRecord),
 		Tokens:    make(map[ledger.TokenID]*store.TokenRecord),
 		Issued:    make(map[store.TokenRef]*store.TokenRecord),
+		Rotations: make(map[store.RotationRef]*store.RotationRecord),
 
 		SigningKeys: make(map[ledger.OrgID][]*store.SigningKeyRecord),
 
@@ -29,7 +30,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
 		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
-		tx.loadApprovals, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadSigningKeys,
+		tx.loadApprovals, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadSigningKeys,
 	}
 	for _, step := range steps {
 		if err := step(needs, loaded); err != nil {
@@ -82,7 +83,7 @@ func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error 
 		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			key, err := scanKey(rows)
 			if err == nil {
-				tx.recent.keys.Put(id, key, keyBytes)
+				tx.recent.keys.Put(id, key, keySize(key))
 			}
 			loaded.Keys[id] = key
 			return err

@@ -23,6 +23,7 @@ func TestMigratesForwardOnAFilledStore(t *testing.T) {
 	storetest.Fill(t, filled)
 	for version, verify := range map[int64]func(*testing.T, store.Store){
 		1: storetest.VerifyMigrated, 2: storetest.VerifyMigrated, 3: storetest.VerifyGoverned, 4: storetest.VerifyFilled,
+		6: storetest.VerifyFilled,
 	} {
 		t.Run(fmt.Sprint("from version ", version), func(t *testing.T) {
 			t.Parallel()

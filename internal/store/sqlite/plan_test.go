@@ -49,6 +49,10 @@ func TestPlans(t *testing.T) {
 	if strings.Count(plan, "anchors_head") != 3 || strings.Contains(plan, "SCAN anchors") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Errorf("anchors of heads: the plan is\n%s", plan)
 	}
+	plan = explain(t, db, sqlite.KeyByHashQuery, []byte{}, []byte{})
+	if !strings.Contains(plan, "(hash=?)") || !strings.Contains(plan, "(previous_hash=?)") || strings.Contains(plan, "SCAN") {
+		t.Errorf("a key by its hash: the plan is\n%s", plan)
+	}
 }
 
 func explain(t *testing.T, db *sql.DB, query string, args ...any) string {

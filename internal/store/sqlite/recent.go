@@ -29,8 +29,14 @@ const (
 	keysInUse   = 1 << 20
 )
 
-// keyBytes is about how large a key is.
-const keyBytes = 500
+// keySize is about how many bytes a key takes.
+func keySize(key *ledger.KeyRecord) int {
+	size := 500 + len(key.Owner)
+	for _, name := range key.Agents {
+		size += len(name) + 16
+	}
+	return size
+}
 
 func newRecentRecords() *recentRecords {
 	return &recentRecords{
@@ -83,7 +89,7 @@ func (r *recentRecords) committed(tx *transaction) {
 	for _, org := range tx.changes.Orgs {
 		r.orgs.Drop(org.ID)
 	}
-	for _, key := range tx.changes.RevokedKeys {
+	for _, key := range tx.changes.Keys {
 		r.keys.Drop(key.ID)
 	}
 }
@@ -98,7 +104,7 @@ func (r *recentRecords) keep(tx *transaction, record store.ChainRecord) {
 }
 
 // forget is for a commit whose fate is unknown, and for those of other
-// connections. Writes beside Transact touch none of the records kept here.
+// connections. Writes beside Transact drop what they touch of the records kept here.
 func (r *recentRecords) forget() {
 	r.chains.Clear()
 	r.orgs.Clear()

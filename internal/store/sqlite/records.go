@@ -96,14 +96,34 @@ func scanOrg(rows row) (*ledger.Organization, error) {
 	return &org, err
 }
 
-const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at"
+const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at, " +
+	"previous_hash, previous_expires_at"
 
 func scanKey(rows row) (*ledger.KeyRecord, error) {
-	var revoked *int64
+	var revoked, expires, used, previousExpires *int64
+	var agents string
+	var logged int64
+	var previous []byte
 	var key ledger.KeyRecord
-	err := rows.Scan(&key.ID.UUID, &key.Org.UUID, &key.Name, (*string)(&key.Role), &key.Hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked)
-	key.RevokedAt = (*ledger.Time)(revoked)
+	err := rows.Scan(&key.ID.UUID, &key.Org.UUID, &key.Name, (*string)(&key.Role), &key.Hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked,
+		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires)
+	if err != nil {
+		return nil, err
+	}
+	key.RevokedAt, key.ExpiresAt, key.LastUsedAt = (*ledger.Time)(revoked), (*ledger.Time)(expires), (*ledger.Time)(used)
+	key.ExpiryLogged = logged != 0
+	if previous != nil && previousExpires != nil {
+		key.Previous = &ledger.PreviousSecret{Hash: hashOf(previous), ExpiresAt: ledger.Time(*previousExpires)}
+	}
+	key.Agents, err = ledger.DecodeAgents([]byte(agents))
 	return &key, err
+}
+
+const rotationColumns = "org_id, idempotency_key, key_id, overlap, rotated_at"
+
+func scanRotation(rows row) (*store.RotationRecord, error) {
+	r := new(store.RotationRecord)
+	return r, rows.Scan(&r.Org.UUID, &r.IdempotencyKey, &r.Key.UUID, (*int64)(&r.Overlap), (*int64)(&r.RotatedAt))
 }
 
 const chainColumns = "c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body, s.status, s.state, s.mac"

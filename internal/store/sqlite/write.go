@@ -11,7 +11,8 @@ func (tx *transaction) apply(c *store.Changes) error {
 	for _, write := range [...]func() error{
 		func() error { return each(c.Orgs, tx.updateOrg) },
 		func() error { return each(c.NewKeys, tx.insertKey) },
-		func() error { return each(c.RevokedKeys, tx.revokeKey) },
+		func() error { return each(c.Keys, tx.updateKey) },
+		func() error { return each(c.NewRotations, tx.insertRotation) },
 		func() error { return each(c.NewChains, tx.insertChain) },
 		func() error { return each(c.NewEvents, tx.insertEvent) },
 		func() error { return each(c.NewAddenda, tx.insertAddendum) },
@@ -68,15 +69,6 @@ func encodeOrg(org *ledger.Organization) (settings, controls []byte, err error) 
 	}
 	controls, err = org.Controls.Encode()
 	return settings, controls, err
-}
-
-func (tx *transaction) insertKey(key *ledger.KeyRecord) error {
-	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		key.ID.UUID[:], key.Org.UUID[:], key.Name, string(key.Role), key.Hash[:], key.Hint, int64(key.CreatedAt), momentOrNull(key.RevokedAt))
-}
-
-func (tx *transaction) revokeKey(key *ledger.KeyRecord) error {
-	return tx.change("UPDATE api_keys SET revoked_at = ? WHERE id = ? AND org_id = ?", momentOrNull(key.RevokedAt), key.ID.UUID[:], key.Org.UUID[:])
 }
 
 func (tx *transaction) insertChain(c *store.ChainRecord) error {

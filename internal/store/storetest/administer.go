@@ -84,7 +84,7 @@ func (w *world) revoke(ctx context.Context, s store.Store, key *ledger.KeyRecord
 		changes := new(store.Changes)
 		if revoked.RevokedAt == nil {
 			revoked.RevokedAt = &at
-			changes.RevokedKeys = []*ledger.KeyRecord{revoked}
+			changes.Keys = []*ledger.KeyRecord{revoked}
 		}
 		return changes, nil
 	})

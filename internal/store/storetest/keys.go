@@ -38,7 +38,7 @@ func unknownKey(t *testing.T, w *world) {
 	wantError(t, "by hash", err, store.ErrNotFound)
 	at := w.now()
 	stranger.RevokedAt = &at
-	wantError(t, "revoke", attempt(t.Context(), w, &store.Changes{RevokedKeys: []*ledger.KeyRecord{stranger}}), store.ErrNotFound)
+	wantError(t, "revoke", attempt(t.Context(), w, &store.Changes{Keys: []*ledger.KeyRecord{stranger}}), store.ErrNotFound)
 }
 
 func collidingKey(t *testing.T, w *world) {
@@ -93,7 +93,7 @@ func revocationIsSeen(t *testing.T, w *world) {
 	handles := []store.Store{w.Store, w.open(t)}
 	active := func(s store.Store) (active bool) {
 		err := s.Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{m.key.ID}}, func(loaded *store.Loaded) (*store.Changes, error) {
-			active = loaded.Keys[m.key.ID].Active()
+			active = loaded.Keys[m.key.ID].Active(w.now())
 			return &store.Changes{}, nil
 		})
 		if err != nil {

@@ -52,6 +52,7 @@ type names struct {
 
 	Tokens      []ledger.TokenID
 	Issued      []store.TokenRef
+	Rotations   []store.RotationRef
 	SigningKeys []ledger.OrgID
 }
 
@@ -60,7 +61,7 @@ func namesOf(loaded *store.Loaded) names {
 		Orgs: keysOf(loaded.Orgs), Keys: keysOf(loaded.Keys), Chains: keysOf(loaded.Chains), Heads: keysOf(loaded.Heads),
 		Opens: keysOf(loaded.Opens), Repeats: keysOf(loaded.Repeats), Addenda: keysOf(loaded.Addenda),
 		Logs: keysOf(loaded.Logs), Approvals: keysOf(loaded.Approvals), Webhooks: keysOf(loaded.Webhooks),
-		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), SigningKeys: keysOf(loaded.SigningKeys),
+		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), Rotations: keysOf(loaded.Rotations), SigningKeys: keysOf(loaded.SigningKeys),
 	}
 }
 
@@ -122,7 +123,8 @@ func missingIsAbsent(t *testing.T, w *world) {
 		Govern:  []ledger.OrgID{stranger}, Logs: []ledger.OrgID{stranger}, Approvals: []ledger.ApprovalID{w.approvalID()},
 		ApprovalsOf: []ledger.ChainID{id, w.chainID()}, Webhooks: []ledger.WebhookID{w.webhook(stranger).ID},
 		Tokens: []ledger.TokenID{w.token(stranger).ID}, SigningKeys: []ledger.OrgID{stranger, m.org.ID},
-		Issued: []store.TokenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
+		Issued:    []store.TokenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
+		Rotations: []store.RotationRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
 	}
 	w.look(t, needs, func(loaded *store.Loaded) {
 		assertEqual(t, "names", namesOf(loaded), names{Chains: []ledger.ChainID{id}})
@@ -244,7 +246,7 @@ func loadsRevokedKey(t *testing.T, w *world) {
 	revoked := must[*ledger.KeyRecord](t)(w.revoke(t.Context(), w, m.key, w.now()))
 	w.look(t, &store.Needs{Keys: []ledger.KeyID{m.key.ID}}, func(loaded *store.Loaded) {
 		assertEqual(t, "key", loaded.Keys[m.key.ID], revoked)
-		if loaded.Keys[m.key.ID].Active() {
+		if loaded.Keys[m.key.ID].Active(w.now()) {
 			t.Error("the revoked key is still active")
 		}
 	})

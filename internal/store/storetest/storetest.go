@@ -50,6 +50,8 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"records":       recordCases,
 		"directory":     directoryCases,
 		"keys":          keyCases,
+		"rotations":     rotationCases,
+		"key uses":      keyUseCases,
 		"keychecks":     keyCheckCases,
 		"sign-ins":      signInCases,
 		"govern":        governCases,
