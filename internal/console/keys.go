@@ -2,6 +2,8 @@ package console
 
 import (
 	"net/http"
+	"strconv"
+	"strings"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -15,12 +17,17 @@ type keysView struct {
 	Keys    []*ledger.KeyRecord
 	Own     ledger.KeyID // the one that this session acts for
 	Next    string
+	Now     ledger.Time
 	Made    *service.NewKey
+	Rotated *service.NewKey
 	Link    string // to sign in
 	Again   bool   // the form was sent before
-	Name    string // as it was sent, when it was refused
+	Asked   askedKey
 	Refusal *refusal
 }
+
+// askedKey is the form of a new key as it was sent, when it was refused.
+type askedKey struct{ Name, Owner, Agents string }
 
 func showKeys(v *visit) error {
 	caller, err := v.admin()
@@ -39,7 +46,7 @@ func (v *visit) showKeys(status int, caller *service.Caller, page *keysView) err
 	if err != nil {
 		return err
 	}
-	page.Keys, page.Own = keys[:min(len(keys), keysPage)], caller.Key
+	page.Keys, page.Own, page.Now = keys[:min(len(keys), keysPage)], caller.Key, v.console.service.Now()
 	if len(keys) > keysPage {
 		page.Next = "/api-keys?after=" + keys[keysPage-1].ID.String()
 	}
@@ -52,7 +59,7 @@ func createKey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	sent, err := v.form(maxForm)
+	sent, err := v.form(maxText)
 	if err != nil {
 		return err
 	}
@@ -62,7 +69,9 @@ func createKey(v *visit) error {
 		return err
 	})
 	if why := refusalOf(err); why != nil {
-		return v.showKeys(why.Status, caller, &keysView{Name: sent.text("name"), Refusal: why})
+		return v.showKeys(why.Status, caller, &keysView{
+			Asked: askedKey{sent.text("name"), sent.text("owner"), strings.Join(sent.lines("agents"), "\n")}, Refusal: why,
+		})
 	}
 	if err != nil {
 		return err
@@ -97,7 +106,17 @@ func createSignIn(v *visit) error {
 }
 
 func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, error) {
-	body, err := request(map[string]any{"name": sent.text("name"), "role": optional(sent.text("role"))})
+	members := map[string]any{
+		"name": sent.text("name"), "role": optional(sent.text("role")), "owner": optional(sent.text("owner")), "agents": sent.lines("agents"),
+	}
+	if days := sent.text("days"); days != "" {
+		n, err := strconv.Atoi(days)
+		if err != nil || n < 1 || n > 3650 {
+			return nil, ledger.Errorf(ledger.CodeInvalid, "a key can end after 1 to 3650 days; choose again")
+		}
+		members["expires_at"] = (v.console.service.Now() + ledger.Time(n)*24*60*60*1000).String()
+	}
+	body, err := request(members)
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +125,39 @@ func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, err
 		return nil, err
 	}
 	return v.console.service.CreateAPIKey(v.r.Context(), caller, wanted)
+}
+
+// rotateKey answers with the new text itself: it is nowhere to be found later.
+func rotateKey(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	id, err := v.pathID("key_id")
+	if err != nil {
+		return err
+	}
+	sent, err := v.form(maxForm)
+	if err != nil {
+		return err
+	}
+	page := &keysView{}
+	page.Again, err = v.onlyOnce(sent, func() error {
+		body, err := request(map[string]any{"overlap_seconds": number(sent.text("overlap"))})
+		if err != nil {
+			return err
+		}
+		overlap, err := service.ParseOverlap(body)
+		if err != nil {
+			return err
+		}
+		page.Rotated, err = v.console.service.RotateAPIKey(v.r.Context(), caller, &service.Rotation{Key: ledger.KeyID{UUID: id}, Overlap: overlap})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return v.showKeys(http.StatusOK, caller, page)
 }
 
 func revokeKey(v *visit) error {

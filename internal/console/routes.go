@@ -26,6 +26,7 @@ var routes = []route{
 	{http.MethodGet, "/api-keys", showKeys, false},
 	{http.MethodPost, "/api-keys", createKey, false},
 	{http.MethodPost, "/api-keys/{key_id}/sign-in", createSignIn, false},
+	{http.MethodPost, "/api-keys/{key_id}/rotate", rotateKey, false},
 	{http.MethodPost, "/api-keys/{key_id}/revoke", revokeKey, false},
 	{http.MethodGet, "/signing-keys", showSigningKeys, false},
 	{http.MethodPost, "/signing-keys", createSigningKey, false},
