@@ -16,6 +16,10 @@ type Controls struct {
 	// Webhooks is how many endpoints want to be told, so that an organization
 	// without any pays nothing for them.
 	Webhooks int `json:"webhooks"`
+	// Act is the sequence of the audit-log entry that last changed the
+	// organization; 0 in a record from before it was kept. It only grows, so a
+	// client can tell an older answer from a newer one.
+	Act int64 `json:"act_number,omitempty"`
 	// MAC authenticates the whole organization; see Seal.
 	MAC []byte `json:"mac,omitempty"`
 }

@@ -67,12 +67,23 @@ func (a *act) plan(b *batch) error {
 	if err != nil || deed == nil {
 		return err
 	}
+	return b.enact(actor, &org, deed)
+}
+
+// enact seals an organization under the number of the act that changed it, and
+// enters that act into the audit log.
+func (b *batch) enact(actor ledger.Actor, org *ledger.Organization, d *deed) error {
+	log, err := b.log(org.ID)
+	if err != nil {
+		return err
+	}
+	org.Controls.Act = log.Count + 1
 	if err := org.Seal(b.service.keys); err != nil {
 		b.broken = err
 		return err
 	}
-	b.orgs[a.org] = &org
-	return b.act(actor, &org, deed)
+	b.orgs[org.ID] = org
+	return b.act(actor, org, d)
 }
 
 func (c *Caller) actor() ledger.Actor {
@@ -95,13 +106,22 @@ func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	return org, nil
 }
 
-// act enters a deed into the audit log, which the operation must have named among
-// its needs. A log that is missing was removed: it is made with the organization.
-func (b *batch) act(actor ledger.Actor, org *ledger.Organization, d *deed) error {
-	log := b.loaded.Logs[org.ID]
+// log is an organization's audit log, which the operation must have named among its
+// needs. One that is missing was removed: it is made with the organization.
+func (b *batch) log(org ledger.OrgID) (*ledger.ActLog, error) {
+	log := b.loaded.Logs[org]
 	if log == nil {
 		b.broken = fmt.Errorf("organization without audit log: %w", ledger.ErrStateTampered)
-		return b.broken
+		return nil, b.broken
+	}
+	return log, nil
+}
+
+// act enters a deed into the audit log.
+func (b *batch) act(actor ledger.Actor, org *ledger.Organization, d *deed) error {
+	log, err := b.log(org.ID)
+	if err != nil {
+		return err
 	}
 	stored, err := log.Append(b.service.keys, org, ledger.Act{At: b.now, Actor: actor, Action: d.action, Target: d.target, Detail: d.detail})
 	if err != nil {

@@ -63,11 +63,7 @@ func (o *beginLog) plan(b *batch) error {
 	}
 	org := new(ledger.Organization)
 	*org = *before
-	if err := org.Seal(b.service.keys); err != nil {
-		return err
-	}
-	b.orgs[o.org] = org
-	return b.act(ledger.ActorOperator, org, &deed{action: "audit_log.begin"})
+	return b.enact(ledger.ActorOperator, org, &deed{action: "audit_log.begin"})
 }
 
 // CreateOrganization makes an organization with a first admin key.
@@ -82,6 +78,7 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	org := &ledger.Organization{
 		ID:   ledger.OrgID{UUID: s.timedID(s.now())},
 		Slug: slug, Name: name, Settings: ledger.DefaultSettings(), CreatedAt: s.now(),
+		Controls: ledger.Controls{Act: 1}, // the act that makes it
 	}
 	if err := org.Seal(s.keys); err != nil {
 		return nil, nil, err
