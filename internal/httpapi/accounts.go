@@ -33,6 +33,8 @@ func (x *exchange) organization(org *ledger.Organization) error {
 	if org.Controls.Policy.Number > 0 {
 		version = org.Controls.Policy.Version
 	}
+	settings := org.Settings
+	settings.FastPathActions = settings.SafeActions()
 	body, err := json.Marshal(struct {
 		Slug      string `json:"slug"`
 		Name      string `json:"name"`
@@ -40,7 +42,7 @@ func (x *exchange) organization(org *ledger.Organization) error {
 		ledger.Settings
 		PolicyVersion string          `json:"policy_version"`
 		KillSwitch    json.RawMessage `json:"kill_switch"`
-	}{org.Slug, org.Name, org.CreatedAt.String(), org.Settings, version, appendKillSwitch(nil, &org.Controls.KillSwitch)})
+	}{org.Slug, org.Name, org.CreatedAt.String(), settings, version, appendKillSwitch(nil, &org.Controls.KillSwitch)})
 	if err != nil {
 		return err
 	}

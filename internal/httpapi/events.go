@@ -45,20 +45,23 @@ func reportEvents(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	results, err := x.api.service.ReportEvents(x.r.Context(), x.caller, id, actions)
+	report, err := x.api.service.ReportEvents(x.r.Context(), x.caller, id, actions)
 	if err != nil {
 		return err
 	}
-	answer := append(make([]byte, 0, 1024*len(results)), `{"results":[`...)
-	for i := range results {
+	w := canon.BeginObject(make([]byte, 0, 1024*(len(report.Results)+1)))
+	writeTerms(&w, &report.Terms)
+	list := append(w.Name("results"), '[')
+	for i := range report.Results {
 		if i > 0 {
-			answer = append(answer, ',')
+			list = append(list, ',')
 		}
-		if answer, err = x.appendReported(answer, &results[i]); err != nil {
+		if list, err = x.appendReported(list, &report.Results[i]); err != nil {
 			return err
 		}
 	}
-	return x.answer(http.StatusOK, append(answer, "]}"...))
+	w.Value(append(list, ']'))
+	return x.answer(http.StatusOK, w.End())
 }
 
 func (x *exchange) appendReported(dst []byte, r *service.Reported) ([]byte, error) {

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"bytes"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestOpenChain(t *testing.T) {
 				if opened.Status != "active" || opened.ReceiptID != nil || opened.CompletedAt != nil || opened.Actions != 0 {
 					t.Errorf("a new chain is %s", got.body)
 				}
-				if found := s.get(t, s.acme.agent, "/v1/chains/"+opened.ID).expect(t, http.StatusOK); !bytes.Equal(found.body, got.body) {
+				if found := s.get(t, s.acme.agent, "/v1/chains/"+opened.ID).expect(t, http.StatusOK); !bytes.Equal(found.body, withoutLease(got.body)) {
 					t.Errorf("found as %s, opened as %s", found.body, got.body)
 				}
 				sealed := s.complete(t, s.acme.agent, opened.ID, "")
@@ -150,4 +151,11 @@ func TestOpenChainTogether(t *testing.T) {
 			t.Errorf("%d ids were answered, %d chains are there", len(ids), len(list.Data))
 		}
 	})
+}
+
+var leaseMember = regexp.MustCompile(`"fast_path_lease":\{[^}]*\}`)
+
+// withoutLease is an answer as it is when no lease is granted.
+func withoutLease(body []byte) []byte {
+	return leaseMember.ReplaceAll(body, []byte(`"fast_path_lease":null`))
 }

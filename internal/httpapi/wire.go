@@ -39,10 +39,29 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 		e.String("message", failure.Message)
 		w.Value(e.End())
 	}
+	if c.Terms != nil {
+		writeTerms(&w, c.Terms)
+	}
 	if receipt != nil {
 		w.Raw("receipt", receipt)
 	}
 	return w.End()
+}
+
+// writeTerms tells a client how it stands with its organization.
+func writeTerms(w *canon.ObjectWriter, t *service.Terms) {
+	w.Int("act_number", t.Act)
+	if t.Lease == nil {
+		w.Null("fast_path_lease")
+		return
+	}
+	lease := canon.BeginObject(w.Name("fast_path_lease"))
+	lease.String("id", t.Lease.ID)
+	lease.Int("milliseconds", t.Lease.Milliseconds)
+	lease.Int("max_actions", t.Lease.MaxActions)
+	lease.Strings("actions", t.Lease.Actions)
+	lease.Strings("except_agents", t.Lease.ExceptAgents)
+	w.Value(lease.End())
 }
 
 func appendTime(w *canon.ObjectWriter, name string, t *ledger.Time) {
@@ -56,6 +75,7 @@ func appendTime(w *canon.ObjectWriter, name string, t *ledger.Time) {
 func appendDecision(dst []byte, r *service.Recorded) []byte {
 	w := canon.BeginObject(dst)
 	writeDecision(&w, r)
+	writeTerms(&w, &r.Terms)
 	return w.End()
 }
 

@@ -191,6 +191,8 @@ type Question struct {
 	State  *ChainState
 	Action *Action
 	Now    Time
+	// Leased says that the service had let the client decide this action by itself.
+	Leased bool
 }
 
 // Decide holds an action against the kill switch, the chain's limits, the
@@ -230,7 +232,7 @@ func Decide(policy *Policy, q *Question) Decision {
 		d.onTrial(q.Org.Settings.EvaluationMode, shadowed)
 	}
 	if q.Action.Source != "" {
-		d.reconcile(q.Action)
+		d.reconcile(q)
 	}
 	return d
 }
@@ -297,13 +299,22 @@ func approversOf(matches []Match) []string {
 
 // reconcile turns what the service would have decided into an account of what a
 // client let happen: it happened, so it stands as allowed, and where the service
-// would have been stricter the event is flagged and says so.
-func (d *Decision) reconcile(action *Action) {
-	d.Source, d.Approvers = action.Source, nil
+// would have been stricter the event is flagged and says so. What a lease covered the
+// service itself had allowed: it stands, whatever was changed since.
+func (d *Decision) reconcile(q *Question) {
+	d.Source, d.Approvers = q.Action.Source, nil
 	if d.Outcome == Allow {
 		return
 	}
-	if action.ActionType != ActionTypeGap { // a gap is no action: nothing was let happen
+	if q.Leased {
+		d.explain(&Match{Reason: "the client decided under a lease that the service had granted"})
+		d.Outcome, d.AutoPaused, d.Mode, d.Shadow = Allow, false, Enforce, ""
+		if !d.KillSwitchActive {
+			d.PauseReason = ""
+		}
+		return
+	}
+	if q.Action.ActionType != ActionTypeGap { // a gap is no action: nothing was let happen
 		d.Mode, d.Shadow = Enforce, d.Outcome
 	}
 	d.Outcome = AllowWithFlag

@@ -28,6 +28,9 @@ type Action struct {
 	// the service decides.
 	Source Source
 
+	// LeaseID is the lease under which the client says that it decided, "" for none.
+	LeaseID string
+
 	// What Payload and Metadata say, for rules to look into.
 	PayloadValue, MetadataValue canon.Value
 }
@@ -75,11 +78,29 @@ func ParseReported(v canon.Value) ([]*Action, error) {
 		if action.IdempotencyKey == "" && !inner.Has("idempotency_key") {
 			inner.Fault("idempotency_key", "is required, so that a batch can be sent again")
 		}
+		action.LeaseID = readLeaseID(inner)
 		checkGap(inner, action)
 		f.Join(inner)
 		actions = append(actions, action)
 	}
 	return actions, f.Err()
+}
+
+// readLeaseID takes any text: what cannot be a lease's id is none, and does not
+// keep what has happened from the record.
+func readLeaseID(f *Fields) string {
+	v, ok := f.get("lease_id")
+	if !ok || v.IsNull() {
+		return ""
+	}
+	if v.Kind() != canon.String {
+		f.Fault("lease_id", "must be a string")
+		return ""
+	}
+	if len(v.Str()) > maxLeaseID {
+		return ""
+	}
+	return v.Str()
 }
 
 // readAction classifies what arrived and keeps it redacted: what is hashed,
@@ -171,6 +192,8 @@ type Event struct {
 	Decision   Decision
 	Status     EventStatus
 	Approval   ApprovalID // zero where none was asked for
+	Act        int64      // the act that last changed the organization before; 0 where it was not kept
+	Lease      string     // the lease that let a client decide it, "" for none
 	RecordedAt Time
 }
 
@@ -186,6 +209,9 @@ func PayloadHash(payload []byte) string {
 func (e *Event) Encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 1024))
 	d := &e.Decision
+	if e.Act > 0 {
+		w.Int("act_number", e.Act)
+	}
 	w.String("action_name", e.Action.ActionName)
 	w.String("action_type", e.Action.ActionType)
 	w.String("agent_name", e.Action.AgentName)
@@ -208,6 +234,9 @@ func (e *Event) Encode() []byte {
 	w.Value(appendQuotedID(w.Name("id"), e.ID.UUID))
 	w.StringOrNull("idempotency_key", e.Action.IdempotencyKey)
 	w.Bool("kill_switch_active", d.KillSwitchActive)
+	if e.Lease != "" {
+		w.String("lease_id", e.Lease)
+	}
 	if len(d.Matched) > 0 {
 		w.Value(AppendMatched(w.Name("matched_rules"), d.Matched))
 	}
@@ -267,6 +296,8 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 		},
 		Decision: readDecision(f),
 		Status:   EventStatus(f.Text("status", maxName)),
+		Act:      f.Int("act_number", 0, maxCount),
+		Lease:    f.Text("lease_id", maxLeaseID),
 	}, PayloadSHA256: f.Text("payload_sha256", maxName)}
 	if text := f.Text("approval_id", maxName); text != "" {
 		approval, err := ParseID(text)

@@ -126,6 +126,11 @@ func anyState() *rapid.Generator[*ChainState] {
 			PolicyVersion: anyText(maxName).Draw(t, "policy"), LastAt: anyTime().Draw(t, "last"),
 			CompletedAt: maybe(anyTime()).Draw(t, "completed"),
 		}
+		if rapid.Bool().Draw(t, "leased") {
+			state.Leases = UsedLeases{Forgotten: rapid.Uint64().Draw(t, "forgotten"), Used: []UsedLease{{
+				Serial: rapid.Uint64().Draw(t, "serial"), Actions: rapid.Int64Range(0, maxLeaseActions).Draw(t, "under it"),
+			}}}
+		}
 		if rapid.Bool().Draw(t, "sealed") {
 			state.Receipt = &ReceiptID{anyUUID().Draw(t, "receipt")}
 			state.Failure = &Failure{Type: anyText(maxName).Draw(t, "type"), Message: anyText(maxText).Draw(t, "message")}
@@ -161,6 +166,7 @@ func anyEvent() *rapid.Generator[*Event] {
 				Facts: anyFacts().Draw(t, "facts"),
 			},
 			Approval: ApprovalID{anyUUID().Draw(t, "approval")},
+			Act:      anyCount().Draw(t, "act"), Lease: anyText(maxLeaseID).Draw(t, "lease"),
 			Decision: anyDecision().Draw(t, "decision"), Status: EventAllowed, RecordedAt: anyTime().Draw(t, "recorded"),
 		}
 	})

@@ -24,6 +24,7 @@ const (
 	PurposeSigningKey   Purpose = "signing-key"
 	PurposeToken        Purpose = "public-token"
 	PurposeKeyCheck     Purpose = "check"
+	PurposeLease        Purpose = "lease"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -8,8 +8,10 @@ import (
 	"net/mail"
 	"regexp"
 	"slices"
+	"strings"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // Organization owns chains and receipts. Its slug stands in every receipt and
@@ -46,16 +48,19 @@ func CheckSlug(slug string) error {
 
 // Settings are the limits and thresholds that an admin sets for an organization.
 type Settings struct {
-	EvaluationMode           Mode              `json:"evaluation_mode"`
-	FinancialThreshold       Money             `json:"financial_approval_threshold_usd"`
-	CumulativeThreshold      Money             `json:"cumulative_financial_threshold_usd"`
-	ExternalDomainsAllowlist []string          `json:"external_domains_allowlist"` // nil: off
-	HighRiskAgents           []string          `json:"high_risk_agents"`
-	ApprovalTimeoutHours     float64           `json:"approval_timeout_hours"`
-	FallbackApprovers        []string          `json:"fallback_approvers"`
-	TwoPersonApproval        bool              `json:"two_person_approval"`
-	FailModes                map[string]string `json:"fail_modes"`
-	AutoPause                AutoPause         `json:"auto_pause"`
+	EvaluationMode           Mode     `json:"evaluation_mode"`
+	FinancialThreshold       Money    `json:"financial_approval_threshold_usd"`
+	CumulativeThreshold      Money    `json:"cumulative_financial_threshold_usd"`
+	ExternalDomainsAllowlist []string `json:"external_domains_allowlist"` // nil: off
+	HighRiskAgents           []string `json:"high_risk_agents"`
+	ApprovalTimeoutHours     float64  `json:"approval_timeout_hours"`
+	FallbackApprovers        []string `json:"fallback_approvers"`
+	TwoPersonApproval        bool     `json:"two_person_approval"`
+	// FastPathActions are the first words of actions that clients may decide by
+	// themselves; nil for all of classify.SafeVerbs, empty for none.
+	FastPathActions []string          `json:"fast_path_actions,omitzero"`
+	FailModes       map[string]string `json:"fail_modes"`
+	AutoPause       AutoPause         `json:"auto_pause"`
 }
 
 // AutoPause holds the limits at which a chain pauses by itself.
@@ -108,6 +113,31 @@ func DecodeSettings(body []byte) (Settings, error) {
 	return s, nil
 }
 
+// SafeActions are the first words of actions that clients may decide by themselves.
+func (s *Settings) SafeActions() []string {
+	if s.FastPathActions == nil {
+		return classify.SafeVerbs
+	}
+	return s.FastPathActions
+}
+
+func parseSafeActions(f *Fields, name string) []string {
+	v, _ := f.get(name)
+	words := f.Texts(name, int64(len(classify.SafeVerbs)), maxName)
+	if len(words) < len(v.Items()) {
+		return nil // the faults are named
+	}
+	for i, word := range words {
+		if !slices.Contains(classify.SafeVerbs, word) || slices.Contains(words[:i], word) {
+			f.faults = append(f.faults, FieldError{
+				Pointer: fmt.Sprintf("%s/%s/%d", f.path, name, i),
+				Detail:  "must be one of " + strings.Join(classify.SafeVerbs, ", ") + ", each at most once",
+			})
+		}
+	}
+	return words
+}
+
 // CanonicalFailModes are the fail modes as an opened chain carries them.
 func (s *Settings) CanonicalFailModes() []byte {
 	w := canon.BeginObject(nil)
@@ -143,6 +173,7 @@ func (o Organization) Patch(v canon.Value) (Organization, error) {
 	})
 	replace(f, "fallback_approvers", &s.FallbackApprovers, func(name string) []string { return parseAddresses(f, name) })
 	replace(f, "two_person_approval", &s.TwoPersonApproval, f.Bool)
+	replace(f, "fast_path_actions", &s.FastPathActions, func(name string) []string { return parseSafeActions(f, name) })
 	replace(f, "fail_modes", &s.FailModes, func(name string) map[string]string { return parseFailModes(f, name) })
 	replace(f, "auto_pause", &s.AutoPause, func(name string) AutoPause {
 		limits := f.Nested(name)

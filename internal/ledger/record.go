@@ -26,7 +26,8 @@ type Recorded struct {
 // Record decides an action and enters it into the chain; the state has moved on.
 func (s *ChainState) Record(r *Recording) *Recorded {
 	now := Later(r.Now, s.LastAt)
-	decision := Decide(r.Policy, &Question{Org: r.Org, Chain: r.Chain, State: s, Action: r.Action, Now: now})
+	leased := s.covered(r)
+	decision := Decide(r.Policy, &Question{Org: r.Org, Chain: r.Chain, State: s, Action: r.Action, Now: now, Leased: leased})
 	s.Actions++
 	s.LastAt = now
 	event := &Event{
@@ -36,7 +37,11 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 		Action:     *r.Action,
 		Decision:   decision,
 		Status:     decision.Outcome.status(),
+		Act:        r.Org.Controls.Act,
 		RecordedAt: now,
+	}
+	if leased {
+		event.Lease = r.Action.LeaseID
 	}
 	recorded := &Recorded{Event: event}
 	switch event.Status {

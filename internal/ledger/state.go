@@ -30,6 +30,7 @@ type ChainState struct {
 	LastAt        Time      // the newest moment recorded; later ones never precede it
 	CompletedAt   *Time
 	Receipt       *ReceiptID
+	Leases        UsedLeases
 	Failure       *Failure // why a failed chain failed, where the client said so
 }
 
@@ -116,6 +117,9 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	w.Value(granted.End())
 	w.String("key_id", keys.CurrentKey())
 	w.Int("last_at", int64(s.LastAt))
+	if !s.Leases.empty() {
+		w.Value(s.Leases.appendTo(w.Name("leases")))
+	}
 	w.Value(s.Metrics.appendExact(w.Name("metrics")))
 	w.StringOrNull("pause_reason", s.PauseReason)
 	w.String("pending_exposure", s.Pending.Exposure.String())
@@ -185,6 +189,12 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 			Actions: granted.Int("actions", 0, maxCount), Tokens: granted.Int("tokens", 0, maxCount), At: Time(granted.Int("at", 0, maxCount)),
 		}
 		f.Join(granted)
+	}
+	if leases := f.Nested("leases"); leases != nil {
+		if state.Leases, err = readUsedLeases(leases); err != nil {
+			return nil, err
+		}
+		f.Join(leases)
 	}
 	if text := f.Text("receipt_id", maxName); text != "" {
 		id, err := ParseID(text)

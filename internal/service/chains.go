@@ -12,6 +12,24 @@ import (
 type ChainView struct {
 	*ledger.Chain
 	State *ledger.ChainState
+	Terms *Terms // nil where the organization was not read with it
+}
+
+// Terms are what an answer to an agent says of its organization.
+type Terms struct {
+	// Act is the number of the act that had last changed the organization. A client
+	// that has seen a greater one holds a newer answer.
+	Act int64
+	// Lease lets the client decide obviously safe actions; nil where it must ask.
+	Lease *ledger.Lease
+}
+
+// terms grants what the organization, as this transaction has read it, lets a
+// client of the chain do by itself.
+func (b *batch) terms(org *ledger.Organization, policy *ledger.Policy, chain *ledger.Chain, state *ledger.ChainState) Terms {
+	return Terms{Act: org.Controls.Act, Lease: state.Grant(&ledger.Recording{
+		Keys: b.service.keys, Policy: policy, Org: org, Chain: chain, Now: b.now, Random: b.service.timedRandom(),
+	})}
 }
 
 // OpenChain opens a chain as the request describes it. Under an idempotency key
@@ -54,14 +72,14 @@ func (o *openChain) plan(b *batch) error {
 	if err := b.confirm(o.caller); err != nil {
 		return err
 	}
-	if o.idempotencyKey != "" {
-		if earlier := b.loaded.Opens[o.ref()]; earlier != nil {
-			return o.repeat(b, earlier)
-		}
-	}
 	org, err := b.org(o.caller.Org)
 	if err != nil {
 		return err
+	}
+	if o.idempotencyKey != "" {
+		if earlier := b.loaded.Opens[o.ref()]; earlier != nil {
+			return o.repeat(b, org, earlier)
+		}
 	}
 	policy, err := b.policy(org)
 	if err != nil {
@@ -82,11 +100,14 @@ func (o *openChain) plan(b *batch) error {
 	if o.idempotencyKey != "" {
 		b.loaded.Opens[o.ref()] = record
 	}
-	o.view = &ChainView{Chain: &chain, State: state}
+	terms := b.terms(org, policy, &chain, state)
+	o.view = &ChainView{Chain: &chain, State: state, Terms: &terms}
 	return nil
 }
 
-func (o *openChain) repeat(b *batch, earlier *store.ChainRecord) error {
+// repeat answers a chain that was opened before. It grants no lease: the chain is not
+// locked here, and may just be pausing.
+func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.ChainRecord) error {
 	view, err := b.service.view(earlier)
 	if err != nil {
 		return err
@@ -94,6 +115,7 @@ func (o *openChain) repeat(b *batch, earlier *store.ChainRecord) error {
 	if view.OpenedBy != o.caller.Key || !view.SameRequest(&o.chain) {
 		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
 	}
+	view.Terms = &Terms{Act: org.Controls.Act}
 	o.view = view
 	return nil
 }
@@ -117,7 +139,17 @@ func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) 
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	return s.ownChain(ctx, caller, id)
+	// The organization first: an act that comes between is told by the next answer.
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	view, err := s.ownChain(ctx, caller, id)
+	if err != nil {
+		return nil, err
+	}
+	view.Terms = &Terms{Act: org.Controls.Act}
+	return view, nil
 }
 
 func (s *Service) ownChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {

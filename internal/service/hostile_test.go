@@ -30,7 +30,7 @@ func TestHostileActions(t *testing.T) {
 	s := scene.service
 	body := `"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":{"amount_usd":900000},"idempotency_key":"k"`
 	reported := request(t, ledger.ParseReported, `{"events":[{`+body+`,"decision_source":"local_fast_path"}]}`)
-	must[[]service.Reported](t)(s.ReportEvents(t.Context(), who.agent, chain, reported))
+	must[*service.Report](t)(s.ReportEvents(t.Context(), who.agent, chain, reported))
 	_, err := s.RecordEvent(t.Context(), who.agent, chain, request(t, ledger.ParseAction, `{`+body+`}`))
 	checkCode(t, "the reported action asked about", err, ledger.CodeIdempotencyConflict)
 

@@ -61,7 +61,7 @@ func TestTheKillSwitchStopsEverything(t *testing.T) {
 			if view.Status != ledger.ApprovalApproved || !view.Killed || view.KillReason != "an incident" {
 				t.Errorf("%s, what was approved before is %s, killed %v for %q", name, view.Status, view.Killed, view.KillReason)
 			}
-			results := must[[]service.Reported](t)(s.ReportEvents(t.Context(), g.who.agent, chain, reported(t, name)))
+			results := must[*service.Report](t)(s.ReportEvents(t.Context(), g.who.agent, chain, reported(t, name))).Results
 			d := &results[0].Event.Decision
 			if results[0].Event.Status != ledger.EventFlagged || d.Shadow != ledger.Deny || !d.KillSwitchActive || !d.Violated() {
 				t.Errorf("%s, what a client let happen is %s with %+v", name, results[0].Event.Status, d)
@@ -178,12 +178,12 @@ func (g *governed) fire(s *service.Service, chain ledger.ChainID, writer, n int,
 	var event *ledger.Event
 	switch n % 4 {
 	case 3:
-		results, err := s.ReportEvents(ctx, g.who.agent, chain, reported(g.t, fmt.Sprint(writer, "-reported-", n)))
+		report, err := s.ReportEvents(ctx, g.who.agent, chain, reported(g.t, fmt.Sprint(writer, "-reported-", n)))
 		if err != nil {
 			g.t.Error(err)
 			return
 		}
-		event = results[0].Event
+		event = report.Results[0].Event
 	default:
 		key := ""
 		if n%4 == 2 {

@@ -117,14 +117,14 @@ func (o *completeChain) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	if live.state.Status.Sealed() {
-		return o.repeat(live)
-	}
-	summary, err := o.catchUp(b, live)
+	org, err := b.org(o.caller.Org)
 	if err != nil {
 		return err
 	}
-	org, err := b.org(o.caller.Org)
+	if live.state.Status.Sealed() {
+		return o.repeat(live, org)
+	}
+	summary, err := o.catchUp(b, live)
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (o *completeChain) plan(b *batch) error {
 		ReceiptID: receipt.ID.String(), Status: string(live.state.Status),
 	}, live.chain.ID.String())
 	o.receipt = stored.Body
-	o.view = ChainView{Chain: live.chain, State: live.state}
+	o.view = ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}
 	return nil
 }
 
@@ -221,11 +221,11 @@ func (o *completeChain) catchUp(b *batch, live *liveChain) (*ledger.Summary, err
 }
 
 // repeat answers a chain that is sealed already.
-func (o *completeChain) repeat(live *liveChain) error {
+func (o *completeChain) repeat(live *liveChain, org *ledger.Organization) error {
 	if o.completion.Failed != (live.state.Status == ledger.ChainFailed) {
 		return ledger.Errorf(ledger.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
 	}
-	o.view = ChainView{Chain: live.chain, State: live.state}
+	o.view = ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}
 	o.receipt = nil // of an earlier attempt that was not stored
 	return nil
 }

@@ -17,6 +17,7 @@ type Recorded struct {
 	Metrics ledger.Metrics
 	// FastPath says whether the client may still decide harmless actions itself.
 	FastPath bool
+	Terms    Terms
 }
 
 // RecordEvent decides an action and records it. Under an idempotency key the
@@ -36,7 +37,7 @@ func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.
 // ReportEvents records actions that a client decided by itself, in order. Each
 // has a result of its own: one that cannot be recorded does not keep the others
 // from the record.
-func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) ([]Reported, error) {
+func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) (*Report, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -48,7 +49,13 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err
 	}
-	return op.results, nil
+	return &op.report, nil
+}
+
+// Report is the answer to a batch of actions that a client decided by itself.
+type Report struct {
+	Results []Reported // one for each action, in order
+	Terms   Terms
 }
 
 // Reported is what became of one reported action.
@@ -58,8 +65,8 @@ type Reported struct {
 }
 
 type reportEvents struct {
-	events  []*recordEvent
-	results []Reported
+	events []*recordEvent
+	report Report
 }
 
 func (o *reportEvents) size() (total int) {
@@ -76,7 +83,7 @@ func (o *reportEvents) need(needs *store.Needs) {
 }
 
 func (o *reportEvents) plan(b *batch) error {
-	o.results = o.results[:0]
+	o.report = Report{Results: make([]Reported, 0, len(o.events))}
 	var first error
 	failed := 0
 	for _, event := range o.events {
@@ -85,11 +92,30 @@ func (o *reportEvents) plan(b *batch) error {
 			failed++
 			first = cmp.Or(first, err)
 		}
-		o.results = append(o.results, Reported{&event.recorded, visible(err)})
+		o.report.Results = append(o.report.Results, Reported{&event.recorded, visible(err)})
 	}
 	if failed == len(o.events) {
 		return first // nothing was recorded: the request as a whole is refused
 	}
+	return o.grant(b)
+}
+
+// grant makes the terms of the whole batch, once all of it is counted.
+func (o *reportEvents) grant(b *batch) error {
+	first := o.events[0]
+	live, err := b.chain(first.caller, first.chain)
+	if err != nil {
+		return err
+	}
+	org, err := b.org(first.caller.Org)
+	if err != nil {
+		return err
+	}
+	policy, err := b.policy(org)
+	if err != nil {
+		return err
+	}
+	o.report.Terms = b.terms(org, policy, live.chain, live.state)
 	return nil
 }
 
@@ -186,7 +212,15 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 			Agent: o.action.AgentName, Action: o.action.ActionName, Policy: recorded.Event.Decision.PolicyName,
 		}, live.chain.ID.String())
 	}
-	o.recorded = Recorded{Event: recorded.Event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+	o.answer(b, live, org, policy, recorded.Event)
+}
+
+// answer tells what was decided, and what the client may decide by itself after it.
+func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, event *ledger.Event) {
+	o.recorded = Recorded{Event: event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+	if o.action.Source == "" { // a report has the terms of its batch
+		o.recorded.Terms = b.terms(org, policy, live.chain, live.state)
+	}
 }
 
 // repeat answers an action that was recorded before from its record, which must
@@ -204,7 +238,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	if o.action.Source == "" {
 		event.Halt(&org.Controls.KillSwitch)
 	}
-	o.recorded = Recorded{Event: &event.Event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+	o.answer(b, live, org, policy, &event.Event)
 	return nil
 }
 

@@ -21,7 +21,7 @@ func fieldsOf(err error) []ledger.FieldError {
 
 func (g *governed) report(chain ledger.ChainID, actions []*ledger.Action) []service.Reported {
 	g.t.Helper()
-	results := must[[]service.Reported](g.t)(g.ReportEvents(g.t.Context(), g.who.agent, chain, actions))
+	results := must[*service.Report](g.t)(g.ReportEvents(g.t.Context(), g.who.agent, chain, actions)).Results
 	if len(results) != len(actions) {
 		g.t.Fatalf("%d results for %d reports", len(results), len(actions))
 	}
@@ -55,7 +55,7 @@ func TestReportedEventsKeepTheirOrder(t *testing.T) {
 			}
 		}
 		// The whole batch again, and a part of it with something new, elsewhere.
-		again := must[[]service.Reported](t)(g.replica().ReportEvents(t.Context(), g.who.agent, chain, reported(t, keys...)))
+		again := must[*service.Report](t)(g.replica().ReportEvents(t.Context(), g.who.agent, chain, reported(t, keys...))).Results
 		mixed := g.report(chain, reported(t, "key-5", "new", "key-7", "new"))
 		for i := range first {
 			if again[i].Err != nil || again[i].Event.ID != first[i].Event.ID {

@@ -81,7 +81,7 @@ func TestSimulationOfWhatIsInForce(t *testing.T) {
 		}
 		must[*service.ChainView](t)(g.ResumeChain(t.Context(), g.who.admin, chain))
 		g.record(chain, step(t, "look", ""))
-		must[[]service.Reported](t)(g.ReportEvents(t.Context(), g.who.agent, chain, reported(t, "fast")))
+		must[*service.Report](t)(g.ReportEvents(t.Context(), g.who.agent, chain, reported(t, "fast")))
 		if report := g.simulate(denyDeploys, 100); report.Changed != 0 || report.Events != 7 {
 			t.Errorf("of %d events it would have changed %+v", report.Events, report.Changes)
 		}

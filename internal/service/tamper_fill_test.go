@@ -36,7 +36,7 @@ func (f *filler) liven(chain ledger.ChainID, n int) {
 	case 4:
 		done(f.t, f.decide(f.who.member, f.ask(chain), false))
 	case 5:
-		must[[]service.Reported](f.t)(f.ReportEvents(f.t.Context(), f.who.agent, chain, reported(f.t, "one", "two")))
+		must[*service.Report](f.t)(f.ReportEvents(f.t.Context(), f.who.agent, chain, reported(f.t, "one", "two")))
 	case 7:
 		f.wait(f.ask(chain), ledger.ApprovalTimedOut)
 	case 10:

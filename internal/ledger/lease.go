@@ -1,0 +1,273 @@
+package ledger
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/classify"
+)
+
+// Leases bound what a client may do after a stop. An allow is good for LeaseTime,
+// which the client counts from the moment it sent the request that brought it.
+// That moment lies before the transaction that granted it, so LeaseTime after a
+// stop's transaction no allow from before it is good any more. LeaseRunOut is that
+// and something to spare for the client's own clock and scheduler.
+const (
+	LeaseTime   = time.Second
+	LeaseRunOut = 1250 * time.Millisecond
+)
+
+const (
+	maxLeaseActions = 100
+	// maxLeaseID bounds the texts that are looked at as a lease's id, in bytes.
+	maxLeaseID = 400
+	// maxUsedLeases bounds the leases whose use a chain counts.
+	maxUsedLeases = 32
+)
+
+// Lease lets a client decide obviously safe actions of one chain by itself.
+type Lease struct {
+	ID           string
+	Milliseconds int64
+	MaxActions   int64
+	Actions      []string // the first words that count as safe
+	ExceptAgents []string // whose actions the service decides all the same
+}
+
+// leaseGrant is what a lease's id says.
+type leaseGrant struct {
+	chain      ChainID
+	act        int64   // of the organization when it was granted
+	serial     uint64  // of two leases of a chain the later has the greater one
+	maxActions int64   // at most maxLeaseActions
+	words      uint16  // bits of classify.SafeVerbs
+	except     [8]byte // digest of the agents it does not cover
+}
+
+// leaseVersion is the first byte of every id.
+const leaseVersion = 1
+
+// leaseBody is the length of a grant's bytes before its authenticator.
+const leaseBody = 1 + 16 + 8 + 8 + 1 + 2 + 8
+
+func (g *leaseGrant) encode() []byte {
+	body := make([]byte, 0, leaseBody+sha256.Size+64)
+	body = append(body, leaseVersion)
+	body = append(body, g.chain.UUID[:]...)
+	body = binary.BigEndian.AppendUint64(body, uint64(g.act)) //nolint:gosec // a count, never negative
+	body = binary.BigEndian.AppendUint64(body, g.serial)
+	body = append(body, byte(g.maxActions))
+	body = binary.BigEndian.AppendUint16(body, g.words)
+	return append(body, g.except[:]...)
+}
+
+// id is the grant with its authenticator: what nobody but the service can make.
+func (g *leaseGrant) id(keys Keys, org OrgID) string {
+	body := g.encode()
+	return base64.RawURLEncoding.EncodeToString(append(body, authenticate(keys, org, PurposeLease, body)...))
+}
+
+// readLease reads an id that was granted to the organization; nil for any other
+// text.
+func readLease(id string, keys Keys, org OrgID) *leaseGrant {
+	if id == "" || len(id) > maxLeaseID {
+		return nil
+	}
+	token, err := base64.RawURLEncoding.Strict().DecodeString(id)
+	if err != nil || len(token) < leaseBody+sha256.Size || token[0] != leaseVersion {
+		return nil
+	}
+	body, mac := token[:leaseBody], token[leaseBody:]
+	if !authentic(keys, org, PurposeLease, mac, body) {
+		return nil
+	}
+	g := &leaseGrant{
+		chain: ChainID{UUID: [16]byte(body[1:17])}, act: int64(binary.BigEndian.Uint64(body[17:25])), //nolint:gosec // as encode wrote it
+		serial: binary.BigEndian.Uint64(body[25:33]), maxActions: int64(body[33]), words: binary.BigEndian.Uint16(body[34:36]),
+	}
+	copy(g.except[:], body[36:])
+	return g
+}
+
+// allowed are the first words that the grant covers.
+func (g *leaseGrant) allowed() []string {
+	var allowed []string
+	for bit, verb := range classify.SafeVerbs {
+		if g.words&(1<<bit) != 0 {
+			allowed = append(allowed, verb)
+		}
+	}
+	return allowed
+}
+
+func wordBits(allowed []string) (bits uint16) {
+	for bit, verb := range classify.SafeVerbs {
+		if slices.Contains(allowed, verb) {
+			bits |= 1 << bit
+		}
+	}
+	return bits
+}
+
+func exceptAgents(org *Organization, chain *Chain) []string {
+	return unite(org.Settings.HighRiskAgents, chain.Limits.HighRiskAgents)
+}
+
+func digestOfAgents(agents []string) (digest [8]byte) {
+	w := canon.BeginObject(nil)
+	w.Strings("agents", agents)
+	sum := sha256.Sum256(w.End())
+	copy(digest[:], sum[:])
+	return digest
+}
+
+// Grant lets the client decide obviously safe actions of a chain for a moment, or
+// returns nil where it must ask. It is called in the transaction that has read the
+// organization and the chain; random tells apart the leases of one millisecond.
+func (s *ChainState) Grant(r *Recording) *Lease {
+	allowed := r.Org.Settings.SafeActions()
+	if r.Org.Controls.KillSwitch.Active || s.Status != ChainActive || !r.Chain.FastPath || !r.Policy.FastPath || len(allowed) == 0 {
+		return nil
+	}
+	now := Later(r.Now, s.LastAt)
+	milliseconds := min(LeaseTime.Milliseconds(), s.timeLeft(r, now))
+	actions := min(maxLeaseActions, r.Org.Settings.AutoPause.MaxEvents-(s.Actions-s.Granted.Actions))
+	if milliseconds <= 0 || actions <= 0 {
+		return nil
+	}
+	except := exceptAgents(r.Org, r.Chain)
+	grant := leaseGrant{
+		chain: r.Chain.ID, act: r.Org.Controls.Act, serial: leaseSerial(now, r.Random), maxActions: actions,
+		words: wordBits(allowed), except: digestOfAgents(except),
+	}
+	return &Lease{
+		ID: grant.id(r.Keys, r.Org.ID), Milliseconds: milliseconds, MaxActions: actions,
+		Actions: allowed, ExceptAgents: except,
+	}
+}
+
+// timeLeft is for how many milliseconds the chain's own limits let it run.
+func (s *ChainState) timeLeft(r *Recording, now Time) int64 {
+	left := max(r.Chain.StartedAt, s.Granted.At) + Time(r.Org.Settings.AutoPause.MaxDurationSeconds)*1000 - now
+	if limit := r.Chain.Limits.TimeoutSeconds; limit > 0 {
+		left = min(left, r.Chain.StartedAt+Time(limit*1000)-now)
+	}
+	return int64(left)
+}
+
+// leaseSerial orders the leases of a chain by time. The 20 low bits are random.
+func leaseSerial(now Time, random [10]byte) uint64 {
+	return uint64(now)<<20 | uint64(binary.BigEndian.Uint32(random[:])>>12) //nolint:gosec // times are not negative
+}
+
+// UsedLeases counts the actions that were reported under the leases of a chain. It
+// is bounded: of the leases that it has forgotten, none counts any more.
+type UsedLeases struct {
+	Forgotten uint64      // the greatest serial that was forgotten
+	Used      []UsedLease // by serial
+}
+
+// UsedLease is how many actions were reported under one lease.
+type UsedLease struct {
+	Serial  uint64
+	Actions int64
+}
+
+// use counts an action under a lease and reports whether there was one left.
+func (u *UsedLeases) use(grant *leaseGrant) bool {
+	if grant.serial <= u.Forgotten {
+		return false
+	}
+	at, found := slices.BinarySearchFunc(u.Used, grant.serial, func(l UsedLease, serial uint64) int { return cmp.Compare(l.Serial, serial) })
+	if !found {
+		u.Used = slices.Insert(u.Used, at, UsedLease{Serial: grant.serial})
+	}
+	if u.Used[at].Actions >= grant.maxActions {
+		return false
+	}
+	u.Used[at].Actions++
+	if len(u.Used) > maxUsedLeases {
+		u.Forgotten = u.Used[0].Serial
+		u.Used = slices.Delete(u.Used, 0, 1)
+	}
+	return true
+}
+
+// covered reports whether a lease let the client decide the reported action, and
+// counts it. A lease that is not this chain's, is used up or does not cover the
+// action says nothing.
+func (s *ChainState) covered(r *Recording) bool {
+	action := r.Action
+	if action.Source == "" || action.ActionType == ActionTypeGap {
+		return false
+	}
+	grant := readLease(action.LeaseID, r.Keys, r.Org.ID)
+	if grant == nil || grant.chain != r.Chain.ID || !action.obviouslySafe(grant.allowed()) || grant.excepts(r) {
+		return false
+	}
+	return s.Leases.use(grant)
+}
+
+// excepts reports whether the lease was not for the action's agent. Where the
+// organization's list is another one by now it cannot be told, and the client, which
+// had the list, is taken at its word.
+func (g *leaseGrant) excepts(r *Recording) bool {
+	q := Question{Org: &Organization{}, Chain: r.Chain, Action: r.Action}
+	if g.except == digestOfAgents(exceptAgents(r.Org, r.Chain)) {
+		q.Org = r.Org
+	}
+	return q.highRisk()
+}
+
+// obviouslySafe reports whether the service itself finds nothing in the action but
+// one of the allowed first words.
+func (a *Action) obviouslySafe(allowed []string) bool {
+	facts := classify.Facts{
+		Categories: a.Facts.Categories, ExternalDomains: a.Facts.ExternalDomains, RecordsModified: a.Facts.RecordsModified,
+		Model: a.Facts.Model, InputTokens: a.Facts.InputTokens, OutputTokens: a.Facts.OutputTokens,
+	}
+	return a.Facts.Amount == nil && classify.ObviouslySafe(a.ActionName, &facts, allowed)
+}
+
+// texts are the counts as a chain's state keeps them: serial and actions.
+func (u *UsedLeases) texts() []string {
+	texts := make([]string, 0, len(u.Used))
+	for _, lease := range u.Used {
+		texts = append(texts, strconv.FormatUint(lease.Serial, 16)+":"+strconv.FormatInt(lease.Actions, 10))
+	}
+	return texts
+}
+
+func (u *UsedLeases) empty() bool { return u.Forgotten == 0 && len(u.Used) == 0 }
+
+func (u *UsedLeases) appendTo(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.String("forgotten", strconv.FormatUint(u.Forgotten, 16))
+	w.Strings("used", u.texts())
+	return w.End()
+}
+
+func readUsedLeases(f *Fields) (u UsedLeases, err error) {
+	if u.Forgotten, err = strconv.ParseUint(f.Text("forgotten", maxName), 16, 64); err != nil {
+		return UsedLeases{}, errUnreadableState
+	}
+	for _, text := range f.Texts("used", maxUsedLeases, maxName) {
+		serial, actions, _ := strings.Cut(text, ":")
+		var lease UsedLease
+		if lease.Serial, err = strconv.ParseUint(serial, 16, 64); err != nil {
+			return UsedLeases{}, errUnreadableState
+		}
+		if lease.Actions, err = strconv.ParseInt(actions, 10, 64); err != nil {
+			return UsedLeases{}, errUnreadableState
+		}
+		u.Used = append(u.Used, lease)
+	}
+	return u, nil
+}
