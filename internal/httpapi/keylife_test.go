@@ -183,16 +183,16 @@ func TestExpiryInsideTheTransaction(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		caller, err := s.service.Authenticate(t.Context(), key.text)
+		caller, err := s.Service.Authenticate(t.Context(), key.text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.advance(3600)
-		_, err = s.service.CompleteChain(t.Context(), caller, ledger.ChainID{UUID: id}, &ledger.Completion{})
+		_, err = s.Service.CompleteChain(t.Context(), caller, ledger.ChainID{UUID: id}, &ledger.Completion{})
 		if !expired(err) {
 			t.Errorf("completing: %v", err)
 		}
-		if _, err := s.service.Approval(t.Context(), caller, ledger.ApprovalID{UUID: id}, 0); !expired(err) {
+		if _, err := s.Service.Approval(t.Context(), caller, ledger.ApprovalID{UUID: id}, 0); !expired(err) {
 			t.Errorf("reading: %v", err)
 		}
 	})
@@ -326,7 +326,7 @@ func TestLastUseOfKeys(t *testing.T) {
 		made, key := s.makeKey(t, `{"role":"agent"}`)
 		flush := func() {
 			t.Helper()
-			if err := s.service.FlushKeyUse(t.Context()); err != nil {
+			if err := s.Service.FlushKeyUse(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -377,7 +377,7 @@ func TestActsOfKeys(t *testing.T) {
 		s.post(t, s.acme.admin, keysPath+"/"+ended.ID+"/revoke", "").expect(t, http.StatusOK)
 		next := decode[apiKey](t, s.rotate(t, made.ID, `{"overlap_seconds":60}`, "once").expect(t, http.StatusOK))
 		s.rotate(t, made.ID, `{"overlap_seconds":60}`, "once").expect(t, http.StatusOK)
-		jobs := s.service.Jobs()
+		jobs := s.Service.Jobs()
 		run := func(want int) {
 			t.Helper()
 			claimed, err := jobs.Claim(t.Context(), 60_000, map[string]int{service.JobKeyExpiry: 10})

@@ -30,10 +30,11 @@ func (s *Service) organization(ctx context.Context, id ledger.OrgID) (*ledger.Or
 	return org, nil
 }
 
-// UpdateOrganization replaces the settings that the request names.
+// UpdateOrganization replaces the settings that the request names, and returns when
+// nothing that was allowed under the old ones can begin any more.
 func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, request canon.Value) (*ledger.Organization, error) {
 	var patched ledger.Organization
-	err := s.govern(ctx, caller, func(_ *batch, org *ledger.Organization) (*deed, error) {
+	err := s.governStop(ctx, caller, func(_ *batch, org *ledger.Organization) (*deed, error) {
 		var err error
 		if patched, err = org.Patch(request); err != nil {
 			return nil, err
@@ -111,8 +112,8 @@ func (s *Service) issueKey(ctx context.Context, caller *Caller, org ledger.OrgID
 		return nil, err
 	}
 	if taken := s.nameFree(ctx, org, request, key.Record.ID); taken != nil {
-		_, err := s.revokeKey(ctx, caller, org, key.Record.ID)
-		return nil, errors.Join(taken, err)
+		op, _ := s.revocation(caller, org, key.Record.ID)
+		return nil, errors.Join(taken, s.committer.commit(ctx, op)) // nobody has used it
 	}
 	return key, nil
 }
@@ -223,7 +224,8 @@ func (s *Service) APIKeys(ctx context.Context, caller *Caller, after ledger.KeyI
 	return keys, visible(err)
 }
 
-// RevokeAPIKey ends a key. Repeating it changes nothing.
+// RevokeAPIKey ends a key, and returns when nothing that it was allowed can begin any
+// more. Repeating it changes nothing.
 func (s *Service) RevokeAPIKey(ctx context.Context, caller *Caller, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -232,7 +234,18 @@ func (s *Service) RevokeAPIKey(ctx context.Context, caller *Caller, id ledger.Ke
 }
 
 func (s *Service) revokeKey(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	var revoked ledger.KeyRecord
+	op, revoked := s.revocation(caller, org, id)
+	err := s.commitStop(ctx, op)
+	s.callers.forget(id)
+	if err != nil {
+		return nil, err
+	}
+	return revoked, nil
+}
+
+// revocation is the act that ends a key, and the key's record once it is committed.
+func (s *Service) revocation(caller *Caller, org ledger.OrgID, id ledger.KeyID) (*act, *ledger.KeyRecord) {
+	revoked := new(ledger.KeyRecord)
 	op := &act{caller: caller, actor: ledger.ActorOperator, org: org}
 	op.needs = func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) }
 	op.change = func(b *batch, _ *ledger.Organization) (*deed, error) {
@@ -240,17 +253,13 @@ func (s *Service) revokeKey(ctx context.Context, caller *Caller, org ledger.OrgI
 		if key == nil || key.Org != org {
 			return nil, ledger.ErrNotFound
 		}
-		if revoked = *key; key.RevokedAt != nil {
+		if *revoked = *key; key.RevokedAt != nil {
 			return nil, nil // the first moment stands
 		}
 		now := b.now
 		revoked.RevokedAt = &now
-		b.putKey(&revoked)
-		return keyDeed("api_key.revoke", &revoked), nil
+		b.putKey(revoked)
+		return keyDeed("api_key.revoke", revoked), nil
 	}
-	if err := s.committer.commit(ctx, op); err != nil {
-		return nil, err
-	}
-	s.callers.forget(id)
-	return &revoked, nil
+	return op, revoked
 }

@@ -37,6 +37,15 @@ func (s *Service) govern(ctx context.Context, caller *Caller, change func(b *bat
 	return s.committer.commit(ctx, &act{caller: caller, org: caller.Org, change: change})
 }
 
+// governStop is govern for a change that can make decisions stricter: it returns
+// when nothing that was allowed before can begin any more.
+func (s *Service) governStop(ctx context.Context, caller *Caller, change func(b *batch, org *ledger.Organization) (*deed, error)) error {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return err
+	}
+	return s.commitStop(ctx, &act{caller: caller, org: caller.Org, change: change})
+}
+
 func (a *act) size() int { return smallOperation }
 
 func (a *act) need(needs *store.Needs) {

@@ -25,6 +25,7 @@ type ApprovalView struct {
 // Approval finds one approval and, where it is still open, waits for its end for
 // as long as the caller likes. Waiting holds no connection to the store.
 func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.ApprovalID, wait time.Duration) (*ApprovalView, error) {
+	s.granted(caller.Org) // perhaps: before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -147,6 +148,7 @@ type ApprovalFilter struct {
 
 // Approvals lists approvals, newest first.
 func (s *Service) Approvals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
+	s.granted(caller.Org) // perhaps: before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -188,6 +190,7 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 
 // DecideApproval takes a person's verdict. The first decision stands.
 func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID, verdict *ledger.Verdict) (*ApprovalView, error) {
+	s.granted(caller.Org) // perhaps: before anything is read
 	if err := caller.require(ledger.RoleMember); err != nil {
 		return nil, err
 	}

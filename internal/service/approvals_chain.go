@@ -19,6 +19,7 @@ type ChainApprovals struct {
 
 // ChainApprovals finds what people were asked about in a chain.
 func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) (*ChainApprovals, error) {
+	s.granted(caller.Org) // perhaps: before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}

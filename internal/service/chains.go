@@ -27,9 +27,13 @@ type Terms struct {
 // terms grants what the organization, as this transaction has read it, lets a
 // client of the chain do by itself.
 func (b *batch) terms(org *ledger.Organization, policy *ledger.Policy, chain *ledger.Chain, state *ledger.ChainState) Terms {
-	return Terms{Act: org.Controls.Act, Lease: state.Grant(&ledger.Recording{
+	lease := state.Grant(&ledger.Recording{
 		Keys: b.service.keys, Policy: policy, Org: org, Chain: chain, Now: b.now, Random: b.service.timedRandom(),
-	})}
+	})
+	if lease != nil {
+		b.service.granted(org.ID)
+	}
+	return Terms{Act: org.Controls.Act, Lease: lease}
 }
 
 // OpenChain opens a chain as the request describes it. Under an idempotency key

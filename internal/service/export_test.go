@@ -6,6 +6,9 @@ import (
 	"countersign/internal/store"
 )
 
+// Delay waits as a service does that was given no other way.
+var Delay = delay
+
 // CommitPanicking hands the committer an operation that meddles with all that the
 // operations before it did, and then panics.
 func (s *Service) CommitPanicking(ctx context.Context) error {

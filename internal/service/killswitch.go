@@ -25,8 +25,9 @@ func ParseKillSwitchReason(v canon.Value) (string, error) {
 }
 
 // ActivateKillSwitch stops everything: when it returns, no replica allows an
-// action any more, for it has waited for those that were being recorded. Sent
-// again it changes nothing, and the first reason stands.
+// action any more, for it has waited for those that were being recorded, and no
+// client begins one that was allowed before, for it has waited for their leases.
+// Sent again it changes nothing, and the first reason stands.
 func (s *Service) ActivateKillSwitch(ctx context.Context, caller *Caller, reason string) (*ledger.KillSwitch, error) {
 	return s.switchTo(ctx, caller, true, reason)
 }
@@ -37,12 +38,12 @@ func (s *Service) DeactivateKillSwitch(ctx context.Context, caller *Caller) (*le
 }
 
 func (s *Service) switchTo(ctx context.Context, caller *Caller, active bool, reason string) (*ledger.KillSwitch, error) {
-	action, kind := "kill_switch.deactivate", notify.KillSwitchDeactivated
+	action, kind, govern := "kill_switch.deactivate", notify.KillSwitchDeactivated, s.govern
 	if active {
-		action, kind = "kill_switch.activate", notify.KillSwitchActivated
+		action, kind, govern = "kill_switch.activate", notify.KillSwitchActivated, s.governStop
 	}
 	var result ledger.KillSwitch
-	err := s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+	err := govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
 		k := &org.Controls.KillSwitch
 		if k.Active != active {
 			now := b.now

@@ -58,7 +58,8 @@ func (s *Service) CheckPolicy(ctx context.Context, caller *Caller, document *Pol
 	return document.compile()
 }
 
-// PutPolicy puts a policy set in force for the very next action on every replica.
+// PutPolicy puts a policy set in force for the very next action on every replica,
+// and returns when nothing that was allowed before can begin any more.
 // The set that is in force already is not put again.
 func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
@@ -70,7 +71,7 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	}
 	_, format := document.format()
 	var record *store.PolicyRecord
-	err = s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+	err = s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
 		current := org.Controls.Policy
 		if current.Number > 0 && current.Version == ledger.PolicyVersion(current.Number, set.Canonical()) {
 			found, err := b.loaded.Policy(org.ID, current.Number)

@@ -218,6 +218,9 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 // answer tells what was decided, and what the client may decide by itself after it.
 func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, event *ledger.Event) {
 	o.recorded = Recorded{Event: event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+	if !event.Decision.Outcome.StricterThan(ledger.AllowWithFlag) {
+		b.service.granted(org.ID)
+	}
 	if o.action.Source == "" { // a report has the terms of its batch
 		o.recorded.Terms = b.terms(org, policy, live.chain, live.state)
 	}

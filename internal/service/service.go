@@ -48,6 +48,12 @@ type Config struct {
 	// Committers is how many batches may commit side by side: one on a store
 	// with a single writer, a few where the store locks rows.
 	Committers int
+	// Alone says that no other process gives out decisions on this store while this
+	// one does, so that a stop need not wait for leases that nobody was given.
+	Alone bool
+	// Delay waits for a span of time or until the context ends; optional. Tests
+	// replace it.
+	Delay func(context.Context, time.Duration) error
 }
 
 // Meter receives the figures of the write path.
@@ -86,6 +92,10 @@ type Service struct {
 	secrets   Secrets
 	publicURL string
 	ids       idSeries
+
+	alone  bool
+	grants recentGrants
+	delay  func(context.Context, time.Duration) error
 
 	privateWebhooks bool
 	anchoring       []string
@@ -126,6 +136,10 @@ func New(c Config) *Service {
 		privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
 		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
+		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay,
+	}
+	if s.delay == nil {
+		s.delay = delay
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

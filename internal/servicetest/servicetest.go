@@ -27,7 +27,7 @@ type World struct {
 }
 
 // Start serves a configuration until the test ends. Where it names no keys, they
-// are made.
+// are made; where it names no delay, a stop does not wait for leases to run out.
 func Start(t testing.TB, config service.Config) *World {
 	t.Helper()
 	w := &World{Store: config.Store}
@@ -40,6 +40,9 @@ func Start(t testing.TB, config service.Config) *World {
 	}
 	if config.Secrets == nil {
 		config.Secrets, _ = config.Keys.(service.Secrets)
+	}
+	if config.Delay == nil {
+		config.Delay = func(context.Context, time.Duration) error { return nil }
 	}
 	w.Service = service.New(config)
 	t.Cleanup(w.Service.Close)
