@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 import rfc8785
+from hypothesis import given
+from hypothesis import strategies as st
 
+from countersign._canonical import canonical
 from countersign._classify import categories_of, classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._domains import AMBIGUOUS_EXTENSIONS, FILE_EXTENSIONS, GENERIC_DOMAINS
@@ -40,6 +43,8 @@ def number_from(text: str) -> int | float:
 def test_canonical_form(vector: dict[str, str]) -> None:
     value = json.loads(vector["input"], parse_int=number_from)
     assert rfc8785.dumps(value).decode("utf-8") == vector["output"]
+    assert canonical(value).decode("utf-8") == vector["output"]
+    assert canonical(json.loads(vector["input"])).decode("utf-8") == vector["output"]
 
 
 @pytest.mark.parametrize("vector", VECTORS["numbers"], ids=lambda vector: vector["ieee754"])
@@ -48,8 +53,16 @@ def test_number(vector: dict[str, Any]) -> None:
     if vector["text"] is None:
         with pytest.raises(rfc8785.FloatDomainError):
             rfc8785.dumps(number)
+        with pytest.raises(ValueError, match="no such number"):
+            canonical(number)
     else:
         assert rfc8785.dumps(number).decode("utf-8") == vector["text"]
+        assert canonical(number).decode("utf-8") == vector["text"]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_number_is_written_as_the_independent_implementation_does(number: float) -> None:
+    assert canonical(number) == rfc8785.dumps(number)
 
 
 @pytest.mark.parametrize("group", ["canonical", "numbers"])
