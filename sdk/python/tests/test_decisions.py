@@ -380,6 +380,7 @@ def test_a_chain_sends_what_the_specification_names(fake: FakeService) -> None:
         "payload": {"q": 1},
         "parent_agent_name": "boss",
         "metadata": {"model": "m"},
+        "found": {"categories": ["llm"]},
     }
     assert (completion.path.rpartition("/")[2], completion.body) == (
         "complete",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import countersign
+from clocks import stop_time
 from conftest import configure
 from countersign.testing import FakeService, RecordedCall
 from countersign.testing._wire import Answer
@@ -21,6 +22,12 @@ SAFE = ("clerk", "tool_call", "look", {"n": 1})
 def fast() -> Iterator[FakeService]:
     with FakeService(fast_path=True) as service:
         yield service
+
+
+def nested(depth: int, inmost: Any) -> Any:
+    for _ in range(depth):
+        inmost = [inmost]
+    return inmost
 
 
 def batches(service: FakeService) -> list[list[dict[str, Any]]]:
@@ -79,8 +86,45 @@ def test_earlier_events_arrive_before_one_that_the_service_decides(fast: FakeSer
         ("a", "tool_call", "delete_rows", {}),
         ("a", "llm_call", "chat", {}),
         ("root", "tool_call", "look", {}),
+        ("R\u200boot", "tool_call", "look", {}),
+        ("\uff52oot", "tool_call", "look", {}),
+        ("a", "tool_call", "execute_shell", {"command": "ls"}),
+        ("a", "tool_call", "run_sql", {"statement": "DROP TABLE t"}),
+        ("a", "tool_call", "terminate_instances", {}),
+        ("a", "tool_call", "place_order", {}),
+        ("a", "tool_call", "book_flight", {"cost": 9000}),
+        ("a", "tool_call", "find_and_run", {}),
+        ("a", "tool_call", "look", {"password": "x"}),
+        ("a", "tool_call", "look", {"tokens_purchase": {"amount": 9000}}),
+        ("a", "tool_call", "look", {"text": "x" * 2000 + " https://example.com"}),
+        ("a", "tool_call", "look", {"text": "x" * 2000}),
+        ("a", "tool_call", "look", {"deep": nested(40, {"amount_usd": 9000})}),
+        ("a", "tool_call", "look", {"deep": nested(80, 1)}),
+        ("a", "tool_call", "look", {"object": object()}),
     ],
-    ids=["financial", "amount", "domain", "data", "llm", "high-risk-agent"],
+    ids=[
+        "financial",
+        "amount",
+        "domain",
+        "data",
+        "llm",
+        "high-risk-agent",
+        "invisible-letter",
+        "wide-letter",
+        "shell",
+        "sql",
+        "terminate",
+        "order",
+        "flight",
+        "second-verb",
+        "redacted",
+        "amount-under-a-secret-name",
+        "address-behind-the-cut",
+        "cut",
+        "amount-in-the-depth",
+        "too-deep",
+        "unreadable",
+    ],
 )
 def test_an_action_that_may_matter_goes_to_the_service(
     fast: FakeService, action: tuple[Any, ...]
@@ -110,78 +154,108 @@ def test_the_service_can_forbid_it(fake: FakeService) -> None:
         assert chain.record_agent_action_sync(*SAFE).decision_source == "backend_evaluation"
 
 
-def test_the_kill_switch_is_seen_with_the_next_answer(fast: FakeService) -> None:
-    config = configure(fast)
+def test_under_a_kill_switch_nothing_is_decided_here(fast: FakeService) -> None:
+    """Finding S1: the switch was on before the chain was opened."""
+    configure(fast)
     fast.activate_kill_switch("fire")
-    with pytest.raises(countersign.PolicyViolationError) as late:
-        with countersign.Chain("killed") as chain:
-            chain.record_agent_action_sync(*SAFE)
-            eventually(lambda: fast.events)
-            eventually(lambda: config._transports[0].kill_switch_active)
-            # A chain opened meanwhile sees it too, and does not decide by itself.
+    with countersign.Chain("killed") as chain:
+        for action in (SAFE, ("a", "tool_call", "execute_shell", {"command": "rm -rf /"})):
+            with pytest.raises(countersign.KillSwitchActiveError, match="fire"):
+                chain.record_agent_action_sync(*action)
+
+
+def test_a_switch_in_mid_chain_raises_its_own_error_first(fast: FakeService) -> None:
+    """Finding S1: what was decided under a lease is no violation, and the switch that a batch
+    tells of ends the fast path on every chain."""
+    config = configure(fast)
+    with countersign.Chain("killed") as chain, countersign.Chain("another") as other:
+        assert chain.record_agent_action_sync(*SAFE).decision_source == "local_fast_path"
+        fast.activate_kill_switch("fire")
+        eventually(lambda: config._transports[0].kill_switch_active)
+        for one in (chain, other):
             with pytest.raises(countersign.KillSwitchActiveError) as stopped:
-                with countersign.Chain("another", config=config) as other:
-                    other.record_agent_action_sync(*SAFE)
+                one.record_agent_action_sync(*SAFE)
             assert stopped.value.decision is not None
             assert stopped.value.decision.pause_reason == "fire"
-    assert late.value.decision is not None
-    assert late.value.decision.kill_switch_active
+    assert chain.receipt is not None
 
 
-def test_what_the_service_would_have_denied_is_raised_at_the_next_call(fast: FakeService) -> None:
-    configure(fast)
-    fast.script("require_approval", decision_reason="new rule")
-    with countersign.Chain("violated") as chain:
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ({}, countersign.PolicyViolationError),
+        ({"kill_switch_active": True}, countersign.KillSwitchActiveError),
+        ({"auto_paused": True}, countersign.ChainAutoPausedError),
+        ({"policy_name": "chain_timeout"}, countersign.ChainTimeoutError),
+    ],
+    ids=["policy", "kill-switch", "pause", "timeout"],
+)
+@pytest.mark.parametrize("leaving", [True, False], ids=["on-leaving", "at-the-next-call"])
+def test_what_was_decided_without_cover_and_should_not_have_been_is_raised(
+    fake: FakeService, script: dict[str, Any], error: type[Any], leaving: bool
+) -> None:
+    configure(fake)
+    raised = pytest.raises(error)
+    with raised, countersign.Chain("violated") as chain:
+        fake.go_offline()
         chain.record_agent_action_sync(*SAFE)
-        eventually(lambda: fast.events)
-        eventually(lambda: chain._session is not None and chain._session._latched)
+        if script.get("kill_switch_active"):
+            fake.activate_kill_switch("fire")
+        else:
+            fake.script("deny", decision_reason="new rule", **script)
+        fake.come_back()
+        if not leaving:
+            eventually(lambda: chain._session is not None and chain._session._latched)
+            chain.record_agent_action_sync(*SAFE)
+    assert fake.chains[0]["error"] is None or not leaving
+
+
+def test_a_violation_is_said_once(fake: FakeService) -> None:
+    configure(fake)
+    with countersign.Chain("violated") as chain:
+        fake.go_offline()
+        chain.record_agent_action_sync(*SAFE)
+        fake.script("require_approval", decision_reason="new rule")
+        fake.come_back()
         with pytest.raises(countersign.PolicyViolationError, match="new rule") as raised:
             chain.record_agent_action_sync(*SAFE)
         assert raised.value.decision is not None
         assert raised.value.decision.shadow_decision == "require_approval"
-        # It is said once.
         assert chain.record_agent_action_sync(*SAFE).allowed
 
 
-def test_a_chain_that_is_too_old_says_so_before_its_violations(fast: FakeService) -> None:
-    configure(fast, chain_timeout_seconds=3600)
-    fast.script("deny", policy_name="chain_timeout")
-    with pytest.raises(countersign.ChainTimeoutError), countersign.Chain("old") as chain:
-        chain.record_agent_action_sync(*SAFE)
+def test_a_stop_is_raised_before_a_violation_that_was_found_first(fake: FakeService) -> None:
+    configure(fake)
+    with countersign.Chain("both") as chain:
         session = chain._session
         assert session is not None
-        eventually(lambda: session._latched)
-        session._began -= 3601
+        session.fail(countersign.PolicyViolationError("first"))
+        session.fail(countersign.KillSwitchActiveError("second"))
+        with pytest.raises(countersign.KillSwitchActiveError):
+            chain.record_agent_action_sync(*SAFE)
+        with pytest.raises(countersign.PolicyViolationError):
+            chain.record_agent_action_sync(*SAFE)
+
+
+def test_a_chain_that_is_too_old_says_so_first(fast: FakeService) -> None:
+    config = configure(fast, chain_timeout_seconds=3600)
+    clock = stop_time(config)
+    with pytest.raises(countersign.ChainTimeoutError), countersign.Chain("old") as chain:
+        session = chain._session
+        assert session is not None
+        session.fail(countersign.PolicyViolationError("found meanwhile"))
+        clock.pass_time(3601)
         chain.record_agent_action_sync(*SAFE)
 
 
-def test_what_the_service_would_have_denied_is_raised_on_leaving(fast: FakeService) -> None:
-    configure(fast)
-    fast.script("deny")
-    with pytest.raises(countersign.PolicyViolationError), countersign.Chain("late") as chain:
-        chain.record_agent_action_sync(*SAFE)
-    assert chain.receipt is not None
-
-
-def test_a_violation_does_not_hide_the_callers_error(fast: FakeService) -> None:
-    configure(fast)
-    fast.script("deny")
+def test_a_violation_does_not_hide_the_callers_error(fake: FakeService) -> None:
+    configure(fake)
     with pytest.raises(ZeroDivisionError), countersign.Chain("both") as chain:
+        fake.go_offline()
         chain.record_agent_action_sync(*SAFE)
+        fake.script("deny")
+        fake.come_back()
         raise ZeroDivisionError
-
-
-def test_a_new_policy_is_asked_about(fast: FakeService) -> None:
-    configure(fast)
-    fast.script("allow", policy_version="v1+111111111111")
-    with countersign.Chain("renewed") as chain:
-        chain.record_agent_action_sync("a", "tool_call", "pay", {})
-        fast._records.chains[chain.id or ""].update(
-            fast_path=False, policy_version="v1+111111111111"
-        )
-        decision = chain.record_agent_action_sync(*SAFE)
-        assert decision.decision_source == "backend_evaluation"
-    assert any(c.method == "GET" and c.path.endswith(chain.id or "") for c in fast.calls)
 
 
 def test_an_outcome_finds_the_event_of_a_local_decision(fast: FakeService) -> None:

@@ -20,7 +20,8 @@ ACTIONS: dict[str, tuple[Any, ...]] = {
     "external_communication": ("a", "tool_call", "send_email", {}),
     "data_modification": ("a", "tool_call", "delete_rows", {}),
     "llm": ("a", "llm_call", "chat", {}),
-    "default": SAFE,
+    "default": ("a", "tool_call", "execute_shell", {"command": "rm -rf /"}),
+    "safe": SAFE,
 }
 
 
@@ -77,23 +78,107 @@ def test_the_legacy_fail_mode_is_the_default(fake: FakeService) -> None:
 def test_without_modes_of_its_own_the_client_uses_the_services(
     fake: FakeService, category: str
 ) -> None:
-    if category in ("llm", "default"):
+    """Offline, only what is obviously safe goes on."""
+    if category == "safe":
         assert outage(fake, *ACTIONS[category]).decision_source == "offline_stub"
     else:
         with pytest.raises(countersign.BackendUnavailableError):
             outage(fake, *ACTIONS[category])
 
 
+@pytest.mark.parametrize("category", ACTIONS)
+def test_before_any_answer_the_same_modes_count(fake: FakeService, category: str) -> None:
+    config = configure(fake)
+    fake.go_offline()
+    with countersign.Chain("never-heard", config=config) as chain:
+        if category == "safe":
+            assert chain.record_agent_action_sync(*ACTIONS[category]).allowed
+        else:
+            with pytest.raises(countersign.BackendUnavailableError):
+                chain.record_agent_action_sync(*ACTIONS[category])
+
+
 def test_the_modes_that_the_opened_chain_carried_are_used(fake: FakeService) -> None:
     config = configure(fake)
     with countersign.Chain("opened", config=config) as chain:
         assert chain._session is not None
-        chain._session.transport.learn({"fail_modes": {"financial": "allow", "default": "deny"}})
+        transport = chain._session.transport
+        modes = {"financial": "allow", "default": "deny"}
+        transport.learn({"fail_modes": modes}, transport.clock.now())
         fake.go_offline()
         assert chain.record_agent_action_sync(*ACTIONS["financial"]).allowed
         with pytest.raises(countersign.BackendUnavailableError):
             chain.record_agent_action_sync(*SAFE)
         fake.come_back()
+
+
+def test_an_outage_is_told_once_for_a_chain(
+    fake: FakeService, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure(fake)
+    fake.go_offline()
+    with caplog.at_level(logging.WARNING, "countersign"):
+        with countersign.Chain("quiet") as chain:
+            for _ in range(5):
+                chain.record_agent_action_sync(*SAFE)
+    assert [r.message for r in caplog.records if "unreachable" in r.message] == [
+        "countersign is unreachable (ConnectError): the chain is opened later"
+    ]
+    fake.come_back()
+    eventually(lambda: countersign.flush(5))
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        ({"kill_switch_active": True, "pause_reason": "fire"}, countersign.KillSwitchActiveError),
+        ({"auto_paused": True, "pause_reason": "too many"}, countersign.ChainAutoPausedError),
+    ],
+    ids=["kill-switch", "pause"],
+)
+def test_a_known_stop_outlasts_the_service(
+    fake: FakeService, sync: bool, script: dict[str, Any], error: type[Any]
+) -> None:
+    """Finding S5: the service becomes unreachable after the client has learnt of a stop."""
+    configure(fake, fail_modes={"default": "allow"})
+
+    async def record(chain: countersign.Chain) -> None:
+        if sync:
+            await asyncio.to_thread(chain.record_agent_action_sync, *SAFE)
+        else:
+            await chain.record_agent_action(*SAFE)
+
+    async def main() -> None:
+        async with countersign.Chain("stopped") as chain:
+            fake.script("deny", **script)
+            with pytest.raises(error):
+                await record(chain)
+            fake.go_offline()
+            for _ in range(2):
+                with pytest.raises(error, match=script["pause_reason"]) as stopped:
+                    await record(chain)
+                assert stopped.value.decision.policy_decision == "deny"
+            fake.come_back()
+            await record(chain)  # the service says otherwise
+
+    asyncio.run(main())
+
+
+def test_a_kill_switch_seen_on_one_chain_outlasts_the_service_on_another(
+    fake: FakeService,
+) -> None:
+    config = configure(fake, fail_modes={"default": "allow"})
+    fake.activate_kill_switch("fire")
+    with countersign.Chain("first", config=config) as chain:
+        with pytest.raises(countersign.KillSwitchActiveError):
+            chain.record_agent_action_sync(*SAFE)
+    fake.go_offline()
+    with countersign.Chain("second", config=config) as chain:
+        with pytest.raises(countersign.KillSwitchActiveError, match="fire"):
+            chain.record_agent_action_sync(*SAFE)
+    fake.come_back()
+    eventually(lambda: countersign.flush(5))
 
 
 @pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])

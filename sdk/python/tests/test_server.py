@@ -231,7 +231,7 @@ def test_whatever_an_agent_passes_is_accepted(server: Server) -> None:
     deep: list[object] = []
     for _ in range(500):
         deep = [deep]
-    with countersign.Chain("anything", metadata={"big": ["x" * 900] * 100}) as chain:
+    with countersign.Chain("anything", metadata={"big": ["x" * 900] * 18}) as chain:
         payloads: list[Any] = [
             cyclic,
             {"deep": deep},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ import httpx
 import pytest
 
 import countersign
+from clocks import stop_time
 from countersign import _transport
 from countersign._steps import Pause, Reply, Send, Steps
 from countersign.testing import example_api_key
@@ -99,6 +99,25 @@ def test_a_redirect_names_the_parameter() -> None:
         record(Script(httpx.Response(301, headers={"location": "https://x.invalid/"})))
 
 
+@pytest.mark.parametrize(
+    ("status", "code"), [(500, "internal"), (503, "outcome_unknown"), (429, "rate_limited")]
+)
+def test_a_lasting_refusal_is_an_answer(status: int, code: str) -> None:
+    script = Script(*[httpx.Response(status, json={"code": code})] * 10)
+    with pytest.raises(countersign.APIError) as refused:
+        record(script, fail_mode="allow")
+    assert (refused.value.status, refused.value.code) == (status, code)
+    assert len(script.events) == 4
+
+
+@pytest.mark.parametrize("code", ["evidence_tampered", "store_rolled_back"])
+def test_what_somebody_must_look_at_is_not_asked_again(code: str) -> None:
+    script = Script(httpx.Response(500, json={"code": code}))
+    with pytest.raises(countersign.APIError):
+        record(script)
+    assert len(script.events) == 1
+
+
 def test_a_lasting_fault_ends_as_unavailable() -> None:
     script = Script(*[httpx.ConnectError("x")] * 10)
     with pytest.raises(countersign.BackendUnavailableError, match="ConnectError"):
@@ -148,25 +167,43 @@ def test_retry_after_is_honoured() -> None:
     assert [e.seconds for e in asked if isinstance(e, Pause)] == [2.0]
 
 
+def test_a_busy_service_is_asked_again_for_as_long_as_the_time_out_lasts() -> None:
+    config = configure(Script(), backend_timeout_seconds=10.0)
+    clock = stop_time(config)
+    steps = _transport.transport_of(config).call("GET", "/x")
+    asked = 0
+    effect = next(steps)
+    with pytest.raises(countersign.APIError) as refused:
+        while True:
+            if isinstance(effect, Pause):
+                clock.pass_time(effect.seconds)
+                effect = steps.send(None)
+            else:
+                asked += 1
+                effect = steps.send(Reply(429, {"retry-after": "1"}, b'{"code":"rate_limited"}'))
+    assert refused.value.status == 429
+    assert asked == 10
+
+
 def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
     asked, result = perform(call(), Reply(503, {"retry-after": "60"}, b""))
     assert isinstance(result, _transport.Unreachable)
     assert len(asked) == 1
 
 
-def test_one_deadline_spans_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr("countersign._transport.time.monotonic", lambda: now[0])
-    steps = call(backend_timeout_seconds=5.0)
+def test_one_deadline_spans_all_attempts() -> None:
+    config = configure(Script(), backend_timeout_seconds=5.0)
+    clock = stop_time(config)
+    steps = _transport.transport_of(config).call("GET", "/x")
     first = next(steps)
     assert isinstance(first, Send)
     assert first.timeout == 5.0
-    now[0] += 4.0
+    clock.pass_time(4.0)
     assert isinstance(steps.throw(_transport.Unreachable("reset")), Pause)
     second = steps.send(None)
     assert isinstance(second, Send)
     assert second.timeout == 1.0
-    now[0] += 1.0
+    clock.pass_time(1.0)
     with pytest.raises(_transport.Unreachable):
         steps.throw(_transport.Unreachable("reset"))
 
@@ -184,15 +221,16 @@ def test_known_to_be_away_the_service_is_asked_once() -> None:
     assert not transport.offline
 
 
-def test_a_silent_service_is_left_alone_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    transport = _transport.transport_of(configure(Script()))
+def test_a_silent_service_is_left_alone_for_a_moment() -> None:
+    config = configure(Script())
+    clock = stop_time(config)
+    transport = _transport.transport_of(config)
     silent = _transport.Unreachable("ReadTimeout", slow=True)
     perform(transport.call("GET", "/x"), *[silent] * 4)
     asked, result = perform(transport.call("GET", "/x"))
     assert asked == []
     assert isinstance(result, _transport.Unreachable)
-    later = time.monotonic() + 2
-    monkeypatch.setattr("countersign._transport.time.monotonic", lambda: later)
+    clock.pass_time(2)
     asked, result = perform(transport.call("GET", "/x"), Reply(200, {}, b"{}"))
     assert result == {}
 

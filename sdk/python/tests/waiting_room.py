@@ -20,10 +20,12 @@ async def main(crowd: int) -> None:
             return {"id": "chain", "fast_path": False}
         if "/events" in line:
             asked += 1
+            if asked > crowd:  # asked once more, after the wait
+                return {"policy_decision": "allow"}
             return {"policy_decision": "require_approval", "approval_id": str(asked)}
         if "/complete" in line:
             return {"receipt": {"receipt_number": "CSN-2026-00001"}}
-        return {"status": "approved"}
+        return {"status": "approved", "decision": {"policy_decision": "allow"}}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal waiting

@@ -1,16 +1,19 @@
-"""An action as it is sent: sanitized once, and the same from then on."""
+"""An action as it is sent: looked at and sanitized once, and the same from then on."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from countersign._canonical import canonical
 from countersign._classify import categories_of
-from countersign._redact import Sanitizer
+from countersign._redact import Cleaned, Sanitizer
+from countersign._safe import is_obviously_safe
 
 __all__ = ["Action", "name_of", "new_key", "now"]
 
@@ -23,7 +26,7 @@ class Action:
     """What the agent is about to do. A snapshot: changing the payload afterwards, during a
     wait for approval say, does not change what was recorded."""
 
-    __slots__ = ("categories", "wire")
+    __slots__ = ("_payload", "categories", "safe", "wire")
 
     def __init__(
         self,
@@ -36,36 +39,70 @@ class Action:
         metadata: Mapping[str, Any] | None,
         idempotency_key: str | None,
     ) -> None:
+        self._payload = cleaned = sanitizer.clean_object(payload)
         self.wire: dict[str, Any] = {
             "agent_name": name_of("agent_name", agent_name),
             "action_type": name_of("action_type", action_type),
             "action_name": name_of("action_name", action_name),
-            "payload": sanitizer.clean_object(payload),
+            "payload": cleaned.value,
             "idempotency_key": _key_of(idempotency_key),
         }
         if parent_agent_name is not None:
             self.wire["parent_agent_name"] = name_of("parent_agent_name", parent_agent_name)
+        beside: Cleaned | None = None
         if metadata is not None:
-            self.wire["metadata"] = sanitizer.clean_object(metadata, _MAX_METADATA)
+            beside = sanitizer.clean_object(metadata, _MAX_METADATA)
+            self.wire["metadata"] = beside.value
+        # Of the raw values: what is redacted or cut must not hide an amount or an address.
         self.categories = categories_of(
-            self.wire["action_type"],
-            self.wire["action_name"],
-            self.wire["payload"],
-            self.wire.get("metadata"),
+            self.wire["action_type"], action_name, cleaned.raw, beside.raw if beside else None
         )
+        self.safe = is_obviously_safe(
+            action_name,
+            self.categories,
+            untouched=cleaned.untouched
+            and (beside is None or beside.untouched)
+            and action_name == self.wire["action_name"],
+        )
+        """Whether nothing speaks against deciding it here: see :mod:`countersign._safe`."""
 
-    def decided_here(self, source: str) -> dict[str, Any]:
+    def as_sent(self, binding_key: bytes | None) -> dict[str, Any]:
+        """The action as the service is asked about it, with what was found in the raw values,
+        and with digests that bind what was taken out. Without a key they are null."""
+        beside: dict[str, Any] = {}
+        if self.categories:
+            beside["found"] = {"categories": sorted(self.categories)}
+        if self._payload.redacted:
+            # What was not read to its end cannot be bound.
+            key = binding_key if self._payload.snapshot.whole else None
+            beside["redactions"] = {
+                pointer: _digest(key, raw) for pointer, raw in self._payload.redacted.items()
+            }
+        return {**self.wire, **beside} if beside else self.wire
+
+    def decided_here(
+        self, source: str, binding_key: bytes | None, lease_id: str | None = None
+    ) -> dict[str, Any]:
         """The action as part of a batch of decisions that were made in this process."""
-        return {
-            **self.wire,
+        event = {
+            **self.as_sent(binding_key),
             "executed_at": now(),
             "decision_source": source,
             "policy_decision": "allow",
         }
+        if lease_id is not None:
+            event["lease_id"] = lease_id
+        return event
 
     def __str__(self) -> str:
         wire = self.wire
         return f"{wire['action_type']} {wire['action_name']!r} by {wire['agent_name']!r}"
+
+
+def _digest(key: bytes | None, raw: Any) -> str | None:
+    if key is None:
+        return None
+    return "hmac-sha256:" + hmac.new(key, canonical(raw), hashlib.sha256).hexdigest()
 
 
 def name_of(parameter: str, value: Any) -> str:

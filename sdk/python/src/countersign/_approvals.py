@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from countersign._answers import may_pass
 from countersign._clients import Unreachable
+from countersign._clock import Moment
 from countersign._config import ChainConfig, current_config
 from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of
 from countersign._steps import Pause, Steps
 from countersign._transport import transport_of
+from countersign.exceptions import APIError, BackendUnavailableError
 
 if TYPE_CHECKING:
     from countersign._transport import Transport
@@ -26,18 +29,23 @@ _SHORTEST = 1.0  # an undecided answer sooner than this means that nothing was h
 _LONGEST_BACKOFF = 5.0
 _GRACE = 60.0
 
+LATE_ANSWERS = 3
+"""So many allows that came too late to be used are taken for silence."""
+TOO_LATE = "its answers come too late"
+
 
 async def wait_for_approval(
     approval_id: str, *, config: ChainConfig | None = None
 ) -> PolicyDecision:
     """Wait for the decision on an approval, for instance after a restart of the process.
 
-    Returns once it is approved; raises ``ActionDeniedError`` when it was denied or
-    cancelled, and ``ApprovalTimedOutError`` when nobody decided in time.
+    Returns once it is approved and nothing else stands against the action now; raises
+    ``ActionDeniedError`` when it was denied or cancelled, ``ApprovalTimedOutError`` when nobody
+    decided in time, and ``KillSwitchActiveError`` while the kill switch is active.
     """
     config = current_config(config)
     transport = transport_of(config)
-    return await transport.run_async(await_decision(transport, approval_id, config))
+    return await transport.run_async(await_release(transport, approval_id, config))
 
 
 def wait_for_approval_sync(
@@ -46,73 +54,150 @@ def wait_for_approval_sync(
     """:func:`wait_for_approval` for code without an event loop."""
     config = current_config(config)
     transport = transport_of(config)
-    return transport.run(await_decision(transport, approval_id, config))
+    return transport.run(await_release(transport, approval_id, config))
+
+
+def await_release(
+    transport: Transport, approval_id: str, config: ChainConfig
+) -> Steps[PolicyDecision]:
+    """Wait, and ask once more: a wait is long, and an allow is good for a second."""
+    yield from await_decision(transport, approval_id, config)
+    patience = Patience(transport, config)
+    while True:
+        reason = TOO_LATE
+        try:
+            for _ in range(LATE_ANSWERS):
+                decision, sent, current = yield from transport.again.through(
+                    release_now(transport, approval_id)
+                )
+                if current and transport.is_fresh(sent):
+                    return decision
+        except Unreachable as fault:
+            reason = str(fault)
+        yield from patience.pause(reason)
+
+
+class Patience:
+    """For an action that was approved and that the service has yet to confirm: it is never
+    carried out offline, and not given up either while the approval could be valid."""
+
+    def __init__(self, transport: Transport, config: ChainConfig) -> None:
+        self._clock = transport.clock
+        self._until = self._clock.monotonic() + config.default_approval_timeout_hours * 3600
+        self._backoff = 0.1
+
+    def pause(self, reason: str) -> Steps[None]:
+        """Wait a little longer than the last time. Raises when the time is up."""
+        if self._clock.monotonic() > self._until:
+            raise BackendUnavailableError(
+                f"the action was approved, but the service did not confirm it ({reason}): record "
+                f"it again under the same idempotency key"
+            )
+        self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
+        yield Pause(self._backoff * random.uniform(0.5, 1.0))
 
 
 def await_decision(
     transport: Transport,
     approval_id: str,
     config: ChainConfig,
-    decision: PolicyDecision | None = None,
+    known: PolicyDecision | None = None,
 ) -> Steps[PolicyDecision]:
-    """Long-poll until the approval is decided. An unreachable service is waited out: to
-    fail here would forget that somebody was asked."""
+    """Long-poll until the approval is decided, and raise unless it releases the action. An
+    unreachable or overloaded service is waited out: to fail here would forget that somebody
+    was asked. What is returned is too old to act on."""
+    clock = transport.clock
     # The service says when the time is up; this one counts only while it is silent.
-    deadline = time.monotonic() + config.default_approval_timeout_hours * 3600 + _GRACE
-    path = f"/v1/approvals/{quote(approval_id, safe='')}?wait={_HOLD}"
+    deadline = clock.monotonic() + config.default_approval_timeout_hours * 3600 + _GRACE
+    path = f"{_path(approval_id)}?wait={_HOLD}"
     backoff = 0.1
     while True:
-        asked = time.monotonic()
+        asked = clock.monotonic()
         try:
-            approval = yield from transport.call("GET", path, wait=_HOLD)
-        except Unreachable:
-            if time.monotonic() > deadline:
-                raise denial_of(
-                    _settled(decision, {"id": approval_id}, "deny"), "the action", "timed_out"
-                ) from None
+            approval, sent = yield from transport.ask("GET", path, wait=_HOLD)
+        except (Unreachable, APIError) as fault:
+            if isinstance(fault, APIError) and not may_pass(fault):
+                raise
+            if clock.monotonic() > deadline:
+                late = {"id": approval_id, "status": "timed_out"}
+                raise denial_of(_settled(known, late), "the action", "timed_out") from None
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
             yield Pause(backoff)
             continue
-        status = approval.get("status")
-        if status not in ("pending", "escalated"):
-            return _decided(decision, approval, str(status))
+        if approval.get("status") not in ("pending", "escalated"):
+            return _released(transport, known, approval, sent)[0]
         deadline = asked + _validity(approval, deadline - asked) + _GRACE
-        if time.monotonic() - asked < _SHORTEST:
+        if clock.monotonic() - asked < _SHORTEST:
             yield Pause(_SHORTEST / 4)
 
 
-def _decided(
-    decision: PolicyDecision | None, approval: Mapping[str, Any], status: str
-) -> PolicyDecision:
-    if status == "approved":
-        return _settled(decision, approval, "allow")
+def release_now(
+    transport: Transport, approval_id: str, known: PolicyDecision | None = None
+) -> Steps[tuple[PolicyDecision, Moment, bool]]:
+    """Whether the approval releases its action at this moment, when that was asked, and whether
+    the answer is as new as what is known of the organization. Raises when it does not."""
+    approval, sent = yield from transport.ask("GET", _path(approval_id))
+    decision, current = _released(transport, known, approval, sent)
+    return decision, sent, current
+
+
+def _path(approval_id: str) -> str:
+    return f"/v1/approvals/{quote(approval_id, safe='')}"
+
+
+def _released(
+    transport: Transport,
+    known: PolicyDecision | None,
+    approval: Mapping[str, Any],
+    sent: Moment,
+) -> tuple[PolicyDecision, bool]:
+    """The approval's decision, and not its status, says what may happen: under the kill switch
+    an approved action is denied."""
+    decision = _settled(known, approval)
+    current = transport.learn(
+        {
+            "act_number": approval.get("act_number"),
+            "kill_switch_active": decision.kill_switch_active or None,
+            "pause_reason": decision.pause_reason,
+        },
+        sent,
+    )
+    if decision.allowed:
+        return decision, current
     action = f"{approval.get('action_type', 'action')} {approval.get('action_name', '')!r}"
-    raise denial_of(_settled(decision, approval, "deny"), action, status)
+    raise denial_of(decision, action, str(approval.get("status")))
 
 
-def _settled(
-    decision: PolicyDecision | None, approval: Mapping[str, Any], outcome: Any
-) -> PolicyDecision:
-    status = approval.get("status", "timed_out")
-    reason = approval.get("comment") or {
-        "approved": "approved by a reviewer",
-        "denied": "denied by a reviewer",
-        "timed_out": "nobody decided in time",
-        "cancelled": "the chain was completed before anybody decided",
-    }.get(status, f"the approval is {status}")
-    base = decision or PolicyDecision(
+def _settled(known: PolicyDecision | None, approval: Mapping[str, Any]) -> PolicyDecision:
+    """What an approval that is no longer open amounts to."""
+    status = approval.get("status")
+    told = approval.get("decision")
+    if isinstance(told, Mapping):
+        decision = PolicyDecision.from_json(told)
+    else:
+        reason = f"the approval is {status}, and the answer does not say what that means now"
+        if status == "timed_out":
+            reason = "nobody decided in time"
+        decision = PolicyDecision("deny", decision_reason=reason)
+    base = known or PolicyDecision(
         "require_approval",
         policy_name=approval.get("policy_name"),
         event_id=approval.get("event_id"),
         chain_id=approval.get("chain_id"),
+        sequence=approval.get("sequence"),
         approval_id=approval.get("id"),
     )
     return replace(
         base,
-        policy_decision=outcome,
+        policy_decision=decision.policy_decision,
         decision_source="human_approval",
-        decision_reason=reason,
-        status="allowed" if outcome == "allow" else "denied",
+        decision_reason=decision.decision_reason,
+        kill_switch_active=decision.kill_switch_active,
+        pause_reason=decision.pause_reason,
+        remediation=decision.remediation,
+        docs_url=decision.docs_url,
+        auto_paused=decision.auto_paused,
+        status="allowed" if decision.allowed else "denied",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -44,6 +45,11 @@ class Outbox:
         return len(self._entries)
 
     @property
+    def waiting(self) -> int:
+        """How many of them are not on their way to the service yet."""
+        return len(self._entries) - self._sending
+
+    @property
     def full(self) -> bool:
         """Whether one more event would push another out."""
         return self._events >= self._capacity
@@ -76,7 +82,7 @@ class Outbox:
         else:
             self._entries.insert(position, _Entry(_gap(at), gap=True))
 
-    def begin(self) -> list[tuple[str, bytes]]:
+    def begin(self, without: Collection[str] = ()) -> list[tuple[str, bytes]]:
         """The next batch: each event's idempotency key, and the event encoded. Until
         :meth:`end` none of them can be dropped.
 
@@ -88,7 +94,7 @@ class Outbox:
             size = 0
             unsettled = list(takewhile(lambda e: e.frozen, self._entries))
             for entry in unsettled or self._entries[:_BATCH_EVENTS]:
-                encoded = encode(entry.event)
+                encoded = encode({k: v for k, v in entry.event.items() if k not in without})
                 size += len(encoded) + 1
                 if batch and size > _BATCH_BYTES:
                     break

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from countersign import _validate as check
 from countersign._action import Action, name_of
-from countersign._approvals import await_decision
+from countersign._approvals import await_release
 from countersign._config import ChainConfig, current_config
 from countersign._decision import PolicyDecision
 from countersign._loops import finish, refuse_in_loop
+from countersign._metadata import chain_metadata
 from countersign._session import Session
 from countersign._steps import Steps
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["Chain"]
-
-_MAX_METADATA = 15 << 10  # the service takes 16 KiB
 
 
 class Chain:
@@ -59,7 +58,7 @@ class Chain:
         if external_chain_id is not None:
             opening["external_chain_id"] = check.text("external_chain_id", external_chain_id, 200)
         if metadata is not None:
-            opening["metadata"] = self._config._sanitizer.clean_object(metadata, _MAX_METADATA)
+            opening["metadata"] = chain_metadata(metadata, self._config._sanitizer)
         if limits := self._config.policy_config():
             opening["policy_config"] = limits
         if self._config.fallback_approvers:
@@ -171,14 +170,14 @@ class Chain:
     async def wait_for_approval(self, approval_id: str) -> PolicyDecision:
         """Wait again for an approval that an earlier run of the process asked for."""
         session = self._open_session()
-        steps = await_decision(session.transport, approval_id, self._config)
+        steps = await_release(session.transport, approval_id, self._config)
         return await session.transport.run_async(steps)
 
     def wait_for_approval_sync(self, approval_id: str) -> PolicyDecision:
         """:meth:`wait_for_approval` for code without an event loop."""
         refuse_in_loop("await wait_for_approval(...)")
         session = self._open_session()
-        return session.transport.run(await_decision(session.transport, approval_id, self._config))
+        return session.transport.run(await_release(session.transport, approval_id, self._config))
 
     def _open_session(self) -> Session:
         if self._session is None:

@@ -7,12 +7,15 @@ every address, and with it tokens and ids, into the log.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -22,6 +25,7 @@ import httpx
 from countersign._secret import SecretStr
 from countersign._steps import Reply, Send
 from countersign._validate import is_loopback
+from countersign.exceptions import APIError
 
 if TYPE_CHECKING:
     import asyncio
@@ -31,6 +35,7 @@ __all__ = ["Clients", "Unreachable"]
 _MAX_ANSWER = 64 << 20  # bytes; beyond any honest answer
 # As many connections as there are waits: five hundred approvals must not queue for ten.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30)
+_POOL = 32  # requests at once in one pool of an event loop
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _FAULTS = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
 
@@ -89,17 +94,18 @@ class Clients:
 
     async def send_async(self, send: Send) -> Reply:
         """Send a request on the running event loop."""
-        client = await self._of_this_loop()
+        pools = await self._of_this_loop()
         reading = _Reading(send.timeout)
-        try:
-            response = await client.handle_async_request(self._request(send))
+        with pools.borrow() as client:
             try:
-                async for chunk in response.aiter_bytes():
-                    reading.take(chunk)
-            finally:
-                await response.aclose()
-        except _FAULTS as fault:
-            raise _unreachable(fault) from fault
+                response = await client.handle_async_request(self._request(send))
+                try:
+                    async for chunk in response.aiter_bytes():
+                        reading.take(chunk)
+                finally:
+                    await response.aclose()
+            except _FAULTS as fault:
+                raise _unreachable(fault) from fault
         return Reply(response.status_code, response.headers, reading.body())
 
     def close(self) -> None:
@@ -137,7 +143,7 @@ class Clients:
                 self._sync = self._mock or httpx.HTTPTransport(**self._options())
             return self._sync
 
-    async def _of_this_loop(self) -> httpx.AsyncBaseTransport:
+    async def _of_this_loop(self) -> _Pools:
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -145,16 +151,20 @@ class Clients:
         if opened is None:
             lifetime = self._lifetime()
             # Nothing is awaited between here and the entry: no second task comes between.
-            client = await lifetime.__anext__()
-            opened = self._by_loop[loop] = (client, lifetime)
+            pools = await lifetime.__anext__()
+            opened = self._by_loop[loop] = (pools, lifetime)
         return opened[0]
 
-    async def _lifetime(self) -> AsyncGenerator[httpx.AsyncBaseTransport, None]:
-        client = self._mock or httpx.AsyncHTTPTransport(**self._options())
+    async def _lifetime(self) -> AsyncGenerator[_Pools, None]:
+        if self._mock is not None:
+            pools = _Pools(lambda: self._mock, math.inf)  # type: ignore[arg-type,return-value]
+        else:
+            options = self._options()
+            pools = _Pools(lambda: httpx.AsyncHTTPTransport(**options), _POOL)
         try:
-            yield client
+            yield pools
         finally:
-            await client.aclose()
+            await pools.aclose()
 
     def _options(self) -> dict[str, Any]:
         # Loading the certificates takes longer than many a call; plain HTTP needs none.
@@ -166,7 +176,43 @@ class Clients:
         }
 
 
-_LoopClient = tuple[httpx.AsyncBaseTransport, AsyncGenerator[httpx.AsyncBaseTransport, None]]
+class _Pools:
+    """The connections of one event loop. A pool looks at each of its connections with every
+    request: five hundred waits in one pool would keep the loop from anything else, and answers
+    from arriving in time. All of it happens on the loop's own thread."""
+
+    def __init__(self, make: Callable[[], httpx.AsyncBaseTransport], size: float) -> None:
+        self._make = make
+        self._size = size
+        self._pools: list[_Pool] = []
+
+    @contextmanager
+    def borrow(self) -> Iterator[httpx.AsyncBaseTransport]:
+        """The first pool with room for one more request."""
+        pool = next((p for p in self._pools if p.busy < self._size), None)
+        if pool is None:
+            pool = _Pool(self._make())
+            self._pools.append(pool)
+        pool.busy += 1
+        try:
+            yield pool.client
+        finally:
+            pool.busy -= 1
+
+    async def aclose(self) -> None:
+        pools, self._pools = self._pools, []
+        for pool in pools:
+            await pool.client.aclose()
+
+
+@dataclass
+class _Pool:
+    client: httpx.AsyncBaseTransport
+    busy: int = 0
+    """How many requests it has just now."""
+
+
+_LoopClient = tuple[_Pools, AsyncGenerator[_Pools, None]]
 
 
 def _proxy_for(address: str) -> str | None:
@@ -189,7 +235,7 @@ class _Reading:
     def take(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._size > _MAX_ANSWER:
-            raise Unreachable("the answer is too large to be one of the service's")
+            raise APIError("the answer is too large; is backend_url the service's?")
         if time.monotonic() > self._deadline:
             raise Unreachable("the answer took too long", slow=True)
         self._chunks.append(chunk)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from countersign import _validate as check
+from countersign._names import folded
 from countersign._redact import Sanitizer
 from countersign._secret import API_KEY_PREFIX, SecretStr, parse_api_key
 from countersign.exceptions import ConfigurationError
@@ -70,6 +71,7 @@ class ChainConfig:
     chain_timeout_seconds: float | None = None
     transport: httpx.MockTransport | None = field(default=None, repr=False, compare=False)
     _sanitizer: Sanitizer = field(init=False, repr=False, compare=False)
+    _high_risk: frozenset[str] = field(init=False, repr=False, compare=False)
     _transports: list[Transport] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -81,6 +83,7 @@ class ChainConfig:
             self.max_payload_string_length,
         )
         object.__setattr__(self, "_sanitizer", sanitizer)
+        object.__setattr__(self, "_high_risk", frozenset(map(folded, self.high_risk_agents or ())))
         object.__setattr__(self, "_transports", [])
 
     def _checked(self) -> dict[str, Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import logging
+import math
 import threading
 from concurrent.futures import Future
 from typing import Any
@@ -10,10 +12,14 @@ from urllib.parse import quote
 
 from countersign import _fastpath
 from countersign._action import new_key
+from countersign._answers import may_pass
 from countersign._buffer import Outbox
 from countersign._clients import Unreachable
+from countersign._clock import Moment
 from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
+from countersign._enforce import denial_of, is_stop
+from countersign._fastpath import Lease
 from countersign._steps import Steps, Until
 from countersign._transport import transport_of
 from countersign.exceptions import APIError, PolicyViolationError
@@ -36,6 +42,11 @@ class Delivery:
         self.chain: dict[str, Any] = {}
         """The chain as the service last described it; empty while it was opened offline."""
         self.paused = False
+        self.pause_reason: str | None = None
+        self.lease: Lease | None = None
+        """Under which obviously safe actions are decided here; the lock guards it."""
+        self.binding_key: bytes | None = None
+        """Binds what is redacted to its action. A chain that was opened offline has none."""
         self.completion: dict[str, Any] | None = None
         """How the chain ended, once it was left."""
         self.receipt: dict[str, Any] | None = None
@@ -44,7 +55,9 @@ class Delivery:
         """Events decided here, by idempotency key, once the service has recorded them."""
         self._opening = opening
         self._opening_key = new_key()
-        self._latched: Exception | None = None
+        self._bound = False  # whether the service knows what binds and what was found
+        self._paused_at = -math.inf  # when the request was sent that told of the pause
+        self._latched: dict[type[Exception], Exception] = {}
         self._turn: Future[None] | None = None
         self._lock = threading.Lock()
 
@@ -55,12 +68,14 @@ class Delivery:
     def open_now(self) -> Steps[None]:
         """Open the chain. Repeated under its key, it is opened once."""
         headers = {"idempotency-key": self._opening_key}
-        chain = yield from self.transport.call("POST", "/v1/chains", self._opening, headers=headers)
-        self._learn_chain(chain)
+        chain, sent = yield from self.transport.ask(
+            "POST", "/v1/chains", self._opening, headers=headers
+        )
+        self._learn_chain(chain, sent)
 
     def unsettled(self) -> bool:
         """Whether anything must be delivered before the service is asked about more."""
-        return not self.chain or len(self.outbox) > 0 or _fastpath.is_stale(self)
+        return not self.chain or len(self.outbox) > 0
 
     def settle(self) -> Steps[None]:
         """Deliver everything, in order, one caller at a time."""
@@ -81,7 +96,7 @@ class Delivery:
     def _deliver(self) -> Steps[None]:
         if not self.chain:
             yield from self.open_now()
-        while batch := self.outbox.begin():
+        while batch := self.outbox.begin(self.unknown_members()):
             delivered, sent = False, True
             try:
                 yield from self._send(batch)
@@ -89,20 +104,19 @@ class Delivery:
             except Unreachable as fault:
                 sent = fault.sent
                 raise
-            except APIError:
-                delivered = True  # refused for good: sending it again would not help
+            except APIError as error:
+                # Refused for good, sending it again would not help.
+                delivered = not may_pass(error)
                 raise
             finally:
                 self.outbox.end(delivered=delivered, sent=sent)
         if self.completion is not None and self.receipt is None:
             yield from self._complete(self.completion)
-        elif _fastpath.is_stale(self):
-            self._learn_chain((yield from self.transport.call("GET", self.path(""))))
 
     def _send(self, batch: list[tuple[str, bytes]]) -> Steps[None]:
         body = b'{"events":[' + b",".join(event for _, event in batch) + b"]}"
         try:
-            answer = yield from self.transport.call("POST", self.path("/events/batch"), body)
+            answer, sent = yield from self.transport.ask("POST", self.path("/events/batch"), body)
         except APIError as error:
             if error.status not in _ABOUT_CONTENT or error.code == "chain_sealed":
                 raise
@@ -114,29 +128,27 @@ class Delivery:
                 self.fail(error)
             return
         results = answer.get("results")
-        self.learn(answer)
+        self.learn(answer, sent)
+        number = answer.get("act_number")
         for (key, _), result in zip(
             batch, results if isinstance(results, list) else (), strict=False
         ):
             if isinstance(result, dict):
-                self._take(key, result)
+                self._take(key, {"act_number": number, **result}, sent)
 
-    def _take(self, key: str, result: dict[str, Any]) -> None:
+    def _take(self, key: str, result: dict[str, Any], sent: Moment) -> None:
         problem = result.get("error") or result.get("problem")
         if isinstance(problem, dict):
             if problem.get("code") != "idempotency_conflict":
                 detail = f"an event was refused: {problem.get('detail', '')}"
                 self.fail(APIError(detail, problem.get("status", 0), problem.get("code", "")))
             return
-        self.learn(result)
+        self.learn(result, sent)
         decision = PolicyDecision.from_json(result, idempotency_key=key)
         if decision.event_id and len(self.event_ids) < _MAX_KNOWN_EVENTS:
             self.event_ids[key] = decision.event_id
         if _fastpath.is_violation(result):
-            stricter = decision.shadow_decision or decision.policy_decision
-            text = f"an action decided in this process should have been {stricter!r}"
-            reason = f": {decision.decision_reason}" if decision.decision_reason else ""
-            self.fail(PolicyViolationError(text + reason, decision))
+            self.fail(_violation(decision))
 
     def _complete(self, completion: dict[str, Any]) -> Steps[None]:
         try:
@@ -151,37 +163,89 @@ class Delivery:
         self.receipt = receipt
 
     def check_latched(self) -> None:
-        """Raise what the background has found, once."""
-        if self._latched is None:
+        """Raise what the background has found, once: a stop before anything else."""
+        if not self._latched:
             return
         with self._lock:
-            latched, self._latched = self._latched, None
+            kinds = sorted(self._latched, key=lambda kind: not is_stop(kind))
+            latched = self._latched.pop(kinds[0]) if kinds else None
         if latched is not None:
             raise latched
 
     def fail(self, error: Exception) -> None:
-        """Keep an error for the next call; the first one counts."""
+        """Keep an error for the next call; the first of its kind counts."""
         logger.warning("countersign: %s", error)
         with self._lock:
-            self._latched = self._latched or error
+            self._latched.setdefault(type(error), error)
 
     def undelivered(self) -> int:
         return len(self.outbox)
 
-    def learn(self, answer: dict[str, Any]) -> None:
-        """Take what any answer says about organization and chain."""
-        self.transport.learn(answer)
-        if isinstance(answer.get("auto_paused"), bool):
-            self.paused = answer["auto_paused"]
-        if isinstance(answer.get("fast_path"), bool):
-            self.chain["fast_path"] = answer["fast_path"]
-            self.chain["policy_version"] = self.transport.policy_version
+    def learn(self, answer: dict[str, Any], sent: Moment) -> bool:
+        """Take what any answer says about organization and chain. False when it is older than
+        what is known of the organization: an allow in it is not to be relied on."""
+        current = self.transport.learn(answer, sent)
+        with self._lock:
+            self._learn_pause(answer, sent)
+            if not current:
+                return False
+            if "fast_path_lease" in answer:
+                self._learn_lease(answer["fast_path_lease"], sent)
+        return True
 
-    def _learn_chain(self, chain: dict[str, Any]) -> None:
+    def _learn_pause(self, answer: dict[str, Any], sent: Moment) -> None:
+        """The lock is held. As with the kill switch, only a later answer lifts a pause."""
+        paused = answer.get("auto_paused")
+        if paused is None and "status" in answer and "policy_decision" not in answer:
+            paused = answer["status"] == "auto_paused"
+        if paused is True:
+            self.paused = True
+            self.pause_reason = answer.get("pause_reason") or self.pause_reason
+            self._paused_at = max(self._paused_at, sent.monotonic)
+        elif paused is False and sent.monotonic > self._paused_at:
+            self.paused = False
+            self.pause_reason = None
+
+    def _learn_lease(self, given: object, sent: Moment) -> None:
+        """The lock is held."""
+        lease = Lease.read(given, sent, self.transport.act_number)
+        if lease is None:
+            self.lease = None
+        elif self.lease is None or lease.sent.monotonic >= self.lease.sent.monotonic:
+            # The service counted what it knew of; the rest is counted here.
+            lease.reserve(self.outbox.waiting)
+            self.lease = lease
+
+    def _learn_chain(self, chain: dict[str, Any], sent: Moment) -> None:
+        self._bound = "binding_key" in chain or "act_number" in chain
+        self.binding_key = _binding_key(chain.pop("binding_key", None))
         self.chain = chain
-        self.paused = chain.get("status") == "auto_paused"
-        self.transport.learn(chain)
+        self.learn(chain, sent)
+
+    def unknown_members(self) -> tuple[str, ...]:
+        """Members of an event that a service of before leases would refuse."""
+        return () if self._bound else ("found", "redactions")
 
     def path(self, rest: str) -> str:
         """The address of something of this chain."""
         return f"/v1/chains/{quote(str(self.id), safe='')}{rest}"
+
+
+def _binding_key(given: object) -> bytes | None:
+    try:
+        key = base64.b64decode(given, validate=True) if isinstance(given, str) else b""
+    except ValueError:
+        return None
+    return key if len(key) == 32 else None
+
+
+def _violation(decision: PolicyDecision) -> Exception:
+    """What to raise for an action that was decided here without cover: the stop that stood
+    against it, else that the policies were violated."""
+    stop = denial_of(decision, "an action decided in this process")
+    if is_stop(type(stop)):
+        return stop
+    stricter = decision.shadow_decision or decision.policy_decision
+    text = f"an action decided in this process should have been {stricter!r}"
+    reason = f": {decision.decision_reason}" if decision.decision_reason else ""
+    return PolicyViolationError(text + reason, decision)

@@ -11,10 +11,18 @@ from countersign.exceptions import (
     KillSwitchActiveError,
 )
 
-__all__ = ["denial_of"]
+__all__ = ["denial_of", "is_stop"]
 
 CHAIN_TIMEOUT = "chain_timeout"
 """The name under which the service denies the actions of a chain that ran too long."""
+
+
+_STOPS = (KillSwitchActiveError, ChainTimeoutError, ChainAutoPausedError)
+
+
+def is_stop(kind: type[BaseException]) -> bool:
+    """Whether an exception says that nothing at all may be done, and not one action."""
+    return issubclass(kind, _STOPS)
 
 
 def denial_of(decision: PolicyDecision, action: str, approval_status: str = "denied") -> Exception:
@@ -35,6 +43,9 @@ def _explain(decision: PolicyDecision, action: str) -> str:
     by = f" by policy {decision.policy_name!r}" if decision.policy_name else ""
     if decision.kill_switch_active:
         by = ": the kill switch is active"
+    elif decision.decision_source == "human_approval":
+        # The policy asked a person. What the person decided is not the policy's doing.
+        by = ""
     parts = [f"{action} was denied{by}"]
     if reason := decision.pause_reason or decision.decision_reason:
         parts.append(f": {reason}")

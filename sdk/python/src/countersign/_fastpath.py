@@ -2,38 +2,84 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from countersign._clock import LEASE_SECONDS, Moment, is_fresh
 from countersign._decision import stricter_than_allow
+from countersign._names import folded
+from countersign._safe import first_word
 
 if TYPE_CHECKING:
     from countersign._action import Action
     from countersign._delivery import Delivery
 
-__all__ = ["is_stale", "is_violation", "permits"]
+__all__ = ["Lease", "is_violation", "permits"]
+
+_MOST_ACTIONS = 100
 
 
-def permits(session: Delivery, action: Action) -> bool:
-    """Whether an action is obviously safe: nothing known says that it could be otherwise."""
-    config, transport = session.config, session.transport
-    return (
-        config.enable_local_fast_path
-        and not action.categories
-        and session.chain.get("fast_path") is True
-        and not transport.offline
-        and not transport.kill_switch_active
-        and not session.paused
-        and not is_stale(session)
-        and not session.outbox.full
-        and action.wire["agent_name"] not in (config.high_risk_agents or ())
-    )
+class Lease:
+    """The service's permission to decide a few obviously safe actions here, for a moment."""
+
+    def __init__(self, given: Mapping[str, Any], sent: Moment, act_number: int) -> None:
+        """Raises ``KeyError``, ``TypeError`` or ``ValueError`` where it is not understood."""
+        self.id = str(given["id"])
+        self.sent = sent
+        self.act_number = act_number
+        self.actions = frozenset(map(str, given["actions"]))
+        self.except_agents = frozenset(folded(str(name)) for name in given["except_agents"])
+        # Whatever an answer says, neither is longer than the contract's.
+        self._seconds = min(float(given["milliseconds"]) / 1000, LEASE_SECONDS)
+        self._left = min(int(given["max_actions"]), _MOST_ACTIONS)
+        self._lock = threading.Lock()
+
+    @classmethod
+    def read(cls, given: object, sent: Moment, act_number: int) -> Lease | None:
+        """The lease in an answer; None where there is none or it is not understood."""
+        if not isinstance(given, Mapping) or isinstance(given.get("actions"), str):
+            return None
+        try:
+            return cls(given, sent, act_number)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+    def covers(self, action_name: str, agent: str) -> bool:
+        return first_word(action_name) in self.actions and agent not in self.except_agents
+
+    def reserve(self, count: int) -> None:
+        """Count actions that the service did not know of when it granted the lease."""
+        with self._lock:
+            self._left -= count
+
+    def take(self, now: Moment) -> bool:
+        """Use it for one action, if that is still possible."""
+        if not is_fresh(self.sent, now, self._seconds):
+            return False
+        with self._lock:
+            self._left -= 1
+            return self._left >= 0
 
 
-def is_stale(session: Delivery) -> bool:
-    """Whether the policies have changed since the chain said that it may decide locally."""
-    known = session.chain
-    return bool(known) and known.get("policy_version") != session.transport.policy_version
+def permits(session: Delivery, action: Action) -> Lease | None:
+    """The lease under which an action may be decided here. It must still be taken."""
+    config, transport, lease = session.config, session.transport, session.lease
+    if (
+        lease is None
+        or not action.safe
+        or not config.enable_local_fast_path
+        or lease.act_number != transport.act_number
+        or transport.offline
+        or transport.kill_switch_active
+        or session.paused
+        or session.outbox.full
+    ):
+        return None
+    agent = folded(action.wire["agent_name"])
+    if agent in config._high_risk or not lease.covers(action.wire["action_name"], agent):
+        return None
+    return lease
 
 
 def is_violation(result: Mapping[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """Turns whatever an agent passes into JSON that is safe to send.
 
-Nothing here raises into the agent, changes what it was given, or follows it without
-bound. Secrets are taken out first; what leaves the process has none in it.
+Secrets are taken out and long texts cut; what leaves the process has no secret in it. What stood
+there is remembered by its place, so that a digest can bind it to the action.
 """
 
 from __future__ import annotations
@@ -12,21 +12,16 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from countersign._convert import convert
+from countersign._plain import CYCLE, OMITTED, TOO_DEEP, Snapshot, without_surrogates
 from countersign._secrets_in_text import REDACTED, TextRedactor
 from countersign._words import lower, words_of
 
-__all__ = ["REDACTED", "Sanitizer", "encode"]
+__all__ = ["CYCLE", "OMITTED", "REDACTED", "TOO_DEEP", "Cleaned", "Sanitizer", "encode"]
 
-CYCLE = "[CYCLE]"
-TOO_DEEP = "[TOO DEEP]"
-OMITTED = "[OMITTED]"
 TRUNCATED = "...[truncated]"
 
 _MAX_DEPTH = 32  # the service takes 64, of which an action's own members need a few
 _MAX_BYTES = 512 << 10  # the service takes 1 MiB a request
-_MAX_EXACT = 2**53  # beyond it a double skips integers, and the service refuses them
-_MAX_KEY = 1000
 _LOOK_AHEAD = 4096  # characters behind the cut that are still searched for a secret's end
 _SEPARATORS = re.compile("[_ -]")
 # Words that make a name with "token" in it the name of a number: token_count, tokenLimit.
@@ -55,21 +50,36 @@ class Sanitizer:
 
     def clean(self, value: Any, max_bytes: int = _MAX_BYTES) -> Any:
         """A JSON value made of ``value``: a copy, however simple it was."""
-        return _Walk(self, max_bytes).visit(value, 0)
+        return _Walk(self, max_bytes).visit(Snapshot(value).value, 0)
 
-    def clean_object(self, value: Any, max_bytes: int = _MAX_BYTES) -> dict[str, Any]:
-        """The same as an object, of at most ``max_bytes`` of JSON."""
+    def clean_object(self, value: Any, max_bytes: int = _MAX_BYTES) -> Cleaned:
+        """The same as an object, of at most ``max_bytes`` of JSON, with what was taken out."""
+        snapshot = Snapshot(value)
+        raw = snapshot.value
+        if not isinstance(raw, dict):
+            raw = snapshot.value = {} if raw is None else {"value": raw}
         budget = max_bytes
         for _ in range(8):
             walk = _Walk(self, budget)
-            cleaned = walk.visit(value, 0)
-            if not isinstance(cleaned, dict):
-                cleaned = {} if cleaned is None else {"value": cleaned}
+            cleaned = walk.visit(raw, 0)
             # The walk estimates: escapes can make a text six times as long.
             if walk.spent * 6 <= max_bytes or len(encode(cleaned)) <= max_bytes:
-                return cleaned
+                return Cleaned(cleaned, walk, snapshot)
             budget //= 2
-        return {"value": OMITTED}
+        walk.redacted = {"/value": raw}
+        return Cleaned({"value": OMITTED}, walk, snapshot)
+
+    def secrets_in(self, value: Any) -> list[str]:
+        """Where in a JSON value secrets stand, as JSON pointers; cut texts are not among them."""
+        walk = _Walk(self, _MAX_BYTES)
+        walk.visit(value, 0)
+        return [pointer for pointer, raw in walk.redacted.items() if self._is_secret(pointer, raw)]
+
+    def _is_secret(self, pointer: str, raw: Any) -> bool:
+        if isinstance(raw, str) and REDACTED in self._texts.value(raw):
+            return True
+        name = pointer.rpartition("/")[2].replace("~1", "/").replace("~0", "~")
+        return self.is_sensitive(name)
 
     def text(self, value: str) -> str:
         """A string without secrets, lone surrogates or excess."""
@@ -83,7 +93,7 @@ class Sanitizer:
         # Cut before the search, so that its cost is bounded, and again after it, so that no
         # secret is saved by being cut in two.
         value = value[: self._longest + _LOOK_AHEAD]
-        return value if value.isascii() else _without_surrogates(value)
+        return value if value.isascii() else without_surrogates(value)
 
     def _cut(self, value: str) -> str:
         if len(value) <= self._longest:
@@ -104,15 +114,34 @@ class Sanitizer:
         return not self._is_sensitive(lower(name).replace("token", ""))
 
 
-class _Walk:
-    """One pass over one value."""
+class Cleaned:
+    """A value without secrets, and what was taken out of it."""
 
-    __slots__ = ("_above", "_left", "_limit", "_sanitizer")
+    __slots__ = ("raw", "redacted", "snapshot", "value")
+
+    def __init__(self, value: Any, walk: _Walk, snapshot: Snapshot) -> None:
+        self.value = value
+        self.redacted: Mapping[str, Any] = walk.redacted
+        """What stood where something was redacted or cut, by JSON pointer."""
+        self.raw = snapshot.value
+        self.snapshot = snapshot
+
+    @property
+    def untouched(self) -> bool:
+        """Whether all of it was looked at and sent as it was given."""
+        return not self.redacted and self.snapshot.faithful
+
+
+class _Walk:
+    """One pass over one snapshot."""
+
+    __slots__ = ("_left", "_limit", "_path", "_sanitizer", "redacted")
 
     def __init__(self, sanitizer: Sanitizer, max_bytes: int) -> None:
         self._sanitizer = sanitizer
         self._left = self._limit = max_bytes
-        self._above: set[int] = set()  # the containers that hold the present one
+        self._path: list[str | int] = []
+        self.redacted: dict[str, Any] = {}
 
     @property
     def spent(self) -> int:
@@ -124,61 +153,53 @@ class _Walk:
         if kind is str:
             text = self._sanitizer.text(value)
             self._left -= len(text) + 3
-            return text if self._left > 0 else OMITTED
-        if value is None or kind is bool:
-            self._left -= 5
+            if self._left <= 0:
+                return self._instead(value, OMITTED)
+            return text if text == value else self._instead(value, text)
+        if kind is int or kind is float:
+            self._left -= 17
             return value
-        if kind is int:
-            self._left -= 17
-            return value if -_MAX_EXACT <= value <= _MAX_EXACT else _big(value)
-        if kind is float:
-            self._left -= 17
-            return value if value - value == 0 else str(value)
-        if self._left <= 0:
-            return OMITTED
-        if kind is dict or kind is list or kind is tuple:
-            return self._nested(value, depth)
-        converted = convert(value)
-        if type(converted) is kind:  # a subclass that convert() could not simplify
-            return f"<{kind.__name__}>"
-        if isinstance(converted, (dict, list)):
-            return self._nested(converted, depth, id(value))
-        return self.visit(converted, depth)
-
-    def _nested(self, value: Any, depth: int, identity: int = 0) -> Any:
-        identity = identity or id(value)
-        if identity in self._above:
-            return CYCLE
-        if depth >= _MAX_DEPTH:
-            return TOO_DEEP
-        self._above.add(identity)
-        try:
-            if isinstance(value, dict):
+        if kind is dict or kind is list:
+            if self._left <= 0:
+                return self._instead(value, OMITTED)
+            if depth >= _MAX_DEPTH:
+                return self._instead(value, TOO_DEEP)
+            if kind is dict:
                 return self._members(value, depth + 1)
             return self._items(value, depth + 1)
-        finally:
-            self._above.discard(identity)
+        self._left -= 5
+        return value
 
-    def _items(self, items: Any, depth: int) -> list[Any]:
+    def _instead(self, raw: Any, marker: str) -> str:
+        """Put a marker where a value stood, and remember the value."""
+        self.redacted[_pointer(self._path)] = raw
+        return marker
+
+    def _items(self, items: list[Any], depth: int) -> list[Any]:
         cleaned = []
-        for item in tuple(items):  # a snapshot: other threads may append
+        self._path.append(0)
+        for i, item in enumerate(items):
+            self._path[-1] = i
             if self._left <= 0:
-                cleaned.append(OMITTED)
+                cleaned.append(self._instead(items[i:], OMITTED))
                 break
             cleaned.append(self.visit(item, depth))
+        self._path.pop()
         return cleaned
 
-    def _members(self, members: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    def _members(self, members: Mapping[str, Any], depth: int) -> dict[str, Any]:
         cleaned: dict[str, Any] = {}
-        for key, value in tuple(members.items()):
+        self._path.append("")
+        for name, value in members.items():
             if self._left <= 0:
-                cleaned[OMITTED] = OMITTED
+                self._path[-1] = OMITTED
+                rest = {n: v for n, v in members.items() if n not in cleaned}
+                cleaned[OMITTED] = self._instead(rest, OMITTED)
                 break
-            name = _name_of(key)
+            self._path[-1] = name
             self._left -= len(name) + 4
-            while name in cleaned:  # 1 and "1" are two keys here and one in JSON
-                name += "_"
             cleaned[name] = self._member(name, value, depth)
+        self._path.pop()
         return cleaned
 
     def _member(self, name: str, value: Any, depth: int) -> Any:
@@ -188,37 +209,12 @@ class _Walk:
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if number and sanitizer.is_counter(name):
             return self.visit(value, depth)
-        return REDACTED
+        return self._instead(value, REDACTED)
 
 
-def _without_surrogates(text: str) -> str:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text
-
-
-def _big(value: int) -> str:
-    # Python refuses to write integers of more than 4300 digits.
-    return str(value) if value.bit_length() < 4096 else f"<integer of {value.bit_length()} bits>"
-
-
-def _name_of(key: Any) -> str:
-    name = key if type(key) is str else _name_of_other(None if key is None else convert(key))
-    if not name.isascii():
-        name = _without_surrogates(name)
-    return name if len(name) <= _MAX_KEY else name[:_MAX_KEY]
-
-
-def _name_of_other(key: Any) -> str:
-    if isinstance(key, str):
-        return key
-    if key is None or isinstance(key, bool):
-        return json.dumps(key)
-    if isinstance(key, int):
-        return _big(key)
-    return repr(key) if isinstance(key, float) else f"<{type(key).__name__}>"
+def _pointer(path: Sequence[str | int]) -> str:
+    """A JSON pointer (RFC 6901)."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def encode(value: Any) -> bytes:

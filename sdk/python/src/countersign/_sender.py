@@ -10,8 +10,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from countersign._answers import may_pass
 from countersign._clients import Unreachable
 from countersign._steps import Steps
+from countersign.exceptions import APIError
 
 __all__ = ["Sender"]
 
@@ -130,7 +132,11 @@ class Sender:
         try:
             self._run(work.settle())
             self._failures.pop(work, None)
-        except Unreachable:
+        except (Unreachable, APIError) as error:
+            if isinstance(error, APIError) and not may_pass(error):
+                self._failures.pop(work, None)
+                work.fail(error)
+                return
             failures = self._failures[work] = self._failures.get(work, 0) + 1
             self.submit(work, min(_FIRST_BACKOFF * 2 ** min(failures, 10), _LONGEST_BACKOFF))
         except Exception as error:

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 from urllib.parse import quote
 
 from countersign import _fastpath
 from countersign._action import Action
-from countersign._approvals import await_decision
+from countersign._answers import may_pass
+from countersign._approvals import (
+    LATE_ANSWERS,
+    TOO_LATE,
+    Patience,
+    await_decision,
+    release_now,
+)
 from countersign._clients import Unreachable
 from countersign._config import ChainConfig
-from countersign._decision import PolicyDecision
+from countersign._decision import DecisionSource, PolicyDecision
 from countersign._delivery import Delivery
 from countersign._enforce import denial_of
 from countersign._steps import Steps
 from countersign._transport import DEFAULT_FAIL_MODES
-from countersign.exceptions import BackendUnavailableError, ChainTimeoutError
+from countersign.exceptions import APIError, BackendUnavailableError, ChainTimeoutError
 
 __all__ = ["Session"]
 
 logger = logging.getLogger("countersign")
+
+_SAFE = frozenset(("safe",))
+_DEFAULT = frozenset(("default",))
 
 
 class Session(Delivery):
@@ -29,18 +38,20 @@ class Session(Delivery):
 
     def __init__(self, config: ChainConfig, opening: dict[str, Any]) -> None:
         super().__init__(config, opening)
-        self._began = time.monotonic()
+        self._began = self.transport.clock.monotonic()
+        self._warned = False  # of the service's absence
 
     # -- opening and leaving ---------------------------------------------------------
 
     def open(self) -> Steps[None]:
-        """Open the chain, or decide to open it later."""
+        """Open the chain, or decide to open it later. That alone harms nobody: it depends on
+        whether anything at all may be done offline."""
         try:
             yield from self.open_now()
         except Unreachable as fault:
-            if self._fail_mode(frozenset()) == "deny":
+            if self._fail_mode(_SAFE) == "deny":
                 raise self._unavailable("the chain was not opened", fault) from fault
-            logger.warning("countersign is unreachable (%s): the chain is opened later", fault)
+            self._warn("the chain is opened later", fault)
             self.transport.sender.submit(self)
 
     def leave(self, completion: dict[str, Any]) -> Steps[None]:
@@ -50,18 +61,25 @@ class Session(Delivery):
             yield from self.settle()
         except Unreachable as fault:
             self.transport.sender.submit(self)
-            if self._fail_mode(frozenset()) == "deny":
+            if self._fail_mode(_SAFE) == "deny":
                 raise self._unavailable("the chain is completed later", fault) from fault
-            logger.warning("countersign is unreachable (%s): the chain is completed later", fault)
+            self._warn("the chain is completed later", fault)
+        except APIError as error:
+            if may_pass(error):
+                self.transport.sender.submit(self)
+            raise
 
     # -- actions ---------------------------------------------------------------------
 
     def decide_locally(self, action: Action) -> PolicyDecision | None:
-        """Decide an obviously safe action here, if that is allowed just now."""
-        if not _fastpath.permits(self, action):
+        """Decide an obviously safe action here, if a lease allows that just now."""
+        lease = _fastpath.permits(self, action)
+        if lease is None:
             return None
         self.check()
-        return self._decided_here(action, "local_fast_path", "no category applies")
+        if not lease.take(self.transport.clock.now()):
+            return None
+        return self._decided_here(action, "local_fast_path", "obviously safe", lease.id)
 
     def record(self, action: Action) -> Steps[PolicyDecision]:
         """Have the service decide, and wait for a person where it says so."""
@@ -70,22 +88,65 @@ class Session(Delivery):
             if self.unsettled():
                 yield from self.settle()
                 self.check()
-            path = self.path("/events")
-            answer = yield from self.transport.call("POST", path, action.wire)
+            return (yield from self._ask(action))
         except Unreachable as fault:
             return self._decide_offline(action, fault)
-        self.learn(answer)
-        key = action.wire["idempotency_key"]
-        decision = PolicyDecision.from_json(answer, idempotency_key=key)
-        if decision.policy_decision == "require_approval" and decision.approval_id:
-            return (
-                yield from await_decision(
-                    self.transport, decision.approval_id, self.config, decision
+        except APIError as error:
+            if error.code == "kill_switch_active":
+                self.transport.learn({"kill_switch_active": True}, self.transport.clock.now())
+                raise self._stopped(str(action), str(error)) from error
+            raise
+
+    def _ask(self, action: Action) -> Steps[PolicyDecision]:
+        """Ask until an allow comes in time. Asked again under the same key, the service decides
+        nothing twice, and says what may happen now."""
+        unknown = self.unknown_members()
+        whole = action.as_sent(self.binding_key)
+        body = {k: v for k, v in whole.items() if k not in unknown} if unknown else whole
+        decision, in_time = yield from self._ask_thrice(body, str(action), None)
+        if decision.policy_decision != "require_approval":
+            if not in_time:
+                raise Unreachable(TOO_LATE)
+            return decision
+        assert decision.approval_id is not None
+        approved = yield from await_decision(
+            self.transport, decision.approval_id, self.config, decision
+        )
+        patience = Patience(self.transport, self.config)
+        while True:
+            reason = TOO_LATE
+            try:
+                _, in_time = yield from self._ask_thrice(body, str(action), decision)
+                if in_time:
+                    return approved
+            except Unreachable as fault:
+                reason = str(fault)
+            yield from patience.pause(reason)
+
+    def _ask_thrice(
+        self, body: dict[str, Any], action: str, asked: PolicyDecision | None
+    ) -> Steps[tuple[PolicyDecision, bool]]:
+        """Ask until an allow comes in time, and at most three times. ``asked`` is the question
+        that a person has answered meanwhile; another one is returned. A denial is raised."""
+        for attempt in range(LATE_ANSWERS):
+            asking = self.transport.ask("POST", self.path("/events"), body)
+            if attempt or asked:
+                asking = self.transport.again.through(asking)
+            answer, sent = yield from asking
+            current = self.learn(answer, sent)
+            decision = PolicyDecision.from_json(answer, idempotency_key=body["idempotency_key"])
+            if decision.policy_decision == "require_approval" and decision.approval_id:
+                if asked is None:
+                    return decision, False
+                # It answered with the question as it was recorded.
+                decision, sent, current = yield from self.transport.again.through(
+                    release_now(self.transport, decision.approval_id, decision)
                 )
-            )
-        if not decision.allowed:
-            raise denial_of(decision, str(action))
-        return decision
+            if not decision.allowed:
+                raise denial_of(decision, action)
+            if current and self.transport.is_fresh(sent):
+                return decision, True
+        return decision, False
 
     def report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[bool]:
         """Report what became of an action; whether the service knows it now."""
@@ -102,40 +163,72 @@ class Session(Delivery):
             yield from self.transport.call("POST", path, body)
         except Unreachable:
             return False
+        except APIError as error:
+            if may_pass(error):
+                return False
+            raise
         return True
 
     def check(self) -> None:
         """Raise what was found since the last call. The chain's age comes first: the service
-        finds the same a moment later, and calls it a violation."""
+        finds the same a moment later."""
         limit = self.config.chain_timeout_seconds
-        if limit is not None and time.monotonic() - self._began > limit:
+        if limit is not None and self.transport.clock.monotonic() - self._began > limit:
             raise ChainTimeoutError(f"the chain has run for longer than {limit:g} seconds")
         self.check_latched()
 
     # -- offline ---------------------------------------------------------------------
 
     def _decide_offline(self, action: Action, fault: Unreachable) -> PolicyDecision:
-        if self._fail_mode(action.categories) == "deny":
+        absent = f"the service is unreachable ({fault})"
+        if self.transport.kill_switch_active or self.paused:
+            raise self._stopped(str(action), absent) from fault
+        if self._fail_mode(_SAFE if action.safe else action.categories or _DEFAULT) == "deny":
             raise self._unavailable(f"{action} was not recorded", fault) from fault
-        return self._decided_here(action, "offline_stub", f"the service is unreachable ({fault})")
+        self._warn("the fail modes decide", fault)
+        return self._decided_here(action, "offline_stub", absent)
+
+    def _stopped(self, action: str, circumstance: str) -> Exception:
+        """A stop that was in force when the service was last heard of stays in force."""
+        switch = self.transport.kill_switch_active
+        reason = self.transport.kill_switch_reason if switch else self.pause_reason
+        decision = PolicyDecision(
+            "deny",
+            decision_reason=reason or circumstance,
+            decision_source="offline_stub",
+            kill_switch_active=switch,
+            auto_paused=not switch,
+            pause_reason=reason,
+            chain_id=self.id,
+            status="denied",
+        )
+        return denial_of(decision, action)
 
     def _fail_mode(self, categories: frozenset[str]) -> str:
         """The strictest of the categories' modes."""
         given = self.config.fail_modes or self.transport.fail_modes
         default = given.get("default")
         modes = [
-            given.get(name) or default or DEFAULT_FAIL_MODES.get(name, "allow")
-            for name in categories or ("default",)
+            given.get(name) or default or DEFAULT_FAIL_MODES.get(name, "deny")
+            for name in categories
         ]
-        return "deny" if "deny" in modes else "allow"
+        return "allow" if all(mode == "allow" for mode in modes) else "deny"
 
     def _unavailable(self, consequence: str, fault: Unreachable) -> BackendUnavailableError:
         return BackendUnavailableError(
             f"the service is unreachable ({fault}) and the fail mode is deny: {consequence}"
         )
 
-    def _decided_here(self, action: Action, source: Any, reason: str) -> PolicyDecision:
-        self.outbox.put(action.decided_here(source))
+    def _warn(self, consequence: str, fault: Unreachable) -> None:
+        """Once for a chain: an outage is one thing to know, however many actions it meets."""
+        if not self._warned:
+            self._warned = True
+            logger.warning("countersign is unreachable (%s): %s", fault, consequence)
+
+    def _decided_here(
+        self, action: Action, source: DecisionSource, reason: str, lease_id: str | None = None
+    ) -> PolicyDecision:
+        self.outbox.put(action.decided_here(source, self.binding_key, lease_id))
         self.transport.sender.submit(self)
         return PolicyDecision(
             "allow",

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import math
+import os
 import random
 import threading
-import time
 import weakref
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
+from countersign._answers import may_pass, read, retry_after
 from countersign._clients import Clients, Unreachable
+from countersign._clock import Clock, Moment, is_fresh
 from countersign._config import ChainConfig, current_config
 from countersign._redact import encode
 from countersign._secret import SecretStr
 from countersign._sender import Sender
 from countersign._steps import Pause, Reply, Send, Steps, run, run_async
+from countersign._turns import Turns
 from countersign._version import __version__
 from countersign.exceptions import APIError
 
@@ -25,16 +28,12 @@ T = TypeVar("T")
 
 _ATTEMPTS = 4
 _FIRST_BACKOFF = 0.1
-_TRY_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))
 _AFTER_SILENCE = 1.0
 """Seconds for which a service that let a call time out is not asked again."""
 
-DEFAULT_FAIL_MODES: Mapping[str, str] = {
-    "financial": "deny",
-    "external_communication": "deny",
-    "data_modification": "deny",
-    "default": "allow",
-}
+_AGAIN_AT_ONCE = 16
+
+DEFAULT_FAIL_MODES: Mapping[str, str] = {"safe": "allow", "default": "deny"}
 
 
 class Transport:
@@ -47,11 +46,21 @@ class Transport:
             config.backend_url, cast("SecretStr", config.api_key), __version__, config.transport
         )
         self.timeout = config.backend_timeout_seconds
+        self.clock = Clock()
+        self.act_number = -1
+        """The newest number of the organization's audit log that an answer carried."""
         self.kill_switch_active = False
+        self.kill_switch_reason: str | None = None
         self.policy_version: str | None = None
         self.fail_modes: Mapping[str, str] = DEFAULT_FAIL_MODES
         self.offline = False
         self._silent_until = 0.0
+        self._switched = -math.inf  # when the request was sent that told of the kill switch
+        self._learning = threading.Lock()
+        self.again = Turns(_AGAIN_AT_ONCE)
+        """For requests whose answers came too late, or follow a wait. Five hundred of them at
+        once would keep each other from being answered within a second."""
+        _every.add(self)
         self.sender = Sender(self.run)
 
     def run(self, steps: Steps[T]) -> T:
@@ -72,62 +81,113 @@ class Transport:
         wait: float = 0.0,
         authenticated: bool = True,
     ) -> Steps[dict[str, Any]]:
-        """Make one call within one deadline, however many attempts that takes.
+        """:meth:`ask` for those who do not need to know when the request was sent."""
+        answer, _ = yield from self.ask(
+            method, path, body, headers=headers, wait=wait, authenticated=authenticated
+        )
+        return answer
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        headers: dict[str, str] | None = None,
+        wait: float = 0.0,
+        authenticated: bool = True,
+    ) -> Steps[tuple[dict[str, Any], Moment]]:
+        """Make one call within one deadline, however many attempts that takes. Returns the
+        answer and the moment at which the attempt that brought it was sent.
 
         ``wait`` is how long the service was asked to hold its answer back. ``body`` may be
         encoded already. Raises ``APIError`` for a refusal and ``Unreachable`` when no
-        attempt brought a usable answer.
+        attempt brought an answer of the service.
         """
-        if time.monotonic() < self._silent_until:
+        clock = self.clock
+        if clock.monotonic() < self._silent_until:
             raise Unreachable("the service did not answer a moment ago", slow=True, sent=False)
         content = body if body is None or isinstance(body, bytes) else encode(body)
-        deadline = time.monotonic() + self.timeout + wait
-        sent = False
-        for attempt in range(_ATTEMPTS):
-            send = Send(
-                method, path, deadline - time.monotonic(), content, headers or {}, authenticated
-            )
-            pause = _FIRST_BACKOFF * 2**attempt * random.uniform(0.5, 1.0)
+        deadline = clock.monotonic() + self.timeout + wait
+        arrived = False  # whether any attempt may have had its effect
+        attempt = 0
+        while True:
+            attempt += 1
+            pause = _FIRST_BACKOFF * 2 ** min(attempt - 1, 10) * random.uniform(0.5, 1.0)
+            told = 0.0  # how long the service asked to be left alone
+            sent = clock.now()
+            fault: Unreachable | APIError
             try:
-                reply: Reply = yield send
-                if reply.status not in _TRY_AGAIN:
-                    return self._answered(reply)
-                fault = Unreachable(f"the service answered {reply.status}")
-                pause = max(pause, _retry_after(reply))
+                reply: Reply = yield Send(
+                    method, path, deadline - sent.monotonic, content, headers or {}, authenticated
+                )
+                told = retry_after(reply)
+                answer = read(reply)
+                self._heard()
+                return answer, sent
             except Unreachable as error:
                 fault = error
-            sent = sent or fault.sent
-            # Known to be away, the service is asked once: an agent shall not wait again.
-            last = attempt == _ATTEMPTS - 1 or self.offline
-            if last or time.monotonic() + pause >= deadline:
+                arrived = arrived or error.sent
+                # Known to be away, the service is asked once: an agent shall not wait again.
+                last = self.offline or attempt >= _ATTEMPTS
+            except APIError as error:
+                fault = error
+                self._heard()
+                if not may_pass(error):
+                    raise
+                last = attempt >= _ATTEMPTS and not told
+            pause = told or pause
+            if last or clock.monotonic() + pause >= deadline:
                 break
             yield Pause(pause)
-        self._note_absence(fault)
-        fault.sent = sent
+        if isinstance(fault, Unreachable):
+            self._note_absence(fault)
+            fault.sent = arrived
         raise fault
 
-    def _answered(self, reply: Reply) -> dict[str, Any]:
-        answer = _read(reply)
+    def _heard(self) -> None:
+        """Some answer came: the service is there."""
         was_offline, self.offline = self.offline, False
         if was_offline:
             self.sender.hurry()
-        if isinstance(answer, APIError):
-            raise answer
-        return answer
 
     def _note_absence(self, fault: Unreachable) -> None:
         self.offline = True
         if fault.slow:
-            self._silent_until = time.monotonic() + _AFTER_SILENCE
+            self._silent_until = self.clock.monotonic() + _AFTER_SILENCE
 
-    def learn(self, answer: Mapping[str, Any]) -> None:
-        """Take what a decision, or a chain, says about the organization."""
-        if isinstance(answer.get("kill_switch_active"), bool):
-            self.kill_switch_active = answer["kill_switch_active"]
-        if isinstance(answer.get("policy_version"), str):
-            self.policy_version = answer["policy_version"]
-        if isinstance(answer.get("fail_modes"), Mapping):
-            self.fail_modes = dict(answer["fail_modes"])
+    def is_fresh(self, sent: Moment) -> bool:
+        """Whether an allow that was asked for then can still be used."""
+        return is_fresh(sent, self.clock.now())
+
+    def learn(self, answer: Mapping[str, Any], sent: Moment) -> bool:
+        """Take what a decision, or a chain, says about the organization. Answers overtake each
+        other: one with an older act number is not believed, and the result is false."""
+        with self._learning:
+            number = answer.get("act_number")
+            newer = False
+            if isinstance(number, int):
+                if number < self.act_number:
+                    return False
+                newer = number > self.act_number
+                self.act_number = number
+            self._learn_switch(answer, sent, newer)
+            if isinstance(answer.get("policy_version"), str):
+                self.policy_version = answer["policy_version"]
+            if isinstance(answer.get("fail_modes"), Mapping):
+                self.fail_modes = dict(answer["fail_modes"])
+        return True
+
+    def _learn_switch(self, answer: Mapping[str, Any], sent: Moment, newer: bool) -> None:
+        """The lock is held. What stops counts at once; only a later answer lifts it."""
+        active = answer.get("kill_switch_active")
+        if active is True:
+            self.kill_switch_active = True
+            self.kill_switch_reason = answer.get("pause_reason") or self.kill_switch_reason
+            self._switched = max(self._switched, sent.monotonic)
+        elif active is False and (newer or sent.monotonic > self._switched):
+            self.kill_switch_active = False
+            self.kill_switch_reason = None
 
     def close(self) -> None:
         """Deliver what can still be delivered, and close the threads' connections."""
@@ -152,6 +212,19 @@ async def aclose(*, config: ChainConfig | None = None) -> None:
     await transport_of(current_config(config)).clients.aclose()
 
 
+_every: weakref.WeakSet[Transport] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    # Other threads of the parent may have held them.
+    for transport in tuple(_every):
+        transport._learning = threading.Lock()
+        transport.again = Turns(_AGAIN_AT_ONCE)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
 _making = threading.Lock()
 
 
@@ -166,34 +239,3 @@ def transport_of(config: ChainConfig) -> Transport:
             weakref.finalize(config, transport.close)
             config._transports.append(transport)
     return config._transports[0]
-
-
-def _read(reply: Reply) -> dict[str, Any] | APIError:
-    try:
-        answer = json.loads(reply.body)
-    except ValueError:
-        answer = None
-    if 200 <= reply.status < 300:
-        if not isinstance(answer, dict):
-            raise Unreachable("the answer was not a JSON object")
-        return answer
-    return _refusal(reply, answer if isinstance(answer, dict) else {})
-
-
-def _refusal(reply: Reply, problem: Mapping[str, Any]) -> APIError:
-    detail = problem.get("detail") or problem.get("title") or "without a reason"
-    if 300 <= reply.status < 400:
-        detail = "with a redirect; set backend_url to where the service is"
-    request_id = problem.get("request_id") or reply.headers.get("x-request-id")
-    found = problem.get("errors")
-    errors = tuple(e for e in found if isinstance(e, dict)) if isinstance(found, list) else ()
-    named = "; ".join(f"{e.get('pointer', '')} {e.get('detail', '')}" for e in errors[:5])
-    text = f"the service answered {reply.status}: {detail}" + (f" ({named})" if named else "")
-    return APIError(text, reply.status, str(problem.get("code", "")), request_id, errors)
-
-
-def _retry_after(reply: Reply) -> float:
-    try:
-        return min(max(float(reply.headers.get("retry-after", 0)), 0.0), 3600.0)
-    except ValueError:
-        return 0.0  # a date: our own backoff does

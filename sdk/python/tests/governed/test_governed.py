@@ -66,11 +66,12 @@ def test_an_approval_is_waited_for(server: Server, sync: bool, resolution: str) 
     if resolution == "approve":
         assert result.policy_decision == "allow"
         assert result.decision_source == "human_approval"
-        assert result.decision_reason == "seen"
+        assert result.decision_reason == "a reviewer approved the action: seen"
     else:
         assert type(result) is countersign.ActionDeniedError
         assert result.decision is not None
-        assert result.decision.decision_reason == "seen"
+        # What the person decided, and no advice of the rule that asked for it.
+        assert str(result).endswith("was denied: a reviewer denied the action: seen")
 
 
 def test_a_wait_is_resumed_under_the_same_step_key(server: Server) -> None:
@@ -113,16 +114,23 @@ def test_high_risk_agents_are_not_decided_locally(server: Server) -> None:
         chain.record_agent_action_sync("root", "tool_call", "look", {})
 
 
+def grants_leases(server: Server) -> bool:
+    """Whether the service lets clients decide for a moment: one of before leases does not."""
+    return bool(server.post("/v1/chains", {"name": "probe"}).get("fast_path_lease"))
+
+
 def test_the_fast_path_records_in_order(server: Server) -> None:
     agent_config(server)
     with countersign.Chain("fast") as chain:
-        for n in range(50):
-            decision = chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
-            assert decision.decision_source == "local_fast_path"
+        sources = [
+            chain.record_agent_action_sync("a", "tool_call", "look", {"n": n}).decision_source
+            for n in range(50)
+        ]
         chain.record_agent_action_sync(*PAY, {"amount_usd": 1})
+    assert ("local_fast_path" in sources) == grants_leases(server)
     events = server.events(chain.id)
     assert [e["payload"].get("n") for e in events] == [*range(50), None]
-    assert {e["decision_source"] for e in events[:50]} == {"local_fast_path"}
+    assert [e["decision_source"] for e in events[:50]] == sources
     assert chain.receipt is not None
     assert chain.receipt["total_actions"] == 51
 
@@ -148,15 +156,15 @@ def test_the_kill_switch_stops_everything(own_server: Server) -> None:
         assert chain.record_agent_action_sync(*PAY, {"amount_usd": 1}).allowed
 
 
-def test_a_local_decision_under_the_kill_switch_is_a_violation(own_server: Server) -> None:
+def test_once_the_kill_switch_is_answered_nothing_more_begins(own_server: Server) -> None:
     agent_config(own_server)
-    with pytest.raises(countersign.PolicyViolationError) as late:
-        with countersign.Chain("violated") as chain:
-            own_server.post("/v1/kill-switch/activate", {"reason": "fire"})
-            decision = chain.record_agent_action_sync("a", "tool_call", "look", {})
-            assert decision.decision_source == "local_fast_path"
-    assert late.value.decision is not None
-    assert late.value.decision.shadow_decision == "deny"
+    with countersign.Chain("stopped") as chain:
+        chain.record_agent_action_sync("a", "tool_call", "look", {})
+        own_server.post("/v1/kill-switch/activate", {"reason": "fire"})
+        for action in ("look", "execute_shell"):
+            with pytest.raises(countersign.KillSwitchActiveError, match="fire"):
+                chain.record_agent_action_sync("a", "tool_call", action, {})
+    assert chain.receipt is not None
 
 
 def test_too_many_events_pause_the_chain(own_server: Server) -> None:
@@ -199,7 +207,7 @@ def test_a_killed_server_loses_and_doubles_nothing(own_server: Server) -> None:
     paid = [e["payload"]["n"] for e in events if e["action_name"] == "pay_invoice"]
     assert paid == [5, 15, 25, 35, 45, 55]
     assert not [e for e in events if e["action_type"] == "gap"]
-    assert {e["decision_source"] for e in events} >= {"local_fast_path", "offline_stub"}
+    assert "offline_stub" in {e["decision_source"] for e in events}
     assert len({e["idempotency_key"] for e in events}) == len(events) == 66
     with pytest.warns(DeprecationWarning):
         assert countersign.verify_receipt_sync(chain.receipt["receipt_id"]).valid

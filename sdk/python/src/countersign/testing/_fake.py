@@ -66,6 +66,11 @@ class FakeService:
         """Let an approval's time pass."""
         self._records.decide_approval(approval_id, "timed_out", None)
 
+    @property
+    def lease_terms(self) -> dict[str, Any]:
+        """What a lease grants where ``fast_path`` is on; a test may change it."""
+        return self._records.lease_terms
+
     def activate_kill_switch(self, reason: str = "stopped") -> None:
         """Stop everything."""
         self._records.kill_switch = reason
@@ -135,7 +140,8 @@ class FakeService:
         return Answer(201, self._records.open(call.body, call.headers.get("idempotency-key")))
 
     def _chain(self, call: RecordedCall, chain_id: str) -> Answer:
-        return _found(self._records.chains.get(chain_id))
+        chain = self._records.chains.get(chain_id)
+        return _found(chain and {**chain, **self._records.granted(chain)})
 
     def _event(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
@@ -149,7 +155,8 @@ class FakeService:
             self._records.record_decided(chain_id, event, self._next_script())
             for event in call.body["events"]
         ]
-        return Answer(200, {"results": results})
+        granted = self._records.granted(self._records.chains[chain_id])
+        return Answer(200, {"results": results, **granted})
 
     def _outcome(self, call: RecordedCall, chain_id: str, event_id: str) -> Answer:
         event = next((e for e in self._records.events if e["id"] == event_id), None)
@@ -172,7 +179,12 @@ class FakeService:
         if approval is None:
             return _problem(404, "not_found")
         decided = self._records.decided[approval_id]
-        return Hold(decided, float(wait), lambda: Answer(200, dict(approval)))
+        return Hold(decided, float(wait), lambda: Answer(200, self._shown(approval)))
+
+    def _shown(self, approval: dict[str, Any]) -> dict[str, Any]:
+        still_open = approval["status"] in ("pending", "escalated")
+        decision = None if still_open else self._records.release(approval)
+        return {**approval, "decision": decision, "act_number": self._records.act_number}
 
     def _verify(self, call: RecordedCall, receipt_id: str) -> Answer:
         receipt = self._records.receipts.get(receipt_id)

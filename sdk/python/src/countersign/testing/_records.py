@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import json
@@ -9,17 +10,14 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from countersign._safe import SAFE_WORDS
 from countersign.testing._evidence import Evidence
 
 __all__ = ["RecordKeeper"]
 
 _POLICY_VERSION = "v0+000000000000"
-_FAIL_MODES = {
-    "financial": "deny",
-    "external_communication": "deny",
-    "data_modification": "deny",
-    "default": "allow",
-}
+_FAIL_MODES = {"safe": "allow", "default": "deny"}
+_BINDING_KEY = base64.b64encode(bytes(range(32))).decode()
 _STATUS = {
     "allow": "allowed",
     "allow_with_flag": "flagged",
@@ -54,13 +52,37 @@ class RecordKeeper(Evidence):
     def __init__(self, fast_path: bool) -> None:
         super().__init__()
         self.fast_path = fast_path
-        self.kill_switch: str | None = None
+        self.lease_terms: dict[str, Any] = {
+            "milliseconds": 1000,
+            "max_actions": 100,
+            "actions": sorted(SAFE_WORDS),
+            "except_agents": [],
+        }
+        self.act_number = 1
+        self._kill_switch: str | None = None
         self.chains: dict[str, dict[str, Any]] = {}
         self.events: list[dict[str, Any]] = []
         self.decided: dict[str, Future[None]] = {}
         self._answers: dict[tuple[str, str], dict[str, Any]] = {}
         self._count = itertools.count(1)
+        self._leases = itertools.count(1)
         self._now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    @property
+    def kill_switch(self) -> str | None:
+        return self._kill_switch
+
+    @kill_switch.setter
+    def kill_switch(self, reason: str | None) -> None:
+        self._kill_switch = reason
+        self.act_number += 1
+
+    def granted(self, chain: dict[str, Any]) -> dict[str, Any]:
+        """What every answer about a chain says of the organization just now."""
+        lease = None
+        if self.fast_path and self.kill_switch is None and chain["status"] == "active":
+            lease = {"id": f"lease-{next(self._leases)}", **self.lease_terms}
+        return {"act_number": self.act_number, "fast_path_lease": lease}
 
     def _id(self) -> str:
         return f"00000000-0000-4000-8000-{next(self._count):012d}"
@@ -74,7 +96,7 @@ class RecordKeeper(Evidence):
     def open(self, request: dict[str, Any], key: str | None) -> dict[str, Any]:
         earlier = self._answers.get(("open", key or ""))
         if earlier is not None:
-            return earlier
+            return self._opened(earlier)
         chain = {
             "id": self._id(),
             "name": request.get("name") or request["external_chain_id"],
@@ -96,23 +118,73 @@ class RecordKeeper(Evidence):
         self.chains[chain["id"]] = chain
         if key:
             self._answers["open", key] = chain
-        return chain
+        return self._opened(chain)
+
+    def _opened(self, chain: dict[str, Any]) -> dict[str, Any]:
+        return {**chain, "binding_key": _BINDING_KEY, **self.granted(chain)}
 
     def record(
         self, chain_id: str, action: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
         key = (chain_id, action.get("idempotency_key") or "")
-        if key[1] and key in self._answers:
-            return self._answers[key]
         chain = self.chains[chain_id]
+        decision = self._answers.get(key) if key[1] else None
+        if decision is None:
+            decision = self._answers[key] = self._record(chain, action, script)
+        return {**self._now_of(decision), **self.granted(chain)}
+
+    def _now_of(self, decision: dict[str, Any]) -> dict[str, Any]:
+        """What a recorded decision means now."""
+        approval = self.approvals.get(decision["approval_id"] or "")
+        if approval is not None and approval["status"] not in ("pending", "escalated"):
+            decision = {**decision, **self.release(approval)}
+        if self.kill_switch is None or decision["policy_decision"] == "deny":
+            return decision
+        return {**decision, **self._halted()}
+
+    def _halted(self) -> dict[str, Any]:
+        return {
+            "policy_decision": "deny",
+            "kill_switch_active": True,
+            "pause_reason": self.kill_switch,
+            "status": "denied",
+        }
+
+    def release(self, approval: dict[str, Any]) -> dict[str, Any]:
+        """What an approval that is no longer open amounts to just now."""
+        status = approval["status"]
+        reason = {
+            "approved": "a reviewer approved the action",
+            "denied": "a reviewer denied the action",
+            "timed_out": "nobody decided before the approval timed out",
+        }.get(status, "the chain was completed before anybody decided")
+        if approval["comment"]:
+            reason += f": {approval['comment']}"
+        allowed = status == "approved"
+        decision = {
+            "policy_decision": "allow" if allowed else "deny",
+            "decision_reason": reason,
+            "decision_source": "human_approval",
+            "policy_name": approval["policy_name"],
+            "kill_switch_active": False,
+            "pause_reason": None,
+            "remediation": None,
+            "docs_url": None,
+            "status": "allowed" if allowed else "denied",
+        }
+        return decision if self.kill_switch is None else {**decision, **self._halted()}
+
+    def _record(
+        self, chain: dict[str, Any], action: dict[str, Any], script: dict[str, Any]
+    ) -> dict[str, Any]:
+        chain_id = chain["id"]
         chain["total_actions"] += 1
         if action["agent_name"] not in chain["agents_involved"]:
             chain["agents_involved"].append(action["agent_name"])
         decision = {"policy_decision": "allow", "kill_switch_active": False, **_DECISION, **script}
-        if self.kill_switch is not None:
-            decision.update(
-                policy_decision="deny", kill_switch_active=True, pause_reason=self.kill_switch
-            )
+        decided_here = action.get("decision_source") is not None
+        if self.kill_switch is not None and not decided_here:
+            decision.update(self._halted())
         decision.update(
             event_id=self._id(),
             chain_id=chain_id,
@@ -125,28 +197,31 @@ class RecordKeeper(Evidence):
         if decision["policy_decision"] == "require_approval":
             decision["approval_id"] = event["approval_id"] = self._ask(event)
         self.events.append(event)
-        self._answers[key] = decision
         return decision
 
     def record_decided(
         self, chain_id: str, event: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
-        """Record what a client decided by itself; a script says what the service thinks."""
+        """Record what a client decided by itself; a script says what the service thinks. What
+        was decided under a lease is no violation."""
         stricter = script.get("policy_decision", "allow")
         if self.kill_switch is not None:
             stricter = "deny"
+        violated = stricter != "allow" and event.get("lease_id") is None
         found = {
             **script,
             "policy_decision": event["policy_decision"],
             "decision_source": event["decision_source"],
-            "shadow_decision": None if stricter == "allow" else stricter,
-            "violation": stricter != "allow",
+            "shadow_decision": stricter if violated else None,
+            "violation": violated,
         }
-        switch, self.kill_switch = self.kill_switch, None
-        decision = self.record(chain_id, event, found)
-        self.kill_switch = switch
-        decision["kill_switch_active"] = switch is not None
-        return decision
+        key = (chain_id, event["idempotency_key"])
+        if key not in self._answers:
+            self._answers[key] = self._record(self.chains[chain_id], event, found)
+        told: dict[str, Any] = {"kill_switch_active": self.kill_switch is not None}
+        if self.kill_switch is not None:
+            told["pause_reason"] = self.kill_switch
+        return {**self._answers[key], **told}
 
     def complete(self, chain_id: str, completion: dict[str, Any]) -> dict[str, Any]:
         chain = self.chains[chain_id]
@@ -195,6 +270,7 @@ class RecordKeeper(Evidence):
             "id": approval_id,
             "chain_id": event["chain_id"],
             "event_id": event["id"],
+            "sequence": event["sequence"],
             "agent_name": event["agent_name"],
             "action_type": event["action_type"],
             "action_name": event["action_name"],

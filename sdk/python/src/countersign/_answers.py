@@ -1,0 +1,68 @@
+"""What an answer means: a result, a refusal, or the silence of a service that is not there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from countersign._clients import Unreachable
+from countersign._steps import Reply
+from countersign.exceptions import APIError
+
+__all__ = ["may_pass", "read", "retry_after"]
+
+_GATEWAY = frozenset((502, 503, 504))
+_TEMPORARY = frozenset((408, 425, 429))
+# Nothing that a client can wait for: somebody has to look at the service first.
+_LASTING = frozenset(("evidence_tampered", "store_rolled_back"))
+
+
+def read(reply: Reply) -> dict[str, Any]:
+    """The answer's object. Raises ``APIError`` for every other answer of the service, and
+    ``Unreachable`` for a proxy's word that it is not there and for a service without storage."""
+    try:
+        answer = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        answer = None
+    if 200 <= reply.status < 300:
+        if isinstance(answer, dict):
+            return answer
+        raise APIError(
+            f"the answer {reply.status} was not a JSON object; is backend_url the service's?",
+            reply.status,
+        )
+    refusal = _refusal(reply, answer if isinstance(answer, dict) else {})
+    if (reply.status in _GATEWAY and not refusal.code) or (
+        reply.status == 503 and refusal.code == "storage_unavailable"
+    ):
+        raise Unreachable(f"the service answered {reply.status}")
+    raise refusal
+
+
+def may_pass(error: APIError) -> bool:
+    """Whether the same request may be answered otherwise a little later."""
+    if error.code in _LASTING:
+        return False
+    return error.status in _TEMPORARY or error.status >= 500 or 200 <= error.status < 300
+
+
+def retry_after(reply: Reply) -> float:
+    """The seconds for which the service asked to be left alone."""
+    try:
+        return min(max(float(reply.headers.get("retry-after", 0)), 0.0), 3600.0)
+    except ValueError:
+        return 0.0  # a date: our own backoff does
+
+
+def _refusal(reply: Reply, problem: Mapping[str, Any]) -> APIError:
+    detail = problem.get("detail") or problem.get("title") or "without a reason"
+    if 300 <= reply.status < 400:
+        detail = "with a redirect; set backend_url to where the service is"
+    request_id = problem.get("request_id") or reply.headers.get("x-request-id")
+    found = problem.get("errors")
+    errors = tuple(e for e in found if isinstance(e, dict)) if isinstance(found, list) else ()
+    named = "; ".join(f"{e.get('pointer', '')} {e.get('detail', '')}" for e in errors[:5])
+    text = f"the service answered {reply.status}: {detail}" + (f" ({named})" if named else "")
+    code = problem.get("code")
+    return APIError(text, reply.status, code if isinstance(code, str) else "", request_id, errors)

@@ -1,0 +1,47 @@
+"""Time that a test moves by hand."""
+
+from __future__ import annotations
+
+import countersign
+from countersign._clock import Clock
+from countersign._transport import transport_of
+
+
+class ManualClock(Clock):
+    """Stands still until it is told otherwise."""
+
+    def __init__(self, monotonic: float = 1000.0, wall: float = 1_800_000_000.0) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._process = 1
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def wall(self) -> float:
+        return self._wall
+
+    def process(self) -> int:
+        return self._process
+
+    def pass_time(self, seconds: float) -> None:
+        self._monotonic += seconds
+        self._wall += seconds
+
+    def set_wall(self, change: float) -> None:
+        """Somebody sets the wall clock."""
+        self._wall += change
+
+    def sleep(self, seconds: float) -> None:
+        """The machine sleeps: one of the clocks does not see it."""
+        self._wall += seconds
+
+    def fork(self) -> None:
+        self._process += 1
+
+
+def stop_time(config: countersign.ChainConfig) -> ManualClock:
+    """Give a configuration a clock of its own."""
+    clock = ManualClock()
+    transport_of(config).clock = clock
+    return clock
