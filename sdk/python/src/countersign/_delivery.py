@@ -55,7 +55,8 @@ class Delivery:
         """Events decided here, by idempotency key, once the service has recorded them."""
         self._opening = opening
         self._opening_key = new_key()
-        self._bound = False  # whether the service knows what binds and what was found
+        self._bound = False  # whether the service binds what was redacted
+        self._takes_found = False  # whether it takes what was found in an action
         self._paused_at = -math.inf  # when the request was sent that told of the pause
         self._latched: dict[type[Exception], Exception] = {}
         self._turn: Future[None] | None = None
@@ -217,14 +218,16 @@ class Delivery:
             self.lease = lease
 
     def _learn_chain(self, chain: dict[str, Any], sent: Moment) -> None:
-        self._bound = "binding_key" in chain or "act_number" in chain
+        self._bound, self._takes_found = "binding_key" in chain, "act_number" in chain
         self.binding_key = _binding_key(chain.pop("binding_key", None))
         self.chain = chain
         self.learn(chain, sent)
 
     def unknown_members(self) -> tuple[str, ...]:
-        """Members of an event that a service of before leases would refuse."""
-        return () if self._bound else ("found", "redactions")
+        """Members of an event that a service which does not know them would refuse."""
+        if self._bound:
+            return ()
+        return ("redactions",) if self._takes_found else ("found", "redactions")
 
     def path(self, rest: str) -> str:
         """The address of something of this chain."""
