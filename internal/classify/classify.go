@@ -69,6 +69,10 @@ type Facts struct {
 	Model        string
 	InputTokens  int64
 	OutputTokens int64
+	// Code says that the payload holds a program or a statement that changes data.
+	Code bool
+	// Unseen says that something lies deeper than canon.MaxDepth and was not looked at.
+	Unseen bool
 }
 
 // Classify finds the facts of an action.
@@ -81,6 +85,7 @@ func Classify(in Input) Facts {
 		counting: !name.reading || declared.categories&dataModification != 0,
 		listing:  found&dataModification != 0,
 	}
+	s.nesting = 1 // the payload itself
 	largest := s.object(in.Payload, 0, declared.currency, roleNone)
 	used := declared.tokens.or(largest.tokens)
 
@@ -93,6 +98,8 @@ func Classify(in Input) Facts {
 		Model:           cmp.Or(declared.model, s.called()),
 		InputTokens:     used.input,
 		OutputTokens:    used.output,
+		Code:            s.code,
+		Unseen:          s.unseen,
 	}
 	if facts.Model != "" || used != (tokens{}) {
 		found |= llm

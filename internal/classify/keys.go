@@ -35,6 +35,10 @@ const (
 	// roleInput and roleOutput are counts of tokens.
 	roleInput
 	roleOutput
+	// roleCode is a program, or a statement of one.
+	roleCode
+	// roleQuery is a search, or a statement.
+	roleQuery
 	// roleUsage is an object of such counts, as providers return it.
 	roleUsage
 )
@@ -123,6 +127,10 @@ func roleOfLastWord(word string) role {
 		return roleTarget
 	case "ids":
 		return roleIDs
+	case "bash", "cmd", "command", "commands", "script", "shell", "sql":
+		return roleCode
+	case "q", "query", "statement":
+		return roleQuery
 	default:
 		return roleNone
 	}

@@ -16,10 +16,22 @@ func FoldName(name string) string {
 		return foldBlanks(lowerCase(name))
 	}
 	folded := norm.NFKC.String(strings.Map(visible, name))
-	folded = norm.NFKC.String(cases.Fold().String(folded))
+	folded = norm.NFKC.String(strings.Map(foldCherokee, cases.Fold().String(folded)))
 	// Folding can bring forth what is left out or combines anew.
 	folded = norm.NFKC.String(strings.Map(visible, folded))
 	return foldBlanks(folded)
+}
+
+// foldCherokee folds to capitals, as Unicode does for this script. The package cases
+// swaps its letters instead.
+func foldCherokee(r rune) rune {
+	switch {
+	case r >= 0xab70 && r <= 0xabbf:
+		return r - 0xab70 + 0x13a0
+	case r >= 0x13f8 && r <= 0x13fd:
+		return r - 8
+	}
+	return r
 }
 
 func isASCII(s string) bool {

@@ -1,20 +1,116 @@
 package classify
 
-import "slices"
+import (
+	"slices"
+	"strings"
 
-// SafeVerbs are the first words of actions that only look at something. A client
-// may be allowed to decide such actions by itself. The order is part of every
-// lease that was granted: new words go to the end.
+	"countersign/internal/canon"
+)
+
+// SafeVerbs are the words with which the name of an obviously safe action can
+// begin. The order is part of every lease that was granted: new words go to the
+// end.
 var SafeVerbs = []string{"get", "list", "read", "search", "find", "look", "lookup", "view", "show", "describe", "count"}
 
-// ObviouslySafe reports whether an action begins with one of the allowed verbs and
-// nothing else was found in it.
-func ObviouslySafe(actionName string, facts *Facts, allowed []string) bool {
-	if len(facts.Categories) > 0 || len(facts.ExternalDomains) > 0 || facts.Amount != nil || facts.RecordsModified != 0 ||
-		facts.Model != "" || facts.InputTokens != 0 || facts.OutputTokens != 0 {
+// unsafeWords are the verbs of writing, sending, paying and running, all that are
+// seldom anything else behind a verb of looking: in get_order and read_email
+// stands a noun.
+var unsafeWords = wordSet(`abort accept activate add alter append apply approve assign attach authorize ban bash bid boot broadcast browse
+	bulk buy call cancel change charge clear cmd configure confirm copy crawl create deactivate debit delete deliver demote deploy deposit destroy
+	detach dial disable disburse discard dispatch donate drop edit eject empty enable encrypt enqueue erase eval exec execute expire export fire
+	flush forward format freeze fund generate grant hire impersonate import increment init initialize inject insert install invalidate invoke
+	kill launch lock migrate modify mount move mutate mv notify overwrite patch pause pay persist populate powershell promote provision prune
+	publish purchase purge push put reassign reboot rebuild redeem refund register reimburse reject remit remove rename renew replace reply
+	reset resize restart restore revert revoke rm rollback rotate run save scale scrape sell send set settle shell shutdown shut sign spawn spend
+	sql ssh start stop store submit subscribe sudo suspend swap sync terminate toggle trade transfer transmit trigger truncate tweet undo
+	uninstall unlock unset unsubscribe update upgrade upload upsert wipe wire withdraw write`)
+
+// connectives join a second verb, whichever it is.
+var connectives = wordSet(`and or then`)
+
+// ObviouslySafe reports whether nothing can be said against an action: its name
+// begins with a word that is allowed, which must be one of SafeVerbs, no other word
+// of it is a verb of writing, sending, paying or running, classifying it found
+// nothing, and nothing in it is opaque: redacted, cut or too deep to be looked at.
+func ObviouslySafe(actionName string, allowed []string, facts Facts, opaque bool) bool {
+	return !opaque && facts.empty() && nameIsSafe(actionName, allowed)
+}
+
+func (f *Facts) empty() bool {
+	return len(f.Categories) == 0 && f.Amount == nil && !f.AmountUnusable && len(f.ExternalDomains) == 0 && f.RecordsModified == 0 &&
+		f.Model == "" && f.InputTokens == 0 && f.OutputTokens == 0 && !f.Code && !f.Unseen
+}
+
+// nameIsSafe judges names in ASCII alone: a verb of another language, or a letter
+// that only looks like one, cannot be judged.
+func nameIsSafe(s string, allowed []string) bool {
+	if !isASCII(s) {
 		return false
 	}
-	start, end := nextWord(actionName, 0)
 	var buffer [64]byte
-	return slices.Contains(allowed, string(appendLower(buffer[:0], actionName[start:end])))
+	for start, end := nextWord(s, 0); start < len(s); start, end = nextWord(s, end) {
+		word := string(appendLower(buffer[:0], s[start:end]))
+		if firstWord(s, start) {
+			if !slices.Contains(allowed, word) || !slices.Contains(SafeVerbs, word) {
+				return false
+			}
+		} else if unsafeWords[word] || connectives[word] {
+			return false
+		}
+	}
+	first, _ := nextWord(s, 0)
+	return first < len(s)
+}
+
+// marks stand in the place of what clients and the service take out of a payload,
+// or behind it.
+var marks = [...]string{Redacted, "[CYCLE]", "[TOO DEEP]", "[OMITTED]", "...[truncated]"}
+
+// Opaque reports whether something was taken out of a value: redacted, cut, or left
+// out because it was too deep or too large.
+func Opaque(v canon.Value) bool {
+	switch v.Kind() {
+	case canon.String:
+		return isMarked(v.Str())
+	case canon.Array:
+		return slices.ContainsFunc(v.Items(), Opaque)
+	case canon.Object:
+		return slices.ContainsFunc(v.Members(), func(m canon.Member) bool { return isMarked(m.Name) || Opaque(m.Value) })
+	default:
+		return false
+	}
+}
+
+func isMarked(text string) bool {
+	for _, mark := range marks {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+	return false
+}
+
+// statements are the words of statements that change data.
+var statements = wordSet(`alter call create delete drop exec execute grant insert merge replace revoke set truncate update upsert`)
+
+// queries are the words with which other statements begin.
+var queries = wordSet(`begin explain select with`)
+
+// beginsStatement looks for a statement that changes data. In prose its words say
+// nothing: they must begin the text, or stand in one that is a statement.
+func beginsStatement(text string) bool {
+	var buffer [64]byte
+	inside := strings.IndexByte(text, ';') >= 0
+	for start, end := nextWord(text, 0); start < len(text); start, end = nextWord(text, end) {
+		word := string(appendLower(buffer[:0], text[start:end]))
+		first := firstWord(text, start)
+		if (first || inside) && statements[word] {
+			return true
+		}
+		inside = inside || first && queries[word]
+		if !inside {
+			return false
+		}
+	}
+	return false
 }

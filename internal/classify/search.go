@@ -21,9 +21,12 @@ type search struct {
 	foreign  bool    // a currency other than the dollar is named somewhere
 	records  []int64 // by depth; the payload itself is depth 0
 	hosts    hosts
+	code     bool // a statement or a program stands in it
+	unseen   bool // something lies deeper than it looks
 
-	model  string   // the payload's own
-	models []string // those that stand beside tokens below it, each once, at most two
+	nesting int      // how many containers are around the present place
+	model   string   // the payload's own
+	models  []string // those that stand beside tokens below it, each once, at most two
 }
 
 // object looks at one object's own members before those below, which inherit
@@ -104,16 +107,28 @@ func (s *search) called() string {
 // amount in it, or there is one that cannot be read.
 func (s *search) below(m canon.Member, depth int, c currency) sums {
 	r, before := roleOf(m.Name), s.amounts
-	var found sums
-	if m.Value.Kind() == canon.Object {
-		found = s.object(m.Value, depth+1, c, r)
-	} else {
-		found = s.list(m.Value, depth, r, c)
-	}
+	found := s.container(m.Value, depth, r, c)
 	if r.isExplicit() {
 		s.explicit = true
 		s.unusable = s.unusable || s.amounts == before
 	}
+	return found
+}
+
+// container looks at an object or a list, unless it lies too deep. What arrives at
+// the service never does: canon.Parse refuses it.
+func (s *search) container(v canon.Value, depth int, key role, c currency) (found sums) {
+	if s.nesting == canon.MaxDepth {
+		s.unseen = true
+		return sums{}
+	}
+	s.nesting++
+	if v.Kind() == canon.Object {
+		found = s.object(v, depth+1, c, key)
+	} else {
+		found = s.list(v, depth, key, c)
+	}
+	s.nesting--
 	return found
 }
 
@@ -123,10 +138,8 @@ func (s *search) list(v canon.Value, depth int, r role, c currency) sums {
 	var sum sums
 	for _, item := range v.Items() {
 		switch item.Kind() {
-		case canon.Object:
-			sum = sum.plus(s.object(item, depth+1, c, r))
-		case canon.Array:
-			sum = sum.plus(s.list(item, depth, r, c))
+		case canon.Object, canon.Array:
+			sum = sum.plus(s.container(item, depth, r, c))
 		default:
 			s.text(r, item.Str())
 			if !r.isAmount() {
@@ -177,6 +190,10 @@ func (s *search) holdAgainst(c currency) {
 func (s *search) text(r role, text string) {
 	s.hosts.scan(text)
 	switch r {
+	case roleCode:
+		s.code = true
+	case roleQuery:
+		s.code = s.code || beginsStatement(text)
 	case roleHost:
 		s.hosts.bare(text, asURL)
 	case roleLink:

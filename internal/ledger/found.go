@@ -31,7 +31,8 @@ func (facts *Facts) addFound(f *Fields) {
 		}
 		facts.ExternalDomains = insert(facts.ExternalDomains, domain)
 	}
-	if found.Has("amount_usd") {
+	// An amount that cannot be compared is replaced by none that can.
+	if found.Has("amount_usd") && !facts.AmountUnusable {
 		amount := MoneyOf(found.Number("amount_usd", 0, maxAmount))
 		if facts.Amount == nil || amount.Cmp(*facts.Amount) > 0 {
 			facts.Amount = &amount

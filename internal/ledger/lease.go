@@ -229,11 +229,14 @@ func (g *leaseGrant) excepts(r *Recording) bool {
 // obviouslySafe reports whether the service itself finds nothing in the action but
 // one of the allowed first words.
 func (a *Action) obviouslySafe(allowed []string) bool {
-	facts := classify.Facts{
-		Categories: a.Facts.Categories, ExternalDomains: a.Facts.ExternalDomains, RecordsModified: a.Facts.RecordsModified,
-		Model: a.Facts.Model, InputTokens: a.Facts.InputTokens, OutputTokens: a.Facts.OutputTokens,
+	said := &a.Facts // with what the client found, which may be more
+	if len(said.Categories) > 0 || said.Amount != nil || said.AmountUnusable || len(said.ExternalDomains) > 0 || said.RecordsModified != 0 {
+		return false
 	}
-	return a.Facts.Amount == nil && classify.ObviouslySafe(a.ActionName, &facts, allowed)
+	facts := classify.Classify(classify.Input{
+		ActionType: a.ActionType, ActionName: a.ActionName, Payload: a.PayloadValue, Metadata: a.MetadataValue,
+	})
+	return classify.ObviouslySafe(a.ActionName, allowed, facts, classify.Opaque(a.PayloadValue) || classify.Opaque(a.MetadataValue))
 }
 
 // texts are the counts as a chain's state keeps them: serial and actions.

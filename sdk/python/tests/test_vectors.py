@@ -19,10 +19,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from countersign._canonical import canonical
-from countersign._classify import categories_of, classify
+from countersign._classify import QUERY_WORDS, STATEMENT_WORDS, categories_of, classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._domains import AMBIGUOUS_EXTENSIONS, FILE_EXTENSIONS, GENERIC_DOMAINS
 from countersign._redact import Sanitizer
+from countersign._safe import (
+    CONNECTIVES,
+    SAFE_VERBS,
+    UNSAFE_WORDS,
+    is_obviously_safe,
+    is_opaque,
+)
 from countersign._words import fold_name
 
 VECTORS = json.loads(
@@ -101,6 +108,8 @@ def test_facts(case: dict[str, Any]) -> None:
     found["external_domains"] = list(facts.external_domains)
     found["amount_usd"] = None if facts.amount_usd is None else plain(facts.amount_usd)
     found["has_amount"] = facts.amount_usd is not None
+    assert not found.pop("unseen")
+    found.pop("code")  # held to the cases of safe.json
     assert found == {name: case[name] for name in found}
     assert categories_of(*arguments) == facts.categories
 
@@ -116,6 +125,52 @@ def test_lists() -> None:
     assert sorted(FILE_EXTENSIONS) == lists["file_extensions"]
     assert sorted(AMBIGUOUS_EXTENSIONS) == lists["ambiguous_extensions"]
     assert sorted(GENERIC_DOMAINS) == lists["generic_domains"]
+
+
+SAFE = vectors("safe.json")
+
+
+def test_the_words_of_safe_names() -> None:
+    assert sorted(SAFE_VERBS) == SAFE["safe_verbs"]
+    assert sorted(UNSAFE_WORDS) == SAFE["unsafe_words"]
+    assert sorted(CONNECTIVES) == SAFE["connectives"]
+    assert sorted(STATEMENT_WORDS) == SAFE["statement_words"]
+    assert sorted(QUERY_WORDS) == SAFE["query_words"]
+    assert len(SAFE["cases"]) >= 120
+
+
+@pytest.mark.parametrize("case", SAFE["cases"], ids=lambda case: case["name"])
+def test_obviously_safe(case: dict[str, Any]) -> None:
+    action = case["action"]
+    name, payload = action["action_name"], action["payload"]
+    facts = classify(action["action_type"], name, payload, action.get("metadata"))
+    opaque = case.get("opaque", False) or is_opaque(payload)
+    allowed = case.get("allowed", SAFE["safe_verbs"])
+    assert is_obviously_safe(name, allowed, facts, opaque) == case["safe"]
+
+
+DEPTH = vectors("depth.json")
+
+
+@pytest.mark.parametrize("case", DEPTH["cases"], ids=lambda case: case["name"])
+def test_depth(case: dict[str, Any]) -> None:
+    value: Any = {"amount_usd": 5}
+    for i in reversed(range(case["containers"])):
+        nested = case["kind"] == "object" or (case["kind"] == "mixed" and i % 2 == 1)
+        value = {"a": value} if nested else [value]
+    facts = classify("tool_call", "get_it", {"x": value}, None)
+    assert (facts.amount_usd is not None) == case["found"]
+    assert facts.unseen == case["unseen"]
+    assert not is_obviously_safe("get_it", SAFE_VERBS, facts, opaque=False)
+
+
+def test_what_is_too_large_is_unseen() -> None:
+    for value in (["x"] * 300_000, "x" * (5 << 20), {"k" * (5 << 20): 1}, [[0] * 1000] * 1000):
+        facts = classify("tool_call", "get_it", {"x": value}, None)
+        assert facts.unseen
+    ring: list[Any] = []
+    ring.append(ring)
+    assert classify("tool_call", "get_it", {"x": ring}, None).unseen
 
 
 NAMES = vectors("names.json")

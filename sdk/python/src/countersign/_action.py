@@ -11,14 +11,16 @@ from datetime import datetime, timezone
 from typing import Any
 
 from countersign._canonical import canonical
-from countersign._classify import categories_of
+from countersign._classify import Facts, classify
 from countersign._redact import Cleaned, Sanitizer
-from countersign._safe import is_obviously_safe
+from countersign._safe import SAFE_VERBS, is_obviously_safe
 
 __all__ = ["Action", "name_of", "new_key", "now"]
 
 _MAX_NAME = 200
 _MAX_METADATA = 15 << 10  # the service takes 16 KiB
+_MOST_USD = 10**15  # more is no amount to the service
+_MOST_DOMAINS = 100
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
@@ -26,7 +28,7 @@ class Action:
     """What the agent is about to do. A snapshot: changing the payload afterwards, during a
     wait for approval say, does not change what was recorded."""
 
-    __slots__ = ("_payload", "categories", "safe", "wire")
+    __slots__ = ("_payload", "facts", "safe", "wire")
 
     def __init__(
         self,
@@ -54,24 +56,27 @@ class Action:
             beside = sanitizer.clean_object(metadata, _MAX_METADATA)
             self.wire["metadata"] = beside.value
         # Of the raw values: what is redacted or cut must not hide an amount or an address.
-        self.categories = categories_of(
+        self.facts: Facts = classify(
             self.wire["action_type"], action_name, cleaned.raw, beside.raw if beside else None
         )
-        self.safe = is_obviously_safe(
-            action_name,
-            self.categories,
-            untouched=cleaned.untouched
+        untouched = (
+            cleaned.untouched
             and (beside is None or beside.untouched)
-            and action_name == self.wire["action_name"],
+            and action_name == self.wire["action_name"]
         )
+        self.safe = is_obviously_safe(action_name, SAFE_VERBS, self.facts, opaque=not untouched)
         """Whether nothing speaks against deciding it here: see :mod:`countersign._safe`."""
+
+    @property
+    def categories(self) -> frozenset[str]:
+        return self.facts.categories
 
     def as_sent(self, binding_key: bytes | None) -> dict[str, Any]:
         """The action as the service is asked about it, with what was found in the raw values,
         and with digests that bind what was taken out. Without a key they are null."""
         beside: dict[str, Any] = {}
-        if self.categories:
-            beside["found"] = {"categories": sorted(self.categories)}
+        if found := _found(self.facts):
+            beside["found"] = found
         if self._payload.redacted:
             # What was not read to its end cannot be bound.
             key = binding_key if self._payload.snapshot.whole else None
@@ -97,6 +102,20 @@ class Action:
     def __str__(self) -> str:
         wire = self.wire
         return f"{wire['action_type']} {wire['action_name']!r} by {wire['agent_name']!r}"
+
+
+def _found(facts: Facts) -> dict[str, Any]:
+    """What the service may not see any more, as the wire names it."""
+    found: dict[str, Any] = {}
+    if facts.categories:
+        found["categories"] = sorted(facts.categories)
+    if facts.amount_usd is not None and facts.amount_usd <= _MOST_USD:
+        found["amount_usd"] = float(facts.amount_usd)
+    if facts.external_domains:
+        found["external_domains"] = list(facts.external_domains[:_MOST_DOMAINS])
+    if facts.records_modified:
+        found["records_modified"] = facts.records_modified
+    return found
 
 
 def _digest(key: bytes | None, raw: Any) -> str | None:

@@ -81,6 +81,16 @@ _MAX_RECORDS = 1_000_000_000
 _MAX_TOKENS = 1_000_000_000_000
 _MAX_MODEL = 200  # bytes
 _BLANKS = " \t\r\n"
+# What is larger is not looked at to its end: the service takes 64 containers and 1 MiB.
+_MAX_DEPTH = 64
+_MAX_VALUES = 200_000
+_MAX_CHARACTERS = 4 << 20
+# The words of statements that change data, and those with which others begin.
+STATEMENT_WORDS = frozenset(
+    """alter call create delete drop exec execute grant insert merge replace revoke set truncate
+    update upsert""".split()
+)
+QUERY_WORDS = frozenset("begin explain select with".split())
 _Tokens = tuple[int, int]  # of a model's input and output
 
 
@@ -97,6 +107,10 @@ class Facts(NamedTuple):
     model: str = ""
     input_tokens: int = 0
     output_tokens: int = 0
+    code: bool = False
+    """The payload holds a program or a statement that changes data."""
+    unseen: bool = False
+    """Something was too deep or too large to be looked at."""
 
 
 class _Name(NamedTuple):
@@ -189,6 +203,8 @@ def classify(action_type: str, action_name: str, payload: Any, metadata: Any) ->
         records,
         model,
         *tokens,
+        search.code,
+        search.unseen,
     )
 
 
@@ -300,6 +316,11 @@ class _Search:
         self.explicit = False
         self.records: dict[int, int] = {}  # by depth
         self.hosts = Hosts()
+        self.code = False
+        self.unseen = False
+        self._nesting = 0
+        self._values = _MAX_VALUES
+        self._characters = _MAX_CHARACTERS
         self._model = ""  # the payload's own
         self._models: set[str] = set()  # those that stand beside tokens below it
 
@@ -309,7 +330,7 @@ class _Search:
             return _Sums()
         if not isinstance(plain, dict):
             plain = {"value": plain}
-        return self._object(plain, 0, currency, Role.NONE)
+        return self._container(plain, -1, Role.NONE, currency)
 
     def called(self) -> str:
         """The model that the payload names. Between two that stand below, it would guess."""
@@ -329,7 +350,7 @@ class _Search:
         for key, raw in tuple(value.items()):
             name, member = _name(key), _plain(raw)
             role = role_of(name)
-            self.hosts.scan(name)
+            self._scan(name)
             if isinstance(member, str):
                 self._text(role, member)
             elif isinstance(member, (dict, list, tuple)):
@@ -366,24 +387,32 @@ class _Search:
         """A container under an amount's key must have an amount in it, or there is one that
         cannot be read."""
         before = self._amounts
-        if isinstance(value, dict):
-            found = self._object(value, depth + 1, currency, role)
-        else:
-            found = self._list(value, depth, role, currency)
+        found = self._container(value, depth, role, currency)
         if role is Role.DOLLARS or role is Role.AMOUNT:
             self.explicit = True
             self._unusable = self._unusable or self._amounts == before
         return found
+
+    def _container(self, value: Any, depth: int, role: Role, currency: int) -> _Sums:
+        self._values -= len(value)
+        if self._nesting == _MAX_DEPTH or self._values < 0:
+            self.unseen = True
+            return _Sums()
+        self._nesting += 1
+        try:
+            if isinstance(value, dict):
+                return self._object(value, depth + 1, currency, role)
+            return self._list(value, depth, role, currency)
+        finally:
+            self._nesting -= 1
 
     def _list(self, items: Any, depth: int, role: Role, currency: int) -> _Sums:
         """The sum of the items: the payments of a batch are made together."""
         total = _Sums()
         for raw in tuple(items):
             item = _plain(raw)
-            if isinstance(item, dict):
-                total = total.plus(self._object(item, depth + 1, currency, role))
-            elif isinstance(item, (list, tuple)):
-                total = total.plus(self._list(item, depth, role, currency))
+            if isinstance(item, (dict, list, tuple)):
+                total = total.plus(self._container(item, depth, role, currency))
             else:
                 if isinstance(item, str):
                     self._text(role, item)
@@ -419,8 +448,19 @@ class _Search:
         self._unusable = self._unusable or currency == FOREIGN
         self._unstated = self._unstated or currency == UNSTATED
 
-    def _text(self, role: Role, text: str) -> None:
+    def _scan(self, text: str) -> bool:
+        self._characters -= len(text)
+        if self._characters < 0:
+            self.unseen = True
+            return False
         self.hosts.scan(text)
+        return True
+
+    def _text(self, role: Role, text: str) -> None:
+        if not self._scan(text):
+            return
+        if role is Role.CODE or (role is Role.QUERY and _is_statement(text)):
+            self.code = True
         reading = _BARE.get(role)
         if reading is not None:
             self.hosts.bare(text, reading)
@@ -431,6 +471,17 @@ class _Search:
         if role in (Role.COUNT, Role.IDS) and self._listing and isinstance(value, (list, tuple)):
             return len(value)
         return 0
+
+
+def _is_statement(text: str) -> bool:
+    """Whether a text is a statement that changes data. In prose its words say nothing: they must
+    begin the text, or stand in one that is a statement."""
+    words = words_of(text)
+    if not words:
+        return False
+    if words[0] in QUERY_WORDS or ";" in text:
+        return not STATEMENT_WORDS.isdisjoint(words)
+    return words[0] in STATEMENT_WORDS
 
 
 _AMOUNTS = frozenset((Role.DOLLARS, Role.AMOUNT, Role.PLAIN, Role.VALUE))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from countersign._clock import LEASE_SECONDS, Moment, is_fresh
 from countersign._decision import stricter_than_allow
 from countersign._names import folded
-from countersign._safe import first_word
+from countersign._words import words_of
 
 if TYPE_CHECKING:
     from countersign._action import Action
@@ -46,7 +46,8 @@ class Lease:
             return None
 
     def covers(self, action_name: str, agent: str) -> bool:
-        return first_word(action_name) in self.actions and agent not in self.except_agents
+        first = next(iter(words_of(action_name)), "")
+        return first in self.actions and agent not in self.except_agents
 
     def reserve(self, count: int) -> None:
         """Count actions that the service did not know of when it granted the lease."""

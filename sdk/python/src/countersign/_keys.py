@@ -41,6 +41,10 @@ class Role(enum.Enum):
     """A count of tokens."""
     OUTPUT = enum.auto()
     """A count of tokens."""
+    CODE = enum.auto()
+    """A program, or a statement of one."""
+    QUERY = enum.auto()
+    """A search, or a statement."""
     USAGE = enum.auto()
     """An object of such counts, as providers return it."""
 
@@ -81,6 +85,8 @@ _BY_LAST_WORD = {
         to""".split(),
         Role.TARGET,
     ),
+    **dict.fromkeys("bash cmd command commands script shell sql".split(), Role.CODE),
+    **dict.fromkeys("q query statement".split(), Role.QUERY),
     "ids": Role.IDS,
 }
 

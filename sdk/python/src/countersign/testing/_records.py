@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from countersign._safe import SAFE_WORDS
+from countersign._safe import SAFE_VERBS
 from countersign.testing._evidence import Evidence
 
 __all__ = ["RecordKeeper"]
@@ -55,7 +55,7 @@ class RecordKeeper(Evidence):
         self.lease_terms: dict[str, Any] = {
             "milliseconds": 1000,
             "max_actions": 100,
-            "actions": sorted(SAFE_WORDS),
+            "actions": sorted(SAFE_VERBS),
             "except_agents": [],
         }
         self.act_number = 1
