@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,6 +94,54 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 		refuse(t, exitUnclear, "agent", s.args("keys", "create", "--org", "acme", "--role", "king")...)
 		refuse(t, exitUnclear, "200 characters", s.args("keys", "create", "--org", "acme", "--role", "agent", "--name", strings.Repeat("x", 201))...)
 		refuse(t, exitUnclear, "--url", s.args("keys", "sign-in", keys[0].ID, "--org", "acme", "--url", "host")...)
+	})
+}
+
+// A key can be bound to agents, given an owner and an end, and rotated, on the
+// command line too.
+func TestKeysAreBoundAndRotated(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		succeed(t, s.args("orgs", "create", "acme")...)
+		made := decode[keyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--name", "worker", "--agent", "intern", "--agent", "clerk, senior",
+			"--owner", "ops@example.com", "--expires", "90d", "--json")...))
+		if !slices.Equal(made.Agents, []string{"intern", "clerk, senior"}) || made.Owner == nil || *made.Owner != "ops@example.com" || made.ExpiresAt == nil || made.Status != "active" {
+			t.Errorf("made %+v", made)
+		}
+		plain := decode[keyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--json")...))
+		if plain.Agents == nil || len(plain.Agents) != 0 || plain.Owner != nil || plain.ExpiresAt != nil || plain.PreviousExpiresAt != nil || plain.LastUsedAt != nil {
+			t.Errorf("made %+v", plain)
+		}
+		moment := decode[keyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--expires", "2999-01-31T00:00:00Z", "--json")...))
+		if moment.ExpiresAt == nil || *moment.ExpiresAt != "2999-01-31T00:00:00.000Z" {
+			t.Errorf("made %+v", moment)
+		}
+		for _, bad := range []string{"soon", "0d", "-1h", "-90d", "99999d", "2020-01-01T00:00:00Z", "d"} {
+			refuse(t, exitUnclear, "--expires", s.args("keys", "create", "--role", "agent", "--expires="+bad)...)
+		}
+		refuse(t, exitUnclear, "--agent", s.args("keys", "create", "--role", "agent", "--agent", strings.Repeat("x", 201))...)
+		refuse(t, exitUnclear, "--owner", s.args("keys", "create", "--role", "agent", "--owner", strings.Repeat("x", 201))...)
+
+		shown := execute(t, s.args("keys", "rotate", made.ID, "--overlap", "10m")...)
+		if !strings.HasPrefix(shown.out, "csk_") || strings.TrimSpace(shown.out) == made.Key || !strings.Contains(shown.err, "accepted until") {
+			t.Errorf("rotated, it prints %d characters and says %q", len(shown.out), shown.err)
+		}
+		rotated := decode[keyLine](t, succeed(t, s.args("keys", "rotate", made.ID, "--json")...))
+		if rotated.ID != made.ID || rotated.Key == made.Key || rotated.Name != "worker" || !slices.Equal(rotated.Agents, made.Agents) || rotated.PreviousExpiresAt == nil {
+			t.Errorf("rotated to %+v", rotated)
+		}
+		listed := execute(t, s.args("keys", "list")...)
+		for _, word := range []string{"ops@example.com", "intern, clerk, senior", "EXPIRES", "LAST USED", *made.ExpiresAt} {
+			if !strings.Contains(listed.out, word) {
+				t.Errorf("the list does not show %q:\n%s", word, listed.out)
+			}
+		}
+		for _, bad := range []string{"8d", "-1s", "1500ms", "soon"} {
+			refuse(t, exitUnclear, "--overlap", s.args("keys", "rotate", made.ID, "--overlap="+bad)...)
+		}
+		succeed(t, s.args("keys", "revoke", made.ID)...)
+		refuse(t, exitFailed, "make a new key", s.args("keys", "rotate", made.ID)...)
+		refuse(t, exitUnclear, "keys list", s.args("keys", "rotate", "00000000-0000-7000-8000-000000000000")...)
+		refuse(t, exitUnclear, "keys list", s.args("keys", "rotate", "nonsense")...)
 	})
 }
 

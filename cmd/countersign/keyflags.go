@@ -18,7 +18,7 @@ import (
 func (c *keysCreateCommand) request(now ledger.Time) (*service.KeyRequest, error) {
 	expires, err := parseExpiry(c.Expires, now)
 	if err != nil {
-		return nil, err
+		return nil, misused(err)
 	}
 	asked := map[string]any{"role": c.Role, "agents": c.Agent, "expires_at": timeText(expires)}
 	if c.Owner != "" {
@@ -49,7 +49,7 @@ func flagFault(err error) error {
 	field := own.Fields[0]
 	name, _, _ := strings.Cut(strings.TrimPrefix(field.Pointer, "/"), "/")
 	flag := map[string]string{"agents": "--agent", "expires_at": "--expires", "owner": "--owner", "overlap_seconds": "--overlap"}[name]
-	return fmt.Errorf("%s %s", cmp.Or(flag, name), field.Detail)
+	return misused(fmt.Errorf("%s %s", cmp.Or(flag, name), field.Detail))
 }
 
 // parseExpiry reads a moment, or a span from now; "" is none.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -45,7 +44,7 @@ type keyLine struct {
 func keyLineOf(key *ledger.KeyRecord, now ledger.Time) keyLine {
 	line := keyLine{
 		ID: key.ID.String(), Name: key.Name, Role: string(key.Role), Hint: key.Hint, Status: string(key.Status(now)),
-		Agents: slices.Concat([]string{}, key.Agents), CreatedAt: key.CreatedAt.String(), ExpiresAt: timeText(key.ExpiresAt),
+		Agents: append([]string{}, key.Agents...), CreatedAt: key.CreatedAt.String(), ExpiresAt: timeText(key.ExpiresAt),
 		LastUsedAt: timeText(key.LastUsedAt), RevokedAt: timeText(key.RevokedAt),
 	}
 	if key.Owner != "" {
@@ -86,7 +85,7 @@ func (c *keysCreateCommand) Run(p *process) (err error) {
 	defer func() { err = errors.Join(err, o.close()) }()
 	request, err := c.request(o.service.Now())
 	if err != nil {
-		return misused(err)
+		return err
 	}
 	key, err := o.operator().CreateKey(p.ctx, c.Org, request)
 	if err != nil {

@@ -84,7 +84,7 @@ func TestCompletion(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"ser":                                    "serve",
-		"keys r":                                 "revoke rotate-signing",
+		"keys r":                                 "rotate revoke rotate-signing",
 		"keys create --org default --":           "--help --data --database --keys --heads --config --org --role --name --agent --owner --expires --json",
 		"keys create --role a":                   "agent admin",
 		"serve --log-format t":                   "text",

@@ -230,7 +230,8 @@ func (g *leaseGrant) excepts(r *Recording) bool {
 // one of the allowed first words.
 func (a *Action) obviouslySafe(allowed []string) bool {
 	said := &a.Facts // with what the client found, which may be more
-	if len(said.Categories) > 0 || said.Amount != nil || said.AmountUnusable || len(said.ExternalDomains) > 0 || said.RecordsModified != 0 {
+	if len(said.Categories) > 0 || said.Amount != nil || said.AmountUnusable || len(said.ExternalDomains) > 0 || said.RecordsModified != 0 ||
+		said.Model != "" || said.Tokens() != 0 {
 		return false
 	}
 	facts := classify.Classify(classify.Input{

@@ -32,10 +32,7 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	if wait <= 0 {
 		return s.ownApproval(ctx, caller, id)
 	}
-	if caller.ends != nil { // nobody waits for longer than the key is good
-		wait = max(min(wait, time.Duration(*caller.ends-s.now())*time.Millisecond), 0)
-	}
-	timer := time.NewTimer(wait)
+	timer := time.NewTimer(caller.longestWait(wait, s.now()))
 	defer timer.Stop()
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)

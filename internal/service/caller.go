@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -139,6 +140,19 @@ func (c *Caller) require(role ledger.Role) error {
 		return nil
 	}
 	return ledger.Errorf(ledger.CodeForbidden, "this needs the role %s; the key has the role %s: use a key of that role", role, c.Role)
+}
+
+// longestWait shortens a wait to the time for which the caller's secret is good.
+func (c *Caller) longestWait(wait time.Duration, now ledger.Time) time.Duration {
+	if c.ends == nil {
+		return wait
+	}
+	// Compared in milliseconds: a far end is more than a Duration holds.
+	left := max(*c.ends-now, 0)
+	if left >= ledger.Time(wait.Milliseconds()) {
+		return wait
+	}
+	return time.Duration(left) * time.Millisecond
 }
 
 // owns reports whether the caller may see or write a chain: everyone of its

@@ -2,12 +2,19 @@ package service
 
 import (
 	"context"
+	"time"
 
+	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
 // Delay waits as a service does that was given no other way.
 var Delay = delay
+
+// LongestWait is how long a caller may wait whose secret is good until ends.
+func LongestWait(ends *ledger.Time, wait time.Duration, now ledger.Time) time.Duration {
+	return (&Caller{ends: ends}).longestWait(wait, now)
+}
 
 // CommitPanicking hands the committer an operation that meddles with all that the
 // operations before it did, and then panics.

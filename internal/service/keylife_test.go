@@ -1,0 +1,283 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+	"countersign/internal/testdb"
+)
+
+// newKey makes a key of the organization and finds its caller.
+func (g *governed) newKey(request *service.KeyRequest) (*service.NewKey, *service.Caller) {
+	g.t.Helper()
+	key := must[*service.NewKey](g.t)(g.CreateAPIKey(g.t.Context(), g.who.admin, request))
+	return key, must[*service.Caller](g.t)(g.Authenticate(g.t.Context(), key.Text.Reveal()))
+}
+
+// in is a moment from now on.
+func (g *governed) in(span time.Duration) *ledger.Time {
+	at := ledger.TimeOf(g.clock.Now().Add(span))
+	return &at
+}
+
+// A wait that outlives its key is refused, whatever became of the approval.
+//
+//countersign:race
+func TestWaitsEndWithTheirKey(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		heard := overhear(g.another())
+		elsewhere := g.over(heard)
+		for name, test := range map[string]struct {
+			end  func(*service.NewKey)
+			code ledger.Code
+		}{
+			"expired": {func(*service.NewKey) { g.clock.Advance(time.Hour) }, ledger.CodeKeyExpired},
+			"revoked": {func(key *service.NewKey) {
+				must[*ledger.KeyRecord](t)(g.RevokeAPIKey(t.Context(), g.who.admin, key.Record.ID))
+			}, ledger.CodeUnauthenticated},
+			"rotated": {func(key *service.NewKey) {
+				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID}))
+			}, ledger.CodeKeyExpired},
+			"rotated with an overlap": {func(key *service.NewKey) {
+				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000}))
+			}, ""},
+		} {
+			key, caller := g.newKey(&service.KeyRequest{Name: name, Role: ledger.RoleMember, ExpiresAt: g.in(time.Hour)})
+			id := g.ask(g.open(name))
+			answered := poll(t.Context(), elsewhere, caller, id, forever)
+			<-heard.read
+			test.end(key)
+			g.approve(id)
+			if got := <-answered; codeOf(got.err) != test.code {
+				t.Errorf("%s: the wait ended with %v, want %q", name, got.err, test.code)
+			}
+			for len(heard.read) > 0 {
+				<-heard.read
+			}
+		}
+	})
+}
+
+func TestLongestWait(t *testing.T) {
+	t.Parallel()
+	at := func(t ledger.Time) *ledger.Time { return &t }
+	for _, test := range []struct {
+		ends *ledger.Time
+		want time.Duration
+	}{
+		{nil, time.Minute},
+		{at(1000 + 60_000), time.Minute},
+		{at(1000 + 59_999), 59_999 * time.Millisecond},
+		{at(1000), 0},
+		{at(1), 0},
+		{at(253402300799999), time.Minute},
+	} {
+		if got := service.LongestWait(test.ends, time.Minute, 1000); got != test.want {
+			t.Errorf("with an end at %v the wait is %v, want %v", test.ends, got, test.want)
+		}
+	}
+}
+
+// Once a rotation without overlap is answered, nothing is opened with the old
+// secret, on any replica.
+//
+//countersign:race
+func TestRotationAgainstUse(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		const writers, rounds = 4, 6
+		g := govern(t, db)
+		replicas := []*service.Service{g.Service, g.replica()}
+		key, _ := g.newKey(&service.KeyRequest{Role: ledger.RoleAgent})
+		texts := []ledger.Secret{key.Text} // the one of each round
+		var latest atomic.Int64            // which of them is the newest whose rotation was answered
+		var tried [rounds + 1]atomic.Int64 // with the text of each round
+		var mu sync.RWMutex                // guards texts
+		text := func(round int64) string {
+			mu.RLock()
+			defer mu.RUnlock()
+			return texts[round].Reveal()
+		}
+		stop := make(chan struct{})
+		var crowd sync.WaitGroup
+		for i := range writers {
+			crowd.Go(func() {
+				s := replicas[i%2]
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					// Each second try is made with the secret before.
+					began := latest.Load()
+					round := max(began-int64(n%2), 0)
+					caller, err := s.Authenticate(context.Background(), text(round))
+					if err == nil {
+						_, err = s.OpenChain(context.Background(), caller, chainNamed(t, fmt.Sprint(i, "-", n)), "")
+					}
+					switch code := codeOf(err); {
+					case round < began && code == "":
+						t.Errorf("an old secret was accepted after its rotation was answered")
+					case code != "" && code != ledger.CodeKeyExpired && code != ledger.CodeUnauthenticated:
+						t.Errorf("with the secret %d of %d: %v", round, began, err)
+					}
+					tried[round].Add(1)
+				}
+			})
+		}
+		for round := range int64(rounds) {
+			until(&tried[round], 3)
+			made, err := replicas[round%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mu.Lock()
+			texts = append(texts, made.Text)
+			mu.Unlock()
+			latest.Store(round + 1)
+		}
+		until(&tried[rounds], 3)
+		close(stop)
+		crowd.Wait()
+		if _, err := g.Authenticate(context.Background(), text(rounds)); err != nil {
+			t.Errorf("the last secret: %v", err)
+		}
+		checkIntact(t, replicas[1], "acme", 0)
+	})
+}
+
+// Rotations and a revocation in one batch are one change of the key, and the
+// revocation stands.
+//
+//countersign:race
+func TestRotationsAndRevocationTogether(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		replicas := []*service.Service{g.Service, g.replica()}
+		for range 3 {
+			key, _ := g.newKey(&service.KeyRequest{Role: ledger.RoleAgent})
+			var crowd sync.WaitGroup
+			for i := range 10 {
+				crowd.Go(func() {
+					var err error
+					if i == 5 {
+						_, err = replicas[i%2].RevokeAPIKey(context.Background(), g.who.admin, key.Record.ID)
+					} else {
+						_, err = replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000})
+					}
+					if code := codeOf(err); code != "" && code != ledger.CodeAPIKeyEnded {
+						t.Errorf("at once: %v", err)
+					}
+				})
+			}
+			crowd.Wait()
+			if stored := must[*ledger.KeyRecord](t)(g.store.Key(context.Background(), key.Record.ID)); stored.RevokedAt == nil {
+				t.Error("a rotation brought the revoked key back")
+			}
+		}
+		checkIntact(t, g.Service, "acme", 0)
+	})
+}
+
+// One rotation under one idempotency key, however often and wherever it is sent;
+// one of them is told the text.
+//
+//countersign:race
+func TestOneRotationForOneKey(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		replicas := []*service.Service{g.Service, g.replica()}
+		key, _ := g.newKey(&service.KeyRequest{Role: ledger.RoleAgent})
+		var told atomic.Int64
+		var crowd sync.WaitGroup
+		for i := range 10 {
+			crowd.Go(func() {
+				made, err := replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 1000, IdempotencyKey: "once"})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if made.Text.Reveal() != "" {
+					told.Add(1)
+				}
+			})
+		}
+		crowd.Wait()
+		stored := must[*ledger.KeyRecord](t)(g.store.Key(context.Background(), key.Record.ID))
+		if told.Load() != 1 || stored.Previous == nil || stored.Previous.Hash != key.Record.Hash {
+			t.Errorf("%d were told a text, and the key is %+v", told.Load(), stored)
+		}
+	})
+}
+
+// unwilling fails to write uses once.
+type unwilling struct {
+	store.Store
+	failed atomic.Bool
+	writes atomic.Int64
+}
+
+func (u *unwilling) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time) error {
+	u.writes.Add(1)
+	if u.failed.CompareAndSwap(false, true) {
+		return errors.New("not now")
+	}
+	return u.Store.TouchKeys(ctx, used)
+}
+
+// The last use is written when it is flushed and not before, once for all keys,
+// and a flush that failed loses nothing. Of two replicas the later time wins.
+func TestKeyUseIsFlushed(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		u := &unwilling{Store: g.another()}
+		s := g.over(u)
+		key, _ := g.newKey(&service.KeyRequest{Role: ledger.RoleAgent})
+		other, _ := g.newKey(&service.KeyRequest{Role: ledger.RoleAgent})
+		use := func(s *service.Service, key *service.NewKey) {
+			t.Helper()
+			caller := must[*service.Caller](t)(s.Authenticate(t.Context(), key.Text.Reveal()))
+			must[*service.ChainView](t)(s.OpenChain(t.Context(), caller, chainNamed(t, "n"), ""))
+		}
+		want := func(key *service.NewKey, at ledger.Time) {
+			t.Helper()
+			if got := must[*ledger.KeyRecord](t)(g.store.Key(t.Context(), key.Record.ID)).LastUsedAt; got == nil || *got != at {
+				t.Errorf("last used at %v, want %v", got, at)
+			}
+		}
+		g.clock.Advance(time.Minute)
+		later := *g.in(0)
+		for range 3 {
+			use(s, key)
+			use(s, other)
+		}
+		if u.writes.Load() != 0 {
+			t.Error("a use was written before it was flushed")
+		}
+		if err := s.FlushKeyUse(t.Context()); err == nil {
+			t.Error("the failure was not told")
+		}
+		if err := s.FlushKeyUse(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want(key, later)
+		want(other, later)
+		if err := s.FlushKeyUse(t.Context()); err != nil || u.writes.Load() != 2 {
+			t.Errorf("%d writes, %v", u.writes.Load(), err)
+		}
+		// This replica noted an earlier use, and flushes it after.
+		if err := g.FlushKeyUse(t.Context()); err != nil {
+			t.Error(err)
+		}
+		want(key, later)
+	})
+}
