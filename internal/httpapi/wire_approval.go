@@ -79,36 +79,11 @@ func appendRelease(dst []byte, a *service.ApprovalView) []byte {
 // releaseOf is the decision that a settled approval amounts to. While the kill
 // switch is active it releases nothing, whatever a person said.
 func releaseOf(a *service.ApprovalView) ledger.Decision {
-	d := ledger.Decision{
-		Outcome: ledger.Deny, Source: ledger.SourceHuman, PolicyName: a.PolicyName, PolicyVersion: a.PolicyVersion,
-		Mode: ledger.Enforce, EstimatedCost: a.Reserved.Cost,
-	}
-	switch a.Status {
-	case ledger.ApprovalApproved:
-		d.Outcome, d.Reason = ledger.Allow, commented("a reviewer approved the action", a.Comment)
-	case ledger.ApprovalDenied:
-		d.Reason = commented("a reviewer denied the action", a.Comment)
-	case ledger.ApprovalTimedOut:
-		d.Reason = "nobody decided before the approval timed out at " + a.ExpiresAt.String()
-		d.Remediation = "Record the action again to ask anew."
-	default:
-		d.Reason = "the chain was completed before anyone decided"
-		if a.Comment != "" {
-			d.Reason = commented("the approval was cancelled before anyone decided", a.Comment)
-		}
-		d.Remediation = "Record the action in a new chain to ask anew."
-	}
+	d := a.Release(a.Status)
 	if a.Killed {
 		d.KillSwitchActive, d.PauseReason = true, a.KillReason
 	}
 	return d.Halted(&ledger.KillSwitch{Active: a.Killed, Reason: a.KillReason})
-}
-
-func commented(what, comment string) string {
-	if comment == "" {
-		return what
-	}
-	return what + ": " + comment
 }
 
 func (x *exchange) appendApprovalStatus(dst []byte, status string, approvals []*service.ApprovalView) []byte {

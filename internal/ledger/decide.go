@@ -351,14 +351,5 @@ func (d Decision) Halted(k *KillSwitch) Decision {
 	return d
 }
 
-// Halt makes a recorded event what it must be answered as while the kill switch
-// is active. The record itself stays as it was.
-func (e *Event) Halt(k *KillSwitch) {
-	if k.Active {
-		e.Decision = e.Decision.Halted(k)
-		e.Status = e.Decision.Outcome.status()
-	}
-}
-
 // has reports whether the action is of a category.
 func (f *Facts) has(category string) bool { return slices.Contains(f.Categories, category) }

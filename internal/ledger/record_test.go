@@ -130,12 +130,17 @@ func TestHaltedEvents(t *testing.T) {
 	t.Parallel()
 	active, idle := &KillSwitch{Active: true, Reason: "stop"}, &KillSwitch{Reason: "stop"}
 	for outcome, status := range map[Outcome]EventStatus{Allow: EventAllowed, AllowWithFlag: EventFlagged, RequireApproval: EventAwaiting, Deny: EventDenied} {
-		event := Event{Decision: Decision{Outcome: outcome, PolicyName: "own"}, Status: status}
-		event.Halt(idle)
+		recorded := RecordedEvent{Event: Event{Decision: Decision{Outcome: outcome, PolicyName: "own"}, Status: status, Sequence: 1}}
+		again := func(k *KillSwitch) *Event {
+			q := question()
+			q.Org.Controls.KillSwitch = *k
+			return recorded.Again(BuiltinPolicy, q, nil)
+		}
+		event := again(idle)
 		if event.Status != status || event.Decision.Outcome != outcome {
 			t.Errorf("without the kill switch %s became %s", status, event.Status)
 		}
-		event.Halt(active)
+		event = again(active)
 		if event.Status != EventDenied || event.Decision.Outcome != Deny {
 			t.Errorf("under the kill switch %s is %s", status, event.Status)
 		}

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"countersign/internal/ledger"
@@ -28,11 +29,19 @@ func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.
 	}
 	s.price(action)
 	op := &recordEvent{caller: caller, chain: chain, action: action}
-	if err := s.committer.commit(ctx, op); err != nil {
+	err := s.committer.commit(ctx, op)
+	if errors.Is(err, errApprovalNotLoaded) {
+		err = s.committer.commit(ctx, op)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &op.recorded, nil
 }
+
+// errApprovalNotLoaded says that an operation found out only in its transaction which
+// approval it needs, and names it the next time.
+var errApprovalNotLoaded = errors.New("approval not loaded")
 
 // ReportEvents records actions that a client decided by itself, in order. Each
 // has a result of its own: one that cannot be recorded does not keep the others
@@ -135,6 +144,7 @@ type recordEvent struct {
 	caller   *Caller
 	chain    ledger.ChainID
 	action   *ledger.Action
+	asked    *ledger.ApprovalID // of the event that this repeats, once it is known
 	recorded Recorded
 }
 
@@ -152,6 +162,9 @@ func (o *recordEvent) need(needs *store.Needs) {
 	needs.Chains = append(needs.Chains, o.chain)
 	if o.action.IdempotencyKey != "" {
 		needs.Repeats = append(needs.Repeats, o.ref())
+	}
+	if o.asked != nil {
+		needs.Approvals = append(needs.Approvals, *o.asked)
 	}
 }
 
@@ -227,9 +240,9 @@ func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization
 }
 
 // repeat answers an action that was recorded before from its record, which must
-// be authentic: what was denied must not become allowed by an edit. And while the
-// kill switch is active nothing is allowed, however it was decided before: the
-// client that asks again may not have begun yet.
+// be authentic: what was denied must not become allowed by an edit. What was allowed
+// is answered as what may happen now: the client that asks again may not have begun
+// yet.
 func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, earlier *ledger.StoredEvent) error {
 	event, err := readEvent(b.service.keys, org.ID, earlier)
 	if err != nil {
@@ -238,11 +251,39 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	if !event.Repeats(o.action) {
 		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this idempotency_key recorded another action already: use a new key for a new action")
 	}
-	if o.action.Source == "" {
-		event.Halt(&org.Controls.KillSwitch)
+	if o.action.Source != "" { // it has happened
+		o.answer(b, live, org, policy, &event.Event)
+		return nil
 	}
-	o.answer(b, live, org, policy, &event.Event)
+	approval, err := o.approval(b, event)
+	if err != nil {
+		return err
+	}
+	question := &ledger.Question{
+		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: ledger.Later(b.now, live.state.LastAt),
+	}
+	o.answer(b, live, org, policy, event.Again(policy, question, approval))
 	return nil
+}
+
+// approval is the one that the repeated event asked for, nil for none.
+func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.Approval, error) {
+	id := event.Approval
+	if id == (ledger.ApprovalID{}) {
+		return nil, nil
+	}
+	if o.asked == nil && b.asked[id] == nil && b.loaded.Approvals[id] == nil {
+		o.asked = &id
+		return nil, errApprovalNotLoaded
+	}
+	asked, err := b.approval(id)
+	if errors.Is(err, ledger.ErrNotFound) || (err == nil && asked.approval.Event != event.ID) {
+		return nil, fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return asked.approval, nil
 }
 
 // readEvent reads an event's facts and refuses those that are not as the service

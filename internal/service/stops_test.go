@@ -173,6 +173,8 @@ func (s *stopping) gated() ledger.ApprovalID {
 }
 
 // A process that has just begun to serve does not know what the one before it gave.
+//
+//countersign:race
 func TestTheFirstStopOfAProcessWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

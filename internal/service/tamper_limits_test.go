@@ -12,8 +12,8 @@ import (
 
 // What no audit of a store can find by itself, because what is left was true
 // once: an older state of everything, an open chain that is gone or younger as a
-// whole, and an audit log without its last act where that act changed nothing
-// that the log's end covers. The operator's counts, backups and the receipts that clients hold
+// whole, and an audit log without its last act where the organization, which names
+// that act, is put back with it. The operator's counts, backups and the receipts that clients hold
 // show it. The day one of these is found, its case belongs to the others.
 //
 //countersign:race
@@ -50,13 +50,19 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 		}
 		checkIntact(t, s, "acme", 2)
 	})
-	t.Run("the last act cut and the log's end put back", func(t *testing.T) {
-		end := scene.last("act_logs")
+	t.Run("the last act cut, the log's end and the organization put back", func(t *testing.T) {
+		end, org := scene.last("act_logs"), scene.last("organizations")
 		newKey(t, s, "acme", ledger.RoleAgent)
 		act := scene.last("acts")
 		if err := firstError(scene.remove(&act), scene.replace(scene.last("act_logs"), end)); err != nil {
 			t.Fatal(err)
 		}
+		// An organization that was left as it is names an act that is gone.
+		report := must[*service.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", service.AuditOptions{}))
+		if report.Status == service.AuditIntact {
+			t.Error("an audit log without its last act is found intact")
+		}
+		done(t, scene.replace(scene.last("organizations"), org))
 		checkIntact(t, s, "acme", 2)
 	})
 	t.Run("an open chain removed whole", func(t *testing.T) {
