@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -92,6 +93,7 @@ type stage struct {
 	chain     string
 	approvals []string
 	event     string // the last recorded
+	lease     string // the last granted
 }
 
 func newStage(t *testing.T, s *stack, clock *handClock, number int, c *decisionCase) *stage {
@@ -195,8 +197,15 @@ func (g *stage) send(step *decisionStep, usual, method, path string) *answer {
 		seen := decode[approval](g.t, g.get(g.t, key, strings.TrimSuffix(path, "/"+step.Do)))
 		body = bytes.ReplaceAll(body, []byte(`"@"`), encode(g.t, seen.PayloadHash))
 	}
-	return g.do(g.t, call{method: method, path: path, key: key.text, body: body})
+	body = bytes.ReplaceAll(body, []byte(`"@lease"`), encode(g.t, g.lease))
+	got := g.do(g.t, call{method: method, path: path, key: key.text, body: body})
+	if found := leaseID.FindSubmatch(got.body); found != nil {
+		g.lease = string(found[1])
+	}
+	return got
 }
+
+var leaseID = regexp.MustCompile(`"fast_path_lease":\{"id":"([^"]+)"`)
 
 func (g *stage) recorded(got *answer) *answer {
 	if got.status != http.StatusOK {

@@ -7,6 +7,16 @@ import (
 )
 
 func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
+	status := a.Status
+	if x.caller.Role == ledger.RoleAgent {
+		status = a.Now()
+	}
+	return x.appendApprovalAs(dst, a, status)
+}
+
+// appendApprovalAs shows an approval under a status: what was decided to those who
+// review, and to those who act what may happen now.
+func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status ledger.ApprovalStatus) []byte {
 	w := canon.BeginObject(dst)
 	w.String("id", a.ID.String())
 	w.String("chain_id", a.Chain.String())
@@ -29,7 +39,7 @@ func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
 	w.Strings("approvers", a.Approvers)
 	w.Bool("two_person", a.TwoPerson)
 	w.Int("votes", int64(len(a.Votes)))
-	w.String("status", string(a.Status))
+	w.String("status", string(status))
 	w.String("requested_at", a.RequestedAt.String())
 	w.String("escalates_at", a.EscalatesAt.String())
 	w.String("expires_at", a.ExpiresAt.String())
@@ -94,7 +104,7 @@ func (x *exchange) appendApprovalStatus(dst []byte, status string, approvals []*
 		if i > 0 {
 			list = append(list, ',')
 		}
-		list = x.appendApproval(list, approval)
+		list = x.appendApprovalAs(list, approval, service.Polled(approval))
 	}
 	w.Value(append(list, ']'))
 	return w.End()

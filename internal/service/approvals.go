@@ -22,6 +22,15 @@ type ApprovalView struct {
 	KillReason string
 }
 
+// Now is the status as it stands for those who act on it: while the kill switch is
+// active, what was approved is denied.
+func (v *ApprovalView) Now() ledger.ApprovalStatus {
+	if v.Killed && v.Status == ledger.ApprovalApproved {
+		return ledger.ApprovalDenied
+	}
+	return v.Status
+}
+
 // Approval finds one approval and, where it is still open, waits for its end for
 // as long as the caller likes. Waiting holds no connection to the store.
 func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.ApprovalID, wait time.Duration) (*ApprovalView, error) {

@@ -11,8 +11,9 @@ import (
 
 // ChainApprovals are a chain's approvals for clients that poll per chain.
 type ChainApprovals struct {
-	// Standing is the strictest of all: such a client must not go ahead while a
-	// person is asked, nor after anyone said no. "" where nobody was asked.
+	// Standing is the strictest of all, as it is now: such a client must not go ahead
+	// while a person is asked, nor after anyone said no, nor while the kill switch is
+	// active. "" where nobody was asked.
 	Standing ledger.ApprovalStatus
 	Shown    []*ApprovalView // the undecided first, each part oldest first
 }
@@ -42,9 +43,22 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	})
 	standing := shown[0].Status
 	if !standing.Open() {
-		standing, err = s.strictestEnd(ctx, caller, chain, shown)
+		if standing, err = s.strictestEnd(ctx, caller, chain, shown); err != nil {
+			return nil, err
+		}
+		killed := func(v *ApprovalView) bool { return v.Killed }
+		standing = Polled(&ApprovalView{Status: standing, Killed: slices.ContainsFunc(shown, killed)})
 	}
-	return &ChainApprovals{Standing: standing, Shown: shown}, err
+	return &ChainApprovals{Standing: standing, Shown: shown}, nil
+}
+
+// Polled is the status that clients are shown which poll per chain: what may happen
+// now, and for one that was cancelled a plain no.
+func Polled(v *ApprovalView) ledger.ApprovalStatus {
+	if status := v.Now(); status != ledger.ApprovalCancelled {
+		return status
+	}
+	return ledger.ApprovalDenied
 }
 
 func (s *Service) chainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) ([]*ApprovalView, error) {
