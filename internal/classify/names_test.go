@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Names that people read as one fold to one, in Go as in Python.
 func TestFoldNameVectors(t *testing.T) {
 	t.Parallel()
 	type pair struct{ Name, One, Other string }

@@ -33,6 +33,7 @@ type safeVectors struct {
 	} `json:"cases"`
 }
 
+// Go and Python call the same actions obviously safe, by the same words.
 func TestObviouslySafeVectors(t *testing.T) {
 	t.Parallel()
 	var vectors safeVectors

@@ -13,6 +13,8 @@ import (
 	"countersign/internal/service"
 )
 
+// The console shows and sets whom a key belongs to, for which agents it records
+// and when it ends.
 func TestKeysHaveOwnersAgentsAndAnEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
@@ -53,6 +55,7 @@ func TestKeysHaveOwnersAgentsAndAnEnd(t *testing.T) {
 		without(t, "/api-keys/"+made.ID.String()+"/rotate", "/api-keys/"+made.ID.String()+"/sign-in")
 }
 
+// The console rotates a key under its id and shows the new secret once.
 func TestKeysAreRotated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})

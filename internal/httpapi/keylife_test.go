@@ -127,6 +127,7 @@ func TestBoundKeyOnOthersChains(t *testing.T) {
 	})
 }
 
+// An expired key is refused everywhere, with an answer that says so.
 func TestKeyExpiry(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s, c := keyLife(t, open)
@@ -212,6 +213,8 @@ func (s *stack) rotate(t *testing.T, id, body, idempotencyKey string) *answer {
 	return s.do(t, c)
 }
 
+// Rotating a key replaces its secret under the same id; the old one lasts for
+// the overlap.
 func TestRotation(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s, c := keyLife(t, open)
@@ -320,6 +323,7 @@ func TestRotationOfOnesOwnKey(t *testing.T) {
 	})
 }
 
+// A list of keys says when each was last used.
 func TestLastUseOfKeys(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s, c := keyLife(t, open)

@@ -6,6 +6,7 @@ import (
 	"unicode"
 )
 
+// A key is active until it is revoked or has expired, whichever comes first.
 func TestAPIKeyStatus(t *testing.T) {
 	t.Parallel()
 	at := func(t Time) *Time { return &t }
@@ -26,6 +27,7 @@ func TestAPIKeyStatus(t *testing.T) {
 	}
 }
 
+// A key that is bound to agents records for these and for no others.
 func TestMayRecord(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -66,6 +68,7 @@ func TestFoldAgentNameIsStable(t *testing.T) {
 	}
 }
 
+// Rotating keeps one earlier secret, and only until its overlap ends.
 func TestRotateMovesTheSecret(t *testing.T) {
 	t.Parallel()
 	secret := func(seed byte) APIKey {
@@ -90,6 +93,7 @@ func TestRotateMovesTheSecret(t *testing.T) {
 	}
 }
 
+// The agents of a key are read back as they were stored.
 func TestAgentsComeBack(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{nil, {"a"}, {"a\"b", "zürich", "<&>\u2028", "in\u200btern"}} {

@@ -21,6 +21,8 @@ func granting(t testing.TB) (*ChainState, *Recording) {
 	return p.state, r
 }
 
+// A lease lasts at most a second, for at most what is left before a limit, and
+// is granted to nothing that is stopped.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	all := Lease{Milliseconds: 1000, MaxActions: 100, Actions: classify.SafeVerbs}
@@ -235,6 +237,8 @@ func TestLeasesAreUsedUp(t *testing.T) {
 	})
 }
 
+// The chain's state counts what was decided under each lease, and what is kept
+// of that is bounded.
 func TestTheStateCountsLeases(t *testing.T) {
 	t.Parallel()
 	state, r := granting(t)
@@ -267,6 +271,7 @@ func TestUnknownLeaseIDsAreNoFault(t *testing.T) {
 	}
 }
 
+// No text that the service did not write is read as a lease.
 func FuzzReadLease(f *testing.F) {
 	state, r := granting(f)
 	good := state.Grant(r).ID

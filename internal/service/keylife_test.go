@@ -67,6 +67,7 @@ func TestWaitsEndWithTheirKey(t *testing.T) {
 	})
 }
 
+// Nobody waits longer than their secret is good.
 func TestLongestWait(t *testing.T) {
 	t.Parallel()
 	at := func(t ledger.Time) *ledger.Time { return &t }

@@ -58,7 +58,7 @@ func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
 		}
 		g.approve(events["approved"].Approval)
 		done(t, g.decide(g.who.member, events["denied"].Approval, false))
-		g.clock.move(25 * time.Hour) // the third has timed out, though nobody has said so
+		g.clock.Advance(25 * time.Hour) // the third has timed out, though nobody has said so
 		g.settings(`{"auto_pause":{"max_duration_seconds":10000000}}`)
 		const allowed, awaiting, denied = ledger.EventAllowed, ledger.EventAwaiting, ledger.EventDenied
 		now := map[string]ledger.EventStatus{"approved": allowed, "denied": denied, "timed out": denied, "waiting": awaiting, "allowed": allowed}

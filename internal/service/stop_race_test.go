@@ -13,6 +13,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/nightly"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
 )
 
@@ -251,6 +252,9 @@ func (c *racingClient) poll() error {
 // stopActivations is how often the switch is thrown in simulated time.
 const stopActivations = 10_000
 
+// Once a stop has been answered, no client begins an action, wherever it was
+// decided.
+//
 //countersign:race
 func TestNoActionBeginsAfterAStop(t *testing.T) {
 	t.Parallel()
@@ -291,7 +295,7 @@ func TestAStopThatDoesNotWaitIsOutrun(t *testing.T) {
 func TestNoActionBeginsAfterAStopOnReplicas(t *testing.T) {
 	t.Parallel()
 	db := testdb.Postgres(t)
-	ring, _ := newRing(t)
+	ring, _ := servicetest.NewRing(t)
 	replica := func() *service.Service {
 		return serve(t, service.Config{Store: db.Open(t), Keys: ring, Clock: time.Now, Committers: 2, Delay: service.Delay})
 	}

@@ -6,6 +6,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/store"
 )
 
@@ -46,9 +47,9 @@ func TestExpiryOfKeysIsEntered(t *testing.T) {
 			t.Errorf("%d expiries before there was one", n)
 		}
 		w.queue(2, 0)
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		w.run(worker)
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		w.run(worker)
 		if n := expiries(); n != 1 {
 			t.Errorf("%d expiries are entered, want 1", n)
@@ -81,13 +82,13 @@ func TestUseOfKeysIsWrittenDown(t *testing.T) {
 			return 0
 		}
 		before := lastUse()
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		w.ask()
 		used := ledger.TimeOf(w.clock.Now())
 		if at := lastUse(); at != before {
 			t.Errorf("the use at %v is written within the minute, as %v", used, at)
 		}
-		w.clock.advance(30 * time.Second)
-		w.eventually("the use is listed", func() bool { return lastUse() == used })
+		w.clock.Advance(30 * time.Second)
+		servicetest.Eventually(w.t, "the use is listed", func() bool { return lastUse() == used })
 	})
 }
