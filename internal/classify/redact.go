@@ -88,12 +88,29 @@ func redactObject(v canon.Value) (canon.Value, bool) {
 
 func redactMember(m canon.Member) (canon.Value, bool) {
 	if !isSensitive(m.Name) {
-		return redact(m.Value)
+		return redactHeader(m)
 	}
 	if m.Value.Kind() == canon.Number && isCounter(m.Name) {
 		return m.Value, false
 	}
 	return redactedValue, m.Value.Str() != Redacted
+}
+
+// redactHeader looks at the headers that hold secrets in some of their values.
+func redactHeader(m canon.Member) (canon.Value, bool) {
+	kind := m.Value.Kind()
+	switch {
+	case isCookie(m.Name) && (kind == canon.Object || kind == canon.Array):
+		return redactedValue, true
+	case isCookie(m.Name) && kind == canon.String:
+		return redactedValue, m.Value.Str() != Redacted
+	case kind == canon.String && isAuthorization(m.Name):
+		if at := credentials(m.Value.Str()); at >= 0 {
+			clean := m.Value.Str()[:at] + Redacted
+			return mustString(clean), clean != m.Value.Str()
+		}
+	}
+	return redact(m.Value)
 }
 
 // mustString is for texts that are valid UTF-8 by construction.
@@ -141,10 +158,11 @@ func (p *patterns) within(text []byte) bool {
 	return false
 }
 
-// The names of two words are kept without what parts them.
+// The names of two words are kept without what parts them. Behind those of the
+// specification stand those that we add.
 var (
-	sensitiveNames  = newPatterns("password", "secret", "token", "ssn")
-	sensitivePhrase = newPatterns("apikey", "creditcard", "privatekey")
+	sensitiveNames  = newPatterns("password", "secret", "token", "ssn", "passwd", "pwd", "passphrase")
+	sensitivePhrase = newPatterns("apikey", "creditcard", "privatekey", "accountkey", "sharedaccesskey")
 )
 
 // isSensitive looks for the sensitive names anywhere in a name, in any case. The
@@ -194,5 +212,50 @@ func isCounter(name string) bool {
 	return !isSensitive(rest)
 }
 
-// secrets are how well-known secrets begin, our own API keys among them.
-var secrets = newPatterns("sk_", "pk_", "ghp_", "hf_", "eyJ", "AKIA", "csk_")
+// isCookie finds cookie as the last word of a name: cookie_policy and
+// cookies_accepted hold none.
+func isCookie(name string) bool {
+	last := lastWord(name)
+	return equalFold(last, "cookie") || equalFold(last, "cookies")
+}
+
+func isAuthorization(name string) bool { return equalFold(lastWord(name), "authorization") }
+
+func lastWord(name string) string {
+	word := ""
+	for start, end := nextWord(name, 0); start < len(name); start, end = nextWord(name, end) {
+		word = name[start:end]
+	}
+	return word
+}
+
+// secrets are how well-known secrets begin: those of the specification, our own API
+// keys among them, and others that begin like nothing else.
+var secrets = newPatterns("sk_", "pk_", "ghp_", "hf_", "eyJ", "AKIA", "csk_",
+	"sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xapp-", "AIza", "github_pat_",
+	"gho_", "ghu_", "ghs_", "ghr_", "glpat-", "ya29.", "dop_v1_", "shpat_", "whsec_")
+
+// likely are beginnings that words have too. A secret has as many letters and
+// digits behind them, and nothing else between.
+var likely = [...]struct {
+	prefix string
+	least  int
+}{{"ASIA", 8}, {"SG.", 16}, {"npm_", 16}, {"sk-", 20}}
+
+// endOfLikely returns where such a secret ends that begins at i, 0 for none.
+func endOfLikely(s string, i int) int {
+	for _, l := range likely {
+		if !strings.HasPrefix(s[i:], l.prefix) {
+			continue
+		}
+		body := i + len(l.prefix)
+		end := body
+		for end < len(s) && s[end] < 0x80 && classOf(s[end]) != separator {
+			end++
+		}
+		if end-body >= l.least {
+			return endOfSecret(s, end)
+		}
+	}
+	return 0
+}

@@ -1,6 +1,9 @@
 package classify
 
-import "strings"
+import (
+	"encoding/base64"
+	"strings"
+)
 
 // Lengths from which on a word inside a text is taken for a secret. Shorter ones
 // are more likely names: pk_id, hf_hub.
@@ -9,11 +12,14 @@ const (
 	minBearer       = 8  // with a digit in it
 	minPlainBearer  = 20 // without one
 	bearerWithSpace = "bearer "
+	basicWithSpace  = "basic "
+	authorization   = "authorization"
+	maxBasic        = 1000 // longer ones are no names and passwords
 )
 
 // RedactText takes secrets out of free text: words that begin like a secret,
-// bearer tokens, and the values in name=value and "name":"value" under a
-// sensitive name. Redacting twice changes nothing more.
+// private keys, bearer tokens, credentials and passwords in addresses, and the
+// values in name=value and "name":"value" under a sensitive name. Redacting twice changes nothing more.
 func RedactText(s string) string {
 	if prefix := secrets.beginning(s); prefix != "" {
 		return Redacted + redactWords(s[endOfSecret(s, len(prefix)):])
@@ -25,11 +31,16 @@ func RedactText(s string) string {
 func redactWords(s string) string {
 	t := text{s: s}
 	for i := 0; i < len(s); {
-		if !isWordByte(s[i]) {
+		switch {
+		case i == t.password && i > 0:
+			i = t.replace(i, t.at)
+		case isWordByte(s[i]):
+			i = t.word(i)
+		case s[i] == '-' && strings.HasPrefix(s[i:], pemBegin) && isPrivateKey(s[i:]):
+			i = t.replace(i, endOfPEM(s, i))
+		default:
 			i = t.afterName(i)
-			continue
 		}
-		i = t.word(i)
 	}
 	if t.copied == 0 {
 		return s
@@ -45,6 +56,8 @@ type text struct {
 	copied int // how much of s is in out, replaced or not
 	name   int // where the run of word bytes and hyphens before the cursor began
 	ended  int // where that run ended
+
+	password, at int // the bounds of the password of an address that is being passed
 }
 
 // replace puts the mark in the place of a stretch of the text and returns its end.
@@ -65,7 +78,13 @@ func (t *text) word(i int) int {
 			return t.replace(i, end)
 		}
 	}
+	if end := endOfLikely(t.s, i); end > 0 {
+		return t.replace(i, end)
+	}
 	if start, end, ok := bearerToken(t.s, i); ok {
+		return t.replace(start, end)
+	}
+	if start, end, ok := basicCredentials(t.s, i); ok {
 		return t.replace(start, end)
 	}
 	for i < len(t.s) && isWordByte(t.s[i]) {
@@ -85,16 +104,65 @@ func (t *text) afterName(i int) int {
 		t.ended = i + 1 // api-key is one name
 		return i + 1
 	}
-	opens, quote := opensValue(t.s, i)
 	name := t.s[t.name:i]
-	if opens == 0 || !isSensitive(name) {
+	if t.s[i] == ':' {
+		return t.afterColon(i, name)
+	}
+	opens, quote := opensValue(t.s, i)
+	if opens == 0 || !isSensitive(name) && !isCookie(name) {
 		return i + 1
 	}
 	end := endOfValue(t.s, opens, quote)
-	if end == opens || isCounter(name) && allDigits(t.s[opens:end]) {
+	if end == opens || (isCounter(name) || isCookie(name)) && allDigits(t.s[opens:end]) {
 		return end
 	}
 	return t.replace(opens, end)
+}
+
+// afterColon looks at what follows a scheme or the name of a header.
+func (t *text) afterColon(i int, name string) int {
+	if strings.HasPrefix(t.s[i:], "://") {
+		t.password, t.at = passwordIn(t.s, i+3)
+		return i + 3
+	}
+	start := i + 1
+	for start < len(t.s) && t.s[start] == ' ' {
+		start++
+	}
+	if start == i+1 {
+		return start
+	}
+	end := endOfValue(t.s, start, 0)
+	switch {
+	case isCookie(name) && strings.IndexByte(t.s[start:end], '=') > 0:
+		return t.replace(start, endOfHeader(t.s, start))
+	case strings.IndexByte(name, '-') >= 0 && isSensitive(name) && isRandom(t.s[start:end]):
+		return t.replace(start, end)
+	}
+	return i + 1
+}
+
+// passwordIn returns the bounds of the password in the authority that begins at an
+// index, zeros when there is none.
+func passwordIn(s string, start int) (from, to int) {
+	authority := s[start:endOfAuthority(s, start)]
+	at := strings.LastIndexByte(authority, '@')
+	if at < 0 {
+		return 0, 0
+	}
+	colon := strings.IndexByte(authority[:at], ':')
+	if colon < 0 || colon+1 == at {
+		return 0, 0
+	}
+	return start + colon + 1, start + at
+}
+
+// endOfHeader stops at the end of the line or of the quotes around the header.
+func endOfHeader(s string, from int) int {
+	for from < len(s) && strings.IndexByte("\r\n\"'`", s[from]) < 0 {
+		from++
+	}
+	return from
 }
 
 // opensValue returns where the value begins that is given to a name which ends
@@ -182,8 +250,116 @@ func bearerToken(s string, i int) (start, end int, ok bool) {
 	case i == 0 && end == len(s):
 		return start, end, true
 	default:
-		return start, end, len(token) >= minPlainBearer || len(token) >= minBearer && strings.ContainsAny(token, "0123456789")
+		return start, end, isRandom(token)
 	}
+}
+
+// isRandom tells tokens from words.
+func isRandom(token string) bool {
+	return len(token) >= minPlainBearer || len(token) >= minBearer && strings.ContainsAny(token, "0123456789")
+}
+
+// basicCredentials returns the bounds of the credentials of basic authentication
+// that begins at i. Behind a header's name they are what follows; elsewhere what
+// follows must be a name and a password in base64: in "basic research" stand none.
+func basicCredentials(s string, i int) (start, end int, ok bool) {
+	start = i + len(basicWithSpace)
+	if start > len(s) || !equalFold(s[i:start], basicWithSpace) {
+		return 0, 0, false
+	}
+	if endsWithHeader(s[:i]) {
+		end = endOfSecret(s, start)
+		return start, end, end > start
+	}
+	end = endOfBase64(s, start)
+	return start, end, holdsPassword(s[start:end])
+}
+
+func endOfBase64(s string, from int) int {
+	for from < len(s) && s[from] < 0x80 && (classOf(s[from]) != separator || s[from] == '+' || s[from] == '/') {
+		from++
+	}
+	for from < len(s) && s[from] == '=' {
+		from++
+	}
+	return from
+}
+
+// endsWithHeader reports whether a text ends with authorization: and what may stand
+// between it and the value.
+func endsWithHeader(s string) bool {
+	before := strings.TrimRight(s, " :=\"'")
+	cut := len(before) - len(authorization)
+	return len(before) < len(s) && cut >= 0 && equalFold(before[cut:], authorization)
+}
+
+// holdsPassword decodes base64 and looks for the colon behind a name.
+func holdsPassword(token string) bool {
+	token = strings.TrimRight(token, "=")
+	if len(token) < minSecret || len(token) > maxBasic {
+		return false
+	}
+	plain, err := base64.RawStdEncoding.DecodeString(token)
+	if err != nil {
+		return false
+	}
+	for _, b := range plain {
+		if b < ' ' || b > '~' {
+			return false
+		}
+	}
+	return strings.IndexByte(string(plain), ':') > 0
+}
+
+// credentials returns where the secret begins in the value of a header of
+// authorization: behind the scheme, or at 0 where there is none. It is -1 for a
+// value that is none: an authorization can also be pending.
+func credentials(value string) int {
+	scheme, rest, found := strings.Cut(value, " ")
+	if !found {
+		if isRandom(value) && endOfSecret(value, 0) == len(value) {
+			return 0
+		}
+		return -1
+	}
+	for _, known := range [...]string{"basic", "bearer", "digest", "negotiate", "ntlm", "token", "apikey", "key", "hawk", "aws4-hmac-sha256"} {
+		if equalFold(scheme, known) && strings.Trim(rest, " ") != "" {
+			return len(scheme) + 1
+		}
+	}
+	return -1
+}
+
+const pemBegin = "-----BEGIN "
+
+// maxPEMLabel bounds in bytes what stands between the dashes.
+const maxPEMLabel = 64
+
+// isPrivateKey looks at the line with which a key begins: capitals, digits and
+// blanks between dashes.
+func isPrivateKey(s string) bool {
+	label := s[len(pemBegin):min(len(s), len(pemBegin)+maxPEMLabel)]
+	end := 0
+	for end < len(label) && (label[end] == ' ' || classOf(label[end]) == upper || classOf(label[end]) == digit) {
+		end++
+	}
+	return strings.Contains(label[:end], "PRIVATE KEY") && strings.HasPrefix(label[end:], "-----")
+}
+
+// endOfPEM is behind the line with which the key ends, or the end of the text when
+// it was cut.
+func endOfPEM(s string, from int) int {
+	const pemEnd = "-----END "
+	at := strings.Index(s[from:], pemEnd)
+	if at < 0 {
+		return len(s)
+	}
+	at += from + len(pemEnd)
+	dashes := strings.Index(s[at:min(len(s), at+maxPEMLabel)], "-----")
+	if dashes < 0 {
+		return len(s)
+	}
+	return at + dashes + len("-----")
 }
 
 func isWordByte(b byte) bool {

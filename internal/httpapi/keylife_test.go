@@ -72,8 +72,8 @@ func TestBoundKeys(t *testing.T) {
 		for _, agent := range []string{"stranger", "intern2", "inter", "іntern", "intern buchhaltung"} {
 			s.post(t, bound, events, actionOf(agent)).refuse(t, http.StatusForbidden, "agent_not_allowed")
 		}
-		// On this route a gap is an action like any other.
-		s.post(t, bound, events, strings.Replace(actionOf("stranger"), "tool_call", "gap", 1)).refuse(t, http.StatusForbidden, "agent_not_allowed")
+		// On this route there are no gaps, which need no agent.
+		s.post(t, bound, events, strings.Replace(actionOf("stranger"), "tool_call", "gap", 1)).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
 		s.post(t, bound, events+"/batch", `{"events":[`+reportOf("stranger", "tool_call", "a")+`]}`).refuse(t, http.StatusForbidden, "agent_not_allowed")
 		if s.database.dump(t) != before {
 			t.Error("what was refused changed what is stored")

@@ -64,7 +64,11 @@ func checkGap(f *Fields, action *Action) {
 	}
 	const form = "of a gap must be {\"dropped\": how many, \"from\": time, \"to\": time}"
 	gap := NewFields(action.PayloadValue)
-	dropped, from, to := gap.Int("dropped", 1, maxCount), gap.Time("from"), gap.Time("to")
+	name := "dropped"
+	if gap.Given("count") { // as other clients say it
+		name = "count"
+	}
+	dropped, from, to := gap.Int(name, 1, maxCount), gap.Time("from"), gap.Time("to")
 	if gap.Err() != nil || dropped == 0 || from == nil || to == nil {
 		f.Fault("payload", form)
 	}

@@ -87,6 +87,8 @@ func TestGapsHaveAForm(t *testing.T) {
 	const times = `"from":"2026-05-04T08:00:00Z","to":"2026-05-04T08:30:00Z"`
 	for name, test := range map[string]struct{ members, says string }{
 		"a gap":              {`"payload":{"dropped":7,` + times + `}`, ""},
+		"as others say it":   {`"payload":{"count":7,` + times + `}`, ""},
+		"both words":         {`"payload":{"count":7,"dropped":7,` + times + `}`, "/payload"},
 		"a wire in it":       {`"payload":{"dropped":1,` + times + `,"amount_usd":1000000}`, "/payload"},
 		"a wire alone":       {`"payload":{"amount_usd":1000000}`, "/payload"},
 		"nothing":            {`"payload":{}`, "/payload"},

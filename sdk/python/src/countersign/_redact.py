@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from countersign._plain import CYCLE, OMITTED, TOO_DEEP, Snapshot, without_surrogates
-from countersign._secrets_in_text import REDACTED, TextRedactor
+from countersign._secrets_in_text import REDACTED, TextRedactor, is_cookie, without_credentials
 from countersign._words import lower, words_of
 
 __all__ = ["CYCLE", "OMITTED", "REDACTED", "TOO_DEEP", "Cleaned", "Sanitizer", "encode"]
@@ -24,6 +24,11 @@ _MAX_DEPTH = 32  # the service takes 64, of which an action's own members need a
 _MAX_BYTES = 512 << 10  # the service takes 1 MiB a request
 _LOOK_AHEAD = 4096  # characters behind the cut that are still searched for a secret's end
 _SEPARATORS = re.compile("[_ -]")
+_HEADERS = re.compile("cookie|authorization", re.IGNORECASE)
+# Sensitive names besides the patterns that the caller can set. Those of two words are kept without
+# what parts them.
+_MORE_NAMES = ("passwd", "pwd", "passphrase")
+_MORE_PHRASES = ("accountkey", "sharedaccesskey")
 # Words that make a name with "token" in it the name of a number: token_count, tokenLimit.
 _COUNTERS = frozenset(["budget", "count", "counts", "limit", "number", "total", "usage", "used"])
 
@@ -39,10 +44,10 @@ class Sanitizer:
         folded = [lower(f) for f in fields]
         # Patterns of two words are also found without what parts them (apiKey); the others are
         # not, or business_name would have an ssn in it.
-        plain = [f for f in folded if not _SEPARATORS.search(f)]
+        plain = [*(f for f in folded if not _SEPARATORS.search(f)), *_MORE_NAMES]
         parted = [_SEPARATORS.sub("", f) for f in folded if _SEPARATORS.search(f)]
-        self._plain = re.compile("|".join(map(re.escape, plain)) or "(?!)")
-        self._parted = re.compile("|".join(map(re.escape, filter(None, parted))) or "(?!)")
+        self._plain = re.compile("|".join(map(re.escape, plain)))
+        self._parted = re.compile("|".join(map(re.escape, (*filter(None, parted), *_MORE_PHRASES))))
         self._longest = longest
         self.is_sensitive = lru_cache(maxsize=4096)(self._is_sensitive)
         self.is_counter = lru_cache(maxsize=1024)(self._is_counter)
@@ -205,11 +210,23 @@ class _Walk:
     def _member(self, name: str, value: Any, depth: int) -> Any:
         sanitizer = self._sanitizer
         if not sanitizer.is_sensitive(name):
-            return self.visit(value, depth)
+            return self._header(name, value, depth)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if number and sanitizer.is_counter(name):
             return self.visit(value, depth)
         return self._instead(value, REDACTED)
+
+    def _header(self, name: str, value: Any, depth: int) -> Any:
+        """Look at the headers that hold secrets in some of their values."""
+        if _HEADERS.search(name):
+            if isinstance(value, (str, dict, list)) and is_cookie(name):
+                return self._instead(value, REDACTED)
+            if isinstance(value, str):
+                clean = without_credentials(name, value)
+                if clean is not None:
+                    self._left -= len(clean) + 3
+                    return self._instead(value, clean)
+        return self.visit(value, depth)
 
 
 def _pointer(path: Sequence[str | int]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Sequence
 
-__all__ = ["REDACTED", "TextRedactor"]
+from countersign._words import lower, words_of
+
+__all__ = ["REDACTED", "TextRedactor", "is_cookie", "without_credentials"]
 
 REDACTED = "[REDACTED]"
 
@@ -14,9 +17,34 @@ _MIN_SECRET = 8
 _MIN_BEARER = 8  # with a digit in it
 _MIN_PLAIN_BEARER = 20
 
+# Secrets that begin like nothing else, besides the patterns that the caller can set.
+_BEGINNINGS = (
+    *("sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "xoxb-", "xoxp-", "xoxa-", "xoxr-"),
+    *("xoxs-", "xapp-", "AIza", "github_pat_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "ya29."),
+    *("dop_v1_", "shpat_", "whsec_"),
+)
+# Beginnings that words have too: a secret has as many letters and digits behind them.
+_LIKELY = re.compile(
+    r"ASIA[A-Za-z0-9]{8,}|SG\.[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9]{20,}"
+)
+_MAX_BASIC = 1000  # longer ones are no names and passwords
+_MAX_NAME = 1000  # what stands further before is not looked at for a header's name
+_MAX_LABEL = 64  # between the dashes of a key's first and last line
+
 _RUN = re.compile(r"[A-Za-z0-9_]+")
 _SECRET = re.compile(r"[A-Za-z0-9_\-.~+/=%]*")
 _BEARER = re.compile(r"bearer ", re.IGNORECASE | re.ASCII)
+_BASIC = re.compile(r"basic ", re.IGNORECASE | re.ASCII)
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*=*")
+_SCHEMES = frozenset(
+    "basic bearer digest negotiate ntlm token apikey key hawk aws4-hmac-sha256".split()
+)
+_AUTHORITY = re.compile(r"""[^/?#\\"<>`\x00-\x20]*""")
+_HEADER = re.compile(r"""[^\r\n"'`]*""")
+# The line with which a private key begins, and the one with which a key ends.
+_KEY_BEGINS = re.compile(r"-----BEGIN (?=[A-Z0-9 ]{0,59}-----)[A-Z0-9 ]*PRIVATE KEY")
+_KEY_ENDS = re.compile(r"-----END ")
+_NEXT = re.compile(r"[A-Za-z0-9_]|-----BEGIN ")
 # What a name can be followed by to give it a value: name=value, name="value", "name": "value".
 _GIVES = re.compile(r"""=(?P<quote>["']?)|["'] ?: ?(?P<json>["'])""")
 _UNQUOTED = re.compile(r"""[^\x00-\x20&;,"'`<>)}]*""")
@@ -35,9 +63,13 @@ class TextRedactor:
         self._prefixes = tuple(prefixes)
         self._is_sensitive = is_sensitive
         self._is_counter = is_counter
-        starts = "|".join(re.escape(p) for p in prefixes) or "(?!)"
+        self._prefixes += tuple(p for p in _BEGINNINGS if p not in self._prefixes)
+        starts = "|".join(re.escape(p) for p in self._prefixes)
         # Most texts hold none of these, and need no closer look.
-        self._trigger = re.compile(rf"""{starts}|(?i:bearer )|=|["'] ?:""", re.ASCII)
+        self._trigger = re.compile(
+            rf"""{starts}|{_LIKELY.pattern}|(?i:bearer |basic )|=|["'] ?:|: |://|-----BEGIN """,
+            re.ASCII,
+        )
         self._start = re.compile(starts)
 
     def value(self, text: str) -> str:
@@ -66,50 +98,166 @@ class TextRedactor:
 
     def _secrets(self, text: str) -> list[tuple[int, int]]:
         """The bounds of every secret, in order."""
-        found: list[tuple[int, int]] = []
+        walk = _Walk(text)
         at = 0
-        while word := _RUN.search(text, at):
-            begin, at = word.span()
-            while True:  # api-key is one name, of which each word may itself be a secret
-                secret = self._secret_at(text, word.start())
-                if secret is not None:
-                    found.append(secret)
-                    at = secret[1]
-                    break
-                at = word.end()
-                while text[at : at + 1] == "-":
-                    at += 1
-                following = _RUN.match(text, at) if at > word.end() else None
-                if following is None:
-                    at = self._value_after(text, begin, at, found)
-                    break
-                word = following
-        return found
+        while at < len(text):
+            if at == walk.password[0] and at > 0:
+                at = walk.note(at, walk.password[1])
+            elif run := _RUN.match(text, at):
+                at = self._word(walk, at, run.end())
+            elif _KEY_BEGINS.match(text, at):
+                at = walk.note(at, _end_of_key(text, at))
+            elif walk.ended != at or at == 0:
+                at = walk.next(at + 1)
+            elif text[at] == "-":
+                at = walk.ended = at + 1  # api-key is one name
+            else:
+                at = self._after_name(walk, at)
+        return walk.found
+
+    def _word(self, walk: _Walk, at: int, end: int) -> int:
+        if walk.ended != at or at == 0:
+            walk.name = at
+        if secret := self._secret_at(walk.text, at):
+            return walk.note(*secret)
+        walk.ended = end
+        return end
 
     def _secret_at(self, text: str, at: int) -> tuple[int, int] | None:
         if start := self._start.match(text, at):
             end = _end_of_secret(text, start.end())
             if end - start.end() >= _MIN_SECRET:
                 return at, end
+        if likely := _LIKELY.match(text, at):
+            return at, _end_of_secret(text, likely.end())
         if bearer := _BEARER.match(text, at):
             end = _end_of_secret(text, bearer.end())
             if _is_bearer(text, at, bearer.end(), end):
                 return bearer.end(), end
+        if basic := _BASIC.match(text, at):
+            return _basic_credentials(text, at, basic.end())
         return None
 
-    def _value_after(self, text: str, begin: int, end: int, found: list[tuple[int, int]]) -> int:
+    def _after_name(self, walk: _Walk, at: int) -> int:
         """Look at what follows a name, note its value if it is a secret, and say where to go on."""
-        given = _GIVES.match(text, end)
-        name = text[begin:end]
-        if given is None or not self._is_sensitive(name):
-            return end
+        text, name = walk.text, walk.text[walk.name : at]
+        if text[at] == ":":
+            return self._after_colon(walk, at, name)
+        given = _GIVES.match(text, at)
+        if given is None or not (self._is_sensitive(name) or is_cookie(name)):
+            return at + 1
         start = given.end()
         quote = given["quote"] or given["json"]
-        stop = _end_of_quoted(text, start, quote) if quote else _UNQUOTED.match(text, start).end()  # type: ignore[union-attr]
+        stop = _end_of_quoted(text, start, quote) if quote else _end_of_value(text, start)
         value = text[start:stop]
-        if value and not (self._is_counter(name) and value.isascii() and value.isdigit()):
-            found.append((start, stop))
-        return stop
+        number = value.isascii() and value.isdigit()
+        if not value or (number and (self._is_counter(name) or is_cookie(name))):
+            return stop
+        return walk.note(start, stop)
+
+    def _after_colon(self, walk: _Walk, at: int, name: str) -> int:
+        """Look at what follows a scheme or the name of a header."""
+        text = walk.text
+        if text.startswith("://", at):
+            walk.password = _password_in(text, at + 3)
+            return at + 3
+        start = at + 1
+        while text[start : start + 1] == " ":
+            start += 1
+        if start == at + 1:
+            return start
+        end = _end_of_value(text, start)
+        if is_cookie(name) and text.find("=", start, end) > start:
+            return walk.note(start, _HEADER.match(text, start).end())  # type: ignore[union-attr]
+        if "-" in name and self._is_sensitive(name) and _is_random(text[start:end]):
+            return walk.note(start, end)
+        return at + 1
+
+
+class _Walk:
+    """A text on its way to being redacted."""
+
+    __slots__ = ("ended", "found", "name", "password", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.found: list[tuple[int, int]] = []
+        self.name = 0  # where the run of words and hyphens before the cursor began
+        self.ended = 0  # where that run ended
+        self.password = (0, 0)  # of an address that is being passed
+
+    def note(self, start: int, end: int) -> int:
+        self.found.append((start, end))
+        return end
+
+    def next(self, at: int) -> int:
+        """The next place where something can begin."""
+        found = _NEXT.search(self.text, at)
+        after = found.start() if found else len(self.text)
+        return self.password[0] if at <= self.password[0] < after else after
+
+
+def is_cookie(name: str) -> bool:
+    """Whether cookie is the last word of a name: cookie_policy and cookies_accepted hold none."""
+    words = words_of(name[-_MAX_NAME:])
+    return bool(words) and words[-1] in ("cookie", "cookies")
+
+
+def without_credentials(name: str, value: str) -> str | None:
+    """The value of a header of authorization without its secret. None for what is none: an
+    authorization can also be pending."""
+    if words_of(name[-_MAX_NAME:])[-1:] != ["authorization"]:
+        return None
+    scheme, blank, rest = value.partition(" ")
+    if not blank:
+        whole = _is_random(value) and _end_of_secret(value, 0) == len(value)
+        return REDACTED if whole else None
+    if lower(scheme) in _SCHEMES and rest.strip(" "):
+        return f"{scheme} {REDACTED}"
+    return None
+
+
+def _basic_credentials(text: str, at: int, start: int) -> tuple[int, int] | None:
+    """Behind a header's name they are what follows; elsewhere what follows must be a name and a
+    password in base64: in "basic research" stand none."""
+    before = text[max(at - _MAX_NAME, 0) : at]
+    header = before.rstrip(" :=\"'")
+    if header != before and lower(header[-13:]) == "authorization":
+        end = _end_of_secret(text, start)
+        return (start, end) if end > start else None
+    end = _BASE64.match(text, start).end()  # type: ignore[union-attr]
+    return (start, end) if _holds_password(text[start:end]) else None
+
+
+def _holds_password(token: str) -> bool:
+    token = token.rstrip("=")
+    if not _MIN_SECRET <= len(token) <= _MAX_BASIC:
+        return False
+    try:
+        plain = base64.b64decode(token + "=" * (-len(token) % 4), validate=True)
+    except ValueError:
+        return False
+    return plain.find(b":") > 0 and all(0x20 <= b <= 0x7E for b in plain)
+
+
+def _password_in(text: str, start: int) -> tuple[int, int]:
+    authority = _AUTHORITY.match(text, start)[0]  # type: ignore[index]
+    user, _, _ = authority.rpartition("@")
+    colon = user.find(":")
+    if colon < 0 or colon + 1 == len(user):
+        return 0, 0
+    return start + colon + 1, start + len(user)
+
+
+def _end_of_key(text: str, at: int) -> int:
+    """Behind the line with which the key ends, or the end of a text that was cut."""
+    ends = _KEY_ENDS.search(text, at)
+    dashes = text.find("-----", ends.end(), ends.end() + _MAX_LABEL) if ends else -1
+    return dashes + 5 if dashes >= 0 else len(text)
+
+
+def _end_of_value(text: str, start: int) -> int:
+    return _UNQUOTED.match(text, start).end()  # type: ignore[union-attr]
 
 
 def _end_of_secret(text: str, start: int) -> int:
@@ -125,8 +273,15 @@ def _is_bearer(text: str, at: int, start: int, end: int) -> bool:
         return False
     if at == 0 and end == len(text):
         return True  # nothing but the header
-    long = len(token) >= _MIN_PLAIN_BEARER
-    return long or (len(token) >= _MIN_BEARER and any("0" <= c <= "9" for c in token))
+    return _is_random(token)
+
+
+def _is_random(token: str) -> bool:
+    """Tells tokens from words. Lengths are in bytes, as the service counts them."""
+    size = len(token) if token.isascii() else len(token.encode("utf-8", "replace"))
+    if size >= _MIN_PLAIN_BEARER:
+        return True
+    return size >= _MIN_BEARER and any("0" <= c <= "9" for c in token)
 
 
 def _end_of_quoted(text: str, at: int, quote: str) -> int:
