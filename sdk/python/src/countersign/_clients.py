@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -35,7 +35,8 @@ __all__ = ["Clients", "Unreachable"]
 _MAX_ANSWER = 64 << 20  # bytes; beyond any honest answer
 # As many connections as there are waits: five hundred approvals must not queue for ten.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30)
-_POOL = 32  # requests at once in one pool of an event loop
+_POOL = 8  # requests at once in one pool of an event loop
+_KEPT_POOLS = 8  # pools that stay open when a crowd of requests is over
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _FAULTS = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
 
@@ -96,7 +97,7 @@ class Clients:
         """Send a request on the running event loop."""
         pools = await self._of_this_loop()
         reading = _Reading(send.timeout)
-        with pools.borrow() as client:
+        async with pools.borrow() as client:
             try:
                 response = await client.handle_async_request(self._request(send))
                 try:
@@ -177,17 +178,17 @@ class Clients:
 
 
 class _Pools:
-    """The connections of one event loop. A pool looks at each of its connections with every
-    request: five hundred waits in one pool would keep the loop from anything else, and answers
-    from arriving in time. All of it happens on the loop's own thread."""
+    """The connections of one event loop. A pool compares all of its connections with each other
+    at every request: five hundred waits in one pool would keep the loop from anything else, and
+    answers from arriving in time. All of it happens on the loop's own thread."""
 
     def __init__(self, make: Callable[[], httpx.AsyncBaseTransport], size: float) -> None:
         self._make = make
         self._size = size
         self._pools: list[_Pool] = []
 
-    @contextmanager
-    def borrow(self) -> Iterator[httpx.AsyncBaseTransport]:
+    @asynccontextmanager
+    async def borrow(self) -> AsyncIterator[httpx.AsyncBaseTransport]:
         """The first pool with room for one more request."""
         pool = next((p for p in self._pools if p.busy < self._size), None)
         if pool is None:
@@ -198,6 +199,9 @@ class _Pools:
             yield pool.client
         finally:
             pool.busy -= 1
+            if pool.busy == 0 and pool in self._pools[_KEPT_POOLS:]:
+                self._pools.remove(pool)
+                await pool.client.aclose()
 
     async def aclose(self) -> None:
         pools, self._pools = self._pools, []
@@ -205,7 +209,7 @@ class _Pools:
             await pool.client.aclose()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Pool:
     client: httpx.AsyncBaseTransport
     busy: int = 0
