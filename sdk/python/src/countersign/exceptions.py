@@ -5,12 +5,12 @@
     PolicyError                      a policy stands against the action
     ├── ActionDeniedError            a policy or a reviewer denied it
     │   └── ApprovalTimedOutError    nobody decided in time
-    ├── PolicyViolationError         found after the action was decided locally
+    ├── PolicyViolationError         found after the action was decided offline
     └── KillSwitchActiveError        the organization has stopped everything
     BackendUnavailableError          the service is unreachable and the fail mode is deny
     ChainTimeoutError                the chain ran longer than it may
     ChainAutoPausedError             too many events, too long, or too many tokens
-    APIError                         the service refused the request as such
+    APIError                         the service answered with anything but a decision
     ConfigurationError               a parameter of this library is wrong (a ValueError)
 
 All but the last two carry the decision they rest on, where there is one. All of them
@@ -69,8 +69,9 @@ class ApprovalTimedOutError(ActionDeniedError):
 
 
 class PolicyViolationError(PolicyError):
-    """An action that was decided in this process would have been decided more strictly
-    by the service. The action has happened; the next one was stopped to say so."""
+    """An action that was decided in this process without a lease, while the service was
+    unreachable, would have been decided more strictly by the service. The action has happened;
+    the next one was stopped to say so."""
 
 
 class KillSwitchActiveError(PolicyError):
@@ -90,7 +91,8 @@ class ChainAutoPausedError(_Decided, Exception):
 
 
 class APIError(Exception):
-    """The service refused the request, and will refuse it again: it is not retried.
+    """The service answered, and not with a decision: the action must not be carried out. What
+    could pass, such as 429, was tried again within the time-out first.
 
     ``status`` is the HTTP status, ``code`` the stable name to branch on, ``errors`` names
     faulty fields, and ``request_id`` finds the request in the service's log.
