@@ -1,5 +1,7 @@
 package ledger
 
+import "countersign/internal/classify"
+
 // KeyRecord is an API key as the service knows it: never its text, only a hash.
 type KeyRecord struct {
 	ID        KeyID
@@ -57,9 +59,9 @@ func (k *KeyRecord) MayRecord(agent string) bool {
 	if len(k.Agents) == 0 {
 		return true
 	}
-	folded := foldAgentName(agent)
+	folded := classify.FoldName(agent)
 	for _, name := range k.Agents {
-		if name == agent || foldAgentName(name) == folded {
+		if name == agent || classify.FoldName(name) == folded {
 			return true
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"unicode"
+
+	"countersign/internal/classify"
 )
 
 // A key is active until it is revoked or has expired, whichever comes first.
@@ -62,7 +64,7 @@ func TestMayRecord(t *testing.T) {
 func TestFoldAgentNameIsStable(t *testing.T) {
 	t.Parallel()
 	for r := rune(0); r <= unicode.MaxRune; r++ {
-		if once := foldAgentName("a" + string(r) + "b"); foldAgentName(once) != once {
+		if once := classify.FoldName("a" + string(r) + "b"); classify.FoldName(once) != once {
 			t.Fatalf("U+%04X folds to %+q, and that to something else", r, once)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // Bounds of what comes from outside, in characters or elements.
@@ -187,7 +188,7 @@ func (f *Fields) AgentNames(name string, most int64) []string {
 	}
 	var names, folded []string
 	for i, text := range texts {
-		fold := foldAgentName(text)
+		fold := classify.FoldName(text)
 		switch {
 		case strings.ContainsFunc(text, unicode.IsControl):
 			f.faults = append(f.faults, FieldError{Pointer: fmt.Sprintf("%s/%s/%d", f.path, name, i), Detail: "must not contain control characters"})

@@ -15,9 +15,10 @@ import rfc8785
 import countersign
 from conftest import configure
 from countersign._action import Action
+from countersign._classify import Facts
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._redact import Sanitizer
-from countersign._safe import is_obviously_safe
+from countersign._safe import SAFE_VERBS, is_obviously_safe
 from countersign.testing import FakeService
 from countersign.testing._records import _BINDING_KEY
 from test_decisions import eventually
@@ -72,7 +73,7 @@ def test_a_digest_binds_what_was_taken_out(payload: Any, redactions: dict[str, A
 
 
 def test_two_payloads_with_one_hash_have_two_digests() -> None:
-    """Finding S6: another amount, another account, another ending behind the cut."""
+    """Another amount, another account, another ending behind the cut."""
     for one, other in (
         ({"secret": {"amount": 1}}, {"secret": {"amount": 1_000_000}}),
         ({"text": "y" * 2000 + "1"}, {"text": "y" * 2000 + "2"}),
@@ -151,20 +152,23 @@ def test_a_service_of_before_leases_is_sent_nothing_that_it_would_refuse(
         assert not event.keys() & {"found", "redactions", "lease_id"}
 
 
+PAYMENT = {"categories": ["financial"], "amount_usd": 9000.0}
+MESSAGE = {"categories": ["external_communication"], "external_domains": ["example.com"]}
+
+
 @pytest.mark.parametrize(
-    ("payload", "categories"),
+    ("payload", "found"),
     [
-        ({"tokens_purchase": {"amount": 9000}}, ["financial"]),
-        ({"secretary_bonus": {"amount_usd": 9000}}, ["financial"]),
-        ({"text": "x" * 1500 + " https://example.com"}, ["external_communication"]),
-        ({"deep": nested(40, {"amount_usd": 9000})}, ["financial"]),
-        ({"password": {"to": "someone@example.com"}}, ["external_communication"]),
+        ({"tokens_purchase": {"amount": 9000}}, PAYMENT),
+        ({"secretary_bonus": {"amount_usd": 9000}}, PAYMENT),
+        ({"text": "x" * 1500 + " https://example.com"}, MESSAGE),
+        ({"deep": nested(40, {"amount_usd": 9000})}, PAYMENT),
+        ({"password": {"to": "someone@example.com"}}, MESSAGE),
     ],
     ids=["tokens", "bonus", "behind-the-cut", "deep", "under-a-secret"],
 )
-def test_what_is_found_is_found_in_the_raw_value(payload: Any, categories: list[str]) -> None:
-    """Finding S7."""
-    assert sent(payload)["found"] == {"categories": categories}
+def test_what_is_found_is_found_in_the_raw_value(payload: Any, found: dict[str, Any]) -> None:
+    assert sent(payload)["found"] == found
 
 
 def test_where_nothing_is_found_nothing_is_said() -> None:
@@ -199,9 +203,11 @@ def test_where_nothing_is_found_nothing_is_said() -> None:
     ],
 )
 def test_the_name_of_a_safe_action(name: str, safe: bool) -> None:
-    assert is_obviously_safe(name, (), untouched=True) is safe
-    assert not is_obviously_safe(name, ("financial",), untouched=True)
-    assert not is_obviously_safe(name, (), untouched=False)
+    assert is_obviously_safe(name, SAFE_VERBS, Facts(), opaque=False) is safe
+    found = Facts(categories=frozenset(("financial",)))
+    assert not is_obviously_safe(name, SAFE_VERBS, found, opaque=False)
+    assert not is_obviously_safe(name, SAFE_VERBS, Facts(), opaque=True)
+    assert not is_obviously_safe(name, (), Facts(), opaque=False)
 
 
 @pytest.mark.parametrize(

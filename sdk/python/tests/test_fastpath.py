@@ -155,7 +155,7 @@ def test_the_service_can_forbid_it(fake: FakeService) -> None:
 
 
 def test_under_a_kill_switch_nothing_is_decided_here(fast: FakeService) -> None:
-    """Finding S1: the switch was on before the chain was opened."""
+    """The switch was on before the chain was opened."""
     configure(fast)
     fast.activate_kill_switch("fire")
     with countersign.Chain("killed") as chain:
@@ -165,7 +165,7 @@ def test_under_a_kill_switch_nothing_is_decided_here(fast: FakeService) -> None:
 
 
 def test_a_switch_in_mid_chain_raises_its_own_error_first(fast: FakeService) -> None:
-    """Finding S1: what was decided under a lease is no violation, and the switch that a batch
+    """What was decided under a lease is no violation, and the switch that a batch
     tells of ends the fast path on every chain."""
     config = configure(fast)
     with countersign.Chain("killed") as chain, countersign.Chain("another") as other:

@@ -14,8 +14,8 @@ from clocks import ManualClock, stop_time
 from conftest import configure
 from countersign._clock import Moment, is_fresh
 from countersign._fastpath import Lease
-from countersign._names import folded
 from countersign._transport import transport_of
+from countersign._words import fold_name
 from countersign.testing import FakeService, RecordedCall
 from test_decisions import both
 
@@ -233,7 +233,7 @@ def test_a_switch_after_the_approval_stops_the_action(fake: FakeService, sync: b
 def test_the_decision_is_obeyed_and_not_the_status(
     fake: FakeService, sync: bool, told: dict[str, Any] | None
 ) -> None:
-    """Finding S4: approved, while the same answer's decision says deny."""
+    """Approved, while the same answer's decision says deny."""
     config = configure(fake)
     chain = fake._records.open({"name": "earlier"}, None)
     action = {"agent_name": "a", "action_type": "t", "action_name": "n", "payload": {}}
@@ -271,7 +271,7 @@ def test_a_wait_by_id_ends_with_a_fresh_answer(fake: FakeService) -> None:
 
 
 def test_a_persons_denial_names_the_person_and_no_advice_of_the_rule(fake: FakeService) -> None:
-    """Finding S17."""
+    """The rule's advice is for whom the rule stopped."""
     config = configure(fake)
     with countersign.Chain("denied", config=config) as chain:
         fake.script(
@@ -321,8 +321,8 @@ def test_a_lease_is_spent_by_count_time_and_scope() -> None:
         ("list", "clerk", True),
         ("get", "clerk", False),
         ("overlook", "clerk", False),
-        ("look", folded("INTERN"), False),
-        ("look", folded("in\u00adtern"), False),
+        ("look", fold_name("INTERN"), False),
+        ("look", fold_name("in\u00adtern"), False),
     ]:
         assert lease.covers(name, agent) is covered
 
@@ -540,4 +540,4 @@ def test_a_fork_drops_every_lease(fast: FakeService) -> None:
     ],
 )
 def test_names_are_compared_as_they_look(one: str, other: str, same: bool) -> None:
-    assert (folded(one) == folded(other)) is same
+    assert (fold_name(one) == fold_name(other)) is same

@@ -140,7 +140,7 @@ def test_an_outage_is_told_once_for_a_chain(
 def test_a_known_stop_outlasts_the_service(
     fake: FakeService, sync: bool, script: dict[str, Any], error: type[Any]
 ) -> None:
-    """Finding S5: the service becomes unreachable after the client has learnt of a stop."""
+    """The service becomes unreachable after the client has learnt of a stop."""
     configure(fake, fail_modes={"default": "allow"})
 
     async def record(chain: countersign.Chain) -> None:

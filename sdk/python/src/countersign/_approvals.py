@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["wait_for_approval", "wait_for_approval_sync"]
 
+# Its own: a program that has seeded the module's generator gets the numbers it expects.
+_jitter = random.Random()
 _HOLD = 30  # seconds the service holds an answer back; proxies often cut off at 60
 _SHORTEST = 1.0  # an undecided answer sooner than this means that nothing was held back
 _LONGEST_BACKOFF = 5.0
@@ -94,7 +96,7 @@ class Patience:
                 f"it again under the same idempotency key"
             )
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
-        yield Pause(self._backoff * random.uniform(0.5, 1.0))
+        yield Pause(self._backoff * _jitter.uniform(0.5, 1.0))
 
 
 def await_decision(

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from countersign import _validate as check
-from countersign._names import folded
 from countersign._redact import Sanitizer
 from countersign._secret import API_KEY_PREFIX, SecretStr, parse_api_key
+from countersign._words import fold_name
 from countersign.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ class ChainConfig:
             self.max_payload_string_length,
         )
         object.__setattr__(self, "_sanitizer", sanitizer)
-        object.__setattr__(self, "_high_risk", frozenset(map(folded, self.high_risk_agents or ())))
+        object.__setattr__(
+            self, "_high_risk", frozenset(map(fold_name, self.high_risk_agents or ()))
+        )
         object.__setattr__(self, "_transports", [])
 
     def _checked(self) -> dict[str, Any]:

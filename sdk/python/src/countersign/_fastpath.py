@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from countersign._clock import LEASE_SECONDS, Moment, is_fresh
 from countersign._decision import stricter_than_allow
-from countersign._names import folded
-from countersign._words import words_of
+from countersign._words import fold_name, words_of
 
 if TYPE_CHECKING:
     from countersign._action import Action
@@ -29,7 +28,7 @@ class Lease:
         self.sent = sent
         self.act_number = act_number
         self.actions = frozenset(map(str, given["actions"]))
-        self.except_agents = frozenset(folded(str(name)) for name in given["except_agents"])
+        self.except_agents = frozenset(fold_name(str(name)) for name in given["except_agents"])
         # Whatever an answer says, neither is longer than the contract's.
         self._seconds = min(float(given["milliseconds"]) / 1000, LEASE_SECONDS)
         self._left = min(int(given["max_actions"]), _MOST_ACTIONS)
@@ -77,7 +76,7 @@ def permits(session: Delivery, action: Action) -> Lease | None:
         or session.outbox.full
     ):
         return None
-    agent = folded(action.wire["agent_name"])
+    agent = fold_name(action.wire["agent_name"])
     if agent in config._high_risk or not lease.covers(action.wire["action_name"], agent):
         return None
     return lease

@@ -26,6 +26,8 @@ __all__ = ["Transport", "Unreachable", "aclose", "close", "flush", "transport_of
 
 T = TypeVar("T")
 
+# Its own: a program that has seeded the module's generator gets the numbers it expects.
+_jitter = random.Random()
 _ATTEMPTS = 4
 _FIRST_BACKOFF = 0.1
 _AFTER_SILENCE = 1.0
@@ -113,7 +115,7 @@ class Transport:
         attempt = 0
         while True:
             attempt += 1
-            pause = _FIRST_BACKOFF * 2 ** min(attempt - 1, 10) * random.uniform(0.5, 1.0)
+            pause = _FIRST_BACKOFF * 2 ** min(attempt - 1, 10) * _jitter.uniform(0.5, 1.0)
             told = 0.0  # how long the service asked to be left alone
             sent = clock.now()
             fault: Unreachable | APIError
