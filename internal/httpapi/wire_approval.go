@@ -87,8 +87,12 @@ func appendRelease(dst []byte, a *service.ApprovalView) []byte {
 }
 
 // releaseOf is the decision that a settled approval amounts to. While the kill
-// switch is active it releases nothing, whatever a person said.
+// switch is active it releases nothing, whatever a person said, nor where the rules
+// have come to deny it.
 func releaseOf(a *service.ApprovalView) ledger.Decision {
+	if a.Overruled != nil {
+		return *a.Overruled
+	}
 	d := a.Release(a.Status)
 	if a.Killed {
 		d.KillSwitchActive, d.PauseReason = true, a.KillReason

@@ -20,12 +20,15 @@ type ApprovalView struct {
 	// begin now.
 	Killed     bool
 	KillReason string
+	// Overruled is what the rules in force decide where they deny what a person has
+	// approved; nil where they let it stand.
+	Overruled *ledger.Decision
 }
 
 // Now is the status as it stands for those who act on it: while the kill switch is
-// active, what was approved is denied.
+// active, and where the rules deny it by now, what was approved is denied.
 func (v *ApprovalView) Now() ledger.ApprovalStatus {
-	if v.Killed && v.Status == ledger.ApprovalApproved {
+	if (v.Killed || v.Overruled != nil) && v.Status == ledger.ApprovalApproved {
 		return ledger.ApprovalDenied
 	}
 	return v.Status
@@ -85,7 +88,7 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	if err != nil {
 		return nil, err
 	}
-	return s.approvalView(ctx, record, &org.Controls.KillSwitch)
+	return s.approvalView(ctx, record, s.viewing(org))
 }
 
 // sees reports whether the caller may see an approval: everyone of its
@@ -94,10 +97,10 @@ func (c *Caller) sees(record *store.ApprovalRecord) bool {
 	return record.Org == c.Org && (c.Role != ledger.RoleAgent || record.OpenedBy == c.Key)
 }
 
-func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord, k *ledger.KillSwitch) (*ApprovalView, error) {
-	view, err := s.bareView(record, k)
+func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord, v *viewing) (*ApprovalView, error) {
+	view, err := s.bareView(record, v.org)
 	if err == nil {
-		err = s.addPayload(ctx, view)
+		err = s.complete(ctx, view, v)
 	}
 	if err != nil {
 		return nil, err
@@ -105,17 +108,18 @@ func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord
 	return view, nil
 }
 
-// bareView is an approval without its payload.
-func (s *Service) bareView(record *store.ApprovalRecord, k *ledger.KillSwitch) (*ApprovalView, error) {
+// bareView is an approval without its payload, and without what the rules say now.
+func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organization) (*ApprovalView, error) {
 	approval, err := s.readApproval(record)
 	if err != nil {
 		return nil, visible(err)
 	}
+	k := &org.Controls.KillSwitch
 	return &ApprovalView{Approval: approval, Status: approval.At(s.now()), Killed: k.Active, KillReason: k.Reason}, nil
 }
 
-// addPayload reads what the approval is about, and refuses anything else.
-func (s *Service) addPayload(ctx context.Context, view *ApprovalView) error {
+// complete reads what the approval is about, and refuses anything else.
+func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) error {
 	event, err := s.store.Event(ctx, store.EventAt{Chain: view.Chain, Sequence: view.Sequence})
 	if err != nil {
 		return visible(err)
@@ -125,7 +129,67 @@ func (s *Service) addPayload(ctx context.Context, view *ApprovalView) error {
 		return visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
 	}
 	view.Payload = event.Payload
-	return nil
+	if view.Status != ledger.ApprovalApproved || view.Killed {
+		return nil
+	}
+	view.Overruled, err = v.overruled(ctx, view.Approval, event)
+	return visible(err)
+}
+
+// viewing shows approvals of one organization, and reads each of their chains once.
+type viewing struct {
+	service *Service
+	org     *ledger.Organization
+	chains  map[ledger.ChainID]*ChainView
+}
+
+func (s *Service) viewing(org *ledger.Organization) *viewing {
+	return &viewing{service: s, org: org, chains: make(map[ledger.ChainID]*ChainView)}
+}
+
+func (v *viewing) chain(ctx context.Context, id ledger.ChainID) (*ChainView, error) {
+	if chain := v.chains[id]; chain != nil {
+		return chain, nil
+	}
+	record, err := v.service.store.Chain(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	chain, err := v.service.view(record)
+	if err == nil {
+		v.chains[id] = chain
+	}
+	return chain, err
+}
+
+// overruled holds what a person approved against a pause of its chain and the rules
+// in force, as a repeat of the event would be.
+func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.Decision, error) {
+	event, err := readEvent(v.service.keys, v.org.ID, stored)
+	if err != nil {
+		return nil, err
+	}
+	action, err := ledger.Reconstruct(event, stored.Payload)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	chain, err := v.chain(ctx, approval.Chain)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := v.service.policyInForce(v.org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+		return v.service.store.Policy(ctx, id, number)
+	})
+	if err != nil {
+		return nil, err
+	}
+	question := &ledger.Question{
+		Org: v.org, Chain: chain.Chain, State: chain.State, Action: action, Now: ledger.Later(v.service.now(), chain.State.LastAt),
+	}
+	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
+		return &now.Decision, nil
+	}
+	return nil, nil
 }
 
 // readApproval authenticates a stored approval.
@@ -178,12 +242,12 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 	if err != nil {
 		return nil, err
 	}
-	views := make([]*ApprovalView, 0, len(records))
+	views, shared := make([]*ApprovalView, 0, len(records)), s.viewing(org)
 	for bytes := 0; len(views) < len(records) && bytes < PageBytes; {
 		record := records[len(views)]
-		view, err := s.bareView(record, &org.Controls.KillSwitch)
+		view, err := s.bareView(record, org)
 		if err == nil && !filter.Bare {
-			err = s.addPayload(ctx, view)
+			err = s.complete(ctx, view, shared)
 		}
 		if err != nil {
 			return nil, err

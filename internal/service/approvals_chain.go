@@ -13,7 +13,8 @@ import (
 type ChainApprovals struct {
 	// Standing is the strictest of all, as it is now: such a client must not go ahead
 	// while a person is asked, nor after anyone said no, nor while the kill switch is
-	// active. "" where nobody was asked.
+	// active or the rules have come to deny one of those shown. "" where nobody was
+	// asked.
 	Standing ledger.ApprovalStatus
 	Shown    []*ApprovalView // the undecided first, each part oldest first
 }
@@ -46,8 +47,8 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 		if standing, err = s.strictestEnd(ctx, caller, chain, shown); err != nil {
 			return nil, err
 		}
-		killed := func(v *ApprovalView) bool { return v.Killed }
-		standing = Polled(&ApprovalView{Status: standing, Killed: slices.ContainsFunc(shown, killed)})
+		held := func(v *ApprovalView) bool { return v.Killed || v.Now() != v.Status }
+		standing = Polled(&ApprovalView{Status: standing, Killed: slices.ContainsFunc(shown, held)})
 	}
 	return &ChainApprovals{Standing: standing, Shown: shown}, nil
 }

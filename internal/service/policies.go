@@ -247,19 +247,29 @@ func (c *policyCache) put(org ledger.OrgID, version string, p *ledger.Policy) {
 // policy is the set in force for an organization, as the batch leaves it so far.
 // A set that cannot be read stops the action: nothing is decided without it.
 func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
+	return b.service.policyInForce(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+		record, err := b.loaded.Policy(id, number)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			b.broken = err
+		}
+		return record, err
+	})
+}
+
+// policyInForce is the set that an organization names, read where it is not at hand.
+func (s *Service) policyInForce(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, error) {
 	ref := org.Controls.Policy
 	if ref.Number == 0 {
 		return ledger.BuiltinPolicy, nil
 	}
-	if p := b.service.policies.get(org.ID, ref.Version); p != nil {
+	if p := s.policies.get(org.ID, ref.Version); p != nil {
 		return p, nil
 	}
-	record, err := b.loaded.Policy(org.ID, ref.Number)
+	record, err := read(org.ID, ref.Number)
 	if errors.Is(err, store.ErrNotFound) || (err == nil && (record.Version != ref.Version || ledger.PayloadHash(record.Document) != ref.SHA256)) {
 		return nil, fmt.Errorf("the policy set in force is missing or was changed: %w", ledger.ErrStateTampered)
 	}
 	if err != nil {
-		b.broken = err
 		return nil, err
 	}
 	set, err := readPolicy(record)
@@ -267,7 +277,7 @@ func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 		return nil, err
 	}
 	p := compiled(ref.Version, set)
-	b.service.policies.put(org.ID, ref.Version, p)
+	s.policies.put(org.ID, ref.Version, p)
 	return p, nil
 }
 

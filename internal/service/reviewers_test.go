@@ -184,7 +184,7 @@ func TestChainStandsByItsStrictestApproval(t *testing.T) {
 		g.approve(g.ask(left))
 		g.ask(left)
 		g.complete(left)
-		stands(left, ledger.ApprovalCancelled)
+		stands(left, ledger.ApprovalDenied) // a plain no: it was cancelled
 	})
 }
 
