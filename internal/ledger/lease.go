@@ -80,8 +80,8 @@ func readLease(id string, keys Keys, org OrgID) *leaseGrant {
 	if id == "" || len(id) > maxLeaseID {
 		return nil
 	}
-	token, err := base64.RawURLEncoding.Strict().DecodeString(id)
-	if err != nil || len(token) < leaseBody+sha256.Size || token[0] != leaseVersion {
+	token, err := base64.RawURLEncoding.DecodeString(id)
+	if err != nil || base64.RawURLEncoding.EncodeToString(token) != id || len(token) < leaseBody+sha256.Size || token[0] != leaseVersion {
 		return nil
 	}
 	body, mac := token[:leaseBody], token[leaseBody:]
