@@ -90,7 +90,8 @@ func (s *Service) rotateKey(ctx context.Context, caller *Caller, org ledger.OrgI
 		*made = NewKey{Record: &rotated, Text: text}
 		return keyDeed("api_key.rotate", &rotated), nil
 	}
-	if err := s.committer.commit(ctx, op); err != nil {
+	// Without an overlap the secret in use ends here, which is a stop.
+	if err := s.commitStop(ctx, op); err != nil {
 		return nil, err
 	}
 	s.callers.forget(rotation.Key)

@@ -96,6 +96,7 @@ def test_before_any_answer_the_same_modes_count(fake: FakeService, category: str
         else:
             with pytest.raises(countersign.BackendUnavailableError):
                 chain.record_agent_action_sync(*ACTIONS[category])
+        fake.come_back()
 
 
 def test_the_modes_that_the_opened_chain_carried_are_used(fake: FakeService) -> None:

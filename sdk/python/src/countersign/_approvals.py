@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -15,7 +14,7 @@ from countersign._clock import Moment
 from countersign._config import ChainConfig, current_config
 from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of
-from countersign._steps import Pause, Steps
+from countersign._steps import JITTER, Pause, Steps
 from countersign._transport import transport_of
 from countersign.exceptions import APIError, BackendUnavailableError
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["wait_for_approval", "wait_for_approval_sync"]
 
-# Its own: a program that has seeded the module's generator gets the numbers it expects.
-_jitter = random.Random()
 _HOLD = 30  # seconds the service holds an answer back; proxies often cut off at 60
 _SHORTEST = 1.0  # an undecided answer sooner than this means that nothing was held back
 _LONGEST_BACKOFF = 5.0
@@ -96,7 +93,7 @@ class Patience:
                 f"it again under the same idempotency key"
             )
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
-        yield Pause(self._backoff * _jitter.uniform(0.5, 1.0))
+        yield Pause(self._backoff * JITTER.uniform(0.5, 1.0))
 
 
 def await_decision(

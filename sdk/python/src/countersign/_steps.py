@@ -7,13 +7,29 @@ blocking and one by awaiting; neither knows what it is part of.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, Union
 
-__all__ = ["Effect", "Pause", "Reply", "Send", "Steps", "Until", "run", "run_async", "until"]
+__all__ = [
+    "JITTER",
+    "Effect",
+    "Pause",
+    "Reply",
+    "Send",
+    "Steps",
+    "Until",
+    "run",
+    "run_async",
+    "until",
+]
+
+
+JITTER = random.Random()
+"""Spreads retries. Its own generator: a program that seeds Python's gets the same numbers."""
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import threading
 import weakref
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from countersign._config import ChainConfig, current_config
 from countersign._redact import encode
 from countersign._secret import SecretStr
 from countersign._sender import Sender
-from countersign._steps import Pause, Reply, Send, Steps, run, run_async
+from countersign._steps import JITTER, Pause, Reply, Send, Steps, run, run_async
 from countersign._turns import Turns
 from countersign._version import __version__
 from countersign.exceptions import APIError
@@ -26,8 +25,6 @@ __all__ = ["Transport", "Unreachable", "aclose", "close", "flush", "transport_of
 
 T = TypeVar("T")
 
-# Its own: a program that has seeded the module's generator gets the numbers it expects.
-_jitter = random.Random()
 _ATTEMPTS = 4
 _FIRST_BACKOFF = 0.1
 _AFTER_SILENCE = 1.0
@@ -115,7 +112,7 @@ class Transport:
         attempt = 0
         while True:
             attempt += 1
-            pause = _FIRST_BACKOFF * 2 ** min(attempt - 1, 10) * _jitter.uniform(0.5, 1.0)
+            pause = _FIRST_BACKOFF * 2 ** min(attempt - 1, 10) * JITTER.uniform(0.5, 1.0)
             told = 0.0  # how long the service asked to be left alone
             sent = clock.now()
             fault: Unreachable | APIError

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from countersign._chain import Chain
+from countersign._clock import Moment, is_fresh
 from countersign._decision import PolicyDecision
 from countersign._steps import until
+from countersign._transport import transport_of
 from countersign.adapters._threads import blocking, in_loop
 from countersign.exceptions import PolicyViolationError
 
@@ -67,6 +69,8 @@ class Run:
         """What ended the run; the first one stands."""
         self._disguise = disguise
         self._decisions: dict[str, Future[PolicyDecision]] = {}
+        self._asked: dict[str, Moment] = {}
+        self._clock = transport_of(chain._config).clock
         self._lock = threading.Lock()
 
     def check(self) -> None:
@@ -124,16 +128,26 @@ class Run:
 
     def _begin(self, key: str | None, may_wait: bool = True) -> tuple[Future[PolicyDecision], bool]:
         """The decision on a step, and whether it is ours to get. A step that was decided, or
-        that another branch is asking about just now, is not asked about again."""
+        that another branch is asking about just now, is not asked about again, unless what was
+        allowed then need not be allowed any more. Its key keeps it from being recorded twice."""
         if key is None:
             return Future(), True
         with self._lock:
             earlier = self._decisions.get(key)
-            if earlier is not None and (may_wait or earlier.done()):
+            outdated = earlier is not None and self._is_outdated(key, earlier)
+            if earlier is not None and not outdated and (may_wait or earlier.done()):
                 return earlier, False
             ours: Future[PolicyDecision] = Future()
-            self._decisions.setdefault(key, ours)
+            if earlier is None or outdated:
+                self._decisions[key] = ours
+                self._asked[key] = self._clock.now()
             return ours, True
+
+    def _is_outdated(self, key: str, decision: Future[PolicyDecision]) -> bool:
+        """Whether a permission has run out. A denial never does."""
+        if not decision.done() or decision.cancelled() or decision.exception() is not None:
+            return False
+        return not is_fresh(self._asked[key], self._clock.now())
 
     def _settle(
         self, step: Step, decision: Future[PolicyDecision], decided: PolicyDecision, before: str
