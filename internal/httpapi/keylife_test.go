@@ -48,8 +48,12 @@ func actionOf(agent string) string {
 }
 
 func reportOf(agent, kind, key string) string {
-	return fmt.Sprintf(`{"agent_name":%q,"action_type":%q,"action_name":"read_file","payload":{},"decision_source":"offline_stub",`+
-		`"policy_decision":"allow","idempotency_key":%q}`, agent, kind, key)
+	payload := `{}`
+	if kind == "gap" {
+		payload = `{"dropped":1,"from":"2026-05-04T08:00:00Z","to":"2026-05-04T08:00:01Z"}`
+	}
+	return fmt.Sprintf(`{"agent_name":%q,"action_type":%q,"action_name":"read_file","payload":%s,"decision_source":"offline_stub",`+
+		`"policy_decision":"allow","idempotency_key":%q}`, agent, kind, payload, key)
 }
 
 // A key that is bound to agents records for them, however they are spelt, and for
