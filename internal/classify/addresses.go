@@ -5,22 +5,56 @@ import "strings"
 // scan finds URLs of any scheme and e-mail addresses in a text. Each byte is
 // looked at a fixed number of times, whatever the text.
 func (h *hosts) scan(text string) {
-	h.urls(text)
-	h.relative(text)
-	h.emails(text)
-	if strings.ContainsAny(text, breaks) {
+	signs := sign(0)
+	for i := range len(text) {
+		signs |= signsOf[text[i]]
+	}
+	if signs == 0 {
+		return
+	}
+	if signs&signColon != 0 {
+		h.urls(text)
+	}
+	if signs&signSlash != 0 {
+		h.relative(text)
+	}
+	if signs&signAt != 0 {
+		h.emails(text)
+	}
+	if signs&signBreak != 0 {
 		h.whole(text)
 	}
 }
 
-// breaks are what web clients drop wherever it stands in an address.
-const breaks = "\t\r\n"
+// sign is a set of bytes without which a text names no host: most texts have none
+// of them, and are passed at once.
+type sign uint8
 
+const (
+	signColon sign = 1 << iota
+	signSlash
+	signAt
+	signBreak
+)
+
+var signsOf = [256]sign{':': signColon, '/': signSlash, '\\': signSlash, '@': signAt, '\t': signBreak, '\r': signBreak, '\n': signBreak}
+
+// isBreak is true for what web clients drop wherever it stands in an address.
 func isBreak(b byte) bool { return b == '\t' || b == '\r' || b == '\n' }
+
+func hasBreak(s string) bool {
+	for i := range len(s) {
+		if isBreak(s[i]) {
+			return true
+		}
+	}
+	return false
+}
 
 func isSlash(b byte) bool { return b == '/' || b == '\\' }
 
 func (h *hosts) urls(s string) {
+	var span span
 	for from := 0; ; {
 		colon := strings.IndexByte(s[from:], ':')
 		if colon < 0 {
@@ -29,11 +63,52 @@ func (h *hosts) urls(s string) {
 		colon += from
 		start, how, ok := authorityAfter(s, colon)
 		from = max(start, colon+1)
-		if ok {
+		switch {
+		case ok && how == asNoPort:
+			h.slashless(s, start, &span)
+		case ok:
 			h.authority(s[start:endOfAuthority(s, start)], how)
 		}
 	}
 }
+
+// span is an authority that others may stand in: without slashes nothing else ends
+// them, and each byte must be looked at only so often.
+type span struct {
+	end int // 0 for none
+	at  int // of the last @, -1 for none
+}
+
+// slashless reads the authority behind a scheme without slashes: the host behind
+// the last @, and what stands before punctuation, with at most one colon in it.
+func (h *hosts) slashless(s string, start int, in *span) {
+	if start >= in.end {
+		in.end = endOfAuthority(s, start)
+		if in.at = strings.LastIndexByte(s[start:in.end], '@'); in.at >= 0 {
+			in.at += start
+			h.authority(s[in.at:in.end], asNoPort)
+		}
+	}
+	limit := in.end
+	if in.at >= start {
+		limit = in.at
+	}
+	literal := start < limit && s[start] == '['
+	colons, end := 0, start
+	for end < limit && colons < 2 && indexPunctuation(s[end:end+1]) < 0 {
+		if s[end] == ':' && !literal {
+			colons++
+		}
+		literal = literal && s[end] != ']' && end-start < maxLiteral
+		end++
+	}
+	if colons < 2 && (in.at < start || end < limit) {
+		h.authority(s[start:end], asNoPort)
+	}
+}
+
+// maxLiteral is more than an address in brackets has, in bytes.
+const maxLiteral = 64
 
 // authorityAfter returns where the authority of a URL begins whose scheme ends at
 // a colon. Web clients take backslashes for slashes, any number of them and none,
@@ -136,7 +211,7 @@ func (h *hosts) relativeOne(s string) {
 // given all of it: without line breaks. Prose that begins with an address is left
 // alone, unless the break stands at a mark that goes on with the host.
 func (h *hosts) whole(s string) {
-	s = strings.TrimLeft(s, controls)
+	s = trimControls(s)
 	head := s[:min(len(s), maxWhole)]
 	if !beginsAddress(head) {
 		return
@@ -152,8 +227,16 @@ func (h *hosts) whole(s string) {
 // maxWhole bounds in bytes where a host may end that is read without its breaks.
 const maxWhole = 4096
 
-// controls are trimmed off addresses by web clients.
-const controls = "\x00\x01\x02\x03\x04\x05\x06\x07\x08\t\n\x0b\x0c\r\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f "
+// trimControls trims blanks and control characters, as web clients do.
+func trimControls(s string) string {
+	for s != "" && s[0] <= ' ' {
+		s = s[1:]
+	}
+	for s != "" && s[len(s)-1] <= ' ' {
+		s = s[:len(s)-1]
+	}
+	return s
+}
 
 func beginsAddress(s string) bool {
 	if s == "" {
@@ -216,20 +299,28 @@ func endOfAuthority(s string, from int) int {
 	return from
 }
 
-// punctuation may end a URL in prose, and may also stand in the user part that
-// an authority begins with.
-const punctuation = ",;()'}!*|"
+// indexPunctuation finds what may end a URL in prose, and may also stand in the
+// user part that an authority begins with.
+func indexPunctuation(s string) int {
+	for i := range len(s) {
+		switch s[i] {
+		case ',', ';', '(', ')', '\'', '}', '!', '*', '|':
+			return i
+		}
+	}
+	return -1
+}
 
 // authority takes the host behind the last @. When punctuation stands before it,
 // the text may also be a host and an e-mail address side by side.
 func (h *hosts) authority(s string, how reading) {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
-		if cut := strings.IndexAny(s[:at], punctuation); cut >= 0 {
+		if cut := indexPunctuation(s[:at]); cut >= 0 {
 			h.add(s[:cut], how)
 		}
 		s = s[at+1:]
 	}
-	if cut := strings.IndexAny(s, punctuation); cut >= 0 {
+	if cut := indexPunctuation(s); cut >= 0 {
 		s = s[:cut]
 	}
 	if !strings.HasPrefix(s, "[") {
@@ -282,7 +373,7 @@ func isMailDomain(domain string) bool {
 // without a scheme, one or several. Some clients drop line breaks inside an
 // address, others take each line for one: both readings count.
 func (h *hosts) bare(text string, how reading) {
-	if strings.ContainsAny(text, breaks) {
+	if hasBreak(text) {
 		joined := strings.NewReplacer("\t", "", "\r", "", "\n", "").Replace(text)
 		if how == asURL {
 			h.scan(joined)
@@ -294,11 +385,11 @@ func (h *hosts) bare(text string, how reading) {
 
 func (h *hosts) bareParts(text string, how reading) {
 	for text != "" {
-		end := strings.IndexAny(text, ",;"+breaks)
-		if end < 0 {
-			end = len(text)
+		end := 0
+		for end < len(text) && text[end] != ',' && text[end] != ';' && !isBreak(text[end]) {
+			end++
 		}
-		h.bareOne(strings.Trim(text[:end], controls), how)
+		h.bareOne(trimControls(text[:end]), how)
 		text = text[min(end+1, len(text)):]
 	}
 }

@@ -58,6 +58,15 @@ var hostile = map[string]string{
 	"dots":        ".",
 	"bearers":     "bearer ",
 	"humps":       "aB",
+	"breaks":      "https:\n",
+	"broken":      "h\nt\nt\np",
+	"slashes":     "//",
+	"attributes":  `="//a`,
+	"passwords":   "a://u:p@",
+	"basics":      "basic : ",
+	"cookies":     "cookie: a=",
+	"headers":     "x-token: ",
+	"keys":        pemBegin,
 }
 
 var sizes = []int{64 << 10, 1 << 20}

@@ -30,7 +30,8 @@ func declare(actionType string, metadata canon.Value) declaration {
 }
 
 func (d *declaration) member(m canon.Member) {
-	switch r := roleOf(m.Name); r {
+	name := normalName(m.Name)
+	switch r := roleOfNormal(name); r {
 	case roleCurrency:
 		d.currency = max(d.currency, readCurrency(r, m.Value))
 	case roleModel:
@@ -42,7 +43,7 @@ func (d *declaration) member(m canon.Member) {
 			d.tokens.take(roleOf(counted.Name), counted.Value)
 		}
 	}
-	switch normalName(m.Name) {
+	switch name {
 	case "category", "categories":
 		d.categories |= declaredCategories(m.Value)
 	case "amount_usd":

@@ -215,18 +215,26 @@ func isCounter(name string) bool {
 // isCookie finds cookie as the last word of a name: cookie_policy and
 // cookies_accepted hold none.
 func isCookie(name string) bool {
-	last := lastWord(name)
-	return equalFold(last, "cookie") || equalFold(last, "cookies")
+	return endsWithWord(name, "cookie") || endsWithWord(name, "cookies")
 }
 
-func isAuthorization(name string) bool { return equalFold(lastWord(name), "authorization") }
+func isAuthorization(name string) bool { return endsWithWord(name, authorization) }
 
-func lastWord(name string) string {
-	word := ""
-	for start, end := nextWord(name, 0); start < len(name); start, end = nextWord(name, end) {
-		word = name[start:end]
+// endsWithWord compares the end first: few names are worth cutting into words.
+func endsWithWord(name, word string) bool {
+	end := len(name)
+	for end > 0 && classOf(name[end-1]) == separator {
+		end--
 	}
-	return word
+	cut := end - len(word)
+	if cut < 0 || !equalFold(name[cut:end], word) {
+		return false
+	}
+	last := ""
+	for start, stop := nextWord(name, 0); start < len(name); start, stop = nextWord(name, stop) {
+		last = name[start:stop]
+	}
+	return len(last) == len(word)
 }
 
 // secrets are how well-known secrets begin: those of the specification, our own API
@@ -244,6 +252,9 @@ var likely = [...]struct {
 
 // endOfLikely returns where such a secret ends that begins at i, 0 for none.
 func endOfLikely(s string, i int) int {
+	if b := s[i]; b != 'A' && b != 'S' && b != 'n' && b != 's' {
+		return 0
+	}
 	for _, l := range likely {
 		if !strings.HasPrefix(s[i:], l.prefix) {
 			continue

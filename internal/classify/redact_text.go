@@ -81,11 +81,13 @@ func (t *text) word(i int) int {
 	if end := endOfLikely(t.s, i); end > 0 {
 		return t.replace(i, end)
 	}
-	if start, end, ok := bearerToken(t.s, i); ok {
-		return t.replace(start, end)
-	}
-	if start, end, ok := basicCredentials(t.s, i); ok {
-		return t.replace(start, end)
+	if b := t.s[i]; b == 'b' || b == 'B' {
+		if start, end, ok := bearerToken(t.s, i); ok {
+			return t.replace(start, end)
+		}
+		if start, end, ok := basicCredentials(t.s, i); ok {
+			return t.replace(start, end)
+		}
 	}
 	for i < len(t.s) && isWordByte(t.s[i]) {
 		i++

@@ -141,7 +141,9 @@ func (s *search) list(v canon.Value, depth int, r role, c currency) sums {
 		case canon.Object, canon.Array:
 			sum = sum.plus(s.container(item, depth, r, c))
 		default:
-			s.text(r, item.Str())
+			if item.Kind() == canon.String {
+				s.text(r, item.Str())
+			}
 			if !r.isAmount() {
 				continue
 			}

@@ -40,6 +40,8 @@ _AUTHORITY = re.compile(r"""[^/?#\\"<>`\x00-\x20]*""")
 _DOMAIN = re.compile(r"[^\x00-,/:-@\[-^`{-\x7f]*")  # these, and . - _
 # It may end a URL in prose, and may also stand in the user part that an authority begins with.
 _PUNCTUATION = re.compile(r"[,;()'}!*|]")
+_HOST_AND_PORT = re.compile(r"[^,;()'}!*|:]*(?::[^,;()'}!*|:]*)?")
+_LITERAL = re.compile(r"\[[^,;()'}!*|\]]{0,64}\]?[^,;()'}!*|:]*(?::[^,;()'}!*|:]*)?")
 _PARTS = re.compile(r"[,;\t\r\n]")
 _PORT = re.compile(r"[0-9]{1,5}")
 _BEFORE_NO_AT = frozenset("/([{<>@")
@@ -77,12 +79,36 @@ class Hosts:
             self._whole(text)
 
     def _urls(self, text: str) -> None:
+        span = (0, -1)
         at = text.find(":")
         while at >= 0:
             start, how = _authority_after(text, at)
-            if how is not None:
+            if how == _NO_PORT:
+                span = self._slashless(text, start, span)
+            elif how is not None:
                 self._authority(_AUTHORITY.match(text, start)[0], how)  # type: ignore[index]
             at = text.find(":", max(start, at + 1))
+
+    def _slashless(self, text: str, start: int, span: tuple[int, int]) -> tuple[int, int]:
+        """Read the authority behind a scheme without slashes: the host behind the last @, and what
+        stands before punctuation, with at most one colon in it. Others may stand in it: where it
+        ends and the @ stands are found once for all of them."""
+        end, at = span
+        if start >= end:
+            end = _AUTHORITY.match(text, start).end()  # type: ignore[union-attr]
+            at = text.rfind("@", start, end)
+            if at >= 0:
+                self._authority(text[at:end], _NO_PORT)
+        limit = at if at >= start else end
+        # An address in brackets has colons of its own.
+        shape = _LITERAL if text[start : start + 1] == "[" else _HOST_AND_PORT
+        found = shape.match(text, start, limit)
+        stop = found.end() if found else start
+        if text[stop : stop + 1] == ":" and stop < limit:
+            return end, at  # more than a port follows
+        if at < start or stop < limit:
+            self._authority(text[start:stop], _NO_PORT)
+        return end, at
 
     def _relative(self, text: str) -> None:
         """Addresses that leave the scheme out: at the beginning of a text, or in an attribute or
@@ -104,7 +130,7 @@ class Hosts:
         """Read a text that begins like an address as a web client does that is given all of it:
         without line breaks. Prose that begins with an address is left alone, unless the break
         stands at a mark that goes on with the host."""
-        text = text.lstrip(_CONTROLS)
+        text = text.strip(_CONTROLS)
         head = _first_bytes(text)
         if not _begins_address(head):
             return
