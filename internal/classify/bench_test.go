@@ -59,7 +59,7 @@ var hostile = map[string]string{
 	"bearers":     "bearer ",
 	"humps":       "aB",
 	"breaks":      "https:\n",
-	"broken":      "h\nt\nt\np",
+	"broken":      "w\ns\ns",
 	"slashes":     "//",
 	"attributes":  `="//a`,
 	"passwords":   "a://u:p@",

@@ -67,5 +67,5 @@ const foreignDots = "\u3002\uff0e\uff61"
 // nothing else.
 func isFileName(s string) bool {
 	name, extension, found := strings.Cut(s, ".")
-	return found && ambiguousExtensions[lowerCase(extension)] && strings.IndexAny(name, "/:@?#") < 0
+	return found && ambiguousExtensions[lowerCase(extension)] && !strings.ContainsAny(name, "/:@?#")
 }

@@ -48,18 +48,18 @@ func nameIsSafe(s string, allowed []string) bool {
 		return false
 	}
 	var buffer [64]byte
+	first := true
 	for start, end := nextWord(s, 0); start < len(s); start, end = nextWord(s, end) {
 		word := string(appendLower(buffer[:0], s[start:end]))
-		if firstWord(s, start) {
-			if !slices.Contains(allowed, word) || !slices.Contains(SafeVerbs, word) {
-				return false
-			}
-		} else if unsafeWords[word] || connectives[word] {
+		if first && (!slices.Contains(allowed, word) || !slices.Contains(SafeVerbs, word)) {
 			return false
 		}
+		if !first && (unsafeWords[word] || connectives[word]) {
+			return false
+		}
+		first = false
 	}
-	first, _ := nextWord(s, 0)
-	return first < len(s)
+	return !first // a name without words says nothing
 }
 
 // marks stand in the place of what clients and the service take out of a payload,
@@ -100,17 +100,17 @@ var queries = wordSet(`begin explain select with`)
 // nothing: they must begin the text, or stand in one that is a statement.
 func beginsStatement(text string) bool {
 	var buffer [64]byte
-	inside := strings.IndexByte(text, ';') >= 0
+	first, inside := true, strings.IndexByte(text, ';') >= 0
 	for start, end := nextWord(text, 0); start < len(text); start, end = nextWord(text, end) {
-		word := string(appendLower(buffer[:0], text[start:end]))
-		first := firstWord(text, start)
-		if (first || inside) && statements[word] {
+		word := appendLower(buffer[:0], text[start:end])
+		if (first || inside) && statements[string(word)] {
 			return true
 		}
-		inside = inside || first && queries[word]
+		inside = inside || first && queries[string(word)]
 		if !inside {
 			return false
 		}
+		first = false
 	}
 	return false
 }
