@@ -29,7 +29,7 @@ const (
 	CodePayloadMismatch     Code = "payload_mismatch"
 	CodeNotPaused           Code = "chain_not_paused"
 	CodeKeyState            Code = "signing_key_state"
-	CodeAPIKeyEnded         Code = "api_key_ended"
+	CodeAPIKeyEnded         Code = "api_key_ended" //nolint:gosec // a name, no key
 	CodeRolledBack          Code = "store_rolled_back"
 	CodeOrganizationExists  Code = "organization_exists"
 	CodeRateLimited         Code = "rate_limited"

@@ -9,11 +9,11 @@ import "slices"
 const maxFoundDomains = 100
 
 // addFound joins a request's member "found" to the action's facts.
-func (facts *Facts) addFound(f *Fields) {
-	if !f.Has("found") {
+func (f *Facts) addFound(request *Fields) {
+	if !request.Has("found") {
 		return
 	}
-	found := f.Nested("found")
+	found := request.Nested("found")
 	if found == nil {
 		return
 	}
@@ -22,24 +22,28 @@ func (facts *Facts) addFound(f *Fields) {
 			found.Fault("categories", "element %d must be 1 to 64 lower-case letters, digits and underscores", i)
 			continue
 		}
-		facts.Categories = insert(facts.Categories, category)
+		f.Categories = insert(f.Categories, category)
 	}
 	for i, domain := range found.Texts("external_domains", maxFoundDomains, maxDomain) {
 		if !domainPattern.MatchString(domain) {
 			found.Fault("external_domains", "element %d must be a domain in lower case, such as example.com", i)
 			continue
 		}
-		facts.ExternalDomains = insert(facts.ExternalDomains, domain)
+		f.ExternalDomains = insert(f.ExternalDomains, domain)
 	}
-	// An amount that cannot be compared is replaced by none that can.
-	if found.Has("amount_usd") && !facts.AmountUnusable {
+	// A payment without an amount is one whose amount the client could not compare.
+	// Such an amount is replaced by none that can be compared.
+	if slices.Contains(found.Texts("categories", maxListed, maxName), CategoryFinancial) && !found.Has("amount_usd") {
+		f.Amount, f.AmountUnusable = nil, true
+	}
+	if found.Has("amount_usd") && !f.AmountUnusable {
 		amount := MoneyOf(found.Number("amount_usd", 0, maxAmount))
-		if facts.Amount == nil || amount.Cmp(*facts.Amount) > 0 {
-			facts.Amount = &amount
+		if f.Amount == nil || amount.Cmp(*f.Amount) > 0 {
+			f.Amount = &amount
 		}
 	}
-	facts.RecordsModified = max(facts.RecordsModified, found.Int("records_modified", 0, maxCount))
-	f.Join(found)
+	f.RecordsModified = max(f.RecordsModified, found.Int("records_modified", 0, maxCount))
+	request.Join(found)
 }
 
 // insert adds an element to a sorted list that does not hold it.

@@ -30,6 +30,14 @@ func TestFoundOnlyAdds(t *testing.T) {
 			`{"amount_usd":9000}`, `{"categories":[],"amount_usd":1}`,
 			Facts{Categories: []string{"financial"}, Amount: amount(9000)},
 		},
+		"an amount that the client could not compare": {
+			`{"amount_usd":5,"token_price":"[REDACTED]"}`, `{"categories":["financial"]}`,
+			Facts{Categories: []string{"financial"}, AmountUnusable: true},
+		},
+		"an amount in another currency": {
+			`{"amount":5,"currency":"EUR"}`, `{"categories":["financial"],"amount_usd":5}`,
+			Facts{Categories: []string{"financial"}, AmountUnusable: true},
+		},
 		"a domain behind a cut": {
 			`{"text":"a cut text"}`, `{"categories":["external_communication"],"external_domains":["evil.example"],"records_modified":3}`,
 			Facts{Categories: []string{"external_communication"}, ExternalDomains: []string{"evil.example"}, RecordsModified: 3},

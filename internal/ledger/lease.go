@@ -61,9 +61,9 @@ func (g *leaseGrant) encode() []byte {
 	body := make([]byte, 0, leaseBody+sha256.Size+64)
 	body = append(body, leaseVersion)
 	body = append(body, g.chain.UUID[:]...)
-	body = binary.BigEndian.AppendUint64(body, uint64(g.act))
+	body = binary.BigEndian.AppendUint64(body, uint64(g.act)) //nolint:gosec // acts are counted from 1
 	body = binary.BigEndian.AppendUint64(body, g.serial)
-	body = append(body, byte(g.maxActions))
+	body = append(body, byte(g.maxActions)) //nolint:gosec // at most 100
 	body = binary.BigEndian.AppendUint16(body, g.words)
 	return append(body, g.except[:]...)
 }
@@ -89,7 +89,7 @@ func readLease(id string, keys Keys, org OrgID) *leaseGrant {
 		return nil
 	}
 	g := &leaseGrant{
-		chain: ChainID{UUID: [16]byte(body[1:17])}, act: int64(binary.BigEndian.Uint64(body[17:25])),
+		chain: ChainID{UUID: [16]byte(body[1:17])}, act: int64(binary.BigEndian.Uint64(body[17:25])), //nolint:gosec // as encode wrote it
 		serial: binary.BigEndian.Uint64(body[25:33]), maxActions: int64(body[33]), words: binary.BigEndian.Uint16(body[34:36]),
 	}
 	copy(g.except[:], body[36:])
@@ -164,7 +164,8 @@ func (s *ChainState) timeLeft(r *Recording, now Time) int64 {
 
 // leaseSerial orders the leases of a chain by time. The 20 low bits are random.
 func leaseSerial(now Time, random [10]byte) uint64 {
-	return uint64(now)<<20 | uint64(binary.BigEndian.Uint32(random[:])>>12)
+	return uint64(now)<<20 | //nolint:gosec // no lease is granted before 1970
+		uint64(binary.BigEndian.Uint32(random[:])>>12)
 }
 
 // UsedLeases counts the actions that were reported under the leases of a chain. It

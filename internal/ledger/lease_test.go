@@ -124,7 +124,7 @@ func TestWhatALeaseCovers(t *testing.T) {
 			stop(s, r)
 		}, true},
 		{"an agent that became high-risk", func(_ *ChainState, r *Recording) { r.Org.Settings.HighRiskAgents = []string{"risky", "agent"} }, true},
-		{"an agent that was high-risk", func(s *ChainState, r *Recording) {
+		{"an agent that was high-risk", func(_ *ChainState, r *Recording) {
 			r.Action.AgentName = "Risky "
 		}, false},
 		{"an agent that the chain calls high-risk", func(_ *ChainState, r *Recording) {

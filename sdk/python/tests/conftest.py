@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import uuid
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
 
 import countersign
 from countersign import _config
@@ -21,8 +21,12 @@ from server import Server
 pytest_plugins = ["pytester"]
 
 # A busy machine is no defect: what is slow is measured, and never by a timed test.
-settings.register_profile("countersign", deadline=None)
-settings.load_profile("countersign")
+# The environments of the adapters have no hypothesis, and no test that needs it.
+if importlib.util.find_spec("hypothesis"):
+    from hypothesis import settings
+
+    settings.register_profile("countersign", deadline=None)
+    settings.load_profile("countersign")
 
 REPOSITORY = Path(__file__).parents[3]
 POSTGRES = os.environ.get("COUNTERSIGN_TEST_POSTGRES", "")
