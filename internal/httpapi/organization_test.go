@@ -21,7 +21,7 @@ func TestOrganizationSettings(t *testing.T) {
 			"slug": "acme", "name": "acme", "evaluation_mode": "enforce", "financial_approval_threshold_usd": 5000.0,
 			"cumulative_financial_threshold_usd": 10000.0, "external_domains_allowlist": nil, "high_risk_agents": []any{},
 			"approval_timeout_hours": 24.0, "fallback_approvers": []any{}, "two_person_approval": false,
-			"fail_modes": map[string]any{"financial": "deny", "external_communication": "deny", "data_modification": "deny", "default": "allow"},
+			"fail_modes": map[string]any{"safe": "allow", "default": "deny"},
 			"auto_pause": map[string]any{"max_events": 10000.0, "max_duration_seconds": 86400.0, "max_tokens": 10000000.0},
 		}
 		for name, value := range defaults {
@@ -110,7 +110,7 @@ func TestChainKeepsFailModes(t *testing.T) {
 		s.patch(t, s.acme.admin, `{"fail_modes":{"default":"deny"}}`).expect(t, http.StatusOK)
 		after := s.open(t, s.acme.agent, `{"name":"after"}`)
 		for id, want := range map[string]string{
-			before: `{"data_modification":"deny","default":"allow","external_communication":"deny","financial":"deny"}`,
+			before: `{"default":"deny","safe":"allow"}`,
 			after:  `{"default":"deny"}`,
 		} {
 			if got := decode[chain](t, s.get(t, s.acme.agent, "/v1/chains/"+id)); string(got.FailModes) != want {

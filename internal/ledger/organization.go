@@ -79,10 +79,8 @@ func DefaultSettings() Settings {
 		HighRiskAgents:       []string{},
 		ApprovalTimeoutHours: 24,
 		FallbackApprovers:    []string{},
-		FailModes: map[string]string{
-			CategoryFinancial: "deny", CategoryExternalCommunication: "deny", CategoryDataModification: "deny", "default": "allow",
-		},
-		AutoPause: AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 24 * 60 * 60, MaxTokens: 10_000_000},
+		FailModes:            map[string]string{"safe": "allow", "default": "deny"},
+		AutoPause:            AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 24 * 60 * 60, MaxTokens: 10_000_000},
 	}
 }
 

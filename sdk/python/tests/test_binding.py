@@ -249,7 +249,7 @@ OPAQUE: dict[str, Any] = {
 def test_metadata_arrives_as_it_was_given(
     fake: FakeService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Finding P2: it is opaque, and stands in the receipt."""
+    """It is opaque, and stands in the receipt."""
     configure(fake)
     with countersign.Chain("opaque", metadata=OPAQUE, external_chain_id=" x\u00e9 ") as chain:
         pass
