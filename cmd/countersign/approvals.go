@@ -38,6 +38,7 @@ type approval struct {
 	AmountUSD     *float64        `json:"amount_usd"`
 	Payload       json.RawMessage `json:"payload"`
 	PayloadSHA256 string          `json:"payload_sha256"`
+	Unbound       []string        `json:"unbound"`
 	Reason        string          `json:"reason"`
 	PolicyName    *string         `json:"policy_name"`
 	Matched       []matchedRule   `json:"matched_rules"`

@@ -53,6 +53,9 @@ func showApproval(w io.Writer, a *approval, hash string) error {
 		fmt.Fprintf(w, "%-8s %s\n", "matched", visible(fmt.Sprintf("%s (%s): %s", rule.Name, plainStatus(rule.Decision), rule.Reason)))
 	}
 	fmt.Fprintf(w, "payload\n  %s\nsha256   %s\n", visible(payload.String()), hash)
+	if len(a.Unbound) > 0 {
+		fmt.Fprintf(w, "unbound  %s: taken out of the payload, and nobody can prove later what stood there\n", visible(someOf(a.Unbound, nothing)))
+	}
 	return nil
 }
 

@@ -2,7 +2,6 @@ package canon
 
 import (
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -53,8 +52,6 @@ func (e *Error) Error() string {
 	// Quoted, because a name may hold line breaks that would forge log lines.
 	return "json: " + e.Reason + " (at " + strconv.Quote(e.Pointer) + ", byte " + strconv.Itoa(e.Offset) + ")"
 }
-
-var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
 // under moves the error one level down, into the member or item called token.
 // Cutting at every level keeps the work bounded however long the names are.

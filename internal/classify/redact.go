@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"strconv"
 	"strings"
 
 	"countersign/internal/canon"
@@ -17,6 +18,41 @@ var redactedValue = mustString(Redacted)
 func Redact(v canon.Value) canon.Value {
 	clean, _ := redact(v)
 	return clean
+}
+
+// Redaction is a value that was taken out.
+type Redaction struct {
+	Pointer string // where it stood, as a JSON pointer
+	Raw     canon.Value
+}
+
+// RedactListed is Redact that also lists what it took out, in order.
+func RedactListed(v canon.Value) (canon.Value, []Redaction) {
+	clean, changed := redact(v)
+	if !changed {
+		return v, nil
+	}
+	return clean, appendReplaced(nil, "", v, clean)
+}
+
+// appendReplaced compares a value with its redacted form, which differs in the values
+// that were taken out and in nothing else.
+func appendReplaced(list []Redaction, pointer string, raw, clean canon.Value) []Redaction {
+	switch {
+	case raw.Kind() == canon.Object && clean.Kind() == canon.Object:
+		members := clean.Members()
+		for i, member := range raw.Members() {
+			list = appendReplaced(list, pointer+"/"+canon.PointerToken(member.Name), member.Value, members[i].Value)
+		}
+	case raw.Kind() == canon.Array && clean.Kind() == canon.Array:
+		items := clean.Items()
+		for i, item := range raw.Items() {
+			list = appendReplaced(list, pointer+"/"+strconv.Itoa(i), item, items[i])
+		}
+	case clean.Kind() == canon.String && (raw.Kind() != canon.String || raw.Str() != clean.Str()):
+		list = append(list, Redaction{pointer, raw})
+	}
+	return list
 }
 
 // redact also reports whether anything changed: most values are clean and need

@@ -54,6 +54,27 @@ func TestReviewerDecides(t *testing.T) {
 	}
 }
 
+// A reviewer is told of what was taken out of a payload without a digest, by its place,
+// and of the digests where there are some.
+func TestReviewersAreToldWhatIsNotBound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	ask := func(payload string) *service.ApprovalView {
+		return w.waits(t, w.acme, strings.Replace(payment, `"to":"ACME Ltd"`, payload, 1))
+	}
+	const alarm = "not bound to this action by a digest"
+	member.get(t, page(ask(`"to":"ACME Ltd"`).ID)).expect(t, http.StatusOK).without(t, alarm, "bound by digests")
+	bound := ask(`"password":"hunter2"`)
+	member.get(t, page(bound.ID)).expect(t, http.StatusOK, "bound by digests", *bound.RedactionsSHA256).without(t, alarm)
+	member.get(t, page(ask(`"to":"[REDACTED]"`).ID)).expect(t, http.StatusOK, alarm, "<code>/to</code>").without(t, "bound by digests, with", "and other")
+	var many []string
+	for i := range 12 {
+		many = append(many, fmt.Sprintf(`"n%02d":"cut...[truncated]"`, i))
+	}
+	member.get(t, page(ask(strings.Join(many, ",")).ID)).expect(t, http.StatusOK, alarm, "<code>/n09</code>", "and other").without(t, "<code>/n10</code>")
+}
+
 // A decision that is not possible is refused with the reason, changes nothing and
 // keeps what was typed.
 func TestDecisionsThatAreRefused(t *testing.T) {

@@ -54,7 +54,7 @@ func TestOpenChain(t *testing.T) {
 				if opened.Status != "active" || opened.ReceiptID != nil || opened.CompletedAt != nil || opened.Actions != 0 {
 					t.Errorf("a new chain is %s", got.body)
 				}
-				if found := s.get(t, s.acme.agent, "/v1/chains/"+opened.ID).expect(t, http.StatusOK); !bytes.Equal(found.body, withoutLease(got.body)) {
+				if found := s.get(t, s.acme.agent, "/v1/chains/"+opened.ID).expect(t, http.StatusOK); !bytes.Equal(found.body, withoutKey(withoutLease(got.body))) {
 					t.Errorf("found as %s, opened as %s", found.body, got.body)
 				}
 				sealed := s.complete(t, s.acme.agent, opened.ID, "")
@@ -159,3 +159,8 @@ var leaseMember = regexp.MustCompile(`"fast_path_lease":\{[^}]*\}`)
 func withoutLease(body []byte) []byte {
 	return leaseMember.ReplaceAll(body, []byte(`"fast_path_lease":null`))
 }
+
+var bindingMember = regexp.MustCompile(`"binding_key":"[^"]*",`)
+
+// withoutKey is the answer to the opening of a chain as everyone else sees the chain.
+func withoutKey(body []byte) []byte { return bindingMember.ReplaceAll(body, nil) }

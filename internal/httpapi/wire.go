@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"encoding/base64"
+
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -38,6 +40,9 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 		e.String("type", failure.Type)
 		e.String("message", failure.Message)
 		w.Value(e.End())
+	}
+	if c.BindingKey != nil {
+		w.String("binding_key", base64.StdEncoding.EncodeToString(c.BindingKey))
 	}
 	if c.Terms != nil {
 		writeTerms(&w, c.Terms)
@@ -127,6 +132,9 @@ func appendEvent(dst []byte, e *service.EventView) []byte {
 		dst = append(dst, "null"...)
 	} else {
 		dst = append(dst, e.Payload...)
+	}
+	if e.Redactions != nil {
+		dst = append(append(dst, `,"redactions":`...), e.Redactions...)
 	}
 	if o := e.Outcome; o != nil {
 		w := canon.BeginObject(append(dst, `,"outcome":`...))

@@ -32,6 +32,13 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	}
 	w.Raw("payload", a.Payload)
 	w.String("payload_sha256", a.PayloadSHA256)
+	w.Raw("redactions", a.Redactions)
+	if a.RedactionsSHA256 == nil {
+		w.Null("redactions_sha256")
+	} else {
+		w.StringOrNull("redactions_sha256", *a.RedactionsSHA256)
+	}
+	w.Strings("unbound", a.Unbound)
 	w.String("reason", a.Reason)
 	w.StringOrNull("policy_name", a.PolicyName)
 	w.String("policy_version", a.PolicyVersion)

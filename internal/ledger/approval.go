@@ -59,18 +59,21 @@ type Approval struct {
 	ActionType    string
 	ActionName    string
 	PayloadSHA256 string
-	Reason        string
-	PolicyName    string
-	PolicyVersion string
-	Matched       []MatchedRule
-	Approvers     []string // names of the keys that may decide; none: any member
-	TwoPerson     bool
-	Escalate      []string // e-mail addresses that are told at half the time
-	Fallback      []string // those of them that the organization named: they may decide once it has escalated
-	Reserved      Reservation
-	RequestedAt   Time
-	EscalatesAt   Time
-	ExpiresAt     Time
+	// RedactionsSHA256 is "" where nothing was taken out of the payload, and nil in an
+	// approval from before this was kept.
+	RedactionsSHA256 *string
+	Reason           string
+	PolicyName       string
+	PolicyVersion    string
+	Matched          []MatchedRule
+	Approvers        []string // names of the keys that may decide; none: any member
+	TwoPerson        bool
+	Escalate         []string // e-mail addresses that are told at half the time
+	Fallback         []string // those of them that the organization named: they may decide once it has escalated
+	Reserved         Reservation
+	RequestedAt      Time
+	EscalatesAt      Time
+	ExpiresAt        Time
 
 	Status      ApprovalStatus
 	EscalatedAt *Time
@@ -122,6 +125,9 @@ func (a *Approval) Encode(keys Keys) (body, mac []byte) {
 	w.String("policy_version", a.PolicyVersion)
 	w.String("reason", a.Reason)
 	w.Int("records_modified", a.Reserved.Facts.RecordsModified)
+	if a.RedactionsSHA256 != nil {
+		w.StringOrNull("redactions_sha256", *a.RedactionsSHA256)
+	}
 	writeTime(&w, "requested_at", &a.RequestedAt)
 	w.String("requested_by", a.RequestedBy.String())
 	writeReviewer(&w, a.Reviewer)
@@ -187,7 +193,7 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		ActionType:    f.Text("action_type", maxName),
 		ActionName:    f.Text("action_name", maxName),
 		OpenedBy:      KeyID{r.id("opened_by")},
-		PayloadSHA256: f.Text("payload_sha256", maxName),
+		PayloadSHA256: f.Text("payload_sha256", maxName), RedactionsSHA256: readRedactionsHash(f),
 		Reason:        f.Text("reason", maxStored),
 		PolicyName:    f.Text("policy_name", maxName),
 		PolicyVersion: f.Text("policy_version", maxName),
@@ -280,8 +286,8 @@ func (r *idReader) reviewer(f *Fields) *Reviewer {
 	return reviewer
 }
 
-// DecisionRecord is the canonical account of a decision: who, what, the
-// payload's hash, when, under which policy. Its hash stands in the receipt.
+// DecisionRecord is the canonical account of a decision: who, what, the hashes of the
+// payload and of what was taken out of it, when, under which policy. Its hash stands in the receipt.
 func (a *Approval) DecisionRecord() []byte {
 	w := canon.BeginObject(make([]byte, 0, 512))
 	w.String("action_name", a.ActionName)
@@ -297,12 +303,21 @@ func (a *Approval) DecisionRecord() []byte {
 	w.StringOrNull("policy_name", a.PolicyName)
 	w.String("policy_version", a.PolicyVersion)
 	w.String("reason", a.Reason)
+	if a.RedactionsSHA256 != nil {
+		w.StringOrNull("redactions_sha256", *a.RedactionsSHA256)
+	}
 	writeTime(&w, "requested_at", &a.RequestedAt)
 	w.String("requested_by", a.RequestedBy.String())
 	writeReviewer(&w, a.Reviewer)
 	w.String("status", string(a.Status))
 	w.Value(appendVotes(w.Name("votes"), a.Votes))
 	return w.End()
+}
+
+// IsAbout reports whether a stored event has the payload that was asked about, with
+// the same values taken out of it.
+func (a *Approval) IsAbout(event *StoredEvent) bool {
+	return PayloadHash(event.Payload) == a.PayloadSHA256 && RedactionsHash(event.Redactions) == orNone(a.RedactionsSHA256)
 }
 
 // Hash is the SHA-256 of the decision record.

@@ -148,7 +148,7 @@ func anyApproval() *rapid.Generator[*Approval] {
 			Event: EventID{anyUUID().Draw(t, "event")}, Sequence: rapid.Int64Range(1, maxCount).Draw(t, "sequence"),
 			RequestedBy: key("by"), OpenedBy: key("opener"), AgentName: anyText(maxName).Draw(t, "agent"),
 			ActionType: anyText(maxName).Draw(t, "type"), ActionName: anyText(maxName).Draw(t, "action"),
-			PayloadSHA256: PayloadHash(nil), Reason: anyText(maxText).Draw(t, "reason"), PolicyName: anyText(maxName).Draw(t, "policy"),
+			PayloadSHA256: PayloadHash(nil), RedactionsSHA256: maybe(anyText(maxName)).Draw(t, "redactions"), Reason: anyText(maxText).Draw(t, "reason"), PolicyName: anyText(maxName).Draw(t, "policy"),
 			PolicyVersion: anyText(maxName).Draw(t, "version"), Approvers: anyTexts().Draw(t, "approvers"), TwoPerson: rapid.Bool().Draw(t, "two"),
 			Escalate: anyTexts().Draw(t, "escalate"),
 			Reserved: Reservation{

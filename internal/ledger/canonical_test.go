@@ -36,7 +36,7 @@ var sameMoney = cmp.Comparer(func(a, b Money) bool { return a.Cmp(b) == 0 })
 
 // derivedValues are not stored: the bytes beside them are.
 var derivedValues = cmp.Options{
-	cmpopts.IgnoreFields(Action{}, "PayloadValue", "MetadataValue"),
+	cmpopts.IgnoreFields(Action{}, "PayloadValue", "MetadataValue"), cmpopts.IgnoreUnexported(Action{}),
 	cmpopts.IgnoreFields(Chain{}, "Limits"),
 }
 
@@ -96,11 +96,14 @@ func TestEventEncoding(t *testing.T) {
 		if decoded.PayloadSHA256 != PayloadHash(event.Action.Payload) {
 			t.Fatal("the payload's hash is lost")
 		}
+		if decoded.RedactionsSHA256 == nil || *decoded.RedactionsSHA256 != RedactionsHash(event.Action.Redactions) {
+			t.Fatal("the hash of the redactions is lost")
+		}
 		if !decoded.Repeats(&event.Action) {
 			t.Fatal("the same action is not recognised")
 		}
 		want := *event
-		want.Action.Payload = nil // kept apart
+		want.Action.Payload, want.Action.Redactions = nil, nil // kept apart
 		checkSame(t, want, decoded.Event)
 	})
 }

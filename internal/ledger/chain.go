@@ -43,6 +43,7 @@ type Chain struct {
 	FastPath          bool
 	StartedAt         Time
 	IdempotencyKey    string // of the opening request, "" for none
+	BindingKeyID      string // the master key that BindingKey comes from; "" for a chain from before there was one
 
 	stored *[32]byte // hash of the bytes it was decoded from, nil for a chain not yet stored
 }
@@ -94,6 +95,9 @@ func (c *Chain) SameRequest(other *Chain) bool {
 // Encode writes the canonical bytes that are stored.
 func (c *Chain) Encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 512))
+	if c.BindingKeyID != "" {
+		w.String("binding_key_id", c.BindingKeyID)
+	}
 	w.String("environment", c.Environment)
 	w.StringOrNull("external_chain_id", c.ExternalID)
 	w.Raw("fail_modes", c.FailModes)
@@ -142,6 +146,7 @@ func DecodeChain(body []byte) (*Chain, error) {
 		FailModes:         f.Object("fail_modes", len(body)),
 		FastPath:          f.Bool("fast_path"),
 		IdempotencyKey:    f.Text("idempotency_key", MaxIdempotencyKey),
+		BindingKeyID:      f.Text("binding_key_id", maxName),
 	}
 	if config := f.Nested("policy_config"); config != nil {
 		chain.Limits = parseClientLimits(config)

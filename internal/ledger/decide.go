@@ -215,6 +215,9 @@ func Decide(policy *Policy, q *Question) Decision {
 	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
 		enforced = &noMoreApprovals
 	}
+	if enforced != nil && enforced.Outcome == RequireApproval && q.Action.Source == "" && q.Action.unbindable() {
+		enforced = &unbindable
+	}
 	d.Matched = matchedRules(matches, q.Org.Settings.EvaluationMode == Shadow)
 	if enforced != nil {
 		d.explain(enforced)

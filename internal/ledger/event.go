@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"countersign/internal/canon"
-	"countersign/internal/classify"
 )
 
 // Action is what an agent is about to do, as the client sent it.
@@ -30,6 +29,16 @@ type Action struct {
 
 	// LeaseID is the lease under which the client says that it decided, "" for none.
 	LeaseID string
+
+	// Redactions is the canonical map of the digests of what was taken out of the
+	// payload, nil for none. SentHMAC binds payload and metadata as they came, where the
+	// service itself took out anything. Bind makes both.
+	Redactions []byte
+	SentHMAC   string
+	redactions *redactions
+
+	// FoundSHA256 is the hash of what the client says it found, "" for nothing.
+	FoundSHA256 string
 
 	// What Payload and Metadata say, for rules to look into.
 	PayloadValue, MetadataValue canon.Value
@@ -116,8 +125,8 @@ func readAction(f *Fields) *Action {
 	}
 	payload, metadata := parsePayload(f), f.objectValue("metadata")
 	action.Facts = classifyAction(action, payload, metadata)
-	action.Facts.addFound(f)
-	action.PayloadValue, action.MetadataValue = classify.Redact(payload), classify.Redact(metadata)
+	action.addFound(f)
+	action.redact(f, payload, metadata)
 	action.Payload = action.PayloadValue.Append(nil)
 	if !metadata.IsNull() {
 		if action.Metadata = action.MetadataValue.Append(nil); len(action.Metadata) > maxMetadata {
@@ -231,6 +240,9 @@ func (e *Event) Encode() []byte {
 	w.StringOrNull("evaluation_mode", string(d.Mode))
 	writeTime(&w, "executed_at", e.Action.ExecutedAt)
 	w.Strings("external_domains", e.Action.Facts.ExternalDomains)
+	if e.Action.FoundSHA256 != "" {
+		w.String("found_sha256", e.Action.FoundSHA256)
+	}
 	w.Value(appendQuotedID(w.Name("id"), e.ID.UUID))
 	w.StringOrNull("idempotency_key", e.Action.IdempotencyKey)
 	w.Bool("kill_switch_active", d.KillSwitchActive)
@@ -249,7 +261,11 @@ func (e *Event) Encode() []byte {
 	w.String("policy_version", d.PolicyVersion)
 	writeTime(&w, "recorded_at", &e.RecordedAt)
 	w.Int("records_modified", e.Action.Facts.RecordsModified)
+	w.StringOrNull("redactions_sha256", RedactionsHash(e.Action.Redactions))
 	w.StringOrNull("remediation", d.Remediation)
+	if e.Action.SentHMAC != "" {
+		w.String("sent_hmac", e.Action.SentHMAC)
+	}
 	w.Int("sequence", e.Sequence)
 	w.StringOrNull("shadow_decision", string(d.Shadow))
 	w.String("status", string(e.Status))
@@ -263,6 +279,9 @@ var errUnreadableEvent = errors.New("stored event cannot be read")
 type RecordedEvent struct {
 	Event
 	PayloadSHA256 string
+	// RedactionsSHA256 is "" where nothing was taken out, and nil in a record from
+	// before this was kept.
+	RedactionsSHA256 *string
 }
 
 // DecodeEvent reads what Encode wrote. The payload is kept apart from the facts
@@ -287,6 +306,8 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 			Metadata:        f.Object("metadata", maxMetadata),
 			IdempotencyKey:  f.Text("idempotency_key", MaxIdempotencyKey),
 			ExecutedAt:      f.Time("executed_at"),
+			SentHMAC:        f.Text("sent_hmac", maxName),
+			FoundSHA256:     f.Text("found_sha256", maxName),
 			Facts: Facts{
 				Categories:      f.Texts("categories", maxListed, maxName),
 				Amount:          readMoney(f, "amount_usd"),
@@ -298,7 +319,7 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 		Status:   EventStatus(f.Text("status", maxName)),
 		Act:      f.Int("act_number", 0, maxCount),
 		Lease:    f.Text("lease_id", maxLeaseID),
-	}, PayloadSHA256: f.Text("payload_sha256", maxName)}
+	}, PayloadSHA256: f.Text("payload_sha256", maxName), RedactionsSHA256: readRedactionsHash(f)}
 	if text := f.Text("approval_id", maxName); text != "" {
 		approval, err := ParseID(text)
 		if err != nil {
@@ -313,7 +334,8 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 	return event, nil
 }
 
-// Repeats reports whether an action is the recorded one sent once more.
+// Repeats reports whether an action is the recorded one sent once more, in the same
+// words: what was taken out of it is compared by its digests. The action is bound.
 func (e *RecordedEvent) Repeats(action *Action) bool {
 	a := &e.Action
 	sameTime := (a.ExecutedAt == nil) == (action.ExecutedAt == nil) &&
@@ -326,7 +348,14 @@ func (e *RecordedEvent) Repeats(action *Action) bool {
 	}
 	return e.Decision.Source == source && a.AgentName == action.AgentName && a.ActionType == action.ActionType && a.ActionName == action.ActionName &&
 		a.ParentAgentName == action.ParentAgentName && bytes.Equal(a.Metadata, action.Metadata) && sameTime &&
-		e.PayloadSHA256 == PayloadHash(action.Payload)
+		e.PayloadSHA256 == PayloadHash(action.Payload) && e.binds(action)
+}
+
+// binds compares what the service cannot see any more. Records from before it was kept
+// do not say.
+func (e *RecordedEvent) binds(action *Action) bool {
+	return e.RedactionsSHA256 == nil ||
+		*e.RedactionsSHA256 == RedactionsHash(action.Redactions) && e.Action.SentHMAC == action.SentHMAC && e.Action.FoundSHA256 == action.FoundSHA256
 }
 
 func writeMoney(w *canon.ObjectWriter, name string, m *Money) {

@@ -345,12 +345,10 @@ func faultOfText(text string, limit int) string {
 	return ""
 }
 
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
-
 func escapePointer(name string) string {
 	const longest = 100
 	if len(name) > longest {
 		name = strings.ToValidUTF8(name[:longest], "") + "…"
 	}
-	return pointerEscaper.Replace(name)
+	return canon.PointerToken(name)
 }

@@ -9,14 +9,13 @@ import "slices"
 const maxFoundDomains = 100
 
 // addFound joins a request's member "found" to the action's facts.
-func (f *Facts) addFound(request *Fields) {
-	if !request.Has("found") {
-		return
-	}
+func (a *Action) addFound(request *Fields) {
 	found := request.Nested("found")
 	if found == nil {
 		return
 	}
+	a.FoundSHA256 = PayloadHash(found.object.Append(nil))
+	f := &a.Facts
 	for i, category := range found.Texts("categories", maxListed, maxName) {
 		if !categoryPattern.MatchString(category) {
 			found.Fault("categories", "element %d must be 1 to 64 lower-case letters, digits and underscores", i)

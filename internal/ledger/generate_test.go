@@ -112,7 +112,7 @@ func anyChain() *rapid.Generator[*Chain] {
 			Metadata:    anyObject().Draw(t, "metadata"), PolicyConfig: anyPolicyConfig().Draw(t, "config"),
 			FallbackApprovers: anyTexts().Draw(t, "approvers"), FailModes: anyObject().Draw(t, "modes"),
 			FastPath: rapid.Bool().Draw(t, "fast"), StartedAt: anyTime().Draw(t, "started"),
-			IdempotencyKey: anyText(MaxIdempotencyKey).Draw(t, "idempotency"),
+			IdempotencyKey: anyText(MaxIdempotencyKey).Draw(t, "idempotency"), BindingKeyID: anyText(maxName).Draw(t, "binding"),
 		}
 	})
 }
@@ -163,7 +163,8 @@ func anyEvent() *rapid.Generator[*Event] {
 				ActionName: anyText(maxName).Draw(t, "name"), ParentAgentName: anyText(maxName).Draw(t, "parent"),
 				Payload: anyObject().Draw(t, "payload"), Metadata: anyObject().Draw(t, "metadata"),
 				IdempotencyKey: anyText(MaxIdempotencyKey).Draw(t, "key"), ExecutedAt: maybe(anyTime()).Draw(t, "executed"),
-				Facts: anyFacts().Draw(t, "facts"),
+				Facts: anyFacts().Draw(t, "facts"), Redactions: rapid.OneOf(rapid.Just[[]byte](nil), anyObject()).Draw(t, "redactions"),
+				SentHMAC: anyText(maxName).Draw(t, "sent"), FoundSHA256: anyText(maxName).Draw(t, "found"),
 			},
 			Approval: ApprovalID{anyUUID().Draw(t, "approval")},
 			Act:      anyCount().Draw(t, "act"), Lease: anyText(maxLeaseID).Draw(t, "lease"),

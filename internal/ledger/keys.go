@@ -25,6 +25,7 @@ const (
 	PurposeToken        Purpose = "public-token"
 	PurposeKeyCheck     Purpose = "check"
 	PurposeLease        Purpose = "lease"
+	PurposeBinding      Purpose = "binding"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -61,7 +61,7 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 	s.enter(body)
 	recorded.Stored = &StoredEvent{
 		Chain: r.Chain.ID, Sequence: event.Sequence, IdempotencyKey: r.Action.IdempotencyKey,
-		Body: body, Payload: r.Action.Payload, MAC: authenticate(r.Keys, r.Chain.Org, PurposeEvent, body),
+		Body: body, Payload: r.Action.Payload, Redactions: r.Action.Redactions, MAC: authenticate(r.Keys, r.Chain.Org, PurposeEvent, body),
 	}
 	return recorded
 }
@@ -81,13 +81,14 @@ func (s *ChainState) spend(facts *Facts, cost *Money, tokens int64) {
 // ask makes the approval of an action that a person must decide, and sets aside
 // what the action would take of the chain's budgets.
 func (s *ChainState) ask(r *Recording, event *Event) *Approval {
+	redactions := RedactionsHash(event.Action.Redactions)
 	span := approvalTime(&r.Org.Settings, &r.Chain.Limits)
 	facts := r.Action.Facts
 	approval := &Approval{
 		ID: r.NewApproval(), Org: r.Chain.Org, Chain: r.Chain.ID, Event: event.ID, Sequence: event.Sequence, RequestedBy: r.By, OpenedBy: r.Chain.OpenedBy,
 		AgentName: event.Action.AgentName, ActionType: event.Action.ActionType, ActionName: event.Action.ActionName,
-		PayloadSHA256: PayloadHash(event.Action.Payload),
-		Reason:        event.Decision.Reason, PolicyName: event.Decision.PolicyName, PolicyVersion: event.Decision.PolicyVersion,
+		PayloadSHA256: PayloadHash(event.Action.Payload), RedactionsSHA256: &redactions,
+		Reason: event.Decision.Reason, PolicyName: event.Decision.PolicyName, PolicyVersion: event.Decision.PolicyVersion,
 		Matched:   event.Decision.Matched,
 		Approvers: event.Decision.Approvers, TwoPerson: r.Org.Settings.TwoPersonApproval,
 		Escalate:    unite(r.Org.Settings.FallbackApprovers, r.Chain.FallbackApprovers),

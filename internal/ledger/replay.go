@@ -16,6 +16,7 @@ type StoredEvent struct {
 	IdempotencyKey string
 	Body           []byte
 	Payload        []byte // nil once erased
+	Redactions     []byte // the digests of what was taken out of the payload; nil for none, and once erased
 	MAC            []byte // authenticates the body by itself, before the chain is sealed
 }
 
@@ -58,6 +59,8 @@ func (r *Replay) Event(e *StoredEvent) error {
 		return fmt.Errorf("event %d: the payload is missing", expected)
 	case PayloadHash(e.Payload) != event.PayloadSHA256:
 		return fmt.Errorf("event %d: the payload does not match its hash", expected)
+	case RedactionsHash(e.Redactions) != orNone(event.RedactionsSHA256):
+		return fmt.Errorf("event %d: the digests of what was redacted do not match their hash", expected)
 	}
 	r.actions = expected
 	if event.Approval != (ApprovalID{}) {

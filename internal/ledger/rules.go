@@ -15,6 +15,7 @@ const (
 	RuleAutoPause           = "auto_pause"
 	RuleChainTimeout        = "chain_timeout"
 	RuleTooManyApprovals    = "approval_limit"
+	RuleUnbound             = "unbound_redaction"
 	RuleHighRiskAgent       = "high_risk_agents"
 	RuleSingleThreshold     = "financial_approval_threshold"
 	RuleCumulativeThreshold = "cumulative_financial_threshold"
@@ -87,6 +88,13 @@ func killSwitchMatch(k *KillSwitch) Match {
 var noMoreApprovals = Match{
 	Name: RuleTooManyApprovals, Outcome: Deny, Remediation: "Complete the chain and open a new one.",
 	Reason: fmt.Sprintf("the chain has asked for %d approvals, the most it can", maxApprovals),
+}
+
+// unbindable is for an action that a person should decide and that cannot be shown to
+// be the one that they decided.
+var unbindable = Match{
+	Name: RuleUnbound, Outcome: Deny, Remediation: "Record the action in a chain that was opened while the service could be reached.",
+	Reason: "the action needs approval, and the client redacted or cut values without a digest that binds them",
 }
 
 func seconds(span Time) float64 { return float64(span) / 1000 }

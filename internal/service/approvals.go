@@ -16,6 +16,10 @@ type ApprovalView struct {
 	*ledger.Approval
 	Status  ledger.ApprovalStatus // now: one whose time has passed is timed out
 	Payload []byte
+	// Redactions are the digests of what was taken out of the payload, nil for none.
+	Redactions []byte
+	// Unbound are the places where something was taken out that no digest binds.
+	Unbound []string
 	// Killed says that the kill switch is active: even what was approved must not
 	// begin now.
 	Killed     bool
@@ -125,10 +129,13 @@ func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) 
 		return visible(err)
 	}
 	erased := event.Payload == nil && !view.Approval.Status.Open()
-	if !erased && ledger.PayloadHash(event.Payload) != view.PayloadSHA256 {
+	if !erased && !view.IsAbout(event) {
 		return visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
 	}
-	view.Payload = event.Payload
+	view.Payload, view.Redactions = event.Payload, event.Redactions
+	if view.Unbound, err = ledger.Unbound(event.Payload, event.Redactions); err != nil {
+		return visible(fmt.Errorf("payload of an approval: %w: %w", ledger.ErrStateTampered, err))
+	}
 	if view.Status != ledger.ApprovalApproved || view.Killed {
 		return nil
 	}

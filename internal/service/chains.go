@@ -13,6 +13,9 @@ type ChainView struct {
 	*ledger.Chain
 	State *ledger.ChainState
 	Terms *Terms // nil where the organization was not read with it
+	// BindingKey is for the chain's opener alone, in answer to the opening; nil
+	// elsewhere.
+	BindingKey []byte
 }
 
 // Terms are what an answer to an agent says of its organization.
@@ -93,7 +96,7 @@ func (o *openChain) plan(b *batch) error {
 	chain.ID = ledger.ChainID{UUID: b.service.timedID(b.now)}
 	chain.Org, chain.OpenedBy, chain.StartedAt = o.caller.Org, o.caller.Key, b.now
 	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), policy.FastPath
-	chain.IdempotencyKey = o.idempotencyKey
+	chain.IdempotencyKey, chain.BindingKeyID = o.idempotencyKey, b.service.keys.CurrentKey()
 	state := ledger.NewChainState(b.now, policy.Version)
 	record := &store.ChainRecord{
 		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
@@ -105,7 +108,7 @@ func (o *openChain) plan(b *batch) error {
 		b.loaded.Opens[o.ref()] = record
 	}
 	terms := b.terms(org, policy, &chain, state)
-	o.view = &ChainView{Chain: &chain, State: state, Terms: &terms}
+	o.view = &ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}
 	return nil
 }
 
@@ -119,9 +122,17 @@ func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.Ch
 	if view.OpenedBy != o.caller.Key || !view.SameRequest(&o.chain) {
 		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
 	}
-	view.Terms = &Terms{Act: org.Controls.Act}
+	view.Terms, view.BindingKey = &Terms{Act: org.Controls.Act}, b.service.bindingKey(view.Chain)
 	o.view = view
 	return nil
+}
+
+func (s *Service) bindingKey(chain *ledger.Chain) []byte {
+	key, ok := chain.BindingKey(s.keys)
+	if !ok {
+		return nil
+	}
+	return key[:]
 }
 
 // view decodes and authenticates a stored chain.

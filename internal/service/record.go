@@ -190,6 +190,7 @@ func (o *recordEvent) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
+	o.action.Bind(b.service.keys, live.chain)
 	if o.action.IdempotencyKey != "" {
 		if earlier := b.loaded.Repeats[o.ref()]; earlier != nil {
 			return o.repeat(b, live, org, policy, earlier)

@@ -132,7 +132,11 @@ func fillChain(t testing.TB, s *service.Service, who *tenant, name string, event
 		if j == 1 {
 			eventKey = "key-1"
 		}
-		recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, step(t, fmt.Sprint(name, "-", j), eventKey)))
+		action := step(t, fmt.Sprint(name, "-", j), eventKey)
+		if j == 0 { // one with a secret, so that there are digests to change
+			action = request(t, ledger.ParseAction, fmt.Sprintf(`{"agent_name":"agent","action_type":"tool_call","action_name":"%s-0","payload":{"password":"of %s"}}`, name, name))
+		}
+		recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, action))
 		if j == 0 {
 			report := &ledger.Entry{Result: ledger.Succeeded, Detail: "done"}
 			must[*ledger.Entry](t)(s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, report))

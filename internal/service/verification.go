@@ -187,7 +187,7 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 		v.check(checkPayload, "the event that it is about was changed")
 	case event.Payload == nil:
 		v.skip("the payload was erased", ledger.CheckNotChecked, checkPayload)
-	case ledger.PayloadHash(event.Payload) != approval.PayloadSHA256:
+	case !approval.IsAbout(event):
 		v.check(checkPayload, "the payload is not the one that was asked about")
 	default:
 		v.check(checkPayload, "")
@@ -199,7 +199,8 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 // as the service recorded it.
 func aboutEvent(keys ledger.Keys, approval *ledger.Approval, stored *ledger.StoredEvent) bool {
 	event, err := readEvent(keys, approval.Org, stored)
-	return err == nil && event.ID == approval.Event && event.Approval == approval.ID && event.PayloadSHA256 == approval.PayloadSHA256
+	return err == nil && event.ID == approval.Event && event.Approval == approval.ID && event.PayloadSHA256 == approval.PayloadSHA256 &&
+		(approval.RedactionsSHA256 == nil || event.RedactionsSHA256 != nil && *event.RedactionsSHA256 == *approval.RedactionsSHA256)
 }
 
 // signature judges the decision's signature, and apart from it how far its key is

@@ -14,7 +14,7 @@ const (
 	fixedColumns        = `c.id, c.org_id, c.opened_by, c.external_id, c.environment, coalesce(c.idempotency_key, ''), c.body`
 	movingColumns       = `coalesce(s.status, ''), s.state, s.mac`
 	chainColumns        = fixedColumns + `, ` + movingColumns
-	eventColumns        = `e.chain_id, e.sequence, coalesce(e.idempotency_key, ''), e.body, e.payload, e.mac`
+	eventColumns        = `e.chain_id, e.sequence, coalesce(e.idempotency_key, ''), e.body, e.payload, e.redactions, e.mac`
 	addendumColumns     = `a.chain_id, a.position, a.sequence, a.body`
 	receiptColumns      = `id, org_id, sequence, chain_id, previous_hash, body`
 	headColumns         = `org_id, count, last_hash, key_id, mac`
@@ -55,7 +55,7 @@ func readChain(r *row) *store.ChainRecord {
 
 func readEvent(r *row) *ledger.StoredEvent {
 	return &ledger.StoredEvent{
-		Chain: ledger.ChainID{UUID: r.id()}, Sequence: r.int(), IdempotencyKey: r.text(), Body: r.bytes(), Payload: r.bytes(), MAC: r.bytes(),
+		Chain: ledger.ChainID{UUID: r.id()}, Sequence: r.int(), IdempotencyKey: r.text(), Body: r.bytes(), Payload: r.bytes(), Redactions: r.bytes(), MAC: r.bytes(),
 	}
 }
 

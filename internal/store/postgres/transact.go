@@ -37,6 +37,6 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 	return err
 }
 
-// eventsAfterSQL leaves the payloads out: the facts name them by their hash.
-const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea, mac
+// eventsAfterSQL leaves the payloads and redactions out: the facts name them by their hash.
+const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea, null::bytea, mac
 	from events where chain_id = $1 and sequence > $2 order by sequence`

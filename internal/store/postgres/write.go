@@ -24,8 +24,8 @@ const (
 	updateStatesSQL = `update chain_states s set status = n.status, state = n.state, mac = n.mac
 		from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[]) n(chain_id, status, state, mac)
 		where s.chain_id = n.chain_id`
-	insertEventsSQL = `insert into events (chain_id, sequence, idempotency_key, body, payload, mac)
-		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[])`
+	insertEventsSQL = `insert into events (chain_id, sequence, idempotency_key, body, payload, redactions, mac)
+		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], $6::bytea[], $7::bytea[])`
 	insertAddendaSQL = `insert into addenda (chain_id, position, sequence, body)
 		select * from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::bytea[])`
 	insertReceiptsSQL = `insert into receipts (id, org_id, sequence, chain_id, previous_hash, body)
@@ -123,6 +123,7 @@ func sendEvents(x *exchange, events []*ledger.StoredEvent) {
 		textsOrNull(events, func(e *ledger.StoredEvent) string { return e.IdempotencyKey }),
 		blobs(events, func(e *ledger.StoredEvent) []byte { return e.Body }),
 		blobs(events, func(e *ledger.StoredEvent) []byte { return e.Payload }),
+		blobs(events, func(e *ledger.StoredEvent) []byte { return e.Redactions }),
 		blobs(events, func(e *ledger.StoredEvent) []byte { return e.MAC }))
 }
 

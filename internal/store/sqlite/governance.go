@@ -58,7 +58,7 @@ func (s *Store) Event(ctx context.Context, at store.EventAt) (*ledger.StoredEven
 // scanQuery goes from chain to chain and in each from event to event, so that
 // nothing is sorted and a scan that ends early has read little. The number in its
 // order is there to tell SQLite that no two chains have the same place.
-const scanQuery = "SELECT " + chainColumns + `, e.sequence, e.idempotency_key, e.body, e.payload, e.mac
+const scanQuery = "SELECT " + chainColumns + `, e.sequence, e.idempotency_key, e.body, e.payload, e.redactions, e.mac
 	FROM chains c CROSS JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id CROSS JOIN events e ON e.chain_no = c.no
 	WHERE c.org_id = ? AND c.id >= ? ORDER BY c.id DESC, c.no DESC, e.sequence`
 

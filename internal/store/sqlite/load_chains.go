@@ -83,12 +83,12 @@ func (tx *transaction) loadRepeats(needs *store.Needs, loaded *store.Loaded) err
 			args = append(args, tx.numbers[ref.Chain], ref.Key)
 		}
 		query := "WITH wanted (chain_no, key) AS (VALUES " + marks(len(refs), "(?,?)") + `)
-			SELECT e.chain_no, e.sequence, e.idempotency_key, e.body, e.payload, e.mac
+			SELECT e.chain_no, e.sequence, e.idempotency_key, e.body, e.payload, e.redactions, e.mac
 			FROM wanted CROSS JOIN events e ON e.chain_no = wanted.chain_no AND e.idempotency_key = wanted.key`
 		return tx.query(query, args, func(rows row) error {
 			var no int64
 			event := &ledger.StoredEvent{}
-			if err := rows.Scan(&no, &event.Sequence, &event.IdempotencyKey, &event.Body, &event.Payload, &event.MAC); err != nil {
+			if err := rows.Scan(&no, &event.Sequence, &event.IdempotencyKey, &event.Body, &event.Payload, &event.Redactions, &event.MAC); err != nil {
 				return err
 			}
 			event.Chain = byNumber[no]

@@ -164,12 +164,12 @@ func scanAddendum(rows row, chain ledger.ChainID) (*ledger.Addendum, error) {
 	return a, rows.Scan(&a.Position, &a.Sequence, &a.Body)
 }
 
-const eventColumns = "sequence, idempotency_key, body, payload, mac"
+const eventColumns = "sequence, idempotency_key, body, payload, redactions, mac"
 
 func scanEvent(rows row, chain ledger.ChainID) (*ledger.StoredEvent, error) {
 	e := &ledger.StoredEvent{Chain: chain}
 	var key *string
-	err := rows.Scan(&e.Sequence, &key, &e.Body, &e.Payload, &e.MAC)
+	err := rows.Scan(&e.Sequence, &key, &e.Body, &e.Payload, &e.Redactions, &e.MAC)
 	e.IdempotencyKey = orEmptyText(key)
 	return e, err
 }

@@ -99,8 +99,8 @@ func (tx *transaction) insertEvent(e *ledger.StoredEvent) error {
 	if err != nil {
 		return err
 	}
-	return tx.exec("INSERT INTO events (chain_no, sequence, idempotency_key, body, payload, mac) VALUES (?, ?, ?, ?, ?, ?)",
-		no, e.Sequence, orNull(e.IdempotencyKey), e.Body, e.Payload, e.MAC)
+	return tx.exec("INSERT INTO events (chain_no, sequence, idempotency_key, body, payload, redactions, mac) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		no, e.Sequence, orNull(e.IdempotencyKey), e.Body, e.Payload, e.Redactions, e.MAC)
 }
 
 func (tx *transaction) insertAddendum(a *ledger.Addendum) error {

@@ -94,7 +94,7 @@ func keepsBytes(t *testing.T, w *world) {
 	chain := w.record(w.draft(m), "")
 	chain.Body, chain.State, chain.MAC = everyByte(), append(everyByte(), 1), append(everyByte(), 2)
 	hash := [32]byte(everyByte())
-	event := &ledger.StoredEvent{Chain: chain.ID, Sequence: 1, Body: append(everyByte(), 3), Payload: append(everyByte(), 4)}
+	event := &ledger.StoredEvent{Chain: chain.ID, Sequence: 1, Body: append(everyByte(), 3), Payload: append(everyByte(), 4), Redactions: append(everyByte(), 8)}
 	addendum := &ledger.Addendum{Chain: chain.ID, Position: 2, Sequence: 1, Body: append(everyByte(), 5)}
 	receipt := &ledger.StoredReceipt{ID: w.receiptID(), Org: m.org.ID, Sequence: 1, Chain: chain.ID, PreviousHash: hash[:], Body: append(everyByte(), 6)}
 	head := &ledger.Head{Org: m.org.ID, Count: 1 << 40, Last: &hash, KeyID: "schlüssel", MAC: append(everyByte(), 7)}

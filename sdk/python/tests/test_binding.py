@@ -94,6 +94,25 @@ def test_what_is_left_out_for_its_size_is_bound() -> None:
     assert wire["redactions"]["/[OMITTED]"] == digest({"after": 1})
 
 
+def test_more_than_the_service_takes_is_bound_as_one() -> None:
+    payload = {"users": [{"password": str(n)} for n in range(2001)]}
+    wire = sent(payload)
+    assert wire["payload"] == {"value": "[OMITTED]"}
+    assert wire["redactions"] == {"/value": digest(payload)}
+    payload["users"].pop()
+    assert len(sent(payload)["redactions"]) == 2000
+
+
+@pytest.mark.parametrize("longest", [1, 5, 13, 14, 15, 40])
+def test_a_cut_text_always_says_so(longest: int) -> None:
+    sanitizer = Sanitizer(DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS, longest)
+    text = "see token=abc123 " + "y" * 50
+    cleaned = sanitizer.clean_object({"text": text})
+    assert cleaned.value["text"].endswith("...[truncated]")
+    assert len(cleaned.value["text"]) == max(longest, len("...[truncated]"))
+    assert cleaned.redacted == {"/text": text}
+
+
 def test_without_a_key_the_digest_is_null() -> None:
     assert sent({"password": "x"}, None)["redactions"] == {"/password": None}
 

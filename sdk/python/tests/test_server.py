@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 from typing import Any
 
 import pytest
 
 import countersign
+from countersign._action import digest_of
+from countersign._canonical import canonical
 from server import Server
 
 
@@ -243,3 +246,29 @@ def test_whatever_an_agent_passes_is_accepted(server: Server) -> None:
             assert decision.allowed
         for name in ("é" * 300, "\U0001f600" * 300, "a\x85b\ud800", "x" * 201):
             assert chain.record_agent_action_sync(name, "tool_call", name, {}).allowed
+
+
+def test_what_was_taken_out_is_bound_at_the_service(server: Server) -> None:
+    server.config(enable_local_fast_path=False)
+    deep: Any = "end"
+    for _ in range(40):
+        deep = [deep]
+    secret = "hunter" + "2"
+    payload = {
+        "password": secret,
+        "note": "n" * 2000,
+        "deep": deep,
+        "a/b": [{"text": f"token={secret}"}],
+        "plain": "[REDACTED]",
+    }
+    with countersign.Chain("bound") as chain:
+        chain.record_agent_action_sync("a", "tool_call", "look", payload)
+        key = chain._session.binding_key  # type: ignore[union-attr]
+    assert key is not None
+    (event,) = server.events(chain.id)
+    redactions = event["redactions"]
+    assert redactions["/password"] == digest_of(key, secret)
+    assert redactions["/note"] == digest_of(key, "n" * 2000)
+    assert redactions["/a~1b/0/text"] == digest_of(key, f"token={secret}")
+    assert len(redactions) == 4
+    assert hashlib.sha256(canonical(redactions)).hexdigest() == event["redactions_sha256"]

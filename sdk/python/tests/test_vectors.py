@@ -7,6 +7,7 @@ of it, a genuine receipt would look forged; so both are held to one file.
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from decimal import Decimal
@@ -18,11 +19,12 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from countersign._action import digest_of
 from countersign._canonical import canonical
 from countersign._classify import QUERY_WORDS, STATEMENT_WORDS, categories_of, classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._domains import AMBIGUOUS_EXTENSIONS, FILE_EXTENSIONS, GENERIC_DOMAINS
-from countersign._redact import Sanitizer
+from countersign._redact import CYCLE, OMITTED, REDACTED, TOO_DEEP, TRUNCATED, Sanitizer
 from countersign._safe import (
     CONNECTIVES,
     SAFE_VERBS,
@@ -52,6 +54,23 @@ def test_canonical_form(vector: dict[str, str]) -> None:
     assert rfc8785.dumps(value).decode("utf-8") == vector["output"]
     assert canonical(value).decode("utf-8") == vector["output"]
     assert canonical(json.loads(vector["input"])).decode("utf-8") == vector["output"]
+
+
+BINDING = json.loads(
+    (Path(__file__).parents[3] / "testdata" / "vectors" / "binding.json").read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("vector", BINDING["digests"], ids=lambda vector: vector["raw"])
+def test_digest_of_what_was_taken_out(vector: dict[str, str]) -> None:
+    key = base64.b64decode(BINDING["binding_key"])
+    assert digest_of(key, json.loads(vector["raw"])) == vector["digest"]
+    assert digest_of(None, json.loads(vector["raw"])) is None
+
+
+@pytest.mark.parametrize("marker", [REDACTED, TRUNCATED, CYCLE, TOO_DEEP, OMITTED])
+def test_the_service_knows_every_marker(marker: str) -> None:
+    assert BINDING["markers"][marker] is True
 
 
 @pytest.mark.parametrize("vector", VECTORS["numbers"], ids=lambda vector: vector["ieee754"])

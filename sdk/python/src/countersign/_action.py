@@ -81,7 +81,7 @@ class Action:
             # What was not read to its end cannot be bound.
             key = binding_key if self._payload.snapshot.whole else None
             beside["redactions"] = {
-                pointer: _digest(key, raw) for pointer, raw in self._payload.redacted.items()
+                pointer: digest_of(key, raw) for pointer, raw in self._payload.redacted.items()
             }
         return {**self.wire, **beside} if beside else self.wire
 
@@ -118,7 +118,8 @@ def _found(facts: Facts) -> dict[str, Any]:
     return found
 
 
-def _digest(key: bytes | None, raw: Any) -> str | None:
+def digest_of(key: bytes | None, raw: Any) -> str | None:
+    """Binds a raw value to the action that it was taken out of; None without a key."""
     if key is None:
         return None
     return "hmac-sha256:" + hmac.new(key, canonical(raw), hashlib.sha256).hexdigest()

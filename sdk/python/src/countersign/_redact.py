@@ -16,12 +16,22 @@ from countersign._plain import CYCLE, OMITTED, TOO_DEEP, Snapshot, without_surro
 from countersign._secrets_in_text import REDACTED, TextRedactor, is_cookie, without_credentials
 from countersign._words import lower, words_of
 
-__all__ = ["CYCLE", "OMITTED", "REDACTED", "TOO_DEEP", "Cleaned", "Sanitizer", "encode"]
+__all__ = [
+    "CYCLE",
+    "OMITTED",
+    "REDACTED",
+    "TOO_DEEP",
+    "TRUNCATED",
+    "Cleaned",
+    "Sanitizer",
+    "encode",
+]
 
 TRUNCATED = "...[truncated]"
 
 _MAX_DEPTH = 32  # the service takes 64, of which an action's own members need a few
 _MAX_BYTES = 512 << 10  # the service takes 1 MiB a request
+_MAX_REDACTIONS = 2000  # the service takes no more digests for one action
 _LOOK_AHEAD = 4096  # characters behind the cut that are still searched for a secret's end
 _SEPARATORS = re.compile("[_ -]")
 _HEADERS = re.compile("cookie|authorization", re.IGNORECASE)
@@ -58,7 +68,10 @@ class Sanitizer:
         return _Walk(self, max_bytes).visit(Snapshot(value).value, 0)
 
     def clean_object(self, value: Any, max_bytes: int = _MAX_BYTES) -> Cleaned:
-        """The same as an object, of at most ``max_bytes`` of JSON, with what was taken out."""
+        """The same as an object, of at most ``max_bytes`` of JSON, with what was taken out.
+
+        Where that is more than the service can be told of, the whole value is taken out: it is
+        bound as one, and nothing of it is left unbound."""
         snapshot = Snapshot(value)
         raw = snapshot.value
         if not isinstance(raw, dict):
@@ -67,6 +80,8 @@ class Sanitizer:
         for _ in range(8):
             walk = _Walk(self, budget)
             cleaned = walk.visit(raw, 0)
+            if len(walk.redacted) > _MAX_REDACTIONS:
+                break
             # The walk estimates: escapes can make a text six times as long.
             if walk.spent * 6 <= max_bytes or len(encode(cleaned)) <= max_bytes:
                 return Cleaned(cleaned, walk, snapshot)
@@ -103,7 +118,9 @@ class Sanitizer:
     def _cut(self, value: str) -> str:
         if len(value) <= self._longest:
             return value
-        return value[: max(self._longest - len(TRUNCATED), 0)] + TRUNCATED[: self._longest]
+        # The marker stays whole, also where it is longer than the limit: the service knows by it
+        # that something is missing.
+        return value[: max(self._longest - len(TRUNCATED), 0)] + TRUNCATED
 
     def _is_sensitive(self, name: str) -> bool:
         folded = lower(name)

@@ -1,0 +1,245 @@
+package ledger
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"countersign/internal/canon"
+	"countersign/internal/classify"
+)
+
+// A reviewer approves a payload from which secrets were taken out and long texts cut.
+// The digests of what stood there bind the approval to the action that was meant: who
+// has the raw values and the chain's binding key can show that they are the same.
+
+// maxRedactions bounds the digests of one event.
+const maxRedactions = 2000
+
+// markers stand in a payload where something was taken out, by client or service.
+var markers = []string{"[CYCLE]", "[TOO DEEP]", "[OMITTED]"}
+
+const truncated = "...[truncated]"
+
+// allMarkers are the markers as canonical JSON spells them.
+var allMarkers = [][]byte{[]byte(classify.Redacted), []byte(truncated), []byte("[CYCLE]"), []byte("[TOO DEEP]"), []byte("[OMITTED]")}
+
+// isMarker reports whether a string of a payload says that something was taken out.
+func isMarker(text string) bool {
+	return strings.Contains(text, classify.Redacted) || strings.HasSuffix(text, truncated) || slices.Contains(markers, text)
+}
+
+// BindingKey is the key under which the chain's opener makes digests of what it takes
+// out. It reports false for a chain that was opened before there were any, or under a
+// master key that is not on the ring.
+func (c *Chain) BindingKey(keys Keys) (key [32]byte, ok bool) {
+	if c.BindingKeyID == "" {
+		return key, false
+	}
+	return keys.MAC(c.BindingKeyID, c.Org.UUID, PurposeBinding, c.ID.UUID[:])
+}
+
+// redactions are what was taken out of an action, as far as the service knows it.
+type redactions struct {
+	sent map[string]string    // the client's digests by pointer, "" for null
+	own  []classify.Redaction // what the service took out of the payload itself
+	raw  []canon.Value        // payload and metadata as they came, where it took out anything
+}
+
+// redact keeps payload and metadata without their secrets, and remembers what was
+// taken out until Bind.
+func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
+	sent := readRedactions(f, payload)
+	var own, beside []classify.Redaction
+	a.PayloadValue, own = classify.RedactListed(payload)
+	a.MetadataValue, beside = classify.RedactListed(metadata)
+	if len(sent)+len(own)+len(beside) == 0 {
+		return
+	}
+	r := &redactions{sent: sent}
+	if len(own)+len(beside) > 0 {
+		r.raw = []canon.Value{payload, metadata}
+	}
+	if len(sent) > 0 {
+		outer := make(map[string]bool, len(own))
+		for i := range own {
+			outer[own[i].Pointer] = true
+		}
+		maps.DeleteFunc(sent, func(pointer, _ string) bool { return leadsInto(pointer, outer) })
+		// The client has seen what stood there before the service did.
+		own = slices.DeleteFunc(own, func(o classify.Redaction) bool { _, ok := sent[o.Pointer]; return ok })
+	}
+	r.own = own[:min(len(own), maxRedactions-len(sent))]
+	a.redactions = r
+}
+
+// leadsInto reports whether a pointer leads into something that was taken out as a whole.
+func leadsInto(pointer string, outer map[string]bool) bool {
+	for i := 1; i < len(pointer); i++ {
+		if pointer[i] == '/' && outer[pointer[:i]] {
+			return true
+		}
+	}
+	return false
+}
+
+var digestPattern = regexp.MustCompile(`^hmac-sha256:[0-9a-f]{64}$`)
+
+// readRedactions reads the digests of what the client took out of the payload.
+func readRedactions(f *Fields, payload canon.Value) map[string]string {
+	nested := f.Nested("redactions")
+	if nested == nil {
+		return nil
+	}
+	if len(nested.Names()) > maxRedactions {
+		f.Fault("redactions", "must have at most %d members", maxRedactions)
+		return nil
+	}
+	digests := make(map[string]string)
+	for _, member := range nested.object.Members() {
+		digest, pointer := member.Value, member.Name
+		marker, found := payload.At(pointer)
+		switch {
+		case !digest.IsNull() && !digestPattern.MatchString(digest.Str()):
+			nested.Fault(pointer, `must be "hmac-sha256:" and 64 hexadecimal digits in lower case, or null`)
+		case !found || !isMarker(marker.Str()):
+			nested.Fault(pointer, "must point to a string of the payload that says that something was redacted or cut, such as %q", classify.Redacted)
+		default:
+			digests[pointer] = digest.Str()
+		}
+	}
+	f.Join(nested)
+	return digests
+}
+
+// Bind makes the digests of what the service itself took out, under the key of the
+// chain that the action is recorded in. It is called before the action is compared or
+// recorded; called again, it gives the same.
+func (a *Action) Bind(keys Keys, chain *Chain) {
+	r := a.redactions
+	if r == nil {
+		return
+	}
+	digests := maps.Clone(r.sent)
+	if key, ok := chain.BindingKey(keys); ok && len(r.raw) > 0 {
+		if digests == nil {
+			digests = make(map[string]string)
+		}
+		mac := hmac.New(sha256.New, key[:])
+		for _, own := range r.own {
+			digests[own.Pointer] = digestOf(mac, own.Raw)
+		}
+		a.SentHMAC = digestOf(mac, canon.ArrayValue(r.raw...))
+	}
+	a.Redactions = encodeDigests(digests)
+}
+
+func digestOf(mac hash.Hash, v canon.Value) string {
+	mac.Reset()
+	mac.Write(v.Append(nil))
+	return "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil))
+}
+
+func encodeDigests(digests map[string]string) []byte {
+	if len(digests) == 0 {
+		return nil
+	}
+	members := make([]canon.Member, 0, len(digests))
+	for pointer, digest := range digests {
+		value := canon.NullValue()
+		if digest != "" {
+			value, _ = canon.StringValue(digest) // hexadecimal digits
+		}
+		members = append(members, canon.Member{Name: pointer, Value: value})
+	}
+	object, _ := canon.ObjectValue(members...) // the pointers are a map's, and were read as UTF-8
+	return object.Append(nil)
+}
+
+// unbindable reports whether something was taken out that no digest binds because the
+// client had no key. Nobody can approve such an action: what would happen is not known.
+func (a *Action) unbindable() bool {
+	if a.redactions == nil {
+		return false
+	}
+	for _, digest := range a.redactions.sent {
+		if digest == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// RedactionsHash is the hex SHA-256 of an event's canonical map of digests, "" for no
+// map.
+func RedactionsHash(redactions []byte) string {
+	if redactions == nil {
+		return ""
+	}
+	return PayloadHash(redactions)
+}
+
+// orNone reads a hash that older records do not have: they have no map either.
+func orNone(hash *string) string {
+	if hash == nil {
+		return ""
+	}
+	return *hash
+}
+
+func readRedactionsHash(f *Fields) *string {
+	if !f.Given("redactions_sha256") {
+		return nil
+	}
+	hash := f.Text("redactions_sha256", maxName)
+	return &hash
+}
+
+// Unbound lists the places of a stored payload where something was taken out that no
+// digest binds to the event.
+func Unbound(payload, redactions []byte) ([]string, error) {
+	if !slices.ContainsFunc(allMarkers, func(marker []byte) bool { return bytes.Contains(payload, marker) }) {
+		return nil, nil
+	}
+	v, err := canon.Parse(payload)
+	if err != nil {
+		return nil, errUnreadableEvent
+	}
+	var digests canon.Value
+	if redactions != nil {
+		if digests, err = canon.Parse(redactions); err != nil {
+			return nil, errUnreadableEvent
+		}
+	}
+	var unbound []string
+	eachMarker(v, "", func(pointer string) {
+		if digest, _ := digests.Get(pointer); digest.IsNull() {
+			unbound = append(unbound, pointer)
+		}
+	})
+	return unbound, nil
+}
+
+func eachMarker(v canon.Value, pointer string, visit func(pointer string)) {
+	switch v.Kind() {
+	case canon.String:
+		if isMarker(v.Str()) {
+			visit(pointer)
+		}
+	case canon.Array:
+		for i, item := range v.Items() {
+			eachMarker(item, pointer+"/"+strconv.Itoa(i), visit)
+		}
+	case canon.Object:
+		for _, member := range v.Members() {
+			eachMarker(member.Value, pointer+"/"+canon.PointerToken(member.Name), visit)
+		}
+	}
+}
