@@ -350,6 +350,13 @@ type Governance interface {
 	Approval(ctx context.Context, id ledger.ApprovalID) (*ApprovalRecord, error)
 	// Approvals lists newest first: by RequestedAt, then by id, both descending.
 	Approvals(ctx context.Context, query ApprovalQuery) ([]*ApprovalRecord, error)
+	// PutPolls remembers when the clients of approvals last asked about them; a
+	// moment that is earlier than the one remembered changes nothing. It may run
+	// beside Transact, and touches nothing that Transact reads or writes.
+	PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger.Time) error
+	// Polls tells when the clients of these approvals last asked; one that nobody
+	// asked about is absent.
+	Polls(ctx context.Context, approvals []ledger.ApprovalID) (map[ledger.ApprovalID]ledger.Time, error)
 	// Event finds one event of a chain.
 	Event(ctx context.Context, at EventAt) (*ledger.StoredEvent, error)
 	Policy(ctx context.Context, org ledger.OrgID, number int64) (*PolicyRecord, error)

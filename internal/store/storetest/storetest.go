@@ -56,6 +56,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"sign-ins":      signInCases,
 		"govern":        governCases,
 		"approvals":     approvalCases,
+		"polls":         pollCases,
 		"policies":      policyCases,
 		"webhooks":      webhookCases,
 		"tokens":        tokenCases,
