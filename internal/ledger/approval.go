@@ -420,9 +420,25 @@ func (a *Approval) mayDecide(reviewer Reviewer) error {
 		return Errorf(CodeForbidden, "the key that recorded an action cannot decide it: use another key")
 	}
 	if !a.Admits(reviewer.Name) {
-		return Errorf(CodeForbidden, "the policy %q names who may decide this: %s; the key %q is not among them", a.PolicyName, strings.Join(a.Approvers, ", "), reviewer.Name)
+		return Errorf(CodeForbidden, "the policy %q names who may decide this: %s; the key %q is not among them", a.PolicyName, a.Deciders(), reviewer.Name)
 	}
 	return nil
+}
+
+// Deciders says in words who may decide, now or once it has escalated.
+func (a *Approval) Deciders() string {
+	if len(a.Approvers) == 0 {
+		return "any member or admin"
+	}
+	text := strings.Join(a.Approvers, ", ")
+	if len(a.Fallback) == 0 || a.Status != ApprovalPending && a.EscalatedAt == nil {
+		return text
+	}
+	fallback := strings.Join(a.Fallback, ", ")
+	if a.EscalatedAt != nil {
+		return text + ", and since it escalated also " + fallback
+	}
+	return text + ", and once it has escalated also " + fallback
 }
 
 // settled answers a verdict on what is settled: the same one harmlessly, another

@@ -43,3 +43,25 @@ func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
 		})
 	}
 }
+
+// Whoever asks is told who may decide now, and who will once it has escalated.
+func TestDeciders(t *testing.T) {
+	t.Parallel()
+	escalated := Time(5)
+	for name, test := range map[string]struct {
+		approval Approval
+		want     string
+	}{
+		"anyone":               {Approval{Status: ApprovalPending, Fallback: []string{"ceo"}}, "any member or admin"},
+		"those named":          {Approval{Status: ApprovalPending, Approvers: []string{"cfo", "bob"}}, "cfo, bob"},
+		"before escalation":    {Approval{Status: ApprovalPending, Approvers: []string{"cfo"}, Fallback: []string{"ceo", "eve"}}, "cfo, and once it has escalated also ceo, eve"},
+		"after escalation":     {Approval{Status: ApprovalEscalated, EscalatedAt: &escalated, Approvers: []string{"cfo"}, Fallback: []string{"ceo"}}, "cfo, and since it escalated also ceo"},
+		"decided before":       {Approval{Status: ApprovalDenied, Approvers: []string{"cfo"}, Fallback: []string{"ceo"}}, "cfo"},
+		"decided after":        {Approval{Status: ApprovalDenied, EscalatedAt: &escalated, Approvers: []string{"cfo"}, Fallback: []string{"ceo"}}, "cfo, and since it escalated also ceo"},
+		"the chain's are none": {Approval{Status: ApprovalPending, Approvers: []string{"cfo"}, Escalate: []string{"agent"}}, "cfo"},
+	} {
+		if got := test.approval.Deciders(); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -16,14 +16,18 @@ type wording struct {
 
 const (
 	adviceDecide = "Open the console to decide. Opening the link decides nothing by itself."
-	adviceLook   = "Open the console for the details."
+	// Some of those who read it may not be allowed to decide: addresses that a chain
+	// brought are told, and nothing more.
+	adviceEscalated = "Half of the time has passed, and nobody has decided. From now on the organization's fallback approvers may, with a key " +
+		"of their name, besides those whom the rule names. " + adviceDecide
+	adviceLook = "Open the console for the details."
 )
 
 var wordings = map[Kind]wording{
 	ChainCompleted:        {"Chain completed", adviceLook},
 	ChainAutoPaused:       {"Chain paused by a limit", "Open the console to look into it. An admin can resume the chain."},
 	ApprovalRequested:     {"Approval needed", adviceDecide},
-	ApprovalEscalated:     {"Approval still needed", adviceDecide},
+	ApprovalEscalated:     {"Approval still needed", adviceEscalated},
 	ApprovalDecided:       {"Approval decided", adviceLook},
 	ApprovalTimedOut:      {"Approval timed out", "Nobody decided in time, and the action was not released. " + adviceLook},
 	KillSwitchActivated:   {"Kill switch activated", "Every action is denied until an admin lifts it. " + adviceLook},
