@@ -43,6 +43,10 @@ type approval struct {
 	PolicyName    *string         `json:"policy_name"`
 	Matched       []matchedRule   `json:"matched_rules"`
 	Approvers     []string        `json:"approvers"`
+	Fallback      []string        `json:"fallback_approvers"` // not for agents
+	EscalatedAt   *time.Time      `json:"escalated_at"`
+	LastPolledAt  *time.Time      `json:"last_polled_at"` // not for agents
+	Waiting       *bool           `json:"waiting"`        // not for agents, nor from older servers
 	TwoPerson     bool            `json:"two_person"`
 	Votes         int             `json:"votes"`
 	Status        string          `json:"status"`

@@ -78,10 +78,14 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		second := admin.pay(t, `{"amount_usd":7000}`)
 		out := succeed(t, person.args("list")...)
 		for _, word := range []string{first[:8], second[:8], "billing", "pay_invoice", "23h59m", "threshold",
-			"payments (production)", "$9000.00", "pay.example.com", "financial_approval_threshold", "any member or admin", "TIME LEFT"} {
+			"payments (production)", "$9000.00", "pay.example.com", "financial_approval_threshold", "any member or admin", "TIME LEFT", "CLIENT", "never asked"} {
 			if !strings.Contains(out, word) {
 				t.Errorf("the list lacks %q:\n%s", word, out)
 			}
+		}
+		admin.approvalStatus(t, first) // with the key that opened the chain
+		if out := succeed(t, person.args("list")...); strings.Count(out, "  waiting  ") != 1 || strings.Count(out, "never asked") != 1 {
+			t.Errorf("the list does not say whose client waits:\n%s", out)
 		}
 		if listed := decode[[]approval](t, succeed(t, person.args("list", "--json")...)); len(listed) != 2 || listed[0].ID != first {
 			t.Errorf("the list is %+v", listed)
@@ -97,7 +101,7 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		}
 		for _, word := range []string{"billing", "pay_invoice (tool_call)", `"amount_usd": 9000`, `"a\u202eb"`, "sha256   ",
 			"chain    payments (production)", "amount   $9000.00", "domains  pay.example.com", "rule     financial_approval_threshold",
-			"deciders any member or admin", "left     23h59m"} {
+			"deciders any member or admin", "left     23h59m", "client   waiting"} {
 			if !strings.Contains(r.err, word) {
 				t.Errorf("what was decided was not shown, %q:\n%s", word, r.err)
 			}

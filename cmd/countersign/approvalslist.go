@@ -61,7 +61,7 @@ func (c *approvalsListCommand) show(p *process, api *apiClient, before string) (
 	}
 	var now strings.Builder
 	for i := range list {
-		fmt.Fprintln(&now, list[i].ID, list[i].Status, list[i].Votes)
+		fmt.Fprintln(&now, list[i].ID, list[i].Status, list[i].Votes, list[i].Waiting != nil && *list[i].Waiting)
 	}
 	identity := now.String() + "."
 	if identity == before {
@@ -97,9 +97,9 @@ func printWaiting(p *process, list []approval, now time.Time) error {
 	for i := range list {
 		a := &list[i]
 		rows[i] = cells(a.short(), chainText(a), a.AgentName, a.ActionName, amountText(a.AmountUSD), domainsText(a),
-			ruleText(a), decidersText(a), timeLeft(a, now), a.Reason)
+			ruleText(a), decidersText(a), timeLeft(a, now), clientText(a, now), a.Reason)
 	}
-	return p.printTable([]string{"ID", "CHAIN", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "WHO MAY DECIDE", "TIME LEFT", "REASON"}, rows)
+	return p.printTable([]string{"ID", "CHAIN", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "WHO MAY DECIDE", "TIME LEFT", "CLIENT", "REASON"}, rows)
 }
 
 func printSettled(p *process, list []approval) error {
@@ -139,6 +139,21 @@ func timeLeft(a *approval, now time.Time) string {
 		text += " (escalated)"
 	}
 	return text
+}
+
+// clientText says whether somebody still waits for the decision, as far as the
+// server tells.
+func clientText(a *approval, now time.Time) string {
+	switch {
+	case a.Waiting == nil:
+		return nothing
+	case *a.Waiting:
+		return "waiting"
+	case a.LastPolledAt == nil:
+		return "never asked"
+	}
+	// The server's clock may be ahead of this one's.
+	return "asked " + spanText(max(now.Sub(*a.LastPolledAt), time.Second)) + " ago"
 }
 
 // spanText rounds down to what matters at a glance.

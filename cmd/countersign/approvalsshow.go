@@ -46,6 +46,7 @@ func showApproval(w io.Writer, a *approval, hash string) error {
 		{"deciders", decidersText(a)},
 		{"status", a.Status},
 		{"left", timeLeft(a, time.Now())},
+		{"client", clientText(a, time.Now())},
 	} {
 		fmt.Fprintf(w, "%-8s %s\n", line[0], visible(line[1]))
 	}
@@ -95,6 +96,13 @@ func domainsText(a *approval) string {
 
 func decidersText(a *approval) string {
 	text := someOf(a.Approvers, "any member or admin")
+	if len(a.Approvers) > 0 && len(a.Fallback) > 0 {
+		when := "; once it has escalated also "
+		if a.EscalatedAt != nil {
+			when = "; since it escalated also "
+		}
+		text += when + someOf(a.Fallback, nothing)
+	}
 	if a.TwoPerson {
 		text += fmt.Sprintf("; two people, %d so far", a.Votes)
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -114,7 +113,7 @@ func choiceOf(caller *service.Caller, view *service.ApprovalView) choice {
 	case caller.Key == view.RequestedBy:
 		return choice{Why: "You are signed in with the key that recorded this action, and nobody decides their own: another person has to."}
 	case !view.Admits(caller.Name):
-		return choice{Why: fmt.Sprintf("The policy names who may decide this: %s. You are signed in as %q.", strings.Join(view.Approvers, ", "), caller.Name)}
+		return choice{Why: fmt.Sprintf("The policy names who may decide this: %s. You are signed in as %q.", view.Deciders(), caller.Name)}
 	case voted:
 		return choice{Deny: true, Why: "You gave the first of two approvals. Another person has to give the second; you can still deny."}
 	case view.Killed:

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 // words are what the templates say things with.
@@ -24,6 +25,7 @@ var words = template.FuncMap{
 	"visible": visible,
 	"said":    said,
 	"left":    left,
+	"client":  client,
 }
 
 // clock writes a moment for people. A receipt's times are texts that an altered
@@ -138,6 +140,19 @@ func left(until, now ledger.Time) string {
 		return fmt.Sprintf("%d min", minutes)
 	default:
 		return "under a minute"
+	}
+}
+
+// client says whether somebody still waits for a decision. An agent that has gone
+// may come back, and so it is never said to be gone.
+func client(c *service.Attendance, now ledger.Time) string {
+	switch {
+	case c.Waiting:
+		return "the agent is waiting"
+	case c.LastPolledAt == nil:
+		return "the agent has never asked for the answer"
+	default:
+		return "the agent last asked " + left(now, *c.LastPolledAt) + " ago and may have given up"
 	}
 }
 

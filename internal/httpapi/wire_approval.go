@@ -60,6 +60,9 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	}
 	if x.caller.Role.Includes(ledger.RoleMember) {
 		writeReviewer(&w, a.Reviewer)
+		w.Strings("fallback_approvers", a.Fallback)
+		appendTime(&w, "last_polled_at", a.Client.LastPolledAt)
+		w.Bool("waiting", a.Client.Waiting)
 	}
 	return w.End()
 }

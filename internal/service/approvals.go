@@ -27,6 +27,7 @@ type ApprovalView struct {
 	// Overruled is what the rules in force decide where they deny what a person has
 	// approved; nil where they let it stand.
 	Overruled *ledger.Decision
+	Client    *Attendance // for those who review; nil for an agent
 }
 
 // Now is the status as it stands for those who act on it: while the kill switch is
@@ -46,17 +47,27 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 		return nil, err
 	}
 	if wait <= 0 {
-		return s.ownApproval(ctx, caller, id)
+		view, err := s.ownApproval(ctx, caller, id)
+		if err == nil && caller.asksFor(view) {
+			s.polls.note(id, s.now())
+		}
+		return view, err
 	}
 	timer := time.NewTimer(caller.longestWait(wait, s.now()))
 	defer timer.Stop()
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)
 	defer cancel()
+	polling := false
 	for {
 		// A caller that has gone is answered like one whose time is up: with what
 		// stands, which is read to the end.
 		view, err := s.ownApproval(context.WithoutCancel(ctx), caller, id)
+		if err == nil && !polling && caller.asksFor(view) {
+			polling = true
+			s.polls.begin(id, s.now())
+			defer func() { s.polls.end(id, s.now()) }()
+		}
 		if err != nil || !view.Status.Open() {
 			return view, err
 		}
@@ -92,7 +103,14 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	if err != nil {
 		return nil, err
 	}
-	return s.approvalView(ctx, record, s.viewing(org))
+	view, err := s.approvalView(ctx, record, s.viewing(org))
+	if err == nil {
+		err = s.attend(ctx, caller, view)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return view, nil
 }
 
 // sees reports whether the caller may see an approval: everyone of its
@@ -261,6 +279,9 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		}
 		bytes += len(view.Payload)
 		views = append(views, view)
+	}
+	if err := s.attend(ctx, caller, views...); err != nil {
+		return nil, err
 	}
 	return views, nil
 }

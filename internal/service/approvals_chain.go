@@ -32,6 +32,11 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	if err != nil || len(shown) == 0 {
 		return &ChainApprovals{Shown: shown}, err
 	}
+	for _, view := range shown {
+		if view.Status.Open() && caller.asksFor(view) { // of the others there may be many
+			s.polls.note(view.ID, s.now())
+		}
+	}
 	slices.SortFunc(shown, func(a, b *ApprovalView) int {
 		switch {
 		case a.Status.Open() == b.Status.Open():

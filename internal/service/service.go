@@ -82,6 +82,7 @@ type Service struct {
 	states    stateCache
 	policies  policyCache
 	waiters   waiters
+	polls     polls
 	signers   signers
 	used      lastUses[ledger.TokenID]
 	keyUses   lastUses[ledger.KeyID]

@@ -26,6 +26,9 @@ const (
 	// keyUseEvery is how far the last use of an API key may lag behind, and how often
 	// it is written at most.
 	keyUseEvery = time.Minute
+	// pollsEvery is how far the last poll of an approval may lag behind on another
+	// replica, and how often it is written at most.
+	pollsEvery = 15 * time.Second
 	// pastEvery is how often the ledgers are held against what was acknowledged.
 	pastEvery = 30 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
@@ -40,6 +43,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "count the queue", every: countEvery, do: w.count, next: now},
 		{name: "write down the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
 		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
+		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushPolls, next: now.Add(pollsEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
