@@ -2,6 +2,8 @@ package main
 
 import (
 	"database/sql"
+	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -186,6 +188,34 @@ func TestDoctor(t *testing.T) {
 			t.Fatal(err)
 		}
 		refuse(t, exitFailed, "✗ key file", s.args("doctor")...)
+	})
+}
+
+// The doctor names the organizations in which an approval would escalate to nobody,
+// says what to do, and passes the store all the same. It knows of the mail server by
+// the flags that the server has.
+func TestDoctorWarnsOfEscalationsThatReachNobody(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		smtp := filepath.Join(t.TempDir(), "smtp-url")
+		if err := os.WriteFile(smtp, []byte("smtp://127.0.0.1:2525?from=countersign@example.com&starttls=off"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		check := func(mark string, words []string, flags ...string) {
+			t.Helper()
+			out := succeed(t, s.args(append([]string{"doctor"}, flags...)...)...)
+			for _, word := range append(words, mark+" escalation") {
+				if !strings.Contains(out, word) {
+					t.Errorf("the doctor does not say %q:\n%s", word, out)
+				}
+			}
+		}
+		check("!", []string{"in default nobody is told when an approval escalates", "name fallback approvers", "--smtp-url-file", "1 warning"})
+		server.admin(t).call(t, http.MethodPatch, "/v1/organization", `{"fallback_approvers":["ceo@example.com"]}`, new(json.RawMessage))
+		check("!", []string{"no mail server to reach them by"})
+		check("✓", []string{"somebody is told in all of 1 organization"}, "--smtp-url-file", smtp)
+		server.admin(t).call(t, http.MethodPost, "/v1/webhooks", `{"url":"https://hooks.example.com/x"}`, new(json.RawMessage))
+		check("✓", nil)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 type doctorCommand struct {
 	storage
+	mailFlags
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -47,6 +48,7 @@ func skipped(format string, args ...any) finding {
 // the database is only read.
 type examination struct {
 	storage  *storage
+	mail     *mailFlags
 	now      func() time.Time
 	findings []finding
 }
@@ -70,6 +72,7 @@ func (e *examination) checks() []check {
 		{"schema", e.schema},
 		{"keys belong to store", e.keysBelong},
 		{"rollback", e.rollback},
+		{"escalation", e.escalation},
 		{"clock", e.clock},
 	}
 	if e.storage.embedded() {
@@ -83,7 +86,7 @@ func (e *examination) checks() []check {
 
 // Run examines the installation.
 func (c *doctorCommand) Run(p *process) error {
-	e := &examination{storage: &c.storage, now: time.Now}
+	e := &examination{storage: &c.storage, mail: &c.mailFlags, now: time.Now}
 	e.run(p.ctx)
 	if err := c.print(p, e.findings); err != nil {
 		return err

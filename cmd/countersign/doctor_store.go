@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 // withSQLite lends a connection that can only read.
@@ -160,6 +161,48 @@ func (e *examination) watching(organizations int) finding {
 		return ok("no receipt is remembered in %s yet", path)
 	}
 	return ok("the database holds what was acknowledged")
+}
+
+// escalation looks for organizations in which an approval that escalates would reach
+// nobody. Whether the server sends e-mail is known here by the flags and variables
+// that this command was given.
+func (e *examination) escalation(ctx context.Context) finding {
+	if e.storage.checkExists() != nil {
+		return e.nothingThere()
+	}
+	mailer, err := e.mail.mailer()
+	if err != nil {
+		return failed("%v", err)
+	}
+	o, err := e.storage.openDirectory(ctx)
+	if err != nil {
+		return skipped("the store does not open")
+	}
+	defer o.close()
+	unheard, organizations, err := o.operator().UnheardEscalations(ctx, mailer != nil)
+	if err != nil {
+		return failed("%v", err)
+	}
+	if len(unheard) == 0 {
+		return ok("somebody is told in all of %s", count(organizations, "organization"))
+	}
+	return warning("%s", unheardText(unheard))
+}
+
+// unheardText names the first few; an installation may have many.
+func unheardText(unheard []*service.Unheard) string {
+	const most = 3
+	var b strings.Builder
+	for i, u := range unheard[:min(len(unheard), most)] {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", u.Slug, u.Why(), u.Remedy())
+	}
+	if more := len(unheard) - most; more > 0 {
+		fmt.Fprintf(&b, "; and likewise in %d more", more)
+	}
+	return b.String() + " (give this command the server's flags or variables, so that it knows of the mail server)"
 }
 
 // The clock cannot be right before this program was written.

@@ -12,8 +12,14 @@ import (
 	"countersign/internal/pricing"
 )
 
+// mailFlags name the mail server.
+type mailFlags struct {
+	SMTPURL     string `name:"smtp-url" help:"Mail server for notices, smtp://USER:PASSWORD@HOST?from=ADDRESS; on a command line others can read it, so better use the variable or --smtp-url-file." placeholder:"URL"`
+	SMTPURLFile string `name:"smtp-url-file" help:"File that holds the mail server's address." type:"path" placeholder:"FILE"`
+}
+
 // mailer reads the mail server's address; nil without one.
-func (c *serveCommand) mailer() (*notify.Mailer, error) {
+func (c *mailFlags) mailer() (*notify.Mailer, error) {
 	address := c.SMTPURL
 	if c.SMTPURLFile != "" {
 		if address != "" {

@@ -35,8 +35,7 @@ type serveCommand struct {
 	LogLevel             string   `help:"How much to log (${enum}); debug shows every request." enum:"debug,info,warn,error" default:"info"`
 	LogFormat            string   `help:"Form of the log on standard error: ${enum}." enum:"json,text" default:"json"`
 	PublicURL            string   `name:"public-url" help:"Where people reach the console, for links in notices and for the first sign-in." placeholder:"URL"`
-	SMTPURL              string   `name:"smtp-url" help:"Mail server for notices, smtp://USER:PASSWORD@HOST?from=ADDRESS; on a command line others can read it, so better use the variable or --smtp-url-file." placeholder:"URL"`
-	SMTPURLFile          string   `name:"smtp-url-file" help:"File that holds the mail server's address." type:"path" placeholder:"FILE"`
+	mailFlags
 	anchorFlags
 	Prices       string `help:"JSON file with what language models cost, instead of the built-in table." type:"path" placeholder:"FILE"`
 	OTLPEndpoint string `name:"otlp-endpoint" help:"OTLP/HTTP collector to send traces to, such as http://localhost:4318; none without one." env:"COUNTERSIGN_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT" placeholder:"URL"`

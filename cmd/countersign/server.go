@@ -54,7 +54,7 @@ func (s *server) open() (err error) {
 	}
 	if s.opened, err = c.openService(ctx, service.Config{
 		Log: s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
-		Anchoring: s.methods,
+		Anchoring: s.methods, Mail: s.mailer != nil,
 		// A folder has one server at a time; the commands that work beside it decide
 		// nothing.
 		Alone: c.embedded(),

@@ -20,6 +20,7 @@ type approvalsList struct {
 	Now     ledger.Time
 	Filter  string
 	Filters []filterLink
+	Unheard *service.Unheard // nil for all but admins, and where somebody is told
 	Waiting waitingList
 	Rows    []*service.ApprovalView
 	pageLinks
@@ -49,6 +50,9 @@ func showApprovals(v *visit) error {
 	query := v.r.URL.Query()
 	page := &approvalsList{Now: v.console.service.Now(), Filter: query.Get("status")}
 	if err := page.setFilters(); err != nil {
+		return err
+	}
+	if page.Unheard, err = v.unheard(caller); err != nil {
 		return err
 	}
 	filter := service.ApprovalFilter{Limit: approvalsPage + 1, Bare: true}

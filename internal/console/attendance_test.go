@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"net/http"
+	"net/url"
 	"testing"
 	"time"
 
@@ -58,4 +59,23 @@ func TestThePageSaysWhoMayDecide(t *testing.T) {
 	member.get(t, page(asked.ID)).expect(t, http.StatusOK, "the controller, and since it escalated also ceo@example.com").without(t, ">Approve<")
 	chief.get(t, page(asked.ID)).expect(t, http.StatusOK, ">Approve<")
 	chief.post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+}
+
+// Admins are told on the pages of approvals and settings when an escalation would
+// reach nobody, and what to do; others are not, and it ends when somebody is told.
+func TestAdminsAreToldThatEscalationsReachNobody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
+	const said = "Nobody is told when an approval escalates"
+	for _, path := range []string{"/approvals", "/settings"} {
+		admin.get(t, path).expect(t, http.StatusOK, said, "name no fallback approvers", "add a webhook for approval.escalated", "--smtp-url-file")
+	}
+	member.get(t, "/approvals").expect(t, http.StatusOK).without(t, said)
+	w.settings(t, w.acme, `{"fallback_approvers":["ceo@example.com"]}`)
+	admin.get(t, "/settings").expect(t, http.StatusOK, said, "but the server has no mail server")
+	admin.post(t, "/webhooks", url.Values{"url": {"https://hooks.example.com/x"}, "events": {"approval.escalated"}, "once": {"once"}}).expect(t, http.StatusCreated)
+	for _, path := range []string{"/approvals", "/settings"} {
+		admin.get(t, path).expect(t, http.StatusOK).without(t, said)
+	}
 }

@@ -27,15 +27,28 @@ type settingsForm struct {
 	// else changed meanwhile is not overwritten unread.
 	Seen    string
 	Saved   bool
+	Unheard *service.Unheard // nil where somebody is told of escalations
 	Refusal *refusal
 }
 
+// unheard says to admins whether escalations reach nobody.
+func (v *visit) unheard(caller *service.Caller) (*service.Unheard, error) {
+	if !caller.Role.Includes(ledger.RoleAdmin) {
+		return nil, nil
+	}
+	return v.console.service.Unheard(v.r.Context(), caller)
+}
+
 func showSettings(v *visit) error {
-	if _, err := v.admin(); err != nil {
+	caller, err := v.admin()
+	if err != nil {
 		return err
 	}
 	page, err := settingsOf(v.organization)
 	if err != nil {
+		return err
+	}
+	if page.Unheard, err = v.unheard(caller); err != nil {
 		return err
 	}
 	page.Saved = v.r.URL.Query().Get("saved") == "yes"

@@ -63,8 +63,9 @@ func (x *exchange) surveyed(ctx context.Context) []readinessCheck {
 	}
 	policy, policyErr := x.policyCheck(ctx)
 	rollback, rollbackErr := x.rollbackCheck(ctx)
-	checks := []readinessCheck{policy, rollback}
-	if policyErr == nil && rollbackErr == nil {
+	escalation, escalationErr := x.escalationCheck(ctx)
+	checks := []readinessCheck{policy, rollback, escalation}
+	if policyErr == nil && rollbackErr == nil && escalationErr == nil {
 		s.checks, s.until = checks, time.Now().Add(surveyLasts)
 	}
 	return checks
@@ -99,4 +100,20 @@ func (x *exchange) rollbackCheck(ctx context.Context) (readinessCheck, error) {
 		}, nil
 	}
 	return readinessCheck{Name: "rollback", Status: "ok"}, nil
+}
+
+// escalationCheck says in how many organizations an approval that escalates would
+// reach nobody. Anyone can ask, so it names none of them.
+func (x *exchange) escalationCheck(ctx context.Context) (readinessCheck, error) {
+	unheard, organizations, err := x.api.service.UnheardEscalations(ctx)
+	switch {
+	case err != nil:
+		return readinessCheck{Name: "escalation", Status: "warning", Detail: notKnown}, err
+	case len(unheard) > 0:
+		return readinessCheck{
+			Name: "escalation", Status: "warning",
+			Detail: fmt.Sprintf("in %d of %d organizations nobody is told when an approval escalates: see countersign doctor", len(unheard), organizations),
+		}, nil
+	}
+	return readinessCheck{Name: "escalation", Status: "ok"}, nil
 }

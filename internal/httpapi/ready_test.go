@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -50,7 +51,7 @@ func TestRollback(t *testing.T) {
 			fresh := s.limited(t, nil, 0) // without what was found before
 			return decode[report](t, fresh.get(t, credential{}, "/readyz").expect(t, want).without(t, "acme", s.acme.id))
 		}
-		if got := check(http.StatusOK); len(got.Checks) != 3 || got.Checks[2].Name != "rollback" || got.Checks[2].Status != "ok" {
+		if got := check(http.StatusOK); len(got.Checks) != 4 || got.Checks[2].Name != "rollback" || got.Checks[2].Status != "ok" {
 			t.Errorf("ready says %+v", got)
 		}
 		s.seal(t, s.acme.agent, "before")
@@ -67,6 +68,33 @@ func TestRollback(t *testing.T) {
 		m.heads.Store(nil)
 		check(http.StatusOK)
 		s.complete(t, s.acme.agent, id, "")
+	})
+}
+
+// Where an approval would escalate to nobody, the service is ready and warns, and
+// names no organization.
+func TestReadinessWarnsOfEscalationsThatReachNobody(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{})
+		type report struct {
+			Status string
+			Checks []struct{ Name, Status, Detail string }
+		}
+		check := func(status, detail string) {
+			t.Helper()
+			fresh := s.limited(t, nil, 0) // without what was found before
+			got := decode[report](t, fresh.get(t, credential{}, "/readyz").expect(t, http.StatusOK).without(t, "acme", s.acme.id, "rival", s.rival.id))
+			last := got.Checks[len(got.Checks)-1]
+			if got.Status != "ready" || last.Name != "escalation" || last.Status != status || !strings.HasPrefix(last.Detail, detail) {
+				t.Errorf("ready says %+v, want %s with %q", got, status, detail)
+			}
+		}
+		check("warning", "in 2 of 2 organizations nobody is told when an approval escalates")
+		hook := `{"url":"https://hooks.example.com/x","events":["approval.escalated"]}`
+		s.post(t, s.acme.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)
+		check("warning", "in 1 of 2 organizations")
+		s.post(t, s.rival.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)
+		check("ok", "")
 	})
 }
 

@@ -43,6 +43,8 @@ type Config struct {
 	Anchoring []string
 	// PrivateWebhooks lets webhooks lead to addresses that are not public.
 	PrivateWebhooks bool
+	// Mail says that e-mails are sent, and not dropped for want of a mail server.
+	Mail bool
 	// PublicURL is where people reach the console, for links in notices; optional.
 	PublicURL string
 	// Committers is how many batches may commit side by side: one on a store
@@ -98,6 +100,8 @@ type Service struct {
 	grants recentGrants
 	delay  func(context.Context, time.Duration) error
 
+	mail            bool
+	escalationHooks escalationHooks
 	privateWebhooks bool
 	anchoring       []string
 	watch           HeadWatch
@@ -134,7 +138,7 @@ func New(c Config) *Service {
 	s := &Service{
 		store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
-		privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
+		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
 		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay,

@@ -1,0 +1,93 @@
+package service_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/store"
+	"countersign/internal/testdb"
+)
+
+// countingHooks counts the reads of webhooks.
+type countingHooks struct {
+	store.Store
+	reads atomic.Int64
+}
+
+func (c *countingHooks) Webhooks(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
+	c.reads.Add(1)
+	return c.Store.Webhooks(ctx, org)
+}
+
+// An organization is told of as long as an escalation would reach nobody in it: by a
+// webhook that wants to hear of it, or by e-mail where the server sends any and
+// somebody is named. Looking again reads no webhooks unless something has changed.
+func TestUnheardEscalations(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		hooks := &countingHooks{Store: g.another()}
+		mute := serve(t, service.Config{Store: hooks, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now})
+		mailing := serve(t, service.Config{Store: g.another(), Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Mail: true})
+		newTenant(t, g.Service, "quiet") // stays as it is
+		check := func(what string, s *service.Service, want bool) *service.Unheard {
+			t.Helper()
+			unheard, organizations, err := s.UnheardEscalations(t.Context())
+			done(t, err)
+			var found *service.Unheard
+			for _, u := range unheard {
+				if u.Slug == "acme" {
+					found = u
+				}
+			}
+			own := must[*service.Unheard](t)(s.Unheard(t.Context(), g.who.admin))
+			if organizations != 2 || (found != nil) != want || (own != nil) != want || len(unheard) < 1 {
+				t.Errorf("%s: %d of %d organizations, acme's own %v; want acme among them: %t", what, len(unheard), organizations, own, want)
+			}
+			return found
+		}
+		check("nothing is set", mute, true)
+		check("nothing is set, with mail", mailing, true)
+		g.settings(`{"fallback_approvers":["ceo@example.com"]}`)
+		if u := check("a list without mail", mute, true); u != nil && (u.Approvers != 1 || u.Mail) {
+			t.Errorf("%+v", u)
+		}
+		check("a list with mail", mailing, false)
+		g.settings(`{"fallback_approvers":[]}`)
+		check("the list is gone", mailing, true)
+		g.hook("approval.decided")
+		check("a webhook that wants something else", mute, true)
+		wanting := g.hook("approval.escalated", "approval.requested")
+		check("a webhook that wants it", mute, false)
+		check("a webhook that wants it, with mail", mailing, false)
+		before := hooks.reads.Load()
+		for range 5 {
+			check("looking again", mute, false)
+		}
+		if reads := hooks.reads.Load() - before; reads != 0 {
+			t.Errorf("looking again read webhooks %d times", reads)
+		}
+		done(t, g.DeleteWebhook(t.Context(), g.who.admin, wanting.ID))
+		check("the webhook is deleted", mute, true)
+		every := g.hook()
+		check("a webhook that wants everything", mute, false)
+		done(t, g.Jobs().Gone(t.Context(), g.who.id, every.ID))
+		check("the webhook is disabled", mute, true)
+		_, err := mute.Unheard(t.Context(), g.who.member)
+		checkCode(t, "a member asks", err, ledger.CodeForbidden)
+	})
+}
+
+// Each kind of silence says what is missing and what to do.
+func TestUnheardSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	seen := make(map[string]bool)
+	for _, u := range []service.Unheard{{}, {Approvers: 1}, {Mail: true}} {
+		if u.Why() == "" || u.Remedy() == "" || seen[u.Why()] || seen[u.Remedy()] {
+			t.Errorf("%+v: %q, %q", u, u.Why(), u.Remedy())
+		}
+		seen[u.Why()], seen[u.Remedy()] = true, true
+	}
+}
