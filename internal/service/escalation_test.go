@@ -25,6 +25,8 @@ func (c *countingHooks) Webhooks(ctx context.Context, org ledger.OrgID) ([]*stor
 // An organization is told of as long as an escalation would reach nobody in it: by a
 // webhook that wants to hear of it, or by e-mail where the server sends any and
 // somebody is named. Looking again reads no webhooks unless something has changed.
+//
+//countersign:race
 func TestUnheardEscalations(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
