@@ -453,3 +453,44 @@ def test_a_subclass_keeps_its_type(fake: FakeService) -> None:
     configure(fake)
     with Mine("test") as chain:
         assert type(chain) is Mine
+
+
+@both
+def test_giving_up_cancels_by_key_or_by_id(fake: FakeService, sync: bool) -> None:
+    config = configure(fake)
+    for ending, cancelled in (("approve", False), ("deny", False), ("time_out", False), ("", True)):
+        fake.script("require_approval")
+        with countersign.Chain("given-up", config=config) as chain:
+            recorded = fake._records.record(
+                chain.id or "",
+                {"agent_name": "a", "action_type": "t", "action_name": "n", "payload": {}},
+                {"policy_decision": "require_approval"},
+            )
+            approval_id = recorded["approval_id"]
+            if ending:
+                getattr(fake, ending)(approval_id)
+            if sync:
+                assert chain.cancel_approval_sync(approval_id) is cancelled
+                assert countersign.cancel_approval_sync(approval_id, "why") is cancelled
+            else:
+                steps = countersign.cancel_approval(approval_id, config=config)
+                assert asyncio.run(steps) is cancelled
+    assert fake.approvals[-1]["comment"] == "the client gave up waiting"
+
+
+def test_giving_up_says_what_it_needs(fake: FakeService) -> None:
+    config = configure(fake)
+    with countersign.Chain("given-up", config=config) as chain:
+        with pytest.raises(countersign.ConfigurationError, match="and not both"):
+            chain.cancel_approval_sync()
+        with pytest.raises(countersign.ConfigurationError, match="and not both"):
+            chain.cancel_approval_sync("x", idempotency_key="y")
+        with pytest.raises(countersign.ConfigurationError, match="give the approval's id"):
+            chain.cancel_approval_sync(idempotency_key="nobody asked")
+        with pytest.raises(countersign.APIError) as unknown:
+            chain.cancel_approval_sync("unknown")
+        assert unknown.value.status == 404
+        fake.go_offline()
+        with pytest.raises(countersign.BackendUnavailableError, match="cancel it again"):
+            chain.cancel_approval_sync("unknown")
+        fake.come_back()

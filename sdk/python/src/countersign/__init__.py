@@ -15,7 +15,12 @@
 from typing import TYPE_CHECKING, Any
 
 from countersign import exceptions
-from countersign._approvals import wait_for_approval, wait_for_approval_sync
+from countersign._approvals import (
+    cancel_approval,
+    cancel_approval_sync,
+    wait_for_approval,
+    wait_for_approval_sync,
+)
 from countersign._chain import Chain
 from countersign._config import ChainConfig, init
 from countersign._decision import PolicyDecision
@@ -66,6 +71,8 @@ __all__ = [
     "PolicyViolationError",
     "__version__",
     "aclose",
+    "cancel_approval",
+    "cancel_approval_sync",
     "close",
     "create_public_token",
     "create_public_token_sync",

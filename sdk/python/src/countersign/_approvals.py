@@ -21,12 +21,18 @@ from countersign.exceptions import APIError, BackendUnavailableError
 if TYPE_CHECKING:
     from countersign._transport import Transport
 
-__all__ = ["wait_for_approval", "wait_for_approval_sync"]
+__all__ = [
+    "cancel_approval",
+    "cancel_approval_sync",
+    "wait_for_approval",
+    "wait_for_approval_sync",
+]
 
 _HOLD = 30  # seconds the service holds an answer back; proxies often cut off at 60
 _SHORTEST = 1.0  # an undecided answer sooner than this means that nothing was held back
 _LONGEST_BACKOFF = 5.0
 _GRACE = 60.0
+_LONGEST_COMMENT = 2000
 
 LATE_ANSWERS = 3
 """So many allows that came too late to be used are taken for silence."""
@@ -54,6 +60,50 @@ def wait_for_approval_sync(
     config = current_config(config)
     transport = transport_of(config)
     return transport.run(await_release(transport, approval_id, config))
+
+
+async def cancel_approval(
+    approval_id: str, comment: str | None = None, *, config: ChainConfig | None = None
+) -> bool:
+    """Give up on an approval for good, so that nobody decides it for nothing.
+
+    Returns true once it is cancelled, and false where a person had decided or its time had run
+    out before: that stands. A call that waits for it raises ``ActionDeniedError``. Nothing else
+    cancels: a wait that is broken off, or a process that ends, leaves the question open.
+    """
+    config = current_config(config)
+    transport = transport_of(config)
+    return await transport.run_async(give_up(transport, approval_id, config, comment))
+
+
+def cancel_approval_sync(
+    approval_id: str, comment: str | None = None, *, config: ChainConfig | None = None
+) -> bool:
+    """:func:`cancel_approval` for code without an event loop."""
+    config = current_config(config)
+    transport = transport_of(config)
+    return transport.run(give_up(transport, approval_id, config, comment))
+
+
+def give_up(
+    transport: Transport, approval_id: str, config: ChainConfig, comment: str | None
+) -> Steps[bool]:
+    """Cancel an approval; whether it ended so. Repeating it is harmless."""
+    body = None
+    if comment is not None:
+        body = {"comment": config._sanitizer.prose(str(comment))[:_LONGEST_COMMENT]}
+    try:
+        yield from transport.call("POST", f"{_path(approval_id)}/cancel", body)
+    except Unreachable as fault:
+        raise BackendUnavailableError(
+            f"the service did not confirm that the approval is cancelled ({fault}): cancel it "
+            f"again, as a person may still be deciding it"
+        ) from fault
+    except APIError as error:
+        if error.code in ("approval_decided", "approval_expired"):
+            return False
+        raise
+    return True
 
 
 def await_release(

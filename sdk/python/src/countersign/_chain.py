@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from countersign import _validate as check
 from countersign._action import Action, name_of
-from countersign._approvals import await_release
+from countersign._approvals import await_release, give_up
 from countersign._config import ChainConfig, current_config
 from countersign._decision import PolicyDecision
 from countersign._loops import finish, refuse_in_loop
 from countersign._metadata import chain_metadata
 from countersign._session import Session
 from countersign._steps import Steps
+from countersign.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -178,6 +179,61 @@ class Chain:
         refuse_in_loop("await wait_for_approval(...)")
         session = self._open_session()
         return session.transport.run(await_release(session.transport, approval_id, self._config))
+
+    async def cancel_approval(
+        self,
+        approval_id: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        comment: str | None = None,
+    ) -> bool:
+        """Give up for good on an approval that a step of this chain waits for, or waited for
+        until its wait was broken off: by the step's ``idempotency_key``, or by the approval's
+        id. Returns true once it is cancelled, and false where it was decided, or its time had
+        run out, before."""
+        session = self._open_session()
+        return await session.transport.run_async(
+            self._giving_up(session, approval_id, idempotency_key, comment)
+        )
+
+    def cancel_approval_sync(
+        self,
+        approval_id: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        comment: str | None = None,
+    ) -> bool:
+        """:meth:`cancel_approval` for code without an event loop."""
+        refuse_in_loop("await cancel_approval(...)")
+        session = self._open_session()
+        return session.transport.run(
+            self._giving_up(session, approval_id, idempotency_key, comment)
+        )
+
+    def _giving_up(
+        self,
+        session: Session,
+        approval_id: str | None,
+        idempotency_key: str | None,
+        comment: str | None,
+    ) -> Steps[bool]:
+        if (approval_id is None) == (idempotency_key is None):
+            raise ConfigurationError(
+                "cancel_approval takes the approval's id or the idempotency_key of the step that "
+                "waits for it, and not both"
+            )
+        if approval_id is None:
+            approval_id = session.asked.get(idempotency_key or "")
+            if approval_id is None:
+                raise ConfigurationError(
+                    "no step of this chain waits for an approval under that idempotency_key: "
+                    "give the approval's id, which GET /v1/approvals tells"
+                )
+        cancelled = yield from give_up(session.transport, approval_id, self._config, comment)
+        for key, asked in tuple(session.asked.items()):
+            if asked == approval_id:
+                session.asked.pop(key, None)
+        return cancelled
 
     def _open_session(self) -> Session:
         if self._session is None:

@@ -23,7 +23,12 @@ from countersign._delivery import Delivery
 from countersign._enforce import denial_of
 from countersign._steps import Steps
 from countersign._transport import DEFAULT_FAIL_MODES
-from countersign.exceptions import APIError, BackendUnavailableError, ChainTimeoutError
+from countersign.exceptions import (
+    APIError,
+    BackendUnavailableError,
+    ChainTimeoutError,
+    PolicyError,
+)
 
 __all__ = ["Session"]
 
@@ -40,6 +45,8 @@ class Session(Delivery):
         super().__init__(config, opening)
         self._began = self.transport.clock.monotonic()
         self._warned = False  # of the service's absence
+        self.asked: dict[str, str] = {}
+        """The approvals that steps wait for, or have waited for in vain, by the steps' keys."""
 
     # -- opening and leaving ---------------------------------------------------------
 
@@ -109,9 +116,16 @@ class Session(Delivery):
                 raise Unreachable(TOO_LATE)
             return decision
         assert decision.approval_id is not None
-        approved = yield from await_decision(
-            self.transport, decision.approval_id, self.config, decision
-        )
+        key = body["idempotency_key"]
+        self.asked[key] = decision.approval_id
+        try:
+            approved = yield from await_decision(
+                self.transport, decision.approval_id, self.config, decision
+            )
+        except PolicyError:
+            self.asked.pop(key, None)
+            raise
+        self.asked.pop(key, None)
         patience = Patience(self.transport, self.config)
         while True:
             reason = TOO_LATE

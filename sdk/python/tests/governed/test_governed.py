@@ -102,6 +102,80 @@ def test_a_wait_is_resumed_under_the_same_step_key(server: Server) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_giving_up_ends_the_wait_and_the_question(server: Server, sync: bool) -> None:
+    config = agent_config(server)
+    found: list[Any] = []
+
+    def wait(chain: countersign.Chain) -> None:
+        try:
+            step = {"amount_usd": 9000}
+            found.append(chain.record_agent_action_sync(*PAY, step, idempotency_key="step-1"))
+        except Exception as error:
+            found.append(error)
+
+    with countersign.Chain("given-up", config=config) as chain:
+        worker = threading.Thread(target=wait, args=(chain,))
+        worker.start()
+        eventually(lambda: undecided(server, chain.id))
+        (approval,) = undecided(server, chain.id)
+        reason = "the order was withdrawn, api_key=abcdefgh12345678"
+        if sync:
+            assert chain.cancel_approval_sync(idempotency_key="step-1", comment=reason)
+        else:
+            assert asyncio.run(countersign.cancel_approval(approval["id"], reason, config=config))
+        worker.join(60)
+        # Once more it changes nothing.
+        assert chain.cancel_approval_sync(approval["id"])
+        assert undecided(server, chain.id) == []
+    (denied,) = found
+    assert type(denied) is countersign.ActionDeniedError
+    ended = server.get(f"/v1/approvals/{approval['id']}")
+    assert ended["status"] == "cancelled"
+    assert ended["comment"].startswith("the order was withdrawn")
+    assert "abcdefgh12345678" not in ended["comment"]
+    assert ended["waiting"] is False
+    assert ended["last_polled_at"] is not None
+
+
+def test_a_wait_that_is_broken_off_cancels_nothing(server: Server) -> None:
+    config = agent_config(server)
+
+    async def main() -> None:
+        async with countersign.Chain("broken-off", config=config) as chain:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(
+                    chain.record_agent_action(*PAY, {"amount_usd": 9000}, idempotency_key="step-1"),
+                    1,
+                )
+            (approval,) = await asyncio.to_thread(undecided, server, chain.id)
+            assert approval["waiting"] is True  # it asked within the last minute
+            assert await chain.cancel_approval(idempotency_key="step-1")
+            assert await asyncio.to_thread(undecided, server, chain.id) == []
+            with pytest.raises(countersign.ActionDeniedError):
+                await chain.record_agent_action(
+                    *PAY, {"amount_usd": 9000}, idempotency_key="step-1"
+                )
+
+    asyncio.run(main())
+
+
+def test_giving_up_comes_too_late(server: Server) -> None:
+    config = agent_config(server)
+
+    async def main() -> None:
+        async with countersign.Chain("too-late", config=config) as chain:
+            step = asyncio.create_task(chain.record_agent_action(*PAY, {"amount_usd": 9000}))
+            while not (asked := await asyncio.to_thread(undecided, server, chain.id)):
+                pass
+            path = f"/v1/approvals/{asked[0]['id']}"
+            await asyncio.to_thread(server.post, f"{path}/approve", {})
+            assert not await chain.cancel_approval(asked[0]["id"])
+            assert (await step).allowed
+
+    asyncio.run(main())
+
+
 def test_an_approval_times_out(server: Server) -> None:
     agent_config(server, default_approval_timeout_hours=1 / 3600)
     with pytest.raises(countersign.ApprovalTimedOutError), countersign.Chain("slow") as chain:

@@ -181,6 +181,17 @@ class FakeService:
         decided = self._records.decided[approval_id]
         return Hold(decided, float(wait), lambda: Answer(200, self._shown(approval)))
 
+    def _cancel(self, call: RecordedCall, approval_id: str) -> Answer:
+        approval = self._records.approvals.get(approval_id)
+        if approval is None:
+            return _problem(404, "not_found")
+        comment = (call.body or {}).get("comment") or "the client gave up waiting"
+        self._records.decide_approval(approval_id, "cancelled", comment)
+        if approval["status"] == "cancelled":
+            return Answer(200, self._shown(approval))
+        expired = approval["status"] == "timed_out"
+        return _problem(409, "approval_expired" if expired else "approval_decided")
+
     def _shown(self, approval: dict[str, Any]) -> dict[str, Any]:
         still_open = approval["status"] in ("pending", "escalated")
         decision = None if still_open else self._records.release(approval)
@@ -228,6 +239,7 @@ _ROUTES = (
     ("POST", f"/v1/chains/{_ID}/complete", "_complete"),
     ("GET", f"/v1/chains/{_ID}/receipt", "_receipt_of"),
     ("GET", f"/v1/approvals/{_ID}", "_approval"),
+    ("POST", f"/v1/approvals/{_ID}/cancel", "_cancel"),
     ("GET", f"/v1/receipts/{_ID}/verify", "_verify"),
     ("GET", f"/v1/verification/v2/(approvals|receipts)/{_ID}", "_verify_v2"),
     ("GET", f"/public/v2/verify/{_ID}", "_verify_token"),
