@@ -143,16 +143,16 @@ func left(until, now ledger.Time) string {
 	}
 }
 
-// client says whether somebody still waits for a decision. An agent that has gone
+// client says whether an agent still waits for a decision. One that has gone
 // may come back, and so it is never said to be gone.
 func client(c *service.Attendance, now ledger.Time) string {
 	switch {
 	case c.Waiting:
-		return "the agent is waiting"
+		return "is waiting"
 	case c.LastPolledAt == nil:
-		return "the agent has never asked for the answer"
+		return "has never asked for the answer"
 	default:
-		return "the agent last asked " + left(now, *c.LastPolledAt) + " ago and may have given up"
+		return "last asked " + left(now, *c.LastPolledAt) + " ago, may have given up"
 	}
 }
 
