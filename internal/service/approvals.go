@@ -58,7 +58,8 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)
 	defer cancel()
-	polling := false
+	polling, leave := false, func() {}
+	defer func() { leave() }()
 	for {
 		// A caller that has gone is answered like one whose time is up: with what
 		// stands, which is read to the end.
@@ -66,7 +67,7 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 		if err == nil && !polling && caller.asksFor(view) {
 			polling = true
 			s.polls.begin(id, s.now())
-			defer func() { s.polls.end(id, s.now()) }()
+			leave = func() { s.polls.end(id, s.now()) }
 		}
 		if err != nil || !view.Status.Open() {
 			return view, err
