@@ -58,16 +58,14 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)
 	defer cancel()
-	polling, leave := false, func() {}
-	defer func() { leave() }()
+	client := longPoll{polls: &s.polls, id: id}
+	defer func() { client.end(s.now()) }()
 	for {
 		// A caller that has gone is answered like one whose time is up: with what
 		// stands, which is read to the end.
 		view, err := s.ownApproval(context.WithoutCancel(ctx), caller, id)
-		if err == nil && !polling && caller.asksFor(view) {
-			polling = true
-			s.polls.begin(id, s.now())
-			leave = func() { s.polls.end(id, s.now()) }
+		if err == nil && caller.asksFor(view) {
+			client.begin(s.now())
 		}
 		if err != nil || !view.Status.Open() {
 			return view, err

@@ -53,24 +53,42 @@ func (p *polls) noteLocked(id ledger.ApprovalID, now ledger.Time) {
 	}
 }
 
-// begin enters a long poll, which counts as asking until end is called.
-func (p *polls) begin(id ledger.ApprovalID, now ledger.Time) {
+// longPoll is a client's wait for one approval. It counts as asking from begin to
+// end, and belongs to one goroutine.
+type longPoll struct {
+	polls *polls
+	id    ledger.ApprovalID
+	begun bool
+}
+
+// begin enters the wait, once.
+func (l *longPoll) begin(now ledger.Time) {
+	if l.begun {
+		return
+	}
+	l.begun = true
+	p := l.polls
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open == nil {
 		p.open = make(map[ledger.ApprovalID]int)
 	}
-	p.open[id]++
-	p.noteLocked(id, now)
+	p.open[l.id]++
+	p.noteLocked(l.id, now)
 }
 
-func (p *polls) end(id ledger.ApprovalID, now ledger.Time) {
+// end leaves the wait, if it was entered.
+func (l *longPoll) end(now ledger.Time) {
+	if !l.begun {
+		return
+	}
+	p := l.polls
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.open[id]--; p.open[id] == 0 {
-		delete(p.open, id)
+	if p.open[l.id]--; p.open[l.id] == 0 {
+		delete(p.open, l.id)
 	}
-	p.noteLocked(id, now)
+	p.noteLocked(l.id, now)
 }
 
 // last is when the client was last heard here; 0: never, or not lately.
