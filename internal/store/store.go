@@ -36,6 +36,7 @@ type Store interface {
 	Directory
 	Governance
 	Verification
+	Polls
 	Jobs
 	Signals
 	KeyChecks
@@ -86,6 +87,7 @@ type Needs struct {
 	Approvals []ledger.ApprovalID
 	// ApprovalsOf names chains whose approvals are all wanted.
 	ApprovalsOf []ledger.ChainID
+	Polls       []ledger.ChainID // when these chains were last polled
 	Webhooks    []ledger.WebhookID
 	Tokens      []ledger.TokenID
 	Issued      []TokenRef // tokens by the keys of the requests that issued them
@@ -131,6 +133,8 @@ type Loaded struct {
 	Addenda map[EventAt][]*ledger.Addendum // by position
 	// Approvals holds those named and those of the chains in ApprovalsOf.
 	Approvals map[ledger.ApprovalID]*ApprovalRecord
+	// Polls are what TouchChains remembered, of the chains of which it remembers anything.
+	Polls     map[ledger.ChainID]ledger.Time
 	Webhooks  map[ledger.WebhookID]*WebhookRecord
 	Tokens    map[ledger.TokenID]*TokenRecord
 	Issued    map[TokenRef]*TokenRecord
@@ -391,6 +395,16 @@ type ApprovalQuery struct {
 type ApprovalAt struct {
 	RequestedAt ledger.Time
 	ID          ledger.ApprovalID
+}
+
+// Polls remembers when chains were last asked for by requests that record nothing. Like
+// all that no authenticator covers it is a hint: it decides when a chain that nobody
+// asks for is sealed, and nothing else.
+type Polls interface {
+	// TouchChains remembers when chains were last polled; a moment that is earlier than
+	// the one remembered changes nothing. Chains that do not exist are left out. It may
+	// run beside Transact, which never writes that moment.
+	TouchChains(ctx context.Context, polled map[ledger.ChainID]ledger.Time) error
 }
 
 // Jobs hands out work. A job is done at least once: a worker that dies leaves its

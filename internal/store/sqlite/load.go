@@ -18,6 +18,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Repeats:   make(map[store.EventRef]*ledger.StoredEvent),
 		Addenda:   make(map[store.EventAt][]*ledger.Addendum),
 		Approvals: make(map[ledger.ApprovalID]*store.ApprovalRecord),
+		Polls:     make(map[ledger.ChainID]ledger.Time),
 		Webhooks:  make(map[ledger.WebhookID]*store.WebhookRecord),
 		Tokens:    make(map[ledger.TokenID]*store.TokenRecord),
 		Issued:    make(map[store.TokenRef]*store.TokenRecord),
@@ -30,7 +31,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
 		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
-		tx.loadApprovals, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadSigningKeys,
+		tx.loadApprovals, tx.loadPolls, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadSigningKeys,
 	}
 	for _, step := range steps {
 		if err := step(needs, loaded); err != nil {

@@ -52,6 +52,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"keys":          keyCases,
 		"rotations":     rotationCases,
 		"key uses":      keyUseCases,
+		"chain polls":   chainPollCases,
 		"keychecks":     keyCheckCases,
 		"sign-ins":      signInCases,
 		"govern":        governCases,
