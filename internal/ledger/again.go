@@ -51,7 +51,12 @@ func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 		state.Approvals--
 	}
 	state.Actions--
-	before := e.Sequence <= state.Granted.Actions // it counts no more: the chain was resumed since
+	// An event of a chain that this one continues was counted there.
+	recorded := q.Recorded
+	if recorded == nil {
+		recorded = q.State
+	}
+	before := recorded.Carried.Actions+e.Sequence <= state.Granted.Actions // it counts no more: the chain was resumed since
 	if before {
 		state.Granted.Actions--
 	}
@@ -59,7 +64,7 @@ func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 	case counted:
 		state.Metrics.FinancialExposure = state.Metrics.FinancialExposure.Sub(own.exposure())
 		if !before {
-			state.Tokens -= min(own.Tokens, state.Tokens)
+			state.Tokens -= min(own.Tokens, state.TotalTokens())
 		}
 	case approval != nil && approval.Status.Open():
 		state.release(&own)

@@ -37,13 +37,15 @@ func isMarker(text string) bool {
 }
 
 // BindingKey is the key under which the chain's opener makes digests of what it takes
-// out. It reports false for a chain that was opened before there were any, or under a
+// out. A successor has the key of the first chain, which is the one that its client
+// knows. It reports false for a chain that was opened before there were any, or under a
 // master key that is not on the ring.
 func (c *Chain) BindingKey(keys Keys) (key [32]byte, ok bool) {
 	if c.BindingKeyID == "" {
 		return key, false
 	}
-	return keys.MAC(c.BindingKeyID, c.Org.UUID, PurposeBinding, c.ID.UUID[:])
+	first := c.First()
+	return keys.MAC(c.BindingKeyID, c.Org.UUID, PurposeBinding, first.UUID[:])
 }
 
 // redactions are what was taken out of an action, as far as the service knows it.

@@ -44,6 +44,10 @@ type Chain struct {
 	StartedAt         Time
 	IdempotencyKey    string // of the opening request, "" for none
 	BindingKeyID      string // the master key that BindingKey comes from; "" for a chain from before there was one
+	// Continues names the chains that this one goes on from, the oldest first. Each was
+	// sealed as abandoned before the next was opened. None for a chain that a client
+	// opened.
+	Continues []ChainID
 
 	stored *[32]byte // hash of the bytes it was decoded from, nil for a chain not yet stored
 }
@@ -98,6 +102,7 @@ func (c *Chain) Encode() []byte {
 	if c.BindingKeyID != "" {
 		w.String("binding_key_id", c.BindingKeyID)
 	}
+	c.encodeContinues(&w)
 	w.String("environment", c.Environment)
 	w.StringOrNull("external_chain_id", c.ExternalID)
 	w.Raw("fail_modes", c.FailModes)
@@ -153,7 +158,9 @@ func DecodeChain(body []byte) (*Chain, error) {
 		f.Join(config)
 		chain.PolicyConfig = config.object.Append(nil)
 	}
-	if idErr != nil || orgErr != nil || keyErr != nil || started == nil || f.Err() != nil {
+	continues, continuesErr := decodeContinues(f)
+	chain.Continues = continues
+	if idErr != nil || orgErr != nil || keyErr != nil || continuesErr != nil || started == nil || f.Err() != nil {
 		return nil, errUnreadableChain
 	}
 	chain.StartedAt = *started

@@ -191,6 +191,9 @@ type Question struct {
 	State  *ChainState
 	Action *Action
 	Now    Time
+	// Recorded is the state of the chain in which the action was recorded, where that
+	// is one that Chain continues; nil for Chain itself.
+	Recorded *ChainState
 	// Leased says that the service had let the client decide this action by itself.
 	Leased bool
 }

@@ -138,7 +138,7 @@ func (s *ChainState) Grant(r *Recording) *Lease {
 	}
 	now := Later(r.Now, s.LastAt)
 	milliseconds := min(LeaseTime.Milliseconds(), s.timeLeft(r, now))
-	actions := min(maxLeaseActions, r.Org.Settings.AutoPause.MaxEvents-(s.Actions-s.Granted.Actions))
+	actions := min(maxLeaseActions, r.Org.Settings.AutoPause.MaxEvents-(s.TotalActions()-s.Granted.Actions))
 	if milliseconds <= 0 || actions <= 0 {
 		return nil
 	}
@@ -155,9 +155,9 @@ func (s *ChainState) Grant(r *Recording) *Lease {
 
 // timeLeft is for how many milliseconds the chain's own limits let it run.
 func (s *ChainState) timeLeft(r *Recording, now Time) int64 {
-	left := max(r.Chain.StartedAt, s.Granted.At) + Time(r.Org.Settings.AutoPause.MaxDurationSeconds)*1000 - now
+	left := max(s.Begun(r.Chain), s.Granted.At) + Time(r.Org.Settings.AutoPause.MaxDurationSeconds)*1000 - now
 	if limit := r.Chain.Limits.TimeoutSeconds; limit > 0 {
-		left = min(left, r.Chain.StartedAt+Time(limit*1000)-now)
+		left = min(left, s.Begun(r.Chain)+Time(limit*1000)-now)
 	}
 	return int64(left)
 }
@@ -202,15 +202,15 @@ func (u *UsedLeases) use(grant *leaseGrant) bool {
 }
 
 // covered reports whether a lease let the client decide the reported action, and
-// counts it. A lease that is not this chain's, is used up or does not cover the
-// action says nothing.
+// counts it. A lease that is not this chain's or one's that it continues, is used up
+// or does not cover the action says nothing.
 func (s *ChainState) covered(r *Recording) bool {
 	action := r.Action
 	if action.Source == "" || action.ActionType == ActionTypeGap {
 		return false
 	}
 	grant := readLease(action.LeaseID, r.Keys, r.Org.ID)
-	if grant == nil || grant.chain != r.Chain.ID || !action.obviouslySafe(grant.allowed()) || grant.excepts(r) {
+	if grant == nil || !r.Chain.in(grant.chain) || !action.obviouslySafe(grant.allowed()) || grant.excepts(r) {
 		return false
 	}
 	return s.Leases.use(grant)

@@ -58,9 +58,12 @@ type Settings struct {
 	TwoPersonApproval        bool     `json:"two_person_approval"`
 	// FastPathActions are the first words of actions that clients may decide by
 	// themselves; nil for all of classify.SafeVerbs, empty for none.
-	FastPathActions []string          `json:"fast_path_actions,omitzero"`
-	FailModes       map[string]string `json:"fail_modes"`
-	AutoPause       AutoPause         `json:"auto_pause"`
+	FastPathActions []string `json:"fast_path_actions,omitzero"`
+	// AbandonAfterHours is after how many hours without a request a chain is sealed as
+	// abandoned; 0 for the default.
+	AbandonAfterHours float64           `json:"abandon_after_hours,omitzero"`
+	FailModes         map[string]string `json:"fail_modes"`
+	AutoPause         AutoPause         `json:"auto_pause"`
 }
 
 // AutoPause holds the limits at which a chain pauses by itself.
@@ -172,6 +175,9 @@ func (o Organization) Patch(v canon.Value) (Organization, error) {
 	replace(f, "fallback_approvers", &s.FallbackApprovers, func(name string) []string { return parseAddresses(f, name) })
 	replace(f, "two_person_approval", &s.TwoPersonApproval, f.Bool)
 	replace(f, "fast_path_actions", &s.FastPathActions, func(name string) []string { return parseSafeActions(f, name) })
+	replace(f, "abandon_after_hours", &s.AbandonAfterHours, func(name string) float64 {
+		return f.Number(name, minAbandonHours, maxAbandonHours)
+	})
 	replace(f, "fail_modes", &s.FailModes, func(name string) map[string]string { return parseFailModes(f, name) })
 	replace(f, "auto_pause", &s.AutoPause, func(name string) AutoPause {
 		limits := f.Nested(name)

@@ -146,7 +146,7 @@ func (s *ChainState) Resume(chain ChainID, event EventID, by string, now Time) (
 	}
 	s.LastAt = Later(now, s.LastAt)
 	s.Status, s.PauseReason = ChainActive, ""
-	s.Granted = Allowance{Actions: s.Actions, Tokens: s.Tokens, At: s.LastAt}
+	s.Granted = Allowance{Actions: s.TotalActions(), Tokens: s.TotalTokens(), At: s.LastAt}
 	return s.append(Entry{Kind: EntryResume, Event: event, Sequence: event.Sequence(), Detail: by}, chain), nil
 }
 

@@ -44,7 +44,7 @@ func limitMatches(q *Question) []Match {
 			Remediation: "An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.",
 		})
 	}
-	if limit := q.Chain.Limits.TimeoutSeconds; limit > 0 && seconds(q.Now-q.Chain.StartedAt) > limit {
+	if limit := q.Chain.Limits.TimeoutSeconds; limit > 0 && seconds(q.Now-q.State.Begun(q.Chain)) > limit {
 		matches = append(matches, Match{
 			Name: RuleChainTimeout, Outcome: Deny, Reason: fmt.Sprintf("the chain is older than its timeout of %v seconds", limit),
 			Remediation: "Open a new chain.",
@@ -105,11 +105,11 @@ func (q *Question) pauseReason() string {
 	switch {
 	case s.Status == ChainAutoPaused:
 		return cmp.Or(s.PauseReason, "the chain is paused")
-	case s.Actions-s.Granted.Actions >= limits.MaxEvents:
+	case s.TotalActions()-s.Granted.Actions >= limits.MaxEvents:
 		return fmt.Sprintf("the chain has reached its limit of %d events", limits.MaxEvents)
-	case seconds(q.Now-max(q.Chain.StartedAt, s.Granted.At)) > float64(limits.MaxDurationSeconds):
+	case seconds(q.Now-max(s.Begun(q.Chain), s.Granted.At)) > float64(limits.MaxDurationSeconds):
 		return fmt.Sprintf("the chain has run longer than its limit of %d seconds", limits.MaxDurationSeconds)
-	case s.Tokens+s.Pending.Tokens+q.Action.Facts.Tokens()-s.Granted.Tokens > limits.MaxTokens:
+	case s.TotalTokens()+s.Pending.Tokens+q.Action.Facts.Tokens()-s.Granted.Tokens > limits.MaxTokens:
 		return fmt.Sprintf("the chain would use more than its limit of %d tokens", limits.MaxTokens)
 	}
 	return ""
@@ -141,11 +141,14 @@ func (q *Question) financial(add func(string, Outcome, string, string)) {
 		add(RuleSingleThreshold, RequireApproval, fmt.Sprintf("%s USD is above the threshold of %s USD for a single transaction", amount.Fixed(), limit.Fixed()), "")
 	}
 	waiting := q.State.Pending.Exposure
-	exposure := q.State.Metrics.FinancialExposure.Add(waiting)
+	exposure := q.State.TotalExposure().Add(waiting)
 	if limit := tighter(q.Org.Settings.CumulativeThreshold, q.Chain.Limits.Cumulative); exposure.Cmp(limit) > 0 {
 		part := ""
 		if waiting.Cmp(Money{}) > 0 { // the chain's metrics leave it out
 			part = fmt.Sprintf(" (including %s USD still waiting for approval)", waiting.Fixed())
+		}
+		if carried := q.State.Carried.Exposure; carried.Cmp(Money{}) > 0 {
+			part += fmt.Sprintf(" (including %s USD of the chains that it continues)", carried.Fixed())
 		}
 		add(RuleCumulativeThreshold, RequireApproval,
 			fmt.Sprintf("the chain's exposure of %s USD%s is above the threshold of %s USD", exposure.Fixed(), part, limit.Fixed()), "")

@@ -138,6 +138,8 @@ type Failure struct{ Type, Message string }
 type Completion struct {
 	Failed  bool
 	Failure *Failure
+	// Abandoned says that the service itself seals the chain; no request can.
+	Abandoned bool
 }
 
 // ParseCompletion reads the body of a request that completes a chain; the zero
@@ -206,7 +208,7 @@ func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, su
 	if c.Failed {
 		state.Status = ChainFailed
 	}
-	state.LastAt, state.CompletedAt, state.Receipt, state.Failure = now, &now, &id, c.Failure
+	state.LastAt, state.CompletedAt, state.Receipt, state.Failure, state.Abandoned = now, &now, &id, c.Failure, c.Abandoned
 	return receipt, stored, nil
 }
 

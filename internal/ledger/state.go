@@ -32,6 +32,9 @@ type ChainState struct {
 	Receipt       *ReceiptID
 	Leases        UsedLeases
 	Failure       *Failure // why a failed chain failed, where the client said so
+	Abandoned     bool     // the service sealed the chain: nobody asked for it any more
+	ContinuedBy   *ChainID // of an abandoned chain, once something arrived for it
+	Carried       Carried  // what the chains before this one have used
 }
 
 // Budget is what actions hold of a chain's limits.
@@ -96,10 +99,19 @@ var ErrStateTampered = errors.New("stored record fails its authenticator")
 // Encode writes the canonical bytes of the state and their authenticator.
 func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	w := canon.BeginObject(make([]byte, 0, 512))
+	if s.Abandoned {
+		w.Bool("abandoned", true)
+	}
 	w.Int("actions", s.Actions)
 	w.Strings("agents", s.Agents)
 	w.Int("approvals", s.Approvals)
+	if !s.Carried.empty() {
+		w.Value(s.Carried.appendTo(w.Name("carried")))
+	}
 	writeTime(&w, "completed_at", s.CompletedAt)
+	if s.ContinuedBy != nil {
+		w.String("continued_by", s.ContinuedBy.String())
+	}
 	w.String("digest", hex.EncodeToString(s.Digest[:]))
 	w.Int("entries", s.Entries)
 	if s.Failure == nil {
@@ -202,6 +214,9 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 			return nil, errUnreadableState
 		}
 		state.Receipt = &ReceiptID{id}
+	}
+	if err := state.decodeSuccession(f); err != nil {
+		return nil, err
 	}
 	if failure := f.Nested("failure"); failure != nil {
 		state.Failure = &Failure{Type: failure.Text("type", maxName), Message: failure.Text("message", maxStored)}

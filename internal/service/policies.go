@@ -344,8 +344,8 @@ func policyInput(q *ledger.Question) *policy.Input {
 		Payload: a.PayloadValue, Metadata: a.MetadataValue,
 		Categories: a.Facts.Categories, ExternalDomains: a.Facts.ExternalDomains, RecordsModified: a.Facts.RecordsModified,
 		ChainName: q.Chain.Name, Environment: q.Chain.Environment,
-		TotalActions: q.State.Actions, FinancialExposureUSD: q.State.Metrics.FinancialExposure.Float(),
-		Tokens: q.State.Tokens, AgeSeconds: float64(q.Now-q.Chain.StartedAt) / 1000, OrgSlug: q.Org.Slug,
+		TotalActions: q.State.TotalActions(), FinancialExposureUSD: q.State.TotalExposure().Float(),
+		Tokens: q.State.TotalTokens(), AgeSeconds: float64(q.Now-q.State.Begun(q.Chain)) / 1000, OrgSlug: q.Org.Slug,
 	}
 	if a.Facts.Amount != nil {
 		in.AmountUSD, in.HasAmount = a.Facts.Amount.Float(), true
