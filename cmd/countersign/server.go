@@ -154,11 +154,11 @@ func (s *server) finish(servers []*http.Server) error {
 	if flushErr := s.opened.service.FlushTokenUse(ctx); flushErr != nil {
 		s.log.Warn("when tokens were last used was not stored", "error", flushErr)
 	}
+	if flushErr := s.opened.service.FlushPolls(ctx); flushErr != nil {
+		s.log.Warn("when chains were last polled was not stored", "error", flushErr)
+	}
 	if flushErr := s.opened.service.FlushKeyUse(ctx); flushErr != nil {
 		s.log.Warn("when API keys were last used was not stored", "error", flushErr)
-	}
-	if flushErr := s.opened.service.FlushPolls(ctx); flushErr != nil {
-		s.log.Warn("when clients last asked about approvals was not stored", "error", flushErr)
 	}
 	return err
 }

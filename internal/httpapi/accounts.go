@@ -34,7 +34,7 @@ func (x *exchange) organization(org *ledger.Organization) error {
 		version = org.Controls.Policy.Version
 	}
 	settings := org.Settings
-	settings.FastPathActions = settings.SafeActions()
+	settings.FastPathActions, settings.AbandonAfterHours = settings.SafeActions(), settings.AbandonHours()
 	body, err := json.Marshal(struct {
 		Slug      string `json:"slug"`
 		Name      string `json:"name"`

@@ -51,6 +51,7 @@ func reportEvents(x *exchange) error {
 	}
 	w := canon.BeginObject(make([]byte, 0, 1024*(len(report.Results)+1)))
 	writeTerms(&w, &report.Terms)
+	writeChainID(&w, "continued_by", report.ContinuedBy)
 	list := append(w.Name("results"), '[')
 	for i := range report.Results {
 		if i > 0 {

@@ -31,6 +31,8 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	} else {
 		w.String("receipt_id", c.State.Receipt.String())
 	}
+	writeChainID(&w, "continues", c.Predecessor())
+	writeChainID(&w, "continued_by", c.State.ContinuedBy)
 	w.Raw("fail_modes", c.FailModes)
 	w.Bool("fast_path", c.FastPath)
 	if failure := c.State.Failure; failure == nil {
@@ -51,6 +53,14 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 		w.Raw("receipt", receipt)
 	}
 	return w.End()
+}
+
+func writeChainID(w *canon.ObjectWriter, name string, id *ledger.ChainID) {
+	if id == nil {
+		w.Null(name)
+		return
+	}
+	w.String(name, id.String())
 }
 
 // writeTerms tells a client how it stands with its organization.
@@ -80,6 +90,7 @@ func appendTime(w *canon.ObjectWriter, name string, t *ledger.Time) {
 func appendDecision(dst []byte, r *service.Recorded) []byte {
 	w := canon.BeginObject(dst)
 	writeDecision(&w, r)
+	writeChainID(&w, "continued_by", r.ContinuedBy)
 	writeTerms(&w, &r.Terms)
 	return w.End()
 }

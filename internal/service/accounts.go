@@ -34,7 +34,7 @@ func (s *Service) organization(ctx context.Context, id ledger.OrgID) (*ledger.Or
 // nothing that was allowed under the old ones can begin any more.
 func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, request canon.Value) (*ledger.Organization, error) {
 	var patched ledger.Organization
-	err := s.governStop(ctx, caller, func(_ *batch, org *ledger.Organization) (*deed, error) {
+	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
 		var err error
 		if patched, err = org.Patch(request); err != nil {
 			return nil, err
@@ -45,6 +45,10 @@ func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, reques
 		}
 		if after, err := patched.Hash(); err != nil || after == before {
 			return nil, err // nothing is changed
+		}
+		if patched.Settings.AbandonHours() != org.Settings.AbandonHours() {
+			// The rounds follow the setting from now on, not from the next round on.
+			b.changes.NewJobs = append(b.changes.NewJobs, abandonJob(org.ID, "", b.now))
 		}
 		*org = patched
 		return &deed{action: "organization.update", target: org.Slug, detail: request.Append(nil)}, nil

@@ -49,7 +49,7 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	if wait <= 0 {
 		view, err := s.ownApproval(ctx, caller, id)
 		if err == nil && caller.asksFor(view) {
-			s.polls.note(id, s.now())
+			s.approvalPolls.note(id, s.now())
 		}
 		return view, err
 	}
@@ -58,7 +58,7 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	// Subscribed before it reads, so that no change falls between the two.
 	woken, cancel := s.waiters.add(id)
 	defer cancel()
-	client := longPoll{polls: &s.polls, id: id}
+	client := longPoll{polls: &s.approvalPolls, id: id}
 	defer func() { client.end(s.now()) }()
 	for {
 		// A caller that has gone is answered like one whose time is up: with what
@@ -97,6 +97,9 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	}
 	if !caller.sees(record) {
 		return nil, ledger.ErrNotFound
+	}
+	if record.OpenedBy == caller.Key {
+		s.chainPolls.noteAt(polledChain{record.Org, record.Chain}, record.RequestedAt, s.now())
 	}
 	org, err := s.organization(ctx, record.Org)
 	if err != nil {

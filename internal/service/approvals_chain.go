@@ -25,16 +25,19 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	if _, err := s.ownChain(ctx, caller, chain); err != nil {
+	view, err := s.newestOf(ctx, caller, chain)
+	if err != nil {
 		return nil, err
 	}
+	s.polledBy(caller, view)
+	chain = view.Chain.ID
 	shown, err := s.chainApprovals(ctx, caller, chain)
 	if err != nil || len(shown) == 0 {
 		return &ChainApprovals{Shown: shown}, err
 	}
 	for _, view := range shown {
 		if view.Status.Open() && caller.asksFor(view) { // of the others there may be many
-			s.polls.note(view.ID, s.now())
+			s.approvalPolls.note(view.ID, s.now())
 		}
 	}
 	slices.SortFunc(shown, func(a, b *ApprovalView) int {

@@ -98,10 +98,8 @@ func (o *openChain) plan(b *batch) error {
 	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), policy.FastPath
 	chain.IdempotencyKey, chain.BindingKeyID = o.idempotencyKey, b.service.keys.CurrentKey()
 	state := ledger.NewChainState(b.now, policy.Version)
-	record := &store.ChainRecord{
-		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
-		Environment: chain.Environment, IdempotencyKey: o.idempotencyKey, Body: chain.Encode(), Status: state.Status,
-	}
+	record := newChainRecord(&chain)
+	record.Status = state.Status
 	record.State, record.MAC = state.Encode(b.service.keys, &chain)
 	b.changes.NewChains = append(b.changes.NewChains, record)
 	if o.idempotencyKey != "" {
@@ -110,6 +108,14 @@ func (o *openChain) plan(b *batch) error {
 	terms := b.terms(org, policy, &chain, state)
 	o.view = &ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}
 	return nil
+}
+
+// newChainRecord is the record of a chain about to be stored, without its state.
+func newChainRecord(chain *ledger.Chain) *store.ChainRecord {
+	return &store.ChainRecord{
+		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
+		Environment: chain.Environment, IdempotencyKey: chain.IdempotencyKey, Body: chain.Encode(),
+	}
 }
 
 // repeat answers a chain that was opened before. It grants no lease: the chain is not
@@ -124,6 +130,7 @@ func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.Ch
 	}
 	view.Terms, view.BindingKey = &Terms{Act: org.Controls.Act}, b.service.bindingKey(view.Chain)
 	o.view = view
+	b.service.chainPolls.note(view.Chain, view.State.LastAt, b.now)
 	return nil
 }
 
@@ -164,6 +171,7 @@ func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) 
 		return nil, err
 	}
 	view.Terms = &Terms{Act: org.Controls.Act}
+	s.polledBy(caller, view)
 	return view, nil
 }
 

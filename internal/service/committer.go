@@ -258,6 +258,7 @@ type liveChain struct {
 	state   *ledger.ChainState
 	summary *ledger.Summary // of all its events, or nil where that is not known
 	changed bool
+	fresh   bool // opened by this batch
 }
 
 func newBatch(s *Service, loaded *store.Loaded) *batch {
@@ -373,9 +374,14 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 // finish encodes what moved.
 func (b *batch) finish() *store.Changes {
 	for _, live := range b.order {
-		if live.changed {
+		if live.changed || live.fresh {
 			live.record.Status = live.state.Status
 			live.record.State, live.record.MAC = live.state.Encode(b.service.keys, live.chain)
+		}
+		switch {
+		case live.fresh:
+			b.changes.NewChains = append(b.changes.NewChains, live.record)
+		case live.changed:
 			b.changes.States = append(b.changes.States, live.record)
 		}
 	}

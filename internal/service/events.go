@@ -22,9 +22,11 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	if _, err := s.ownChain(ctx, caller, chain); err != nil {
+	view, err := s.ownChain(ctx, caller, chain)
+	if err != nil {
 		return nil, err
 	}
+	s.polledBy(caller, view)
 	var events []*ledger.StoredEvent
 	for bytes := 0; len(events) < limit && bytes < PageBytes; {
 		const atOnce = 20 // payloads are large at worst
@@ -157,7 +159,9 @@ func (o *reportOutcome) plan(b *batch) error {
 		return err
 	}
 	o.result = report
-	if addendum != nil {
+	if addendum == nil {
+		b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
+	} else {
 		live.changed = true
 		b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
 		b.loaded.Addenda[o.at()] = append(b.loaded.Addenda[o.at()], addendum)

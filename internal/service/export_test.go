@@ -16,6 +16,12 @@ func LongestWait(ends *ledger.Time, wait time.Duration, now ledger.Time) time.Du
 	return (&Caller{ends: ends}).longestWait(wait, now)
 }
 
+// AbandonForTest seals a chain if it is abandoned.
+func (s *Service) AbandonForTest(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) error {
+	_, err := s.abandon(ctx, org, chain)
+	return err
+}
+
 // CommitPanicking hands the committer an operation that meddles with all that the
 // operations before it did, and then panics.
 func (s *Service) CommitPanicking(ctx context.Context) error {

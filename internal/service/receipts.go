@@ -23,20 +23,18 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	op := &completeChain{caller: caller, chain: id, completion: completion, summary: &ledger.Summary{}}
-	if !s.states.summarised(id) {
-		if _, err := s.ownChain(ctx, caller, id); err != nil {
-			return nil, err
+	op := &completeChain{caller: caller, line: s.lineage(id), completion: completion}
+	err := s.alongLineage(op.line, func() error {
+		if err := op.summarise(ctx, s); err != nil {
+			return err
 		}
-		if err := s.fold(ctx, caller.Org, id, op.summary); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.committer.commit(ctx, op); err != nil {
+		return s.committer.commit(ctx, op)
+	})
+	if err != nil {
 		return nil, err
 	}
 	if op.receipt == nil {
-		stored, err := s.store.ReceiptOfChain(ctx, id)
+		stored, err := s.store.ReceiptOfChain(ctx, op.view.Chain.ID)
 		if err != nil {
 			return nil, visible(err)
 		}
@@ -92,11 +90,30 @@ func addAll(keys ledger.Keys, org ledger.OrgID, summary *ledger.Summary, events 
 
 type completeChain struct {
 	caller     *Caller
-	chain      ledger.ChainID
+	line       *lineage
 	completion *ledger.Completion
-	summary    *ledger.Summary
+	summary    folded
 	view       ChainView
 	receipt    []byte
+}
+
+// folded is a summary begun outside the transaction, and whose it is.
+type folded struct {
+	chain ledger.ChainID
+	*ledger.Summary
+}
+
+// summarise folds the chain that will be sealed as far as that is known, where its
+// summary is not at hand.
+func (o *completeChain) summarise(ctx context.Context, s *Service) error {
+	o.summary = folded{o.line.last(), &ledger.Summary{}}
+	if s.states.summarised(o.summary.chain) {
+		return nil
+	}
+	if _, err := s.ownChain(ctx, o.caller, o.summary.chain); err != nil {
+		return err
+	}
+	return s.fold(ctx, o.caller.Org, o.summary.chain, o.summary.Summary)
 }
 
 func (o *completeChain) size() int { return smallOperation }
@@ -104,16 +121,16 @@ func (o *completeChain) size() int { return smallOperation }
 func (o *completeChain) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Orgs = append(needs.Orgs, o.caller.Org)
-	needs.Chains = append(needs.Chains, o.chain)
+	o.line.need(needs)
 	needs.Heads = append(needs.Heads, o.caller.Org)
-	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
+	needs.ApprovalsOf = append(needs.ApprovalsOf, o.line.last())
 }
 
 func (o *completeChain) plan(b *batch) error {
 	if err := b.confirm(o.caller); err != nil {
 		return err
 	}
-	live, err := b.chain(o.caller, o.chain)
+	live, err := o.line.newest(b, o.caller)
 	if err != nil {
 		return err
 	}
@@ -121,28 +138,66 @@ func (o *completeChain) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	if live.state.Status.Sealed() {
+	switch {
+	case live.state.Abandoned:
+		if live, err = o.succeed(b, live, org); err != nil {
+			return err
+		}
+	case live.state.Status.Sealed():
 		return o.repeat(live, org)
 	}
-	summary, err := o.catchUp(b, live)
+	stored, err := b.seal(live, org, o.summary, o.completion)
 	if err != nil {
 		return err
 	}
-	head := b.loaded.Heads[o.caller.Org]
+	o.receipt = stored.Body
+	o.view = ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}
+	return nil
+}
+
+// succeed opens the chain that is sealed in place of an abandoned one. The head is
+// looked at first: an operation that fails leaves the batch as it was.
+func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organization) (*liveChain, error) {
+	if _, err := b.head(org.ID); err != nil {
+		return nil, err
+	}
+	policy, err := b.policy(org)
+	if err != nil {
+		return nil, err
+	}
+	return b.succeed(live, policy)
+}
+
+// head is the organization's, which the operation must have named among its needs.
+func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
+	head := b.loaded.Heads[org]
 	if head == nil || !head.Authentic(b.service.keys) {
-		return fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
+		return nil, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
 	if b.service.behind(head) && !b.heads[head.Org] {
-		return errRolledBack
+		return nil, errRolledBack
+	}
+	return head, nil
+}
+
+// seal completes an open chain and enters its receipt, and word of it, into the batch.
+func (b *batch) seal(live *liveChain, org *ledger.Organization, begun folded, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
+	summary, err := b.catchUp(live, begun)
+	if err != nil {
+		return nil, err
+	}
+	head, err := b.head(org.ID)
+	if err != nil {
+		return nil, err
 	}
 	approvals, err := b.closeApprovals(live, org)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	receipt, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, summary, approvals, o.completion, b.service.receiptID(), b.now)
+	receipt, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, summary, approvals, completion, b.service.receiptID(), b.now)
 	if err != nil {
 		b.broken = err // approvals may have been cancelled already
-		return err
+		return nil, err
 	}
 	live.changed = true
 	b.heads[head.Org] = true
@@ -151,9 +206,7 @@ func (o *completeChain) plan(b *batch) error {
 		Kind: notify.ChainCompleted, Chain: live.chain.Name, ChainID: live.chain.ID.String(),
 		ReceiptID: receipt.ID.String(), Status: string(live.state.Status),
 	}, live.chain.ID.String())
-	o.receipt = stored.Body
-	o.view = ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}
-	return nil
+	return stored, nil
 }
 
 // closeApprovals ends what nobody has decided and returns all approvals of the
@@ -199,21 +252,24 @@ func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization) ([]*le
 // catchUp folds what was recorded since the summary was begun: events that are
 // stored, and those of this very batch. It leaves the operation's own summary as
 // it is, for the batch may fail and be planned again.
-func (o *completeChain) catchUp(b *batch, live *liveChain) (*ledger.Summary, error) {
+func (b *batch) catchUp(live *liveChain, begun folded) (*ledger.Summary, error) {
 	if live.summary != nil {
 		return live.summary, nil
 	}
-	if o.summary.Folded == live.state.Actions {
-		return o.summary, nil
+	if begun.chain != live.chain.ID {
+		begun.Summary = &ledger.Summary{}
 	}
-	summary := o.summary.Clone()
-	events, err := b.loaded.EventsAfter(o.chain, summary.Folded)
+	if begun.Folded == live.state.Actions {
+		return begun.Summary, nil
+	}
+	summary := begun.Clone()
+	events, err := b.loaded.EventsAfter(live.chain.ID, summary.Folded)
 	if err != nil {
 		b.broken = err
 		return nil, err
 	}
 	for _, event := range b.changes.NewEvents {
-		if event.Chain == o.chain {
+		if event.Chain == live.chain.ID {
 			events = append(events, event)
 		}
 	}

@@ -18,7 +18,10 @@ type Recorded struct {
 	Metrics ledger.Metrics
 	// FastPath says whether the client may still decide harmless actions itself.
 	FastPath bool
-	Terms    Terms
+	// ContinuedBy is the chain in which whatever comes next is recorded, where that is
+	// not the one that the request named; nil where it is.
+	ContinuedBy *ledger.ChainID
+	Terms       Terms
 }
 
 // RecordEvent decides an action and records it. Under an idempotency key the
@@ -28,11 +31,14 @@ func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.
 		return nil, err
 	}
 	s.price(action)
-	op := &recordEvent{caller: caller, chain: chain, action: action}
-	err := s.committer.commit(ctx, op)
-	if errors.Is(err, errApprovalNotLoaded) {
-		err = s.committer.commit(ctx, op)
-	}
+	op := &recordEvent{caller: caller, line: s.lineage(chain), action: action}
+	err := s.alongLineage(op.line, func() error {
+		err := s.committer.commit(ctx, op)
+		if errors.Is(err, errApprovalNotLoaded) {
+			err = s.committer.commit(ctx, op)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -50,12 +56,12 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	op := &reportEvents{}
+	op := &reportEvents{line: s.lineage(chain)}
 	for _, action := range actions {
 		s.price(action)
-		op.events = append(op.events, &recordEvent{caller: caller, chain: chain, action: action})
+		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action})
 	}
-	if err := s.committer.commit(ctx, op); err != nil {
+	if err := s.alongLineage(op.line, func() error { return s.committer.commit(ctx, op) }); err != nil {
 		return nil, err
 	}
 	return &op.report, nil
@@ -64,7 +70,9 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 // Report is the answer to a batch of actions that a client decided by itself.
 type Report struct {
 	Results []Reported // one for each action, in order
-	Terms   Terms
+	// ContinuedBy is as in Recorded.
+	ContinuedBy *ledger.ChainID
+	Terms       Terms
 }
 
 // Reported is what became of one reported action.
@@ -74,6 +82,7 @@ type Reported struct {
 }
 
 type reportEvents struct {
+	line   *lineage
 	events []*recordEvent
 	report Report
 }
@@ -93,6 +102,14 @@ func (o *reportEvents) need(needs *store.Needs) {
 
 func (o *reportEvents) plan(b *batch) error {
 	o.report = Report{Results: make([]Reported, 0, len(o.events))}
+	// Before anything is recorded: what the lineage has not loaded is asked for anew.
+	caller := o.events[0].caller
+	if err := b.confirm(caller); err != nil {
+		return err
+	}
+	if _, err := o.line.newest(b, caller); err != nil {
+		return err
+	}
 	var first error
 	failed := 0
 	for _, event := range o.events {
@@ -111,12 +128,13 @@ func (o *reportEvents) plan(b *batch) error {
 
 // grant makes the terms of the whole batch, once all of it is counted.
 func (o *reportEvents) grant(b *batch) error {
-	first := o.events[0]
-	live, err := b.chain(first.caller, first.chain)
+	caller := o.events[0].caller
+	live, err := o.line.newest(b, caller)
 	if err != nil {
 		return err
 	}
-	org, err := b.org(first.caller.Org)
+	o.report.ContinuedBy = o.line.continuedBy(live)
+	org, err := b.org(caller.Org)
 	if err != nil {
 		return err
 	}
@@ -142,14 +160,14 @@ func (s *Service) price(action *ledger.Action) {
 
 type recordEvent struct {
 	caller   *Caller
-	chain    ledger.ChainID
+	line     *lineage
 	action   *ledger.Action
 	asked    *ledger.ApprovalID // of the event that this repeats, once it is known
 	recorded Recorded
 }
 
-func (o *recordEvent) ref() store.EventRef {
-	return store.EventRef{Chain: o.chain, Key: o.action.IdempotencyKey}
+func (o *recordEvent) ref(chain ledger.ChainID) store.EventRef {
+	return store.EventRef{Chain: chain, Key: o.action.IdempotencyKey}
 }
 
 func (o *recordEvent) size() int {
@@ -159,9 +177,11 @@ func (o *recordEvent) size() int {
 func (o *recordEvent) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Orgs = append(needs.Orgs, o.caller.Org)
-	needs.Chains = append(needs.Chains, o.chain)
+	o.line.need(needs)
 	if o.action.IdempotencyKey != "" {
-		needs.Repeats = append(needs.Repeats, o.ref())
+		for chain := range o.line.all() {
+			needs.Repeats = append(needs.Repeats, o.ref(chain))
+		}
 	}
 	if o.asked != nil {
 		needs.Approvals = append(needs.Approvals, *o.asked)
@@ -172,7 +192,7 @@ func (o *recordEvent) plan(b *batch) error {
 	if err := b.confirm(o.caller); err != nil {
 		return err
 	}
-	live, err := b.chain(o.caller, o.chain)
+	live, err := o.line.newest(b, o.caller)
 	if err != nil {
 		return err
 	}
@@ -191,15 +211,35 @@ func (o *recordEvent) plan(b *batch) error {
 		return err
 	}
 	o.action.Bind(b.service.keys, live.chain)
-	if o.action.IdempotencyKey != "" {
-		if earlier := b.loaded.Repeats[o.ref()]; earlier != nil {
-			return o.repeat(b, live, org, policy, earlier)
+	if earlier := o.earlier(b, live); earlier != nil {
+		return o.repeat(b, live, org, policy, earlier)
+	}
+	if live.state.Abandoned {
+		if live, err = b.succeed(live, policy); err != nil {
+			return err
 		}
 	}
 	if err := live.state.Accepts(o.action); err != nil {
 		return err
 	}
 	o.record(b, live, org, policy)
+	return nil
+}
+
+// earlier is the event that was recorded under the action's idempotency key before, in
+// the chain or in any that it continues; nil for none.
+func (o *recordEvent) earlier(b *batch, live *liveChain) *ledger.StoredEvent {
+	if o.action.IdempotencyKey == "" {
+		return nil
+	}
+	if earlier := b.loaded.Repeats[o.ref(live.chain.ID)]; earlier != nil {
+		return earlier
+	}
+	for _, chain := range live.chain.Continues {
+		if earlier := b.loaded.Repeats[o.ref(chain)]; earlier != nil {
+			return earlier
+		}
+	}
 	return nil
 }
 
@@ -215,7 +255,7 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
 	b.outcomes = append(b.outcomes, recorded.Event.Decision.Outcome)
 	if o.action.IdempotencyKey != "" {
-		b.loaded.Repeats[o.ref()] = recorded.Stored
+		b.loaded.Repeats[o.ref(live.chain.ID)] = recorded.Stored
 	}
 	if recorded.Approval != nil {
 		b.ask(live, recorded.Approval, org)
@@ -231,7 +271,9 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 
 // answer tells what was decided, and what the client may decide by itself after it.
 func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, event *ledger.Event) {
-	o.recorded = Recorded{Event: event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath}
+	o.recorded = Recorded{
+		Event: event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath, ContinuedBy: o.line.continuedBy(live),
+	}
 	if !event.Decision.Outcome.StricterThan(ledger.AllowWithFlag) {
 		b.service.granted(org.ID)
 	}
@@ -252,9 +294,14 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	if !event.Repeats(o.action) {
 		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this idempotency_key recorded another action already: use a new key for a new action")
 	}
+	b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	if o.action.Source != "" { // it has happened
 		o.answer(b, live, org, policy, &event.Event)
 		return nil
+	}
+	recorded, err := o.line.member(b, live, event.Chain)
+	if err != nil {
+		return err
 	}
 	approval, err := o.approval(b, event)
 	if err != nil {
@@ -262,6 +309,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	}
 	question := &ledger.Question{
 		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: ledger.Later(b.now, live.state.LastAt),
+		Recorded: recorded.state,
 	}
 	o.answer(b, live, org, policy, event.Again(policy, question, approval))
 	return nil

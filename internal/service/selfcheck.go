@@ -67,12 +67,20 @@ func checkJob(org ledger.OrgID, place checkPlace, runAt ledger.Time) *store.Job 
 // because it was lost, this queues one. They are spread over the time between two
 // rounds. The name keeps replicas that find it missing together from queueing two.
 func (s *Service) QueueChecks(ctx context.Context, every ledger.Time) error {
+	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
+		return checkJob(org, checkPlace{from: 1}, runAt)
+	})
+}
+
+// queueMissing queues a job of a kind for each organization that has none to come
+// within the time between two rounds.
+func (s *Service) queueMissing(ctx context.Context, kind string, every ledger.Time, job func(org ledger.OrgID, runAt ledger.Time) *store.Job) error {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
 		return visible(err)
 	}
 	now := s.now()
-	coming, err := s.store.JobsDue(ctx, JobCheck, now+every+checkSlack)
+	coming, err := s.store.JobsDue(ctx, kind, now+every+checkSlack)
 	if err != nil {
 		return visible(err)
 	}
@@ -80,9 +88,9 @@ func (s *Service) QueueChecks(ctx context.Context, every ledger.Time) error {
 	for _, org := range orgs {
 		if coming[org.ID] == 0 {
 			random := ledger.Time(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the bits that all ids share
-			job := checkJob(org.ID, checkPlace{from: 1}, now+random%max(every, 1))
-			job.Once = fmt.Sprint(JobCheck, "/", now/checkSlack)
-			jobs = append(jobs, job)
+			missing := job(org.ID, now+random%max(every, 1))
+			missing.Once = fmt.Sprint(kind, "/", now/checkSlack)
+			jobs = append(jobs, missing)
 		}
 	}
 	if len(jobs) == 0 {

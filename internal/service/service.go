@@ -73,28 +73,30 @@ type GovernanceMeter interface {
 
 // Service is the product behind its front ends. It is safe for concurrent use.
 type Service struct {
-	store     store.Store
-	keys      ledger.Keys
-	log       *slog.Logger
-	clock     func() time.Time
-	random    io.Reader
-	committer *committer
-	callers   callerCache
-	chains    chainCache
-	states    stateCache
-	policies  policyCache
-	waiters   waiters
-	polls     polls
-	signers   signers
-	used      lastUses[ledger.TokenID]
-	keyUses   lastUses[ledger.KeyID]
-	told      toldNames
-	sound     soundReceipts
-	trusted   trustedOrgs
-	prices    *pricing.Table
-	secrets   Secrets
-	publicURL string
-	ids       idSeries
+	store         store.Store
+	keys          ledger.Keys
+	log           *slog.Logger
+	clock         func() time.Time
+	random        io.Reader
+	committer     *committer
+	callers       callerCache
+	chains        chainCache
+	states        stateCache
+	policies      policyCache
+	waiters       waiters
+	approvalPolls approvalPolls
+	signers       signers
+	used          lastUses[ledger.TokenID]
+	keyUses       lastUses[ledger.KeyID]
+	chainPolls    chainPolls
+	lines         lineCache
+	told          toldNames
+	sound         soundReceipts
+	trusted       trustedOrgs
+	prices        *pricing.Table
+	secrets       Secrets
+	publicURL     string
+	ids           idSeries
 
 	alone  bool
 	grants recentGrants
@@ -139,7 +141,7 @@ func New(c Config) *Service {
 		store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
-		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), trusted: newTrustedOrgs(),
+		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay,
 	}

@@ -405,6 +405,8 @@ type Polls interface {
 	// the one remembered changes nothing. Chains that do not exist are left out. It may
 	// run beside Transact, which never writes that moment.
 	TouchChains(ctx context.Context, polled map[ledger.ChainID]ledger.Time) error
+	// Polled is what TouchChains remembered of these chains, as in Loaded.Polls.
+	Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger.ChainID]ledger.Time, error)
 }
 
 // Jobs hands out work. A job is done at least once: a worker that dies leaves its

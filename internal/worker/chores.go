@@ -21,7 +21,8 @@ type chore struct {
 const (
 	// countEvery is how often the queue is counted for the meter.
 	countEvery = 15 * time.Second
-	// useEvery is how far the last use of a token may lag behind.
+	// useEvery is how far the last use of a token, and the last poll of a chain, may lag
+	// behind. The service knows it: abandoned chains are sealed two such spans later.
 	useEvery = 5 * time.Second
 	// keyUseEvery is how far the last use of an API key may lag behind, and how often
 	// it is written at most.
@@ -42,13 +43,15 @@ func (w *Worker) newChores() []*chore {
 	return []*chore{
 		{name: "count the queue", every: countEvery, do: w.count, next: now},
 		{name: "write down the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
+		{name: "write down the polls of chains", every: useEvery, do: w.Service.FlushChainPolls, next: now},
 		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
-		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushPolls, next: now.Add(pollsEvery)},
+		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
 		{name: "anchor the heads", every: headsEvery, do: w.Service.AnchorHeads, next: now.Add(time.Duration(w.Random() * float64(headsEvery)))},
 		{name: "queue the checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
+		{name: "queue the search for abandoned chains", every: queueEvery, do: w.Service.QueueAbandonment, next: now},
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	// anchorRetry is how soon an anchor is tried again when it was the store that
 	// failed: nobody waits for it.
 	anchorRetry = 5 * time.Minute
-	// checkRetry is how soon a ledger that could not be read is looked at again.
+	// checkRetry is how soon a ledger or chains that could not be read are looked at again.
 	checkRetry = 10 * time.Minute
 	// aftermath bounds the writing down of what became of a job.
 	aftermath = 10 * time.Second
@@ -67,6 +67,8 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 		return w.anchor(ctx, job)
 	case service.JobCheck:
 		return w.jobs.CheckLedger(ctx, job, span(w.CheckEvery))
+	case service.JobAbandon:
+		return w.jobs.Abandon(ctx, job)
 	}
 	return errUnknownKind
 }
@@ -102,11 +104,11 @@ func onlyWaits(err error) bool {
 
 // hopeless: an approval's time passes whatever the store says, so a deadline
 // never is; nor is a key's expiry, which the audit log must tell, nor a check of the
-// ledger, without which there is no next. An anchor
+// ledger or a search for abandoned chains, without which there is no next. An anchor
 // may take many attempts, and only its own verdict counts.
 func hopeless(job *service.Job, err error) bool {
 	switch job.Kind {
-	case service.JobDeadline, service.JobCheck, service.JobKeyExpiry:
+	case service.JobDeadline, service.JobCheck, service.JobAbandon, service.JobKeyExpiry:
 		return false
 	case service.JobAnchor:
 		var unanchored *unanchoredError
@@ -157,7 +159,7 @@ func (w *Worker) logRetry(job *service.Job, err error) {
 	case service.JobWebhook, service.JobEmail:
 		w.Log.Info("a delivery failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
 	default:
-		if job.Kind == service.JobCheck || job.Attempts%deadlineLogs == 1 {
+		if job.Kind == service.JobCheck || job.Kind == service.JobAbandon || job.Attempts%deadlineLogs == 1 {
 			w.Log.Warn("a job failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
 		}
 	}

@@ -12,8 +12,9 @@ import (
 	"countersign/internal/store"
 )
 
-// check is the one job that a worker's start adds: the next look at the ledger.
-const check = 1
+// check counts the jobs that the start of a worker adds: the next look at the ledger, and
+// the next search for abandoned chains.
+const check = 2
 
 // A receiver that hangs delays neither escalations nor mail, and is called a bounded
 // number of times at once.

@@ -67,7 +67,7 @@ const (
 // that does not answer, holds up nothing of the others.
 var places = map[string]int{
 	service.JobDeadline: 8, service.JobNotice: 8, service.JobKeyExpiry: 1, // wait for nobody but the store
-	service.JobWebhook: 16, service.JobEmail: 5, service.JobAnchor: 4, service.JobCheck: 1,
+	service.JobWebhook: 16, service.JobEmail: 5, service.JobAnchor: 4, service.JobCheck: 1, service.JobAbandon: 1,
 }
 
 // Worker runs jobs side by side, those of each kind in a lane of their own.

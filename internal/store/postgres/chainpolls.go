@@ -41,9 +41,22 @@ type poll struct {
 	at    ledger.Time
 }
 
+func readPoll(r *row) poll { return poll{r.id(), r.time()} }
+
+// Polled implements store.Polls.
+func (s *Store) Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger.ChainID]ledger.Time, error) {
+	polled := make(map[ledger.ChainID]ledger.Time)
+	if len(chains) == 0 {
+		return polled, nil
+	}
+	err := askAlone(ctx, s, "polls", loadPollsSQL, readPoll, func(p poll) { polled[ledger.ChainID{UUID: p.chain}] = p.at },
+		ids(chains, chainUUID))
+	return polled, err
+}
+
 func askPolls(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Polls = make(map[ledger.ChainID]ledger.Time)
 	chains := sorted(needs.Polls, chainUUID)
-	askAll(x, loadPollsSQL, chains, func(r *row) poll { return poll{r.id(), r.time()} },
+	askAll(x, loadPollsSQL, chains, readPoll,
 		func(p poll) { loaded.Polls[ledger.ChainID{UUID: p.chain}] = p.at })
 }

@@ -33,6 +33,7 @@ func assertPolled(t *testing.T, s store.Store, want map[ledger.ChainID]ledger.Ti
 	if err != nil {
 		t.Fatalf("transact: %v", err)
 	}
+	assertEqual(t, "read", must[map[ledger.ChainID]ledger.Time](t)(s.Polled(t.Context(), chains)), want)
 }
 
 func touchesChains(t *testing.T, w *world) {

@@ -2,12 +2,13 @@ package service
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"countersign/internal/ledger"
 )
 
-// polls remembers when the clients of approvals last asked about them, so that a
+// approvalPolls remembers when the clients of approvals last asked about them, so that a
 // reviewer can see whether somebody still waits for the decision. It is information
 // and nothing else: nothing is decided by it, so it needs no authenticator, and it
 // is kept apart from the approvals.
@@ -15,7 +16,7 @@ import (
 // What is asked here is known here at once. Other replicas, and this one after a
 // restart, know it from the store, where it is written every few seconds and never
 // in the course of a request.
-type polls struct {
+type approvalPolls struct {
 	mu     sync.Mutex
 	open   map[ledger.ApprovalID]int // long polls under way in this process
 	recent map[ledger.ApprovalID]poll
@@ -36,14 +37,14 @@ const (
 )
 
 // note remembers that a client has asked.
-func (p *polls) note(id ledger.ApprovalID, now ledger.Time) {
+func (p *approvalPolls) note(id ledger.ApprovalID, now ledger.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteLocked(id, now)
 }
 
 // noteLocked is note for who holds mu.
-func (p *polls) noteLocked(id ledger.ApprovalID, now ledger.Time) {
+func (p *approvalPolls) noteLocked(id ledger.ApprovalID, now ledger.Time) {
 	if p.recent == nil {
 		p.recent = make(map[ledger.ApprovalID]poll)
 	}
@@ -56,7 +57,7 @@ func (p *polls) noteLocked(id ledger.ApprovalID, now ledger.Time) {
 // longPoll is a client's wait for one approval. It counts as asking from begin to
 // end, and belongs to one goroutine.
 type longPoll struct {
-	polls *polls
+	polls *approvalPolls
 	id    ledger.ApprovalID
 	begun bool
 }
@@ -92,7 +93,7 @@ func (l *longPoll) end(now ledger.Time) {
 }
 
 // last is when the client was last heard here; 0: never, or not lately.
-func (p *polls) last(id ledger.ApprovalID, now ledger.Time) ledger.Time {
+func (p *approvalPolls) last(id ledger.ApprovalID, now ledger.Time) ledger.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.open[id] > 0 {
@@ -103,7 +104,7 @@ func (p *polls) last(id ledger.ApprovalID, now ledger.Time) ledger.Time {
 
 // unwritten are the polls that the store does not have yet, those under way
 // included. What it has, and is old, is forgotten.
-func (p *polls) unwritten(now ledger.Time) map[ledger.ApprovalID]ledger.Time {
+func (p *approvalPolls) unwritten(now ledger.Time) map[ledger.ApprovalID]ledger.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id := range p.open {
@@ -121,7 +122,7 @@ func (p *polls) unwritten(now ledger.Time) map[ledger.ApprovalID]ledger.Time {
 	return found
 }
 
-func (p *polls) wrote(written map[ledger.ApprovalID]ledger.Time) {
+func (p *approvalPolls) wrote(written map[ledger.ApprovalID]ledger.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, at := range written {
@@ -131,17 +132,23 @@ func (p *polls) wrote(written map[ledger.ApprovalID]ledger.Time) {
 	}
 }
 
-// FlushPolls writes down when the clients of approvals last asked. The worker calls
-// it every few seconds, one call at a time, and the server once at the end.
+// FlushPolls writes down when clients last asked about their chains and approvals, for a
+// server that ends.
 func (s *Service) FlushPolls(ctx context.Context) error {
-	unwritten := s.polls.unwritten(s.now())
+	return errors.Join(s.FlushChainPolls(ctx), s.FlushApprovalPolls(ctx))
+}
+
+// FlushApprovalPolls writes down when clients last asked about their approvals. The worker
+// calls it every few seconds, one call at a time.
+func (s *Service) FlushApprovalPolls(ctx context.Context) error {
+	unwritten := s.approvalPolls.unwritten(s.now())
 	if len(unwritten) == 0 {
 		return nil
 	}
 	if err := s.store.PutPolls(ctx, unwritten); err != nil {
 		return visible(err)
 	}
-	s.polls.wrote(unwritten)
+	s.approvalPolls.wrote(unwritten)
 	return nil
 }
 
@@ -179,7 +186,7 @@ func (s *Service) attend(ctx context.Context, caller *Caller, views ...*Approval
 	now := s.now()
 	for _, view := range views {
 		// Another replica's clock may run ahead of this one's.
-		last := min(ledger.Later(stored[view.ID], s.polls.last(view.ID, now)), now)
+		last := min(ledger.Later(stored[view.ID], s.approvalPolls.last(view.ID, now)), now)
 		view.Client = new(Attendance)
 		if last > 0 {
 			view.Client.LastPolledAt = &last
