@@ -51,8 +51,9 @@ class Delivery:
         """How the chain ended, once it was left."""
         self.receipt: dict[str, Any] | None = None
         self.outbox = Outbox(config.offline_buffer_max_events)
-        self.event_ids: dict[str, str] = {}
-        """Events decided here, by idempotency key, once the service has recorded them."""
+        self.events: dict[str, tuple[str, str]] = {}
+        """Events decided here, by idempotency key, once the service has recorded them: the
+        chain that each stands in, and its id."""
         self._opening = opening
         self._opening_key = new_key()
         self._bound = False  # whether the service binds what was redacted
@@ -60,6 +61,7 @@ class Delivery:
         self._paused_at = -math.inf  # when the request was sent that told of the pause
         self._latched: dict[type[Exception], Exception] = {}
         self._turn: Future[None] | None = None
+        self._followed = False  # whether the log says that the chain was abandoned
         self._lock = threading.Lock()
 
     @property
@@ -146,14 +148,15 @@ class Delivery:
             return
         self.learn(result, sent)
         decision = PolicyDecision.from_json(result, idempotency_key=key)
-        if decision.event_id and len(self.event_ids) < _MAX_KNOWN_EVENTS:
-            self.event_ids[key] = decision.event_id
+        if decision.event_id and len(self.events) < _MAX_KNOWN_EVENTS:
+            self.events[key] = (decision.chain_id or str(self.id), decision.event_id)
         if _fastpath.is_violation(result):
             self.fail(_violation(decision))
 
     def _complete(self, completion: dict[str, Any]) -> Steps[None]:
         try:
             sealed = yield from self.transport.call("POST", self.path("/complete"), completion)
+            self._follow(sealed.get("id"))
             self.chain = sealed
             receipt = sealed.get("receipt")
         except APIError as error:
@@ -186,6 +189,7 @@ class Delivery:
         """Take what any answer says about organization and chain. False when it is older than
         what is known of the organization: an allow in it is not to be relied on."""
         current = self.transport.learn(answer, sent)
+        self._follow(answer.get("continued_by"))
         with self._lock:
             self._learn_pause(answer, sent)
             if not current:
@@ -193,6 +197,20 @@ class Delivery:
             if "fast_path_lease" in answer:
                 self._learn_lease(answer["fast_path_lease"], sent)
         return True
+
+    def _follow(self, successor: object) -> None:
+        """Go on in the chain that the service has opened in place of an abandoned one. It
+        belongs to the same run: the service holds it to the same limits."""
+        with self._lock:
+            if not isinstance(successor, str) or not self.chain or successor == self.id:
+                return
+            self.chain = {**self.chain, "id": successor}
+            first, self._followed = not self._followed, True
+        if first:
+            logger.warning(
+                "countersign: the chain was sealed as abandoned, for there was no request for"
+                " it for too long; it is continued in a new one"
+            )
 
     def _learn_pause(self, answer: dict[str, Any], sent: Moment) -> None:
         """The lock is held. As with the kill switch, only a later answer lifts a pause."""
@@ -229,9 +247,9 @@ class Delivery:
             return ()
         return ("redactions",) if self._takes_found else ("found", "redactions")
 
-    def path(self, rest: str) -> str:
-        """The address of something of this chain."""
-        return f"/v1/chains/{quote(str(self.id), safe='')}{rest}"
+    def path(self, rest: str, chain: str | None = None) -> str:
+        """The address of something of this chain, or of one that it continues."""
+        return f"/v1/chains/{quote(chain or str(self.id), safe='')}{rest}"
 
 
 def _binding_key(given: object) -> bytes | None:

@@ -170,17 +170,22 @@ class Session(Delivery):
         try:
             if decision.event_id is None:
                 yield from self.settle()
-            event_id = decision.event_id or self.event_ids.get(decision.idempotency_key or "")
-            if event_id is None:
+            if decision.event_id:
+                chain, event_id = decision.chain_id, decision.event_id
+            elif known := self.events.get(decision.idempotency_key or ""):
+                chain, event_id = known
+            else:
                 return False
-            path = self.path(f"/events/{quote(event_id, safe='')}/outcome")
+            path = self.path(f"/events/{quote(event_id, safe='')}/outcome", chain)
             yield from self.transport.call("POST", path, body)
         except Unreachable:
             return False
         except APIError as error:
-            if may_pass(error):
-                return False
-            raise
+            if error.code == "chain_sealed":
+                logger.warning("countersign: an outcome came after the chain was sealed")
+            elif not may_pass(error):
+                raise
+            return False
         return True
 
     def check(self) -> None:
