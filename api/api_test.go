@@ -321,7 +321,7 @@ func TestExtendedRecords(t *testing.T) {
 	}{
 		{"Chain", "CompletedChain", "receipt", nil},
 		{"ApiKey", "CreatedApiKey", "key", nil},
-		{"Decision", "ReportedDecision", "violation", []string{"act_number", "fast_path_lease"}},
+		{"Decision", "ReportedDecision", "violation", []string{"act_number", "continued_by", "fast_path_lease"}},
 		{"Webhook", "CreatedWebhook", "secret", nil},
 	}
 	for _, test := range tests {

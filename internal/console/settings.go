@@ -18,7 +18,8 @@ import (
 type settingsForm struct {
 	Name, Mode, Single, Cumulative   string
 	Allowlist, HighRisk, Fallback    string // one in each line
-	Timeout                          string // hours
+	Timeout, Abandon                 string // hours
+	FastPath                         string // words, one in each line
 	MaxEvents, MaxSeconds, MaxTokens string
 	FailModes                        string // category: mode, one in each line
 	Listed, TwoPerson                bool
@@ -71,6 +72,7 @@ func settingsOf(org *ledger.Organization) (*settingsForm, error) {
 		Listed: s.ExternalDomainsAllowlist != nil, Allowlist: strings.Join(s.ExternalDomainsAllowlist, "\n"),
 		HighRisk: strings.Join(s.HighRiskAgents, "\n"), Fallback: strings.Join(s.FallbackApprovers, "\n"),
 		Timeout: strconv.FormatFloat(s.ApprovalTimeoutHours, 'f', -1, 64), TwoPerson: s.TwoPersonApproval,
+		Abandon: strconv.FormatFloat(s.AbandonHours(), 'f', -1, 64), FastPath: strings.Join(s.SafeActions(), "\n"),
 		MaxEvents:  strconv.FormatInt(s.AutoPause.MaxEvents, 10),
 		MaxSeconds: strconv.FormatInt(s.AutoPause.MaxDurationSeconds, 10),
 		MaxTokens:  strconv.FormatInt(s.AutoPause.MaxTokens, 10),
@@ -117,7 +119,7 @@ func (v *visit) changeSettings(caller *service.Caller, sent form) error {
 	if sent.text("seen") != seen {
 		return ledger.Errorf(ledger.CodeInvalid, "somebody changed the settings since this page was opened, and nothing was saved: open the settings again and make your changes there")
 	}
-	wanted, err := settingsRequest(sent)
+	wanted, err := settingsRequest(sent, &v.organization.Settings)
 	if err != nil {
 		return err
 	}
@@ -131,13 +133,15 @@ func typedSettings(sent form) *settingsForm {
 		Name: sent.text("name"), Mode: sent.text("evaluation_mode"), Single: sent.text("single"), Cumulative: sent.text("cumulative"),
 		Listed: sent.text("listed") != "", Allowlist: sent.text("allowlist"), HighRisk: sent.text("high_risk"), Fallback: sent.text("fallback"),
 		Timeout: sent.text("timeout"), TwoPerson: sent.text("two_person") != "",
+		Abandon: sent.text("abandon"), FastPath: sent.text("fast_path"),
 		MaxEvents: sent.text("max_events"), MaxSeconds: sent.text("max_seconds"), MaxTokens: sent.text("max_tokens"),
 		FailModes: sent.text("fail_modes"), Seen: sent.text("seen"),
 	}
 }
 
-// settingsRequest makes of the form what the API takes.
-func settingsRequest(sent form) (canon.Value, error) {
+// settingsRequest makes of the form what the API takes. What an organization has not set
+// stays unset as long as the form says the default: it then follows the default.
+func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 	members := map[string]any{
 		"name": sent.text("name"), "evaluation_mode": sent.text("evaluation_mode"),
 		"financial_approval_threshold_usd": number(sent.text("single")), "cumulative_financial_threshold_usd": number(sent.text("cumulative")),
@@ -146,6 +150,12 @@ func settingsRequest(sent form) (canon.Value, error) {
 		"auto_pause": map[string]any{
 			"max_events": number(sent.text("max_events")), "max_duration_seconds": number(sent.text("max_seconds")), "max_tokens": number(sent.text("max_tokens")),
 		},
+	}
+	if abandon := sent.text("abandon"); abandon != strconv.FormatFloat(now.AbandonHours(), 'f', -1, 64) {
+		members["abandon_after_hours"] = number(abandon)
+	}
+	if words := sent.lines("fast_path"); !slices.Equal(words, now.SafeActions()) {
+		members["fast_path_actions"] = words
 	}
 	if sent.text("listed") != "" {
 		members["external_domains_allowlist"] = sent.lines("allowlist")
