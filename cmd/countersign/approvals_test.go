@@ -257,3 +257,22 @@ func TestWordsForPeople(t *testing.T) {
 		t.Errorf("an error that names no address became %v", got)
 	}
 }
+
+// That a client asked about an approval is known to the server that comes after.
+//
+//countersign:race
+func TestPollsSurviveARestart(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		admin := server.admin(t)
+		polled, never := admin.pay(t, `{"amount_usd":9000}`), admin.pay(t, `{"amount_usd":7000}`)
+		admin.approvalStatus(t, polled)
+		server.stop(t)
+		person := newReviewer(t, s, start(t, s.flags...), "member")
+		for _, a := range decode[[]approval](t, succeed(t, person.args("list", "--json")...)) {
+			if asked := a.LastPolledAt != nil; asked != (a.ID == polled) || a.ID != polled && a.ID != never {
+				t.Errorf("%s was asked about: %t", a.ID, asked)
+			}
+		}
+	})
+}
