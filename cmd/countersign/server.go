@@ -155,7 +155,7 @@ func (s *server) finish(servers []*http.Server) error {
 		s.log.Warn("when tokens were last used was not stored", "error", flushErr)
 	}
 	if flushErr := s.opened.service.FlushPolls(ctx); flushErr != nil {
-		s.log.Warn("when chains were last polled was not stored", "error", flushErr)
+		s.log.Warn("when clients last polled chains and approvals was not stored", "error", flushErr)
 	}
 	if flushErr := s.opened.service.FlushKeyUse(ctx); flushErr != nil {
 		s.log.Warn("when API keys were last used was not stored", "error", flushErr)
