@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/store"
 )
@@ -146,6 +147,14 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 		first := w.worker(w.service, nil, nil)
 		first.Start()
 		servicetest.Eventually(w.t, "deliveries hang", func() bool { return len(r.arrived(t)) == 16 })
+		// A chore queues it, and a stop without time breaks chores off.
+		servicetest.Eventually(w.t, "the next look at the ledger is queued", func() bool {
+			due, err := w.store.JobsDue(t.Context(), service.JobCheck, ledger.TimeOf(w.clock.Now().Add(48*time.Hour)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(due) == check
+		})
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		first.Stop(over)
