@@ -160,6 +160,16 @@ _current: ChainConfig | None = None
 _current_lock = threading.Lock()
 
 
+def _after_fork() -> None:
+    # Another thread of the parent may have held it.
+    global _current_lock
+    _current_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def init(
     api_key: str | None = None,
     *,

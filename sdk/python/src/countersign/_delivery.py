@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import logging
 import math
+import os
 import threading
+import weakref
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import quote
@@ -63,6 +65,15 @@ class Delivery:
         self._turn: Future[None] | None = None
         self._followed = False  # whether the log says that the chain was abandoned
         self._lock = threading.Lock()
+        _every.add(self)
+
+    def _begin_in_child(self) -> None:
+        """After a fork. Other threads of the parent may have held the lock or had the turn; what
+        was decided there, they deliver."""
+        self._lock = threading.Lock()
+        self._turn = None
+        self.lease = None
+        self.outbox = Outbox(self.config.offline_buffer_max_events)
 
     @property
     def id(self) -> str | None:
@@ -250,6 +261,18 @@ class Delivery:
     def path(self, rest: str, chain: str | None = None) -> str:
         """The address of something of this chain, or of one that it continues."""
         return f"/v1/chains/{quote(chain or str(self.id), safe='')}{rest}"
+
+
+_every: weakref.WeakSet[Delivery] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for delivery in tuple(_every):
+        delivery._begin_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _binding_key(given: object) -> bytes | None:

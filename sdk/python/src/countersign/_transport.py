@@ -212,10 +212,13 @@ async def aclose(*, config: ChainConfig | None = None) -> None:
 
 
 _every: weakref.WeakSet[Transport] = weakref.WeakSet()
+_making = threading.Lock()
 
 
 def _after_fork() -> None:
     # Other threads of the parent may have held them.
+    global _making
+    _making = threading.Lock()
     for transport in tuple(_every):
         transport._learning = threading.Lock()
         transport.again = Turns(_AGAIN_AT_ONCE)
@@ -223,8 +226,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-_making = threading.Lock()
 
 
 def transport_of(config: ChainConfig) -> Transport:

@@ -1,0 +1,90 @@
+"""A child has its parent's chains, and none of its parent's threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+
+import pytest
+
+import countersign
+from countersign import _config, _transport
+from countersign._session import Session
+from countersign.testing import example_api_key
+from scripted import ScriptedService
+
+SAFE = ("clerk", "tool_call", "look", {"n": 1})
+
+
+def in_child(act: Callable[[], str]) -> str:
+    """What something comes to in a forked child; nothing if it does not end."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            os.write(writer, act().encode())
+        except BaseException as error:
+            os.write(writer, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    with open(reader, "rb") as pipe:
+        return pipe.read().decode()
+
+
+def take_turn(session: Session, held: ExitStack) -> None:
+    """Another thread delivers what was decided here: its turn never ends in the child."""
+    session._turn = Future()
+    session.outbox.put({"idempotency_key": "k", "executed_at": "2026-01-01T00:00:00.000Z"})
+    session.outbox.begin()
+
+
+# What another thread may be doing at the moment of the fork.
+BUSY: dict[str, Callable[[Session, ExitStack], object]] = {
+    "nothing": lambda session, held: None,
+    "learning": lambda session, held: held.enter_context(session._lock),
+    "learning of the organization": lambda session, held: held.enter_context(
+        session.transport._learning
+    ),
+    "buffering": lambda session, held: held.enter_context(session.outbox._lock),
+    "delivering": take_turn,
+    "submitting": lambda session, held: held.enter_context(session.transport.sender._changed),
+    "connecting": lambda session, held: held.enter_context(session.transport.clients._lock),
+    "configuring": lambda session, held: held.enter_context(_transport._making),
+    "initializing": lambda session, held: held.enter_context(_config._current_lock),
+}
+
+
+@pytest.mark.parametrize("busy", BUSY)
+def test_a_child_goes_on_whatever_other_threads_were_doing(busy: str) -> None:
+    with ScriptedService() as service, ExitStack() as held:
+        config = countersign.ChainConfig(example_api_key(), backend_url=service.url)
+        chain = countersign.Chain("forked", config=config).__enter__()
+        session = chain._session
+        assert session is not None
+        BUSY[busy](session, held)
+
+        def act() -> str:
+            decision = chain.record_agent_action_sync(*SAFE)
+            again = countersign.init(example_api_key(), backend_url=service.url)
+            with countersign.Chain("own", config=again) as own:
+                own.record_agent_action_sync(*SAFE)
+            return decision.decision_source
+
+        assert in_child(act) == "backend_evaluation"
+
+
+def test_what_was_decided_in_the_parent_is_delivered_by_the_parent() -> None:
+    with ScriptedService() as service:
+        config = countersign.ChainConfig(example_api_key(), backend_url=service.url)
+        chain = countersign.Chain("forked", config=config).__enter__()
+        session = chain._session
+        assert session is not None
+        session.outbox.put({"idempotency_key": "k", "executed_at": "2026-01-01T00:00:00.000Z"})
+        assert in_child(lambda: str(len(session.outbox))) == "0"
+        assert len(session.outbox) == 1
