@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import threading
 from types import TracebackType
 
+_REQUEST_LINE = re.compile(rb"[A-Z]+ (\S+) HTTP/1\.1\r\n")
 _ABORT = struct.pack("ii", 1, 0)  # SO_LINGER on, for no time: close() sends a reset
 
 
@@ -22,6 +24,8 @@ class FaultProxy:
         self._target = target
         self.mode = "pass"
         self.requests = 0
+        self.paths: list[str] = []
+        """Of the requests whose beginning was seen, in the order in which they came."""
         self.faulted = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._open: set[socket.socket] = set()
@@ -74,6 +78,8 @@ class FaultProxy:
             try:
                 while data := client.recv(1 << 16):
                     self.requests += 1
+                    if started := _REQUEST_LINE.match(data):
+                        self.paths.append(started[1].decode())
                     if self.mode == "reset":
                         self.faulted.set()
                         _abort(client)

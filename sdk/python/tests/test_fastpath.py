@@ -13,6 +13,8 @@ from clocks import stop_time
 from conftest import configure
 from countersign.testing import FakeService, RecordedCall
 from countersign.testing._wire import Answer
+from faults import FaultProxy
+from server import Server
 from test_decisions import eventually
 
 SAFE = ("clerk", "tool_call", "look", {"n": 1})
@@ -46,6 +48,39 @@ def test_a_safe_action_is_decided_here_and_sent_before_leaving(fast: FakeService
     assert event["executed_at"].endswith("Z")
     assert fast.calls[-1].path.endswith("/complete")
     assert chain.receipt is not None
+
+
+@pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
+def test_a_hundred_safe_actions_wait_for_no_request(
+    server: Server, proxy: FaultProxy, sync: bool
+) -> None:
+    """Counted at the socket: besides the chain's opening there is nothing but batches, which the
+    background sends and nobody waits for. Time stands still, or a busy machine would let the
+    lease run out."""
+    config = server.config(backend_url=proxy.url)
+    stop_time(config)
+
+    def act(chain: countersign.Chain) -> None:
+        for _ in range(100):
+            decision = chain.record_agent_action_sync(*SAFE)
+            assert decision.decision_source == "local_fast_path"
+
+    async def act_async(chain: countersign.Chain) -> None:
+        for _ in range(100):
+            decision = await chain.record_agent_action(*SAFE)
+            assert decision.decision_source == "local_fast_path"
+
+    chain = countersign.Chain("hundred", config=config)
+    with chain:
+        if sync:
+            act(chain)
+        else:
+            asyncio.run(act_async(chain))
+    opening, *batches, completion = proxy.paths
+    assert opening == "/v1/chains"
+    assert set(batches) == {f"/v1/chains/{chain.id}/events/batch"}
+    assert completion == f"/v1/chains/{chain.id}/complete"
+    assert len(server.events(chain.id)) == 100
 
 
 def test_events_arrive_in_order_in_few_batches(fast: FakeService) -> None:
