@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -485,6 +485,30 @@ def test_a_change_elsewhere_ends_a_lease(still: Still) -> None:
         lease = chain._session.lease  # type: ignore[union-attr]
         assert lease is not None
         assert lease.act_number != transport.act_number
+
+
+def test_a_change_that_another_thread_hears_of_meanwhile_ends_a_lease(still: Still) -> None:
+    """A newer act becomes known after the answer was found to be current, and before its lease
+    is taken up: the lease is of the older act."""
+    service, clock, config = still
+    with countersign.Chain("one", config=config) as chain:
+        session, transport = chain._session, transport_of(config)
+        assert session is not None
+        number = transport.act_number
+        learn = transport.learn
+
+        def overtaken(answer: Mapping[str, Any], sent: Moment) -> bool:
+            current = learn(answer, sent)
+            learn({"act_number": number + 1}, sent)
+            return current
+
+        transport.learn = overtaken  # type: ignore[method-assign]
+        lease = {"id": "x", **service.lease_terms}
+        session.learn({"act_number": number, "fast_path_lease": lease}, clock.now())
+        assert session.lease is not None
+        assert session.lease.act_number == number
+        transport.learn = learn  # type: ignore[method-assign]
+        assert not local(chain)
 
 
 def test_an_answer_that_was_overtaken_lifts_no_pause(still: Still) -> None:

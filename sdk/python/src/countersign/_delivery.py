@@ -206,7 +206,10 @@ class Delivery:
             if not current:
                 return False
             if "fast_path_lease" in answer:
-                self._learn_lease(answer["fast_path_lease"], sent)
+                # The answer's own number: another thread may have learnt of a newer act since.
+                number = answer.get("act_number")
+                act = number if isinstance(number, int) else self.transport.act_number
+                self._learn_lease(answer["fast_path_lease"], sent, act)
         return True
 
     def _follow(self, successor: object) -> None:
@@ -236,9 +239,9 @@ class Delivery:
             self.paused = False
             self.pause_reason = None
 
-    def _learn_lease(self, given: object, sent: Moment) -> None:
+    def _learn_lease(self, given: object, sent: Moment, act_number: int) -> None:
         """The lock is held."""
-        lease = Lease.read(given, sent, self.transport.act_number)
+        lease = Lease.read(given, sent, act_number)
         if lease is None:
             self.lease = None
         elif self.lease is None or lease.sent.monotonic >= self.lease.sent.monotonic:
