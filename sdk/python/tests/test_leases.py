@@ -511,6 +511,26 @@ def test_a_change_that_another_thread_hears_of_meanwhile_ends_a_lease(still: Sti
         assert not local(chain)
 
 
+@pytest.mark.parametrize("stop", ["auto_paused", "kill_switch_active"])
+def test_a_request_that_was_under_way_lifts_no_stop(still: Still, stop: str) -> None:
+    """Of two requests the later one was decided first, and before the stop."""
+    _, clock, config = still
+    with countersign.Chain("stopped", config=config) as chain:
+        session = chain._session
+        assert session is not None
+        sent = [clock.now()]
+        clock.pass_time(0.1)
+        sent.append(clock.now())
+        clock.pass_time(0.1)
+        session.learn({stop: True}, sent[0])
+        session.learn({stop: False}, sent[1])
+        assert session.paused or session.transport.kill_switch_active
+        clock.pass_time(0.1)
+        session.learn({stop: False}, clock.now())
+        assert not session.paused
+        assert not session.transport.kill_switch_active
+
+
 def test_an_answer_that_was_overtaken_lifts_no_pause(still: Still) -> None:
     _, clock, config = still
     with countersign.Chain("paused", config=config) as chain:

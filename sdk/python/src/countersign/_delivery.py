@@ -60,7 +60,7 @@ class Delivery:
         self._opening_key = new_key()
         self._bound = False  # whether the service binds what was redacted
         self._takes_found = False  # whether it takes what was found in an action
-        self._paused_at = -math.inf  # when the request was sent that told of the pause
+        self._paused_at = -math.inf  # when an answer last told of the pause
         self._latched: dict[type[Exception], Exception] = {}
         self._turn: Future[None] | None = None
         self._followed = False  # whether the log says that the chain was abandoned
@@ -227,14 +227,16 @@ class Delivery:
             )
 
     def _learn_pause(self, answer: dict[str, Any], sent: Moment) -> None:
-        """The lock is held. As with the kill switch, only a later answer lifts a pause."""
+        """The lock is held. As with the kill switch, what lifts a pause is the answer to a request
+        that was sent when the pause was known. Of two that were under way together, the one that
+        was sent later may have been decided before the pause."""
         paused = answer.get("auto_paused")
         if paused is None and "status" in answer and "policy_decision" not in answer:
             paused = answer["status"] == "auto_paused"
         if paused is True:
             self.paused = True
             self.pause_reason = answer.get("pause_reason") or self.pause_reason
-            self._paused_at = max(self._paused_at, sent.monotonic)
+            self._paused_at = self.transport.clock.monotonic()
         elif paused is False and sent.monotonic > self._paused_at:
             self.paused = False
             self.pause_reason = None

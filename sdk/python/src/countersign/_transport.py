@@ -54,7 +54,7 @@ class Transport:
         self.fail_modes: Mapping[str, str] = DEFAULT_FAIL_MODES
         self.offline = False
         self._silent_until = 0.0
-        self._switched = -math.inf  # when the request was sent that told of the kill switch
+        self._switched = -math.inf  # when an answer last told of the kill switch
         self._learning = threading.Lock()
         self.again = Turns(_AGAIN_AT_ONCE)
         """For requests whose answers came too late, or follow a wait. Five hundred of them at
@@ -178,12 +178,13 @@ class Transport:
         return True
 
     def _learn_switch(self, answer: Mapping[str, Any], sent: Moment, newer: bool) -> None:
-        """The lock is held. What stops counts at once; only a later answer lifts it."""
+        """The lock is held. What stops counts at once. It is lifted by the answer that tells of a
+        newer act, or by one to a request that was sent when the stop was known."""
         active = answer.get("kill_switch_active")
         if active is True:
             self.kill_switch_active = True
             self.kill_switch_reason = answer.get("pause_reason") or self.kill_switch_reason
-            self._switched = max(self._switched, sent.monotonic)
+            self._switched = self.clock.monotonic()
         elif active is False and (newer or sent.monotonic > self._switched):
             self.kill_switch_active = False
             self.kill_switch_reason = None
