@@ -22,8 +22,8 @@ _KEY = re.compile(r"csk_[0-9A-Za-z]+")
 class Server:
     """One service on one store. It can be killed and started again on the same port."""
 
-    def __init__(self, binary: str, data: Path, database: str | None) -> None:
-        self._command = [binary, "serve", "--data", str(data), "--public-rate", "0"]
+    def __init__(self, binary: str, data: Path, database: str | None, *options: str) -> None:
+        self._command = [binary, "serve", "--data", str(data), "--public-rate", "0", *options]
         if database:
             self._command += ["--database", database]
         self._process: subprocess.Popen[str] | None = None
@@ -78,19 +78,29 @@ class Server:
             self._process.wait(_DEADLINE)
             self._process = None
 
+    def freeze(self) -> None:
+        """Let it stand still, as a machine does that is out of memory or being moved."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     # -- what the service holds --------------------------------------------------------
 
     def get(self, path: str) -> Any:
-        headers = {"authorization": f"Bearer {self.key}"}
-        with httpx.Client(trust_env=False) as client:
-            answer = client.get(self.url + path, headers=headers, timeout=_DEADLINE)
-        answer.raise_for_status()
-        return json.loads(answer.content)
+        return self.call("GET", path)
 
     def post(self, path: str, body: Any = None) -> Any:
+        return self.call("POST", path, body)
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"authorization": f"Bearer {self.key}"}
         with httpx.Client(trust_env=False) as client:
-            answer = client.post(self.url + path, json=body, headers=headers, timeout=_DEADLINE)
+            answer = client.request(
+                method, self.url + path, json=body, headers=headers, timeout=_DEADLINE
+            )
         answer.raise_for_status()
         return json.loads(answer.content)
 

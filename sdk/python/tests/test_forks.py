@@ -16,6 +16,9 @@ from countersign._session import Session
 from countersign.testing import example_api_key
 from scripted import ScriptedService
 
+# Python 3.12 and later warn of what this is about.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
 SAFE = ("clerk", "tool_call", "look", {"n": 1})
 
 
