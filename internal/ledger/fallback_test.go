@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"errors"
+	"slices"
 	"testing"
 )
 
@@ -63,5 +64,34 @@ func TestDeciders(t *testing.T) {
 		if got := test.approval.Deciders(); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// A chain's own fallback approvers are told where the organization has named none, and
+// gain no right to decide. Once it has named some, an agent cannot send mail to others.
+func TestChainsNameFallbackApproversOnlyWhereNobodyElseDid(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ org, chain, told, decide []string }{
+		"nobody":               {nil, nil, nil, nil},
+		"the organization":     {[]string{"ceo@example.com"}, nil, []string{"ceo@example.com"}, []string{"ceo@example.com"}},
+		"the chain":            {nil, []string{"a@example.com", "a@example.com"}, []string{"a@example.com"}, nil},
+		"the organization won": {[]string{"ceo@example.com"}, []string{"a@example.com"}, []string{"ceo@example.com"}, []string{"ceo@example.com"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := question()
+			q.Org.Settings.FallbackApprovers, q.Chain.FallbackApprovers = test.org, test.chain
+			q.Action.Facts = payment(6000)
+			recorded := q.State.Record(&Recording{
+				Keys: keyRing, Policy: &Policy{Version: "v"}, Org: q.Org, Chain: q.Chain, Action: q.Action, Now: q.Now,
+				NewApproval: func() ApprovalID { return ApprovalID{UUID: [16]byte{9}} },
+			})
+			if recorded.Approval == nil {
+				t.Fatalf("decided %+v", recorded.Event.Decision)
+			}
+			if a := recorded.Approval; !slices.Equal(a.Escalate, test.told) || !slices.Equal(a.Fallback, test.decide) {
+				t.Errorf("told %q, may decide %q; want %q and %q", a.Escalate, a.Fallback, test.told, test.decide)
+			}
+		})
 	}
 }

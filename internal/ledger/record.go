@@ -91,7 +91,7 @@ func (s *ChainState) ask(r *Recording, event *Event) *Approval {
 		Reason: event.Decision.Reason, PolicyName: event.Decision.PolicyName, PolicyVersion: event.Decision.PolicyVersion,
 		Matched:   event.Decision.Matched,
 		Approvers: event.Decision.Approvers, TwoPerson: r.Org.Settings.TwoPersonApproval,
-		Escalate:    unite(r.Org.Settings.FallbackApprovers, r.Chain.FallbackApprovers),
+		Escalate:    r.fallbackApprovers(),
 		Fallback:    r.Org.Settings.FallbackApprovers,
 		Reserved:    Reservation{Facts: facts, Cost: event.Decision.EstimatedCost, Tokens: facts.Tokens()},
 		RequestedAt: event.RecordedAt, EscalatesAt: event.RecordedAt + span/2, ExpiresAt: event.RecordedAt + span,
@@ -101,6 +101,15 @@ func (s *ChainState) ask(r *Recording, event *Event) *Approval {
 	s.Waiting++
 	s.hold(&approval.Reserved)
 	return approval
+}
+
+// fallbackApprovers are those who are told at half the time. An agent's own are told
+// only where the organization has named none.
+func (r *Recording) fallbackApprovers() []string {
+	if own := r.Org.Settings.FallbackApprovers; len(own) > 0 {
+		return own
+	}
+	return unite(r.Chain.FallbackApprovers)
 }
 
 func (s *ChainState) hold(r *Reservation) {
