@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 
 	"countersign/internal/canon"
@@ -134,6 +135,13 @@ func (r *simulation) begin(ctx context.Context, record *store.ChainRecord) (err 
 		return err
 	}
 	r.state = ledger.NewChainState(r.chain.StartedAt, r.policy.Version)
+	if r.chain.Predecessor() != nil {
+		state, err := ledger.DecodeChainState(record.State, record.MAC, r.service.keys, r.chain)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+		}
+		r.state.Carried = state.Carried
+	}
 	r.entries, r.asked = 0, make(map[int64]*ledger.Approval)
 	r.report.Chains++
 	return nil
