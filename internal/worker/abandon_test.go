@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ func TestWorkersSealAbandonedChains(t *testing.T) {
 		for range 2 {
 			running := w.worker(w.serve(w.store), nil, ticks)
 			running.Start()
-			defer running.Stop(t.Context())
+			t.Cleanup(func() { running.Stop(context.WithoutCancel(t.Context())) })
 		}
 		// The one that answers polls writes them down.
 		polling := w.worker(w.service, nil, ticks)
