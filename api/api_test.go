@@ -319,7 +319,7 @@ func TestExtendedRecords(t *testing.T) {
 		plain, extended, extra string
 		without                []string // what stands elsewhere
 	}{
-		{"Chain", "CompletedChain", "receipt", nil},
+		{"Chain", "CompletedChain", "receipt", []string{"binding_key"}},
 		{"ApiKey", "CreatedApiKey", "key", nil},
 		{"Decision", "ReportedDecision", "violation", []string{"act_number", "continued_by", "fast_path_lease"}},
 		{"Webhook", "CreatedWebhook", "secret", nil},
