@@ -164,8 +164,9 @@ func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) er
 	return nil
 }
 
-// look seals a chain that is abandoned as it was read. One that cannot be believed is
-// left to those who look for tampering, and must not keep the others open.
+// look seals a chain that is abandoned as it was read. One that cannot be sealed, most
+// likely because it was tampered with, must not keep the others open: only what concerns
+// them all ends the job.
 func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polled ledger.Time) error {
 	view, err := a.service.view(record)
 	if err == nil {
@@ -177,11 +178,15 @@ func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polle
 			a.sealed++
 		}
 	}
-	if errors.Is(err, ledger.ErrStateTampered) {
-		a.service.log.Error("an abandoned chain was changed outside the service and is not sealed: run countersign audit")
-		return nil
+	for _, common := range []error{store.ErrUnavailable, store.ErrOutcomeUnknown, errRolledBack, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, common) {
+			return err
+		}
 	}
-	return err
+	if err != nil {
+		a.service.log.Error("an abandoned chain could not be sealed: run countersign audit")
+	}
+	return nil
 }
 
 // abandon seals a chain if it is abandoned, and reports whether it did.

@@ -98,6 +98,10 @@ func TestWhatCountsAsARequest(t *testing.T) {
 			_, err := s.Approval(s.t.Context(), s.who.agent, s.approval, 0)
 			return err
 		}},
+		{"a list of its approvals", true, func(s *scene) error {
+			_, err := s.Approvals(s.t.Context(), s.who.agent, service.ApprovalFilter{Chain: &s.chain, Limit: 10})
+			return err
+		}},
 		{"a member's look at the chain", false, func(s *scene) error {
 			_, err := s.Chain(s.t.Context(), s.who.member, s.chain)
 			return err

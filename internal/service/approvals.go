@@ -249,7 +249,11 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	return s.listApprovals(ctx, caller, filter)
+	views, err := s.listApprovals(ctx, caller, filter)
+	if err == nil && filter.Chain != nil && len(views) > 0 && views[0].OpenedBy == caller.Key {
+		s.polls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
+	}
+	return views, err
 }
 
 // PageBytes bounds the payloads in one page of a list: a page that has reached it
