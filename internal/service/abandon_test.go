@@ -589,3 +589,29 @@ func (g *governed) recordedKeys(t *testing.T, chain ledger.ChainID, counts map[s
 	}
 	return counts
 }
+
+// A chain that was tampered with stays as it is, and keeps no other from being sealed.
+func TestTamperedChainHoldsUpNoOther(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		older, forged, newer := g.open("older"), g.open("forged"), g.open("newer")
+		edit := "UPDATE chain_states SET mac = state WHERE chain_id = $1"
+		id := any(forged.UUID.String())
+		if db.Kind == "sqlite" {
+			edit = "UPDATE chain_states SET mac = state WHERE chain_no = (SELECT no FROM chains WHERE id = ?)"
+			id = forged.UUID[:]
+		}
+		if _, err := db.Direct(t).ExecContext(t.Context(), edit, id); err != nil {
+			t.Fatal(err)
+		}
+		g.clock.Advance(73 * time.Hour)
+		g.passRound(g.Service)
+		for _, chain := range []ledger.ChainID{older, newer} {
+			if !g.chainState(chain).Abandoned {
+				t.Error("a chain beside the forged one is not sealed")
+			}
+		}
+		_, err := g.Chain(t.Context(), g.who.member, forged)
+		checkCode(t, "the forged chain", err, ledger.CodeEvidenceTampered)
+	})
+}

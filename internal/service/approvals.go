@@ -251,7 +251,7 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	}
 	views, err := s.listApprovals(ctx, caller, filter)
 	if err == nil && filter.Chain != nil && len(views) > 0 && views[0].OpenedBy == caller.Key {
-		s.polls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
+		s.chainPolls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
 	}
 	return views, err
 }
