@@ -112,7 +112,7 @@ type keysListCommand struct {
 
 // Run lists the keys, never their texts.
 func (c *keysListCommand) Run(p *process) (err error) {
-	o, err := c.openDirectory(p.ctx)
+	o, err := c.openEvidence(p.ctx)
 	if err != nil {
 		return unclear(err)
 	}

@@ -52,10 +52,27 @@ func (s *storage) openWith(ctx context.Context, config service.Config, upgrade b
 	if headsErr != nil { // said only now: with wrong keys nothing fits
 		return nil, errors.Join(headsErr, o.close())
 	}
-	if err := o.operator().BeginLogs(ctx); err != nil {
+	if err := o.checkSealed(ctx); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	return o, nil
+}
+
+// errUnsealed says that a database is from before its rows had authenticators.
+var errUnsealed = errors.New("this database is from before its rows were authenticated: stop every server on it, make a backup, and run countersign migrate --trust-existing once")
+
+// checkSealed refuses a database that was not taken over yet. Once it was, a row
+// without an authenticator is one that somebody changed: it is refused by itself, and
+// the others are served.
+func (o *opened) checkSealed(ctx context.Context) error {
+	if o.ring.SealedRows() {
+		return nil
+	}
+	unsealed, err := o.operator().Unsealed(ctx)
+	if err == nil && unsealed > 0 {
+		err = errUnsealed
+	}
+	return err
 }
 
 // start puts the service on top.
@@ -94,7 +111,7 @@ func (s *storage) openAdministration(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.operator().BeginLogs(ctx); err != nil {
+	if err := o.checkSealed(ctx); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	return o, nil

@@ -83,8 +83,12 @@ var packages = map[string]rule{
 		may:    []string{"canon", "ledger", "store"},
 		reason: "the conformance suite tests the port's promise, not one store",
 	},
+	"evidence": {
+		may:    []string{"ledger", "recent", "store"},
+		reason: "rows are authenticated with what they hold, and by no use case",
+	},
 	"service": {
-		may:    []string{"canon", "keyring", "ledger", "notify", "observe", "policy", "pricing", "recent", "store"},
+		may:    []string{"canon", "evidence", "keyring", "ledger", "notify", "observe", "policy", "pricing", "recent", "store"},
 		reason: "use cases see the storage port and no front end; only cmd names a store",
 	},
 	"problem": {

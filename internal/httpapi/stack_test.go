@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/evidence"
 	"countersign/internal/httpapi"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -105,7 +106,7 @@ func (s *stack) limited(t *testing.T, proxies []netip.Prefix, publicRate float64
 // revokeElsewhere revokes a key past this process, as another replica would.
 func (s *stack) revokeElsewhere(t *testing.T, key ledger.KeyID) {
 	t.Helper()
-	err := s.database.store.Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{key}}, func(loaded *store.Loaded) (*store.Changes, error) {
+	err := evidence.New(s.database.store, s.Ring).Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{key}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		revoked, now := *loaded.Keys[key], ledger.TimeOf(time.Now())
 		revoked.RevokedAt = &now
 		return &store.Changes{Keys: []*ledger.KeyRecord{&revoked}}, nil

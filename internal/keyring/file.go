@@ -39,6 +39,10 @@ type document struct {
 	Version int     `json:"version"`
 	Current string  `json:"current"`
 	Keys    []entry `json:"keys"`
+	// SealedRows says that every row of the database that belongs to these keys has an
+	// authenticator: one without was changed by someone else. It stands here because
+	// whoever can write the database must not be able to unsay it.
+	SealedRows bool `json:"sealed_rows,omitempty"`
 }
 
 type entry struct {
@@ -83,7 +87,7 @@ func (d document) keySet() (*keySet, error) {
 	if len(d.Keys) > maxKeys {
 		return nil, fmt.Errorf("%w: it holds %d keys, and at most %d are read", ErrInvalid, len(d.Keys), maxKeys)
 	}
-	set := &keySet{current: d.Current, masters: make(map[string]ledger.Secret, len(d.Keys))}
+	set := &keySet{current: d.Current, sealedRows: d.SealedRows, masters: make(map[string]ledger.Secret, len(d.Keys))}
 	for i, key := range d.Keys {
 		if !idForm.MatchString(key.ID) {
 			return nil, fmt.Errorf("%w: the id of key %d is not %s and %d of the characters a-z and 2-7", ErrInvalid, i+1, idPrefix, idWidth)
@@ -124,7 +128,7 @@ func decode(data []byte) (document, error) {
 	strict := json.NewDecoder(bytes.NewReader(data))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(&read); err != nil {
-		return document{}, fmt.Errorf("%w: it may hold only version, current and keys, and each key only id, secret (base64) and created_at (RFC 3339)", ErrInvalid)
+		return document{}, fmt.Errorf("%w: it may hold only version, current, sealed_rows and keys, and each key only id, secret (base64) and created_at (RFC 3339)", ErrInvalid)
 	}
 	return read, nil
 }

@@ -47,6 +47,8 @@ type keySet struct {
 	current string
 	ids     []string
 	masters map[string]ledger.Secret
+
+	sealedRows bool
 }
 
 func newRing(path string, keys *keySet) *Ring {
@@ -67,6 +69,10 @@ func Open(path string) (*Ring, error) {
 
 // CurrentKey names the key that new records are signed under.
 func (r *Ring) CurrentKey() string { return r.keys.Load().current }
+
+// SealedRows reports whether every row of the database is said to have an
+// authenticator.
+func (r *Ring) SealedRows() bool { return r.keys.Load().sealedRows }
 
 // IDs names all keys, the oldest first.
 func (r *Ring) IDs() []string { return slices.Clone(r.keys.Load().ids) }

@@ -17,7 +17,7 @@ var ErrExists = errors.New("key file exists already")
 
 // Create makes a key file with one key. The file appears whole or not at all.
 func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
-	made, err := document{}.withNewCurrent(random, now)
+	made, err := document{SealedRows: true}.withNewCurrent(random, now)
 	if err != nil {
 		return nil, err
 	}
@@ -45,6 +45,19 @@ func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
 // that are open see it after Reload. Rotations by several processes wait for each
 // other, so that none writes over another's key.
 func Rotate(path string, random io.Reader, now time.Time) (*Ring, error) {
+	return rewrite(path, func(d document) (document, error) { return d.withNewCurrent(random, now) })
+}
+
+// SealRows notes in the file that every row of the database has an authenticator.
+func SealRows(path string) (*Ring, error) {
+	return rewrite(path, func(d document) (document, error) {
+		d.SealedRows = true
+		return d, nil
+	})
+}
+
+// rewrite puts a changed document in the file's place, under its lock.
+func rewrite(path string, change func(document) (document, error)) (*Ring, error) {
 	// A rename onto a symbolic link would replace the link and leave the file behind it as it was.
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,14 +71,14 @@ func Rotate(path string, random io.Reader, now time.Time) (*Ring, error) {
 		return nil, err
 	}
 	defer file.Close() // and with it the lock
-	keys, err := rotateLocked(file, random, now)
+	keys, err := rewriteLocked(file, change)
 	if err != nil {
 		return nil, err
 	}
 	return newRing(path, keys), nil
 }
 
-func rotateLocked(file *os.File, random io.Reader, now time.Time) (*keySet, error) {
+func rewriteLocked(file *os.File, change func(document) (document, error)) (*keySet, error) {
 	path := file.Name()
 	old, err := readDocument(file)
 	if err != nil {
@@ -74,11 +87,11 @@ func rotateLocked(file *os.File, random io.Reader, now time.Time) (*keySet, erro
 	if _, err := old.keySet(); err != nil {
 		return nil, inFile(path, err)
 	}
-	rotated, err := old.withNewCurrent(random, now)
+	changed, err := change(old)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := rotated.keySet()
+	keys, err := changed.keySet()
 	if err != nil {
 		return nil, inFile(path, err)
 	}
@@ -86,7 +99,7 @@ func rotateLocked(file *os.File, random io.Reader, now time.Time) (*keySet, erro
 	if err != nil {
 		return nil, inFile(path, err)
 	}
-	temporary, err := writeBeside(path, rotated, owner)
+	temporary, err := writeBeside(path, changed, owner)
 	if err != nil {
 		return nil, inFile(path, err)
 	}

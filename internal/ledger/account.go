@@ -21,6 +21,10 @@ type KeyRecord struct {
 	Previous *PreviousSecret
 	// ExpiryLogged says that the audit log has an entry about the expiry.
 	ExpiryLogged bool
+	MAC          []byte // authenticates all of it but when it was last used
+	// Tampered says that the stored row is not as the service wrote it. The key opens
+	// nothing, and nothing else of it is told.
+	Tampered bool
 }
 
 // PreviousSecret is a secret that was replaced and may still be used for a while.
@@ -37,11 +41,15 @@ const (
 	APIKeyActive  APIKeyStatus = "active"
 	APIKeyExpired APIKeyStatus = "expired"
 	APIKeyRevoked APIKeyStatus = "revoked"
+	// APIKeyTampered is of a key whose row was changed outside the service.
+	APIKeyTampered APIKeyStatus = "tampered"
 )
 
 // Status is where the key stands at a moment.
 func (k *KeyRecord) Status(now Time) APIKeyStatus {
 	switch {
+	case k.Tampered:
+		return APIKeyTampered
 	case k.RevokedAt != nil:
 		return APIKeyRevoked
 	case k.ExpiresAt != nil && now >= *k.ExpiresAt:

@@ -79,13 +79,20 @@ type ActLog struct {
 	Last     *[32]byte
 	Controls [32]byte // of the organization after the last act
 	MAC      []byte   // with the key's id
+
+	begins bool // nothing was entered yet, by the word of this process and of no row
 }
 
 // NewActLog is the log of an organization that is just being made.
-func NewActLog(org OrgID) *ActLog { return &ActLog{Org: org} }
+func NewActLog(org OrgID) *ActLog { return &ActLog{Org: org, begins: true} }
 
-// Begins reports whether nothing was ever entered.
+// Begins reports whether nothing was ever entered, as the row says. A row can be
+// emptied: see Begin.
 func (l *ActLog) Begins() bool { return l.Count == 0 && l.Last == nil && len(l.MAC) == 0 }
+
+// Begin lets the first act be entered into the log of an organization from before
+// there were logs. An operator has said so.
+func (l *ActLog) Begin() { l.begins = l.Begins() }
 
 func (l *ActLog) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 256))
@@ -108,7 +115,7 @@ func (l *ActLog) Authentic(keys Keys) bool {
 // Append enters an act and moves the log's end on. The organization is as the
 // act leaves it.
 func (l *ActLog) Append(keys Keys, org *Organization, act Act) (*StoredAct, error) {
-	if !l.Begins() && !l.Authentic(keys) {
+	if !l.begins && !l.Authentic(keys) {
 		return nil, fmt.Errorf("audit log's head fails its authenticator: %w", ErrStateTampered)
 	}
 	controls, err := org.Hash()
@@ -118,7 +125,7 @@ func (l *ActLog) Append(keys Keys, org *Organization, act Act) (*StoredAct, erro
 	act.Sequence, act.Controls, act.Previous = l.Count+1, controls, l.Last
 	stored := &StoredAct{Org: l.Org, Sequence: act.Sequence, Body: act.encode()}
 	hash := stored.Hash()
-	l.Count, l.Last, l.Controls = act.Sequence, &hash, controls
+	l.Count, l.Last, l.Controls, l.begins = act.Sequence, &hash, controls, false
 	l.MAC = authenticate(keys, l.Org, PurposeAuditHead, l.encode())
 	return stored, nil
 }

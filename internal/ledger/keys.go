@@ -26,6 +26,9 @@ const (
 	PurposeKeyCheck     Purpose = "check"
 	PurposeLease        Purpose = "lease"
 	PurposeBinding      Purpose = "binding"
+	PurposeAPIKey       Purpose = "api-key"
+	PurposeRotation     Purpose = "key-rotation"
+	PurposeSignIn       Purpose = "sign-in"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

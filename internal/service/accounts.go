@@ -253,9 +253,9 @@ func (s *Service) revocation(caller *Caller, org ledger.OrgID, id ledger.KeyID) 
 	op := &act{caller: caller, actor: ledger.ActorOperator, org: org}
 	op.needs = func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) }
 	op.change = func(b *batch, _ *ledger.Organization) (*deed, error) {
-		key := b.loaded.Keys[id]
-		if key == nil || key.Org != org {
-			return nil, ledger.ErrNotFound
+		key, err := b.keyOf(org, id)
+		if err != nil {
+			return nil, err
 		}
 		if *revoked = *key; key.RevokedAt != nil {
 			return nil, nil // the first moment stands

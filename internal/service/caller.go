@@ -125,7 +125,13 @@ func (s *Service) confirm(ctx context.Context, caller *Caller) error {
 
 // admit holds a caller against its key as it is stored now, and notes the use.
 func (s *Service) admit(key *ledger.KeyRecord, caller *Caller, now ledger.Time) error {
-	if err := usable(key, caller.secret, now); err != nil {
+	err := usable(key, caller.secret, now)
+	// What a caller may do is what its key's row said when it was read. A row that says
+	// something else is another key's.
+	if err == nil && (key.Org != caller.Org || key.Role != caller.Role || key.Name != caller.Name) {
+		err = errUnknownKey
+	}
+	if err != nil {
 		if caller.secret != nil { // a session is not remembered
 			s.callers.forget(caller.Key)
 		}

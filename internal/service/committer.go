@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -298,12 +299,33 @@ func (b *batch) survived(fault, where any, err error) error {
 
 // confirm holds a caller's key against what is stored now.
 func (b *batch) confirm(caller *Caller) error {
-	key := b.loaded.Keys[caller.Key]
-	if key == nil {
+	key, err := b.key(caller.Key)
+	if err != nil {
 		b.service.callers.forget(caller.Key)
-		return errUnknownKey
+		return err
 	}
 	return b.service.admit(key, caller, b.now)
+}
+
+// key is an API key as it is stored now. One that is not as the service wrote it opens
+// nothing.
+func (b *batch) key(id ledger.KeyID) (*ledger.KeyRecord, error) {
+	if key := b.loaded.Keys[id]; key != nil {
+		return key, nil
+	}
+	if slices.Contains(b.loaded.Tampered, any(id)) {
+		return nil, fmt.Errorf("an API key fails its authenticator: %w", ledger.ErrStateTampered)
+	}
+	return nil, errUnknownKey
+}
+
+// keyOf is an API key of an organization's, to be changed.
+func (b *batch) keyOf(org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {
+	key, err := b.key(id)
+	if errors.Is(err, errUnknownKey) || err == nil && key.Org != org {
+		return nil, ledger.ErrNotFound
+	}
+	return key, err
 }
 
 // mayRecord refuses what a key that is bound to agents records for another. The

@@ -134,7 +134,7 @@ func TestOneBadOperationDoesNotSpoilOthers(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		inner := db.Open(t)
 		b := newBatching(t, poisonable{inner})
-		other := serve(t, service.Config{Store: inner})
+		other := serve(t, service.Config{Store: inner, Keys: b.ring})
 		stranger := newTenant(t, other, "other").agent
 		chain, sealed := b.prepare(t)
 		record := func(caller *service.Caller, id ledger.ChainID, name, key string) func(context.Context) error {

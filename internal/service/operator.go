@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -15,31 +16,69 @@ type Operator struct{ service *Service }
 // Operator returns the use cases of the command line.
 func (s *Service) Operator() *Operator { return &Operator{s} }
 
-// BeginLogs begins the audit logs of organizations that were made before there
-// were any, which the migration has marked. Each begins by saying so. A log that is
-// missing was removed, and stays missing for the audit to find.
-func (o *Operator) BeginLogs(ctx context.Context) error {
+// Unsealed counts the rows without an authenticator.
+func (o *Operator) Unsealed(ctx context.Context) (int, error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
+	total := 0
 	for _, org := range orgs {
+		unsealed, err := o.service.store.Unsealed(ctx, org.ID)
+		if err != nil {
+			return 0, visible(err)
+		}
 		log, err := o.service.store.ActLog(ctx, org.ID)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return 0, visible(err)
 		}
 		if err == nil && log.Begins() {
-			o.service.log.Warn("an organization is from before there were audit logs: its log begins now", "organization", org.Slug)
-			err = o.service.committer.commit(ctx, &beginLog{org: org.ID})
+			unsealed++
 		}
-		if err != nil {
-			return visible(err)
-		}
+		total += unsealed
 	}
-	return nil
+	return total, nil
 }
 
-type beginLog struct{ org ledger.OrgID }
+// TrustExisting takes over rows from before they had authenticators, and begins the
+// audit logs of organizations from before there were any. It believes what it finds,
+// so it is done once, by the operator, and never by a server.
+func (o *Operator) TrustExisting(ctx context.Context) (int, error) {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, org := range orgs {
+		begin := &beginLog{org: org.ID}
+		if err := o.service.committer.commit(ctx, begin); err != nil {
+			return total, err
+		}
+		taken, err := o.service.store.Trust(ctx, org.ID)
+		if err != nil {
+			return total, visible(err)
+		}
+		if begin.begun {
+			total++
+		}
+		if total += taken; taken == 0 {
+			continue
+		}
+		err = o.service.committer.commit(ctx, &act{actor: ledger.ActorOperator, org: org.ID, change: func(*batch, *ledger.Organization) (*deed, error) {
+			return &deed{action: "rows.trust", target: org.Slug, detail: details(func(w *canon.ObjectWriter) { w.Int("api_keys", int64(taken)) })}, nil
+		}})
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
+// beginLog begins the audit log of an organization that has none yet.
+type beginLog struct {
+	org   ledger.OrgID
+	begun bool
+}
 
 func (o *beginLog) size() int { return smallOperation }
 
@@ -54,6 +93,8 @@ func (o *beginLog) plan(b *batch) error {
 	if before == nil || log == nil || !log.Begins() {
 		return nil
 	}
+	log.Begin()
+	o.begun = true
 	if len(b.loaded.SigningKeys[o.org]) == 0 && b.service.secrets != nil {
 		key, err := b.service.newSigningKey(o.org, "")
 		if err != nil {

@@ -63,9 +63,9 @@ func (s *Service) rotateKey(ctx context.Context, caller *Caller, org ledger.OrgI
 		}
 	}
 	op.change = func(b *batch, _ *ledger.Organization) (*deed, error) {
-		key := b.loaded.Keys[rotation.Key]
-		if key == nil || key.Org != org {
-			return nil, ledger.ErrNotFound
+		key, err := b.keyOf(org, rotation.Key)
+		if err != nil {
+			return nil, err
 		}
 		if earlier := b.loaded.Rotations[ref]; earlier != nil && rotation.IdempotencyKey != "" {
 			if earlier.Key != rotation.Key || earlier.Overlap != rotation.Overlap {
@@ -115,9 +115,9 @@ func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 	op := &act{actor: ledger.ActorService, org: job.Org}
 	op.needs = func(needs *store.Needs) { needs.Keys = append(needs.Keys, keyID) }
 	op.change = func(b *batch, _ *ledger.Organization) (*deed, error) {
-		key := b.loaded.Keys[keyID]
-		if key == nil || key.Org != job.Org || key.ExpiryLogged || key.Status(b.now) != ledger.APIKeyExpired {
-			return nil, nil
+		key, err := b.keyOf(job.Org, keyID)
+		if err != nil || key.ExpiryLogged || key.Status(b.now) != ledger.APIKeyExpired {
+			return nil, nil //nolint:nilerr // there is no key whose expiry could be told of
 		}
 		expired := *key
 		expired.ExpiryLogged = true

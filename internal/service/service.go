@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/pricing"
 	"countersign/internal/store"
@@ -73,7 +74,7 @@ type GovernanceMeter interface {
 
 // Service is the product behind its front ends. It is safe for concurrent use.
 type Service struct {
-	store         store.Store
+	store         *evidence.Store
 	keys          ledger.Keys
 	log           *slog.Logger
 	clock         func() time.Time
@@ -138,7 +139,7 @@ type Secrets interface {
 // New starts a service. Close it to drain what is queued.
 func New(c Config) *Service {
 	s := &Service{
-		store: c.Store, keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
+		store: evidence.New(c.Store, c.Keys), keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
 		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),

@@ -36,8 +36,11 @@ func (s *Service) createSignIn(ctx context.Context, caller *Caller, org ledger.O
 		caller: caller, actor: ledger.ActorOperator, org: org,
 		needs: func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) },
 		change: func(b *batch, _ *ledger.Organization) (*deed, error) {
-			key := b.loaded.Keys[id]
-			if key == nil || key.Org != org || !key.Active(b.now) {
+			key, err := b.keyOf(org, id)
+			if err != nil {
+				return nil, err
+			}
+			if !key.Active(b.now) {
 				return nil, ledger.ErrNotFound
 			}
 			return signInDeed("sign_in.create", key, link.ExpiresAt), nil
@@ -66,9 +69,17 @@ var errBadLink = ledger.Errorf(ledger.CodeUnauthenticated, "this sign-in link wa
 // before the audit log says that it was opened.
 func (s *Service) SignIn(ctx context.Context, link string) (session ledger.Secret, expires ledger.Time, err error) {
 	session = ledger.NewOpaqueToken(sessionPrefix, s.entropy())
-	expires = s.now() + sessionLifetime
-	hash := ledger.HashToken(session.Reveal())
-	used, err := s.store.OpenSession(ctx, ledger.HashToken(link), hash, s.now(), expires)
+	hash, now := ledger.HashToken(link), s.now()
+	used, err := s.store.SignInLink(ctx, hash, now)
+	if errors.Is(err, store.ErrNotFound) {
+		return ledger.Secret{}, 0, errBadLink
+	}
+	if err != nil {
+		return ledger.Secret{}, 0, visible(err)
+	}
+	expires = now + sessionLifetime
+	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: used.Key, ExpiresAt: expires, Session: true}
+	err = s.store.OpenSession(ctx, hash, opened, now)
 	if errors.Is(err, store.ErrNotFound) {
 		return ledger.Secret{}, 0, errBadLink
 	}
@@ -76,7 +87,7 @@ func (s *Service) SignIn(ctx context.Context, link string) (session ledger.Secre
 		err = s.enterSignIn(ctx, ledger.KeyID{UUID: used.Key}, expires)
 	}
 	if err != nil {
-		return ledger.Secret{}, 0, errors.Join(visible(err), s.store.CloseSession(context.WithoutCancel(ctx), hash))
+		return ledger.Secret{}, 0, errors.Join(visible(err), s.store.CloseSession(context.WithoutCancel(ctx), opened.Hash))
 	}
 	return session, expires, nil
 }

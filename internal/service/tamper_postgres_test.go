@@ -22,6 +22,8 @@ var postgresDialect = dialect{
 		"approvals":     postgresOrg("t.org_id") + ", " + postgresReceipt("t.chain_id"),
 		"acts":          postgresOrg("t.org_id") + ", 0",
 		"act_logs":      postgresOrg("t.org_id") + ", 0",
+		"api_keys":      postgresOrg("t.org_id") + ", 0",
+		"sign_ins":      postgresOrg("(SELECT k.org_id FROM api_keys k WHERE k.id = t.key_id)") + ", 0",
 		"policies":      postgresOrg("t.org_id") + ", 0",
 		"organizations": "t.slug, 0",
 	},

@@ -26,6 +26,8 @@ var sqliteDialect = dialect{
 		"approvals":     sqliteOrg("t.org_id") + fmt.Sprintf(", coalesce((SELECT r.sequence FROM receipts r WHERE r.chain_id = t.chain_id), %d)", nextReceipt),
 		"acts":          sqliteOrg("t.org_id") + ", 0",
 		"act_logs":      sqliteOrg("t.org_id") + ", 0",
+		"api_keys":      sqliteOrg("t.org_id") + ", 0",
+		"sign_ins":      sqliteOrg("(SELECT k.org_id FROM api_keys k WHERE k.id = t.key_id)") + ", 0",
 		"policies":      sqliteOrg("t.org_id") + ", 0",
 		"organizations": "t.slug, 0",
 	},

@@ -142,6 +142,11 @@ type Loaded struct {
 	// SigningKeys are an organization's, oldest first by id.
 	SigningKeys map[ledger.OrgID][]*SigningKeyRecord
 
+	// Tampered names, by their keys in the maps above, rows that are there and are not
+	// among what was loaded because they fail their authenticators. A store leaves it
+	// empty: it knows nothing of authenticators.
+	Tampered []any
+
 	// EventsAfter reads the facts of a chain's events whose sequence is greater
 	// than after, in order, inside the same transaction. Payloads may be missing.
 	EventsAfter func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error)
@@ -181,7 +186,7 @@ type Changes struct {
 
 	Orgs    []*ledger.Organization // of Needs.Govern: name, settings and controls
 	NewKeys []*ledger.KeyRecord
-	// Keys are of Loaded.Keys: Hash, Hint, Previous, ExpiryLogged and RevokedAt.
+	// Keys are of Loaded.Keys: Hash, Hint, Previous, ExpiryLogged, RevokedAt and MAC.
 	Keys         []*ledger.KeyRecord
 	NewRotations []*RotationRecord // with an idempotency key
 	NewPolicies  []*PolicyRecord
@@ -221,6 +226,7 @@ type RotationRecord struct {
 	IdempotencyKey string      // unique in its organization
 	Overlap        ledger.Time // milliseconds
 	RotatedAt      ledger.Time
+	MAC            []byte // authenticates all of it
 }
 
 // PolicyRecord is one put of a policy set. It never changes.
@@ -464,9 +470,11 @@ type KeyChecks interface {
 // hash. At ExpiresAt itself they have expired.
 type SignIns interface {
 	CreateSignIn(ctx context.Context, link *SignIn) error
-	// OpenSession uses up a link that has not expired and stores the session in
-	// its place; ErrNotFound for any other link.
-	OpenSession(ctx context.Context, link [32]byte, session [32]byte, now, expires ledger.Time) (*SignIn, error)
+	// SignInLink finds a link that has not expired.
+	SignInLink(ctx context.Context, link [32]byte, now ledger.Time) (*SignIn, error)
+	// OpenSession uses up a link of the session's key that has not expired and stores
+	// the session in its place; ErrNotFound for any other link.
+	OpenSession(ctx context.Context, link [32]byte, session *SignIn, now ledger.Time) error
 	// Session finds a session that has not expired, with the key it acts for.
 	Session(ctx context.Context, session [32]byte, now ledger.Time) (*SignIn, error)
 	// CloseSession is harmless when repeated.
@@ -478,4 +486,6 @@ type SignIn struct {
 	Hash      [32]byte
 	Key       uuid.UUID
 	ExpiresAt ledger.Time
+	Session   bool
+	MAC       []byte // authenticates all of it
 }

@@ -20,8 +20,8 @@ const (
 	headColumns         = `org_id, count, last_hash, key_id, mac`
 	organizationColumns = `id, slug, name, settings, controls, created_at`
 	keyColumns          = `id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at,
-		previous_hash, previous_expires_at`
-	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key`
+		previous_hash, previous_expires_at, mac`
+	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key, mac`
 	approvalColumns = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
 	policyColumns   = `org_id, number, version, format, document, created_at, created_by`
 	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at`
@@ -102,12 +102,13 @@ func readKey(r *row) *ledger.KeyRecord {
 	if hash, expires := r.hashOrNil(), r.timeOrNil(); hash != nil && expires != nil {
 		k.Previous = &ledger.PreviousSecret{Hash: *hash, ExpiresAt: *expires}
 	}
+	k.MAC = r.bytes()
 	return k
 }
 
 func readRotation(r *row) *store.RotationRecord {
 	return &store.RotationRecord{
-		Org: ledger.OrgID{UUID: r.id()}, Key: ledger.KeyID{UUID: r.id()}, Overlap: r.time(), RotatedAt: r.time(), IdempotencyKey: r.text(),
+		Org: ledger.OrgID{UUID: r.id()}, Key: ledger.KeyID{UUID: r.id()}, Overlap: r.time(), RotatedAt: r.time(), IdempotencyKey: r.text(), MAC: r.bytes(),
 	}
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
@@ -12,31 +13,27 @@ import (
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 	return s.change(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, expires_at, session) values ($1, $2, $3, false)`,
-			link.Hash[:], bytesOf(link.Key), int64(link.ExpiresAt))
+		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, expires_at, session, mac) values ($1, $2, $3, false, $4)`,
+			link.Hash[:], bytesOf(link.Key), int64(link.ExpiresAt), filled(link.MAC))
 		return explain("create sign-in", err)
 	})
 }
 
 // OpenSession implements store.SignIns. Of two uses of a link at once, the second
 // waits for the first one's row to go, and finds none.
-func (s *Store) OpenSession(ctx context.Context, link, session [32]byte, now, expires ledger.Time) (*store.SignIn, error) {
+func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.SignIn, now ledger.Time) error {
 	const sql = `with used as (
-			delete from sign_ins where hash = $1 and not session and expires_at > $3 returning key_id
+			delete from sign_ins where hash = $1 and not session and expires_at > $2 and key_id = $3 returning key_id
 		)
-		insert into sign_ins (hash, key_id, expires_at, session) select $2, key_id, $4, true from used returning key_id`
-	opened := &store.SignIn{Hash: session, ExpiresAt: expires}
-	err := s.change(ctx, func(conn *pgx.Conn) error {
-		row := conn.QueryRow(ctx, sql, link[:], session[:], int64(now), int64(expires))
-		if err := scanRow("open session", row, target(&opened.Key)); err != nil {
+		insert into sign_ins (hash, key_id, expires_at, session, mac) select $4, key_id, $5, true, $6 from used returning key_id`
+	return s.change(ctx, func(conn *pgx.Conn) error {
+		var key uuid.UUID
+		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), filled(session.MAC))
+		if err := scanRow("open session", row, target(&key)); err != nil {
 			return err
 		}
 		return forgetExpired(ctx, conn, now)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return opened, nil
 }
 
 // forgetExpired keeps the table small. It steps around rows that somebody else
@@ -47,15 +44,23 @@ func forgetExpired(ctx context.Context, conn *pgx.Conn, now ledger.Time) error {
 	return explain("forget expired sign-ins", err)
 }
 
+// SignInLink implements store.SignIns.
+func (s *Store) SignInLink(ctx context.Context, link [32]byte, now ledger.Time) (*store.SignIn, error) {
+	return s.signIn(ctx, "sign-in link", &store.SignIn{Hash: link}, now)
+}
+
 // Session implements store.SignIns.
 func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) (*store.SignIn, error) {
-	found := &store.SignIn{Hash: session}
-	err := s.queryRow(ctx, "session", `select key_id, expires_at from sign_ins where hash = $1 and session and expires_at > $2`,
-		[]any{session[:], int64(now)}, target(&found.Key), (*int64)(&found.ExpiresAt))
+	return s.signIn(ctx, "session", &store.SignIn{Hash: session, Session: true}, now)
+}
+
+func (s *Store) signIn(ctx context.Context, what string, in *store.SignIn, now ledger.Time) (*store.SignIn, error) {
+	err := s.queryRow(ctx, what, `select key_id, expires_at, mac from sign_ins where hash = $1 and session = $2 and expires_at > $3`,
+		[]any{in.Hash[:], in.Session, int64(now)}, target(&in.Key), (*int64)(&in.ExpiresAt), &in.MAC)
 	if err != nil {
 		return nil, err
 	}
-	return found, nil
+	return in, nil
 }
 
 // CloseSession implements store.SignIns.

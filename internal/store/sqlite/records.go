@@ -97,7 +97,7 @@ func scanOrg(rows row) (*ledger.Organization, error) {
 }
 
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at, " +
-	"previous_hash, previous_expires_at"
+	"previous_hash, previous_expires_at, mac"
 
 func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var revoked, expires, used, previousExpires *int64
@@ -106,7 +106,7 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var previous []byte
 	var key ledger.KeyRecord
 	err := rows.Scan(&key.ID.UUID, &key.Org.UUID, &key.Name, (*string)(&key.Role), &key.Hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked,
-		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires)
+		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires, &key.MAC)
 	if err != nil {
 		return nil, err
 	}
@@ -119,11 +119,11 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 	return &key, err
 }
 
-const rotationColumns = "org_id, idempotency_key, key_id, overlap, rotated_at"
+const rotationColumns = "org_id, idempotency_key, key_id, overlap, rotated_at, mac"
 
 func scanRotation(rows row) (*store.RotationRecord, error) {
 	r := new(store.RotationRecord)
-	return r, rows.Scan(&r.Org.UUID, &r.IdempotencyKey, &r.Key.UUID, (*int64)(&r.Overlap), (*int64)(&r.RotatedAt))
+	return r, rows.Scan(&r.Org.UUID, &r.IdempotencyKey, &r.Key.UUID, (*int64)(&r.Overlap), (*int64)(&r.RotatedAt), &r.MAC)
 }
 
 const chainColumns = "c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body, s.status, s.state, s.mac"

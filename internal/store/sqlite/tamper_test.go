@@ -50,7 +50,7 @@ func TestShortColumnsAreReadAsNothing(t *testing.T) {
 	if err := s.AddKeyCheck(t.Context(), "k1", hash); !errors.Is(err, store.ErrExists) {
 		t.Errorf("another key check: error %v, want %v", err, store.ErrExists)
 	}
-	if _, err := s.OpenSession(t.Context(), [32]byte{}, hash, 1, 2); err == nil {
+	if err := s.OpenSession(t.Context(), [32]byte{}, &store.SignIn{Hash: hash, ExpiresAt: 2, Session: true}, 1); err == nil {
 		t.Error("a link of no key opened a session")
 	}
 }

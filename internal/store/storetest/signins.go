@@ -27,22 +27,40 @@ const lifetime = 1000 // milliseconds
 
 func (w *world) newLink(t *testing.T, name string) *store.SignIn {
 	t.Helper()
-	link := &store.SignIn{Hash: ledger.HashToken(name), Key: w.join(t).key.ID.UUID, ExpiresAt: w.now() + lifetime}
+	link := &store.SignIn{Hash: ledger.HashToken(name), Key: w.join(t).key.ID.UUID, ExpiresAt: w.now() + lifetime, MAC: everyByte()}
 	if err := w.CreateSignIn(t.Context(), link); err != nil {
 		t.Fatalf("create sign-in: %v", err)
 	}
 	return link
 }
 
+func done(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openSession uses up a link for a session of the given hash.
+func openSession(t *testing.T, s store.Store, link *store.SignIn, session [32]byte, now, expires ledger.Time) error {
+	t.Helper()
+	return s.OpenSession(t.Context(), link.Hash, &store.SignIn{Hash: session, Key: link.Key, ExpiresAt: expires, Session: true}, now)
+}
+
 func linkOpensSession(t *testing.T, w *world) {
 	link, bystander := w.newLink(t, "link"), w.newLink(t, "bystander")
 	now := w.now()
-	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: link.Key, ExpiresAt: now + 5000}
-	assertEqual(t, "opened", must[*store.SignIn](t)(w.OpenSession(t.Context(), link.Hash, want.Hash, now, want.ExpiresAt)), want)
+	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: link.Key, ExpiresAt: now + 5000, Session: true, MAC: append(everyByte(), 1)}
+	assertEqual(t, "link", must[*store.SignIn](t)(w.SignInLink(t.Context(), link.Hash, now)), link)
+	wantError(t, "link of another key", openSession(t, w, &store.SignIn{Hash: bystander.Hash, Key: link.Key}, want.Hash, now, now+lifetime), store.ErrNotFound)
+	done(t, w.OpenSession(t.Context(), link.Hash, want, now))
 	s := w.open(t)
 	assertEqual(t, "session", must[*store.SignIn](t)(s.Session(t.Context(), want.Hash, now)), want)
-	opened := must[*store.SignIn](t)(s.OpenSession(t.Context(), bystander.Hash, ledger.HashToken("other"), now, want.ExpiresAt))
-	if opened.Key != bystander.Key {
+	_, err := s.SignInLink(t.Context(), link.Hash, now)
+	wantError(t, "used link", err, store.ErrNotFound)
+	other := ledger.HashToken("other")
+	done(t, openSession(t, s, bystander, other, now, want.ExpiresAt))
+	if opened := must[*store.SignIn](t)(s.Session(t.Context(), other, now)); opened.Key != bystander.Key {
 		t.Error("another link opened a session of the wrong key")
 	}
 }
@@ -50,10 +68,9 @@ func linkOpensSession(t *testing.T, w *world) {
 func linkIsUsedOnce(t *testing.T, w *world) {
 	link := w.newLink(t, "link")
 	now := w.now()
-	must[*store.SignIn](t)(w.OpenSession(t.Context(), link.Hash, ledger.HashToken("first"), now, now+lifetime))
-	_, err := w.OpenSession(t.Context(), link.Hash, ledger.HashToken("second"), now, now+lifetime)
-	wantError(t, "second use", err, store.ErrNotFound)
-	_, err = w.Session(t.Context(), ledger.HashToken("second"), now)
+	done(t, openSession(t, w, link, ledger.HashToken("first"), now, now+lifetime))
+	wantError(t, "second use", openSession(t, w, link, ledger.HashToken("second"), now, now+lifetime), store.ErrNotFound)
+	_, err := w.Session(t.Context(), ledger.HashToken("second"), now)
 	wantError(t, "second session", err, store.ErrNotFound)
 	must[*store.SignIn](t)(w.Session(t.Context(), ledger.HashToken("first"), now))
 }
@@ -62,17 +79,18 @@ func linkIsUsedOnce(t *testing.T, w *world) {
 func expiredLink(t *testing.T, w *world) {
 	link := w.newLink(t, "link")
 	for _, late := range []ledger.Time{0, 1, lifetime} {
-		_, err := w.OpenSession(t.Context(), link.Hash, ledger.HashToken("session"), link.ExpiresAt+late, link.ExpiresAt+2*lifetime)
+		wantError(t, "expired link", openSession(t, w, link, ledger.HashToken("session"), link.ExpiresAt+late, link.ExpiresAt+2*lifetime), store.ErrNotFound)
+		_, err := w.SignInLink(t.Context(), link.Hash, link.ExpiresAt+late)
 		wantError(t, "expired link", err, store.ErrNotFound)
 	}
 	fresh := w.newLink(t, "fresh")
-	must[*store.SignIn](t)(w.OpenSession(t.Context(), fresh.Hash, ledger.HashToken("session"), fresh.ExpiresAt-1, fresh.ExpiresAt+lifetime))
+	done(t, openSession(t, w, fresh, ledger.HashToken("session"), fresh.ExpiresAt-1, fresh.ExpiresAt+lifetime))
 }
 
 func expiredSession(t *testing.T, w *world) {
 	link := w.newLink(t, "link")
 	session, now := ledger.HashToken("session"), w.now()
-	must[*store.SignIn](t)(w.OpenSession(t.Context(), link.Hash, session, now, now+lifetime))
+	done(t, openSession(t, w, link, session, now, now+lifetime))
 	must[*store.SignIn](t)(w.Session(t.Context(), session, now+lifetime-1))
 	_, err := w.Session(t.Context(), session, now+lifetime)
 	wantError(t, "expired session", err, store.ErrNotFound)
@@ -83,9 +101,11 @@ func linkIsNoSession(t *testing.T, w *world) {
 	session, now := ledger.HashToken("session"), w.now()
 	_, err := w.Session(t.Context(), link.Hash, now)
 	wantError(t, "link as a session", err, store.ErrNotFound)
-	must[*store.SignIn](t)(w.OpenSession(t.Context(), link.Hash, session, now, now+lifetime))
-	_, err = w.OpenSession(t.Context(), session, ledger.HashToken("next"), now, now+lifetime)
-	wantError(t, "session as a link", err, store.ErrNotFound)
+	done(t, openSession(t, w, link, session, now, now+lifetime))
+	asLink := &store.SignIn{Hash: session, Key: link.Key}
+	wantError(t, "session as a link", openSession(t, w, asLink, ledger.HashToken("next"), now, now+lifetime), store.ErrNotFound)
+	_, err = w.SignInLink(t.Context(), session, now)
+	wantError(t, "session found as a link", err, store.ErrNotFound)
 	must[*store.SignIn](t)(w.Session(t.Context(), session, now))
 }
 
@@ -93,16 +113,13 @@ func collidingLink(t *testing.T, w *world) {
 	link := w.newLink(t, "link")
 	again := &store.SignIn{Hash: link.Hash, Key: w.join(t).key.ID.UUID, ExpiresAt: link.ExpiresAt + 1}
 	wantError(t, "same link", w.CreateSignIn(t.Context(), again), store.ErrExists)
-	opened := must[*store.SignIn](t)(w.OpenSession(t.Context(), link.Hash, ledger.HashToken("session"), w.now(), link.ExpiresAt))
-	if opened.Key != link.Key {
-		t.Error("the link was taken over")
-	}
+	assertEqual(t, "link", must[*store.SignIn](t)(w.SignInLink(t.Context(), link.Hash, w.now())), link)
 }
 
 func closesSession(t *testing.T, w *world) {
 	link := w.newLink(t, "link")
 	session, now := ledger.HashToken("session"), w.now()
-	must[*store.SignIn](t)(w.OpenSession(t.Context(), link.Hash, session, now, now+lifetime))
+	done(t, openSession(t, w, link, session, now, now+lifetime))
 	for range 2 {
 		if err := w.CloseSession(t.Context(), session); err != nil {
 			t.Errorf("close: %v", err)
@@ -119,7 +136,7 @@ func oneSession(t *testing.T, w *world) {
 	var opened atomic.Int64
 	session := func(worker int) [32]byte { return ledger.HashToken(uuid.UUID{byte(worker)}.String()) }
 	w.together(t, workers, func(ctx context.Context, s store.Store, worker int) error {
-		_, err := s.OpenSession(ctx, link.Hash, session(worker), now, now+lifetime)
+		err := s.OpenSession(ctx, link.Hash, &store.SignIn{Hash: session(worker), Key: link.Key, ExpiresAt: now + lifetime, Session: true}, now)
 		if errors.Is(err, store.ErrNotFound) {
 			return nil
 		}

@@ -1,0 +1,121 @@
+// Package evidence stands between the use cases and the database. Whoever can write
+// the database can write any row; he cannot make its authenticator, for he has no
+// master key. So what is written here is sealed, and what is read here is held against
+// its seal, and a row that fails is refused before anyone can act on it.
+//
+// The service holds a Store of this package and no other. Judges, which look at rows
+// that fail, read the database itself.
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/recent"
+	"countersign/internal/store"
+)
+
+// Store is a database whose rows are authenticated on their way in and out. The
+// methods that it does not replace carry rows that authenticate themselves where they
+// are decoded, or that carry no authority; a test names each with the reason.
+type Store struct {
+	store.Store
+	keys  ledger.Keys
+	sound *recent.Cache[ledger.KeyID, *ledger.KeyRecord]
+}
+
+// soundInUse bounds what is remembered of rows that were found authentic, in bytes.
+const soundInUse = 1 << 20
+
+// New puts the authentication of rows in front of a database. Without keys nothing
+// that is sealed can be read.
+func New(db store.Store, keys ledger.Keys) *Store {
+	return &Store{Store: db, keys: keys, sound: recent.New[ledger.KeyID, *ledger.KeyRecord](soundInUse)}
+}
+
+// tampered says that a row is not as the service wrote it.
+func tampered(what string) error {
+	return fmt.Errorf("%s fails its authenticator: %w", what, ledger.ErrStateTampered)
+}
+
+var errNoKeys = errors.New("rows cannot be authenticated without the master keys: name the key file with --keys")
+
+// seal returns a record's authenticator.
+func (s *Store) seal(org ledger.OrgID, purpose ledger.Purpose, record []byte) []byte {
+	return ledger.Authenticate(s.keys, org, purpose, record)
+}
+
+// check holds a record against its authenticator.
+func (s *Store) check(what string, org ledger.OrgID, purpose ledger.Purpose, mac, record []byte) error {
+	if s.keys == nil {
+		return errNoKeys
+	}
+	if !ledger.Authentic(s.keys, org, purpose, mac, record) {
+		return tampered(what)
+	}
+	return nil
+}
+
+// Transact implements store.Writer. A row that fails is not among what is loaded, and
+// Loaded.Tampered names it: the operation that needs it is refused, and the others of
+// the same transaction are not.
+func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
+	return s.Store.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		if err := s.admit(loaded); err != nil {
+			return nil, err
+		}
+		changes, err := plan(loaded)
+		if err != nil || changes == nil {
+			return changes, err
+		}
+		return changes, s.sealAll(changes)
+	})
+}
+
+// CreateOrganization implements store.Directory.
+func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *store.Changes) error {
+	if err := s.sealAll(with); err != nil {
+		return err
+	}
+	return s.Store.CreateOrganization(ctx, org, head, with)
+}
+
+// admit takes out of what was loaded whatever is not as the service wrote it.
+func (s *Store) admit(loaded *store.Loaded) error {
+	loaded.Tampered = nil
+	for id, key := range loaded.Keys {
+		if err := s.checkKey(key); errors.Is(err, ledger.ErrStateTampered) {
+			delete(loaded.Keys, id)
+			loaded.Tampered = append(loaded.Tampered, id)
+		} else if err != nil {
+			return err
+		}
+	}
+	for ref, rotation := range loaded.Rotations {
+		if err := s.checkRotation(rotation); errors.Is(err, ledger.ErrStateTampered) {
+			delete(loaded.Rotations, ref)
+			loaded.Tampered = append(loaded.Tampered, ref)
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sealAll authenticates what is about to be written.
+func (s *Store) sealAll(changes *store.Changes) error {
+	if len(changes.NewKeys)+len(changes.Keys)+len(changes.NewRotations) > 0 && s.keys == nil {
+		return errNoKeys
+	}
+	for _, keys := range [...][]*ledger.KeyRecord{changes.NewKeys, changes.Keys} {
+		for _, key := range keys {
+			s.sealKey(key)
+		}
+	}
+	for _, rotation := range changes.NewRotations {
+		rotation.MAC = s.seal(rotation.Org, ledger.PurposeRotation, encodeRotation(rotation))
+	}
+	return nil
+}
