@@ -104,9 +104,6 @@ func releaseOf(a *service.ApprovalView) ledger.Decision {
 		return *a.Overruled
 	}
 	d := a.Release(a.Status)
-	if a.Killed {
-		d.KillSwitchActive, d.PauseReason = true, a.KillReason
-	}
 	return d.Halted(&ledger.KillSwitch{Active: a.Killed, Reason: a.KillReason})
 }
 

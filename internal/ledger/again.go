@@ -17,9 +17,27 @@ func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *
 	case q.Org.Controls.KillSwitch.Active:
 		answer.Decision = answer.Decision.Halted(&q.Org.Controls.KillSwitch)
 	case e.Act != q.Org.Controls.Act || q.State.Status == ChainAutoPaused:
-		answer.Decision = answer.Decision.tightened(Decide(policy, q.without(e, approval)))
+		now := Decide(policy, q.without(e, approval))
+		answer.Decision = answer.Decision.tightened(now)
+		if now.AutoPaused { // also of what was denied before
+			answer.Decision.AutoPaused, answer.Decision.PauseReason = true, now.PauseReason
+		}
 	}
 	answer.Status = answer.Decision.Outcome.status()
+	return &answer
+}
+
+// Stands is an event that a client decided by itself, as it is answered when it is
+// reported once more: it has happened, and stands as it was recorded. Whether its chain
+// is stopped is said as it is now, for the client takes that from every answer.
+func (e *RecordedEvent) Stands(org *Organization, state *ChainState) *Event {
+	answer := e.Event
+	switch k := &org.Controls.KillSwitch; {
+	case k.Active:
+		answer.Decision.KillSwitchActive, answer.Decision.PauseReason = true, k.Reason
+	case state.Status == ChainAutoPaused && org.Settings.EvaluationMode != Shadow:
+		answer.Decision.AutoPaused, answer.Decision.PauseReason = true, state.PauseReason
+	}
 	return &answer
 }
 

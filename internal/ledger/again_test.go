@@ -91,6 +91,12 @@ func TestAgain(t *testing.T) {
 			q.Org.Controls.KillSwitch.Active = true
 		}, Deny, SourceHuman, false, RuleKillSwitch},
 		{"denied", payment(9000), ApprovalDenied, false, act, Deny, SourceHuman, false, RuleSingleThreshold},
+		{"denied under the kill switch", payment(9000), ApprovalDenied, true, func(_ *ChainState, q *Question, _ *Policy) {
+			q.Org.Controls.KillSwitch.Active = true
+		}, Deny, SourceHuman, false, RuleSingleThreshold},
+		{"denied in a paused chain", payment(9000), ApprovalDenied, false, func(s *ChainState, _ *Question, _ *Policy) {
+			s.Status = ChainAutoPaused
+		}, Deny, SourceHuman, true, RuleSingleThreshold},
 		{"timed out", payment(9000), ApprovalTimedOut, true, act, Deny, SourceHuman, false, RuleSingleThreshold},
 		{"cancelled", payment(9000), ApprovalCancelled, true, act, Deny, SourceHuman, false, RuleSingleThreshold},
 	} {
@@ -118,6 +124,9 @@ func TestAgain(t *testing.T) {
 			d := &answer.Decision
 			if d.Outcome != c.outcome || d.Source != c.source || d.AutoPaused != c.paused || d.PolicyName != c.by || answer.Status != c.outcome.status() {
 				t.Errorf("answered %s with %+v", answer.Status, d)
+			}
+			if d.KillSwitchActive != q.Org.Controls.KillSwitch.Active {
+				t.Errorf("the kill switch is said to be %v", d.KillSwitchActive)
 			}
 			if p.state.Actions != before.Actions || p.state.Tokens != before.Tokens || p.state.Granted != before.Granted ||
 				p.state.Metrics.FinancialExposure.Cmp(before.Metrics.FinancialExposure) != 0 || p.state.Pending.Exposure.Cmp(before.Pending.Exposure) != 0 {

@@ -346,14 +346,19 @@ func readDecision(f *Fields) Decision {
 }
 
 // Halted is a decision as it must be answered while the kill switch is active,
-// whatever was decided before: nothing that was allowed may still begin.
+// whatever was decided before: nothing that was allowed may still begin. What was
+// denied keeps its reason, and says that the switch is active too: a client that is told
+// otherwise would take it for lifted.
 func (d Decision) Halted(k *KillSwitch) Decision {
-	if !k.Active || d.Outcome == Deny {
+	if !k.Active {
 		return d
 	}
-	stop := killSwitchMatch(k)
-	d.explain(&stop)
-	d.Outcome, d.KillSwitchActive, d.PauseReason = Deny, true, k.Reason
+	if d.Outcome != Deny {
+		stop := killSwitchMatch(k)
+		d.explain(&stop)
+		d.Outcome = Deny
+	}
+	d.KillSwitchActive, d.PauseReason = true, k.Reason
 	return d
 }
 

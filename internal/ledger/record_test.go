@@ -144,7 +144,7 @@ func TestHaltedEvents(t *testing.T) {
 		if event.Status != EventDenied || event.Decision.Outcome != Deny {
 			t.Errorf("under the kill switch %s is %s", status, event.Status)
 		}
-		if stopped := outcome != Deny; event.Decision.KillSwitchActive != stopped || stopped && event.Decision.PauseReason != "stop" {
+		if d := &event.Decision; !d.KillSwitchActive || d.PauseReason != "stop" || (d.PolicyName == "own") != (outcome == Deny) {
 			t.Errorf("under the kill switch %s says %+v", status, event.Decision)
 		}
 	}

@@ -296,7 +296,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	}
 	b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	if o.action.Source != "" { // it has happened
-		o.answer(b, live, org, policy, &event.Event)
+		o.answer(b, live, org, policy, event.Stands(org, live.state))
 		return nil
 	}
 	recorded, err := o.line.member(b, live, event.Chain)

@@ -67,6 +67,11 @@ func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
 		g.kill("drill")
 		none := map[string]ledger.EventStatus{"approved": denied, "denied": denied, "timed out": denied, "waiting": denied, "allowed": denied}
 		check("under the kill switch", none)
+		for _, key := range keys {
+			if event := again(key); !event.Decision.KillSwitchActive {
+				t.Errorf("under the kill switch, what is %s says %+v", key, event.Decision)
+			}
+		}
 		g.revive()
 		check("after it", now)
 
@@ -85,7 +90,7 @@ func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
 		}
 		check("in a paused chain", none)
 		for _, key := range keys {
-			if event := again(key); (key == "approved" || key == "waiting" || key == "allowed") != event.Decision.AutoPaused {
+			if event := again(key); !event.Decision.AutoPaused {
 				t.Errorf("in a paused chain, what is %s says %+v", key, event.Decision)
 			}
 		}
@@ -97,5 +102,40 @@ func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
 			t.Errorf("what was cancelled is answered %s", event.Status)
 		}
 		checkIntact(t, g.Service, "acme", 1)
+	})
+}
+
+// A report that is sent again tells of a stop from after it was recorded: a client that
+// knows of the stop would otherwise take it for lifted.
+func TestRepeatedReportsTellOfStops(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"auto_pause":{"max_events":2}}`)
+		chain := g.open("reported")
+		again := func() *ledger.Decision {
+			t.Helper()
+			event := g.reportAll(chain, reported(t, "one")).Results[0].Event
+			if event.Status != ledger.EventAllowed || event.Decision.Violated() {
+				t.Errorf("it is answered %s: %+v", event.Status, event.Decision)
+			}
+			return &event.Decision
+		}
+		if d := again(); d.KillSwitchActive || d.AutoPaused {
+			t.Errorf("at first it says %+v", d)
+		}
+		g.kill("drill")
+		if d := again(); !d.KillSwitchActive || d.PauseReason != "drill" {
+			t.Errorf("under the kill switch it says %+v", d)
+		}
+		g.revive()
+		if d := again(); d.KillSwitchActive {
+			t.Errorf("after it, it says %+v", d)
+		}
+		for range 2 { // the second is one too many
+			g.record(chain, step(t, "deploy", ""))
+		}
+		if d := again(); !d.AutoPaused || d.PauseReason == "" {
+			t.Errorf("in a paused chain it says %+v", d)
+		}
 	})
 }
