@@ -615,3 +615,34 @@ func TestTamperedChainHoldsUpNoOther(t *testing.T) {
 		checkCode(t, "the forged chain", err, ledger.CodeEvidenceTampered)
 	})
 }
+
+// An approval from before its chain was abandoned releases nothing while the chain that
+// goes on is paused, as a repeat of its action does not.
+func TestApprovalOfAnAbandonedChainInAPausedSuccessor(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"auto_pause":{"max_events":2,"max_duration_seconds":100000000}}`)
+		chain := g.open("approved")
+		asked := g.record(chain, payment(t, gatedAmount, "pay")).Event
+		g.approve(asked.Approval)
+		g.clock.Advance(73 * time.Hour)
+		g.passRound(g.Service)
+		view := func() *service.ApprovalView {
+			t.Helper()
+			return must[*service.ApprovalView](t)(g.Approval(t.Context(), g.who.agent, asked.Approval, 0))
+		}
+		g.record(chain, step(t, "look", ""))
+		if now := view(); now.Now() != ledger.ApprovalApproved {
+			t.Errorf("in a successor that runs it is %s: %+v", now.Now(), now.Overruled)
+		}
+		if event := g.record(chain, step(t, "look", "")).Event; !event.Decision.AutoPaused {
+			t.Fatalf("beyond the limit an action is %s", event.Status)
+		}
+		if now := view(); now.Now() != ledger.ApprovalDenied || !now.Overruled.AutoPaused {
+			t.Errorf("in a paused successor it is %s: %+v", now.Now(), now.Overruled)
+		}
+		if event := g.record(chain, payment(t, gatedAmount, "pay")).Event; !event.Decision.AutoPaused {
+			t.Errorf("a repeat is %s", event.Status)
+		}
+	})
+}

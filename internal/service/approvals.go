@@ -204,6 +204,12 @@ func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stor
 	if err != nil {
 		return nil, err
 	}
+	newest := chain
+	for newest.State.ContinuedBy != nil { // a pause is that of the chain which goes on
+		if newest, err = v.chain(ctx, *newest.State.ContinuedBy); err != nil {
+			return nil, err
+		}
+	}
 	policy, err := v.service.policyInForce(v.org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		return v.service.store.Policy(ctx, id, number)
 	})
@@ -211,7 +217,8 @@ func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stor
 		return nil, err
 	}
 	question := &ledger.Question{
-		Org: v.org, Chain: chain.Chain, State: chain.State, Action: action, Now: ledger.Later(v.service.now(), chain.State.LastAt),
+		Org: v.org, Chain: newest.Chain, State: newest.State, Action: action, Now: ledger.Later(v.service.now(), newest.State.LastAt),
+		Recorded: chain.State,
 	}
 	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
 		return &now.Decision, nil
