@@ -53,6 +53,8 @@ type redactions struct {
 	sent map[string]string    // the client's digests by pointer, "" for null
 	own  []classify.Redaction // what the service took out of the payload itself
 	raw  []canon.Value        // payload and metadata as they came, where it took out anything
+	// unbindable says that the client sent a null for want of a key.
+	unbindable bool
 }
 
 // redact keeps payload and metadata without their secrets, and remembers what was
@@ -66,6 +68,9 @@ func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
 		return
 	}
 	r := &redactions{sent: sent}
+	for _, digest := range sent {
+		r.unbindable = r.unbindable || digest == ""
+	}
 	if len(own)+len(beside) > 0 {
 		r.raw = []canon.Value{payload, metadata}
 	}
@@ -74,7 +79,17 @@ func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
 		for i := range own {
 			outer[own[i].Pointer] = true
 		}
-		maps.DeleteFunc(sent, func(pointer, _ string) bool { return leadsInto(pointer, outer) })
+		inner := make(map[string]string)
+		maps.DeleteFunc(sent, func(pointer, digest string) bool {
+			if !leadsInto(pointer, outer) {
+				return false
+			}
+			inner[pointer] = digest
+			return true
+		})
+		if len(inner) > 0 { // they are no longer in the map, and tell actions apart all the same
+			r.raw = append(r.raw, digestsValue(inner))
+		}
 		// The client has seen what stood there before the service did.
 		own = slices.DeleteFunc(own, func(o classify.Redaction) bool { _, ok := sent[o.Pointer]; return ok })
 	}
@@ -136,11 +151,21 @@ func (a *Action) Bind(keys Keys, chain *Chain) {
 		}
 		mac := hmac.New(sha256.New, key[:])
 		for _, own := range r.own {
-			digests[own.Pointer] = digestOf(mac, own.Raw)
+			digests[own.Pointer] = ""
+			if !holdsMarker(own.Raw) {
+				digests[own.Pointer] = digestOf(mac, own.Raw)
+			}
 		}
 		a.SentHMAC = digestOf(mac, canon.ArrayValue(r.raw...))
 	}
 	a.Redactions = encodeDigests(digests)
+}
+
+// holdsMarker reports whether something had been taken out of a value before the service
+// took out the rest. A digest of what was left would not bind what stood there first.
+func holdsMarker(v canon.Value) (holds bool) {
+	eachMarker(v, "", func(string) { holds = true })
+	return holds
 }
 
 func digestOf(mac hash.Hash, v canon.Value) string {
@@ -153,6 +178,10 @@ func encodeDigests(digests map[string]string) []byte {
 	if len(digests) == 0 {
 		return nil
 	}
+	return digestsValue(digests).Append(nil)
+}
+
+func digestsValue(digests map[string]string) canon.Value {
 	members := make([]canon.Member, 0, len(digests))
 	for pointer, digest := range digests {
 		value := canon.NullValue()
@@ -162,21 +191,13 @@ func encodeDigests(digests map[string]string) []byte {
 		members = append(members, canon.Member{Name: pointer, Value: value})
 	}
 	object, _ := canon.ObjectValue(members...) // the pointers are a map's, and were read as UTF-8
-	return object.Append(nil)
+	return object
 }
 
 // unbindable reports whether something was taken out that no digest binds because the
 // client had no key. Nobody can approve such an action: what would happen is not known.
 func (a *Action) unbindable() bool {
-	if a.redactions == nil {
-		return false
-	}
-	for _, digest := range a.redactions.sent {
-		if digest == "" {
-			return true
-		}
-	}
-	return false
+	return a.redactions != nil && a.redactions.unbindable
 }
 
 // RedactionsHash is the hex SHA-256 of an event's canonical map of digests, "" for no
