@@ -76,15 +76,17 @@ func TestKeysAreRotated(t *testing.T) {
 			t.Errorf("the %s secret is %v: %v", name, caller, err)
 		}
 	}
-	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, text)
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, "the old secret works until").without(t, text)
 	admin.get(t, "/audit-log").expect(t, http.StatusOK, "api_key.rotate").without(t, text, key.Text.Reveal())
 	w.elapsed.Store(int64(11 * time.Minute))
 	if _, err := w.service.Authenticate(t.Context(), key.Text.Reveal()); err == nil {
 		t.Error("the old secret is accepted after the overlap")
 	}
+	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "the old secret works until")
 	if _, err := w.service.Operator().RevokeKey(t.Context(), "acme", key.Record.ID); err != nil {
 		t.Fatal(err)
 	}
+	admin.get(t, "/api-keys").expect(t, http.StatusOK, `badge">revoked`)
 	admin.post(t, here, admin.fill(t, "/api-keys", url.Values{"overlap": {"0"}})).expect(t, http.StatusConflict, "make a new key")
 	if strings.Contains(w.log.String(), text) {
 		t.Error("the log contains the key")
@@ -148,6 +150,26 @@ func TestBrowserManagesKeys(t *testing.T) {
 			b.follow(t, chromedp.Click(chromedp.CSS(`form[action="`+last+`"] button`)), last)
 			b.says(t, "The key nightly has a new secret", "csk_", "accepted until")
 			b.fits(t, "the rotated key")
+			// Keys that were used, rotated and revoked have the longest lines of all.
+			for _, key := range w.acme.keys {
+				if _, err := w.service.Authenticate(t.Context(), key.Text.Reveal()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.service.FlushKeyUse(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.service.Operator().RevokeKey(t.Context(), "acme", w.acme.keys[ledger.RoleMember].Record.ID); err != nil {
+				t.Fatal(err)
+			}
+			b.do(t, chromedp.Navigate(w.server.URL+"/api-keys"))
+			b.says(t, "the old secret works until", "revoked")
+			b.fits(t, "the list with a revoked key")
+			ask[bool](t, b, `document.querySelectorAll("details").forEach(d => d.open = true), true`)
+			b.fits(t, "the list with a revoked key, opened")
+			if broken := ask[int](t, b, `[...document.querySelectorAll("td summary")].filter(s => s.getClientRects().length && s.offsetHeight > 40).length`); broken > 0 {
+				t.Errorf("%d controls are broken into several lines", broken)
+			}
 			b.harmless(t)
 			b.quiet(t)
 		})
