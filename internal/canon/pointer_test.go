@@ -5,9 +5,9 @@ import "testing"
 // A pointer leads to the value that RFC 6901 says, and a malformed one nowhere.
 func TestAtFollowsPointers(t *testing.T) {
 	t.Parallel()
-	document := mustParse(t, `{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"m~n":8," ":7,"~1":9,"o":{"":{"":3}}}`)
+	document := mustParse(t, `{"foo":["bar","baz"],"":0,"a/b":1,"c%d":2,"m~n":8,"two words":7,"~1":9,"o":{"":{"":3}}}`)
 	for pointer, want := range map[string]string{
-		"/foo": `["bar","baz"]`, "/foo/0": `"bar"`, "/foo/1": `"baz"`, "/": `0`, "/a~1b": `1`, "/c%d": `2`, "/m~0n": `8`, "/ ": `7`, "/~01": `9`, "/o//": `3`,
+		"/foo": `["bar","baz"]`, "/foo/0": `"bar"`, "/foo/1": `"baz"`, "/": `0`, "/a~1b": `1`, "/c%d": `2`, "/m~0n": `8`, "/two words": `7`, "/~01": `9`, "/o//": `3`,
 		"foo": "", "/foo/2": "", "/foo/-": "", "/foo/-1": "", "/foo/+1": "", "/foo/01": "", "/foo/": "", "/foo/0/x": "", "/missing": "", "/a/b": "",
 		"/foo/99999999999999999999": "", "/o/x/y": "",
 	} {

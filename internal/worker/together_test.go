@@ -147,13 +147,17 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 		first := w.worker(w.service, nil, nil)
 		first.Start()
 		servicetest.Eventually(w.t, "deliveries hang", func() bool { return len(r.arrived(t)) == 16 })
-		// A chore queues it, and a stop without time breaks chores off.
-		servicetest.Eventually(w.t, "the next look at the ledger is queued", func() bool {
-			due, err := w.store.JobsDue(t.Context(), service.JobCheck, ledger.TimeOf(w.clock.Now().Add(48*time.Hour)))
-			if err != nil {
-				t.Fatal(err)
+		// Chores queue them, and a stop without time breaks chores off.
+		servicetest.Eventually(w.t, "the next looks at the ledger are queued", func() bool {
+			queued := 0
+			for _, kind := range []string{service.JobCheck, service.JobAbandon} {
+				due, err := w.store.JobsDue(t.Context(), kind, ledger.TimeOf(w.clock.Now().Add(48*time.Hour)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				queued += len(due)
 			}
-			return len(due) == check
+			return queued == check
 		})
 		over, cancel := context.WithCancel(t.Context())
 		cancel()

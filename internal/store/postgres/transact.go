@@ -38,5 +38,5 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 }
 
 // eventsAfterSQL leaves the payloads and redactions out: the facts name them by their hash.
-const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea, null::bytea, mac
+const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea as payload, null::bytea as redactions, mac
 	from events where chain_id = $1 and sequence > $2 order by sequence`

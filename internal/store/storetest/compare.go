@@ -19,6 +19,7 @@ var comparison = cmp.Options{
 	cmp.Comparer(bytes.Equal),
 	cmp.Comparer(func(a, b uuid.UUID) bool { return a == b }),
 	cmp.Comparer(func(a, b [32]byte) bool { return a == b }),
+	cmpopts.IgnoreUnexported(ledger.ActLog{}),
 	cmp.Comparer(func(a, b ledger.Money) bool { return a.Cmp(b) == 0 }),
 	cmp.FilterPath(func(path cmp.Path) bool { return path.Last().Type() != reflect.TypeFor[[]byte]() }, cmpopts.EquateEmpty()),
 }
