@@ -1,12 +1,19 @@
 package ledger
 
-import "slices"
+import (
+	"regexp"
+	"slices"
+)
 
 // What a client found in an action before it redacted or cut anything. The service
 // cannot see that any more, so it takes the client's word, and only for more:
 // nothing that a client says takes away what the service found itself.
 
 const maxFoundDomains = 100
+
+// hostPattern is whatever classification takes for a host, in any script, an address or
+// misspelt: what it finds must not keep an action from the record.
+var hostPattern = regexp.MustCompile("^[^\\x00-\\x20/?#\\\\\"<>`A-Z]+$")
 
 // addFound joins a request's member "found" to the action's facts.
 func (a *Action) addFound(request *Fields) {
@@ -24,8 +31,8 @@ func (a *Action) addFound(request *Fields) {
 		f.Categories = insert(f.Categories, category)
 	}
 	for i, domain := range found.Texts("external_domains", maxFoundDomains, maxDomain) {
-		if !domainPattern.MatchString(domain) {
-			found.Fault("external_domains", "element %d must be a domain in lower case, such as example.com", i)
+		if !hostPattern.MatchString(domain) {
+			found.Fault("external_domains", "element %d must be a host in lower case and nothing else, such as example.com", i)
 			continue
 		}
 		f.ExternalDomains = insert(f.ExternalDomains, domain)

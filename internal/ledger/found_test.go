@@ -1,12 +1,15 @@
 package ledger
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"countersign/internal/canon"
+	"countersign/internal/classify"
 )
 
 // What a client says it found adds to what the service finds, and never takes
@@ -86,6 +89,64 @@ func TestFoundIsBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that finds what the service would find is not refused for it.
+func TestWhatIsFoundIsTaken(t *testing.T) {
+	t.Parallel()
+	pieces := []string{
+		"https://", "//", "mailto:", "ftp:", "a", "Evil", ".com", ".", "..", "-", "_", "@", ":", ":80", "[", "]", "2001:db8::1", "fe80::1%25eth0", "8.8.8.8",
+		"0x7f", "%2e", "münchen.de", "。", "­", "", " ", "💩", "/", "?", "#", "\\", " ", "\n", ",", "*", "\x7f", strings.Repeat("long.", 60),
+	}
+	for name, payload := range map[string]canon.Value{
+		"another script": textsUnder("url", "https://münchen.de/x"), "an address": textsUnder("url", "https://[2001:db8::1]/x"),
+		"misspelt": textsUnder("url", "https://a..b-.com/"), "escaped": textsUnder("url", "https://a%2eb.com"),
+		"more than are told apart": textsUnder("url", manyHosts()...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if found := foundIn(t, payload); len(found) == 0 {
+				t.Error("nothing is found")
+			}
+		})
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		name := rapid.SampledFrom([]string{"url", "host", "to", "href", "domain", "note"}).Draw(t, "name")
+		text := strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 1, 8).Draw(t, "text"), "")
+		foundIn(t, textsUnder(name, text))
+	})
+}
+
+// foundIn classifies a payload and sends what it found beside another.
+func foundIn(t interface{ Errorf(string, ...any) }, payload canon.Value) []string {
+	found := classify.Classify(classify.Input{ActionType: "tool_call", ActionName: "step", Payload: payload}).ExternalDomains
+	var hosts []canon.Value
+	for _, host := range found {
+		hosts = append(hosts, must(canon.StringValue(host)))
+	}
+	sent := canon.ArrayValue(hosts...).Append(nil)
+	action, err := parseAction(`{"agent_name":"a","action_type":"tool_call","action_name":"step","payload":{},"found":{"external_domains":` + string(sent) + `}}`)
+	if err != nil {
+		t.Errorf("%q is refused: %s", found, refusedFields(err))
+	} else if strings.Join(action.Facts.ExternalDomains, "\n") != strings.Join(found, "\n") {
+		t.Errorf("%q is taken for %q", found, action.Facts.ExternalDomains)
+	}
+	return found
+}
+
+func textsUnder(name string, texts ...string) canon.Value {
+	var items []canon.Value
+	for _, text := range texts {
+		items = append(items, must(canon.StringValue(text)))
+	}
+	return must(canon.ObjectValue(canon.Member{Name: name, Value: canon.ArrayValue(items...)}))
+}
+
+func manyHosts() (hosts []string) {
+	for i := range classify.MaxDomains + 1 {
+		hosts = append(hosts, "https://h"+strconv.Itoa(i)+".example/")
+	}
+	return hosts
 }
 
 // A gap marker says what was dropped and is nothing else: an action cannot be
