@@ -94,6 +94,16 @@ def test_what_is_left_out_for_its_size_is_bound() -> None:
     assert wire["redactions"]["/[OMITTED]"] == digest({"after": 1})
 
 
+@pytest.mark.parametrize("own", ["pay Bob", {"password": "x"}], ids=["text", "secret"])
+def test_a_member_that_is_called_like_the_marker_is_bound(own: Any) -> None:
+    rest = {f"k{n}": "z" * 900 for n in range(1000)}
+    wire = sent({"[OMITTED]": own, **rest})
+    assert wire["payload"]["[OMITTED]"] == "[OMITTED]"
+    left_out = {name: text for name, text in rest.items() if name not in wire["payload"]}
+    assert wire["redactions"]["/[OMITTED]"] == digest({"[OMITTED]": own, **left_out})
+    assert not [pointer for pointer in wire["redactions"] if pointer.startswith("/[OMITTED]/")]
+
+
 def test_more_than_the_service_takes_is_bound_as_one() -> None:
     payload = {"users": [{"password": str(n)} for n in range(2001)]}
     wire = sent(payload)

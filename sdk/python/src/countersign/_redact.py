@@ -215,7 +215,12 @@ class _Walk:
         for name, value in members.items():
             if self._left <= 0:
                 self._path[-1] = OMITTED
-                rest = {n: v for n, v in members.items() if n not in cleaned}
+                # A member that has the marker's name gives it its place, and is bound too.
+                rest = {n: v for n, v in members.items() if n not in cleaned or n == OMITTED}
+                if OMITTED in cleaned:
+                    inside = _pointer(self._path) + "/"
+                    for pointer in [p for p in self.redacted if p.startswith(inside)]:
+                        del self.redacted[pointer]
                 cleaned[OMITTED] = self._instead(rest, OMITTED)
                 break
             self._path[-1] = name
