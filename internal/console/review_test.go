@@ -48,7 +48,7 @@ func (b *tab) harmless(t *testing.T) {
 func TestBrowserReviews(t *testing.T) {
 	t.Parallel()
 	quoted := strings.ReplaceAll(trap, `"`, `\"`)
-	body := `{"agent_name":"` + quoted + `","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":7500,"to":"` + quoted + strings.Repeat("x", 900) + `"}}`
+	body := `{"agent_name":"` + quoted + `","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":7500,"to":"` + quoted + strings.Repeat("x", 900) + `","lines":[` + strings.Repeat(`"a line",`, 40) + `"the last line"]}}`
 	for name, c := range map[string]struct {
 		width, height int64
 		button        string
@@ -74,6 +74,9 @@ func TestBrowserReviews(t *testing.T) {
 			b.follow(t, chromedp.Click(chromedp.CSS(`td a[href^="/approvals/"]`)), page(asked.ID))
 			b.says(t, trap, "is above the threshold of 5,000.00 USD", "pay-the-bills", asked.PayloadSHA256)
 			b.fits(t, "the approval")
+			if hidden := ask[int](t, b, `(p => p.scrollHeight - p.clientHeight)(document.querySelector("pre.payload"))`); hidden > 0 {
+				t.Errorf("%d pixels of the payload are below a fold", hidden)
+			}
 			b.do(t, chromedp.SendKeys(chromedp.ID("comment"), "seen it"))
 			b.follow(t, chromedp.Click(chromedp.CSS(c.button)), page(asked.ID))
 			b.says(t, c.says, "seen it")
