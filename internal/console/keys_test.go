@@ -68,7 +68,7 @@ func TestKeysAreRotated(t *testing.T) {
 	for _, bad := range []string{"", "-1", "604801", "soon"} {
 		admin.post(t, here, admin.fill(t, "/api-keys", url.Values{"overlap": {bad}})).expect(t, http.StatusUnprocessableEntity)
 	}
-	text := shownOnce(t, admin.post(t, here, form).expect(t, http.StatusOK, "has a new secret", "accepted until"))
+	text := shownOnce(t, admin.post(t, here, form).expect(t, http.StatusOK, "has a new secret", "old secret works until"))
 	// A reload sends the form again, and changes nothing.
 	admin.post(t, here, form).expect(t, http.StatusOK, "was sent before").without(t, text)
 	for name, held := range map[string]string{"new": text, "old": key.Text.Reveal()} {
@@ -83,6 +83,7 @@ func TestKeysAreRotated(t *testing.T) {
 		t.Error("the old secret is accepted after the overlap")
 	}
 	admin.get(t, "/api-keys").expect(t, http.StatusOK).without(t, "the old secret works until")
+	admin.post(t, here, admin.fill(t, "/api-keys", url.Values{"overlap": {"0"}})).expect(t, http.StatusOK, "The old secret no longer works.")
 	if _, err := w.service.Operator().RevokeKey(t.Context(), "acme", key.Record.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestBrowserManagesKeys(t *testing.T) {
 			last := ask[string](t, b, `[...`+rotate+`].at(-1).getAttribute("action")`)
 			ask[bool](t, b, `document.querySelector('form[action="`+last+`"] select').value = "600", true`)
 			b.follow(t, chromedp.Click(chromedp.CSS(`form[action="`+last+`"] button`)), last)
-			b.says(t, "The key nightly has a new secret", "csk_", "accepted until")
+			b.says(t, "The key nightly has a new secret", "csk_", "old secret works until")
 			b.fits(t, "the rotated key")
 			// Keys that were used, rotated and revoked have the longest lines of all.
 			for _, key := range w.acme.keys {
