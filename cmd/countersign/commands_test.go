@@ -128,6 +128,22 @@ func TestKeysAreBoundAndRotated(t *testing.T) {
 		if !strings.HasPrefix(shown.out, "csk_") || strings.TrimSpace(shown.out) == made.Key || !strings.Contains(shown.err, "accepted until") {
 			t.Errorf("rotated, it prints %d characters and says %q", len(shown.out), shown.err)
 		}
+		overlapping := decode[[]keyLine](t, succeed(t, s.args("keys", "list", "--json")...))
+		var until string
+		for _, line := range overlapping {
+			if line.ID == made.ID && line.PreviousExpiresAt != nil {
+				until = *line.PreviousExpiresAt
+			}
+		}
+		if list := execute(t, s.args("keys", "list")...); until == "" || !strings.Contains(list.out, until) {
+			t.Errorf("the list does not show that the old secret is accepted until %q:\n%s", until, list.out)
+		}
+		if shown := execute(t, s.args("keys", "rotate", made.ID)...); !strings.Contains(shown.err, "no longer works") {
+			t.Errorf("rotated without an overlap, it says %q", shown.err)
+		}
+		if list := execute(t, s.args("keys", "list")...); strings.Contains(list.out, until) {
+			t.Errorf("the list shows an old secret that has ended:\n%s", list.out)
+		}
 		rotated := decode[keyLine](t, succeed(t, s.args("keys", "rotate", made.ID, "--json")...))
 		if rotated.ID != made.ID || rotated.Key == made.Key || rotated.Name != "worker" || !slices.Equal(rotated.Agents, made.Agents) || rotated.PreviousExpiresAt == nil {
 			t.Errorf("rotated to %+v", rotated)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -126,14 +127,23 @@ func (c *keysListCommand) Run(p *process) (err error) {
 		line := keyLineOf(key, o.service.Now())
 		lines[i] = line
 		rows[i] = []string{
-			line.ID, line.Name, line.Role, line.Hint, line.Status, key.Owner, strings.Join(key.Agents, ", "),
-			orDash(line.ExpiresAt), orDash(line.LastUsedAt), line.CreatedAt,
+			line.ID, cmp.Or(line.Name, "-"), line.Role, line.Hint, line.Status, cmp.Or(key.Owner, "-"), cmp.Or(strings.Join(key.Agents, ", "), "any"),
+			orDash(line.ExpiresAt), oldSecretEnds(key, o.service.Now()), orDash(line.LastUsedAt), line.CreatedAt,
 		}
 	}
 	if c.JSON {
 		return p.printJSON(lines)
 	}
-	return p.printTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "AGENTS", "EXPIRES", "LAST USED", "CREATED"}, rows)
+	return p.printTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
+}
+
+// oldSecretEnds says until when the secret before the last rotation is accepted,
+// if it still is.
+func oldSecretEnds(key *ledger.KeyRecord, now ledger.Time) string {
+	if key.Previous == nil || key.Previous.ExpiresAt <= now || !key.Active(now) {
+		return "-"
+	}
+	return key.Previous.ExpiresAt.String()
 }
 
 func orDash(text *string) string {
@@ -189,7 +199,7 @@ type keysRotateCommand struct {
 	storage
 	organizationFlag
 	keyArgument
-	Overlap string `help:"How long the secret before is still accepted, at most 7d." placeholder:"SPAN" default:"0s" env:"-"`
+	Overlap string `help:"How long the old secret is still accepted, at most 7d; without it, not at all." placeholder:"SPAN" default:"0s" env:"-"`
 	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -215,7 +225,11 @@ func (c *keysRotateCommand) Run(p *process) (err error) {
 	if err := p.showKey(key, o.service.Now(), c.JSON); err != nil || c.JSON {
 		return err
 	}
-	p.say("The secret before is accepted until " + key.Record.Previous.ExpiresAt.String() + ".")
+	if overlap == 0 {
+		p.say("The old secret no longer works.")
+		return nil
+	}
+	p.say("The old secret is accepted until " + key.Record.Previous.ExpiresAt.String() + ".")
 	return nil
 }
 
