@@ -222,8 +222,8 @@ class Delivery:
             first, self._followed = not self._followed, True
         if first:
             logger.warning(
-                "countersign: the chain was sealed as abandoned, for there was no request for"
-                " it for too long; it is continued in a new one"
+                "countersign: the chain was sealed as abandoned because nothing was sent for too"
+                " long; the run continues in a new chain"
             )
 
     def _learn_pause(self, answer: dict[str, Any], sent: Moment) -> None:
