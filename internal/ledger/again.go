@@ -16,7 +16,7 @@ func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *
 	switch {
 	case q.Org.Controls.KillSwitch.Active:
 		answer.Decision = answer.Decision.Halted(&q.Org.Controls.KillSwitch)
-	case e.Act != q.Org.Controls.Act || q.State.Status == ChainAutoPaused:
+	case e.Act != q.Org.Controls.Act || q.State.Status == ChainAutoPaused || q.timedOut():
 		now := Decide(policy, q.without(e, approval))
 		answer.Decision = answer.Decision.tightened(now)
 		if now.AutoPaused { // also of what was denied before

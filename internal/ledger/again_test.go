@@ -67,6 +67,13 @@ func TestAgain(t *testing.T) {
 			q.Org.Controls.KillSwitch.Active = true
 		}, Deny, SourceBackend, false, RuleKillSwitch},
 
+		{"a chain's time-out", Facts{}, "", false, func(_ *ChainState, q *Question, _ *Policy) {
+			q.Chain.Limits.TimeoutSeconds, q.Now = 1, q.Now+5000
+		}, Deny, SourceBackend, false, RuleChainTimeout},
+		{"approved in a chain that has timed out", payment(9000), ApprovalApproved, false, func(_ *ChainState, q *Question, _ *Policy) {
+			q.Chain.Limits.TimeoutSeconds, q.Now = 1, q.Now+5000
+		}, Deny, SourceBackend, false, RuleChainTimeout},
+
 		{"still waiting", payment(9000), ApprovalPending, false, act, RequireApproval, SourceBackend, false, RuleSingleThreshold},
 		{"escalated", payment(9000), ApprovalEscalated, true, act, RequireApproval, SourceBackend, false, RuleSingleThreshold},
 		{"waiting beyond its time", payment(9000), ApprovalPending, false, func(_ *ChainState, q *Question, _ *Policy) {

@@ -44,13 +44,19 @@ func limitMatches(q *Question) []Match {
 			Remediation: "An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.",
 		})
 	}
-	if limit := q.Chain.Limits.TimeoutSeconds; limit > 0 && seconds(q.Now-q.State.Begun(q.Chain)) > limit {
+	if q.timedOut() {
 		matches = append(matches, Match{
-			Name: RuleChainTimeout, Outcome: Deny, Reason: fmt.Sprintf("the chain is older than its timeout of %v seconds", limit),
+			Name: RuleChainTimeout, Outcome: Deny, Reason: fmt.Sprintf("the chain is older than its timeout of %v seconds", q.Chain.Limits.TimeoutSeconds),
 			Remediation: "Open a new chain.",
 		})
 	}
 	return matches
+}
+
+// timedOut reports whether the chain has reached the age that its client has set.
+func (q *Question) timedOut() bool {
+	limit := q.Chain.Limits.TimeoutSeconds
+	return limit > 0 && seconds(q.Now-q.State.Begun(q.Chain)) > limit
 }
 
 // builtinMatches holds an action against the rules that every organization is
