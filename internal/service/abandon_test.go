@@ -646,3 +646,39 @@ func TestApprovalOfAnAbandonedChainInAPausedSuccessor(t *testing.T) {
 		}
 	})
 }
+
+// A client that polls per chain is told of a denial in whichever chain of its run it was
+// given: no successor makes it forgotten.
+func TestDenialsOutliveTheirChain(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"auto_pause":{"max_duration_seconds":100000000}}`)
+		chain := g.open("denied")
+		first := g.ask(chain)
+		done(t, g.decide(g.reviewer("cfo"), first, false))
+		g.clock.Advance(73 * time.Hour)
+		g.passRound(g.Service)
+		standing := func(when string, shown int) {
+			t.Helper()
+			for _, id := range []ledger.ChainID{chain, *g.newest(chain)} {
+				got := must[*service.ChainApprovals](t)(g.ChainApprovals(t.Context(), g.who.agent, id))
+				if got.Standing != ledger.ApprovalDenied || len(got.Shown) != shown {
+					t.Errorf("%s: %s, with %d approvals; want denied, with %d", when, got.Standing, len(got.Shown), shown)
+				}
+			}
+		}
+		g.record(chain, step(t, "late", ""))
+		standing("in the successor", 1)
+		g.approve(g.ask(chain))
+		standing("after another approval", 2)
+	})
+}
+
+// newest is the chain that goes on.
+func (g *governed) newest(chain ledger.ChainID) *ledger.ChainID {
+	g.t.Helper()
+	if next := g.chainState(chain).ContinuedBy; next != nil {
+		return next
+	}
+	return &chain
+}

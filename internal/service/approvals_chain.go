@@ -30,8 +30,10 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 		return nil, err
 	}
 	s.polledBy(caller, view)
-	chain = view.Chain.ID
-	shown, err := s.chainApprovals(ctx, caller, chain)
+	// What was asked in the chains that this one continues counts: a denial does not
+	// pass away with the chain that it was given in.
+	lineage := append(slices.Clone(view.Chain.Continues), view.Chain.ID)
+	shown, err := s.approvalsOf(ctx, caller, lineage)
 	if err != nil || len(shown) == 0 {
 		return &ChainApprovals{Shown: shown}, err
 	}
@@ -43,7 +45,7 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	slices.SortFunc(shown, func(a, b *ApprovalView) int {
 		switch {
 		case a.Status.Open() == b.Status.Open():
-			return cmp.Compare(a.Sequence, b.Sequence)
+			return cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), cmp.Compare(a.Sequence, b.Sequence))
 		case a.Status.Open():
 			return -1
 		default:
@@ -52,7 +54,7 @@ func (s *Service) ChainApprovals(ctx context.Context, caller *Caller, chain ledg
 	})
 	standing := shown[0].Status
 	if !standing.Open() {
-		if standing, err = s.strictestEnd(ctx, caller, chain, shown); err != nil {
+		if standing, err = s.strictestEnd(ctx, caller, lineage, shown); err != nil {
 			return nil, err
 		}
 		held := func(v *ApprovalView) bool { return v.Killed || v.Now() != v.Status }
@@ -70,39 +72,48 @@ func Polled(v *ApprovalView) ledger.ApprovalStatus {
 	return ledger.ApprovalDenied
 }
 
-func (s *Service) chainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) ([]*ApprovalView, error) {
+// approvalsOf finds the newest approvals of chains, the last chain's first, and the
+// undecided of a chain before the others.
+func (s *Service) approvalsOf(ctx context.Context, caller *Caller, lineage []ledger.ChainID) ([]*ApprovalView, error) {
 	const most = 200
 	views := make([]*ApprovalView, 0, most)
 	seen := make(map[ledger.ApprovalID]bool)
-	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated, ""} {
-		found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most})
-		if err != nil {
-			return nil, err
-		}
-		for _, view := range found {
-			if len(views) < most && !seen[view.ID] {
-				seen[view.ID] = true
-				views = append(views, view)
+	for _, chain := range slices.Backward(lineage) {
+		for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated, ""} {
+			if len(views) == most {
+				return views, nil
+			}
+			found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most})
+			if err != nil {
+				return nil, err
+			}
+			for _, view := range found {
+				if len(views) < most && !seen[view.ID] {
+					seen[view.ID] = true
+					views = append(views, view)
+				}
 			}
 		}
 	}
 	return views, nil
 }
 
-// strictestEnd looks among all approvals of a chain in which none is open, not
-// only among those that are shown.
-func (s *Service) strictestEnd(ctx context.Context, caller *Caller, chain ledger.ChainID, shown []*ApprovalView) (ledger.ApprovalStatus, error) {
+// strictestEnd looks among all approvals of chains in which none is open, not only
+// among those that are shown.
+func (s *Service) strictestEnd(ctx context.Context, caller *Caller, lineage []ledger.ChainID, shown []*ApprovalView) (ledger.ApprovalStatus, error) {
 	for _, end := range []ledger.ApprovalStatus{ledger.ApprovalDenied, ledger.ApprovalTimedOut, ledger.ApprovalCancelled} {
 		// One that has run out is timed out before anyone has recorded that.
 		if slices.ContainsFunc(shown, func(view *ApprovalView) bool { return view.Status == end }) {
 			return end, nil
 		}
-		found, err := s.store.Approvals(ctx, store.ApprovalQuery{Org: caller.Org, Chain: &chain, Status: end, Limit: 1})
-		if err != nil {
-			return "", visible(err)
-		}
-		if len(found) > 0 {
-			return end, nil
+		for _, chain := range lineage {
+			found, err := s.store.Approvals(ctx, store.ApprovalQuery{Org: caller.Org, Chain: &chain, Status: end, Limit: 1})
+			if err != nil {
+				return "", visible(err)
+			}
+			if len(found) > 0 {
+				return end, nil
+			}
 		}
 	}
 	return ledger.ApprovalApproved, nil
