@@ -28,8 +28,13 @@ type Terms struct {
 }
 
 // terms grants what the organization, as this transaction has read it, lets a
-// client of the chain do by itself.
-func (b *batch) terms(org *ledger.Organization, policy *ledger.Policy, chain *ledger.Chain, state *ledger.ChainState) Terms {
+// client of the chain do by itself. A key that is bound to agents gets no lease: a lease
+// does not say for whom it is good, and what the key may not record must not begin. The
+// caller must have been confirmed.
+func (b *batch) terms(caller *Caller, org *ledger.Organization, policy *ledger.Policy, chain *ledger.Chain, state *ledger.ChainState) Terms {
+	if len(b.loaded.Keys[caller.Key].Agents) > 0 {
+		return Terms{Act: org.Controls.Act}
+	}
 	lease := state.Grant(&ledger.Recording{
 		Keys: b.service.keys, Policy: policy, Org: org, Chain: chain, Now: b.now, Random: b.service.timedRandom(),
 	})
@@ -105,7 +110,7 @@ func (o *openChain) plan(b *batch) error {
 	if o.idempotencyKey != "" {
 		b.loaded.Opens[o.ref()] = record
 	}
-	terms := b.terms(org, policy, &chain, state)
+	terms := b.terms(o.caller, org, policy, &chain, state)
 	o.view = &ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}
 	return nil
 }

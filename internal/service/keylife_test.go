@@ -282,3 +282,21 @@ func TestKeyUseIsFlushed(t *testing.T) {
 		want(key, later)
 	})
 }
+
+// A key that is bound to agents is never given a lease: under one, its client would let
+// another agent's action begin that nobody records.
+func TestBoundKeysGetNoLease(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		for name, agents := range map[string][]string{"free": nil, "bound": {"agent"}} {
+			_, caller := g.newKey(&service.KeyRequest{Name: name, Role: ledger.RoleAgent, Agents: agents})
+			opened := must[*service.ChainView](t)(g.OpenChain(t.Context(), caller, chainNamed(t, name), ""))
+			recorded := must[*service.Recorded](t)(g.RecordEvent(t.Context(), caller, opened.ID, step(t, "get_page", "")))
+			for answer, terms := range map[string]service.Terms{"opening": *opened.Terms, "recording": recorded.Terms} {
+				if (terms.Lease != nil) != (agents == nil) {
+					t.Errorf("%s with a %s key: lease %+v", answer, name, terms.Lease)
+				}
+			}
+		}
+	})
+}

@@ -142,7 +142,7 @@ func (o *reportEvents) grant(b *batch) error {
 	if err != nil {
 		return err
 	}
-	o.report.Terms = b.terms(org, policy, live.chain, live.state)
+	o.report.Terms = b.terms(caller, org, policy, live.chain, live.state)
 	return nil
 }
 
@@ -278,7 +278,7 @@ func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization
 		b.service.granted(org.ID)
 	}
 	if o.action.Source == "" { // a report has the terms of its batch
-		o.recorded.Terms = b.terms(org, policy, live.chain, live.state)
+		o.recorded.Terms = b.terms(o.caller, org, policy, live.chain, live.state)
 	}
 }
 
