@@ -117,6 +117,7 @@ func VerifyMigrated(t *testing.T, s store.Store) {
 	if !log.Begins() {
 		t.Error("a log from before there were any has begun")
 	}
+	log.Begin()
 
 	changed := *m.org
 	changed.Controls.KillSwitch.Active = true
