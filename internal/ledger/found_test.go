@@ -96,7 +96,7 @@ func TestWhatIsFoundIsTaken(t *testing.T) {
 	t.Parallel()
 	pieces := []string{
 		"https://", "//", "mailto:", "ftp:", "a", "Evil", ".com", ".", "..", "-", "_", "@", ":", ":80", "[", "]", "2001:db8::1", "fe80::1%25eth0", "8.8.8.8",
-		"0x7f", "%2e", "münchen.de", "。", "\u00ad", "", " ", "💩", "/", "?", "#", "\\", " ", "\n", ",", "*", "\x7f", strings.Repeat("long.", 60),
+		"0x7f", "%2e", "münchen.de", "。", "\u00ad", "\u0085", "\u2028", "💩", "/", "?", "#", "\\", " ", "\n", ",", "*", "\x7f", strings.Repeat("long.", 60),
 	}
 	for name, payload := range map[string]canon.Value{
 		"another script": textsUnder("url", "https://münchen.de/x"), "an address": textsUnder("url", "https://[2001:db8::1]/x"),

@@ -24,6 +24,7 @@ const (
 	CheckAuditLog     Check = "audit_log"
 	CheckRollback     Check = "rollback"
 	CheckRegistry     Check = "registry"
+	CheckAccess       Check = "access" // API keys
 )
 
 // Inspection is what one receipt's stored bytes say on their own, before its

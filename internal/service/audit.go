@@ -51,7 +51,7 @@ func (o *Operator) Audit(ctx context.Context, slug string, options AuditOptions)
 	a := &audit{service: o.service, org: org, options: options}
 	report := &AuditReport{Organization: slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
-		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckRegistry))
+		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckRegistry), string(ledger.CheckAccess))
 	}
 	found, err := a.run(ctx)
 	if err != nil {
@@ -118,7 +118,10 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		if found, err := a.inspectActs(ctx); found != nil || err != nil {
 			return found, err
 		}
-		return a.inspectRegistry(ctx)
+		if found, err := a.inspectRegistry(ctx); found != nil || err != nil {
+			return found, err
+		}
+		return a.inspectKeys(ctx)
 	}
 }
 

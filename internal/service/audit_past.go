@@ -51,3 +51,17 @@ func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 		}
 	}
 }
+
+// inspectKeys wants every API key as the service wrote it.
+func (a *audit) inspectKeys(ctx context.Context) (*ledger.Break, error) {
+	keys, err := a.service.allKeys(ctx, a.org.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, key := range keys {
+		if key.Tampered {
+			return &ledger.Break{Check: ledger.CheckAccess, Detail: "the API key " + key.ID.String() + " was changed outside the service, and opens nothing"}, nil
+		}
+	}
+	return nil, nil
+}

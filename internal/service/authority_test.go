@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -65,6 +66,10 @@ func TestForgedKeysOpenNothing(t *testing.T) {
 			}
 			if status := g.view(id).Status; status != ledger.ApprovalPending {
 				t.Fatalf("%s: the approval is %s", name, status)
+			}
+			report := must[*service.AuditReport](t)(g.Operator().Audit(t.Context(), g.who.slug, service.AuditOptions{}))
+			if report.Break == nil || report.Break.Check != ledger.CheckAccess || !strings.Contains(report.Break.Detail, reviewer.Key.String()) {
+				t.Errorf("%s: the audit finds %+v", name, report.Break)
 			}
 			if err := scene.replace(scene.keyRow(reviewer), was); err != nil {
 				t.Fatal(err)
