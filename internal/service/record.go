@@ -266,7 +266,13 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 			Agent: o.action.AgentName, Action: o.action.ActionName, Policy: recorded.Event.Decision.PolicyName,
 		}, live.chain.ID.String())
 	}
-	o.answer(b, live, org, policy, recorded.Event)
+	answered := recorded.Event
+	if o.action.Source != "" {
+		// What a lease covered stands as allowed in a paused chain too. The client must not
+		// take that for the end of the pause.
+		answered = (&ledger.RecordedEvent{Event: *answered}).Stands(org, live.state)
+	}
+	o.answer(b, live, org, policy, answered)
 }
 
 // answer tells what was decided, and what the client may decide by itself after it.

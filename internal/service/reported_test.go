@@ -181,3 +181,31 @@ func TestGapMarkers(t *testing.T) {
 		checkIntact(t, g.Service, "acme", 1)
 	})
 }
+
+// What a client decided under a lease stands when it is reported in a chain that has
+// been paused since, and the answer says that the chain is paused: a client that was
+// told of the pause must not take it for its end.
+func TestReportsUnderALeaseTellOfAPause(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"auto_pause":{"max_events":3}}`)
+		opened := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, chainNamed(t, "leased"), ""))
+		if opened.Terms.Lease == nil {
+			t.Fatal("no lease")
+		}
+		for i := range 4 {
+			g.record(opened.ID, step(t, fmt.Sprint("step-", i), ""))
+		}
+		if state := g.chainState(opened.ID); state.Status != ledger.ChainAutoPaused {
+			t.Fatalf("the chain is %s", state.Status)
+		}
+		action := step(t, "get_page", "leased")
+		action.Source, action.LeaseID = ledger.SourceFastPath, opened.Terms.Lease.ID
+		for _, turn := range []string{"reported", "reported again"} {
+			decision := g.report(opened.ID, []*ledger.Action{action})[0].Event.Decision
+			if decision.Outcome != ledger.Allow || decision.Violated() || !decision.AutoPaused || decision.PauseReason == "" {
+				t.Errorf("%s: %+v", turn, decision)
+			}
+		}
+	})
+}
