@@ -220,17 +220,29 @@ func TestOneRotationForOneKey(t *testing.T) {
 	})
 }
 
-// unwilling fails to write uses once.
-type unwilling struct {
-	store.Store
+// failsOnce counts writes, and fails the first.
+type failsOnce struct {
 	failed atomic.Bool
 	writes atomic.Int64
 }
 
-func (u *unwilling) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time) error {
-	u.writes.Add(1)
-	if u.failed.CompareAndSwap(false, true) {
+func (f *failsOnce) write() error {
+	f.writes.Add(1)
+	if f.failed.CompareAndSwap(false, true) {
 		return errors.New("not now")
+	}
+	return nil
+}
+
+// unwilling fails to write uses once.
+type unwilling struct {
+	store.Store
+	failsOnce
+}
+
+func (u *unwilling) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time) error {
+	if err := u.write(); err != nil {
+		return err
 	}
 	return u.Store.TouchKeys(ctx, used)
 }

@@ -3,7 +3,6 @@ package service_test
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -174,14 +173,12 @@ func (g *governed) awaitWaiting(t *testing.T, s *service.Service, id ledger.Appr
 // countingPolls counts writes of polls, and fails the first.
 type countingPolls struct {
 	store.Store
-	failed atomic.Bool
-	writes atomic.Int64
+	failsOnce
 }
 
 func (c *countingPolls) PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger.Time) error {
-	c.writes.Add(1)
-	if c.failed.CompareAndSwap(false, true) {
-		return errors.New("not now")
+	if err := c.write(); err != nil {
+		return err
 	}
 	return c.Store.PutPolls(ctx, polls)
 }
