@@ -23,17 +23,18 @@ import (
 // maxRedactions bounds the digests of one event.
 const maxRedactions = 2000
 
-// markers stand in a payload where something was taken out, by client or service.
-var markers = []string{"[CYCLE]", "[TOO DEEP]", "[OMITTED]"}
-
 const truncated = "...[truncated]"
 
-// allMarkers are the markers as canonical JSON spells them.
-var allMarkers = [][]byte{[]byte(classify.Redacted), []byte(truncated), []byte("[CYCLE]"), []byte("[TOO DEEP]"), []byte("[OMITTED]")}
+// Markers stand in a payload where something was taken out, by client or service: some
+// instead of a value, the others within a text too. Canonical JSON spells them as they are.
+var (
+	wholeMarkers = []string{"[CYCLE]", "[TOO DEEP]", "[OMITTED]"}
+	allMarkers   = append([]string{classify.Redacted, truncated}, wholeMarkers...)
+)
 
 // isMarker reports whether a string of a payload says that something was taken out.
 func isMarker(text string) bool {
-	return strings.Contains(text, classify.Redacted) || strings.HasSuffix(text, truncated) || slices.Contains(markers, text)
+	return strings.Contains(text, classify.Redacted) || strings.HasSuffix(text, truncated) || slices.Contains(wholeMarkers, text)
 }
 
 // BindingKey is the key under which the chain's opener makes digests of what it takes
@@ -228,7 +229,7 @@ func readRedactionsHash(f *Fields) *string {
 // Unbound lists the places of a stored payload where something was taken out that no
 // digest binds to the event.
 func Unbound(payload, redactions []byte) ([]string, error) {
-	if !slices.ContainsFunc(allMarkers, func(marker []byte) bool { return bytes.Contains(payload, marker) }) {
+	if !slices.ContainsFunc(allMarkers, func(marker string) bool { return bytes.Contains(payload, []byte(marker)) }) {
 		return nil, nil
 	}
 	v, err := canon.Parse(payload)
