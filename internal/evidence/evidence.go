@@ -3,8 +3,7 @@
 // master key. So what is written here is sealed, and what is read here is held against
 // its seal, and a row that fails is refused before anyone can act on it.
 //
-// The service holds a Store of this package and no other. Judges, which look at rows
-// that fail, read the database itself.
+// The service holds a Store of this package and no other.
 package evidence
 
 import (
@@ -18,8 +17,9 @@ import (
 )
 
 // Store is a database whose rows are authenticated on their way in and out. The
-// methods that it does not replace carry rows that authenticate themselves where they
-// are decoded, or that carry no authority; a test names each with the reason.
+// methods that it does not replace are listed in a test, each with the reason: their rows
+// authenticate themselves where they are decoded, or carry no authority, or are not
+// authenticated yet.
 type Store struct {
 	store.Store
 	keys  ledger.Keys
