@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 type auditCommand struct {
@@ -29,7 +29,7 @@ type auditResult struct {
 }
 
 type auditLine struct {
-	*service.AuditReport
+	*verify.AuditReport
 	Error string `json:"error,omitempty"`
 }
 
@@ -44,7 +44,7 @@ func (c *auditCommand) Run(p *process) (err error) {
 	if err != nil {
 		return unclear(err)
 	}
-	result := auditResult{Status: service.AuditIntact}
+	result := auditResult{Status: verify.AuditIntact}
 	for _, slug := range slugs {
 		result.add(c.audit(p, o, slug))
 	}
@@ -99,8 +99,8 @@ func (c *auditCommand) missing(p *process, o *opened) ([]auditLine, error) {
 	var lines []auditLine
 	for _, rollback := range found {
 		if rollback.Missing && (c.Org == "" || c.Org == rollback.Organization) {
-			lines = append(lines, auditLine{AuditReport: &service.AuditReport{
-				Organization: rollback.Organization, Status: service.AuditBroken, NotChecked: []string{},
+			lines = append(lines, auditLine{AuditReport: &verify.AuditReport{
+				Organization: rollback.Organization, Status: verify.AuditBroken, NotChecked: []string{},
 				Break: &ledger.Break{Check: ledger.CheckRollback, Detail: rollbackText(rollback)},
 			}})
 		}
@@ -111,9 +111,9 @@ func (c *auditCommand) missing(p *process, o *opened) ([]auditLine, error) {
 func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {
 	bar := newProgress(p.errOutput, "auditing "+slug)
 	defer bar.clear()
-	report, err := o.operator().Audit(p.ctx, slug, service.AuditOptions{ReceiptsOnly: c.ReceiptsOnly, Progress: bar.show})
+	report, err := o.operator().Audit(p.ctx, slug, verify.AuditOptions{ReceiptsOnly: c.ReceiptsOnly, Progress: bar.show})
 	if err != nil {
-		return auditLine{&service.AuditReport{Organization: slug, Status: auditUnreadable}, err.Error()}
+		return auditLine{&verify.AuditReport{Organization: slug, Status: auditUnreadable}, err.Error()}
 	}
 	if c.unwatched {
 		report.NotChecked = append(report.NotChecked, "missing organizations")
@@ -124,16 +124,16 @@ func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {
 func (r *auditResult) add(line auditLine) {
 	r.Organizations = append(r.Organizations, line)
 	// Tampering is established; what could not be read may yet turn out intact.
-	if line.Status == service.AuditBroken || r.Status == service.AuditIntact {
+	if line.Status == verify.AuditBroken || r.Status == verify.AuditIntact {
 		r.Status = line.Status
 	}
 }
 
 func (r *auditResult) exit() error {
 	switch r.Status {
-	case service.AuditIntact:
+	case verify.AuditIntact:
 		return nil
-	case service.AuditBroken:
+	case verify.AuditBroken:
 		return &exitError{code: exitFailed}
 	default:
 		return unclear(errors.New("could not read all of it: " + r.firstError()))
@@ -166,7 +166,7 @@ func (c *auditCommand) print(p *process, result *auditResult) error {
 	return nil
 }
 
-func checked(report *service.AuditReport) string {
+func checked(report *verify.AuditReport) string {
 	return strings.Join([]string{
 		count(report.Receipts, "receipt"),
 		count(report.Chains, "chain"),

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 // Whoever spoils one organization's record keeps nobody from auditing another.
@@ -18,7 +18,7 @@ func TestAuditOfOneBesideAnUnreadableOne(t *testing.T) {
 		}
 		s.exec(t, spoil)
 		found := decode[auditResult](t, succeed(t, s.args("audit", "--json", "--org", "sound")...))
-		if len(found.Organizations) != 1 || found.Status != service.AuditIntact || !slices.Contains(found.Organizations[0].NotChecked, "missing organizations") {
+		if len(found.Organizations) != 1 || found.Status != verify.AuditIntact || !slices.Contains(found.Organizations[0].NotChecked, "missing organizations") {
 			t.Errorf("the audit found %+v", found)
 		}
 		refuse(t, exitUnclear, "could not read", s.args("audit")...)

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 // tampering is what an intruder does, in each store's own words, and how it is
@@ -42,7 +42,7 @@ func TestEvidenceCommands(t *testing.T) {
 			t.Errorf("the audit beside the running server says %q", out)
 		}
 		for i, id := range receipts {
-			verdict := decode[service.Verdict](t, succeed(t, s.args("verify", id, "--json")...))
+			verdict := decode[verify.Verdict](t, succeed(t, s.args("verify", id, "--json")...))
 			if !verdict.Valid || verdict.Organization != "default" || len(verdict.Checks) < 6 {
 				t.Errorf("receipt %d: %+v", i+1, verdict)
 			}
@@ -85,11 +85,11 @@ func TestTamperingIsFound(t *testing.T) {
 
 				r := refuse(t, exitFailed, string(tampering.audit), s.args("audit", "--json")...)
 				result := decode[auditResult](t, r.out)
-				if result.Status != service.AuditBroken || result.Organizations[0].Break == nil || result.Organizations[0].Break.Check != tampering.audit {
+				if result.Status != verify.AuditBroken || result.Organizations[0].Break == nil || result.Organizations[0].Break.Check != tampering.audit {
 					t.Errorf("the audit found %s", r.out)
 				}
 				refuse(t, exitFailed, "default: BROKEN at CSN-", s.args("audit")...)
-				verdict := decode[service.Verdict](t, refuse(t, exitFailed, `"valid": false`, s.args("verify", second, "--json")...).out)
+				verdict := decode[verify.Verdict](t, refuse(t, exitFailed, `"valid": false`, s.args("verify", second, "--json")...).out)
 				if failure := verdict.FirstFailure(); failure == nil || failure.Name != tampering.verify {
 					t.Errorf("verify found %+v", verdict.Checks)
 				}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 type rollbackCommands struct {
@@ -52,9 +52,9 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 }
 
 // print says what was accepted.
-func (c *rollbackAcceptCommand) print(p *process, accepted []service.Rollback) error {
+func (c *rollbackAcceptCommand) print(p *process, accepted []verify.Rollback) error {
 	if c.JSON {
-		return p.printJSON(append([]service.Rollback{}, accepted...)) // an empty list, never null
+		return p.printJSON(append([]verify.Rollback{}, accepted...)) // an empty list, never null
 	}
 	for _, rollback := range accepted {
 		if rollback.Missing {
@@ -66,7 +66,7 @@ func (c *rollbackAcceptCommand) print(p *process, accepted []service.Rollback) e
 	return nil
 }
 
-func (c *rollbackAcceptCommand) find(p *process, o *opened) ([]service.Rollback, error) {
+func (c *rollbackAcceptCommand) find(p *process, o *opened) ([]verify.Rollback, error) {
 	found, err := o.service.Rollbacks(p.ctx)
 	if err != nil {
 		return nil, unclear(fmt.Errorf("could not read: %w", err))
@@ -74,7 +74,7 @@ func (c *rollbackAcceptCommand) find(p *process, o *opened) ([]service.Rollback,
 	if c.Org == "" {
 		return found, nil
 	}
-	found = slices.DeleteFunc(found, func(r service.Rollback) bool { return r.Organization != c.Org && r.ID != c.Org })
+	found = slices.DeleteFunc(found, func(r verify.Rollback) bool { return r.Organization != c.Org && r.ID.String() != c.Org })
 	if len(found) > 0 {
 		return found, nil
 	}
@@ -105,7 +105,7 @@ func acknowledged(n int64) string {
 	return count(n, "receipt") + " were acknowledged"
 }
 
-func rollbackText(r service.Rollback) string {
+func rollbackText(r verify.Rollback) string {
 	if r.Missing {
 		return fmt.Sprintf("of %s (%s) %s, and the database does not know that organization", r.Organization, r.ID, acknowledged(r.Acknowledged))
 	}
@@ -117,7 +117,7 @@ func rollbackText(r service.Rollback) string {
 
 // rollbackTexts names the first few: a database that was put back concerns many at
 // once.
-func rollbackTexts(found []service.Rollback) string {
+func rollbackTexts(found []verify.Rollback) string {
 	const shown = 3
 	var texts []string
 	for _, rollback := range found[:min(shown, len(found))] {

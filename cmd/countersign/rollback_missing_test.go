@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/verify"
 )
 
 // emptied replaces a stopped server's database by an empty one; what stands beside
@@ -80,8 +80,8 @@ func checkMissing(t *testing.T, s *testStore) {
 	t.Helper()
 	for _, args := range [][]string{s.args("audit", "--json"), s.args("audit", "--json", "--org", "default")} {
 		found := decode[auditResult](t, refuse(t, exitFailed, string(ledger.CheckRollback), args...).out)
-		if found.Status != service.AuditBroken || len(found.Organizations) != 2 ||
-			found.Organizations[0].Status != service.AuditIntact || found.Organizations[0].Organization != "default" ||
+		if found.Status != verify.AuditBroken || len(found.Organizations) != 2 ||
+			found.Organizations[0].Status != verify.AuditIntact || found.Organizations[0].Organization != "default" ||
 			found.Organizations[1].Break.Check != ledger.CheckRollback || found.Organizations[1].Organization != "default" {
 			t.Errorf("the audit found %+v", found)
 		}

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/verify"
 )
 
 // putBack stops nothing: it replaces a stopped server's database by an older copy.
@@ -67,7 +67,7 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	putBack(t, s, copied)
 
 	found := decode[auditResult](t, refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit", "--json")...).out)
-	if found.Status != service.AuditBroken || found.Organizations[0].Break.Check != ledger.CheckRollback {
+	if found.Status != verify.AuditBroken || found.Organizations[0].Break.Check != ledger.CheckRollback {
 		t.Errorf("the audit found %+v", found)
 	}
 	refuse(t, exitFailed, "✗ rollback", s.args("doctor")...)
@@ -126,7 +126,7 @@ func TestLedgerThatWasEmptied(t *testing.T) {
 	server.stop(t)
 	putBack(t, s, copied)
 	refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit")...)
-	accepted := decode[[]service.Rollback](t, succeed(t, s.args("rollback", "accept", "--yes", "--org", "default", "--json")...))
+	accepted := decode[[]verify.Rollback](t, succeed(t, s.args("rollback", "accept", "--yes", "--org", "default", "--json")...))
 	if len(accepted) != 1 || accepted[0].Organization != "default" || accepted[0].Acknowledged != 1 || accepted[0].Stored != 0 || accepted[0].Missing {
 		t.Errorf("accepted was %+v", accepted)
 	}

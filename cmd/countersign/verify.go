@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 type verifyCommand struct {
@@ -43,7 +43,7 @@ func (c *verifyCommand) Run(p *process) (err error) {
 	return nil
 }
 
-func (c *verifyCommand) print(p *process, verdict *service.Verdict) error {
+func (c *verifyCommand) print(p *process, verdict *verify.Verdict) error {
 	if c.JSON {
 		return p.printJSON(verdict)
 	}

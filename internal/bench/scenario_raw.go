@@ -12,6 +12,7 @@ import (
 	"countersign/internal/classify"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 func measureRaw(ctx context.Context, b *bench) (*Scenario, error) {
@@ -154,11 +155,11 @@ func (b *bench) auditRate(ctx context.Context, r *records) (float64, error) {
 	began := time.Now()
 	var checked int64
 	for checked == 0 || time.Since(began) < b.Duration {
-		report, err := r.service.Operator().Audit(ctx, r.org.Slug, service.AuditOptions{ReceiptsOnly: true})
+		report, err := r.service.Operator().Audit(ctx, r.org.Slug, verify.AuditOptions{ReceiptsOnly: true})
 		if err != nil {
 			return 0, err
 		}
-		if report.Status != service.AuditIntact || report.Receipts != int64(b.Receipts) {
+		if report.Status != verify.AuditIntact || report.Receipts != int64(b.Receipts) {
 			return 0, fmt.Errorf("the audit of a new ledger found %s after %d receipts", report.Status, report.Receipts)
 		}
 		checked += report.Receipts

@@ -171,7 +171,7 @@ func TestSigningKeysAreMadeAndEnded(t *testing.T) {
 	admin.post(t, first+"/retire", nil).expect(t, http.StatusSeeOther)
 	admin.post(t, imported+"/revoke", nil).expect(t, http.StatusSeeOther)
 	admin.get(t, "/signing-keys").expect(t, http.StatusOK, ">retired<", ">revoked<").without(t, first+"/retire", imported+"/revoke")
-	if keys = listed(); keys[0].Status != service.SigningRetired || keys[1].Status != service.SigningActive || keys[2].Status != service.SigningRevoked {
+	if keys = listed(); keys[0].Status != ledger.SigningRetired || keys[1].Status != ledger.SigningActive || keys[2].Status != ledger.SigningRevoked {
 		t.Errorf("the keys are %s, %s and %s", keys[0].Status, keys[1].Status, keys[2].Status)
 	}
 }

@@ -39,7 +39,7 @@ func (v *visit) showSigningKeys(status int, caller *service.Caller, page *signin
 	for _, key := range keys {
 		page.Keys = append(page.Keys, signingKeyRow{
 			SigningKey: key, PublicKey: base64.StdEncoding.EncodeToString(key.Public),
-			Signs: key.Status == service.SigningActive, Revocable: key.Status != service.SigningRevoked,
+			Signs: key.Status == ledger.SigningActive, Revocable: key.Status != ledger.SigningRevoked,
 		})
 	}
 	return v.show(status, "signing-keys.html", "Signing keys", page)

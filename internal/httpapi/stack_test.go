@@ -17,13 +17,14 @@ import (
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // setup is what a test changes about the usual stack.
 type setup struct {
 	clock       func() time.Time
 	meter       service.Meter
-	watch       service.HeadWatch
+	watch       verify.HeadWatch
 	wrap        func(store.Store) store.Store
 	publicRate  float64
 	failureRate float64

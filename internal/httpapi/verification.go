@@ -9,7 +9,7 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
-	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 func verifyApproval(x *exchange) error {
@@ -72,7 +72,7 @@ func (a *audits) end(org ledger.OrgID) {
 
 func auditLedger(x *exchange) error {
 	q := x.parameters("receipts_only")
-	options := service.AuditOptions{ReceiptsOnly: q.boolean("receipts_only")}
+	options := verify.AuditOptions{ReceiptsOnly: q.boolean("receipts_only")}
 	if err := q.err(); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func auditLedger(x *exchange) error {
 	return x.answer(http.StatusOK, appendAudit(nil, audit))
 }
 
-func appendAudit(dst []byte, a *service.LedgerAudit) []byte {
+func appendAudit(dst []byte, a *verify.LedgerAudit) []byte {
 	w := canon.BeginObject(dst)
 	w.String("status", a.Status)
 	w.Int("receipts_checked", a.Receipts)

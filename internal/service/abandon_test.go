@@ -12,6 +12,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // passRound lets a quarter of an hour pass, and does what the worker does meanwhile: it
@@ -575,8 +576,8 @@ func TestSealingRacesWithEvents(t *testing.T) {
 				}
 			}
 		}
-		report := must[*service.AuditReport](t)(g.Operator().Audit(t.Context(), "acme", service.AuditOptions{}))
-		if report.Status != service.AuditIntact {
+		report := must[*verify.AuditReport](t)(g.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+		if report.Status != verify.AuditIntact {
 			t.Errorf("the audit says %s: %v", report.Status, report.Break)
 		}
 	})

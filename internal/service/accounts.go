@@ -128,9 +128,9 @@ func (s *Service) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRe
 	if request.Name == "" {
 		return nil
 	}
-	keys, err := s.allKeys(ctx, org)
+	keys, err := s.store.AllKeys(ctx, org)
 	if err != nil {
-		return err
+		return visible(err)
 	}
 	for _, key := range keys {
 		decides := key.Role.Includes(ledger.RoleMember) || request.Role.Includes(ledger.RoleMember)
@@ -140,23 +140,6 @@ func (s *Service) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRe
 		}
 	}
 	return nil
-}
-
-func (s *Service) allKeys(ctx context.Context, org ledger.OrgID) ([]*ledger.KeyRecord, error) {
-	const page = 200
-	var all []*ledger.KeyRecord
-	var after ledger.KeyID
-	for {
-		keys, err := s.store.Keys(ctx, org, after, page)
-		if err != nil {
-			return nil, visible(err)
-		}
-		all = append(all, keys...)
-		if len(keys) < page {
-			return all, nil
-		}
-		after = keys[len(keys)-1].ID
-	}
 }
 
 func (s *Service) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {

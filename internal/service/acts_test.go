@@ -10,6 +10,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // acts reads the whole audit log, oldest first.
@@ -116,8 +117,8 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 		if theirs := must[[]*ledger.StoredAct](t)(g.Acts(ctx, newTenant(t, g.Service, "other").admin, 0, 100)); len(theirs) != 3 {
 			t.Errorf("another organization's log has %d acts", len(theirs))
 		}
-		report := must[*service.AuditReport](t)(g.Operator().Audit(ctx, "acme", service.AuditOptions{}))
-		if report.Status != service.AuditIntact || report.Acts != int64(len(g.acts())) {
+		report := must[*verify.AuditReport](t)(g.Operator().Audit(ctx, "acme", verify.AuditOptions{}))
+		if report.Status != verify.AuditIntact || report.Acts != int64(len(g.acts())) {
 			t.Errorf("the audit has checked %d of %d acts: %v", report.Acts, len(g.acts()), report.Break)
 		}
 	})

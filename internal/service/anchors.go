@@ -10,97 +10,13 @@ import (
 	"github.com/google/uuid"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
 // JobAnchor is work on one anchor: to make it, or to follow it up.
 const JobAnchor = "anchor"
-
-// approvalAnchors fills in how an approval's decision is anchored in time.
-func (s *Service) approvalAnchors(ctx context.Context, v *ledger.Verification, approval *ledger.Approval) error {
-	subject := store.AnchorSubject{Kind: ledger.SubjectApproval, ID: approval.ID.UUID}
-	records, err := s.store.Anchors(ctx, approval.Org, subject)
-	if err != nil {
-		return err
-	}
-	for _, record := range records {
-		s.place(v, record, approval.Hash())
-	}
-	return nil
-}
-
-// maxAnchorWalk bounds how many receipts may lie between one and the head whose
-// anchor covers it.
-const maxAnchorWalk = 5000
-
-// headAnchors fills in how a receipt is anchored: by the first anchored head at or
-// after it, to which its hash is linked.
-func (s *Service) headAnchors(ctx context.Context, v *ledger.Verification, receipt *ledger.StoredReceipt) error {
-	records, err := s.store.HeadAnchors(ctx, receipt.Org, receipt.Sequence)
-	if err != nil {
-		return visible(err)
-	}
-	for _, record := range records {
-		if record.Sequence-receipt.Sequence > maxAnchorWalk {
-			continue
-		}
-		digest, err := s.hashAt(ctx, receipt, record.Sequence)
-		if err != nil {
-			return visible(err)
-		}
-		s.place(v, record, digest)
-	}
-	return nil
-}
-
-// hashAt follows the links from a receipt to a later one and returns that one's
-// hash; the zero hash where the links are broken.
-func (s *Service) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, sequence int64) ([32]byte, error) {
-	hash := receipt.Hash()
-	next := receipt.Sequence + 1
-	broken := false
-	err := s.store.ScanReceipts(ctx, receipt.Org, next, sequence, func(r *ledger.StoredReceipt) error {
-		if r.Sequence != next || string(r.PreviousHash) != string(hash[:]) {
-			broken = true
-			return errBroken
-		}
-		hash, next = r.Hash(), next+1
-		return nil
-	})
-	if err != nil && !errors.Is(err, errBroken) {
-		return [32]byte{}, err
-	}
-	if broken || next != sequence+1 {
-		return [32]byte{}, nil
-	}
-	return hash, nil
-}
-
-// place puts what is known of an anchor into a result. One that was changed, or
-// that is about something else, has failed.
-func (s *Service) place(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
-	anchor := anchorOf(record)
-	found := ledger.AnchorFinding{Standing: anchor.Standing, Reason: anchor.Reason}
-	switch {
-	case !anchor.Authentic(s.keys, record.MAC):
-		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "record_failed"}
-	case anchor.Digest != digest:
-		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "wrong_digest"}
-	}
-	if record.Method == ledger.MethodTSA {
-		v.TSA = found
-	} else {
-		v.OpenTimestamp = found
-	}
-}
-
-func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
-	return &ledger.Anchor{
-		Org: record.Org, Kind: record.Subject.Kind, Subject: record.Subject.ID, Sequence: record.Sequence, Method: record.Method,
-		Digest: record.Digest, Standing: ledger.AnchorStanding(record.Status), Reason: record.Reason, Proof: record.Proof,
-	}
-}
 
 // anchorJobs are to anchor a subject by the given methods.
 func anchorJobs(methods []string, org ledger.OrgID, kind string, subject uuid.UUID, sequence int64, digest [32]byte, now ledger.Time) []*store.Job {
@@ -201,7 +117,7 @@ func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, erro
 		return nil, err
 	}
 	for _, record := range known {
-		if record.Method == anchor.Method && record.Digest == anchor.Digest && anchorOf(record).Authentic(j.service.keys, record.MAC) {
+		if record.Method == anchor.Method && record.Digest == anchor.Digest && evidence.AnchorOf(record).Authentic(j.service.keys, record.MAC) {
 			anchor.Standing, anchor.Reason, anchor.Proof = ledger.AnchorStanding(record.Status), record.Reason, record.Proof
 		}
 	}

@@ -134,7 +134,7 @@ func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord
 
 // bareView is an approval without its payload, and without what the rules say now.
 func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organization) (*ApprovalView, error) {
-	approval, err := s.readApproval(record)
+	approval, err := s.store.ReadApproval(record)
 	if err != nil {
 		return nil, visible(err)
 	}
@@ -192,7 +192,7 @@ func (v *viewing) chain(ctx context.Context, id ledger.ChainID) (*ChainView, err
 // overruled holds what a person approved against a pause of its chain and the rules
 // in force, as a repeat of the event would be.
 func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.Decision, error) {
-	event, err := readEvent(v.service.keys, v.org.ID, stored)
+	event, err := v.service.store.ReadEvent(v.org.ID, stored)
 	if err != nil {
 		return nil, err
 	}
@@ -224,19 +224,6 @@ func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stor
 		return &now.Decision, nil
 	}
 	return nil, nil
-}
-
-// readApproval authenticates a stored approval.
-func (s *Service) readApproval(record *store.ApprovalRecord) (*ledger.Approval, error) {
-	approval, err := ledger.DecodeApproval(record.Body, record.MAC, s.keys, record.Org)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
-	}
-	if approval.ID != record.ID || approval.Chain != record.Chain || approval.Sequence != record.Sequence || approval.OpenedBy != record.OpenedBy ||
-		approval.RequestedAt != record.RequestedAt || approval.Status != record.Status {
-		return nil, fmt.Errorf("columns of an approval: %w", ledger.ErrStateTampered)
-	}
-	return approval, nil
 }
 
 // ApprovalFilter selects approvals.
@@ -530,7 +517,7 @@ func (b *batch) approval(id ledger.ApprovalID) (*askedApproval, error) {
 	if record == nil {
 		return nil, ledger.ErrNotFound
 	}
-	approval, err := b.service.readApproval(record)
+	approval, err := b.service.store.ReadApproval(record)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // forgedKey is an API key that an intruder has made for himself.
@@ -67,7 +68,7 @@ func TestForgedKeysOpenNothing(t *testing.T) {
 			if status := g.view(id).Status; status != ledger.ApprovalPending {
 				t.Fatalf("%s: the approval is %s", name, status)
 			}
-			report := must[*service.AuditReport](t)(g.Operator().Audit(t.Context(), g.who.slug, service.AuditOptions{}))
+			report := must[*verify.AuditReport](t)(g.Operator().Audit(t.Context(), g.who.slug, verify.AuditOptions{}))
 			if report.Break == nil || report.Break.Check != ledger.CheckAccess || !strings.Contains(report.Break.Detail, reviewer.Key.String()) {
 				t.Errorf("%s: the audit finds %+v", name, report.Break)
 			}

@@ -246,7 +246,7 @@ func (s *Service) ResumeChain(ctx context.Context, caller *Caller, id ledger.Cha
 		if err != nil {
 			return nil, visible(err)
 		}
-		if op.last, err = readEvent(s.keys, caller.Org, stored); err != nil {
+		if op.last, err = s.store.ReadEvent(caller.Org, stored); err != nil {
 			return nil, visible(err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"countersign/internal/servicetest"
 	"countersign/internal/store"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // Many clients of three organizations at once, on two replicas where the store
@@ -114,12 +115,12 @@ func workOnce(t *testing.T, s *service.Service, who *tenant, name string, shared
 func auditWhile(t *testing.T, s *service.Service, tenants []*tenant, done <-chan struct{}) {
 	for {
 		for _, who := range tenants {
-			report, err := s.Operator().Audit(context.Background(), who.slug, service.AuditOptions{})
+			report, err := s.Operator().Audit(context.Background(), who.slug, verify.AuditOptions{})
 			if err != nil {
 				t.Errorf("audit of %s: %v", who.slug, err)
 				return
 			}
-			if report.Status != service.AuditIntact {
+			if report.Status != verify.AuditIntact {
 				t.Errorf("audit of %s while it is in use: %v", who.slug, report.Break)
 				return
 			}

@@ -110,7 +110,7 @@ func (s *Service) eventByID(ctx context.Context, caller *Caller, chain ledger.Ch
 	if err != nil {
 		return nil, visible(err)
 	}
-	event, err := readEvent(s.keys, caller.Org, stored)
+	event, err := s.store.ReadEvent(caller.Org, stored)
 	if err != nil {
 		return nil, visible(err)
 	}

@@ -129,7 +129,7 @@ func (j *Jobs) approvers(ctx context.Context, notice *notify.Notice) ([]string, 
 	if err != nil {
 		return nil, err
 	}
-	approval, err := j.service.readApproval(record)
+	approval, err := j.service.store.ReadApproval(record)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func (s *Service) link(n *notify.Notice) string {
 
 // settled tells those who wait, once a batch is durable.
 func (s *Service) settled(b *batch) {
-	s.noteHeads(b.changes.Heads)
+	s.judge.NoteHeads(b.changes.Heads)
 	if len(b.changes.NewJobs) > 0 {
 		s.jobsAdded()
 	}

@@ -229,7 +229,8 @@ func (o *Operator) Keys(ctx context.Context, slug string) ([]*ledger.KeyRecord, 
 	if err != nil {
 		return nil, err
 	}
-	return o.service.allKeys(ctx, org.ID)
+	keys, err := o.service.store.AllKeys(ctx, org.ID)
+	return keys, visible(err)
 }
 
 // RotateKey replaces an API key's secret.

@@ -14,6 +14,7 @@ import (
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // A database accepts its own key ring and rotations of it, and refuses a foreign,
@@ -180,7 +181,7 @@ func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 		checkCode(t, "a bad slug", err, ledger.CodeInvalid)
 		_, err = o.CreateKey(t.Context(), "nobody", &service.KeyRequest{Role: ledger.RoleAgent})
 		checkCode(t, "a key for nobody", err, ledger.CodeNotFound)
-		_, err = o.Audit(t.Context(), "nobody", service.AuditOptions{})
+		_, err = o.Audit(t.Context(), "nobody", verify.AuditOptions{})
 		checkCode(t, "an audit of nobody", err, ledger.CodeNotFound)
 		for i := range 5 {
 			newKey(t, s, "acme", ledger.RoleAgent)
@@ -214,7 +215,7 @@ func TestAuditSaysWhatItLookedAt(t *testing.T) {
 		}
 		var progress int64
 		var mu sync.Mutex
-		options := service.AuditOptions{ReceiptsOnly: true, Progress: func(done, total int64) {
+		options := verify.AuditOptions{ReceiptsOnly: true, Progress: func(done, total int64) {
 			mu.Lock()
 			defer mu.Unlock()
 			progress = max(progress, done)
@@ -222,8 +223,8 @@ func TestAuditSaysWhatItLookedAt(t *testing.T) {
 				t.Errorf("progress towards %d, want 3", total)
 			}
 		}}
-		report := must[*service.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", options))
-		if report.Status != service.AuditIntact || report.Receipts != 3 || report.Events != 0 || progress != 3 {
+		report := must[*verify.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", options))
+		if report.Status != verify.AuditIntact || report.Receipts != 3 || report.Events != 0 || progress != 3 {
 			t.Errorf("report %+v at progress %d", report, progress)
 		}
 		for _, check := range []ledger.Check{ledger.CheckEventsDigest, ledger.CheckChain} {
@@ -231,8 +232,8 @@ func TestAuditSaysWhatItLookedAt(t *testing.T) {
 				t.Errorf("the report does not say that %s was left alone", check)
 			}
 		}
-		report = must[*service.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", service.AuditOptions{}))
-		if report.Status != service.AuditIntact || report.Receipts != 3 || report.Chains != 3 || report.Events != 3 || len(report.NotChecked) != 0 {
+		report = must[*verify.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+		if report.Status != verify.AuditIntact || report.Receipts != 3 || report.Chains != 3 || report.Events != 3 || len(report.NotChecked) != 0 {
 			t.Errorf("report %+v", report)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/policy"
 	"countersign/internal/store"
@@ -94,15 +95,8 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	return viewOf(record, set, true), nil
 }
 
-// actPutPolicy is what the audit log calls the putting of a policy set.
-const actPutPolicy = "policy.put"
-
-// policyDeed binds every byte of a stored set to the audit log.
 func policyDeed(record *store.PolicyRecord) *deed {
-	return &deed{action: actPutPolicy, target: record.Version, detail: details(func(w *canon.ObjectWriter) {
-		w.String("format", record.Format)
-		w.String("sha256", ledger.PayloadHash(record.Document))
-	})}
+	return &deed{action: evidence.ActPutPolicy, target: record.Version, detail: evidence.PolicyDetail(record)}
 }
 
 func viewOf(record *store.PolicyRecord, set *policy.Set, inForce bool) *PolicyView {
@@ -179,7 +173,7 @@ func (s *Service) setOf(record *store.PolicyRecord) (*policy.Set, error) {
 			return rules.set, nil
 		}
 	}
-	set, err := readPolicy(record)
+	set, err := evidence.ReadPolicy(record)
 	if err == nil {
 		s.policies.put(record.Org, record.Version, compiled(record.Version, set))
 	}
@@ -199,20 +193,6 @@ func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefau
 		}
 	}
 	return len(orgs), underDefaults, nil
-}
-
-// readPolicy compiles a stored set and refuses one whose bytes are not those that
-// its version names.
-func readPolicy(record *store.PolicyRecord) (*policy.Set, error) {
-	document := PolicyDocument{Text: record.Document, YAML: record.Format == "yaml"}
-	set, err := document.compile()
-	if err != nil {
-		return nil, fmt.Errorf("stored policy set %s: %w: %w", record.Version, ledger.ErrStateTampered, err)
-	}
-	if ledger.PolicyVersion(record.Number, set.Canonical()) != record.Version {
-		return nil, fmt.Errorf("stored policy set %s: %w", record.Version, ledger.ErrStateTampered)
-	}
-	return set, nil
 }
 
 // policyCache keeps compiled sets. A version names its rules for ever, so nothing
@@ -272,7 +252,7 @@ func (s *Service) policyInForce(org *ledger.Organization, read func(ledger.OrgID
 	if err != nil {
 		return nil, err
 	}
-	set, err := readPolicy(record)
+	set, err := evidence.ReadPolicy(record)
 	if err != nil {
 		return nil, err
 	}

@@ -43,40 +43,19 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 	return &Completed{ChainView: op.view, Receipt: op.receipt}, nil
 }
 
-// eventPage is how many events are held at a time where a whole chain is read. Each
-// may be as large as a request, and nothing tells beforehand which are: so it is few.
-const eventPage = 32
-
-// eachPage shows a chain's events after one, by sequence, some at a time.
-func (s *Service) eachPage(ctx context.Context, chain ledger.ChainID, after int64, visit func([]*ledger.StoredEvent) error) error {
-	for {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("read events: %w", err)
-		}
-		events, err := s.store.Events(ctx, chain, after, eventPage)
-		if err != nil {
-			return err
-		}
-		if err := visit(events); err != nil || len(events) < eventPage {
-			return err
-		}
-		after = events[len(events)-1].Sequence
-	}
-}
-
 // fold summarises what the chain holds so far, outside any transaction: events
 // never change, so only those recorded in the meantime are left for the lock.
 func (s *Service) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID, summary *ledger.Summary) error {
-	return visible(s.eachPage(ctx, id, summary.Folded, func(events []*ledger.StoredEvent) error {
-		return addAll(s.keys, org, summary, events)
+	return visible(s.store.EachPage(ctx, id, summary.Folded, func(events []*ledger.StoredEvent) error {
+		return s.addAll(org, summary, events)
 	}))
 }
 
 // addAll folds events that are as the service recorded them, and refuses others:
 // a receipt must not attest what was edited before it was sealed.
-func addAll(keys ledger.Keys, org ledger.OrgID, summary *ledger.Summary, events []*ledger.StoredEvent) error {
+func (s *Service) addAll(org ledger.OrgID, summary *ledger.Summary, events []*ledger.StoredEvent) error {
 	for _, stored := range events {
-		event, err := readEvent(keys, org, stored)
+		event, err := s.store.ReadEvent(org, stored)
 		if err != nil {
 			return err
 		}
@@ -174,7 +153,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 	if head == nil || !head.Authentic(b.service.keys) {
 		return nil, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
-	if b.service.behind(head) && !b.heads[head.Org] {
+	if b.service.judge.Behind(head) && !b.heads[head.Org] {
 		return nil, errRolledBack
 	}
 	return head, nil
@@ -273,7 +252,7 @@ func (b *batch) catchUp(live *liveChain, begun folded) (*ledger.Summary, error) 
 			events = append(events, event)
 		}
 	}
-	return summary, addAll(b.service.keys, live.chain.Org, summary, events)
+	return summary, b.service.addAll(live.chain.Org, summary, events)
 }
 
 // repeat answers a chain that is sealed already.
@@ -328,10 +307,12 @@ func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledge
 	if err != nil {
 		return nil, visible(err)
 	}
-	in := s.sound.inspect(receipt.StoredReceipt, receipt.Slug, s.keys)
+	in := s.judge.InspectReceipt(receipt)
 	check := in.Check(receipt.StoredReceipt)
 	if !check.Valid {
 		s.log.Error("a stored receipt does not verify: run countersign audit")
 	}
 	return &check, nil
 }
+
+var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out: no new ones are made until an operator has looked at it; see countersign doctor")

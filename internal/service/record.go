@@ -293,7 +293,7 @@ func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization
 // is answered as what may happen now: the client that asks again may not have begun
 // yet.
 func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, earlier *ledger.StoredEvent) error {
-	event, err := readEvent(b.service.keys, org.ID, earlier)
+	event, err := b.service.store.ReadEvent(org.ID, earlier)
 	if err != nil {
 		return err
 	}
@@ -339,20 +339,4 @@ func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.A
 		return nil, err
 	}
 	return asked.approval, nil
-}
-
-// readEvent reads an event's facts and refuses those that are not as the service
-// recorded them, or not where they are stored.
-func readEvent(keys ledger.Keys, org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, error) {
-	if !stored.Authentic(keys, org) {
-		return nil, fmt.Errorf("an event fails its authenticator: %w", ledger.ErrStateTampered)
-	}
-	event, err := ledger.DecodeEvent(stored.Body)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
-	}
-	if event.Chain != stored.Chain || event.Sequence != stored.Sequence || event.Action.IdempotencyKey != stored.IdempotencyKey {
-		return nil, fmt.Errorf("an event stands in another's place: %w", ledger.ErrStateTampered)
-	}
-	return event, nil
 }

@@ -9,13 +9,14 @@ import (
 	"countersign/internal/canon"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
+	"countersign/internal/verify"
 )
 
 // AcceptRollbacks takes the database as it is for the truth, as an operator who has
 // put it back on purpose, and enters that into the audit log. accept makes the
 // watch forget what it has seen.
-func (o *Operator) AcceptRollbacks(ctx context.Context, found []Rollback, accept func(org uuid.UUID, now keyring.Seen) error) error {
-	var missing []Rollback
+func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback, accept func(org uuid.UUID, now keyring.Seen) error) error {
+	var missing []verify.Rollback
 	for _, rollback := range found {
 		if rollback.Missing {
 			missing = append(missing, rollback)
@@ -23,7 +24,7 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []Rollback, accept
 		}
 		now, err := o.acceptOlder(ctx, &rollback)
 		if err == nil {
-			err = accept(rollback.org, now)
+			err = accept(rollback.ID, now)
 		}
 		if err != nil {
 			return fmt.Errorf("accept the ledger of %s: %w", rollback.Organization, err)
@@ -36,7 +37,7 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []Rollback, accept
 		return fmt.Errorf("accept that organizations are missing: %w", err)
 	}
 	for _, rollback := range missing {
-		if err := accept(rollback.org, keyring.Seen{}); err != nil {
+		if err := accept(rollback.ID, keyring.Seen{}); err != nil {
 			return fmt.Errorf("accept that %s is missing: %w", rollback.Organization, err)
 		}
 	}
@@ -45,9 +46,9 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []Rollback, accept
 
 // acceptOlder enters the acceptance of a ledger into its organization's log and
 // returns where that ledger ends.
-func (o *Operator) acceptOlder(ctx context.Context, rollback *Rollback) (keyring.Seen, error) {
-	org := ledger.OrgID{UUID: rollback.org}
-	head, err := o.service.head(ctx, org)
+func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (keyring.Seen, error) {
+	org := ledger.OrgID{UUID: rollback.ID}
+	head, err := o.service.judge.Head(ctx, org)
 	if err != nil {
 		return keyring.Seen{}, visible(err)
 	}
@@ -64,7 +65,7 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *Rollback) (keyring
 // acceptMissing tells every organization that is left, for the receipts of all were
 // held up. It names none of the missing ones: an audit log is for its own
 // organization alone.
-func (o *Operator) acceptMissing(ctx context.Context, missing []Rollback) error {
+func (o *Operator) acceptMissing(ctx context.Context, missing []verify.Rollback) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // watched is a service with a memory outside its database.
@@ -48,10 +49,10 @@ func (w *watched) seal(t *testing.T, who *tenant) error {
 }
 
 // found compares what is found with what should be, but for the ids.
-func (w *watched) found(t *testing.T, want ...service.Rollback) []service.Rollback {
+func (w *watched) found(t *testing.T, want ...verify.Rollback) []verify.Rollback {
 	t.Helper()
-	found := must[[]service.Rollback](t)(w.Rollbacks(t.Context()))
-	if diff := cmp.Diff(want, found, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(service.Rollback{}), cmpopts.IgnoreFields(service.Rollback{}, "ID")); diff != "" {
+	found := must[[]verify.Rollback](t)(w.Rollbacks(t.Context()))
+	if diff := cmp.Diff(want, found, cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(verify.Rollback{}), cmpopts.IgnoreFields(verify.Rollback{}, "ID")); diff != "" {
 		t.Fatalf("rollbacks (-want +got):\n%s", diff)
 	}
 	return found
@@ -73,16 +74,16 @@ func TestOrganizationsThatAreMissing(t *testing.T) {
 		second := watching(t, db.Fresh(t), first)
 		local := newTenant(t, second.Service, "acme") // of the same name, and another
 		missing := second.found(t,
-			service.Rollback{Organization: "acme", Acknowledged: 2, Missing: true},
-			service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
-		if missing[0].ID != acme.id.String() || missing[1].ID != gone.id.String() {
+			verify.Rollback{Organization: "acme", Acknowledged: 2, Missing: true},
+			verify.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
+		if missing[0].ID != acme.id.UUID || missing[1].ID != gone.id.UUID {
 			t.Errorf("missing are %s and %s", missing[0].ID, missing[1].ID)
 		}
 		checkCode(t, "sealing", second.seal(t, local), ledger.CodeRolledBack)
 		checkIntact(t, second.Service, "acme", 0)
 
 		done(t, second.Operator().AcceptRollbacks(t.Context(), missing[:1], first.heads.Accept))
-		second.found(t, service.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
+		second.found(t, verify.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
 		checkCode(t, "sealing while one is missing", second.seal(t, local), ledger.CodeRolledBack)
 		done(t, second.Operator().AcceptRollbacks(t.Context(), missing[1:], first.heads.Accept))
 		done(t, second.seal(t, local)) // at once: nobody has looked again
@@ -116,7 +117,7 @@ func TestMissingOrganizationsThatComeBack(t *testing.T) {
 		stranger := ledger.OrgID{UUID: acme.id.UUID}
 		stranger.UUID[0] ^= 0xff
 		first.heads.Note(stranger.UUID, keyring.Seen{Count: 3, Last: [32]byte{3}})
-		missing := first.found(t, service.Rollback{Organization: stranger.String(), Acknowledged: 3, Missing: true})
+		missing := first.found(t, verify.Rollback{Organization: stranger.String(), Acknowledged: 3, Missing: true})
 		for _, who := range []*tenant{acme, rival} {
 			checkCode(t, "sealing for "+who.slug, first.seal(t, who), ledger.CodeRolledBack)
 		}
@@ -138,7 +139,7 @@ func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
 		done(t, w.seal(t, acme))
 		done(t, w.seal(t, rival))
 		w.heads.Note(acme.id.UUID, keyring.Seen{Count: 5, Last: [32]byte{5}})
-		older := w.found(t, service.Rollback{Organization: "acme", Acknowledged: 5, Stored: 1})
+		older := w.found(t, verify.Rollback{Organization: "acme", Acknowledged: 5, Stored: 1})
 		checkCode(t, "sealing", w.seal(t, acme), ledger.CodeRolledBack)
 		done(t, w.seal(t, rival))
 		done(t, w.Operator().AcceptRollbacks(t.Context(), older, w.heads.Accept))

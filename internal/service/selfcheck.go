@@ -8,58 +8,44 @@ import (
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // JobCheck looks over a part of an organization's ledger and is then queued again
-// for the next part. Body: see checkPlace.
+// for the next part. Body: see encodeCheckPlace.
 const JobCheck = "ledger.check"
 
-// A look takes so much at a time that it keeps nobody waiting, and comes to every
-// receipt of a large ledger in the end.
 const (
-	checkSlice   = 100    // receipts that are read together
-	mostChecked  = 10_000 // receipts in one job
-	longestCheck = ledger.Time(20_000)
-	checkPause   = ledger.Time(60_000)    // between the jobs of one round
-	checkSlack   = ledger.Time(3_600_000) // that a job may be late before it counts as lost
-	mostTold     = 3                      // breaks that a round tells of, and of which it reminds
-	mostActs     = 100_000                // of an audit log that is walked
+	checkPause = ledger.Time(60_000)    // between the jobs of one round
+	checkSlack = ledger.Time(3_600_000) // that a job may be late before it counts as lost
 )
 
-// checkPlace is where a round stands.
-type checkPlace struct {
-	from     int64 // the first receipt to read; its link to the one before was looked at
-	looked   int64 // the last receipt whose chain was looked at
-	told     int64 // breaks that were told in this round for the first time
-	reminded int64 // breaks that were told again
-}
-
-func (p checkPlace) encode() []byte {
+func encodeCheckPlace(p verify.CheckPlace) []byte {
 	w := canon.BeginObject(nil)
-	w.Int("from", p.from)
-	w.Int("looked", p.looked)
-	w.Int("reminded", p.reminded)
-	w.Int("told", p.told)
+	w.Int("from", p.From)
+	w.Int("looked", p.Looked)
+	w.Int("reminded", p.Reminded)
+	w.Int("told", p.Told)
 	return w.End()
 }
 
-func decodeCheckPlace(body []byte) (p checkPlace, err error) {
+func decodeCheckPlace(body []byte) (p verify.CheckPlace, err error) {
 	v, err := canon.Parse(body)
 	if err != nil {
 		return p, fmt.Errorf("a check of the ledger that cannot be read: %w", err)
 	}
-	for name, field := range map[string]*int64{"from": &p.from, "looked": &p.looked, "reminded": &p.reminded, "told": &p.told} {
+	for name, field := range map[string]*int64{"from": &p.From, "looked": &p.Looked, "reminded": &p.Reminded, "told": &p.Told} {
 		member, _ := v.Get(name)
 		*field, _ = member.Int()
 	}
-	p.from = max(p.from, 1)
+	p.From = max(p.From, 1)
 	return p, nil
 }
 
 // checkJob is in no stream: one that someone put off for ever must not hold up the
 // one that is queued in its stead.
-func checkJob(org ledger.OrgID, place checkPlace, runAt ledger.Time) *store.Job {
-	return &store.Job{Org: org, Kind: JobCheck, RunAt: runAt, Body: place.encode()}
+func checkJob(org ledger.OrgID, place verify.CheckPlace, runAt ledger.Time) *store.Job {
+	return &store.Job{Org: org, Kind: JobCheck, RunAt: runAt, Body: encodeCheckPlace(place)}
 }
 
 // QueueChecks sees to it that each organization's ledger is looked over, again and
@@ -68,7 +54,7 @@ func checkJob(org ledger.OrgID, place checkPlace, runAt ledger.Time) *store.Job 
 // rounds. The name keeps replicas that find it missing together from queueing two.
 func (s *Service) QueueChecks(ctx context.Context, every ledger.Time) error {
 	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
-		return checkJob(org, checkPlace{from: 1}, runAt)
+		return checkJob(org, verify.CheckPlace{From: 1}, runAt)
 	})
 }
 
@@ -111,12 +97,11 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Tim
 	if err != nil {
 		return visible(err)
 	}
-	c := &check{audit: &audit{service: j.service, org: org}, checkPlace: place}
-	done, err := c.run(ctx)
+	next, done, err := j.service.judge.LookOver(ctx, org, place, tamperReporter{j.service})
 	if err != nil {
 		return visible(err)
 	}
-	follow := []*store.Job{checkJob(job.Org, c.checkPlace, j.service.now()+checkPause)}
+	follow := []*store.Job{checkJob(job.Org, next, j.service.now()+checkPause)}
 	if done {
 		if follow, err = j.nextRound(ctx, job.Org, every); err != nil {
 			return visible(err)
@@ -134,5 +119,5 @@ func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every ledger.Tim
 	if err != nil || coming[org] > 1 {
 		return nil, err
 	}
-	return []*store.Job{checkJob(org, checkPlace{from: 1}, now+every)}, nil
+	return []*store.Job{checkJob(org, verify.CheckPlace{From: 1}, now+every)}, nil
 }

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,6 +20,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/pricing"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // Config is what a Service stands on. Zero values of the optional members are
@@ -38,7 +38,7 @@ type Config struct {
 	// Secrets seals what must be kept and read back; needed for webhooks.
 	Secrets Secrets
 	// Watch remembers outside the database what was acknowledged; optional.
-	Watch HeadWatch
+	Watch verify.HeadWatch
 	// Anchoring names the methods by which decisions and heads are anchored in
 	// time; none without them.
 	Anchoring []string
@@ -75,6 +75,7 @@ type GovernanceMeter interface {
 // Service is the product behind its front ends. It is safe for concurrent use.
 type Service struct {
 	store         *evidence.Store
+	judge         *verify.Judge
 	keys          ledger.Keys
 	log           *slog.Logger
 	clock         func() time.Time
@@ -92,7 +93,6 @@ type Service struct {
 	chainPolls    chainPolls
 	lines         lineCache
 	told          toldNames
-	sound         soundReceipts
 	trusted       trustedOrgs
 	prices        *pricing.Table
 	secrets       Secrets
@@ -107,8 +107,6 @@ type Service struct {
 	escalationHooks escalationHooks
 	privateWebhooks bool
 	anchoring       []string
-	watch           HeadWatch
-	missing         atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
 
 	jobs    chan struct{} // nudged when there may be work
 	closing chan struct{} // closed when the service stops
@@ -141,8 +139,8 @@ func New(c Config) *Service {
 	s := &Service{
 		store: evidence.New(c.Store, c.Keys), keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
-		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watch: c.Watch,
-		chains: newChainCache(), states: newStateCache(), sound: newSoundReceipts(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
+		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring,
+		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay,
 	}
@@ -164,6 +162,7 @@ func New(c Config) *Service {
 	if c.Meter == nil {
 		c.Meter = silentMeter{}
 	}
+	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Now: s.now, Log: s.log})
 	s.committer = newCommitter(s, c.Meter, max(c.Committers, 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() {

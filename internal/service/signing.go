@@ -4,22 +4,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/hex"
 	"fmt"
-	"slices"
 	"sync"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
-)
-
-// The statuses of a signing key.
-const (
-	SigningActive     = "active"
-	SigningRetired    = "retired"
-	SigningRevoked    = "revoked"
-	SigningHistorical = "historical" // imported: it signed before there was a registry
 )
 
 const signingKeyLabel = "signing-key/"
@@ -36,39 +26,10 @@ func (s *Service) newSigningKey(org ledger.OrgID, name string) (*store.SigningKe
 	}
 	key := &store.SigningKeyRecord{
 		ID: id, Org: org, Name: name,
-		Public: private.Public().(ed25519.PublicKey), Private: sealed, Status: SigningActive, CreatedAt: now,
+		Public: private.Public().(ed25519.PublicKey), Private: sealed, Status: ledger.SigningActive, CreatedAt: now,
 	}
-	key.MAC = ledger.Authenticate(s.keys, org, ledger.PurposeSigningKey, signingKeyRecord(key))
+	s.store.SealSigningKey(key)
 	return key, nil
-}
-
-// signingKeyRecord is what a key's authenticator covers: that it exists, and how
-// far it is to be trusted.
-func signingKeyRecord(key *store.SigningKeyRecord) []byte {
-	w := canon.BeginObject(nil)
-	w.String("created_at", key.CreatedAt.String())
-	w.String("id", key.ID.String())
-	w.StringOrNull("name", key.Name)
-	w.String("public", hex.EncodeToString(key.Public))
-	writeMoment(&w, "retired_at", key.RetiredAt)
-	writeMoment(&w, "revoked_at", key.RevokedAt)
-	w.String("status", key.Status)
-	return w.End()
-}
-
-func writeMoment(w *canon.ObjectWriter, name string, at *ledger.Time) {
-	if at == nil {
-		w.Null(name)
-		return
-	}
-	w.String(name, at.String())
-}
-
-// genuine reports whether a registry is as the service wrote it.
-func (s *Service) genuine(keys []*store.SigningKeyRecord) bool {
-	return !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool {
-		return !ledger.Authentic(s.keys, key.Org, ledger.PurposeSigningKey, key.MAC, signingKeyRecord(key))
-	})
 }
 
 var errRegistry = fmt.Errorf("a signing key fails its authenticator: %w", ledger.ErrStateTampered)
@@ -108,12 +69,12 @@ func (b *batch) sign(approval *ledger.Approval) error {
 	if b.service.secrets == nil {
 		return nil
 	}
-	if !b.service.genuine(b.loaded.SigningKeys[approval.Org]) {
+	if !b.service.store.Genuine(b.loaded.SigningKeys[approval.Org]) {
 		return errRegistry
 	}
 	var newest *store.SigningKeyRecord
 	for _, key := range b.loaded.SigningKeys[approval.Org] {
-		if key.Status == SigningActive {
+		if key.Status == ledger.SigningActive {
 			newest = key
 		}
 	}
@@ -167,7 +128,7 @@ func (s *Service) CreateSigningKey(ctx context.Context, caller *Caller, request 
 		action = "signing_key.import"
 		key = &store.SigningKeyRecord{
 			ID: ledger.SigningKeyID{UUID: s.timedID(s.now())}, Org: caller.Org, Name: request.Name,
-			Public: request.Public, Status: SigningHistorical, CreatedAt: s.now(),
+			Public: request.Public, Status: ledger.SigningHistorical, CreatedAt: s.now(),
 		}
 	} else {
 		var err error
@@ -202,12 +163,12 @@ func (s *Service) SigningKeys(ctx context.Context, caller *Caller) ([]*store.Sig
 func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	return s.endSigningKey(ctx, caller, id, "signing_key.retire", func(key *store.SigningKeyRecord, now ledger.Time) error {
 		switch key.Status {
-		case SigningRetired, SigningRevoked:
+		case ledger.SigningRetired, ledger.SigningRevoked:
 			return nil
-		case SigningHistorical:
+		case ledger.SigningHistorical:
 			return ledger.Errorf(ledger.CodeKeyState, "a historical key signs nothing: there is nothing to retire")
 		}
-		key.Status, key.RetiredAt = SigningRetired, &now
+		key.Status, key.RetiredAt = ledger.SigningRetired, &now
 		return nil
 	})
 }
@@ -215,8 +176,8 @@ func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledge
 // RevokeSigningKey says that a key must not be trusted any more.
 func (s *Service) RevokeSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	return s.endSigningKey(ctx, caller, id, "signing_key.revoke", func(key *store.SigningKeyRecord, now ledger.Time) error {
-		if key.Status != SigningRevoked {
-			key.Status, key.RevokedAt = SigningRevoked, &now
+		if key.Status != ledger.SigningRevoked {
+			key.Status, key.RevokedAt = ledger.SigningRevoked, &now
 		}
 		return nil
 	})
@@ -237,7 +198,7 @@ func (s *Service) endSigningKey(ctx context.Context, caller *Caller, id ledger.S
 		active := 0
 		var found *store.SigningKeyRecord
 		for _, key := range keys {
-			if key.Status == SigningActive {
+			if key.Status == ledger.SigningActive {
 				active++
 			}
 			if key.ID == id {
@@ -252,7 +213,7 @@ func (s *Service) endSigningKey(ctx context.Context, caller *Caller, id ledger.S
 			return nil, err
 		}
 		b.putSigningKey(&ended)
-		if found.Status == SigningActive && active == 1 {
+		if found.Status == ledger.SigningActive && active == 1 {
 			b.putSigningKey(successor)
 		}
 		return &deed{action: action, target: id.String()}, nil
@@ -271,7 +232,7 @@ func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change 
 	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, caller.Org) }
 	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
 		keys := b.loaded.SigningKeys[org.ID]
-		if !s.genuine(keys) {
+		if !s.store.Genuine(keys) {
 			return nil, errRegistry
 		}
 		return change(b, keys)
@@ -281,7 +242,7 @@ func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change 
 
 // putSigningKey writes a key and lets the batch's later operations see it.
 func (b *batch) putSigningKey(key *store.SigningKeyRecord) {
-	key.MAC = ledger.Authenticate(b.service.keys, key.Org, ledger.PurposeSigningKey, signingKeyRecord(key))
+	b.service.store.SealSigningKey(key)
 	b.changes.SigningKeys = append(b.changes.SigningKeys, key)
 	keys := b.loaded.SigningKeys[key.Org]
 	for i := range keys {

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
+	"countersign/internal/verify"
 )
 
 var headChecks = []ledger.Check{ledger.CheckHead}
@@ -178,7 +178,7 @@ func (s *scene) eraseOrganizations() {
 	if err := s.exec("DELETE FROM organizations WHERE slug = 'acme'"); err != nil {
 		s.t.Fatal(err)
 	}
-	_, err := s.service.Operator().Audit(s.t.Context(), "acme", service.AuditOptions{})
+	_, err := s.service.Operator().Audit(s.t.Context(), "acme", verify.AuditOptions{})
 	checkCode(s.t, "an audit of an organization without its row", err, ledger.CodeNotFound)
 	s.restore()
 }

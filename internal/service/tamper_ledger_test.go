@@ -10,6 +10,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/verify"
 )
 
 // The tamper suite: a ledger with all that a ledger can hold, and every way to
@@ -32,7 +33,7 @@ type scene struct {
 	direct  *sql.DB
 	dialect dialect
 	past    past
-	options service.AuditOptions
+	options verify.AuditOptions
 }
 
 // past is what an intruder may have kept of earlier days, by organization.
@@ -270,7 +271,7 @@ func (s *scene) audit(slug string) *ledger.Break {
 	if err != nil {
 		s.t.Fatalf("the audit could not read what was only tampered with: %v", err)
 	}
-	if (report.Break == nil) != (report.Status == service.AuditIntact) {
+	if (report.Break == nil) != (report.Status == verify.AuditIntact) {
 		s.t.Fatalf("status %s with break %v", report.Status, report.Break)
 	}
 	return report.Break

@@ -8,6 +8,7 @@ import (
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // What no audit of a store can find by itself, because what is left was true
@@ -58,8 +59,8 @@ func TestWhatAnAuditCannotFind(t *testing.T) {
 			t.Fatal(err)
 		}
 		// An organization that was left as it is names an act that is gone.
-		report := must[*service.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", service.AuditOptions{}))
-		if report.Status == service.AuditIntact {
+		report := must[*verify.AuditReport](t)(s.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+		if report.Status == verify.AuditIntact {
 			t.Error("an audit log without its last act is found intact")
 		}
 		done(t, scene.replace(scene.last("organizations"), org))

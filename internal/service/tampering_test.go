@@ -12,6 +12,7 @@ import (
 	"countersign/internal/notify"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // suspect is an organization that hears of tampering, and the way past it.
@@ -103,7 +104,7 @@ func (s *suspect) verifyAll(by *service.Service, caller *service.Caller) {
 
 func (s *suspect) auditAll(by *service.Service) {
 	s.t.Helper()
-	must[*service.LedgerAudit](s.t)(by.AuditLedger(s.t.Context(), s.who.admin, service.AuditOptions{}))
+	must[*verify.LedgerAudit](s.t)(by.AuditLedger(s.t.Context(), s.who.admin, verify.AuditOptions{}))
 }
 
 // Each finding of tampering is reported once, whoever finds it again, and public

@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 
 	"github.com/google/uuid"
@@ -75,7 +74,7 @@ func (s *Service) IssueToken(ctx context.Context, caller *Caller, request *Token
 			return nil, ledger.Invalid(ledger.FieldError{Pointer: "/expires_at", Detail: "must be in the future"})
 		}
 		issued = record
-		record.MAC = ledger.Authenticate(s.keys, record.Org, ledger.PurposeToken, tokenRecord(record))
+		s.store.SealToken(record)
 		b.changes.NewTokens = append(b.changes.NewTokens, record)
 		if idempotencyKey != "" {
 			b.loaded.Issued[ref] = record
@@ -89,19 +88,6 @@ func (s *Service) IssueToken(ctx context.Context, caller *Caller, request *Token
 		return issued, ledger.Secret{}, nil
 	}
 	return record, text, nil
-}
-
-// tokenRecord is what a token's authenticator covers: what it opens, and until
-// when.
-func tokenRecord(t *store.TokenRecord) []byte {
-	w := canon.BeginObject(nil)
-	w.String("artifact_id", t.ArtifactID.String())
-	w.String("artifact_type", t.Artifact)
-	writeMoment(&w, "expires_at", t.ExpiresAt)
-	w.String("hash", hex.EncodeToString(t.Hash[:]))
-	w.String("id", t.ID.String())
-	writeMoment(&w, "revoked_at", t.RevokedAt)
-	return w.End()
 }
 
 func sameTime(a, b *ledger.Time) bool {
@@ -191,7 +177,7 @@ func (s *Service) RevokeToken(ctx context.Context, caller *Caller, id ledger.Tok
 		}
 		now := b.now
 		revoked.RevokedAt, revoked.RevocationReason = &now, reason
-		revoked.MAC = ledger.Authenticate(s.keys, revoked.Org, ledger.PurposeToken, tokenRecord(&revoked))
+		s.store.SealToken(&revoked)
 		b.loaded.Tokens[id] = &revoked
 		b.changes.RevokedTokens = append(b.changes.RevokedTokens, &revoked)
 		return tokenDeed("public_token.revoke", &revoked), nil
@@ -213,7 +199,7 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	if err != nil {
 		return nil, visible(err)
 	}
-	if !ledger.Authentic(s.keys, token.Org, ledger.PurposeToken, token.MAC, tokenRecord(token.TokenRecord)) {
+	if !s.store.GenuineToken(token.TokenRecord) {
 		s.log.Error("a public token's record was changed outside the service: run countersign audit")
 		return nil, ledger.ErrNotFound
 	}
@@ -230,13 +216,14 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 func (s *Service) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
 	switch {
 	case token.Receipt != nil:
-		return s.verifyReceipt(ctx, token.Receipt, false)
+		v, err := s.judge.Receipt(ctx, token.Receipt, false)
+		return v, visible(err)
 	case token.Artifact == ledger.ArtifactReceipt:
-		return s.gone(token.Artifact, token.ArtifactID), nil
+		return s.judge.Gone(token.Artifact, token.ArtifactID), nil
 	}
 	v, err := s.verifyApprovalPublicly(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
 	if errors.Is(err, ledger.ErrNotFound) {
-		return s.gone(token.Artifact, token.ArtifactID), nil
+		return s.judge.Gone(token.Artifact, token.ArtifactID), nil
 	}
 	return v, err
 }
@@ -246,7 +233,8 @@ func (s *Service) verifyApprovalPublicly(ctx context.Context, id ledger.Approval
 	if err != nil {
 		return nil, visible(err)
 	}
-	return s.judgeApproval(ctx, record)
+	v, err := s.judge.Approval(ctx, record)
+	return v, visible(err)
 }
 
 // VerifyApprovalPublicly is the legacy public verification by an approval's id.

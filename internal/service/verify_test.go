@@ -9,6 +9,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
+	"countersign/internal/verify"
 )
 
 // sealedLedger is an organization with three receipts, oldest first.
@@ -22,7 +23,7 @@ func sealedLedger(t *testing.T, s *service.Service) []ledger.ReceiptID {
 	return []ledger.ReceiptID{stored[2].ID, stored[1].ID, stored[0].ID}
 }
 
-func statuses(verdict *service.Verdict) map[ledger.Check]ledger.CheckStatus {
+func statuses(verdict *verify.Verdict) map[ledger.Check]ledger.CheckStatus {
 	found := make(map[ledger.Check]ledger.CheckStatus)
 	for _, check := range verdict.Checks {
 		found[check.Name] = check.Status
@@ -36,7 +37,7 @@ func TestVerifyReceiptInItsPlace(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})
 		for i, id := range sealedLedger(t, s) {
-			verdict := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), id))
+			verdict := must[*verify.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), id))
 			want := map[ledger.Check]ledger.CheckStatus{
 				ledger.CheckSignature: ledger.CheckPass, ledger.CheckColumns: ledger.CheckPass,
 				ledger.CheckPreviousLink: ledger.CheckPass, ledger.CheckNextLink: ledger.CheckPass,
@@ -87,7 +88,7 @@ func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {
 			s := serve(t, service.Config{Store: db.Open(t)})
 			second := sealedLedger(t, s)[1]
 			// What was found sound before must not be taken for sound afterwards.
-			if before := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second)); !before.Valid {
+			if before := must[*verify.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second)); !before.Valid {
 				t.Fatalf("an untouched receipt does not verify: %+v", before.Checks)
 			}
 			result, err := db.Direct(t).ExecContext(t.Context(), test.statement)
@@ -97,7 +98,7 @@ func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {
 			if changed, err := result.RowsAffected(); changed == 0 || err != nil {
 				t.Fatalf("nothing was altered: %v", err)
 			}
-			verdict := must[*service.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second))
+			verdict := must[*verify.Verdict](t)(s.Operator().VerifyReceipt(t.Context(), second))
 			if failure := verdict.FirstFailure(); verdict.Valid || failure == nil || failure.Name != test.first || failure.Detail == "" {
 				t.Errorf("valid is %v, the checks are %+v, want %s to fail first", verdict.Valid, verdict.Checks, test.first)
 			}

@@ -12,6 +12,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
+	"countersign/internal/verify"
 )
 
 func randomName() string {
@@ -132,11 +133,11 @@ func checkCode(t testing.TB, what string, err error, want ledger.Code) {
 // receipts.
 func checkIntact(t testing.TB, s *service.Service, slug string, receipts int64) {
 	t.Helper()
-	report, err := s.Operator().Audit(t.Context(), slug, service.AuditOptions{})
+	report, err := s.Operator().Audit(t.Context(), slug, verify.AuditOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Status != service.AuditIntact || report.Break != nil || report.Receipts != receipts {
+	if report.Status != verify.AuditIntact || report.Break != nil || report.Receipts != receipts {
 		t.Errorf("audit of %s: %s, %d receipts, %v; want it intact with %d", slug, report.Status, report.Receipts, report.Break, receipts)
 	}
 }

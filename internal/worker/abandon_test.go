@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"countersign/internal/ledger"
-	"countersign/internal/service"
 	"countersign/internal/servicetest"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // Running workers seal an abandoned chain once, whichever of them comes first, and go on
@@ -78,8 +78,8 @@ func TestWorkersSealAbandonedChains(t *testing.T) {
 				t.Fatalf("round %d: the polled chain is %s", round, got)
 			}
 		}
-		report, err := w.service.Operator().Audit(t.Context(), "acme", service.AuditOptions{})
-		if err != nil || report.Status != service.AuditIntact || report.Receipts != 3 {
+		report, err := w.service.Operator().Audit(t.Context(), "acme", verify.AuditOptions{})
+		if err != nil || report.Status != verify.AuditIntact || report.Receipts != 3 {
 			t.Errorf("audit: %v, %v", report, err)
 		}
 	})

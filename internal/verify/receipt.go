@@ -1,9 +1,11 @@
-package service
+package verify
 
 import (
 	"bytes"
 	"context"
 	"fmt"
+
+	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -32,16 +34,16 @@ func (v *Verdict) FirstFailure() *ledger.CheckResult {
 // VerifyReceipt judges one receipt: by itself, between its neighbours, under the
 // organization's head, and with its chain's events. It returns an error only when
 // it could not read; tampering is in the verdict.
-func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {
-	receipt, err := o.service.store.PlacedReceipt(ctx, id)
+func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {
+	receipt, err := j.store.PlacedReceipt(ctx, id)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
-	in := o.service.sound.inspect(receipt.StoredReceipt, receipt.Slug, o.service.keys)
+	in := j.InspectReceipt(&receipt.NamedReceipt)
 	shown := in.Check(receipt.StoredReceipt)
-	v := &verification{service: o.service, receipt: receipt}
+	v := &verification{judge: j, receipt: receipt}
 	if err := v.run(ctx); err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	verdict := &Verdict{
 		ReceiptNumber: shown.Number, Organization: receipt.Slug, Chain: shown.Chain, GeneratedAt: shown.GeneratedAt, Checks: v.checks,
@@ -50,9 +52,15 @@ func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Ver
 	return verdict, nil
 }
 
+// InspectReceipt says what a receipt's stored bytes show by themselves. It may keep
+// the receipt, which must not be changed.
+func (j *Judge) InspectReceipt(receipt *store.NamedReceipt) ledger.Inspection {
+	return j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
+}
+
 // verification holds a receipt against what stands around it.
 type verification struct {
-	service *Service
+	judge   *Judge
 	receipt *store.PlacedReceipt
 	checks  []ledger.CheckResult
 	shallow bool // leave the chain's events alone
@@ -71,7 +79,7 @@ func (v *verification) skip(name ledger.Check, status ledger.CheckStatus, why st
 }
 
 func (v *verification) run(ctx context.Context) error {
-	in := v.service.sound.inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.service.keys)
+	in := v.judge.sound.inspect(v.receipt.StoredReceipt, v.receipt.Slug, v.judge.keys)
 	v.checks = make([]ledger.CheckResult, 0, maxChecks)
 	v.inspected(&in)
 	v.previousLink()
@@ -113,7 +121,7 @@ func (v *verification) previousLink() {
 		fault = fmt.Sprintf("receipt %d, which comes before it, is missing", v.receipt.Sequence-1)
 	default:
 		// Its hash is that of its bytes, sound or not.
-		in := v.service.sound.inspect(v.receipt.Previous, v.receipt.Slug, v.service.keys)
+		in := v.judge.sound.inspect(v.receipt.Previous, v.receipt.Slug, v.judge.keys)
 		if !bytes.Equal(in.Hash[:], v.receipt.PreviousHash) {
 			fault = "it does not carry the hash of the receipt before it"
 		}
@@ -126,7 +134,7 @@ func (v *verification) head(in *ledger.Inspection) {
 	switch head := v.receipt.Head; {
 	case head == nil:
 		fault = "the organization's head is missing"
-	case !head.Authentic(v.service.keys):
+	case !head.Authentic(v.judge.keys):
 		fault = "the organization's head fails its authenticator"
 	case head.Count < v.receipt.Sequence:
 		fault = fmt.Sprintf("the head counts %d receipts, and this is number %d", head.Count, v.receipt.Sequence)
@@ -148,7 +156,7 @@ func (v *verification) nextLink(in *ledger.Inspection) {
 		return
 	}
 	fault := ""
-	if found := v.service.sound.inspect(next, v.receipt.Slug, v.service.keys).Fault; found != "" {
+	if found := v.judge.sound.inspect(next, v.receipt.Slug, v.judge.keys).Fault; found != "" {
 		fault = fmt.Sprintf("receipt %d, which comes after it, fails its %s check", sequence, found)
 	} else if !bytes.Equal(next.PreviousHash, in.Hash[:]) {
 		fault = "the receipt after it does not carry its hash"
@@ -170,11 +178,11 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "nothing vouches for the approvals in the receipt")
 		return nil
 	}
-	org, err := v.service.store.Organization(ctx, v.receipt.Org)
+	org, err := v.judge.store.Organization(ctx, v.receipt.Org)
 	if err != nil {
 		return err
 	}
-	a := &audit{service: v.service, org: org}
+	a := &audit{judge: v.judge, org: org}
 	found, err := a.inspectSealed(ctx, &sealedChain{
 		summary: in.Summary,
 		receipt: v.receipt.ID, chain: v.receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: v.receipt.Sequence,
@@ -200,4 +208,82 @@ func (v *verification) events(ctx context.Context, in *ledger.Inspection) error 
 		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's record failed")
 	}
 	return nil
+}
+
+func (j *Judge) newVerification(artifact string, id uuid.UUID) *ledger.Verification {
+	return &ledger.Verification{
+		Artifact: artifact, ID: id, VerifiedAt: j.now(),
+		TSA: ledger.AnchorFinding{Standing: ledger.NotAnchored}, OpenTimestamp: ledger.AnchorFinding{Standing: ledger.NotAnchored},
+		Signature: ledger.Finding{Standing: ledger.StandingNotApplicable}, Key: ledger.KeyNotApplicable,
+		Evidence: ledger.Finding{Standing: ledger.StandingNotApplicable},
+	}
+}
+
+// Gone is what a token shows whose artifact was removed: the service removes
+// none.
+func (j *Judge) Gone(artifact string, id uuid.UUID) *ledger.Verification {
+	v := j.newVerification(artifact, id)
+	v.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "artifact_missing"}
+	return v
+}
+
+// Receipt makes a result of the checks of a receipt in its place; deep also reads
+// its chain.
+func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, deep bool) (*ledger.Verification, error) {
+	run := &verification{judge: j, receipt: receipt, shallow: !deep}
+	if err := run.run(ctx); err != nil {
+		return nil, err
+	}
+	v := j.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
+	if deep { // strangers learn none of it
+		j.describeReceipt(ctx, v, receipt)
+	}
+	v.Checks = run.checks
+	v.Integrity = finding(run.checks, ledger.CheckSignature, ledger.CheckColumns)
+	v.Evidence = finding(run.checks, ledger.CheckPreviousLink, ledger.CheckNextLink, ledger.CheckSequence, ledger.CheckHead,
+		ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals)
+	if !receipt.Anchored {
+		return v, nil
+	}
+	return v, j.headAnchors(ctx, v, receipt.StoredReceipt)
+}
+
+// describeReceipt says what a receipt is about, where its signature vouches for it.
+func (j *Judge) describeReceipt(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
+	in := j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
+	shown := in.Check(receipt.StoredReceipt)
+	if !shown.Valid {
+		return
+	}
+	v.ReceiptNumber, v.GeneratedAt = shown.Number, shown.GeneratedAt
+	if at, err := ledger.ParseTime(shown.GeneratedAt); err == nil {
+		v.CreatedAt = &at
+	}
+	v.Chain = j.chainNamed(ctx, receipt.Chain)
+}
+
+// finding sums checks up: one that failed makes the whole invalid.
+func finding(checks []ledger.CheckResult, names ...ledger.Check) ledger.Finding {
+	for _, check := range checks {
+		for _, name := range names {
+			if check.Name == name && check.Status == ledger.CheckFail {
+				return ledger.Finding{Standing: ledger.StandingInvalid, Reason: string(name) + "_failed"}
+			}
+		}
+	}
+	return ledger.Finding{Standing: ledger.StandingValid, Reason: "ok"}
+}
+
+// chainNamed finds a chain for a result to name; nil where nothing vouches for
+// what is stored of it.
+func (j *Judge) chainNamed(ctx context.Context, id ledger.ChainID) *ledger.Chain {
+	record, err := j.store.Chain(ctx, id)
+	if err != nil {
+		return nil
+	}
+	chain, _, fault := j.readChain(record)
+	if fault != "" {
+		return nil
+	}
+	return chain
 }

@@ -1,4 +1,4 @@
-package service
+package verify
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -25,12 +26,12 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 		if err != nil {
 			return nil, err
 		}
-		org, err := a.service.store.Organization(ctx, a.org.ID)
+		org, err := a.judge.store.Organization(ctx, a.org.ID)
 		if err != nil {
 			return nil, err
 		}
 		if fault == nil {
-			fault = walked.Finish(end, org, a.service.keys)
+			fault = walked.Finish(end, org, a.judge.keys)
 		}
 		if fault == nil {
 			if fault, err = a.inspectPolicies(ctx, walked.puts); err != nil {
@@ -53,7 +54,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 
 // actLog is the end of the audit log, nil where there is none.
 func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
-	end, err := a.service.store.ActLog(ctx, a.org.ID)
+	end, err := a.judge.store.ActLog(ctx, a.org.ID)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -68,7 +69,7 @@ type walkedActs struct {
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
 	walked = &walkedActs{puts: make(map[string]*ledger.Act)}
-	err = a.service.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
+	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
 		}
@@ -76,7 +77,7 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		if act, fault = ledger.DecodeAct(stored.Body); fault != nil {
 			return errBroken
 		}
-		if act.Action == actPutPolicy {
+		if act.Action == evidence.ActPutPolicy {
 			walked.puts[act.Target] = act
 		}
 		return nil
@@ -89,7 +90,7 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 
 // inspectPolicies wants exactly the sets that were put, as they were put.
 func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act) (fault, err error) {
-	records, err := a.service.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
+	records, err := a.judge.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +100,10 @@ func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act
 		if put == nil || record.Number != int64(i)+1 {
 			return fmt.Errorf("policy set %d is not one that was put", record.Number), nil
 		}
-		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !bytes.Equal(put.Detail, policyDeed(record).detail) {
+		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !bytes.Equal(put.Detail, evidence.PolicyDetail(record)) {
 			return fmt.Errorf("policy set %s is not as it was put", record.Version), nil
 		}
-		if _, unreadable := readPolicy(record); unreadable != nil {
+		if _, unreadable := evidence.ReadPolicy(record); unreadable != nil {
 			return unreadable, nil
 		}
 	}

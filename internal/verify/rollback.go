@@ -1,11 +1,11 @@
-package service
+package verify
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,15 +22,15 @@ type HeadWatch interface {
 	Note(org uuid.UUID, now keyring.Seen)
 }
 
-// behind reports whether a head must not move on: it is older than what was
+// Behind reports whether a head must not move on: it is older than what was
 // acknowledged, or an organization is gone altogether, and then nothing in this
 // database can be taken for the newest.
-func (s *Service) behind(head *ledger.Head) bool {
-	if s.watch == nil {
+func (j *Judge) Behind(head *ledger.Head) bool {
+	if j.watch == nil {
 		return false
 	}
-	seen, _ := s.watch.Seen(head.Org.UUID)
-	return older(head, seen) || s.incomplete()
+	seen, _ := j.watch.Seen(head.Org.UUID)
+	return older(head, seen) || j.incomplete()
 }
 
 // older reports whether a head is not that of the ledger which was acknowledged. One
@@ -45,37 +45,35 @@ func older(head *ledger.Head, seen keyring.Seen) bool {
 
 // incomplete reports whether the last look at the organizations found one missing
 // that is still watched. An operator's acceptance ends it at once.
-func (s *Service) incomplete() bool {
-	missing := s.missing.Load()
+func (j *Judge) incomplete() bool {
+	missing := j.missing.Load()
 	return missing != nil && slices.ContainsFunc(*missing, func(org uuid.UUID) bool {
-		_, watched := s.watch.Seen(org)
+		_, watched := j.watch.Seen(org)
 		return watched
 	})
 }
 
-var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out: no new ones are made until an operator has looked at it; see countersign doctor")
-
-// noteHeads remembers what a batch has acknowledged.
-func (s *Service) noteHeads(heads []*ledger.Head) {
-	if s.watch == nil {
+// NoteHeads remembers what a batch has acknowledged.
+func (j *Judge) NoteHeads(heads []*ledger.Head) {
+	if j.watch == nil {
 		return
 	}
 	for _, head := range heads {
 		if head.Last != nil {
-			s.watch.Note(head.Org.UUID, keyring.Seen{Count: head.Count, Last: *head.Last, Slug: s.remembered(head.Org)})
+			j.watch.Note(head.Org.UUID, keyring.Seen{Count: head.Count, Last: *head.Last, Slug: j.remembered(head.Org)})
 		}
 	}
 }
 
 // remembered is what the watch calls an organization; the store is asked the first
 // time. It is for people to read, so that nothing fails without it.
-func (s *Service) remembered(id ledger.OrgID) string {
-	if seen, _ := s.watch.Seen(id.UUID); seen.Slug != "" {
+func (j *Judge) remembered(id ledger.OrgID) string {
+	if seen, _ := j.watch.Seen(id.UUID); seen.Slug != "" {
 		return seen.Slug
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), namingTimeout)
 	defer cancel()
-	org, err := s.store.Organization(ctx, id)
+	org, err := j.store.Organization(ctx, id)
 	if err != nil {
 		return ""
 	}
@@ -88,88 +86,86 @@ const namingTimeout = time.Second
 // Rollback says that an organization's ledger has gone back behind what was
 // acknowledged.
 type Rollback struct {
-	Organization string `json:"organization"`
-	ID           string `json:"organization_id"`
-	Acknowledged int64  `json:"receipts_acknowledged"`
-	Stored       int64  `json:"receipts_stored"`
+	Organization string    `json:"organization"`
+	ID           uuid.UUID `json:"organization_id"`
+	Acknowledged int64     `json:"receipts_acknowledged"`
+	Stored       int64     `json:"receipts_stored"`
 	// Missing says that the database does not know the organization at all. Its name
 	// is then the one that was remembered, which another may bear by now.
 	Missing bool `json:"missing"`
-
-	org uuid.UUID
 }
 
 // Rollbacks finds the organizations whose ledger is not the one that this server
 // has given receipts of. While one is missing altogether, no receipts are made for
 // any.
-func (s *Service) Rollbacks(ctx context.Context) ([]Rollback, error) {
-	if s.watch == nil {
+func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
+	if j.watch == nil {
 		return nil, nil
 	}
 	// Before the database is read: whoever seals their first receipt meanwhile is
 	// not missing.
-	watched := s.watch.All()
-	orgs, err := s.store.Organizations(ctx)
+	watched := j.watch.All()
+	orgs, err := j.store.Organizations(ctx)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	var found []Rollback
 	for _, org := range orgs {
-		rollback, err := s.compare(ctx, org, watched[org.ID.UUID])
+		rollback, err := j.compare(ctx, org, watched[org.ID.UUID])
 		if err != nil {
-			return nil, visible(err)
+			return nil, err
 		}
 		if rollback != nil {
 			found = append(found, *rollback)
 		}
 		delete(watched, org.ID.UUID)
 	}
-	return append(found, s.miss(watched)...), nil
+	return append(found, j.miss(watched)...), nil
 }
 
 // miss keeps in mind which organizations are watched and not stored.
-func (s *Service) miss(watched map[uuid.UUID]keyring.Seen) []Rollback {
+func (j *Judge) miss(watched map[uuid.UUID]keyring.Seen) []Rollback {
 	var found []Rollback
 	var missing []uuid.UUID
 	for org, seen := range watched {
 		if seen.Count > 0 {
 			missing = append(missing, org)
 			found = append(found, Rollback{
-				Organization: cmp.Or(seen.Slug, org.String()), ID: org.String(), Acknowledged: seen.Count, Missing: true, org: org,
+				Organization: cmp.Or(seen.Slug, org.String()), ID: org, Acknowledged: seen.Count, Missing: true,
 			})
 		}
 	}
-	s.missing.Store(&missing)
-	slices.SortFunc(found, func(a, b Rollback) int { return strings.Compare(a.ID, b.ID) })
+	j.missing.Store(&missing)
+	slices.SortFunc(found, func(a, b Rollback) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	return found
 }
 
-func (s *Service) rollback(ctx context.Context, org *ledger.Organization) (*Rollback, error) {
-	if s.watch == nil {
+func (j *Judge) rollback(ctx context.Context, org *ledger.Organization) (*Rollback, error) {
+	if j.watch == nil {
 		return nil, nil
 	}
-	seen, _ := s.watch.Seen(org.ID.UUID)
-	return s.compare(ctx, org, seen)
+	seen, _ := j.watch.Seen(org.ID.UUID)
+	return j.compare(ctx, org, seen)
 }
 
 // compare holds an organization's ledger against what was seen of it before: what is
 // sealed from then on is no rollback.
-func (s *Service) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
+func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
 	if seen.Count == 0 {
 		return nil, nil
 	}
-	head, err := s.head(ctx, org.ID)
+	head, err := j.Head(ctx, org.ID)
 	if err != nil {
 		return nil, err
 	}
 	rollback := &Rollback{
-		Organization: org.Slug, ID: org.ID.String(), Acknowledged: seen.Count, Stored: head.Count, org: org.ID.UUID,
+		Organization: org.Slug, ID: org.ID.UUID, Acknowledged: seen.Count, Stored: head.Count,
 	}
 	if older(head, seen) {
 		return rollback, nil
 	}
 	same := false
-	err = s.store.ScanReceipts(ctx, org.ID, seen.Count, seen.Count, func(r *ledger.StoredReceipt) error {
+	err = j.store.ScanReceipts(ctx, org.ID, seen.Count, seen.Count, func(r *ledger.StoredReceipt) error {
 		same = r.Hash() == seen.Last
 		return nil
 	})
@@ -179,9 +175,9 @@ func (s *Service) compare(ctx context.Context, org *ledger.Organization, seen ke
 	return rollback, nil
 }
 
-// head is an organization's, an empty one where it is gone.
-func (s *Service) head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
-	head, err := s.store.Head(ctx, org)
+// Head is an organization's, an empty one where it is gone.
+func (j *Judge) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
+	head, err := j.store.Head(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {
 		return &ledger.Head{Org: org}, nil
 	}

@@ -1,4 +1,4 @@
-package service
+package verify
 
 import (
 	"bytes"
@@ -11,30 +11,66 @@ import (
 	"countersign/internal/store"
 )
 
+// A look takes so much at a time that it keeps nobody waiting, and comes to every
+// receipt of a large ledger in the end.
+const (
+	checkSlice   = 100    // receipts that are read together
+	mostChecked  = 10_000 // receipts in one look
+	longestCheck = ledger.Time(20_000)
+	mostTold     = 3       // breaks that a round tells of, and of which it reminds
+	mostActs     = 100_000 // of an audit log that is walked
+)
+
+// CheckPlace is where a round of looks at a ledger stands.
+type CheckPlace struct {
+	From     int64 // the first receipt to read; its link to the one before was looked at
+	Looked   int64 // the last receipt whose chain was looked at
+	Told     int64 // breaks that were told in this round for the first time
+	Reminded int64 // breaks that were told again
+}
+
+// Reporter tells an organization of what a look has found.
+type Reporter interface {
+	// Untold is the name under which a finding is to be told, "" when it was told
+	// lately; again, when it was told before at all.
+	Untold(ctx context.Context, org ledger.OrgID, t *Tampering) (name string, again bool, err error)
+	// Tell tells a finding under a name that Untold gave.
+	Tell(ctx context.Context, org ledger.OrgID, t *Tampering, name string) error
+}
+
+// LookOver looks over the next part of a ledger and reports what is broken there. It
+// returns where the next look goes on, and whether this one came to the end.
+func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
+	c := &check{audit: &audit{judge: j, org: org}, CheckPlace: place, report: report}
+	done, err := c.run(ctx)
+	return c.CheckPlace, done, err
+}
+
 // check is one look under way.
 type check struct {
 	*audit
-	checkPlace
-	begun   checkPlace
+	CheckPlace
+	begun   CheckPlace
 	until   ledger.Time
 	counted int64 // receipts, by the head
+	report  Reporter
 }
 
 // run moves on through the ledger and reports whether it came to the end. What is
 // done when something cannot be read is not done again.
 func (c *check) run(ctx context.Context) (done bool, err error) {
-	head, err := c.service.store.Head(ctx, c.org.ID)
+	head, err := c.judge.store.Head(ctx, c.org.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
 	if head != nil {
 		c.counted = head.Count
 	}
-	c.begun, c.until = c.checkPlace, c.service.now()+longestCheck
-	for first := true; first || c.from-c.begun.from < mostChecked && !c.late(); first = false {
+	c.begun, c.until = c.CheckPlace, c.judge.now()+longestCheck
+	for first := true; first || c.From-c.begun.From < mostChecked && !c.late(); first = false {
 		done, err := c.slice(ctx)
 		switch {
-		case err != nil && c.checkPlace != c.begun:
+		case err != nil && c.CheckPlace != c.begun:
 			return false, nil
 		case err != nil || done:
 			return err == nil, err
@@ -43,7 +79,7 @@ func (c *check) run(ctx context.Context) (done bool, err error) {
 	return false, nil
 }
 
-func (c *check) late() bool { return c.service.now() >= c.until }
+func (c *check) late() bool { return c.judge.now() >= c.until }
 
 // slice inspects some receipts. The last of them is the first of the next slice,
 // so that no link goes unseen. It gets at least one receipt further.
@@ -52,7 +88,7 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if c.from > max(newest, 1) { // the end is known to be broken
+	if c.From > max(newest, 1) { // the end is known to be broken
 		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry)
 	}
 	linked, err := c.links(ctx, newest)
@@ -68,9 +104,9 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 	case !all:
 		return false, nil
 	case linked.found != nil:
-		return false, c.stepOver(ctx, linked.found, max(linked.found.Sequence+1, linked.next), c.looked)
+		return false, c.stepOver(ctx, linked.found, max(linked.found.Sequence+1, linked.next), c.Looked)
 	}
-	c.from = max(linked.walk.Checked, 1)
+	c.From = max(linked.walk.Checked, 1)
 	if linked.walk.Checked < newest {
 		return false, nil
 	}
@@ -81,25 +117,25 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 // looked at; so that they flood nobody, a round tells of a few that are new and
 // reminds of a few that are not, and the others' turn comes with later rounds.
 func (c *check) stepOver(ctx context.Context, found *ledger.Break, from, looked int64) error {
-	t, err := c.service.broken(ctx, c.org.ID, found, c.counted)
+	t, err := c.judge.Broken(ctx, c.org.ID, found, c.counted)
 	if err != nil {
 		return err
 	}
-	name, again, err := c.service.untold(ctx, c.org.ID, t)
+	name, again, err := c.report.Untold(ctx, c.org.ID, t)
 	if err != nil {
 		return err
 	}
-	count := &c.told
+	count := &c.Told
 	if again {
-		count = &c.reminded
+		count = &c.Reminded
 	}
 	if name != "" && *count < mostTold {
-		if err := c.service.tellAs(ctx, c.org.ID, t, name); err != nil {
+		if err := c.report.Tell(ctx, c.org.ID, t, name); err != nil {
 			return err
 		}
 		*count++
 	}
-	c.from, c.looked = from, looked
+	c.From, c.Looked = from, looked
 	return nil
 }
 
@@ -113,13 +149,13 @@ type linkage struct {
 
 // links inspects the next receipts without their chains.
 func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
-	l := &linkage{walk: ledger.NewWalkFrom(c.from)}
-	from, to := c.from, min(c.from+checkSlice, newest)
+	l := &linkage{walk: ledger.NewWalkFrom(c.From)}
+	from, to := c.From, min(c.From+checkSlice, newest)
 	if from == 1 {
 		from = math.MinInt64 // what stands before the first shows as well
 	}
-	err := c.service.store.ScanReceipts(ctx, c.org.ID, from, to, func(r *ledger.StoredReceipt) error {
-		in := ledger.Inspect(r, c.org.Slug, c.service.keys)
+	err := c.judge.store.ScanReceipts(ctx, c.org.ID, from, to, func(r *ledger.StoredReceipt) error {
+		in := ledger.Inspect(r, c.org.Slug, c.judge.keys)
 		if l.found = l.walk.Step(r, &in); l.found != nil {
 			l.next = r.Sequence
 			return errBroken
@@ -130,7 +166,7 @@ func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
 	if err != nil && !errors.Is(err, errBroken) {
 		return nil, err
 	}
-	if c.from == 1 {
+	if c.From == 1 {
 		l.found = ledger.NewWalk().Join(l.walk, l.found) // nothing comes before the first
 		if l.found != nil && l.found.Sequence == 1 {
 			l.seen = nil
@@ -147,7 +183,7 @@ func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
 // firstStored is the first receipt that is there from one on; newest+1 where none is.
 func (c *check) firstStored(ctx context.Context, from, newest int64) (int64, error) {
 	first := newest + 1
-	err := c.service.store.ScanReceipts(ctx, c.org.ID, from, newest, func(r *ledger.StoredReceipt) error {
+	err := c.judge.store.ScanReceipts(ctx, c.org.ID, from, newest, func(r *ledger.StoredReceipt) error {
 		first = r.Sequence
 		return errBroken
 	})
@@ -161,13 +197,13 @@ func (c *check) firstStored(ctx context.Context, from, newest int64) (int64, err
 // until there is something to tell or the time is up. It moves on with each.
 func (c *check) chains(ctx context.Context, seen []sealedChain) (all bool, found *ledger.Break, err error) {
 	for i := range seen {
-		if seen[i].sequence <= c.looked {
+		if seen[i].sequence <= c.Looked {
 			continue
 		}
 		if found, err := c.inTime(ctx, &seen[i]); found != nil || err != nil {
 			return false, found, err
 		}
-		c.from, c.looked = seen[i].sequence, seen[i].sequence
+		c.From, c.Looked = seen[i].sequence, seen[i].sequence
 		if c.late() {
 			return false, nil, nil
 		}
@@ -179,28 +215,28 @@ func (c *check) chains(ctx context.Context, seen []sealedChain) (all bool, found
 // of the next job, with all of its time; when that is not enough either, it is
 // passed by, so that the round comes to its end.
 func (c *check) inTime(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
-	left := time.Duration(c.until+longestCheck-c.service.now()) * time.Millisecond
+	left := time.Duration(c.until+longestCheck-c.judge.now()) * time.Millisecond
 	timed, cancel := context.WithTimeout(ctx, left)
 	defer cancel()
 	found, err := c.inspectSealed(timed, sealed)
-	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.checkPlace != c.begun {
+	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.CheckPlace != c.begun {
 		return found, err
 	}
-	c.service.log.Warn("a chain takes too long to be looked over, and was passed by: run countersign audit", "chain", sealed.chain.String())
+	c.judge.log.Warn("a chain takes too long to be looked over, and was passed by: run countersign audit", "chain", sealed.chain.String())
 	return nil, nil
 }
 
 // finish holds the end of the ledger against its head, and looks at what belongs to
 // it as a whole. Where receipts were sealed meanwhile it is on to them first.
 func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err error) {
-	head, err := c.service.store.Head(ctx, c.org.ID)
+	head, err := c.judge.store.Head(ctx, c.org.ID)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
 	if newest, err := c.newest(ctx); err != nil || newest > walk.Checked {
 		return false, err
 	}
-	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.service.keys), nil }
+	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
 	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry)
 }
 
@@ -228,9 +264,13 @@ func (c *check) shortLog(ctx context.Context) (*ledger.Break, error) {
 }
 
 func (c *check) tell(ctx context.Context, found *ledger.Break) error {
-	t, err := c.service.broken(ctx, c.org.ID, found, c.counted)
+	t, err := c.judge.Broken(ctx, c.org.ID, found, c.counted)
 	if err != nil {
 		return err
 	}
-	return c.service.tell(ctx, c.org.ID, t)
+	name, _, err := c.report.Untold(ctx, c.org.ID, t)
+	if err != nil || name == "" {
+		return err
+	}
+	return c.report.Tell(ctx, c.org.ID, t, name)
 }

@@ -1,4 +1,4 @@
-package service
+package verify
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func (s *sealedChain) broken(check ledger.Check, detail string) *ledger.Break {
 
 // inspectSealed holds a receipt's chain and events against what was signed.
 func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
-	record, err := a.service.store.Chain(ctx, sealed.chain)
+	record, err := a.judge.store.Chain(ctx, sealed.chain)
 	if errors.Is(err, store.ErrNotFound) {
 		return sealed.broken(ledger.CheckChain, "the chain's record is missing"), nil
 	}
@@ -37,7 +37,7 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 	if record.Org != a.org.ID {
 		return sealed.broken(ledger.CheckChain, "the chain's record is another organization's"), nil
 	}
-	state, detail := a.readState(record)
+	state, detail := a.judge.readState(record)
 	if detail == "" && (!state.Status.Sealed() || state.Receipt == nil || *state.Receipt != sealed.receipt) {
 		detail = "the chain's state is not the sealed one"
 	}
@@ -69,13 +69,13 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 
 // inspectApprovals holds a chain's stored approvals against its replayed entries.
 func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID) (found, err error) {
-	records, err := a.service.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
+	records, err := a.judge.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
 	if err != nil {
 		return nil, err
 	}
 	approvals := make([]*ledger.Approval, 0, len(records))
 	for _, record := range records {
-		approval, err := a.service.readApproval(record)
+		approval, err := a.judge.store.ReadApproval(record)
 		if err != nil {
 			return err, nil
 		}
@@ -90,7 +90,7 @@ type evidenceFault struct{ error }
 // replayChain feeds a chain's entries in the order of their positions: addenda
 // say where they stand, events fill the places between.
 func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.Replay, error) {
-	addenda, err := a.service.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
+	addenda, err := a.judge.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
@@ -104,12 +104,12 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.
 		}
 		return nil
 	}
-	err = a.service.eachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+	err = a.judge.store.EachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
 			if err := errors.Join(feedAddenda(), replay.Event(event)); err != nil {
 				return &evidenceFault{err}
 			}
-			if !event.Authentic(a.service.keys, a.org.ID) {
+			if !event.Authentic(a.judge.keys, a.org.ID) {
 				return &evidenceFault{fmt.Errorf("event %d fails its authenticator", event.Sequence)}
 			}
 		}
@@ -132,7 +132,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.
 // receipt, and, where it is still open, its events.
 func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.Break, error) {
 	var found *ledger.Break
-	err := a.service.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
+	err := a.judge.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
 		a.chains.Add(1)
 		detail, err := a.inspectChain(ctx, record)
 		if err != nil {
@@ -157,12 +157,12 @@ func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.B
 }
 
 func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (string, error) {
-	state, detail := a.readState(record)
+	state, detail := a.judge.readState(record)
 	if detail != "" {
 		return detail, nil
 	}
 	if state.Status.Sealed() {
-		receipt, err := a.service.store.ReceiptOfChain(ctx, record.ID)
+		receipt, err := a.judge.store.ReceiptOfChain(ctx, record.ID)
 		if errors.Is(err, store.ErrNotFound) || (err == nil && receipt.ID != *state.Receipt) {
 			return "it is sealed, but its receipt is not there", nil
 		}
@@ -171,21 +171,27 @@ func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (st
 	return a.inspectOpen(ctx, record.ID, state)
 }
 
-// readState authenticates a chain's record and state, or says what is wrong.
-func (a *audit) readState(record *store.ChainRecord) (state *ledger.ChainState, detail string) {
+// readState is readChain for those who want the state alone.
+func (j *Judge) readState(record *store.ChainRecord) (state *ledger.ChainState, detail string) {
+	_, state, detail = j.readChain(record)
+	return state, detail
+}
+
+// readChain authenticates a chain's record and state, or says what is wrong.
+func (j *Judge) readChain(record *store.ChainRecord) (chain *ledger.Chain, state *ledger.ChainState, detail string) {
 	chain, err := ledger.DecodeChain(record.Body)
 	if err != nil {
-		return nil, "the record cannot be read"
+		return nil, nil, "the record cannot be read"
 	}
 	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy || chain.ExternalID != record.ExternalID ||
 		chain.Environment != record.Environment || chain.IdempotencyKey != record.IdempotencyKey {
-		return nil, "the record's columns do not agree with its body"
+		return nil, nil, "the record's columns do not agree with its body"
 	}
-	state, err = ledger.DecodeChainState(record.State, record.MAC, a.service.keys, chain)
+	state, err = ledger.DecodeChainState(record.State, record.MAC, j.keys, chain)
 	if err != nil || state.Status != record.Status {
-		return nil, "the record or its state fails the authenticator"
+		return nil, nil, "the record or its state fails the authenticator"
 	}
-	return state, ""
+	return chain, state, ""
 }
 
 // inspectOpen replays a chain that is still running. Events may arrive between
@@ -209,12 +215,12 @@ func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledge
 	if replay == nil && !errors.As(err, &fault) {
 		return "", err
 	}
-	again, readErr := a.service.store.Chain(ctx, id)
+	again, readErr := a.judge.store.Chain(ctx, id)
 	if readErr != nil {
 		return "", readErr
 	}
-	view, viewErr := a.service.view(again)
-	if viewErr == nil && view.State.Entries != state.Entries {
+	now, changed := a.judge.readState(again)
+	if changed == "" && now.Entries != state.Entries {
 		return "", nil
 	}
 	return err.Error(), nil

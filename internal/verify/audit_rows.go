@@ -1,4 +1,4 @@
-package service
+package verify
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // inspectPast holds the ledger against what this server remembers to have
 // acknowledged.
 func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
-	rollback, err := a.service.rollback(ctx, a.org)
+	rollback, err := a.judge.rollback(ctx, a.org)
 	if err != nil || rollback == nil {
 		return nil, err
 	}
@@ -24,24 +24,24 @@ func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
 // open verifications to strangers.
 func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 	broken := func(detail string) *ledger.Break { return &ledger.Break{Check: ledger.CheckRegistry, Detail: detail} }
-	keys, err := a.service.store.SigningKeys(ctx, a.org.ID)
+	keys, err := a.judge.store.SigningKeys(ctx, a.org.ID)
 	if err != nil {
 		return nil, err
 	}
-	if !a.service.genuine(keys) {
+	if !a.judge.store.Genuine(keys) {
 		return broken("a signing key was changed outside the service"), nil
 	}
-	if !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Status == SigningActive }) {
+	if !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Status == ledger.SigningActive }) {
 		return broken("no signing key is active, and the service always leaves one: the registry was changed"), nil
 	}
 	const page = 200
 	for before := (*ledger.TokenID)(nil); ; {
-		tokens, err := a.service.store.Tokens(ctx, a.org.ID, before, page)
+		tokens, err := a.judge.store.Tokens(ctx, a.org.ID, before, page)
 		if err != nil {
 			return nil, err
 		}
 		for _, token := range tokens {
-			if !ledger.Authentic(a.service.keys, token.Org, ledger.PurposeToken, token.MAC, tokenRecord(token)) {
+			if !a.judge.store.GenuineToken(token) {
 				return broken("a public token was changed outside the service"), nil
 			}
 			before = &token.ID
@@ -54,7 +54,7 @@ func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 
 // inspectKeys wants every API key as the service wrote it.
 func (a *audit) inspectKeys(ctx context.Context) (*ledger.Break, error) {
-	keys, err := a.service.allKeys(ctx, a.org.ID)
+	keys, err := a.judge.store.AllKeys(ctx, a.org.ID)
 	if err != nil {
 		return nil, err
 	}

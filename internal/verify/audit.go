@@ -1,4 +1,4 @@
-package service
+package verify
 
 import (
 	"bytes"
@@ -34,6 +34,13 @@ type AuditReport struct {
 	Break        *ledger.Break `json:"first_break"`
 }
 
+// LedgerAudit is an audit with the head that it began under.
+type LedgerAudit struct {
+	*AuditReport
+	HeadCount  int64  // how many receipts the stored head counts
+	LastNumber string // of the newest receipt that verifies by itself; "" where none does
+}
+
 // The verdicts of an audit.
 const (
 	AuditIntact = "intact"
@@ -43,19 +50,15 @@ const (
 // Audit walks an organization's whole ledger: every receipt's signature, columns
 // and links, the head, and, unless told otherwise, every event of every chain.
 // It returns an error only when it could not read; tampering is in the report.
-func (o *Operator) Audit(ctx context.Context, slug string, options AuditOptions) (*AuditReport, error) {
-	org, err := o.organization(ctx, slug)
-	if err != nil {
-		return nil, err
-	}
-	a := &audit{service: o.service, org: org, options: options}
-	report := &AuditReport{Organization: slug, Status: AuditIntact, NotChecked: []string{}}
+func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options AuditOptions) (*AuditReport, error) {
+	a := &audit{judge: j, org: org, options: options}
+	report := &AuditReport{Organization: org.Slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
 		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckRegistry), string(ledger.CheckAccess))
 	}
 	found, err := a.run(ctx)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
 	report.Receipts, report.Chains, report.Events = a.receipts.Load(), a.chains.Load(), a.events.Load()
 	report.Acts = a.acts.Load()
@@ -65,8 +68,34 @@ func (o *Operator) Audit(ctx context.Context, slug string, options AuditOptions)
 	return report, nil
 }
 
+// AuditLedger is Audit with the head that it began under.
+func (j *Judge) AuditLedger(ctx context.Context, id ledger.OrgID, options AuditOptions) (*LedgerAudit, error) {
+	org, err := j.store.Organization(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	audit := &LedgerAudit{}
+	head, err := j.store.Head(ctx, id)
+	if err == nil {
+		audit.HeadCount = head.Count
+	} else if !errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	newest, err := j.store.Receipts(ctx, id, 0, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, receipt := range newest {
+		if check := ledger.CheckReceipt(receipt, org.Slug, j.keys); check.Valid {
+			audit.LastNumber = check.Number
+		}
+	}
+	audit.AuditReport, err = j.Audit(ctx, org, options)
+	return audit, err
+}
+
 type audit struct {
-	service  *Service
+	judge    *Judge
 	org      *ledger.Organization
 	options  AuditOptions
 	receipts atomic.Int64
@@ -97,7 +126,7 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		if found != nil || err != nil {
 			return found, err
 		}
-		head, err := a.service.store.Head(ctx, a.org.ID)
+		head, err := a.judge.store.Head(ctx, a.org.ID)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, err
 		}
@@ -106,7 +135,7 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		} else if again > newest {
 			continue // receipts were sealed meanwhile: walk on to them
 		}
-		if found := walk.Finish(head, a.service.keys); found != nil {
+		if found := walk.Finish(head, a.judge.keys); found != nil {
 			return found, nil
 		}
 		if found, err := a.inspectPast(ctx); found != nil || err != nil || a.options.ReceiptsOnly {
@@ -128,7 +157,7 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 // newest is the last receipt's sequence, 0 when there is none. Receipts that
 // stand where none can be count as one: the walk from 1 comes upon them.
 func (a *audit) newest(ctx context.Context) (int64, error) {
-	receipts, err := a.service.store.Receipts(ctx, a.org.ID, 0, 1)
+	receipts, err := a.judge.store.Receipts(ctx, a.org.ID, 0, 1)
 	if err != nil || len(receipts) == 0 {
 		return 0, err
 	}
@@ -214,16 +243,16 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 	var err error
 	if a.options.ReceiptsOnly {
 		r := &ledger.StoredReceipt{}
-		err = a.service.store.ScanBodies(ctx, a.org.ID, from, s.to, func(body []byte) error {
-			in := ledger.InspectBytes(body, a.org.ID, a.service.keys, r)
+		err = a.judge.store.ScanBodies(ctx, a.org.ID, from, s.to, func(body []byte) error {
+			in := ledger.InspectBytes(body, a.org.ID, a.judge.keys, r)
 			if in.Fault != "" {
 				r.Sequence = s.walk.Checked + 1 // what it claims counts for nothing: it stands where the next belongs
 			}
 			return step(r, in)
 		})
 	} else {
-		err = a.service.store.ScanReceipts(ctx, a.org.ID, from, s.to, func(r *ledger.StoredReceipt) error {
-			in := ledger.Inspect(r, a.org.Slug, a.service.keys)
+		err = a.judge.store.ScanReceipts(ctx, a.org.ID, from, s.to, func(r *ledger.StoredReceipt) error {
+			in := ledger.Inspect(r, a.org.Slug, a.judge.keys)
 			if err := step(r, in); err != nil {
 				return err
 			}

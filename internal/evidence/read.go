@@ -1,0 +1,78 @@
+package evidence
+
+import (
+	"context"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// ReadApproval authenticates a stored approval.
+func (s *Store) ReadApproval(record *store.ApprovalRecord) (*ledger.Approval, error) {
+	approval, err := ledger.DecodeApproval(record.Body, record.MAC, s.keys, record.Org)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	if approval.ID != record.ID || approval.Chain != record.Chain || approval.Sequence != record.Sequence || approval.OpenedBy != record.OpenedBy ||
+		approval.RequestedAt != record.RequestedAt || approval.Status != record.Status {
+		return nil, fmt.Errorf("columns of an approval: %w", ledger.ErrStateTampered)
+	}
+	return approval, nil
+}
+
+// ReadEvent reads an event's facts and refuses those that are not as the service
+// recorded them, or not where they are stored.
+func (s *Store) ReadEvent(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, error) {
+	if !stored.Authentic(s.keys, org) {
+		return nil, fmt.Errorf("an event fails its authenticator: %w", ledger.ErrStateTampered)
+	}
+	event, err := ledger.DecodeEvent(stored.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	if event.Chain != stored.Chain || event.Sequence != stored.Sequence || event.Action.IdempotencyKey != stored.IdempotencyKey {
+		return nil, fmt.Errorf("an event stands in another's place: %w", ledger.ErrStateTampered)
+	}
+	return event, nil
+}
+
+// eventPage is how many events are held at a time where a whole chain is read. Each
+// may be as large as a request, and nothing tells beforehand which are: so it is few.
+const eventPage = 32
+
+// EachPage shows a chain's events after one, by sequence, some at a time. They are as
+// they are stored: ReadEvent authenticates them.
+func (s *Store) EachPage(ctx context.Context, chain ledger.ChainID, after int64, visit func([]*ledger.StoredEvent) error) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+		events, err := s.Events(ctx, chain, after, eventPage)
+		if err != nil {
+			return err
+		}
+		if err := visit(events); err != nil || len(events) < eventPage {
+			return err
+		}
+		after = events[len(events)-1].Sequence
+	}
+}
+
+// AllKeys lists an organization's API keys, those that were changed included.
+func (s *Store) AllKeys(ctx context.Context, org ledger.OrgID) ([]*ledger.KeyRecord, error) {
+	const page = 200
+	var all []*ledger.KeyRecord
+	var after ledger.KeyID
+	for {
+		keys, err := s.Keys(ctx, org, after, page)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, keys...)
+		if len(keys) < page {
+			return all, nil
+		}
+		after = keys[len(keys)-1].ID
+	}
+}

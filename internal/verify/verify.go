@@ -1,0 +1,41 @@
+// Package verify judges what is stored: whether a receipt, an approval or a whole
+// ledger is as the service acknowledged it, and whether the database has gone back.
+// It reads and writes nothing; what it finds is told by whoever asked.
+package verify
+
+import (
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/evidence"
+	"countersign/internal/ledger"
+)
+
+// Config is what a Judge stands on.
+type Config struct {
+	Store *evidence.Store
+	Keys  ledger.Keys
+	// Watch remembers outside the database what was acknowledged; optional.
+	Watch HeadWatch
+	Now   func() ledger.Time
+	Log   *slog.Logger
+}
+
+// Judge says what holds of stored evidence. It is safe for concurrent use.
+type Judge struct {
+	store *evidence.Store
+	keys  ledger.Keys
+	watch HeadWatch
+	now   func() ledger.Time
+	log   *slog.Logger
+
+	sound   soundReceipts
+	missing atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
+}
+
+// New makes a judge.
+func New(c Config) *Judge {
+	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, now: c.Now, log: c.Log, sound: newSoundReceipts()}
+}
