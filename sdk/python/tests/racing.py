@@ -56,8 +56,9 @@ class WatchedClock(Clock):
         self._read.last = moment.monotonic
         return moment
 
-    def last_read(self) -> float:
-        return float(self._read.last)
+    def last_read(self) -> float | None:
+        """None in a thread that has not read it: it decided nothing but offline."""
+        return getattr(self._read, "last", None)
 
 
 class Team:

@@ -353,7 +353,8 @@ class Verdict:
             whom = {"kill_switch": "team", "pause": "chain"}.get(stop.kind)
             if whom is None:
                 continue
-            told: dict[str, float] = {}
+            # By process: what a forked child is told, its parent does not know.
+            told: dict[tuple[int, str], float] = {}
             for line in self.lines:
                 if (
                     line["what"] == "told"
@@ -361,15 +362,17 @@ class Verdict:
                     and line["asked"] > stop.since
                     and line["at"] < stop.lifted
                 ):
-                    told[line[whom]] = min(line["at"], told.get(line[whom], line["at"]))
+                    client = line["process"], line[whom]
+                    told[client] = min(line["at"], told.get(client, line["at"]))
             self.counts["told of a stop"] += len(told)
             for line in self.lines:
-                if line["what"] != "begun" or line[whom] not in told:
+                if line["what"] != "begun":
                     continue
+                at = told.get((line["process"], line[whom]))
                 # Another thread of the team may have decided at the same moment.
-                late = told[line[whom]] + MARGIN < line["at"] < stop.lifted
+                late = at is not None and at + MARGIN < line["at"] < stop.lifted
                 if late and not slow(line):
-                    self.wrong.append(f"told of {stop.kind} at {told[line[whom]]}: {line}")
+                    self.wrong.append(f"told of {stop.kind} at {at}: {line}")
 
 
 @contextmanager
