@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"sync"
 
 	"countersign/internal/ledger"
 )
@@ -34,8 +35,10 @@ func serveAsset(v *visit) error {
 	return nil
 }
 
-// pages are parsed once, each together with the layout and the shared parts.
-var pages = parsePages()
+// pages are parsed once, each together with the layout and the shared parts. That
+// takes as long as the rest of the program's start, so it waits for the first
+// visitor: most processes are commands, and have none.
+var pages = sync.OnceValue(parsePages)
 
 func parsePages() map[string]*template.Template {
 	shared := template.Must(template.New("").Funcs(words).ParseFS(pageFiles, "pages/shared/*.html"))

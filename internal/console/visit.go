@@ -100,7 +100,7 @@ func (v *visit) show(status int, name, title string, body any) error {
 		p.KillSwitch = &v.organization.Controls.KillSwitch
 	}
 	var content bytes.Buffer
-	if err := pages[name].ExecuteTemplate(&content, "layout", p); err != nil {
+	if err := pages()[name].ExecuteTemplate(&content, "layout", p); err != nil {
 		return err
 	}
 	v.write(status, "text/html; charset=utf-8", content.Bytes())
