@@ -50,6 +50,7 @@ type dialect struct {
 	is       string             // compares, NULL with NULL included
 	columns  string             // the columns of a table, by its name
 	pristine string             // what makes a table's name that of its copy
+	notIn    string             // restricts a table to the rows that table %s lacks; "" where none is needed
 	owner    map[string]string  // expressions for a row's organization id and the receipt it belongs to
 }
 
@@ -256,7 +257,13 @@ func (s *scene) restore(tables ...string) {
 		tables = strings.Fields(evidence + " organizations")
 	}
 	for _, table := range tables {
-		for _, query := range []string{"DELETE FROM " + table, "INSERT INTO " + table + " SELECT * FROM " + s.dialect.pristine + table} {
+		pristine := s.dialect.pristine + table
+		remove, insert := "DELETE FROM "+table, "INSERT INTO "+table+" SELECT * FROM "+pristine
+		if s.dialect.notIn != "" {
+			remove += fmt.Sprintf(s.dialect.notIn, pristine)
+			insert += fmt.Sprintf(s.dialect.notIn, table)
+		}
+		for _, query := range []string{remove, insert} {
 			if err := s.exec(query); err != nil {
 				s.t.Fatal(err)
 			}

@@ -11,6 +11,8 @@ import (
 
 var postgresDialect = dialect{
 	mark: func(n int) string { return fmt.Sprintf("$%d", n) }, is: "IS NOT DISTINCT FROM", pristine: "pristine_",
+	// A replaced row stays until the next vacuum, and every audit reads past it.
+	notIn:   " t WHERE NOT t::text = ANY (SELECT other::text FROM %s other)",
 	columns: "SELECT column_name FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = $1 ORDER BY ordinal_position",
 	owner: map[string]string{
 		"receipts":      postgresOrg("t.org_id") + ", t.sequence",
