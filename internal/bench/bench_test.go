@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,15 +19,43 @@ import (
 	"countersign/internal/testdb"
 )
 
-// buildBinary builds the real program: the bench measures processes.
-func buildBinary(t *testing.T) string {
+// theBinary is the path of the real program: the bench measures processes. make test
+// has built it already; other runs build it once.
+func theBinary(t *testing.T) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "countersign")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "countersign/cmd/countersign")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	binary, err := builtBinary()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return binary
+}
+
+// builtFolder holds the program while the tests of this package run. TestMain
+// makes and removes it.
+var builtFolder string
+
+var builtBinary = sync.OnceValues(func() (string, error) {
+	if binary := os.Getenv("COUNTERSIGN_TEST_BINARY"); binary != "" {
+		return binary, nil
+	}
+	binary := filepath.Join(builtFolder, "countersign")
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", binary, "countersign/cmd/countersign").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return binary, nil
+})
+
+func TestMain(m *testing.M) { os.Exit(withFolder(m.Run)) }
+
+func withFolder(run func() int) int {
+	var err error
+	if builtFolder, err = os.MkdirTemp("", "countersign-bench-test-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(builtFolder) }()
+	return run()
 }
 
 func smallConfig(t *testing.T, binary string) bench.Config {
@@ -38,7 +68,7 @@ func smallConfig(t *testing.T, binary string) bench.Config {
 // A benchmark run measures every scenario on every target and leaves nothing behind.
 func TestRunMeasuresEveryScenario(t *testing.T) {
 	t.Parallel()
-	config := smallConfig(t, buildBinary(t))
+	config := smallConfig(t, theBinary(t))
 	config.Postgres = testdb.ServerURL(t)
 	report, err := bench.Run(t.Context(), config)
 	if err != nil {
@@ -107,7 +137,7 @@ func requireEmpty(t *testing.T, dir string) {
 // An interrupted benchmark stops at once and leaves nothing behind.
 func TestRunStopsWhenInterrupted(t *testing.T) {
 	t.Parallel()
-	config := smallConfig(t, buildBinary(t))
+	config := smallConfig(t, theBinary(t))
 	config.Scenarios, config.Duration = []string{"events"}, time.Minute
 	ctx, interrupt := context.WithCancel(t.Context())
 	config.Progress = func(format string, _ ...any) {
