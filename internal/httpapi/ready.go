@@ -9,32 +9,61 @@ import (
 	"time"
 )
 
+// readiness is "unavailable" where a check has failed, else "degraded" where there
+// is a reason for it, else "ready".
 type readiness struct {
-	Status string           `json:"status"`
-	Checks []readinessCheck `json:"checks"`
+	Status  string            `json:"status"`
+	Reasons []readinessReason `json:"reasons"`
+	Checks  []readinessCheck  `json:"checks"`
 }
+
+// readinessReason is something that the service should do and cannot, although it
+// serves requests. Anyone can ask, so it counts and names no organization.
+type readinessReason struct {
+	Name  string `json:"name"`
+	Count int    `json:"count"` // of organizations
+}
+
+// reasonEscalation: an approval that escalates would reach nobody.
+const reasonEscalation = "escalation_without_channel"
 
 type readinessCheck struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
 	Detail string `json:"detail,omitempty"`
+
+	reason *readinessReason // of a check that is "degraded"
+}
+
+// conclude derives the status and the reasons from the checks. A load balancer
+// sends requests to a service that is degraded: another replica would be no better.
+func (r *readiness) conclude() (httpStatus int) {
+	httpStatus, r.Status, r.Reasons = http.StatusOK, "ready", []readinessReason{}
+	for _, check := range r.Checks {
+		switch {
+		case check.Status == "failed":
+			httpStatus, r.Status = http.StatusServiceUnavailable, "unavailable"
+		case check.reason != nil:
+			r.Reasons = append(r.Reasons, *check.reason)
+		}
+	}
+	if httpStatus == http.StatusOK && len(r.Reasons) > 0 {
+		r.Status = "degraded"
+	}
+	return httpStatus
 }
 
 func ready(x *exchange) error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), 2*time.Second)
 	defer cancel()
-	status, answer := http.StatusOK, readiness{Status: "ready"}
+	var answer readiness
 	if err := x.api.service.Ready(ctx); err != nil {
 		answer.Checks = []readinessCheck{{Name: "storage", Status: "failed", Detail: "the store does not answer"}}
 		x.api.log.Error("not ready", "request_id", x.id, "error", err)
 	} else {
 		answer.Checks = append([]readinessCheck{{Name: "storage", Status: "ok"}}, x.surveyed(ctx)...)
 	}
-	for _, check := range answer.Checks {
-		if check.Status == "failed" {
-			status, answer.Status = http.StatusServiceUnavailable, "unavailable"
-		}
-	}
+	status := answer.conclude()
 	body, err := json.Marshal(answer)
 	if err != nil {
 		return err
@@ -111,7 +140,7 @@ func (x *exchange) escalationCheck(ctx context.Context) (readinessCheck, error) 
 		return readinessCheck{Name: "escalation", Status: "warning", Detail: notKnown}, err
 	case len(unheard) > 0:
 		return readinessCheck{
-			Name: "escalation", Status: "warning",
+			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, len(unheard)},
 			Detail: fmt.Sprintf("in %d of %d organizations nobody is told when an approval escalates: see countersign doctor", len(unheard), organizations),
 		}, nil
 	}

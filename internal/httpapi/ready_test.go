@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
 	"countersign/internal/httpapi"
@@ -71,30 +72,39 @@ func TestRollback(t *testing.T) {
 	})
 }
 
-// Where an approval would escalate to nobody, the service is ready and warns, and
-// names no organization.
-func TestReadinessWarnsOfEscalationsThatReachNobody(t *testing.T) {
+// Where an approval would escalate to nobody, the service is degraded: it answers
+// 200, says in how many organizations, and names none. It is ready again when
+// somebody would be told.
+func TestReadinessIsDegradedWhereEscalationsReachNobody(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s := start(t, open(t), setup{})
-		type report struct {
-			Status string
-			Checks []struct{ Name, Status, Detail string }
+		type reason struct {
+			Name  string
+			Count int
 		}
-		check := func(status, detail string) {
+		type report struct {
+			Status  string
+			Reasons []reason
+			Checks  []struct{ Name, Status, Detail string }
+		}
+		check := func(status string, reasons []reason, checked, detail string) {
 			t.Helper()
 			fresh := s.limited(t, nil, 0) // without what was found before
 			got := decode[report](t, fresh.get(t, credential{}, "/readyz").expect(t, http.StatusOK).without(t, "acme", s.acme.id, "rival", s.rival.id))
 			last := got.Checks[len(got.Checks)-1]
-			if got.Status != "ready" || last.Name != "escalation" || last.Status != status || !strings.HasPrefix(last.Detail, detail) {
-				t.Errorf("ready says %+v, want %s with %q", got, status, detail)
+			if got.Status != status || last.Name != "escalation" || last.Status != checked || !strings.HasPrefix(last.Detail, detail) {
+				t.Errorf("ready says %+v, want %s, the check %s with %q", got, status, checked, detail)
+			}
+			if diff := cmp.Diff(reasons, got.Reasons); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
 			}
 		}
-		check("warning", "in 2 of 2 organizations nobody is told when an approval escalates")
+		check("degraded", []reason{{"escalation_without_channel", 2}}, "degraded", "in 2 of 2 organizations nobody is told when an approval escalates")
 		hook := `{"url":"https://hooks.example.com/x","events":["approval.escalated"]}`
 		s.post(t, s.acme.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)
-		check("warning", "in 1 of 2 organizations")
+		check("degraded", []reason{{"escalation_without_channel", 1}}, "degraded", "in 1 of 2 organizations")
 		s.post(t, s.rival.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)
-		check("ok", "")
+		check("ready", []reason{}, "ok", "")
 	})
 }
 
