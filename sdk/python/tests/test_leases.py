@@ -546,6 +546,57 @@ def test_an_answer_that_was_overtaken_lifts_no_pause(still: Still) -> None:
         assert found == [True, True, False]
 
 
+@pytest.mark.parametrize("through", ["the chain", "the package"])
+def test_an_approval_that_tells_of_a_pause_ends_the_lease(still: Still, through: str) -> None:
+    """An approved action is denied because its chain is paused: the chain knows of it then."""
+    service, _, config = still
+    with countersign.Chain("paused", config=config) as chain:
+        session = chain._session
+        assert session is not None
+        assert local(chain)
+        approval_id = service._records._ask(
+            {
+                "id": "e1",
+                "chain_id": session.id,
+                "sequence": 1,
+                "agent_name": "clerk",
+                "action_type": "tool_call",
+                "action_name": "pay",
+                "payload": {},
+                "decision_reason": None,
+                "policy_name": None,
+            }
+        )
+        service._records.decide_approval(approval_id, "approved", None)
+        service._records.release = lambda approval: {  # type: ignore[method-assign]
+            "policy_decision": "deny",
+            "auto_paused": True,
+            "pause_reason": "too many events",
+        }
+        with pytest.raises(countersign.ChainAutoPausedError):
+            if through == "the chain":
+                chain.wait_for_approval_sync(approval_id)
+            else:
+                countersign.wait_for_approval_sync(approval_id, config=config)
+        assert session.paused
+        assert session.pause_reason == "too many events"
+        assert not local(chain)
+
+
+def test_a_pause_of_a_chain_is_that_of_its_successor(still: Still) -> None:
+    _, _, config = still
+    with countersign.Chain("paused", config=config) as chain:
+        session = chain._session
+        assert session is not None
+        first = str(session.id)
+        session._follow("the-successor")
+        session.told_of_pause("another", None)
+        assert not session.paused
+        session.told_of_pause(first, None)
+        assert session.paused
+        session._follow(first)
+
+
 def test_a_fork_drops_every_lease(fast: FakeService) -> None:
     configure(fast)
     with countersign.Chain("forked") as chain:

@@ -213,6 +213,9 @@ def _released(
     )
     if decision.allowed:
         return decision, current
+    if decision.auto_paused:
+        for delivery in tuple(transport.deliveries):
+            delivery.told_of_pause(str(approval.get("chain_id")), decision.pause_reason)
     action = f"{approval.get('action_type', 'action')} {approval.get('action_name', '')!r}"
     raise denial_of(decision, action, str(approval.get("status")))
 

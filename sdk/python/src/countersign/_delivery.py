@@ -64,8 +64,10 @@ class Delivery:
         self._latched: dict[type[Exception], Exception] = {}
         self._turn: Future[None] | None = None
         self._followed = False  # whether the log says that the chain was abandoned
+        self._earlier: set[str] = set()  # ids of the chains that this one continues
         self._lock = threading.Lock()
         _every.add(self)
+        self.transport.deliveries.add(self)
 
     def _begin_in_child(self) -> None:
         """After a fork. Other threads of the parent may have held the lock or had the turn; what
@@ -218,6 +220,7 @@ class Delivery:
         with self._lock:
             if not isinstance(successor, str) or not self.chain or successor == self.id:
                 return
+            self._earlier.add(str(self.id))
             self.chain = {**self.chain, "id": successor}
             first, self._followed = not self._followed, True
         if first:
@@ -234,12 +237,22 @@ class Delivery:
         if paused is None and "status" in answer and "policy_decision" not in answer:
             paused = answer["status"] == "auto_paused"
         if paused is True:
-            self.paused = True
-            self.pause_reason = answer.get("pause_reason") or self.pause_reason
-            self._paused_at = self.transport.clock.monotonic()
+            self._pause(answer.get("pause_reason"))
         elif paused is False and sent.monotonic > self._paused_at:
             self.paused = False
             self.pause_reason = None
+
+    def told_of_pause(self, chain: str, reason: str | None) -> None:
+        """An answer that is about an approval says that a chain is paused: perhaps this one."""
+        with self._lock:
+            if chain == self.id or chain in self._earlier:
+                self._pause(reason)
+
+    def _pause(self, reason: str | None) -> None:
+        """The lock is held."""
+        self.paused = True
+        self.pause_reason = reason or self.pause_reason
+        self._paused_at = self.transport.clock.monotonic()
 
     def _learn_lease(self, given: object, sent: Moment, act_number: int) -> None:
         """The lock is held."""

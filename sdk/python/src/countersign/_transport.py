@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from countersign._answers import may_pass, read, retry_after
 from countersign._clients import Clients, Unreachable
@@ -20,6 +20,9 @@ from countersign._steps import JITTER, Pause, Reply, Send, Steps, run, run_async
 from countersign._turns import Turns
 from countersign._version import __version__
 from countersign.exceptions import APIError
+
+if TYPE_CHECKING:
+    from countersign._delivery import Delivery
 
 __all__ = ["Transport", "Unreachable", "aclose", "close", "flush", "transport_of"]
 
@@ -59,6 +62,8 @@ class Transport:
         self.again = Turns(_AGAIN_AT_ONCE)
         """For requests whose answers came too late, or follow a wait. Five hundred of them at
         once would keep each other from being answered within a second."""
+        self.deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()
+        """The chains under this configuration: an approval's answer may tell of a pause."""
         _every.add(self)
         self.sender = Sender(self.run)
 
