@@ -590,10 +590,11 @@ def test_a_pause_of_a_chain_is_that_of_its_successor(still: Still) -> None:
         assert session is not None
         first = str(session.id)
         session._follow("the-successor")
-        session.told_of_pause("another", None)
-        assert not session.paused
-        session.told_of_pause(first, None)
-        assert session.paused
+        found = []
+        for chain_id in ("another", first):
+            session.told_of_pause(chain_id, None)
+            found.append(session.paused)
+        assert found == [False, True]
         session._follow(first)
 
 
