@@ -86,6 +86,56 @@ func TestSuccessorOnTheWire(t *testing.T) {
 	})
 }
 
+// The outcome of an event of an abandoned chain is answered with the successor, where it
+// is an event of its own. No client can record such an event itself.
+func TestLateOutcomeOnTheWire(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s, c := keyLife(t, open)
+		agent := s.acme.agent
+		old := s.open(t, agent, `{"name":"quiet"}`)
+		event := decode[struct {
+			ID string `json:"event_id"`
+		}](t, s.post(t, agent, "/v1/chains/"+old+"/events", anAction).expect(t, http.StatusOK)).ID
+		path := "/v1/chains/" + old + "/events/" + event + "/outcome"
+		s.abandon(t, c)
+		type report struct {
+			EventID     string  `json:"event_id"`
+			ChainID     string  `json:"chain_id"`
+			Outcome     string  `json:"outcome"`
+			RecordedAt  string  `json:"recorded_at"`
+			ContinuedBy *string `json:"continued_by"`
+		}
+		first := decode[report](t, s.post(t, agent, path, `{"outcome":"failed","detail":"no"}`).expect(t, http.StatusOK))
+		if first.EventID != event || first.ChainID != old || first.Outcome != "failed" || first.ContinuedBy == nil || *first.ContinuedBy == old {
+			t.Fatalf("the late outcome is answered %+v", first)
+		}
+		if diff := cmp.Diff(first, decode[report](t, s.post(t, agent, path, `{"outcome":"failed","detail":"no"}`).expect(t, http.StatusOK))); diff != "" {
+			t.Errorf("repeated (-first +again):\n%s", diff)
+		}
+		s.post(t, agent, path, `{"outcome":"succeeded"}`).refuse(t, http.StatusConflict, "outcome_conflict")
+		type marker struct {
+			ActionType string `json:"action_type"`
+			Payload    struct {
+				EventID string `json:"event_id"`
+				ChainID string `json:"chain_id"`
+				Outcome string `json:"outcome"`
+				Detail  string `json:"detail"`
+			} `json:"payload"`
+		}
+		var want marker
+		want.ActionType, want.Payload.EventID, want.Payload.ChainID, want.Payload.Outcome, want.Payload.Detail = "late_outcome", event, old, "failed", "no"
+		got := decode[struct{ Data []marker }](t, s.get(t, s.acme.member, "/v1/chains/"+*first.ContinuedBy+"/events").expect(t, http.StatusOK)).Data
+		if diff := cmp.Diff([]marker{want}, got); diff != "" {
+			t.Errorf("the successor's events (-want +got):\n%s", diff)
+		}
+		forged := `{"agent_name":"a","action_type":"late_outcome","action_name":"wire_money","payload":{"amount_usd":9000000}`
+		s.post(t, agent, "/v1/chains/"+old+"/events", forged+`}`).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
+		s.post(t, agent, "/v1/chains/"+old+"/events/batch", `{"events":[`+forged+`,"decision_source":"offline_stub","idempotency_key":"k"}]}`).
+			refuse(t, http.StatusUnprocessableEntity, "invalid_request")
+		s.complete(t, agent, old, "")
+	})
+}
+
 // A client cannot have its chain taken for an abandoned one.
 func TestClientCannotAbandon(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {

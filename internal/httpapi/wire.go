@@ -177,12 +177,13 @@ func writeOutcome(w *canon.ObjectWriter, o *ledger.Entry) {
 	w.Int("position", o.Position)
 }
 
-func appendOutcome(dst []byte, chain ledger.ChainID, o *ledger.Entry) []byte {
+func appendOutcome(dst []byte, chain ledger.ChainID, o *service.Outcome) []byte {
 	w := canon.BeginObject(dst)
 	w.String("event_id", o.Event.String())
 	w.String("chain_id", chain.String())
 	w.Int("sequence", o.Sequence)
-	writeOutcome(&w, o)
+	writeOutcome(&w, o.Entry)
+	writeChainID(&w, "continued_by", o.ContinuedBy)
 	return w.End()
 }
 

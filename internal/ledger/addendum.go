@@ -150,27 +150,45 @@ func (s *ChainState) append(entry Entry, chain ChainID) *Addendum {
 // unknown result may be settled later, any other stands.
 func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*Entry, report Entry, now Time) (*Entry, *Addendum, error) {
 	last, approved := lastOutcome(earlier)
-	if last != nil {
-		if last.Result == report.Result && last.Detail == report.Detail {
-			return last, nil, nil
-		}
-		if last.Result != Unknown || report.Result == Unknown {
-			return nil, nil, Errorf(CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands: the list of events shows it")
-		}
+	if again, err := repeats(last, &report); again || err != nil {
+		return last, nil, err
 	}
-	switch {
-	case s.Status.Sealed():
-		return nil, nil, errSealed()
-	case event.Status == EventDenied:
-		return nil, nil, Errorf(CodeOutcomeConflict, "the action was denied: it has no outcome")
-	case event.Status == EventAwaiting && !approved:
-		return nil, nil, Errorf(CodeOutcomeConflict, "the action was not approved: it has no outcome")
+	if err := s.Open(); err != nil {
+		return nil, nil, err
+	}
+	if err := event.hasOutcome(approved); err != nil {
+		return nil, nil, err
 	}
 	s.LastAt = Later(now, s.LastAt)
 	report.Kind, report.Event, report.Sequence = EntryOutcome, event.ID, event.Sequence
 	addendum := s.append(report, event.Chain)
 	report.Position, report.RecordedAt = addendum.Position, s.LastAt
 	return &report, addendum, nil
+}
+
+// repeats reports whether a report says what the last one said, and refuses one that
+// says otherwise of what was settled.
+func repeats(last, report *Entry) (bool, error) {
+	switch {
+	case last == nil:
+		return false, nil
+	case last.Result == report.Result && last.Detail == report.Detail:
+		return true, nil
+	case last.Result != Unknown || report.Result == Unknown:
+		return false, Errorf(CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands: the list of events shows it")
+	}
+	return false, nil
+}
+
+// hasOutcome refuses an outcome of an action that was not let happen.
+func (e *RecordedEvent) hasOutcome(approved bool) error {
+	switch {
+	case e.Status == EventDenied:
+		return Errorf(CodeOutcomeConflict, "the action was denied: it has no outcome")
+	case e.Status == EventAwaiting && !approved:
+		return Errorf(CodeOutcomeConflict, "the action was not approved: it has no outcome")
+	}
+	return nil
 }
 
 func lastOutcome(entries []*Entry) (last *Entry, approved bool) {

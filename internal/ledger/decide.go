@@ -207,6 +207,9 @@ func Decide(policy *Policy, q *Question) Decision {
 		Outcome: Allow, Source: SourceBackend, PolicyVersion: policy.Version, Mode: Enforce,
 		EstimatedCost: q.Action.Cost, KillSwitchActive: q.Org.Controls.KillSwitch.Active,
 	}
+	if q.Action.ActionType == ActionTypeLateOutcome { // no action: it says what became of one, as an outcome does
+		return d
+	}
 	matches := limitMatches(q)
 	if policy.Rules != nil && !d.KillSwitchActive {
 		matches = append(matches, policy.Rules.Match(q)...)

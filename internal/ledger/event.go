@@ -52,6 +52,7 @@ func ParseAction(v canon.Value) (*Action, error) {
 	f := NewFields(v)
 	action := readAction(f)
 	checkGap(f, action)
+	checkLateOutcome(f, action)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -89,6 +90,7 @@ func ParseReported(v canon.Value) ([]*Action, error) {
 		}
 		action.LeaseID = readLeaseID(inner)
 		checkGap(inner, action)
+		checkLateOutcome(inner, action)
 		f.Join(inner)
 		actions = append(actions, action)
 	}

@@ -317,6 +317,11 @@ func TestSuccessorOfAnAbandonedChain(t *testing.T) {
 			r := g.reportAll(chain, reported(g.t, "first", "second"))
 			return r.Results[1].Event.Chain, *r.ContinuedBy
 		}, 2, false},
+		{"an outcome", func(g *governed, chain ledger.ChainID) (ledger.ChainID, ledger.ChainID) {
+			g.outcome(chain, ledger.Succeeded, "done")
+			o := g.outcome(chain, ledger.Succeeded, "done")
+			return *g.chain(chain).State.ContinuedBy, *o.ContinuedBy
+		}, 1, false},
 		{"a completion", func(g *governed, chain ledger.ChainID) (ledger.ChainID, ledger.ChainID) {
 			c := g.complete(chain)
 			return c.Chain.ID, c.Chain.ID
@@ -369,6 +374,105 @@ func TestSuccessorOfAnAbandonedChain(t *testing.T) {
 				checkIntact(t, g.Service, "acme", receipts)
 			})
 		}
+	})
+}
+
+// firstEvent is the id of a chain's first event.
+func (g *governed) firstEvent(chain ledger.ChainID) ledger.EventID {
+	g.t.Helper()
+	events := must[[]*service.EventView](g.t)(g.Events(g.t.Context(), g.who.member, chain, 0, 1))
+	return must[*ledger.RecordedEvent](g.t)(ledger.DecodeEvent(events[0].Body)).ID
+}
+
+// outcome reports what became of a chain's first event.
+func (g *governed) outcome(chain ledger.ChainID, result ledger.Result, detail string) *service.Outcome {
+	g.t.Helper()
+	return must[*service.Outcome](g.t)(g.ReportOutcome(g.t.Context(), g.who.agent, chain, g.firstEvent(chain), &ledger.Entry{Result: result, Detail: detail}))
+}
+
+// Late outcomes keep the rules of outcomes, along a line of abandoned chains: the same
+// one again changes nothing, an unknown one can be settled once, and what was denied
+// has none. They are recorded under the kill switch, and none after the client has
+// completed the line.
+func TestLateOutcomes(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"auto_pause":{"max_duration_seconds":100000000}}`)
+		old := g.abandoned("quiet", step(t, "look", "early"))
+		refused := func(what string, event ledger.EventID, result ledger.Result, detail string, code ledger.Code) {
+			t.Helper()
+			_, err := g.ReportOutcome(t.Context(), g.who.agent, old, event, &ledger.Entry{Result: result, Detail: detail})
+			checkCode(t, what, err, code)
+		}
+		event := g.firstEvent(old)
+		unknown := g.outcome(old, ledger.Unknown, "")
+		second := *unknown.ContinuedBy
+		if unknown.Event != event || unknown.Sequence != 1 || unknown.Position != 1 || g.chain(second).State.Entries != 1 {
+			t.Errorf("the outcome is %+v", unknown.Entry)
+		}
+		// The successor is abandoned too: what was reported there still counts.
+		g.clock.Advance(73 * time.Hour)
+		g.passRound(g.Service)
+		if again := g.outcome(old, ledger.Unknown, ""); again.RecordedAt != unknown.RecordedAt || *again.ContinuedBy != second || g.chain(second).State.ContinuedBy != nil {
+			t.Errorf("repeated, the outcome is %+v, at first %+v", again, unknown)
+		}
+		g.kill("stop")
+		settled := g.outcome(old, ledger.Failed, "no")
+		third := *settled.ContinuedBy
+		if third == second || settled.Result != ledger.Failed || settled.Detail != "no" || settled.RecordedAt <= unknown.RecordedAt {
+			t.Errorf("the settled outcome is %+v", settled)
+		}
+		if again := g.outcome(old, ledger.Failed, "no"); again.RecordedAt != settled.RecordedAt || again.Position != settled.Position {
+			t.Errorf("repeated, the settled outcome is %+v, at first %+v", again.Entry, settled.Entry)
+		}
+		refused("another outcome", event, ledger.Succeeded, "", ledger.CodeOutcomeConflict)
+		refused("another detail", event, ledger.Failed, "yes", ledger.CodeOutcomeConflict)
+		refused("an unknown outcome of what is settled", event, ledger.Unknown, "", ledger.CodeOutcomeConflict)
+		for _, chain := range []ledger.ChainID{second, third} {
+			stored := must[[]*service.EventView](t)(g.Events(t.Context(), g.who.member, chain, 0, 10))
+			marker := must[*ledger.RecordedEvent](t)(ledger.DecodeEvent(stored[0].Body))
+			if len(stored) != 1 || marker.Action.ActionType != ledger.ActionTypeLateOutcome || marker.Action.ActionName != "look" || marker.Status != ledger.EventAllowed {
+				t.Errorf("%d events, the first %+v", len(stored), marker.Event)
+			}
+		}
+		g.complete(old)
+		if again := g.outcome(old, ledger.Failed, "no"); again.RecordedAt != settled.RecordedAt {
+			t.Errorf("repeated after the completion, the outcome is %+v", again.Entry)
+		}
+		checkIntact(t, g.Service, "acme", 3)
+	})
+}
+
+// Of an action that was not let happen there is no late outcome either, none is
+// recorded after the line of chains was completed, and an action that took the
+// idempotency key of an outcome is left as it is. None of these opens a successor.
+func TestLateOutcomesThatAreRefused(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"auto_pause":{"max_duration_seconds":100000000}}`)
+		g.kill("stop")
+		denied := g.open("denied")
+		g.record(denied, step(t, "deploy", ""))
+		g.revive()
+		done := g.open("done")
+		g.record(done, step(t, "look", ""))
+		taken := g.open("taken")
+		g.record(taken, step(t, "look", ""))
+		key := ledger.LateOutcomeKeys(g.firstEvent(taken))[1]
+		g.record(taken, step(t, "take", key))
+		g.clock.Advance(73 * time.Hour)
+		g.passRound(g.Service)
+		g.complete(done)
+		for chain, code := range map[ledger.ChainID]ledger.Code{
+			denied: ledger.CodeOutcomeConflict, done: ledger.CodeChainSealed, taken: ledger.CodeOutcomeConflict,
+		} {
+			_, err := g.ReportOutcome(t.Context(), g.who.agent, chain, g.firstEvent(chain), &ledger.Entry{Result: ledger.Succeeded})
+			checkCode(t, g.chain(chain).Name, err, code)
+			if chain != done && g.chain(chain).State.ContinuedBy != nil {
+				t.Errorf("the refused outcome has opened a successor of %s", g.chain(chain).Name)
+			}
+		}
+		checkIntact(t, g.Service, "acme", 4)
 	})
 }
 

@@ -82,7 +82,7 @@ func (s *Service) withOutcomes(ctx context.Context, chain ledger.ChainID, events
 }
 
 // ReportOutcome records what became of an allowed action.
-func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID, report *ledger.Entry) (*ledger.Entry, error) {
+func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID, report *ledger.Entry) (*Outcome, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -90,11 +90,19 @@ func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledge
 	if err != nil {
 		return nil, err
 	}
-	op := &reportOutcome{caller: caller, event: event, report: *report}
-	if err := s.committer.commit(ctx, op); err != nil {
+	op := &reportOutcome{caller: caller, event: event, report: *report, line: s.lineage(chain)}
+	if err := s.alongLineage(op.line, func() error { return s.committer.commit(ctx, op) }); err != nil {
 		return nil, err
 	}
-	return op.result, nil
+	return &op.result, nil
+}
+
+// Outcome is what became of an event, as it was entered.
+type Outcome struct {
+	*ledger.Entry
+	// ContinuedBy is as in Recorded. An outcome that comes after its chain was abandoned
+	// is entered there.
+	ContinuedBy *ledger.ChainID
 }
 
 // eventByID reads an event's facts, which never change, before the transaction
@@ -124,7 +132,9 @@ type reportOutcome struct {
 	caller *Caller
 	event  *ledger.RecordedEvent
 	report ledger.Entry
-	result *ledger.Entry
+	line   *lineage
+	late   bool // the event's chain turned out to be abandoned: see planLate
+	result Outcome
 }
 
 func (o *reportOutcome) at() store.EventAt {
@@ -137,6 +147,13 @@ func (o *reportOutcome) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Chains = append(needs.Chains, o.event.Chain)
 	needs.Addenda = append(needs.Addenda, o.at())
+	if o.late {
+		needs.Orgs = append(needs.Orgs, o.caller.Org)
+		o.line.need(needs)
+		for chain := range o.line.all() {
+			needs.Repeats = append(needs.Repeats, o.markers(chain)...)
+		}
+	}
 }
 
 func (o *reportOutcome) plan(b *batch) error {
@@ -154,11 +171,14 @@ func (o *reportOutcome) plan(b *batch) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
+	if live.state.Abandoned {
+		return o.planLate(b, earlier)
+	}
 	report, addendum, err := live.state.ReportOutcome(o.event, earlier, o.report, b.now)
 	if err != nil {
 		return err
 	}
-	o.result = report
+	o.result = Outcome{Entry: report}
 	if addendum == nil {
 		b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	} else {

@@ -141,7 +141,7 @@ func fillChain(t testing.TB, s *service.Service, who *tenant, name string, event
 		recorded := must[*service.Recorded](t)(s.RecordEvent(t.Context(), who.agent, chain.ID, action))
 		if j == 0 {
 			report := &ledger.Entry{Result: ledger.Succeeded, Detail: "done"}
-			must[*ledger.Entry](t)(s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, report))
+			must[*service.Outcome](t)(s.ReportOutcome(t.Context(), who.agent, chain.ID, recorded.Event.ID, report))
 		}
 	}
 	return chain.ID
