@@ -252,7 +252,9 @@ def test_a_violation_is_said_once(fake: FakeService) -> None:
         chain.record_agent_action_sync(*SAFE)
         fake.script("require_approval", decision_reason="new rule")
         fake.come_back()
-        with pytest.raises(countersign.PolicyViolationError, match="new rule") as raised:
+        with pytest.raises(
+            countersign.PolicyViolationError, match=r"an earlier.*new rule"
+        ) as raised:
             chain.record_agent_action_sync(*SAFE)
         assert raised.value.decision is not None
         assert raised.value.decision.shadow_decision == "require_approval"
@@ -313,10 +315,11 @@ def test_one_bad_event_does_not_take_the_others_with_it(fast: FakeService) -> No
         return receive(call)
 
     config.transport._handle = choosy  # type: ignore[union-attr]
-    with pytest.raises(countersign.APIError, match="bad event"):
+    with pytest.raises(countersign.APIError, match=r"an earlier action.*: bad event") as refused:
         with countersign.Chain("choosy") as chain:
             for n in range(3):
                 chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
+    assert (refused.value.status, refused.value.code) == (422, "invalid_request")
     assert [e["payload"]["n"] for e in fast.events] == [0, 2]
     assert chain.receipt is not None
 

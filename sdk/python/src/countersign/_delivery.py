@@ -141,7 +141,7 @@ class Delivery:
                 for one in batch:
                     yield from self._send([one])
             elif error.code != "idempotency_conflict":  # that one was recorded before
-                self.fail(error)
+                self.fail(_refusal(error))
             return
         results = answer.get("results")
         self.learn(answer, sent)
@@ -156,8 +156,8 @@ class Delivery:
         problem = result.get("error") or result.get("problem")
         if isinstance(problem, dict):
             if problem.get("code") != "idempotency_conflict":
-                detail = f"an event was refused: {problem.get('detail', '')}"
-                self.fail(APIError(detail, problem.get("status", 0), problem.get("code", "")))
+                detail, status = problem.get("detail", ""), problem.get("status", 0)
+                self.fail(_refusal(APIError(detail, status, problem.get("code", ""))))
             return
         self.learn(result, sent)
         decision = PolicyDecision.from_json(result, idempotency_key=key)
@@ -169,7 +169,7 @@ class Delivery:
     def _complete(self, completion: dict[str, Any]) -> Steps[None]:
         try:
             sealed = yield from self.transport.call("POST", self.path("/complete"), completion)
-            self._follow(sealed.get("id"))
+            self.follow(sealed.get("id"))
             self.chain = sealed
             receipt = sealed.get("receipt")
         except APIError as error:
@@ -202,7 +202,7 @@ class Delivery:
         """Take what any answer says about organization and chain. False when it is older than
         what is known of the organization: an allow in it is not to be relied on."""
         current = self.transport.learn(answer, sent)
-        self._follow(answer.get("continued_by"))
+        self.follow(answer.get("continued_by"))
         with self._lock:
             self._learn_pause(answer, sent)
             if not current:
@@ -214,7 +214,7 @@ class Delivery:
                 self._learn_lease(answer["fast_path_lease"], sent, act)
         return True
 
-    def _follow(self, successor: object) -> None:
+    def follow(self, successor: object) -> None:
         """Go on in the chain that the service has opened in place of an abandoned one. It
         belongs to the same run: the service holds it to the same limits."""
         with self._lock:
@@ -301,13 +301,19 @@ def _binding_key(given: object) -> bytes | None:
     return key if len(key) == 32 else None
 
 
+def _refusal(error: APIError) -> APIError:
+    """The same error with a message that can be raised by a later call, which it is not about."""
+    text = f"an earlier action, decided in this process, was not recorded: {error.message}"
+    return APIError(text, error.status, error.code, error.request_id, error.errors)
+
+
 def _violation(decision: PolicyDecision) -> Exception:
     """What to raise for an action that was decided here without cover: the stop that stood
     against it, else that the policies were violated."""
-    stop = denial_of(decision, "an action decided in this process")
+    stop = denial_of(decision, "an earlier action, decided in this process")
     if is_stop(type(stop)):
         return stop
     stricter = decision.shadow_decision or decision.policy_decision
-    text = f"an action decided in this process should have been {stricter!r}"
+    text = f"an earlier action, decided in this process, should have been {stricter!r}"
     reason = f": {decision.decision_reason}" if decision.decision_reason else ""
     return PolicyViolationError(text + reason, decision)
