@@ -84,9 +84,13 @@ def test_a_run_goes_on_in_the_successor(
     assert chain.receipt["chain_id"] == chain.id != old["completion"]
     assert server.get(f"/v1/chains/{chain.id}")["status"] == "completed"
 
-    # The outcome of an action that outlasted its chain has no event to stand with.
+    # The outcome of an action that outlasted its chain, which the client follows.
     chain = chains["outcome"]
-    assert not chain.record_outcome_sync(decisions["outcome"], "succeeded")
+    assert chain.record_outcome_sync(decisions["outcome"], "succeeded")
+    assert chain.id != old["outcome"]
+    (marker,) = server.events(chain.id)
+    assert (marker["action_type"], marker["payload"]["outcome"]) == ("late_outcome", "succeeded")
+    assert marker["payload"]["event_id"] == decisions["outcome"].event_id
     chain.__exit__(None, None, None)
 
     # What the client decides by itself.

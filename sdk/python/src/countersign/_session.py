@@ -177,7 +177,8 @@ class Session(Delivery):
             else:
                 return False
             path = self.path(f"/events/{quote(event_id, safe='')}/outcome", chain)
-            yield from self.transport.call("POST", path, body)
+            answer = yield from self.transport.call("POST", path, body)
+            self.follow(answer.get("continued_by"))
         except Unreachable:
             return False
         except APIError as error:
