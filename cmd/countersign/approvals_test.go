@@ -78,7 +78,7 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		second := admin.pay(t, `{"amount_usd":7000}`)
 		out := succeed(t, person.args("list")...)
 		for _, word := range []string{first[:8], second[:8], "billing", "pay_invoice", "23h59m", "threshold",
-			"payments (production)", "$9000.00", "pay.example.com", "financial_approval_threshold", "any member or admin", "TIME LEFT", "CLIENT", "never asked"} {
+			"payments (production)", "9,000.00 USD", "pay.example.com", "financial_approval_threshold", "any member or admin", "TIME LEFT", "CLIENT", "never asked"} {
 			if !strings.Contains(out, word) {
 				t.Errorf("the list lacks %q:\n%s", word, out)
 			}
@@ -100,7 +100,7 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 			t.Fatalf("approve: %+v", r)
 		}
 		for _, word := range []string{"billing", "pay_invoice (tool_call)", `"amount_usd": 9000`, `"a\u202eb"`, "sha256   ",
-			"chain    payments (production)", "amount   $9000.00", "domains  pay.example.com", "rule     financial_approval_threshold",
+			"chain    payments (production)", "amount   9,000.00 USD", "domains  pay.example.com", "rule     financial_approval_threshold",
 			"deciders any member or admin", "left     23h59m", "client   waiting"} {
 			if !strings.Contains(r.err, word) {
 				t.Errorf("what was decided was not shown, %q:\n%s", word, r.err)

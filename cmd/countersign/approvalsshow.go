@@ -73,8 +73,11 @@ func amountText(amount *float64) string {
 	if amount == nil {
 		return nothing
 	}
-	return fmt.Sprintf("$%.2f", *amount)
+	return dollars(*amount)
 }
+
+// dollars writes an amount as the console does.
+func dollars(amount float64) string { return ledger.MoneyOf(amount).Display() + " USD" }
 
 func ruleText(a *approval) string {
 	if a.PolicyName == nil {

@@ -36,12 +36,12 @@ func (d *demo) seal(ctx context.Context) error {
 	}
 	receipt := sealed.Receipt
 	if err := expect(receipt.Actions == 5 && receipt.Metrics.Exposure == d.exposure,
-		"5 actions and $%.2f in the receipt, and it has %d and $%.2f", d.exposure, receipt.Actions, receipt.Metrics.Exposure); err != nil {
+		"5 actions and %s in the receipt, and it has %d and %s", dollars(d.exposure), receipt.Actions, dollars(receipt.Metrics.Exposure)); err != nil {
 		return err
 	}
 	d.receipt = sealed.ReceiptID
 	d.show(green, "✓", "%s  %s", d.paint(bold, receipt.Number), receipt.Summary)
-	d.show(green, "✓", "%d actions, $%.2f moved, signed %s…", receipt.Actions, receipt.Metrics.Exposure, receipt.Signature[:min(len(receipt.Signature), 24)])
+	d.show(green, "✓", "%d actions, %s moved, signed %s…", receipt.Actions, dollars(receipt.Metrics.Exposure), receipt.Signature[:min(len(receipt.Signature), 24)])
 	return nil
 }
 
@@ -93,7 +93,7 @@ func (d *demo) forge(ctx context.Context) error {
 		return err
 	}
 	d.tell("In a copy of the database someone changes one byte of what the agent did:")
-	d.show(yellow, "•", "the payment of $%.2f becomes one of $%.2f", d.payment, d.forged)
+	d.show(yellow, "•", "the payment of %s becomes one of %s", dollars(d.payment), dollars(d.forged))
 	return d.audit(ctx, copied, exitFailed, red, "✗")
 }
 

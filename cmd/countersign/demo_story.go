@@ -108,10 +108,10 @@ func (d *demo) work(ctx context.Context) error {
 // detail is what else is worth a word about an action.
 func detail(payload map[string]any, decided verdict) string {
 	if amount, ok := payload["amount_usd"].(float64); ok {
-		return fmt.Sprintf("   $%.2f", amount)
+		return "   " + dollars(amount)
 	}
 	if decided.Cost != nil {
-		return fmt.Sprintf("   the call costs $%.4f", *decided.Cost)
+		return "   the call costs " + dollars(*decided.Cost)
 	}
 	return ""
 }
@@ -128,7 +128,7 @@ func (d *demo) ask(ctx context.Context) error {
 		return err
 	}
 	d.approval = *asked.ApprovalID
-	d.show(yellow, "?", "%-24s %s   $%.2f", "pay_supplier", d.paint(yellow, asked.Decision), d.payment)
+	d.show(yellow, "?", "%-24s %s   %s", "pay_supplier", d.paint(yellow, asked.Decision), dollars(d.payment))
 	released := make(chan agentWait, 1)
 	go func() { released <- d.wait(ctx) }()
 	status, err := d.decide(ctx)

@@ -13,12 +13,12 @@ import (
 
 // story is what the demo tells whatever the person says.
 var story = []string{
-	"pay_supplier             allow   $480.00",
-	"pay_supplier             require_approval   $9200.00",
+	"pay_supplier             allow   480.00 USD",
+	"pay_supplier             require_approval   9,200.00 USD",
 	"delete_customer_records  deny   records-stay: customer records are kept for ten years",
 	`"overall_status": "verified"`,
 	"✓ default: intact; checked 1 receipt, 1 chain, 5 events, 7 acts in the audit log",
-	"the payment of $9200.00 becomes one of $1200.00",
+	"the payment of 9,200.00 USD becomes one of 1,200.00 USD",
 	"✗ default: BROKEN at CSN-",
 	"That was all of it",
 }
@@ -34,10 +34,10 @@ func TestDemo(t *testing.T) {
 		input string
 		says  []string
 	}{
-		"approved for a script": {[]string{"demo", "--yes"}, "", []string{"yes (--yes)", "You approved it", "5 actions, $9680.00 moved"}},
-		"approved by a person":  {[]string{"demo"}, "y\n", []string{"Approve this? [y/N]", "You approved it", "5 actions, $9680.00 moved"}},
-		"refused by a person":   {[]string{"demo"}, "n\n", []string{"Approve this? [y/N]", "You said no", "5 actions, $480.00 moved"}},
-		"nobody there":          {[]string{"demo"}, "", []string{"You said no", "5 actions, $480.00 moved"}},
+		"approved for a script": {[]string{"demo", "--yes"}, "", []string{"yes (--yes)", "You approved it", "5 actions, 9,680.00 USD moved"}},
+		"approved by a person":  {[]string{"demo"}, "y\n", []string{"Approve this? [y/N]", "You approved it", "5 actions, 9,680.00 USD moved"}},
+		"refused by a person":   {[]string{"demo"}, "n\n", []string{"Approve this? [y/N]", "You said no", "5 actions, 480.00 USD moved"}},
+		"nobody there":          {[]string{"demo"}, "", []string{"You said no", "5 actions, 480.00 USD moved"}},
 	} {
 		var out, errOutput servicetest.Buffer
 		if code := run(t.Context(), test.args, strings.NewReader(test.input), &out, &errOutput); code != 0 {

@@ -40,26 +40,15 @@ func clock(moment any) string {
 }
 
 // thousands groups digits for the eye.
-func thousands(n int64) string { return group(strconv.FormatInt(n, 10)) }
-
-// group sets the thousands of a plain decimal apart.
-func group(text string) string {
-	whole, cents, found := strings.Cut(text, ".")
-	first := strings.IndexAny(whole, "0123456789")
-	for i := len(whole) - 3; i > first; i -= 3 {
-		whole = whole[:i] + "," + whole[i:]
-	}
-	if found {
-		return whole + "." + cents
-	}
-	return whole
-}
+func thousands(n int64) string { return ledger.GroupThousands(strconv.FormatInt(n, 10)) }
 
 var dollars = regexp.MustCompile(`\b\d{4,}\.\d{2} USD\b`)
 
 // said shows a sentence of the service's. The record keeps its amounts plain; on a
 // page they look as all others do.
-func said(text string) string { return dollars.ReplaceAllStringFunc(visible(text), group) }
+func said(text string) string {
+	return dollars.ReplaceAllStringFunc(visible(text), ledger.GroupThousands)
+}
 
 // money writes an amount for people. A receipt's amounts are numbers that an
 // altered record may have filled with anything; those are shown as they are.
@@ -77,11 +66,7 @@ func money(amount any) string {
 		}
 		exact = read
 	}
-	cent := ledger.MoneyOf(0.01)
-	if exact.Cmp(ledger.Money{}) > 0 && exact.Cmp(cent) < 0 {
-		return "under " + cent.Fixed() // a few tokens cost something
-	}
-	return group(exact.Fixed())
+	return exact.Display()
 }
 
 // document is JSON laid out for reading. Only the beginning of a long one is

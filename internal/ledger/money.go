@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/shopspring/decimal"
 
@@ -58,6 +59,29 @@ func (m Money) Float() float64 {
 
 // Fixed is the amount rounded to cents, for people.
 func (m Money) Fixed() string { return m.amount.StringFixed(2) }
+
+// Display is the amount for people, without its unit: rounded to cents, the thousands
+// set apart. A positive amount below a cent is not shown as nothing.
+func (m Money) Display() string {
+	cent := MoneyOf(0.01)
+	if m.Cmp(Money{}) > 0 && m.Cmp(cent) < 0 {
+		return "under " + cent.Fixed()
+	}
+	return GroupThousands(m.Fixed())
+}
+
+// GroupThousands sets the thousands of a plain decimal apart.
+func GroupThousands(text string) string {
+	whole, cents, found := strings.Cut(text, ".")
+	first := strings.IndexAny(whole, "0123456789")
+	for i := len(whole) - 3; i > first; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if found {
+		return whole + "." + cents
+	}
+	return whole
+}
 
 // MarshalJSON writes a number.
 func (m Money) MarshalJSON() ([]byte, error) {

@@ -69,3 +69,21 @@ func TestMoneyAsJSON(t *testing.T) {
 		}
 	}
 }
+
+// Amounts for people have cents and set the thousands apart. What is less than a cent
+// does not look like nothing.
+func TestMoneyForPeople(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"0": "0.00", "0.005": "under 0.01", "0.01": "0.01", "999.999": "1,000.00", "1234.5": "1,234.50", "-1234567": "-1,234,567.00",
+		"-999": "-999.00", "100000": "100,000.00",
+	} {
+		amount, err := ParseMoney(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := amount.Display(); got != want {
+			t.Errorf("%s is shown as %q, want %q", text, got, want)
+		}
+	}
+}
