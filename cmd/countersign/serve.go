@@ -173,6 +173,9 @@ func announce(p *process, address string, first *service.FirstStart) {
 		"  API key (admin):  %s\n  Sign-in link:     %s\n\n", first.Key.Text.Reveal(), signInLink(address, first.SignIn))
 }
 
+// otherRoute stands for every address that is no route of the API.
+const otherRoute = "other"
+
 // routeNames tells a request's route by its pattern, for the names of spans. It
 // matches with a router of its own, so that nothing but the patterns that the API
 // declares can ever be a name.
@@ -187,7 +190,7 @@ func routeNames(routes []httpapi.Route) func(*http.Request) string {
 		if _, pattern := router.Handler(r); known[pattern] {
 			return pattern
 		}
-		return "other"
+		return otherRoute
 	}
 }
 

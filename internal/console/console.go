@@ -101,6 +101,9 @@ func (c *Console) Patterns() []string {
 	return patterns
 }
 
+// NotFound answers any address with the page that says that there is none.
+func (c *Console) NotFound() http.Handler { return c.serve(nowhere) }
+
 // Handler serves the pages, and answers everything else with one too.
 func (c *Console) Handler() http.Handler {
 	mux := http.NewServeMux()
