@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 
 	"github.com/alecthomas/kong"
@@ -135,9 +136,21 @@ func explained(err error) error {
 	}
 	var parse *kong.ParseError
 	if errors.As(err, &parse) {
-		return described(err, parse.Context)
+		return described(clarified(err), parse.Context)
 	}
 	return fmt.Errorf("%w; see countersign --help", err)
+}
+
+// withoutValue is what the parser says of a flag that is followed by another one.
+var withoutValue = regexp.MustCompile(`^(--[a-z-]+): expected (\S+) value but got .* \((?:long|short) flag\)`)
+
+// clarified says of a flag without its value that the value is missing. The parser
+// advises to take the next flag for it.
+func clarified(err error) error {
+	if found := withoutValue.FindStringSubmatch(err.Error()); found != nil {
+		return fmt.Errorf("%s needs a value", found[1])
+	}
+	return err
 }
 
 // described says where the right usage is described: at the command that was

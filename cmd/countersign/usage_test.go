@@ -19,6 +19,7 @@ func TestUsage(t *testing.T) {
 		"see countersign --help":                                           {},
 		"see countersign serve --help":                                     {"serve", "--nonsense"},
 		"see countersign keys create --help":                               {"keys", "create"},
+		"--name needs a value; see countersign keys create --help":         {"keys", "create", "--role", "member", "--name", "--data", "x"},
 		"see countersign keys --help":                                      {"keys", "fly"},
 		"0 (no limit) or more; see countersign serve --help":               {"serve", "--public-rate=-1"},
 		"--listen must have the form host:port, such as":                   {"serve", "--listen", "nonsense"},
