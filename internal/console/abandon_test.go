@@ -25,8 +25,8 @@ func TestChainPagesOfALineage(t *testing.T) {
 	}
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
 	page := "/chains/" + old.String()
-	member.get(t, page).expect(t, http.StatusOK, "abandoned: no request for this chain came").without(t, "Continued by", "Continues")
+	member.get(t, page).expect(t, http.StatusOK, "abandoned: no request for longer than").without(t, "Continued by", "Continues")
 	next := w.record(t, w.acme, old, `{"agent_name":"clerk","action_type":"tool_call","action_name":"late","payload":{}}`).Chain
-	member.get(t, page).expect(t, http.StatusOK, "Abandoned, and continued later", `href="/chains/`+next.String()).without(t, "Continues<")
+	member.get(t, page).expect(t, http.StatusOK, "Abandoned and continued", `href="/chains/`+next.String()).without(t, "Continues<")
 	member.get(t, "/chains/"+next.String()).expect(t, http.StatusOK, "Continues", `href="`+page, "still open").without(t, "Continued by")
 }

@@ -63,7 +63,7 @@ func TestSuccessorOnTheWire(t *testing.T) {
 		}
 		want := []linked{
 			{ID: late.ChainID, Status: "active", Continues: &old, Error: json.RawMessage("null")},
-			{ID: old, Status: "failed", ContinuedBy: &late.ChainID, Error: json.RawMessage(`{"type":"abandoned","message":"no request for this chain came for as long as abandon_after_hours says: 1"}`)},
+			{ID: old, Status: "failed", ContinuedBy: &late.ChainID, Error: json.RawMessage(`{"type":"abandoned","message":"no request for longer than abandon_after_hours (1)"}`)},
 		}
 		listed := decode[struct{ Data []linked }](t, s.get(t, agent, "/v1/chains").expect(t, http.StatusOK)).Data
 		if diff := cmp.Diff(want, listed); diff != "" {

@@ -174,7 +174,7 @@ func (s *ChainState) AbandonedAt(settings *Settings, polled, lag Time) (Time, bo
 func Abandonment(settings *Settings) *Completion {
 	return &Completion{Failed: true, Abandoned: true, Failure: &Failure{
 		Type:    FailureAbandoned,
-		Message: "no request for this chain came for as long as abandon_after_hours says: " + strconv.FormatFloat(settings.AbandonHours(), 'f', -1, 64),
+		Message: "no request for longer than abandon_after_hours (" + strconv.FormatFloat(settings.AbandonHours(), 'f', -1, 64) + ")",
 	}}
 }
 
