@@ -22,7 +22,7 @@ type approvalsList struct {
 	Filters []filterLink
 	Unheard *service.Unheard // nil for all but admins, and where somebody is told
 	Waiting waitingList
-	Rows    []*service.ApprovalView
+	Rows    []approvalRow
 	pageLinks
 }
 
@@ -32,9 +32,15 @@ type filterLink struct {
 	Here       bool
 }
 
+// approvalRow is an approval in a list.
+type approvalRow struct {
+	*service.ApprovalView
+	ChainName string // "" for those who see no chains, and where the chain cannot be read
+}
+
 // waitingList is what waits for a person, the most urgent first.
 type waitingList struct {
-	Rows []*service.ApprovalView
+	Rows []approvalRow
 	Over bool // there are more
 	// Alarm is said in place of rows that fail their authenticator.
 	Alarm string
@@ -71,6 +77,9 @@ func showApprovals(v *visit) error {
 		return err
 	}
 	page.turn(rows, filter.Before != nil)
+	if err := v.nameChains(caller, page.Rows); err != nil {
+		return err
+	}
 	return v.show(http.StatusOK, "approvals.html", "Approvals", page)
 }
 
@@ -98,7 +107,7 @@ func (p *approvalsList) turn(rows []*service.ApprovalView, turned bool) {
 	}
 	for _, row := range rows {
 		if p.Filter != "" || !row.Status.Open() {
-			p.Rows = append(p.Rows, row)
+			p.Rows = append(p.Rows, approvalRow{ApprovalView: row})
 		}
 	}
 }
@@ -141,10 +150,34 @@ func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
 		list.Over = list.Over || len(rows) > mostWaiting
 		for _, row := range rows[:min(len(rows), mostWaiting)] {
 			if row.Status.Open() {
-				list.Rows = append(list.Rows, row)
+				list.Rows = append(list.Rows, approvalRow{ApprovalView: row})
 			}
 		}
 	}
-	slices.SortStableFunc(list.Rows, func(a, b *service.ApprovalView) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
-	return list, nil
+	slices.SortStableFunc(list.Rows, func(a, b approvalRow) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	return list, v.nameChains(caller, list.Rows)
+}
+
+// nameChains fills in the names of the chains, for those who see chains. One that fails
+// its authenticator has no name, and keeps nobody from deciding about the others.
+func (v *visit) nameChains(caller *service.Caller, rows []approvalRow) error {
+	if !caller.Role.Includes(ledger.RoleMember) {
+		return nil
+	}
+	names := make(map[ledger.ChainID]string)
+	for i := range rows {
+		name, known := names[rows[i].Chain]
+		if !known {
+			chain, err := v.console.service.Chain(v.r.Context(), caller, rows[i].Chain)
+			switch code := codeOf(err); {
+			case err == nil:
+				name = chain.Name
+			case code != ledger.CodeEvidenceTampered && code != ledger.CodeNotFound:
+				return err
+			}
+			names[rows[i].Chain] = name
+		}
+		rows[i].ChainName = name
+	}
+	return nil
 }

@@ -19,17 +19,20 @@ import (
 func TestReviewerDecides(t *testing.T) {
 	t.Parallel()
 	for verb, c := range map[string]struct {
-		status ledger.ApprovalStatus
-		says   string
-	}{"approve": {ledger.ApprovalApproved, "✓ Approved by the member"}, "deny": {ledger.ApprovalDenied, "✗ Denied by the member"}} {
+		status     ledger.ApprovalStatus
+		says, does string
+	}{
+		"approve": {ledger.ApprovalApproved, "✓ Approved by the member", "What it was allowed to do"},
+		"deny":    {ledger.ApprovalDenied, "✗ Denied by the member", "What it would have done"},
+	} {
 		t.Run(verb, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, setup{})
 			asked := w.waits(t, w.acme, payment)
 			member, here := w.signedIn(t, w.acme, ledger.RoleMember), page(asked.ID)
-			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7,500.00 USD", "23 h 59 min", "is above the threshold")
+			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7,500.00 USD", "23 h 59 min", "is above the threshold", "in pay-the-bills")
 			member.get(t, here).expect(t, http.StatusOK, "treasurer", "send_payment", "is above the threshold of 5,000.00 USD", "financial_approval_threshold",
-				"&#34;to&#34;: &#34;ACME Ltd&#34;", asked.PayloadSHA256, "pay-the-bills", ">Approve<", ">Deny<")
+				"&#34;to&#34;: &#34;ACME Ltd&#34;", asked.PayloadSHA256, "pay-the-bills", ">Approve<", ">Deny<", "What it will do")
 			for _, path := range []string{here + "/approve", here + "/deny"} {
 				member.get(t, path).expect(t, http.StatusMethodNotAllowed)
 			}
@@ -40,8 +43,8 @@ func TestReviewerDecides(t *testing.T) {
 			if to := answered.Header.Get("Location"); to != here {
 				t.Errorf("the decision leads to %q, want %q", to, here)
 			}
-			member.get(t, here).expect(t, http.StatusOK, c.says, "I called them", "verified", "signature valid").without(t, ">Approve<", ">Deny<")
-			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing waits", here, "by the member")
+			member.get(t, here).expect(t, http.StatusOK, c.says, c.does, "I called them", "verified", "signature valid").without(t, ">Approve<", ">Deny<", "What it will do")
+			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing waits", here, "by the member", "in pay-the-bills")
 			decided := w.view(t, w.acme, asked.ID)
 			if decided.Status != c.status || decided.Comment != "I called them" || decided.Reviewer.Name != "the member" {
 				t.Errorf("stored is %s by %v with %q", decided.Status, decided.Reviewer, decided.Comment)

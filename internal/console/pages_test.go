@@ -62,6 +62,30 @@ func TestPagesByRole(t *testing.T) {
 	}
 }
 
+// The navigation marks the entry of the page that is shown, of a page below it as the
+// way there, and no other.
+func TestNavigationSaysWhereYouAre(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+	marked := regexp.MustCompile(`<a href="([^"]+)" aria-current="([^"]+)">`)
+	for path, want := range map[string]string{
+		"/": "", "/verify": "/verify page", "/approvals?status=all": "/approvals page", page(asked.ID): "/approvals true", "/policies": "/policies page",
+		"/kill-switch": "/kill-switch page", "/settings": "/settings page", "/api-keys": "/api-keys page", "/signing-keys": "/signing-keys page",
+		"/public-links": "/public-links page", "/webhooks": "/webhooks page", "/audit-log": "/audit-log page",
+	} {
+		header, _, _ := strings.Cut(admin.get(t, path).expect(t, http.StatusOK).body, "<main")
+		var got []string
+		for _, found := range marked.FindAllStringSubmatch(header, -1) {
+			got = append(got, found[1]+" "+found[2])
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s marks %q, want %q", path, got, want)
+		}
+	}
+}
+
 // The overview lists chains and receipts with their state and marks a receipt that
 // is not valid.
 func TestOverviewShowsWhatThereIs(t *testing.T) {

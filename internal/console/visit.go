@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -78,6 +79,7 @@ func (v *visit) handle() error {
 // page is what the layout needs; each page's own content stands in Body.
 type page struct {
 	Title      string
+	Pattern    string // of the route
 	SignedIn   bool
 	KeyName    string
 	Role       ledger.Role
@@ -88,10 +90,22 @@ type page struct {
 	Body       any
 }
 
+// Here is the value of aria-current for the navigation's entry at an address: "page" on
+// that page, "true" on one that belongs to it, "" elsewhere.
+func (p page) Here(address string) string {
+	switch {
+	case p.Pattern == address:
+		return "page"
+	case strings.HasPrefix(p.Pattern, address+"/"):
+		return "true"
+	}
+	return ""
+}
+
 // show renders a page. It does so before anything is sent: a page is whole, or
 // it is an error.
 func (v *visit) show(status int, name, title string, body any) error {
-	p := page{Title: title, Once: v.id, Body: body}
+	p := page{Title: title, Pattern: v.route.pattern, Once: v.id, Body: body}
 	if v.caller != nil {
 		p.SignedIn, p.KeyName, p.Role = true, v.caller.Name, v.caller.Role
 		p.Member, p.Admin = v.caller.Role.Includes(ledger.RoleMember), v.caller.Role.Includes(ledger.RoleAdmin)
