@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,7 +57,7 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	timer := time.NewTimer(caller.longestWait(wait, s.now()))
 	defer timer.Stop()
 	// Subscribed before it reads, so that no change falls between the two.
-	woken, cancel := s.waiters.add(id)
+	woken, cancel := s.waiters.add(id.UUID, caller.Key.UUID)
 	defer cancel()
 	client := longPoll{polls: &s.approvalPolls, id: id}
 	defer func() { client.end(s.now()) }()
@@ -67,12 +68,43 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 		if err == nil && caller.asksFor(view) {
 			client.begin(s.now())
 		}
-		if err != nil || !view.Status.Open() {
-			return view, err
+		if err != nil {
+			return nil, err
 		}
-		ended := false
+		if !view.Status.Open() {
+			// Confirmed after the approval was read: who is told of a decision has a key
+			// that was good when the decision was made.
+			if err := s.confirm(context.WithoutCancel(ctx), caller); err != nil {
+				return nil, err
+			}
+			return view, nil
+		}
+		ended, err := s.await(ctx, caller, woken, timer)
+		if err != nil {
+			return nil, err
+		}
+		if ended {
+			return view, nil
+		}
+	}
+}
+
+// keyRecheck is how often a wait looks whether its key still stands. A revocation that
+// is committed by a server wakes at once. This is for what announces nothing: a
+// command that works beside a server on SQLite, and a row that was removed by hand.
+const keyRecheck = 10 * time.Second
+
+// await waits until there may be something new, or until the wait has ended. It fails
+// where the key under which the caller waits has ended.
+func (s *Service) await(ctx context.Context, caller *Caller, woken <-chan struct{}, timer *time.Timer) (ended bool, err error) {
+	recheck := time.NewTicker(s.keyRecheck)
+	defer recheck.Stop()
+	for {
+		looking := false
 		select {
 		case <-woken:
+		case <-recheck.C:
+			looking = true
 		case <-timer.C:
 			ended = true
 		case <-ctx.Done():
@@ -80,13 +112,11 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 		case <-s.closing:
 			ended = true
 		}
-		// The key may have ended during the wait.
-		if err := s.confirm(context.WithoutCancel(ctx), caller); err != nil {
-			return nil, err
+		err := s.confirm(context.WithoutCancel(ctx), caller)
+		if looking && (err == nil || errors.Is(err, store.ErrUnavailable)) {
+			continue
 		}
-		if ended {
-			return view, nil
-		}
+		return ended, err
 	}
 }
 
@@ -439,7 +469,7 @@ func (o *moveApproval) move(b *batch, org *ledger.Organization, approval *ledger
 func (o *moveApproval) moved(b *batch, org *ledger.Organization, live *liveChain, asked *askedApproval, before *ledger.Approval) error {
 	asked.changed = true
 	approval := asked.approval
-	b.changes.Signals = append(b.changes.Signals, approval.ID)
+	b.changes.Signals = append(b.changes.Signals, approval.ID.UUID)
 	if !approval.Status.Open() {
 		if err := b.sign(approval); err != nil {
 			b.broken = err // the approval has moved already, and must not be written unsigned

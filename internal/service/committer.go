@@ -418,6 +418,7 @@ func (b *batch) finish() *store.Changes {
 	}
 	for id := range b.keys {
 		b.changes.Keys = append(b.changes.Keys, b.loaded.Keys[id])
+		b.changes.Signals = append(b.changes.Signals, id.UUID) // a wait ends with the key that waits
 	}
 	for _, asked := range b.asked {
 		asked.write(b)

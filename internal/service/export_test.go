@@ -22,6 +22,9 @@ func (s *Service) AbandonForTest(ctx context.Context, org ledger.OrgID, chain le
 	return err
 }
 
+// RecheckKeys has every wait that begins from now on look so often at its key.
+func (s *Service) RecheckKeys(every time.Duration) { s.keyRecheck = every }
+
 // CommitPanicking hands the committer an operation that meddles with all that the
 // operations before it did, and then panics.
 func (s *Service) CommitPanicking(ctx context.Context) error {

@@ -67,6 +67,52 @@ func TestWaitsEndWithTheirKey(t *testing.T) {
 	})
 }
 
+// A wait ends with its key as soon as the key ends, also when another replica ended it
+// and nobody decides anything. What announces nothing is found out by itself: a command
+// that works beside the server, and a row that was removed by hand.
+//
+//countersign:race
+func TestAKeyThatEndsWakesItsWaits(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		heard := overhear(g.another())
+		elsewhere, rechecking := g.over(heard), g.over(heard)
+		rechecking.RecheckKeys(time.Millisecond)
+		scene := g.scene()
+		for name, test := range map[string]struct {
+			replica *service.Service
+			end     func(*service.NewKey)
+			code    ledger.Code
+		}{
+			"revoked": {elsewhere, func(key *service.NewKey) {
+				must[*ledger.KeyRecord](t)(g.RevokeAPIKey(t.Context(), g.who.admin, key.Record.ID))
+			}, ledger.CodeUnauthenticated},
+			"rotated": {elsewhere, func(key *service.NewKey) {
+				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID}))
+			}, ledger.CodeKeyExpired},
+			"revoked by a command": {rechecking, func(key *service.NewKey) {
+				must[*ledger.KeyRecord](t)(g.over(db.Open(t)).Operator().RevokeKey(t.Context(), g.who.slug, key.Record.ID))
+			}, ledger.CodeUnauthenticated},
+			"removed by hand": {rechecking, func(key *service.NewKey) {
+				row := scene.keyRow(&service.Caller{Key: key.Record.ID})
+				done(t, scene.remove(&row))
+			}, ledger.CodeUnauthenticated},
+		} {
+			key, caller := g.newKey(&service.KeyRequest{Name: name, Role: ledger.RoleMember})
+			id := g.ask(g.open(name))
+			answered := poll(t.Context(), test.replica, caller, id, forever)
+			<-heard.read
+			test.end(key)
+			if got := <-answered; codeOf(got.err) != test.code || got.view != nil {
+				t.Errorf("%s: the wait ended with %v and %v, want %q", name, got.view, got.err, test.code)
+			}
+			for len(heard.read) > 0 {
+				<-heard.read
+			}
+		}
+	})
+}
+
 // Nobody waits longer than their secret is good.
 func TestLongestWait(t *testing.T) {
 	t.Parallel()

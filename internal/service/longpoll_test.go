@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -154,7 +156,7 @@ type deaf struct {
 	missed chan struct{}
 }
 
-func (d deaf) Watch(ctx context.Context, _ func(ledger.ApprovalID), missed func()) error {
+func (d deaf) Watch(ctx context.Context, _ func(uuid.UUID), missed func()) error {
 	for {
 		select {
 		case <-ctx.Done():

@@ -220,7 +220,7 @@ func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization) ([]*le
 			a.approval.Cancel(b.now)
 			a.changed = true
 			b.settle(live, a.approval)
-			b.changes.Signals = append(b.changes.Signals, a.approval.ID)
+			b.changes.Signals = append(b.changes.Signals, a.approval.ID.UUID)
 			b.notice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
 		}
 		approvals = append(approvals, a.approval)

@@ -108,6 +108,8 @@ type Service struct {
 	privateWebhooks bool
 	anchoring       []string
 
+	keyRecheck time.Duration // how often a wait looks at its key; tests replace it
+
 	jobs    chan struct{} // nudged when there may be work
 	closing chan struct{} // closed when the service stops
 	stop    func()
@@ -142,7 +144,7 @@ func New(c Config) *Service {
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring,
 		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
-		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay,
+		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}
 	if s.delay == nil {
 		s.delay = delay

@@ -3,43 +3,48 @@ package service
 import (
 	"sync"
 
-	"countersign/internal/ledger"
+	"github.com/google/uuid"
 )
 
-// waiters wakes those who wait for an approval. A wake-up says only that there
-// may be something new: who is woken reads.
+// waiters wakes those who wait for an approval, when the approval has changed or the
+// API key under which they wait. A wake-up says only that there may be something new:
+// who is woken reads.
 type waiters struct {
 	mu      sync.Mutex
-	waiting map[ledger.ApprovalID]map[chan struct{}]bool
+	waiting map[uuid.UUID]map[chan struct{}]bool // by what they wait for
 }
 
-// add subscribes to an approval until cancel is called. The channel holds one
+// add subscribes to what has these ids until cancel is called. The channel holds one
 // wake-up, so that none is lost while its owner reads.
-func (w *waiters) add(id ledger.ApprovalID) (woken <-chan struct{}, cancel func()) {
+func (w *waiters) add(ids ...uuid.UUID) (woken <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.waiting == nil {
-		w.waiting = make(map[ledger.ApprovalID]map[chan struct{}]bool)
+		w.waiting = make(map[uuid.UUID]map[chan struct{}]bool)
 	}
-	if w.waiting[id] == nil {
-		w.waiting[id] = make(map[chan struct{}]bool)
+	for _, id := range ids {
+		if w.waiting[id] == nil {
+			w.waiting[id] = make(map[chan struct{}]bool)
+		}
+		w.waiting[id][c] = true
 	}
-	w.waiting[id][c] = true
-	return c, func() { w.remove(id, c) }
+	return c, func() { w.remove(c, ids) }
 }
 
-func (w *waiters) remove(id ledger.ApprovalID, c chan struct{}) {
+func (w *waiters) remove(c chan struct{}, ids []uuid.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.waiting[id], c)
-	if len(w.waiting[id]) == 0 {
-		delete(w.waiting, id)
+	for _, id := range ids {
+		delete(w.waiting[id], c)
+		if len(w.waiting[id]) == 0 {
+			delete(w.waiting, id)
+		}
 	}
 }
 
-// wake tells those who wait for one approval.
-func (w *waiters) wake(id ledger.ApprovalID) {
+// wake tells those who wait for what has this id.
+func (w *waiters) wake(id uuid.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for c := range w.waiting[id] {

@@ -4,19 +4,17 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
-
-	"countersign/internal/ledger"
 )
 
-// A signal wakes those who wait for its approval and nobody else, and no approval is
-// kept in memory once its waiters have left.
+// A signal wakes those who wait for its approval, or under its key, and nobody else.
+// Nothing is kept in memory once its waiters have left.
 func TestWaiters(t *testing.T) {
 	t.Parallel()
 	var w waiters
-	one, other := ledger.ApprovalID{UUID: uuid.UUID{1}}, ledger.ApprovalID{UUID: uuid.UUID{2}}
+	one, other, key := uuid.UUID{1}, uuid.UUID{2}, uuid.UUID{3}
 	first, leaveFirst := w.add(one)
-	second, leaveSecond := w.add(one)
-	third, leaveThird := w.add(other)
+	second, leaveSecond := w.add(one, key)
+	third, leaveThird := w.add(other, key)
 	woken := func() (list [3]bool) {
 		for i, c := range []<-chan struct{}{first, second, third} {
 			select {
@@ -35,8 +33,9 @@ func TestWaiters(t *testing.T) {
 		{"nobody", func() {}, [3]bool{}},
 		{"one approval's", func() { w.wake(one) }, [3]bool{true, true, false}},
 		{"twice before anyone looks", func() { w.wake(other); w.wake(other) }, [3]bool{false, false, true}},
+		{"one key's", func() { w.wake(key) }, [3]bool{false, true, true}},
 		{"all", w.wakeAll, [3]bool{true, true, true}},
-		{"a stranger's", func() { w.wake(ledger.ApprovalID{}) }, [3]bool{}},
+		{"a stranger's", func() { w.wake(uuid.UUID{}) }, [3]bool{}},
 		{"after one has left", func() { leaveFirst(); w.wakeAll() }, [3]bool{false, true, true}},
 	} {
 		c.wake()
@@ -48,6 +47,6 @@ func TestWaiters(t *testing.T) {
 	leaveThird()
 	leaveThird()
 	if len(w.waiting) != 0 {
-		t.Errorf("%d approvals are remembered that nobody waits for", len(w.waiting))
+		t.Errorf("%d approvals and keys are remembered that nobody waits for", len(w.waiting))
 	}
 }

@@ -200,8 +200,8 @@ type Changes struct {
 
 	NewJobs []*Job
 	// Signals are announced when the transaction has committed, to everyone who
-	// watches, in every process.
-	Signals []ledger.ApprovalID
+	// watches, in every process: the ids of approvals and API keys that have changed.
+	Signals []uuid.UUID
 }
 
 // ApprovalRecord is an approval as it is kept. Body and MAC are opaque to a
@@ -447,14 +447,14 @@ type Jobs interface {
 	LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (string, error)
 }
 
-// Signals carries word of changed approvals between processes.
+// Signals carries word of changed approvals and API keys between processes.
 type Signals interface {
-	// Watch calls changed with each approval that a committed transaction named in
+	// Watch calls changed with each id that a committed transaction named in
 	// Changes.Signals, in whichever process, until ctx ends; then it returns nil.
 	// It calls missed when some may have been lost, for instance after the
 	// connection to the store was, and once before the first signal can come: who
 	// waits then reads again. Both are called from one goroutine and must not block.
-	Watch(ctx context.Context, changed func(ledger.ApprovalID), missed func()) error
+	Watch(ctx context.Context, changed func(uuid.UUID), missed func()) error
 }
 
 // KeyChecks remembers which master keys have signed here, by fingerprints that

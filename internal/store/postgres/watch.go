@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
@@ -17,9 +18,9 @@ const (
 	notifySQL  = `select pg_notify(` + channelSQL + `, n.id::text) from unnest($1::uuid[]) n(id)`
 )
 
-func sendSignals(x *exchange, approvals []ledger.ApprovalID) {
-	if len(approvals) > 0 {
-		x.send(notifySQL, ids(approvals, approvalUUID))
+func sendSignals(x *exchange, changed []uuid.UUID) {
+	if len(changed) > 0 {
+		x.send(notifySQL, ids(changed, func(id uuid.UUID) uuid.UUID { return id }))
 	}
 }
 
@@ -35,7 +36,7 @@ const (
 
 // Watch implements store.Signals. It has a connection of its own beside the
 // pool's, so that waiting takes none away from those who work.
-func (s *Store) Watch(ctx context.Context, changed func(ledger.ApprovalID), missed func()) error {
+func (s *Store) Watch(ctx context.Context, changed func(uuid.UUID), missed func()) error {
 	pause := firstPause
 	for ctx.Err() == nil {
 		s.watchOnce(ctx, changed, func() {
@@ -53,7 +54,7 @@ func (s *Store) Watch(ctx context.Context, changed func(ledger.ApprovalID), miss
 
 // watchOnce listens until the connection fails, or ctx ends. Why it failed does
 // not matter here: whoever writes or reads is told.
-func (s *Store) watchOnce(ctx context.Context, changed func(ledger.ApprovalID), listening func()) {
+func (s *Store) watchOnce(ctx context.Context, changed func(uuid.UUID), listening func()) {
 	conn, err := s.listen(ctx)
 	if err != nil {
 		return
@@ -66,7 +67,7 @@ func (s *Store) watchOnce(ctx context.Context, changed func(ledger.ApprovalID), 
 			return
 		}
 		if id, err := ledger.ParseID(payload); err == nil {
-			changed(ledger.ApprovalID{UUID: id})
+			changed(id)
 		}
 	}
 }

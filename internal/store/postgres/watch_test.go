@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/store/postgres"
 	"countersign/internal/testdb"
@@ -15,17 +14,17 @@ import (
 
 // watcher is someone who watches through a store.
 type watcher struct {
-	heard  chan ledger.ApprovalID
+	heard  chan uuid.UUID
 	missed chan struct{}
 }
 
 func watch(t *testing.T, s *postgres.Store) *watcher {
 	t.Helper()
-	w := &watcher{heard: make(chan ledger.ApprovalID, 100), missed: make(chan struct{}, 100)}
+	w := &watcher{heard: make(chan uuid.UUID, 100), missed: make(chan struct{}, 100)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Watch(ctx, func(id ledger.ApprovalID) { w.heard <- id }, func() { w.missed <- struct{}{} })
+		ended <- s.Watch(ctx, func(id uuid.UUID) { w.heard <- id }, func() { w.missed <- struct{}{} })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -40,9 +39,9 @@ func watch(t *testing.T, s *postgres.Store) *watcher {
 // expect signals through a store and waits until the watcher hears it.
 func (w *watcher) expect(t *testing.T, from *postgres.Store) {
 	t.Helper()
-	id := ledger.ApprovalID{UUID: uuid.New()}
+	id := uuid.New()
 	err := from.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
-		return &store.Changes{Signals: []ledger.ApprovalID{id}}, nil
+		return &store.Changes{Signals: []uuid.UUID{id}}, nil
 	})
 	if err != nil {
 		t.Fatalf("transact: %v", err)

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"sync"
 
-	"countersign/internal/ledger"
+	"github.com/google/uuid"
+
 	"countersign/internal/store"
 )
 
 // Watch implements store.Signals. One process serves the file, so what is
 // committed through this Store is all that there is to hear of.
-func (s *Store) Watch(ctx context.Context, changed func(ledger.ApprovalID), missed func()) error {
+func (s *Store) Watch(ctx context.Context, changed func(uuid.UUID), missed func()) error {
 	w := s.watchers.join()
 	defer s.watchers.leave(w)
 	missed()
@@ -43,7 +44,7 @@ type watchers struct {
 
 type watcher struct {
 	wake    chan struct{} // holds one token while there is something to take
-	pending []ledger.ApprovalID
+	pending []uuid.UUID
 	lost    bool
 }
 
@@ -70,7 +71,7 @@ func (ws *watchers) leave(w *watcher) {
 
 // announce is called after each commit, under the writer's lock, and so in the
 // order of the commits.
-func (ws *watchers) announce(ids []ledger.ApprovalID) {
+func (ws *watchers) announce(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
 	}
@@ -89,7 +90,7 @@ func (ws *watchers) announce(ids []ledger.ApprovalID) {
 	}
 }
 
-func (ws *watchers) take(w *watcher) (pending []ledger.ApprovalID, lost bool) {
+func (ws *watchers) take(w *watcher) (pending []uuid.UUID, lost bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	pending, lost = w.pending, w.lost

@@ -6,16 +6,17 @@ import (
 	"path/filepath"
 	"testing"
 
-	"countersign/internal/ledger"
+	"github.com/google/uuid"
+
 	"countersign/internal/store"
 )
 
 // signals commits a transaction that names so many approvals.
 func signals(t *testing.T, s store.Store, count int) {
 	t.Helper()
-	changes := &store.Changes{Signals: make([]ledger.ApprovalID, count)}
+	changes := &store.Changes{Signals: make([]uuid.UUID, count)}
 	for i := range changes.Signals {
-		binary.BigEndian.PutUint64(changes.Signals[i].UUID[:], uint64(i+1))
+		binary.BigEndian.PutUint64(changes.Signals[i][:], uint64(i+1))
 	}
 	err := s.Transact(t.Context(), new(store.Needs), func(*store.Loaded) (*store.Changes, error) { return changes, nil })
 	if err != nil {
@@ -37,7 +38,7 @@ func TestWatcherThatFallsFarBehindIsTold(t *testing.T) {
 	heard := 0
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Watch(t.Context(), func(ledger.ApprovalID) {
+		ended <- s.Watch(t.Context(), func(uuid.UUID) {
 			if heard++; heard == 1 {
 				close(entered)
 				<-release

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -32,18 +34,18 @@ const patience = 30 * time.Second
 
 // ear is someone who watches.
 type ear struct {
-	heard  chan ledger.ApprovalID
+	heard  chan uuid.UUID
 	missed chan struct{}
 }
 
 // listen watches through a handle and returns when signals can come.
 func listen(t *testing.T, s store.Store) *ear {
 	t.Helper()
-	e := &ear{heard: make(chan ledger.ApprovalID, 10_000), missed: make(chan struct{}, 10_000)}
+	e := &ear{heard: make(chan uuid.UUID, 10_000), missed: make(chan struct{}, 10_000)}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.Watch(ctx, func(id ledger.ApprovalID) { e.heard <- id }, func() { e.missed <- struct{}{} })
+		ended <- s.Watch(ctx, func(id uuid.UUID) { e.heard <- id }, func() { e.missed <- struct{}{} })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -66,7 +68,7 @@ func await[T any](t *testing.T, from <-chan T) T {
 	}
 }
 
-func (e *ear) wantNext(t *testing.T, want ...ledger.ApprovalID) {
+func (e *ear) wantNext(t *testing.T, want ...uuid.UUID) {
 	t.Helper()
 	for i, id := range want {
 		if got := await(t, e.heard); got != id {
@@ -75,21 +77,21 @@ func (e *ear) wantNext(t *testing.T, want ...ledger.ApprovalID) {
 	}
 }
 
-func (w *world) signal(t *testing.T, ids ...ledger.ApprovalID) {
+func (w *world) signal(t *testing.T, ids ...uuid.UUID) {
 	t.Helper()
 	w.write(t, &store.Changes{Signals: ids})
 }
 
-func (w *world) approvalIDs(count int) (ids []ledger.ApprovalID) {
+func (w *world) changedIDs(count int) (ids []uuid.UUID) {
 	for range count {
-		ids = append(ids, w.approvalID())
+		ids = append(ids, w.approvalID().UUID)
 	}
 	return ids
 }
 
 func hearsInOrder(t *testing.T, w *world) {
 	e := listen(t, w)
-	ids := w.approvalIDs(30)
+	ids := w.changedIDs(30)
 	for group := range slices.Chunk(ids, 3) {
 		w.signal(t, group...)
 	}
@@ -100,7 +102,7 @@ func hearsInOrder(t *testing.T, w *world) {
 }
 
 func everyoneHears(t *testing.T, w *world) {
-	ids := w.approvalIDs(2)
+	ids := w.changedIDs(2)
 	one := listen(t, w)
 	w.signal(t, ids[0])
 	one.wantNext(t, ids[0])
@@ -114,7 +116,7 @@ func uncommittedIsNotHeard(t *testing.T, w *world) {
 	m := w.join(t)
 	taken := w.openChain(t, m)
 	e := listen(t, w)
-	ids := w.approvalIDs(3)
+	ids := w.changedIDs(3)
 	refusal := errors.New("refused")
 	err := w.Transact(t.Context(), new(store.Needs), func(*store.Loaded) (*store.Changes, error) {
 		return &store.Changes{Signals: ids[:1]}, refusal
@@ -131,7 +133,7 @@ func uncommittedIsNotHeard(t *testing.T, w *world) {
 func hearsBeginning(t *testing.T, w *world) {
 	e := listen(t, w)
 	org := w.newOrganization()
-	with := &store.Changes{Signals: w.approvalIDs(2)}
+	with := &store.Changes{Signals: w.changedIDs(2)}
 	if err := w.CreateOrganization(t.Context(), org, ledger.NewHead(org.ID, w.keys), with); err != nil {
 		t.Fatalf("create organization: %v", err)
 	}
@@ -142,7 +144,7 @@ func hearsBeginning(t *testing.T, w *world) {
 // others commit. What it has not heard by then it hears, or it is told that it
 // has missed some.
 func slowWatcher(t *testing.T, w *world) {
-	ids := w.approvalIDs(500)
+	ids := w.changedIDs(500)
 	quick := listen(t, w)
 	started, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	ready := make(chan struct{}, len(ids))
@@ -151,7 +153,7 @@ func slowWatcher(t *testing.T, w *world) {
 	calls, missed := 0, 0
 	finish := sync.OnceFunc(func() { close(done) })
 	go func() {
-		ended <- w.Watch(ctx, func(id ledger.ApprovalID) {
+		ended <- w.Watch(ctx, func(id uuid.UUID) {
 			if calls++; calls == 1 {
 				close(started)
 				<-release
@@ -189,18 +191,18 @@ func watchEnds(t *testing.T, w *world) {
 	ended := make(chan error, 1)
 	ready := make(chan struct{}, 1)
 	go func() {
-		ended <- w.Watch(ctx, func(ledger.ApprovalID) {}, func() { ready <- struct{}{} })
+		ended <- w.Watch(ctx, func(uuid.UUID) {}, func() { ready <- struct{}{} })
 	}()
 	await(t, ready)
 	cancel()
 	if err := await(t, ended); err != nil {
 		t.Errorf("watch: %v", err)
 	}
-	w.signal(t, w.approvalID()) // nobody listens, nobody minds
+	w.signal(t, w.changedIDs(1)...) // nobody listens, nobody minds
 }
 
 func hearsOtherHandles(t *testing.T, w *world) {
-	ids := w.approvalIDs(20)
+	ids := w.changedIDs(20)
 	here, there := listen(t, w), listen(t, w.open(t))
 	for _, id := range ids {
 		w.signal(t, id)
