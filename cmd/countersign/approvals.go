@@ -56,6 +56,16 @@ type approval struct {
 	Reviewer      *struct {
 		Name string `json:"name"`
 	} `json:"reviewer"` // not for agents
+	Voters []struct { // not for agents, nor from older servers
+		Discounted *string `json:"discounted"`
+		Reviewer   struct {
+			Name string `json:"name"`
+		} `json:"reviewer"`
+	} `json:"voters"`
+	DeniedBy *struct {
+		PolicyName *string `json:"policy_name"`
+		Reason     string  `json:"reason"`
+	} `json:"denied_by"` // not from older servers
 }
 
 // chainLine is a chain as far as a reviewer wants to know it.

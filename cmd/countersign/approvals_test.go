@@ -236,6 +236,42 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// A person at the terminal is told that the rules have changed, and is shown whose yes
+// does not count any more.
+func TestApprovalsThatTheRulesOvertake(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		admin := server.admin(t)
+		person, leaver := newReviewer(t, s, server, "member"), newReviewer(t, s, server, "admin")
+		frozen, voted := admin.pay(t, `{"amount_usd":9000}`), admin.pay(t, `{"amount_usd":7000}`)
+		var ignored json.RawMessage
+		admin.call(t, http.MethodPatch, "/v1/organization", `{"two_person_approval":true}`, &ignored)
+		succeed(t, leaver.args("approve", voted, "--yes")...)
+		var keys struct {
+			Data []struct {
+				ID   string `json:"key_id"`
+				Name string `json:"name"`
+			}
+		}
+		admin.call(t, http.MethodGet, "/v1/api-keys", "", &keys)
+		for _, key := range keys.Data {
+			if key.Name == "admin" {
+				admin.call(t, http.MethodPost, "/v1/api-keys/"+key.ID+"/revoke", "", &ignored)
+			}
+		}
+		r := execute(t, person.args("approve", voted, "--yes")...)
+		if r.code != 0 || !strings.Contains(r.err, "admin approved, which does not count any more: the key was revoked") || !strings.HasPrefix(r.out, "pending  ") {
+			t.Errorf("approve after a revoked one: %+v", r)
+		}
+		admin.call(t, http.MethodPut, "/v1/policies", `{"rules":[{"name":"freeze","when":"true","decision":"deny","reason":"nothing is paid in May"}]}`, &ignored)
+		refuse(t, exitFailed, "record the action again", person.args("approve", frozen, "--yes")...)
+		refuse(t, exitFailed, "denied because the rules changed while it waited: nothing is paid in May", person.args("approve", frozen, "--yes")...)
+		if out := succeed(t, person.args("list", "--status", "denied")...); !strings.Contains(out, "a rule") {
+			t.Errorf("the denied are %s", out)
+		}
+	})
+}
+
 // Durations are shown in short words, and control and invisible characters are shown
 // as escapes.
 func TestWordsForPeople(t *testing.T) {

@@ -85,6 +85,9 @@ func settledText(a *approval) string {
 		return "cancelled: its chain was completed before anyone decided"
 	}
 	text := a.Status + " by " + reviewerText(a)
+	if a.DeniedBy != nil {
+		text = "denied because the rules changed while it waited: " + visible(a.DeniedBy.Reason)
+	}
 	if a.DecidedAt != nil {
 		text += " at " + momentText(*a.DecidedAt)
 	}

@@ -109,6 +109,8 @@ func printSettled(p *process, list []approval) error {
 		by, at := nothing, nothing
 		if a.Reviewer != nil {
 			by = reviewerText(a)
+		} else if a.DeniedBy != nil {
+			by = "a rule"
 		}
 		if a.DecidedAt != nil {
 			at = momentText(*a.DecidedAt)

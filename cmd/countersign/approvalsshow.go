@@ -50,6 +50,13 @@ func showApproval(w io.Writer, a *approval, hash string) error {
 	} {
 		fmt.Fprintf(w, "%-8s %s\n", line[0], visible(line[1]))
 	}
+	for _, voter := range a.Voters {
+		text := voter.Reviewer.Name + " approved"
+		if voter.Discounted != nil {
+			text += ", which does not count any more: " + *voter.Discounted
+		}
+		fmt.Fprintf(w, "%-8s %s\n", "vote", visible(text))
+	}
 	for _, rule := range a.Matched {
 		fmt.Fprintf(w, "%-8s %s\n", "matched", visible(fmt.Sprintf("%s (%s): %s", rule.Name, plainStatus(rule.Decision), rule.Reason)))
 	}

@@ -104,7 +104,7 @@ func (v *visit) verdictOn(caller *service.Caller, view *service.ApprovalView) (*
 }
 
 func choiceOf(caller *service.Caller, view *service.ApprovalView) choice {
-	voted := slices.ContainsFunc(view.Votes, func(vote ledger.Vote) bool { return vote.Reviewer.Key == caller.Key })
+	voted := slices.ContainsFunc(view.Voters, func(v service.Voter) bool { return v.Reviewer.Key == caller.Key && v.Discounted == "" })
 	switch {
 	case !view.Status.Open():
 		return choice{}

@@ -207,6 +207,40 @@ func TestTwoPeopleApprove(t *testing.T) {
 	second.get(t, here).expect(t, http.StatusOK, "✓ Approved by the second")
 }
 
+// The page shows a yes that does not count any more, with the reason, and asks for two
+// others.
+func TestAYesThatDoesNotCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.settings(t, w.acme, `{"two_person_approval":true}`)
+	asked := w.waits(t, w.acme, payment)
+	leaver := w.key(t, w.acme, "the leaver", ledger.RoleMember)
+	here := page(asked.ID)
+	w.signedInWith(t, w.acme, leaver).post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+	if _, err := w.service.RevokeAPIKey(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), leaver.Record.ID); err != nil {
+		t.Fatal(err)
+	}
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	member.get(t, here).expect(t, http.StatusOK, "No approval counts any more", "the leaver approved", "the key was revoked", "Two people have", ">Approve<")
+	member.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+	member.get(t, here).expect(t, http.StatusOK, "One of two approvals is given", "the key was revoked", "You gave the first of two")
+}
+
+// A yes that the rules deny by now is refused with what to do, and the page says by
+// which rule the approval ended.
+func TestTheRulesChangedWhileItWaited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked := w.waits(t, w.acme, payment)
+	text := `{"rules":[{"name":"freeze","when":"true","decision":"deny","reason":"nothing is paid in May"}]}`
+	if _, err := w.service.PutPolicy(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), &service.PolicyDocument{Text: []byte(text)}); err != nil {
+		t.Fatal(err)
+	}
+	member, here := w.signedIn(t, w.acme, ledger.RoleMember), page(asked.ID)
+	member.post(t, here+"/approve", decision(asked, "")).expect(t, http.StatusConflict, "denies the action now", "record the action again", "✗ Denied by the rule freeze")
+	member.get(t, here).expect(t, http.StatusOK, "✗ Denied by the rule freeze", "othing is paid in May", "have an admin change the rule").without(t, ">Approve<", ">Deny<")
+}
+
 // An agent sees only the approvals of its own chains and decides none. Strangers see
 // nothing of them.
 func TestApprovalsByRole(t *testing.T) {

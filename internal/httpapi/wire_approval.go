@@ -45,7 +45,7 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	w.Value(ledger.AppendMatched(w.Name("matched_rules"), a.Matched))
 	w.Strings("approvers", a.Approvers)
 	w.Bool("two_person", a.TwoPerson)
-	w.Int("votes", int64(len(a.Votes)))
+	w.Int("votes", int64(a.Counting()))
 	w.String("status", string(status))
 	w.String("requested_at", a.RequestedAt.String())
 	w.String("escalates_at", a.EscalatesAt.String())
@@ -53,6 +53,7 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	appendTime(&w, "escalated_at", a.EscalatedAt)
 	appendTime(&w, "decided_at", a.DecidedAt)
 	w.StringOrNull("comment", a.Comment)
+	writeDenial(&w, a.DeniedBy)
 	if a.Status.Open() {
 		w.Null("decision")
 	} else {
@@ -63,8 +64,42 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 		w.Strings("fallback_approvers", a.Fallback)
 		appendTime(&w, "last_polled_at", a.Client.LastPolledAt)
 		w.Bool("waiting", a.Client.Waiting)
+		w.Value(appendVoters(w.Name("voters"), a.Voters))
 	}
 	return w.End()
+}
+
+// appendVoters lists who said yes where two must, and whose yes counts no more.
+func appendVoters(dst []byte, voters []service.Voter) []byte {
+	dst = append(dst, '[')
+	for i := range voters {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		v := &voters[i]
+		w := canon.BeginObject(dst)
+		w.String("at", v.At.String())
+		w.StringOrNull("comment", v.Comment)
+		w.Bool("counts", v.Discounted == "")
+		w.StringOrNull("discounted", v.Discounted)
+		writeReviewer(&w, &v.Reviewer)
+		dst = w.End()
+	}
+	return append(dst, ']')
+}
+
+// writeDenial tells by which rule an action was denied while it waited.
+func writeDenial(w *canon.ObjectWriter, d *ledger.PolicyDenial) {
+	if d == nil {
+		w.Null("denied_by")
+		return
+	}
+	inner := canon.BeginObject(w.Name("denied_by"))
+	inner.StringOrNull("policy_name", d.PolicyName)
+	inner.String("policy_version", d.PolicyVersion)
+	inner.String("reason", d.Reason)
+	inner.StringOrNull("remediation", d.Remediation)
+	w.Value(inner.End())
 }
 
 func writeReviewer(w *canon.ObjectWriter, r *ledger.Reviewer) {

@@ -103,6 +103,11 @@ func (a *Approval) Release(status ApprovalStatus) Decision {
 	case ApprovalApproved:
 		d.Outcome, d.Reason = Allow, commented("a reviewer approved the action", a.Comment)
 	case ApprovalDenied:
+		if by := a.DeniedBy; by != nil {
+			d.Source, d.PolicyName, d.PolicyVersion = SourceBackend, by.PolicyName, by.PolicyVersion
+			d.Reason, d.Remediation = bounded("the rules have changed while the action waited for approval, and deny it: "+by.Reason), by.Remediation
+			break
+		}
 		d.Reason = commented("a reviewer denied the action", a.Comment)
 	case ApprovalTimedOut:
 		d.Reason = "nobody decided before the approval timed out at " + a.ExpiresAt.String()

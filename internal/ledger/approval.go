@@ -79,8 +79,11 @@ type Approval struct {
 	EscalatedAt *Time
 	DecidedAt   *Time
 	Votes       []Vote
-	Reviewer    *Reviewer // who decided, nil for a time-out or a cancellation
+	Reviewer    *Reviewer // who decided, nil where no person did
 	Comment     string
+	// DeniedBy is the rule that came into force while a person was asked and denies the
+	// action; nil where a person or the time decided.
+	DeniedBy *PolicyDenial
 
 	// SigningKey names the key of the registry that signed the decision record;
 	// zero while there is no signature.
@@ -108,6 +111,7 @@ func (a *Approval) Encode(keys Keys) (body, mac []byte) {
 	w.String("chain_id", a.Chain.String())
 	w.StringOrNull("comment", a.Comment)
 	writeTime(&w, "decided_at", a.DecidedAt)
+	writeDenial(&w, a.DeniedBy)
 	w.Strings("escalate", a.Escalate)
 	writeTime(&w, "escalated_at", a.EscalatedAt)
 	writeTime(&w, "escalates_at", &a.EscalatesAt)
@@ -155,6 +159,32 @@ func writeReviewer(w *canon.ObjectWriter, r *Reviewer) {
 	inner.String("key_id", r.Key.String())
 	inner.String("name", r.Name)
 	w.Value(inner.End())
+}
+
+// writeDenial writes what only approvals have that a rule denied.
+func writeDenial(w *canon.ObjectWriter, d *PolicyDenial) {
+	if d == nil {
+		return
+	}
+	inner := canon.BeginObject(w.Name("denied_by"))
+	inner.StringOrNull("policy_name", d.PolicyName)
+	inner.String("policy_version", d.PolicyVersion)
+	inner.String("reason", d.Reason)
+	inner.StringOrNull("remediation", d.Remediation)
+	w.Value(inner.End())
+}
+
+func readDenial(f *Fields) *PolicyDenial {
+	nested := f.Nested("denied_by")
+	if nested == nil {
+		return nil
+	}
+	denial := &PolicyDenial{
+		PolicyName: nested.Text("policy_name", maxName), PolicyVersion: nested.Text("policy_version", maxName),
+		Reason: nested.Text("reason", maxStored), Remediation: nested.Text("remediation", maxStored),
+	}
+	f.Join(nested)
+	return denial
 }
 
 func appendVotes(dst []byte, votes []Vote) []byte {
@@ -217,6 +247,7 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		DecidedAt:   f.Time("decided_at"),
 		Comment:     f.Text("comment", maxStored),
 		Reviewer:    r.reviewer(f),
+		DeniedBy:    readDenial(f),
 	}
 	a.RequestedAt, a.EscalatesAt, a.ExpiresAt = r.time("requested_at"), r.time("escalates_at"), r.time("expires_at")
 	if text := f.Text("signing_key_id", maxName); text != "" {
@@ -297,6 +328,7 @@ func (a *Approval) DecisionRecord() []byte {
 	w.String("chain_id", a.Chain.String())
 	w.StringOrNull("comment", a.Comment)
 	writeTime(&w, "decided_at", a.DecidedAt)
+	writeDenial(&w, a.DeniedBy)
 	w.String("event_id", a.Event.String())
 	w.String("organization_id", a.Org.String())
 	w.String("payload_sha256", a.PayloadSHA256)
@@ -376,8 +408,10 @@ func ParseCancellation(v canon.Value) (comment string, err error) {
 
 // Decide takes a person's verdict. It reports whether anything changed: the same
 // verdict again changes nothing, and the first of two people's yes leaves the
-// approval open.
-func (a *Approval) Decide(verdict *Verdict, reviewer Reviewer, killed bool, now Time) (changed bool, err error) {
+// approval open. A no settles it whatever has changed since it was asked. A yes is held
+// against the settlement, and where the rules in force deny the action it ends the
+// approval as denied; DeniedBy says so.
+func (a *Approval) Decide(verdict *Verdict, reviewer Reviewer, s *Settlement, now Time) (changed bool, err error) {
 	if err := a.mayDecide(reviewer); err != nil {
 		return false, err
 	}
@@ -391,20 +425,7 @@ func (a *Approval) Decide(verdict *Verdict, reviewer Reviewer, killed bool, now 
 		a.settle(ApprovalDenied, &reviewer, verdict.Comment, now)
 		return true, nil
 	}
-	if killed {
-		return false, Errorf(CodeKillSwitchActive, "the kill switch is active: nothing can be approved until an admin deactivates it")
-	}
-	if a.TwoPerson {
-		if slices.ContainsFunc(a.Votes, func(v Vote) bool { return v.Reviewer.Key == reviewer.Key }) {
-			return false, nil
-		}
-		a.Votes = append(a.Votes, Vote{Reviewer: reviewer, Comment: verdict.Comment, At: now})
-		if len(a.Votes) < 2 {
-			return true, nil
-		}
-	}
-	a.settle(ApprovalApproved, &reviewer, verdict.Comment, now)
-	return true, nil
+	return a.approve(verdict.Comment, reviewer, s, now)
 }
 
 // Admits reports whether the policy lets a key of this name decide: one that it
@@ -448,10 +469,12 @@ func (a *Approval) settled(status ApprovalStatus, verdict *Verdict) error {
 	if verdict.Approve {
 		wanted = ApprovalApproved
 	}
-	switch status {
-	case wanted:
+	switch {
+	case status == wanted:
 		return nil
-	case ApprovalTimedOut:
+	case a.DeniedBy != nil:
+		return a.DeniedBy.PolicyChanged()
+	case status == ApprovalTimedOut:
 		return Errorf(CodeApprovalExpired, "the approval expired at %s: the action has to be recorded again", a.ExpiresAt)
 	default:
 		return Errorf(CodeApprovalDecided, "the approval is %s already, and the first decision stands", status)

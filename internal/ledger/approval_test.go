@@ -78,7 +78,7 @@ func TestDecideApproval(t *testing.T) {
 				c.arrange(a)
 			}
 			before := a.DecisionRecord()
-			changed, err := a.Decide(c.verdict, c.reviewer, c.killed, c.now)
+			changed, err := a.Decide(c.verdict, c.reviewer, &Settlement{Killed: c.killed, Key: everyKey(a), Now: c.now}, c.now)
 			if (c.code == "") != (err == nil) || c.code != "" && !isCode(c.code)(err) {
 				t.Errorf("answered %v, want code %q", err, c.code)
 			}
@@ -95,7 +95,7 @@ func TestDecideApproval(t *testing.T) {
 func votedBy(r Reviewer) func(*Approval) {
 	return func(a *Approval) {
 		a.TwoPerson = true
-		_, _ = a.Decide(&Verdict{Approve: true}, r, false, firstMoment)
+		_, _ = a.Decide(&Verdict{Approve: true}, r, &Settlement{Key: everyKey(a), Now: firstMoment}, firstMoment)
 	}
 }
 
@@ -164,6 +164,12 @@ func anyApproval() *rapid.Generator[*Approval] {
 		}
 		if rapid.Bool().Draw(t, "reviewed") {
 			a.Reviewer = &Reviewer{key("reviewer"), anyText(maxName).Draw(t, "name")}
+		}
+		if rapid.Bool().Draw(t, "overruled") {
+			a.DeniedBy = &PolicyDenial{
+				PolicyName: anyText(maxName).Draw(t, "denying policy"), PolicyVersion: anyText(maxName).Draw(t, "denying version"),
+				Reason: anyText(maxText).Draw(t, "denying reason"), Remediation: anyText(maxText).Draw(t, "remediation"),
+			}
 		}
 		for range rapid.IntRange(0, 2).Draw(t, "votes") {
 			a.Votes = append(a.Votes, Vote{Reviewer{key("voter"), anyText(maxName).Draw(t, "voter's name")}, anyText(maxText).Draw(t, "vote"), anyTime().Draw(t, "at")})

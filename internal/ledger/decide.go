@@ -196,6 +196,8 @@ type Question struct {
 	Recorded *ChainState
 	// Leased says that the service had let the client decide this action by itself.
 	Leased bool
+
+	resumed bool // the answer is about the chain as it is without a pause
 }
 
 // Decide holds an action against the kill switch, the chain's limits, the

@@ -439,7 +439,7 @@ func TestExposureIsWhatWasAllowed(t *testing.T) {
 			waiting = waiting.Sub(*a.Reserved.Facts.Amount)
 			switch rapid.IntRange(0, 2).Draw(t, "how") {
 			case 0:
-				if _, err := a.Decide(&Verdict{Approve: true}, Reviewer{Key: KeyID{NewRandomID([16]byte{9})}}, false, state.LastAt); err != nil {
+				if _, err := a.Decide(&Verdict{Approve: true}, Reviewer{Key: KeyID{NewRandomID([16]byte{9})}}, new(Settlement), state.LastAt); err != nil {
 					t.Fatal(err)
 				}
 				allowed = allowed.Add(*a.Reserved.Facts.Amount)

@@ -27,6 +27,7 @@ const (
 	CodeApprovalExpired     Code = "approval_expired"
 	CodeKillSwitchActive    Code = "kill_switch_active"
 	CodePayloadMismatch     Code = "payload_mismatch"
+	CodePolicyChanged       Code = "policy_changed"
 	CodeNotPaused           Code = "chain_not_paused"
 	CodeKeyState            Code = "signing_key_state"
 	CodeAPIKeyEnded         Code = "api_key_ended" //nolint:gosec // a name, no key

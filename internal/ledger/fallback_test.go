@@ -33,7 +33,7 @@ func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
 				a.Status = ApprovalEscalated
 			}
 			reviewer := Reviewer{Key: KeyID{UUID: [16]byte{1}}, Name: test.reviewer}
-			_, err := a.Decide(&Verdict{}, reviewer, false, 6)
+			_, err := a.Decide(&Verdict{}, reviewer, nil, 6)
 			var got Code
 			if own := new(Error); errors.As(err, &own) {
 				got = own.Code

@@ -38,7 +38,7 @@ func limitMatches(q *Question) []Match {
 		return []Match{killSwitchMatch(k)}
 	}
 	var matches []Match
-	if reason := q.pauseReason(); reason != "" {
+	if reason := q.pauseReason(); reason != "" && !q.resumed {
 		matches = append(matches, Match{
 			Name: RuleAutoPause, Outcome: Deny, Reason: reason, pause: true,
 			Remediation: "An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.",

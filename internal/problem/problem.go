@@ -39,6 +39,7 @@ var kinds = map[ledger.Code]Kind{
 	ledger.CodeApprovalExpired:     {http.StatusConflict, "Approval expired"},
 	ledger.CodeKillSwitchActive:    {http.StatusConflict, "Kill switch active"},
 	ledger.CodePayloadMismatch:     {http.StatusConflict, "Payload mismatch"},
+	ledger.CodePolicyChanged:       {http.StatusConflict, "Policy changed"},
 	ledger.CodeNotPaused:           {http.StatusConflict, "Chain not paused"},
 	ledger.CodeKeyState:            {http.StatusConflict, "Signing key state"},
 	ledger.CodeAPIKeyEnded:         {http.StatusConflict, "API key has ended"},

@@ -28,7 +28,14 @@ type ApprovalView struct {
 	// Overruled is what the rules in force decide where they deny what a person has
 	// approved; nil where they let it stand.
 	Overruled *ledger.Decision
-	Client    *Attendance // for those who review; nil for an agent
+	// TwoPerson says whether two people must approve: because that was asked for, or
+	// because the organization asks for it by now.
+	TwoPerson bool
+	// Voters are those who said yes where two must.
+	Voters []Voter
+	Client *Attendance // for those who review; nil for an agent
+
+	event *ledger.StoredEvent // what it is about
 }
 
 // Now is the status as it stands for those who act on it: while the kill switch is
@@ -169,7 +176,12 @@ func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organizatio
 		return nil, visible(err)
 	}
 	k := &org.Controls.KillSwitch
-	return &ApprovalView{Approval: approval, Status: approval.At(s.now()), Killed: k.Active, KillReason: k.Reason}, nil
+	view := &ApprovalView{Approval: approval, Status: approval.At(s.now()), Killed: k.Active, KillReason: k.Reason}
+	view.TwoPerson = approval.TwoPerson || view.Status.Open() && org.Settings.TwoPersonApproval
+	for _, vote := range approval.Votes {
+		view.Voters = append(view.Voters, Voter{Vote: vote})
+	}
+	return view, nil
 }
 
 // complete reads what the approval is about, and refuses anything else.
@@ -182,14 +194,16 @@ func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) 
 	if !erased && !view.IsAbout(event) {
 		return visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
 	}
-	view.Payload, view.Redactions = event.Payload, event.Redactions
+	view.Payload, view.Redactions, view.event = event.Payload, event.Redactions, event
 	if view.Unbound, err = ledger.Unbound(event.Payload, event.Redactions); err != nil {
 		return visible(fmt.Errorf("payload of an approval: %w: %w", ledger.ErrStateTampered, err))
 	}
-	if view.Status != ledger.ApprovalApproved || view.Killed {
-		return nil
+	switch {
+	case view.Status.Open() && len(view.Voters) > 0:
+		err = v.judgeVotes(ctx, view, event)
+	case view.Status == ledger.ApprovalApproved && !view.Killed:
+		view.Overruled, err = v.overruled(ctx, view.Approval, event)
 	}
-	view.Overruled, err = v.overruled(ctx, view.Approval, event)
 	return visible(err)
 }
 
@@ -222,38 +236,55 @@ func (v *viewing) chain(ctx context.Context, id ledger.ChainID) (*ChainView, err
 // overruled holds what a person approved against a pause of its chain and the rules
 // in force, as a repeat of the event would be.
 func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.Decision, error) {
-	event, err := v.service.store.ReadEvent(v.org.ID, stored)
+	event, policy, question, err := v.question(ctx, approval, stored)
 	if err != nil {
 		return nil, err
 	}
-	action, err := ledger.Reconstruct(event, stored.Payload)
+	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
+		return &now.Decision, nil
+	}
+	return nil, nil
+}
+
+// question is what has to be asked to decide an approval's action once more.
+func (v *viewing) question(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Policy, *ledger.Question, error) {
+	event, action, err := v.service.recordedAction(v.org.ID, stored)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+		return nil, nil, nil, err
 	}
 	chain, err := v.chain(ctx, approval.Chain)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	newest := chain
 	for newest.State.ContinuedBy != nil { // a pause is that of the chain which goes on
 		if newest, err = v.chain(ctx, *newest.State.ContinuedBy); err != nil {
-			return nil, err
+			return nil, nil, nil, err
 		}
 	}
 	policy, err := v.service.policyInForce(v.org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		return v.service.store.Policy(ctx, id, number)
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	question := &ledger.Question{
+	return event, policy, &ledger.Question{
 		Org: v.org, Chain: newest.Chain, State: newest.State, Action: action, Now: ledger.Later(v.service.now(), newest.State.LastAt),
 		Recorded: chain.State,
+	}, nil
+}
+
+// recordedAction reads an event and the action that it recorded, to decide it once more.
+func (s *Service) recordedAction(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Action, error) {
+	event, err := s.store.ReadEvent(org, stored)
+	if err != nil {
+		return nil, nil, err
 	}
-	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
-		return &now.Decision, nil
+	action, err := ledger.Reconstruct(event, stored.Payload)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
-	return nil, nil
+	return event, action, nil
 }
 
 // ApprovalFilter selects approvals.
@@ -328,8 +359,22 @@ func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.
 		return nil, err
 	}
 	op := &moveApproval{id: id, chain: seen.Chain, sequence: seen.Sequence, org: caller.Org, caller: caller, verdict: verdict}
-	if err := s.committer.commit(ctx, op); err != nil {
+	if verdict.Approve && seen.Approval.Status.Open() {
+		// An event never changes, so it is read before the transaction.
+		if op.event, op.action, err = s.recordedAction(caller.Org, seen.event); err != nil {
+			return nil, visible(err)
+		}
+		op.nameVoters(seen.Approval)
+	}
+	err = s.committer.commit(ctx, op)
+	for again := 0; errors.Is(err, errVoterNotLoaded) && again < mostAgain; again++ {
+		err = s.committer.commit(ctx, op)
+	}
+	switch {
+	case err != nil:
 		return nil, err
+	case op.refused != nil:
+		return nil, op.refused
 	}
 	return s.ownApproval(ctx, caller, id)
 }
@@ -376,7 +421,14 @@ type moveApproval struct {
 	caller   *Caller         // nil for the passing of time
 	verdict  *ledger.Verdict // nil for any other step
 	giveUp   *string         // the comment of a client that gives up, nil for any other step
-	next     ledger.Time
+	// The action that a yes is about and those who said yes before it; nil for any other
+	// step.
+	event  *ledger.RecordedEvent
+	action *ledger.Action
+	voters []ledger.KeyID
+
+	next    ledger.Time
+	refused error // committed, and to be answered with this
 }
 
 func (o *moveApproval) size() int { return smallOperation }
@@ -388,6 +440,7 @@ func (o *moveApproval) need(needs *store.Needs) {
 		needs.Keys = append(needs.Keys, o.caller.Key)
 		needs.Logs = append(needs.Logs, o.org)
 	}
+	needs.Keys = append(needs.Keys, o.voters...)
 	needs.Orgs = append(needs.Orgs, o.org)
 	needs.Chains = append(needs.Chains, o.chain)
 	needs.Approvals = append(needs.Approvals, o.id)
@@ -417,7 +470,8 @@ func (o *moveApproval) plan(b *batch) error {
 		return err
 	}
 	before := *asked.approval
-	changed, err := o.move(b, org, asked.approval)
+	o.refused = nil
+	changed, err := o.move(b, org, live, asked.approval)
 	if err != nil {
 		return err
 	}
@@ -453,15 +507,25 @@ func (o *moveApproval) fresh(b *batch, live *liveChain, approval *ledger.Approva
 	return nil
 }
 
-func (o *moveApproval) move(b *batch, org *ledger.Organization, approval *ledger.Approval) (changed bool, err error) {
+func (o *moveApproval) move(b *batch, org *ledger.Organization, live *liveChain, approval *ledger.Approval) (changed bool, err error) {
 	if o.giveUp != nil {
 		return approval.GiveUp(*o.giveUp, b.now)
 	}
 	if o.verdict == nil {
 		return approval.Advance(b.now), nil
 	}
+	var settlement *ledger.Settlement
+	if o.verdict.Approve && approval.At(b.now).Open() {
+		if settlement, err = o.settlement(b, org, live, approval); err != nil {
+			return false, err
+		}
+	}
 	reviewer := ledger.Reviewer{Key: o.caller.Key, Name: o.caller.Name}
-	return approval.Decide(o.verdict, reviewer, org.Controls.KillSwitch.Active, b.now)
+	changed, err = approval.Decide(o.verdict, reviewer, settlement, b.now)
+	if changed && approval.DeniedBy != nil {
+		o.refused = approval.DeniedBy.PolicyChanged()
+	}
+	return changed, err
 }
 
 // moved writes a step of an approval: into the chain where it is the end, into
@@ -486,18 +550,24 @@ func (o *moveApproval) moved(b *batch, org *ledger.Organization, live *liveChain
 		return nil
 	}
 	return b.act(o.caller.actor(), org, &deed{
-		action: o.action(),
+		action: o.name(approval),
 		target: approval.ID.String(),
 		detail: details(func(w *canon.ObjectWriter) {
 			w.String("chain_id", approval.Chain.String())
+			if by := approval.DeniedBy; by != nil {
+				w.StringOrNull("policy_name", by.PolicyName)
+				w.String("policy_version", by.PolicyVersion)
+			}
 			w.String("status", string(approval.Status))
 		}),
 	})
 }
 
-// action is what the audit log calls the step of a caller.
-func (o *moveApproval) action() string {
+// name is what the audit log calls the step of a caller.
+func (o *moveApproval) name(approval *ledger.Approval) string {
 	switch {
+	case approval.DeniedBy != nil:
+		return "approval.overrule"
 	case o.giveUp != nil:
 		return "approval.cancel"
 	case o.verdict.Approve:

@@ -71,6 +71,9 @@ func approvalNotice(kind notify.Kind, chain *ledger.Chain, a *ledger.Approval) n
 	if a.Status.Open() {
 		n.ExpiresAt = a.ExpiresAt
 	}
+	if a.DeniedBy != nil {
+		n.Policy = a.DeniedBy.PolicyName
+	}
 	if a.Reviewer != nil {
 		n.Reviewer = a.Reviewer.Name
 	}
