@@ -64,7 +64,7 @@ func TestARuleNamesItsApprovers(t *testing.T) {
 }
 
 // Under the two-person rule two different people must approve, one denial is enough,
-// and an approval keeps the rule under which it was asked.
+// and an approval that was asked under the rule stays under it.
 func TestTwoPersonRule(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -94,7 +94,7 @@ func TestTwoPersonRule(t *testing.T) {
 		checkCode(t, "one no is enough", g.decide(bob, denied, false), "")
 		checkStatus(t, g.view(denied), ledger.ApprovalDenied)
 
-		// What was asked under the rule stays under it, and the other way round.
+		// What was asked under the rule stays under it.
 		waiting := g.ask(chain)
 		g.settings(`{"two_person_approval":false}`)
 		checkCode(t, "a yes after the rule was lifted", g.decide(ann, waiting, true), "")
