@@ -83,7 +83,7 @@ func (o *reportOutcome) reportedLate(b *batch, newest *liveChain) ([]*ledger.Ent
 			if stored == nil {
 				continue
 			}
-			marker, err := readEvent(b.service.keys, o.caller.Org, stored)
+			marker, err := b.service.store.ReadEvent(o.caller.Org, stored)
 			if err != nil {
 				return nil, err
 			}
