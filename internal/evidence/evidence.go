@@ -101,12 +101,21 @@ func (s *Store) admit(loaded *store.Loaded) error {
 			return err
 		}
 	}
+	// The place of an endpoint is kept, with nothing but its id: an admin must be able to
+	// delete one that was tampered with.
+	for id, webhook := range loaded.Webhooks {
+		sound, err := s.soundWebhook(webhook)
+		if err != nil {
+			return err
+		}
+		loaded.Webhooks[id] = sound
+	}
 	return nil
 }
 
 // sealAll authenticates what is about to be written.
 func (s *Store) sealAll(changes *store.Changes) error {
-	if len(changes.NewKeys)+len(changes.Keys)+len(changes.NewRotations) > 0 && s.keys == nil {
+	if len(changes.NewKeys)+len(changes.Keys)+len(changes.NewRotations)+len(changes.Webhooks) > 0 && s.keys == nil {
 		return errNoKeys
 	}
 	for _, keys := range [...][]*ledger.KeyRecord{changes.NewKeys, changes.Keys} {
@@ -116,6 +125,9 @@ func (s *Store) sealAll(changes *store.Changes) error {
 	}
 	for _, rotation := range changes.NewRotations {
 		rotation.MAC = s.seal(rotation.Org, ledger.PurposeRotation, encodeRotation(rotation))
+	}
+	for _, webhook := range changes.Webhooks {
+		s.sealWebhook(webhook)
 	}
 	return nil
 }

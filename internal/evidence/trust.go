@@ -7,11 +7,22 @@ import (
 	"countersign/internal/store"
 )
 
-// Unsealed counts the rows of an organization that have no authenticator. They are
-// from before there were any, or somebody took it away; either way they are refused.
+// trustPage is how many rows of a table are read together.
+const trustPage = 200
+
+// Unsealed reports how many rows of an organization have no authenticator, or, where
+// there are many, that there are some. They are from before there were any, or somebody
+// took it away; either way they are refused.
 func (s *Store) Unsealed(ctx context.Context, org ledger.OrgID) (int, error) {
 	keys, err := s.unsealedKeys(ctx, org)
-	return len(keys), err
+	if err != nil {
+		return 0, err
+	}
+	rows, err := s.UnsealedRows(ctx, org, trustPage)
+	if err != nil {
+		return 0, err
+	}
+	return len(keys) + rows.Len(), nil
 }
 
 // Trust seals the rows of an organization that have no authenticator, as they are. It
@@ -21,6 +32,26 @@ func (s *Store) Trust(ctx context.Context, org ledger.OrgID) (int, error) {
 	if s.keys == nil {
 		return 0, errNoKeys
 	}
+	taken, err := s.trustKeys(ctx, org)
+	if err != nil {
+		return taken, err
+	}
+	for {
+		rows, err := s.UnsealedRows(ctx, org, trustPage)
+		if err != nil || rows.Len() == 0 {
+			return taken, err
+		}
+		for _, webhook := range rows.Webhooks {
+			s.sealWebhook(webhook)
+		}
+		if err := s.SealRows(ctx, rows); err != nil {
+			return taken, err
+		}
+		taken += rows.Len()
+	}
+}
+
+func (s *Store) trustKeys(ctx context.Context, org ledger.OrgID) (int, error) {
 	keys, err := s.unsealedKeys(ctx, org)
 	if err != nil || len(keys) == 0 {
 		return 0, err
@@ -42,11 +73,10 @@ func (s *Store) Trust(ctx context.Context, org ledger.OrgID) (int, error) {
 }
 
 func (s *Store) unsealedKeys(ctx context.Context, org ledger.OrgID) ([]ledger.KeyID, error) {
-	const page = 200
 	var unsealed []ledger.KeyID
 	var after ledger.KeyID
 	for {
-		keys, err := s.Store.Keys(ctx, org, after, page)
+		keys, err := s.Store.Keys(ctx, org, after, trustPage)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +85,7 @@ func (s *Store) unsealedKeys(ctx context.Context, org ledger.OrgID) ([]ledger.Ke
 				unsealed = append(unsealed, key.ID)
 			}
 		}
-		if len(keys) < page {
+		if len(keys) < trustPage {
 			return unsealed, nil
 		}
 		after = keys[len(keys)-1].ID

@@ -76,6 +76,10 @@ func testWebhook(x *exchange) error {
 func appendWebhook(dst []byte, h *service.Webhook, secret *ledger.Secret) []byte {
 	w := canon.BeginObject(dst)
 	w.String("webhook_id", h.ID.String())
+	if h.Tampered {
+		w.String("status", "tampered")
+		return w.End()
+	}
 	w.String("url", h.URL)
 	w.Strings("events", h.Events)
 	w.StringOrNull("description", h.Description)

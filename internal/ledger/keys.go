@@ -29,6 +29,7 @@ const (
 	PurposeAPIKey       Purpose = "api-key"
 	PurposeRotation     Purpose = "key-rotation"
 	PurposeSignIn       Purpose = "sign-in"
+	PurposeWebhook      Purpose = "webhook"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

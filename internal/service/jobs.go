@@ -86,6 +86,7 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 	now := j.service.now()
 	var follow []*store.Job
 	for _, endpoint := range endpoints {
+		j.tellIfTampered(ctx, endpoint)
 		if wants(endpoint, notice.Kind) {
 			follow = append(follow, webhookJob(job.Org, endpoint, messageID(job), job.Body, now, job.Stream))
 		}
@@ -204,7 +205,11 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 		return nil, err
 	}
 	for _, endpoint := range endpoints {
-		if endpoint.ID.String() == text("webhook_id") && wanted(endpoint) {
+		if endpoint.ID.String() != text("webhook_id") {
+			continue
+		}
+		j.tellIfTampered(ctx, endpoint)
+		if wanted(endpoint) {
 			d.Webhook = endpoint
 			plain, err := j.service.secrets.Open(job.Org.UUID, webhookSecretLabel+endpoint.ID.String(), endpoint.Secret)
 			d.Secret = ledger.NewSecret(string(plain))
@@ -212,6 +217,14 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 		}
 	}
 	return nil, ledger.ErrNotFound
+}
+
+// tellIfTampered tells the organization of an endpoint that was changed outside the
+// service. The endpoint itself is told nothing more.
+func (j *Jobs) tellIfTampered(ctx context.Context, endpoint *store.WebhookRecord) {
+	if endpoint.Tampered {
+		j.service.tellOrLog(ctx, endpoint.Org, &tampering{check: ledger.CheckRegistry, place: "webhook " + endpoint.ID.String()})
+	}
 }
 
 // Gone stops telling an endpoint that says it exists no more.

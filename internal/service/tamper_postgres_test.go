@@ -28,6 +28,11 @@ var postgresDialect = dialect{
 		"sign_ins":      postgresOrg("(SELECT k.org_id FROM api_keys k WHERE k.id = t.key_id)") + ", 0",
 		"policies":      postgresOrg("t.org_id") + ", 0",
 		"organizations": "t.slug, 0",
+		"webhooks":      "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"jobs":          "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"tokens":        "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"signing_keys":  "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"anchors":       "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 	},
 }
 

@@ -30,6 +30,11 @@ var sqliteDialect = dialect{
 		"sign_ins":      sqliteOrg("(SELECT k.org_id FROM api_keys k WHERE k.id = t.key_id)") + ", 0",
 		"policies":      sqliteOrg("t.org_id") + ", 0",
 		"organizations": "t.slug, 0",
+		"webhooks":      "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"jobs":          "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"tokens":        "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"signing_keys":  "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"anchors":       "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 	},
 }
 

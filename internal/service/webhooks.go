@@ -103,6 +103,9 @@ func (s *Service) TestWebhook(ctx context.Context, caller *Caller, id ledger.Web
 		if record == nil || record.Org != org.ID || record.DeletedAt != nil {
 			return nil, ledger.ErrNotFound
 		}
+		if record.Tampered {
+			return nil, errWebhookTampered
+		}
 		body, err := notify.Notice{Kind: notify.WebhookTest, At: b.now, Organization: org.Slug}.Encode()
 		if err != nil {
 			return nil, err
@@ -112,6 +115,8 @@ func (s *Service) TestWebhook(ctx context.Context, caller *Caller, id ledger.Web
 	}
 	return s.committer.commit(ctx, op)
 }
+
+var errWebhookTampered = fmt.Errorf("a webhook fails its authenticator: %w", ledger.ErrStateTampered)
 
 // disableWebhook is for an endpoint that says that it is gone.
 func (s *Service) disableWebhook(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
@@ -128,8 +133,15 @@ func (s *Service) changeWebhook(ctx context.Context, caller *Caller, org ledger.
 		if loaded == nil || loaded.Org != org.ID {
 			return nil, ledger.ErrNotFound
 		}
+		// Of one that was tampered with nothing is left but its id. Deleted, it stays so:
+		// an empty row takes its place. It may never have been counted, and counting it
+		// out would keep the others in the dark, so the count stays too high by one.
 		before, record := wanted(loaded), *loaded
+		record.Tampered = false
 		change(&record, b.now)
+		if loaded.Tampered && record.DeletedAt == nil {
+			return nil, errWebhookTampered
+		}
 		if record.DeletedAt != nil && loaded.DeletedAt != nil || wanted(&record) == before && record.DeletedAt == nil {
 			return nil, nil
 		}
@@ -145,7 +157,7 @@ func (s *Service) changeWebhook(ctx context.Context, caller *Caller, org ledger.
 
 // wanted reports whether an endpoint is to be told.
 func wanted(record *store.WebhookRecord) bool {
-	return record.DeletedAt == nil && record.DisabledAt == nil
+	return record.DeletedAt == nil && record.DisabledAt == nil && !record.Tampered
 }
 
 // wants reports whether an endpoint is to be told of a kind.

@@ -41,6 +41,7 @@ type Store interface {
 	Signals
 	KeyChecks
 	SignIns
+	Unsealed
 
 	// Ping answers whether the store can serve requests now.
 	Ping(ctx context.Context) error
@@ -251,6 +252,10 @@ type WebhookRecord struct {
 	CreatedAt   ledger.Time
 	DisabledAt  *ledger.Time // nil while it is told
 	DeletedAt   *ledger.Time // nil while it exists; lists leave deleted ones out
+	MAC         []byte       // authenticates all of it
+	// Tampered says that the stored row is not as the service wrote it; then nothing but
+	// ID and Org is set. A store leaves it false: it knows nothing of authenticators.
+	Tampered bool
 }
 
 // Job is work that must be done after its cause is committed. It is stored in the
@@ -489,3 +494,22 @@ type SignIn struct {
 	Session   bool
 	MAC       []byte // authenticates all of it
 }
+
+// Unsealed finds rows from before they had authenticators and gives them one. API keys
+// are changed through Transact.
+type Unsealed interface {
+	// UnsealedRows finds rows of an organization whose authenticator is empty, up to
+	// limit of each table.
+	UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (*Rows, error)
+	// SealRows writes the authenticators of rows that have none, and nothing else. A row
+	// that is gone or has one by now is left as it is.
+	SealRows(ctx context.Context, rows *Rows) error
+}
+
+// Rows are rows of the tables that have an authenticator for each row.
+type Rows struct {
+	Webhooks []*WebhookRecord
+}
+
+// Len counts them.
+func (r *Rows) Len() int { return len(r.Webhooks) }

@@ -25,11 +25,12 @@ const (
 		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[])`
 	// An endpoint never moves to another organization.
 	putWebhooksSQL = `insert into webhooks as w (` + webhookColumns + `)
-		select id, org_id, url, events::json, description, secret, created_at, disabled_at, deleted_at
-		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[])
-			n(id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at)
+		select id, org_id, url, events::json, description, secret, created_at, disabled_at, deleted_at, mac
+		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[])
+			n(id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac)
 		on conflict (id) do update set url = excluded.url, events = excluded.events, description = excluded.description,
-			secret = excluded.secret, created_at = excluded.created_at, disabled_at = excluded.disabled_at, deleted_at = excluded.deleted_at
+			secret = excluded.secret, created_at = excluded.created_at, disabled_at = excluded.disabled_at, deleted_at = excluded.deleted_at,
+			mac = excluded.mac
 		where w.org_id = excluded.org_id`
 	insertActsSQL = `insert into acts (` + actColumns + `) select * from unnest($1::uuid[], $2::bigint[], $3::bytea[])`
 	putLogsSQL    = `insert into act_logs (` + logColumns + `)
@@ -150,7 +151,8 @@ func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
 		blobs(webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.Secret) }),
 		ints(webhooks, func(w *store.WebhookRecord) int64 { return int64(w.CreatedAt) }),
 		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DisabledAt }),
-		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DeletedAt }))
+		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DeletedAt }),
+		blobs(webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }))
 	return nil
 }
 

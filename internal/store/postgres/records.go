@@ -24,7 +24,7 @@ const (
 	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key, mac`
 	approvalColumns = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
 	policyColumns   = `org_id, number, version, format, document, created_at, created_by`
-	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at`
+	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac`
 	actColumns      = `org_id, sequence, body`
 	logColumns      = `org_id, count, last_hash, controls, mac`
 )
@@ -128,11 +128,14 @@ func readPolicy(r *row) *store.PolicyRecord {
 
 func readWebhook(r *row) *store.WebhookRecord {
 	w := &store.WebhookRecord{ID: ledger.WebhookID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, URL: r.text()}
-	if err := json.Unmarshal(r.borrow(), &w.Events); err != nil {
-		r.failed = true
-	}
+	events := json.Unmarshal(r.borrow(), &w.Events)
 	w.Description, w.Secret = r.text(), r.bytes()
-	w.CreatedAt, w.DisabledAt, w.DeletedAt = r.time(), r.timeOrNil(), r.timeOrNil()
+	w.CreatedAt, w.DisabledAt, w.DeletedAt, w.MAC = r.time(), r.timeOrNil(), r.timeOrNil(), r.bytes()
+	if events != nil {
+		// Somebody else wrote it. It must not keep the others from being read, and
+		// without an authenticator it is refused.
+		w.Events, w.MAC = nil, nil
+	}
 	return w
 }
 

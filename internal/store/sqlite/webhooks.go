@@ -9,18 +9,20 @@ import (
 	"countersign/internal/store"
 )
 
-const webhookColumns = "id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at"
+const webhookColumns = "id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac"
 
 func scanWebhook(rows row) (*store.WebhookRecord, error) {
 	var events []byte
 	var disabled, deleted *int64
 	var w store.WebhookRecord
-	err := rows.Scan(&w.ID.UUID, &w.Org.UUID, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted)
+	err := rows.Scan(&w.ID.UUID, &w.Org.UUID, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted, &w.MAC)
 	if err != nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(events, &w.Events); err != nil {
-		return nil, fmt.Errorf("decode an endpoint's events: %w", err)
+	if json.Unmarshal(events, &w.Events) != nil {
+		// Somebody else wrote it. It must not keep the others from being read, and
+		// without an authenticator it is refused.
+		w.Events, w.MAC = nil, nil
 	}
 	w.DisabledAt, w.DeletedAt = (*ledger.Time)(disabled), (*ledger.Time)(deleted)
 	return &w, nil
@@ -31,9 +33,9 @@ func (tx *transaction) putWebhook(w *store.WebhookRecord) error {
 	if err != nil {
 		return fmt.Errorf("encode an endpoint's events: %w", err)
 	}
-	return tx.exec("INSERT OR REPLACE INTO webhooks ("+webhookColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT OR REPLACE INTO webhooks ("+webhookColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		w.ID.UUID[:], w.Org.UUID[:], w.URL, events, w.Description, orEmpty(w.Secret), int64(w.CreatedAt),
-		momentOrNull(w.DisabledAt), momentOrNull(w.DeletedAt))
+		momentOrNull(w.DisabledAt), momentOrNull(w.DeletedAt), orEmpty(w.MAC))
 }
 
 // Webhooks implements store.Governance.

@@ -60,6 +60,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"polls":         pollCases,
 		"policies":      policyCases,
 		"webhooks":      webhookCases,
+		"unsealed rows": unsealedCases,
 		"tokens":        tokenCases,
 		"token races":   tokenRaceCases,
 		"signing keys":  signingKeyCases,

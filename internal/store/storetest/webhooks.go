@@ -19,7 +19,7 @@ func (w *world) webhook(org ledger.OrgID) *store.WebhookRecord {
 	now := w.now()
 	return &store.WebhookRecord{
 		ID: ledger.WebhookID{UUID: ledger.NewTimedID(now, w.random())}, Org: org, URL: fmt.Sprintf("https://hooks.example/%d", now),
-		Secret: []byte("sealed"), CreatedAt: now,
+		Secret: []byte("sealed"), CreatedAt: now, MAC: []byte("authenticator"),
 	}
 }
 
@@ -34,6 +34,7 @@ func keepsWebhooks(t *testing.T, w *world) {
 	at := w.now()
 	full.Events = []string{"approval.requested", "it's \"quoted\"", "ü"}
 	full.Description, full.Secret, full.DisabledAt = "für die Nachtschicht", everyByte(), &at
+	full.MAC = everyByte()
 	w.putWebhooks(t, plain, full)
 	got := must[[]*store.WebhookRecord](t)(w.open(t).Webhooks(t.Context(), m.org.ID))
 	assertEqual(t, "webhooks", got, []*store.WebhookRecord{plain, full})
@@ -45,7 +46,7 @@ func replacesWebhook(t *testing.T, w *world) {
 	w.putWebhooks(t, record, other)
 	at := w.now()
 	record.URL, record.Events, record.Description = "https://other.example/", []string{"chain.completed"}, "moved"
-	record.Secret, record.DisabledAt = []byte("sealed anew"), &at
+	record.Secret, record.DisabledAt, record.MAC = []byte("sealed anew"), &at, []byte("another")
 	w.putWebhooks(t, record)
 	assertEqual(t, "replaced", must[[]*store.WebhookRecord](t)(w.Webhooks(t.Context(), m.org.ID)), []*store.WebhookRecord{record, other})
 	record.Events, record.DisabledAt = nil, nil

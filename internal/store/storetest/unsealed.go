@@ -1,0 +1,61 @@
+package storetest
+
+import (
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+var unsealedCases = []testCase{
+	{name: "rows without an authenticator are found and given one", run: sealsRows},
+}
+
+func sealsRows(t *testing.T, w *world) {
+	m, other := w.join(t), w.join(t)
+	w.unsealed(t, other)
+	w.putWebhooks(t, w.webhook(m.org.ID))
+	want := w.unsealed(t, m)
+	found := must[*store.Rows](t)(w.UnsealedRows(t.Context(), m.org.ID, 10))
+	assertEqual(t, "unsealed", found, want)
+	for _, mac := range authenticators(want) {
+		*mac = []byte("sealed now")
+	}
+	late := *want.Webhooks[0]
+	if err := w.SealRows(t.Context(), want); err != nil {
+		t.Fatalf("seal: %v", err)
+	}
+	if left := must[*store.Rows](t)(w.UnsealedRows(t.Context(), m.org.ID, 10)); left.Len() != 0 {
+		t.Errorf("%d rows are unsealed still", left.Len())
+	}
+	// One that has an authenticator keeps it.
+	late.MAC = []byte("too late")
+	if err := w.SealRows(t.Context(), &store.Rows{Webhooks: []*store.WebhookRecord{&late}}); err != nil {
+		t.Fatalf("seal again: %v", err)
+	}
+	w.look(t, &store.Needs{Webhooks: []ledger.WebhookID{late.ID}}, func(loaded *store.Loaded) {
+		assertEqual(t, "sealed", loaded.Webhooks[late.ID], want.Webhooks[0])
+	})
+	if others := must[*store.Rows](t)(w.UnsealedRows(t.Context(), other.org.ID, 10)); others.Len() != want.Len() {
+		t.Errorf("%d rows of the other organization are unsealed, want %d", others.Len(), want.Len())
+	}
+}
+
+// unsealed stores one row of each table, without an authenticator.
+func (w *world) unsealed(t *testing.T, m *member) *store.Rows {
+	t.Helper()
+	rows := &store.Rows{Webhooks: []*store.WebhookRecord{w.webhook(m.org.ID)}}
+	for _, mac := range authenticators(rows) {
+		*mac = []byte{}
+	}
+	w.write(t, &store.Changes{Webhooks: rows.Webhooks})
+	return rows
+}
+
+// authenticators are those of the rows.
+func authenticators(rows *store.Rows) (macs []*[]byte) {
+	for _, webhook := range rows.Webhooks {
+		macs = append(macs, &webhook.MAC)
+	}
+	return macs
+}
