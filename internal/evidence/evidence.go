@@ -22,6 +22,8 @@ import (
 // authenticated yet.
 type Store struct {
 	store.Store
+	// Jobs is set before the store is used.
+	Jobs  JobRules
 	keys  ledger.Keys
 	sound *recent.Cache[ledger.KeyID, *ledger.KeyRecord]
 }
@@ -129,5 +131,7 @@ func (s *Store) sealAll(changes *store.Changes) error {
 	for _, webhook := range changes.Webhooks {
 		s.sealWebhook(webhook)
 	}
-	return nil
+	var err error
+	changes.NewJobs, err = s.sealJobs(changes.NewJobs)
+	return err
 }

@@ -37,7 +37,8 @@ func init() {
 		"ActiveToken", "Tokens", "SigningKeys", "Anchors", "HeadAnchors", "PutAnchor")
 	pass("a policy set is held against the organization that names it", "Policy", "Policies")
 	pass("rows without an authenticator are found and sealed for the operator alone", "UnsealedRows", "SealRows")
-	pass("not authenticated yet", "ClaimJobs", "FinishJob", "RetryJob", "BuryJob", "CountJobs", "JobsDue", "LastJobName")
+	pass("who has leased a job, and when it is tried again, is the store's own: it can be delayed and given up, and no more",
+		"RetryJob", "BuryJob", "BuryJobs", "CountJobs")
 }
 
 // Every method of the storage port is replaced here, or stands above with a reason.

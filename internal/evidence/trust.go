@@ -44,6 +44,10 @@ func (s *Store) Trust(ctx context.Context, org ledger.OrgID) (int, error) {
 		for _, webhook := range rows.Webhooks {
 			s.sealWebhook(webhook)
 		}
+		for _, job := range rows.Jobs {
+			job.DueAt = job.RunAt
+			s.sealJob(job)
+		}
 		if err := s.SealRows(ctx, rows); err != nil {
 			return taken, err
 		}

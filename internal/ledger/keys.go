@@ -30,6 +30,8 @@ const (
 	PurposeRotation     Purpose = "key-rotation"
 	PurposeSignIn       Purpose = "sign-in"
 	PurposeWebhook      Purpose = "webhook"
+	PurposeJob          Purpose = "job"
+	PurposeJobName      Purpose = "job-name"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -76,7 +76,7 @@ func (j *Jobs) Abandon(ctx context.Context, job *store.Job) error {
 // counted when its lease runs out before the next round, and not otherwise.
 func (j *Jobs) nextAbandonment(ctx context.Context, org *ledger.Organization) ([]*store.Job, error) {
 	now, pause := j.service.now(), abandonPause(&org.Settings)
-	coming, err := j.service.store.JobsDue(ctx, JobAbandon, now+pause)
+	coming, err := j.service.store.JobsDue(ctx, JobAbandon, now, now+pause)
 	if err != nil {
 		return nil, err
 	}

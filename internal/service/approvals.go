@@ -475,11 +475,7 @@ func (o *moveApproval) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	if o.next = 0; asked.approval.Status == ledger.ApprovalPending {
-		o.next = asked.approval.EscalatesAt
-	} else if asked.approval.Status.Open() {
-		o.next = asked.approval.ExpiresAt
-	}
+	o.next = nextStep(asked.approval)
 	if !changed {
 		return nil
 	}

@@ -23,6 +23,39 @@ type Job = store.Job
 // Jobs returns the use cases of the worker.
 func (s *Service) Jobs() *Jobs { return &Jobs{s} }
 
+// jobHorizons are how long after it was first due a job may still begin, by kind, in
+// milliseconds. Kinds that are not here do what their cause says is due at the moment,
+// however often they run, and must run however late: an approval's deadline, a key's
+// expiry, an anchor.
+var jobHorizons = map[string]ledger.Time{
+	// A delivery is tried ten times, and a receiver may ask for a day between two tries.
+	// Three may stand behind each other in a stream, as those of an approval do.
+	JobNotice: 30 * oneDay, JobWebhook: 30 * oneDay, JobEmail: 30 * oneDay,
+	// One that is lost is queued anew within the hour.
+	JobCheck: 7 * oneDay, JobAbandon: 7 * oneDay,
+}
+
+// refusedJob tells an organization of a job that somebody put into the queue in its name.
+func (s *Service) refusedJob(ctx context.Context, job *store.Job) {
+	s.log.Error("a job was put into the queue or changed outside the service, and was not run: run countersign audit", "kind", knownKind(job.Kind))
+	s.tellOrLog(ctx, job.Org, &tampering{check: ledger.CheckRegistry, place: "jobs"})
+}
+
+// knownKind is a job's kind as a log may say it: somebody else may have written it.
+func knownKind(kind string) string {
+	switch kind {
+	case JobDeadline, JobKeyExpiry, JobNotice, JobWebhook, JobEmail, JobAnchor, JobCheck, JobAbandon:
+		return kind
+	}
+	return "unknown"
+}
+
+// Sweep buries jobs that must not run and that no claim comes to.
+func (j *Jobs) Sweep(ctx context.Context) error {
+	_, err := j.service.store.SweepJobs(ctx, j.service.now())
+	return err
+}
+
 // Claim leases jobs that are due until the given span has passed: of each kind as
 // many as there is room for, and none of the others.
 func (j *Jobs) Claim(ctx context.Context, span ledger.Time, room map[string]int) ([]*store.Job, error) {

@@ -65,7 +65,7 @@ func (o *Operator) TrustExisting(ctx context.Context) (int, error) {
 			continue
 		}
 		err = o.service.committer.commit(ctx, &act{actor: ledger.ActorOperator, org: org.ID, change: func(*batch, *ledger.Organization) (*deed, error) {
-			return &deed{action: "rows.trust", target: org.Slug, detail: details(func(w *canon.ObjectWriter) { w.Int("api_keys", int64(taken)) })}, nil
+			return &deed{action: "rows.trust", target: org.Slug, detail: details(func(w *canon.ObjectWriter) { w.Int("rows", int64(taken)) })}, nil
 		}})
 		if err != nil {
 			return total, err

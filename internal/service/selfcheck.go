@@ -66,7 +66,7 @@ func (s *Service) queueMissing(ctx context.Context, kind string, every ledger.Ti
 		return visible(err)
 	}
 	now := s.now()
-	coming, err := s.store.JobsDue(ctx, kind, now+every+checkSlack)
+	coming, err := s.store.JobsDue(ctx, kind, now, now+every+checkSlack)
 	if err != nil {
 		return visible(err)
 	}
@@ -115,7 +115,7 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Tim
 // other, QueueChecks finds that there is none.
 func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every ledger.Time) ([]*store.Job, error) {
 	now := j.service.now()
-	coming, err := j.service.store.JobsDue(ctx, JobCheck, now+every+checkSlack)
+	coming, err := j.service.store.JobsDue(ctx, JobCheck, now, now+every+checkSlack)
 	if err != nil || coming[org] > 1 {
 		return nil, err
 	}

@@ -146,6 +146,7 @@ func New(c Config) *Service {
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}
+	s.store.Jobs = evidence.JobRules{Horizons: jobHorizons, Refused: s.refusedJob}
 	if s.delay == nil {
 		s.delay = delay
 	}

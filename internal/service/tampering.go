@@ -58,7 +58,7 @@ func (s *Service) untold(ctx context.Context, id ledger.OrgID, t *verify.Tamperi
 	if s.told.knows(id, name) {
 		return "", true, nil
 	}
-	last, err := s.store.LastJobName(ctx, id, finding)
+	last, err := s.store.LastJobName(ctx, id, finding, "")
 	if err != nil || last == "" {
 		return name, false, err
 	}

@@ -271,13 +271,18 @@ type Job struct {
 	// Once names what a job is for, where that must be done once and never again:
 	// of all jobs that an organization stores under one name the first is kept, and
 	// the others are left out without an error, even when that one is long done.
-	// "" is no name. A claimed job does not say it.
+	// "" is no name. A stored job does not say it.
 	Once string
+	// DueAt is when the job was first to run. A retry leaves it as it is.
+	DueAt ledger.Time
+	MAC   []byte // authenticates Org, Kind, Stream, Body and DueAt
 
-	// The store's own, set when a job is claimed.
-	No       int64
-	Lease    uuid.UUID
-	Attempts int // this one included
+	// The store's own, set when a job is claimed or scanned. RunAt is the store's own too
+	// once a job is stored.
+	No          int64
+	Lease       uuid.UUID
+	LeasedUntil ledger.Time // of a scanned job; 0 while it is not leased
+	Attempts    int         // this one included
 }
 
 // Reader answers what has been committed.
@@ -442,14 +447,17 @@ type Jobs interface {
 	// CountJobs counts those that wait, leased ones included, and those that are
 	// buried.
 	CountJobs(ctx context.Context) (waiting, buried int64, err error)
-	// JobsDue counts, by organization, the jobs of a kind that can be claimed at a
-	// moment unless they are done by then: of those that wait, leased ones included,
-	// the ones whose RunAt and lease end at or before it. Jobs that stand behind
-	// another of their stream may be left out.
-	JobsDue(ctx context.Context, kind string, by ledger.Time) (map[ledger.OrgID]int64, error)
+	// ScanJobs visits the jobs of a kind that wait, leased ones included; "" is every
+	// kind. Of a kind, jobs that stand behind another of their stream may be left out;
+	// of every kind they are visited too. What is visited is valid only during the visit.
+	ScanJobs(ctx context.Context, kind string, visit func(*Job) error) error
+	// BuryJobs gives up jobs that wait, by their numbers, whether or not they are leased.
+	// Those that are gone or buried already are left out.
+	BuryJobs(ctx context.Context, jobs []*Job, fault string) error
 	// LastJobName is the last, by its bytes, of the names with a prefix under which an
-	// organization stored jobs (Job.Once); "" when there is none.
-	LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (string, error)
+	// organization stored jobs (Job.Once), of those before the given one; "" when there
+	// is none. All names are before "".
+	LastJobName(ctx context.Context, org ledger.OrgID, prefix, before string) (string, error)
 }
 
 // Signals carries word of changed approvals and API keys between processes.
@@ -509,7 +517,8 @@ type Unsealed interface {
 // Rows are rows of the tables that have an authenticator for each row.
 type Rows struct {
 	Webhooks []*WebhookRecord
+	Jobs     []*Job // that wait: by their numbers, with their authenticators and DueAt
 }
 
 // Len counts them.
-func (r *Rows) Len() int { return len(r.Webhooks) }
+func (r *Rows) Len() int { return len(r.Webhooks) + len(r.Jobs) }

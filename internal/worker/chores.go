@@ -34,6 +34,8 @@ const (
 	pastEvery = 30 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
 	headsEvery = time.Hour
+	// sweepEvery is how long a job that somebody put into the queue may hold up a stream.
+	sweepEvery = 5 * time.Minute
 	// queueEvery is how soon the checks of a new organization's ledger begin.
 	queueEvery = time.Hour
 )
@@ -50,6 +52,8 @@ func (w *Worker) newChores() []*chore {
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
 		{name: "anchor the heads", every: headsEvery, do: w.Service.AnchorHeads, next: now.Add(time.Duration(w.Random() * float64(headsEvery)))},
+		{name: "bury jobs that must not run", every: sweepEvery, do: w.jobs.Sweep, next: now.Add(sweepEvery)},
+		{name: "queue deadlines that were lost", every: queueEvery, do: w.Service.QueueDeadlines, next: now},
 		{name: "queue the checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
 		{name: "queue the search for abandoned chains", every: queueEvery, do: w.Service.QueueAbandonment, next: now},
 	}

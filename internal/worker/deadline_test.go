@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -118,7 +119,7 @@ func TestDeadlinesAreNeverGivenUp(t *testing.T) {
 // enqueue puts a job into the store past the service.
 func (w *world) enqueue(kind, body string) {
 	w.t.Helper()
-	err := w.store.Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
+	err := evidence.New(w.store, w.ring).Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
 		return &store.Changes{NewJobs: []*store.Job{{
 			Org: w.admin.Org, Kind: kind, RunAt: ledger.TimeOf(w.clock.Now()), Body: []byte(body),
 		}}}, nil

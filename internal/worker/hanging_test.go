@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
@@ -31,7 +32,7 @@ func (w *world) due(r *receiver, count int) {
 		body.String("webhook_id", r.record.ID.String())
 		changes.NewJobs = append(changes.NewJobs, &store.Job{Org: w.admin.Org, Kind: service.JobWebhook, RunAt: now, Body: body.End()})
 	}
-	err = w.store.Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
+	err = evidence.New(w.store, w.ring).Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
 	if err != nil {
 		w.t.Fatal(err)
 	}

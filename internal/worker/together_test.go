@@ -151,11 +151,10 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 		servicetest.Eventually(w.t, "the next looks at the ledger are queued", func() bool {
 			queued := 0
 			for _, kind := range []string{service.JobCheck, service.JobAbandon} {
-				due, err := w.store.JobsDue(t.Context(), kind, ledger.TimeOf(w.clock.Now().Add(48*time.Hour)))
+				err := w.store.ScanJobs(t.Context(), kind, func(*store.Job) error { queued++; return nil })
 				if err != nil {
 					t.Fatal(err)
 				}
-				queued += len(due)
 			}
 			return queued == check
 		})

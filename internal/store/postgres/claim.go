@@ -29,7 +29,7 @@ const (
 				order by j.run_at, j.no limit 1), 0)
 		from unnest($1::text[]) n(stream)`
 	leaseJobsSQL = `update jobs set lease = gen_random_uuid(), leased_until = $2, attempts = attempts + 1
-		where no = any($1::bigint[]) returning no, org_id, kind, stream, run_at, body, lease, attempts::bigint`
+		where no = any($1::bigint[]) returning ` + queuedColumns + `, lease, attempts::bigint`
 	holdStreamsSQL = `update jobs set held = true where no in (
 		select no from jobs where stream = any($1::text[]) and stream <> '' and not held and not buried and attempts = 0
 			and run_at <= $2 limit 10000 for update skip locked)`
@@ -215,8 +215,17 @@ func (c *claim) hold(ctx context.Context, streams map[string]standing) (marked b
 }
 
 func readJob(r *row) *store.Job {
+	job := readQueued(r)
+	job.Lease, job.Attempts = r.id(), int(r.int())
+	return job
+}
+
+const queuedColumns = `no, org_id, kind, stream, run_at, body, due_at, mac`
+
+// readQueued reads what was stored of a job.
+func readQueued(r *row) *store.Job {
 	return &store.Job{
 		No: r.int(), Org: ledger.OrgID{UUID: r.id()}, Kind: r.text(), Stream: r.text(), RunAt: r.time(), Body: r.bytes(),
-		Lease: r.id(), Attempts: int(r.int()),
+		DueAt: r.time(), MAC: r.bytes(),
 	}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"hash/fnv"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -15,29 +16,31 @@ import (
 )
 
 const (
-	insertJobsSQL = `insert into jobs (org_id, kind, stream, run_at, body)
-		select * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[])`
+	insertJobsSQL = `insert into jobs (org_id, kind, stream, run_at, body, due_at, mac)
+		select * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[])`
 	// Names are taken in one order everywhere: two who take the same ones wait for
 	// each other in line. Of those of one name in one statement the first is kept.
 	insertOnceSQL = `with wanted as (
-			select distinct on (org_id, name) * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::text[])
-				with ordinality w(org_id, kind, stream, run_at, body, name, place)
+			select distinct on (org_id, name) * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::text[])
+				with ordinality w(org_id, kind, stream, run_at, body, due_at, mac, name, place)
 			order by org_id, name, place),
 		taken as (insert into job_names (org_id, name) select org_id, name from wanted on conflict do nothing returning org_id, name)
-		insert into jobs (org_id, kind, stream, run_at, body)
-			select org_id, kind, stream, run_at, body from wanted join taken using (org_id, name) order by place`
+		insert into jobs (org_id, kind, stream, run_at, body, due_at, mac)
+			select org_id, kind, stream, run_at, body, due_at, mac from wanted join taken using (org_id, name) order by place`
 	lockStreamSQL = `select pg_advisory_xact_lock('jobs'::regclass::oid::int, $1::bigint::int)`
 	deleteJobSQL  = `delete from jobs where no = $1::bigint and lease = $2::uuid`
 	buryJobSQL    = `update jobs set buried = true, lease = null, leased_until = null, fault = $3::text
 		where no = $1::bigint and lease = $2::uuid`
+	burySQL = `update jobs set buried = true, held = false, lease = null, leased_until = null, fault = $2::text
+		where no = $1::bigint and not buried`
 	retryJobSQL = `update jobs set lease = null, leased_until = null, fault = $3::text, run_at = $4::bigint
 		where no = $1::bigint and lease = $2::uuid`
 	freeNextSQL = `update jobs set held = false
 		where no = (select no from jobs where held and stream = $1::text order by run_at, no limit 1)`
 	countJobsSQL = `select (select count(*) from jobs where not held and not buried) + (select count(*) from jobs where held),
 		(select count(*) from jobs where buried)`
-	jobsDueSQL = `select org_id, count(*) from jobs
-		where not held and not buried and kind = $1 and run_at <= $2 and coalesce(leased_until, 0) <= $2 group by org_id`
+	scanKindSQL = `select ` + scannedColumns + ` from jobs where not held and not buried and kind = $1 order by run_at, no`
+	scanJobsSQL = `select ` + scannedColumns + ` from jobs where not buried and no > $1 order by no limit $2`
 	lastNameSQL = `select coalesce(max(name), '') from job_names where org_id = $1 and name >= $2 and name < $3`
 )
 
@@ -58,6 +61,8 @@ func jobColumns(jobs []*store.Job) [][]byte {
 		texts(jobs, func(j *store.Job) string { return j.Stream }),
 		ints(jobs, func(j *store.Job) int64 { return int64(j.RunAt) }),
 		blobs(jobs, func(j *store.Job) []byte { return notNil(j.Body) }),
+		ints(jobs, func(j *store.Job) int64 { return int64(j.DueAt) }),
+		blobs(jobs, func(j *store.Job) []byte { return notNil(j.MAC) }),
 	}
 }
 
@@ -113,20 +118,51 @@ func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error
 	return waiting, buried, err
 }
 
-// JobsDue implements store.Jobs.
-func (s *Store) JobsDue(ctx context.Context, kind string, by ledger.Time) (map[ledger.OrgID]int64, error) {
-	due := make(map[ledger.OrgID]int64)
-	err := s.query(ctx, "jobs due", jobsDueSQL, []any{kind, int64(by)}, func(r *row) error {
-		org := ledger.OrgID{UUID: r.id()}
-		due[org] = r.int()
-		return r.end()
+// ScanJobs implements store.Jobs.
+func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job) error) error {
+	if kind != "" {
+		return s.query(ctx, "scan jobs", scanKindSQL, []any{kind}, func(r *row) error { return show(r, readScanned(r), visit) })
+	}
+	last := int64(math.MinInt64)
+	return scanPages(scanPage, func() (int, error) {
+		count := 0
+		err := s.query(ctx, "scan jobs", scanJobsSQL, []any{last, scanPage}, func(r *row) error {
+			job := readScanned(r)
+			last, count = job.No, count+1
+			return show(r, job, visit)
+		})
+		return count, err
 	})
-	return due, err
+}
+
+const scannedColumns = queuedColumns + `, attempts::bigint, coalesce(leased_until, 0)`
+
+func readScanned(r *row) *store.Job {
+	job := readQueued(r)
+	job.Attempts, job.LeasedUntil = int(r.int()), r.time()
+	return job
+}
+
+// BuryJobs implements store.Jobs.
+func (s *Store) BuryJobs(ctx context.Context, jobs []*store.Job, fault string) error {
+	for _, job := range jobs {
+		err := s.endJob(ctx, "bury jobs", job, func(x *exchange) {
+			x.send(burySQL, intParameter(job.No), faultParameter(fault))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // LastJobName implements store.Jobs.
-func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (name string, err error) {
-	err = s.queryRow(ctx, "last job name", lastNameSQL, []any{bytesOf(org.UUID), prefix, prefix + string(utf8.MaxRune)}, &name)
+func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix, before string) (name string, err error) {
+	end := prefix + string(utf8.MaxRune)
+	if before != "" {
+		end = min(end, before)
+	}
+	err = s.queryRow(ctx, "last job name", lastNameSQL, []any{bytesOf(org.UUID), prefix, end}, &name)
 	return name, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/google/uuid"
@@ -24,8 +25,8 @@ func (tx *transaction) insertJob(job *store.Job) error {
 	if err != nil {
 		return err
 	}
-	return tx.exec("INSERT INTO jobs (org_id, kind, stream, place, run_at, body) VALUES (?, ?, ?, ?, ?, ?)",
-		job.Org.UUID[:], job.Kind, orNull(job.Stream), place, int64(job.RunAt), orEmpty(job.Body))
+	return tx.exec("INSERT INTO jobs (org_id, kind, stream, place, run_at, body, due_at, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+		job.Org.UUID[:], job.Kind, orNull(job.Stream), place, int64(job.RunAt), orEmpty(job.Body), int64(job.DueAt), orEmpty(job.MAC))
 }
 
 // firstOfName takes the name of a job that is to be stored once.
@@ -65,7 +66,8 @@ func (tx *transaction) promote(stream string) error {
 		return nil
 	}
 	return tx.exec(`UPDATE jobs SET place = 'first'
-		WHERE no = (SELECT no FROM jobs WHERE stream = ? AND place = 'behind' ORDER BY run_at, no LIMIT 1)`, stream)
+		WHERE no = (SELECT no FROM jobs WHERE stream = ? AND place = 'behind' ORDER BY run_at, no LIMIT 1)
+			AND NOT EXISTS (SELECT 1 FROM jobs WHERE stream = ? AND place = 'first')`, stream, stream)
 }
 
 // ClaimJobs implements store.Jobs.
@@ -96,22 +98,25 @@ func (tx *transaction) claim(lease uuid.UUID, kind string, now, until ledger.Tim
 	query := `UPDATE jobs SET lease = ?, leased_until = ?, attempts = attempts + 1
 		WHERE no IN (SELECT no FROM jobs WHERE place = 'first' AND kind = ? AND run_at <= ? AND leased_until <= ?
 			ORDER BY run_at, no LIMIT ?)
-		RETURNING no, org_id, kind, stream, run_at, attempts, body`
+		RETURNING ` + jobColumns
 	args := []any{lease[:], int64(until), kind, int64(now), int64(now), int64(max(limit, 0))}
 	err = tx.query(query, args, func(rows row) error {
-		job, err := scanJob(rows, lease)
+		job, err := scanJob(rows)
+		job.Lease = lease
 		claimed = append(claimed, job)
 		return err
 	})
 	return claimed, err
 }
 
-func scanJob(rows row, lease uuid.UUID) (*store.Job, error) {
+const jobColumns = "no, org_id, kind, stream, run_at, attempts, body, due_at, mac"
+
+func scanJob(rows row) (*store.Job, error) {
 	var org []byte
 	var stream *string
 	var attempts int64
-	job := &store.Job{Lease: lease}
-	err := rows.Scan(&job.No, &org, &job.Kind, &stream, (*int64)(&job.RunAt), &attempts, &job.Body)
+	job := new(store.Job)
+	err := rows.Scan(&job.No, &org, &job.Kind, &stream, (*int64)(&job.RunAt), &attempts, &job.Body, (*int64)(&job.DueAt), &job.MAC)
 	job.Org, job.Stream, job.Attempts = ledger.OrgID{UUID: idOf(org)}, orEmptyText(stream), int(attempts)
 	return job, err
 }
@@ -157,23 +162,47 @@ func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error
 	return waiting, buried, err
 }
 
-// JobsDue implements store.Jobs.
-func (s *Store) JobsDue(ctx context.Context, kind string, by ledger.Time) (map[ledger.OrgID]int64, error) {
-	query := "SELECT org_id, count(*) FROM jobs WHERE place = 'first' AND kind = ? AND run_at <= ? AND leased_until <= ? GROUP BY org_id"
-	due := make(map[ledger.OrgID]int64)
-	err := s.read(ctx, query, []any{kind, int64(by), int64(by)}, func(rows row) error {
-		var org []byte
-		var count int64
-		err := rows.Scan(&org, &count)
-		due[ledger.OrgID{UUID: idOf(org)}] += count
-		return err
+// ScanJobs implements store.Jobs.
+func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job) error) error {
+	query, args := "SELECT "+jobColumns+", leased_until FROM jobs WHERE place <> 'buried' ORDER BY no", []any(nil)
+	if kind != "" {
+		query = "SELECT " + jobColumns + ", leased_until FROM jobs WHERE place = 'first' AND kind = ? ORDER BY run_at, no"
+		args = []any{kind}
+	}
+	return s.scanAlone(ctx, query, args, func(rows row) error {
+		job, err := scanJob(rows)
+		if err != nil {
+			return err
+		}
+		if err := rows.skip(jobColumnCount).Scan((*int64)(&job.LeasedUntil)); err != nil {
+			return err
+		}
+		return visit(job)
 	})
-	return due, err
+}
+
+var jobColumnCount = strings.Count(jobColumns, ",") + 1
+
+// BuryJobs implements store.Jobs.
+func (s *Store) BuryJobs(ctx context.Context, jobs []*store.Job, fault string) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		return each(jobs, func(job *store.Job) error {
+			err := tx.exec("UPDATE jobs SET place = 'buried', fault = ?, lease = NULL, leased_until = 0 WHERE no = ? AND place <> 'buried'", fault, job.No)
+			if err != nil {
+				return err
+			}
+			return tx.promote(job.Stream)
+		})
+	})
 }
 
 // LastJobName implements store.Jobs.
-func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix string) (name string, err error) {
+func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix, before string) (name string, err error) {
 	query := "SELECT coalesce(max(name), '') FROM job_names WHERE org_id = ? AND name >= ? AND name < ?"
-	err = s.read(ctx, query, []any{org.UUID[:], prefix, prefix + string(utf8.MaxRune)}, func(rows row) error { return rows.Scan(&name) })
+	end := prefix + string(utf8.MaxRune)
+	if before != "" {
+		end = min(end, before)
+	}
+	err = s.read(ctx, query, []any{org.UUID[:], prefix, end}, func(rows row) error { return rows.Scan(&name) })
 	return name, err
 }

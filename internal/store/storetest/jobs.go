@@ -21,7 +21,8 @@ var jobCases = []testCase{
 	{name: "a job is retried when it is due again", run: retriesJob},
 	{name: "a buried job stays and is never claimed", run: buriesJob},
 	{name: "jobs that follow come with the end of the first", run: followsJob},
-	{name: "jobs to come are counted by organization", run: countsJobsDue},
+	{name: "jobs that wait are visited", run: scansJobs},
+	{name: "jobs are buried by their numbers, and free their streams", run: buriesJobs},
 	{name: "the last name of a prefix is found, long after its job", run: findsLastName},
 }
 
@@ -33,7 +34,7 @@ const jobKind = "work"
 
 // job makes one whose body names it.
 func (w *world) job(name, stream string, runAt ledger.Time) *store.Job {
-	return &store.Job{Kind: jobKind, Stream: stream, RunAt: runAt, Body: []byte(name)}
+	return &store.Job{Kind: jobKind, Stream: stream, RunAt: runAt, Body: []byte(name), DueAt: runAt, MAC: []byte("authenticator")}
 }
 
 // enqueue stores jobs of a new organization, in one transaction.
@@ -87,7 +88,7 @@ func (w *world) wantCounts(t *testing.T, waiting, buried int64) {
 func jobComesWithCause(t *testing.T, w *world) {
 	now := w.now()
 	want := w.job("deliver", "endpoint/ü", now)
-	want.Body = everyByte()
+	want.Body, want.MAC, want.DueAt = everyByte(), everyByte(), now-7
 	w.enqueue(t, want)
 	w.wantCounts(t, 1, 0)
 	claimed := w.claim(t, now, lease, 1)
@@ -193,7 +194,7 @@ func retriesJob(t *testing.T, w *world) {
 	w.wantCounts(t, 1, 0)
 	w.wantClaim(t, again-1)
 	second := w.wantClaim(t, again, "job")[0]
-	if second.Attempts != 2 || second.RunAt != again || second.No != job.No || second.Lease == job.Lease {
+	if second.Attempts != 2 || second.RunAt != again || second.DueAt != job.DueAt || second.No != job.No || second.Lease == job.Lease {
 		t.Errorf("claimed again as %+v", second)
 	}
 	assertEqual(t, "body", second.Body, job.Body)

@@ -17,6 +17,9 @@ func sealsRows(t *testing.T, w *world) {
 	w.putWebhooks(t, w.webhook(m.org.ID))
 	want := w.unsealed(t, m)
 	found := must[*store.Rows](t)(w.UnsealedRows(t.Context(), m.org.ID, 10))
+	for i, job := range found.Jobs {
+		want.Jobs[i].No = job.No
+	}
 	assertEqual(t, "unsealed", found, want)
 	for _, mac := range authenticators(want) {
 		*mac = []byte("sealed now")
@@ -44,11 +47,13 @@ func sealsRows(t *testing.T, w *world) {
 // unsealed stores one row of each table, without an authenticator.
 func (w *world) unsealed(t *testing.T, m *member) *store.Rows {
 	t.Helper()
-	rows := &store.Rows{Webhooks: []*store.WebhookRecord{w.webhook(m.org.ID)}}
+	job := w.job("unsealed", "", w.now())
+	job.Org = m.org.ID
+	rows := &store.Rows{Webhooks: []*store.WebhookRecord{w.webhook(m.org.ID)}, Jobs: []*store.Job{job}}
 	for _, mac := range authenticators(rows) {
 		*mac = []byte{}
 	}
-	w.write(t, &store.Changes{Webhooks: rows.Webhooks})
+	w.write(t, &store.Changes{Webhooks: rows.Webhooks, NewJobs: rows.Jobs})
 	return rows
 }
 
@@ -56,6 +61,9 @@ func (w *world) unsealed(t *testing.T, m *member) *store.Rows {
 func authenticators(rows *store.Rows) (macs []*[]byte) {
 	for _, webhook := range rows.Webhooks {
 		macs = append(macs, &webhook.MAC)
+	}
+	for _, job := range rows.Jobs {
+		macs = append(macs, &job.MAC)
 	}
 	return macs
 }

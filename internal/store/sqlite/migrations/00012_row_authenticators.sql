@@ -3,3 +3,7 @@
 -- Rows from before have no authenticator, and are refused until an operator takes them
 -- over.
 ALTER TABLE webhooks ADD COLUMN mac BLOB NOT NULL DEFAULT x'';
+
+-- When a job was first to run, which a retry leaves as it is.
+ALTER TABLE jobs ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN mac    BLOB    NOT NULL DEFAULT x'';
