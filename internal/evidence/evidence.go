@@ -87,19 +87,13 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 // admit takes out of what was loaded whatever is not as the service wrote it.
 func (s *Store) admit(loaded *store.Loaded) error {
 	loaded.Tampered = nil
-	for id, key := range loaded.Keys {
-		if err := s.checkKey(key); errors.Is(err, ledger.ErrStateTampered) {
-			delete(loaded.Keys, id)
-			loaded.Tampered = append(loaded.Tampered, id)
-		} else if err != nil {
-			return err
-		}
-	}
-	for ref, rotation := range loaded.Rotations {
-		if err := s.checkRotation(rotation); errors.Is(err, ledger.ErrStateTampered) {
-			delete(loaded.Rotations, ref)
-			loaded.Tampered = append(loaded.Tampered, ref)
-		} else if err != nil {
+	for _, err := range [...]error{
+		admitAll(loaded, loaded.Keys, s.checkKey),
+		admitAll(loaded, loaded.Rotations, s.checkRotation),
+		admitAll(loaded, loaded.Tokens, s.checkToken),
+		admitAll(loaded, loaded.Issued, s.checkToken),
+	} {
+		if err != nil {
 			return err
 		}
 	}
@@ -112,26 +106,54 @@ func (s *Store) admit(loaded *store.Loaded) error {
 		}
 		loaded.Webhooks[id] = sound
 	}
+	for _, keys := range loaded.SigningKeys {
+		if err := s.soundSigningKeys(keys); err != nil {
+			return err
+		}
+	}
+	if read := loaded.Policy; read != nil {
+		loaded.Policy = func(org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+			return s.soundPolicy(read(org, number))
+		}
+	}
+	return nil
+}
+
+// admitAll takes the rows of one map out that fail, and names them.
+func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check func(R) error) error {
+	for id, row := range rows {
+		if err := check(row); errors.Is(err, ledger.ErrStateTampered) {
+			delete(rows, id)
+			loaded.Tampered = append(loaded.Tampered, id)
+		} else if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // sealAll authenticates what is about to be written.
 func (s *Store) sealAll(changes *store.Changes) error {
-	if len(changes.NewKeys)+len(changes.Keys)+len(changes.NewRotations)+len(changes.Webhooks) > 0 && s.keys == nil {
+	sealed := len(changes.NewKeys) + len(changes.Keys) + len(changes.NewRotations) + len(changes.Webhooks) + len(changes.NewPolicies) +
+		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys)
+	if sealed > 0 && s.keys == nil {
 		return errNoKeys
 	}
-	for _, keys := range [...][]*ledger.KeyRecord{changes.NewKeys, changes.Keys} {
-		for _, key := range keys {
-			s.sealKey(key)
-		}
-	}
-	for _, rotation := range changes.NewRotations {
-		rotation.MAC = s.seal(rotation.Org, ledger.PurposeRotation, encodeRotation(rotation))
-	}
-	for _, webhook := range changes.Webhooks {
-		s.sealWebhook(webhook)
-	}
+	sealEach(s.sealKey, changes.NewKeys, changes.Keys)
+	sealEach(s.sealRotation, changes.NewRotations)
+	sealEach(s.sealWebhook, changes.Webhooks)
+	sealEach(s.sealPolicy, changes.NewPolicies)
+	sealEach(s.sealToken, changes.NewTokens, changes.RevokedTokens)
+	sealEach(s.sealSigningKey, changes.SigningKeys)
 	var err error
 	changes.NewJobs, err = s.sealJobs(changes.NewJobs)
 	return err
+}
+
+func sealEach[R any](seal func(R), lists ...[]R) {
+	for _, rows := range lists {
+		for _, row := range rows {
+			seal(row)
+		}
+	}
 }

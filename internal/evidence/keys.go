@@ -96,6 +96,10 @@ func encodeRotation(rotation *store.RotationRecord) []byte {
 	return r
 }
 
+func (s *Store) sealRotation(r *store.RotationRecord) {
+	r.MAC = s.seal(r.Org, ledger.PurposeRotation, encodeRotation(r))
+}
+
 func (s *Store) checkRotation(r *store.RotationRecord) error {
 	return s.check("a rotation of an API key", r.Org, ledger.PurposeRotation, r.MAC, encodeRotation(r))
 }

@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"context"
+	"errors"
 	"fmt"
 
 	"countersign/internal/canon"
@@ -35,4 +37,52 @@ func ReadPolicy(record *store.PolicyRecord) (*policy.Set, error) {
 		return nil, fmt.Errorf("stored policy set %s: %w", record.Version, ledger.ErrStateTampered)
 	}
 	return set, nil
+}
+
+func encodePolicy(p *store.PolicyRecord) []byte {
+	r := make(record, 0, 256+len(p.Document))
+	r.bytes(p.Org.UUID[:])
+	r.int(p.Number)
+	r.text(p.Version)
+	r.text(p.Format)
+	r.bytes(p.Document)
+	r.time(p.CreatedAt)
+	r.text(p.CreatedBy)
+	return r
+}
+
+func (s *Store) sealPolicy(p *store.PolicyRecord) {
+	p.MAC = s.seal(p.Org, ledger.PurposePolicy, encodePolicy(p))
+}
+
+func (s *Store) soundPolicy(p *store.PolicyRecord, err error) (*store.PolicyRecord, error) {
+	if err == nil {
+		err = s.check("a policy set", p.Org, ledger.PurposePolicy, p.MAC, encodePolicy(p))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Policy implements store.Governance.
+func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+	return s.soundPolicy(s.Store.Policy(ctx, org, number))
+}
+
+// Policies implements store.Governance. Of a row that fails only the number is told, and
+// that it was tampered with.
+func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
+	policies, err := s.Store.Policies(ctx, org, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	for i, policy := range policies {
+		if _, err := s.soundPolicy(policy, nil); errors.Is(err, ledger.ErrStateTampered) {
+			policies[i] = &store.PolicyRecord{Org: org, Number: policy.Number, Tampered: true}
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return policies, nil
 }

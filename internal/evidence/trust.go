@@ -41,9 +41,11 @@ func (s *Store) Trust(ctx context.Context, org ledger.OrgID) (int, error) {
 		if err != nil || rows.Len() == 0 {
 			return taken, err
 		}
-		for _, webhook := range rows.Webhooks {
-			s.sealWebhook(webhook)
-		}
+		sealEach(s.sealWebhook, rows.Webhooks)
+		sealEach(s.sealPolicy, rows.Policies)
+		sealEach(s.sealToken, rows.Tokens)
+		sealEach(s.sealSigningKey, rows.SigningKeys)
+		sealEach(s.sealAnchor, rows.Anchors)
 		for _, job := range rows.Jobs {
 			job.DueAt = job.RunAt
 			s.sealJob(job)

@@ -68,6 +68,10 @@ func (x *exchange) endSigningKey(end func(context.Context, *service.Caller, ledg
 func appendSigningKey(dst []byte, k *service.SigningKey) []byte {
 	w := canon.BeginObject(dst)
 	w.String("key_id", k.ID.String())
+	if k.Tampered {
+		w.String("status", "tampered")
+		return w.End()
+	}
 	w.StringOrNull("name", k.Name)
 	w.String("status", k.Status)
 	w.String("public_key", base64.StdEncoding.EncodeToString(k.Public))

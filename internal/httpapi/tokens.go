@@ -73,6 +73,11 @@ func revokeToken(x *exchange) error {
 
 func (x *exchange) appendToken(dst []byte, t *service.Token) []byte {
 	w := canon.BeginObject(dst)
+	if t.Tampered {
+		w.String("token_id", t.ID.String())
+		w.String("status", service.TokenStatus(t, 0))
+		return w.End()
+	}
 	x.writeToken(&w, t)
 	appendTime(&w, "revoked_at", t.RevokedAt)
 	w.StringOrNull("revocation_reason", t.RevocationReason)

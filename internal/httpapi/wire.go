@@ -201,6 +201,10 @@ func appendCheck(dst []byte, c *ledger.ReceiptCheck) []byte {
 func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret) []byte {
 	w := canon.BeginObject(dst)
 	w.String("key_id", k.ID.String())
+	if k.Tampered {
+		w.String("status", string(ledger.APIKeyTampered))
+		return w.End()
+	}
 	w.String("name", k.Name)
 	w.String("role", string(k.Role))
 	w.String("hint", k.Hint)

@@ -1,12 +1,20 @@
 package httpapi
 
 import (
+	"fmt"
+
 	"countersign/internal/canon"
 	"countersign/internal/service"
 )
 
 func appendPolicySummary(dst []byte, p *service.PolicyView) []byte {
 	w := canon.BeginObject(dst)
+	if p.Tampered {
+		w.String("version", fmt.Sprint("v", p.Number))
+		w.Bool("in_force", p.InForce)
+		w.String("status", "tampered")
+		return w.End()
+	}
 	writePolicy(&w, p)
 	return w.End()
 }

@@ -1,12 +1,6 @@
 package ledger
 
-import (
-	"crypto/sha256"
-
-	"github.com/google/uuid"
-
-	"countersign/internal/canon"
-)
+import "github.com/google/uuid"
 
 // The methods of anchoring in time.
 const (
@@ -33,27 +27,4 @@ type Anchor struct {
 	Standing AnchorStanding
 	Reason   string
 	Proof    []byte
-}
-
-func (a *Anchor) encode() []byte {
-	w := canon.BeginObject(nil)
-	w.String("digest", FormatHash(a.Digest))
-	w.String("kind", a.Kind)
-	w.String("method", a.Method)
-	w.String("proof", FormatHash(sha256.Sum256(a.Proof)))
-	w.String("reason", a.Reason)
-	w.Int("sequence", a.Sequence)
-	w.String("standing", string(a.Standing))
-	w.String("subject", a.Subject.String())
-	return w.End()
-}
-
-// Authenticate returns the authenticator that is stored with the anchor.
-func (a *Anchor) Authenticate(keys Keys) []byte {
-	return authenticate(keys, a.Org, PurposeAnchor, a.encode())
-}
-
-// Authentic reports whether the anchor is as this service stored it.
-func (a *Anchor) Authentic(keys Keys, mac []byte) bool {
-	return a.Sequence >= 0 && a.Sequence <= maxCount && authentic(keys, a.Org, PurposeAnchor, mac, a.encode())
 }

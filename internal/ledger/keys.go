@@ -30,6 +30,7 @@ const (
 	PurposeRotation     Purpose = "key-rotation"
 	PurposeSignIn       Purpose = "sign-in"
 	PurposeWebhook      Purpose = "webhook"
+	PurposePolicy       Purpose = "policy"
 	PurposeJob          Purpose = "job"
 	PurposeJobName      Purpose = "job-name"
 )

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"countersign/internal/canon"
-	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -73,7 +72,7 @@ func (s *Service) anchorHead(ctx context.Context, org ledger.OrgID) error {
 		return err
 	}
 	methods := slices.DeleteFunc(slices.Clone(s.anchoring), func(method string) bool {
-		return slices.ContainsFunc(known, func(record *store.AnchorRecord) bool { return record.Method == method })
+		return slices.ContainsFunc(known, func(record *store.AnchorRecord) bool { return record.Method == method && !record.Tampered })
 	})
 	if len(methods) == 0 {
 		return nil
@@ -117,7 +116,7 @@ func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, erro
 		return nil, err
 	}
 	for _, record := range known {
-		if record.Method == anchor.Method && record.Digest == anchor.Digest && evidence.AnchorOf(record).Authentic(j.service.keys, record.MAC) {
+		if record.Method == anchor.Method && record.Digest == anchor.Digest && !record.Tampered {
 			anchor.Standing, anchor.Reason, anchor.Proof = ledger.AnchorStanding(record.Status), record.Reason, record.Proof
 		}
 	}
@@ -129,6 +128,6 @@ func (j *Jobs) SaveAnchor(ctx context.Context, anchor *ledger.Anchor) error {
 	return j.service.store.PutAnchor(ctx, &store.AnchorRecord{
 		Org: anchor.Org, Subject: store.AnchorSubject{Kind: anchor.Kind, ID: anchor.Subject}, Sequence: anchor.Sequence, Method: anchor.Method,
 		Digest: anchor.Digest, Status: string(anchor.Standing), Reason: anchor.Reason, Proof: anchor.Proof,
-		UpdatedAt: j.service.now(), MAC: anchor.Authenticate(j.service.keys),
+		UpdatedAt: j.service.now(),
 	})
 }

@@ -313,11 +313,15 @@ func (b *batch) key(id ledger.KeyID) (*ledger.KeyRecord, error) {
 	if key := b.loaded.Keys[id]; key != nil {
 		return key, nil
 	}
-	if slices.Contains(b.loaded.Tampered, any(id)) {
+	if b.tampered(id) {
 		return nil, fmt.Errorf("an API key fails its authenticator: %w", ledger.ErrStateTampered)
 	}
 	return nil, errUnknownKey
 }
+
+// tampered reports whether what the operation named is there and fails its
+// authenticator.
+func (b *batch) tampered(id any) bool { return slices.Contains(b.loaded.Tampered, id) }
 
 // keyOf is an API key of an organization's, to be changed.
 func (b *batch) keyOf(org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {

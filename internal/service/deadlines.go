@@ -97,7 +97,7 @@ func (s *Service) openApprovals(ctx context.Context, org ledger.OrgID) (map[ledg
 			}
 			for _, record := range records {
 				query.Before = &store.ApprovalAt{RequestedAt: record.RequestedAt, ID: record.ID}
-				if approval, err := s.readApproval(record); err == nil {
+				if approval, err := s.store.ReadApproval(record); err == nil {
 					open[record.ID] = nextStep(approval)
 				}
 			}

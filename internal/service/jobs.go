@@ -11,6 +11,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // Jobs are the use cases of the worker: what was queued in a transaction is done
@@ -38,7 +39,7 @@ var jobHorizons = map[string]ledger.Time{
 // refusedJob tells an organization of a job that somebody put into the queue in its name.
 func (s *Service) refusedJob(ctx context.Context, job *store.Job) {
 	s.log.Error("a job was put into the queue or changed outside the service, and was not run: run countersign audit", "kind", knownKind(job.Kind))
-	s.tellOrLog(ctx, job.Org, &tampering{check: ledger.CheckRegistry, place: "jobs"})
+	s.tellOrLog(ctx, job.Org, &verify.Tampering{Check: ledger.CheckRegistry, Place: "jobs"})
 }
 
 // knownKind is a job's kind as a log may say it: somebody else may have written it.
@@ -256,7 +257,7 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 // service. The endpoint itself is told nothing more.
 func (j *Jobs) tellIfTampered(ctx context.Context, endpoint *store.WebhookRecord) {
 	if endpoint.Tampered {
-		j.service.tellOrLog(ctx, endpoint.Org, &tampering{check: ledger.CheckRegistry, place: "webhook " + endpoint.ID.String()})
+		j.service.tellOrLog(ctx, endpoint.Org, &verify.Tampering{Check: ledger.CheckRegistry, Place: "webhook " + endpoint.ID.String()})
 	}
 }
 

@@ -119,6 +119,10 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 	}
 	views := make([]*PolicyView, 0, len(records))
 	for _, record := range records {
+		if record.Tampered {
+			views = append(views, &PolicyView{PolicyRecord: record, InForce: record.Number == org.Controls.Policy.Number})
+			continue
+		}
 		set, err := s.setOf(record)
 		if err != nil {
 			return nil, nil, visible(err)
@@ -229,7 +233,7 @@ func (c *policyCache) put(org ledger.OrgID, version string, p *ledger.Policy) {
 func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 	return b.service.policyInForce(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		record, err := b.loaded.Policy(id, number)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, ledger.ErrStateTampered) {
 			b.broken = err
 		}
 		return record, err

@@ -67,6 +67,9 @@ func (s *Service) rotateKey(ctx context.Context, caller *Caller, org ledger.OrgI
 		if err != nil {
 			return nil, err
 		}
+		if b.tampered(ref) {
+			return nil, fmt.Errorf("a rotation of an API key fails its authenticator: %w", ledger.ErrStateTampered)
+		}
 		if earlier := b.loaded.Rotations[ref]; earlier != nil && rotation.IdempotencyKey != "" {
 			if earlier.Key != rotation.Key || earlier.Overlap != rotation.Overlap {
 				return nil, ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key made another rotation already: use a new key for a new rotation")

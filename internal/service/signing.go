@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -28,7 +29,6 @@ func (s *Service) newSigningKey(org ledger.OrgID, name string) (*store.SigningKe
 		ID: id, Org: org, Name: name,
 		Public: private.Public().(ed25519.PublicKey), Private: sealed, Status: ledger.SigningActive, CreatedAt: now,
 	}
-	s.store.SealSigningKey(key)
 	return key, nil
 }
 
@@ -69,7 +69,7 @@ func (b *batch) sign(approval *ledger.Approval) error {
 	if b.service.secrets == nil {
 		return nil
 	}
-	if !b.service.store.Genuine(b.loaded.SigningKeys[approval.Org]) {
+	if !evidence.Genuine(b.loaded.SigningKeys[approval.Org]) {
 		return errRegistry
 	}
 	var newest *store.SigningKeyRecord
@@ -232,7 +232,7 @@ func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change 
 	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, caller.Org) }
 	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
 		keys := b.loaded.SigningKeys[org.ID]
-		if !s.store.Genuine(keys) {
+		if !evidence.Genuine(keys) {
 			return nil, errRegistry
 		}
 		return change(b, keys)
@@ -242,7 +242,6 @@ func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change 
 
 // putSigningKey writes a key and lets the batch's later operations see it.
 func (b *batch) putSigningKey(key *store.SigningKeyRecord) {
-	b.service.store.SealSigningKey(key)
 	b.changes.SigningKeys = append(b.changes.SigningKeys, key)
 	keys := b.loaded.SigningKeys[key.Org]
 	for i := range keys {

@@ -239,6 +239,9 @@ type PolicyRecord struct {
 	Document  []byte // as it was put
 	CreatedAt ledger.Time
 	CreatedBy string // the name of the key that put it
+	MAC       []byte // authenticates all of it
+	// Tampered is as in WebhookRecord; then nothing but Org and Number is set.
+	Tampered bool
 }
 
 // WebhookRecord is an endpoint that is told what happens.
@@ -516,9 +519,15 @@ type Unsealed interface {
 
 // Rows are rows of the tables that have an authenticator for each row.
 type Rows struct {
-	Webhooks []*WebhookRecord
-	Jobs     []*Job // that wait: by their numbers, with their authenticators and DueAt
+	Webhooks    []*WebhookRecord
+	Policies    []*PolicyRecord
+	Tokens      []*TokenRecord
+	SigningKeys []*SigningKeyRecord
+	Anchors     []*AnchorRecord
+	Jobs        []*Job // that wait: by their numbers, with their authenticators and DueAt
 }
 
 // Len counts them.
-func (r *Rows) Len() int { return len(r.Webhooks) + len(r.Jobs) }
+func (r *Rows) Len() int {
+	return len(r.Webhooks) + len(r.Policies) + len(r.Tokens) + len(r.SigningKeys) + len(r.Anchors) + len(r.Jobs)
+}

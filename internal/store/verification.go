@@ -51,6 +51,8 @@ type TokenRecord struct {
 	RevocationReason string
 	LastUsedAt       *ledger.Time
 	MAC              []byte // authenticates all of it but when it was last used
+	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
+	Tampered bool
 }
 
 // ActiveToken is a token with what it opens, both read at one moment.
@@ -77,7 +79,9 @@ type SigningKeyRecord struct {
 	CreatedAt ledger.Time
 	RetiredAt *ledger.Time
 	RevokedAt *ledger.Time
-	MAC       []byte // authenticates all of it
+	MAC       []byte // authenticates all of it, the sealed private half included
+	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
+	Tampered bool
 }
 
 // AnchorSubject is what is anchored: an approval's decision, or the newest receipt
@@ -99,4 +103,7 @@ type AnchorRecord struct {
 	Proof     []byte // nil until there is one
 	UpdatedAt ledger.Time
 	MAC       []byte // authenticates all of it
+	// Tampered is as in WebhookRecord; then nothing but Org, Subject, Sequence and Method
+	// is set: what the row was found by.
+	Tampered bool
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -72,12 +71,11 @@ func (j *Judge) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, seque
 // place puts what is known of an anchor into a result. One that was changed, or
 // that is about something else, has failed.
 func (j *Judge) place(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
-	anchor := evidence.AnchorOf(record)
-	found := ledger.AnchorFinding{Standing: anchor.Standing, Reason: anchor.Reason}
+	found := ledger.AnchorFinding{Standing: ledger.AnchorStanding(record.Status), Reason: record.Reason}
 	switch {
-	case !anchor.Authentic(j.keys, record.MAC):
+	case record.Tampered:
 		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "record_failed"}
-	case anchor.Digest != digest:
+	case record.Digest != digest:
 		found = ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "wrong_digest"}
 	}
 	if record.Method == ledger.MethodTSA {

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -109,7 +110,7 @@ func (v *approvalVerification) signature(ctx context.Context, approval *ledger.A
 	if err != nil {
 		return err
 	}
-	if !v.judge.store.Genuine(keys) {
+	if !evidence.Genuine(keys) {
 		v.check(ledger.CheckSignature, "the registry of signing keys was changed")
 		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "registry_failed"}, ledger.KeyNotEvaluated
 		return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -28,7 +29,7 @@ func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !a.judge.store.Genuine(keys) {
+	if !evidence.Genuine(keys) {
 		return broken("a signing key was changed outside the service"), nil
 	}
 	if !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Status == ledger.SigningActive }) {
@@ -41,7 +42,7 @@ func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 			return nil, err
 		}
 		for _, token := range tokens {
-			if !a.judge.store.GenuineToken(token) {
+			if token.Tampered {
 				return broken("a public token was changed outside the service"), nil
 			}
 			before = &token.ID

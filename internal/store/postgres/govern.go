@@ -22,7 +22,7 @@ const (
 	updateApprovalsSQL = `update approvals a set status = n.status, body = n.body, mac = n.mac
 		from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[]) n(id, status, body, mac) where a.id = n.id`
 	insertPoliciesSQL = `insert into policies (` + policyColumns + `)
-		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[])`
+		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bytea[])`
 	// An endpoint never moves to another organization.
 	putWebhooksSQL = `insert into webhooks as w (` + webhookColumns + `)
 		select id, org_id, url, events::json, description, secret, created_at, disabled_at, deleted_at, mac
@@ -127,7 +127,8 @@ func sendPolicies(x *exchange, policies []*store.PolicyRecord) {
 		texts(policies, func(p *store.PolicyRecord) string { return p.Format }),
 		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.Document) }),
 		ints(policies, func(p *store.PolicyRecord) int64 { return int64(p.CreatedAt) }),
-		texts(policies, func(p *store.PolicyRecord) string { return p.CreatedBy }))
+		texts(policies, func(p *store.PolicyRecord) string { return p.CreatedBy }),
+		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }))
 }
 
 func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {

@@ -23,7 +23,7 @@ const (
 		previous_hash, previous_expires_at, mac`
 	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key, mac`
 	approvalColumns = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
-	policyColumns   = `org_id, number, version, format, document, created_at, created_by`
+	policyColumns   = `org_id, number, version, format, document, created_at, created_by, mac`
 	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac`
 	actColumns      = `org_id, sequence, body`
 	logColumns      = `org_id, count, last_hash, controls, mac`
@@ -95,14 +95,18 @@ func readKey(r *row) *ledger.KeyRecord {
 		Hash: r.hash(), Hint: r.text(), CreatedAt: r.time(), RevokedAt: r.timeOrNil(),
 	}
 	var err error
-	if k.Agents, err = ledger.DecodeAgents(r.borrow()); err != nil {
-		r.failed = true
-	}
+	k.Agents, err = ledger.DecodeAgents(r.borrow())
 	k.Owner, k.ExpiresAt, k.ExpiryLogged, k.LastUsedAt = r.text(), r.timeOrNil(), r.bool(), r.timeOrNil()
-	if hash, expires := r.hashOrNil(), r.timeOrNil(); hash != nil && expires != nil {
+	hash, expires := r.hashOrNil(), r.timeOrNil()
+	if hash != nil && expires != nil {
 		k.Previous = &ledger.PreviousSecret{Hash: *hash, ExpiresAt: *expires}
 	}
 	k.MAC = r.bytes()
+	if err != nil || (hash == nil) != (expires == nil) {
+		// Somebody else wrote it. It must not keep the others from being read, and
+		// without an authenticator it is refused.
+		k.Agents, k.MAC = nil, nil
+	}
 	return k
 }
 
@@ -122,7 +126,7 @@ func readApproval(r *row) *store.ApprovalRecord {
 func readPolicy(r *row) *store.PolicyRecord {
 	return &store.PolicyRecord{
 		Org: ledger.OrgID{UUID: r.id()}, Number: r.int(), Version: r.text(), Format: r.text(), Document: r.bytes(),
-		CreatedAt: r.time(), CreatedBy: r.text(),
+		CreatedAt: r.time(), CreatedBy: r.text(), MAC: r.bytes(),
 	}
 }
 

@@ -13,20 +13,54 @@ import (
 const (
 	unsealedRowsSQL = ` where org_id = $1 and mac = '' limit $2`
 	unsealedJobsSQL = ` where not buried and org_id = $1 and mac = '' limit $2`
-	sealJobsSQL     = `update jobs t set mac = n.mac, due_at = n.due_at from unnest($1::bigint[], $2::bytea[], $3::bigint[]) n(no, mac, due_at)
+
+	sealWebhooksSQL    = `update webhooks t set mac = n.mac from unnest($1::uuid[], $2::bytea[]) n(id, mac) where t.id = n.id and t.mac = ''`
+	sealTokensSQL      = `update tokens t set mac = n.mac from unnest($1::uuid[], $2::bytea[]) n(id, mac) where t.id = n.id and t.mac = ''`
+	sealSigningKeysSQL = `update signing_keys t set mac = n.mac from unnest($1::uuid[], $2::bytea[], $3::uuid[]) n(id, mac, org_id)
+		where t.id = n.id and t.org_id = n.org_id and t.mac = ''`
+	sealPoliciesSQL = `update policies t set mac = n.mac from unnest($1::uuid[], $2::bytea[], $3::bigint[]) n(org_id, mac, number)
+		where t.org_id = n.org_id and t.number = n.number and t.mac = ''`
+	sealAnchorsSQL = `update anchors t set mac = n.mac
+		from unnest($1::uuid[], $2::bytea[], $3::text[], $4::uuid[], $5::text[]) n(org_id, mac, kind, subject_id, method)
+		where t.org_id = n.org_id and t.kind = n.kind and t.subject_id = n.subject_id and t.method = n.method and t.mac = ''`
+	sealJobsSQL = `update jobs t set mac = n.mac, due_at = n.due_at from unnest($1::bigint[], $2::bytea[], $3::bigint[]) n(no, mac, due_at)
 		where t.no = n.no and t.mac = ''`
-	sealWebhooksSQL = `update webhooks t set mac = n.mac from unnest($1::uuid[], $2::bytea[]) n(id, mac) where t.id = n.id and t.mac = ''`
 )
 
 // UnsealedRows implements store.Unsealed.
 func (s *Store) UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (*store.Rows, error) {
 	rows, args := new(store.Rows), []any{bytesOf(org.UUID), limit}
-	var err error
-	if rows.Jobs, err = list(ctx, s, "unsealed jobs", `select `+queuedColumns+` from jobs`+unsealedJobsSQL, args, readQueued); err != nil {
-		return nil, err
+	for _, read := range [...]func() error{
+		func() (err error) {
+			rows.Webhooks, err = list(ctx, s, "unsealed webhooks", `select `+webhookColumns+` from webhooks`+unsealedRowsSQL, args, readWebhook)
+			return err
+		},
+		func() (err error) {
+			rows.Policies, err = list(ctx, s, "unsealed policies", `select `+policyColumns+` from policies`+unsealedRowsSQL, args, readPolicy)
+			return err
+		},
+		func() (err error) {
+			rows.Tokens, err = list(ctx, s, "unsealed tokens", selectTokens+unsealedRowsSQL, args, readToken)
+			return err
+		},
+		func() (err error) {
+			rows.SigningKeys, err = list(ctx, s, "unsealed signing keys", selectSigningKeys+unsealedRowsSQL, args, readSigningKey)
+			return err
+		},
+		func() (err error) {
+			rows.Anchors, err = list(ctx, s, "unsealed anchors", selectAnchors+unsealedRowsSQL, args, readAnchor)
+			return err
+		},
+		func() (err error) {
+			rows.Jobs, err = list(ctx, s, "unsealed jobs", `select `+queuedColumns+` from jobs`+unsealedJobsSQL, args, readQueued)
+			return err
+		},
+	} {
+		if err := read(); err != nil {
+			return nil, err
+		}
 	}
-	rows.Webhooks, err = list(ctx, s, "unsealed webhooks", `select `+webhookColumns+` from webhooks`+unsealedRowsSQL, args, readWebhook)
-	return rows, err
+	return rows, nil
 }
 
 // SealRows implements store.Unsealed.
@@ -34,13 +68,30 @@ func (s *Store) SealRows(ctx context.Context, rows *store.Rows) error {
 	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
+		x.send(sealWebhooksSQL,
+			ids(rows.Webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
+			blobs(rows.Webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }))
+		x.send(sealPoliciesSQL,
+			ids(rows.Policies, func(p *store.PolicyRecord) uuid.UUID { return p.Org.UUID }),
+			blobs(rows.Policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }),
+			ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Number }))
+		x.send(sealTokensSQL,
+			ids(rows.Tokens, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID }),
+			blobs(rows.Tokens, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }))
+		x.send(sealSigningKeysSQL,
+			ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.ID.UUID }),
+			blobs(rows.SigningKeys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }),
+			ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.Org.UUID }))
+		x.send(sealAnchorsSQL,
+			ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Org.UUID }),
+			blobs(rows.Anchors, func(a *store.AnchorRecord) []byte { return notNil(a.MAC) }),
+			texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Subject.Kind }),
+			ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Subject.ID }),
+			texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Method }))
 		x.send(sealJobsSQL,
 			ints(rows.Jobs, func(j *store.Job) int64 { return j.No }),
 			blobs(rows.Jobs, func(j *store.Job) []byte { return notNil(j.MAC) }),
 			ints(rows.Jobs, func(j *store.Job) int64 { return int64(j.DueAt) }))
-		x.send(sealWebhooksSQL,
-			ids(rows.Webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
-			blobs(rows.Webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }))
 		x.send(patientCommitSQL)
 		return explain("seal rows", x.run(ctx, conn))
 	})

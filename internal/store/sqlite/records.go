@@ -116,7 +116,12 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 		key.Previous = &ledger.PreviousSecret{Hash: hashOf(previous), ExpiresAt: ledger.Time(*previousExpires)}
 	}
 	key.Agents, err = ledger.DecodeAgents([]byte(agents))
-	return &key, err
+	if err != nil || (previous == nil) != (previousExpires == nil) || logged != 0 && logged != 1 {
+		// Somebody else wrote it. It must not keep the others from being read, and
+		// without an authenticator it is refused.
+		key.Agents, key.MAC = nil, nil
+	}
+	return &key, nil
 }
 
 const rotationColumns = "org_id, idempotency_key, key_id, overlap, rotated_at, mac"
@@ -182,11 +187,11 @@ func scanApproval(rows row) (*store.ApprovalRecord, error) {
 		&a.Body, &a.MAC)
 }
 
-const policyColumns = "org_id, number, version, format, document, created_at, created_by"
+const policyColumns = "org_id, number, version, format, document, created_at, created_by, mac"
 
 func scanPolicy(rows row) (*store.PolicyRecord, error) {
 	p := new(store.PolicyRecord)
-	return p, rows.Scan(&p.Org.UUID, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy)
+	return p, rows.Scan(&p.Org.UUID, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy, &p.MAC)
 }
 
 const logColumns = "count, last_hash, controls, mac"

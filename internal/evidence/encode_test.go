@@ -1,0 +1,101 @@
+package evidence
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Everything that a record says changes its bytes, but what is named here: a member that
+// is added to a record and not to its encoding fails.
+func TestEncodingsCoverTheirRecords(t *testing.T) {
+	t.Parallel()
+	once := ledger.Time(1)
+	check(t, encodeKey, &ledger.KeyRecord{RevokedAt: &once, ExpiresAt: &once, Previous: &ledger.PreviousSecret{}, Agents: []string{"a"}}, "LastUsedAt", "Tampered")
+	check(t, encodeRotation, &store.RotationRecord{})
+	check(t, encodeSignIn, &store.SignIn{})
+	check(t, encodeWebhook, &store.WebhookRecord{Events: []string{"a"}}, "Tampered")
+	check(t, encodePolicy, &store.PolicyRecord{}, "Tampered")
+	check(t, encodeToken, &store.TokenRecord{}, "LastUsedAt", "Tampered")
+	check(t, encodeSigningKey, &store.SigningKeyRecord{}, "Tampered")
+	check(t, encodeAnchor, &store.AnchorRecord{}, "Tampered")
+	check(t, encodeJob, &store.Job{}, "Once", "RunAt", "No", "Lease", "LeasedUntil", "Attempts")
+}
+
+func check[R any](t *testing.T, encode func(*R) []byte, sample *R, idle ...string) {
+	t.Helper()
+	idle = append(idle, "MAC")
+	kind := reflect.TypeFor[R]()
+	seen := map[string]string{string(encode(sample)): "nothing changed"}
+	for i := range kind.NumField() {
+		for name, changed := range changes(reflect.ValueOf(sample).Elem(), i) {
+			record := changed.Interface().(R)
+			bytes := string(encode(&record))
+			name = kind.Name() + "." + kind.Field(i).Name + " " + name
+			if before, same := seen[bytes]; same != slices.Contains(idle, kind.Field(i).Name) {
+				t.Errorf("%s: its bytes are those with %s: %t", name, before, same)
+			}
+			if !slices.Contains(idle, kind.Field(i).Name) {
+				seen[bytes] = name
+			}
+		}
+	}
+}
+
+// changes are copies of a record with one member changed, as deep as it goes.
+func changes(record reflect.Value, field int) map[string]reflect.Value {
+	all := make(map[string]reflect.Value)
+	for name, value := range others(record.Field(field)) {
+		changed := reflect.New(record.Type()).Elem()
+		changed.Set(record)
+		changed.Field(field).Set(value)
+		all[name] = changed
+	}
+	return all
+}
+
+// others are values unlike the given one.
+func others(v reflect.Value) map[string]reflect.Value {
+	one := reflect.New(v.Type()).Elem()
+	one.Set(v)
+	switch v.Kind() {
+	case reflect.String:
+		one.SetString(v.String() + "x")
+	case reflect.Int, reflect.Int64:
+		one.SetInt(v.Int() + 1)
+	case reflect.Bool:
+		one.SetBool(!v.Bool())
+	case reflect.Array:
+		one.Index(one.Len() - 1).SetUint(v.Index(v.Len()-1).Uint() + 1)
+	case reflect.Slice:
+		return map[string]reflect.Value{
+			"longer": reflect.Append(v, reflect.Zero(v.Type().Elem())), "much longer": reflect.AppendSlice(v, reflect.MakeSlice(v.Type(), 9, 9)),
+		}
+	case reflect.Struct:
+		all := make(map[string]reflect.Value)
+		for i := range v.NumField() {
+			for name, changed := range changes(v, i) {
+				all[v.Type().Field(i).Name+" "+name] = changed
+			}
+		}
+		return all
+	case reflect.Pointer:
+		if v.IsNil() {
+			one.Set(reflect.New(v.Type().Elem()))
+			return map[string]reflect.Value{"filled": one}
+		}
+		all := map[string]reflect.Value{"emptied": reflect.Zero(v.Type())}
+		for name, changed := range others(v.Elem()) {
+			pointer := reflect.New(v.Type().Elem())
+			pointer.Elem().Set(changed)
+			all[name] = pointer
+		}
+		return all
+	default:
+		panic("a kind of member that the test does not know: " + v.Kind().String())
+	}
+	return map[string]reflect.Value{"changed": one}
+}

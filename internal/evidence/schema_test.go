@@ -1,0 +1,139 @@
+package evidence_test
+
+import (
+	"database/sql"
+	"slices"
+	"strings"
+	"testing"
+
+	"countersign/internal/testdb"
+)
+
+// covered says, for each table, what covers its columns: whoever changes one of them
+// gains nothing, for what he wrote is refused.
+var covered = map[string]struct{ by, columns string }{
+	"organizations": {"the authenticator in controls, checked where an organization is used", "id slug name settings controls created_at"},
+	"api_keys": {"mac, checked here", `id org_id name role hash hint created_at revoked_at agents owner expires_at expiry_logged
+		previous_hash previous_expires_at mac`},
+	"key_rotations": {"mac, checked here", "org_id idempotency_key key_id overlap rotated_at mac"},
+	"sign_ins":      {"mac, checked here", "hash key_id expires_at kind session mac"},
+	"webhooks":      {"mac, checked here", "id org_id url events description secret created_at disabled_at deleted_at mac"},
+	"policies":      {"mac, checked here", "org_id number version format document created_at created_by mac"},
+	"tokens": {"mac, checked here", `id org_id hash artifact artifact_id idempotency_key created_at expires_at revoked_at revocation_reason
+		mac`},
+	"signing_keys": {"mac, checked here", "org_id id public private status name created_at retired_at revoked_at mac"},
+	"anchors":      {"mac, checked here", "org_id kind subject_id sequence method digest status reason proof updated_at mac"},
+	"jobs":         {"mac, checked here", "org_id kind stream body due_at mac"},
+	"job_names":    {"the authenticator in the name, checked here", "org_id name"},
+	"heads":        {"mac, checked where a head is used", "org_id count last_hash key_id mac"},
+	"act_logs":     {"mac, checked where the log's end is used", "org_id count last_hash controls mac"},
+	"acts":         {"the hash chain that act_logs ends", "org_id sequence body"},
+	"chains": {"body is covered by the mac of chain_states, the others are compared with it", `id org_id opened_by external_id environment
+		idempotency_key body`},
+	"chain_states": {"mac, checked where a state is decoded", "chain_no chain_id org_id status state mac"},
+	"events": {"mac, and the digest in the chain's state", `chain_no chain_id sequence idempotency_key body payload redactions
+		mac`},
+	"addenda":   {"the digest in the chain's state", "chain_no chain_id position sequence body"},
+	"approvals": {"mac, checked where an approval is decoded", "id org_id chain_id sequence opened_by requested_at status body mac"},
+	"receipts":  {"the receipt's own signature, and the hash chain that heads ends", "id org_id sequence chain_id previous_hash body"},
+}
+
+// idle are the columns that carry no authority, each with the reason.
+var idle = map[string]string{
+	"api_keys.last_used_at":      "nothing is decided by when a key was last used",
+	"tokens.last_used_at":        "nothing is decided by when a token was last used",
+	"chain_polls.chain_no":       "a poll decides when a chain that nobody asks for is sealed, and nothing else",
+	"chain_polls.chain_id":       "as chain_no",
+	"chain_polls.polled_at":      "as chain_no",
+	"approval_polls.approval_id": "reviewers are shown when a client last asked; nothing is decided by it",
+	"approval_polls.polled_at":   "as approval_id",
+	"master_keys.key_id":         "a fingerprint that was changed keeps the server from starting",
+	"master_keys.fingerprint":    "as key_id",
+
+	"jobs.no":           "it names a row, and says nothing",
+	"jobs.run_at":       "once a job is stored it says when it is tried: a job can be delayed",
+	"jobs.place":        "the store's own: a job can be delayed or given up",
+	"jobs.held":         "as place",
+	"jobs.buried":       "as place",
+	"jobs.attempts":     "as place",
+	"jobs.lease":        "as place",
+	"jobs.leased_until": "as place",
+	"jobs.fault":        "it is shown to operators",
+
+	"chains.no":   "it joins a chain with its rows, which name and cover the chain",
+	"events.no":   "it keeps rows apart",
+	"receipts.no": "it keeps rows apart",
+	"anchors.no":  "it keeps rows apart",
+}
+
+// bookkeeping are the tables of the migrations and of SQLite itself.
+var bookkeeping = []string{"goose_db_version", "schema_versions", "sqlite_sequence"}
+
+// Every column of the schema is covered by an authenticator, a hash or a signature, or
+// stands in a table with the reason why it carries no authority. A column that nobody has
+// thought of fails.
+func TestEveryColumnIsAccountedFor(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		query := `SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`
+		if db.Kind == "postgres" {
+			query = `SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()`
+		}
+		db.Open(t)
+		found := columnsOf(t, db.Direct(t), query)
+		if len(found) < 100 {
+			t.Fatalf("only %d columns were found", len(found))
+		}
+		for _, name := range found {
+			table, column, _ := strings.Cut(name, ".")
+			if slices.Contains(bookkeeping, table) {
+				continue
+			}
+			isCovered := slices.Contains(strings.Fields(covered[table].columns), column)
+			if _, isIdle := idle[name]; isCovered == isIdle {
+				t.Errorf("%s: covered %t, without authority %t; want one of the two", name, isCovered, isIdle)
+			}
+		}
+	})
+}
+
+// What is listed is in the schema of at least one of the two stores.
+func TestNoColumnIsListedForNothing(t *testing.T) {
+	t.Parallel()
+	lite, full := testdb.SQLite(t), testdb.Postgres(t)
+	lite.Open(t)
+	full.Open(t)
+	found := append(columnsOf(t, lite.Direct(t), `SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`),
+		columnsOf(t, full.Direct(t), `SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()`)...)
+	for name := range idle {
+		if !slices.Contains(found, name) {
+			t.Errorf("%s is listed and is no column", name)
+		}
+	}
+	for table, c := range covered {
+		for _, column := range strings.Fields(c.columns) {
+			if !slices.Contains(found, table+"."+column) {
+				t.Errorf("%s.%s is listed and is no column", table, column)
+			}
+		}
+	}
+}
+
+func columnsOf(t *testing.T, direct *sql.DB, query string) (columns []string) {
+	t.Helper()
+	rows, err := direct.QueryContext(t.Context(), query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var table, column string
+		if err := rows.Scan(&table, &column); err != nil {
+			t.Fatal(err)
+		}
+		columns = append(columns, table+"."+column)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return columns
+}

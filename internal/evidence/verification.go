@@ -1,0 +1,166 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// encodeToken covers everything about a token but when it was last used, by which nothing
+// is decided.
+func encodeToken(t *store.TokenRecord) []byte {
+	r := make(record, 0, 256)
+	r.bytes(t.ID.UUID[:])
+	r.bytes(t.Org.UUID[:])
+	r.bytes(t.Hash[:])
+	r.text(t.Artifact)
+	r.bytes(t.ArtifactID[:])
+	r.text(t.IdempotencyKey)
+	r.time(t.CreatedAt)
+	r.timeOrNone(t.ExpiresAt)
+	r.timeOrNone(t.RevokedAt)
+	r.text(t.RevocationReason)
+	return r
+}
+
+func (s *Store) sealToken(t *store.TokenRecord) {
+	t.MAC = s.seal(t.Org, ledger.PurposeToken, encodeToken(t))
+}
+
+func (s *Store) checkToken(t *store.TokenRecord) error {
+	return s.check("a public token", t.Org, ledger.PurposeToken, t.MAC, encodeToken(t))
+}
+
+// ActiveToken implements store.Verification.
+func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
+	token, err := s.Store.ActiveToken(ctx, hash, now)
+	if err == nil {
+		err = s.checkToken(token.TokenRecord)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return token, nil
+}
+
+// Tokens implements store.Verification. Of a row that fails only the id is told, and that
+// it was tampered with.
+func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
+	tokens, err := s.Store.Tokens(ctx, org, before, limit)
+	if err != nil {
+		return nil, err
+	}
+	for i, token := range tokens {
+		if err := s.checkToken(token); errors.Is(err, ledger.ErrStateTampered) {
+			tokens[i] = &store.TokenRecord{ID: token.ID, Org: org, Tampered: true}
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return tokens, nil
+}
+
+func encodeSigningKey(k *store.SigningKeyRecord) []byte {
+	r := make(record, 0, 256)
+	r.bytes(k.ID.UUID[:])
+	r.bytes(k.Org.UUID[:])
+	r.bytes(k.Public)
+	r.flag(k.Private != nil)
+	r.bytes(k.Private)
+	r.text(k.Status)
+	r.text(k.Name)
+	r.time(k.CreatedAt)
+	r.timeOrNone(k.RetiredAt)
+	r.timeOrNone(k.RevokedAt)
+	return r
+}
+
+func (s *Store) sealSigningKey(k *store.SigningKeyRecord) {
+	k.MAC = s.seal(k.Org, ledger.PurposeSigningKey, encodeSigningKey(k))
+}
+
+// soundSigningKeys puts what may be told of a key that fails in its place: a registry
+// that lacks one would say that there is no such key.
+func (s *Store) soundSigningKeys(keys []*store.SigningKeyRecord) error {
+	for i, key := range keys {
+		err := s.check("a signing key", key.Org, ledger.PurposeSigningKey, key.MAC, encodeSigningKey(key))
+		if errors.Is(err, ledger.ErrStateTampered) {
+			keys[i] = &store.SigningKeyRecord{ID: key.ID, Org: key.Org, Tampered: true}
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SigningKeys implements store.Verification. Of a row that fails only the id is told, and
+// that it was tampered with.
+func (s *Store) SigningKeys(ctx context.Context, org ledger.OrgID) ([]*store.SigningKeyRecord, error) {
+	keys, err := s.Store.SigningKeys(ctx, org)
+	if err == nil {
+		err = s.soundSigningKeys(keys)
+	}
+	return keys, err
+}
+
+// Genuine reports whether a registry of signing keys is as the service wrote it.
+func Genuine(keys []*store.SigningKeyRecord) bool {
+	return !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Tampered })
+}
+
+func encodeAnchor(a *store.AnchorRecord) []byte {
+	r := make(record, 0, 256+len(a.Proof))
+	r.bytes(a.Org.UUID[:])
+	r.text(a.Subject.Kind)
+	r.bytes(a.Subject.ID[:])
+	r.int(a.Sequence)
+	r.text(a.Method)
+	r.bytes(a.Digest[:])
+	r.text(a.Status)
+	r.text(a.Reason)
+	r.flag(a.Proof != nil)
+	r.bytes(a.Proof)
+	r.time(a.UpdatedAt)
+	return r
+}
+
+func (s *Store) sealAnchor(a *store.AnchorRecord) {
+	a.MAC = s.seal(a.Org, ledger.PurposeAnchor, encodeAnchor(a))
+}
+
+func (s *Store) soundAnchors(anchors []*store.AnchorRecord, err error) ([]*store.AnchorRecord, error) {
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range anchors {
+		err := s.check("an anchor", a.Org, ledger.PurposeAnchor, a.MAC, encodeAnchor(a))
+		if errors.Is(err, ledger.ErrStateTampered) {
+			anchors[i] = &store.AnchorRecord{Org: a.Org, Subject: a.Subject, Sequence: a.Sequence, Method: a.Method, Tampered: true}
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return anchors, nil
+}
+
+// Anchors implements store.Verification. A row that fails keeps its place.
+func (s *Store) Anchors(ctx context.Context, org ledger.OrgID, subject store.AnchorSubject) ([]*store.AnchorRecord, error) {
+	return s.soundAnchors(s.Store.Anchors(ctx, org, subject))
+}
+
+// HeadAnchors implements store.Verification. A row that fails keeps its place.
+func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int64) ([]*store.AnchorRecord, error) {
+	return s.soundAnchors(s.Store.HeadAnchors(ctx, org, sequence))
+}
+
+// PutAnchor implements store.Verification.
+func (s *Store) PutAnchor(ctx context.Context, anchor *store.AnchorRecord) error {
+	if s.keys == nil {
+		return errNoKeys
+	}
+	s.sealAnchor(anchor)
+	return s.Store.PutAnchor(ctx, anchor)
+}
