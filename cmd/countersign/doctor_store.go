@@ -174,9 +174,9 @@ func (e *examination) escalation(ctx context.Context) finding {
 	if err != nil {
 		return failed("%v", err)
 	}
-	o, err := e.storage.openDirectory(ctx)
+	o, err := e.storage.openEvidence(ctx)
 	if err != nil {
-		return skipped("the store does not open")
+		return skipped("the store does not open with its keys")
 	}
 	defer o.close()
 	unheard, organizations, err := o.operator().UnheardEscalations(ctx, mailer != nil)

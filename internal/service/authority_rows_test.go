@@ -97,6 +97,8 @@ func TestForgedSigningKeysSignNothing(t *testing.T) {
 
 // A policy set whose row was changed in any column decides nothing, is listed with its
 // number alone, and the audit names it.
+//
+//countersign:race
 func TestForgedPoliciesDecideNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
