@@ -1,0 +1,518 @@
+package service_test
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/nightly"
+	"countersign/internal/notify"
+	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
+)
+
+// Whoever writes, removes or copies any row of any table gains nothing: no request is
+// authenticated, no action allowed, no approval given, no limit loosened, nothing
+// signed and nothing sent that would not have been without him. The tables and their
+// columns are those that the database itself names.
+func TestNobodyGainsByAnyRow(t *testing.T) {
+	t.Parallel()
+	f := newFortress(t)
+	before := f.attack(t, nil)
+	if len(before.granted) > 0 {
+		t.Fatalf("granted without any change: %v", before.granted)
+	}
+	var crimes []theft
+	for _, table := range f.tables() {
+		crimes = append(crimes, f.thefts(table)...)
+	}
+	const commit = 400 // crimes for a commit; the nightly run tries all of them
+	step := max(len(crimes)/nightly.Count(commit, len(crimes)), 1)
+	offset := int(time.Now().Unix()) % step
+	tried := 0
+	for i := offset; i < len(crimes); i += step {
+		crime := crimes[i]
+		tried++
+		after := f.attack(t, &crime)
+		if after == nil {
+			continue // a constraint refused it
+		}
+		for _, granted := range after.granted {
+			t.Errorf("%s: %s", crime.name, granted)
+		}
+		for _, sent := range after.sent {
+			if !slices.Contains(before.sent, sent) {
+				t.Errorf("%s: %s is sent", crime.name, sent)
+			}
+		}
+	}
+	t.Logf("%d of %d crimes were tried", tried, len(crimes))
+	if tried < 200 {
+		t.Errorf("only %d crimes were tried", tried)
+	}
+}
+
+// fortress is a filled database in which much is refused, and for each refusal a way to
+// ask for it again. Each crime is committed on a copy of the file.
+type fortress struct {
+	path string
+	ring *keyring.Ring
+	now  time.Time
+
+	admin, member, agent, other    string // keys that work
+	bound                          string // a key that may record for the clerk alone
+	revoked, expired, replaced     string // keys that do not
+	session, link                  string // signed out, used up
+	revokedToken, expiredToken     string
+	acme, killed                   ledger.OrgID
+	working, paused, stopped       ledger.ChainID // stopped: of the killed organization
+	pending, voted, denied, lapsed ledger.ApprovalID
+	receipt                        ledger.ReceiptID
+	signers                        map[ledger.SigningKeyID]ed25519.PublicKey
+	rows                           map[string][]row
+	primary                        map[string][]string
+}
+
+func newFortress(t *testing.T) *fortress {
+	t.Helper()
+	db := testdb.SQLite(t)
+	opened := db.Open(t)
+	ring, _ := servicetest.NewRing(t)
+	g := &governed{t: t, db: db, store: opened, ring: ring, clock: newClock()}
+	g.Service = g.over(opened)
+	f := &fortress{path: filepath.Join(t.TempDir(), "filled.db"), ring: ring, signers: map[ledger.SigningKeyID]ed25519.PublicKey{}}
+	text := func(slug string, request *service.KeyRequest) (string, *service.NewKey) {
+		key := must[*service.NewKey](t)(g.Operator().CreateKey(t.Context(), slug, request))
+		return key.Text.Reveal(), key
+	}
+	// The other organization is killed, and its policy denies.
+	g.who = newTenant(t, g.Service, "other")
+	f.killed = g.who.id
+	f.stopped = g.open("stopped")
+	g.record(f.stopped, step(t, "look", ""))
+	g.complete(g.open("sealed"))
+	g.hook()
+	f.other, _ = text("other", &service.KeyRequest{Name: "stranger", Role: ledger.RoleAdmin})
+	g.put(flagDeploys)
+	g.kill("an incident")
+
+	g.who = newTenant(t, g.Service, "acme")
+	f.acme = g.who.id
+	f.admin, _ = text("acme", &service.KeyRequest{Name: "boss", Role: ledger.RoleAdmin})
+	f.member, _ = text("acme", &service.KeyRequest{Name: "reviewer", Role: ledger.RoleMember})
+	f.agent = g.who.agentKey.Text.Reveal()
+	f.bound, _ = text("acme", &service.KeyRequest{Name: "bound", Role: ledger.RoleAgent, Agents: []string{"clerk"}})
+	var key *service.NewKey
+	f.revoked, key = text("acme", &service.KeyRequest{Name: "revoked", Role: ledger.RoleAdmin})
+	must[*ledger.KeyRecord](t)(g.RevokeAPIKey(t.Context(), g.who.admin, key.Record.ID))
+	soon := ledger.TimeOf(g.clock.Now()) + 1000
+	f.expired, _ = text("acme", &service.KeyRequest{Name: "expired", Role: ledger.RoleAdmin, ExpiresAt: &soon})
+	f.replaced, key = text("acme", &service.KeyRequest{Name: "replaced", Role: ledger.RoleAdmin})
+	must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID, IdempotencyKey: "rotation"}))
+
+	g.settings(`{"auto_pause":{"max_events":30},"approval_timeout_hours":2,"two_person_approval":true,"fallback_approvers":["boss@example.com"]}`)
+	g.put(denyDeploys)
+	hook := g.hook()
+	gone := g.hook()
+	done(t, g.DeleteWebhook(t.Context(), g.who.admin, gone.ID))
+	_ = hook
+
+	f.working = g.open("working")
+	g.record(f.working, step(t, "look", "a-key"))
+	f.lapsed = g.ask(f.working)
+	g.clock.Advance(3 * time.Hour)
+	must[ledger.Time](t)(g.AdvanceApproval(t.Context(), f.lapsed))
+	f.pending, f.voted, f.denied = g.ask(f.working), g.ask(f.working), g.ask(f.working)
+	done(t, g.decide(g.who.member, f.voted, true))
+	done(t, g.decide(g.who.member, f.denied, false))
+	f.paused = g.open("paused")
+	g.settings(`{"auto_pause":{"max_events":1}}`)
+	g.record(f.paused, step(t, "look", ""))
+	g.record(f.paused, step(t, "look", ""))
+	g.settings(`{"auto_pause":{"max_events":30}}`)
+	sealed := g.open("sealed")
+	g.record(sealed, step(t, "look", ""))
+	g.complete(sealed)
+	f.receipt = must[*ledger.StoredReceipt](t)(g.ReceiptOfChain(t.Context(), g.who.member, sealed)).ID
+
+	token := func(expires *ledger.Time) (ledger.TokenID, string) {
+		record, text, err := g.IssueToken(t.Context(), g.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: f.receipt.UUID, ExpiresAt: expires}, uuid.NewString())
+		done(t, err)
+		return record.ID, text.Reveal()
+	}
+	id, revoked := token(nil)
+	f.revokedToken = revoked
+	must[*service.Token](t)(g.RevokeToken(t.Context(), g.who.admin, id, "over"))
+	soon = ledger.TimeOf(g.clock.Now()) + 1000
+	_, f.expiredToken = token(&soon)
+	token(nil)
+
+	signIn := func() (link, session string) {
+		made := must[ledger.Secret](t)(g.CreateSignIn(t.Context(), g.who.admin, g.who.admin.Key))
+		opened, _, err := g.SignIn(t.Context(), made.Reveal())
+		done(t, err)
+		return made.Reveal(), opened.Reveal()
+	}
+	f.link, f.session = signIn()
+	done(t, g.SignOut(t.Context(), f.session))
+	signIn()
+	must[ledger.Secret](t)(g.CreateSignIn(t.Context(), g.who.admin, g.who.agent.Key))
+	for _, slug := range []string{"acme", "other"} {
+		boss := f.admin
+		if slug == "other" {
+			boss = f.other
+		}
+		caller := must[*service.Caller](t)(g.Authenticate(t.Context(), boss))
+		for _, key := range must[[]*service.SigningKey](t)(g.SigningKeys(t.Context(), caller)) {
+			f.signers[key.ID] = key.Public
+		}
+	}
+	done(t, g.FlushKeyUse(t.Context()))
+	g.clock.Advance(time.Minute)
+	f.now = g.clock.Now()
+	done(t, opened.Backup(t.Context(), f.path))
+	f.read(t)
+	return f
+}
+
+// read keeps all rows of all tables, to take values from.
+func (f *fortress) read(t *testing.T) {
+	t.Helper()
+	s := &scene{t: t, direct: testdb.SQLiteFile(f.path).Direct(t), dialect: sqliteDialect}
+	f.rows, f.primary = map[string][]row{}, map[string][]string{}
+	var tables []string
+	s.each("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'goose_%'", nil, func(scan func(...any) error) error {
+		var name string
+		err := scan(&name)
+		tables = append(tables, name)
+		return err
+	})
+	for _, table := range tables {
+		columns := s.columnsOf(table)
+		s.each("SELECT name FROM pragma_table_info(?) WHERE pk > 0", []any{table}, func(scan func(...any) error) error {
+			var name string
+			err := scan(&name)
+			f.primary[table] = append(f.primary[table], name)
+			return err
+		})
+		s.each("SELECT "+strings.Join(columns, ", ")+" FROM "+table, nil, func(scan func(...any) error) error {
+			r := row{table: table, columns: columns, values: make([]any, len(columns))}
+			var targets []any
+			for i := range r.values {
+				targets = append(targets, &r.values[i])
+			}
+			err := scan(targets...)
+			f.rows[table] = append(f.rows[table], r)
+			return err
+		})
+	}
+}
+
+// tables are those that hold anything, in order.
+func (f *fortress) tables() []string { return slices.Sorted(maps.Keys(f.rows)) }
+
+// theft is one thing that is done to a row.
+type theft struct {
+	name   string
+	commit func(*scene) error
+}
+
+// thefts are the things that can be done to the rows of a table.
+func (f *fortress) thefts(table string) []theft {
+	var all []theft
+	rows := f.rows[table]
+	for i, r := range rows {
+		name := fmt.Sprintf("%s %d", table, i)
+		all = append(all, theft{name + " is removed", func(s *scene) error { return s.remove(&r) }})
+		for j, column := range r.columns {
+			for what, value := range f.others(rows, i, j) {
+				all = append(all, theft{name + ": " + column + " " + what, func(s *scene) error { return s.set(&r, column, value) }})
+			}
+		}
+		for j, other := range rows {
+			if j == i {
+				continue
+			}
+			// All of another row but its name: what it allows, for whom he likes.
+			all = append(all, theft{fmt.Sprintf("%s is a copy of %d", name, j), func(s *scene) error {
+				copied := other.with(f.names(&r))
+				if err := s.remove(&r); err != nil {
+					return err
+				}
+				return s.insert(&copied)
+			}})
+		}
+		all = append(all, theft{name + " is copied", func(s *scene) error {
+			copied := r.with(f.fresh(&r))
+			return s.insert(&copied)
+		}})
+	}
+	slices.SortFunc(all, func(a, b theft) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// others are values for a column: what other rows hold there, and the extremes.
+func (f *fortress) others(rows []row, i, j int) map[string]any {
+	was := rows[i].values[j]
+	others := map[string]any{"is emptied": nil}
+	for n, r := range rows {
+		others[fmt.Sprint("is that of row ", n)] = r.values[j]
+	}
+	switch v := was.(type) {
+	case int64, nil:
+		others["is 0"], others["is 1"], others["is far away"], others["is a little later"] = int64(0), int64(1), int64(1)<<50, f.now.UnixMilli()+60_000
+	case string:
+		for _, word := range []string{"", "admin", "active", "approved", "open", "completed", "allow", "first", "[]"} {
+			others["is "+word] = word
+		}
+	case []byte:
+		others["is of zeros"] = make([]byte, len(v))
+		for from, to := range map[string]string{"pending": "approved", "deny": "allow", "true": "false", "auto_paused": "open", "denied": "approved"} {
+			if bytes.Contains(v, []byte(from)) {
+				others["says "+to+" instead of "+from] = bytes.ReplaceAll(v, []byte(from), []byte(to))
+			}
+		}
+	}
+	maps.DeleteFunc(others, func(_ string, other any) bool { return sameValue(other, was) })
+	return others
+}
+
+func (f *fortress) names(r *row) map[string]any {
+	names := map[string]any{}
+	for _, column := range f.primary[r.table] {
+		names[column] = r.value(column)
+	}
+	return names
+}
+
+// fresh are names that no row has yet.
+func (f *fortress) fresh(r *row) map[string]any {
+	names := f.names(r)
+	for column, value := range names {
+		switch v := value.(type) {
+		case int64:
+			names[column] = v + 1000
+		case string:
+			names[column] = v + "x"
+		case []byte:
+			other := bytes.Clone(v)
+			other[len(other)-1] ^= 0x55
+			names[column] = other
+		}
+	}
+	return names
+}
+
+// spoils are what an intruder has come to.
+type spoils struct {
+	granted []string
+	sent    []string
+}
+
+// attack commits a crime on a copy of the database, and then asks a service on it for
+// everything that was refused. It is nil where a constraint refuses the crime.
+func (f *fortress) attack(t *testing.T, crime *theft) *spoils {
+	t.Helper()
+	content, err := os.ReadFile(f.path)
+	done(t, err)
+	work := filepath.Join(t.TempDir(), "countersign.db")
+	done(t, os.WriteFile(work, content, 0o600))
+	db := testdb.SQLiteFile(work)
+	if crime != nil {
+		direct := testdb.OpenSQL(t, "sqlite", db.Source+"&_pragma=synchronous(off)&_pragma=foreign_keys(0)")
+		err := crime.commit(&scene{t: t, direct: direct, dialect: sqliteDialect})
+		done(t, direct.Close())
+		if err != nil {
+			return nil
+		}
+	}
+	opened := db.Open(t)
+	defer func() { done(t, opened.Close()) }()
+	s := service.New(service.Config{
+		Store: opened, Keys: f.ring, Secrets: f.ring, Clock: func() time.Time { return f.now }, PrivateWebhooks: true, Mail: true,
+	})
+	defer s.Close()
+	a := &attacker{t: t, fortress: f, s: s, found: &spoils{}}
+	a.askForEverything()
+	return a.found
+}
+
+// attacker asks for what was refused.
+type attacker struct {
+	*fortress
+	t     *testing.T
+	s     *service.Service
+	found *spoils
+}
+
+func (a *attacker) gain(format string, args ...any) {
+	a.found.granted = append(a.found.granted, fmt.Sprintf(format, args...))
+}
+
+// caller is whom a key stands for, nil where it is refused.
+func (a *attacker) caller(key string) *service.Caller {
+	caller, err := a.s.Authenticate(a.t.Context(), key)
+	if err != nil {
+		return nil
+	}
+	return caller
+}
+
+func (a *attacker) askForEverything() {
+	a.collect() // before the other questions leave work of their own
+	for name, key := range map[string]string{"revoked": a.revoked, "expired": a.expired, "replaced": a.replaced} {
+		if a.caller(key) != nil {
+			a.gain("a key that was %s is accepted", name)
+		}
+	}
+	for name, token := range map[string]string{"revoked": a.revokedToken, "expired": a.expiredToken} {
+		if _, err := a.s.VerifyToken(a.t.Context(), token); err == nil {
+			a.gain("a token that was %s is accepted", name)
+		}
+	}
+	if _, err := a.s.SessionCaller(a.t.Context(), a.session); err == nil {
+		a.gain("a session that was ended is accepted")
+	}
+	if _, _, err := a.s.SignIn(a.t.Context(), a.link); err == nil {
+		a.gain("a link that was used signs in again")
+	}
+	a.askAsAgent()
+	a.askAsStranger()
+	a.askAsPeople()
+}
+
+func (a *attacker) allowed(caller *service.Caller, chain ledger.ChainID, action *ledger.Action) bool {
+	recorded, err := a.s.RecordEvent(a.t.Context(), caller, chain, action)
+	return err == nil && !recorded.Event.Decision.Outcome.StricterThan(ledger.AllowWithFlag)
+}
+
+func (a *attacker) askAsAgent() {
+	if bound := a.caller(a.bound); bound != nil {
+		if view, err := a.s.OpenChain(a.t.Context(), bound, chainNamed(a.t, "bound"), ""); err == nil && a.allowed(bound, view.ID, step(a.t, "look", "")) {
+			a.gain("a key records for an agent that is not its own")
+		}
+	}
+	agent := a.caller(a.agent)
+	if agent == nil {
+		return
+	}
+	for what, asked := range map[string]struct {
+		chain  ledger.ChainID
+		action *ledger.Action
+	}{
+		"what a rule denies":        {a.working, step(a.t, "deploy", "")},
+		"what a person must decide": {a.working, payment(a.t, gatedAmount, "")},
+		"what a pause stops":        {a.paused, step(a.t, "look", "")},
+	} {
+		if a.allowed(agent, asked.chain, asked.action) {
+			a.gain("an agent may do %s", what)
+		}
+	}
+	for what, id := range map[string]ledger.ApprovalID{"waits": a.pending, "has one vote of two": a.voted, "was denied": a.denied, "has lapsed": a.lapsed} {
+		if view, err := a.s.Approval(a.t.Context(), agent, id, 0); err == nil && view.Status == ledger.ApprovalApproved {
+			a.gain("an approval that %s is approved", what)
+		}
+		if _, err := a.s.DecideApproval(a.t.Context(), agent, id, &ledger.Verdict{Approve: true}); err == nil {
+			a.gain("an agent decides an approval that %s", what)
+		}
+	}
+	if _, err := a.s.CreateAPIKey(a.t.Context(), agent, &service.KeyRequest{Name: "mine", Role: ledger.RoleAdmin}); err == nil {
+		a.gain("an agent makes an admin's key")
+	}
+}
+
+func (a *attacker) askAsStranger() {
+	stranger := a.caller(a.other)
+	if stranger == nil {
+		return
+	}
+	if a.allowed(stranger, a.stopped, step(a.t, "look", "")) {
+		a.gain("the kill switch does not hold")
+	}
+	if _, err := a.s.Receipt(a.t.Context(), stranger, a.receipt); err == nil {
+		a.gain("another organization's admin reads a receipt")
+	}
+	if _, err := a.s.DecideApproval(a.t.Context(), stranger, a.pending, &ledger.Verdict{Approve: true}); err == nil {
+		a.gain("another organization's admin decides")
+	}
+	if _, err := a.s.Events(a.t.Context(), stranger, a.working, 0, 10); err == nil {
+		a.gain("another organization's admin reads events")
+	}
+}
+
+// askAsPeople lets one person who may decide do so: two are needed, and what is signed
+// is signed by a key of the registry as it was.
+func (a *attacker) askAsPeople() {
+	member := a.caller(a.member)
+	if member == nil {
+		return
+	}
+	for what, id := range map[string]ledger.ApprovalID{"was denied": a.denied, "has lapsed": a.lapsed} {
+		if view, err := a.s.DecideApproval(a.t.Context(), member, id, &ledger.Verdict{Approve: true}); err == nil && view.Status == ledger.ApprovalApproved {
+			a.gain("an approval that %s is approved after all", what)
+		}
+	}
+	if view, err := a.s.DecideApproval(a.t.Context(), member, a.pending, &ledger.Verdict{Approve: true}); err == nil && view.Status == ledger.ApprovalApproved {
+		a.gain("one person decides where two must")
+	}
+	if view, err := a.s.DecideApproval(a.t.Context(), member, a.voted, &ledger.Verdict{Approve: true}); err == nil && view.Status == ledger.ApprovalApproved {
+		if public, known := a.signers[view.SigningKey]; !known || !view.SignedBy(public) {
+			a.gain("a decision is signed by a key that the service did not make")
+		}
+		if len(view.Votes) != 2 || view.Votes[0].Reviewer.Name != "test" || view.Votes[1].Reviewer.Name != "reviewer" {
+			a.gain("a decision is signed for people who did not vote: %+v", view.Votes)
+		}
+	}
+	if _, err := a.s.UpdateOrganization(a.t.Context(), member, value(a.t, `{"two_person_approval":false}`)); err == nil {
+		a.gain("a member changes the settings")
+	}
+}
+
+// collect does the work that is queued, up to what would be sent. The notice that
+// something was tampered with is no gain.
+func (a *attacker) collect() {
+	room := map[string]int{service.JobNotice: 50, service.JobWebhook: 50, service.JobEmail: 50}
+	for range 20 {
+		jobs, err := a.s.Jobs().Claim(a.t.Context(), 60_000, room)
+		if err != nil || len(jobs) == 0 {
+			return
+		}
+		for _, job := range jobs {
+			if job.Kind == service.JobNotice {
+				_ = a.s.Jobs().FanOut(a.t.Context(), job) // what cannot be read is not sent
+				continue
+			}
+			if delivery, err := a.s.Jobs().Delivery(a.t.Context(), job); err == nil {
+				to := strings.Join(delivery.To, ",")
+				if delivery.Webhook != nil {
+					to = delivery.Webhook.URL
+				}
+				if kind := kindOf(a.t, delivery.Notice); !strings.HasPrefix(kind, string(notify.LedgerTamperFound)) {
+					a.found.sent = append(a.found.sent, to+" "+job.Org.String()+" "+kind)
+				}
+			}
+			_ = a.s.Jobs().Finish(a.t.Context(), job) // whose lease may be gone
+		}
+	}
+}
+
+// kindOf is what a notice tells of, and of what.
+func kindOf(t *testing.T, notice []byte) string {
+	t.Helper()
+	v := value(t, string(notice))
+	kind, _ := v.Get("type")
+	data, _ := v.Get("data")
+	return kind.Str() + " " + string(data.Append(nil))
+}
