@@ -21,8 +21,8 @@ func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
 		"%d receipts were acknowledged, and the ledger of %d is not that one: the database was put back", rollback.Acknowledged, rollback.Stored)}, nil
 }
 
-// inspectRegistry authenticates the keys that sign decisions, and the tokens that
-// open verifications to strangers.
+// inspectRegistry authenticates the keys that sign decisions, the endpoints that are told
+// of them, and the tokens that open verifications to strangers.
 func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 	broken := func(detail string) *ledger.Break { return &ledger.Break{Check: ledger.CheckRegistry, Detail: detail} }
 	keys, err := a.judge.store.SigningKeys(ctx, a.org.ID)
@@ -34,6 +34,15 @@ func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 	}
 	if !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Status == ledger.SigningActive }) {
 		return broken("no signing key is active, and the service always leaves one: the registry was changed"), nil
+	}
+	webhooks, err := a.judge.store.Webhooks(ctx, a.org.ID)
+	if err != nil {
+		return nil, err
+	}
+	for _, webhook := range webhooks {
+		if webhook.Tampered {
+			return broken("the webhook " + webhook.ID.String() + " was changed outside the service, and is told nothing"), nil
+		}
 	}
 	const page = 200
 	for before := (*ledger.TokenID)(nil); ; {
