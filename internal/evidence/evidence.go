@@ -106,6 +106,13 @@ func (s *Store) admit(loaded *store.Loaded) error {
 		}
 		loaded.Webhooks[id] = sound
 	}
+	for ref, finding := range loaded.Findings {
+		judged, err := s.judged(finding)
+		if err != nil {
+			return err
+		}
+		loaded.Findings[ref] = judged
+	}
 	for _, keys := range loaded.SigningKeys {
 		if err := s.soundSigningKeys(keys); err != nil {
 			return err
@@ -135,7 +142,7 @@ func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check fun
 // sealAll authenticates what is about to be written.
 func (s *Store) sealAll(changes *store.Changes) error {
 	sealed := len(changes.NewKeys) + len(changes.Keys) + len(changes.NewRotations) + len(changes.Webhooks) + len(changes.NewPolicies) +
-		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys)
+		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings)
 	if sealed > 0 && s.keys == nil {
 		return errNoKeys
 	}
@@ -145,6 +152,7 @@ func (s *Store) sealAll(changes *store.Changes) error {
 	sealEach(s.sealPolicy, changes.NewPolicies)
 	sealEach(s.sealToken, changes.NewTokens, changes.RevokedTokens)
 	sealEach(s.sealSigningKey, changes.SigningKeys)
+	sealEach(s.sealFinding, changes.Findings)
 	var err error
 	changes.NewJobs, err = s.sealJobs(changes.NewJobs)
 	return err

@@ -24,7 +24,9 @@ const (
 	CheckAuditLog     Check = "audit_log"
 	CheckRollback     Check = "rollback"
 	CheckRegistry     Check = "registry"
-	CheckAccess       Check = "access" // API keys
+	CheckAccess       Check = "access"   // API keys
+	CheckFindings     Check = "findings" // what was found before, and is kept
+	CheckRow          Check = "row"      // one that a request came upon
 )
 
 // Inspection is what one receipt's stored bytes say on their own, before its

@@ -33,6 +33,7 @@ const (
 	PurposePolicy       Purpose = "policy"
 	PurposeJob          Purpose = "job"
 	PurposeJobName      Purpose = "job-name"
+	PurposeFinding      Purpose = "finding"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -42,6 +42,7 @@ type Store interface {
 	KeyChecks
 	SignIns
 	Unsealed
+	Findings
 
 	// Ping answers whether the store can serve requests now.
 	Ping(ctx context.Context) error
@@ -93,6 +94,7 @@ type Needs struct {
 	Tokens      []ledger.TokenID
 	Issued      []TokenRef // tokens by the keys of the requests that issued them
 	Rotations   []RotationRef
+	Findings    []FindingRef
 	SigningKeys []ledger.OrgID // all keys of these organizations
 }
 
@@ -140,6 +142,7 @@ type Loaded struct {
 	Tokens    map[ledger.TokenID]*TokenRecord
 	Issued    map[TokenRef]*TokenRecord
 	Rotations map[RotationRef]*RotationRecord
+	Findings  map[FindingRef]*FindingRecord
 	// SigningKeys are an organization's, oldest first by id.
 	SigningKeys map[ledger.OrgID][]*SigningKeyRecord
 
@@ -190,6 +193,7 @@ type Changes struct {
 	// Keys are of Loaded.Keys: Hash, Hint, Previous, ExpiryLogged, RevokedAt and MAC.
 	Keys         []*ledger.KeyRecord
 	NewRotations []*RotationRecord // with an idempotency key
+	Findings     []*FindingRecord  // inserted, or replaced where the name is known
 	NewPolicies  []*PolicyRecord
 	Webhooks     []*WebhookRecord // inserted, or replaced where the id is known
 	NewActs      []*ledger.StoredAct

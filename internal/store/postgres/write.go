@@ -59,6 +59,7 @@ func sendChanges(x *exchange, changes *store.Changes) error {
 	}
 	sendKeys(x, changes.NewKeys, changes.Keys)
 	sendRotations(x, changes.NewRotations)
+	sendFindings(x, changes.Findings)
 	sendChains(x, changes.NewChains)
 	sendStates(x, changes.States)
 	sendEvents(x, changes.NewEvents)

@@ -23,6 +23,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Tokens:    make(map[ledger.TokenID]*store.TokenRecord),
 		Issued:    make(map[store.TokenRef]*store.TokenRecord),
 		Rotations: make(map[store.RotationRef]*store.RotationRecord),
+		Findings:  make(map[store.FindingRef]*store.FindingRecord),
 
 		SigningKeys: make(map[ledger.OrgID][]*store.SigningKeyRecord),
 
@@ -31,7 +32,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
 		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
-		tx.loadApprovals, tx.loadPolls, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadSigningKeys,
+		tx.loadApprovals, tx.loadPolls, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadFindings, tx.loadSigningKeys,
 	}
 	for _, step := range steps {
 		if err := step(needs, loaded); err != nil {

@@ -28,6 +28,7 @@ func (tx *transaction) apply(c *store.Changes) error {
 		func() error { return each(c.SigningKeys, tx.putSigningKey) },
 		func() error { return each(c.NewActs, tx.insertAct) },
 		func() error { return each(c.Logs, tx.putLog) },
+		func() error { return each(c.Findings, tx.putFinding) },
 		func() error { return each(c.NewJobs, tx.insertJob) },
 	} {
 		if err := write(); err != nil {

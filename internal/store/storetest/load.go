@@ -53,6 +53,7 @@ type names struct {
 	Tokens      []ledger.TokenID
 	Issued      []store.TokenRef
 	Rotations   []store.RotationRef
+	Findings    []store.FindingRef
 	SigningKeys []ledger.OrgID
 }
 
@@ -61,7 +62,7 @@ func namesOf(loaded *store.Loaded) names {
 		Orgs: keysOf(loaded.Orgs), Keys: keysOf(loaded.Keys), Chains: keysOf(loaded.Chains), Heads: keysOf(loaded.Heads),
 		Opens: keysOf(loaded.Opens), Repeats: keysOf(loaded.Repeats), Addenda: keysOf(loaded.Addenda),
 		Logs: keysOf(loaded.Logs), Approvals: keysOf(loaded.Approvals), Webhooks: keysOf(loaded.Webhooks),
-		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), Rotations: keysOf(loaded.Rotations), SigningKeys: keysOf(loaded.SigningKeys),
+		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), Rotations: keysOf(loaded.Rotations), Findings: keysOf(loaded.Findings), SigningKeys: keysOf(loaded.SigningKeys),
 	}
 }
 
@@ -125,6 +126,7 @@ func missingIsAbsent(t *testing.T, w *world) {
 		Tokens: []ledger.TokenID{w.token(stranger).ID}, SigningKeys: []ledger.OrgID{stranger, m.org.ID},
 		Issued:    []store.TokenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
 		Rotations: []store.RotationRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
+		Findings:  []store.FindingRef{{Org: m.org.ID, Name: "never found"}, {Org: m.org.ID}, {Org: stranger}},
 	}
 	w.look(t, needs, func(loaded *store.Loaded) {
 		assertEqual(t, "names", namesOf(loaded), names{Chains: []ledger.ChainID{id}})

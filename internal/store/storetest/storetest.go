@@ -51,6 +51,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"directory":     directoryCases,
 		"keys":          keyCases,
 		"rotations":     rotationCases,
+		"findings":      findingCases,
 		"key uses":      keyUseCases,
 		"chain polls":   chainPollCases,
 		"keychecks":     keyCheckCases,
