@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -60,4 +61,14 @@ func (s *Store) Findings(ctx context.Context, after store.FindingRef, limit int)
 		}
 	}
 	return findings, nil
+}
+
+// OfFinding is the digest, in hex, that an act about a finding names; "" for none.
+func OfFinding(detail []byte) string {
+	v, err := canon.Parse(detail)
+	if err != nil {
+		return ""
+	}
+	digest, _ := v.Get("evidence")
+	return digest.Str()
 }

@@ -8,6 +8,7 @@ import (
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // Organization finds the caller's organization.
@@ -208,6 +209,11 @@ func (s *Service) APIKeys(ctx context.Context, caller *Caller, after ledger.KeyI
 		return nil, err
 	}
 	keys, err := s.store.Keys(ctx, caller.Org, after, limit)
+	for _, key := range keys {
+		if key.Tampered {
+			s.notice(metTampering{org: caller.Org, tampering: verify.KeyChanged(key.ID), tell: true})
+		}
+	}
 	return keys, visible(err)
 }
 

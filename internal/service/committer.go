@@ -247,6 +247,7 @@ type batch struct {
 	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
 	logs     map[ledger.OrgID]bool
 	keys     map[ledger.KeyID]bool                // changed by this batch
+	findings map[store.FindingRef]bool            // changed by this batch
 	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
 	outcomes []ledger.Outcome                     // of what the batch decided
 	broken   error                                // the store failed while planning: nothing may be written
@@ -265,12 +266,13 @@ type liveChain struct {
 func newBatch(s *Service, loaded *store.Loaded) *batch {
 	return &batch{
 		service: s, loaded: loaded, now: s.now(),
-		live:  make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
-		heads: make(map[ledger.OrgID]bool),
-		orgs:  make(map[ledger.OrgID]*ledger.Organization),
-		logs:  make(map[ledger.OrgID]bool),
-		keys:  make(map[ledger.KeyID]bool),
-		asked: make(map[ledger.ApprovalID]*askedApproval),
+		live:     make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
+		heads:    make(map[ledger.OrgID]bool),
+		orgs:     make(map[ledger.OrgID]*ledger.Organization),
+		logs:     make(map[ledger.OrgID]bool),
+		keys:     make(map[ledger.KeyID]bool),
+		findings: make(map[store.FindingRef]bool),
+		asked:    make(map[ledger.ApprovalID]*askedApproval),
 	}
 }
 
@@ -423,6 +425,9 @@ func (b *batch) finish() *store.Changes {
 	for id := range b.keys {
 		b.changes.Keys = append(b.changes.Keys, b.loaded.Keys[id])
 		b.changes.Signals = append(b.changes.Signals, id.UUID) // a wait ends with the key that waits
+	}
+	for ref := range b.findings {
+		b.changes.Findings = append(b.changes.Findings, b.loaded.Findings[ref])
 	}
 	for _, asked := range b.asked {
 		asked.write(b)

@@ -45,3 +45,9 @@ func (panicking) plan(b *batch) error {
 	b.changes.NewEvents = append(b.changes.NewEvents, b.changes.NewEvents...)
 	panic("a fault of one operation")
 }
+
+// WaitForMet waits until what requests have come upon is kept.
+func (s *Service) WaitForMet() { s.noticing.Wait() }
+
+// ForgetFindings has the findings read again, as after a few seconds.
+func (s *Service) ForgetFindings() { s.known.forget() }

@@ -9,6 +9,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // Completed is a sealed chain with its receipt's stored bytes.
@@ -311,6 +312,7 @@ func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledge
 	check := in.Check(receipt.StoredReceipt)
 	if !check.Valid {
 		s.log.Error("a stored receipt does not verify: run countersign audit")
+		s.notice(metTampering{org: receipt.Org, tampering: &verify.Tampering{Check: in.Fault, Receipt: receipt.ID}})
 	}
 	return &check, nil
 }

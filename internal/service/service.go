@@ -93,6 +93,10 @@ type Service struct {
 	chainPolls    chainPolls
 	lines         lineCache
 	told          toldNames
+	kept          toldNames
+	known         knownFindings
+	met           chan metTampering
+	noticing      sync.WaitGroup // what is in met or being kept; tests wait for it
 	trusted       trustedOrgs
 	prices        *pricing.Table
 	secrets       Secrets
@@ -143,7 +147,7 @@ func New(c Config) *Service {
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring,
 		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
-		jobs: make(chan struct{}, 1), closing: make(chan struct{}),
+		jobs: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}
 	s.store.Jobs = evidence.JobRules{Horizons: jobHorizons, Refused: s.refusedJob}
@@ -177,6 +181,7 @@ func New(c Config) *Service {
 			s.log.Error("those who wait for approvals are not woken any more", "error", err)
 		}
 	})
+	s.watcher.Go(func() { s.keepMet(ctx) })
 	return s
 }
 

@@ -37,6 +37,8 @@ func checksFor(table string) []ledger.Check {
 		return []ledger.Check{ledger.CheckApprovals, ledger.CheckChain}
 	case "acts", "act_logs", "policies", "organizations":
 		return []ledger.Check{ledger.CheckAuditLog}
+	case "findings":
+		return []ledger.Check{ledger.CheckFindings}
 	default:
 		return []ledger.Check{ledger.CheckEventsDigest, ledger.CheckChain}
 	}
@@ -150,7 +152,7 @@ var places = map[string][]string{
 	"receipts": {"no", "org_id", "sequence"}, "events": {"no", "chain_no", "chain_id", "sequence"},
 	"addenda": {"chain_no", "chain_id", "position"}, "heads": {"org_id"},
 	"chains": {"no", "id"}, "chain_states": {"chain_no", "chain_id"},
-	"approvals": {"org_id", "chain_id", "sequence"}, "acts": {"org_id", "sequence"}, "act_logs": {"org_id"}, "policies": {"org_id", "number"},
+	"approvals": {"org_id", "chain_id", "sequence"}, "acts": {"org_id", "sequence"}, "act_logs": {"org_id"}, "policies": {"org_id", "number"}, "findings": {"org_id", "name"},
 }
 
 // moveEverything deletes each row and exchanges each with the next, within its

@@ -20,7 +20,7 @@ import (
 const (
 	sealedChains = 12                      // of each organization
 	nextReceipt  = int64(sealedChains) + 1 // where an audit places what concerns no receipt that is there
-	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies"
+	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings"
 )
 
 var tamperedOrgs = []string{"acme", "other"}
@@ -105,9 +105,24 @@ func fillLedger(t testing.TB, s *service.Service, clock *servicetest.Clock, watc
 			must[*service.Completed](t)(s.CompleteChain(t.Context(), f.who.agent, id, completion))
 			watcher.keepHead(slug)
 		}
+		f.leaveFindings()
 		f.leaveOpen(fillChain(t, s, f.who, slug+"-open", 2))
 		fillChain(t, s, f.who, slug+"-empty", 0)
 	}
+}
+
+// leaveFindings leaves tampering that is open, and some that was acknowledged.
+func (f *filler) leaveFindings() {
+	f.t.Helper()
+	for _, row := range []string{"a row", "another row", "a third row"} {
+		f.NoteTampering(f.who.id, fmt.Errorf("%s fails its authenticator: %w", row, ledger.ErrStateTampered))
+	}
+	f.WaitForMet()
+	findings := must[[]*service.Finding](f.t)(f.Operator().Findings(f.t.Context(), f.who.slug))
+	if len(findings) != 3 {
+		f.t.Fatalf("%d findings are kept, want 3", len(findings))
+	}
+	done(f.t, f.Operator().Acknowledge(f.t.Context(), findings[0], "looked at"))
 }
 
 func (s *scene) keepHead(slug string) {

@@ -27,6 +27,7 @@ var postgresDialect = dialect{
 		"api_keys":      "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"sign_ins":      postgresOrg("(SELECT k.org_id FROM api_keys k WHERE k.id = t.key_id)") + ", 0",
 		"policies":      "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"findings":      "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"organizations": "t.slug, 0",
 		"webhooks":      "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"jobs":          "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",

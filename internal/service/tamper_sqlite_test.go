@@ -29,6 +29,7 @@ var sqliteDialect = dialect{
 		"api_keys":      "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"sign_ins":      sqliteOrg("(SELECT k.org_id FROM api_keys k WHERE k.id = t.key_id)") + ", 0",
 		"policies":      "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"findings":      "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"organizations": "t.slug, 0",
 		"webhooks":      "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"jobs":          "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -35,12 +36,20 @@ const (
 	oneDay       = ledger.Time(24 * time.Hour / time.Millisecond)
 )
 
-// tell queues a notice of a finding unless one was queued lately, whichever replica
-// made it.
+// tell keeps a finding, and queues a notice of it unless it was acknowledged or one was
+// queued lately, whichever replica made it.
 func (s *Service) tell(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
 	// The caller may be gone; the notice is worth writing all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
+	open, err := s.keep(ctx, id, t)
+	if err == nil && !open {
+		return nil
+	}
+	return errors.Join(err, s.tellLately(ctx, id, t))
+}
+
+func (s *Service) tellLately(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
 	name, _, err := s.untold(ctx, id, t)
 	if err != nil || name == "" {
 		return visible(err)
@@ -139,11 +148,26 @@ func (s *Service) tellOfAudit(ctx context.Context, org ledger.OrgID, audit *veri
 	if audit == nil || audit.AuditReport == nil || audit.Break == nil {
 		return
 	}
-	t, err := s.judge.Broken(ctx, org, audit.Break, audit.HeadCount)
-	if err != nil {
-		t = &verify.Tampering{Check: audit.Break.Check, Place: audit.Break.Detail}
+	if err := s.tellOfBreaks(ctx, org, audit.AuditReport, audit.HeadCount); err != nil {
+		s.log.Error("nobody was told of the tampering that was found: the next look at it tries again", "check", string(audit.Break.Check), "error", err)
 	}
-	s.tellOrLog(ctx, org, t)
+}
+
+// tellOfBreaks tells of what a report names. What was done to findings comes first: to
+// keep the other may put the row back that is missing.
+func (s *Service) tellOfBreaks(ctx context.Context, org ledger.OrgID, report *verify.AuditReport, counted int64) error {
+	var failed []error
+	for _, found := range []*ledger.Break{report.Further, report.Break} {
+		if found == nil {
+			continue
+		}
+		t, err := s.judge.Broken(ctx, org, found, counted)
+		if err != nil {
+			t = &verify.Tampering{Check: found.Check, Place: found.Detail}
+		}
+		failed = append(failed, s.tell(ctx, org, t))
+	}
+	return errors.Join(failed...)
 }
 
 // toldNames remembers what this process knows to be queued, to spare a look
@@ -173,6 +197,10 @@ func (t *toldNames) add(org ledger.OrgID, name string) {
 
 // tamperReporter tells an organization of what a look over its ledger has found.
 type tamperReporter struct{ service *Service }
+
+func (r tamperReporter) Keep(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (open bool, err error) {
+	return r.service.keep(ctx, org, t)
+}
 
 func (r tamperReporter) Untold(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
 	return r.service.untold(ctx, org, t)

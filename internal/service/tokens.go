@@ -10,6 +10,7 @@ import (
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // TokenRequest asks for a public verification token.
@@ -207,6 +208,7 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	}
 	if errors.Is(err, ledger.ErrStateTampered) {
 		s.log.Error("a public token's record was changed outside the service: run countersign audit")
+		s.notice(metTampering{org: token.Org, tampering: &verify.Tampering{Check: ledger.CheckRegistry, Place: "a public token was changed outside the service"}})
 		return nil, ledger.ErrNotFound
 	}
 	if err != nil {
@@ -217,6 +219,7 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	if err != nil {
 		return nil, err
 	}
+	s.noticeProven(token.Org, v)
 	public := ledger.Minimize(v)
 	return &public, nil
 }
@@ -243,7 +246,18 @@ func (s *Service) verifyApprovalPublicly(ctx context.Context, id ledger.Approval
 		return nil, visible(err)
 	}
 	v, err := s.judge.Approval(ctx, record)
+	if err == nil {
+		s.noticeProven(record.Org, v)
+	}
 	return v, visible(err)
+}
+
+// noticeProven keeps what a stranger's request has proven, once, and tells nobody: the
+// daily check does that, and strangers must not be able to.
+func (s *Service) noticeProven(org ledger.OrgID, v *ledger.Verification) {
+	if t := verify.Proven(v); t != nil {
+		s.notice(metTampering{org: org, tampering: t})
+	}
 }
 
 // VerifyApprovalPublicly is the legacy public verification by an approval's id.

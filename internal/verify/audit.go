@@ -32,6 +32,9 @@ type AuditReport struct {
 	Acts         int64         `json:"acts_checked"`
 	NotChecked   []string      `json:"not_checked"`
 	Break        *ledger.Break `json:"first_break"`
+	// Further is what was done to the findings, where something else broke first: it
+	// must not hide behind the tampering that the findings are about.
+	Further *ledger.Break `json:"further_break,omitempty"`
 }
 
 // LedgerAudit is an audit with the head that it began under.
@@ -54,7 +57,7 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 	a := &audit{judge: j, org: org, options: options}
 	report := &AuditReport{Organization: org.Slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
-		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckRegistry), string(ledger.CheckAccess))
+		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckRegistry), string(ledger.CheckAccess), string(ledger.CheckFindings))
 	}
 	found, err := a.run(ctx)
 	if err != nil {
@@ -62,6 +65,17 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 	}
 	report.Receipts, report.Chains, report.Events = a.receipts.Load(), a.chains.Load(), a.events.Load()
 	report.Acts = a.acts.Load()
+	if !options.ReceiptsOnly {
+		lost, err := a.inspectFindings(ctx)
+		switch {
+		case found == nil && err != nil:
+			return nil, err
+		case found == nil:
+			found = lost
+		default:
+			report.Further = lost
+		}
+	}
 	if found != nil {
 		report.Status, report.Break = AuditBroken, found
 	}

@@ -70,7 +70,8 @@ func (a *audit) inspectKeys(ctx context.Context) (*ledger.Break, error) {
 	}
 	for _, key := range keys {
 		if key.Tampered {
-			return &ledger.Break{Check: ledger.CheckAccess, Detail: "the API key " + key.ID.String() + " was changed outside the service, and opens nothing"}, nil
+			found := KeyChanged(key.ID)
+			return &ledger.Break{Check: found.Check, Detail: found.Place}, nil
 		}
 	}
 	return nil, nil

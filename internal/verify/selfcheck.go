@@ -31,6 +31,9 @@ type CheckPlace struct {
 
 // Reporter tells an organization of what a look has found.
 type Reporter interface {
+	// Keep keeps a finding, and reports whether it is to be told: nobody has
+	// acknowledged it.
+	Keep(ctx context.Context, org ledger.OrgID, t *Tampering) (open bool, err error)
 	// Untold is the name under which a finding is to be told, "" when it was told
 	// lately; again, when it was told before at all.
 	Untold(ctx context.Context, org ledger.OrgID, t *Tampering) (name string, again bool, err error)
@@ -67,6 +70,12 @@ func (c *check) run(ctx context.Context) (done bool, err error) {
 		c.counted = head.Count
 	}
 	c.begun, c.until = c.CheckPlace, c.judge.now()+longestCheck
+	if c.begun == (CheckPlace{From: 1}) {
+		// Before the round finds anything: to keep that may put back a row that is gone.
+		if err := c.look(ctx, c.shortFindings); err != nil {
+			return false, err
+		}
+	}
 	for first := true; first || c.From-c.begun.From < mostChecked && !c.late(); first = false {
 		done, err := c.slice(ctx)
 		switch {
@@ -89,7 +98,7 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if c.From > max(newest, 1) { // the end is known to be broken
-		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry)
+		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys)
 	}
 	linked, err := c.links(ctx, newest)
 	if err != nil {
@@ -121,21 +130,36 @@ func (c *check) stepOver(ctx context.Context, found *ledger.Break, from, looked 
 	if err != nil {
 		return err
 	}
-	name, again, err := c.report.Untold(ctx, c.org.ID, t)
+	open, err := c.report.Keep(ctx, c.org.ID, t)
 	if err != nil {
+		return err
+	}
+	if open {
+		if err := c.tellFew(ctx, t); err != nil {
+			return err
+		}
+	}
+	c.From, c.Looked = from, looked
+	return nil
+}
+
+// tellFew tells of a finding unless this round has told of enough.
+func (c *check) tellFew(ctx context.Context, t *Tampering) error {
+	name, again, err := c.report.Untold(ctx, c.org.ID, t)
+	if err != nil || name == "" {
 		return err
 	}
 	count := &c.Told
 	if again {
 		count = &c.Reminded
 	}
-	if name != "" && *count < mostTold {
-		if err := c.report.Tell(ctx, c.org.ID, t, name); err != nil {
-			return err
-		}
-		*count++
+	if *count >= mostTold {
+		return nil
 	}
-	c.From, c.Looked = from, looked
+	if err := c.report.Tell(ctx, c.org.ID, t, name); err != nil {
+		return err
+	}
+	*count++
 	return nil
 }
 
@@ -237,7 +261,7 @@ func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err e
 		return false, err
 	}
 	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
-	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry)
+	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys)
 }
 
 // look tells of whatever any of the inspections finds.
@@ -263,9 +287,22 @@ func (c *check) shortLog(ctx context.Context) (*ledger.Break, error) {
 	return c.inspectActs(ctx)
 }
 
+// shortFindings is inspectFindings for a log that shortLog walks.
+func (c *check) shortFindings(ctx context.Context) (*ledger.Break, error) {
+	log, err := c.actLog(ctx)
+	if err != nil || log != nil && log.Count > mostActs {
+		return nil, err
+	}
+	return c.inspectFindings(ctx)
+}
+
 func (c *check) tell(ctx context.Context, found *ledger.Break) error {
 	t, err := c.judge.Broken(ctx, c.org.ID, found, c.counted)
 	if err != nil {
+		return err
+	}
+	open, err := c.report.Keep(ctx, c.org.ID, t)
+	if err != nil || !open {
 		return err
 	}
 	name, _, err := c.report.Untold(ctx, c.org.ID, t)

@@ -1,0 +1,304 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"math"
+	"strings"
+
+	"countersign/internal/evidence"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// What the audit log calls the making of a finding and its acknowledgement. Both have
+// the finding's id as their target.
+const (
+	ActFound       = "tampering.found"
+	ActAcknowledge = "tampering.acknowledge"
+)
+
+// The kinds of what a finding is about.
+const (
+	AboutReceipt  = "receipt"
+	AboutApproval = "approval"
+	AboutPlace    = "place"
+)
+
+const namePrefix = "tampering/"
+
+// FindingID is what people call a finding by its name.
+func FindingID(name string) string { return strings.TrimPrefix(name, namePrefix) }
+
+// FindingName is the name of the finding with an id.
+func FindingName(id string) string { return namePrefix + id }
+
+// WellFormed reports whether a finding's name is one that Name gives. Whoever writes a
+// row can call it anything, and what is not well-formed stands in no act.
+func WellFormed(name string) bool {
+	id, ok := strings.CutPrefix(name, namePrefix)
+	sum, err := hex.DecodeString(id)
+	return ok && err == nil && len(sum) == sha256.Size && strings.ToLower(id) == id
+}
+
+// called is what a finding is called where another one is about it.
+func called(name string) string {
+	if WellFormed(name) {
+		return FindingID(name)
+	}
+	sum := sha256.Sum256([]byte(name))
+	return "that nobody made, " + hex.EncodeToString(sum[:8]) + ","
+}
+
+// FindingDeleted is the tampering by which a finding's row has gone.
+func FindingDeleted(name string) *Tampering {
+	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + called(name) + " was deleted"}
+}
+
+// FindingChanged is the tampering by which a finding's row is not as the service wrote
+// it.
+func FindingChanged(name string) *Tampering {
+	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + called(name) + " was changed"}
+}
+
+// KeyChanged is the tampering by which an API key's row is not as the service wrote it.
+func KeyChanged(id ledger.KeyID) *Tampering {
+	return &Tampering{Check: ledger.CheckAccess, Place: "the API key " + id.String() + " was changed outside the service, and opens nothing"}
+}
+
+// About says what the tampering is about.
+func (t *Tampering) About() (kind, subject string) {
+	switch {
+	case t.Receipt != ledger.ReceiptID{}:
+		return AboutReceipt, t.Receipt.String()
+	case t.Approval != ledger.ApprovalID{}:
+		return AboutApproval, t.Approval.String()
+	}
+	return AboutPlace, t.Place
+}
+
+// Evidence is a digest of what is stored of the thing that tampering is about. An
+// acknowledgement holds as long as it is the same: a receipt with its chain, events and
+// approvals, or an approval with its event. Where it is about neither, what is said of
+// it is all that there is.
+func (j *Judge) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
+	d := digest{sha256.New()}
+	d.bytes(t.Words())
+	var err error
+	switch {
+	case t.Receipt == ledger.ReceiptID{} && t.Approval == ledger.ApprovalID{}:
+		return t.Words(), nil
+	case t.Receipt != ledger.ReceiptID{}:
+		err = j.digestReceipt(ctx, d, t.Receipt)
+	default:
+		err = j.digestApproval(ctx, d, t.Approval)
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) { // what is missing is told by where the digest ends
+		return nil, err
+	}
+	return d.Sum(nil), nil
+}
+
+// Words is a digest of what is said of the tampering.
+func (t *Tampering) Words() []byte {
+	sum := sha256.Sum256([]byte(t.Name()))
+	return sum[:]
+}
+
+func (j *Judge) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID) error {
+	receipt, err := j.store.Receipt(ctx, id)
+	if err != nil {
+		return err
+	}
+	d.bytes(receipt.Org.UUID[:], receipt.Chain.UUID[:], receipt.PreviousHash, receipt.Body)
+	d.int(receipt.Sequence)
+	chain, err := j.store.Chain(ctx, receipt.Chain)
+	if err != nil {
+		return err
+	}
+	d.bytes(chain.Org.UUID[:], chain.OpenedBy.UUID[:], chain.Body, chain.State, chain.MAC)
+	d.text(chain.ExternalID, chain.Environment, chain.IdempotencyKey, string(chain.Status))
+	err = j.store.EachPage(ctx, receipt.Chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
+		for _, event := range events {
+			d.event(event)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	addenda, err := j.store.Addenda(ctx, receipt.Chain, math.MinInt64, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	for _, addendum := range addenda {
+		d.int(addendum.Position)
+		d.int(addendum.Sequence)
+		d.bytes(addendum.Body)
+	}
+	approvals, err := j.store.Approvals(ctx, store.ApprovalQuery{Org: receipt.Org, Chain: &receipt.Chain, Limit: math.MaxInt32})
+	if err != nil {
+		return err
+	}
+	for _, approval := range approvals {
+		d.approval(approval)
+	}
+	return nil
+}
+
+func (j *Judge) digestApproval(ctx context.Context, d digest, id ledger.ApprovalID) error {
+	approval, err := j.store.Approval(ctx, id)
+	if err != nil {
+		return err
+	}
+	d.approval(approval)
+	event, err := j.store.Event(ctx, store.EventAt{Chain: approval.Chain, Sequence: approval.Sequence})
+	if err == nil {
+		d.event(event)
+	}
+	return err
+}
+
+// digest takes values with their lengths, so that no two rows have the same bytes.
+type digest struct{ hash.Hash }
+
+func (d digest) bytes(values ...[]byte) {
+	for _, value := range values {
+		d.int(int64(len(value)))
+		d.Write(value)
+	}
+}
+
+func (d digest) text(values ...string) {
+	for _, value := range values {
+		d.bytes([]byte(value))
+	}
+}
+
+func (d digest) int(n int64) {
+	d.Write(binary.BigEndian.AppendUint64(nil, uint64(n))) //nolint:gosec // all 64 bits are kept
+}
+
+func (d digest) event(e *ledger.StoredEvent) {
+	d.int(e.Sequence)
+	d.text(e.IdempotencyKey)
+	d.bytes(e.Body, e.Payload, e.Redactions, e.MAC)
+}
+
+func (d digest) approval(a *store.ApprovalRecord) {
+	d.bytes(a.ID.UUID[:], a.Org.UUID[:], a.Chain.UUID[:], a.OpenedBy.UUID[:], a.Body, a.MAC)
+	d.int(a.Sequence)
+	d.int(int64(a.RequestedAt))
+	d.text(string(a.Status))
+}
+
+// inspectFindings holds the findings that are kept against the audit log: each that was
+// entered there has its row, and the row says of its acknowledgement what the log says.
+// Acts and rows are written together, so a difference counts only while the log stands
+// still. Whether the log itself is whole is for inspectActs to say.
+func (a *audit) inspectFindings(ctx context.Context) (*ledger.Break, error) {
+	for {
+		before, err := a.actLog(ctx)
+		if err != nil {
+			return nil, err
+		}
+		found, err := a.compareFindings(ctx)
+		if err != nil || found == nil {
+			return nil, err
+		}
+		after, err := a.actLog(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if before == nil || after == nil || before.Count == after.Count {
+			return &ledger.Break{Check: found.Check, Detail: found.Place}, nil
+		}
+	}
+}
+
+func (a *audit) compareFindings(ctx context.Context) (*Tampering, error) {
+	acts, order, err := a.findingActs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range order {
+		finding, err := a.judge.store.Finding(ctx, store.FindingRef{Org: a.org.ID, Name: name})
+		if errors.Is(err, store.ErrNotFound) {
+			return FindingDeleted(name), nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if finding.Tampered || !acts[name].agrees(finding) {
+			return FindingChanged(name), nil
+		}
+	}
+	return a.changedFinding(ctx)
+}
+
+// findingAct is the last act about a finding.
+type findingAct struct {
+	acknowledged bool
+	evidence     string // that was acknowledged, in hex
+}
+
+func (f findingAct) agrees(finding *store.FindingRecord) bool {
+	if finding.Open() == f.acknowledged {
+		return false
+	}
+	return finding.Open() || hex.EncodeToString(finding.Evidence) == f.evidence
+}
+
+// findingActs are the last acts about each finding, and the findings in the order in
+// which they were made. Acts are canonical, and begin with what they are: of a long log
+// only these few are read.
+func (a *audit) findingActs(ctx context.Context) (acts map[string]findingAct, order []string, err error) {
+	acts = make(map[string]findingAct)
+	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
+		if !bytes.HasPrefix(stored.Body, []byte(`{"action":"tampering.`)) {
+			return nil
+		}
+		act, fault := ledger.DecodeAct(stored.Body)
+		if fault != nil || act.Action != ActFound && act.Action != ActAcknowledge {
+			return nil //nolint:nilerr // inspectActs names an act that cannot be read
+		}
+		name := FindingName(act.Target)
+		if _, known := acts[name]; !known {
+			order = append(order, name)
+		}
+		acts[name] = findingAct{acknowledged: act.Action == ActAcknowledge, evidence: evidence.OfFinding(act.Detail)}
+		return nil
+	})
+	return acts, order, err
+}
+
+// changedFinding is a finding of the organization's that the audit log does not know, or
+// does not know yet, and whose row was changed.
+func (a *audit) changedFinding(ctx context.Context) (*Tampering, error) {
+	const page, most = 200, 10_000
+	after := store.FindingRef{Org: a.org.ID}
+	for range most / page {
+		findings, err := a.judge.store.Findings(ctx, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, finding := range findings {
+			switch {
+			case finding.Org != a.org.ID:
+				return nil, nil
+			case finding.Tampered:
+				return FindingChanged(finding.Name), nil
+			}
+			after = finding.Ref()
+		}
+		if len(findings) < page {
+			return nil, nil
+		}
+	}
+	return nil, nil
+}
