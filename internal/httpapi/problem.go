@@ -24,6 +24,11 @@ type document struct {
 
 // problem answers an error. What is not meant for callers goes to the log.
 func (x *exchange) problem(err error) {
+	var org ledger.OrgID
+	if x.caller != nil {
+		org = x.caller.Org
+	}
+	x.api.service.NoteTampering(org, err)
 	shown, kind := problem.Of(err)
 	if shown.Code == ledger.CodeNotFound && secretPath(x.route.Pattern) {
 		shown = errNothingToShow

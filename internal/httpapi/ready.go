@@ -21,11 +21,16 @@ type readiness struct {
 // serves requests. Anyone can ask, so it counts and names no organization.
 type readinessReason struct {
 	Name  string `json:"name"`
-	Count int    `json:"count"` // of organizations
+	Count int    `json:"count"` // of organizations, or of findings
 }
 
-// reasonEscalation: an approval that escalates would reach nobody.
-const reasonEscalation = "escalation_without_channel"
+const (
+	// reasonEscalation: an approval that escalates would reach nobody.
+	reasonEscalation = "escalation_without_channel"
+	// reasonTampering: rows were changed outside the service, and no operator has
+	// acknowledged it.
+	reasonTampering = "tampering"
+)
 
 type readinessCheck struct {
 	Name   string `json:"name"`
@@ -93,8 +98,9 @@ func (x *exchange) surveyed(ctx context.Context) []readinessCheck {
 	policy, policyErr := x.policyCheck(ctx)
 	rollback, rollbackErr := x.rollbackCheck(ctx)
 	escalation, escalationErr := x.escalationCheck(ctx)
-	checks := []readinessCheck{policy, rollback, escalation}
-	if policyErr == nil && rollbackErr == nil && escalationErr == nil {
+	tampering, tamperingErr := x.tamperingCheck(ctx)
+	checks := []readinessCheck{policy, rollback, tampering, escalation}
+	if policyErr == nil && rollbackErr == nil && escalationErr == nil && tamperingErr == nil {
 		s.checks, s.until = checks, time.Now().Add(surveyLasts)
 	}
 	return checks
@@ -145,4 +151,20 @@ func (x *exchange) escalationCheck(ctx context.Context) (readinessCheck, error) 
 		}, nil
 	}
 	return readinessCheck{Name: "escalation", Status: "ok"}, nil
+}
+
+// tamperingCheck says how much tampering is known that no operator has acknowledged.
+// Anyone can ask, so it names nothing.
+func (x *exchange) tamperingCheck(ctx context.Context) (readinessCheck, error) {
+	open, err := x.api.service.OpenFindings(ctx)
+	switch {
+	case err != nil:
+		return readinessCheck{Name: "tampering", Status: "warning", Detail: notKnown}, err
+	case open > 0:
+		return readinessCheck{
+			Name: "tampering", Status: "degraded", reason: &readinessReason{reasonTampering, open},
+			Detail: fmt.Sprintf("%d findings of tampering are not acknowledged: see countersign tampering list", open),
+		}, nil
+	}
+	return readinessCheck{Name: "tampering", Status: "ok"}, nil
 }

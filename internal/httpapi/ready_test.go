@@ -14,6 +14,7 @@ import (
 
 	"countersign/internal/httpapi"
 	"countersign/internal/keyring"
+	"countersign/internal/servicetest"
 )
 
 // memory is a memory of heads that a test can change.
@@ -52,7 +53,7 @@ func TestRollback(t *testing.T) {
 			fresh := s.limited(t, nil, 0) // without what was found before
 			return decode[report](t, fresh.get(t, credential{}, "/readyz").expect(t, want).without(t, "acme", s.acme.id))
 		}
-		if got := check(http.StatusOK); len(got.Checks) != 4 || got.Checks[2].Name != "rollback" || got.Checks[2].Status != "ok" {
+		if got := check(http.StatusOK); len(got.Checks) != 5 || got.Checks[2].Name != "rollback" || got.Checks[2].Status != "ok" {
 			t.Errorf("ready says %+v", got)
 		}
 		s.seal(t, s.acme.agent, "before")
@@ -105,6 +106,68 @@ func TestReadinessIsDegradedWhereEscalationsReachNobody(t *testing.T) {
 		check("degraded", []reason{{"escalation_without_channel", 1}}, "degraded", "in 1 of 2 organizations")
 		s.post(t, s.rival.admin, "/v1/webhooks", hook).expect(t, http.StatusCreated)
 		check("ready", []reason{}, "ok", "")
+	})
+}
+
+// Known tampering makes the service degraded until an operator has acknowledged it: it
+// answers 200, counts, and names nothing. A row that a request comes upon counts too.
+//
+//countersign:race
+func TestReadinessIsDegradedByTampering(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{})
+		receipt := *s.seal(t, s.acme.agent, "sealed").ReceiptID
+		chain := s.open(t, s.acme.agent, `{"name":"open"}`)
+		type reason struct {
+			Name  string
+			Count int
+		}
+		type report struct {
+			Status  string
+			Reasons []reason
+			Checks  []struct{ Name, Status, Detail string }
+		}
+		counted := func() int {
+			t.Helper()
+			fresh := s.limited(t, nil, 0) // without what was found before
+			got := decode[report](t, fresh.get(t, credential{}, "/readyz").expect(t, http.StatusOK).without(t, "acme", s.acme.id, chain))
+			status, count := "ok", 0
+			for _, reason := range got.Reasons {
+				if reason.Name == "tampering" {
+					status, count = "degraded", reason.Count
+				}
+			}
+			if check := got.Checks[3]; check.Name != "tampering" || check.Status != status || count > 0 && got.Status != "degraded" {
+				t.Errorf("ready says %+v", got)
+			}
+			return count
+		}
+		if count := counted(); count != 0 {
+			t.Errorf("%d findings in an untouched database", count)
+		}
+		s.database.exec(t, "UPDATE receipts SET body = ? WHERE sequence = 1", []byte("nothing"))
+		s.get(t, s.acme.member, "/v1/verification/v2/receipts/"+receipt).expect(t, http.StatusOK)
+		if count := counted(); count != 1 {
+			t.Errorf("%d findings after a member's verification, want 1", count)
+		}
+		s.database.exec(t, "UPDATE chain_states SET mac = state WHERE status = 'active'")
+		s.post(t, s.acme.agent, "/v1/chains/"+chain+"/complete", "").refuse(t, http.StatusInternalServerError, "evidence_tampered")
+		servicetest.Eventually(t, "what the request came upon is kept", func() bool {
+			findings, err := s.Service.Operator().Findings(t.Context(), "acme")
+			return err == nil && len(findings) == 2
+		})
+		findings, err := s.Service.Operator().Findings(t.Context(), "acme")
+		for _, finding := range findings {
+			if err == nil {
+				err = s.Service.Operator().Acknowledge(t.Context(), finding, "a test")
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if count := counted(); count != 0 {
+			t.Errorf("%d findings are open when all are acknowledged", count)
+		}
 	})
 }
 

@@ -26,7 +26,7 @@ func TestMissingOrganization(t *testing.T) {
 			Checks []struct{ Name, Status, Detail string }
 		}
 		said := decode[report](t, s.get(t, credential{}, "/readyz").expect(t, http.StatusServiceUnavailable).without(t, "vanished", gone.String()))
-		if len(said.Checks) != 4 || said.Checks[2].Name != "rollback" || said.Checks[2].Status != "failed" {
+		if len(said.Checks) != 5 || said.Checks[2].Name != "rollback" || said.Checks[2].Status != "failed" {
 			t.Errorf("ready says %+v", said)
 		}
 		for key, id := range ids {

@@ -8,6 +8,7 @@ type evidence struct {
 	anchors    *prometheus.CounterVec
 	rolledBack prometheus.Gauge
 	legacy     *prometheus.CounterVec
+	tampering  prometheus.Gauge
 }
 
 func newEvidence() evidence {
@@ -21,11 +22,14 @@ func newEvidence() evidence {
 		rolledBack: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than the receipts that this server has given out, or gone altogether.",
 		}),
+		tampering: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "countersign_tampering_open", Help: "Findings of tampering that no operator has acknowledged.",
+		}),
 	}
 }
 
 func (e *evidence) collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy}
+	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering}
 }
 
 // AnchorMoved counts an anchor that has come to a new standing.
@@ -35,6 +39,9 @@ func (e *evidence) AnchorMoved(method, standing string) {
 
 // RolledBack hears of how many organizations the ledger was put back.
 func (e *evidence) RolledBack(organizations int) { e.rolledBack.Set(float64(organizations)) }
+
+// TamperingOpen hears how many findings of tampering are open.
+func (e *evidence) TamperingOpen(findings int) { e.tampering.Set(float64(findings)) }
 
 // LegacyRequest counts a request on a route that can go when nobody uses it.
 func (e *evidence) LegacyRequest(route string) { e.legacy.WithLabelValues(route).Inc() }

@@ -32,6 +32,8 @@ const (
 	pollsEvery = 15 * time.Second
 	// pastEvery is how often the ledgers are held against what was acknowledged.
 	pastEvery = 30 * time.Second
+	// findingsEvery is how often the findings of tampering are counted for the meter.
+	findingsEvery = 5 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
 	headsEvery = time.Hour
 	// sweepEvery is how long a job that somebody put into the queue may hold up a stream.
@@ -49,6 +51,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
 		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
+		{name: "count the findings of tampering", every: findingsEvery, do: w.countFindings, next: now},
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
 		{name: "anchor the heads", every: headsEvery, do: w.Service.AnchorHeads, next: now.Add(time.Duration(w.Random() * float64(headsEvery)))},
@@ -101,6 +104,15 @@ func (w *Worker) lookBack(ctx context.Context) error {
 	found, err := w.Service.Rollbacks(ctx)
 	if err == nil {
 		w.Meter.RolledBack(len(found))
+	}
+	return err
+}
+
+// countFindings tells the meter how much tampering nobody has acknowledged.
+func (w *Worker) countFindings(ctx context.Context) error {
+	open, err := w.Service.OpenFindings(ctx)
+	if err == nil {
+		w.Meter.TamperingOpen(open)
 	}
 	return err
 }

@@ -79,6 +79,7 @@ func (w *Worker) settle(ctx context.Context, job *service.Job, err error) {
 		w.Meter.JobDone(job.Kind)
 		return
 	}
+	w.Service.NoteTampering(job.Org, err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aftermath)
 	defer cancel()
 	if onlyWaits(err) {

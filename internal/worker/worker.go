@@ -50,6 +50,8 @@ type Meter interface {
 	// RolledBack hears of how many organizations the ledger is older than what
 	// was acknowledged.
 	RolledBack(organizations int)
+	// TamperingOpen hears how many findings of tampering nobody has acknowledged.
+	TamperingOpen(findings int)
 }
 
 const (
@@ -236,3 +238,4 @@ func (silentMeter) JobBuried(string)           {}
 func (silentMeter) JobsCounted(int64, int64)   {}
 func (silentMeter) AnchorMoved(string, string) {}
 func (silentMeter) RolledBack(int)             {}
+func (silentMeter) TamperingOpen(int)          {}
