@@ -34,6 +34,11 @@ type failurePage struct {
 // fail answers an error with a page. What is not meant for people goes to the
 // log.
 func (v *visit) fail(err error) {
+	var org ledger.OrgID
+	if v.caller != nil {
+		org = v.caller.Org
+	}
+	v.console.service.NoteTampering(org, err)
 	shown, kind := problem.Of(err)
 	v.report(kind.Status, shown.Code, err)
 	if kind.Status == http.StatusUnauthorized {

@@ -41,6 +41,7 @@ var routes = []route{
 	{http.MethodPost, "/webhooks/{webhook_id}/test", testWebhook, false},
 	{http.MethodPost, "/webhooks/{webhook_id}/delete", deleteWebhook, false},
 	{http.MethodGet, "/audit-log", showAuditLog, false},
+	{http.MethodGet, "/tampering", showTampering, false},
 	{http.MethodGet, "/verify", showVerify, false},
 	{http.MethodPost, "/verify", verify, false},
 	{http.MethodGet, "/console/{asset}", serveAsset, true},

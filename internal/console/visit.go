@@ -86,6 +86,7 @@ type page struct {
 	Member     bool
 	Admin      bool
 	KillSwitch *ledger.KillSwitch // nil while it is not active
+	Tampering  *tamperBanner      // nil while there is none to show
 	Once       string             // tells a form of this page from the same one on the next
 	Body       any
 }
@@ -113,6 +114,7 @@ func (v *visit) show(status int, name, title string, body any) error {
 	if v.organization != nil && v.organization.Controls.KillSwitch.Active {
 		p.KillSwitch = &v.organization.Controls.KillSwitch
 	}
+	p.Tampering = v.tamperBanner()
 	var content bytes.Buffer
 	if err := pages()[name].ExecuteTemplate(&content, "layout", p); err != nil {
 		return err
