@@ -115,6 +115,10 @@ func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {
 	if err != nil {
 		return auditLine{&verify.AuditReport{Organization: slug, Status: auditUnreadable}, err.Error()}
 	}
+	if err := o.operator().ReportAudit(p.ctx, slug, report); err != nil {
+		bar.clear()
+		p.say("What was found in %s could not be kept: %v", slug, err)
+	}
 	if c.unwatched {
 		report.NotChecked = append(report.NotChecked, "missing organizations")
 	}
@@ -159,6 +163,9 @@ func (c *auditCommand) print(p *process, result *auditResult) error {
 			fmt.Fprintf(p.out, "%s: UNREADABLE\n", line.Organization)
 		case line.Break != nil:
 			fmt.Fprintf(p.out, "%s: BROKEN at %s\n", line.Organization, breakText(line.Break))
+			if line.Further != nil {
+				fmt.Fprintf(p.out, "%s: and BROKEN at %s\n", line.Organization, breakText(line.Further))
+			}
 		default:
 			fmt.Fprintf(p.out, "%s: intact; checked %s%s\n", line.Organization, checked(line.AuditReport), unchecked(line.NotChecked))
 		}

@@ -72,6 +72,7 @@ func (e *examination) checks() []check {
 		{"schema", e.schema},
 		{"keys belong to store", e.keysBelong},
 		{"rollback", e.rollback},
+		{"tampering", e.tampering},
 		{"escalation", e.escalation},
 		{"clock", e.clock},
 	}

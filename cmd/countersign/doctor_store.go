@@ -150,6 +150,37 @@ func (e *examination) rollback(ctx context.Context) finding {
 	return e.watching(len(o.heads.All()))
 }
 
+// tampering counts what was found and nobody has acknowledged.
+func (e *examination) tampering(ctx context.Context) finding {
+	if e.storage.checkExists() != nil {
+		return e.nothingThere()
+	}
+	o, err := e.storage.openEvidence(ctx)
+	if err != nil {
+		return skipped("the store does not open")
+	}
+	defer o.close()
+	findings, err := o.operator().Findings(ctx, "")
+	if err != nil {
+		return failed("%v", err)
+	}
+	open, acknowledged := 0, 0
+	for _, found := range findings {
+		if found.Open() {
+			open++
+		} else {
+			acknowledged++
+		}
+	}
+	switch {
+	case open > 0:
+		return failed("%s not acknowledged: countersign tampering list names them", count(open, "finding"))
+	case acknowledged > 0:
+		return ok("%s acknowledged, none open", count(acknowledged, "finding"))
+	}
+	return ok("none is known; countersign audit looks for it")
+}
+
 // watching says whether a rollback would be noticed, changing nothing.
 func (e *examination) watching(organizations int) finding {
 	const writable = 2 // access(2) takes it for "may write"

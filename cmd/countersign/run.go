@@ -22,6 +22,7 @@ type commandLine struct {
 	Verify     verifyCommand     `cmd:"" help:"Verify one receipt in the local store (exit 0 valid, 1 tampered, 2 could not read)."`
 	Audit      auditCommand      `cmd:"" help:"Walk the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
 	Rollback   rollbackCommands  `cmd:"" help:"Go on with a database that was put back to an earlier day."`
+	Tampering  tamperingCommands `cmd:"" help:"List and acknowledge what was changed outside the service."`
 	Policy     policyCommands    `cmd:"" help:"Check and test policy sets without a server."`
 	Approvals  approvalsCommands `cmd:"" help:"List and decide what waits for a person, over the API."`
 	Backup     backupCommand     `cmd:"" help:"Copy the embedded database to a new file while it is in use."`

@@ -34,6 +34,9 @@ func (c *verifyCommand) Run(p *process) (err error) {
 	if err != nil {
 		return unclear(fmt.Errorf("could not read: %w", err))
 	}
+	if err := o.operator().ReportVerdict(p.ctx, ledger.ReceiptID{UUID: id}, verdict); err != nil {
+		p.say("What was found could not be kept: %v", err)
+	}
 	if err := c.print(p, verdict); err != nil {
 		return err
 	}
