@@ -14,7 +14,8 @@ const (
 	unsealedRowsSQL = ` where org_id = $1 and mac = '' limit $2`
 	unsealedJobsSQL = ` where not buried and org_id = $1 and mac = '' limit $2`
 
-	sealWebhooksSQL    = `update webhooks t set mac = n.mac from unnest($1::uuid[], $2::bytea[]) n(id, mac) where t.id = n.id and t.mac = ''`
+	sealWebhooksSQL = `update webhooks t set mac = n.mac from unnest($1::uuid[], $2::bytea[]) n(id, mac) where t.id = n.id and t.mac = ''`
+	//nolint:gosec // no token is in it
 	sealTokensSQL      = `update tokens t set mac = n.mac from unnest($1::uuid[], $2::bytea[]) n(id, mac) where t.id = n.id and t.mac = ''`
 	sealSigningKeysSQL = `update signing_keys t set mac = n.mac from unnest($1::uuid[], $2::bytea[], $3::uuid[]) n(id, mac, org_id)
 		where t.id = n.id and t.org_id = n.org_id and t.mac = ''`
