@@ -30,6 +30,7 @@ type matchedRule struct {
 // approval is one as the API shows it.
 type approval struct {
 	ID            string          `json:"id"`
+	Integrity     string          `json:"integrity"` // "failed" where nothing but the id is told
 	ChainID       string          `json:"chain_id"`
 	Chain         *chainLine      `json:"-"` // where it was looked up
 	AgentName     string          `json:"agent_name"`
@@ -76,12 +77,18 @@ type chainLine struct {
 
 func (a *approval) open() bool { return ledger.ApprovalStatus(a.Status).Open() }
 
+// tampered says that the approval was changed outside the service.
+func (a *approval) tampered() bool { return a.Integrity == string(ledger.IntegrityFailed) }
+
 // short is enough of the id to tell approvals apart at a glance.
 func (a *approval) short() string { return a.ID[:min(len(a.ID), 8)] }
 
 // lookUp adds the chains that approvals belong to, asking for each once.
 func (c *apiClient) lookUp(ctx context.Context, known map[string]*chainLine, list ...*approval) error {
 	for _, a := range list {
+		if a.tampered() {
+			continue
+		}
 		if known[a.ChainID] == nil {
 			chain := new(chainLine)
 			if err := c.call(ctx, http.MethodGet, "/v1/chains/"+url.PathEscape(a.ChainID), nil, chain); err != nil {
@@ -136,7 +143,7 @@ func (c *apiClient) waiting(ctx context.Context) (list []approval, raw []json.Ra
 	}
 	// One whose time is over stays listed until someone has noted it.
 	for i := len(list) - 1; i >= 0; i-- {
-		if !list[i].open() {
+		if !list[i].open() && !list[i].tampered() {
 			list, raw = slices.Delete(list, i, i+1), slices.Delete(raw, i, i+1)
 		}
 	}

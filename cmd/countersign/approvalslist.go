@@ -96,16 +96,31 @@ func printWaiting(p *process, list []approval, now time.Time) error {
 	rows := make([][]string, len(list))
 	for i := range list {
 		a := &list[i]
+		if a.tampered() {
+			rows[i] = tamperedRow(a, 11)
+			continue
+		}
 		rows[i] = cells(a.short(), chainText(a), a.AgentName, a.ActionName, amountText(a.AmountUSD), domainsText(a),
 			ruleText(a), decidersText(a), timeLeft(a, now), clientText(a, now), a.Reason)
 	}
 	return p.printTable([]string{"ID", "CHAIN", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "WHO MAY DECIDE", "TIME LEFT", "CLIENT", "REASON"}, rows)
 }
 
+// tamperedRow stands for an approval of which nothing but the id is told.
+func tamperedRow(a *approval, columns int) []string {
+	row := slices.Repeat([]string{nothing}, columns)
+	row[0], row[columns-1] = a.short(), "changed outside the service: run countersign audit on the server"
+	return row
+}
+
 func printSettled(p *process, list []approval) error {
 	rows := make([][]string, len(list))
 	for i := range list {
 		a := &list[i]
+		if a.tampered() {
+			rows[i] = tamperedRow(a, 10)
+			continue
+		}
 		by, at := nothing, nothing
 		if a.Reviewer != nil {
 			by = reviewerText(a)

@@ -54,6 +54,22 @@ func (a *alterable) NamedReceipt(ctx context.Context, id ledger.ReceiptID) (*sto
 	return &store.NamedReceipt{StoredReceipt: &own, Slug: receipt.Slug}, nil
 }
 
+func (a *alterable) PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.PlacedReceipt, error) {
+	receipt, err := a.Store.PlacedReceipt(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	placed := *receipt // what the store returns is shared
+	for _, shared := range []**ledger.StoredReceipt{&placed.StoredReceipt, &placed.Previous, &placed.Next} {
+		if *shared != nil {
+			own := **shared
+			a.altered(&own)
+			*shared = &own
+		}
+	}
+	return &placed, nil
+}
+
 func (a *alterable) ReceiptOfChain(ctx context.Context, id ledger.ChainID) (*ledger.StoredReceipt, error) {
 	receipt, err := a.Store.ReceiptOfChain(ctx, id)
 	if err == nil {

@@ -42,7 +42,7 @@ type approvalRow struct {
 type waitingList struct {
 	Rows []approvalRow
 	Over bool // there are more
-	// Alarm is said in place of rows that fail their authenticator.
+	// Alarm is said in place of rows that fail their authenticators.
 	Alarm string
 }
 
@@ -149,7 +149,10 @@ func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
 		}
 		list.Over = list.Over || len(rows) > mostWaiting
 		for _, row := range rows[:min(len(rows), mostWaiting)] {
-			if row.Status.Open() {
+			if row.Tampered {
+				v.report(http.StatusOK, ledger.CodeEvidenceTampered, service.ErrTampered)
+				list.Alarm = waitingAlarm
+			} else if row.Status.Open() {
 				list.Rows = append(list.Rows, approvalRow{ApprovalView: row})
 			}
 		}

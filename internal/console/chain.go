@@ -23,13 +23,18 @@ type chainPage struct {
 	First   string // link to the first page of events, "" on it
 	Next    string // link to the next, "" on the last
 	Receipt *receiptView
+	// Tampered says that an event of this page is not as it was recorded.
+	Tampered bool
 }
 
+// eventRow is an event as far as it is as the service recorded it.
 type eventRow struct {
-	*ledger.RecordedEvent
-	Payload []byte // nil where it was erased
-	Outcome *ledger.Entry
-	Asked   *askedRow // nil where nobody was asked
+	No                    int64
+	*ledger.RecordedEvent        // nil where the facts fail, or are gone
+	Payload               []byte // nil where it fails
+	Outcome               *ledger.Entry
+	Asked                 *askedRow // nil where nobody was asked
+	Integrity             ledger.Integrity
 }
 
 // Final is where the event stands now: the record keeps what was decided first,
@@ -136,11 +141,14 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 		return err
 	}
 	for _, event := range events[:min(len(events), eventsPage)] {
-		recorded, err := ledger.DecodeEvent(event.Body)
-		if err != nil {
-			return ledger.Errorf(ledger.CodeEvidenceTampered, "an event of this chain was changed outside the service and cannot be read; run countersign audit")
+		row := eventRow{
+			No: event.Sequence, RecordedEvent: event.Facts, Payload: event.Payload, Outcome: event.Outcome, Integrity: event.Integrity,
 		}
-		page.Events = append(page.Events, eventRow{recorded, event.Payload, event.Outcome, askedFor(recorded, event.Approval)})
+		if event.Facts != nil {
+			row.Asked = askedFor(event.Facts, event.Approval)
+		}
+		page.Tampered = page.Tampered || event.Integrity == ledger.IntegrityFailed
+		page.Events = append(page.Events, row)
 	}
 	here := "/chains/" + page.Chain.ID.String()
 	if after != 0 {
@@ -163,5 +171,5 @@ func (v *visit) receiptOf(caller *service.Caller, id ledger.ChainID) (*receiptVi
 	if err != nil {
 		return nil, err
 	}
-	return v.receiptView(stored)
+	return v.receiptView(caller, stored)
 }

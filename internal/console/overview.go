@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"countersign/internal/ledger"
@@ -67,8 +68,10 @@ type receiptRow struct {
 	Number      string
 	Summary     string
 	GeneratedAt string
-	Valid       bool
+	Check       *ledger.ReceiptCheck
 }
+
+const waitingAlarm = "Stored evidence was changed outside the service, so not all that waits is shown. Run countersign audit to find where."
 
 func (v *visit) overview(caller *service.Caller) (*overview, error) {
 	at, err := readPlace(v.r.URL.Query())
@@ -81,7 +84,7 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 			return nil, err
 		}
 		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, err)
-		o.Waiting = waitingList{Alarm: "Stored evidence was changed outside the service, so what waits is not shown. Run countersign audit to find where."}
+		o.Waiting = waitingList{Alarm: waitingAlarm}
 	}
 	if err := v.loadChains(caller, o, at); err != nil {
 		if codeOf(err) != ledger.CodeEvidenceTampered {
@@ -108,6 +111,9 @@ func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err e
 		return err
 	}
 	o.Chains.Rows = rows[:min(len(rows), overviewPage)]
+	if slices.ContainsFunc(rows, func(c *service.ChainView) bool { return c.Tampered }) {
+		v.report(http.StatusOK, ledger.CodeEvidenceTampered, service.ErrTampered)
+	}
 	if len(rows) > overviewPage {
 		o.Chains.Older = at.withChain(&rows[overviewPage-1].ID).link("chains")
 	}
@@ -137,13 +143,15 @@ func (v *visit) loadReceipts(caller *service.Caller, o *overview, at place) erro
 		return err
 	}
 	for _, stored := range rows[:min(len(rows), overviewPage)] {
-		check, err := v.console.service.CheckReceipt(v.r.Context(), stored.ID)
+		check, err := v.console.service.CheckOwnReceipt(v.r.Context(), caller, stored.ID)
 		if err != nil {
 			return err
 		}
-		o.Newest.Rows = append(o.Newest.Rows, receiptRow{
-			ID: stored.ID, Number: check.Number, Summary: summaryOf(stored), GeneratedAt: check.GeneratedAt, Valid: check.Valid,
-		})
+		row := receiptRow{ID: stored.ID, Summary: summaryOf(stored), Check: check}
+		if check.Sound {
+			row.Number, row.GeneratedAt = check.Number, check.GeneratedAt
+		}
+		o.Newest.Rows = append(o.Newest.Rows, row)
 	}
 	if len(rows) > overviewPage {
 		o.Newest.Older = at.withReceipt(rows[overviewPage-1].Sequence).link("receipts")

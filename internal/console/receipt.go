@@ -9,9 +9,9 @@ import (
 	"countersign/internal/service"
 )
 
-// receiptView is a stored receipt with the verdict on it. Content is what the
-// record claims, nil where it cannot be read; only the verdict says whether to
-// believe it.
+// receiptView is a stored receipt with the verdict on it. Content is what was sealed, nil
+// where the record is not that any more; the verdict is also about its place, its events
+// and its approvals.
 type receiptView struct {
 	ID      ledger.ReceiptID
 	Check   *ledger.ReceiptCheck
@@ -93,11 +93,11 @@ func summaryOf(stored *ledger.StoredReceipt) string {
 	if content := readReceipt(stored); content != nil {
 		return content.Summary
 	}
-	return "The stored record cannot be read."
+	return "The stored record is not what was sealed, and is not shown."
 }
 
-func (v *visit) receiptView(stored *ledger.StoredReceipt) (*receiptView, error) {
-	check, err := v.console.service.CheckReceipt(v.r.Context(), stored.ID)
+func (v *visit) receiptView(caller *service.Caller, stored *ledger.StoredReceipt) (*receiptView, error) {
+	check, err := v.console.service.CheckOwnReceipt(v.r.Context(), caller, stored.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,6 @@ func (v *visit) receiptView(stored *ledger.StoredReceipt) (*receiptView, error) 
 
 type receiptPage struct {
 	*receiptView
-	Chain    ledger.ChainID
 	Previous neighbour
 	Next     neighbour
 	Share    *shareForm // nil for all but admins
@@ -145,14 +144,18 @@ func showReceipt(v *visit) error {
 	if err != nil {
 		return err
 	}
-	page := &receiptPage{Chain: stored.Chain, Share: v.shareForm(caller, ledger.ArtifactReceipt, stored.ID.UUID)}
-	if page.receiptView, err = v.receiptView(stored); err != nil {
+	page := &receiptPage{Share: v.shareForm(caller, ledger.ArtifactReceipt, stored.ID.UUID)}
+	if page.receiptView, err = v.receiptView(caller, stored); err != nil {
 		return err
 	}
 	if err := v.loadNeighbours(caller, stored, page); err != nil {
 		return err
 	}
-	return v.show(http.StatusOK, "receipt.html", "Receipt "+page.Check.Number, page)
+	title := "Receipt"
+	if page.Check.Sound {
+		title += " " + page.Check.Number
+	}
+	return v.show(http.StatusOK, "receipt.html", title, page)
 }
 
 var errNoReceipt = ledger.Errorf(ledger.CodeNotFound, "your organization has no such receipt")

@@ -96,6 +96,9 @@ var intrusions = map[string]func(t *testing.T, h *history){
 	"approval's record edited": func(t *testing.T, h *history) {
 		h.edit(t, "approvals", "id = ?", `"status":"approved"`, `"status":"denied"  `, h.id("approval.approved"))
 	},
+	"approval's reviewer edited": func(t *testing.T, h *history) {
+		h.edit(t, "approvals", "id = ?", `"name":"a member"`, `"name":"a forger"`, h.id("approval.approved"))
+	},
 	"approval's column edited": func(t *testing.T, h *history) {
 		h.database.exec(t, "UPDATE approvals SET status = 'approved' WHERE id = ?", h.id("approval.denied"))
 	},

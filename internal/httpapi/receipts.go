@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 func getChainReceipt(x *exchange) error {
@@ -15,7 +16,7 @@ func getChainReceipt(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, receipt.Body)
+	return x.receipt(receipt)
 }
 
 func listReceipts(x *exchange) error {
@@ -30,8 +31,19 @@ func listReceipts(x *exchange) error {
 	}
 	cursor := func(r *ledger.StoredReceipt) string { return encodeNumberCursor(receiptCursor, r.Sequence) }
 	return x.answer(http.StatusOK, appendList(receipts, limit, cursor, func(dst []byte, r *ledger.StoredReceipt) []byte {
+		if r.Tampered {
+			return appendTampered(dst, "receipt_id", r.ID.String())
+		}
 		return append(dst, r.Body...)
 	}))
+}
+
+// receipt answers the signed bytes of one that is as it was sealed.
+func (x *exchange) receipt(r *ledger.StoredReceipt) error {
+	if r.Tampered {
+		return service.ErrTampered
+	}
+	return x.answer(http.StatusOK, r.Body)
 }
 
 func getReceipt(x *exchange) error {
@@ -43,7 +55,7 @@ func getReceipt(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return x.answer(http.StatusOK, receipt.Body)
+	return x.receipt(receipt)
 }
 
 func checkReceipt(x *exchange) error {

@@ -140,6 +140,9 @@ func (h *history) judge(t *testing.T, name string) judgement {
 		j.Status = member.status
 		return j
 	}
+	if made.kind == "receipt" {
+		h.checkedPublicly(t, name, j.Public)
+	}
 	verdict := decode[verified](t, member).Verdict
 	j.Overall, j.Reason, j.Integrity, j.Evidence = verdict.Overall, verdict.Reason, verdict.Integrity.Status, verdict.Evidence.Status
 	j.Signature, j.Key, j.Anchor = verdict.Signature.Status, verdict.Signature.Key, verdict.Anchors.TSA.Status
@@ -152,6 +155,15 @@ func (h *history) judge(t *testing.T, name string) judgement {
 		}
 	}
 	return j
+}
+
+// checkedPublicly holds the public check by id against the link.
+func (h *history) checkedPublicly(t *testing.T, name, overall string) {
+	t.Helper()
+	check := decode[receiptCheck](t, h.get(t, credential{}, "/v1/receipts/"+h.artifacts[name].id+"/verify").expect(t, http.StatusOK))
+	if check.Valid != (overall == "verified") || check.Valid && check.Checked != "full" {
+		t.Errorf("%s: the link says %s, the check by id %+v", name, overall, check)
+	}
 }
 
 // common is what members and admins are both told.

@@ -11,6 +11,7 @@ import (
 
 type receiptCheck struct {
 	Valid       bool   `json:"valid"`
+	Checked     string `json:"checked"`
 	Number      string `json:"receipt_number"`
 	ChainID     string `json:"chain_id"`
 	GeneratedAt string `json:"generated_at"`
@@ -22,7 +23,7 @@ func TestPublicCheck(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		sealed := s.seal(t, s.acme.agent, "planted-check")
 		made := decode[receipt](t, &answer{body: sealed.Receipt})
-		want := receiptCheck{true, made.Number, sealed.ID, made.GeneratedAt}
+		want := receiptCheck{true, "full", made.Number, sealed.ID, made.GeneratedAt}
 		for _, id := range []string{made.ID, strings.ToUpper(made.ID)} {
 			got := s.get(t, credential{}, "/v1/receipts/"+id+"/verify").expect(t, http.StatusOK).
 				without(t, planted, made.ID, made.Signature, made.Digest, "acme", s.acme.id, "hmac", "sha256")

@@ -12,6 +12,9 @@ import (
 // caller sees is what stands here, never a record with parts left out.
 
 func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
+	if c.Tampered {
+		return appendTampered(dst, "id", c.ID.String())
+	}
 	w := canon.BeginObject(dst)
 	w.String("id", c.ID.String())
 	w.String("name", c.Name)
@@ -52,6 +55,15 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	if receipt != nil {
 		w.Raw("receipt", receipt)
 	}
+	return w.End()
+}
+
+// appendTampered stands in a list for what was changed outside the service: which it is,
+// and that.
+func appendTampered(dst []byte, name, id string) []byte {
+	w := canon.BeginObject(dst)
+	w.String(name, id)
+	w.String("integrity", string(ledger.IntegrityFailed))
 	return w.End()
 }
 
@@ -135,9 +147,19 @@ func writeVerdict(w *canon.ObjectWriter, d *ledger.Decision) {
 
 // appendEvent shows an event's facts as they were recorded, byte for byte, with
 // the payload and what came later beside them: all of it as the digest covers it,
-// and its last word in short.
+// and its last word in short. What did not verify is marked, and left out.
 func appendEvent(dst []byte, e *service.EventView) []byte {
+	if e.Facts == nil {
+		w := canon.BeginObject(dst)
+		w.String("chain_id", e.Chain.String())
+		w.Int("sequence", e.Sequence)
+		w.String("integrity", string(e.Integrity))
+		return w.End()
+	}
 	dst = append(dst, e.Body[:len(e.Body)-1]...)
+	if e.Integrity != "" {
+		dst = append(append(append(dst, `,"integrity":"`...), e.Integrity...), '"')
+	}
 	dst = append(dst, `,"payload":`...)
 	if e.Payload == nil {
 		dst = append(dst, "null"...)
@@ -190,6 +212,11 @@ func appendOutcome(dst []byte, chain ledger.ChainID, o *service.Outcome) []byte 
 func appendCheck(dst []byte, c *ledger.ReceiptCheck) []byte {
 	w := canon.BeginObject(dst)
 	w.Bool("valid", c.Valid)
+	if c.Full {
+		w.String("checked", "full")
+	} else {
+		w.String("checked", "signature")
+	}
 	w.String("receipt_number", c.Number)
 	w.String("chain_id", c.Chain.String())
 	w.String("generated_at", c.GeneratedAt)

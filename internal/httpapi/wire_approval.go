@@ -7,6 +7,9 @@ import (
 )
 
 func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
+	if a.Tampered {
+		return appendTampered(dst, "id", a.ID.String())
+	}
 	status := a.Status
 	if x.caller.Role == ledger.RoleAgent {
 		status = a.Now()

@@ -254,6 +254,9 @@ func (in *Inspection) readEvidence(body []byte) bool {
 // ReceiptCheck is the public verdict on one receipt.
 type ReceiptCheck struct {
 	Valid       bool
+	Sound       bool  // its own bytes are as they were sealed, whatever became of the rest
+	Full        bool  // its place, its events and its approvals were looked at, too
+	Failed      Check // the first check that failed; "" where none did
 	Number      string
 	Chain       ChainID
 	GeneratedAt string
@@ -268,7 +271,7 @@ func CheckReceipt(r *StoredReceipt, slug string, keys Keys) ReceiptCheck {
 
 // Check is the public verdict on the receipt that was inspected.
 func (in *Inspection) Check(r *StoredReceipt) ReceiptCheck {
-	check := ReceiptCheck{Valid: in.Fault == "", Chain: r.Chain}
+	check := ReceiptCheck{Valid: in.Fault == "", Sound: in.Fault == "", Chain: r.Chain}
 	// The last of that name: the caller's metadata stands before it.
 	if at := bytes.LastIndex(r.Body, numberMember); at >= 0 {
 		number, _ := stringMember(r.Body[at:], `receipt_number":"`)

@@ -54,7 +54,7 @@ func TestInspectIsNotFooled(t *testing.T) {
 			t.Errorf("receipt %d: read %d actions and digest %x", i+1, in.Actions, in.EventsDigest)
 		}
 		check := CheckReceipt(stored, b.slug, b.keys)
-		want := ReceiptCheck{Valid: true, Number: receipt.Number, Chain: receipt.Chain, GeneratedAt: receipt.GeneratedAt.String()}
+		want := ReceiptCheck{Valid: true, Sound: true, Number: receipt.Number, Chain: receipt.Chain, GeneratedAt: receipt.GeneratedAt.String()}
 		if check != want {
 			t.Errorf("receipt %d: the public check says %+v, want %+v", i+1, check, want)
 		}

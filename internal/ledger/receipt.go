@@ -117,6 +117,9 @@ type StoredReceipt struct {
 	Chain        ChainID
 	PreviousHash []byte // 32 bytes, or none for the first
 	Body         []byte
+	// Tampered says that the stored row is not as the service wrote it. Then ID and
+	// Sequence say where it stands, and nothing else of it is told. A store never sets it.
+	Tampered bool
 }
 
 // Hash is what the next receipt carries as previous_receipt_hash.

@@ -55,12 +55,9 @@ func (r *Replay) Event(e *StoredEvent) error {
 		return fmt.Errorf("event %d is missing or out of order", expected)
 	case event.Action.IdempotencyKey != e.IdempotencyKey:
 		return fmt.Errorf("event %d: the stored idempotency key is not the recorded one", expected)
-	case e.Payload == nil:
-		return fmt.Errorf("event %d: the payload is missing", expected)
-	case PayloadHash(e.Payload) != event.PayloadSHA256:
-		return fmt.Errorf("event %d: the payload does not match its hash", expected)
-	case RedactionsHash(e.Redactions) != orNone(event.RedactionsSHA256):
-		return fmt.Errorf("event %d: the digests of what was redacted do not match their hash", expected)
+	}
+	if fault := event.payloadFault(e); fault != "" {
+		return fmt.Errorf("event %d: %s", expected, fault)
 	}
 	r.actions = expected
 	if event.Approval != (ApprovalID{}) {
@@ -70,6 +67,24 @@ func (r *Replay) Event(e *StoredEvent) error {
 	r.enter(e.Body)
 	return nil
 }
+
+// payloadFault says what is wrong with the payload that is stored with an event's facts,
+// "" for nothing.
+func (e *RecordedEvent) payloadFault(stored *StoredEvent) string {
+	switch {
+	case stored.Payload == nil:
+		return "the payload is missing"
+	case PayloadHash(stored.Payload) != e.PayloadSHA256:
+		return "the payload does not match its hash"
+	case RedactionsHash(stored.Redactions) != orNone(e.RedactionsSHA256):
+		return "the digests of what was redacted do not match their hash"
+	}
+	return ""
+}
+
+// Carries reports whether the payload that is stored with an event's facts, and the
+// digests of what was taken out of it, are those that the facts name.
+func (e *RecordedEvent) Carries(stored *StoredEvent) bool { return e.payloadFault(stored) == "" }
 
 // Addendum takes the chain's next addendum.
 func (r *Replay) Addendum(a *Addendum) error {

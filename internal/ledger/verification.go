@@ -68,6 +68,18 @@ type AnchorFinding struct {
 	Reason   string
 }
 
+// Integrity marks stored evidence that is shown without a proof of it; "" where it was
+// proven.
+type Integrity string
+
+// The marks.
+const (
+	// IntegrityFailed: it is not as the service recorded it. What fails is not shown.
+	IntegrityFailed Integrity = "failed"
+	// IntegrityNotChecked: it is shown as it is stored.
+	IntegrityNotChecked Integrity = "not_checked"
+)
+
 // CheckStatus is the result of one check. A verdict says what it did not look at.
 type CheckStatus string
 
@@ -97,6 +109,7 @@ type Verification struct {
 	Evidence      Finding
 	Checks        []CheckResult
 	Undecided     bool // of an approval
+	Partial       bool // of a receipt: its events and approvals were not looked at
 	VerifiedAt    Time
 
 	Approval *Approval // nil for receipts, and where nothing vouches for it
@@ -122,6 +135,9 @@ func (v *Verification) Conclude() (Overall, string) {
 	}
 	if v.Undecided {
 		return Indeterminate, "not_decided"
+	}
+	if v.Partial {
+		return Indeterminate, "not_checked"
 	}
 	if v.Signature.Standing == StandingMissing {
 		return Indeterminate, "signature_missing"

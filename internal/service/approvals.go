@@ -34,6 +34,9 @@ type ApprovalView struct {
 	// Voters are those who said yes where two must.
 	Voters []Voter
 	Client *Attendance // for those who review; nil for an agent
+	// Tampered says that the stored record, or what it is about, fails. Then the id and
+	// where it stands in the list are all that is told. Only lists have such views.
+	Tampered bool
 
 	event *ledger.StoredEvent // what it is about
 }
@@ -187,6 +190,9 @@ func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organizatio
 // complete reads what the approval is about, and refuses anything else.
 func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) error {
 	event, err := s.store.Event(ctx, store.EventAt{Chain: view.Chain, Sequence: view.Sequence})
+	if errors.Is(err, store.ErrNotFound) {
+		return visible(fmt.Errorf("the event of an approval is missing: %w", ledger.ErrStateTampered))
+	}
 	if err != nil {
 		return visible(err)
 	}
@@ -298,13 +304,14 @@ type ApprovalFilter struct {
 	Bare bool
 }
 
-// Approvals lists approvals, newest first.
+// Approvals lists approvals, newest first. One that is not as the service wrote it is
+// marked.
 func (s *Service) Approvals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
 	s.granted(caller.Org) // perhaps: before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	views, err := s.listApprovals(ctx, caller, filter)
+	views, err := s.listApprovals(ctx, caller, filter, true)
 	if err == nil && filter.Chain != nil && len(views) > 0 && views[0].OpenedBy == caller.Key {
 		s.chainPolls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
 	}
@@ -315,7 +322,9 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 // ends there, before its limit.
 const PageBytes = 8 << 20
 
-func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
+// listApprovals marks those that fail, or, where somebody acts on them all together, is
+// refused by the first.
+func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter, mark bool) ([]*ApprovalView, error) {
 	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
@@ -334,6 +343,10 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		view, err := s.bareView(record, org)
 		if err == nil && !filter.Bare {
 			err = s.complete(ctx, view, shared)
+		}
+		if mark && errors.Is(err, ledger.ErrStateTampered) {
+			s.log.Error(tamperedLog, "of", "an approval")
+			view, err = &ApprovalView{Approval: &ledger.Approval{ID: record.ID, RequestedAt: record.RequestedAt}, Tampered: true}, nil
 		}
 		if err != nil {
 			return nil, err

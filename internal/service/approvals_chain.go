@@ -83,7 +83,7 @@ func (s *Service) approvalsOf(ctx context.Context, caller *Caller, lineage []led
 			if len(views) == most {
 				return views, nil
 			}
-			found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most})
+			found, err := s.listApprovals(ctx, caller, ApprovalFilter{Chain: &chain, Status: status, Limit: most}, false)
 			if err != nil {
 				return nil, err
 			}

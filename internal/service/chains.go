@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"countersign/internal/ledger"
@@ -16,6 +17,9 @@ type ChainView struct {
 	// BindingKey is for the chain's opener alone, in answer to the opening; nil
 	// elsewhere.
 	BindingKey []byte
+	// Tampered says that the stored record or its state fails. Then the chain's id is all
+	// that is told, and there is no state. Only lists have such views.
+	Tampered bool
 }
 
 // Terms are what an answer to an agent says of its organization.
@@ -204,7 +208,7 @@ type ChainFilter struct {
 	Limit       int
 }
 
-// Chains lists chains, newest first.
+// Chains lists chains, newest first. One that is not as the service wrote it is marked.
 func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter) ([]*ChainView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
@@ -223,6 +227,10 @@ func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter
 	views := make([]*ChainView, 0, len(records))
 	for _, record := range records {
 		view, err := s.view(record)
+		if errors.Is(err, ledger.ErrStateTampered) {
+			s.log.Error(tamperedLog, "of", "a chain")
+			view, err = &ChainView{Chain: &ledger.Chain{ID: record.ID}, Tampered: true}, nil
+		}
 		if err != nil {
 			return nil, visible(err)
 		}

@@ -1,23 +1,32 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // EventView is a stored event with what was recorded about it later.
 type EventView struct {
+	// StoredEvent holds the chain and the sequence alone where the facts fail, or are
+	// gone, and no payload where that fails.
 	*ledger.StoredEvent
-	Outcome  *ledger.Entry // nil where none was reported
-	Approval *ledger.Entry // how the wait for a person ended, nil where it has not
-	// Entries are all of it as the running digest covers it, by position.
+	Facts    *ledger.RecordedEvent // nil where they fail
+	Outcome  *ledger.Entry         // nil where none was reported
+	Approval *ledger.Entry         // how the wait for a person ended, nil where it has not
+	// Entries are all of it as the running digest covers it, by position; none where the
+	// digest does not vouch for them.
 	Entries []*ledger.Addendum
+	// Integrity marks what did not verify. Nothing that fails is in the view.
+	Integrity ledger.Integrity
 }
 
-// Events lists a chain's events by sequence.
+// Events lists a chain's events by sequence. One that was changed or removed outside the
+// service keeps its place, and is marked.
 func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.ChainID, after int64, limit int) ([]*EventView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -27,58 +36,122 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 		return nil, err
 	}
 	s.polledBy(caller, view)
-	var events []*ledger.StoredEvent
-	for bytes := 0; len(events) < limit && bytes < PageBytes; {
+	var views []*EventView
+	last := after
+	for bytes := 0; len(views) < limit && bytes < PageBytes; {
 		const atOnce = 20 // payloads are large at worst
-		few, err := s.store.Events(ctx, chain, after, min(atOnce, limit-len(events)))
+		few, err := s.store.Events(ctx, chain, last, min(atOnce, limit-len(views)))
 		if err != nil {
 			return nil, visible(err)
 		}
 		for _, event := range few {
 			bytes += len(event.Payload)
-			after = event.Sequence
+			views = append(views, s.eventView(caller.Org, event))
+			last = event.Sequence
 		}
-		events = append(events, few...)
 		if len(few) < atOnce {
 			break
 		}
 	}
-	return s.withOutcomes(ctx, chain, events)
+	views = withGaps(views, chain, after, view.State.Actions, limit)
+	return s.withEntries(ctx, chain, views)
 }
 
-func (s *Service) withOutcomes(ctx context.Context, chain ledger.ChainID, events []*ledger.StoredEvent) ([]*EventView, error) {
-	views := make([]*EventView, 0, len(events))
-	if len(events) == 0 {
+// eventView shows of a stored event what is as the service recorded it.
+func (s *Service) eventView(org ledger.OrgID, stored *ledger.StoredEvent) *EventView {
+	facts, err := s.store.ReadEvent(org, stored)
+	if err != nil {
+		s.log.Error(tamperedLog, "of", "an event")
+		return lostEvent(stored.Chain, stored.Sequence)
+	}
+	view := &EventView{StoredEvent: stored, Facts: facts}
+	if !facts.Carries(stored) {
+		s.log.Error(tamperedLog, "of", "an event's payload")
+		shown := *stored
+		shown.Payload, shown.Redactions = nil, nil
+		view.StoredEvent, view.Integrity = &shown, ledger.IntegrityFailed
+	}
+	return view
+}
+
+// lostEvent stands where an event was that cannot be shown.
+func lostEvent(chain ledger.ChainID, sequence int64) *EventView {
+	return &EventView{StoredEvent: &ledger.StoredEvent{Chain: chain, Sequence: sequence}, Integrity: ledger.IntegrityFailed}
+}
+
+// withGaps puts a mark where an event is missing of the so many that the chain's state
+// attests. At most limit are returned.
+func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, limit int) []*EventView {
+	views := make([]*EventView, 0, len(found))
+	next := max(after, 0) + 1
+	fill := func(to int64) {
+		for ; next < to && len(views) < limit; next++ {
+			views = append(views, lostEvent(chain, next))
+		}
+	}
+	for _, view := range found {
+		fill(min(view.Sequence, actions+1))
+		if len(views) == limit {
+			return views
+		}
+		views, next = append(views, view), view.Sequence+1
+	}
+	if len(found) < limit { // there are no more
+		fill(actions + 1)
+	}
+	return views
+}
+
+// withEntries adds what was recorded about events later, where the chain's digest vouches
+// for it.
+func (s *Service) withEntries(ctx context.Context, chain ledger.ChainID, views []*EventView) ([]*EventView, error) {
+	if len(views) == 0 {
 		return views, nil
 	}
-	bySequence := make(map[int64]*EventView, len(events))
-	for _, event := range events {
-		view := &EventView{StoredEvent: event}
-		bySequence[event.Sequence] = view
-		views = append(views, view)
-	}
-	addenda, err := s.store.Addenda(ctx, chain, events[0].Sequence, events[len(events)-1].Sequence)
+	addenda, err := s.store.Addenda(ctx, chain, views[0].Sequence, views[len(views)-1].Sequence)
 	if err != nil {
 		return nil, visible(err)
 	}
+	// Read after all that it is compared with: it covers everything that was recorded by then.
+	record, err := s.store.Chain(ctx, chain)
+	if err != nil {
+		return nil, visible(err)
+	}
+	recorded, err := s.judge.EntriesOf(ctx, record)
+	if err != nil {
+		return nil, visible(err)
+	}
+	of := make(map[int64][]*ledger.Addendum)
 	for _, addendum := range addenda {
-		entry, err := ledger.DecodeEntry(addendum.Body)
-		if err != nil {
-			return nil, visible(fmt.Errorf("%w: %w", ledger.ErrStateTampered, err))
-		}
-		view := bySequence[addendum.Sequence]
-		if view != nil {
-			view.Entries = append(view.Entries, addendum)
-		}
-		switch {
-		case view == nil:
-		case entry.Kind == ledger.EntryOutcome:
-			view.Outcome = entry
-		case entry.Kind == ledger.EntryApproval:
-			view.Approval = entry
-		}
+		of[addendum.Sequence] = append(of[addendum.Sequence], addendum)
+	}
+	for _, view := range views {
+		view.addEntries(recorded, of[view.Sequence])
 	}
 	return views, nil
+}
+
+func (v *EventView) addEntries(recorded *verify.Entries, addenda []*ledger.Addendum) {
+	entries, err := ledger.DecodeEntries(addenda)
+	switch {
+	case recorded.Integrity == ledger.IntegrityNotChecked && err == nil:
+		v.Integrity = cmp.Or(v.Integrity, ledger.IntegrityNotChecked)
+	case recorded.Integrity == ledger.IntegrityFailed && len(addenda) == 0:
+		v.Integrity = cmp.Or(v.Integrity, ledger.IntegrityNotChecked) // there may have been some
+		return
+	case recorded.Integrity != "" || err != nil || !recorded.Are(v.Sequence, addenda):
+		v.Integrity = ledger.IntegrityFailed
+		return
+	}
+	v.Entries = addenda
+	for _, entry := range entries {
+		switch entry.Kind {
+		case ledger.EntryOutcome:
+			v.Outcome = entry
+		case ledger.EntryApproval:
+			v.Approval = entry
+		}
+	}
 }
 
 // ReportOutcome records what became of an allowed action.

@@ -35,9 +35,12 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 		return nil, err
 	}
 	if op.receipt == nil {
-		stored, err := s.store.ReceiptOfChain(ctx, op.view.Chain.ID)
+		stored, err := s.sealedReceipt(ctx, caller.Org, op.view.Chain.ID)
 		if err != nil {
-			return nil, visible(err)
+			return nil, err
+		}
+		if stored.Tampered {
+			return nil, ErrTampered
 		}
 		op.receipt = stored.Body
 	}
@@ -266,7 +269,37 @@ func (o *completeChain) repeat(live *liveChain, org *ledger.Organization) error 
 	return nil
 }
 
-// ReceiptOfChain finds a sealed chain's receipt.
+// tamperedLog is logged where something is marked in place of being shown.
+const tamperedLog = "stored evidence was changed outside the service, and is shown as such: run countersign audit"
+
+// ErrTampered says that what was asked for is there, and not as the service wrote it.
+var ErrTampered = ledger.Errorf(ledger.CodeEvidenceTampered, "stored evidence was changed outside the service: run countersign audit")
+
+// shownReceipt is what may be shown of a stored receipt: all of it, or where it stands.
+func (s *Service) shownReceipt(stored *ledger.StoredReceipt, slug string) *ledger.StoredReceipt {
+	if in := s.judge.InspectReceipt(&store.NamedReceipt{StoredReceipt: stored, Slug: slug}); in.Fault == "" {
+		return stored
+	}
+	s.log.Error(tamperedLog, "of", "a receipt")
+	return &ledger.StoredReceipt{ID: stored.ID, Org: stored.Org, Sequence: stored.Sequence, Tampered: true}
+}
+
+// shownReceipts is shownReceipt for receipts of one organization. Its slug is held
+// against what each of them has signed.
+func (s *Service) shownReceipts(ctx context.Context, org ledger.OrgID, receipts ...*ledger.StoredReceipt) ([]*ledger.StoredReceipt, error) {
+	owner, err := s.store.Organization(ctx, org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	shown := make([]*ledger.StoredReceipt, len(receipts))
+	for i, receipt := range receipts {
+		shown[i] = s.shownReceipt(receipt, owner.Slug)
+	}
+	return shown, nil
+}
+
+// ReceiptOfChain finds a sealed chain's receipt. Where it is not as the service wrote it,
+// it is marked.
 func (s *Service) ReceiptOfChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
@@ -274,47 +307,79 @@ func (s *Service) ReceiptOfChain(ctx context.Context, caller *Caller, id ledger.
 	if _, err := s.ownChain(ctx, caller, id); err != nil {
 		return nil, err
 	}
-	receipt, err := s.store.ReceiptOfChain(ctx, id)
-	return receipt, visible(err)
+	return s.sealedReceipt(ctx, caller.Org, id)
 }
 
-// Receipt finds one receipt.
+func (s *Service) sealedReceipt(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (*ledger.StoredReceipt, error) {
+	receipt, err := s.store.ReceiptOfChain(ctx, chain)
+	if err != nil {
+		return nil, visible(err)
+	}
+	shown, err := s.shownReceipts(ctx, org, receipt)
+	if err != nil {
+		return nil, err
+	}
+	return shown[0], nil
+}
+
+// Receipt finds one receipt. Where it is not as the service wrote it, it is marked.
 func (s *Service) Receipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	receipt, err := s.store.Receipt(ctx, id)
+	receipt, err := s.store.NamedReceipt(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
 	if receipt.Org != caller.Org {
 		return nil, ledger.ErrNotFound
 	}
-	return receipt, nil
+	return s.shownReceipt(receipt.StoredReceipt, receipt.Slug), nil
 }
 
-// Receipts lists receipts, newest first.
+// Receipts lists receipts, newest first. One that is not as the service wrote it is
+// marked.
 func (s *Service) Receipts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
 	receipts, err := s.store.Receipts(ctx, caller.Org, before, limit)
-	return receipts, visible(err)
-}
-
-// CheckReceipt is the public check: anyone who holds a receipt's id may ask.
-func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
-	receipt, err := s.store.NamedReceipt(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
-	in := s.judge.InspectReceipt(receipt)
-	check := in.Check(receipt.StoredReceipt)
+	return s.shownReceipts(ctx, caller.Org, receipts...)
+}
+
+// CheckReceipt is the public check: anyone who holds a receipt's id may ask. While
+// others keep the process busy, and for a chain that is large and was never checked in
+// full, it is a check without the events and approvals, and says so.
+func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
+	return s.checkReceipt(ctx, id, verify.Rationed)
+}
+
+// CheckOwnReceipt is CheckReceipt for a list of the caller's own receipts: no stranger
+// keeps it waiting.
+func (s *Service) CheckOwnReceipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	return s.checkReceipt(ctx, id, verify.Bounded)
+}
+
+func (s *Service) checkReceipt(ctx context.Context, id ledger.ReceiptID, effort verify.Effort) (*ledger.ReceiptCheck, error) {
+	receipt, err := s.store.PlacedReceipt(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	check, err := s.judge.Check(ctx, receipt, effort)
+	if err != nil {
+		return nil, visible(err)
+	}
 	if !check.Valid {
 		s.log.Error("a stored receipt does not verify: run countersign audit")
-		s.notice(metTampering{org: receipt.Org, tampering: &verify.Tampering{Check: in.Fault, Receipt: receipt.ID}})
+		s.notice(metTampering{org: receipt.Org, tampering: &verify.Tampering{Check: check.Failed, Receipt: receipt.ID}})
 	}
-	return &check, nil
+	return check, nil
 }
 
 var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out: no new ones are made until an operator has looked at it; see countersign doctor")

@@ -183,9 +183,12 @@ func (r *simulation) visit(ctx context.Context, record *store.ChainRecord, store
 		return err
 	}
 	r.entries++
-	event, err := ledger.DecodeEvent(stored.Body)
+	event, err := r.service.store.ReadEvent(r.org.ID, stored)
 	if err != nil {
 		return err
+	}
+	if !event.Carries(stored) {
+		return fmt.Errorf("payload of event %d: %w", event.Sequence, ledger.ErrStateTampered)
 	}
 	r.report.Events++
 	action, err := ledger.Reconstruct(event, stored.Payload)

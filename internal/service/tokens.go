@@ -198,9 +198,9 @@ func (s *Service) RevokeToken(ctx context.Context, caller *Caller, id ledger.Tok
 	return &revoked, nil
 }
 
-// VerifyToken is the public verification through a token. Whatever is wrong with
-// the token, the answer is the same.
-func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicVerification, error) {
+// openToken finds what a token opens. Whatever is wrong with the token, the answer is the
+// same.
+func (s *Service) openToken(ctx context.Context, text string) (*store.ActiveToken, error) {
 	now := s.now()
 	token, err := s.store.ActiveToken(ctx, ledger.HashToken(text), now)
 	if errors.Is(err, store.ErrNotFound) {
@@ -215,6 +215,15 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 		return nil, visible(err)
 	}
 	s.used.note(token.ID, now)
+	return token, nil
+}
+
+// VerifyToken is the public verification through a token.
+func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicVerification, error) {
+	token, err := s.openToken(ctx, text)
+	if err != nil {
+		return nil, err
+	}
 	v, err := s.verifyOpened(ctx, token)
 	if err != nil {
 		return nil, err
@@ -228,7 +237,7 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 func (s *Service) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
 	switch {
 	case token.Receipt != nil:
-		v, err := s.judge.Receipt(ctx, token.Receipt, false)
+		v, err := s.judge.Receipt(ctx, token.Receipt, verify.Rationed)
 		return v, visible(err)
 	case token.Artifact == ledger.ArtifactReceipt:
 		return s.judge.Gone(token.Artifact, token.ArtifactID), nil

@@ -36,7 +36,7 @@ func (s *Service) VerifyReceipt(ctx context.Context, caller *Caller, id ledger.R
 	if receipt.Org != caller.Org {
 		return nil, ledger.ErrNotFound
 	}
-	return s.telling(ctx, caller.Org)(s.judge.Receipt(ctx, receipt, true))
+	return s.telling(ctx, caller.Org)(s.judge.Receipt(ctx, receipt, verify.InFull))
 }
 
 // VerifyReceipt judges one receipt of any organization: by itself, between its

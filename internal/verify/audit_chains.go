@@ -27,6 +27,12 @@ func (s *sealedChain) broken(check ledger.Check, detail string) *ledger.Break {
 
 // inspectSealed holds a receipt's chain and events against what was signed.
 func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
+	return a.inspectWithin(ctx, sealed, new(extent))
+}
+
+// inspectWithin is inspectSealed that counts what it reads, and fails with errLarge where
+// that is too much.
+func (a *audit) inspectWithin(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
 	record, err := a.judge.store.Chain(ctx, sealed.chain)
 	if errors.Is(err, store.ErrNotFound) {
 		return sealed.broken(ledger.CheckChain, "the chain's record is missing"), nil
@@ -44,7 +50,10 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 	if detail != "" {
 		return sealed.broken(ledger.CheckChain, detail), nil
 	}
-	replay, err := a.replayChain(ctx, sealed.chain)
+	if err := size.claim(state.Entries); err != nil {
+		return nil, err
+	}
+	replay, err := a.replayChain(ctx, sealed.chain, size)
 	if err == nil {
 		err = errors.Join(replay.Matches(sealed.digest, sealed.actions), replay.Summarises(sealed.summary))
 	}
@@ -89,7 +98,7 @@ type evidenceFault struct{ error }
 
 // replayChain feeds a chain's entries in the order of their positions: addenda
 // say where they stand, events fill the places between.
-func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.Replay, error) {
+func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *extent) (*ledger.Replay, error) {
 	addenda, err := a.judge.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return nil, err
@@ -100,17 +109,26 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID) (*ledger.
 			if err := replay.Addendum(addenda[0]); err != nil {
 				return &evidenceFault{err}
 			}
+			if err := size.add(len(addenda[0].Body)); err != nil {
+				return err
+			}
 			addenda = addenda[1:]
 		}
 		return nil
 	}
 	err = a.judge.store.EachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
-			if err := errors.Join(feedAddenda(), replay.Event(event)); err != nil {
+			if err := feedAddenda(); err != nil {
+				return err
+			}
+			if err := replay.Event(event); err != nil {
 				return &evidenceFault{err}
 			}
 			if !event.Authentic(a.judge.keys, a.org.ID) {
 				return &evidenceFault{fmt.Errorf("event %d fails its authenticator", event.Sequence)}
+			}
+			if err := size.add(len(event.Body) + len(event.Payload) + len(event.Redactions)); err != nil {
+				return err
 			}
 		}
 		a.events.Add(int64(len(events)))
@@ -197,7 +215,7 @@ func (j *Judge) readChain(record *store.ChainRecord) (chain *ledger.Chain, state
 // inspectOpen replays a chain that is still running. Events may arrive between
 // the two reads, so a difference counts only while the chain stands still.
 func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledger.ChainState) (string, error) {
-	replay, err := a.replayChain(ctx, id)
+	replay, err := a.replayChain(ctx, id, new(extent))
 	if err == nil {
 		err = replay.Matches(state.Digest, state.Actions)
 	}

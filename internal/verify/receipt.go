@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -22,10 +23,12 @@ type Verdict struct {
 }
 
 // FirstFailure is the first check that failed, nil when none did.
-func (v *Verdict) FirstFailure() *ledger.CheckResult {
-	for i := range v.Checks {
-		if v.Checks[i].Status == ledger.CheckFail {
-			return &v.Checks[i]
+func (v *Verdict) FirstFailure() *ledger.CheckResult { return firstFailure(v.Checks) }
+
+func firstFailure(checks []ledger.CheckResult) *ledger.CheckResult {
+	for i := range checks {
+		if checks[i].Status == ledger.CheckFail {
+			return &checks[i]
 		}
 	}
 	return nil
@@ -62,8 +65,9 @@ func (j *Judge) InspectReceipt(receipt *store.NamedReceipt) ledger.Inspection {
 type verification struct {
 	judge   *Judge
 	receipt *store.PlacedReceipt
+	effort  Effort
 	checks  []ledger.CheckResult
-	shallow bool // leave the chain's events alone
+	chain   *chainVerdict // nil where nothing vouches for what the receipt says of it
 }
 
 func (v *verification) add(name ledger.Check, fault string) {
@@ -166,47 +170,18 @@ func (v *verification) nextLink(in *ledger.Inspection) {
 
 // events holds the chain and its events against what the receipt attests.
 func (v *verification) events(ctx context.Context, in *ledger.Inspection) error {
-	if v.shallow {
-		v.skip(ledger.CheckChain, ledger.CheckNotChecked, "")
-		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "")
-		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "")
-		return nil
-	}
 	if in.Fault != "" {
 		v.skip(ledger.CheckChain, ledger.CheckNotChecked, "nothing vouches for what the receipt says of it")
 		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "nothing vouches for the digest in the receipt")
 		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "nothing vouches for the approvals in the receipt")
 		return nil
 	}
-	org, err := v.judge.store.Organization(ctx, v.receipt.Org)
+	verdict, err := v.judge.chainOf(ctx, v.receipt, in, v.effort)
 	if err != nil {
 		return err
 	}
-	a := &audit{judge: v.judge, org: org}
-	found, err := a.inspectSealed(ctx, &sealedChain{
-		summary: in.Summary,
-		receipt: v.receipt.ID, chain: v.receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: v.receipt.Sequence,
-	})
-	switch {
-	case err != nil:
-		return err
-	case found == nil:
-		v.add(ledger.CheckChain, "")
-		v.add(ledger.CheckEventsDigest, "")
-		v.add(ledger.CheckApprovals, "")
-	case found.Check == ledger.CheckApprovals:
-		v.add(ledger.CheckChain, "")
-		v.add(ledger.CheckEventsDigest, "")
-		v.add(ledger.CheckApprovals, found.Detail)
-	case found.Check == ledger.CheckEventsDigest:
-		v.add(ledger.CheckChain, "")
-		v.add(ledger.CheckEventsDigest, found.Detail)
-		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's events failed")
-	default:
-		v.add(found.Check, found.Detail)
-		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "the chain's record failed")
-		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's record failed")
-	}
+	v.chain = verdict
+	v.checks = append(v.checks, verdict.checks...)
 	return nil
 }
 
@@ -227,25 +202,44 @@ func (j *Judge) Gone(artifact string, id uuid.UUID) *ledger.Verification {
 	return v
 }
 
-// Receipt makes a result of the checks of a receipt in its place; deep also reads
-// its chain.
-func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, deep bool) (*ledger.Verification, error) {
-	run := &verification{judge: j, receipt: receipt, shallow: !deep}
+// Receipt makes a result of the checks of a receipt in its place.
+func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.Verification, error) {
+	run := &verification{judge: j, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil {
 		return nil, err
 	}
 	v := j.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
-	if deep { // strangers learn none of it
+	if effort == InFull { // strangers learn none of it
 		j.describeReceipt(ctx, v, receipt)
 	}
 	v.Checks = run.checks
 	v.Integrity = finding(run.checks, ledger.CheckSignature, ledger.CheckColumns)
 	v.Evidence = finding(run.checks, ledger.CheckPreviousLink, ledger.CheckNextLink, ledger.CheckSequence, ledger.CheckHead,
 		ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals)
+	if run.chain != nil {
+		// The oldest of what is said: the rest was looked at just now.
+		v.Partial, v.VerifiedAt = !run.chain.full, min(v.VerifiedAt, run.chain.at)
+	}
 	if !receipt.Anchored {
 		return v, nil
 	}
 	return v, j.headAnchors(ctx, v, receipt.StoredReceipt)
+}
+
+// Check is the short verdict on a receipt in its place. It is not full where the events
+// were not looked at.
+func (j *Judge) Check(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.ReceiptCheck, error) {
+	run := &verification{judge: j, receipt: receipt, effort: effort}
+	if err := run.run(ctx); err != nil && !errors.Is(err, ErrBusy) {
+		return nil, err
+	}
+	in := j.InspectReceipt(&receipt.NamedReceipt)
+	check := in.Check(receipt.StoredReceipt)
+	check.Full = run.chain != nil && run.chain.full
+	if failed := firstFailure(run.checks); failed != nil {
+		check.Valid, check.Failed = false, failed.Name
+	}
+	return &check, nil
 }
 
 // describeReceipt says what a receipt is about, where its signature vouches for it.

@@ -11,6 +11,7 @@ import (
 
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
+	"countersign/internal/recent"
 )
 
 // Config is what a Judge stands on.
@@ -32,10 +33,12 @@ type Judge struct {
 	log   *slog.Logger
 
 	sound   soundReceipts
+	full    fullChecks
+	entries *recent.Cache[ledger.ChainID, *Entries]
 	missing atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
 }
 
 // New makes a judge.
 func New(c Config) *Judge {
-	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, now: c.Now, log: c.Log, sound: newSoundReceipts()}
+	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, now: c.Now, log: c.Log, sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }

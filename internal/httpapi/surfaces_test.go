@@ -1,0 +1,155 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// showing are the routes that show stored evidence, each with the paths that are asked
+// in a history. Who reads them must not take for true what was forged.
+var showing = map[string]func(h *history) []string{
+	"GET /v1/chains":                                  func(*history) []string { return []string{"/v1/chains"} },
+	"GET /v1/chains/{chain_id}":                       ofChains("/v1/chains/%s"),
+	"GET /v1/chains/{chain_id}/events":                ofChains("/v1/chains/%s/events"),
+	"GET /v1/chains/{chain_id}/receipt":               ofChains("/v1/chains/%s/receipt"),
+	"GET /v1/chains/{chain_id}/approval-status":       ofChains("/v1/chains/%s/approval-status"),
+	"GET /v1/approvals":                               func(*history) []string { return []string{"/v1/approvals"} },
+	"GET /v1/approvals/{approval_id}":                 ofArtifacts("approval", "/v1/approvals/%s"),
+	"GET /v1/approvals/{approval_id}/verify":          ofArtifacts("approval", "/v1/approvals/%s/verify"),
+	"GET /public/approvals/{approval_id}":             ofArtifacts("approval", "/public/approvals/%s"),
+	"GET /v1/verification/v2/approvals/{approval_id}": ofArtifacts("approval", "/v1/verification/v2/approvals/%s"),
+	"GET /v1/receipts":                                func(*history) []string { return []string{"/v1/receipts"} },
+	"GET /v1/receipts/{receipt_id}":                   ofArtifacts("receipt", "/v1/receipts/%s"),
+	"GET /v1/receipts/{receipt_id}/verify":            ofArtifacts("receipt", "/v1/receipts/%s/verify"),
+	"GET /v1/verification/v2/receipts/{receipt_id}":   ofArtifacts("receipt", "/v1/verification/v2/receipts/%s"),
+	"GET /v1/verification/v2/ledger":                  func(*history) []string { return []string{"/v1/verification/v2/ledger"} },
+	"GET /public/v2/verify/{opaque_token}": func(h *history) (paths []string) {
+		for _, made := range h.artifacts {
+			paths = append(paths, made.token.Path)
+		}
+		return paths
+	},
+}
+
+// silent are the other routes that answer a GET, with what they show instead.
+var silent = map[string]string{
+	"GET /v1/public-verification-tokens": "tokens", "GET /v1/signing-keys": "keys", "GET /v1/api-keys": "keys",
+	"GET /v1/organization": "settings", "GET /v1/policies": "policies", "GET /v1/policies/{version}": "policies",
+	"GET /v1/kill-switch": "settings", "GET /v1/webhooks": "endpoints", "GET /v1/audit-log": "acts, which the audit walks",
+	"GET /healthz": "nothing", "GET /readyz": "nothing",
+	"GET /openapi.json": "documents", "GET /openapi.yaml": "documents", "GET /docs": "documents", "GET /docs/{asset}": "documents",
+}
+
+func ofChains(path string) func(*history) []string {
+	return func(h *history) (paths []string) {
+		for _, id := range h.chains {
+			paths = append(paths, fmt.Sprintf(path, id))
+		}
+		return paths
+	}
+}
+
+func ofArtifacts(kind, path string) func(*history) []string {
+	return func(h *history) (paths []string) {
+		for _, made := range h.artifacts {
+			if made.kind == kind {
+				paths = append(paths, fmt.Sprintf(path, made.id))
+			}
+		}
+		return paths
+	}
+}
+
+// A route that answers a GET stands in one of the two tables: one that shows evidence is
+// tried below.
+func TestEveryRouteThatShowsEvidenceIsTried(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		known := make(map[string]bool)
+		for _, route := range s.api.Routes() {
+			name := route.Method + " " + route.Pattern
+			known[name] = true
+			if _, listed := silent[name]; route.Method == http.MethodGet && listed == (showing[name] != nil) {
+				t.Errorf("%s: list it as showing evidence, or say what it shows instead", name)
+			}
+		}
+		for name := range showing {
+			if !known[name] {
+				t.Errorf("%s is no route", name)
+			}
+		}
+	})
+}
+
+// Whatever somebody writes into a stored event, approval, entry or receipt, no route shows
+// it to anyone: each answers without it, marks the place, or refuses.
+func TestNoRouteShowsWhatWasForged(t *testing.T) {
+	forgeries := map[string]struct {
+		text   string
+		marked []string // routes in whose answers the place is marked
+	}{
+		"payload edited":             {`"amount_usd":9000`, []string{"GET /v1/chains/{chain_id}/events", "GET /v1/approvals"}},
+		"approval's reviewer edited": {"a forger", []string{"GET /v1/approvals"}},
+		"addendum edited":            {`"approv"`, []string{"GET /v1/chains/{chain_id}/events"}},
+		"event edited":               {"intruder..", []string{"GET /v1/chains/{chain_id}/events"}},
+		"event removed":              {"there is no such text", []string{"GET /v1/chains/{chain_id}/events", "GET /v1/approvals"}},
+		"receipt edited":             {`"total_actions":9`, []string{"GET /v1/receipts"}},
+	}
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		c := &handClock{}
+		c.now.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
+		s := start(t, open(t), setup{clock: c.Now})
+		n := 0
+		for intrusion, forgery := range forgeries {
+			n++
+			slug := fmt.Sprint("forged-", n)
+			t.Run(intrusion, func(t *testing.T) {
+				t.Parallel()
+				h := live(t, s, c, slug)
+				if failed := h.marks(t, forgery.text); len(failed) > 0 {
+					t.Fatalf("nothing was forged, and these mark something: %v", failed)
+				}
+				intrusions[intrusion](t, h)
+				marked := h.marks(t, forgery.text)
+				for _, name := range forgery.marked {
+					if !marked[name] {
+						t.Errorf("%s does not mark what was forged", name)
+					}
+				}
+			})
+		}
+	})
+}
+
+// marks asks everything that shows evidence, and returns the routes that mark a part of it
+// as failed.
+func (h *history) marks(t *testing.T, forged string) map[string]bool {
+	t.Helper()
+	marked := make(map[string]bool)
+	for name, paths := range showing {
+		for _, path := range paths(h) {
+			got := h.get(t, h.tenant.admin, path)
+			answers := [][]byte{got.body}
+			if strings.HasPrefix(path, "/public/") {
+				answers = append(answers, h.browse(t, path).body)
+			}
+			for _, body := range answers {
+				if bytes.Contains(body, []byte(forged)) {
+					t.Errorf("%s shows what was forged:\n%s", name, body)
+				}
+			}
+			switch got.status {
+			case http.StatusOK, http.StatusNotFound:
+			default:
+				got.refuse(t, http.StatusInternalServerError, "evidence_tampered")
+			}
+			if bytes.Contains(got.body, []byte(`"integrity":"failed"`)) {
+				marked[name] = true
+			}
+		}
+	}
+	return marked
+}

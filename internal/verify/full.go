@@ -1,0 +1,218 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/recent"
+	"countersign/internal/store"
+)
+
+// Effort says how much work a check of a receipt may be. All make the same checks.
+type Effort int
+
+// The efforts.
+const (
+	// InFull reads the chain however long it is.
+	InFull Effort = iota
+	// Bounded reads a chain of up to MaxEntries and MaxBytes, and reuses a verdict that
+	// is younger than reusable. Of a larger chain it tells the last check in full.
+	Bounded
+	// Rationed is Bounded for strangers: a process makes at most maxAtOnce such checks at
+	// the same time. Who has waited for maxWait gets the last verdict, or ErrBusy.
+	Rationed
+)
+
+// What a bounded check reads of a chain.
+const (
+	MaxEntries = 20_000  // events, and what was recorded about them later
+	MaxBytes   = 8 << 20 // of facts, payloads and entries
+)
+
+const (
+	maxAtOnce = 2
+	maxWait   = 2 * time.Second
+	reusable  = ledger.Time(2_000) // milliseconds
+	// verdictsInUse is how many bytes of verdicts are remembered.
+	verdictsInUse = 4 << 20
+	verdictBytes  = 400
+)
+
+// ErrBusy says that a stranger's check was not made: too many others are under way.
+var ErrBusy = ledger.Errorf(ledger.CodeUnavailable, "too many checks are under way, so nothing is said about this one: try again in some seconds")
+
+// errLarge says that a chain is larger than what a bounded check reads.
+var errLarge = errors.New("the chain is too large for a bounded check")
+
+// fullChecks are the verdicts on chains that this process has come to lately. It is safe
+// for concurrent use.
+type fullChecks struct {
+	slots    chan struct{}
+	verdicts *recent.Cache[ledger.ReceiptID, *chainVerdict]
+}
+
+func newFullChecks() fullChecks {
+	return fullChecks{make(chan struct{}, maxAtOnce), recent.New[ledger.ReceiptID, *chainVerdict](verdictsInUse)}
+}
+
+// chainVerdict is what the chain behind one receipt came to. It is not changed once it is
+// made.
+type chainVerdict struct {
+	hash   [32]byte // of the receipt
+	checks []ledger.CheckResult
+	at     ledger.Time
+	full   bool // the events and approvals were looked at
+	large  bool // it is not for a bounded check to find out
+}
+
+// chainUnknown is the verdict on a chain that was not looked at.
+func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
+	v := &chainVerdict{hash: hash, at: at}
+	for _, name := range []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals} {
+		v.checks = append(v.checks, ledger.CheckResult{Name: name, Status: ledger.CheckNotChecked, Detail: why})
+	}
+	return v
+}
+
+// chainOf judges the chain behind a receipt that is sound by itself.
+func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, effort Effort) (*chainVerdict, error) {
+	if effort == InFull {
+		return j.lookAtChain(ctx, receipt, in, false)
+	}
+	known := j.knownVerdict(receipt.ID, in)
+	if known == nil || known.at > j.now() || j.now()-known.at >= reusable {
+		if effort == Rationed {
+			release, err := j.full.enter(ctx)
+			switch {
+			case errors.Is(err, ErrBusy) && known != nil:
+				return known, nil
+			case err != nil:
+				return nil, err
+			}
+			defer release()
+			// Another may have checked the same chain while this one waited.
+			if again := j.knownVerdict(receipt.ID, in); again != nil && again != known {
+				return again, nil
+			}
+		}
+		verdict, err := j.boundedVerdict(ctx, receipt, in)
+		if err != nil {
+			return nil, err
+		}
+		j.full.verdicts.Put(receipt.ID, verdict, verdictBytes)
+		known = verdict
+	}
+	return known, nil
+}
+
+// knownVerdict is the last on the very same receipt, however old, nil without one.
+func (j *Judge) knownVerdict(id ledger.ReceiptID, in *ledger.Inspection) *chainVerdict {
+	known, ok := j.full.verdicts.Get(id)
+	if !ok || known.hash != in.Hash {
+		return nil
+	}
+	return known
+}
+
+// enter waits for a place among those who check.
+func (f *fullChecks) enter(ctx context.Context) (release func(), err error) {
+	release = func() { <-f.slots }
+	select {
+	case f.slots <- struct{}{}:
+		return release, nil
+	default:
+	}
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+	select {
+	case f.slots <- struct{}{}:
+		return release, nil
+	case <-timer.C:
+		return nil, ErrBusy
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// boundedVerdict looks at a chain, or, where it is too large, for the last look at it.
+func (j *Judge) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
+	if known := j.knownVerdict(receipt.ID, in); known == nil || !known.large {
+		verdict, err := j.lookAtChain(ctx, receipt, in, true)
+		if !errors.Is(err, errLarge) {
+			return verdict, err
+		}
+	}
+	last := chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", j.now())
+	last.large = true
+	return last, nil
+}
+
+// lookAtChain holds the chain and its events against what the receipt attests.
+func (j *Judge) lookAtChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
+	verdict := &chainVerdict{hash: in.Hash, at: j.now(), full: true}
+	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
+	found, err := a.inspectWithin(ctx, &sealedChain{
+		summary: in.Summary,
+		receipt: receipt.ID, chain: receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: receipt.Sequence,
+	}, &extent{bounded: bounded})
+	if err != nil {
+		return nil, err
+	}
+	verdict.checks = chainChecks(found)
+	return verdict, nil
+}
+
+// chainChecks are the checks of a chain in which a break was found, or none.
+func chainChecks(found *ledger.Break) []ledger.CheckResult {
+	v := &verification{}
+	switch {
+	case found == nil:
+		v.add(ledger.CheckChain, "")
+		v.add(ledger.CheckEventsDigest, "")
+		v.add(ledger.CheckApprovals, "")
+	case found.Check == ledger.CheckApprovals:
+		v.add(ledger.CheckChain, "")
+		v.add(ledger.CheckEventsDigest, "")
+		v.add(ledger.CheckApprovals, found.Detail)
+	case found.Check == ledger.CheckEventsDigest:
+		v.add(ledger.CheckChain, "")
+		v.add(ledger.CheckEventsDigest, found.Detail)
+		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's events failed")
+	default:
+		v.add(found.Check, found.Detail)
+		v.skip(ledger.CheckEventsDigest, ledger.CheckNotChecked, "the chain's record failed")
+		v.skip(ledger.CheckApprovals, ledger.CheckNotChecked, "the chain's record failed")
+	}
+	return v.checks
+}
+
+// extent counts what is read of a chain and found in order. What is not in order is a
+// finding, however large it is: nobody makes a chain too large to be checked by what he
+// puts into it.
+type extent struct {
+	bounded bool
+	entries int64
+	bytes   int64
+}
+
+// claim takes the number of entries that the chain's state attests.
+func (e *extent) claim(entries int64) error {
+	e.entries = entries
+	return e.within()
+}
+
+func (e *extent) add(bytes int) error {
+	e.bytes += int64(bytes)
+	return e.within()
+}
+
+func (e *extent) within() error {
+	if e.bounded && e.large() {
+		return errLarge
+	}
+	return nil
+}
+
+func (e *extent) large() bool { return e.entries > MaxEntries || e.bytes > MaxBytes }
