@@ -47,6 +47,9 @@ var (
 	adminDrops  = [9]int{401, 401, 401, 401, 403, 403, 403, 204, 404}
 )
 
+// noHash is a hash of nothing that is stored.
+var noHash = "sha256:" + strings.Repeat("0", 64)
+
 var accessRules = map[string]accessRule{
 	"POST /v1/chains":                                       {`{"name":"access"}`, creates},
 	"GET /v1/chains":                                        {"", anyAgent},
@@ -75,6 +78,7 @@ var accessRules = map[string]accessRule{
 	"POST /v1/public-verification-tokens":                   {`{"artifact_type":"receipt","artifact_id":"{receipt_id}"}`, adminIssues},
 	"POST /v1/public-verification-tokens/{token_id}/revoke": {"", adminOwned},
 	"GET /public/v2/verify/{opaque_token}":                  {"", everyone},
+	"POST /public/v2/verify/{opaque_token}/compare":         {`{"hash":"` + noHash + `"}`, everyone},
 	"GET /public/approvals/{approval_id}":                   {"", everyone},
 	"GET /v1/approvals/{approval_id}/verify":                {"", everyone},
 	"GET /v1/signing-keys":                                  {"", admins},

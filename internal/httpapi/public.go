@@ -9,11 +9,14 @@ import (
 	"html/template"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 const (
@@ -33,7 +36,72 @@ func secretPath(pattern string) bool {
 var errNothingToShow = ledger.Errorf(ledger.CodeNotFound, "there is nothing to show under this address: the link or the id is wrong, incomplete or no longer valid; ask whoever gave it to you for a new one")
 
 func verifyToken(x *exchange) error {
-	return x.public(x.api.service.VerifyToken(x.r.Context(), x.r.PathValue("opaque_token")))
+	token := x.r.PathValue("opaque_token")
+	v, err := x.api.service.VerifyToken(x.r.Context(), token)
+	return x.public(v, err, comparison{Path: publicPath + token + "/compare"})
+}
+
+// maxComparison bounds the body of a comparison, in bytes.
+const maxComparison = 4 << 10
+
+// comparison is the form on a public page, and the answer to it.
+type comparison struct {
+	Path  string // where the form goes; "" for no form
+	Given string // the hash as it was sent
+	Fault string // what is wrong with it
+	// Answered says that the form was sent and read; then Matches is the answer.
+	Answered, Matches bool
+}
+
+// compareToken tells whoever holds a copy whether the link is about it. What is wrong
+// with the body is said before the token is looked at: it tells nothing about that.
+func compareToken(x *exchange) error {
+	token := x.r.PathValue("opaque_token")
+	data, err := x.read(maxComparison)
+	if err != nil {
+		return err
+	}
+	if mediaType(x.r.Header.Get("Content-Type")) == "application/x-www-form-urlencoded" {
+		return x.compareForm(token, string(data))
+	}
+	if !isJSON(x.r.Header.Get("Content-Type")) {
+		return ledger.Errorf(ledger.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
+	}
+	body, err := canon.Parse(data)
+	if err != nil {
+		return unreadable(err)
+	}
+	hash, err := service.ParseComparison(body)
+	if err != nil {
+		return err
+	}
+	matches, err := x.api.service.CompareToken(x.r.Context(), token, hash)
+	if err != nil {
+		return err
+	}
+	w := canon.BeginObject(nil)
+	w.Bool("matches", matches)
+	return x.answer(http.StatusOK, w.End())
+}
+
+// compareForm is compareToken for people: the answer stands on the page.
+func (x *exchange) compareForm(token, data string) error {
+	sent, err := url.ParseQuery(data)
+	if err != nil {
+		return ledger.Invalid(ledger.FieldError{Detail: "the form cannot be read"})
+	}
+	c := comparison{Path: publicPath + token + "/compare", Given: strings.TrimSpace(sent.Get("hash"))}
+	if hash, ok := ledger.ParseHash(c.Given); ok {
+		matches, err := x.api.service.CompareToken(x.r.Context(), token, hash)
+		if err != nil {
+			return x.public(nil, err, c)
+		}
+		c.Answered, c.Matches = true, matches
+	} else {
+		c.Fault = "This is no hash. One begins with sha256: and has 64 digits and letters from a to f after that."
+	}
+	v, err := x.api.service.VerifyToken(x.r.Context(), token)
+	return x.public(v, err, c)
 }
 
 // Links by an approval's own id still work. RFC 9745 has them say since when they
@@ -51,23 +119,24 @@ func verifyLegacy(x *exchange) error {
 	}
 	id, err := x.approvalID()
 	if err != nil {
-		return x.public(nil, err)
+		return x.public(nil, err, comparison{})
 	}
-	return x.public(x.api.service.VerifyApprovalPublicly(x.r.Context(), id))
+	v, err := x.api.service.VerifyApprovalPublicly(x.r.Context(), id)
+	return x.public(v, err, comparison{})
 }
 
 // public answers the minimized result, or that there is none: in one and the same
 // way, whatever is wrong with a link. People get a page.
-func (x *exchange) public(v *ledger.PublicVerification, err error) error {
+func (x *exchange) public(v *ledger.PublicVerification, err error, c comparison) error {
 	page := wantsPage(x.r.Header.Get("Accept"))
 	var own *ledger.Error
 	switch {
 	case page && errors.As(err, &own) && own.Code == ledger.CodeNotFound:
-		return x.page(http.StatusNotFound, nil)
+		return x.page(http.StatusNotFound, nil, c)
 	case err != nil:
 		return err
 	case page:
-		return x.page(http.StatusOK, v)
+		return x.page(http.StatusOK, v, c)
 	}
 	return x.answer(http.StatusOK, appendPublic(nil, v))
 }
@@ -103,8 +172,9 @@ var (
 	publicCSS string
 
 	publicPage = template.Must(template.New("public").Funcs(template.FuncMap{"words": inWords}).Parse(publicHTML))
-	// publicPolicy lets a browser apply the page's own style and do nothing else.
-	publicPolicy = "default-src 'none'; style-src 'sha256-" + styleHash(publicCSS) + "'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	// publicPolicy lets a browser apply the page's own style, send its form back here and
+	// do nothing else.
+	publicPolicy = "default-src 'none'; style-src 'sha256-" + styleHash(publicCSS) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 
 func styleHash(css string) string {
@@ -126,12 +196,13 @@ func inWords(status any) string {
 }
 
 // page writes the result for people; nil stands for a link that shows nothing.
-func (x *exchange) page(status int, v *ledger.PublicVerification) error {
+func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison) error {
 	var body bytes.Buffer
 	if err := publicPage.Execute(&body, struct {
-		Style  template.CSS
-		Result *ledger.PublicVerification
-	}{template.CSS(publicCSS), v}); err != nil { //nolint:gosec // the style is embedded
+		Style   template.CSS
+		Result  *ledger.PublicVerification
+		Compare comparison
+	}{template.CSS(publicCSS), v, c}); err != nil { //nolint:gosec // the style is embedded
 		return err
 	}
 	x.w.Header().Set("Content-Security-Policy", publicPolicy)

@@ -184,7 +184,7 @@ var (
 
 // Whoever knows such an address can read what it shows.
 var (
-	secretPaths = regexp.MustCompile(`^/public/(v2/verify|approvals)/[^/]+$|^/v1/(receipts|approvals)/[^/]+/verify$`)
+	secretPaths = regexp.MustCompile(`^/public/v2/verify/[^/]+(/compare)?$|^/public/approvals/[^/]+$|^/v1/(receipts|approvals)/[^/]+/verify$`)
 	legacyPaths = regexp.MustCompile(`^/public/approvals/[^/]+$|^/v1/approvals/[^/]+/verify$`)
 )
 

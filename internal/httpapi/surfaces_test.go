@@ -2,11 +2,14 @@ package httpapi_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/ledger"
 )
 
 // showing are the routes that show stored evidence, each with the paths that are asked
@@ -153,3 +156,63 @@ func (h *history) marks(t *testing.T, forged string) map[string]bool {
 	}
 	return marked
 }
+
+// Whoever holds a copy learns whether a link is about it, as a program and on the page. A
+// forged copy matches nothing, and what is wrong with a link is told as the link itself
+// tells it.
+func TestCompareACopyWithALink(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		sealed, other := s.seal(t, s.acme.agent, "held"), s.seal(t, s.acme.agent, "another")
+		token := s.issue(t, s.acme.admin, "receipt", *sealed.ReceiptID)
+		compare := func(path, hash string) *answer {
+			t.Helper()
+			return s.post(t, credential{}, path+"/compare", fmt.Sprintf(`{"hash":%q}`, hash))
+		}
+		own := hashOf(sealed.Receipt)
+		for hash, want := range map[string]bool{own: true, hashOf(other.Receipt): false, noHash: false} {
+			if got := decode[struct{ Matches bool }](t, compare(token.Path, hash).expect(t, http.StatusOK)); got.Matches != want {
+				t.Errorf("matches is %t, want %t", got.Matches, want)
+			}
+		}
+		for _, bad := range []string{"", "sha256:", own[:70], own + "0", strings.ToUpper(own), own[7:], "md5:" + own[7:]} {
+			compare(token.Path, bad).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
+			compare("/public/v2/verify/"+unknownToken(), bad).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
+		}
+		s.post(t, credential{}, token.Path+"/compare", `{"hash":"`+own+`","more":1}`).refuse(t, http.StatusUnprocessableEntity, "invalid_request")
+		s.post(t, credential{}, token.Path+"/compare", `{"hash":"`+strings.Repeat("x", 5000)+`"}`).refuse(t, http.StatusRequestEntityTooLarge, "too_large")
+		unknown := compare("/public/v2/verify/"+unknownToken(), own).refuse(t, http.StatusNotFound, "not_found")
+		if got := compare("/public/v2/verify/x", own); got.anonymous() != unknown.anonymous() {
+			t.Errorf("a malformed token can be told from an unknown one:\n%s", got.body)
+		}
+
+		page := func(hash string) string {
+			t.Helper()
+			return string(s.do(t, call{
+				method: http.MethodPost, path: token.Path + "/compare", body: []byte("hash=" + hash),
+				header: http.Header{"Accept": {"text/html"}, "Content-Type": {"application/x-www-form-urlencoded"}},
+			}).expect(t, http.StatusOK).body)
+		}
+		if got := page(own); !strings.Contains(got, "This link is about that very receipt") || !strings.Contains(got, "is as it was recorded") {
+			t.Errorf("the page says:\n%s", got)
+		}
+		if got := page(noHash); !strings.Contains(got, "about another receipt") {
+			t.Errorf("the page says:\n%s", got)
+		}
+		if got := page("<b>"); !strings.Contains(got, "This is no hash") || strings.Contains(got, "<b>") {
+			t.Errorf("the page says:\n%s", got)
+		}
+
+		var forged string
+		s.database.editReceipt(t, *sealed.ReceiptID, func(body string) string {
+			forged = strings.Replace(body, `"total_actions":1`, `"total_actions":2`, 1)
+			return forged
+		})
+		for _, hash := range []string{own, hashOf([]byte(forged))} {
+			if got := decode[struct{ Matches bool }](t, compare(token.Path, hash).expect(t, http.StatusOK)); got.Matches {
+				t.Error("a record that was changed matches")
+			}
+		}
+	})
+}
+
+func hashOf(body []byte) string { return ledger.FormatHash(sha256.Sum256(body)) }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	"countersign/internal/canon"
 )
@@ -49,6 +50,16 @@ func ReceiptNumber(generatedAt Time, sequence int64) string {
 
 // FormatHash writes a SHA-256 as it stands in receipts.
 func FormatHash(sum [32]byte) string { return hashPrefix + hex.EncodeToString(sum[:]) }
+
+// ParseHash reads what FormatHash writes, and nothing else.
+func ParseHash(text string) (sum [32]byte, ok bool) {
+	digits, ok := strings.CutPrefix(text, hashPrefix)
+	if !ok || len(digits) != hashDigits {
+		return sum, false
+	}
+	_, err := hex.Decode(sum[:], []byte(digits))
+	return sum, err == nil && FormatHash(sum) == text
+}
 
 const hashPrefix = "sha256:"
 

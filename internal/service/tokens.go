@@ -233,6 +233,47 @@ func (s *Service) VerifyToken(ctx context.Context, text string) (*ledger.PublicV
 	return &public, nil
 }
 
+// ParseComparison reads the body of a request that compares a hash with what a token is
+// about.
+func ParseComparison(v canon.Value) ([32]byte, error) {
+	f := ledger.NewFields(v)
+	text := f.Text("hash", 200)
+	hash, ok := ledger.ParseHash(text)
+	if !ok {
+		f.Fault("hash", "must be sha256: and 64 hexadecimal digits in lower case: the hash of the receipt, or of the approval's decision record")
+	}
+	return hash, f.Err()
+}
+
+// CompareToken reports whether a token is about the receipt, or the approval, of which
+// somebody holds a copy with this hash. Nothing matches a record that fails, nor an
+// approval that is not decided.
+func (s *Service) CompareToken(ctx context.Context, text string, hash [32]byte) (bool, error) {
+	token, err := s.openToken(ctx, text)
+	if err != nil {
+		return false, err
+	}
+	if token.Artifact == ledger.ArtifactReceipt {
+		if token.Receipt == nil {
+			return false, nil
+		}
+		in := s.judge.InspectReceipt(&token.Receipt.NamedReceipt)
+		return in.Fault == "" && in.Hash == hash, nil
+	}
+	record, err := s.store.Approval(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, visible(err)
+	}
+	approval, err := s.store.ReadApproval(record)
+	if errors.Is(err, ledger.ErrStateTampered) {
+		return false, nil
+	}
+	return err == nil && !approval.Status.Open() && approval.Hash() == hash, visible(err)
+}
+
 // verifyOpened verifies what a token opens.
 func (s *Service) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
 	switch {
