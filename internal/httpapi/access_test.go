@@ -78,6 +78,7 @@ var accessRules = map[string]accessRule{
 	"POST /v1/public-verification-tokens":                   {`{"artifact_type":"receipt","artifact_id":"{receipt_id}"}`, adminIssues},
 	"POST /v1/public-verification-tokens/{token_id}/revoke": {"", adminOwned},
 	"GET /public/v2/verify/{opaque_token}":                  {"", everyone},
+	"POST /public/v2/verify/{opaque_token}":                 {`{"hash":"` + noHash + `"}`, everyone},
 	"POST /public/v2/verify/{opaque_token}/compare":         {`{"hash":"` + noHash + `"}`, everyone},
 	"GET /public/approvals/{approval_id}":                   {"", everyone},
 	"GET /v1/approvals/{approval_id}/verify":                {"", everyone},

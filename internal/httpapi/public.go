@@ -38,17 +38,18 @@ var errNothingToShow = ledger.Errorf(ledger.CodeNotFound, "there is nothing to s
 func verifyToken(x *exchange) error {
 	token := x.r.PathValue("opaque_token")
 	v, err := x.api.service.VerifyToken(x.r.Context(), token)
-	return x.public(v, err, comparison{Path: publicPath + token + "/compare"})
+	return x.public(v, err, comparison{Offered: true})
 }
 
 // maxComparison bounds the body of a comparison, in bytes.
 const maxComparison = 4 << 10
 
-// comparison is the form on a public page, and the answer to it.
+// comparison is the form on a public page, and the answer to it. The form is sent to the
+// page's own address, so that the page does not name it.
 type comparison struct {
-	Path  string // where the form goes; "" for no form
-	Given string // the hash as it was sent
-	Fault string // what is wrong with it
+	Offered bool   // there is a form
+	Given   string // the hash as it was sent
+	Fault   string // what is wrong with it
 	// Answered says that the form was sent and read; then Matches is the answer.
 	Answered, Matches bool
 }
@@ -90,7 +91,7 @@ func (x *exchange) compareForm(token, data string) error {
 	if err != nil {
 		return ledger.Invalid(ledger.FieldError{Detail: "the form cannot be read"})
 	}
-	c := comparison{Path: publicPath + token + "/compare", Given: strings.TrimSpace(sent.Get("hash"))}
+	c := comparison{Offered: true, Given: strings.TrimSpace(sent.Get("hash"))}
 	if hash, ok := ledger.ParseHash(c.Given); ok {
 		matches, err := x.api.service.CompareToken(x.r.Context(), token, hash)
 		if err != nil {

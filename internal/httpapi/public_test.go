@@ -169,7 +169,7 @@ func TestPublicPage(t *testing.T) {
 		broken := *s.seal(t, s.rival.agent, "page").ReceiptID
 		pages["does not verify"] = s.issue(t, s.rival.admin, "receipt", broken).Path
 		s.database.editReceipt(t, broken, func(body string) string { return flipAfter(body, `"signature":"hmac-sha256:`) })
-		active := regexp.MustCompile(`(?i)<script|<link|<img|<form|<iframe|\sstyle=|\son[a-z]+=|javascript:|(src|href)=|@import|url\(`)
+		active := regexp.MustCompile(`(?i)<script|<link|<img|<form [^>]*action|<iframe|\sstyle=|\son[a-z]+=|javascript:|(src|href)=|@import|url\(`)
 		for says, path := range pages {
 			got := s.browse(t, path)
 			page := string(got.body)

@@ -59,6 +59,7 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/public-verification-tokens", Admin, false, issueToken},
 		{http.MethodPost, "/v1/public-verification-tokens/{token_id}/revoke", Admin, false, revokeToken},
 		{http.MethodGet, publicPattern, Public, true, verifyToken},
+		{http.MethodPost, publicPattern, Public, true, compareToken}, // of the page's form, which names no address
 		{http.MethodPost, publicPattern + "/compare", Public, true, compareToken},
 		{http.MethodGet, "/public/approvals/{approval_id}", Public, true, verifyLegacy},
 		{http.MethodGet, "/v1/approvals/{approval_id}/verify", Public, true, verifyLegacy},

@@ -188,7 +188,7 @@ func TestCompareACopyWithALink(t *testing.T) {
 		page := func(hash string) string {
 			t.Helper()
 			return string(s.do(t, call{
-				method: http.MethodPost, path: token.Path + "/compare", body: []byte("hash=" + hash),
+				method: http.MethodPost, path: token.Path, body: []byte("hash=" + hash),
 				header: http.Header{"Accept": {"text/html"}, "Content-Type": {"application/x-www-form-urlencoded"}},
 			}).expect(t, http.StatusOK).body)
 		}
