@@ -34,6 +34,7 @@ const (
 	PurposeJob          Purpose = "job"
 	PurposeJobName      Purpose = "job-name"
 	PurposeFinding      Purpose = "finding"
+	PurposeFullCheck    Purpose = "full-check"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

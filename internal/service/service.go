@@ -169,7 +169,7 @@ func New(c Config) *Service {
 	if c.Meter == nil {
 		c.Meter = silentMeter{}
 	}
-	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Now: s.now, Log: s.log})
+	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Keep: s.keepFullCheck, Now: s.now, Log: s.log})
 	s.committer = newCommitter(s, c.Meter, max(c.Committers, 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"countersign/internal/ledger"
+	"countersign/internal/store"
 	"countersign/internal/verify"
 )
 
@@ -37,6 +38,14 @@ func (s *Service) VerifyReceipt(ctx context.Context, caller *Caller, id ledger.R
 		return nil, ledger.ErrNotFound
 	}
 	return s.telling(ctx, caller.Org)(s.judge.Receipt(ctx, receipt, verify.InFull))
+}
+
+// keepFullCheck remembers what a full check of a large chain came to, for strangers who
+// ask about it, on every replica. The check itself stands whether or not that succeeds.
+func (s *Service) keepFullCheck(ctx context.Context, check *store.FullCheckRecord) {
+	if err := s.store.PutFullCheck(ctx, check); err != nil {
+		s.log.Warn("the full check of a large chain could not be kept: strangers are shown the one before it", "error", err)
+	}
 }
 
 // VerifyReceipt judges one receipt of any organization: by itself, between its

@@ -35,6 +35,14 @@ type Verification interface {
 	// PutAnchor inserts an anchor, or replaces the one with the same subject and
 	// method.
 	PutAnchor(ctx context.Context, anchor *AnchorRecord) error
+
+	// FullCheck finds the last full check of the chain behind a receipt.
+	FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.ReceiptID) (*FullCheckRecord, error)
+	// FullChecks lists an organization's by the id of the receipt, after the given one.
+	FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*FullCheckRecord, error)
+	// PutFullCheck inserts a full check, or replaces the one of the same receipt, whatever
+	// its moment.
+	PutFullCheck(ctx context.Context, check *FullCheckRecord) error
 }
 
 // TokenRecord is a public verification token as it is kept: by its hash.
@@ -81,6 +89,21 @@ type SigningKeyRecord struct {
 	RevokedAt *ledger.Time
 	MAC       []byte // authenticates all of it, the sealed private half included
 	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
+	Tampered bool
+}
+
+// FullCheckRecord is what a check of all that is behind a receipt came to. It is kept of
+// chains that are too large to be checked while somebody waits.
+type FullCheckRecord struct {
+	Org       ledger.OrgID
+	Receipt   ledger.ReceiptID
+	Hash      [32]byte // of the receipt as it was then
+	Failed    string   // the check that failed, "" for none
+	CheckedAt ledger.Time
+	MAC       []byte // authenticates all of it
+
+	// Tampered says that the stored row is not as the service wrote it. A store never
+	// sets it.
 	Tampered bool
 }
 

@@ -164,7 +164,10 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		if found, err := a.inspectRegistry(ctx); found != nil || err != nil {
 			return found, err
 		}
-		return a.inspectKeys(ctx)
+		if found, err := a.inspectKeys(ctx); found != nil || err != nil {
+			return found, err
+		}
+		return a.inspectFullChecks(ctx)
 	}
 }
 
@@ -270,7 +273,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 			if err := step(r, in); err != nil {
 				return err
 			}
-			seen = append(seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, s.walk.Label(r.Sequence)})
+			seen = append(seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, s.walk.Label(r.Sequence), in.Hash})
 			return nil
 		})
 	}

@@ -19,6 +19,7 @@ type sealedChain struct {
 	summary  []byte
 	sequence int64
 	label    string
+	hash     [32]byte // of the receipt
 }
 
 func (s *sealedChain) broken(check ledger.Check, detail string) *ledger.Break {
@@ -31,8 +32,23 @@ func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger
 }
 
 // inspectWithin is inspectSealed that counts what it reads, and fails with errLarge where
-// that is too much.
+// that is too much. What a full check of a large chain comes to is kept.
 func (a *audit) inspectWithin(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
+	began := a.judge.now()
+	found, err := a.inspectCounted(ctx, sealed, size)
+	// One that fails ends before its size is known.
+	if err != nil || size.bounded || a.judge.keep == nil || found == nil && !size.large() {
+		return found, err
+	}
+	check := &store.FullCheckRecord{Org: a.org.ID, Receipt: sealed.receipt, Hash: sealed.hash, CheckedAt: began}
+	if found != nil {
+		check.Failed = string(found.Check)
+	}
+	a.judge.keep(ctx, check)
+	return found, nil
+}
+
+func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
 	record, err := a.judge.store.Chain(ctx, sealed.chain)
 	if errors.Is(err, store.ErrNotFound) {
 		return sealed.broken(ledger.CheckChain, "the chain's record is missing"), nil

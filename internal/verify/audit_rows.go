@@ -76,3 +76,24 @@ func (a *audit) inspectKeys(ctx context.Context) (*ledger.Break, error) {
 	}
 	return nil, nil
 }
+
+// inspectFullChecks wants what is remembered of large chains as the service wrote it.
+func (a *audit) inspectFullChecks(ctx context.Context) (*ledger.Break, error) {
+	const page = 200
+	var after ledger.ReceiptID
+	for {
+		checks, err := a.judge.store.FullChecks(ctx, a.org.ID, after, page)
+		if err != nil {
+			return nil, err
+		}
+		for _, check := range checks {
+			if check.Tampered {
+				return &ledger.Break{Check: ledger.CheckRegistry, Detail: "the record of a full check was changed outside the service, and says nothing"}, nil
+			}
+			after = check.Receipt
+		}
+		if len(checks) < page {
+			return nil, nil
+		}
+	}
+}

@@ -62,14 +62,15 @@ func newFullChecks() fullChecks {
 type chainVerdict struct {
 	hash   [32]byte // of the receipt
 	checks []ledger.CheckResult
-	at     ledger.Time
-	full   bool // the events and approvals were looked at
-	large  bool // it is not for a bounded check to find out
+	at     ledger.Time // when the chain was looked at
+	made   ledger.Time // when this verdict was made; later than at where it tells an older one
+	full   bool        // the events and approvals were looked at
+	large  bool        // it is not for a bounded check to find out
 }
 
 // chainUnknown is the verdict on a chain that was not looked at.
 func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
-	v := &chainVerdict{hash: hash, at: at}
+	v := &chainVerdict{hash: hash, at: at, made: at}
 	for _, name := range []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals} {
 		v.checks = append(v.checks, ledger.CheckResult{Name: name, Status: ledger.CheckNotChecked, Detail: why})
 	}
@@ -82,7 +83,7 @@ func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *l
 		return j.lookAtChain(ctx, receipt, in, false)
 	}
 	known := j.knownVerdict(receipt.ID, in)
-	if known == nil || known.at > j.now() || j.now()-known.at >= reusable {
+	if known == nil || known.made > j.now() || j.now()-known.made >= reusable {
 		if effort == Rationed {
 			release, err := j.full.enter(ctx)
 			switch {
@@ -144,18 +145,41 @@ func (j *Judge) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt
 			return verdict, err
 		}
 	}
-	last := chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", j.now())
-	last.large = true
-	return last, nil
+	verdict, err := j.lastFullCheck(ctx, receipt, in)
+	if err != nil {
+		return nil, err
+	}
+	verdict.large = true
+	return verdict, nil
+}
+
+// lastFullCheck is what is remembered of a large chain. A row that somebody has changed
+// says nothing.
+func (j *Judge) lastFullCheck(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
+	last, err := j.store.FullCheck(ctx, receipt.Org, receipt.ID)
+	switch {
+	case errors.Is(err, ledger.ErrStateTampered):
+		j.log.Error("the record of a full check was changed outside the service: run countersign audit")
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return nil, err
+	case err == nil && last.Hash == in.Hash:
+		var found *ledger.Break
+		if last.Failed != "" {
+			found = &ledger.Break{Check: ledger.Check(last.Failed), Detail: "the last full check failed"}
+		}
+		return &chainVerdict{hash: in.Hash, checks: chainChecks(found), at: last.CheckedAt, made: j.now(), full: true}, nil
+	}
+	return chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", j.now()), nil
 }
 
 // lookAtChain holds the chain and its events against what the receipt attests.
 func (j *Judge) lookAtChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
-	verdict := &chainVerdict{hash: in.Hash, at: j.now(), full: true}
+	now := j.now()
+	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true}
 	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	found, err := a.inspectWithin(ctx, &sealedChain{
 		summary: in.Summary,
-		receipt: receipt.ID, chain: receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: receipt.Sequence,
+		receipt: receipt.ID, chain: receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: receipt.Sequence, hash: in.Hash,
 	}, &extent{bounded: bounded})
 	if err != nil {
 		return nil, err

@@ -235,7 +235,7 @@ func (j *Judge) Check(ctx context.Context, receipt *store.PlacedReceipt, effort 
 	}
 	in := j.InspectReceipt(&receipt.NamedReceipt)
 	check := in.Check(receipt.StoredReceipt)
-	check.Full = run.chain != nil && run.chain.full
+	check.Full = run.chain != nil && run.chain.full && !run.chain.large // what is remembered was not made now
 	if failed := firstFailure(run.checks); failed != nil {
 		check.Valid, check.Failed = false, failed.Name
 	}

@@ -98,7 +98,7 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if c.From > max(newest, 1) { // the end is known to be broken
-		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys)
+		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys, c.inspectFullChecks)
 	}
 	linked, err := c.links(ctx, newest)
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
 			l.next = r.Sequence
 			return errBroken
 		}
-		l.seen = append(l.seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, l.walk.Label(r.Sequence)})
+		l.seen = append(l.seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, l.walk.Label(r.Sequence), in.Hash})
 		return nil
 	})
 	if err != nil && !errors.Is(err, errBroken) {
@@ -261,7 +261,7 @@ func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err e
 		return false, err
 	}
 	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
-	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys)
+	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys, c.inspectFullChecks)
 }
 
 // look tells of whatever any of the inspections finds.

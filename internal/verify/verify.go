@@ -4,6 +4,7 @@
 package verify
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 
@@ -12,6 +13,7 @@ import (
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/recent"
+	"countersign/internal/store"
 )
 
 // Config is what a Judge stands on.
@@ -20,8 +22,11 @@ type Config struct {
 	Keys  ledger.Keys
 	// Watch remembers outside the database what was acknowledged; optional.
 	Watch HeadWatch
-	Now   func() ledger.Time
-	Log   *slog.Logger
+	// Keep remembers the full check of a large chain, for all who serve the database;
+	// optional. It may be called from several goroutines.
+	Keep func(context.Context, *store.FullCheckRecord)
+	Now  func() ledger.Time
+	Log  *slog.Logger
 }
 
 // Judge says what holds of stored evidence. It is safe for concurrent use.
@@ -29,6 +34,7 @@ type Judge struct {
 	store *evidence.Store
 	keys  ledger.Keys
 	watch HeadWatch
+	keep  func(context.Context, *store.FullCheckRecord)
 	now   func() ledger.Time
 	log   *slog.Logger
 
@@ -40,5 +46,5 @@ type Judge struct {
 
 // New makes a judge.
 func New(c Config) *Judge {
-	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, now: c.Now, log: c.Log, sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, keep: c.Keep, now: c.Now, log: c.Log, sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }

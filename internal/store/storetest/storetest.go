@@ -66,6 +66,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"token races":   tokenRaceCases,
 		"signing keys":  signingKeyCases,
 		"anchors":       anchorCases,
+		"full checks":   fullCheckCases,
 		"acts":          actCases,
 		"events":        eventCases,
 		"jobs":          jobCases,

@@ -1,0 +1,165 @@
+package service_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/testdb"
+	"countersign/internal/verify"
+)
+
+// linked is a sealed chain with a public link to its receipt.
+type linked struct {
+	governed
+	chain   ledger.ChainID
+	receipt ledger.ReceiptID
+	link    string
+}
+
+// linkChain seals a chain with these payloads.
+func linkChain(t *testing.T, db *testdb.Database, payloads ...string) *linked {
+	t.Helper()
+	clock := newClock()
+	s := serve(t, service.Config{Store: db.Open(t), Clock: clock.Now})
+	l := &linked{governed: governed{Service: s, t: t, clock: clock, who: newTenant(t, s, "acme")}}
+	l.chain = fillChain(t, s, l.who, "linked", 0)
+	for _, payload := range payloads {
+		l.record(l.chain, request(t, ledger.ParseAction, `{"agent_name":"agent","action_type":"tool_call","action_name":"note","payload":`+payload+`}`))
+	}
+	must[*service.Completed](t)(s.CompleteChain(t.Context(), l.who.agent, l.chain, &ledger.Completion{}))
+	l.receipt = must[*ledger.StoredReceipt](t)(s.ReceiptOfChain(t.Context(), l.who.agent, l.chain)).ID
+	_, text, err := s.IssueToken(t.Context(), l.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: l.receipt.UUID}, "")
+	done(t, err)
+	l.link = text.Reveal()
+	return l
+}
+
+func (l *linked) public() *ledger.PublicVerification {
+	l.t.Helper()
+	return must[*ledger.PublicVerification](l.t)(l.VerifyToken(l.t.Context(), l.link))
+}
+
+// A stranger is told what was found of a chain for two seconds, at the time when it was
+// found, and what has become of it after that.
+func TestAVerdictIsReusedForTwoSeconds(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := linkChain(t, db, `{"amount_usd":92}`)
+		first := l.public()
+		if first.Overall != ledger.Verified {
+			t.Fatalf("untouched, it is %+v", first)
+		}
+		tamper(t, db, `UPDATE events SET payload = NULL`)
+		l.clock.Advance(1999 * time.Millisecond)
+		if again := l.public(); *again != *first {
+			t.Errorf("within two seconds it is %+v, want %+v", again, first)
+		}
+		l.clock.Advance(time.Millisecond)
+		if later := l.public(); later.Overall != ledger.VerdictFailed || later.VerifiedAt <= first.VerifiedAt {
+			t.Errorf("after two seconds it is %+v", later)
+		}
+		check := must[*ledger.ReceiptCheck](t)(l.CheckReceipt(t.Context(), l.receipt))
+		if check.Valid || !check.Full {
+			t.Errorf("the check by id says %+v", check)
+		}
+	})
+}
+
+func tamper(t *testing.T, db *testdb.Database, statement string) {
+	t.Helper()
+	result, err := db.Direct(t).ExecContext(t.Context(), statement)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := result.RowsAffected(); n == 0 || err != nil {
+		t.Fatalf("%s changed %d rows: %v", statement, n, err)
+	}
+}
+
+// A chain that is too large is not read for strangers. They are told the last full check,
+// with its time, by every process; nothing before there was one; and nothing from a record
+// of it that somebody has written, which the audit names.
+func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x ", 450_000))
+		payloads := make([]string, 10)
+		for i := range payloads {
+			payloads[i] = large
+		}
+		l := linkChain(t, db, payloads...)
+		want := func(when string, overall ledger.Overall, at ledger.Time) {
+			t.Helper()
+			l.clock.Advance(3 * time.Second)
+			if got := l.public(); got.Overall != overall || at != 0 && got.VerifiedAt != at {
+				t.Errorf("%s: it is %+v, want %s at %s", when, got, overall, at)
+			}
+		}
+		want("before there was a check", ledger.Indeterminate, 0)
+		if check := must[*ledger.ReceiptCheck](t)(l.CheckReceipt(t.Context(), l.receipt)); !check.Valid || check.Full {
+			t.Errorf("the check by id says %+v", check)
+		}
+		checked := ledger.TimeOf(l.clock.Now())
+		v := must[*ledger.Verification](t)(l.VerifyReceipt(t.Context(), l.who.member, l.receipt))
+		if overall, _ := v.Conclude(); overall != ledger.Verified {
+			t.Fatalf("a member is told %s", overall)
+		}
+		want("after a member's", ledger.Verified, checked)
+
+		tamper(t, db, `UPDATE events SET payload = NULL WHERE sequence = 10`)
+		want("not looked at since", ledger.Verified, checked)
+		audited := ledger.TimeOf(l.clock.Now())
+		report := must[*verify.AuditReport](t)(l.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+		if report.Break == nil || report.Break.Check != ledger.CheckEventsDigest {
+			t.Errorf("the audit finds %+v", report.Break)
+		}
+		want("after an audit", ledger.VerdictFailed, audited)
+		if check := must[*ledger.ReceiptCheck](t)(l.CheckReceipt(t.Context(), l.receipt)); check.Valid {
+			t.Errorf("the check by id says %+v", check)
+		}
+
+		tamper(t, db, `UPDATE full_checks SET failed = ''`)
+		want("with a forged record", ledger.Indeterminate, 0)
+	})
+}
+
+// The audit names a record of a full check that somebody has written.
+func TestTheAuditNamesAForgedFullCheck(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := linkChain(t, db, `{}`)
+		hash, id := "zeroblob(32)", "id"
+		if db.Kind != "sqlite" {
+			hash = `decode(repeat('00', 32), 'hex')`
+		}
+		tamper(t, db, `INSERT INTO full_checks (org_id, receipt_id, receipt_hash, failed, checked_at, mac)
+			SELECT org_id, `+id+`, `+hash+`, '', 7, `+hash+` FROM receipts`)
+		report := must[*verify.AuditReport](t)(l.Operator().Audit(t.Context(), "acme", verify.AuditOptions{}))
+		if report.Break == nil || report.Break.Check != ledger.CheckRegistry || !strings.Contains(report.Break.Detail, "full check") {
+			t.Errorf("the audit finds %+v", report.Break)
+		}
+	})
+}
+
+// However many strangers ask at once, each is answered: with the verdict, or that the
+// server is busy.
+//
+//countersign:race
+func TestManyStrangersAtOnce(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := linkChain(t, db, `{"amount_usd":92}`)
+		var asking sync.WaitGroup
+		for range 40 {
+			asking.Go(func() {
+				v, err := l.VerifyToken(t.Context(), l.link)
+				if err != nil && !errors.Is(err, verify.ErrBusy) || err == nil && v.Overall != ledger.Verified {
+					t.Errorf("answered %+v, %v", v, err)
+				}
+			})
+		}
+		asking.Wait()
+	})
+}
