@@ -5,8 +5,10 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
+	"countersign/internal/testdb"
 )
 
 // Anyone can check a receipt by its id without signing in, and learns nothing of its
@@ -88,5 +90,50 @@ func TestForgedChainsHideNoReceipts(t *testing.T) {
 	member.get(t, "/approvals").expect(t, http.StatusOK, "✗ changed outside the service", "not all that waits is shown").without(t, "send_payment")
 	if log := w.log.String(); !strings.Contains(log, `"code":"evidence_tampered"`) {
 		t.Errorf("the log does not report it:\n%s", log)
+	}
+}
+
+// Whoever edits a payload, an entry or an approval behind the service's back puts it on no
+// page: the events are marked, and the receipt is not called valid anywhere.
+func TestNoPageShowsWhatWasForged(t *testing.T) {
+	for name, edit := range map[string]struct{ sqlite, postgres, page string }{
+		"a payload": {
+			`UPDATE events SET payload = CAST(replace(CAST(payload AS TEXT), '9200', '1200') AS BLOB) WHERE sequence = 1`,
+			`update events set payload = convert_to(replace(convert_from(payload, 'utf8'), '9200', '1200'), 'utf8') where sequence = 1`,
+			"✗ changed outside the service",
+		},
+		"an event's facts": {
+			`UPDATE events SET body = CAST(replace(CAST(body AS TEXT), 'clerk', 'thief') AS BLOB) WHERE sequence = 1`,
+			`update events set body = convert_to(replace(convert_from(body, 'utf8'), 'clerk', 'thief'), 'utf8') where sequence = 1`,
+			"✗ changed outside the service",
+		},
+		"an event, gone": {`DELETE FROM events WHERE sequence = 1`, `with entries as (delete from addenda where sequence = 1) delete from events where sequence = 1`, "✗ changed outside the service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				w := newWorld(t, setup{db: db})
+				chain := w.open(t, w.acme, "month-end", `{"total":9200}`, `{"total":7}`)
+				receipt := w.complete(t, w.acme, chain)
+				member := w.signedIn(t, w.acme, ledger.RoleMember)
+				pages := []string{"/", "/chains/" + chain.String(), "/receipts/" + receipt.String()}
+				for _, page := range pages {
+					member.get(t, page).expect(t, http.StatusOK).without(t, "not valid", "✗")
+				}
+				statement := edit.sqlite
+				if db.Kind != "sqlite" {
+					statement = edit.postgres
+				}
+				if _, err := db.Direct(t).ExecContext(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+				w.elapsed.Add(int64(3 * time.Second))
+				for _, page := range pages {
+					member.get(t, page).expect(t, http.StatusOK, "not valid").without(t, "is valid", "✓ verified", "1200", "thief")
+				}
+				member.get(t, "/chains/"+chain.String()).expect(t, http.StatusOK, edit.page, "&#34;total&#34;: 7")
+				w.browser(t).post(t, "/verify", url.Values{"receipt_id": {receipt.String()}}).
+					expect(t, http.StatusOK, "This receipt is not valid").without(t, "is valid")
+			})
+		})
 	}
 }

@@ -42,6 +42,7 @@ type tenant struct {
 
 // setup is what a test changes about the usual world.
 type setup struct {
+	db     *testdb.Database // a fresh SQLite database without one
 	tls    bool
 	limits console.Limits
 }
@@ -49,7 +50,10 @@ type setup struct {
 func newWorld(t *testing.T, with setup) *world {
 	t.Helper()
 	w := &world{log: &servicetest.Buffer{}}
-	w.store = &alterable{Store: testdb.SQLite(t).Open(t)}
+	if with.db == nil {
+		with.db = testdb.SQLite(t)
+	}
+	w.store = &alterable{Store: with.db.Open(t)}
 	w.service = servicetest.Start(t, service.Config{Store: w.store, Clock: func() time.Time {
 		return time.Now().Add(time.Duration(w.elapsed.Load()))
 	}}).Service
