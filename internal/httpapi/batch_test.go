@@ -144,12 +144,16 @@ func TestTamperedState(t *testing.T) {
 		}
 		before := s.database.dump(t)
 		for _, got := range []*answer{
-			s.get(t, s.acme.agent, "/v1/chains/"+id), s.get(t, s.acme.agent, "/v1/chains"),
+			s.get(t, s.acme.agent, "/v1/chains/"+id),
 			s.post(t, s.acme.agent, "/v1/chains/"+id+"/events", anAction),
 			s.post(t, s.acme.agent, "/v1/chains/"+id+"/events/"+event+"/outcome", `{"outcome":"failed"}`),
 			s.post(t, s.acme.agent, "/v1/chains/"+id+"/complete", ""),
 		} {
 			got.refuse(t, http.StatusInternalServerError, "evidence_tampered").without(t, planted, id, s.acme.id)
+		}
+		want := `{"data":[{"id":"` + id + `","integrity":"failed"}],"next_cursor":null}`
+		if got := s.get(t, s.acme.agent, "/v1/chains").expect(t, http.StatusOK); string(got.body) != want {
+			t.Errorf("the list is %s, want %s", got.body, want)
 		}
 		if s.database.dump(t) != before {
 			t.Error("a record that fails its authenticator was written over")
