@@ -59,6 +59,7 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 	if record.Org != a.org.ID {
 		return sealed.broken(ledger.CheckChain, "the chain's record is another organization's"), nil
 	}
+	size.rows.chain(record)
 	state, detail := a.judge.readState(record)
 	if detail == "" && (!state.Status.Sealed() || state.Receipt == nil || *state.Receipt != sealed.receipt) {
 		detail = "the chain's state is not the sealed one"
@@ -74,7 +75,7 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 		err = errors.Join(replay.Matches(sealed.digest, sealed.actions), replay.Summarises(sealed.summary))
 	}
 	if err == nil {
-		found, readErr := a.inspectApprovals(ctx, replay, sealed.chain)
+		found, readErr := a.inspectApprovals(ctx, replay, sealed.chain, size)
 		if readErr != nil {
 			return nil, readErr
 		}
@@ -93,11 +94,12 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 }
 
 // inspectApprovals holds a chain's stored approvals against its replayed entries.
-func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID) (found, err error) {
-	records, err := a.judge.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
+func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID, size *extent) (found, err error) {
+	records, err := a.approvalRecords(ctx, chain)
 	if err != nil {
 		return nil, err
 	}
+	size.rows.approvals(records)
 	approvals := make([]*ledger.Approval, 0, len(records))
 	for _, record := range records {
 		approval, err := a.judge.store.ReadApproval(record)
@@ -107,6 +109,10 @@ func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, cha
 		approvals = append(approvals, approval)
 	}
 	return replay.Approvals(approvals), nil
+}
+
+func (a *audit) approvalRecords(ctx context.Context, chain ledger.ChainID) ([]*store.ApprovalRecord, error) {
+	return a.judge.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
 }
 
 // evidenceFault tells what the entries say from a failure to read them.
@@ -119,6 +125,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 	if err != nil {
 		return nil, err
 	}
+	size.rows.addenda(addenda)
 	replay := ledger.NewReplay(chain)
 	feedAddenda := func() error {
 		for len(addenda) > 0 && addenda[0].Position == replay.Entries()+1 {
@@ -134,6 +141,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 	}
 	err = a.judge.store.EachPage(ctx, chain, math.MinInt64, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
+			size.rows.event(event)
 			if err := feedAddenda(); err != nil {
 				return err
 			}
@@ -236,7 +244,7 @@ func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledge
 		err = replay.Matches(state.Digest, state.Actions)
 	}
 	if err == nil {
-		found, readErr := a.inspectApprovals(ctx, replay, id)
+		found, readErr := a.inspectApprovals(ctx, replay, id, new(extent))
 		if readErr != nil {
 			return "", readErr
 		}
