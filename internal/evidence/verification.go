@@ -37,10 +37,12 @@ func (s *Store) checkToken(t *store.TokenRecord) error {
 // ActiveToken implements store.Verification.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
 	token, err := s.Store.ActiveToken(ctx, hash, now)
-	if err == nil {
-		err = s.checkToken(token.TokenRecord)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := s.checkToken(token.TokenRecord); errors.Is(err, ledger.ErrStateTampered) {
+		return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: token.ID, Org: token.Org, Tampered: true}}, nil
+	} else if err != nil {
 		return nil, err
 	}
 	return token, nil

@@ -530,3 +530,14 @@ func (a *Approval) Cancel(now Time) {
 		a.settle(ApprovalCancelled, nil, "", now)
 	}
 }
+
+// NextStep is when time moves an approval on, 0 for never.
+func (a *Approval) NextStep() Time {
+	switch {
+	case a.Status == ApprovalPending:
+		return a.EscalatesAt
+	case a.Status.Open():
+		return a.ExpiresAt
+	}
+	return 0
+}

@@ -26,6 +26,7 @@ const (
 	CheckRegistry     Check = "registry"
 	CheckAccess       Check = "access"   // API keys
 	CheckFindings     Check = "findings" // what was found before, and is kept
+	CheckQueue        Check = "queue"    // work that is queued
 	CheckRow          Check = "row"      // one that a request came upon
 )
 

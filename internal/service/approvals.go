@@ -488,7 +488,7 @@ func (o *moveApproval) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	o.next = nextStep(asked.approval)
+	o.next = asked.approval.NextStep()
 	if !changed {
 		return nil
 	}

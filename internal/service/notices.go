@@ -4,14 +4,15 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // The kinds of jobs.
 const (
-	JobDeadline  = "approval.deadline" // body: the approval's id
-	JobKeyExpiry = "api_key.expiry"    // body: the key's id
-	JobNotice    = "notice"            // body: a notify.Notice, to be fanned out
-	JobWebhook   = "webhook"           // body: see Delivery
+	JobDeadline  = verify.JobDeadline
+	JobKeyExpiry = "api_key.expiry" // body: the key's id
+	JobNotice    = "notice"         // body: a notify.Notice, to be fanned out
+	JobWebhook   = "webhook"        // body: see Delivery
 	JobEmail     = "email"
 )
 

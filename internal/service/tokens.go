@@ -206,13 +206,13 @@ func (s *Service) openToken(ctx context.Context, text string) (*store.ActiveToke
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, ledger.ErrNotFound
 	}
-	if errors.Is(err, ledger.ErrStateTampered) {
+	if err != nil {
+		return nil, visible(err)
+	}
+	if token.Tampered {
 		s.log.Error("a public token's record was changed outside the service: run countersign audit")
 		s.notice(metTampering{org: token.Org, tampering: &verify.Tampering{Check: ledger.CheckRegistry, Place: "a public token was changed outside the service"}})
 		return nil, ledger.ErrNotFound
-	}
-	if err != nil {
-		return nil, visible(err)
 	}
 	s.used.note(token.ID, now)
 	return token, nil

@@ -21,6 +21,12 @@ func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
 		"%d receipts were acknowledged, and the ledger of %d is not that one: the database was put back", rollback.Acknowledged, rollback.Stored)}, nil
 }
 
+// rows are the inspections of what belongs to an organization as a whole, and to no
+// receipt or act.
+func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
+	return []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectKeys, a.inspectQueue, a.inspectFullChecks}
+}
+
 // inspectRegistry authenticates the keys that sign decisions, the endpoints that are told
 // of them, and the tokens that open verifications to strangers.
 func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {

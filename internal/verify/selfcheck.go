@@ -98,7 +98,7 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if c.From > max(newest, 1) { // the end is known to be broken
-		return true, c.look(ctx, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys, c.inspectFullChecks)
+		return true, c.look(ctx, append(c.rows(), c.inspectPast, c.shortLog)...)
 	}
 	linked, err := c.links(ctx, newest)
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err e
 		return false, err
 	}
 	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
-	return true, c.look(ctx, end, c.inspectPast, c.shortLog, c.inspectRegistry, c.inspectKeys, c.inspectFullChecks)
+	return true, c.look(ctx, append(c.rows(), end, c.inspectPast, c.shortLog)...)
 }
 
 // look tells of whatever any of the inspections finds.

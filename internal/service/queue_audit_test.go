@@ -1,0 +1,65 @@
+package service_test
+
+import (
+	"testing"
+
+	"countersign/internal/ledger"
+	"countersign/internal/testdb"
+	"countersign/internal/verify"
+)
+
+// An audit derives from the approvals that wait which work must be queued for them: work
+// that was deleted or put off shows, and so does work that the service did not write.
+func TestTheAuditNamesTamperingWithTheQueue(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		scene := g.scene()
+		g.hook()
+		g.ask(g.open("asked"))
+		audit := func(what string, want ledger.Check) {
+			t.Helper()
+			report := must[*verify.AuditReport](t)(g.Operator().Audit(t.Context(), g.who.slug, verify.AuditOptions{}))
+			switch {
+			case want == "" && report.Break != nil:
+				t.Errorf("%s: the audit finds %+v", what, report.Break)
+			case want != "" && (report.Break == nil || report.Break.Check != want):
+				t.Errorf("%s: the audit finds %+v, want %s", what, report.Break, want)
+			}
+		}
+		audit("nothing was done", "")
+		for _, job := range scene.rowsOf("jobs") {
+			far := int64(1) << 50
+			deadline := job.value("kind") == "approval.deadline"
+			for what, change := range map[string]map[string]any{
+				"put off":           {"run_at": far},
+				"leased for ever":   {"leased_until": far},
+				"of another kind":   {"kind": "webhook"},
+				"about other words": {"body": []byte("{}")},
+				"of another moment": {"due_at": far},
+				"without its mac":   {"mac": []byte{}},
+			} {
+				want := ledger.CheckQueue
+				if delays := change["run_at"] != nil || change["leased_until"] != nil; delays && !deadline {
+					want = "" // he can delay a message, as he can delete it
+				}
+				for column, other := range change {
+					done(t, scene.set(&job, column, other))
+				}
+				audit(what, want)
+				changed := job.with(change)
+				for column := range change {
+					done(t, scene.set(&changed, column, job.value(column)))
+				}
+			}
+		}
+		audit("all is as it was", "")
+		for _, job := range scene.rowsOf("jobs") {
+			if job.value("kind") == "approval.deadline" {
+				done(t, scene.remove(&job))
+			}
+		}
+		audit("the deadline was deleted", ledger.CheckQueue)
+		done(t, g.QueueDeadlines(t.Context()))
+		audit("it was queued anew", "")
+	})
+}

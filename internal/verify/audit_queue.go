@@ -1,0 +1,96 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// JobDeadline moves an approval on when its time has come. Body: the approval's id.
+const JobDeadline = "approval.deadline"
+
+// DeadlineSlack is how late an approval's deadline may be before its job counts as lost,
+// in milliseconds. A job that fails is tried again every few seconds.
+const DeadlineSlack = ledger.Time(3_600_000)
+
+// inspectQueue wants no queued work that the service did not write, and for each approval
+// that waits the work that moves it on.
+func (a *audit) inspectQueue(ctx context.Context) (*ledger.Break, error) {
+	broken := func(detail string) *ledger.Break { return &ledger.Break{Check: ledger.CheckQueue, Detail: detail} }
+	forged, err := a.judge.store.ForgedJobs(ctx, a.org.ID)
+	if err != nil {
+		return nil, err
+	}
+	if forged > 0 {
+		return broken("queued work was changed or written outside the service, and is not done"), nil
+	}
+	missing, err := a.judge.MissingDeadlines(ctx, a.org.ID)
+	if err != nil {
+		return nil, err
+	}
+	if len(missing) > 0 {
+		return broken(fmt.Sprintf("%d approvals wait without the work that moves them on: it was deleted or put off; a server queues it anew within the hour", len(missing))), nil
+	}
+	return nil, nil
+}
+
+// MissingDeadlines are the approvals of an organization that wait without a job that
+// moves them on in time, each with its next step. An approval that is decided, and one
+// that is made, while this looks is not among them.
+func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
+	open, err := j.openApprovals(ctx, org)
+	if err != nil || len(open) == 0 {
+		return nil, err
+	}
+	now := j.now()
+	err = j.store.ScanJobs(ctx, JobDeadline, func(job *store.Job) error {
+		id, err := ledger.ParseID(string(job.Body))
+		approval := ledger.ApprovalID{UUID: id}
+		if err == nil && job.Org == org && max(job.RunAt, job.LeasedUntil) <= max(open[approval], now)+DeadlineSlack {
+			delete(open, approval)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for id := range open {
+		record, err := j.store.Approval(ctx, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound), err == nil && !record.Status.Open():
+			delete(open, id)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return open, nil
+}
+
+// openApprovals are an organization's approvals that wait, each with its next step. What
+// was tampered with is found elsewhere.
+func (j *Judge) openApprovals(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
+	const page = 200
+	open := make(map[ledger.ApprovalID]ledger.Time)
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
+		query := store.ApprovalQuery{Org: org, Status: status, Limit: page}
+		for {
+			records, err := j.store.Approvals(ctx, query)
+			if err != nil {
+				return nil, err
+			}
+			for _, record := range records {
+				query.Before = &store.ApprovalAt{RequestedAt: record.RequestedAt, ID: record.ID}
+				if approval, err := j.store.ReadApproval(record); err == nil {
+					open[record.ID] = approval.NextStep()
+				}
+			}
+			if len(records) < page {
+				break
+			}
+		}
+	}
+	return open, nil
+}
