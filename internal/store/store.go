@@ -202,6 +202,7 @@ type Changes struct {
 	NewTokens     []*TokenRecord
 	RevokedTokens []*TokenRecord      // of Loaded.Tokens: RevokedAt, RevocationReason and MAC
 	SigningKeys   []*SigningKeyRecord // inserted, or replaced where the id is known
+	Anchors       []*AnchorRecord     // inserted, or replaced where subject and method are the same
 
 	NewJobs []*Job
 	// Signals are announced when the transaction has committed, to everyone who

@@ -124,6 +124,7 @@ type AnchorRecord struct {
 	Status    string // "pending", "verified" or "failed"
 	Reason    string
 	Proof     []byte // nil until there is one
+	Block     []byte // of a proof that was held against block headers: what was found; nil for none
 	UpdatedAt ledger.Time
 	MAC       []byte // authenticates all of it
 	// Tampered is as in WebhookRecord; then nothing but Org, Subject, Sequence and Method

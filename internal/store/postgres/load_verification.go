@@ -12,7 +12,7 @@ const (
 	tokenColumns = `id, org_id, hash, artifact, artifact_id, idempotency_key, created_at, expires_at, revoked_at,
 		revocation_reason, last_used_at, mac`
 	signingKeyColumns = `id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac`
-	anchorColumns     = `org_id, kind, subject_id, sequence, method, digest, status, reason, proof, updated_at, mac`
+	anchorColumns     = `org_id, kind, subject_id, sequence, method, digest, status, reason, proof, block, updated_at, mac`
 
 	loadTokensSQL = selectTokens + `where id = any($1::uuid[])`
 	loadIssuedSQL = `select ` + tokenColumns + ` from unnest($1::uuid[], $2::text[]) n(org, key)
@@ -41,7 +41,7 @@ func readSigningKey(r *row) *store.SigningKeyRecord {
 func readAnchor(r *row) *store.AnchorRecord {
 	return &store.AnchorRecord{
 		Org: ledger.OrgID{UUID: r.id()}, Subject: store.AnchorSubject{Kind: r.text(), ID: r.id()}, Sequence: r.int(), Method: r.text(),
-		Digest: r.hash(), Status: r.text(), Reason: r.text(), Proof: r.bytes(), UpdatedAt: r.time(), MAC: r.bytes(),
+		Digest: r.hash(), Status: r.text(), Reason: r.text(), Proof: r.bytes(), Block: r.bytes(), UpdatedAt: r.time(), MAC: r.bytes(),
 	}
 }
 

@@ -32,9 +32,6 @@ const (
 		)
 		select a.* from methods cross join lateral (` +
 		selectAnchors + `where org_id = $1 and kind = 'head' and method = name and sequence >= $2 order by sequence limit 1) a`
-	putAnchorSQL = `insert into anchors (` + anchorColumns + `) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-		on conflict (org_id, kind, subject_id, method) do update set sequence = excluded.sequence, digest = excluded.digest,
-			status = excluded.status, reason = excluded.reason, proof = excluded.proof, updated_at = excluded.updated_at, mac = excluded.mac`
 )
 
 // Tokens implements store.Verification. A list from its beginning is bounded by
@@ -83,9 +80,11 @@ func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int6
 
 // PutAnchor implements store.Verification.
 func (s *Store) PutAnchor(ctx context.Context, a *store.AnchorRecord) error {
-	return s.change(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, putAnchorSQL, bytesOf(a.Org.UUID), a.Subject.Kind, bytesOf(a.Subject.ID), a.Sequence, a.Method, a.Digest[:],
-			a.Status, a.Reason, a.Proof, int64(a.UpdatedAt), notNil(a.MAC))
-		return explain("put anchor", err)
+	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		sendAnchors(x, []*store.AnchorRecord{a})
+		x.send(patientCommitSQL)
+		return explain("put anchor", x.run(ctx, conn))
 	})
 }

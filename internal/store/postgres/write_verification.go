@@ -24,6 +24,12 @@ const (
 		on conflict (org_id, id) do update set public = excluded.public, private = excluded.private, status = excluded.status,
 			name = excluded.name, created_at = excluded.created_at, retired_at = excluded.retired_at, revoked_at = excluded.revoked_at,
 			mac = excluded.mac`
+	putAnchorsSQL = `insert into anchors (` + anchorColumns + `)
+		select * from unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::bytea[],
+			$10::bytea[], $11::bigint[], $12::bytea[])
+		on conflict (org_id, kind, subject_id, method) do update set sequence = excluded.sequence, digest = excluded.digest,
+			status = excluded.status, reason = excluded.reason, proof = excluded.proof, block = excluded.block,
+			updated_at = excluded.updated_at, mac = excluded.mac`
 )
 
 // sendTokens inserts in order of key, as sendChains does and for the same reason.
@@ -72,4 +78,27 @@ func sendSigningKeys(x *exchange, keys []*store.SigningKeyRecord) {
 		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RetiredAt }),
 		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RevokedAt }),
 		blobs(keys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }))
+}
+
+// sendAnchors writes in order of subject, as sendChains does and for the same reason.
+func sendAnchors(x *exchange, anchors []*store.AnchorRecord) {
+	if len(anchors) == 0 {
+		return
+	}
+	anchors = slices.SortedFunc(slices.Values(anchors), func(a, b *store.AnchorRecord) int {
+		return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), slices.Compare(a.Subject.ID[:], b.Subject.ID[:]), cmp.Compare(a.Method, b.Method))
+	})
+	x.send(putAnchorsSQL,
+		ids(anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Org.UUID }),
+		texts(anchors, func(a *store.AnchorRecord) string { return a.Subject.Kind }),
+		ids(anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Subject.ID }),
+		ints(anchors, func(a *store.AnchorRecord) int64 { return a.Sequence }),
+		texts(anchors, func(a *store.AnchorRecord) string { return a.Method }),
+		blobs(anchors, func(a *store.AnchorRecord) []byte { return a.Digest[:] }),
+		texts(anchors, func(a *store.AnchorRecord) string { return a.Status }),
+		texts(anchors, func(a *store.AnchorRecord) string { return a.Reason }),
+		blobs(anchors, func(a *store.AnchorRecord) []byte { return a.Proof }),
+		blobs(anchors, func(a *store.AnchorRecord) []byte { return a.Block }),
+		ints(anchors, func(a *store.AnchorRecord) int64 { return int64(a.UpdatedAt) }),
+		blobs(anchors, func(a *store.AnchorRecord) []byte { return notNil(a.MAC) }))
 }

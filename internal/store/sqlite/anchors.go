@@ -7,11 +7,11 @@ import (
 	"countersign/internal/store"
 )
 
-const anchorColumns = "org_id, kind, subject_id, sequence, method, digest, status, reason, proof, updated_at, mac"
+const anchorColumns = "org_id, kind, subject_id, sequence, method, digest, status, reason, proof, block, updated_at, mac"
 
 func scanAnchor(rows row) (*store.AnchorRecord, error) {
 	a := new(store.AnchorRecord)
-	return a, rows.Scan(&a.Org.UUID, &a.Subject.Kind, &a.Subject.ID, &a.Sequence, &a.Method, &a.Digest, &a.Status, &a.Reason, &a.Proof,
+	return a, rows.Scan(&a.Org.UUID, &a.Subject.Kind, &a.Subject.ID, &a.Sequence, &a.Method, &a.Digest, &a.Status, &a.Reason, &a.Proof, &a.Block,
 		(*int64)(&a.UpdatedAt), &a.MAC)
 }
 
@@ -38,11 +38,14 @@ func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int6
 
 // PutAnchor implements store.Verification.
 func (s *Store) PutAnchor(ctx context.Context, a *store.AnchorRecord) error {
-	return s.writing(ctx, func(tx *transaction) error {
-		return tx.exec("INSERT INTO anchors ("+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (org_id, kind, subject_id, method) DO UPDATE SET sequence = excluded.sequence, digest = excluded.digest,
-				status = excluded.status, reason = excluded.reason, proof = excluded.proof, updated_at = excluded.updated_at, mac = excluded.mac`,
-			a.Org.UUID[:], a.Subject.Kind, a.Subject.ID[:], a.Sequence, a.Method, a.Digest[:], a.Status, a.Reason, a.Proof,
-			int64(a.UpdatedAt), orEmpty(a.MAC))
-	})
+	return s.writing(ctx, func(tx *transaction) error { return tx.putAnchor(a) })
+}
+
+func (tx *transaction) putAnchor(a *store.AnchorRecord) error {
+	return tx.exec("INSERT INTO anchors ("+anchorColumns+`) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (org_id, kind, subject_id, method) DO UPDATE SET sequence = excluded.sequence, digest = excluded.digest,
+			status = excluded.status, reason = excluded.reason, proof = excluded.proof, block = excluded.block,
+			updated_at = excluded.updated_at, mac = excluded.mac`,
+		a.Org.UUID[:], a.Subject.Kind, a.Subject.ID[:], a.Sequence, a.Method, a.Digest[:], a.Status, a.Reason, a.Proof, a.Block,
+		int64(a.UpdatedAt), orEmpty(a.MAC))
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,6 +16,7 @@ import (
 var anchorCases = []testCase{
 	{name: "an anchor comes back as it was", run: keepsAnchors},
 	{name: "an anchor with the same subject and method is replaced", run: replacesAnchor},
+	{name: "anchors are written with what a transaction changes", run: writesAnchors},
 	{name: "the anchors of one subject are listed", run: listsAnchors},
 	{name: "the nearest anchor of a head is found for each method", run: findsHeadAnchors},
 	{name: "a method without an anchor of a head is left out", run: leavesMethodsOut},
@@ -67,12 +69,12 @@ func keepsAnchors(t *testing.T, w *world) {
 	plain, full := w.anchor(m.org.ID, 0, authority), w.anchor(m.org.ID, 1<<40, calendar)
 	full.Subject.ID, full.Digest = uuid.UUID(everyByte()[200:216]), [32]byte(everyByte())
 	full.Status, full.Reason = "failed", "it's \"late\", naïvely 🕰"
-	full.Proof, full.MAC = slices.Repeat(everyByte(), 100), everyByte()
+	full.Proof, full.Block, full.MAC = slices.Repeat(everyByte(), 100), everyByte()[:88], everyByte()
 	w.putAnchors(t, plain, full)
 	w.wantAnchors(t, "plain", m.org.ID, plain.Subject, plain)
 	w.wantAnchors(t, "full", m.org.ID, full.Subject, full)
-	if kept := must[[]*store.AnchorRecord](t)(w.Anchors(t.Context(), m.org.ID, plain.Subject)); kept[0].Proof != nil {
-		t.Error("an anchor without a proof has got one")
+	if kept := must[[]*store.AnchorRecord](t)(w.Anchors(t.Context(), m.org.ID, plain.Subject)); kept[0].Proof != nil || kept[0].Block != nil {
+		t.Error("an anchor without a proof has got one, or a block")
 	}
 }
 
@@ -85,15 +87,38 @@ func replacesAnchor(t *testing.T, w *world) {
 	method.Subject, kind.Subject.ID, org.Subject = anchor.Subject, anchor.Subject.ID, anchor.Subject
 	w.putAnchors(t, anchor, method, kind, org)
 	anchor.Sequence, anchor.Digest, anchor.Status, anchor.Reason = 8, ledger.HashToken("other"), "verified", "because"
-	anchor.Proof, anchor.UpdatedAt, anchor.MAC = everyByte(), w.now(), []byte("other")
+	anchor.Proof, anchor.Block, anchor.UpdatedAt, anchor.MAC = everyByte(), []byte("block"), w.now(), []byte("other")
 	for range 2 {
 		w.putAnchors(t, anchor)
 		w.wantAnchors(t, "replaced", m.org.ID, anchor.Subject, anchor, method)
 		w.wantAnchors(t, "other kind", m.org.ID, kind.Subject, kind)
 		w.wantAnchors(t, "other organization", other.org.ID, org.Subject, org)
-		anchor.Status, anchor.Proof, anchor.Reason = "pending", nil, "" // and back again
+		anchor.Status, anchor.Proof, anchor.Block, anchor.Reason = "pending", nil, nil, "" // and back again
 	}
 }
+
+// writesAnchors puts new anchors and replaces one in a transaction, and none in one
+// that fails.
+func writesAnchors(t *testing.T, w *world) {
+	m := w.join(t)
+	known, one, two := w.anchor(m.org.ID, 3, authority), w.anchor(m.org.ID, 3, calendar), w.anchor(m.org.ID, 0, authority)
+	w.putAnchors(t, known)
+	known.Status, known.Proof, known.Block, known.MAC = "verified", []byte("proof"), []byte("block"), []byte("other")
+	w.write(t, &store.Changes{Anchors: []*store.AnchorRecord{two, known, one}})
+	for _, anchor := range []*store.AnchorRecord{known, one, two} {
+		w.wantAnchors(t, "written", m.org.ID, anchor.Subject, anchor)
+	}
+	never := w.anchor(m.org.ID, 4, authority)
+	err := w.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
+		return &store.Changes{Anchors: []*store.AnchorRecord{never}}, errRefused
+	})
+	if !errors.Is(err, errRefused) {
+		t.Errorf("the transaction ends with %v", err)
+	}
+	w.wantAnchors(t, "of a transaction that failed", m.org.ID, never.Subject)
+}
+
+var errRefused = errors.New("refused")
 
 func listsAnchors(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)

@@ -1,0 +1,5 @@
+-- +goose Up
+
+-- The block that attests a proof, as it was found among the block headers. Anchors from
+-- before have none.
+ALTER TABLE anchors ADD COLUMN block BLOB;
