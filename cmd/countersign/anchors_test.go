@@ -85,6 +85,37 @@ func TestAnchorsFromServer(t *testing.T) {
 	})
 }
 
+// A root that is taken out is not believed from the next start on, and what it stamped
+// has failed; with the root put back, alone and without an authority to ask, it holds
+// again.
+func TestRootTakenOut(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		authority, roots := startAuthority(t)
+		_, strangers := startAuthority(t)
+		server := start(t, append([]string{"--tsa-url", authority, "--tsa-roots", roots}, s.flags...)...)
+		admin := server.admin(t)
+		receipt := "receipts/" + admin.seal(t).ReceiptID
+		admin.status(t, http.MethodPost, "/v1/verification/v2/anchors", "")
+		servicetest.Eventually(t, "the receipt is anchored", func() bool { return admin.anchors(t, receipt) == "verified/not_anchored" })
+		for _, next := range []struct {
+			flags []string
+			want  string
+		}{
+			{[]string{"--tsa-url", authority, "--tsa-roots", strangers}, "failed/not_anchored"},
+			{nil, "failed/not_anchored"},
+			{[]string{"--tsa-roots", roots}, "verified/not_anchored"},
+		} {
+			server.stop(t)
+			server = start(t, append(next.flags, s.flags...)...)
+			if found := server.client(admin.key).anchors(t, receipt); found != next.want {
+				t.Errorf("with %q the receipt is %s, want %s", next.flags, found, next.want)
+			}
+		}
+		server.stop(t)
+		succeed(t, s.args("audit")...)
+	})
+}
+
 // Anchor settings that cannot work stop the server at its start, and the error
 // repeats no value that may be secret.
 func TestAnchorSettingsAreChecked(t *testing.T) {
@@ -97,7 +128,8 @@ func TestAnchorSettingsAreChecked(t *testing.T) {
 		says  string
 	}{
 		"an authority without roots": {[]string{"--tsa-url", "https://planted-word.example"}, "--tsa-roots"},
-		"roots without an authority": {[]string{"--tsa-roots", empty}, "--tsa-url"},
+		"a policy for nobody":        {[]string{"--tsa-policy", "1.2.3"}, "--tsa-url"},
+		"roots alone that are none":  {[]string{"--tsa-roots", empty}, "no root certificate"},
 		"roots that are none":        {[]string{"--tsa-url", "https://planted-word.example", "--tsa-roots", empty}, "no root certificate"},
 		"roots that are not there":   {[]string{"--tsa-url", "https://planted-word.example", "--tsa-roots", empty + ".none"}, "no such file"},
 		"a calendar that is none":    {[]string{"--ots-calendars", "planted-word"}, "--ots-calendars"},

@@ -18,7 +18,6 @@ import (
 	"countersign/internal/observe"
 	"countersign/internal/pricing"
 	"countersign/internal/service"
-	"countersign/internal/worker"
 )
 
 // serveCommand runs the server.
@@ -77,8 +76,7 @@ type settings struct {
 	proxies   []netip.Prefix
 	mailer    *notify.Mailer // nil: no mail
 	prices    *pricing.Table // nil: the built-in ones
-	anchoring worker.Anchoring
-	methods   []string // of anchoring
+	anchoring anchoring
 	publicURL string
 }
 
@@ -103,7 +101,7 @@ func (c *serveCommand) check() (read settings, err error) {
 	if read.prices, err = c.prices(); err != nil {
 		return read, err
 	}
-	if read.anchoring, read.methods, err = c.anchorFlags.read(); err != nil {
+	if read.anchoring, err = c.anchorFlags.read(); err != nil {
 		return read, err
 	}
 	read.proxies, err = parsePrefixes(c.TrustedProxies)

@@ -54,7 +54,7 @@ func (s *server) open() (err error) {
 	}
 	if s.opened, err = c.openService(ctx, service.Config{
 		Log: s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
-		Anchoring: s.methods, Mail: s.mailer != nil,
+		Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil,
 		// A folder has one server at a time; the commands that work beside it decide
 		// nothing.
 		Alone: c.embedded(),
@@ -69,7 +69,7 @@ func (s *server) open() (err error) {
 	}
 	s.webhooks = notify.NewWebhooks(notify.Options{AllowPrivate: c.WebhooksAllowPrivate})
 	s.worker = worker.New(worker.Config{
-		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring, Log: s.log, Meter: s.metrics,
+		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring.Anchoring, Log: s.log, Meter: s.metrics,
 	})
 	if s.listener, err = listen(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)

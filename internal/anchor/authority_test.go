@@ -100,7 +100,7 @@ func checkMisuse(t *testing.T, token []byte, digest [32]byte, roots []byte) {
 		"good":          {token, digest, trust, nonce, ""},
 		"another nonce": {token, digest, trust, nonce + 1, anchor.WrongNonce},
 		"another hash":  {token, digestOf("another"), trust, 0, anchor.WrongImprint},
-		"another root":  {token, digest, parseTrust(t, stranger.pem()), 0, anchor.Untrusted},
+		"another root":  {token, digest, parseTrust(t, stranger.pem()), 0, anchor.UntrustedRoot},
 		"empty":         {nil, digest, trust, 0, anchor.Malformed},
 		"cut off":       {token[:len(token)-1], digest, trust, 0, anchor.Malformed},
 		"halved":        {token[:len(token)/2], digest, trust, 0, anchor.Malformed},

@@ -25,6 +25,7 @@ type Verdict struct {
 	Reason    Reason // of Failed alone
 	Height    int
 	BlockTime time.Time
+	Header    [headerSize]byte // of that block
 }
 
 // HeaderSource provides the block headers of Bitcoin's main chain.
@@ -108,7 +109,7 @@ func (b Bitcoin) judge(ctx context.Context, at *node, found attestation) (Verdic
 	if !bytes.Equal(block.root(), at.message) {
 		return Verdict{Status: Failed, Reason: WrongBlock}, nil
 	}
-	return Verdict{Status: Verified, Height: found.height, BlockTime: block.time()}, nil
+	return Verdict{Status: Verified, Height: found.height, BlockTime: block.time(), Header: *block}, nil
 }
 
 func (b Bitcoin) header(ctx context.Context, height int) (*header, error) {

@@ -108,7 +108,7 @@ func TestRealHeader(t *testing.T) {
 	blocks := realChain(t)
 	header := blocks.headers[realHeight]
 	root := [32]byte(header[36:68])
-	want := anchor.Verdict{Status: anchor.Verified, Height: realHeight, BlockTime: time.Date(2015, 5, 28, 15, 41, 18, 0, time.UTC)}
+	want := anchor.Verdict{Status: anchor.Verified, Height: realHeight, BlockTime: time.Date(2015, 5, 28, 15, 41, 18, 0, time.UTC), Header: header}
 	got, err := anchor.Bitcoin{Headers: blocks}.Verify(t.Context(), []byte(magic+string(root[:])+inBlock(realHeight)), root)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestProofsOfOthers(t *testing.T) {
 		return
 	}
 	tests := map[string]anchor.Verdict{
-		"hello-world":    {Status: anchor.Verified, Height: realHeight, BlockTime: time.Date(2015, 5, 28, 15, 41, 18, 0, time.UTC)},
+		"hello-world":    {Status: anchor.Verified, Height: realHeight, BlockTime: time.Date(2015, 5, 28, 15, 41, 18, 0, time.UTC), Header: realChain(t).headers[realHeight]},
 		"bad-stamp":      {Status: anchor.Failed, Reason: anchor.WrongBlock},
 		"incomplete":     {Status: anchor.Pending},
 		"two-calendars":  {Status: anchor.Pending},

@@ -84,6 +84,10 @@ func expect(t *testing.T, blocks *chain, proof []byte, digest [32]byte, want anc
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got.Status == anchor.Verified && got.Header != blocks.headers[got.Height] {
+		t.Errorf("the verdict's header is not that of block %d", got.Height)
+	}
+	got.Header = [80]byte{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the verdict differs (-want +got):\n%s", diff)
 	}

@@ -13,7 +13,8 @@ type Reason string
 const (
 	WrongImprint  Reason = "wrong_imprint"   // it is about another digest, or a hash other than SHA-256
 	WrongNonce    Reason = "wrong_nonce"     // it answers another request
-	Untrusted     Reason = "untrusted"       // no way to a configured root, or not a timestamping certificate; a block header without work
+	UntrustedRoot Reason = "untrusted_root"  // no way to a configured root
+	Untrusted     Reason = "untrusted"       // not a timestamping certificate, or one that nothing vouches for; a block header without work
 	ExpiredAtTime Reason = "expired_at_time" // a certificate was not valid at the token's time
 	Malformed     Reason = "malformed"       // it cannot be read, or is beyond a bound
 	BadSignature  Reason = "bad_signature"   // the signature does not fit

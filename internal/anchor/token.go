@@ -29,7 +29,7 @@ type Stamped struct {
 func VerifyToken(token []byte, digest [32]byte, trust *Trust, nonce uint64) (Stamped, error) {
 	if trust == nil || trust.roots == nil {
 		// Without this, crypto/x509 would believe whomever the machine believes.
-		return Stamped{}, faultf(Untrusted, "there are no timestamp roots to judge the token by")
+		return Stamped{}, faultf(UntrustedRoot, "there are no timestamp roots to judge the token by")
 	}
 	if len(token) > maxTokenBytes {
 		return Stamped{}, faultf(Malformed, "the token is longer than %d bytes", maxTokenBytes)
@@ -104,8 +104,11 @@ func (t *Trust) chains(certificate *x509.Certificate, embedded []*x509.Certifica
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
 		return nil, faultf(ExpiredAtTime, "a certificate was not valid at the token's time: %w", err)
 	}
+	if unknown := (x509.UnknownAuthorityError{}); err != nil && !errors.As(err, &unknown) {
+		return nil, faultf(Untrusted, "the token's certificates do not allow it: %w", err)
+	}
 	if err != nil {
-		return nil, faultf(Untrusted, "the token leads to no configured root: %w", err)
+		return nil, faultf(UntrustedRoot, "the token leads to no configured root: %w", err)
 	}
 	return chains, nil
 }

@@ -67,14 +67,14 @@ func TestVerifyToken(t *testing.T) {
 		"issuer for code signing":    {signer: newIdentity(t, signerCertificate(), narrow), change: embed(narrow), want: anchor.Untrusted},
 		"signed by an issuer":        {signer: changed(func(c *certificate) { c.authority = true }), want: anchor.Untrusted},
 		"for agreeing on keys":       {signer: changed(func(c *certificate) { c.usage = x509.KeyUsageKeyAgreement }), want: anchor.Untrusted, alone: "it does not look at the key usage"},
-		"another root":               {signer: signer, roots: []*identity{stray}, want: anchor.Untrusted},
+		"another root":               {signer: signer, roots: []*identity{stray}, want: anchor.UntrustedRoot},
 		"issuer embedded":            {signer: below, change: embed(middle)},
 		"issuer and root embedded":   {signer: below, change: embed(middle, root)},
 		"issuer configured":          {signer: below, roots: []*identity{root, middle}},
-		"issuer missing":             {signer: below, want: anchor.Untrusted},
+		"issuer missing":             {signer: below, want: anchor.UntrustedRoot},
 		"nothing embedded":           {signer: signer, change: bare, want: anchor.Untrusted},
 		"all configured":             {signer: below, change: bare, roots: []*identity{root, middle, below}},
-		"signer without its issuer":  {signer: below, change: bare, roots: []*identity{root, below}, want: anchor.Untrusted},
+		"signer without its issuer":  {signer: below, change: bare, roots: []*identity{root, below}, want: anchor.UntrustedRoot},
 		"another of the same number": {signer: signer, change: bare, roots: []*identity{root, twin}, want: anchor.BadSignature, alone: "it does not compare the certificate with the signed hash of it"},
 		"a stray certificate":        {signer: signer, change: embed(cross), want: anchor.Untrusted, alone: "it lets anything be embedded"},
 		"a configured stray":         {signer: signer, change: embed(cross), roots: []*identity{root, cross}},
@@ -205,7 +205,7 @@ func FuzzToken(f *testing.F) {
 func TestNoRootsBelieveNobody(t *testing.T) {
 	t.Parallel()
 	for name, trust := range map[string]*anchor.Trust{"nil": nil, "zero": {}} {
-		if _, err := anchor.VerifyToken(nil, digestOf(artifact), trust, 0); anchor.ReasonOf(err) != anchor.Untrusted {
+		if _, err := anchor.VerifyToken(nil, digestOf(artifact), trust, 0); anchor.ReasonOf(err) != anchor.UntrustedRoot {
 			t.Errorf("%s: got %v, want it untrusted", name, err)
 		}
 	}

@@ -88,7 +88,7 @@ var packages = map[string]rule{
 		reason: "rows are authenticated with what they hold, and by no use case",
 	},
 	"verify": {
-		may:    []string{"evidence", "keyring", "ledger", "recent", "store"},
+		may:    []string{"canon", "evidence", "keyring", "ledger", "recent", "store"},
 		reason: "judging reads authenticated rows, writes nothing and knows no use case",
 	},
 	"service": {

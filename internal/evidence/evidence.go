@@ -142,7 +142,7 @@ func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check fun
 // sealAll authenticates what is about to be written.
 func (s *Store) sealAll(changes *store.Changes) error {
 	sealed := len(changes.NewKeys) + len(changes.Keys) + len(changes.NewRotations) + len(changes.Webhooks) + len(changes.NewPolicies) +
-		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings)
+		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings) + len(changes.Anchors)
 	if sealed > 0 && s.keys == nil {
 		return errNoKeys
 	}
@@ -153,6 +153,7 @@ func (s *Store) sealAll(changes *store.Changes) error {
 	sealEach(s.sealToken, changes.NewTokens, changes.RevokedTokens)
 	sealEach(s.sealSigningKey, changes.SigningKeys)
 	sealEach(s.sealFinding, changes.Findings)
+	sealEach(s.sealAnchor, changes.Anchors)
 	var err error
 	changes.NewJobs, err = s.sealJobs(changes.NewJobs)
 	return err

@@ -125,6 +125,8 @@ func encodeAnchor(a *store.AnchorRecord) []byte {
 	r.text(a.Reason)
 	r.flag(a.Proof != nil)
 	r.bytes(a.Proof)
+	r.flag(a.Block != nil)
+	r.bytes(a.Block)
 	r.time(a.UpdatedAt)
 	return r
 }

@@ -53,6 +53,16 @@ type credential struct {
 	id   ledger.KeyID
 }
 
+// believer finds the proofs good that the tests plant.
+type believer struct{}
+
+func (believer) Judge(a *ledger.Anchor) ledger.AnchorFinding {
+	if string(a.Proof) != "planted-proof" {
+		return ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "malformed"}
+	}
+	return ledger.AnchorFinding{Standing: ledger.AnchorVerified}
+}
+
 func start(t *testing.T, db *database, with setup) *stack {
 	t.Helper()
 	log, opened := slog.New(capturing), db.store
@@ -61,7 +71,7 @@ func start(t *testing.T, db *database, with setup) *stack {
 	}
 	s := &stack{database: db}
 	s.World = servicetest.Start(t, service.Config{Store: opened, Log: log, Clock: with.clock, Meter: with.meter,
-		Watch: with.watch, Anchoring: []string{ledger.MethodTSA, ledger.MethodOpenTimestamps}})
+		Watch: with.watch, Timestamps: believer{}, Anchoring: []string{ledger.MethodTSA, ledger.MethodOpenTimestamps}})
 	if err := s.Service.Operator().AdoptKeys(t.Context(), s.Ring); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ const (
 	CheckChain        Check = "chain"
 	CheckApprovals    Check = "approvals"
 	CheckAuditLog     Check = "audit_log"
+	CheckAnchors      Check = "anchors" // those that the audit log says were made
 	CheckRollback     Check = "rollback"
 	CheckRegistry     Check = "registry"
 	CheckAccess       Check = "access"   // API keys

@@ -118,16 +118,52 @@ func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, erro
 	for _, record := range known {
 		if record.Method == anchor.Method && record.Digest == anchor.Digest && !record.Tampered {
 			anchor.Standing, anchor.Reason, anchor.Proof = ledger.AnchorStanding(record.Status), record.Reason, record.Proof
+			anchor.Block = record.Block
 		}
 	}
 	return anchor, nil
 }
 
-// SaveAnchor writes down what has become of an anchor.
+// SaveAnchor writes down what has become of an anchor. That one was made enters the
+// audit log in the same transaction, so that an audit knows which there must be.
 func (j *Jobs) SaveAnchor(ctx context.Context, anchor *ledger.Anchor) error {
-	return j.service.store.PutAnchor(ctx, &store.AnchorRecord{
+	record := &store.AnchorRecord{
 		Org: anchor.Org, Subject: store.AnchorSubject{Kind: anchor.Kind, ID: anchor.Subject}, Sequence: anchor.Sequence, Method: anchor.Method,
 		Digest: anchor.Digest, Status: string(anchor.Standing), Reason: anchor.Reason, Proof: anchor.Proof,
-		UpdatedAt: j.service.now(),
-	})
+		Block: anchor.Block, UpdatedAt: j.service.now(),
+	}
+	if anchor.Standing != ledger.AnchorVerified {
+		return j.service.store.PutAnchor(ctx, record)
+	}
+	return j.service.committer.commit(ctx, &makeAnchor{anchor, record})
+}
+
+// makeAnchor writes an anchor whose proof was found good, with its entry in the audit
+// log. It changes nothing of the organization, so it locks the log alone.
+type makeAnchor struct {
+	anchor *ledger.Anchor
+	record *store.AnchorRecord
+}
+
+func (o *makeAnchor) size() int { return smallOperation + len(o.record.Proof) }
+
+func (o *makeAnchor) need(needs *store.Needs) {
+	needs.Orgs = append(needs.Orgs, o.anchor.Org)
+	needs.Logs = append(needs.Logs, o.anchor.Org)
+}
+
+func (o *makeAnchor) plan(b *batch) error {
+	org, err := b.org(o.anchor.Org)
+	if err != nil {
+		return err
+	}
+	if err := b.act(ledger.ActorService, org, anchorDeed(o.anchor)); err != nil {
+		return err
+	}
+	b.changes.Anchors = append(b.changes.Anchors, o.record)
+	return nil
+}
+
+func anchorDeed(anchor *ledger.Anchor) *deed {
+	return &deed{action: ledger.ActAnchorMade, target: anchor.Subject.String(), detail: anchor.MadeDetail()}
 }

@@ -42,6 +42,9 @@ type Config struct {
 	// Anchoring names the methods by which decisions and heads are anchored in
 	// time; none without them.
 	Anchoring []string
+	// Timestamps judges the proofs of anchors when they are asked about; none is
+	// believed without it.
+	Timestamps verify.Timestamps
 	// PrivateWebhooks lets webhooks lead to addresses that are not public.
 	PrivateWebhooks bool
 	// Mail says that e-mails are sent, and not dropped for want of a mail server.
@@ -169,7 +172,7 @@ func New(c Config) *Service {
 	if c.Meter == nil {
 		c.Meter = silentMeter{}
 	}
-	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Keep: s.keepFullCheck, Now: s.now, Log: s.log})
+	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Timestamps: c.Timestamps, Keep: s.keepFullCheck, Now: s.now, Log: s.log})
 	s.committer = newCommitter(s, c.Meter, max(c.Committers, 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() {

@@ -46,8 +46,8 @@ func (v *approvalVerification) run(ctx context.Context) error {
 		v.check(checkRecord, "the record fails its authenticator or its columns do not agree with it")
 		v.skip("nothing vouches for the record", ledger.CheckNotChecked, checkPayload, ledger.CheckSignature, checkChainEntry, checkReceipt)
 		r.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}
-		r.Signature = ledger.Finding{Standing: ledger.StandingMissing, Reason: "record_failed"}
-		return nil
+		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}, ledger.KeyNotEvaluated
+		return v.judge.unreadableAnchors(ctx, r, v.record)
 	}
 	v.check(checkRecord, "")
 	r.Approval, r.CreatedAt = approval, &approval.RequestedAt

@@ -57,7 +57,7 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 	a := &audit{judge: j, org: org, options: options}
 	report := &AuditReport{Organization: org.Slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
-		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckRegistry), string(ledger.CheckAccess), string(ledger.CheckFindings), string(ledger.CheckQueue))
+		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckAnchors), string(ledger.CheckRegistry), string(ledger.CheckAccess), string(ledger.CheckFindings), string(ledger.CheckQueue))
 	}
 	found, err := a.run(ctx)
 	if err != nil {
@@ -116,6 +116,8 @@ type audit struct {
 	chains   atomic.Int64
 	events   atomic.Int64
 	acts     atomic.Int64
+
+	mostAnchors int // of those that were made, the newest; 0: all
 }
 
 // A worker takes so many receipts at once: enough to forget the cost of opening a

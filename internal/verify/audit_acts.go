@@ -13,7 +13,7 @@ import (
 )
 
 // inspectActs walks the audit log and holds its end against the organization as
-// it is now, and the policy sets against the acts that put them. An act may be
+// it is now, and the policy sets and anchors against the acts that made them. An act may be
 // written between the reads, so a difference counts only while the log stands
 // still.
 func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
@@ -38,6 +38,13 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 				return nil, err
 			}
 		}
+		check := ledger.CheckAuditLog
+		if fault == nil {
+			check = ledger.CheckAnchors
+			if fault, err = a.inspectAnchors(ctx, walked.anchors); err != nil {
+				return nil, err
+			}
+		}
 		if fault == nil {
 			a.acts.Store(walked.Checked)
 			return nil, nil
@@ -47,7 +54,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 			return nil, err
 		}
 		if end == nil || again == nil || again.Count == end.Count {
-			return &ledger.Break{Check: ledger.CheckAuditLog, Detail: fault.Error()}, nil
+			return &ledger.Break{Check: check, Detail: fault.Error()}, nil
 		}
 	}
 }
@@ -61,10 +68,11 @@ func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
 	return end, err
 }
 
-// walkedActs are what the log says, and of policy sets in particular.
+// walkedActs are what the log says, and of policy sets and anchors in particular.
 type walkedActs struct {
 	ledger.ActWalk
-	puts map[string]*ledger.Act // by version
+	puts    map[string]*ledger.Act // by version
+	anchors []madeAnchor           // in the order of the log
 }
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
@@ -79,6 +87,13 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		}
 		if act.Action == evidence.ActPutPolicy {
 			walked.puts[act.Target] = act
+		}
+		if act.Action == ledger.ActAnchorMade {
+			var made madeAnchor
+			if made, fault = readMade(act); fault != nil {
+				return errBroken
+			}
+			walked.anchors = append(walked.anchors, made)
 		}
 		return nil
 	})

@@ -18,7 +18,8 @@ const (
 	mostChecked  = 10_000 // receipts in one look
 	longestCheck = ledger.Time(20_000)
 	mostTold     = 3       // breaks that a round tells of, and of which it reminds
-	mostActs     = 100_000 // of an audit log that is walked
+	mostActs     = 500_000 // of an audit log that is walked; each anchor is one
+	mostAnchors  = 10_000  // that are held against the log
 )
 
 // CheckPlace is where a round of looks at a ledger stands.
@@ -44,7 +45,7 @@ type Reporter interface {
 // LookOver looks over the next part of a ledger and reports what is broken there. It
 // returns where the next look goes on, and whether this one came to the end.
 func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
-	c := &check{audit: &audit{judge: j, org: org}, CheckPlace: place, report: report}
+	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors}, CheckPlace: place, report: report}
 	done, err := c.run(ctx)
 	return c.CheckPlace, done, err
 }

@@ -20,6 +20,8 @@ import (
 type Config struct {
 	Store *evidence.Store
 	Keys  ledger.Keys
+	// Timestamps judges the proofs of anchors; without it none is believed.
+	Timestamps Timestamps
 	// Watch remembers outside the database what was acknowledged; optional.
 	Watch HeadWatch
 	// Keep remembers the full check of a large chain, for all who serve the database;
@@ -38,6 +40,9 @@ type Judge struct {
 	now   func() ledger.Time
 	log   *slog.Logger
 
+	timestamps Timestamps
+	judged     judgedAnchors
+
 	sound   soundReceipts
 	full    fullChecks
 	entries *recent.Cache[ledger.ChainID, *Entries]
@@ -46,5 +51,5 @@ type Judge struct {
 
 // New makes a judge.
 func New(c Config) *Judge {
-	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, keep: c.Keep, now: c.Now, log: c.Log, sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }

@@ -187,6 +187,7 @@ func (w *Worker) prove(ctx context.Context, job *service.Job, a *ledger.Anchor) 
 	case verdict.Status == anchor.Pending:
 		return w.awaitBlock(job, "", nil)
 	}
+	a.Block = verdict.Block()
 	return nil
 }
 

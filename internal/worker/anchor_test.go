@@ -50,7 +50,7 @@ func (w *world) decided() ledger.ApprovalID {
 func TestTokenOfADecision(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
-		w.anchors = worker.Anchoring{Authority: newStamper(t, w.clock)}
+		w.anchors = worker.Anchoring{Authority: w.stamper()}
 		id := w.decided()
 		w.wantTSA(id, ledger.NotAnchored, "")
 		w.run(w.worker(w.service, nil, nil))
@@ -68,7 +68,7 @@ func TestTokenOfADecision(t *testing.T) {
 func TestAuthorityOutOfReachForDays(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
-		authority := newStamper(t, w.clock)
+		authority := w.stamper()
 		authority.respond(http.StatusServiceUnavailable)
 		w.anchors = worker.Anchoring{Authority: authority}
 		id := w.decided()
@@ -94,7 +94,7 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 func TestAuthorityThatRefuses(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
-		authority := newStamper(t, w.clock)
+		authority := w.stamper()
 		authority.respond(http.StatusForbidden)
 		w.anchors = worker.Anchoring{Authority: authority}
 		id := w.decided()
@@ -223,7 +223,7 @@ func (w *world) receiptTSA(id ledger.ReceiptID) ledger.AnchorStanding {
 func TestHeadsAreAnchoredHourly(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
-		authority := newStamper(t, w.clock)
+		authority := w.stamper()
 		w.anchors = worker.Anchoring{Authority: authority}
 		first := w.seal()
 		second := w.seal()

@@ -33,6 +33,7 @@ import (
 // the one under test.
 type stamper struct {
 	*anchor.Authority
+	trust  *anchor.Trust
 	mu     sync.Mutex
 	status int // instead of a token; 0: a token
 	asked  int
@@ -71,9 +72,20 @@ func newStamper(t *testing.T, clock *servicetest.Clock) *stamper {
 	t.Cleanup(server.Close)
 	var err error
 	roots := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
+	if s.trust, err = anchor.ParseTrust(roots); err != nil {
+		t.Fatal(err)
+	}
 	if s.Authority, err = anchor.NewAuthority(anchor.AuthorityConfig{URL: server.URL + "/planted-path", Roots: roots}); err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// stamper runs an authority whose tokens are believed.
+func (w *world) stamper() *stamper {
+	w.t.Helper()
+	s := newStamper(w.t, w.clock)
+	w.believes.Trust = s.trust
 	return s
 }
 
@@ -116,21 +128,22 @@ func timestampCertificate(t *testing.T, now time.Time) (*x509.Certificate, crypt
 	return certificate, key
 }
 
-// calendar is an OpenTimestamps calendar on a real port. It confirms one digest in
-// a block of its own, whose Merkle root is the digest's hash.
+// calendar is an OpenTimestamps calendar on a real port. It confirms each digest
+// in a block of its own, whose Merkle root is the digest's hash.
 type calendar struct {
 	*anchor.Calendars
 	url string
 
 	mu        sync.Mutex
-	height    int // of the block; 0: none yet
+	height    int            // of the first block; 0: none yet
+	heights   map[string]int // of the blocks, by what they confirm
 	submitted int
 	headers   map[int][80]byte
 }
 
 func newCalendar(t *testing.T) *calendar {
 	t.Helper()
-	c := &calendar{headers: make(map[int][80]byte)}
+	c := &calendar{headers: make(map[int][80]byte), heights: make(map[string]int)}
 	routes := http.NewServeMux()
 	routes.HandleFunc("POST /digest", func(answer http.ResponseWriter, _ *http.Request) {
 		c.mu.Lock()
@@ -146,8 +159,13 @@ func newCalendar(t *testing.T) *calendar {
 			answer.WriteHeader(http.StatusNotFound)
 			return
 		}
-		c.headers[c.height] = mine(sha256.Sum256(commitment))
-		_, _ = answer.Write(slices.Concat([]byte{0x08}, attestation("\x05\x88\x96\x0d\x73\xd7\x19\x01", binary.AppendUvarint(nil, uint64(c.height)))))
+		height, ok := c.heights[string(commitment)]
+		if !ok {
+			height = c.height + len(c.heights)
+			c.heights[string(commitment)] = height
+		}
+		c.headers[height] = mine(sha256.Sum256(commitment))
+		_, _ = answer.Write(slices.Concat([]byte{0x08}, attestation("\x05\x88\x96\x0d\x73\xd7\x19\x01", binary.AppendUvarint(nil, uint64(height)))))
 	})
 	server := httptest.NewServer(routes)
 	t.Cleanup(server.Close)
@@ -167,7 +185,7 @@ func attestation(kind string, payload []byte) []byte {
 	return slices.Concat([]byte{0}, []byte(kind), counted(payload))
 }
 
-// confirm puts everything into a block.
+// confirm puts everything into blocks, from a height on.
 func (c *calendar) confirm(height int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

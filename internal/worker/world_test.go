@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/anchor"
 	"countersign/internal/canon"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
@@ -41,7 +42,9 @@ type world struct {
 	log     servicetest.Buffer
 	meter   *meter
 	methods []string // of anchoring
-	anchors worker.Anchoring
+	// believes judges anchors that were made. It is complete before the first is asked about.
+	believes *anchor.Verifier
+	anchors  worker.Anchoring
 
 	admin, reviewer, agent *service.Caller
 }
@@ -55,6 +58,7 @@ func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 	t.Helper()
 	ring, _ := servicetest.NewRing(t)
 	w := &world{t: t, store: db, ring: ring, clock: newClock(), meter: newMeter(), methods: methods}
+	w.believes = &anchor.Verifier{Bitcoin: bitcoin(w.clock, nil)}
 	w.service = w.serve(db)
 	_, first, err := w.service.Operator().CreateOrganization(t.Context(), "acme", "")
 	if err != nil {
@@ -73,7 +77,7 @@ func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 //countersign:replica
 func (w *world) serve(db store.Store) *service.Service {
 	return servicetest.Start(w.t, service.Config{
-		Store: db, Keys: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods,
+		Store: db, Keys: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods, Timestamps: w.believes,
 	}).Service
 }
 

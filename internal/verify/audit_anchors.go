@@ -1,0 +1,81 @@
+package verify
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// madeAnchor is an anchor that the audit log says was made. There is one for each
+// decision, so it is small.
+type madeAnchor struct {
+	subject uuid.UUID
+	head    bool              // the subject is a receipt, and not an approval
+	detail  [sha256.Size]byte // the hash of what the act says
+}
+
+func (m *madeAnchor) kind() string {
+	if m.head {
+		return ledger.SubjectHead
+	}
+	return ledger.SubjectApproval
+}
+
+func readMade(act *ledger.Act) (madeAnchor, error) {
+	detail, err := canon.Parse(act.Detail)
+	if err != nil {
+		return madeAnchor{}, fmt.Errorf("act %d says of an anchor what cannot be read", act.Sequence)
+	}
+	subject, err := ledger.ParseID(act.Target)
+	if err != nil {
+		return madeAnchor{}, fmt.Errorf("act %d names no subject of an anchor", act.Sequence)
+	}
+	kind, _ := detail.Get("kind")
+	return madeAnchor{subject: subject, head: kind.Str() == ledger.SubjectHead, detail: sha256.Sum256(act.Detail)}, nil
+}
+
+// inspectAnchors wants every anchor that was made as it was made. The newest come
+// first: a look that is bounded has at least seen those.
+func (a *audit) inspectAnchors(ctx context.Context, made []madeAnchor) (fault, err error) {
+	if a.mostAnchors > 0 && len(made) > a.mostAnchors {
+		made = made[len(made)-a.mostAnchors:]
+	}
+	for i := len(made) - 1; i >= 0; i-- {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("read anchors: %w", err)
+		}
+		subject := store.AnchorSubject{Kind: made[i].kind(), ID: made[i].subject}
+		records, err := a.judge.store.Anchors(ctx, a.org.ID, subject)
+		if err != nil {
+			return nil, err
+		}
+		if !a.holds(records, &made[i]) {
+			return fmt.Errorf("an anchor of the %s %s was made, and is missing or was changed", subjectName(subject.Kind), subject.ID), nil
+		}
+	}
+	return nil, nil
+}
+
+// holds reports whether one of a subject's anchors is the one that was made.
+func (a *audit) holds(records []*store.AnchorRecord, made *madeAnchor) bool {
+	for _, record := range records {
+		anchor := anchorOf(record)
+		if anchor.Standing == ledger.AnchorVerified && sha256.Sum256(anchor.MadeDetail()) == made.detail && !record.Tampered {
+			return true
+		}
+	}
+	return false
+}
+
+func subjectName(kind string) string {
+	if kind == ledger.SubjectHead {
+		return ledger.ArtifactReceipt
+	}
+	return ledger.ArtifactApproval
+}
