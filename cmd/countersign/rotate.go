@@ -21,6 +21,7 @@ func (c *rotateSigningCommand) Run(p *process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
+	previous := o.ring.CurrentKey()
 	rotated, err := keyring.Rotate(c.keyFile(), randomness, time.Now())
 	if err != nil {
 		return err
@@ -28,7 +29,7 @@ func (c *rotateSigningCommand) Run(p *process) (err error) {
 	if err := o.operator().AdoptKeys(p.ctx, rotated); err != nil {
 		return err
 	}
-	if err := o.operator().RecordRotation(p.ctx, rotated.CurrentKey()); err != nil {
+	if err := o.operator().RecordRotation(p.ctx, previous, rotated.CurrentKey()); err != nil {
 		return fmt.Errorf("the master key is rotated, and must not be rotated again for this: %w", err)
 	}
 	if c.JSON {

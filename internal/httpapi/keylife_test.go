@@ -424,9 +424,9 @@ func TestActsOfKeys(t *testing.T) {
 		}
 		const detail = "agents:[intern] expires_at:2026-03-01T13:00:00.000Z name:worker owner:ops"
 		want := []string{
-			"api_key.expire by countersign: map[" + detail + " previous_expires_at:2026-03-01T12:01:00.000Z role:agent]",
+			"api_key.expire by countersign: map[" + detail + " previous_expires_at:2026-03-01T12:01:00.000Z role:agent status:map[from:active to:expired]]",
 			"api_key.rotate by first admin: map[" + detail + " previous_expires_at:2026-03-01T12:01:00.000Z role:agent]",
-			"api_key.revoke by first admin: map[expires_at:2026-03-01T13:00:00.000Z name:ended role:agent]",
+			"api_key.revoke by first admin: map[expires_at:2026-03-01T13:00:00.000Z name:ended role:agent status:map[from:active to:revoked]]",
 			"api_key.create by first admin: map[expires_at:2026-03-01T13:00:00.000Z name:ended role:agent]",
 			"api_key.create by first admin: map[" + detail + " role:agent]",
 		}

@@ -51,8 +51,9 @@ func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, reques
 			// The rounds follow the setting from now on, not from the next round on.
 			b.changes.NewJobs = append(b.changes.NewJobs, abandonJob(org.ID, "", b.now))
 		}
+		said, err := organizationDeed(org, &patched)
 		*org = patched
-		return &deed{action: "organization.update", target: org.Slug, detail: request.Append(nil)}, nil
+		return said, err
 	})
 	if err != nil {
 		return nil, err
@@ -156,7 +157,7 @@ func (s *Service) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID
 			b.changes.NewJobs = append(b.changes.NewJobs, expiryJob(key.Record))
 		}
 		b.changes.NewKeys = append(b.changes.NewKeys, key.Record)
-		return keyDeed("api_key.create", key.Record), nil
+		return keyDeed(ledger.ActKeyCreate, key.Record, "", ""), nil
 	}})
 	if err != nil {
 		return nil, err
@@ -164,7 +165,8 @@ func (s *Service) storeKey(ctx context.Context, caller *Caller, org ledger.OrgID
 	return key, nil
 }
 
-func keyDeed(action string, key *ledger.KeyRecord) *deed {
+// keyDeed names an API key and, where it has ended, from what to what.
+func keyDeed(action string, key *ledger.KeyRecord, from, to string) *deed {
 	return &deed{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		if len(key.Agents) > 0 {
 			w.Strings("agents", key.Agents)
@@ -180,6 +182,9 @@ func keyDeed(action string, key *ledger.KeyRecord) *deed {
 			w.String("previous_expires_at", key.Previous.ExpiresAt.String())
 		}
 		w.String("role", string(key.Role))
+		if from != to {
+			moved(w, "status", from, to)
+		}
 	})}
 }
 
@@ -252,7 +257,7 @@ func (s *Service) revocation(caller *Caller, org ledger.OrgID, id ledger.KeyID) 
 		now := b.now
 		revoked.RevokedAt = &now
 		b.putKey(revoked)
-		return keyDeed("api_key.revoke", revoked), nil
+		return keyDeed(ledger.ActKeyRevoke, revoked, string(key.Status(now)), string(revoked.Status(now))), nil
 	}
 	return op, revoked
 }

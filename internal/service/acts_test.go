@@ -75,7 +75,7 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 			{"api_key.revoke", "operator", func() error { _, err := g.Operator().RevokeKey(ctx, "acme", keys[1]); return err }, func() string { return keys[1].String() }, false},
 			{"sign_in.create", "first admin", func() error { return newLink(g.CreateSignIn(ctx, g.who.admin, g.who.member.Key)) }, func() string { return member }, true},
 			{"sign_in.create", "operator", func() error { return newLink(g.Operator().SignInLink(ctx, "acme", g.who.member.Key)) }, func() string { return member }, true},
-			{"master_key.rotate", "operator", func() error { return g.Operator().RecordRotation(ctx, "key-2") }, func() string { return "key-2" }, true},
+			{"master_key.rotate", "operator", func() error { return g.Operator().RecordRotation(ctx, "key-1", "key-2") }, func() string { return "key-2" }, true},
 			{"organization.update", "first admin", func() error {
 				_, err := g.UpdateOrganization(ctx, g.who.admin, value(t, `{"high_risk_agents":["x"]}`))
 				return err

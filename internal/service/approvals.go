@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
@@ -558,31 +557,20 @@ func (o *moveApproval) moved(b *batch, org *ledger.Organization, live *liveChain
 	if o.caller == nil {
 		return nil
 	}
-	return b.act(o.caller.actor(), org, &deed{
-		action: o.name(approval),
-		target: approval.ID.String(),
-		detail: details(func(w *canon.ObjectWriter) {
-			w.String("chain_id", approval.Chain.String())
-			if by := approval.DeniedBy; by != nil {
-				w.StringOrNull("policy_name", by.PolicyName)
-				w.String("policy_version", by.PolicyVersion)
-			}
-			w.String("status", string(approval.Status))
-		}),
-	})
+	return b.act(o.caller.actor(), org, approvalDeed(o.name(approval), live.chain, before, approval))
 }
 
 // name is what the audit log calls the step of a caller.
 func (o *moveApproval) name(approval *ledger.Approval) string {
 	switch {
 	case approval.DeniedBy != nil:
-		return "approval.overrule"
+		return ledger.ActApprovalOverrule
 	case o.giveUp != nil:
-		return "approval.cancel"
+		return ledger.ActApprovalCancel
 	case o.verdict.Approve:
-		return "approval.approve"
+		return ledger.ActApprovalApprove
 	default:
-		return "approval.deny"
+		return ledger.ActApprovalDeny
 	}
 }
 

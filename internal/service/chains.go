@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -295,11 +296,15 @@ func (o *resumeChain) plan(b *batch) error {
 	if o.last != nil {
 		event = o.last.ID
 	}
+	from := live.state.Status
 	addendum, err := live.state.Resume(o.chain, event, o.caller.Name, b.now)
 	if err != nil {
 		return err
 	}
 	live.changed = true
 	b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
-	return b.act(o.caller.actor(), org, &deed{action: "chain.resume", target: o.chain.String()})
+	return b.act(o.caller.actor(), org, &deed{action: ledger.ActChainResume, target: o.chain.String(), detail: details(func(w *canon.ObjectWriter) {
+		w.StringOrNull("chain_name", live.chain.Name)
+		moved(w, "status", string(from), string(live.state.Status))
+	})})
 }

@@ -151,7 +151,7 @@ func newFinding(ref store.FindingRef, t *verify.Tampering, evidence []byte, now 
 // put writes a finding with the act that says so.
 func (o *keepFinding) put(b *batch, finding *store.FindingRecord) error {
 	if o.logged && b.mayLog(finding.Org) {
-		if err := b.logFinding(ledger.ActorService, verify.ActFound, finding, nil); err != nil {
+		if err := b.logFinding(ledger.ActorService, ledger.ActTamperingFound, finding, nil); err != nil {
 			return err
 		}
 	}

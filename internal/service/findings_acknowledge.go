@@ -103,7 +103,7 @@ func (o *acknowledge) close(b *batch, finding *store.FindingRecord) error {
 		if !b.mayLog(o.ref.Org) {
 			return errNoLog
 		}
-		if err := b.logFinding(ledger.ActorOperator, verify.ActAcknowledge, finding, &o.reason); err != nil {
+		if err := b.logFinding(ledger.ActorOperator, ledger.ActTamperingAcknowledge, finding, &o.reason); err != nil {
 			return err
 		}
 	}

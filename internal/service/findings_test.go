@@ -160,7 +160,7 @@ func TestTamperingStandsHoweverItIsFound(t *testing.T) {
 						t.Errorf("%s: a stranger's organization has %d", what, len(theirs))
 					}
 				}
-				if acts := s.actsOf(verify.ActFound); acts != 1 {
+				if acts := s.actsOf(ledger.ActTamperingFound); acts != 1 {
 					t.Errorf("the audit log tells of it %d times, want once", acts)
 				}
 				if report := s.report(s.Service); report.Further != nil || report.Break != nil && report.Break.Check == ledger.CheckFindings {
@@ -241,7 +241,7 @@ func TestAcknowledgedTampering(t *testing.T) {
 			t.Errorf("acknowledged as %+v", got)
 		}
 		done(t, s.Operator().Acknowledge(t.Context(), s.one(), "again"))
-		if acts := s.actsOf(verify.ActAcknowledge); acts != 1 {
+		if acts := s.actsOf(ledger.ActTamperingAcknowledge); acts != 1 {
 			t.Errorf("the audit log tells of %d acknowledgements, want 1", acts)
 		}
 		another := s.replica()
@@ -268,7 +268,7 @@ func TestAcknowledgedTampering(t *testing.T) {
 		done(t, s.exec("UPDATE receipts SET body = "+s.dialect.mark(1)+" WHERE sequence = 2", []byte("nothing at all")))
 		look(another)
 		s.wantKnown("edited otherwise", another, line+" open", open)
-		if acts := s.actsOf(verify.ActFound); acts != 3 {
+		if acts := s.actsOf(ledger.ActTamperingFound); acts != 3 {
 			t.Errorf("the audit log tells of %d findings, want 3", acts)
 		}
 		for _, r := range s.rowsOf("findings") {

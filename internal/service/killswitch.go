@@ -38,19 +38,19 @@ func (s *Service) DeactivateKillSwitch(ctx context.Context, caller *Caller) (*le
 }
 
 func (s *Service) switchTo(ctx context.Context, caller *Caller, active bool, reason string) (*ledger.KillSwitch, error) {
-	action, kind, govern := "kill_switch.deactivate", notify.KillSwitchDeactivated, s.govern
+	action, kind, govern := ledger.ActKillSwitchDeactivate, notify.KillSwitchDeactivated, s.govern
 	if active {
-		action, kind, govern = "kill_switch.activate", notify.KillSwitchActivated, s.governStop
+		action, kind, govern = ledger.ActKillSwitchActivate, notify.KillSwitchActivated, s.governStop
 	}
 	var result ledger.KillSwitch
 	err := govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
 		k := &org.Controls.KillSwitch
 		if k.Active != active {
-			now := b.now
+			now, before := b.now, *k
 			*k = ledger.KillSwitch{Active: active, Reason: reason, ChangedAt: &now, ChangedBy: caller.Name}
 			b.notice(org, notify.Notice{Kind: kind, Reviewer: caller.Name}, "")
 			result = *k
-			return &deed{action: action, detail: details(func(w *canon.ObjectWriter) { w.StringOrNull("reason", reason) })}, nil
+			return killSwitchDeed(action, &before, k), nil
 		}
 		result = *k
 		return nil, nil
@@ -59,4 +59,24 @@ func (s *Service) switchTo(ctx context.Context, caller *Caller, active bool, rea
 		return nil, err
 	}
 	return &result, nil
+}
+
+// killSwitchDeed says why the switch is active, or what it was active for.
+func killSwitchDeed(action string, before, after *ledger.KillSwitch) *deed {
+	word := func(k *ledger.KillSwitch) string {
+		if k.Active {
+			return "active"
+		}
+		return "inactive"
+	}
+	return &deed{action: action, detail: details(func(w *canon.ObjectWriter) {
+		if before.Active {
+			w.StringOrNull("activated_at", moment(before.ChangedAt))
+			w.StringOrNull("activated_by", before.ChangedBy)
+			w.StringOrNull("activated_for", before.Reason)
+		} else {
+			w.StringOrNull("reason", after.Reason)
+		}
+		moved(w, "status", word(before), word(after))
+	})}
 }

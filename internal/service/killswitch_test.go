@@ -86,7 +86,7 @@ func TestTheKillSwitchStopsEverything(t *testing.T) {
 			{"kill_switch.activate", "first admin", ""}, {"approval.deny", "test", gated.Event.Approval.String()},
 			{"kill_switch.deactivate", "first admin", ""}, {"approval.approve", "test", waiting.String()},
 		})
-		if detail := g.acts()[acts].Detail; string(detail) != `{"reason":"an incident"}` {
+		if detail := g.acts()[acts].Detail; string(detail) != `{"reason":"an incident","status":{"from":"inactive","to":"active"}}` {
 			t.Errorf("the audit log says %s", detail)
 		}
 		g.complete(chain)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 )
 
@@ -46,7 +47,7 @@ func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
 // RecordRotation enters into the audit log of every organization that new
 // signatures are made under another master key. One log that cannot be written
 // keeps no other from saying so.
-func (o *Operator) RecordRotation(ctx context.Context, current string) error {
+func (o *Operator) RecordRotation(ctx context.Context, previous, current string) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func (o *Operator) RecordRotation(ctx context.Context, current string) error {
 	var failed []error
 	for _, org := range orgs {
 		err := o.service.committer.commit(ctx, &act{actor: ledger.ActorOperator, org: org.ID, change: func(*batch, *ledger.Organization) (*deed, error) {
-			return &deed{action: "master_key.rotate", target: current}, nil
+			return &deed{action: ledger.ActMasterKeyRotate, target: current, detail: details(func(w *canon.ObjectWriter) { moved(w, "key", previous, current) })}, nil
 		}})
 		if err != nil {
 			failed = append(failed, fmt.Errorf("the audit log of %s does not say that the master key was rotated: %w", org.Slug, err))

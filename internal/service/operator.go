@@ -65,7 +65,7 @@ func (o *Operator) TrustExisting(ctx context.Context) (int, error) {
 			continue
 		}
 		err = o.service.committer.commit(ctx, &act{actor: ledger.ActorOperator, org: org.ID, change: func(*batch, *ledger.Organization) (*deed, error) {
-			return &deed{action: "rows.trust", target: org.Slug, detail: details(func(w *canon.ObjectWriter) { w.Int("rows", int64(taken)) })}, nil
+			return &deed{action: ledger.ActRowsTrust, target: org.Slug, detail: details(func(w *canon.ObjectWriter) { w.Int("rows", int64(taken)) })}, nil
 		}})
 		if err != nil {
 			return total, err
@@ -104,7 +104,7 @@ func (o *beginLog) plan(b *batch) error {
 	}
 	org := new(ledger.Organization)
 	*org = *before
-	return b.enact(ledger.ActorOperator, org, &deed{action: "audit_log.begin"})
+	return b.enact(ledger.ActorOperator, org, &deed{action: ledger.ActLogBegin, target: org.Slug})
 }
 
 // CreateOrganization makes an organization with a first admin key.
@@ -129,7 +129,8 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 		return nil, nil, err
 	}
 	log := ledger.NewActLog(org.ID)
-	created, err := log.Append(s.keys, org, ledger.Act{At: s.now(), Actor: ledger.ActorOperator, Action: "organization.create", Target: slug})
+	created, err := log.Append(s.keys, org, ledger.Act{At: s.now(), Actor: ledger.ActorOperator, Action: ledger.ActOrganizationCreate, Target: slug,
+		Detail: details(func(w *canon.ObjectWriter) { w.String("name", name) })})
 	if err != nil {
 		return nil, nil, err
 	}

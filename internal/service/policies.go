@@ -87,7 +87,7 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 		org.Controls.Policy = ledger.PolicyRef{Number: number, Version: record.Version, SHA256: ledger.PayloadHash(document.Text)}
 		b.changes.NewPolicies = append(b.changes.NewPolicies, record)
 		s.policies.put(org.ID, record.Version, compiled(record.Version, set))
-		return policyDeed(record), nil
+		return policyDeed(current.Version, record), nil
 	})
 	if err != nil {
 		return nil, err
@@ -95,8 +95,13 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	return viewOf(record, set, true), nil
 }
 
-func policyDeed(record *store.PolicyRecord) *deed {
-	return &deed{action: evidence.ActPutPolicy, target: record.Version, detail: evidence.PolicyDetail(record)}
+// policyDeed binds every byte of a set, and names the version that it replaces.
+func policyDeed(from string, record *store.PolicyRecord) *deed {
+	return &deed{action: evidence.ActPutPolicy, target: record.Version, detail: details(func(w *canon.ObjectWriter) {
+		w.String("format", record.Format)
+		w.String("sha256", ledger.PayloadHash(record.Document))
+		moved(w, "version", from, record.Version)
+	})}
 }
 
 func viewOf(record *store.PolicyRecord, set *policy.Set, inForce bool) *PolicyView {

@@ -83,6 +83,6 @@ func (o *Operator) acceptMissing(ctx context.Context, missing []verify.Rollback)
 
 func (o *Operator) enterAcceptance(ctx context.Context, org ledger.OrgID, slug string, detail func(*canon.ObjectWriter)) error {
 	return o.service.committer.commit(ctx, &act{org: org, actor: ledger.ActorOperator, change: func(*batch, *ledger.Organization) (*deed, error) {
-		return &deed{action: "rollback.accept", target: slug, detail: details(detail)}, nil
+		return &deed{action: ledger.ActRollbackAccept, target: slug, detail: details(detail)}, nil
 	}})
 }

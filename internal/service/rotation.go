@@ -91,7 +91,7 @@ func (s *Service) rotateKey(ctx context.Context, caller *Caller, org ledger.OrgI
 			b.changes.NewRotations = append(b.changes.NewRotations, record)
 		}
 		*made = NewKey{Record: &rotated, Text: text}
-		return keyDeed("api_key.rotate", &rotated), nil
+		return keyDeed(ledger.ActKeyRotate, &rotated, "", ""), nil
 	}
 	// Without an overlap the secret in use ends here, which is a stop.
 	if err := s.commitStop(ctx, op); err != nil {
@@ -125,7 +125,7 @@ func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 		expired := *key
 		expired.ExpiryLogged = true
 		b.putKey(&expired)
-		return keyDeed("api_key.expire", &expired), nil
+		return keyDeed(ledger.ActKeyExpire, &expired, string(ledger.APIKeyActive), string(ledger.APIKeyExpired)), nil
 	}
 	if err := j.service.committer.commit(ctx, op); err != nil {
 		return err

@@ -123,9 +123,9 @@ func (s *Service) CreateSigningKey(ctx context.Context, caller *Caller, request 
 		return nil, err
 	}
 	var key *store.SigningKeyRecord
-	action := "signing_key.create"
+	action := ledger.ActSigningKeyCreate
 	if request.Public != nil {
-		action = "signing_key.import"
+		action = ledger.ActSigningKeyImport
 		key = &store.SigningKeyRecord{
 			ID: ledger.SigningKeyID{UUID: s.timedID(s.now())}, Org: caller.Org, Name: request.Name,
 			Public: request.Public, Status: ledger.SigningHistorical, CreatedAt: s.now(),
@@ -141,7 +141,7 @@ func (s *Service) CreateSigningKey(ctx context.Context, caller *Caller, request 
 			return nil, ledger.Errorf(ledger.CodeInvalid, "there are %d signing keys, the most there can be", maxSigningKeys)
 		}
 		b.putSigningKey(key)
-		return &deed{action: action, target: key.ID.String()}, nil
+		return signingKeyDeed(action, key, "", nil), nil
 	})
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (s *Service) SigningKeys(ctx context.Context, caller *Caller) ([]*store.Sig
 // RetireSigningKey ends a key's signing; what it signed stays trusted. The last
 // active key has a successor first.
 func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
-	return s.endSigningKey(ctx, caller, id, "signing_key.retire", func(key *store.SigningKeyRecord, now ledger.Time) error {
+	return s.endSigningKey(ctx, caller, id, ledger.ActSigningKeyRetire, func(key *store.SigningKeyRecord, now ledger.Time) error {
 		switch key.Status {
 		case ledger.SigningRetired, ledger.SigningRevoked:
 			return nil
@@ -175,7 +175,7 @@ func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledge
 
 // RevokeSigningKey says that a key must not be trusted any more.
 func (s *Service) RevokeSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
-	return s.endSigningKey(ctx, caller, id, "signing_key.revoke", func(key *store.SigningKeyRecord, now ledger.Time) error {
+	return s.endSigningKey(ctx, caller, id, ledger.ActSigningKeyRevoke, func(key *store.SigningKeyRecord, now ledger.Time) error {
 		if key.Status != ledger.SigningRevoked {
 			key.Status, key.RevokedAt = ledger.SigningRevoked, &now
 		}
@@ -213,10 +213,12 @@ func (s *Service) endSigningKey(ctx context.Context, caller *Caller, id ledger.S
 			return nil, err
 		}
 		b.putSigningKey(&ended)
-		if found.Status == ledger.SigningActive && active == 1 {
-			b.putSigningKey(successor)
+		from, next := found.Status, (*store.SigningKeyRecord)(nil)
+		if from == ledger.SigningActive && active == 1 {
+			next = successor
+			b.putSigningKey(next)
 		}
-		return &deed{action: action, target: id.String()}, nil
+		return signingKeyDeed(action, &ended, from, next), nil
 	})
 	if err != nil {
 		return nil, err

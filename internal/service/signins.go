@@ -43,7 +43,7 @@ func (s *Service) createSignIn(ctx context.Context, caller *Caller, org ledger.O
 			if !key.Active(b.now) {
 				return nil, ledger.ErrNotFound
 			}
-			return signInDeed("sign_in.create", key, link.ExpiresAt), nil
+			return signInDeed(ledger.ActSignInCreate, key, link.ExpiresAt), nil
 		},
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Service) enterSignIn(ctx context.Context, id ledger.KeyID, expires ledg
 		return err
 	}
 	err = s.committer.commit(ctx, &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*deed, error) {
-		return signInDeed("sign_in.use", key, expires), nil
+		return signInDeed(ledger.ActSignInUse, key, expires), nil
 	}})
 	if errors.Is(err, errUnknownKey) { // it was revoked after the link was made
 		return errBadLink
@@ -124,7 +124,33 @@ func (s *Service) SessionCaller(ctx context.Context, session string) (*Caller, e
 	return caller, nil
 }
 
-// SignOut ends a session.
+// SignOut ends a session and enters that into the audit log. Whatever becomes of the
+// entry, the session ends.
 func (s *Service) SignOut(ctx context.Context, session string) error {
-	return visible(s.store.CloseSession(ctx, ledger.HashToken(session)))
+	hash := ledger.HashToken(session)
+	entered := s.enterSignOut(ctx, hash)
+	return errors.Join(visible(s.store.CloseSession(ctx, hash)), entered)
+}
+
+// enterSignOut enters the end of a session, by the key that it acted for. One that has
+// ended already, or whose key has, has nothing to enter.
+func (s *Service) enterSignOut(ctx context.Context, hash [32]byte) error {
+	in, err := s.store.Session(ctx, hash, s.now())
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return visible(err)
+	}
+	key, err := s.store.Key(ctx, ledger.KeyID{UUID: in.Key})
+	if err != nil {
+		return visible(err)
+	}
+	err = s.committer.commit(ctx, &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*deed, error) {
+		return signInDeed(ledger.ActSignInEnd, key, in.ExpiresAt), nil
+	}})
+	if errors.Is(err, errUnknownKey) {
+		return nil
+	}
+	return err
 }

@@ -83,7 +83,7 @@ func (s *Service) IssueToken(ctx context.Context, caller *Caller, request *Token
 		if idempotencyKey != "" {
 			b.loaded.Issued[ref] = record
 		}
-		return tokenDeed("public_token.create", record), nil
+		return tokenDeed(ledger.ActTokenCreate, record), nil
 	}
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, ledger.Secret{}, err
@@ -102,7 +102,13 @@ func sameTime(a, b *ledger.Time) bool {
 
 func tokenDeed(action string, t *store.TokenRecord) *deed {
 	return &deed{action: action, target: t.ID.String(), detail: details(func(w *canon.ObjectWriter) {
+		w.String("artifact_id", t.ArtifactID.String())
 		w.String("artifact_type", t.Artifact)
+		w.StringOrNull("expires_at", moment(t.ExpiresAt))
+		if t.RevokedAt != nil {
+			w.StringOrNull("reason", t.RevocationReason)
+			moved(w, "status", "active", "revoked")
+		}
 	})}
 }
 
@@ -190,7 +196,7 @@ func (s *Service) RevokeToken(ctx context.Context, caller *Caller, id ledger.Tok
 		revoked.RevokedAt, revoked.RevocationReason = &now, reason
 		b.loaded.Tokens[id] = &revoked
 		b.changes.RevokedTokens = append(b.changes.RevokedTokens, &revoked)
-		return tokenDeed("public_token.revoke", &revoked), nil
+		return tokenDeed(ledger.ActTokenRevoke, &revoked), nil
 	}
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func (s *Service) CreateWebhook(ctx context.Context, caller *Caller, request *We
 		}
 		org.Controls.Webhooks++
 		b.changes.Webhooks = append(b.changes.Webhooks, record)
-		return &deed{action: "webhook.create", target: record.ID.String()}, nil
+		return webhookDeed(ledger.ActWebhookCreate, record, "", webhookStatus(record)), nil
 	})
 	if err != nil {
 		return nil, ledger.Secret{}, err
@@ -86,7 +86,7 @@ func (s *Service) DeleteWebhook(ctx context.Context, caller *Caller, id ledger.W
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return err
 	}
-	return s.changeWebhook(ctx, caller, caller.Org, id, "webhook.delete", func(record *store.WebhookRecord, now ledger.Time) {
+	return s.changeWebhook(ctx, caller, caller.Org, id, ledger.ActWebhookDelete, func(record *store.WebhookRecord, now ledger.Time) {
 		record.DeletedAt = &now
 	})
 }
@@ -111,7 +111,7 @@ func (s *Service) TestWebhook(ctx context.Context, caller *Caller, id ledger.Web
 			return nil, err
 		}
 		b.changes.NewJobs = append(b.changes.NewJobs, webhookJob(org.ID, record, "test-"+s.randomID().String(), body, b.now, ""))
-		return &deed{action: "webhook.test", target: id.String()}, nil
+		return webhookDeed(ledger.ActWebhookTest, record, "", ""), nil
 	}
 	return s.committer.commit(ctx, op)
 }
@@ -120,7 +120,7 @@ var errWebhookTampered = fmt.Errorf("a webhook fails its authenticator: %w", led
 
 // disableWebhook is for an endpoint that says that it is gone.
 func (s *Service) disableWebhook(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
-	return s.changeWebhook(ctx, nil, org, id, "webhook.disable", func(record *store.WebhookRecord, now ledger.Time) {
+	return s.changeWebhook(ctx, nil, org, id, ledger.ActWebhookDisable, func(record *store.WebhookRecord, now ledger.Time) {
 		record.DisabledAt = &now
 	})
 }
@@ -150,7 +150,7 @@ func (s *Service) changeWebhook(ctx context.Context, caller *Caller, org ledger.
 		}
 		b.loaded.Webhooks[id] = &record
 		b.changes.Webhooks = append(b.changes.Webhooks, &record)
-		return &deed{action: action, target: id.String()}, nil
+		return webhookDeed(action, &record, webhookStatus(loaded), webhookStatus(&record)), nil
 	}
 	return s.committer.commit(ctx, op)
 }

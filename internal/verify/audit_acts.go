@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/canon"
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -103,6 +104,25 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 	return walked, fault, err
 }
 
+// saysSo reports whether an act's detail says of a policy set what there is to say. It
+// may say more: the version that the set replaced.
+func saysSo(detail []byte, record *store.PolicyRecord) bool {
+	said, err := canon.Parse(detail)
+	if err != nil {
+		return false
+	}
+	wanted, err := canon.Parse(evidence.PolicyDetail(record))
+	if err != nil {
+		return false
+	}
+	for _, member := range wanted.Members() {
+		if got, ok := said.Get(member.Name); !ok || !bytes.Equal(got.Append(nil), member.Value.Append(nil)) {
+			return false
+		}
+	}
+	return true
+}
+
 // inspectPolicies wants exactly the sets that were put, as they were put.
 func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act) (fault, err error) {
 	records, err := a.judge.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
@@ -115,7 +135,7 @@ func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act
 		if put == nil || record.Number != int64(i)+1 {
 			return fmt.Errorf("policy set %d is not one that was put", record.Number), nil
 		}
-		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !bytes.Equal(put.Detail, evidence.PolicyDetail(record)) {
+		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !saysSo(put.Detail, record) {
 			return fmt.Errorf("policy set %s is not as it was put", record.Version), nil
 		}
 		if _, unreadable := evidence.ReadPolicy(record); unreadable != nil {

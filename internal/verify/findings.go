@@ -16,13 +16,6 @@ import (
 	"countersign/internal/store"
 )
 
-// What the audit log calls the making of a finding and its acknowledgement. Both have
-// the finding's id as their target.
-const (
-	ActFound       = "tampering.found"
-	ActAcknowledge = "tampering.acknowledge"
-)
-
 // The kinds of what a finding is about.
 const (
 	AboutReceipt  = "receipt"
@@ -264,14 +257,14 @@ func (a *audit) findingActs(ctx context.Context) (acts map[string]findingAct, or
 			return nil
 		}
 		act, fault := ledger.DecodeAct(stored.Body)
-		if fault != nil || act.Action != ActFound && act.Action != ActAcknowledge {
+		if fault != nil || act.Action != ledger.ActTamperingFound && act.Action != ledger.ActTamperingAcknowledge {
 			return nil //nolint:nilerr // inspectActs names an act that cannot be read
 		}
 		name := FindingName(act.Target)
 		if _, known := acts[name]; !known {
 			order = append(order, name)
 		}
-		acts[name] = findingAct{acknowledged: act.Action == ActAcknowledge, evidence: evidence.OfFinding(act.Detail)}
+		acts[name] = findingAct{acknowledged: act.Action == ledger.ActTamperingAcknowledge, evidence: evidence.OfFinding(act.Detail)}
 		return nil
 	})
 	return acts, order, err

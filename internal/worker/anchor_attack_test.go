@@ -79,7 +79,7 @@ func (a *attacked) standings() string {
 	for _, f := range []ledger.AnchorFinding{approval.TSA, approval.OpenTimestamp, receipt.TSA, receipt.OpenTimestamp} {
 		found = append(found, strings.TrimSuffix(string(f.Standing)+":"+f.Reason, ":"))
 	}
-	return strings.Join(found, " ")
+	return strings.Join(found, "/")
 }
 
 // broken is the check that an audit finds broken, "" for none.
@@ -96,9 +96,9 @@ func (a *attacked) broken() ledger.Check {
 }
 
 const (
-	allVerified  = "verified verified verified verified"
-	allRecord    = "failed:record_failed failed:record_failed failed:record_failed failed:record_failed"
-	noneAnchored = "not_anchored not_anchored not_anchored not_anchored"
+	allVerified  = "verified/verified/verified/verified"
+	allRecord    = "failed:record_failed/failed:record_failed/failed:record_failed/failed:record_failed"
+	noneAnchored = "not_anchored/not_anchored/not_anchored/not_anchored"
 )
 
 // Whoever writes the database gains nothing by an anchor's row: an edited anchor has
@@ -118,7 +118,7 @@ func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 		},
 		"one is deleted": {
 			after:     func(a *attacked) { a.exec("DELETE FROM anchors WHERE kind = 'approval' AND method = 'tsa'") },
-			standings: "not_anchored verified verified verified", broken: ledger.CheckAnchors,
+			standings: "not_anchored/verified/verified/verified", broken: ledger.CheckAnchors,
 		},
 		"proofs are replaced": {
 			after:     func(a *attacked) { a.exec("UPDATE anchors SET proof = digest") },
@@ -130,11 +130,11 @@ func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 		},
 		"blocks are replaced": {
 			after:     func(a *attacked) { a.exec("UPDATE anchors SET block = digest WHERE method = 'opentimestamps'") },
-			standings: "verified failed:record_failed verified failed:record_failed", broken: ledger.CheckAnchors,
+			standings: "verified/failed:record_failed/verified/failed:record_failed", broken: ledger.CheckAnchors,
 		},
 		"blocks are removed": {
 			after:     func(a *attacked) { a.exec("UPDATE anchors SET block = NULL WHERE method = 'opentimestamps'") },
-			standings: "verified failed:record_failed verified failed:record_failed", broken: ledger.CheckAnchors,
+			standings: "verified/failed:record_failed/verified/failed:record_failed", broken: ledger.CheckAnchors,
 		},
 		"statuses are edited": {
 			after:     func(a *attacked) { a.exec("UPDATE anchors SET status = 'pending'") },
@@ -150,7 +150,7 @@ func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 		"promises are put back": {
 			during:    func(a *attacked) { a.remember() },
 			after:     func(a *attacked) { a.putBack() },
-			standings: "verified pending verified pending", broken: ledger.CheckAnchors,
+			standings: "verified/pending/verified/pending", broken: ledger.CheckAnchors,
 		},
 		"a head is anchored again after its anchor was deleted": {
 			after: func(a *attacked) {
@@ -167,15 +167,15 @@ func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 			after: func(a *attacked) {
 				a.believes = &anchor.Verifier{Trust: newStamper(a.t, a.clock).trust, Bitcoin: bitcoin(a.clock, nil)}
 			},
-			standings: "failed:untrusted_root verified failed:untrusted_root verified",
+			standings: "failed:untrusted_root/verified/failed:untrusted_root/verified",
 		},
 		"the operator believes nobody": {
 			after:     func(a *attacked) { a.believes = &anchor.Verifier{Bitcoin: bitcoin(a.clock, nil)} },
-			standings: "failed:untrusted_root verified failed:untrusted_root verified",
+			standings: "failed:untrusted_root/verified/failed:untrusted_root/verified",
 		},
 		"the operator asks for more work": {
 			after:     func(a *attacked) { a.believes = &anchor.Verifier{Trust: a.believes.Trust} },
-			standings: "verified failed:untrusted verified failed:untrusted",
+			standings: "verified/failed:untrusted/verified/failed:untrusted",
 		},
 		"the authority's certificate expires": {
 			after:     func(a *attacked) { a.clock.Advance(3 * 365 * 24 * time.Hour) },

@@ -1,0 +1,201 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"countersign/internal/canon"
+)
+
+// What the audit log calls the acts. ActAnchorMade stands with the anchors.
+const (
+	ActOrganizationCreate   = "organization.create"
+	ActOrganizationUpdate   = "organization.update"
+	ActLogBegin             = "audit_log.begin"
+	ActRowsTrust            = "rows.trust"
+	ActRollbackAccept       = "rollback.accept"
+	ActMasterKeyRotate      = "master_key.rotate"
+	ActKeyCreate            = "api_key.create"
+	ActKeyRotate            = "api_key.rotate"
+	ActKeyRevoke            = "api_key.revoke"
+	ActKeyExpire            = "api_key.expire"
+	ActSignInCreate         = "sign_in.create"
+	ActSignInUse            = "sign_in.use"
+	ActSignInEnd            = "sign_in.end"
+	ActPolicyPut            = "policy.put"
+	ActKillSwitchActivate   = "kill_switch.activate"
+	ActKillSwitchDeactivate = "kill_switch.deactivate"
+	ActChainResume          = "chain.resume"
+	ActApprovalApprove      = "approval.approve"
+	ActApprovalDeny         = "approval.deny"
+	ActApprovalCancel       = "approval.cancel"
+	ActApprovalOverrule     = "approval.overrule"
+	ActWebhookCreate        = "webhook.create"
+	ActWebhookTest          = "webhook.test"
+	ActWebhookDelete        = "webhook.delete"
+	ActWebhookDisable       = "webhook.disable"
+	ActTokenCreate          = "public_token.create"
+	ActTokenRevoke          = "public_token.revoke"
+	ActSigningKeyCreate     = "signing_key.create"
+	ActSigningKeyImport     = "signing_key.import"
+	ActSigningKeyRetire     = "signing_key.retire"
+	ActSigningKeyRevoke     = "signing_key.revoke"
+	ActTamperingFound       = "tampering.found"
+	ActTamperingAcknowledge = "tampering.acknowledge"
+)
+
+// actSentences say what was done, by the kind of act. {name} stands for a member of the
+// detail, {target} for the target. A part in brackets is left out where one of its members
+// is missing: acts from before say less.
+var actSentences = map[string]string{
+	ActOrganizationCreate:   "made the organization {target}[, named {name}]",
+	ActOrganizationUpdate:   "changed the settings[: {changed}]",
+	ActLogBegin:             "began the audit log",
+	ActRowsTrust:            "took over rows from before they were authenticated",
+	ActRollbackAccept:       "took the database as it is for the truth[: {receipts_stored} receipts of {receipts_acknowledged}][: {organizations_missing} organizations are missing]",
+	ActMasterKeyRotate:      "rotated the master key[: {key}]",
+	ActKeyCreate:            "made the API key {name}[ with the role {role}][ of {owner}][, until {expires_at}]",
+	ActKeyRotate:            "gave the API key {name} a new secret[; the old one works until {previous_expires_at}]",
+	ActKeyRevoke:            "revoked the API key {name}[ with the role {role}]",
+	ActKeyExpire:            "let the API key {name} expire[ at {expires_at}]",
+	ActSignInCreate:         "made a sign-in link for the API key {name}[, until {expires_at}]",
+	ActSignInUse:            "signed in to the console as {name}[, until {expires_at}]",
+	ActSignInEnd:            "signed out of the console as {name}",
+	ActPolicyPut:            "put the policy set {target} in force[: {version}]",
+	ActKillSwitchActivate:   "activated the kill switch[: {reason}]",
+	ActKillSwitchDeactivate: "deactivated the kill switch[, which {activated_by} had activated][ for: {activated_for}]",
+	ActChainResume:          "resumed the chain[ {chain_name}][: {status}]",
+	ActApprovalApprove:      "approved[ {action_name} of {agent_name}][ in the chain {chain_name}][: {status}]",
+	ActApprovalDeny:         "denied[ {action_name} of {agent_name}][ in the chain {chain_name}][: {status}]",
+	ActApprovalCancel:       "withdrew[ {action_name} of {agent_name}][ in the chain {chain_name}][: {status}]",
+	ActApprovalOverrule:     "approved[ {action_name} of {agent_name}][ in the chain {chain_name}], which the rules deny by now[: {status}]",
+	ActWebhookCreate:        "added a webhook[ to {url}]",
+	ActWebhookTest:          "sent a test to the webhook[ to {url}]",
+	ActWebhookDelete:        "deleted the webhook[ to {url}]",
+	ActWebhookDisable:       "disabled the webhook[ to {url}], whose endpoint is gone",
+	ActTokenCreate:          "made a public link to the {artifact_type}[ {artifact_id}][, until {expires_at}]",
+	ActTokenRevoke:          "revoked a public link to the {artifact_type}[ {artifact_id}][: {reason}]",
+	ActSigningKeyCreate:     "made a signing key[ named {name}]",
+	ActSigningKeyImport:     "imported a signing key[ named {name}]",
+	ActSigningKeyRetire:     "retired a signing key[ named {name}][: {status}][; {successor_id} signs from now on]",
+	ActSigningKeyRevoke:     "revoked a signing key[ named {name}][: {status}][; {successor_id} signs from now on]",
+	ActTamperingFound:       "found that stored evidence was changed outside the service[: {check}]",
+	ActTamperingAcknowledge: "acknowledged tampering[: {reason}]",
+	ActAnchorMade:           "anchored the {kind} {target} in time[ by {method}]",
+}
+
+// ActKinds lists what an act can be, in alphabetical order.
+func ActKinds() []string { return slices.Sorted(maps.Keys(actSentences)) }
+
+// Sentence says in words what an act was, without who did it. It is made of what
+// people and agents have written: whoever shows it escapes it. Long values are cut;
+// the detail has all of them.
+func (a *Act) Sentence() string {
+	pattern, ok := actSentences[a.Action]
+	if !ok {
+		return a.Action
+	}
+	detail, err := canon.Parse(a.Detail)
+	if err != nil {
+		detail = canon.Value{}
+	}
+	var said strings.Builder
+	for pattern != "" {
+		open := strings.IndexByte(pattern, '[')
+		if open < 0 {
+			open = len(pattern)
+		}
+		part, _ := a.fill(pattern[:open], detail)
+		said.WriteString(part)
+		if pattern = pattern[open:]; pattern == "" {
+			break
+		}
+		end := strings.IndexByte(pattern, ']')
+		if part, complete := a.fill(pattern[1:end], detail); complete {
+			said.WriteString(part)
+		}
+		pattern = pattern[end+1:]
+	}
+	return said.String()
+}
+
+// fill puts values where a part of a sentence names them.
+func (a *Act) fill(part string, detail canon.Value) (text string, complete bool) {
+	var said strings.Builder
+	complete = true
+	for {
+		before, rest, found := strings.Cut(part, "{")
+		said.WriteString(before)
+		if !found {
+			return said.String(), complete
+		}
+		name, after, _ := strings.Cut(rest, "}")
+		part = after
+		value := a.Target
+		if name != "target" {
+			member, _ := detail.Get(name)
+			value = inWords(member)
+		}
+		if value == "" {
+			complete, value = false, "–"
+		}
+		said.WriteString(value)
+	}
+}
+
+// The most that a sentence shows of a value, in runes.
+const (
+	mostShown   = 80
+	mostChanges = 400
+)
+
+// inWords is a value of a detail as a sentence says it: a text as it is, a change as
+// "from … to …", changes by their names, anything else as canonical JSON.
+func inWords(v canon.Value) string {
+	if from, to, ok := change(v); ok {
+		return "from " + from + " to " + to
+	}
+	switch v.Kind() {
+	case canon.Null:
+		return ""
+	case canon.String:
+		return cut(v.Str(), mostShown)
+	case canon.Object:
+		var changes []string
+		for _, member := range v.Members() {
+			changes = append(changes, member.Name+" "+inWords(member.Value))
+		}
+		return cut(strings.Join(changes, "; "), mostChanges)
+	default:
+		return cut(string(v.Append(nil)), mostShown)
+	}
+}
+
+func change(v canon.Value) (from, to string, ok bool) {
+	was, hasFrom := v.Get("from")
+	is, hasTo := v.Get("to")
+	if v.Kind() != canon.Object || !hasFrom || !hasTo || len(v.Members()) != 2 {
+		return "", "", false
+	}
+	word := func(v canon.Value) string {
+		switch v.Kind() {
+		case canon.Null:
+			return "none"
+		case canon.String:
+			return cut(v.Str(), mostShown)
+		default:
+			return cut(string(v.Append(nil)), mostShown)
+		}
+	}
+	return word(was), word(is), true
+}
+
+// cut shortens a text to so many runes.
+func cut(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}

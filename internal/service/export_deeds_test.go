@@ -1,0 +1,4 @@
+package service
+
+// ShownURL is what the audit log keeps of an address.
+var ShownURL = shownURL
