@@ -88,6 +88,8 @@ func TestAnchorsFromServer(t *testing.T) {
 // A root that is taken out is not believed from the next start on, and what it stamped
 // has failed; with the root put back, alone and without an authority to ask, it holds
 // again.
+//
+//countersign:race
 func TestRootTakenOut(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		authority, roots := startAuthority(t)

@@ -36,7 +36,7 @@ const (
 	ActWebhookTest          = "webhook.test"
 	ActWebhookDelete        = "webhook.delete"
 	ActWebhookDisable       = "webhook.disable"
-	ActTokenCreate          = "public_token.create"
+	ActTokenCreate          = "public_token.create" //nolint:gosec // the name of an act, no credential
 	ActTokenRevoke          = "public_token.revoke"
 	ActSigningKeyCreate     = "signing_key.create"
 	ActSigningKeyImport     = "signing_key.import"

@@ -105,6 +105,8 @@ const (
 // failed, and an audit names every anchor that was made and is missing or changed.
 // The operator takes a root out, and its tokens are not believed any more; that is no
 // break.
+//
+//countersign:race
 func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 	for name, test := range map[string]struct {
 		during, after func(*attacked)
