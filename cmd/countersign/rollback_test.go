@@ -103,7 +103,8 @@ func checkAccepted(t *testing.T, s *testStore, server *program, admin *client, c
 		Data []struct{ Action string }
 	}
 	admin.call(t, http.MethodGet, "/v1/audit-log", "", &log)
-	if len(log.Data) == 0 || log.Data[0].Action != "rollback.accept" {
+	// What the audit had found of it is acknowledged together with it.
+	if len(log.Data) < 2 || log.Data[0].Action != ledger.ActTamperingAcknowledge || log.Data[1].Action != ledger.ActRollbackAccept {
 		t.Errorf("the audit log is %+v", log.Data)
 	}
 	server.stop(t)

@@ -150,7 +150,7 @@ func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
 		list.Over = list.Over || len(rows) > mostWaiting
 		for _, row := range rows[:min(len(rows), mostWaiting)] {
 			if row.Tampered {
-				v.report(http.StatusOK, ledger.CodeEvidenceTampered, service.ErrTampered)
+				v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
 				list.Alarm = waitingAlarm
 			} else if row.Status.Open() {
 				list.Rows = append(list.Rows, approvalRow{ApprovalView: row})

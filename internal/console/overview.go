@@ -112,7 +112,7 @@ func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err e
 	}
 	o.Chains.Rows = rows[:min(len(rows), overviewPage)]
 	if slices.ContainsFunc(rows, func(c *service.ChainView) bool { return c.Tampered }) {
-		v.report(http.StatusOK, ledger.CodeEvidenceTampered, service.ErrTampered)
+		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
 	}
 	if len(rows) > overviewPage {
 		o.Chains.Older = at.withChain(&rows[overviewPage-1].ID).link("chains")

@@ -22,6 +22,8 @@ func TestEncodingsCoverTheirRecords(t *testing.T) {
 	check(t, encodeToken, &store.TokenRecord{}, "LastUsedAt", "Tampered")
 	check(t, encodeSigningKey, &store.SigningKeyRecord{}, "Tampered")
 	check(t, encodeAnchor, &store.AnchorRecord{}, "Tampered")
+	check(t, encodeFinding, &store.FindingRecord{}, "Tampered")
+	check(t, encodeFullCheck, &store.FullCheckRecord{}, "Tampered")
 	check(t, encodeJob, &store.Job{}, "Once", "RunAt", "No", "Lease", "LeasedUntil", "Attempts")
 }
 

@@ -16,12 +16,15 @@ import (
 	"countersign/internal/store"
 )
 
+// port is the database as it is. Its name keeps others from reaching it through a Store.
+type port = store.Store
+
 // Store is a database whose rows are authenticated on their way in and out. The
 // methods that it does not replace are listed in a test, each with the reason: their rows
 // authenticate themselves where they are decoded, or carry no authority, or are not
 // authenticated yet.
 type Store struct {
-	store.Store
+	port
 	// Jobs is set before the store is used.
 	Jobs  JobRules
 	keys  ledger.Keys
@@ -34,7 +37,7 @@ const soundInUse = 1 << 20
 // New puts the authentication of rows in front of a database. Without keys nothing
 // that is sealed can be read.
 func New(db store.Store, keys ledger.Keys) *Store {
-	return &Store{Store: db, keys: keys, sound: recent.New[ledger.KeyID, *ledger.KeyRecord](soundInUse)}
+	return &Store{port: db, keys: keys, sound: recent.New[ledger.KeyID, *ledger.KeyRecord](soundInUse)}
 }
 
 // tampered says that a row is not as the service wrote it.
@@ -64,7 +67,7 @@ func (s *Store) check(what string, org ledger.OrgID, purpose ledger.Purpose, mac
 // Loaded.Tampered names it: the operation that needs it is refused, and the others of
 // the same transaction are not.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
-	return s.Store.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+	return s.port.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		if err := s.admit(loaded); err != nil {
 			return nil, err
 		}
@@ -81,7 +84,7 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 	if err := s.sealAll(with); err != nil {
 		return err
 	}
-	return s.Store.CreateOrganization(ctx, org, head, with)
+	return s.port.CreateOrganization(ctx, org, head, with)
 }
 
 // admit takes out of what was loaded whatever is not as the service wrote it.

@@ -42,7 +42,7 @@ func (s *Store) judged(f *store.FindingRecord) (*store.FindingRecord, error) {
 
 // Finding implements store.Findings.
 func (s *Store) Finding(ctx context.Context, ref store.FindingRef) (*store.FindingRecord, error) {
-	f, err := s.Store.Finding(ctx, ref)
+	f, err := s.port.Finding(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (s *Store) Finding(ctx context.Context, ref store.FindingRef) (*store.Findi
 
 // Findings implements store.Findings.
 func (s *Store) Findings(ctx context.Context, after store.FindingRef, limit int) ([]*store.FindingRecord, error) {
-	findings, err := s.Store.Findings(ctx, after, limit)
+	findings, err := s.port.Findings(ctx, after, limit)
 	if err != nil {
 		return nil, err
 	}

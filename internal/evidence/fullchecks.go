@@ -24,7 +24,7 @@ func (s *Store) checkFullCheck(c *store.FullCheckRecord) error {
 
 // FullCheck implements store.Verification.
 func (s *Store) FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.ReceiptID) (*store.FullCheckRecord, error) {
-	c, err := s.Store.FullCheck(ctx, org, receipt)
+	c, err := s.port.FullCheck(ctx, org, receipt)
 	if err == nil {
 		err = s.checkFullCheck(c)
 	}
@@ -37,7 +37,7 @@ func (s *Store) FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.
 // FullChecks implements store.Verification. Of a row that fails only the receipt's id is
 // told, and that it was tampered with.
 func (s *Store) FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*store.FullCheckRecord, error) {
-	checks, err := s.Store.FullChecks(ctx, org, after, limit)
+	checks, err := s.port.FullChecks(ctx, org, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -57,5 +57,5 @@ func (s *Store) PutFullCheck(ctx context.Context, c *store.FullCheckRecord) erro
 		return errNoKeys
 	}
 	c.MAC = s.seal(c.Org, ledger.PurposeFullCheck, encodeFullCheck(c))
-	return s.Store.PutFullCheck(ctx, c)
+	return s.port.PutFullCheck(ctx, c)
 }

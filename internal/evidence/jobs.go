@@ -105,7 +105,7 @@ func (s *Store) openName(org ledger.OrgID, sealed string) (string, error) {
 // done again rather than never.
 func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix, before string) (string, error) {
 	for range mostNames {
-		sealed, err := s.Store.LastJobName(ctx, org, prefix, before)
+		sealed, err := s.port.LastJobName(ctx, org, prefix, before)
 		if err != nil || sealed == "" {
 			return "", err
 		}
@@ -144,7 +144,7 @@ func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[
 	var sound []*store.Job
 	room = maps.Clone(room)
 	for range claimRounds {
-		jobs, err := s.Store.ClaimJobs(ctx, now, until, room)
+		jobs, err := s.port.ClaimJobs(ctx, now, until, room)
 		if err != nil {
 			if len(sound) > 0 {
 				break // they are leased already, and would wait for their leases to run out
@@ -182,12 +182,12 @@ func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.J
 	if err != nil {
 		return err
 	}
-	return s.Store.FinishJob(ctx, job, sealed)
+	return s.port.FinishJob(ctx, job, sealed)
 }
 
 // ScanJobs implements store.Jobs. Jobs that fail their authenticators are left out.
 func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job) error) error {
-	return s.Store.ScanJobs(ctx, kind, func(job *store.Job) error {
+	return s.port.ScanJobs(ctx, kind, func(job *store.Job) error {
 		err := s.check("a job", job.Org, ledger.PurposeJob, job.MAC, encodeJob(job))
 		if errors.Is(err, ledger.ErrStateTampered) {
 			return nil
@@ -202,7 +202,7 @@ func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job
 // ForgedJobs counts the jobs of an organization that wait and fail their authenticators.
 func (s *Store) ForgedJobs(ctx context.Context, org ledger.OrgID) (int, error) {
 	forged := 0
-	err := s.Store.ScanJobs(ctx, "", func(job *store.Job) error {
+	err := s.port.ScanJobs(ctx, "", func(job *store.Job) error {
 		if job.Org != org {
 			return nil
 		}
@@ -221,7 +221,7 @@ func (s *Store) ForgedJobs(ctx context.Context, org ledger.OrgID) (int, error) {
 // RunAt and lease end at or before it. Jobs that must not run are not counted.
 func (s *Store) JobsDue(ctx context.Context, kind string, now, by ledger.Time) (map[ledger.OrgID]int64, error) {
 	due := make(map[ledger.OrgID]int64)
-	err := s.Store.ScanJobs(ctx, kind, func(job *store.Job) error {
+	err := s.port.ScanJobs(ctx, kind, func(job *store.Job) error {
 		fault, err := s.fault(job, now)
 		if err == nil && fault == "" && job.RunAt <= by && job.LeasedUntil <= by {
 			due[job.Org]++
@@ -237,7 +237,7 @@ func (s *Store) JobsDue(ctx context.Context, kind string, now, by ledger.Time) (
 func (s *Store) SweepJobs(ctx context.Context, now ledger.Time) (int, error) {
 	faults := make(map[string][]*store.Job)
 	swept := 0
-	err := s.Store.ScanJobs(ctx, "", func(job *store.Job) error {
+	err := s.port.ScanJobs(ctx, "", func(job *store.Job) error {
 		fault, err := s.fault(job, now)
 		if err != nil || fault == "" {
 			return err

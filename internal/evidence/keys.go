@@ -51,12 +51,12 @@ func (s *Store) checkKey(k *ledger.KeyRecord) error {
 
 // Key implements store.Directory.
 func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	return s.soundKey(s.Store.Key(ctx, id))
+	return s.soundKey(s.port.Key(ctx, id))
 }
 
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
-	return s.soundKey(s.Store.KeyByHash(ctx, hash))
+	return s.soundKey(s.port.KeyByHash(ctx, hash))
 }
 
 func (s *Store) soundKey(k *ledger.KeyRecord, err error) (*ledger.KeyRecord, error) {
@@ -72,7 +72,7 @@ func (s *Store) soundKey(k *ledger.KeyRecord, err error) (*ledger.KeyRecord, err
 // Keys implements store.Directory. Of a row that fails only the id is told, and that it
 // was tampered with: a list without it would say that there is no such key.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
-	keys, err := s.Store.Keys(ctx, org, after, limit)
+	keys, err := s.port.Keys(ctx, org, after, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -67,13 +67,13 @@ func (s *Store) soundPolicy(p *store.PolicyRecord, err error) (*store.PolicyReco
 
 // Policy implements store.Governance.
 func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-	return s.soundPolicy(s.Store.Policy(ctx, org, number))
+	return s.soundPolicy(s.port.Policy(ctx, org, number))
 }
 
 // Policies implements store.Governance. Of a row that fails only the number is told, and
 // that it was tampered with.
 func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
-	policies, err := s.Store.Policies(ctx, org, before, limit)
+	policies, err := s.port.Policies(ctx, org, before, limit)
 	if err != nil {
 		return nil, err
 	}

@@ -42,12 +42,12 @@ func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 	if err := s.sealSignIn(link); err != nil {
 		return err
 	}
-	return s.Store.CreateSignIn(ctx, link)
+	return s.port.CreateSignIn(ctx, link)
 }
 
 // SignInLink implements store.SignIns.
 func (s *Store) SignInLink(ctx context.Context, link [32]byte, now ledger.Time) (*store.SignIn, error) {
-	return s.soundSignIn(s.Store.SignInLink(ctx, link, now))
+	return s.soundSignIn(s.port.SignInLink(ctx, link, now))
 }
 
 // OpenSession implements store.SignIns.
@@ -55,10 +55,10 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 	if err := s.sealSignIn(session); err != nil {
 		return err
 	}
-	return s.Store.OpenSession(ctx, link, session, now)
+	return s.port.OpenSession(ctx, link, session, now)
 }
 
 // Session implements store.SignIns.
 func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) (*store.SignIn, error) {
-	return s.soundSignIn(s.Store.Session(ctx, session, now))
+	return s.soundSignIn(s.port.Session(ctx, session, now))
 }

@@ -63,7 +63,7 @@ func (s *Store) trustKeys(ctx context.Context, org ledger.OrgID) (int, error) {
 		return 0, err
 	}
 	taken := 0
-	err = s.Store.Transact(ctx, &store.Needs{Govern: []ledger.OrgID{org}, Keys: keys}, func(loaded *store.Loaded) (*store.Changes, error) {
+	err = s.port.Transact(ctx, &store.Needs{Govern: []ledger.OrgID{org}, Keys: keys}, func(loaded *store.Loaded) (*store.Changes, error) {
 		changes := new(store.Changes)
 		for _, id := range keys {
 			if key := loaded.Keys[id]; key != nil && len(key.MAC) == 0 {
@@ -82,7 +82,7 @@ func (s *Store) unsealedKeys(ctx context.Context, org ledger.OrgID) ([]ledger.Ke
 	var unsealed []ledger.KeyID
 	var after ledger.KeyID
 	for {
-		keys, err := s.Store.Keys(ctx, org, after, trustPage)
+		keys, err := s.port.Keys(ctx, org, after, trustPage)
 		if err != nil {
 			return nil, err
 		}

@@ -36,7 +36,7 @@ func (s *Store) checkToken(t *store.TokenRecord) error {
 
 // ActiveToken implements store.Verification.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
-	token, err := s.Store.ActiveToken(ctx, hash, now)
+	token, err := s.port.ActiveToken(ctx, hash, now)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time)
 // Tokens implements store.Verification. Of a row that fails only the id is told, and that
 // it was tampered with.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
-	tokens, err := s.Store.Tokens(ctx, org, before, limit)
+	tokens, err := s.port.Tokens(ctx, org, before, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func (s *Store) soundSigningKeys(keys []*store.SigningKeyRecord) error {
 // SigningKeys implements store.Verification. Of a row that fails only the id is told, and
 // that it was tampered with.
 func (s *Store) SigningKeys(ctx context.Context, org ledger.OrgID) ([]*store.SigningKeyRecord, error) {
-	keys, err := s.Store.SigningKeys(ctx, org)
+	keys, err := s.port.SigningKeys(ctx, org)
 	if err == nil {
 		err = s.soundSigningKeys(keys)
 	}
@@ -152,12 +152,12 @@ func (s *Store) soundAnchors(anchors []*store.AnchorRecord, err error) ([]*store
 
 // Anchors implements store.Verification. A row that fails keeps its place.
 func (s *Store) Anchors(ctx context.Context, org ledger.OrgID, subject store.AnchorSubject) ([]*store.AnchorRecord, error) {
-	return s.soundAnchors(s.Store.Anchors(ctx, org, subject))
+	return s.soundAnchors(s.port.Anchors(ctx, org, subject))
 }
 
 // HeadAnchors implements store.Verification. A row that fails keeps its place.
 func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int64) ([]*store.AnchorRecord, error) {
-	return s.soundAnchors(s.Store.HeadAnchors(ctx, org, sequence))
+	return s.soundAnchors(s.port.HeadAnchors(ctx, org, sequence))
 }
 
 // PutAnchor implements store.Verification.
@@ -166,5 +166,5 @@ func (s *Store) PutAnchor(ctx context.Context, anchor *store.AnchorRecord) error
 		return errNoKeys
 	}
 	s.sealAnchor(anchor)
-	return s.Store.PutAnchor(ctx, anchor)
+	return s.port.PutAnchor(ctx, anchor)
 }

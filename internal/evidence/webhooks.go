@@ -39,7 +39,7 @@ func (s *Store) soundWebhook(w *store.WebhookRecord) (*store.WebhookRecord, erro
 // Webhooks implements store.Governance. Of a row that fails only the id is told, and
 // that it was tampered with.
 func (s *Store) Webhooks(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
-	webhooks, err := s.Store.Webhooks(ctx, org)
+	webhooks, err := s.port.Webhooks(ctx, org)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,9 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback,
 		if err == nil {
 			err = accept(rollback.ID, now)
 		}
+		if err == nil {
+			err = o.acknowledgeRollback(ctx, &rollback)
+		}
 		if err != nil {
 			return fmt.Errorf("accept the ledger of %s: %w", rollback.Organization, err)
 		}
@@ -39,6 +42,23 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback,
 	for _, rollback := range missing {
 		if err := accept(rollback.ID, keyring.Seen{}); err != nil {
 			return fmt.Errorf("accept that %s is missing: %w", rollback.Organization, err)
+		}
+	}
+	return nil
+}
+
+// acknowledgeRollback closes what an audit has found of the rollback: whoever accepts it
+// has looked at it.
+func (o *Operator) acknowledgeRollback(ctx context.Context, rollback *verify.Rollback) error {
+	findings, err := o.Findings(ctx, rollback.Organization)
+	if err != nil {
+		return err
+	}
+	for _, finding := range findings {
+		if finding.Check == string(ledger.CheckRollback) && finding.Open() {
+			if err := o.Acknowledge(ctx, finding, "the database was accepted as it is"); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
