@@ -142,7 +142,8 @@ func TestTamperedState(t *testing.T) {
 		if _, err := s.database.direct.ExecContext(t.Context(), "UPDATE chain_states SET mac = state"); err != nil {
 			t.Fatal(err)
 		}
-		before := s.database.dump(t)
+		kept := []string{"chains", "chain_states", "events", "addenda", "receipts", "heads"} // a finding is written down elsewhere
+		before := s.database.dumpOf(t, kept...)
 		for _, got := range []*answer{
 			s.get(t, s.acme.agent, "/v1/chains/"+id),
 			s.post(t, s.acme.agent, "/v1/chains/"+id+"/events", anAction),
@@ -155,7 +156,7 @@ func TestTamperedState(t *testing.T) {
 		if got := s.get(t, s.acme.agent, "/v1/chains").expect(t, http.StatusOK); string(got.body) != want {
 			t.Errorf("the list is %s, want %s", got.body, want)
 		}
-		if s.database.dump(t) != before {
+		if s.database.dumpOf(t, kept...) != before {
 			t.Error("a record that fails its authenticator was written over")
 		}
 		s.get(t, s.rival.admin, "/v1/chains").expect(t, http.StatusOK)

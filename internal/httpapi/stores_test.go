@@ -86,6 +86,16 @@ func (d *database) dump(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
+// dumpOf is dump for some tables.
+func (d *database) dumpOf(t *testing.T, tables ...string) string {
+	t.Helper()
+	lines := strings.Split(d.dump(t), "\n")
+	return strings.Join(slices.DeleteFunc(lines, func(line string) bool {
+		table, _, _ := strings.Cut(line, " ")
+		return !slices.Contains(tables, table)
+	}), "\n")
+}
+
 func (d *database) prepare(t *testing.T, query string) *sql.Stmt {
 	t.Helper()
 	statement, err := d.direct.PrepareContext(t.Context(), query)
