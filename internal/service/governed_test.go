@@ -47,7 +47,7 @@ func (g *governed) over(s store.Store) *service.Service {
 	if g.db.Kind == "postgres" {
 		committers = 2
 	}
-	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: committers, PrivateWebhooks: true})
+	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: committers, PrivateWebhooks: true, Timestamps: believer{}})
 }
 
 // replica is another service of the same database: in another process where the
@@ -58,6 +58,13 @@ func (g *governed) replica() *service.Service {
 		return g.over(g.db.Open(g.t))
 	}
 	return g.over(g.store)
+}
+
+// believer takes every authentic anchor for what it says: proofs are judged elsewhere.
+type believer struct{}
+
+func (believer) Judge(anchor *ledger.Anchor) ledger.AnchorFinding {
+	return ledger.AnchorFinding{Standing: anchor.Standing, Reason: anchor.Reason}
 }
 
 func (g *governed) open(name string) ledger.ChainID {

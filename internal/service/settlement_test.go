@@ -166,7 +166,7 @@ func TestTheRulesOfTodayDenyWhatWaits(t *testing.T) {
 		}
 		checkAnswer(t, answered, ledger.ApprovalDenied)
 		g.checkActs(t, acts, []wantedAct{{"approval.overrule", "test", id.String()}})
-		if detail := string(g.acts()[acts].Detail); !strings.Contains(detail, `"policy_name":"freeze"`) || !strings.Contains(detail, version) || !strings.Contains(detail, `"status":"denied"`) {
+		if detail := string(g.acts()[acts].Detail); !strings.Contains(detail, `"policy_name":"freeze"`) || !strings.Contains(detail, version) || !strings.Contains(detail, `"to":"denied"`) {
 			t.Errorf("the act says %s", detail)
 		}
 		view := g.view(id)
