@@ -70,7 +70,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 		if out := succeed(t, s.args("rollback", "accept", "--yes")...); !strings.Contains(out, "is not waited for any more") {
 			t.Errorf("accepting says %q", out)
 		}
-		checkAccepted(t, s, server, admin, chain)
+		checkAccepted(t, s, server, admin, chain, ledger.ActRollbackAccept)
 	})
 }
 

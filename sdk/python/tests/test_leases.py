@@ -589,13 +589,13 @@ def test_a_pause_of_a_chain_is_that_of_its_successor(still: Still) -> None:
         session = chain._session
         assert session is not None
         first = str(session.id)
-        session._follow("the-successor")
+        session.follow("the-successor")
         found = []
         for chain_id in ("another", first):
             session.told_of_pause(chain_id, None)
             found.append(session.paused)
         assert found == [False, True]
-        session._follow(first)
+        session.follow(first)
 
 
 def test_a_fork_drops_every_lease(fast: FakeService) -> None:

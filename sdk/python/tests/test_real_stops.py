@@ -200,6 +200,10 @@ class Race:
             self.said += fold.said
         self._approving.join(_DEADLINE)
 
+    def lines(self) -> list[dict[str, Any]]:
+        """What the agents have said so far."""
+        return self.said + [line for fold in self.folds for line in tuple(fold.said)]
+
     def admin(self, method: str, path: str, body: Any = None) -> Any:
         return self.chance.choice(self._servers).call(method, path, body)
 
@@ -304,7 +308,7 @@ class Verdict:
     """What was found in what the agents said."""
 
     def __init__(self, race: Race) -> None:
-        self.lines = race.said
+        self.lines = race.lines()
         self.stops = race.stops
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
@@ -417,8 +421,12 @@ def test_no_action_begins_after_a_stop_was_answered(
 
 
 def test_clients_that_keep_to_no_lease_are_found_out(binary: str, tmp_path: Path) -> None:
+    """Whether an answer is held back for long enough is a matter of chance: so it is tried until
+    one was."""
     with racing_agents("sqlite", binary, tmp_path, patient=True) as race:
-        for _ in range(2):
+        for _ in range(12):
             race.round(0)
-        race.await_actions()
-    assert any("ms after kill_switch" in found for found in Verdict(race).wrong)
+            race.await_actions()
+            if any("ms after kill_switch" in found for found in Verdict(race).wrong):
+                return
+    pytest.fail("nothing was found")
