@@ -199,23 +199,6 @@ func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job
 	})
 }
 
-// ForgedJobs counts the jobs of an organization that wait and fail their authenticators.
-func (s *Store) ForgedJobs(ctx context.Context, org ledger.OrgID) (int, error) {
-	forged := 0
-	err := s.port.ScanJobs(ctx, "", func(job *store.Job) error {
-		if job.Org != org {
-			return nil
-		}
-		err := s.check("a job", job.Org, ledger.PurposeJob, job.MAC, encodeJob(job))
-		if errors.Is(err, ledger.ErrStateTampered) {
-			forged++
-			return nil
-		}
-		return err
-	})
-	return forged, err
-}
-
 // JobsDue counts, by organization, the jobs of a kind that can be claimed at a moment
 // unless they are done by then: of those that wait, leased ones included, the ones whose
 // RunAt and lease end at or before it. Jobs that must not run are not counted.

@@ -109,7 +109,7 @@ func TestAnswersOutsideTheDocumentAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/kill-switch", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/kill-switch", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,9 @@ type Break struct {
 	ReceiptNumber string `json:"receipt_number"`
 	Check         Check  `json:"check"`
 	Detail        string `json:"detail"`
+	// Evidence is a digest of the row that it is about, where it is about no receipt; nil
+	// where none tells it from a later one.
+	Evidence []byte `json:"-"`
 }
 
 func (b *Break) Error() string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
@@ -214,12 +215,22 @@ func (s *Service) APIKeys(ctx context.Context, caller *Caller, after ledger.KeyI
 		return nil, err
 	}
 	keys, err := s.store.Keys(ctx, caller.Org, after, limit)
-	for _, key := range keys {
-		if key.Tampered {
-			s.notice(metTampering{org: caller.Org, tampering: verify.KeyChanged(key.ID), tell: true})
-		}
+	if slices.ContainsFunc(keys, func(key *ledger.KeyRecord) bool { return key.Tampered }) {
+		s.noticeFailing(ctx, caller.Org)
 	}
 	return keys, visible(err)
+}
+
+// noticeFailing keeps what fails of an organization's rows that belong to no chain.
+func (s *Service) noticeFailing(ctx context.Context, org ledger.OrgID) {
+	const most = 20 // the daily look finds the others
+	failing, err := s.store.FailingRows(ctx, org, most)
+	if err != nil {
+		s.log.Error("rows that fail could not be listed: the daily look tries again", "error", err)
+	}
+	for i := range failing {
+		s.notice(metTampering{org: org, tampering: verify.RowChanged(&failing[i]), tell: true})
+	}
 }
 
 // RevokeAPIKey ends a key, and returns when nothing that it was allowed can begin any

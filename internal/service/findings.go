@@ -1,10 +1,12 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,8 +27,10 @@ const (
 	// of a large ledger must not fill the audit log by having it looked at. What is
 	// beyond it is still told, and named by an audit.
 	mostFindings = 1000
-	// mostKnown bounds what is read of all organizations.
-	mostKnown = 10_000
+	// mostKnown bounds what is read of an organization.
+	mostKnown = 20_000
+	// mostForged bounds what is shown of rows that the service did not write.
+	mostForged = 100
 	// knownFor is how long what was read is shown.
 	knownFor = 3 * time.Second
 )
@@ -74,19 +78,21 @@ func (s *Service) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, 
 	return evidence, err
 }
 
-// full reports whether no more findings of an organization are kept.
+// full reports whether no more findings of an organization are kept. Rows that the
+// service did not write, and those that somebody has acknowledged, take up no room:
+// whoever fills the table must not keep others out of it.
 func (s *Service) full(ctx context.Context, id ledger.OrgID) (bool, error) {
-	known, err := s.findings(ctx)
+	list, _, err := s.findingsOf(ctx, id)
 	if err != nil {
 		return false, err
 	}
 	count := 0
-	for _, finding := range known.list {
-		if finding.Org == id {
+	for _, finding := range list {
+		if !finding.Tampered && finding.Open() {
 			count++
 		}
 	}
-	return count >= mostFindings || known.more, nil
+	return count >= mostFindings, nil
 }
 
 // keepFinding puts a finding's row, and enters it into the audit log when it is new or
@@ -236,24 +242,101 @@ func (s *Service) findings(ctx context.Context) (foundSet, error) {
 	return read, nil
 }
 
+// readFindings reads the findings of each organization by itself, so that whoever fills
+// the table for one hides nothing of the others.
 func (s *Service) readFindings(ctx context.Context) (read foundSet, err error) {
-	const page = 500
-	var after store.FindingRef
-	for {
-		findings, err := s.store.Findings(ctx, after, page)
+	ids, err := s.foundIn(ctx)
+	if err != nil {
+		return foundSet{}, err
+	}
+	for _, id := range ids {
+		list, more, err := s.findingsOf(ctx, id)
 		if err != nil {
 			return foundSet{}, err
 		}
-		read.list = append(read.list, findings...)
-		if len(findings) < page {
-			return read, nil
+		read.list, read.more = append(read.list, list...), read.more || more
+	}
+	return read, nil
+}
+
+// foundIn are the organizations that there may be findings of: those that there are, and
+// some that there are not, by what stands in the table. Organizations that cannot be read
+// keep nobody from the findings of the others.
+func (s *Service) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
+	seen := map[ledger.OrgID]bool{{}: true} // findings of no organization
+	orgs, err := s.store.Organizations(ctx)
+	if err != nil {
+		s.log.Error("the organizations could not be read: run countersign audit", "error", err)
+	}
+	for _, org := range orgs {
+		seen[org.ID] = true
+	}
+	for after, n := (store.FindingRef{}), 0; n < mostGone; n++ {
+		next, err := s.store.Findings(ctx, after, 1)
+		if err != nil {
+			return nil, err
 		}
-		if len(read.list) >= mostKnown {
-			read.more = true
-			return read, nil
+		if len(next) == 0 {
+			break
+		}
+		seen[next[0].Org] = true
+		following, ok := idAfter(next[0].Org)
+		if !ok {
+			break
+		}
+		after = store.FindingRef{Org: following}
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b ledger.OrgID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) }), nil
+}
+
+// mostGone bounds how many organizations are looked for in the table of findings.
+const mostGone = 1000
+
+// idAfter is the id that follows one, false after the last.
+func idAfter(id ledger.OrgID) (ledger.OrgID, bool) {
+	for i := len(id.UUID) - 1; i >= 0; i-- {
+		if id.UUID[i]++; id.UUID[i] != 0 {
+			return id, true
+		}
+	}
+	return id, false
+}
+
+// findingsOf reads the findings of one organization. There are more where somebody has
+// put them there: of those that the service did not write only a few are read.
+func (s *Service) findingsOf(ctx context.Context, id ledger.OrgID) (list []*store.FindingRecord, more bool, err error) {
+	const page = 500
+	after, forged := store.FindingRef{Org: id}, 0
+	switch nameless, err := s.store.Finding(ctx, after); { // pages begin behind it
+	case err == nil:
+		list, forged = append(list, nameless), 1
+	case !errors.Is(err, store.ErrNotFound):
+		return nil, false, err
+	}
+	for range mostKnown / page {
+		findings, err := s.store.Findings(ctx, after, page)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, finding := range findings {
+			switch {
+			case finding.Org != id:
+				return list, false, nil
+			case finding.Tampered && forged >= mostForged:
+				more = true
+			default:
+				list = append(list, finding)
+			}
+			if finding.Tampered {
+				forged++
+			}
+		}
+		if len(findings) < page || findings[len(findings)-1].Ref() == after {
+			return list, more, nil // a page that ends where it began is of rows whose names lie
 		}
 		after = findings[len(findings)-1].Ref()
 	}
+	return list, true, nil
 }
 
 // missing are the findings of an earlier list that a later one lacks. Rows that failed

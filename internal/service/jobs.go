@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
@@ -39,7 +40,7 @@ var jobHorizons = map[string]ledger.Time{
 // refusedJob tells an organization of a job that somebody put into the queue in its name.
 func (s *Service) refusedJob(ctx context.Context, job *store.Job) {
 	s.log.Error("a job was put into the queue or changed outside the service, and was not run: run countersign audit", "kind", knownKind(job.Kind))
-	s.tellOrLog(ctx, job.Org, &verify.Tampering{Check: ledger.CheckRegistry, Place: "jobs"})
+	s.tellOrLog(ctx, job.Org, verify.RowChanged(evidence.FailingJobOf(job)))
 }
 
 // knownKind is a job's kind as a log may say it: somebody else may have written it.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -118,6 +119,8 @@ type audit struct {
 	acts     atomic.Int64
 
 	mostAnchors int // of those that were made, the newest; 0: all
+
+	failing []evidence.Failing // rows, once they are read
 }
 
 // A worker takes so many receipts at once: enough to forget the cost of opening a

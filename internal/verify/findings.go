@@ -59,9 +59,21 @@ func FindingChanged(name string) *Tampering {
 	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + called(name) + " was changed"}
 }
 
-// KeyChanged is the tampering by which an API key's row is not as the service wrote it.
-func KeyChanged(id ledger.KeyID) *Tampering {
-	return &Tampering{Check: ledger.CheckAccess, Place: "the API key " + id.String() + " was changed outside the service, and opens nothing"}
+// RowChanged is the tampering by which a row that belongs to no chain is not as the
+// service wrote it.
+func RowChanged(row *evidence.Failing) *Tampering {
+	t := &Tampering{Check: ledger.CheckRegistry, Place: "the " + string(row.Kind) + " " + row.ID + " was changed outside the service", Digest: row.Digest[:]}
+	switch row.Kind {
+	case evidence.FailingKey:
+		t.Check, t.Place = ledger.CheckAccess, t.Place+", and opens nothing"
+	case evidence.FailingWebhook:
+		t.Place += ", and is told nothing"
+	case evidence.FailingJob:
+		t.Check, t.Place = ledger.CheckQueue, t.Place+", or written there, and is not done"
+	case evidence.FailingFullCheck:
+		t.Place += ", and says nothing"
+	}
+	return t
 }
 
 // About says what the tampering is about.
@@ -77,15 +89,18 @@ func (t *Tampering) About() (kind, subject string) {
 
 // Evidence is a digest of what is stored of the thing that tampering is about. An
 // acknowledgement holds as long as it is the same: a receipt with its chain, events and
-// approvals, or an approval with its event. Where it is about neither, what is said of
-// it is all that there is.
+// approvals, an approval with its event, or a row of its own. Where it is about none of
+// them, what is said of it is all that there is.
 func (j *Judge) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 	d := digest{sha256.New()}
 	d.bytes(t.Words())
 	var err error
 	switch {
 	case t.Receipt == ledger.ReceiptID{} && t.Approval == ledger.ApprovalID{}:
-		return t.Words(), nil
+		if t.Digest == nil {
+			return t.Words(), nil
+		}
+		d.bytes(t.Digest)
 	case t.Receipt != ledger.ReceiptID{}:
 		err = j.digestReceipt(ctx, d, t.Receipt)
 	default:

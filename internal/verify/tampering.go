@@ -17,6 +17,9 @@ type Tampering struct {
 	Receipt  ledger.ReceiptID  // zero: it is about none that is stored
 	Approval ledger.ApprovalID // likewise
 	Place    string            // what it is about, where it is about neither
+	// Digest is of the row that it is about, where it is about neither and one is; nil
+	// where none tells it from a later one. It is no part of the name.
+	Digest []byte
 }
 
 // Name is the same for the same finding, whoever comes upon it.
@@ -50,7 +53,7 @@ func Proven(v *ledger.Verification) *Tampering {
 // about something without a receipt, whose place moves on as others are sealed:
 // then what is said of it tells it from others.
 func (j *Judge) Broken(ctx context.Context, org ledger.OrgID, found *ledger.Break, counted int64) (*Tampering, error) {
-	t := &Tampering{Check: found.Check, Place: found.Detail}
+	t := &Tampering{Check: found.Check, Place: found.Detail, Digest: found.Evidence}
 	if found.Sequence < 1 || found.Sequence > counted {
 		return t, nil
 	}
