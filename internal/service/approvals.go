@@ -310,7 +310,12 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	views, err := s.listApprovals(ctx, caller, filter, true)
+	if filter.Chain != nil {
+		if err := s.allListed(ctx, caller, *filter.Chain); err != nil {
+			return nil, err
+		}
+	}
+	views, err := s.listApprovals(ctx, caller, filter)
 	if err == nil && filter.Chain != nil && len(views) > 0 && views[0].OpenedBy == caller.Key {
 		s.chainPolls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
 	}
@@ -321,9 +326,8 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 // ends there, before its limit.
 const PageBytes = 8 << 20
 
-// listApprovals marks those that fail, or, where somebody acts on them all together, is
-// refused by the first.
-func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter, mark bool) ([]*ApprovalView, error) {
+// listApprovals marks those that fail.
+func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
 	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
@@ -343,7 +347,7 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		if err == nil && !filter.Bare {
 			err = s.complete(ctx, view, shared)
 		}
-		if mark && errors.Is(err, ledger.ErrStateTampered) {
+		if errors.Is(err, ledger.ErrStateTampered) {
 			s.log.Error(tamperedLog, "of", "an approval")
 			view, err = &ApprovalView{Approval: &ledger.Approval{ID: record.ID, RequestedAt: record.RequestedAt}, Tampered: true}, nil
 		}

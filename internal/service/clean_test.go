@@ -186,7 +186,7 @@ func (c *cleanWorker) act() {
 	}{
 		{10, c.open}, {40, c.record}, {6, c.ask}, {5, c.outcome}, {6, c.decide}, {8, c.complete}, {3, c.report},
 		{8, c.verifyReceipt}, {6, c.verifyApproval}, {4, c.issue}, {6, c.checkToken}, {1, c.revokeToken},
-		{2, c.spareKey}, {1, c.signIn}, {1, c.signingKey}, {1, c.webhook}, {1, c.settings}, {1, c.policy}, {4, c.read},
+		{2, c.spareKey}, {1, c.signIn}, {1, c.signingKey}, {1, c.webhook}, {1, c.settings}, {1, c.policy}, {4, c.read}, {6, c.poll},
 	}
 	total := 0
 	for _, operation := range operations {
@@ -461,6 +461,19 @@ func (c *cleanWorker) read(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	_, err := c.s.Events(ctx, member, chain, 0, 20)
+	if _, err := c.s.Events(ctx, member, chain, 0, 20); err != nil {
+		return err
+	}
+	_, err := c.s.Approvals(ctx, member, service.ApprovalFilter{Chain: &chain, Limit: 10})
+	return err
+}
+
+// poll asks for the approvals of a chain, as clients do that poll per chain.
+func (c *cleanWorker) poll(ctx context.Context) error {
+	chain, ok := one(c, c.chains)
+	if !ok {
+		return nil
+	}
+	_, err := c.s.ChainApprovals(ctx, c.caller(ctx, c.who.agent), chain)
 	return err
 }

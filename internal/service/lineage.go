@@ -174,7 +174,13 @@ func (s *Service) alongLineage(line *lineage, attempt func() error) error {
 func (s *Service) newestOf(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
 	view, err := s.ownChain(ctx, caller, id)
 	for err == nil && view.State.ContinuedBy != nil {
-		view, err = s.ownChain(ctx, caller, *view.State.ContinuedBy)
+		from := view.Chain.ID
+		if view, err = s.ownChain(ctx, caller, *view.State.ContinuedBy); err != nil {
+			return nil, takenAway(err, "the successor of a chain")
+		}
+		if before := view.Chain.Predecessor(); before == nil || *before != from {
+			return nil, visible(fmt.Errorf("the successor of a chain continues another: %w", ledger.ErrStateTampered))
+		}
 	}
 	return view, err
 }

@@ -1,0 +1,95 @@
+package service_test
+
+import (
+	"testing"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/testdb"
+)
+
+// idOf is how the database holds an id.
+func (s *scene) idOf(id [16]byte, text string) any {
+	if s.dialect.mark(1) == "?" {
+		return id[:]
+	}
+	return text
+}
+
+// Whoever hides an approval of a chain, or puts it back, does not turn what is left into
+// permission: a client that polls per chain and a list of the chain's approvals are
+// refused, until the row is as it was. That holds for the chains that the client's chain
+// continues too.
+func TestHiddenApprovalsPermitNothing(t *testing.T) {
+	ends := map[string]struct {
+		end  func(g *governed, id ledger.ApprovalID)
+		want ledger.ApprovalStatus
+	}{
+		"pending": {func(*governed, ledger.ApprovalID) {}, ledger.ApprovalPending},
+		"denied":  {func(g *governed, id ledger.ApprovalID) { done(g.t, g.decide(g.who.member, id, false)) }, ledger.ApprovalDenied},
+		"denied in a chain before": {func(g *governed, id ledger.ApprovalID) {
+			done(g.t, g.decide(g.who.member, id, false))
+			g.clock.Advance(73 * time.Hour)
+			g.passRound(g.Service)
+			g.record(g.view(id).Chain, step(g.t, "late", ""))
+		}, ledger.ApprovalDenied},
+	}
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		direct := g.scene()
+		g.settings(`{"auto_pause":{"max_duration_seconds":100000000}}`)
+		other, admin := g.open("other"), direct.keyRow(g.who.admin)
+		for range 2 {
+			g.record(other, step(t, "look", "")) // an approval needs an event where it is
+		}
+		hides := map[string]func(s *scene, was, open row, other any) error{
+			"deleted":            func(s *scene, was, _ row, _ any) error { return s.remove(&was) },
+			"in another chain":   func(s *scene, was, _ row, other any) error { return s.set(&was, "chain_id", other) },
+			"of another opener":  func(s *scene, was, _ row, _ any) error { return s.set(&was, "opened_by", admin.value("id")) },
+			"with another state": func(s *scene, was, _ row, _ any) error { return s.set(&was, "status", "approved") },
+			"put back":           func(s *scene, was, open row, _ any) error { return s.replace(was, open) },
+		}
+		for name, end := range ends {
+			chain := g.open("run")
+			g.approve(g.ask(chain))
+			hidden := g.ask(chain)
+			find := func() row {
+				for _, r := range direct.rowsOf("approvals") {
+					if sameValue(r.value("id"), direct.idOf(hidden.UUID, hidden.String())) {
+						return r
+					}
+				}
+				t.Fatal("the approval is not there")
+				return row{}
+			}
+			open := find()
+			end.end(g, hidden)
+			was := find()
+			for how, hide := range hides {
+				if how == "put back" && end.want == ledger.ApprovalPending {
+					continue // it is the same row
+				}
+				what := name + ", " + how
+				done(t, hide(direct, was, open, direct.idOf(other.UUID, other.String())))
+				for _, caller := range []*service.Caller{g.who.agent, g.who.member} {
+					_, err := g.ChainApprovals(t.Context(), caller, chain)
+					checkCode(t, what, err, ledger.CodeEvidenceTampered)
+				}
+				if how == "deleted" || how == "in another chain" || how == "put back" {
+					_, err := g.Approvals(t.Context(), g.who.member, service.ApprovalFilter{Chain: &chain, Limit: 9})
+					checkCode(t, what+", listed", err, ledger.CodeEvidenceTampered)
+				}
+				g.auditFinds(what, ledger.CheckChain, ledger.CheckApprovals)
+				if how != "deleted" {
+					now := find()
+					done(t, direct.remove(&now))
+				}
+				done(t, direct.insert(&was))
+				if got := must[*service.ChainApprovals](t)(g.ChainApprovals(t.Context(), g.who.agent, chain)); got.Standing != end.want {
+					t.Errorf("%s, and as it was again: %s, want %s", what, got.Standing, end.want)
+				}
+			}
+		}
+	})
+}
