@@ -93,3 +93,47 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 		}
 	})
 }
+
+// A chain whose columns do not say what its body says is used for nothing: it is found
+// by them. A repeated opening is not answered with it, and a list marks it, by a server that
+// has it in memory and by one that has not. The latter records nothing in it.
+func TestChainsAreNotFoundByForgedColumns(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		direct := g.scene()
+		opening := chainNamed(t, "run")
+		chain := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, opening, "first")).ID
+		g.record(chain, step(t, "one", ""))
+		for table, columns := range map[string]map[string]any{
+			"chains":       {"idempotency_key": "second", "external_id": "forged", "environment": "staging"},
+			"chain_states": {"status": "paused"},
+		} {
+			for column, forged := range columns {
+				was := direct.last(table)
+				done(t, direct.set(&was, column, forged))
+				for _, s := range []*service.Service{g.Service, g.replica()} {
+					_, err := s.Chain(t.Context(), g.who.member, chain)
+					checkCode(t, column+", read", err, ledger.CodeEvidenceTampered)
+					if s != g.Service { // what is fixed about a chain may be in memory, as it was written
+						_, err = s.RecordEvent(t.Context(), g.who.agent, chain, step(t, "two", ""))
+						checkCode(t, column+", recorded", err, ledger.CodeEvidenceTampered)
+					}
+					listed := must[[]*service.ChainView](t)(s.Chains(t.Context(), g.who.member, service.ChainFilter{Limit: 9}))
+					if len(listed) != 1 || !listed[0].Tampered {
+						t.Errorf("%s: the list shows %+v, want one chain that is marked", column, listed)
+					}
+					key := "first"
+					if column == "idempotency_key" {
+						key = "second"
+					}
+					_, err = s.OpenChain(t.Context(), g.who.agent, opening, key)
+					checkCode(t, column+", opened again", err, ledger.CodeEvidenceTampered)
+				}
+				now := direct.last(table)
+				done(t, direct.set(&now, column, was.value(column)))
+			}
+		}
+		g.record(chain, step(t, "two", ""))
+		checkIntact(t, g.Service, g.who.slug, 0)
+	})
+}

@@ -25,7 +25,8 @@ func newChainCache() chainCache {
 	return chainCache{recent.New[ledger.ChainID, *ledger.Chain](chainsInUse)}
 }
 
-// decode reads a chain and refuses a body that is not its row's. What it returns
+// decode reads a chain and refuses a body that is not its row's: a chain is found by its
+// columns, so they must say what the body says. What it returns
 // is vouched for only once the chain's state is authenticated, for the state's
 // authenticator covers it; then it may be kept.
 func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
@@ -36,7 +37,8 @@ func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
 			return nil, err
 		}
 	}
-	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy {
+	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy || chain.ExternalID != record.ExternalID ||
+		chain.Environment != record.Environment || chain.IdempotencyKey != record.IdempotencyKey {
 		return nil, ledger.ErrStateTampered
 	}
 	return chain, nil

@@ -162,6 +162,9 @@ func (s *Service) view(record *store.ChainRecord) (*ChainView, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
+	if state.Status != record.Status {
+		return nil, fmt.Errorf("the status of a chain is not its state's: %w", ledger.ErrStateTampered)
+	}
 	s.chains.keep(chain, record.Body)
 	return &ChainView{Chain: chain, State: state}, nil
 }

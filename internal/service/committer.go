@@ -394,6 +394,9 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 			live.summary = &ledger.Summary{}
 		}
 	}
+	if live.state.Status != record.Status {
+		return nil, fmt.Errorf("the status of a chain is not its state's: %w", ledger.ErrStateTampered)
+	}
 	b.live[id] = live
 	b.order = append(b.order, live)
 	return live, nil
