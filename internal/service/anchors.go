@@ -42,12 +42,15 @@ func (s *Service) AnchorHeads(ctx context.Context) error {
 	if err != nil {
 		return visible(err)
 	}
+	// What was done to one organization must not keep the others from being anchored.
+	var failed []error
 	for _, org := range orgs {
-		if err := s.anchorHead(ctx, org.ID); err != nil {
-			return visible(err)
+		if err := s.anchorHead(ctx, org); err != nil {
+			s.NoteTampering(org.ID, err)
+			failed = append(failed, visible(err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // AnchorHead queues the anchoring of the caller's newest receipt now.
@@ -58,16 +61,19 @@ func (s *Service) AnchorHead(ctx context.Context, caller *Caller) error {
 	if len(s.anchoring) == 0 {
 		return ledger.Errorf(ledger.CodeInvalid, "no anchors are configured: start the server with --tsa-url or --ots-calendars")
 	}
-	return visible(s.anchorHead(ctx, caller.Org))
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return visible(err)
+	}
+	return visible(s.anchorHead(ctx, org))
 }
 
-func (s *Service) anchorHead(ctx context.Context, org ledger.OrgID) error {
-	newest, err := s.store.Receipts(ctx, org, 0, 1)
-	if err != nil || len(newest) == 0 {
+func (s *Service) anchorHead(ctx context.Context, org *ledger.Organization) error {
+	receipt, err := s.judge.NewestReceipt(ctx, org)
+	if err != nil || receipt == nil {
 		return err
 	}
-	receipt := newest[0]
-	known, err := s.store.Anchors(ctx, org, store.AnchorSubject{Kind: ledger.SubjectHead, ID: receipt.ID.UUID})
+	known, err := s.store.Anchors(ctx, org.ID, store.AnchorSubject{Kind: ledger.SubjectHead, ID: receipt.ID.UUID})
 	if err != nil {
 		return err
 	}
@@ -77,7 +83,7 @@ func (s *Service) anchorHead(ctx context.Context, org ledger.OrgID) error {
 	if len(methods) == 0 {
 		return nil
 	}
-	return s.committer.commit(ctx, &queueJobs{anchorJobs(methods, org, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
+	return s.committer.commit(ctx, &queueJobs{anchorJobs(methods, org.ID, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
 }
 
 // queueJobs adds work that has no other cause in the store.

@@ -1,9 +1,15 @@
 package service_test
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"testing"
 
+	gocmp "github.com/google/go-cmp/cmp"
+
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 	"countersign/internal/testdb"
 )
 
@@ -23,4 +29,76 @@ func TestLooksMissAnchors(t *testing.T) {
 		s.checkRound(s.Service)
 		s.wantTold("told before")
 	})
+}
+
+// forgeReceipt gives the chain that is open a receipt that nobody sealed, with the bytes of
+// the first and the given place.
+func (s *suspect) forgeReceipt(sequence int64) {
+	s.t.Helper()
+	done(s.t, s.exec(fmt.Sprintf(`INSERT INTO receipts (id, org_id, sequence, chain_id, previous_hash, body)
+		SELECT c.id, r.org_id, %d, c.id, r.previous_hash, r.body FROM chains c, receipts r
+		WHERE r.sequence = 1 AND c.id NOT IN (SELECT chain_id FROM receipts)`, sequence)))
+}
+
+// anchored are the receipts that are queued to be anchored, each with its place.
+func (s *suspect) anchored(by *service.Service) (found []string) {
+	s.t.Helper()
+	for _, job := range must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobAnchor: 100})) {
+		anchor := must[*ledger.Anchor](s.t)(by.Jobs().Anchor(s.t.Context(), job))
+		found = append(found, fmt.Sprint(anchor.Subject, " ", anchor.Sequence))
+	}
+	return found
+}
+
+// Only the receipt that the authentic head holds is anchored. A row that somebody wrote
+// is not, wherever it stands, and keeps no other organization from being anchored. Where
+// the head or its receipt was changed there is nothing to anchor, and that is said.
+func TestForgedReceiptsAreNotAnchored(t *testing.T) {
+	t.Parallel()
+	type test struct {
+		attack func(*suspect)
+		want   ledger.Code // of the answer; "": the newest receipt is anchored
+	}
+	tests := map[string]test{
+		"nothing":           {attack: func(*suspect) {}},
+		"no head":           {func(s *suspect) { done(s.t, s.exec("DELETE FROM heads")) }, ledger.CodeEvidenceTampered},
+		"another count":     {func(s *suspect) { done(s.t, s.exec("UPDATE heads SET count = 1")) }, ledger.CodeEvidenceTampered},
+		"the largest count": {func(s *suspect) { done(s.t, s.exec("UPDATE heads SET count = 9223372036854775807")) }, ledger.CodeEvidenceTampered},
+		"the last is gone":  {func(s *suspect) { done(s.t, s.exec("DELETE FROM receipts WHERE sequence = 2")) }, ledger.CodeEvidenceTampered},
+		"the last is another's": {func(s *suspect) {
+			done(s.t, s.exec("UPDATE receipts SET sequence = 9 WHERE sequence = 2"))
+			s.forgeReceipt(2)
+		}, ledger.CodeEvidenceTampered},
+		"the last was edited": {func(s *suspect) { s.edit("receipts", "body", 1) }, ledger.CodeEvidenceTampered},
+	}
+	for _, sequence := range []int64{3, 4, 1 << 53, 1<<53 + 1, 1 << 62, math.MaxInt64 - 1, math.MaxInt64} {
+		tests[fmt.Sprint("forged in place ", sequence)] = test{attack: func(s *suspect) { s.forgeReceipt(sequence) }}
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				s := newSuspect(t, db, 2)
+				s.open("open")
+				by := serve(t, service.Config{Store: s.store, Keys: s.ring, Clock: s.clock.Now, Anchoring: []string{ledger.MethodTSA}})
+				newest := fmt.Sprint(s.receipts[1], " 2")
+				test.attack(s)
+				err := by.AnchorHead(t.Context(), s.who.admin)
+				var want []string
+				var shown *ledger.Error
+				switch {
+				case test.want == "":
+					done(t, err)
+					want = []string{newest}
+				case !errors.As(err, &shown) || shown.Code != test.want:
+					t.Errorf("error %v, want %s", err, test.want)
+				}
+				if diff := gocmp.Diff(want, s.anchored(by)); diff != "" {
+					t.Errorf("to be anchored (-want +got):\n%s", diff)
+				}
+				if err := by.AnchorHeads(t.Context()); (err != nil) != (test.want != "") {
+					t.Errorf("of all organizations: error %v", err)
+				}
+			})
+		})
+	}
 }

@@ -281,3 +281,29 @@ func (j *Judge) chainNamed(ctx context.Context, id ledger.ChainID) *ledger.Chain
 	}
 	return chain
 }
+
+// NewestReceipt is the receipt that an organization's head says is the last, nil where
+// there is none. Neither is believed by itself: the head must be authentic, and the
+// receipt signed and the one with the hash that the head holds. Rows behind the head
+// are not looked at.
+func (j *Judge) NewestReceipt(ctx context.Context, org *ledger.Organization) (*ledger.StoredReceipt, error) {
+	head, err := j.store.Head(ctx, org.ID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, fmt.Errorf("the organization's head is missing: %w", ledger.ErrStateTampered)
+	case err != nil:
+		return nil, err
+	case !head.Authentic(j.keys):
+		return nil, fmt.Errorf("the organization's head fails its authenticator: %w", ledger.ErrStateTampered)
+	case head.Last == nil:
+		return nil, nil
+	}
+	receipts, err := j.store.Receipts(ctx, org.ID, head.Count+1, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(receipts) != 1 || receipts[0].Sequence != head.Count || receipts[0].Hash() != *head.Last || !ledger.CheckReceipt(receipts[0], org.Slug, j.keys).Valid {
+		return nil, fmt.Errorf("the last receipt is missing or changed: %w", ledger.ErrStateTampered)
+	}
+	return receipts[0], nil
+}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -80,7 +81,7 @@ func (w *Worker) beginChores() {
 func (w *Worker) doChore(c *chore) {
 	ctx, cancel := context.WithTimeout(w.working, longestJob)
 	defer cancel()
-	err := c.do(ctx)
+	err := w.attemptChore(ctx, c)
 	if w.working.Err() != nil {
 		return
 	}
@@ -88,6 +89,18 @@ func (w *Worker) doChore(c *chore) {
 		w.Log.Warn("this could not be done and is tried again: "+c.name, "reason", reason(err))
 	}
 	c.failing.Store(err != nil)
+}
+
+// attemptChore does a chore. One that panics must not take the server with it: it has
+// failed, as jobs do.
+func (w *Worker) attemptChore(ctx context.Context, c *chore) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			w.Log.Error("a chore panicked", "chore", c.name, "stack", string(debug.Stack()))
+			err = errPanicked
+		}
+	}()
+	return c.do(ctx)
 }
 
 // count tells the meter how long the queue is.
