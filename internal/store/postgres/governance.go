@@ -68,16 +68,20 @@ func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*st
 
 // Policies implements store.Governance.
 func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
-	return list(ctx, s, "policies", selectPolicies+`where org_id = $1 and number < $2 order by number desc limit $3`,
-		[]any{bytesOf(org.UUID), orAll(before), limit}, readPolicy)
+	return list(ctx, s, "policies", selectPolicies+`where org_id = $1 and number <= $2 order by number desc limit $3`,
+		[]any{bytesOf(org.UUID), lastBefore(before), limit}, readPolicy)
 }
 
-// orAll is the bound of a list from its beginning, for 0.
-func orAll(before int64) int64 {
-	if before == 0 {
+// lastBefore is the largest number of a list that ends before one; 0 stands for a list of
+// all. It is among them, so that nothing hides behind the largest number that there is.
+func lastBefore(before int64) int64 {
+	switch before {
+	case 0:
 		return math.MaxInt64
+	case math.MinInt64:
+		return before
 	}
-	return before
+	return before - 1
 }
 
 // Webhooks implements store.Governance.
@@ -93,8 +97,8 @@ func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, e
 
 // Acts implements store.Governance.
 func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error) {
-	return list(ctx, s, "acts", selectActs+`where org_id = $1 and sequence < $2 order by sequence desc limit $3`,
-		[]any{bytesOf(org.UUID), orAll(before), limit}, readAct)
+	return list(ctx, s, "acts", selectActs+`where org_id = $1 and sequence <= $2 order by sequence desc limit $3`,
+		[]any{bytesOf(org.UUID), lastBefore(before), limit}, readAct)
 }
 
 // ScanActs implements store.Governance. The first sequence asked for is the

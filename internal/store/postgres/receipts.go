@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 
 	"countersign/internal/ledger"
 )
@@ -20,8 +21,8 @@ func (s *Store) ReceiptOfChain(ctx context.Context, chain ledger.ChainID) (*ledg
 
 // Receipts implements store.Reader.
 func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredReceipt, error) {
-	return list(ctx, s, "receipts", selectReceipts+`where org_id = $1 and sequence < $2 order by sequence desc limit $3`,
-		[]any{bytesOf(org.UUID), orAll(before), limit}, readReceipt)
+	return list(ctx, s, "receipts", selectReceipts+`where org_id = $1 and sequence <= $2 order by sequence desc limit $3`,
+		[]any{bytesOf(org.UUID), lastBefore(before), limit}, readReceipt)
 }
 
 // Head implements store.Reader.
@@ -34,15 +35,19 @@ func (s *Store) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error
 // none.
 func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error {
 	const sql = selectReceipts + `where org_id = $1 and sequence between $2 and $3 order by sequence limit $4`
-	receipt := new(ledger.StoredReceipt)
+	receipt, last := new(ledger.StoredReceipt), from
 	return scanPages(scanPage, func() (int, error) {
 		count := 0
 		err := s.query(ctx, "scan receipts", sql, []any{bytesOf(org.UUID), from, to, scanPage}, func(r *row) error {
 			borrowReceipt(r, receipt)
 			count++
-			from = receipt.Sequence + 1
+			last = receipt.Sequence
 			return show(r, receipt, visit)
 		})
+		if last == math.MaxInt64 {
+			return 0, err // nothing stands behind it
+		}
+		from = last + 1
 		return count, err
 	})
 }

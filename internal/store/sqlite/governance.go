@@ -99,8 +99,8 @@ func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*st
 
 // Policies implements store.Governance.
 func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
-	query := "SELECT " + policyColumns + " FROM policies WHERE org_id = ? AND number < ? ORDER BY number DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], orAll(before), int64(limit)}, scanPolicy)
+	query := "SELECT " + policyColumns + " FROM policies WHERE org_id = ? AND number <= ? ORDER BY number DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], lastBefore(before), int64(limit)}, scanPolicy)
 }
 
 // ActLog implements store.Governance.
@@ -112,8 +112,8 @@ func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, e
 
 // Acts implements store.Governance.
 func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error) {
-	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], orAll(before), int64(limit)}, func(r row) (*ledger.StoredAct, error) {
+	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], lastBefore(before), int64(limit)}, func(r row) (*ledger.StoredAct, error) {
 		act := &ledger.StoredAct{Org: org}
 		return act, r.Scan(&act.Sequence, &act.Body)
 	})

@@ -86,8 +86,8 @@ func (s *Store) ReceiptOfChain(ctx context.Context, chain ledger.ChainID) (*ledg
 
 // Receipts implements store.Reader.
 func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredReceipt, error) {
-	query := receiptColumns + "WHERE org_id = ? AND sequence < ? ORDER BY sequence DESC LIMIT ?"
-	return readAll(ctx, s, query, []any{org.UUID[:], orAll(before), int64(limit)}, scanReceipt)
+	query := receiptColumns + "WHERE org_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT ?"
+	return readAll(ctx, s, query, []any{org.UUID[:], lastBefore(before), int64(limit)}, scanReceipt)
 }
 
 // ScanReceipts implements store.Reader.

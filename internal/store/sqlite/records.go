@@ -43,13 +43,18 @@ func bytesOf(last *[32]byte) []byte {
 	return last[:]
 }
 
-// orAll is the bound of a list from its beginning, for 0. A condition on the
-// parameter instead would make SQLite plan the statement anew for each value.
-func orAll(before int64) int64 {
-	if before == 0 {
+// lastBefore is the largest number of a list that ends before one; 0 stands for a list of
+// all. It is among them, so that nothing hides behind the largest number that there is.
+// A condition on the parameter instead would make SQLite plan the statement anew for
+// each value.
+func lastBefore(before int64) int64 {
+	switch before {
+	case 0:
 		return math.MaxInt64
+	case math.MinInt64:
+		return before
 	}
-	return before
+	return before - 1
 }
 
 func orNull(text string) any {

@@ -63,6 +63,12 @@ func placesTheLast(t *testing.T, w *world) {
 	if placed.Previous != nil || placed.Next != nil {
 		t.Error("something stands beside it")
 	}
+	newest := must[[]*ledger.StoredReceipt](t)(w.Receipts(t.Context(), changes.NewReceipts[0].Org, 0, 1))
+	assertEqual(t, "the newest receipt", newest, changes.NewReceipts)
+	before := must[[]*ledger.StoredReceipt](t)(w.Receipts(t.Context(), changes.NewReceipts[0].Org, math.MaxInt64, 1))
+	if len(before) == 1 && before[0].Sequence == math.MaxInt64 {
+		t.Error("the last receipt stands before itself")
+	}
 }
 
 func placesTokens(t *testing.T, w *world) {
