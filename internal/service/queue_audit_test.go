@@ -1,7 +1,9 @@
 package service_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/testdb"
@@ -61,5 +63,37 @@ func TestTheAuditNamesTamperingWithTheQueue(t *testing.T) {
 		audit("the deadline was deleted", ledger.CheckQueue)
 		done(t, g.QueueDeadlines(t.Context()))
 		audit("it was queued anew", "")
+	})
+}
+
+// A deadline that is put off again and again, by less each time than a deadline may be
+// late, is missing once the approval's next step has passed: the audit names it, and it
+// is queued anew.
+func TestDeadlinesThatAreAlwaysPutOff(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		scene := g.scene()
+		g.ask(g.open("asked"))
+		broken := func() bool {
+			t.Helper()
+			report := must[*verify.AuditReport](t)(g.Operator().Audit(t.Context(), g.who.slug, verify.AuditOptions{}))
+			return report.Break != nil && report.Break.Check == ledger.CheckQueue
+		}
+		g.clock.Advance(7 * 24 * time.Hour)
+		if broken() {
+			t.Fatal("a deadline that no server has come to yet counts as put off")
+		}
+		for _, column := range []string{"run_at", "leased_until"} {
+			later := g.clock.Now().Add(59 * time.Minute).UnixMilli()
+			done(t, scene.exec(fmt.Sprintf("UPDATE jobs SET %s = %d WHERE kind = 'approval.deadline'", column, later)))
+			if !broken() {
+				t.Errorf("%s lies 59 minutes ahead, and the deadline counts as in time", column)
+			}
+			done(t, g.QueueDeadlines(t.Context()))
+			if broken() {
+				t.Errorf("after %s was moved, the deadline is not queued anew", column)
+			}
+			g.clock.Advance(time.Hour)
+		}
 	})
 }

@@ -16,6 +16,20 @@ const JobDeadline = "approval.deadline"
 // in milliseconds. A job that fails is tried again every few seconds.
 const DeadlineSlack = ledger.Time(3_600_000)
 
+// deadlineGrace is how far ahead the job of an approval may be whose next step is past by as
+// much, in milliseconds: longer than the lease of one that runs and the pause before one
+// that failed is tried again. Somebody who puts the job off again and again, by less
+// than the slack each time, is found by it.
+const deadlineGrace = ledger.Time(10 * 60_000)
+
+// inTime reports whether a job that runs at a moment moves an approval on in time.
+func inTime(runs, next, now ledger.Time) bool {
+	if next < now-deadlineGrace {
+		return runs <= now+deadlineGrace
+	}
+	return runs <= max(next, now)+DeadlineSlack
+}
+
 // inspectQueue wants for each approval that waits the work that moves it on.
 func (a *audit) inspectQueue(ctx context.Context) (*ledger.Break, error) {
 	missing, err := a.judge.MissingDeadlines(ctx, a.org.ID)
@@ -38,7 +52,7 @@ func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[led
 	err = j.store.ScanJobs(ctx, JobDeadline, func(job *store.Job) error {
 		id, err := ledger.ParseID(string(job.Body))
 		approval := ledger.ApprovalID{UUID: id}
-		if err == nil && job.Org == org && max(job.RunAt, job.LeasedUntil) <= max(open[approval], now)+DeadlineSlack {
+		if err == nil && job.Org == org && inTime(max(job.RunAt, job.LeasedUntil), open[approval], now) {
 			delete(open, approval)
 		}
 		return nil
