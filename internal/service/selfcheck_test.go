@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -240,4 +242,61 @@ func TestLongChainsAreReadInSmallPages(t *testing.T) {
 		s.checkRound(by)
 		s.wantTold("the last page counts", fmt.Sprint("events_digest ", must[*ledger.StoredReceipt](t)(s.store.ReceiptOfChain(t.Context(), chain)).ID))
 	})
+}
+
+// A receipt that somebody put where none can be is found by the audit and by the server's
+// own look, wherever that is, and whatever he did to the head. The look comes to its end
+// all the same, and finds what else was done.
+func TestReceiptsBehindTheLast(t *testing.T) {
+	t.Parallel()
+	for _, sequence := range []int64{3, 4, 150, 1 << 52, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64} {
+		for name, edit := range map[string]string{
+			"":                             "",
+			"and the head counts it":       fmt.Sprint("UPDATE heads SET count = ", sequence),
+			"and the head counts all":      "UPDATE heads SET count = 9223372036854775807",
+			"and the head is gone":         "DELETE FROM heads",
+			"and the receipts before went": "DELETE FROM receipts WHERE sequence < 3",
+		} {
+			t.Run(fmt.Sprint(sequence, " ", name), func(t *testing.T) {
+				testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+					s := newSuspect(t, db, 2)
+					s.open("open")
+					s.forgeReceipt(sequence)
+					if edit != "" {
+						done(t, s.exec(edit))
+					}
+					done(t, s.exec("DELETE FROM acts WHERE sequence = 2"))
+					if found := s.audit(s.who.slug); found == nil {
+						t.Error("the audit finds nothing")
+					}
+					s.checkRound(s.Service)
+					if told := s.told(); len(told) < 2 || !slices.Contains(told, "audit_log ") {
+						t.Errorf("told of %q, want the receipt and the audit log", told)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What the end of the audit log says of its length is not believed: it keeps nobody from
+// looking at the log, nor at the findings that stand there.
+func TestAuditLogsThatSeemLong(t *testing.T) {
+	t.Parallel()
+	for _, count := range []int64{0, 500_001, 1<<53 + 1, math.MaxInt64} {
+		t.Run(fmt.Sprint(count), func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				s := newSuspect(t, db, 2)
+				s.edit("receipts", "body", 1)
+				s.checkRound(s.Service)
+				s.wantTold("a receipt", fmt.Sprint("signature ", s.receipts[1]))
+				s.edit("receipts", "body", 1) // the same bit, back
+				done(t, s.exec("DELETE FROM acts WHERE sequence IN (2, 3)"))
+				done(t, s.exec(fmt.Sprint("UPDATE act_logs SET count = ", count)))
+				done(t, s.exec("DELETE FROM findings"))
+				s.checkRound(s.replica())
+				s.wantTold("the log and its findings", "findings ", "audit_log ")
+			})
+		})
+	}
 }

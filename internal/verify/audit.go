@@ -118,7 +118,8 @@ type audit struct {
 	events   atomic.Int64
 	acts     atomic.Int64
 
-	mostAnchors int // of those that were made, the newest; 0: all
+	mostAnchors int   // of those that were made, the newest; 0: all
+	mostActs    int64 // that are read; 0: all
 
 	failing []evidence.Failing // rows, once they are read
 }

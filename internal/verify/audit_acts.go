@@ -82,6 +82,10 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
 		}
+		if a.mostActs > 0 && walked.Checked > a.mostActs {
+			fault = errors.New("more acts are stored than the audit log counts")
+			return errBroken
+		}
 		var act *ledger.Act
 		if act, fault = ledger.DecodeAct(stored.Body); fault != nil {
 			return errBroken

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -20,6 +21,7 @@ const (
 	mostTold     = 3       // breaks that a round tells of, and of which it reminds
 	mostActs     = 500_000 // of an audit log that is walked; each anchor is one
 	mostAnchors  = 10_000  // that are held against the log
+	mostReceipts = 1 << 52 // that are looked for where no authentic head counts them
 )
 
 // CheckPlace is where a round of looks at a ledger stands.
@@ -45,7 +47,7 @@ type Reporter interface {
 // LookOver looks over the next part of a ledger and reports what is broken there. It
 // returns where the next look goes on, and whether this one came to the end.
 func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
-	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors}, CheckPlace: place, report: report}
+	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors, mostActs: mostActs}, CheckPlace: place, report: report}
 	done, err := c.run(ctx)
 	return c.CheckPlace, done, err
 }
@@ -94,12 +96,12 @@ func (c *check) late() bool { return c.judge.now() >= c.until }
 // slice inspects some receipts. The last of them is the first of the next slice,
 // so that no link goes unseen. It gets at least one receipt further.
 func (c *check) slice(ctx context.Context) (done bool, err error) {
-	newest, err := c.newest(ctx)
+	newest, _, err := c.last(ctx)
 	if err != nil {
 		return false, err
 	}
 	if c.From > max(newest, 1) { // the end is known to be broken
-		return true, c.look(ctx, append(c.rows(), c.inspectPast, c.shortLog)...)
+		return true, c.look(ctx, append(c.rows(), c.behindLast, c.inspectPast, c.shortLog)...)
 	}
 	linked, err := c.links(ctx, newest)
 	if err != nil {
@@ -121,6 +123,35 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 		return false, nil
 	}
 	return c.finish(ctx, linked.walk)
+}
+
+// last is the last receipt to look at, 0 when there is none. What a receipt's row says of
+// its place is not believed: where the head is authentic, nothing behind those that it
+// counts is one that the service wrote, and it is a break by itself. Receipts are read
+// before the head, so that one that is sealed meanwhile is counted.
+func (c *check) last(ctx context.Context) (last int64, behind *ledger.Break, err error) {
+	newest, err := c.newest(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	head, err := c.judge.store.Head(ctx, c.org.ID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return 0, nil, err
+	}
+	last = mostReceipts
+	if head != nil && head.Authentic(c.judge.keys) {
+		last = max(head.Count, 1) // what stands in the first place or before it is walked upon
+	}
+	if newest > last {
+		behind = &ledger.Break{Sequence: newest, Check: ledger.CheckHead, Detail: fmt.Sprintf("a receipt is stored as number %d, behind the last that was sealed", newest)}
+	}
+	return min(newest, last), behind, nil
+}
+
+// behindLast wants no receipt behind the last.
+func (c *check) behindLast(ctx context.Context) (*ledger.Break, error) {
+	_, behind, err := c.last(ctx)
+	return behind, err
 }
 
 // stepOver goes on behind a break. However many there are, all of the ledger is
@@ -258,11 +289,11 @@ func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err e
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
-	if newest, err := c.newest(ctx); err != nil || newest > walk.Checked {
+	if newest, _, err := c.last(ctx); err != nil || newest > walk.Checked {
 		return false, err
 	}
 	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
-	return true, c.look(ctx, append(c.rows(), end, c.inspectPast, c.shortLog)...)
+	return true, c.look(ctx, append(c.rows(), end, c.behindLast, c.inspectPast, c.shortLog)...)
 }
 
 // look tells of whatever any of the inspections finds.
@@ -279,19 +310,26 @@ func (c *check) look(ctx context.Context, inspections ...func(context.Context) (
 	return nil
 }
 
-// shortLog walks the audit log unless it is so long that nobody knows when it ends.
+// shortLog walks the audit log unless it is so long that nobody knows when it ends. How
+// long it is, its authentic end says; one that is not is a break by itself.
 func (c *check) shortLog(ctx context.Context) (*ledger.Break, error) {
 	log, err := c.actLog(ctx)
-	if err != nil || log != nil && log.Count > mostActs {
+	switch {
+	case err != nil:
 		return nil, err
+	case log != nil && !log.Authentic(c.judge.keys):
+		return &ledger.Break{Check: ledger.CheckAuditLog, Detail: "the audit log's end fails its authenticator"}, nil
+	case log != nil && log.Count > mostActs:
+		return nil, nil
 	}
 	return c.inspectActs(ctx)
 }
 
-// shortFindings is inspectFindings for a log that shortLog walks.
+// shortFindings is inspectFindings for a log that is not known to be too long. Where its
+// end is not authentic, the acts that can be walked in time are.
 func (c *check) shortFindings(ctx context.Context) (*ledger.Break, error) {
 	log, err := c.actLog(ctx)
-	if err != nil || log != nil && log.Count > mostActs {
+	if err != nil || log != nil && log.Count > mostActs && log.Authentic(c.judge.keys) {
 		return nil, err
 	}
 	return c.inspectFindings(ctx)
