@@ -2,8 +2,10 @@ package console
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"countersign/internal/ledger"
+	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
@@ -34,10 +37,16 @@ func (c *Console) serve(route route) http.Handler {
 		began := time.Now()
 		v := &visit{console: c, w: w, r: r, route: &route, id: c.ids.Next()}
 		v.guard()
-		if err := v.handle(); err != nil {
+		err := v.attempt()
+		broken := errors.Is(err, problem.ErrPanicked) && v.status != 0
+		if err != nil && !broken {
 			v.fail(err)
 		}
 		took := time.Since(began)
+		if broken { // a part of another page is on its way: it must not pass for whole
+			c.observe.Request(route.pattern, http.StatusInternalServerError, took)
+			panic(http.ErrAbortHandler)
+		}
 		c.observe.Request(route.pattern, v.status, took)
 		c.log.LogAttrs(v.r.Context(), slog.LevelDebug, "request",
 			slog.String("request_id", v.id), slog.String("method", r.Method), slog.String("route", route.pattern),
@@ -62,6 +71,19 @@ func (v *visit) guard() {
 		// from a stranger's, and under no-referrer a browser withholds it.
 		header.Set("Referrer-Policy", "same-origin")
 	}
+}
+
+// attempt handles the request. A handler that panics has failed as others do: the browser
+// is shown a page, and the log says where.
+func (v *visit) attempt() (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			v.console.log.LogAttrs(v.r.Context(), slog.LevelError, "a request panicked", slog.String("request_id", v.id),
+				slog.String("route", v.route.pattern), slog.String("stack", string(debug.Stack())))
+			err = problem.ErrPanicked
+		}
+	}()
+	return v.handle()
 }
 
 func (v *visit) handle() error {

@@ -5,12 +5,14 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
+	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
@@ -37,10 +39,16 @@ func (a *API) serve(route Route) http.Handler {
 			w.Header().Set("Referrer-Policy", "no-referrer")
 			w.Header().Set("X-Robots-Tag", "noindex")
 		}
-		if err := x.handle(); err != nil {
+		err := x.attempt()
+		broken := errors.Is(err, problem.ErrPanicked) && x.status != 0
+		if err != nil && !broken {
 			x.problem(err)
 		}
 		took := time.Since(began)
+		if broken { // a part of another answer is on its way: it must not pass for whole
+			a.observe.Request(route.Pattern, http.StatusInternalServerError, took)
+			panic(http.ErrAbortHandler)
+		}
 		a.observe.Request(route.Pattern, x.status, took)
 		if a.log.Enabled(r.Context(), slog.LevelDebug) {
 			a.log.LogAttrs(r.Context(), slog.LevelDebug, "request",
@@ -48,6 +56,19 @@ func (a *API) serve(route Route) http.Handler {
 				slog.Int("status", x.status), slog.Duration("took", took))
 		}
 	})
+}
+
+// attempt handles the request. A handler that panics has failed as others do: the caller
+// is answered, and the log says where.
+func (x *exchange) attempt() (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			x.api.log.LogAttrs(x.r.Context(), slog.LevelError, "a request panicked", slog.String("request_id", x.id),
+				slog.String("route", x.route.Pattern), slog.String("stack", string(debug.Stack())))
+			err = problem.ErrPanicked
+		}
+	}()
+	return x.handle()
 }
 
 func (x *exchange) handle() error {

@@ -1,9 +1,13 @@
 package httpapi_test
 
 import (
+	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // What was changed outside the service keeps its place in a list, with its id and the
@@ -54,4 +58,25 @@ func (s *stack) listed(t *testing.T, path, thing string) {
 	if want := `{"data":[` + thing + `],"next_cursor":null`; !strings.HasPrefix(string(answer.body), want) {
 		t.Errorf("%s lists %s, want %s", path, answer.body, want)
 	}
+}
+
+// An event in a place that no number of JSON can name is none of its chain's: the list
+// is answered without it.
+func TestEventsInImpossiblePlaces(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		for _, sequence := range []int64{1<<53 + 1, math.MaxInt64} {
+			chain := s.seal(t, s.acme.agent, fmt.Sprint("sealed-", sequence)).ID
+			before := s.get(t, s.acme.member, "/v1/chains/"+chain+"/events").expect(t, http.StatusOK)
+			column := "chain_no"
+			if s.database.numbered { // PostgreSQL
+				column = "chain_id"
+			}
+			statement := fmt.Sprintf("INSERT INTO events (%[1]s, sequence, body, payload, mac) SELECT %[1]s, %[2]d, body, payload, mac FROM events WHERE sequence = 1", column, sequence)
+			s.database.exec(t, statement)
+			after := s.get(t, s.acme.member, "/v1/chains/"+chain+"/events").expect(t, http.StatusOK)
+			if diff := cmp.Diff(string(before.body), string(after.body)); diff != "" {
+				t.Errorf("the list differs (-before +after):\n%s", diff)
+			}
+		}
+	})
 }

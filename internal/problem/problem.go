@@ -15,6 +15,9 @@ import (
 	"countersign/internal/ledger"
 )
 
+// ErrPanicked is the error of a request whose handler panicked. The log has the stack.
+var ErrPanicked = errors.New("the handler panicked")
+
 // Kind is how an error is answered.
 type Kind struct {
 	Status int

@@ -25,6 +25,9 @@ type EventView struct {
 	Integrity ledger.Integrity
 }
 
+// mostSequence bounds the place of an event: JSON holds no larger number exactly.
+const mostSequence = 1 << 53
+
 // Events lists a chain's events by sequence. One that was changed or removed outside the
 // service keeps its place, and is marked.
 func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.ChainID, after int64, limit int) ([]*EventView, error) {
@@ -44,7 +47,13 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 		if err != nil {
 			return nil, visible(err)
 		}
-		for _, event := range few {
+		for i, event := range few {
+			if event.Sequence > mostSequence {
+				s.log.Error(tamperedLog, "of", "an event")
+				s.NoteTampering(caller.Org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
+				few = few[:i] // it is of this chain's events none, and the last
+				break
+			}
 			bytes += len(event.Payload)
 			views = append(views, s.eventView(caller.Org, event))
 			last = event.Sequence

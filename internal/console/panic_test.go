@@ -1,0 +1,38 @@
+package console
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// statuses notes what was counted.
+type statuses []int
+
+func (s *statuses) Request(_ string, status int, _ time.Duration) { *s = append(*s, status) }
+
+// A handler that panics is answered with a page as other failures are, logged with its
+// stack and counted.
+func TestPanickingPagesAreAnswered(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var counted statuses
+	pages := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Observe: &counted})
+	answer := httptest.NewRecorder()
+	panics := route{pattern: "/panics", handle: func(*visit) error { panic("for the test") }, asset: true}
+	pages.serve(panics).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/panics", http.NoBody))
+	id := answer.Header().Get("X-Request-Id")
+	if answer.Code != http.StatusInternalServerError || !strings.Contains(answer.Body.String(), id) {
+		t.Errorf("answered %d %s", answer.Code, answer.Body)
+	}
+	if !strings.Contains(log.String(), "request_id="+id) || !strings.Contains(log.String(), "panic_test.go") {
+		t.Errorf("the log says %s", log.String())
+	}
+	if len(counted) != 1 || counted[0] != http.StatusInternalServerError {
+		t.Errorf("counted %v", counted)
+	}
+}
