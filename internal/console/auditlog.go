@@ -1,17 +1,27 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 
 	"countersign/internal/ledger"
+	"countersign/internal/service"
 )
 
 const actsPage = 50
 
 // auditLog is who changed what, newest first.
 type auditLog struct {
-	Acts []*ledger.Act
+	Acts []listedAct
+	// Tampered says that an entry of this page is not as it was entered.
+	Tampered bool
 	pageLinks
+}
+
+// listedAct is an entry, or the number of one that is not as it was entered.
+type listedAct struct {
+	*ledger.Act
+	Tampered bool
 }
 
 func showAuditLog(v *visit) error {
@@ -29,11 +39,19 @@ func showAuditLog(v *visit) error {
 	}
 	page := &auditLog{}
 	for _, entry := range stored[:min(len(stored), actsPage)] {
+		if entry.Tampered {
+			page.Tampered = true
+			page.Acts = append(page.Acts, listedAct{Act: &ledger.Act{Sequence: entry.Sequence}, Tampered: true})
+			continue
+		}
 		act, err := ledger.DecodeAct(entry.Body)
 		if err != nil {
-			return ledger.Errorf(ledger.CodeEvidenceTampered, "an entry of the audit log was changed outside the service and cannot be read; run countersign audit")
+			return fmt.Errorf("entry %d of the audit log: %w", entry.Sequence, err)
 		}
-		page.Acts = append(page.Acts, act)
+		page.Acts = append(page.Acts, listedAct{Act: act})
+	}
+	if page.Tampered {
+		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
 	}
 	if len(stored) > actsPage {
 		page.Older = positionLink("/audit-log", stored[actsPage-1].Sequence)

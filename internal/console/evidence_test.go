@@ -137,3 +137,21 @@ func TestNoPageShowsWhatWasForged(t *testing.T) {
 		})
 	}
 }
+
+// The page of the audit log marks an entry that was edited behind the service's back, and
+// shows nothing of it.
+func TestForgedActsAreMarked(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		w := newWorld(t, setup{db: db})
+		admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
+		admin.get(t, "/audit-log").expect(t, http.StatusOK, "organization.create").without(t, "✗")
+		statement := `UPDATE acts SET body = CAST(replace(CAST(body AS TEXT), 'operator', 'nobody') AS BLOB) WHERE sequence = 1`
+		if db.Kind != "sqlite" {
+			statement = `update acts set body = convert_to(replace(convert_from(body, 'utf8'), 'operator', 'nobody'), 'utf8') where sequence = 1`
+		}
+		if _, err := db.Direct(t).ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+		admin.get(t, "/audit-log").expect(t, http.StatusOK, "✗ changed outside the service", "countersign audit").without(t, "nobody", "organization.create")
+	})
+}

@@ -49,7 +49,8 @@ func appendKillSwitch(dst []byte, k *ledger.KillSwitch) []byte {
 	return w.End()
 }
 
-// listActs shows the audit log's entries as they were entered, byte for byte.
+// listActs shows the audit log's entries as they were entered, byte for byte, and that
+// an entry is not as it was entered.
 func listActs(x *exchange) error {
 	q := x.query()
 	limit, before := q.limit(), q.numberCursor(actCursor)
@@ -62,6 +63,12 @@ func listActs(x *exchange) error {
 	}
 	cursor := func(a *ledger.StoredAct) string { return encodeNumberCursor(actCursor, a.Sequence) }
 	return x.answer(http.StatusOK, appendList(acts, limit, cursor, func(dst []byte, a *ledger.StoredAct) []byte {
+		if a.Tampered {
+			w := canon.BeginObject(dst)
+			w.Int("sequence", a.Sequence)
+			w.String("integrity", string(ledger.IntegrityFailed))
+			return w.End()
+		}
 		return append(dst, a.Body...)
 	}))
 }

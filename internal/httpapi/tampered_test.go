@@ -43,6 +43,19 @@ func TestTamperedRowsAreListedAsSuch(t *testing.T) {
 		edit("UPDATE policies SET created_by = 'him'")
 		s.listed(t, "/v1/policies", `{"version":"v1","in_force":true,"status":"tampered"}`)
 
+		newest := decode[struct{ Data []struct{ Sequence int64 } }](t, s.get(t, s.acme.admin, "/v1/audit-log?limit=1")).Data[0].Sequence
+		parameter := "?"
+		if s.database.numbered {
+			parameter = "$1"
+		}
+		if _, err := s.database.direct.ExecContext(t.Context(), fmt.Sprintf("UPDATE acts SET body = %s WHERE sequence = %d", parameter, newest), []byte{0xff}); err != nil {
+			t.Fatal(err)
+		}
+		forged := s.get(t, s.acme.admin, "/v1/audit-log?limit=200").expect(t, http.StatusOK)
+		if want := fmt.Sprintf(`{"sequence":%d,"integrity":"failed"}`, newest); !strings.Contains(string(forged.body), want) {
+			t.Errorf("the audit log is listed as %s, want %s", forged.body, want)
+		}
+
 		edit("UPDATE api_keys SET owner = 'him' WHERE role = 'agent'")
 		keys := s.get(t, s.acme.admin, "/v1/api-keys").expect(t, http.StatusOK).without(t, "him")
 		if n := strings.Count(string(keys.body), `","status":"tampered"}`); n != 2 {

@@ -41,6 +41,23 @@ type StoredAct struct {
 	Org      OrgID
 	Sequence int64
 	Body     []byte
+	// Tampered says that the act is missing, or not as the service entered it. Then
+	// nothing but Org and Sequence is set. A store leaves it unset.
+	Tampered bool
+}
+
+// Previous is the hash of the act before, as the body says; nil in the first act and
+// where the body cannot be read. It is worth as much as the body.
+func (a *StoredAct) Previous() *[32]byte {
+	v, err := canon.Parse(a.Body)
+	if err != nil {
+		return nil
+	}
+	hash, ok := ParseHash(NewFields(v).Text("previous_hash", maxName))
+	if !ok {
+		return nil
+	}
+	return &hash
 }
 
 // Hash is what the next act carries.

@@ -148,12 +148,3 @@ func details(write func(*canon.ObjectWriter)) []byte {
 	write(&w)
 	return w.End()
 }
-
-// Acts lists the audit log, newest first.
-func (s *Service) Acts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredAct, error) {
-	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
-		return nil, err
-	}
-	acts, err := s.store.Acts(ctx, caller.Org, before, limit)
-	return acts, visible(err)
-}

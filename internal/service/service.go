@@ -97,6 +97,7 @@ type Service struct {
 	lines         lineCache
 	told          toldNames
 	kept          toldNames
+	provenActs    provenActs
 	known         knownFindings
 	met           chan metTampering
 	noticing      sync.WaitGroup // what is in met or being kept; tests wait for it
