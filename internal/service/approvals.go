@@ -374,7 +374,7 @@ func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.
 	if err != nil {
 		return nil, err
 	}
-	op := &moveApproval{id: id, chain: seen.Chain, sequence: seen.Sequence, org: caller.Org, caller: caller, verdict: verdict}
+	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, verdict: verdict}
 	if verdict.Approve && seen.Approval.Status.Open() {
 		// An event never changes, so it is read before the transaction.
 		if op.event, op.action, err = s.recordedAction(caller.Org, seen.event); err != nil {
@@ -406,7 +406,7 @@ func (s *Service) CancelApproval(ctx context.Context, caller *Caller, id ledger.
 	if err != nil {
 		return nil, err
 	}
-	op := &moveApproval{id: id, chain: seen.Chain, sequence: seen.Sequence, org: caller.Org, caller: caller, giveUp: &comment}
+	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, giveUp: &comment}
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err
 	}
@@ -420,7 +420,7 @@ func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (ne
 	if err != nil {
 		return 0, visible(err)
 	}
-	op := &moveApproval{id: id, chain: record.Chain, sequence: record.Sequence, org: record.Org}
+	op := &moveApproval{id: id, chain: record.Chain, org: record.Org}
 	if err := s.committer.commit(ctx, op); err != nil {
 		return 0, err
 	}
@@ -430,13 +430,12 @@ func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (ne
 // moveApproval is a step of an approval: a verdict, a client that gives up, or the
 // passing of time.
 type moveApproval struct {
-	id       ledger.ApprovalID
-	chain    ledger.ChainID
-	sequence int64
-	org      ledger.OrgID
-	caller   *Caller         // nil for the passing of time
-	verdict  *ledger.Verdict // nil for any other step
-	giveUp   *string         // the comment of a client that gives up, nil for any other step
+	id      ledger.ApprovalID
+	chain   ledger.ChainID
+	org     ledger.OrgID
+	caller  *Caller         // nil for the passing of time
+	verdict *ledger.Verdict // nil for any other step
+	giveUp  *string         // the comment of a client that gives up, nil for any other step
 	// The action that a yes is about and those who said yes before it; nil for any other
 	// step.
 	event  *ledger.RecordedEvent
@@ -449,8 +448,6 @@ type moveApproval struct {
 
 func (o *moveApproval) size() int { return smallOperation }
 
-func (o *moveApproval) at() store.EventAt { return store.EventAt{Chain: o.chain, Sequence: o.sequence} }
-
 func (o *moveApproval) need(needs *store.Needs) {
 	if o.caller != nil {
 		needs.Keys = append(needs.Keys, o.caller.Key)
@@ -461,7 +458,7 @@ func (o *moveApproval) need(needs *store.Needs) {
 	needs.Chains = append(needs.Chains, o.chain)
 	needs.Approvals = append(needs.Approvals, o.id)
 	needs.SigningKeys = append(needs.SigningKeys, o.org)
-	needs.Addenda = append(needs.Addenda, o.at())
+	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
 }
 
 func (o *moveApproval) plan(b *batch) error {
@@ -499,24 +496,14 @@ func (o *moveApproval) plan(b *batch) error {
 }
 
 // fresh refuses an approval that stands open in its row although its end was
-// entered into the chain: the row was put back.
+// entered into the chain: the row was put back. Then more approvals stand open than the
+// chain waits for, or another one is hidden.
 func (o *moveApproval) fresh(b *batch, live *liveChain, approval *ledger.Approval) error {
 	if !approval.Status.Open() {
 		return nil
 	}
-	if live.state.Waiting == 0 {
-		return fmt.Errorf("an approval stands open in a chain that waits for none: %w", ledger.ErrStateTampered)
-	}
-	entries, err := ledger.DecodeEntries(b.loaded.Addenda[o.at()])
-	if err != nil {
-		return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
-	}
-	for _, entry := range entries {
-		if entry.Kind == ledger.EntryApproval {
-			return fmt.Errorf("an approval that was decided stands open: %w", ledger.ErrStateTampered)
-		}
-	}
-	return nil
+	_, err := b.approvalsOf(live)
+	return err
 }
 
 func (o *moveApproval) move(b *batch, org *ledger.Organization, live *liveChain, approval *ledger.Approval) (changed bool, err error) {
@@ -582,9 +569,7 @@ func (o *moveApproval) name(approval *ledger.Approval) string {
 func (b *batch) settle(live *liveChain, approval *ledger.Approval) {
 	addendum := live.state.Settle(approval, b.now)
 	live.changed = true
-	b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
-	at := store.EventAt{Chain: addendum.Chain, Sequence: addendum.Sequence}
-	b.loaded.Addenda[at] = append(b.loaded.Addenda[at], addendum)
+	b.enter(addendum)
 }
 
 func stepKind(before, after ledger.ApprovalStatus) notify.Kind {

@@ -305,7 +305,7 @@ func (o *resumeChain) plan(b *batch) error {
 		return err
 	}
 	live.changed = true
-	b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
+	b.enter(addendum)
 	return b.act(o.caller.actor(), org, &deed{action: ledger.ActChainResume, target: o.chain.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.StringOrNull("chain_name", live.chain.Name)
 		moved(w, "status", string(from), string(live.state.Status))

@@ -250,6 +250,8 @@ type batch struct {
 	findings map[store.FindingRef]bool            // changed by this batch
 	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
 	outcomes []ledger.Outcome                     // of what the batch decided
+	entries  map[ledger.ChainID]*entryLog         // of chains as they were loaded
+	entered  map[store.EventAt]int                // how many of the loaded addenda this batch has added
 	broken   error                                // the store failed while planning: nothing may be written
 }
 
@@ -260,7 +262,11 @@ type liveChain struct {
 	state   *ledger.ChainState
 	summary *ledger.Summary // of all its events, or nil where that is not known
 	changed bool
-	fresh   bool // opened by this batch
+	fresh   bool     // opened by this batch
+	loaded  struct { // where the chain stood before this batch
+		entries int64
+		digest  [32]byte
+	}
 }
 
 func newBatch(s *Service, loaded *store.Loaded) *batch {
@@ -273,6 +279,8 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 		keys:     make(map[ledger.KeyID]bool),
 		findings: make(map[store.FindingRef]bool),
 		asked:    make(map[ledger.ApprovalID]*askedApproval),
+		entries:  make(map[ledger.ChainID]*entryLog),
+		entered:  make(map[store.EventAt]int),
 	}
 }
 
@@ -397,6 +405,7 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 	if live.state.Status != record.Status {
 		return nil, fmt.Errorf("the status of a chain is not its state's: %w", ledger.ErrStateTampered)
 	}
+	live.loaded.entries, live.loaded.digest = live.state.Entries, live.state.Digest
 	b.live[id] = live
 	b.order = append(b.order, live)
 	return live, nil
@@ -434,6 +443,9 @@ func (b *batch) finish() *store.Changes {
 	}
 	for _, asked := range b.asked {
 		asked.write(b)
+	}
+	for chain, log := range b.entries {
+		b.service.entries.logs.Put(chain, log, log.size())
 	}
 	return &b.changes
 }

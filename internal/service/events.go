@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"countersign/internal/ledger"
@@ -168,8 +169,11 @@ func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledge
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	event, err := s.eventByID(ctx, caller, chain, id)
+	event, view, err := s.eventByID(ctx, caller, chain, id)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.readEntries(ctx, view); err != nil {
 		return nil, err
 	}
 	op := &reportOutcome{caller: caller, event: event, report: *report, line: s.lineage(chain)}
@@ -188,26 +192,27 @@ type Outcome struct {
 }
 
 // eventByID reads an event's facts, which never change, before the transaction
-// that needs them. Whether the caller may see it is judged there.
-func (s *Service) eventByID(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID) (*ledger.RecordedEvent, error) {
+// that needs them, and its chain. Whether the caller may see it is judged there.
+func (s *Service) eventByID(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID) (*ledger.RecordedEvent, *ChainView, error) {
 	if id.Sequence() == 0 {
-		return nil, ledger.ErrNotFound
+		return nil, nil, ledger.ErrNotFound
 	}
-	if _, err := s.ownChain(ctx, caller, chain); err != nil {
-		return nil, err
+	view, err := s.ownChain(ctx, caller, chain)
+	if err != nil {
+		return nil, nil, err
 	}
 	stored, err := s.store.Event(ctx, store.EventAt{Chain: chain, Sequence: id.Sequence()})
 	if err != nil {
-		return nil, visible(err)
+		return nil, nil, visible(err)
 	}
 	event, err := s.store.ReadEvent(caller.Org, stored)
 	if err != nil {
-		return nil, visible(err)
+		return nil, nil, visible(err)
 	}
 	if event.ID != id {
-		return nil, ledger.ErrNotFound
+		return nil, nil, ledger.ErrNotFound
 	}
-	return event, nil
+	return event, view, nil
 }
 
 type reportOutcome struct {
@@ -229,6 +234,9 @@ func (o *reportOutcome) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
 	needs.Chains = append(needs.Chains, o.event.Chain)
 	needs.Addenda = append(needs.Addenda, o.at())
+	if o.event.Status == ledger.EventAwaiting {
+		needs.Approvals = append(needs.Approvals, o.event.Approval)
+	}
 	if o.late {
 		needs.Orgs = append(needs.Orgs, o.caller.Org)
 		o.line.need(needs)
@@ -249,9 +257,12 @@ func (o *reportOutcome) plan(b *batch) error {
 	if err := b.mayRecord(o.caller, o.event.Action.AgentName); err != nil {
 		return err
 	}
-	earlier, err := ledger.DecodeEntries(b.loaded.Addenda[o.at()])
+	earlier, err := b.recordedAbout(live, o.event.Sequence)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+		return err
+	}
+	if err := o.decided(b, earlier); err != nil {
+		return err
 	}
 	if live.state.Abandoned {
 		return o.planLate(b, earlier)
@@ -265,8 +276,31 @@ func (o *reportOutcome) plan(b *batch) error {
 		b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	} else {
 		live.changed = true
-		b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
-		b.loaded.Addenda[o.at()] = append(b.loaded.Addenda[o.at()], addendum)
+		b.enter(addendum)
+	}
+	return nil
+}
+
+// decided refuses entries that say of a person's decision what the approval does not say.
+func (o *reportOutcome) decided(b *batch, earlier []*ledger.Entry) error {
+	if o.event.Status != ledger.EventAwaiting {
+		return nil
+	}
+	asked, err := b.approval(o.event.Approval)
+	if errors.Is(err, ledger.ErrNotFound) || err == nil && asked.approval.Event != o.event.ID {
+		return fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
+	}
+	if err != nil {
+		return err
+	}
+	stands := asked.approval.Status.Open()
+	for _, entry := range earlier {
+		if entry.Kind == ledger.EntryApproval {
+			stands = entry.ApprovalStatus == asked.approval.Status
+		}
+	}
+	if !stands {
+		return fmt.Errorf("an approval does not stand as its end was recorded: %w", ledger.ErrStateTampered)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"fmt"
 	"slices"
 
 	"countersign/internal/ledger"
@@ -77,10 +78,26 @@ func (o *reportOutcome) planLate(b *batch, earlier []*ledger.Entry) error {
 func (o *reportOutcome) reportedLate(b *batch, newest *liveChain) ([]*ledger.Entry, error) {
 	var entries []*ledger.Entry
 	chains := append(slices.Clone(newest.chain.Continues), newest.chain.ID)
+	logs := make(map[ledger.ChainID]*entryLog)
+	for _, chain := range chains {
+		live, err := o.line.member(b, newest, chain)
+		if err != nil {
+			return nil, err
+		}
+		if live.fresh {
+			continue // nothing of it is stored
+		}
+		if logs[chain], err = b.entriesOf(live); err != nil {
+			return nil, err
+		}
+	}
 	for _, key := range ledger.LateOutcomeKeys(o.event.ID) {
 		for _, chain := range chains {
 			stored := b.loaded.Repeats[store.EventRef{Chain: chain, Key: key}]
 			if stored == nil {
+				if log := logs[chain]; log != nil && log.late[key] {
+					return nil, fmt.Errorf("a late outcome is missing: %w", ledger.ErrStateTampered)
+				}
 				continue
 			}
 			marker, err := b.service.store.ReadEvent(o.caller.Org, stored)

@@ -195,6 +195,29 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, begun folded, co
 // closeApprovals ends what nobody has decided and returns all approvals of the
 // chain by the sequence of their events.
 func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization) ([]*ledger.Approval, error) {
+	asked, err := b.approvalsOf(live)
+	if err != nil {
+		return nil, err
+	}
+	approvals := make([]*ledger.Approval, 0, len(asked))
+	for _, a := range asked {
+		if before := a.approval.Status; before.Open() {
+			a.approval.Cancel(b.now)
+			a.changed = true
+			b.settle(live, a.approval)
+			b.changes.Signals = append(b.changes.Signals, a.approval.ID.UUID)
+			b.notice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
+		}
+		approvals = append(approvals, a.approval)
+	}
+	return approvals, nil
+}
+
+// approvalsOf returns all approvals of a chain, as the batch leaves them so far, by the
+// sequence of their events. The operation must have named the chain in Needs.ApprovalsOf.
+// They are refused where they are not as many, or not as many of them open, as the
+// chain's state says: one is missing, or was put back.
+func (b *batch) approvalsOf(live *liveChain) ([]*askedApproval, error) {
 	var asked []*askedApproval
 	for id, record := range b.loaded.Approvals {
 		if record.Chain == live.chain.ID {
@@ -209,27 +232,17 @@ func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization) ([]*le
 		}
 	}
 	slices.SortFunc(asked, func(a, b *askedApproval) int { return cmp.Compare(a.approval.Sequence, b.approval.Sequence) })
-	approvals := make([]*ledger.Approval, 0, len(asked))
 	waiting := int64(0)
 	for _, a := range asked {
 		if a.approval.Status.Open() {
 			waiting++
 		}
 	}
-	if waiting != live.state.Waiting {
-		return nil, fmt.Errorf("%d approvals stand open, %d are: %w", waiting, live.state.Waiting, ledger.ErrStateTampered)
+	if waiting != live.state.Waiting || int64(len(asked)) != live.state.Approvals {
+		return nil, fmt.Errorf("%d of %d approvals are stored, %d of %d stand open: %w",
+			len(asked), live.state.Approvals, waiting, live.state.Waiting, ledger.ErrStateTampered)
 	}
-	for _, a := range asked {
-		if before := a.approval.Status; before.Open() {
-			a.approval.Cancel(b.now)
-			a.changed = true
-			b.settle(live, a.approval)
-			b.changes.Signals = append(b.changes.Signals, a.approval.ID.UUID)
-			b.notice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
-		}
-		approvals = append(approvals, a.approval)
-	}
-	return approvals, nil
+	return asked, nil
 }
 
 // catchUp folds what was recorded since the summary was begun: events that are

@@ -102,6 +102,7 @@ type Service struct {
 	met           chan metTampering
 	noticing      sync.WaitGroup // what is in met or being kept; tests wait for it
 	trusted       trustedOrgs
+	entries       entryLogs
 	prices        *pricing.Table
 	secrets       Secrets
 	publicURL     string
@@ -150,7 +151,7 @@ func New(c Config) *Service {
 		store: evidence.New(c.Store, c.Keys), keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring,
-		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
+		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), entries: newEntryLogs(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}

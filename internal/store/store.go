@@ -154,6 +154,9 @@ type Loaded struct {
 	// EventsAfter reads the facts of a chain's events whose sequence is greater
 	// than after, in order, inside the same transaction. Payloads may be missing.
 	EventsAfter func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error)
+	// AddendaAfter reads what was recorded about a chain's events at positions greater
+	// than after, in order, inside the same transaction.
+	AddendaAfter func(chain ledger.ChainID, after int64) ([]*ledger.Addendum, error)
 	// Policy reads one put of a policy set inside the same transaction;
 	// ErrNotFound when there is none.
 	Policy func(org ledger.OrgID, number int64) (*PolicyRecord, error)

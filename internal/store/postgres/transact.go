@@ -21,6 +21,9 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 		loaded.EventsAfter = func(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error) {
 			return collect(ctx, conn, "load events", eventsAfterSQL, []any{bytesOf(chain.UUID), after}, readEvent)
 		}
+		loaded.AddendaAfter = func(chain ledger.ChainID, after int64) ([]*ledger.Addendum, error) {
+			return collect(ctx, conn, "load addenda", addendaAfterSQL, []any{bytesOf(chain.UUID), after}, readAddendum)
+		}
 		loaded.Policy = func(org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 			const what = "load policy"
 			found, err := collect(ctx, conn, what, policySQL, []any{bytesOf(org.UUID), number}, readPolicy)
@@ -40,3 +43,5 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 // eventsAfterSQL leaves the payloads and redactions out: the facts name them by their hash.
 const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea as payload, null::bytea as redactions, mac
 	from events where chain_id = $1 and sequence > $2 order by sequence`
+
+const addendaAfterSQL = `select ` + addendumColumns + ` from addenda a where a.chain_id = $1 and a.position > $2 order by a.position`

@@ -27,8 +27,9 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 
 		SigningKeys: make(map[ledger.OrgID][]*store.SigningKeyRecord),
 
-		EventsAfter: tx.eventsAfter,
-		Policy:      tx.policy,
+		EventsAfter:  tx.eventsAfter,
+		AddendaAfter: tx.addendaAfter,
+		Policy:       tx.policy,
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
 		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,

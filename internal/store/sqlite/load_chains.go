@@ -135,3 +135,19 @@ func (tx *transaction) eventsAfter(chain ledger.ChainID, after int64) ([]*ledger
 	})
 	return events, err
 }
+
+// addendaAfter reads addenda for Loaded.AddendaAfter.
+func (tx *transaction) addendaAfter(chain ledger.ChainID, after int64) ([]*ledger.Addendum, error) {
+	no, err := tx.number(chain)
+	if err != nil {
+		return nil, err
+	}
+	var addenda []*ledger.Addendum
+	query := "SELECT " + addendumColumns + " FROM addenda WHERE chain_no = ? AND position > ? ORDER BY position"
+	err = tx.query(query, []any{no, after}, func(rows row) error {
+		addendum, err := scanAddendum(rows, chain)
+		addenda = append(addenda, addendum)
+		return err
+	})
+	return addenda, err
+}

@@ -21,6 +21,7 @@ var loadCases = []testCase{
 	{name: "a repeat is found whether or not its chain is named", run: loadsRepeatsAlone},
 	{name: "addenda are found by event, in order of position", run: loadsAddenda},
 	{name: "events after a sequence are read in order", run: readsEventsAfter},
+	{name: "addenda after a position are read in order", run: readsAddendaAfter},
 	{name: "a revoked key is loaded with its moment", run: loadsRevokedKey},
 }
 
@@ -239,6 +240,29 @@ func readsEventsAfter(t *testing.T, w *world) {
 				}
 			}
 			assertEqual(t, "events", got, want)
+		}
+	})
+}
+
+func readsAddendaAfter(t *testing.T, w *world) {
+	m := w.join(t)
+	chains := w.openChains(t, m, 2)
+	for _, id := range chains {
+		w.mustAct(t, id, newAction("x"), newAction("y"))
+		for _, sequence := range []int64{2, 1} {
+			w.mustReport(t, id, sequence, ledger.Succeeded)
+		}
+	}
+	w.look(t, &store.Needs{Chains: chains[:1]}, func(loaded *store.Loaded) {
+		for after, want := range [][]int64{{3, 4}, {3, 4}, {3, 4}, {4}, nil, nil} {
+			var got []int64
+			for _, addendum := range must[[]*ledger.Addendum](t)(loaded.AddendaAfter(chains[0], int64(after))) {
+				got = append(got, addendum.Position)
+				if len(addendum.Body) == 0 || addendum.Chain != chains[0] || addendum.Sequence != 5-addendum.Position {
+					t.Errorf("read as %+v", addendum)
+				}
+			}
+			assertEqual(t, "positions", got, want)
 		}
 	})
 }
