@@ -97,6 +97,8 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 // A chain whose columns do not say what its body says is used for nothing: it is found
 // by them. A repeated opening is not answered with it, and a list marks it, by a server that
 // has it in memory and by one that has not. The latter records nothing in it.
+//
+//countersign:race
 func TestChainsAreNotFoundByForgedColumns(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

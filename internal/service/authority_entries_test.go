@@ -29,6 +29,8 @@ func (s *scene) newestWith(table, text string) row {
 // vouches for it, all of it: no outcome of an action that was denied or is undecided, no
 // answer to a report from a forged one, no second outcome because the first is hidden.
 // That holds for a server that has the chain in memory and for one that has not.
+//
+//countersign:race
 func TestForgedEntriesDecideNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -111,6 +113,8 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 
 // An approval that was decided and is put back, without the entry of its end, is not
 // decided anew where another one of its chain waits.
+//
+//countersign:race
 func TestAnApprovalPutBackBesideOneThatWaits(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -146,6 +150,8 @@ func TestAnApprovalPutBackBesideOneThatWaits(t *testing.T) {
 }
 
 // A late outcome that is hidden in the chain that goes on allows no second one.
+//
+//countersign:race
 func TestHiddenLateOutcomesAllowNoOther(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
