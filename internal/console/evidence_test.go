@@ -140,7 +140,7 @@ func TestNoPageShowsWhatWasForged(t *testing.T) {
 
 // The page of the audit log marks an entry that was edited behind the service's back, and
 // shows nothing of it.
-func TestForgedActsAreMarked(t *testing.T) {
+func TestAuditLogMarksForgedEntries(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := newWorld(t, setup{db: db})
 		admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
