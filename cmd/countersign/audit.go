@@ -40,13 +40,13 @@ func (c *auditCommand) Run(p *process) (err error) {
 		return unclear(err)
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
-	slugs, missing, err := c.scope(p, o)
+	orgs, missing, err := c.scope(p, o)
 	if err != nil {
 		return unclear(err)
 	}
 	result := auditResult{Status: verify.AuditIntact}
-	for _, slug := range slugs {
-		result.add(c.audit(p, o, slug))
+	for _, org := range orgs {
+		result.add(c.audit(p, o, org))
 	}
 	for _, line := range missing {
 		result.add(line)
@@ -59,30 +59,29 @@ func (c *auditCommand) Run(p *process) (err error) {
 
 // scope is the organizations to walk, and those of which there is nothing left to
 // walk.
-func (c *auditCommand) scope(p *process, o *opened) (slugs []string, missing []auditLine, err error) {
+func (c *auditCommand) scope(p *process, o *opened) (orgs []*ledger.Organization, missing []auditLine, err error) {
 	missing, err = c.missing(p, o)
 	if c.Org != "" {
-		// What is there and cannot be read is the walk's to report.
-		if _, ownErr := o.store.OrganizationBySlug(p.ctx, c.Org); !errors.Is(ownErr, store.ErrNotFound) {
+		own, ownErr := o.store.OrganizationBySlug(p.ctx, c.Org)
+		switch {
+		case ownErr == nil:
 			c.unwatched = err != nil // by what someone did to another one, perhaps
-			return []string{c.Org}, missing, nil
+			return []*ledger.Organization{own}, missing, nil
+		case !errors.Is(ownErr, store.ErrNotFound):
+			return nil, nil, fmt.Errorf("could not read: %w", ownErr)
 		}
 	}
 	if err != nil {
 		return nil, nil, err
 	}
 	if c.Org == "" {
-		orgs, err := o.operator().Organizations(p.ctx)
-		if err != nil {
+		if orgs, err = o.operator().Organizations(p.ctx); err != nil {
 			return nil, nil, fmt.Errorf("could not read: %w", err)
-		}
-		for _, org := range orgs {
-			slugs = append(slugs, org.Slug)
 		}
 	}
 	switch {
-	case len(slugs)+len(missing) > 0:
-		return slugs, missing, nil
+	case len(orgs)+len(missing) > 0:
+		return orgs, missing, nil
 	case c.Org != "":
 		return nil, nil, noOrganization(c.Org)
 	}
@@ -108,16 +107,16 @@ func (c *auditCommand) missing(p *process, o *opened) ([]auditLine, error) {
 	return lines, nil
 }
 
-func (c *auditCommand) audit(p *process, o *opened, slug string) auditLine {
-	bar := newProgress(p.errOutput, "auditing "+slug)
+func (c *auditCommand) audit(p *process, o *opened, org *ledger.Organization) auditLine {
+	bar := newProgress(p.errOutput, "auditing "+quoted(org.Slug, maxSlug))
 	defer bar.clear()
-	report, err := o.operator().Audit(p.ctx, slug, verify.AuditOptions{ReceiptsOnly: c.ReceiptsOnly, Progress: bar.show})
+	report, err := o.operator().AuditOrganization(p.ctx, org, verify.AuditOptions{ReceiptsOnly: c.ReceiptsOnly, Progress: bar.show})
 	if err != nil {
-		return auditLine{&verify.AuditReport{Organization: slug, Status: auditUnreadable}, err.Error()}
+		return auditLine{&verify.AuditReport{Organization: org.Slug, Status: auditUnreadable}, err.Error()}
 	}
-	if err := o.operator().ReportAudit(p.ctx, slug, report); err != nil {
+	if err := o.operator().ReportAudit(p.ctx, org.ID, report); err != nil {
 		bar.clear()
-		p.say("What was found in %s could not be kept: %v", slug, err)
+		p.say("What was found in %s could not be kept: %v", quoted(org.Slug, maxSlug), err)
 	}
 	if c.unwatched {
 		report.NotChecked = append(report.NotChecked, "missing organizations")

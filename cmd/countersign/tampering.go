@@ -119,10 +119,14 @@ func (c *tamperingListCommand) print(p *process, lines []findingLine) error {
 		if line.Reason != "" {
 			status += ": " + strconv.Quote(line.Reason)
 		}
-		rows = append(rows, []string{quoted(line.ID, 12), quoted(line.Organization, 64), found, quoted(line.Check, 40), quoted(line.About, 200), status})
+		rows = append(rows, []string{quoted(line.ID, 12), quoted(line.Organization, maxSlug), found, quoted(line.Check, 40), quoted(line.About, 200), status})
 	}
 	return p.printTable([]string{"ID", "ORGANIZATION", "FOUND", "CHECK", "ABOUT", "STATUS"}, rows)
 }
+
+// maxSlug is how much is shown of a slug, in bytes. No slug is longer that the service
+// has given.
+const maxSlug = 64
 
 // quoted is the beginning of a text that may have been written by anyone, without what
 // would move a terminal's cursor.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -57,9 +58,14 @@ func DecodeControls(body []byte) (Controls, error) {
 	return c, nil
 }
 
+var errUnreadableOrganization = errors.New("the organization's settings, policy or kill switch were changed outside the service and cannot be read")
+
 // Hash covers all that governs the organization. The audit log carries it after
 // every act, so that a change made behind the service's back shows.
 func (o *Organization) Hash() ([32]byte, error) {
+	if o.Unreadable {
+		return [32]byte{}, errUnreadableOrganization
+	}
 	settings, err := o.Settings.Encode()
 	if err != nil {
 		return [32]byte{}, err

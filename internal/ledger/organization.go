@@ -23,6 +23,24 @@ type Organization struct {
 	Settings  Settings
 	Controls  Controls
 	CreatedAt Time
+	// Unreadable says that the stored settings or controls cannot be decoded: somebody
+	// else has written them. Then Settings and Controls are empty and the organization
+	// is never authentic; Slug and Name are as somebody left them.
+	Unreadable bool
+}
+
+// DecodeStored sets the settings and controls from their stored forms; controls are nil
+// in a row from before they were kept. What cannot be decoded makes the organization
+// unreadable and is no error: one row must not hide the others of a list.
+func (o *Organization) DecodeStored(settings, controls []byte) {
+	var settingsErr, controlsErr error
+	o.Settings, settingsErr = DecodeSettings(settings)
+	if controls != nil {
+		o.Controls, controlsErr = DecodeControls(controls)
+	}
+	if settingsErr != nil || controlsErr != nil {
+		o.Settings, o.Controls, o.Unreadable = Settings{}, Controls{}, true
+	}
 }
 
 // Size is about how many bytes of memory the organization takes.

@@ -27,10 +27,27 @@ func (s *Service) organization(ctx context.Context, id ledger.OrgID) (*ledger.Or
 		return nil, visible(err)
 	}
 	if !org.Authentic(s.keys) {
-		return nil, visible(fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered))
+		return nil, visible(errOrganization)
 	}
 	return org, nil
 }
+
+// organizations are all of them. One that is not as the service sealed it is among them,
+// so that it is looked over as the others are, and becomes a finding.
+func (s *Service) organizations(ctx context.Context) ([]*ledger.Organization, error) {
+	orgs, err := s.store.Organizations(ctx)
+	if err != nil {
+		return nil, visible(err)
+	}
+	for _, org := range orgs {
+		if !org.Authentic(s.keys) {
+			s.NoteTampering(org.ID, errOrganization)
+		}
+	}
+	return orgs, nil
+}
+
+var errOrganization = fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered)
 
 // UpdateOrganization replaces the settings that the request names, and returns when
 // nothing that was allowed under the old ones can begin any more.

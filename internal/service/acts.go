@@ -110,7 +110,7 @@ func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 		return nil, ledger.ErrNotFound
 	}
 	if !b.service.trusted.authentic(org, b.service.keys) {
-		return nil, fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered)
+		return nil, errOrganization
 	}
 	return org, nil
 }

@@ -38,9 +38,9 @@ func (s *Service) AnchorHeads(ctx context.Context) error {
 	if len(s.anchoring) == 0 {
 		return nil
 	}
-	orgs, err := s.store.Organizations(ctx)
+	orgs, err := s.organizations(ctx)
 	if err != nil {
-		return visible(err)
+		return err
 	}
 	// What was done to one organization must not keep the others from being anchored.
 	var failed []error

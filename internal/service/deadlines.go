@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"countersign/internal/store"
@@ -11,15 +12,17 @@ import (
 // QueueDeadlines sees to it that each approval that waits has a job that moves it on: one
 // that was deleted, put off, leased for ever or buried is queued anew.
 func (s *Service) QueueDeadlines(ctx context.Context) error {
-	orgs, err := s.store.Organizations(ctx)
+	orgs, err := s.organizations(ctx)
 	if err != nil {
-		return visible(err)
+		return err
 	}
 	var jobs []*store.Job
+	var failed []error // one organization that cannot be read keeps no other back
 	for _, org := range orgs {
 		missing, err := s.judge.MissingDeadlines(ctx, org.ID)
 		if err != nil {
-			return visible(err)
+			failed = append(failed, visible(err))
+			continue
 		}
 		for id, next := range missing {
 			jobs = append(jobs, &store.Job{
@@ -29,8 +32,8 @@ func (s *Service) QueueDeadlines(ctx context.Context) error {
 		}
 	}
 	if len(jobs) == 0 {
-		return nil
+		return errors.Join(failed...)
 	}
 	s.log.Warn("approvals wait without a deadline: it is queued anew; run countersign audit", "approvals", len(jobs))
-	return s.committer.commit(ctx, &queueJobs{jobs})
+	return errors.Join(append(failed, s.committer.commit(ctx, &queueJobs{jobs}))...)
 }

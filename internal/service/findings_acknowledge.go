@@ -148,23 +148,19 @@ func FindingByID(findings []*Finding, id string) (*Finding, error) {
 
 // ReportAudit keeps what an audit has found, and tells the organization. It writes,
 // where an audit only reads; the verdict stands whatever becomes of it.
-func (o *Operator) ReportAudit(ctx context.Context, slug string, report *verify.AuditReport) error {
+func (o *Operator) ReportAudit(ctx context.Context, org ledger.OrgID, report *verify.AuditReport) error {
 	if report == nil || report.Break == nil {
 		return nil
 	}
-	org, err := o.organization(ctx, slug)
-	if err != nil {
-		return err
-	}
 	counted := int64(0)
-	head, err := o.service.store.Head(ctx, org.ID)
+	head, err := o.service.store.Head(ctx, org)
 	switch {
 	case err == nil:
 		counted = head.Count
 	case !errors.Is(err, store.ErrNotFound):
 		return visible(err)
 	}
-	return o.service.tellOfBreaks(ctx, org.ID, report, counted)
+	return o.service.tellOfBreaks(ctx, org, report, counted)
 }
 
 // ReportVerdict is ReportAudit for the verdict on one receipt.

@@ -78,7 +78,7 @@ func (s *suspect) anyOf(table string) int {
 func (s *suspect) report(by *service.Service) *verify.AuditReport {
 	s.t.Helper()
 	report := must[*verify.AuditReport](s.t)(by.Operator().Audit(s.t.Context(), s.who.slug, verify.AuditOptions{}))
-	done(s.t, by.Operator().ReportAudit(s.t.Context(), s.who.slug, report))
+	done(s.t, by.Operator().ReportAudit(s.t.Context(), s.who.id, report))
 	return report
 }
 

@@ -192,9 +192,9 @@ func (s *Service) setOf(record *store.PolicyRecord) (*policy.Set, error) {
 // PolicyCoverage counts the organizations, and those that have put no policies of
 // their own.
 func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefaults int, err error) {
-	orgs, err := s.store.Organizations(ctx)
+	orgs, err := s.organizations(ctx)
 	if err != nil {
-		return 0, 0, visible(err)
+		return 0, 0, err
 	}
 	for _, org := range orgs {
 		if org.Controls.Policy.Number == 0 {

@@ -61,9 +61,9 @@ func (s *Service) QueueChecks(ctx context.Context, every ledger.Time) error {
 // queueMissing queues a job of a kind for each organization that has none to come
 // within the time between two rounds.
 func (s *Service) queueMissing(ctx context.Context, kind string, every ledger.Time, job func(org ledger.OrgID, runAt ledger.Time) *store.Job) error {
-	orgs, err := s.store.Organizations(ctx)
+	orgs, err := s.organizations(ctx)
 	if err != nil {
-		return visible(err)
+		return err
 	}
 	now := s.now()
 	coming, err := s.store.JobsDue(ctx, kind, now, now+every+checkSlack)

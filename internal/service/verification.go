@@ -63,6 +63,12 @@ func (o *Operator) Audit(ctx context.Context, slug string, options verify.AuditO
 	if err != nil {
 		return nil, err
 	}
+	return o.AuditOrganization(ctx, org, options)
+}
+
+// AuditOrganization is Audit of an organization that was listed: by its slug it may not
+// be found, where somebody else has written that.
+func (o *Operator) AuditOrganization(ctx context.Context, org *ledger.Organization, options verify.AuditOptions) (*verify.AuditReport, error) {
 	report, err := o.service.judge.Audit(ctx, org, options)
 	return report, visible(err)
 }

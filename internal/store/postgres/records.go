@@ -76,15 +76,7 @@ func readHead(r *row) *ledger.Head {
 
 func readOrganization(r *row) *ledger.Organization {
 	o := &ledger.Organization{ID: ledger.OrgID{UUID: r.id()}, Slug: r.text(), Name: r.text()}
-	var err error
-	if o.Settings, err = ledger.DecodeSettings(r.borrow()); err != nil {
-		r.failed = true
-	}
-	if !r.null() {
-		if o.Controls, err = ledger.DecodeControls(r.borrow()); err != nil {
-			r.failed = true
-		}
-	}
+	o.DecodeStored(r.borrow(), r.borrow())
 	o.CreatedAt = r.time()
 	return o
 }

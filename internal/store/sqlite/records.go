@@ -93,12 +93,8 @@ func scanOrg(rows row) (*ledger.Organization, error) {
 	if err := rows.Scan(&org.ID.UUID, &org.Slug, &org.Name, &settings, (*int64)(&org.CreatedAt), &controls); err != nil {
 		return nil, err
 	}
-	var err error
-	if org.Settings, err = ledger.DecodeSettings(settings); err != nil || controls == nil {
-		return &org, err
-	}
-	org.Controls, err = ledger.DecodeControls(controls)
-	return &org, err
+	org.DecodeStored(settings, controls)
+	return &org, nil
 }
 
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at, " +
