@@ -159,14 +159,14 @@ func (c *auditCommand) print(p *process, result *auditResult) error {
 	for _, line := range result.Organizations {
 		switch {
 		case line.Error != "":
-			fmt.Fprintf(p.out, "%s: UNREADABLE\n", line.Organization)
+			fmt.Fprintf(p.out, "%s: UNREADABLE\n", quoted(line.Organization, maxSlug))
 		case line.Break != nil:
-			fmt.Fprintf(p.out, "%s: BROKEN at %s\n", line.Organization, breakText(line.Break))
+			fmt.Fprintf(p.out, "%s: BROKEN at %s\n", quoted(line.Organization, maxSlug), breakText(line.Break))
 			if line.Further != nil {
-				fmt.Fprintf(p.out, "%s: and BROKEN at %s\n", line.Organization, breakText(line.Further))
+				fmt.Fprintf(p.out, "%s: and BROKEN at %s\n", quoted(line.Organization, maxSlug), breakText(line.Further))
 			}
 		default:
-			fmt.Fprintf(p.out, "%s: intact; checked %s%s\n", line.Organization, checked(line.AuditReport), unchecked(line.NotChecked))
+			fmt.Fprintf(p.out, "%s: intact; checked %s%s\n", quoted(line.Organization, maxSlug), checked(line.AuditReport), unchecked(line.NotChecked))
 		}
 	}
 	return nil
@@ -183,9 +183,9 @@ func checked(report *verify.AuditReport) string {
 
 func breakText(found *ledger.Break) string {
 	if found.ReceiptNumber == "" {
-		return fmt.Sprintf("%s: %s", found.Check, found.Detail)
+		return oneLine(fmt.Sprintf("%s: %s", found.Check, found.Detail))
 	}
-	return fmt.Sprintf("%s (%s): %s", found.ReceiptNumber, found.Check, found.Detail)
+	return oneLine(fmt.Sprintf("%s (%s): %s", found.ReceiptNumber, found.Check, found.Detail))
 }
 
 func unchecked(names []string) string {

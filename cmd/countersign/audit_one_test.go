@@ -41,6 +41,25 @@ func TestServeBesideAnUnreadableOne(t *testing.T) {
 	})
 }
 
+// A slug that somebody wrote with line breaks and escape sequences fakes no line of what
+// the commands print.
+func TestStoredTextFakesNoLine(t *testing.T) {
+	onEachStore(t, func(t *testing.T, s *testStore) {
+		succeed(t, s.args("orgs", "create", "sound")...)
+		slug := `'his' || char(10) || 'fake: intact' || char(27) || '[2K' || char(9)`
+		if s.Driver == "pgx" {
+			slug = `E'his\nfake: intact\x1b[2K\t'`
+		}
+		s.exec(t, "UPDATE organizations SET name = "+slug+", slug = "+slug)
+		for _, command := range [][]string{{"audit"}, {"orgs", "list"}, {"tampering", "list"}} {
+			r := execute(t, s.args(command...)...)
+			if out := r.out + r.err; strings.Contains(out, "\nfake") || strings.ContainsAny(out, "\x1b\t") || !strings.Contains(out, "his") {
+				t.Errorf("%v prints %q", command, out)
+			}
+		}
+	})
+}
+
 // Whoever spoils one organization's record keeps nobody from auditing another.
 func TestAuditOfOneBesideAnUnreadableOne(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {

@@ -228,7 +228,7 @@ func unheardText(unheard []*service.Unheard) string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", u.Slug, u.Why(), u.Remedy())
+		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", quoted(u.Slug, maxSlug), u.Why(), u.Remedy())
 	}
 	if more := len(unheard) - most; more > 0 {
 		fmt.Fprintf(&b, "; and likewise in %d more", more)
@@ -278,7 +278,7 @@ func newestRecord(ctx context.Context, db migratingStore) (ledger.Time, error) {
 		for _, receipt := range receipts {
 			made, err := ledger.ParseTime(ledger.CheckReceipt(receipt, org.Slug, noKeys{}).GeneratedAt)
 			if err != nil {
-				return 0, fmt.Errorf("receipt %d of %s: %w", receipt.Sequence, org.Slug, err)
+				return 0, fmt.Errorf("receipt %d of %s: %w", receipt.Sequence, quoted(org.Slug, maxSlug), err)
 			}
 			newest = ledger.Later(newest, made)
 		}

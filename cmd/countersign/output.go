@@ -22,10 +22,18 @@ func (p *process) printTable(header []string, rows [][]string) error {
 	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, strings.Join(header, "\t"))
 	for _, row := range rows {
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		cells := make([]string, len(row))
+		for i, text := range row {
+			cells[i] = oneLine(text)
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	return table.Flush()
 }
+
+// oneLine is visible for a text that must not begin a line of its own: whoever writes the
+// database could fake one.
+func oneLine(text string) string { return strings.ReplaceAll(visible(text), "\n", `\n`) }
 
 // say tells a person something that must not end up in a script's input.
 func (p *process) say(format string, args ...any) {

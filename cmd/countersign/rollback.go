@@ -58,10 +58,10 @@ func (c *rollbackAcceptCommand) print(p *process, accepted []verify.Rollback) er
 	}
 	for _, rollback := range accepted {
 		if rollback.Missing {
-			fmt.Fprintf(p.out, "%s (%s) is not waited for any more\n", rollback.Organization, rollback.ID)
+			fmt.Fprintf(p.out, "%s (%s) is not waited for any more\n", quoted(rollback.Organization, maxSlug), rollback.ID)
 			continue
 		}
-		fmt.Fprintf(p.out, "%s goes on from %s\n", rollback.Organization, count(rollback.Stored, "receipt"))
+		fmt.Fprintf(p.out, "%s goes on from %s\n", quoted(rollback.Organization, maxSlug), count(rollback.Stored, "receipt"))
 	}
 	return nil
 }
@@ -107,12 +107,12 @@ func acknowledged(n int64) string {
 
 func rollbackText(r verify.Rollback) string {
 	if r.Missing {
-		return fmt.Sprintf("of %s (%s) %s, and the database does not know that organization", r.Organization, r.ID, acknowledged(r.Acknowledged))
+		return fmt.Sprintf("of %s (%s) %s, and the database does not know that organization", quoted(r.Organization, maxSlug), r.ID, acknowledged(r.Acknowledged))
 	}
 	if r.Acknowledged == r.Stored {
-		return fmt.Sprintf("the ledger of %s has %s, and not what was acknowledged", r.Organization, count(r.Stored, "receipt"))
+		return fmt.Sprintf("the ledger of %s has %s, and not what was acknowledged", quoted(r.Organization, maxSlug), count(r.Stored, "receipt"))
 	}
-	return fmt.Sprintf("of %s %s, and the database holds a ledger of %d", r.Organization, acknowledged(r.Acknowledged), r.Stored)
+	return fmt.Sprintf("of %s %s, and the database holds a ledger of %d", quoted(r.Organization, maxSlug), acknowledged(r.Acknowledged), r.Stored)
 }
 
 // rollbackTexts names the first few: a database that was put back concerns many at

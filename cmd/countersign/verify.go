@@ -54,7 +54,7 @@ func (c *verifyCommand) print(p *process, verdict *verify.Verdict) error {
 	if !verdict.Valid {
 		word = "TAMPERED"
 	}
-	fmt.Fprintf(p.out, "%s  receipt %s of organization %s, made %s\n", word, verdict.ReceiptNumber, verdict.Organization, verdict.GeneratedAt)
+	fmt.Fprintf(p.out, "%s  receipt %s of organization %s, made %s\n", word, oneLine(verdict.ReceiptNumber), oneLine(verdict.Organization), oneLine(verdict.GeneratedAt))
 	for _, check := range verdict.Checks {
 		fmt.Fprintf(p.out, "  %s %-14s %s\n", checkMark(check.Status), check.Name, remark(check.Status, check.Detail))
 	}
