@@ -1,6 +1,10 @@
 package observe
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
 
 // evidence counts what proves the records to others, and whether they are still
 // those that were given out.
@@ -9,6 +13,7 @@ type evidence struct {
 	rolledBack prometheus.Gauge
 	legacy     *prometheus.CounterVec
 	tampering  prometheus.Gauge
+	checkAge   prometheus.Gauge
 }
 
 func newEvidence() evidence {
@@ -25,11 +30,14 @@ func newEvidence() evidence {
 		tampering: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_tampering_open", Help: "Findings of tampering that no operator has acknowledged.",
 		}),
+		checkAge: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "countersign_ledger_check_age_seconds", Help: "Time since this process last saw a look over a ledger come to its end, or since its start, of the ledger for which that is longest.",
+		}),
 	}
 }
 
 func (e *evidence) collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering}
+	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering, e.checkAge}
 }
 
 // AnchorMoved counts an anchor that has come to a new standing.
@@ -42,6 +50,9 @@ func (e *evidence) RolledBack(organizations int) { e.rolledBack.Set(float64(orga
 
 // TamperingOpen hears how many findings of tampering are open.
 func (e *evidence) TamperingOpen(findings int) { e.tampering.Set(float64(findings)) }
+
+// LedgersLookedOver hears the largest age of a last look over a ledger.
+func (e *evidence) LedgersLookedOver(age time.Duration) { e.checkAge.Set(age.Seconds()) }
 
 // LegacyRequest counts a request on a route that can go when nobody uses it.
 func (e *evidence) LegacyRequest(route string) { e.legacy.WithLabelValues(route).Inc() }

@@ -103,6 +103,7 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Tim
 	}
 	follow := []*store.Job{checkJob(job.Org, next, j.service.now()+checkPause)}
 	if done {
+		j.service.rounds.end(job.Org, j.service.now())
 		if follow, err = j.nextRound(ctx, job.Org, every); err != nil {
 			return visible(err)
 		}

@@ -1,7 +1,9 @@
 package service_test
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -91,6 +93,60 @@ func TestOfTwoChecksOneRemains(t *testing.T) {
 		s.checkRound(s.Service)
 		if n := s.checks(); n != 1 {
 			t.Errorf("%d checks remain", n)
+		}
+	})
+}
+
+// Whoever deletes the queued looks as often as they are queued does not keep the server
+// from looking: it remembers that none has ended, and looks itself, part by part where a
+// ledger is long.
+func TestLooksThatAreAlwaysDeleted(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]time.Duration{"at once": 0, "in parts": 11 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				s := newSuspect(t, db, 4)
+				by, log := s.Service, bytes.Buffer{}
+				if step > 0 {
+					by = s.hasty(step, &log)
+				}
+				s.edit("receipts", "body", 2)
+				var told []string
+				const hours = 40
+				for hour := range hours {
+					done(t, by.QueueChecks(t.Context(), aDay))
+					done(t, s.exec("DELETE FROM jobs WHERE kind = 'ledger.check'"))
+					for range 4 {
+						age := must[ledger.Time](t)(by.LookOverdue(t.Context(), aDay))
+						if longest := ledger.Time(hour+1) * aDay / 24; age > longest {
+							t.Fatalf("after %d hours the last look is %d ms old", hour, age)
+						}
+						if told = append(told, s.told()...); len(told) > 0 && hour < 35 {
+							t.Fatalf("told after %d hours", hour)
+						}
+					}
+					s.clock.Advance(time.Hour)
+				}
+				if want := []string{fmt.Sprint("signature ", s.receipts[2])}; !slices.Equal(told, want) {
+					t.Errorf("told of %q, want %q", told, want)
+				}
+				if age := must[ledger.Time](t)(by.LookOverdue(t.Context(), aDay)); age > 5*aDay/24 {
+					t.Errorf("the last look is %d ms old", age)
+				}
+			})
+		})
+	}
+}
+
+// A server that sees the queued looks come to their end looks at nothing by itself.
+func TestLooksThatEndAreEnough(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := newSuspect(t, db, 2)
+		for range 4 {
+			s.checkRound(s.Service)
+			if age := must[ledger.Time](t)(s.LookOverdue(t.Context(), aDay)); age > aDay/12 {
+				t.Errorf("the last look is %d ms old", age)
+			}
 		}
 	})
 }

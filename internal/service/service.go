@@ -99,6 +99,7 @@ type Service struct {
 	kept          toldNames
 	provenActs    provenActs
 	known         knownFindings
+	rounds        rounds
 	met           chan metTampering
 	noticing      sync.WaitGroup // what is in met or being kept; tests wait for it
 	trusted       trustedOrgs

@@ -41,6 +41,8 @@ const (
 	sweepEvery = 5 * time.Minute
 	// queueEvery is how soon the checks of a new organization's ledger begin.
 	queueEvery = time.Hour
+	// overdueEvery is the pause between two looks at a ledger whose queued looks do not end.
+	overdueEvery = time.Minute
 )
 
 func (w *Worker) newChores() []*chore {
@@ -59,6 +61,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "bury jobs that must not run", every: sweepEvery, do: w.jobs.Sweep, next: now.Add(sweepEvery)},
 		{name: "queue deadlines that were lost", every: queueEvery, do: w.Service.QueueDeadlines, next: now},
 		{name: "queue the checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
+		{name: "look over ledgers that were not", every: overdueEvery, do: w.lookOverdue, next: now},
 		{name: "queue the search for abandoned chains", every: queueEvery, do: w.Service.QueueAbandonment, next: now},
 	}
 }
@@ -126,6 +129,15 @@ func (w *Worker) countFindings(ctx context.Context) error {
 	open, err := w.Service.OpenFindings(ctx)
 	if err == nil {
 		w.Meter.TamperingOpen(open)
+	}
+	return err
+}
+
+// lookOverdue tells the meter how long ago a ledger was looked over last.
+func (w *Worker) lookOverdue(ctx context.Context) error {
+	age, err := w.Service.LookOverdue(ctx, span(w.CheckEvery))
+	if err == nil {
+		w.Meter.LedgersLookedOver(time.Duration(age) * time.Millisecond)
 	}
 	return err
 }

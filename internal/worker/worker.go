@@ -52,6 +52,9 @@ type Meter interface {
 	RolledBack(organizations int)
 	// TamperingOpen hears how many findings of tampering nobody has acknowledged.
 	TamperingOpen(findings int)
+	// LedgersLookedOver hears how long ago this process last saw a look over a ledger come
+	// to its end, of the ledger for which that is longest.
+	LedgersLookedOver(age time.Duration)
 }
 
 const (
@@ -239,3 +242,5 @@ func (silentMeter) JobsCounted(int64, int64)   {}
 func (silentMeter) AnchorMoved(string, string) {}
 func (silentMeter) RolledBack(int)             {}
 func (silentMeter) TamperingOpen(int)          {}
+
+func (silentMeter) LedgersLookedOver(time.Duration) {}
