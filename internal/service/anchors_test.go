@@ -53,6 +53,8 @@ func (s *suspect) anchored(by *service.Service) (found []string) {
 // Only the receipt that the authentic head holds is anchored. A row that somebody wrote
 // is not, wherever it stands, and keeps no other organization from being anchored. Where
 // the head or its receipt was changed there is nothing to anchor, and that is said.
+//
+//countersign:race
 func TestForgedReceiptsAreNotAnchored(t *testing.T) {
 	t.Parallel()
 	type test struct {

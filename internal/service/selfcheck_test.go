@@ -281,6 +281,8 @@ func TestReceiptsBehindTheLast(t *testing.T) {
 
 // What the end of the audit log says of its length is not believed: it keeps nobody from
 // looking at the log, nor at the findings that stand there.
+//
+//countersign:race
 func TestAuditLogsThatSeemLong(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int64{0, 500_001, 1<<53 + 1, math.MaxInt64} {
