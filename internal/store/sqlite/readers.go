@@ -130,17 +130,61 @@ func readAll[T any](ctx context.Context, s *Store, query string, args []any, sca
 // rest: a scan comes to each page once.
 var scanPragmas = []string{"query_only(1)", "mmap_size(2147418112)", "cache_size(-512)"}
 
+// scanners are the connections of scans. There is no bound to those in use, so that a
+// scan can start another. One idle connection is kept: opening one reads the whole
+// schema, which costs more than the scan of a small ledger.
+type scanners struct {
+	path   string
+	mu     sync.Mutex
+	idle   *connection
+	closed bool
+}
+
+func (s *scanners) acquire() (*connection, error) {
+	s.mu.Lock()
+	conn := s.idle
+	s.idle = nil
+	s.mu.Unlock()
+	if conn != nil {
+		return conn, nil
+	}
+	return connect(s.path, scanPragmas...)
+}
+
+func (s *scanners) release(conn *connection) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.idle != nil {
+		return conn.close()
+	}
+	s.idle = conn
+	return nil
+}
+
+// close leaves the scans under way to close their connections.
+func (s *scanners) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.idle == nil {
+		return nil
+	}
+	conn := s.idle
+	s.idle = nil
+	return conn.close()
+}
+
 // scanAlone is read for a scan of a large part of the store. It has a connection
 // of its own, which maps the file instead of copying it page by page, so that it
 // neither keeps the pool waiting nor waits for it while visit reads other things.
 // An error of visit is returned as it is.
 func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit func(row) error) (err error) {
-	conn, err := connect(s.path, scanPragmas...)
+	conn, err := s.scanners.acquire()
 	if err != nil {
 		return classify(err)
 	}
 	defer func() {
-		if closeErr := conn.close(); closeErr != nil {
+		if closeErr := s.scanners.release(conn); closeErr != nil {
 			err = errors.Join(err, closeErr)
 		}
 	}()

@@ -31,8 +31,9 @@ var migrations embed.FS
 
 // Store is one database file.
 type Store struct {
-	path    string
-	readers *readers
+	path     string
+	readers  *readers
+	scanners *scanners
 
 	mu      sync.Mutex // held while a transaction writes
 	writer  *connection
@@ -61,7 +62,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{
-		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(path), watchers: newWatchers(),
+		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(path), scanners: &scanners{path: path}, watchers: newWatchers(),
 	}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
@@ -175,7 +176,7 @@ func (s *Store) Close() (err error) {
 		if s.checkpoints != nil {
 			err = errors.Join(err, s.checkpoints.close())
 		}
-		err = errors.Join(err, s.readers.close())
+		err = errors.Join(err, s.readers.close(), s.scanners.close())
 	})
 	return err
 }
