@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -14,10 +15,10 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
-// answerSchemas holds the bodies of answers against the document. It compiles each
-// schema once: the library that judges the rest compiles it anew for each answer, which
-// costs more than the tests.
-type answerSchemas struct {
+// bodySchemas holds the bodies of requests and answers against the document. It compiles
+// each schema once: the library that judges the rest compiles it anew for each body,
+// which costs more than the tests.
+type bodySchemas struct {
 	mu       sync.Mutex // guards both
 	compiler *jsonschema.Compiler
 	compiled map[string]*jsonschema.Schema // by their places in the document
@@ -25,7 +26,7 @@ type answerSchemas struct {
 
 const documentName = "openapi.json"
 
-func newAnswerSchemas(document *openapi3.T) (*answerSchemas, error) {
+func newBodySchemas(document *openapi3.T) (*bodySchemas, error) {
 	text, err := document.MarshalJSON()
 	if err != nil {
 		return nil, err
@@ -40,29 +41,55 @@ func newAnswerSchemas(document *openapi3.T) (*answerSchemas, error) {
 	if err := compiler.AddResource(documentName, parsed); err != nil {
 		return nil, err
 	}
-	return &answerSchemas{compiler: compiler, compiled: make(map[string]*jsonschema.Schema)}, nil
+	return &bodySchemas{compiler: compiler, compiled: make(map[string]*jsonschema.Schema)}, nil
 }
 
-// judge validates a JSON body. It reports false where the document has no JSON schema
-// for the answer: then the library judges it.
-func (b *answerSchemas) judge(route *routers.Route, method string, got *answer) (judged bool, err error) {
-	kind, _, _ := strings.Cut(got.header.Get("Content-Type"), ";")
-	place := placeOf(route, method, got.status, kind)
-	if place == "" {
+// judgeAnswer validates a JSON body. It reports false where the document has no JSON
+// schema for the answer: then the library judges it.
+func (b *bodySchemas) judgeAnswer(route *routers.Route, method string, got *answer) (judged bool, err error) {
+	response := route.Operation.Responses.Status(got.status)
+	if response == nil || response.Value == nil {
 		return false, nil
 	}
-	schema, err := b.schema(place)
+	place := cmp.Or(response.Ref, operationPlace(route, method)+"/responses/"+strconv.Itoa(got.status))
+	return b.judge(place, response.Value.Content, got.header, got.body)
+}
+
+// judgeRequest is judgeAnswer for what was sent.
+func (b *bodySchemas) judgeRequest(route *routers.Route, request *http.Request, sent []byte) (judged bool, err error) {
+	body := route.Operation.RequestBody
+	if body == nil || body.Value == nil || len(sent) == 0 {
+		return false, nil
+	}
+	return b.judge(cmp.Or(body.Ref, operationPlace(route, request.Method)+"/requestBody"), body.Value.Content, request.Header, sent)
+}
+
+// judge validates a body by the schema at a place of the document.
+func (b *bodySchemas) judge(place string, content openapi3.Content, header http.Header, body []byte) (judged bool, err error) {
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	media := content[kind]
+	if (kind != "application/json" && kind != problemType) || media == nil || media.Schema == nil {
+		return false, nil
+	}
+	schema, err := b.schema(place + "/content/" + escapePointer.Replace(kind) + "/schema")
 	if err != nil {
 		return true, err
 	}
-	body, err := jsonschema.UnmarshalJSON(bytes.NewReader(got.body))
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(body))
 	if err != nil {
 		return true, fmt.Errorf("the body is no JSON: %w", err)
 	}
-	return true, schema.Validate(body)
+	return true, schema.Validate(value)
 }
 
-func (b *answerSchemas) schema(place string) (*jsonschema.Schema, error) {
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1", "{", "%7B", "}", "%7D")
+
+// operationPlace is where the document has an operation, as a fragment.
+func operationPlace(route *routers.Route, method string) string {
+	return "#/paths/" + escapePointer.Replace(route.Path) + "/" + strings.ToLower(method)
+}
+
+func (b *bodySchemas) schema(place string) (*jsonschema.Schema, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if schema := b.compiled[place]; schema != nil {
@@ -74,31 +101,6 @@ func (b *answerSchemas) schema(place string) (*jsonschema.Schema, error) {
 	}
 	b.compiled[place] = schema
 	return schema, nil
-}
-
-// placeOf is where the document has the schema of an answer, as a fragment; "" where it
-// has none.
-func placeOf(route *routers.Route, method string, status int, kind string) string {
-	if kind != "application/json" && kind != problemType {
-		return ""
-	}
-	response := route.Operation.Responses.Status(status)
-	if response == nil || response.Value == nil {
-		return ""
-	}
-	media := response.Value.Content[kind]
-	if media == nil || media.Schema == nil {
-		return ""
-	}
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	place := response.Ref
-	if place == "" {
-		place = "#/paths/" + escape.Replace(route.Path) + "/" + strings.ToLower(method) + "/responses/" + strconv.Itoa(status)
-	}
-	if strings.ContainsAny(place, "{}") {
-		place = strings.NewReplacer("{", "%7B", "}", "%7D").Replace(place)
-	}
-	return place + "/content/" + escape.Replace(kind) + "/schema"
 }
 
 // The referee's own schemas find a body that the document does not describe, in a
@@ -130,9 +132,40 @@ func TestAnswersOutsideTheDocumentAreFound(t *testing.T) {
 		{http.StatusUnauthorized, problemType, `{}`, false},
 	} {
 		got := &answer{status: test.status, header: http.Header{"Content-Type": {test.kind}}, body: []byte(test.body)}
-		judged, err := r.schemas.judge(route, request.Method, got)
+		judged, err := r.schemas.judgeAnswer(route, request.Method, got)
 		if !judged || (err == nil) != test.good {
 			t.Errorf("%d %s: judged %t, %v", test.status, test.body, judged, err)
+		}
+	}
+}
+
+// The referee's own schemas find a request that the document does not describe.
+func TestRequestsOutsideTheDocumentAreFound(t *testing.T) {
+	t.Parallel()
+	r, err := theReferee()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		body string
+		good bool
+	}{
+		{`{"reason":"drill"}`, true},
+		{`{"reason":5}`, false},
+		{`[]`, false},
+		{`{`, false},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/kill-switch/activate", strings.NewReader(test.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		route, _, err := r.router.FindRoute(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if judged, err := r.schemas.judgeRequest(route, request, []byte(test.body)); !judged || (err == nil) != test.good {
+			t.Errorf("%s: judged %t, %v", test.body, judged, err)
 		}
 	}
 }
