@@ -1,6 +1,7 @@
 package keyring
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,8 +17,8 @@ import (
 // purposeHeads is of the file of heads, which belongs to no organization.
 const purposeHeads ledger.Purpose = "heads"
 
-// Heads remembers, in a file outside the database, the newest receipt of each
-// organization that this server has acknowledged. A database that was put back to
+// Heads remembers, in a file outside the database, how far each organization's receipts
+// and audit log had come when this server last acknowledged any. A database that was put back to
 // an earlier day is authentic in every record; only such a memory tells.
 //
 // It is safe for concurrent use. What is noted reaches the file with the next
@@ -33,13 +34,37 @@ type Heads struct {
 	known fs.FileInfo        // of the file as this process last read or wrote it; nil before
 }
 
-// Seen is the newest receipt that was acknowledged.
+// Seen is the newest receipt and the newest act that were acknowledged.
 type Seen struct {
-	Count int64
+	Count int64 // of receipts
 	Last  [32]byte
+	Acts  LogEnd
 	// Slug is what people call the organization, for the day when the database does
 	// not know it any more; "" where it was never told.
 	Slug string
+}
+
+// LogEnd is where an audit log ended. The zero value was never told.
+type LogEnd struct {
+	Count int64
+	Last  [32]byte
+}
+
+// advance takes over what goes further, of the receipts and of the acts, and reports
+// whether anything does.
+func (s *Seen) advance(now Seen) bool {
+	before := *s
+	if now.Count > s.Count {
+		s.Count, s.Last = now.Count, now.Last
+	}
+	if now.Acts.Count > s.Acts.Count {
+		s.Acts = now.Acts
+	}
+	if s.Count == before.Count && s.Acts.Count == before.Acts.Count {
+		return false
+	}
+	s.Slug = cmp.Or(now.Slug, s.Slug)
+	return true
 }
 
 // OpenHeads reads the file, which need not be there. One that was changed is
@@ -50,7 +75,7 @@ func OpenHeads(path string, ring *Ring) (*Heads, error) {
 	return h, err
 }
 
-// Seen returns the newest receipt of an organization that was acknowledged.
+// Seen returns what was acknowledged of an organization.
 func (h *Heads) Seen(org uuid.UUID) (Seen, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -65,13 +90,13 @@ func (h *Heads) All() map[uuid.UUID]Seen {
 	return maps.Clone(h.seen)
 }
 
-// Note remembers a receipt that was acknowledged. An older one than the newest
-// changes nothing.
+// Note remembers a receipt or an act that was acknowledged, or both. One that is older
+// than the newest changes nothing.
 func (h *Heads) Note(org uuid.UUID, now Seen) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if known, ok := h.seen[org]; !ok || now.Count > known.Count {
-		h.note(org, now)
+	if seen := h.seen[org]; seen.advance(now) {
+		h.note(org, seen)
 	}
 }
 
@@ -87,7 +112,7 @@ func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 	if err := h.reload(); err != nil {
 		return err
 	}
-	if now.Count == 0 {
+	if now.Count == 0 && now.Acts.Count == 0 {
 		delete(h.seen, org)
 		delete(h.noted, org)
 	} else {
@@ -138,8 +163,8 @@ func (h *Heads) reload() error {
 		return err
 	}
 	for org, noted := range h.noted {
-		if noted.Count > seen[org].Count {
-			seen[org] = noted
+		if further := seen[org]; further.advance(noted) {
+			seen[org] = further
 		}
 	}
 	h.seen, h.known = seen, info

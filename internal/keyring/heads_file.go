@@ -25,6 +25,12 @@ type head struct {
 	Count int64  `json:"count"`
 	Last  string `json:"last"`
 	Slug  string `json:"slug,omitempty"`
+	Acts  *end   `json:"acts,omitempty"` // nil where none was noted
+}
+
+type end struct {
+	Count int64  `json:"count"`
+	Last  string `json:"last"`
 }
 
 // Writable tries whether the file could be written, leaving nothing behind.
@@ -77,7 +83,11 @@ func (h *Heads) write() error {
 func (h *Heads) encode() ([]byte, error) {
 	file := headsFile{KeyID: h.ring.CurrentKey(), Heads: make(map[string]head, len(h.seen))}
 	for org, seen := range h.seen {
-		file.Heads[org.String()] = head{Count: seen.Count, Last: hex.EncodeToString(seen.Last[:]), Slug: seen.Slug}
+		noted := head{Count: seen.Count, Last: hex.EncodeToString(seen.Last[:]), Slug: seen.Slug}
+		if acts := seen.Acts; acts.Count > 0 {
+			noted.Acts = &end{Count: acts.Count, Last: hex.EncodeToString(acts.Last[:])}
+		}
+		file.Heads[org.String()] = noted
 	}
 	mac, ok := h.ring.MAC(file.KeyID, uuid.Nil, purposeHeads, file.covered())
 	if !ok {
@@ -91,8 +101,8 @@ func (h *Heads) encode() ([]byte, error) {
 	return append(body, '\n'), nil
 }
 
-// covered is what the authenticator is over. A slug has no space and no line's end,
-// so that no two contents are covered alike.
+// covered is what the authenticator is over. A slug has no space, no "=" and no line's
+// end, so that no two contents are covered alike.
 func (f *headsFile) covered() []byte {
 	var text []byte
 	for _, org := range slices.Sorted(maps.Keys(f.Heads)) {
@@ -100,6 +110,9 @@ func (f *headsFile) covered() []byte {
 		text = fmt.Appendf(text, "%s %d %s", org, head.Count, head.Last)
 		if head.Slug != "" { // files from before slugs were kept have none
 			text = fmt.Appendf(text, " %s", head.Slug)
+		}
+		if acts := head.Acts; acts != nil { // as above
+			text = fmt.Appendf(text, " acts=%d:%s", acts.Count, acts.Last)
 		}
 		text = append(text, '\n')
 	}
@@ -120,11 +133,29 @@ func (h *Heads) decode(body []byte) (map[uuid.UUID]Seen, error) {
 	seen := make(map[uuid.UUID]Seen, len(file.Heads))
 	for text, head := range file.Heads {
 		org, err := uuid.Parse(text)
-		last, lastErr := hex.DecodeString(head.Last)
-		if err != nil || lastErr != nil || len(last) != 32 {
+		one, ok := head.decode()
+		if err != nil || !ok {
 			return nil, invalid
 		}
-		seen[org] = Seen{Count: head.Count, Last: [32]byte(last), Slug: head.Slug}
+		seen[org] = one
 	}
 	return seen, nil
+}
+
+func (h *head) decode() (Seen, bool) {
+	last, ok := decodeHash(h.Last)
+	seen := Seen{Count: h.Count, Last: last, Slug: h.Slug}
+	if h.Acts != nil && ok {
+		seen.Acts.Count = h.Acts.Count
+		seen.Acts.Last, ok = decodeHash(h.Acts.Last)
+	}
+	return seen, ok
+}
+
+func decodeHash(text string) (hash [32]byte, ok bool) {
+	decoded, err := hex.DecodeString(text)
+	if err != nil || len(decoded) != len(hash) {
+		return hash, false
+	}
+	return [32]byte(decoded), true
 }

@@ -67,6 +67,21 @@ func TestHeadsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
+// Receipts and acts are noted together or apart, and neither lowers the other.
+func TestHeadsRememberActs(t *testing.T) {
+	t.Parallel()
+	heads, again := newHeads(t)
+	heads.Note(acme, Seen{Count: 2, Last: [32]byte{2}, Slug: "acme"})
+	heads.Note(acme, Seen{Acts: LogEnd{Count: 9, Last: [32]byte{9}}})
+	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Acts: LogEnd{Count: 8, Last: [32]byte{8}}})
+	heads.Note(rival, Seen{Acts: LogEnd{Count: 1, Last: [32]byte{1}}, Slug: "rival"})
+	flush(t, heads)
+	checkHeads(t, again(), map[uuid.UUID]Seen{
+		acme:  {Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: LogEnd{Count: 9, Last: [32]byte{9}}},
+		rival: {Slug: "rival", Acts: LogEnd{Count: 1, Last: [32]byte{1}}},
+	})
+}
+
 // Accepting an older head replaces what was noted for that organization only, and a
 // running server takes it over.
 func TestHeadsThatAreAccepted(t *testing.T) {
@@ -124,7 +139,7 @@ func TestHeadsThatWereChanged(t *testing.T) {
 	_, ring := createdRing(t)
 	path := filepath.Join(t.TempDir(), "heads.json")
 	heads := openHeads(t, path, ring)
-	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"})
+	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: LogEnd{Count: 5, Last: [32]byte{5}}})
 	flush(t, heads)
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -134,6 +149,9 @@ func TestHeadsThatWereChanged(t *testing.T) {
 		"count":        {`"count": 3`, `"count": 2`},
 		"last":         {`"last": "03`, `"last": "04`},
 		"slug":         {`"slug": "acme"`, `"slug": "rival"`},
+		"acts":         {`"count": 5`, `"count": 4`},
+		"last act":     {`"last": "05`, `"last": "04`},
+		"no acts":      {`"acts"`, `"others"`},
 		"organization": {acme.String(), rival.String()},
 		"removed":      {`"heads": {`, `"heads": {}, "others": {`},
 		"no JSON":      {`{`, ``},
