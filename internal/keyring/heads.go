@@ -21,17 +21,21 @@ const purposeHeads ledger.Purpose = "heads"
 // and audit log had come when this server last acknowledged any. A database that was put back to
 // an earlier day is authentic in every record; only such a memory tells.
 //
-// It is safe for concurrent use. What is noted reaches the file with the next
-// Flush: a file that lags behind a little proves a little less and never accuses
-// anyone wrongly.
+// It is safe for concurrent use, also by several processes on one file: each change
+// reads the file, adds to it and replaces it under a lock. What is noted reaches the
+// file with the next Flush: a file that lags behind a little proves a little less and
+// never accuses anyone wrongly.
 type Heads struct {
 	path string
 	ring *Ring
 
-	mu    sync.Mutex
-	seen  map[uuid.UUID]Seen
-	noted map[uuid.UUID]Seen // of seen, what the file does not hold yet
-	known fs.FileInfo        // of the file as this process last read or wrote it; nil before
+	changing sync.Mutex // held while this process changes the file; taken before mu
+
+	mu     sync.Mutex // held for moments, never while the file is written or waited for
+	ledger uuid.UUID  // the ledger that is watched; uuid.Nil before it was told
+	seen   map[uuid.UUID]Seen
+	noted  map[uuid.UUID]Seen // of seen, what the file does not hold yet
+	known  fs.FileInfo        // of the file as this process last read or wrote it; nil before
 }
 
 // Seen is the newest receipt and the newest act that were acknowledged.
@@ -106,34 +110,43 @@ func (h *Heads) note(org uuid.UUID, now Seen) { h.seen[org], h.noted[org] = now,
 // operator has put an older copy back on purpose. Where it holds nothing, nothing is
 // left to watch.
 func (h *Heads) Accept(org uuid.UUID, now Seen) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	// A running server may have written the file while the operator thought.
-	if err := h.reload(); err != nil {
-		return err
-	}
-	if now.Count == 0 && now.Acts.Count == 0 {
-		delete(h.seen, org)
-		delete(h.noted, org)
-	} else {
-		now.Slug = h.seen[org].Slug
+	// A running server may have written the file while the operator thought: change
+	// reads it first.
+	return h.change(func() error {
+		if now.Count == 0 && now.Acts.Count == 0 {
+			delete(h.seen, org)
+			delete(h.noted, org)
+			return nil
+		}
+		now.Slug = cmp.Or(now.Slug, h.seen[org].Slug)
 		h.note(org, now)
-	}
-	return h.write()
+		return nil
+	})
 }
 
-// Flush writes the file anew where anything was noted since it was written.
+// Flush writes the file anew where anything was noted since it was written, or where
+// it was removed.
 func (h *Heads) Flush() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.noted) == 0 {
+	if !h.unwritten() {
 		return nil
 	}
-	// What an operator has accepted in the meantime must not be written over.
-	if err := h.reload(); err != nil {
-		return err
+	// What an operator has accepted in the meantime must not be written over: change
+	// reads it first.
+	return h.change(func() error { return nil })
+}
+
+// unwritten reports whether the file lacks something that this process knows.
+func (h *Heads) unwritten() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.noted) > 0 {
+		return true
 	}
-	return h.write()
+	if h.known == nil {
+		return false
+	}
+	_, err := os.Lstat(h.path)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // Reload reads the file again where another process has written it, so that what
@@ -153,21 +166,25 @@ func (h *Heads) reload() error {
 	}
 	var body []byte
 	if err == nil {
-		body, err = os.ReadFile(h.path)
+		body, err = readBounded(h.path)
 	}
 	if err != nil {
 		return fmt.Errorf("file of heads: %w", err)
 	}
-	seen, err := h.decode(body)
+	read, err := h.decode(body)
 	if err != nil {
-		return err
+		return fmt.Errorf("file of heads %s: %w: put a copy back (countersign heads export makes one), or move it away and run countersign rollback accept", h.path, err)
+	}
+	if h.ledger != uuid.Nil && read.ledger != h.ledger {
+		// An operator has gone on with another ledger. What was noted is of the one before.
+		clear(h.noted)
 	}
 	for org, noted := range h.noted {
-		if further := seen[org]; further.advance(noted) {
-			seen[org] = further
+		if further := read.seen[org]; further.advance(noted) {
+			read.seen[org] = further
 		}
 	}
-	h.seen, h.known = seen, info
+	h.ledger, h.seen, h.known = read.ledger, read.seen, info
 	return nil
 }
 

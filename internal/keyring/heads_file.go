@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,11 +16,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// headsFile is the file's form. The authenticator covers the heads in order.
+// headsFile is the file's form. The authenticator covers the ledger and the heads in
+// order.
 type headsFile struct {
-	KeyID string          `json:"key_id"`
-	Heads map[string]head `json:"heads"` // by organization
-	MAC   string          `json:"mac"`
+	KeyID  string          `json:"key_id"`
+	Ledger string          `json:"ledger,omitempty"` // "" in files from before ledgers had ids
+	Heads  map[string]head `json:"heads"`            // by organization
+	MAC    string          `json:"mac"`
 }
 
 type head struct {
@@ -54,34 +58,36 @@ func (h *Heads) temporary() (*os.File, error) {
 	return file, nil
 }
 
-func (h *Heads) write() error {
-	body, err := h.encode()
-	if err != nil {
-		return err
-	}
+// write puts a new file in the place of the one that is there, which is still the
+// one that was read: the lock is held. It returns what the new file is known by.
+func (h *Heads) write(body []byte) (fs.FileInfo, error) {
 	temporary, err := h.temporary()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = temporary.Write(body)
 	// Durable before it has its name: half a file after a power cut would look
 	// like one that was changed.
-	err = errors.Join(err, temporary.Sync())
+	err = errors.Join(err, giveTo(temporary, ownerOf(h.path)), temporary.Sync())
 	// Asked of this very file: under its name another's may stand already.
 	written, statErr := temporary.Stat()
 	if err = errors.Join(err, statErr, temporary.Close()); err == nil {
 		err = os.Rename(temporary.Name(), h.path)
 	}
 	if err != nil {
-		return fmt.Errorf("file of heads: %w", errors.Join(err, os.Remove(temporary.Name())))
+		return nil, fmt.Errorf("file of heads: %w", errors.Join(err, os.Remove(temporary.Name())))
 	}
-	clear(h.noted)
-	h.known = written
-	return nil
+	if err := syncDirectory(h.path); err != nil {
+		return nil, fmt.Errorf("file of heads: %w", err)
+	}
+	return written, nil
 }
 
 func (h *Heads) encode() ([]byte, error) {
 	file := headsFile{KeyID: h.ring.CurrentKey(), Heads: make(map[string]head, len(h.seen))}
+	if h.ledger != uuid.Nil {
+		file.Ledger = h.ledger.String()
+	}
 	for org, seen := range h.seen {
 		noted := head{Count: seen.Count, Last: hex.EncodeToString(seen.Last[:]), Slug: seen.Slug}
 		if acts := seen.Acts; acts.Count > 0 {
@@ -105,6 +111,9 @@ func (h *Heads) encode() ([]byte, error) {
 // end, so that no two contents are covered alike.
 func (f *headsFile) covered() []byte {
 	var text []byte
+	if f.Ledger != "" { // an organization's line begins with its id, never so
+		text = fmt.Appendf(text, "ledger %s\n", f.Ledger)
+	}
 	for _, org := range slices.Sorted(maps.Keys(f.Heads)) {
 		head := f.Heads[org]
 		text = fmt.Appendf(text, "%s %d %s", org, head.Count, head.Last)
@@ -119,27 +128,46 @@ func (f *headsFile) covered() []byte {
 	return text
 }
 
-func (h *Heads) decode(body []byte) (map[uuid.UUID]Seen, error) {
+// remembered is what a file of heads says.
+type remembered struct {
+	ledger uuid.UUID
+	seen   map[uuid.UUID]Seen
+}
+
+// ErrOtherKeys says that a file of heads was made with keys that are not in the key
+// file.
+var ErrOtherKeys = errors.New("it was made with other master keys")
+
+var errChanged = fmt.Errorf("%w: it was changed or is not whole", ErrInvalid)
+
+func (h *Heads) decode(body []byte) (*remembered, error) {
 	var file headsFile
-	invalid := fmt.Errorf("file of heads %s: %w: it was changed; if you know why, remove it and start again", h.path, ErrInvalid)
 	if err := json.Unmarshal(body, &file); err != nil {
-		return nil, invalid
+		return nil, errChanged
 	}
 	mac, ok := h.ring.MAC(file.KeyID, uuid.Nil, purposeHeads, file.covered())
-	stated, err := hex.DecodeString(file.MAC)
-	if err != nil || !ok || !hmac.Equal(mac[:], stated) {
-		return nil, invalid
+	if !ok {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, ErrOtherKeys)
 	}
-	seen := make(map[uuid.UUID]Seen, len(file.Heads))
+	stated, err := hex.DecodeString(file.MAC)
+	if err != nil || !hmac.Equal(mac[:], stated) {
+		return nil, errChanged
+	}
+	read := &remembered{seen: make(map[uuid.UUID]Seen, len(file.Heads))}
+	if file.Ledger != "" {
+		if read.ledger, err = uuid.Parse(file.Ledger); err != nil {
+			return nil, errChanged
+		}
+	}
 	for text, head := range file.Heads {
 		org, err := uuid.Parse(text)
 		one, ok := head.decode()
 		if err != nil || !ok {
-			return nil, invalid
+			return nil, errChanged
 		}
-		seen[org] = one
+		read.seen[org] = one
 	}
-	return seen, nil
+	return read, nil
 }
 
 func (h *head) decode() (Seen, bool) {
@@ -158,4 +186,25 @@ func decodeHash(text string) (hash [32]byte, ok bool) {
 		return hash, false
 	}
 	return [32]byte(decoded), true
+}
+
+// maxHeads bounds a file of heads, in bytes: room for some 200,000 organizations.
+const maxHeads = 64 << 20
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return ReadHeads(file)
+}
+
+// ReadHeads reads what may be a file of heads, up to the size that one can have.
+func ReadHeads(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, maxHeads+1))
+	if err == nil && len(body) > maxHeads {
+		err = fmt.Errorf("%w: it is larger than %d MiB", ErrInvalid, maxHeads>>20)
+	}
+	return body, err
 }

@@ -1,0 +1,226 @@
+package keyring
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/uuid"
+)
+
+var (
+	ledgerA = uuid.UUID{0xa}
+	ledgerB = uuid.UUID{0xb}
+)
+
+// Several processes that write one file lose no note of each other. Each Heads stands
+// for a process: a lock belongs to an open file, and each opens its own.
+//
+//countersign:race
+func TestHeadsOfSeveralProcesses(t *testing.T) {
+	t.Parallel()
+	first, again := newHeads(t)
+	if err := first.Adopt(ledgerA); err != nil {
+		t.Fatal(err)
+	}
+	const processes, notes = 6, 20
+	var running sync.WaitGroup
+	for n := range processes {
+		running.Go(func() {
+			heads, org := again(), uuid.UUID{9, byte(n)}
+			for i := range int64(notes) {
+				heads.Note(org, Seen{Count: i + 1, Last: [32]byte{byte(i)}})
+				heads.Note(acme, Seen{Count: i + 1, Last: [32]byte{byte(i)}, Slug: "acme"})
+				if err := heads.Flush(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	running.Wait()
+	want := map[uuid.UUID]Seen{acme: {Count: notes, Last: [32]byte{notes - 1}, Slug: "acme"}}
+	for n := range processes {
+		want[uuid.UUID{9, byte(n)}] = Seen{Count: notes, Last: [32]byte{notes - 1}}
+	}
+	checkHeads(t, again(), want)
+	if got := again().Ledger(); got != ledgerA {
+		t.Errorf("the file watches %s", got)
+	}
+}
+
+// A file that another process holds is waited for, not for ever, and nothing that was
+// noted is lost.
+func TestHeadsThatAreLocked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		heads, again := newHeads(t)
+		heads.Note(acme, Seen{Count: 1, Last: [32]byte{1}})
+		holder, err := os.OpenFile(heads.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Flock(int(holder.Fd()), syscall.LOCK_EX); err != nil {
+			t.Fatal(err)
+		}
+		if err := heads.Flush(); err == nil || !strings.Contains(err.Error(), "another process has held") {
+			t.Errorf("written under another's lock: %v", err)
+		}
+		checkHeads(t, again(), map[uuid.UUID]Seen{})
+		if err := holder.Close(); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, heads)
+		checkHeads(t, again(), map[uuid.UUID]Seen{acme: {Count: 1, Last: [32]byte{1}}})
+	})
+}
+
+// A file that is removed under a running server is written again as it was.
+func TestHeadsThatWereRemoved(t *testing.T) {
+	t.Parallel()
+	heads, again := newHeads(t)
+	if err := heads.Adopt(ledgerA); err != nil {
+		t.Fatal(err)
+	}
+	heads.Note(acme, Seen{Count: 4, Last: [32]byte{4}})
+	flush(t, heads)
+	if err := os.Remove(heads.path); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, heads)
+	checkHeads(t, again(), map[uuid.UUID]Seen{acme: {Count: 4, Last: [32]byte{4}}})
+	if got := again().Ledger(); got != ledgerA {
+		t.Errorf("the file watches %s", got)
+	}
+}
+
+// A file is of one ledger: it takes over the first that it meets, also when it is from
+// before there were ids, and refuses another until an operator accepts that.
+func TestHeadsWatchOneLedger(t *testing.T) {
+	t.Parallel()
+	heads, again := newHeads(t)
+	if !heads.Blank() {
+		t.Error("a new memory is not blank")
+	}
+	heads.Note(acme, Seen{Count: 1, Last: [32]byte{1}})
+	flush(t, heads)
+	if heads.Blank() || again().Blank() {
+		t.Error("a memory of receipts is blank")
+	}
+	for _, ledger := range []uuid.UUID{ledgerA, ledgerA} {
+		if err := again().Adopt(ledger); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := again().Adopt(ledgerB); !errors.Is(err, ErrOtherLedger) {
+		t.Errorf("another ledger: %v", err)
+	}
+	if got := again().Ledger(); got != ledgerA {
+		t.Errorf("the file watches %s", got)
+	}
+	if err := again().AcceptLedger(ledgerB); err != nil {
+		t.Fatal(err)
+	}
+	// The server that runs takes it up, and its notes of the ledger before are not kept.
+	heads.Note(acme, Seen{Count: 2, Last: [32]byte{2}})
+	if err := heads.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, heads)
+	if got := again().Ledger(); got != ledgerB {
+		t.Errorf("the file watches %s", got)
+	}
+}
+
+// What one machine exports, another imports: per organization what goes further.
+func TestHeadsThatAreImported(t *testing.T) {
+	t.Parallel()
+	_, ring := createdRing(t)
+	otherRing, err := Create(filepath.Join(t.TempDir(), "keys.json"), seeded(2), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(ring *Ring) *Heads { return openHeads(t, filepath.Join(t.TempDir(), "heads.json"), ring) }
+	here := func() *Heads {
+		heads := open(ring)
+		if err := heads.Adopt(ledgerA); err != nil {
+			t.Fatal(err)
+		}
+		heads.Note(acme, Seen{Count: 5, Last: [32]byte{5}, Acts: LogEnd{2, [32]byte{2}}})
+		flush(t, heads)
+		return heads
+	}
+	for name, test := range map[string]struct {
+		ring   *Ring
+		ledger uuid.UUID
+		seen   map[uuid.UUID]Seen
+		edit   func([]byte) []byte
+		want   map[uuid.UUID]Seen
+		err    error
+	}{
+		"further": {
+			ring, ledgerA,
+			map[uuid.UUID]Seen{acme: {Count: 4, Last: [32]byte{4}, Acts: LogEnd{3, [32]byte{3}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
+			map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{5}, Acts: LogEnd{3, [32]byte{3}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
+		},
+		"from before ledgers had ids": {
+			ring, uuid.Nil, map[uuid.UUID]Seen{rival: {Count: 1, Last: [32]byte{1}}}, nil,
+			map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{5}, Acts: LogEnd{2, [32]byte{2}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
+		},
+		"other ledger":     {ring, ledgerB, map[uuid.UUID]Seen{rival: {Count: 1}}, nil, nil, ErrOtherLedger},
+		"other keys":       {otherRing, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, nil, nil, ErrOtherKeys},
+		"another history":  {ring, ledgerA, map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{6}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
+		"another log":      {ring, ledgerA, map[uuid.UUID]Seen{acme: {Acts: LogEnd{2, [32]byte{6}}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
+		"torn":             {ring, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, func(b []byte) []byte { return b[:len(b)/2] }, nil, ErrInvalid},
+		"empty":            {ring, ledgerA, nil, func([]byte) []byte { return nil }, nil, ErrInvalid},
+		"ledger taken out": {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(`"ledger"`), []byte(`"other"`), 1) }, nil, ErrInvalid},
+		"ledger changed":   {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(ledgerA.String()), []byte(ledgerB.String()), 1) }, nil, ErrInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			there, heads := open(test.ring), here()
+			if err := there.Replace(test.ledger, test.seen); err != nil {
+				t.Fatal(err)
+			}
+			body, err := there.Export()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.edit != nil {
+				body = test.edit(body)
+			}
+			before, want := heads.All(), test.want
+			ledger, seen, err := heads.Parse(body)
+			if err == nil {
+				_, err = heads.Import(ledger, seen)
+			}
+			if !errors.Is(err, test.err) {
+				t.Fatalf("imported with %v, want %v", err, test.err)
+			}
+			if test.err != nil {
+				want = before
+			}
+			checkHeads(t, heads, want)
+			checkHeads(t, openHeads(t, heads.path, ring), want)
+		})
+	}
+}
+
+// A file that is larger than any file of heads is not read to its end.
+func TestHeadsThatAreTooLarge(t *testing.T) {
+	t.Parallel()
+	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })
+	if _, err := ReadHeads(endless); !errors.Is(err, ErrInvalid) || !strings.Contains(fmt.Sprint(err), "larger") {
+		t.Errorf("read with %v", err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -1,0 +1,102 @@
+package keyring
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// change reads the file, makes a change to what is remembered and writes it, all under
+// the file's lock, so that no process writes over what another has added. What edit
+// refuses is not written. It is called with mu held.
+func (h *Heads) change(edit func() error) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	unlock, err := h.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	body, noted, err := h.prepare(edit)
+	if err != nil {
+		return err
+	}
+	written, err := h.write(body)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.known = written
+	for org, seen := range noted {
+		if h.noted[org] == seen { // else more was noted meanwhile
+			delete(h.noted, org)
+		}
+	}
+	return nil
+}
+
+// prepare is the part of a change that holds mu.
+func (h *Heads) prepare(edit func() error) (body []byte, noted map[uuid.UUID]Seen, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err := h.reload(); err != nil {
+		return nil, nil, err
+	}
+	if err := edit(); err != nil {
+		return nil, nil, err
+	}
+	body, err = h.encode()
+	return body, maps.Clone(h.noted), err
+}
+
+// The wait for another process that changes the file. It writes a few kilobytes.
+const (
+	lockWait  = 5 * time.Second
+	lockRetry = 5 * time.Millisecond
+)
+
+// lock takes the lock beside the file. The file itself cannot carry it, for each change
+// puts another in its place.
+func (h *Heads) lock() (unlock func(), err error) {
+	path := h.path + ".lock"
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, fmt.Errorf("file of heads: %w", err)
+	}
+	// Whoever runs a command as root must not shut the server out.
+	if err := giveTo(file, ownerOf(h.path)); err != nil {
+		return nil, fmt.Errorf("file of heads: %w", errors.Join(err, file.Close()))
+	}
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockRetry) {
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { _ = file.Close() }, nil // closing gives the lock back
+		}
+		waits := errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR)
+		if !waits {
+			return nil, fmt.Errorf("file of heads: lock %s: %w", path, errors.Join(err, file.Close()))
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.Join(fmt.Errorf("file of heads: another process has held %s for %s: end that process, or try again", path, lockWait), file.Close())
+		}
+	}
+}
+
+// ownerOf is who must be able to read the file after this process: the owner of the
+// one that is there, or of its folder.
+func ownerOf(path string) fs.FileInfo {
+	for _, name := range []string{path, filepath.Dir(path)} {
+		if info, err := os.Stat(name); err == nil {
+			return info
+		}
+	}
+	return nil
+}
