@@ -76,7 +76,7 @@ func (s *storage) openHeads(ring *keyring.Ring) (*keyring.Heads, error) {
 	switch {
 	case err == nil:
 		return heads, nil
-	case errors.Is(err, keyring.ErrInvalid):
+	case errors.Is(err, keyring.ErrInvalidHeads):
 		return heads, &headsError{err}
 	}
 	return heads, &headsError{fmt.Errorf("%w; make it readable, or name another file with --heads", err)}

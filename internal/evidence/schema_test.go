@@ -25,12 +25,13 @@ var covered = map[string]struct{ by, columns string }{
 	"anchors":      {"mac, checked here", "org_id kind subject_id sequence method digest status reason proof block updated_at mac"},
 	"findings": {"mac, checked here", `org_id name failed_check kind subject evidence found_at seen_at acknowledged_at acknowledged_by
 		reason mac`},
-	"full_checks": {"mac, checked here", "org_id receipt_id receipt_hash failed checked_at mac"},
-	"jobs":        {"mac, checked here", "org_id kind stream body due_at mac"},
-	"job_names":   {"the authenticator in the name, checked here", "org_id name"},
-	"heads":       {"mac, checked where a head is used", "org_id count last_hash key_id mac"},
-	"act_logs":    {"mac, checked where the log's end is used", "org_id count last_hash controls mac"},
-	"acts":        {"the hash chain that act_logs ends", "org_id sequence body"},
+	"full_checks":     {"mac, checked here", "org_id receipt_id receipt_hash failed checked_at mac"},
+	"ledger_identity": {"mac, checked here", "id parent_id created_at mac"},
+	"jobs":            {"mac, checked here", "org_id kind stream body due_at mac"},
+	"job_names":       {"the authenticator in the name, checked here", "org_id name"},
+	"heads":           {"mac, checked where a head is used", "org_id count last_hash key_id mac"},
+	"act_logs":        {"mac, checked where the log's end is used", "org_id count last_hash controls mac"},
+	"acts":            {"the hash chain that act_logs ends", "org_id sequence body"},
 	"chains": {"body is covered by the mac of chain_states, the others are compared with it", `id org_id opened_by external_id environment
 		idempotency_key body`},
 	"chain_states": {"mac, checked where a state is decoded", "chain_no chain_id org_id status state mac"},
@@ -62,6 +63,8 @@ var idle = map[string]string{
 	"jobs.lease":        "as place",
 	"jobs.leased_until": "as place",
 	"jobs.fault":        "it is shown to operators",
+
+	"ledger_identity.no": "it keeps the table at one row",
 
 	"chains.no":   "it joins a chain with its rows, which name and cover the chain",
 	"events.no":   "it keeps rows apart",

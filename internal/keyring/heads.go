@@ -72,7 +72,7 @@ func (s *Seen) advance(now Seen) bool {
 }
 
 // OpenHeads reads the file, which need not be there. One that was changed is
-// ErrInvalid.
+// ErrInvalidHeads.
 func OpenHeads(path string, ring *Ring) (*Heads, error) {
 	h := &Heads{path: path, ring: ring, seen: make(map[uuid.UUID]Seen), noted: make(map[uuid.UUID]Seen)}
 	err := h.Reload()

@@ -134,11 +134,14 @@ type remembered struct {
 	seen   map[uuid.UUID]Seen
 }
 
+// ErrInvalidHeads says that a file does not hold what a file of heads holds.
+var ErrInvalidHeads = errors.New("not a valid file of heads")
+
 // ErrOtherKeys says that a file of heads was made with keys that are not in the key
 // file.
 var ErrOtherKeys = errors.New("it was made with other master keys")
 
-var errChanged = fmt.Errorf("%w: it was changed or is not whole", ErrInvalid)
+var errChanged = fmt.Errorf("%w: it was changed or is not whole", ErrInvalidHeads)
 
 func (h *Heads) decode(body []byte) (*remembered, error) {
 	var file headsFile
@@ -147,7 +150,7 @@ func (h *Heads) decode(body []byte) (*remembered, error) {
 	}
 	mac, ok := h.ring.MAC(file.KeyID, uuid.Nil, purposeHeads, file.covered())
 	if !ok {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, ErrOtherKeys)
+		return nil, fmt.Errorf("%w: %w", ErrInvalidHeads, ErrOtherKeys)
 	}
 	stated, err := hex.DecodeString(file.MAC)
 	if err != nil || !hmac.Equal(mac[:], stated) {
@@ -204,7 +207,7 @@ func readBounded(path string) ([]byte, error) {
 func ReadHeads(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, maxHeads+1))
 	if err == nil && len(body) > maxHeads {
-		err = fmt.Errorf("%w: it is larger than %d MiB", ErrInvalid, maxHeads>>20)
+		err = fmt.Errorf("%w: it is larger than %d MiB", ErrInvalidHeads, maxHeads>>20)
 	}
 	return body, err
 }

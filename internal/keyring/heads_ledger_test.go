@@ -177,10 +177,10 @@ func TestHeadsThatAreImported(t *testing.T) {
 		"other keys":       {otherRing, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, nil, nil, ErrOtherKeys},
 		"another history":  {ring, ledgerA, map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{6}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
 		"another log":      {ring, ledgerA, map[uuid.UUID]Seen{acme: {Acts: LogEnd{2, [32]byte{6}}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
-		"torn":             {ring, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, func(b []byte) []byte { return b[:len(b)/2] }, nil, ErrInvalid},
-		"empty":            {ring, ledgerA, nil, func([]byte) []byte { return nil }, nil, ErrInvalid},
-		"ledger taken out": {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(`"ledger"`), []byte(`"other"`), 1) }, nil, ErrInvalid},
-		"ledger changed":   {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(ledgerA.String()), []byte(ledgerB.String()), 1) }, nil, ErrInvalid},
+		"torn":             {ring, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, func(b []byte) []byte { return b[:len(b)/2] }, nil, ErrInvalidHeads},
+		"empty":            {ring, ledgerA, nil, func([]byte) []byte { return nil }, nil, ErrInvalidHeads},
+		"ledger taken out": {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(`"ledger"`), []byte(`"other"`), 1) }, nil, ErrInvalidHeads},
+		"ledger changed":   {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(ledgerA.String()), []byte(ledgerB.String()), 1) }, nil, ErrInvalidHeads},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +216,7 @@ func TestHeadsThatAreImported(t *testing.T) {
 func TestHeadsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })
-	if _, err := ReadHeads(endless); !errors.Is(err, ErrInvalid) || !strings.Contains(fmt.Sprint(err), "larger") {
+	if _, err := ReadHeads(endless); !errors.Is(err, ErrInvalidHeads) || !strings.Contains(fmt.Sprint(err), "larger") {
 		t.Errorf("read with %v", err)
 	}
 }

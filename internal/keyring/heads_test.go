@@ -167,7 +167,7 @@ func TestHeadsThatWereChanged(t *testing.T) {
 			if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := OpenHeads(path, ring); !errors.Is(err, ErrInvalid) {
+			if _, err := OpenHeads(path, ring); !errors.Is(err, ErrInvalidHeads) {
 				t.Errorf("opened with %v", err)
 			}
 		})

@@ -33,6 +33,7 @@ const (
 	PurposePolicy       Purpose = "policy"
 	PurposeJob          Purpose = "job"
 	PurposeJobName      Purpose = "job-name"
+	PurposeLedger       Purpose = "ledger"
 	PurposeFinding      Purpose = "finding"
 	PurposeFullCheck    Purpose = "full-check"
 )

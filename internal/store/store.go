@@ -40,6 +40,7 @@ type Store interface {
 	Jobs
 	Signals
 	KeyChecks
+	Identity
 	SignIns
 	Unsealed
 	Findings
@@ -488,6 +489,24 @@ type KeyChecks interface {
 	// AddKeyCheck is harmless when repeated with the same fingerprint; another
 	// one for the same id is ErrExists.
 	AddKeyCheck(ctx context.Context, keyID string, fingerprint [32]byte) error
+}
+
+// Identity keeps the identity of the ledger, so that two databases that began as one
+// are told apart.
+type Identity interface {
+	// Ledger is ErrNotFound before the ledger has an identity.
+	Ledger(ctx context.Context) (*LedgerRecord, error)
+	// PutLedger gives the ledger its identity. One that it has is replaced if it is the
+	// given one; else, and for uuid.Nil, PutLedger is ErrExists and changes nothing.
+	PutLedger(ctx context.Context, ledger *LedgerRecord, replaces uuid.UUID) error
+}
+
+// LedgerRecord is the identity of a ledger.
+type LedgerRecord struct {
+	ID        uuid.UUID   // random
+	Parent    uuid.UUID   // of the ledger that it was restored from; uuid.Nil for none
+	CreatedAt ledger.Time // when the ledger began, or was restored
+	MAC       []byte      // authenticates all of it
 }
 
 // SignIns keeps one-time sign-in links and the sessions that they open, all by

@@ -55,6 +55,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"key uses":      keyUseCases,
 		"chain polls":   chainPollCases,
 		"keychecks":     keyCheckCases,
+		"identity":      identityCases,
 		"sign-ins":      signInCases,
 		"govern":        governCases,
 		"approvals":     approvalCases,
