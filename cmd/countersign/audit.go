@@ -24,8 +24,9 @@ const auditUnreadable = "unreadable"
 
 // auditResult is the verdict on every organization that was asked about.
 type auditResult struct {
-	Status        string      `json:"status"` // the worst of them
-	Organizations []auditLine `json:"organizations"`
+	Status        string        `json:"status"` // the worst of them
+	Ledger        *ledgerAnswer `json:"ledger"` // null where it has no id, or one that somebody wrote
+	Organizations []auditLine   `json:"organizations"`
 }
 
 type auditLine struct {
@@ -45,6 +46,14 @@ func (c *auditCommand) Run(p *process) (err error) {
 		return unclear(err)
 	}
 	result := auditResult{Status: verify.AuditIntact}
+	stored, err := o.ledger(p.ctx)
+	if err != nil && !errors.Is(err, errForgedLedger) {
+		return unclear(err)
+	}
+	result.Ledger = stored
+	if err != nil {
+		result.add(brokenLine("", err.Error()))
+	}
 	for _, org := range orgs {
 		result.add(c.audit(p, o, org))
 	}
@@ -97,14 +106,20 @@ func (c *auditCommand) missing(p *process, o *opened) ([]auditLine, error) {
 	}
 	var lines []auditLine
 	for _, rollback := range found {
-		if rollback.Missing && (c.Org == "" || c.Org == rollback.Organization) {
-			lines = append(lines, auditLine{AuditReport: &verify.AuditReport{
-				Organization: rollback.Organization, Status: verify.AuditBroken, NotChecked: []string{},
-				Break: &ledger.Break{Check: ledger.CheckRollback, Detail: rollbackText(rollback)},
-			}})
+		if rollback.OtherLedger || rollback.Missing && (c.Org == "" || c.Org == rollback.Organization) {
+			lines = append(lines, brokenLine(rollback.Organization, rollbackText(rollback)))
 		}
 	}
 	return lines, nil
+}
+
+// brokenLine is what the audit says of something that there is nothing to walk of; it
+// concerns the whole ledger where it names no organization.
+func brokenLine(organization, detail string) auditLine {
+	return auditLine{AuditReport: &verify.AuditReport{
+		Organization: organization, Status: verify.AuditBroken, NotChecked: []string{},
+		Break: &ledger.Break{Check: ledger.CheckRollback, Detail: detail},
+	}}
 }
 
 func (c *auditCommand) audit(p *process, o *opened, org *ledger.Organization) auditLine {
@@ -117,6 +132,9 @@ func (c *auditCommand) audit(p *process, o *opened, org *ledger.Organization) au
 	if err := o.operator().ReportAudit(p.ctx, org.ID, report); err != nil {
 		bar.clear()
 		p.say("What was found in %s could not be kept: %v", quoted(org.Slug, maxSlug), err)
+	}
+	if o.heads.Blank() && report.Receipts > 0 {
+		report.NotChecked = append(report.NotChecked, "rollback (no file of heads remembers anything)")
 	}
 	if c.unwatched {
 		report.NotChecked = append(report.NotChecked, "missing organizations")
@@ -156,8 +174,13 @@ func (c *auditCommand) print(p *process, result *auditResult) error {
 	if c.JSON {
 		return p.printJSON(result)
 	}
+	if result.Ledger != nil {
+		p.say("ledger %s", result.Ledger)
+	}
 	for _, line := range result.Organizations {
 		switch {
+		case line.Organization == "":
+			fmt.Fprintf(p.out, "the ledger: BROKEN at %s\n", breakText(line.Break))
 		case line.Error != "":
 			fmt.Fprintf(p.out, "%s: UNREADABLE\n", quoted(line.Organization, maxSlug))
 		case line.Break != nil:

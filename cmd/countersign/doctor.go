@@ -71,6 +71,7 @@ func (e *examination) checks() []check {
 		{"key file", e.keyFile},
 		{"schema", e.schema},
 		{"keys belong to store", e.keysBelong},
+		{"ledger", e.ledger},
 		{"rollback", e.rollback},
 		{"tampering", e.tampering},
 		{"escalation", e.escalation},

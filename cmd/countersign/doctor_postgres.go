@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -56,16 +57,28 @@ func (e *examination) postgresDurability(ctx context.Context) finding {
 }
 
 func (e *examination) replicasRun(ctx context.Context) finding {
-	return e.withPostgres(ctx, func(conn *pgx.Conn) finding {
-		var connections int
+	connections, err := e.replicas(ctx)
+	switch {
+	case err != nil:
+		return skipped("%v", err)
+	case connections == 0:
+		return ok("none is connected to this database")
+	}
+	return ok("%d connections of countersign to this database", connections)
+}
+
+// replicas counts the connections of other processes.
+func (e *examination) replicas(ctx context.Context) (connections int, err error) {
+	found := e.withPostgres(ctx, func(conn *pgx.Conn) finding {
 		err := conn.QueryRow(ctx, `select count(*) from pg_stat_activity
 			where datname = current_database() and application_name = 'countersign' and pid <> pg_backend_pid()`).Scan(&connections)
 		if err != nil {
-			return skipped("%v", err)
+			return failed("%v", err)
 		}
-		if connections == 0 {
-			return ok("none is connected to this database")
-		}
-		return ok("%d connections of countersign to this database", connections)
+		return ok("")
 	})
+	if found.Status != findingOK {
+		return 0, errors.New(found.Detail)
+	}
+	return connections, nil
 }

@@ -126,6 +126,26 @@ func (e *examination) keysBelong(ctx context.Context) finding {
 	return ok("every key that has signed here is in the key file")
 }
 
+// ledger says which ledger the database holds.
+func (e *examination) ledger(ctx context.Context) finding {
+	if e.storage.checkExists() != nil {
+		return e.nothingThere()
+	}
+	o, err := e.storage.openEvidence(ctx)
+	if err != nil {
+		return skipped("the store does not open")
+	}
+	defer o.close()
+	stored, err := o.ledger(ctx)
+	switch {
+	case err != nil:
+		return failed("%v", err)
+	case stored == nil:
+		return warning("it has no id yet: a server gives it one, or countersign rollback accept where nothing is remembered of its receipts")
+	}
+	return ok("%s", stored)
+}
+
 // rollback holds the database against what was acknowledged from here.
 func (e *examination) rollback(ctx context.Context) finding {
 	if e.storage.checkExists() != nil {
@@ -145,7 +165,7 @@ func (e *examination) rollback(ctx context.Context) finding {
 		return failed("%v", err)
 	}
 	if len(found) > 0 {
-		return failed("%s: find the newer database, or, if this one was put back on purpose, run countersign rollback accept", rollbackTexts(found))
+		return failed("%s: %s", rollbackTexts(found), rollbackRemedy(found))
 	}
 	return e.watching(len(o.heads.All()))
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/keyring"
 	"countersign/internal/service"
 )
@@ -55,7 +57,42 @@ func (s *storage) openWith(ctx context.Context, config service.Config, upgrade b
 	if err := o.checkSealed(ctx); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
+	if err := o.operator().AdoptLedger(ctx, forgivingHeads{o.heads}); err != nil {
+		return nil, errors.Join(s.explainLedger(err), o.close())
+	}
 	return o, nil
+}
+
+// forgivingHeads are heads whose file cannot be written, perhaps. A server says so by
+// itself, and serves.
+type forgivingHeads struct{ *keyring.Heads }
+
+// Adopt fails only where another ledger is watched.
+func (h forgivingHeads) Adopt(ledger uuid.UUID) error {
+	if err := h.Heads.Adopt(ledger); errors.Is(err, keyring.ErrOtherLedger) {
+		return err
+	}
+	return nil
+}
+
+// explainLedger says what to do where the file of heads is one of another ledger.
+func (s *storage) explainLedger(err error) error {
+	if !errors.Is(err, keyring.ErrOtherLedger) {
+		return err
+	}
+	return fmt.Errorf("the file of heads %s watches another ledger than the one in this database: find the database that it belongs to, or name this one's file with --heads; if the database was replaced or restored on purpose, run countersign rollback accept", s.headsFile())
+}
+
+// checkLedger refuses to change a ledger that the file of heads is not about.
+func (s *storage) checkLedger(ctx context.Context, o *opened) error {
+	stored, err := o.service.Ledger(ctx)
+	if err != nil { // it has none yet, or one that somebody wrote: nothing is known against it
+		return nil //nolint:nilerr // the audit names it
+	}
+	if watched := o.heads.Ledger(); watched != uuid.Nil && watched != stored.ID {
+		return s.explainLedger(keyring.ErrOtherLedger)
+	}
+	return nil
 }
 
 // errUnsealed says that a database is from before its rows had authenticators.
@@ -111,6 +148,19 @@ func (s *storage) openAdministration(ctx context.Context) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := errors.Join(o.checkSealed(ctx), s.checkLedger(ctx, o)); err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
+}
+
+// openAcceptance is openAdministration for whoever decides which ledger is the right
+// one.
+func (s *storage) openAcceptance(ctx context.Context) (*opened, error) {
+	o, err := s.openKeyed(ctx, "the audit log cannot be written without it")
+	if err != nil {
+		return nil, err
+	}
 	if err := o.checkSealed(ctx); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
@@ -145,6 +195,9 @@ func (s *storage) openKeyed(ctx context.Context, loss string) (*opened, error) {
 	}
 	if headsErr != nil {
 		return nil, errors.Join(headsErr, o.close())
+	}
+	if _, err := o.operator().RecognizeLedger(ctx, o.heads); err != nil {
+		return nil, errors.Join(err, o.close())
 	}
 	return o, nil
 }

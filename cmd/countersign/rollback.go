@@ -23,7 +23,7 @@ type rollbackAcceptCommand struct {
 
 // Run shows what was lost, asks, and lets new receipts be made again.
 func (c *rollbackAcceptCommand) Run(p *process) (err error) {
-	o, err := c.openAdministration(p.ctx)
+	o, err := c.openAcceptance(p.ctx)
 	if err != nil {
 		return unclear(err)
 	}
@@ -32,12 +32,19 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 {
+	_, forged := o.ledger(p.ctx)
+	if len(found) == 0 && !errors.Is(forged, errForgedLedger) {
 		p.say("There is nothing to accept: the database holds what was acknowledged.")
 		return c.print(p, found)
 	}
 	for _, rollback := range found {
 		p.say("%s", rollbackText(rollback))
+	}
+	if unrememberedIn(found) && c.Org != "" {
+		return unclear(errors.New("nothing is remembered of any organization: accept it for all of them, without --org"))
+	}
+	if errors.Is(forged, errForgedLedger) {
+		p.say("The id of the ledger was changed outside the service; it is written anew.")
 	}
 	p.say("Receipts that were given out and are not in this database will not verify any more.")
 	if !c.Yes {
@@ -45,10 +52,30 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 			return err
 		}
 	}
-	if err := o.operator().AcceptRollbacks(p.ctx, found, o.heads.Accept); err != nil {
+	if err := c.accept(p, o, found); err != nil {
 		return err
 	}
 	return c.print(p, found)
+}
+
+// accept has the file of heads follow the ledger that is stored, as far as that was
+// shown.
+func (c *rollbackAcceptCommand) accept(p *process, o *opened, found []verify.Rollback) error {
+	if err := o.operator().AcceptRollbacks(p.ctx, found, o.heads.Accept); err != nil {
+		return err
+	}
+	if c.Org != "" { // the others have not been looked at
+		return nil
+	}
+	stored, err := o.operator().AcceptLedger(p.ctx, o.heads.Ledger())
+	if err != nil {
+		return err
+	}
+	return o.heads.AcceptLedger(stored.ID)
+}
+
+func unrememberedIn(found []verify.Rollback) bool {
+	return slices.ContainsFunc(found, func(r verify.Rollback) bool { return r.Unremembered })
 }
 
 // print says what was accepted.
@@ -57,6 +84,10 @@ func (c *rollbackAcceptCommand) print(p *process, accepted []verify.Rollback) er
 		return p.printJSON(append([]verify.Rollback{}, accepted...)) // an empty list, never null
 	}
 	for _, rollback := range accepted {
+		if rollback.OtherLedger {
+			fmt.Fprintf(p.out, "the file of heads watches the ledger %s from now on\n", rollback.ID)
+			continue
+		}
 		if rollback.Missing {
 			fmt.Fprintf(p.out, "%s (%s) is not waited for any more\n", quoted(rollback.Organization, maxSlug), rollback.ID)
 			continue
@@ -106,10 +137,14 @@ func acknowledged(n int64) string {
 }
 
 func rollbackText(r verify.Rollback) string {
-	if r.Missing {
+	switch {
+	case r.OtherLedger:
+		return "the file of heads watches another ledger than the one in this database"
+	case r.Unremembered:
+		return fmt.Sprintf("%s has %s, and no file of heads remembers which were acknowledged", quoted(r.Organization, maxSlug), count(r.Stored, "receipt"))
+	case r.Missing:
 		return fmt.Sprintf("of %s (%s) %s, and the database does not know that organization", quoted(r.Organization, maxSlug), r.ID, acknowledged(r.Acknowledged))
-	}
-	if r.Acknowledged == r.Stored {
+	case r.Acknowledged == r.Stored:
 		return fmt.Sprintf("the ledger of %s has %s, and not what was acknowledged", quoted(r.Organization, maxSlug), count(r.Stored, "receipt"))
 	}
 	return fmt.Sprintf("of %s %s, and the database holds a ledger of %d", quoted(r.Organization, maxSlug), acknowledged(r.Acknowledged), r.Stored)
@@ -127,4 +162,12 @@ func rollbackTexts(found []verify.Rollback) string {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, "; ")
+}
+
+// rollbackRemedy says what to do.
+func rollbackRemedy(found []verify.Rollback) string {
+	if unrememberedIn(found) {
+		return "import what another machine remembers with countersign heads import, put the file of heads back, or, if this database is the newest, run countersign rollback accept"
+	}
+	return "find the newer database, or, if this one was put back on purpose, run countersign rollback accept"
 }

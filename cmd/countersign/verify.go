@@ -37,7 +37,11 @@ func (c *verifyCommand) Run(p *process) (err error) {
 	if err := o.operator().ReportVerdict(p.ctx, ledger.ReceiptID{UUID: id}, verdict); err != nil {
 		p.say("What was found could not be kept: %v", err)
 	}
-	if err := c.print(p, verdict); err != nil {
+	stored, err := o.ledger(p.ctx)
+	if err != nil {
+		p.say("%v", err)
+	}
+	if err := c.print(p, verdict, stored); err != nil {
 		return err
 	}
 	if !verdict.Valid {
@@ -46,9 +50,15 @@ func (c *verifyCommand) Run(p *process) (err error) {
 	return nil
 }
 
-func (c *verifyCommand) print(p *process, verdict *verify.Verdict) error {
+func (c *verifyCommand) print(p *process, verdict *verify.Verdict, stored *ledgerAnswer) error {
 	if c.JSON {
-		return p.printJSON(verdict)
+		return p.printJSON(struct {
+			*verify.Verdict
+			Ledger *ledgerAnswer `json:"ledger"` // null where it has no id, or one that somebody wrote
+		}{verdict, stored})
+	}
+	if stored != nil {
+		p.say("ledger %s", stored)
 	}
 	word := "VALID"
 	if !verdict.Valid {

@@ -52,7 +52,10 @@ func (s *server) lookBack() error {
 		return err
 	}
 	found, err := s.opened.service.Rollbacks(s.process.ctx)
-	if len(found) > 0 {
+	switch {
+	case unrememberedIn(found):
+		s.log.Error("nothing is remembered of the receipts in this database, and it takes no new ones: run countersign heads import with what another machine remembers, or countersign rollback accept", "ledgers", len(found))
+	case len(found) > 0:
 		s.log.Error("the database is older than the receipts that were given out, and takes no new ones: run countersign doctor", "ledgers", len(found))
 	}
 	return err

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"errors"
 
 	"github.com/google/uuid"
 
@@ -36,4 +37,17 @@ func (s *Store) PutLedger(ctx context.Context, l *store.LedgerRecord, replaces u
 	}
 	l.MAC = s.seal(noOrganization, ledger.PurposeLedger, encodeLedger(l))
 	return s.port.PutLedger(ctx, l, replaces)
+}
+
+// ReplaceLedger gives the ledger an identity in the place of whatever stands there, also
+// of a row that fails.
+func (s *Store) ReplaceLedger(ctx context.Context, l *store.LedgerRecord) error {
+	var replaces uuid.UUID
+	switch stored, err := s.port.Ledger(ctx); {
+	case err == nil:
+		replaces = stored.ID
+	case !errors.Is(err, store.ErrNotFound):
+		return err
+	}
+	return s.PutLedger(ctx, l, replaces)
 }

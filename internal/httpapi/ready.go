@@ -7,6 +7,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/verify"
 )
 
 // readiness is "unavailable" where a check has failed, else "degraded" where there
@@ -15,6 +19,14 @@ type readiness struct {
 	Status  string            `json:"status"`
 	Reasons []readinessReason `json:"reasons"`
 	Checks  []readinessCheck  `json:"checks"`
+	Ledger  *readinessLedger  `json:"ledger"` // null where it is not known
+}
+
+// readinessLedger tells two databases apart that began as one.
+type readinessLedger struct {
+	ID        string  `json:"id"`
+	Parent    *string `json:"parent_id"` // null where it was not restored
+	CreatedAt string  `json:"created_at"`
 }
 
 // readinessReason is something that the service should do and cannot, although it
@@ -66,7 +78,8 @@ func ready(x *exchange) error {
 		answer.Checks = []readinessCheck{{Name: "storage", Status: "failed", Detail: "the store does not answer"}}
 		x.api.log.Error("not ready", "request_id", x.id, "error", err)
 	} else {
-		answer.Checks = append([]readinessCheck{{Name: "storage", Status: "ok"}}, x.surveyed(ctx)...)
+		checks, ledger := x.surveyed(ctx)
+		answer.Checks, answer.Ledger = append([]readinessCheck{{Name: "storage", Status: "ok"}}, checks...), ledger
 	}
 	status := answer.conclude()
 	body, err := json.Marshal(answer)
@@ -81,29 +94,46 @@ func ready(x *exchange) error {
 type survey struct {
 	mu     sync.Mutex
 	checks []readinessCheck
+	ledger *readinessLedger
 	until  time.Time
 }
 
 const surveyLasts = 5 * time.Second
 
-// surveyed are the checks of the survey, made anew where they are old. One that
-// could not be made is not kept.
-func (x *exchange) surveyed(ctx context.Context) []readinessCheck {
+// surveyed are the checks of the survey and which ledger this is, looked at anew where
+// they are old. What could not be looked at is not kept.
+func (x *exchange) surveyed(ctx context.Context) ([]readinessCheck, *readinessLedger) {
 	s := &x.api.survey
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if time.Now().Before(s.until) {
-		return s.checks
+		return s.checks, s.ledger
 	}
 	policy, policyErr := x.policyCheck(ctx)
 	rollback, rollbackErr := x.rollbackCheck(ctx)
 	escalation, escalationErr := x.escalationCheck(ctx)
 	tampering, tamperingErr := x.tamperingCheck(ctx)
 	checks := []readinessCheck{policy, rollback, tampering, escalation}
+	ledger := x.ledger(ctx)
 	if policyErr == nil && rollbackErr == nil && escalationErr == nil && tamperingErr == nil {
-		s.checks, s.until = checks, time.Now().Add(surveyLasts)
+		s.checks, s.ledger, s.until = checks, ledger, time.Now().Add(surveyLasts)
 	}
-	return checks
+	return checks, ledger
+}
+
+// ledger is which ledger this is. It is for people and auditors: nothing fails
+// without it.
+func (x *exchange) ledger(ctx context.Context) *readinessLedger {
+	stored, err := x.api.service.Ledger(ctx)
+	if err != nil {
+		return nil
+	}
+	answer := &readinessLedger{ID: stored.ID.String(), CreatedAt: stored.CreatedAt.String()}
+	if stored.Parent != uuid.Nil {
+		parent := stored.Parent.String()
+		answer.Parent = &parent
+	}
+	return answer
 }
 
 const notKnown = "not known: the store does not answer"
@@ -131,10 +161,23 @@ func (x *exchange) rollbackCheck(ctx context.Context) (readinessCheck, error) {
 	case len(found) > 0:
 		return readinessCheck{
 			Name: "rollback", Status: "failed",
-			Detail: fmt.Sprintf("%d ledgers are older than the receipts that this server has given out: see countersign doctor", len(found)),
+			Detail: rollbackDetail(found),
 		}, nil
 	}
 	return readinessCheck{Name: "rollback", Status: "ok"}, nil
+}
+
+// rollbackDetail counts, for anyone can ask.
+func rollbackDetail(found []verify.Rollback) string {
+	for _, rollback := range found {
+		switch {
+		case rollback.OtherLedger:
+			return "this server remembers the receipts of another ledger: see countersign doctor"
+		case rollback.Unremembered:
+			return fmt.Sprintf("%d ledgers hold receipts of which this server remembers nothing: see countersign doctor", len(found))
+		}
+	}
+	return fmt.Sprintf("%d ledgers are older than the receipts that this server has given out: see countersign doctor", len(found))
 }
 
 // escalationCheck says in how many organizations an approval that escalates would

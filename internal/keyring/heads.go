@@ -33,6 +33,7 @@ type Heads struct {
 
 	mu     sync.Mutex // held for moments, never while the file is written or waited for
 	ledger uuid.UUID  // the ledger that is watched; uuid.Nil before it was told
+	lost   bool       // see Suspend
 	seen   map[uuid.UUID]Seen
 	noted  map[uuid.UUID]Seen // of seen, what the file does not hold yet
 	known  fs.FileInfo        // of the file as this process last read or wrote it; nil before
@@ -99,6 +100,9 @@ func (h *Heads) All() map[uuid.UUID]Seen {
 func (h *Heads) Note(org uuid.UUID, now Seen) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.lost {
+		return
+	}
 	if seen := h.seen[org]; seen.advance(now) {
 		h.note(org, seen)
 	}
@@ -113,6 +117,7 @@ func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 	// A running server may have written the file while the operator thought: change
 	// reads it first.
 	return h.change(func() error {
+		h.lost = false
 		if now.Count == 0 && now.Acts.Count == 0 {
 			delete(h.seen, org)
 			delete(h.noted, org)
@@ -184,7 +189,7 @@ func (h *Heads) reload() error {
 			read.seen[org] = further
 		}
 	}
-	h.ledger, h.seen, h.known = read.ledger, read.seen, info
+	h.ledger, h.seen, h.known, h.lost = read.ledger, read.seen, info, false
 	return nil
 }
 

@@ -29,19 +29,37 @@ func (h *Heads) Blank() bool {
 	return h.ledger == uuid.Nil && len(h.seen) == 0
 }
 
+// Suspend keeps a memory blank: nothing is noted until an operator accepts a ledger or
+// imports what another machine remembers. It is for a ledger that holds receipts of
+// which nothing is remembered: to note a few of its ends would vouch for all.
+func (h *Heads) Suspend() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lost = h.ledger == uuid.Nil && len(h.seen) == 0
+}
+
 // Adopt makes the file one of this ledger, where it is of none yet. One of another is
-// ErrOtherLedger.
+// ErrOtherLedger. Where the file cannot be written, this process watches the ledger all
+// the same.
 func (h *Heads) Adopt(ledger uuid.UUID) error {
 	if h.Ledger() == ledger {
 		return nil
 	}
-	return h.change(func() error {
+	err := h.change(func() error {
 		if h.ledger != uuid.Nil && h.ledger != ledger {
 			return fmt.Errorf("file of heads %s: %w", h.path, ErrOtherLedger)
 		}
-		h.ledger = ledger
+		h.ledger, h.lost = ledger, false
 		return nil
 	})
+	if err != nil && !errors.Is(err, ErrOtherLedger) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.ledger == uuid.Nil {
+			h.ledger, h.lost = ledger, false
+		}
+	}
+	return err
 }
 
 // AcceptLedger makes the file one of this ledger, whatever it watched before, and
@@ -51,7 +69,7 @@ func (h *Heads) AcceptLedger(ledger uuid.UUID) error {
 		return nil
 	}
 	return h.change(func() error {
-		h.ledger = ledger
+		h.ledger, h.lost = ledger, false
 		return nil
 	})
 }
@@ -60,7 +78,8 @@ func (h *Heads) AcceptLedger(ledger uuid.UUID) error {
 // backup.
 func (h *Heads) Replace(ledger uuid.UUID, seen map[uuid.UUID]Seen) error {
 	return h.change(func() error {
-		h.ledger, h.seen = ledger, maps.Clone(seen)
+		h.ledger, h.seen, h.lost = ledger, make(map[uuid.UUID]Seen, len(seen)), false
+		maps.Copy(h.seen, seen)
 		clear(h.noted)
 		return nil
 	})
@@ -97,6 +116,7 @@ func (h *Heads) Import(ledger uuid.UUID, seen map[uuid.UUID]Seen) (changed int, 
 		if h.ledger == uuid.Nil {
 			h.ledger = ledger
 		}
+		h.lost = false
 		for org, theirs := range seen {
 			if ours := h.seen[org]; ours.advance(theirs) {
 				h.note(org, ours)

@@ -16,6 +16,7 @@ const (
 	ActLogBegin             = "audit_log.begin"
 	ActRowsTrust            = "rows.trust"
 	ActRollbackAccept       = "rollback.accept"
+	ActLedgerRestore        = "ledger.restore"
 	ActMasterKeyRotate      = "master_key.rotate"
 	ActKeyCreate            = "api_key.create"
 	ActKeyRotate            = "api_key.rotate"
@@ -55,6 +56,7 @@ var actSentences = map[string]string{
 	ActLogBegin:             "began the audit log",
 	ActRowsTrust:            "took over rows from before they were authenticated",
 	ActRollbackAccept:       "took the database as it is for the truth[: {receipts_stored} receipts of {receipts_acknowledged}][: {organizations_missing} organizations are missing]",
+	ActLedgerRestore:        "restored the ledger from a backup[: {receipts} receipts, and {receipts_lost} that were acknowledged are lost][; {organizations_missing} organizations are missing]",
 	ActMasterKeyRotate:      "rotated the master key[: {key}]",
 	ActKeyCreate:            "made the API key {name}[ with the role {role}][ of {owner}][, until {expires_at}]",
 	ActKeyRotate:            "gave the API key {name} a new secret[; the old one works until {previous_expires_at}]",

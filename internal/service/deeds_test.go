@@ -19,7 +19,7 @@ import (
 // elsewhere are the acts that other tests bring about: what an operator does to
 // a database from before, to one that was put back, or to one that was tampered with.
 var elsewhere = []string{
-	ledger.ActLogBegin, ledger.ActRowsTrust, ledger.ActRollbackAccept, ledger.ActTamperingFound, ledger.ActTamperingAcknowledge,
+	ledger.ActLogBegin, ledger.ActRowsTrust, ledger.ActRollbackAccept, ledger.ActLedgerRestore, ledger.ActTamperingFound, ledger.ActTamperingAcknowledge,
 }
 
 // Every act names what it was done to, and says from what to what it changed. No

@@ -395,4 +395,4 @@ func (s *Service) checkReceipt(ctx context.Context, id ledger.ReceiptID, effort 
 	return check, nil
 }
 
-var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out: no new ones are made until an operator has looked at it; see countersign doctor")
+var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out, or this server remembers none of them: no new ones are made until an operator has looked at it; see countersign doctor")

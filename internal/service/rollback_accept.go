@@ -18,6 +18,12 @@ import (
 func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback, accept func(org uuid.UUID, now keyring.Seen) error) error {
 	var missing []verify.Rollback
 	for _, rollback := range found {
+		if rollback.OtherLedger {
+			if err := o.acceptOther(ctx); err != nil {
+				return fmt.Errorf("accept another ledger: %w", err)
+			}
+			continue
+		}
 		if rollback.Missing {
 			missing = append(missing, rollback)
 			continue
@@ -77,9 +83,30 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (
 		now.Last = *head.Last
 	}
 	return now, o.enterAcceptance(ctx, org, rollback.Organization, func(w *canon.ObjectWriter) {
-		w.Int("receipts_acknowledged", rollback.Acknowledged)
+		if !rollback.Unremembered {
+			w.Int("receipts_acknowledged", rollback.Acknowledged)
+		}
 		w.Int("receipts_stored", head.Count)
+		if rollback.Unremembered {
+			w.Bool("unremembered", true)
+		}
 	})
+}
+
+// acceptOther tells every organization that the ledger is not the one that was watched.
+// The caller has the watch follow it.
+func (o *Operator) acceptOther(ctx context.Context) error {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, org := range orgs {
+		err := o.enterAcceptance(ctx, org.ID, org.Slug, func(w *canon.ObjectWriter) { w.Bool("other_ledger", true) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // acceptMissing tells every organization that is left, for the receipts of all were

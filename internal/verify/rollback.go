@@ -24,13 +24,13 @@ type HeadWatch interface {
 
 // Behind reports whether a head must not move on: it is older than what was
 // acknowledged, or an organization is gone altogether, and then nothing in this
-// database can be taken for the newest.
+// database can be taken for the newest; or nothing is known of this ledger.
 func (j *Judge) Behind(head *ledger.Head) bool {
 	if j.watch == nil {
 		return false
 	}
 	seen, _ := j.watch.Seen(head.Org.UUID)
-	return older(head, seen) || j.incomplete()
+	return older(head, seen) || j.incomplete() || j.unrecognized()
 }
 
 // older reports whether a head is not that of the ledger which was acknowledged. One
@@ -93,6 +93,12 @@ type Rollback struct {
 	// Missing says that the database does not know the organization at all. Its name
 	// is then the one that was remembered, which another may bear by now.
 	Missing bool `json:"missing"`
+	// Unremembered says that there are receipts, and that nothing at all is remembered:
+	// the file of heads was lost, or never was on this machine.
+	Unremembered bool `json:"unremembered"`
+	// OtherLedger says that the watch is one of another ledger than the one that is stored,
+	// whose id ID is then. It concerns all organizations, and names none.
+	OtherLedger bool `json:"other_ledger"`
 }
 
 // Rollbacks finds the organizations whose ledger is not the one that this server
@@ -104,7 +110,7 @@ func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
 	}
 	// Before the database is read: whoever seals their first receipt meanwhile is
 	// not missing.
-	watched := j.watch.All()
+	watched, blank := j.watch.All(), j.ledgers != nil && j.ledgers.Blank()
 	orgs, err := j.store.Organizations(ctx)
 	if err != nil {
 		return nil, err
@@ -120,7 +126,11 @@ func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
 		}
 		delete(watched, org.ID.UUID)
 	}
-	return append(found, j.miss(watched)...), nil
+	unknown, err := j.unknown(ctx, orgs, blank)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(found, j.miss(watched)...), unknown...), nil
 }
 
 // miss keeps in mind which organizations are watched and not stored.

@@ -36,9 +36,11 @@ type Judge struct {
 	store *evidence.Store
 	keys  ledger.Keys
 	watch HeadWatch
-	keep  func(context.Context, *store.FullCheckRecord)
-	now   func() ledger.Time
-	log   *slog.Logger
+	// ledgers is the watch, where it knows of ledgers; nil else.
+	ledgers LedgerWatch
+	keep    func(context.Context, *store.FullCheckRecord)
+	now     func() ledger.Time
+	log     *slog.Logger
 
 	timestamps Timestamps
 	judged     judgedAnchors
@@ -47,9 +49,15 @@ type Judge struct {
 	full    fullChecks
 	entries *recent.Cache[ledger.ChainID, *Entries]
 	missing atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
+
+	// Of the last look, too: whether there are receipts that a blank watch does not know,
+	// and the ledger that the store holds, nil for none.
+	unremembered atomic.Bool
+	stored       atomic.Pointer[uuid.UUID]
 }
 
 // New makes a judge.
 func New(c Config) *Judge {
-	return &Judge{store: c.Store, keys: c.Keys, watch: c.Watch, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	ledgers, _ := c.Watch.(LedgerWatch)
+	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }
