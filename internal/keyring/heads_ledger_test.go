@@ -138,6 +138,43 @@ func TestHeadsWatchOneLedger(t *testing.T) {
 	}
 }
 
+// A memory of nothing stays one while it is suspended, however much is noted, until an
+// operator accepts a ledger or imports another memory, here or in another process.
+func TestHeadsThatAreSuspended(t *testing.T) {
+	t.Parallel()
+	accepted := Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"}
+	for name, end := range map[string]func(here, there *Heads) error{
+		"accepted": func(here, _ *Heads) error { return here.Accept(acme, accepted) },
+		"imported": func(here, _ *Heads) error {
+			_, err := here.Import(ledgerA, map[uuid.UUID]Seen{acme: accepted})
+			return err
+		},
+		"imported by another": func(here, there *Heads) error {
+			_, err := there.Import(ledgerA, map[uuid.UUID]Seen{acme: accepted})
+			return errors.Join(err, here.Reload())
+		},
+		"replaced": func(here, _ *Heads) error { return here.Replace(ledgerA, map[uuid.UUID]Seen{acme: accepted}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			heads, again := newHeads(t)
+			heads.Suspend()
+			heads.Note(rival, Seen{Count: 9, Last: [32]byte{9}})
+			flush(t, heads)
+			if !heads.Blank() || !again().Blank() {
+				t.Fatal("what was noted passes for a memory")
+			}
+			if err := end(heads, again()); err != nil {
+				t.Fatal(err)
+			}
+			heads.Suspend() // too late: there is something to remember
+			heads.Note(acme, Seen{Count: 4, Last: [32]byte{4}})
+			flush(t, heads)
+			checkHeads(t, again(), map[uuid.UUID]Seen{acme: {Count: 4, Last: [32]byte{4}, Slug: "acme"}})
+		})
+	}
+}
+
 // What one machine exports, another imports: per organization what goes further.
 func TestHeadsThatAreImported(t *testing.T) {
 	t.Parallel()

@@ -90,6 +90,21 @@ func EmptyPostgres(t testing.TB) *Database {
 	return onServer(t, server, name)
 }
 
+// Copy makes another PostgreSQL database with the same content, and drops it with the
+// test. Nobody may be connected to the first.
+func (d *Database) Copy(t testing.TB) *Database {
+	t.Helper()
+	address, err := url.Parse(d.URL)
+	if err != nil || d.Kind != "postgres" {
+		t.Fatal("only a PostgreSQL database is copied so")
+	}
+	server := ServerURL(t)
+	name := Prefix + strings.ToLower(rand.Text())
+	administer(t, server, "create database "+name+" template "+strings.TrimPrefix(address.Path, "/"))
+	t.Cleanup(func() { administer(t, server, "drop database "+name+" with (force)") })
+	return onServer(t, server, name)
+}
+
 func onServer(t testing.TB, server, name string) *Database {
 	t.Helper()
 	address, err := url.Parse(server)
