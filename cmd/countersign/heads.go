@@ -178,7 +178,7 @@ func (c *headsImportCommand) Run(p *process) (err error) {
 	if err != nil {
 		return unclear(fmt.Errorf("%s cannot be imported: %w; nothing was changed", c.File, err))
 	}
-	if err := c.fits(p, o, watched, seen); err != nil {
+	if watched, err = c.fits(p, o, watched, seen); err != nil {
 		return fmt.Errorf("%s cannot be imported: %w; nothing was changed", c.File, err)
 	}
 	changed, err := o.heads.Import(watched, seen)
@@ -223,24 +223,28 @@ func (c *headsImportCommand) read(p *process) ([]byte, error) {
 }
 
 // fits holds what is imported against the database: of another ledger, or of a copy of
-// this one that went its own way, it is not taken over.
-func (c *headsImportCommand) fits(p *process, o *opened, watched uuid.UUID, seen map[uuid.UUID]keyring.Seen) error {
+// this one that went its own way, it is not taken over. It returns the ledger.
+func (*headsImportCommand) fits(p *process, o *opened, watched uuid.UUID, seen map[uuid.UUID]keyring.Seen) (uuid.UUID, error) {
 	stored, err := o.ledger(p.ctx)
 	if err != nil {
-		return err
+		return uuid.Nil, err
 	}
 	if stored != nil && watched != uuid.Nil && stored.ID != watched {
-		return keyring.ErrOtherLedger
+		return uuid.Nil, keyring.ErrOtherLedger
 	}
 	diverged, err := o.operator().Diverged(p.ctx, seen)
 	if err != nil {
-		return err
+		return uuid.Nil, err
 	}
 	if len(diverged) > 0 {
-		return fmt.Errorf("%w: receipt or act numbers of %s stand for something else in this database; two copies of one ledger were served apart", keyring.ErrDiverged, quoted(diverged[0], maxSlug))
+		return uuid.Nil, fmt.Errorf("%w: receipt or act numbers of %s stand for something else in this database; two copies of one ledger were served apart", keyring.ErrDiverged, quoted(diverged[0], maxSlug))
 	}
-	if stored == nil {
-		_, err = o.operator().AcceptLedger(p.ctx, watched)
+	if stored != nil {
+		return stored.ID, nil
 	}
-	return err
+	named, err := o.operator().AcceptLedger(p.ctx, watched)
+	if err != nil {
+		return uuid.Nil, err
+	}
+	return named.ID, nil
 }

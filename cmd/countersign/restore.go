@@ -158,6 +158,11 @@ func (c *restoreCommand) fromFile(p *process, heads *keyring.Heads, answer *rest
 		return err
 	}
 	if exists {
+		// What a server that was killed has left in the log is written into the database, so
+		// that one file is the whole of it. Where that fails, the log goes with the database.
+		if db, err := sqlite.Open(p.ctx, database); err == nil {
+			_ = db.Close()
+		}
 		if answer.Replaced, err = putAside(database, time.Now()); err != nil {
 			return fmt.Errorf("the database from before could not be put aside, and nothing was restored: %w", err)
 		}

@@ -99,12 +99,9 @@ func (o *Operator) holdsReceipts(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	for _, org := range orgs {
-		head, err := o.service.judge.Head(ctx, org.ID)
-		if err != nil {
-			return false, visible(err)
-		}
-		if head.Count > 0 {
-			return true, nil
+		_, sealed, err := o.service.judge.Sealed(ctx, org.ID)
+		if err != nil || sealed {
+			return sealed, visible(err)
 		}
 	}
 	return false, nil

@@ -37,6 +37,24 @@ func (j *Judge) unrecognized() bool {
 // differ tells two ledgers apart; one that is not known is no other.
 func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a != b }
 
+// Sealed reports whether an organization has ever sealed a receipt, as far as the
+// database tells, and how many its head counts. A head is made with its organization:
+// one that is missing was removed.
+func (j *Judge) Sealed(ctx context.Context, org ledger.OrgID) (stored int64, sealed bool, err error) {
+	head, err := j.store.Head(ctx, org)
+	if errors.Is(err, store.ErrNotFound) {
+		return 0, true, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	if head.Count > 0 {
+		return head.Count, true, nil
+	}
+	receipts, err := j.store.Receipts(ctx, org, 0, 1)
+	return 0, len(receipts) > 0, err
+}
+
 // unknown finds what a watch says of a ledger that it does not know. blank is what the
 // watch said before the organizations were read: what is sealed from then on is no
 // sign of anything.
@@ -47,12 +65,12 @@ func (j *Judge) unknown(ctx context.Context, orgs []*ledger.Organization, blank 
 	var found []Rollback
 	if blank {
 		for _, org := range orgs {
-			head, err := j.Head(ctx, org.ID)
+			stored, sealed, err := j.Sealed(ctx, org.ID)
 			if err != nil {
 				return nil, err
 			}
-			if head.Count > 0 {
-				found = append(found, Rollback{Organization: org.Slug, ID: org.ID.UUID, Stored: head.Count, Unremembered: true})
+			if sealed {
+				found = append(found, Rollback{Organization: org.Slug, ID: org.ID.UUID, Stored: stored, Unremembered: true})
 			}
 		}
 	}

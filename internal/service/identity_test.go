@@ -1,0 +1,99 @@
+package service_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/testdb"
+	"countersign/internal/verify"
+)
+
+// memoryOf is a memory with the keys of another.
+func memoryOf(t *testing.T, w *watched) *keyring.Heads {
+	t.Helper()
+	heads, err := keyring.OpenHeads(filepath.Join(t.TempDir(), "heads.json"), w.ring)
+	done(t, err)
+	return heads
+}
+
+func wantRolledBack(t *testing.T, err error) {
+	t.Helper()
+	var own *ledger.Error
+	if !errors.As(err, &own) || own.Code != ledger.CodeRolledBack {
+		t.Errorf("sealing: %v", err)
+	}
+}
+
+// A server that is told of another ledger under its feet seals nothing from its next
+// look on, for anyone, until the operator accepts it.
+func TestLedgerThatBecomesAnother(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		w := watching(t, db, nil)
+		done(t, w.Operator().AdoptLedger(t.Context(), w.heads))
+		acme := newTenant(t, w.Service, "acme")
+		done(t, w.seal(t, acme))
+		before := must[*service.LedgerIdentity](t)(w.Ledger(t.Context()))
+		w.found(t)
+
+		other := watching(t, db, w)
+		restored := must[*service.Restoration](t)(other.Operator().Restore(t.Context(), before.ID, w.heads.All()))
+		if restored.Parent == nil || *restored.Parent != before.ID || len(restored.Organizations) != 1 || restored.Organizations[0].ReceiptsLost != 0 {
+			t.Errorf("restored is %+v", restored)
+		}
+		found := w.found(t, verify.Rollback{OtherLedger: true})
+		wantRolledBack(t, w.seal(t, acme))
+		if err := w.Operator().AdoptLedger(t.Context(), w.heads); !errors.Is(err, keyring.ErrOtherLedger) {
+			t.Errorf("a server would start: %v", err)
+		}
+		done(t, w.Operator().AcceptRollbacks(t.Context(), found, w.heads.Accept))
+		done(t, w.heads.AcceptLedger(must[*service.LedgerIdentity](t)(w.Operator().AcceptLedger(t.Context(), before.ID)).ID))
+		done(t, w.seal(t, acme))
+		w.found(t)
+	})
+}
+
+// A memory of nothing takes over a ledger without receipts, and none that holds any: not
+// when somebody has put back the head from before the first receipt, nor when he has
+// removed it.
+func TestMemoryOfNothing(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		w := watching(t, db, nil)
+		acme := newTenant(t, w.Service, "acme")
+		direct := db.Direct(t)
+		exec := func(statement string) {
+			t.Helper()
+			_, err := direct.ExecContext(t.Context(), statement)
+			done(t, err)
+		}
+		exec("CREATE TABLE kept AS SELECT * FROM heads")
+		done(t, w.Operator().AdoptLedger(t.Context(), w.heads))
+		if w.heads.Blank() {
+			t.Fatal("a ledger without receipts is not watched")
+		}
+		done(t, w.seal(t, acme))
+		for _, change := range []string{"", "UPDATE heads SET count = 0, last_hash = kept.last_hash, mac = kept.mac FROM kept", "DELETE FROM heads"} {
+			if change != "" {
+				exec(change)
+			}
+			memory := memoryOf(t, w)
+			blank := &watched{ring: w.ring, heads: memory, Service: serve(t, service.Config{Store: db.Open(t), Keys: w.ring, Watch: memory})}
+			done(t, blank.Operator().AdoptLedger(t.Context(), memory))
+			if found := must[[]verify.Rollback](t)(blank.Rollbacks(t.Context())); len(found) != 1 || !found[0].Unremembered {
+				t.Errorf("after %q: found is %+v", change, found)
+			}
+			if !memory.Blank() || memory.Ledger() != uuid.Nil {
+				t.Errorf("after %q: the memory vouches for the ledger", change)
+			}
+			if err := blank.seal(t, acme); err == nil {
+				t.Errorf("after %q: it is sealed", change)
+			}
+		}
+		exec("DROP TABLE kept")
+	})
+}
