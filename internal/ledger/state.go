@@ -14,6 +14,9 @@ import (
 // ChainState is what moves while a chain runs. It is stored with an
 // authenticator, so that a chain cannot be bent between two of its events.
 type ChainState struct {
+	// Revision counts how often the state was stored. It tells an older state of the
+	// chain from a newer one. States from before it was counted have 0.
+	Revision      int64
 	Status        ChainStatus
 	Actions       int64    // events recorded; the last one's sequence
 	Entries       int64    // events and what was recorded about them later
@@ -142,6 +145,9 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	} else {
 		w.String("receipt_id", s.Receipt.String())
 	}
+	if s.Revision > 0 {
+		w.Int("revision", s.Revision)
+	}
 	w.String("status", string(s.Status))
 	w.Int("tokens", s.Tokens)
 	w.Int("waiting", s.Waiting)
@@ -169,6 +175,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		return nil, ErrStateTampered
 	}
 	state := &ChainState{
+		Revision:      f.Int("revision", 0, maxCount),
 		Status:        ChainStatus(f.Text("status", maxName)),
 		Actions:       f.Int("actions", 0, maxCount),
 		Entries:       f.Int("entries", 0, maxCount),
