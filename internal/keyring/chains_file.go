@@ -1,0 +1,464 @@
+package keyring
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+)
+
+// purposeChains is of the journal of chains, which belongs to no organization.
+const purposeChains ledger.Purpose = "chains"
+
+// ChainsFile is where the chains are remembered that belong to a file of heads.
+func ChainsFile(heads string) string {
+	return strings.TrimSuffix(heads, filepath.Ext(heads)) + ".chains"
+}
+
+// The file is a journal: a line that says what it is, and frames. A frame is the length
+// of its body (4 bytes, big-endian), the body, and an authenticator over the one of the
+// frame before and the body. So nothing but its end can be cut off unnoticed. A body is
+// the name of a master key, after its length (1 byte), and records of one size.
+const (
+	journalMagic = "countersign chains 1\n"
+	recordSize   = 1 + 16 + 16 + 3*8 + 32 + 16
+	frameRecords = 32 << 10 // at most
+	macSize      = 32
+	// journalSlack is how much a small journal may grow before it is written anew.
+	journalSlack = 256 << 10 // bytes
+)
+
+// The kinds of records.
+const (
+	recordMark     = 1 // the newest mark of a chain; replaces what was said of the chain before
+	recordUnproven = 2 // one more mark of the same chain
+	recordForked   = 3 // the chain of the mark before is forked
+	recordDropped  = 4 // nothing is remembered of the chain any more
+	recordAccepted = 5 // an organization's chains were forgotten; Revision says how often
+)
+
+// journal is the file as this process writes it.
+type journal struct {
+	lock *os.File // held while this process is the one that writes; nil otherwise
+	file *os.File // open for appending; nil before the file was written anew
+	last [macSize]byte
+	size int64 // of the file, in bytes
+	held int64 // its size when it was written anew
+}
+
+// ErrChainsLocked says that another process writes the journal of chains.
+var ErrChainsLocked = errors.New("another server on this machine writes the file already")
+
+// OpenChains reads the journal, which need not be there. One that was changed is
+// ErrInvalid. Nothing is written before the first Flush.
+func OpenChains(path string, ring *Ring) (*Chains, error) {
+	c := newChains(path, ring)
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	err := c.read()
+	return c, err
+}
+
+// Reload takes up what an operator has accepted beside a running server.
+func (c *Chains) Reload() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	return c.readAccepted()
+}
+
+// Accept forgets what was remembered of an organization's chains: an operator has put an
+// older copy back on purpose. A server that runs beside it notices with its next Reload.
+func (c *Chains) Accept(org uuid.UUID) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if err := c.readAccepted(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.accepted[org]++
+	c.forget(org)
+	frames := appendFrames([]byte(journalMagic), c.ring, new([macSize]byte), c.acceptances())
+	info, err := replaceFile(c.path+".accepted", frames)
+	if err == nil {
+		c.requests = info
+	}
+	return err
+}
+
+// Flush appends what was noted since the last one, and makes it durable. It writes the
+// file anew where that is more than twice as large as what it says. It takes no lock that
+// a request waits for while it writes.
+func (c *Chains) Flush() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.journal.lock == nil {
+		if err := c.takeLock(); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	if len(c.changed) == 0 && c.journal.file != nil {
+		c.mu.Unlock()
+		return nil
+	}
+	anew := c.journal.file == nil || c.journal.size > 2*c.journal.held+journalSlack
+	var records []byte
+	if anew {
+		records = c.everything()
+	} else {
+		records = c.changes()
+	}
+	changed := c.changed
+	c.changed = make(map[uuid.UUID]struct{})
+	c.mu.Unlock()
+	err := c.journal.write(c.path, c.ring, records, anew)
+	if err != nil {
+		c.journal.abandon() // what it holds is not known: it is written anew
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for chain := range changed {
+			c.changed[chain] = struct{}{}
+		}
+	}
+	return err
+}
+
+// Close lets another process write the journal.
+func (c *Chains) Close() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.journal.abandon()
+	if c.journal.lock == nil {
+		return nil
+	}
+	err := c.journal.lock.Close() // which gives the lock back
+	c.journal.lock = nil
+	return err
+}
+
+// takeLock makes this process the one that writes. What another one has written since
+// the file was read is taken over.
+func (c *Chains) takeLock() error {
+	lock, err := os.OpenFile(c.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return fmt.Errorf("file of chains: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("file of chains %s: %w", c.path, ErrChainsLocked), lock.Close())
+	}
+	if err := c.read(); err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	c.journal.lock = lock
+	return nil
+}
+
+// read takes over what the files say and goes further than what is known. writing is
+// held.
+func (c *Chains) read() error {
+	body, err := os.ReadFile(c.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("file of chains: %w", err)
+	}
+	read := newChains(c.path, c.ring)
+	if err := read.replay(body); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	for element := read.touched.Front(); element != nil; element = element.Next() {
+		entry := element.Value.(*chainEntry)
+		if read.accepted[entry.Org] >= c.accepted[entry.Org] { // else it was forgotten since
+			c.merge(entry)
+		}
+	}
+	for org, times := range read.accepted {
+		c.accepted[org] = max(c.accepted[org], times)
+	}
+	c.mu.Unlock()
+	return c.readAccepted()
+}
+
+// merge takes over an entry of the file. mu is held.
+func (c *Chains) merge(entry *chainEntry) {
+	element := c.marks[entry.Chain]
+	if element == nil {
+		if final, ok := c.sealedLately(entry.Chain); ok && final.Revision >= entry.Revision {
+			return // this process has sealed it
+		}
+		entry.doubt = true
+		c.insert(entry)
+		return
+	}
+	known := element.Value.(*chainEntry)
+	for _, mark := range append(entry.Unproven, entry.ChainMark) {
+		switch {
+		case known.Same(&mark):
+		case mark.Revision == known.Revision:
+			known.Forked = true
+		case mark.Revision > known.Revision:
+			known.doubted(known.ChainMark)
+			known.ChainMark, known.doubt, known.sealed = mark, true, false
+		default:
+			known.doubted(mark)
+		}
+	}
+	known.Forked = known.Forked || entry.Forked
+	c.changed[entry.Chain] = struct{}{}
+}
+
+// readAccepted takes up the file of acceptances where it has changed. writing is held.
+func (c *Chains) readAccepted() error {
+	path := c.path + ".accepted"
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && c.requests != nil && os.SameFile(info, c.requests) && info.ModTime().Equal(c.requests.ModTime()) {
+		return nil
+	}
+	var body []byte
+	if err == nil {
+		body, err = os.ReadFile(path) //nolint:gosec // the operator names it
+	}
+	if err != nil {
+		return fmt.Errorf("file of chains: %w", err)
+	}
+	read := newChains(path, c.ring)
+	if err := read.replay(body); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.requests = info
+	for org, times := range read.accepted {
+		if times > c.accepted[org] {
+			c.accepted[org] = times
+			c.forget(org)
+			c.changed[org] = struct{}{} // so that the acceptance itself is written
+		}
+	}
+	return nil
+}
+
+// everything is all that is remembered, as records. mu is held.
+func (c *Chains) everything() []byte {
+	records := make([]byte, 0, (len(c.marks)+len(c.accepted))*recordSize)
+	records = append(records, c.acceptances()...)
+	for element := c.touched.Front(); element != nil; element = element.Next() {
+		records = element.Value.(*chainEntry).append(records)
+	}
+	return records
+}
+
+// changes is what the file does not say yet, as records. mu is held.
+func (c *Chains) changes() []byte {
+	records := make([]byte, 0, len(c.changed)*recordSize)
+	for chain := range c.changed {
+		switch element := c.marks[chain]; {
+		case element != nil:
+			records = element.Value.(*chainEntry).append(records)
+		case c.accepted[chain] > 0: // an organization
+			records = appendRecord(records, recordAccepted, &ChainMark{Org: chain, Revision: c.accepted[chain]})
+		default:
+			records = appendRecord(records, recordDropped, &ChainMark{Chain: chain})
+		}
+	}
+	return records
+}
+
+func (c *Chains) acceptances() (records []byte) {
+	for org, times := range c.accepted {
+		records = appendRecord(records, recordAccepted, &ChainMark{Org: org, Revision: times})
+	}
+	return records
+}
+
+func (e *chainEntry) append(records []byte) []byte {
+	records = appendRecord(records, recordMark, &e.ChainMark)
+	for i := range e.Unproven {
+		records = appendRecord(records, recordUnproven, &e.Unproven[i])
+	}
+	if e.Forked {
+		records = appendRecord(records, recordForked, &e.ChainMark)
+	}
+	return records
+}
+
+func appendRecord(to []byte, kind byte, m *ChainMark) []byte {
+	to = append(to, kind)
+	to = append(to, m.Org[:]...)
+	to = append(to, m.Chain[:]...)
+	for _, n := range []int64{m.Revision, m.Actions, m.Entries} {
+		to = binary.BigEndian.AppendUint64(to, uint64(n)) //nolint:gosec // all 64 bits are kept
+	}
+	to = append(to, m.Digest[:]...)
+	return append(to, m.State[:]...)
+}
+
+func readRecord(r []byte) (kind byte, m ChainMark) {
+	kind, r = r[0], r[1:]
+	copy(m.Org[:], r)
+	copy(m.Chain[:], r[16:])
+	r = r[32:]
+	for i, n := range []*int64{&m.Revision, &m.Actions, &m.Entries} {
+		*n = int64(binary.BigEndian.Uint64(r[8*i:])) //nolint:gosec // all 64 bits were kept
+	}
+	copy(m.Digest[:], r[24:])
+	copy(m.State[:], r[56:])
+	return kind, m
+}
+
+// appendFrames puts records into frames. last is the authenticator of the frame before,
+// and becomes that of the last one.
+func appendFrames(to []byte, ring *Ring, last *[macSize]byte, records []byte) []byte {
+	key := ring.CurrentKey()
+	for len(records) > 0 {
+		share := records[:min(len(records), frameRecords*recordSize)]
+		records = records[len(share):]
+		body := append(append([]byte{byte(len(key))}, key...), share...) //nolint:gosec // a key's name is short
+		*last, _ = ring.MAC(key, uuid.Nil, purposeChains, last[:], body)
+		to = binary.BigEndian.AppendUint32(to, uint32(len(body))) //nolint:gosec // at most frameRecords records
+		to = append(append(to, body...), last[:]...)
+	}
+	return to
+}
+
+// replay reads a journal. A frame at its end that is not whole is left out: it was being
+// written when the machine stopped.
+func (c *Chains) replay(file []byte) error {
+	invalid := fmt.Errorf("file of chains %s: %w: it was changed; if you know why, remove it and start again", c.path, ErrInvalid)
+	rest, ok := bytes.CutPrefix(file, []byte(journalMagic))
+	if !ok {
+		if len(file) < len(journalMagic) && strings.HasPrefix(journalMagic, string(file)) {
+			return nil
+		}
+		return invalid
+	}
+	var last [macSize]byte
+	for len(rest) >= 4 {
+		size := int64(binary.BigEndian.Uint32(rest))
+		end := 4 + size + macSize
+		if end > int64(len(rest)) {
+			return nil
+		}
+		body, mac := rest[4:4+size], rest[4+size:end]
+		records, ok := c.openFrame(&last, body, mac)
+		if !ok {
+			// A machine that stops may leave zeros where the frame was to be.
+			if end == int64(len(rest)) || len(bytes.Trim(rest, "\x00")) == 0 {
+				return nil
+			}
+			return invalid
+		}
+		if !c.replayRecords(records) {
+			return invalid
+		}
+		rest = rest[end:]
+	}
+	return nil
+}
+
+func (c *Chains) openFrame(last *[macSize]byte, body, mac []byte) (records []byte, ok bool) {
+	if len(body) == 0 || len(body) < 1+int(body[0]) {
+		return nil, false
+	}
+	key, records := string(body[1:1+body[0]]), body[1+body[0]:]
+	sum, known := c.ring.MAC(key, uuid.Nil, purposeChains, last[:], body)
+	if !known || !hmac.Equal(sum[:], mac) || len(records)%recordSize != 0 {
+		return nil, false
+	}
+	*last = sum
+	return records, true
+}
+
+func (c *Chains) replayRecords(records []byte) bool {
+	for ; len(records) > 0; records = records[recordSize:] {
+		kind, mark := readRecord(records)
+		element := c.marks[mark.Chain]
+		switch kind {
+		case recordMark:
+			if element != nil {
+				c.remove(element)
+			}
+			c.insert(&chainEntry{ChainWatched: ChainWatched{ChainMark: mark}})
+		case recordUnproven:
+			if element != nil {
+				element.Value.(*chainEntry).doubted(mark)
+			}
+		case recordForked:
+			if element != nil {
+				element.Value.(*chainEntry).Forked = true
+			}
+		case recordDropped:
+			if element != nil {
+				c.remove(element)
+			}
+		case recordAccepted:
+			c.accepted[mark.Org] = mark.Revision
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// write appends records, or writes the file anew with them.
+func (j *journal) write(path string, ring *Ring, records []byte, anew bool) error {
+	if !anew {
+		frames := appendFrames(nil, ring, &j.last, records)
+		n, err := j.file.Write(frames)
+		j.size += int64(n)
+		if err = errors.Join(err, j.file.Sync()); err != nil {
+			return fmt.Errorf("file of chains: %w", err)
+		}
+		return nil
+	}
+	j.abandon()
+	frames := appendFrames([]byte(journalMagic), ring, &j.last, records)
+	if _, err := replaceFile(path, frames); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
+	if err != nil {
+		return fmt.Errorf("file of chains: %w", err)
+	}
+	j.file, j.size, j.held = file, int64(len(frames)), int64(len(frames))
+	return nil
+}
+
+// abandon closes the file, which is then written anew.
+func (j *journal) abandon() {
+	if j.file != nil {
+		_ = j.file.Close() // whatever it was asked to keep is durable or was reported
+	}
+	j.file, j.last, j.size, j.held = nil, [macSize]byte{}, 0, 0
+}
+
+// replaceFile puts a file in the place of another, durable before it has its name.
+func replaceFile(path string, body []byte) (os.FileInfo, error) {
+	temporary, err := os.CreateTemp(filepath.Dir(path), ".chains-*")
+	if err != nil {
+		return nil, fmt.Errorf("file of chains: %w", err)
+	}
+	_, err = temporary.Write(body)
+	err = errors.Join(err, temporary.Sync())
+	written, statErr := temporary.Stat()
+	if err = errors.Join(err, statErr, temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("file of chains: %w", errors.Join(err, os.Remove(temporary.Name())))
+	}
+	return written, nil
+}
