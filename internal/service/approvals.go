@@ -144,7 +144,13 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	if err != nil {
 		return nil, err
 	}
-	view, err := s.approvalView(ctx, record, s.viewing(org))
+	viewing := s.viewing(org)
+	if _, watched := s.seenChain(record.Chain); watched { // nothing is told of a chain that was put back
+		if _, err := viewing.chain(ctx, record.Chain); err != nil {
+			return nil, visible(err)
+		}
+	}
+	view, err := s.approvalView(ctx, record, viewing)
 	if err == nil {
 		err = s.attend(ctx, caller, view)
 	}
@@ -227,11 +233,7 @@ func (v *viewing) chain(ctx context.Context, id ledger.ChainID) (*ChainView, err
 	if chain := v.chains[id]; chain != nil {
 		return chain, nil
 	}
-	record, err := v.service.store.Chain(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	chain, err := v.service.view(record)
+	chain, err := v.service.readChain(ctx, v.org.ID, id)
 	if err == nil {
 		v.chains[id] = chain
 	}

@@ -59,7 +59,11 @@ func (s *Service) OpenChain(ctx context.Context, caller *Caller, request *ledger
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err
 	}
-	return op.view, nil
+	if op.earlier == nil {
+		return op.view, nil
+	}
+	view, err := s.newer(ctx, op.view, op.earlier)
+	return view, visible(err)
 }
 
 type openChain struct {
@@ -67,6 +71,7 @@ type openChain struct {
 	chain          ledger.Chain
 	idempotencyKey string
 	view           *ChainView
+	earlier        []byte // authenticator of the chain that was opened before; nil where none was
 }
 
 func (o *openChain) ref() store.OpenRef {
@@ -86,6 +91,7 @@ func (o *openChain) need(needs *store.Needs) {
 }
 
 func (o *openChain) plan(b *batch) error {
+	o.earlier = nil
 	if err := b.confirm(o.caller); err != nil {
 		return err
 	}
@@ -108,10 +114,12 @@ func (o *openChain) plan(b *batch) error {
 	chain.FailModes, chain.FastPath = org.Settings.CanonicalFailModes(), policy.FastPath
 	chain.IdempotencyKey, chain.BindingKeyID = o.idempotencyKey, b.service.keys.CurrentKey()
 	state := ledger.NewChainState(b.now, policy.Version)
+	state.Revision = 1
 	record := newChainRecord(&chain)
 	record.Status = state.Status
 	record.State, record.MAC = state.Encode(b.service.keys, &chain)
 	b.changes.NewChains = append(b.changes.NewChains, record)
+	b.opened = append(b.opened, &liveChain{record: record, chain: &chain, state: state})
 	if o.idempotencyKey != "" {
 		b.loaded.Opens[o.ref()] = record
 	}
@@ -139,7 +147,7 @@ func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.Ch
 		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
 	}
 	view.Terms, view.BindingKey = &Terms{Act: org.Controls.Act}, b.service.bindingKey(view.Chain)
-	o.view = view
+	o.view, o.earlier = view, earlier.MAC
 	b.service.chainPolls.note(view.Chain, view.State.LastAt, b.now)
 	return nil
 }
@@ -189,11 +197,7 @@ func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) 
 }
 
 func (s *Service) ownChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
-	record, err := s.store.Chain(ctx, id)
-	if err != nil {
-		return nil, visible(err)
-	}
-	view, err := s.view(record)
+	view, err := s.readChain(ctx, caller.Org, id)
 	if err != nil {
 		return nil, visible(err)
 	}
@@ -231,6 +235,9 @@ func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter
 	views := make([]*ChainView, 0, len(records))
 	for _, record := range records {
 		view, err := s.view(record)
+		if err == nil {
+			view, err = s.newer(ctx, view, record.MAC)
+		}
 		if errors.Is(err, ledger.ErrStateTampered) {
 			s.log.Error(tamperedLog, "of", "a chain")
 			view, err = &ChainView{Chain: &ledger.Chain{ID: record.ID}, Tampered: true}, nil

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // operation is one request on the write path.
@@ -217,6 +219,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.service.noteChains(b) // before anyone is answered
 	c.service.states.put(b.order)
 	c.service.settled(b)
 	c.meter.Committed(len(pendings), time.Since(began))
@@ -243,6 +246,7 @@ type batch struct {
 	changes  store.Changes
 	live     map[ledger.ChainID]*liveChain
 	order    []*liveChain
+	opened   []*liveChain // new chains, which no operation of the same batch can name
 	heads    map[ledger.OrgID]bool
 	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
 	logs     map[ledger.OrgID]bool
@@ -262,11 +266,8 @@ type liveChain struct {
 	state   *ledger.ChainState
 	summary *ledger.Summary // of all its events, or nil where that is not known
 	changed bool
-	fresh   bool     // opened by this batch
-	loaded  struct { // where the chain stood before this batch
-		entries int64
-		digest  [32]byte
-	}
+	fresh   bool              // opened by this batch
+	loaded  keyring.ChainMark // where the chain stood before this batch
 }
 
 func newBatch(s *Service, loaded *store.Loaded) *batch {
@@ -384,7 +385,10 @@ func (b *batch) chainOf(org ledger.OrgID, id ledger.ChainID) (*liveChain, error)
 
 func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
 	record := b.loaded.Chains[id]
-	if record == nil || record.Org != org {
+	if record == nil {
+		return nil, b.service.chainGone(org, id)
+	}
+	if record.Org != org {
 		return nil, ledger.ErrNotFound
 	}
 	chain, err := b.service.chains.decode(record)
@@ -405,7 +409,10 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 	if live.state.Status != record.Status {
 		return nil, fmt.Errorf("the status of a chain is not its state's: %w", ledger.ErrStateTampered)
 	}
-	live.loaded.entries, live.loaded.digest = live.state.Entries, live.state.Digest
+	if err := b.follows(live); err != nil {
+		return nil, err
+	}
+	live.loaded = verify.MarkOf(chain, live.state, record.MAC)
 	b.live[id] = live
 	b.order = append(b.order, live)
 	return live, nil
@@ -415,6 +422,7 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 func (b *batch) finish() *store.Changes {
 	for _, live := range b.order {
 		if live.changed || live.fresh {
+			live.state.Revision++
 			live.record.Status = live.state.Status
 			live.record.State, live.record.MAC = live.state.Encode(b.service.keys, live.chain)
 		}

@@ -115,7 +115,7 @@ func (b *batch) entriesOf(live *liveChain) (*entryLog, error) {
 		return log, nil
 	}
 	log, known := b.service.entries.logs.Take(id)
-	if known && log.entries <= live.loaded.entries {
+	if known && log.entries <= live.loaded.Entries {
 		sound, err := b.catchUpEntries(live, log)
 		if err != nil || sound {
 			return log, err
@@ -135,7 +135,7 @@ func (b *batch) entriesOf(live *liveChain) (*entryLog, error) {
 // catchUpEntries extends a log to what was loaded, and reports whether the chain's state
 // vouches for it.
 func (b *batch) catchUpEntries(live *liveChain, log *entryLog) (sound bool, err error) {
-	if log.entries < live.loaded.entries {
+	if log.entries < live.loaded.Entries {
 		events, err := b.loaded.EventsAfter(live.chain.ID, log.events)
 		if err != nil {
 			b.broken = err
@@ -146,9 +146,9 @@ func (b *batch) catchUpEntries(live *liveChain, log *entryLog) (sound bool, err 
 			b.broken = err
 			return false, err
 		}
-		log.extend(live.loaded.entries, events, addenda)
+		log.extend(live.loaded.Entries, events, addenda)
 	}
-	if log.entries != live.loaded.entries || log.digest != live.loaded.digest {
+	if log.entries != live.loaded.Entries || log.digest != live.loaded.Digest {
 		return false, nil
 	}
 	b.entries[live.chain.ID] = log

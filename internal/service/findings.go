@@ -422,6 +422,11 @@ const mostMet = 64
 // not as the service wrote it. Other errors are none of its business. The zero
 // organization stands for one that is not known.
 func (s *Service) NoteTampering(org ledger.OrgID, err error) {
+	var back *chainBackError
+	if errors.As(err, &back) {
+		s.notice(metTampering{org: back.back.Org, tampering: back.back.Tampering(), tell: true})
+		return
+	}
 	var own *ledger.Error
 	if errors.Is(err, ledger.ErrStateTampered) || errors.As(err, &own) && own.Code == ledger.CodeEvidenceTampered {
 		s.notice(metTampering{org: org, tampering: &verify.Tampering{Check: ledger.CheckRow, Place: rowOf(err)}, tell: org != ledger.OrgID{}})

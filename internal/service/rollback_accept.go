@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -33,7 +34,7 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback,
 			err = accept(rollback.ID, now)
 		}
 		if err == nil {
-			err = o.acknowledgeRollback(ctx, &rollback)
+			err = o.acknowledgeRollback(ctx, rollback.Organization)
 		}
 		if err != nil {
 			return fmt.Errorf("accept the ledger of %s: %w", rollback.Organization, err)
@@ -53,10 +54,44 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback,
 	return nil
 }
 
+// AcceptChains takes chains as they are for the truth, as an operator who has put them
+// back on purpose, and enters that into the audit logs of their organizations. accept
+// makes the watch forget what it has seen of an organization's chains.
+func (o *Operator) AcceptChains(ctx context.Context, found []*verify.ChainRollback, accept func(org uuid.UUID) error) error {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return err
+	}
+	slugs := make(map[ledger.OrgID]string, len(orgs))
+	for _, org := range orgs {
+		slugs[org.ID] = org.Slug
+	}
+	chains := make(map[ledger.OrgID]int64)
+	for _, back := range found {
+		chains[back.Org]++
+	}
+	for org, count := range chains {
+		slug, known := slugs[org]
+		if known {
+			err = o.enterAcceptance(ctx, org, slug, func(w *canon.ObjectWriter) { w.Int("chains", count) })
+		}
+		if err == nil {
+			err = accept(org.UUID)
+		}
+		if err == nil && known {
+			err = o.acknowledgeRollback(ctx, slug)
+		}
+		if err != nil {
+			return fmt.Errorf("accept the chains of %s: %w", cmp.Or(slug, org.String()), err)
+		}
+	}
+	return nil
+}
+
 // acknowledgeRollback closes what an audit has found of the rollback: whoever accepts it
 // has looked at it.
-func (o *Operator) acknowledgeRollback(ctx context.Context, rollback *verify.Rollback) error {
-	findings, err := o.Findings(ctx, rollback.Organization)
+func (o *Operator) acknowledgeRollback(ctx context.Context, slug string) error {
+	findings, err := o.Findings(ctx, slug)
 	if err != nil {
 		return err
 	}

@@ -39,6 +39,8 @@ type Config struct {
 	Secrets Secrets
 	// Watch remembers outside the database what was acknowledged; optional.
 	Watch verify.HeadWatch
+	// Chains remembers outside the database how far open chains have come; optional.
+	Chains verify.ChainWatch
 	// Anchoring names the methods by which decisions and heads are anchored in
 	// time; none without them.
 	Anchoring []string
@@ -87,6 +89,7 @@ type Service struct {
 	callers       callerCache
 	chains        chainCache
 	states        stateCache
+	watchedChains verify.ChainWatch // nil without one
 	policies      policyCache
 	waiters       waiters
 	approvalPolls approvalPolls
@@ -151,7 +154,7 @@ func New(c Config) *Service {
 	s := &Service{
 		store: evidence.New(c.Store, c.Keys), keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
-		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring,
+		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watchedChains: c.Chains,
 		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), entries: newEntryLogs(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
 		jobs: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
@@ -175,7 +178,7 @@ func New(c Config) *Service {
 	if c.Meter == nil {
 		c.Meter = silentMeter{}
 	}
-	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Timestamps: c.Timestamps, Keep: s.keepFullCheck, Now: s.now, Log: s.log})
+	s.judge = verify.New(verify.Config{Store: s.store, Keys: s.keys, Watch: c.Watch, Chains: c.Chains, Timestamps: c.Timestamps, Keep: s.keepFullCheck, Now: s.now, Log: s.log})
 	s.committer = newCommitter(s, c.Meter, max(c.Committers, 1))
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() {

@@ -257,12 +257,15 @@ func (s *scene) remove(r *row) error {
 	return s.exec("DELETE FROM "+r.table+s.where(r, 1), r.values...)
 }
 
-func (s *scene) insert(r *row) error {
+func (s *scene) insert(r *row) error { return s.exec(s.insertion(r), r.values...) }
+
+// insertion is the statement that inserts a row, without its values.
+func (s *scene) insertion(r *row) string {
 	marks := make([]string, len(r.columns))
 	for i := range marks {
 		marks[i] = s.dialect.mark(i + 1)
 	}
-	return s.exec("INSERT INTO "+r.table+" ("+strings.Join(r.columns, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", r.values...)
+	return "INSERT INTO " + r.table + " (" + strings.Join(r.columns, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ")"
 }
 
 // restore puts tables back as they were, all of them if none is named.

@@ -157,7 +157,7 @@ func (s *Service) tellOfAudit(ctx context.Context, org ledger.OrgID, audit *veri
 // keep the other may put the row back that is missing.
 func (s *Service) tellOfBreaks(ctx context.Context, org ledger.OrgID, report *verify.AuditReport, counted int64) error {
 	var failed []error
-	for _, found := range []*ledger.Break{report.Further, report.Break} {
+	for _, found := range append([]*ledger.Break{report.Further, report.Break}, report.PutBack...) {
 		if found == nil {
 			continue
 		}

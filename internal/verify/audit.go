@@ -36,6 +36,9 @@ type AuditReport struct {
 	// Further is what was done to the findings, where something else broke first: it
 	// must not hide behind the tampering that the findings are about.
 	Further *ledger.Break `json:"further_break,omitempty"`
+	// PutBack are the chains that are not those which were acknowledged, but for the one
+	// that Break is about. They hide behind no other tampering.
+	PutBack []*ledger.Break `json:"chains_put_back,omitempty"`
 }
 
 // LedgerAudit is an audit with the head that it began under.
@@ -76,6 +79,16 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 		default:
 			report.Further = lost
 		}
+	}
+	if !options.ReceiptsOnly {
+		back, err := a.putBackChains(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if found == nil && len(back) > 0 {
+			found, back = back[0], back[1:]
+		}
+		report.PutBack = back
 	}
 	if found != nil {
 		report.Status, report.Break = AuditBroken, found
@@ -120,6 +133,7 @@ type audit struct {
 
 	mostAnchors int   // of those that were made, the newest; 0: all
 	mostActs    int64 // that are read; 0: all
+	mostChains  int   // that are held against what is remembered of them; 0: all
 
 	failing []evidence.Failing // rows, once they are read
 }

@@ -22,6 +22,7 @@ const (
 	mostActs     = 500_000 // of an audit log that is walked; each anchor is one
 	mostAnchors  = 10_000  // that are held against the log
 	mostReceipts = 1 << 52 // that are looked for where no authentic head counts them
+	mostOpen     = 20_000  // open chains that are held against what is remembered; all take turns at ProveChains
 )
 
 // CheckPlace is where a round of looks at a ledger stands.
@@ -47,7 +48,7 @@ type Reporter interface {
 // LookOver looks over the next part of a ledger and reports what is broken there. It
 // returns where the next look goes on, and whether this one came to the end.
 func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
-	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors, mostActs: mostActs}, CheckPlace: place, report: report}
+	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors, mostActs: mostActs, mostChains: mostOpen}, CheckPlace: place, report: report}
 	done, err := c.run(ctx)
 	return c.CheckPlace, done, err
 }
@@ -101,7 +102,7 @@ func (c *check) slice(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if c.From > max(newest, 1) { // the end is known to be broken
-		return true, c.look(ctx, append(c.rows(), c.behindLast, c.inspectPast, c.shortLog)...)
+		return true, c.lookAll(ctx, c.behindLast, c.inspectPast, c.shortLog)
 	}
 	linked, err := c.links(ctx, newest)
 	if err != nil {
@@ -293,7 +294,22 @@ func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err e
 		return false, err
 	}
 	end := func(context.Context) (*ledger.Break, error) { return walk.Finish(head, c.judge.keys), nil }
-	return true, c.look(ctx, append(c.rows(), end, c.behindLast, c.inspectPast, c.shortLog)...)
+	return true, c.lookAll(ctx, end, c.behindLast, c.inspectPast, c.shortLog)
+}
+
+// lookAll tells of whatever any of the inspections finds, of rows that fail and of chains
+// that were put back.
+func (c *check) lookAll(ctx context.Context, inspections ...func(context.Context) (*ledger.Break, error)) error {
+	if err := c.look(ctx, append(c.rows(), inspections...)...); err != nil {
+		return err
+	}
+	back, err := c.putBackChains(ctx)
+	for _, found := range back {
+		if err == nil {
+			err = c.tell(ctx, found)
+		}
+	}
+	return err
 }
 
 // look tells of whatever any of the inspections finds.

@@ -24,6 +24,8 @@ type Config struct {
 	Timestamps Timestamps
 	// Watch remembers outside the database what was acknowledged; optional.
 	Watch HeadWatch
+	// Chains remembers outside the database how far open chains have come; optional.
+	Chains ChainWatch
 	// Keep remembers the full check of a large chain, for all who serve the database;
 	// optional. It may be called from several goroutines.
 	Keep func(context.Context, *store.FullCheckRecord)
@@ -42,6 +44,7 @@ type Judge struct {
 	now     func() ledger.Time
 	log     *slog.Logger
 
+	chains     ChainWatch // nil without one
 	timestamps Timestamps
 	judged     judgedAnchors
 
@@ -59,5 +62,5 @@ type Judge struct {
 // New makes a judge.
 func New(c Config) *Judge {
 	ledgers, _ := c.Watch.(LedgerWatch)
-	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }

@@ -1,0 +1,460 @@
+package service_test
+
+import (
+	"database/sql"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
+	"countersign/internal/verify"
+)
+
+// remembering is an organization at work on a service that remembers its open chains.
+type remembering struct {
+	*governed
+	journal string
+	chains  *keyring.Chains
+	direct  *scene
+}
+
+func remember(t *testing.T, db *testdb.Database) *remembering {
+	t.Helper()
+	ring, _ := servicetest.NewRing(t)
+	g := &governed{t: t, db: db, store: db.Open(t), ring: ring, clock: newClock()}
+	r := &remembering{governed: g, journal: keyring.ChainsFile(filepath.Join(t.TempDir(), "heads.json"))}
+	r.direct = g.scene()
+	r.start()
+	g.who = newTenant(t, g.Service, "acme")
+	return r
+}
+
+// start begins a process that has nothing in memory but what the journal says.
+//
+//countersign:replica
+func (r *remembering) start() {
+	r.t.Helper()
+	if r.chains != nil {
+		_ = r.chains.Close()
+	}
+	chains, err := keyring.OpenChains(r.journal, r.ring)
+	done(r.t, err)
+	r.t.Cleanup(func() { _ = chains.Close() })
+	committers := 1
+	opened := r.store
+	if r.db.Kind == "postgres" {
+		committers, opened = 2, r.db.Open(r.t)
+	}
+	r.chains = chains
+	r.Service = serve(r.t, service.Config{Store: opened, Keys: r.ring, Secrets: r.ring, Clock: r.clock.Now, Committers: committers, Chains: chains})
+}
+
+// other is another replica, on a machine of its own.
+//
+//countersign:replica
+func (r *remembering) other() *remembering {
+	r.t.Helper()
+	other := *r
+	governed := *r.governed
+	other.governed = &governed
+	other.journal = keyring.ChainsFile(filepath.Join(r.t.TempDir(), "heads.json"))
+	other.chains = nil
+	other.start()
+	return &other
+}
+
+// chainTables are what an open chain consists of, besides its record in chains.
+var chainTables = []string{"chain_states", "events", "addenda", "approvals"}
+
+// tables is a copy of tables as they stand.
+type tables map[string][]row
+
+func (s *scene) copyOf(names ...string) tables {
+	s.t.Helper()
+	copied := make(tables)
+	for _, table := range names {
+		columns := s.columnsOf(table)
+		copied[table] = nil
+		s.each("SELECT "+strings.Join(columns, ", ")+" FROM "+table, nil, func(scan func(...any) error) error {
+			r := row{table: table, columns: columns, values: make([]any, len(columns))}
+			targets := make([]any, len(columns))
+			for i := range r.values {
+				targets[i] = &r.values[i]
+			}
+			err := scan(targets...)
+			for i, value := range r.values {
+				if value, isBytes := value.([]byte); isBytes && value == nil {
+					r.values[i] = []byte{}
+				}
+			}
+			copied[table] = append(copied[table], r)
+			return err
+		})
+	}
+	return copied
+}
+
+// putBack puts tables back as they were, all at one moment.
+func (s *scene) putBack(copied tables) {
+	s.t.Helper()
+	tx := must[*sql.Tx](s.t)(s.direct.BeginTx(s.t.Context(), nil))
+	exec := func(query string, args ...any) {
+		s.t.Helper()
+		_, err := tx.ExecContext(s.t.Context(), query, args...)
+		done(s.t, err)
+	}
+	if s.dialect.mark(1) != "?" {
+		exec("SET LOCAL session_replication_role = replica") // without its foreign keys
+	}
+	for table, rows := range copied {
+		exec("DELETE FROM " + table)
+		for _, r := range rows {
+			exec(s.insertion(&r), r.values...)
+		}
+	}
+	done(s.t, tx.Commit())
+}
+
+// checkNamed wants a finding and an audit that name a chain.
+func (r *remembering) checkNamed(chain ledger.ChainID, also ...string) {
+	r.t.Helper()
+	r.WaitForMet()
+	r.ForgetFindings()
+	names := func(text string) bool {
+		for _, word := range append(also, chain.String()) {
+			if !strings.Contains(text, word) {
+				return false
+			}
+		}
+		return true
+	}
+	findings := must[[]*service.Finding](r.t)(r.Operator().Findings(r.t.Context(), r.who.slug))
+	if !slices.ContainsFunc(findings, func(f *service.Finding) bool {
+		return f.Check == string(ledger.CheckRollback) && f.Open() && names(f.Subject)
+	}) {
+		r.t.Errorf("no open finding names the chain %s %v", chain, also)
+	}
+	report := must[*verify.AuditReport](r.t)(r.Operator().Audit(r.t.Context(), r.who.slug, verify.AuditOptions{}))
+	if report.Break == nil || report.Break.Check != ledger.CheckRollback || !names(report.Break.Detail) {
+		r.t.Errorf("the audit finds %+v, want the chain %s named %v", report.Break, chain, also)
+	}
+}
+
+// checkClean wants nothing found by the chore or by an audit.
+func (r *remembering) checkClean(receipts int64) {
+	r.t.Helper()
+	done(r.t, r.ProveChains(r.t.Context()))
+	r.WaitForMet()
+	r.ForgetFindings()
+	if open := must[int](r.t)(r.OpenFindings(r.t.Context())); open > 0 {
+		r.t.Errorf("%d findings are open", open)
+	}
+	checkIntact(r.t, r.Service, r.who.slug, receipts)
+}
+
+// lifes are the ways in which a server can meet a chain that was put back.
+var lives = map[string]func(r *remembering){
+	"running":   func(*remembering) {},
+	"restarted": func(r *remembering) { r.start() },
+	"restarted on a machine that stopped in a flush": func(r *remembering) {
+		r.record(r.open("noise"), step(r.t, "noise", "")) // is lost
+		r.start()
+	},
+}
+
+// An open chain that somebody puts back to an earlier state, with all that was recorded
+// since taken away, is refused: by the next event, outcome, decision, poll, list and
+// completion. It is named, and stays refused until an operator accepts it.
+func TestOpenChainsCannotBeShortened(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		for name, live := range lives {
+			t.Run(name, func(t *testing.T) {
+				r := remember(t, db.Fresh(t))
+				chain := r.open("work")
+				pending := r.ask(chain)
+				first := r.record(chain, step(t, "first", "first")).Event
+				then := r.direct.copyOf(chainTables...)
+				done(t, r.decide(r.who.member, pending, false))
+				r.record(chain, step(t, "second", "second"))
+				r.record(chain, step(t, "third", "third"))
+				done(t, r.chains.Flush())
+				newest := r.direct.copyOf(chainTables...)
+				r.checkClean(0)
+				r.direct.putBack(then)
+				live(r)
+				ctx := t.Context()
+				attempts := map[string]func() error{
+					"an event": func() error {
+						_, err := r.RecordEvent(ctx, r.who.agent, chain, step(t, "more", ""))
+						return err
+					},
+					"a repeat": func() error {
+						_, err := r.RecordEvent(ctx, r.who.agent, chain, step(t, "first", "first"))
+						return err
+					},
+					"a report": func() error {
+						_, err := r.ReportEvents(ctx, r.who.agent, chain, reported(t, "a"))
+						return err
+					},
+					"an outcome": func() error {
+						_, err := r.ReportOutcome(ctx, r.who.agent, chain, first.ID, &ledger.Entry{Result: ledger.Succeeded})
+						return err
+					},
+					"a decision": func() error { return r.decide(r.who.member, pending, true) },
+					"a deadline": func() error { _, err := r.AdvanceApproval(ctx, pending); return err },
+					"a poll":     func() error { _, err := r.Approval(ctx, r.who.agent, pending, 0); return err },
+					"a poll of the chain": func() error {
+						_, err := r.ChainApprovals(ctx, r.who.agent, chain)
+						return err
+					},
+					"a view":       func() error { _, err := r.Chain(ctx, r.who.agent, chain); return err },
+					"a completion": func() error { _, err := r.CompleteChain(ctx, r.who.agent, chain, &ledger.Completion{}); return err },
+				}
+				for what, attempt := range attempts {
+					checkCode(t, what, attempt(), ledger.CodeEvidenceTampered)
+				}
+				listed := must[[]*service.ChainView](t)(r.Chains(ctx, r.who.member, service.ChainFilter{Limit: 10}))
+				if i := slices.IndexFunc(listed, func(v *service.ChainView) bool { return v.Chain.ID == chain }); i < 0 || !listed[i].Tampered {
+					t.Error("the list shows the chain as if nothing were wrong")
+				}
+				r.checkNamed(chain)
+				done(t, r.ProveChains(ctx))
+				r.direct.putBack(newest)
+				if state := r.complete(chain).State; state.Actions != 4 {
+					t.Errorf("the chain is sealed with %d actions, want 4", state.Actions)
+				}
+			})
+		}
+	})
+}
+
+// A budget that was spent stays spent: whoever puts a chain back to before the payments
+// has none allowed.
+func TestBudgetsCannotBePutBack(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		for name, live := range lives {
+			t.Run(name, func(t *testing.T) {
+				r := remember(t, db.Fresh(t))
+				chain := r.open("budget")
+				then := r.direct.copyOf(chainTables...)
+				for range 3 {
+					r.record(chain, payment(t, 4000, ""))
+				}
+				if status := r.record(chain, payment(t, 4000, "")).Event.Status; status != ledger.EventAwaiting {
+					t.Fatalf("a payment above the budget is %s", status)
+				}
+				done(t, r.chains.Flush())
+				r.direct.putBack(then)
+				live(r)
+				_, err := r.RecordEvent(t.Context(), r.who.agent, chain, payment(t, 4000, ""))
+				checkCode(t, "a payment", err, ledger.CodeEvidenceTampered)
+				r.checkNamed(chain)
+			})
+		}
+	})
+}
+
+// An abandoned chain names the one that continues it. Whoever takes that back does not
+// get another one, with a budget of its own.
+func TestSuccessionCannotBePutBack(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		r := remember(t, db)
+		chain := r.open("left")
+		r.record(chain, step(t, "first", ""))
+		r.clock.Advance(73 * time.Hour)
+		r.passRound(r.Service)
+		if !r.chainState(chain).Abandoned {
+			t.Fatal("the chain is not abandoned")
+		}
+		then := r.direct.copyOf("chain_states")
+		r.record(chain, payment(t, 4000, ""))
+		done(t, r.chains.Flush())
+		now := r.direct.copyOf("chain_states")
+		r.checkClean(1)
+		left := func(row row) bool {
+			return fmt.Sprint(row.value("status")) == string(ledger.ChainCompleted) || fmt.Sprint(row.value("status")) == string(ledger.ChainFailed)
+		}
+		was := then["chain_states"][slices.IndexFunc(then["chain_states"], left)]
+		is := now["chain_states"][slices.IndexFunc(now["chain_states"], left)]
+		done(t, r.direct.replace(is, was))
+		for _, name := range []string{"running", "restarted"} {
+			lives[name](r)
+			_, err := r.RecordEvent(t.Context(), r.who.agent, chain, payment(t, 4000, ""))
+			checkCode(t, name, err, ledger.CodeEvidenceTampered)
+		}
+		r.checkNamed(chain)
+	})
+}
+
+// A chain that is removed whole, before it was ever completed, is missed: by whoever asks
+// for it, by the chore and by an audit.
+func TestRemovedChainsAreMissed(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		for name, live := range lives {
+			t.Run(name, func(t *testing.T) {
+				r := remember(t, db.Fresh(t))
+				kept := r.open("kept")
+				all := append([]string{"chains", "chain_polls"}, chainTables...)
+				before := r.direct.copyOf(all...)
+				chain := r.open("removed")
+				r.ask(chain)
+				done(t, r.chains.Flush())
+				r.direct.putBack(before)
+				live(r)
+				done(t, r.ProveChains(t.Context()))
+				r.checkNamed(chain, "gone")
+				_, err := r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
+				checkCode(t, "an event", err, ledger.CodeEvidenceTampered)
+				_, err = r.Chain(t.Context(), r.who.agent, chain)
+				checkCode(t, "a view", err, ledger.CodeEvidenceTampered)
+				stranger := newTenant(t, r.Service, "stranger")
+				_, err = r.Chain(t.Context(), stranger.agent, chain)
+				checkCode(t, "a stranger's view", err, ledger.CodeNotFound)
+				r.record(kept, step(t, "on", ""))
+			})
+		}
+	})
+}
+
+// A server whose journal lags behind, because it was killed before it could flush, or was
+// away while another replica worked, takes the chains as they are, and accuses nobody.
+func TestJournalsThatLag(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		r := remember(t, db)
+		chain, sealed, fresh := r.open("work"), r.open("sealed"), ledger.ChainID{}
+		r.record(chain, step(t, "first", ""))
+		done(t, r.chains.Flush())
+		asked := r.ask(chain)
+		fresh = r.open("fresh")
+		r.record(fresh, step(t, "first", ""))
+		r.record(sealed, step(t, "last", ""))
+		r.complete(sealed)
+		r.approve(asked)
+		r.start() // without a flush
+		r.checkClean(1)
+		other := r.other()
+		for range 3 {
+			for _, replica := range []*remembering{r, other} {
+				replica.record(chain, step(t, "turn", ""))
+				replica.record(fresh, step(t, "turn", ""))
+			}
+		}
+		r.checkClean(1)
+		other.checkClean(1)
+		other.complete(chain)
+		r.start()
+		r.checkClean(2)
+		r.complete(fresh)
+		other.checkClean(3)
+		r.checkClean(3)
+		if remembered, _ := r.chains.Watched(); remembered != 0 {
+			t.Errorf("%d chains are remembered, and all are sealed", remembered)
+		}
+	})
+}
+
+// A chain that was put back and went on at a replica that knew no better is found by the
+// replica that does, within its next look, and the receipt that was sealed meanwhile is
+// named.
+func TestForksAtAnotherReplica(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		for name, sealed := range map[string]bool{"open": false, "sealed": true} {
+			for life, live := range lives {
+				t.Run(name+", "+life, func(t *testing.T) {
+					r := remember(t, db.Fresh(t))
+					other := r.other()
+					chain := r.open("work")
+					r.record(chain, step(t, "first", ""))
+					then := r.direct.copyOf(chainTables...)
+					r.record(chain, payment(t, 4000, ""))
+					done(t, r.chains.Flush())
+					r.direct.putBack(then)
+					for range 3 {
+						other.record(chain, step(t, "instead", ""))
+					}
+					var also []string
+					if sealed {
+						also = append(also, other.complete(chain).State.Receipt.String())
+					}
+					live(r)
+					done(t, r.ProveChains(t.Context()))
+					r.checkNamed(chain, also...)
+					if !sealed { // the revision tells nothing any more; the proof does
+						done(t, r.chains.Flush())
+						r.start()
+						done(t, r.ProveChains(t.Context()))
+						r.checkNamed(chain)
+					}
+				})
+			}
+		}
+	})
+}
+
+// A chain that was put back after another replica had gone on with it is refused by that
+// replica, and what the first one acknowledged is missed by its proof.
+func TestForksBetweenReplicas(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		r := remember(t, db)
+		other := r.other()
+		chain := r.open("work")
+		r.record(chain, step(t, "first", ""))
+		then := r.direct.copyOf(chainTables...)
+		other.record(chain, step(t, "second", ""))
+		r.direct.putBack(then)
+		_, err := other.RecordEvent(t.Context(), r.who.agent, chain, step(t, "third", ""))
+		checkCode(t, "at the replica that knows", err, ledger.CodeEvidenceTampered)
+		other.WaitForMet()
+		r.record(chain, step(t, "instead", "")) // as far as this one knows, the chain ended there
+		r.record(chain, step(t, "after", ""))
+		done(t, other.ProveChains(t.Context()))
+		other.checkNamed(chain)
+	})
+}
+
+// What an operator accepts is forgotten: the chain goes on from where it stands, and what
+// is acknowledged from then on is remembered.
+func TestChainsThatWereAccepted(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		r := remember(t, db)
+		all := append([]string{"chains", "chain_polls"}, chainTables...)
+		chain := r.open("work")
+		then := r.direct.copyOf(all...)
+		r.record(chain, step(t, "first", ""))
+		gone := r.open("gone")
+		r.record(gone, step(t, "first", ""))
+		done(t, r.chains.Flush())
+		r.direct.putBack(then)
+		found := must[[]*verify.ChainRollback](t)(r.ChainRollbacks(t.Context()))
+		if len(found) != 2 {
+			t.Fatalf("found: %v", found)
+		}
+		done(t, r.ProveChains(t.Context()))
+		beside, err := keyring.OpenChains(r.journal, r.ring)
+		done(t, err)
+		done(t, r.Operator().AcceptChains(t.Context(), found, beside.Accept))
+		done(t, r.chains.Reload())
+		r.checkClean(0)
+		acts := must[[]*ledger.StoredAct](t)(r.Acts(t.Context(), r.who.admin, 0, 20))
+		if !slices.ContainsFunc(acts, func(a *ledger.StoredAct) bool {
+			return strings.Contains(string(a.Body), `"rollback.accept"`) && strings.Contains(string(a.Body), `"chains":2`)
+		}) {
+			t.Error("the acceptance is not in the audit log")
+		}
+		r.record(chain, step(t, "again", ""))
+		done(t, r.chains.Flush())
+		r.direct.putBack(then)
+		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
+		checkCode(t, "an event of a chain that was put back once more", err, ledger.CodeEvidenceTampered)
+		r.start()
+		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
+		checkCode(t, "the same after a restart", err, ledger.CodeEvidenceTampered)
+	})
+}
