@@ -33,6 +33,8 @@ const (
 	pollsEvery = 15 * time.Second
 	// pastEvery is how often the ledgers are held against what was acknowledged.
 	pastEvery = 30 * time.Second
+	// chainsEvery is how often open chains are held against what is remembered of them.
+	chainsEvery = time.Minute
 	// findingsEvery is how often the findings of tampering are counted for the meter.
 	findingsEvery = 5 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
@@ -54,6 +56,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
 		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
+		{name: "look for open chains that were put back", every: chainsEvery, do: w.Service.ProveChains, next: now},
 		{name: "count the findings of tampering", every: findingsEvery, do: w.countFindings, next: now},
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
