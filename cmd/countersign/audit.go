@@ -188,6 +188,9 @@ func (c *auditCommand) print(p *process, result *auditResult) error {
 			if line.Further != nil {
 				fmt.Fprintf(p.out, "%s: and BROKEN at %s\n", quoted(line.Organization, maxSlug), breakText(line.Further))
 			}
+			for _, chain := range line.PutBack {
+				fmt.Fprintf(p.out, "%s: and BROKEN at %s\n", quoted(line.Organization, maxSlug), breakText(chain))
+			}
 		default:
 			fmt.Fprintf(p.out, "%s: intact; checked %s%s\n", quoted(line.Organization, maxSlug), checked(line.AuditReport), unchecked(line.NotChecked))
 		}

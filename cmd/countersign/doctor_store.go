@@ -167,6 +167,13 @@ func (e *examination) rollback(ctx context.Context) finding {
 	if len(found) > 0 {
 		return failed("%s: %s", rollbackTexts(found), rollbackRemedy(found))
 	}
+	chains, err := o.service.ChainRollbacks(ctx)
+	if err != nil {
+		return failed("%v", err)
+	}
+	if len(chains) > 0 {
+		return failed("%s: find the newer database, or, if this one was put back on purpose, run countersign rollback accept", chainTexts(chains))
+	}
 	return e.watching(len(o.heads.All()))
 }
 

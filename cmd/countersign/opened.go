@@ -14,9 +14,10 @@ import (
 // opened is a store with its keys and the service on top.
 type opened struct {
 	store   migratingStore
-	ring    *keyring.Ring  // nil where a command does without
-	newKeys bool           // the key file was made just now
-	heads   *keyring.Heads // nil where a command does without
+	ring    *keyring.Ring   // nil where a command does without
+	newKeys bool            // the key file was made just now
+	heads   *keyring.Heads  // nil where a command does without
+	chains  *keyring.Chains // likewise
 	service *service.Service
 }
 
@@ -45,8 +46,7 @@ func (s *storage) openWith(ctx context.Context, config service.Config, upgrade b
 	if o.ring, o.newKeys, err = s.makeRing(ctx, db); err != nil {
 		return nil, errors.Join(err, o.close())
 	}
-	var headsErr error
-	o.heads, headsErr = s.openHeads(o.ring)
+	headsErr := s.openMemory(o)
 	s.start(o, config)
 	if err := o.operator().AdoptKeys(ctx, o.ring); err != nil {
 		return nil, errors.Join(err, o.close())
@@ -123,6 +123,9 @@ func (s *storage) start(o *opened, config service.Config) {
 	if o.heads != nil {
 		config.Watch = o.heads
 	}
+	if o.chains != nil {
+		config.Chains = o.chains
+	}
 	if !s.embedded() {
 		config.Committers = 4
 	}
@@ -187,8 +190,7 @@ func (s *storage) openKeyed(ctx context.Context, loss string) (*opened, error) {
 		}
 		return nil, errors.Join(err, o.close())
 	}
-	var headsErr error
-	o.heads, headsErr = s.openHeads(o.ring)
+	headsErr := s.openMemory(o)
 	s.start(o, service.Config{})
 	if err := o.operator().AdoptKeys(ctx, knownKeys{o.ring}); err != nil {
 		return nil, errors.Join(err, o.close())

@@ -11,6 +11,7 @@ import (
 )
 
 type rollbackCommands struct {
+	List   rollbackListCommand   `cmd:"" help:"Show what the database lacks of what was acknowledged."`
 	Accept rollbackAcceptCommand `cmd:"" help:"Take the database as it is for the truth, and enter that into the audit log."`
 }
 
@@ -32,10 +33,14 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 	if err != nil {
 		return err
 	}
+	chains, err := findChains(p, o, c.Org)
+	if err != nil {
+		return err
+	}
 	_, forged := o.ledger(p.ctx)
-	if len(found) == 0 && !errors.Is(forged, errForgedLedger) {
+	if len(found)+len(chains) == 0 && !errors.Is(forged, errForgedLedger) {
 		p.say("There is nothing to accept: the database holds what was acknowledged.")
-		return c.print(p, found)
+		return c.print(p, found, nil)
 	}
 	for _, rollback := range found {
 		p.say("%s", rollbackText(rollback))
@@ -46,6 +51,7 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 	if errors.Is(forged, errForgedLedger) {
 		p.say("The id of the ledger was changed outside the service; it is written anew.")
 	}
+	sayChains(p, chains)
 	p.say("Receipts that were given out and are not in this database will not verify any more.")
 	if !c.Yes {
 		if err := p.confirm("Go on with this database?"); err != nil {
@@ -55,13 +61,16 @@ func (c *rollbackAcceptCommand) Run(p *process) (err error) {
 	if err := c.accept(p, o, found); err != nil {
 		return err
 	}
-	return c.print(p, found)
+	if err := acceptChains(p, o, chains, found); err != nil {
+		return err
+	}
+	return c.print(p, found, chains)
 }
 
 // accept has the file of heads follow the ledger that is stored, as far as that was
 // shown.
 func (c *rollbackAcceptCommand) accept(p *process, o *opened, found []verify.Rollback) error {
-	if err := o.operator().AcceptRollbacks(p.ctx, found, o.heads.Accept); err != nil {
+	if err := o.operator().AcceptRollbacks(p.ctx, found, o.accept); err != nil {
 		return err
 	}
 	if c.Org != "" { // the others have not been looked at
@@ -79,9 +88,9 @@ func unrememberedIn(found []verify.Rollback) bool {
 }
 
 // print says what was accepted.
-func (c *rollbackAcceptCommand) print(p *process, accepted []verify.Rollback) error {
+func (c *rollbackAcceptCommand) print(p *process, accepted []verify.Rollback, chains []putBackChain) error {
 	if c.JSON {
-		return p.printJSON(append([]verify.Rollback{}, accepted...)) // an empty list, never null
+		return p.printJSON(rollbackLines(accepted, chains))
 	}
 	for _, rollback := range accepted {
 		if rollback.OtherLedger {
@@ -93,6 +102,9 @@ func (c *rollbackAcceptCommand) print(p *process, accepted []verify.Rollback) er
 			continue
 		}
 		fmt.Fprintf(p.out, "%s goes on from %s\n", quoted(rollback.Organization, maxSlug), count(rollback.Stored, "receipt"))
+	}
+	for _, chain := range chains {
+		fmt.Fprintf(p.out, "%s goes on without what was acknowledged of the chain %s\n", quoted(chain.Organization, maxSlug), chain.Chain)
 	}
 	return nil
 }

@@ -33,6 +33,7 @@ type server struct {
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
 	headsFault  string       // of the file of heads, so that the log says it once
+	chainsFault string       // of the file of chains, likewise
 	failed      bool         // open failed: there is nothing to serve
 }
 
@@ -218,6 +219,8 @@ func (s *server) close() error {
 	if s.opened != nil {
 		errs = append(errs, s.opened.close())
 		s.keepHeads() // now that nothing more is acknowledged
+		s.keepChains()
+		errs = append(errs, s.opened.chains.Close())
 	}
 	if s.traces != nil {
 		if err := s.traces.Shutdown(s.process.ctx); err != nil {

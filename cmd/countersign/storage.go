@@ -82,6 +82,19 @@ func (s *storage) openHeads(ring *keyring.Ring) (*keyring.Heads, error) {
 	return heads, &headsError{fmt.Errorf("%w; make it readable, or name another file with --heads", err)}
 }
 
+// openMemory reads what is remembered outside the database: the file of heads, and the
+// journal of open chains beside it. Where that fails they are empty, and the error is a
+// headsError.
+func (s *storage) openMemory(o *opened) error {
+	var err, chainsErr error
+	o.heads, err = s.openHeads(o.ring)
+	o.chains, chainsErr = keyring.OpenChains(keyring.ChainsFile(s.headsFile()), o.ring)
+	if err == nil && chainsErr != nil {
+		err = &headsError{fmt.Errorf("%w; make it readable, or name another file of heads with --heads", chainsErr)}
+	}
+	return err
+}
+
 // headsError is a fault of the file that remembers what was acknowledged.
 type headsError struct{ error }
 

@@ -42,6 +42,7 @@ func (s *server) watch(ctx context.Context, hangups <-chan os.Signal) {
 			file.check(ctx, s, asked)
 		}
 		s.keepHeads()
+		s.keepChains()
 	}
 }
 

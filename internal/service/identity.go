@@ -302,7 +302,7 @@ func (o *Operator) enterRestoration(ctx context.Context, result *Restoration, re
 	if err != nil {
 		return err
 	}
-	if err := o.acknowledgeRollback(ctx, &verify.Rollback{Organization: restored.Organization, ID: restored.ID}); err != nil {
+	if err := o.acknowledgeRollback(ctx, restored.Organization); err != nil {
 		return err
 	}
 	restored.end, err = o.end(ctx, &ledger.Organization{ID: org, Slug: restored.Organization})
