@@ -159,7 +159,7 @@ func (r *remembering) checkClean(receipts int64) {
 	checkIntact(r.t, r.Service, r.who.slug, receipts)
 }
 
-// lifes are the ways in which a server can meet a chain that was put back.
+// lives are the ways in which a server can meet a chain that was put back.
 var lives = map[string]func(r *remembering){
 	"running":   func(*remembering) {},
 	"restarted": func(r *remembering) { r.start() },
@@ -172,6 +172,8 @@ var lives = map[string]func(r *remembering){
 // An open chain that somebody puts back to an earlier state, with all that was recorded
 // since taken away, is refused: by the next event, outcome, decision, poll, list and
 // completion. It is named, and stays refused until an operator accepts it.
+//
+//countersign:race
 func TestOpenChainsCannotBeShortened(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for name, live := range lives {
@@ -237,6 +239,8 @@ func TestOpenChainsCannotBeShortened(t *testing.T) {
 
 // A budget that was spent stays spent: whoever puts a chain back to before the payments
 // has none allowed.
+//
+//countersign:race
 func TestBudgetsCannotBePutBack(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for name, live := range lives {
@@ -263,6 +267,8 @@ func TestBudgetsCannotBePutBack(t *testing.T) {
 
 // An abandoned chain names the one that continues it. Whoever takes that back does not
 // get another one, with a budget of its own.
+//
+//countersign:race
 func TestSuccessionCannotBePutBack(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)
@@ -295,6 +301,8 @@ func TestSuccessionCannotBePutBack(t *testing.T) {
 
 // A chain that is removed whole, before it was ever completed, is missed: by whoever asks
 // for it, by the chore and by an audit.
+//
+//countersign:race
 func TestRemovedChainsAreMissed(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for name, live := range lives {
@@ -325,14 +333,16 @@ func TestRemovedChainsAreMissed(t *testing.T) {
 
 // A server whose journal lags behind, because it was killed before it could flush, or was
 // away while another replica worked, takes the chains as they are, and accuses nobody.
+//
+//countersign:race
 func TestJournalsThatLag(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)
-		chain, sealed, fresh := r.open("work"), r.open("sealed"), ledger.ChainID{}
+		chain, sealed := r.open("work"), r.open("sealed")
 		r.record(chain, step(t, "first", ""))
 		done(t, r.chains.Flush())
 		asked := r.ask(chain)
-		fresh = r.open("fresh")
+		fresh := r.open("fresh")
 		r.record(fresh, step(t, "first", ""))
 		r.record(sealed, step(t, "last", ""))
 		r.complete(sealed)
@@ -363,6 +373,8 @@ func TestJournalsThatLag(t *testing.T) {
 // A chain that was put back and went on at a replica that knew no better is found by the
 // replica that does, within its next look, and the receipt that was sealed meanwhile is
 // named.
+//
+//countersign:race
 func TestForksAtAnotherReplica(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for name, sealed := range map[string]bool{"open": false, "sealed": true} {
@@ -400,6 +412,8 @@ func TestForksAtAnotherReplica(t *testing.T) {
 
 // A chain that was put back after another replica had gone on with it is refused by that
 // replica, and what the first one acknowledged is missed by its proof.
+//
+//countersign:race
 func TestForksBetweenReplicas(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)
@@ -421,6 +435,8 @@ func TestForksBetweenReplicas(t *testing.T) {
 
 // What an operator accepts is forgotten: the chain goes on from where it stands, and what
 // is acknowledged from then on is remembered.
+//
+//countersign:race
 func TestChainsThatWereAccepted(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)

@@ -40,7 +40,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
 		heads := filepath.Join(t.TempDir(), "heads.json")
-		world := &cleanWorld{t: t, db: db, clock: ticking(), due: make(chan struct{}, 1), seed: uint64(time.Now().UnixNano())}
+		world := &cleanWorld{t: t, db: db, clock: ticking(), due: make(chan struct{}, 1), folder: t.TempDir(), seed: uint64(time.Now().UnixNano())}
 		t.Logf("seed %d", world.seed)
 		for life := range cleanLives {
 			if life%2 == 1 {
@@ -65,6 +65,7 @@ type cleanWorld struct {
 	db      *testdb.Database
 	clock   func() time.Time
 	seed    uint64
+	folder  string             // of what the replicas remember of open chains
 	alarms  servicetest.Buffer // the errors that servers log
 	done    atomic.Int64       // operations
 	due     chan struct{}      // nudged when it is time for another audit
@@ -87,9 +88,14 @@ func (w *cleanWorld) live(life, operations int, ring *keyring.Ring, watch *keyri
 		handles[1], committers = w.db.Open(t), 2
 	}
 	var replicas []*service.Service
-	for _, handle := range handles {
+	var journals []*keyring.Chains
+	for n, handle := range handles {
+		journal, err := keyring.OpenChains(filepath.Join(w.folder, fmt.Sprint("chains-", n)), ring)
+		done(t, err)
+		journals = append(journals, journal)
 		replicas = append(replicas, service.New(service.Config{
-			Store: handle, Keys: ring, Secrets: ring, Clock: w.clock, Committers: committers, Log: log, Watch: watch, PrivateWebhooks: true,
+			Chains: journal,
+			Store:  handle, Keys: ring, Secrets: ring, Clock: w.clock, Committers: committers, Log: log, Watch: watch, PrivateWebhooks: true,
 			Delay: func(context.Context, time.Duration) error { return nil },
 		}))
 	}
@@ -103,6 +109,7 @@ func (w *cleanWorld) live(life, operations int, ring *keyring.Ring, watch *keyri
 	var working, watching sync.WaitGroup
 	over := make(chan struct{})
 	watching.Go(func() { w.audit(replicas[1], over) })
+	watching.Go(func() { w.prove(replicas, journals, over) })
 	for n := range cleanWorkers {
 		working.Go(func() {
 			worker := &cleanWorker{
@@ -117,12 +124,39 @@ func (w *cleanWorld) live(life, operations int, ring *keyring.Ring, watch *keyri
 	working.Wait()
 	close(over)
 	watching.Wait()
-	for _, replica := range replicas {
+	for n, replica := range replicas {
 		replica.Close()
+		if n == life%2 { // the other one is killed
+			done(t, journals[n].Flush())
+		}
+		done(t, journals[n].Close())
 	}
 	done(t, first.Close())
 	if handles[1] != first {
 		done(t, handles[1].Close())
+	}
+}
+
+// prove does what each replica does with what it remembers of open chains, until the
+// others are done, and once more then.
+func (w *cleanWorld) prove(replicas []*service.Service, journals []*keyring.Chains, over <-chan struct{}) {
+	for last := false; ; {
+		for n, replica := range replicas {
+			if err := replica.ProveChains(context.Background()); err != nil {
+				w.t.Error(err)
+			}
+			if err := journals[n].Flush(); err != nil {
+				w.t.Error(err)
+			}
+		}
+		if last {
+			return
+		}
+		select {
+		case <-over:
+			last = true
+		default:
+		}
 	}
 }
 
