@@ -13,6 +13,8 @@ type evidence struct {
 	rolledBack prometheus.Gauge
 	legacy     *prometheus.CounterVec
 	tampering  prometheus.Gauge
+	chains     prometheus.Gauge
+	dropped    prometheus.Gauge
 	checkAge   prometheus.Gauge
 }
 
@@ -27,6 +29,12 @@ func newEvidence() evidence {
 		rolledBack: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than the receipts that this server has given out, or gone altogether.",
 		}),
+		chains: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "countersign_chains_remembered", Help: "Open chains of which this process remembers outside the database how far they have come.",
+		}),
+		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "countersign_chains_not_remembered", Help: "Open chains that this process has ceased to remember since its start, because there were too many.",
+		}),
 		tampering: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_tampering_open", Help: "Findings of tampering that no operator has acknowledged.",
 		}),
@@ -37,7 +45,7 @@ func newEvidence() evidence {
 }
 
 func (e *evidence) collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering, e.checkAge}
+	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering, e.checkAge, e.chains, e.dropped}
 }
 
 // AnchorMoved counts an anchor that has come to a new standing.
@@ -50,6 +58,12 @@ func (e *evidence) RolledBack(organizations int) { e.rolledBack.Set(float64(orga
 
 // TamperingOpen hears how many findings of tampering are open.
 func (e *evidence) TamperingOpen(findings int) { e.tampering.Set(float64(findings)) }
+
+// ChainsRemembered hears how many open chains are remembered, and how many were dropped.
+func (e *evidence) ChainsRemembered(chains int, dropped int64) {
+	e.chains.Set(float64(chains))
+	e.dropped.Set(float64(dropped))
+}
 
 // LedgersLookedOver hears the largest age of a last look over a ledger.
 func (e *evidence) LedgersLookedOver(age time.Duration) { e.checkAge.Set(age.Seconds()) }

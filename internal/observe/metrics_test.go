@@ -44,9 +44,12 @@ func TestMetrics(t *testing.T) {
 	m.JobsCounted(5, 2)
 	m.AnchorMoved("tsa", "verified")
 	m.RolledBack(1)
+	m.ChainsRemembered(3, 2)
 	m.LegacyRequest("GET /old")
 	text := scrape(t, m)
 	for _, line := range []string{
+		"countersign_chains_remembered 3",
+		"countersign_chains_not_remembered 2",
 		`countersign_http_requests_total{route="/v1/chains",status="201"} 2`,
 		`countersign_http_requests_total{route="/v1/chains",status="422"} 1`,
 		`countersign_http_request_seconds_count{route="/v1/chains"} 3`,

@@ -134,6 +134,15 @@ func (s *Service) ProveChains(ctx context.Context) error {
 	return visible(err)
 }
 
+// ChainsRemembered says how many open chains are remembered, and how many were dropped
+// from that since the start for want of room.
+func (s *Service) ChainsRemembered() (chains int, dropped int64) {
+	if s.watchedChains == nil {
+		return 0, 0
+	}
+	return s.watchedChains.Watched()
+}
+
 // ChainRollbacks finds the chains that are not those that this server has acknowledged.
 func (s *Service) ChainRollbacks(ctx context.Context) ([]*verify.ChainRollback, error) {
 	found, err := s.judge.ChainRollbacks(ctx)

@@ -21,6 +21,7 @@ type ChainWatch interface {
 	Due(others int) []keyring.ChainWatched
 	Note(before, now keyring.ChainMark, final bool) bool
 	Proven(seen *keyring.ChainWatched, now keyring.ChainMark, final bool)
+	Watched() (remembered int, dropped int64)
 }
 
 // MarkOf is where a chain stands whose state is stored with an authenticator.

@@ -56,7 +56,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
 		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
-		{name: "look for open chains that were put back", every: chainsEvery, do: w.Service.ProveChains, next: now},
+		{name: "look for open chains that were put back", every: chainsEvery, do: w.proveChains, next: now},
 		{name: "count the findings of tampering", every: findingsEvery, do: w.countFindings, next: now},
 		// Each replica has a moment of its own in the hour, so that mostly one of
 		// them finds a head that has no anchor yet.
@@ -125,6 +125,12 @@ func (w *Worker) lookBack(ctx context.Context) error {
 		w.Meter.RolledBack(len(found))
 	}
 	return err
+}
+
+// proveChains tells the meter how many open chains are watched.
+func (w *Worker) proveChains(ctx context.Context) error {
+	w.Meter.ChainsRemembered(w.Service.ChainsRemembered())
+	return w.Service.ProveChains(ctx)
 }
 
 // countFindings tells the meter how much tampering nobody has acknowledged.

@@ -50,6 +50,9 @@ type Meter interface {
 	// RolledBack hears of how many organizations the ledger is older than what
 	// was acknowledged.
 	RolledBack(organizations int)
+	// ChainsRemembered hears how many open chains are remembered outside the database, and
+	// how many were dropped from that since the start for want of room.
+	ChainsRemembered(chains int, dropped int64)
 	// TamperingOpen hears how many findings of tampering nobody has acknowledged.
 	TamperingOpen(findings int)
 	// LedgersLookedOver hears how long ago this process last saw a look over a ledger come
@@ -235,12 +238,13 @@ func span(d time.Duration) ledger.Time { return ledger.Time(d.Milliseconds()) }
 
 type silentMeter struct{}
 
-func (silentMeter) JobDone(string)             {}
-func (silentMeter) JobRetried(string)          {}
-func (silentMeter) JobBuried(string)           {}
-func (silentMeter) JobsCounted(int64, int64)   {}
-func (silentMeter) AnchorMoved(string, string) {}
-func (silentMeter) RolledBack(int)             {}
-func (silentMeter) TamperingOpen(int)          {}
+func (silentMeter) JobDone(string)              {}
+func (silentMeter) JobRetried(string)           {}
+func (silentMeter) JobBuried(string)            {}
+func (silentMeter) JobsCounted(int64, int64)    {}
+func (silentMeter) AnchorMoved(string, string)  {}
+func (silentMeter) RolledBack(int)              {}
+func (silentMeter) TamperingOpen(int)           {}
+func (silentMeter) ChainsRemembered(int, int64) {}
 
 func (silentMeter) LedgersLookedOver(time.Duration) {}

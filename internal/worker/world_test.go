@@ -189,13 +189,14 @@ func (m *meter) add(what string, n int64) {
 	m.counts[what] += n
 }
 
-func (m *meter) JobDone(kind string)                 { m.add(kind+" done", 1) }
-func (m *meter) JobRetried(kind string)              { m.add(kind+" retried", 1) }
-func (m *meter) JobBuried(kind string)               { m.add(kind+" buried", 1) }
-func (m *meter) AnchorMoved(method, standing string) { m.add(method+" "+standing, 1) }
-func (m *meter) RolledBack(organizations int)        { m.set("rolled back", int64(organizations)) }
-func (m *meter) LedgersLookedOver(age time.Duration) { m.set("age", int64(age)) }
-func (m *meter) TamperingOpen(findings int)          { m.set("tampering", int64(findings)) }
+func (m *meter) JobDone(kind string)                  { m.add(kind+" done", 1) }
+func (m *meter) JobRetried(kind string)               { m.add(kind+" retried", 1) }
+func (m *meter) JobBuried(kind string)                { m.add(kind+" buried", 1) }
+func (m *meter) AnchorMoved(method, standing string)  { m.add(method+" "+standing, 1) }
+func (m *meter) RolledBack(organizations int)         { m.set("rolled back", int64(organizations)) }
+func (m *meter) LedgersLookedOver(age time.Duration)  { m.set("age", int64(age)) }
+func (m *meter) ChainsRemembered(chains int, _ int64) { m.set("chains", int64(chains)) }
+func (m *meter) TamperingOpen(findings int)           { m.set("tampering", int64(findings)) }
 func (m *meter) JobsCounted(waiting, buried int64) {
 	m.set("waiting", waiting)
 	m.set("buried", buried)
