@@ -55,7 +55,7 @@ var actSentences = map[string]string{
 	ActOrganizationUpdate:   "changed the settings[: {changed}]",
 	ActLogBegin:             "began the audit log",
 	ActRowsTrust:            "took over rows from before they were authenticated",
-	ActRollbackAccept:       "took the database as it is for the truth[: {receipts_stored} receipts of {receipts_acknowledged}][: {organizations_missing} organizations are missing]",
+	ActRollbackAccept:       "took the database as it is for the truth[: {receipts_stored} receipts of {receipts_acknowledged}][: {chains} chains are not those that were acknowledged][: {organizations_missing} organizations are missing]",
 	ActLedgerRestore:        "restored the ledger from a backup[: {receipts} receipts, and {receipts_lost} that were acknowledged are lost][; {organizations_missing} organizations are missing]",
 	ActMasterKeyRotate:      "rotated the master key[: {key}]",
 	ActKeyCreate:            "made the API key {name}[ with the role {role}][ of {owner}][, until {expires_at}]",
