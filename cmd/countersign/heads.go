@@ -21,9 +21,9 @@ type headsCommands struct {
 	Import headsImportCommand `cmd:"" help:"Take over what another machine remembers, so that a server there may seal here."`
 }
 
-// openMemory reads the file of heads and the keys that it is authenticated with. It
+// openHeadsAlone reads the file of heads and the keys that it is authenticated with. It
 // needs no database.
-func (s *storage) openMemory() (*keyring.Heads, error) {
+func (s *storage) openHeadsAlone() (*keyring.Heads, error) {
 	ring, err := keyring.Open(s.keyFile())
 	if errors.Is(err, keyring.ErrNotFound) {
 		err = fmt.Errorf("%w: the file of heads cannot be read without it; name it with --keys", err)
@@ -59,7 +59,7 @@ type headAnswer struct {
 
 // Run prints the file's content.
 func (c *headsShowCommand) Run(p *process) error {
-	heads, err := c.openMemory()
+	heads, err := c.openHeadsAlone()
 	if err != nil {
 		return unclear(err)
 	}
@@ -104,7 +104,7 @@ func (c *headsExportCommand) Run(p *process) error {
 	if c.JSON && c.Output == "" {
 		return misused(errors.New("--json says what was written to a file: name one with --output"))
 	}
-	heads, err := c.openMemory()
+	heads, err := c.openHeadsAlone()
 	if err != nil {
 		return unclear(err)
 	}

@@ -52,7 +52,7 @@ func (c *restoreCommand) Run(p *process) error {
 	if !c.embedded() && !c.InPlace {
 		return unclear(errors.New("this store is in PostgreSQL: restore the database with pg_restore or psql, and then run countersign restore --in-place"))
 	}
-	heads, err := c.openMemory() // before anything else: without the keys a backup is of no use
+	heads, err := c.openHeadsAlone() // before anything else: without the keys a backup is of no use
 	if err != nil {
 		return unclear(err)
 	}
@@ -70,12 +70,38 @@ func (c *restoreCommand) Run(p *process) error {
 	if err != nil {
 		return err
 	}
+	if err := c.forgetChains(); err != nil {
+		return fmt.Errorf("the database is restored, and what is remembered of its open chains does not say so: %w; then run countersign restore --in-place", err)
+	}
 	// A crash before this leaves a file that watches the ledger from before: no server
 	// starts on it, and restore --in-place goes on from there.
 	if err := heads.Replace(answer.Ledger, answer.Ends()); err != nil {
 		return fmt.Errorf("the database is restored, and the file of heads does not say so: %w; then run countersign restore --in-place", err)
 	}
 	return c.print(p, answer)
+}
+
+// forgetChains gives up what is remembered of open chains: they are what the backup has of
+// them.
+func (c *restoreCommand) forgetChains() error {
+	ring, err := keyring.Open(c.keyFile())
+	if err != nil {
+		return err
+	}
+	chains, err := keyring.OpenChains(keyring.ChainsFile(c.headsFile()), ring)
+	if err != nil {
+		return err
+	}
+	forgotten := make(map[uuid.UUID]bool)
+	for _, chain := range chains.All() {
+		if org := chain.Org; !forgotten[org] {
+			forgotten[org] = true
+			if err := chains.Accept(org); err != nil {
+				return err
+			}
+		}
+	}
+	return chains.Close()
 }
 
 // alone makes sure that nobody serves the database meanwhile.

@@ -39,7 +39,8 @@ func (s *testStore) restore(t *testing.T, back func() *testStore, copied string)
 }
 
 // A restored backup is a ledger of its own: it names its parent, says in each audit log
-// and to the operator which receipts are lost, and goes on at once. Neither the file of
+// and to the operator which receipts are lost, and goes on at once, open chains included.
+// Neither the file of
 // heads from before nor the old name of the ledger fits it any more.
 //
 //countersign:race
@@ -48,6 +49,10 @@ func TestRestore(t *testing.T) {
 		server := start(t, s.flags...)
 		admin := server.admin(t)
 		admin.seal(t)
+		var chain struct{ ID string }
+		admin.call(t, http.MethodPost, "/v1/chains", `{"name":"test"}`, &chain)
+		events := "/v1/chains/" + chain.ID + "/events"
+		admin.call(t, http.MethodPost, events, anAction, &struct{}{})
 		first, parent := ledgerOf(t, admin)
 		if parent != nil {
 			t.Errorf("a new ledger has the parent %s", parent)
@@ -63,6 +68,7 @@ func TestRestore(t *testing.T) {
 		admin = server.client(admin.key)
 		admin.seal(t)
 		admin.seal(t)
+		admin.call(t, http.MethodPost, events, anAction, &struct{}{})
 		if s.Kind == "sqlite" {
 			refuse(t, exitFailed, "stop it", s.args("restore", copied, "--replace")...)
 		} else {
@@ -98,6 +104,7 @@ func TestRestore(t *testing.T) {
 		if sealed := admin.seal(t); !strings.HasSuffix(sealed.Receipt.Number, "-00002") {
 			t.Errorf("the next receipt is %s", sealed.Receipt.Number)
 		}
+		admin.call(t, http.MethodPost, events, anAction, &struct{}{})
 		server.stop(t)
 		succeed(t, s.args("audit")...)
 		succeed(t, s.args("doctor")...)
