@@ -21,15 +21,16 @@ type Chains struct {
 	ring *Ring
 	most int // chains that are remembered
 
-	mu       sync.Mutex
-	marks    map[uuid.UUID]*list.Element // of *chainEntry, by chain
-	touched  *list.List                  // of *chainEntry, the longest ago first
-	changed  map[uuid.UUID]struct{}      // what the file does not hold yet
-	sealed   [2]map[uuid.UUID]ChainMark  // chains that were sealed lately: the newer half, and the older
-	accepted map[uuid.UUID]int64         // how often an operator has accepted each organization's chains
-	round    []uuid.UUID                 // chains that this round of Due has not named yet
-	dropped  int64                       // how many were dropped for want of room
-	requests os.FileInfo                 // of the file of acceptances as it was last read; nil before
+	mu        sync.Mutex
+	marks     map[uuid.UUID]*list.Element // of *chainEntry, by chain
+	touched   *list.List                  // of *chainEntry, the longest ago first
+	changed   map[uuid.UUID]struct{}      // what the file does not hold yet
+	sealed    [2]map[uuid.UUID]ChainMark  // chains that were sealed lately: the newer half, and the older
+	accepted  map[uuid.UUID]int64         // how often an operator has accepted each organization's chains
+	round     []uuid.UUID                 // chains that this round of Due has not named yet
+	dropped   int64                       // how many were dropped for want of room
+	forgotten []uuid.UUID                 // chains that an acceptance has made this process forget
+	requests  os.FileInfo                 // of the file of acceptances as it was last read; nil before
 
 	writing sync.Mutex // held while the file is read or written; taken before mu
 	journal journal    // guarded by writing
@@ -272,6 +273,16 @@ func (c *Chains) Due(others int) []ChainWatched {
 	return found
 }
 
+// Forgotten returns, once, the chains that were forgotten because an operator accepted
+// their organization's ledger. Some may be open, and are to be remembered as they stand.
+func (c *Chains) Forgotten() []uuid.UUID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	forgotten := c.forgotten
+	c.forgotten = nil
+	return forgotten
+}
+
 // Watched says how many chains are remembered, and how many were dropped since the start
 // for want of room.
 func (c *Chains) Watched() (remembered int, dropped int64) {
@@ -284,7 +295,8 @@ func (c *Chains) Watched() (remembered int, dropped int64) {
 func (c *Chains) forget(org uuid.UUID) {
 	for element := c.touched.Front(); element != nil; {
 		next := element.Next()
-		if element.Value.(*chainEntry).Org == org {
+		if entry := element.Value.(*chainEntry); entry.Org == org {
+			c.forgotten = append(c.forgotten, entry.Chain)
 			c.remove(element)
 		}
 		element = next

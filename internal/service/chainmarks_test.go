@@ -464,6 +464,9 @@ func TestChainsThatWereAccepted(t *testing.T) {
 		}) {
 			t.Error("the acceptance is not in the audit log")
 		}
+		if remembered, _ := r.chains.Watched(); remembered != 1 {
+			t.Errorf("%d chains are remembered as they stand, want the one that is left", remembered)
+		}
 		r.record(chain, step(t, "again", ""))
 		done(t, r.chains.Flush())
 		r.direct.putBack(then)

@@ -22,6 +22,7 @@ type ChainWatch interface {
 	Note(before, now keyring.ChainMark, final bool) bool
 	Proven(seen *keyring.ChainWatched, now keyring.ChainMark, final bool)
 	Watched() (remembered int, dropped int64)
+	Forgotten() []uuid.UUID
 }
 
 // MarkOf is where a chain stands whose state is stored with an authenticator.
@@ -208,6 +209,11 @@ func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) err
 	if j.chains == nil {
 		return nil
 	}
+	for _, chain := range j.chains.Forgotten() {
+		if err := j.takeOver(ctx, ledger.ChainID{UUID: chain}); err != nil {
+			return err
+		}
+	}
 	for _, seen := range j.chains.Due(proofsAtOnce) {
 		back, err := j.ProveChain(ctx, &seen)
 		if err != nil {
@@ -216,6 +222,22 @@ func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) err
 		if back != nil {
 			found(back)
 		}
+	}
+	return nil
+}
+
+// takeOver remembers a chain as it stands, where it is open and authentic: an operator has
+// accepted it.
+func (j *Judge) takeOver(ctx context.Context, id ledger.ChainID) error {
+	record, err := j.store.Chain(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if chain, state, detail := j.readChain(record); detail == "" && !Final(state) {
+		j.chains.Note(keyring.ChainMark{}, MarkOf(chain, state, record.MAC), false)
 	}
 	return nil
 }
