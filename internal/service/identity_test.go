@@ -32,6 +32,8 @@ func wantRolledBack(t *testing.T, err error) {
 
 // A server that is told of another ledger under its feet seals nothing from its next
 // look on, for anyone, until the operator accepts it.
+//
+//countersign:race
 func TestLedgerThatBecomesAnother(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := watching(t, db, nil)
@@ -61,6 +63,8 @@ func TestLedgerThatBecomesAnother(t *testing.T) {
 // A memory of nothing takes over a ledger without receipts, and none that holds any: not
 // when somebody has put back the head from before the first receipt, nor when he has
 // removed it.
+//
+//countersign:race
 func TestMemoryOfNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := watching(t, db, nil)
