@@ -176,8 +176,16 @@ func (c *Chains) read() error {
 		return err
 	}
 	c.mu.Lock()
+	first := len(c.marks)+len(c.accepted)+len(c.sealed[0]) == 0
+	if first {
+		c.marks, c.touched = read.marks, read.touched
+	}
 	for element := read.touched.Front(); element != nil; element = element.Next() {
 		entry := element.Value.(*chainEntry)
+		if first {
+			entry.doubt = true
+			continue
+		}
 		if read.accepted[entry.Org] >= c.accepted[entry.Org] { // else it was forgotten since
 			c.merge(entry)
 		}
