@@ -88,6 +88,93 @@ var actSentences = map[string]string{
 	ActAnchorMade:           "anchored the {kind} {target} in time[ by {method}]",
 }
 
+// RecordKind is a kind of administrative record. Each carries, inside its
+// authenticator, the number of the act that changed it last.
+type RecordKind string
+
+// The kinds of records that acts change. An organization is none of them: the end of
+// the audit log carries its hash.
+const (
+	RecordKey        RecordKind = "api_key"
+	RecordToken      RecordKind = "public_token"
+	RecordSigningKey RecordKind = "signing_key"
+	RecordWebhook    RecordKind = "webhook"
+	RecordPolicy     RecordKind = "policy"
+	RecordSignIn     RecordKind = "sign_in"
+)
+
+// changedRecord is a record that an act changes: the one that its target names, or a
+// member of its detail.
+type changedRecord struct {
+	kind   RecordKind
+	member string // of the detail; "" for the target
+}
+
+// recordsChanged are the records that an act changes, by the kind of act. Each kind is
+// listed: one that changes none says so.
+var recordsChanged = map[string][]changedRecord{
+	ActOrganizationCreate:   {{RecordKey, "api_key_id"}, {RecordSigningKey, "signing_key_id"}},
+	ActOrganizationUpdate:   nil,
+	ActLogBegin:             {{RecordSigningKey, "signing_key_id"}},
+	ActRowsTrust:            nil,
+	ActRollbackAccept:       nil,
+	ActMasterKeyRotate:      nil,
+	ActKeyCreate:            {{RecordKey, ""}},
+	ActKeyRotate:            {{RecordKey, ""}},
+	ActKeyRevoke:            {{RecordKey, ""}},
+	ActKeyExpire:            {{RecordKey, ""}},
+	ActSignInCreate:         {{RecordSignIn, "link"}},
+	ActSignInUse:            {{RecordSignIn, "link"}, {RecordSignIn, "session"}},
+	ActSignInEnd:            {{RecordSignIn, "session"}},
+	ActPolicyPut:            {{RecordPolicy, ""}},
+	ActKillSwitchActivate:   nil,
+	ActKillSwitchDeactivate: nil,
+	ActChainResume:          nil,
+	ActApprovalApprove:      nil,
+	ActApprovalDeny:         nil,
+	ActApprovalCancel:       nil,
+	ActApprovalOverrule:     nil,
+	ActWebhookCreate:        {{RecordWebhook, ""}},
+	ActWebhookTest:          nil,
+	ActWebhookDelete:        {{RecordWebhook, ""}},
+	ActWebhookDisable:       {{RecordWebhook, ""}},
+	ActTokenCreate:          {{RecordToken, ""}},
+	ActTokenRevoke:          {{RecordToken, ""}},
+	ActSigningKeyCreate:     {{RecordSigningKey, ""}},
+	ActSigningKeyImport:     {{RecordSigningKey, ""}},
+	ActSigningKeyRetire:     {{RecordSigningKey, ""}, {RecordSigningKey, "successor_id"}},
+	ActSigningKeyRevoke:     {{RecordSigningKey, ""}, {RecordSigningKey, "successor_id"}},
+	ActTamperingFound:       nil,
+	ActTamperingAcknowledge: nil,
+	ActAnchorMade:           nil,
+}
+
+// Record is an administrative record by its kind and name.
+type Record struct {
+	Kind RecordKind
+	Name string
+}
+
+// Records are the records that an act changes.
+func (a *Act) Records() []Record {
+	var records []Record
+	for _, changed := range recordsChanged[a.Action] {
+		name := a.Target
+		if changed.member != "" {
+			detail, err := canon.Parse(a.Detail)
+			if err != nil {
+				continue
+			}
+			member, _ := detail.Get(changed.member)
+			name = member.Str()
+		}
+		if name != "" {
+			records = append(records, Record{changed.kind, name})
+		}
+	}
+	return records
+}
+
 // ActKinds lists what an act can be, in alphabetical order.
 func ActKinds() []string { return slices.Sorted(maps.Keys(actSentences)) }
 
