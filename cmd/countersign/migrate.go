@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"countersign/internal/evidence"
 	"countersign/internal/keyring"
 )
 
@@ -71,10 +72,14 @@ func (c *migrateCommand) trust(ctx context.Context) (taken int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, o.close()) }()
+	trust := evidence.TrustAll
 	if o.ring.SealedRows() {
+		trust = evidence.TrustNumbers
+	}
+	if o.ring.SealedRows() && o.ring.NumberedRows() {
 		return 0, errors.New("the rows of this database were authenticated before: one that has no authenticator now was changed by someone else; run countersign audit")
 	}
-	if taken, err = o.operator().TrustExisting(ctx); err != nil {
+	if taken, err = o.operator().TrustExisting(ctx, trust); err != nil {
 		return taken, err
 	}
 	_, err = keyring.SealRows(c.keyFile())

@@ -95,14 +95,15 @@ func (s *storage) checkLedger(ctx context.Context, o *opened) error {
 	return nil
 }
 
-// errUnsealed says that a database is from before its rows had authenticators.
-var errUnsealed = errors.New("this database is from before its rows were authenticated: stop every server on it, make a backup, and run countersign migrate --trust-existing once")
+// errUnsealed says that a database is from before its rows had authenticators, or named
+// the act that changed them last.
+var errUnsealed = errors.New("this database is from before its rows were authenticated, or told from older ones: stop every server on it, make a backup, and run countersign migrate --trust-existing once")
 
 // checkSealed refuses a database that was not taken over yet. Once it was, a row
 // without an authenticator is one that somebody changed: it is refused by itself, and
 // the others are served.
 func (o *opened) checkSealed(ctx context.Context) error {
-	if o.ring.SealedRows() {
+	if o.ring.SealedRows() && o.ring.NumberedRows() {
 		return nil
 	}
 	unsealed, err := o.operator().Unsealed(ctx)

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"countersign/internal/ledger"
 	"countersign/internal/recent"
@@ -26,18 +27,30 @@ type port = store.Store
 type Store struct {
 	port
 	// Jobs is set before the store is used.
-	Jobs  JobRules
+	Jobs JobRules
+	// Remembered tells which end of an audit log was remembered outside the database, the
+	// zero value for none; optional, and set before the store is used.
+	Remembered func(ledger.OrgID) ledger.LogEnd
+
 	keys  ledger.Keys
 	sound *recent.Cache[ledger.KeyID, *ledger.KeyRecord]
+	orgs  *recent.Cache[ledger.OrgID, soundOrg]
+	logs  logs
 }
 
 // soundInUse bounds what is remembered of rows that were found authentic, in bytes.
-const soundInUse = 1 << 20
+const (
+	soundInUse = 1 << 20
+	orgsInUse  = 4 << 20
+)
 
 // New puts the authentication of rows in front of a database. Without keys nothing
 // that is sealed can be read.
 func New(db store.Store, keys ledger.Keys) *Store {
-	return &Store{port: db, keys: keys, sound: recent.New[ledger.KeyID, *ledger.KeyRecord](soundInUse)}
+	return &Store{
+		port: db, keys: keys, sound: recent.New[ledger.KeyID, *ledger.KeyRecord](soundInUse), orgs: recent.New[ledger.OrgID, soundOrg](orgsInUse),
+		logs: logs{memory: make(map[ledger.OrgID]*logMemory)},
+	}
 }
 
 // tampered says that a row is not as the service wrote it.
@@ -67,16 +80,37 @@ func (s *Store) check(what string, org ledger.OrgID, purpose ledger.Purpose, mac
 // Loaded.Tampered names it: the operation that needs it is refused, and the others of
 // the same transaction are not.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
-	return s.port.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+	if s.keys == nil {
+		return errNoKeys
+	}
+	known, err := s.prepare(ctx, needs)
+	if err != nil {
+		return err
+	}
+	var suspects []ledger.OrgID
+	var changes *store.Changes
+	err = s.port.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		loaded.Tampered, loaded.Behind = nil, nil
+		var err error
+		if suspects, err = s.holdLogs(loaded, known); err != nil {
+			return nil, err
+		}
 		if err := s.admit(loaded); err != nil {
 			return nil, err
 		}
-		changes, err := plan(loaded)
-		if err != nil || changes == nil {
+		if changes, err = plan(loaded); err != nil || changes == nil {
 			return changes, err
 		}
 		return changes, s.sealAll(changes)
 	})
+	if err == nil && changes != nil {
+		s.committed(changes)
+	}
+	for _, org := range suspects {
+		// What it finds stands in the memory of the log; the operations were refused anyway.
+		_ = s.catchUp(ctx, org)
+	}
+	return err
 }
 
 // CreateOrganization implements store.Directory.
@@ -84,17 +118,20 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 	if err := s.sealAll(with); err != nil {
 		return err
 	}
-	return s.port.CreateOrganization(ctx, org, head, with)
+	err := s.port.CreateOrganization(ctx, org, head, with)
+	if err == nil {
+		s.committed(with)
+	}
+	return err
 }
 
 // admit takes out of what was loaded whatever is not as the service wrote it.
 func (s *Store) admit(loaded *store.Loaded) error {
-	loaded.Tampered = nil
 	for _, err := range [...]error{
-		admitAll(loaded, loaded.Keys, s.checkKey),
+		admitAll(loaded, loaded.Keys, holding(s, loaded, s.checkKey, numberedKey)),
 		admitAll(loaded, loaded.Rotations, s.checkRotation),
-		admitAll(loaded, loaded.Tokens, s.checkToken),
-		admitAll(loaded, loaded.Issued, s.checkToken),
+		admitAll(loaded, loaded.Tokens, holding(s, loaded, s.checkToken, numberedToken)),
+		admitAll(loaded, loaded.Issued, holding(s, loaded, s.checkToken, numberedToken)),
 	} {
 		if err != nil {
 			return err
@@ -103,11 +140,12 @@ func (s *Store) admit(loaded *store.Loaded) error {
 	// The place of an endpoint is kept, with nothing but its id: an admin must be able to
 	// delete one that was tampered with.
 	for id, webhook := range loaded.Webhooks {
-		sound, err := s.soundWebhook(webhook)
-		if err != nil {
+		err := holding(s, loaded, s.checkWebhook, numberedWebhook)(webhook)
+		if errors.Is(err, ledger.ErrStateTampered) {
+			loaded.Webhooks[id] = tamperedWebhook(webhook)
+		} else if err != nil {
 			return err
 		}
-		loaded.Webhooks[id] = sound
 	}
 	for ref, finding := range loaded.Findings {
 		judged, err := s.judged(finding)
@@ -116,17 +154,46 @@ func (s *Store) admit(loaded *store.Loaded) error {
 		}
 		loaded.Findings[ref] = judged
 	}
+	check := holding(s, loaded, s.checkSigningKey, numberedSigningKey)
 	for _, keys := range loaded.SigningKeys {
-		if err := s.soundSigningKeys(keys); err != nil {
-			return err
+		for i, key := range keys {
+			if err := check(key); errors.Is(err, ledger.ErrStateTampered) {
+				keys[i] = tamperedSigningKey(key)
+			} else if err != nil {
+				return err
+			}
 		}
 	}
 	if read := loaded.Policy; read != nil {
+		check := holding(s, loaded, s.checkPolicy, numberedPolicy)
 		loaded.Policy = func(org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-			return s.soundPolicy(read(org, number))
+			policy, err := read(org, number)
+			if err == nil {
+				err = check(policy)
+			}
+			if err != nil {
+				return nil, err
+			}
+			return policy, nil
 		}
 	}
 	return nil
+}
+
+// holding is a check that a row of a transaction is authentic and the newest. A row of an
+// organization that was not loaded is nobody's in this transaction, and of one that is
+// behind nothing is decided.
+func holding[R any](s *Store, loaded *store.Loaded, check func(R) error, name func(R) numbered) func(R) error {
+	return func(row R) error {
+		if err := check(row); err != nil {
+			return err
+		}
+		n := name(row)
+		if loaded.Orgs[n.org] == nil || slices.Contains(loaded.Behind, n.org) {
+			return nil
+		}
+		return s.held(n)
+	}
 }
 
 // admitAll takes the rows of one map out that fail, and names them.
@@ -148,6 +215,14 @@ func (s *Store) sealAll(changes *store.Changes) error {
 		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings) + len(changes.Anchors)
 	if sealed > 0 && s.keys == nil {
 		return errNoKeys
+	}
+	if sealed > 0 {
+		if err := number(changes); err != nil {
+			return err
+		}
+	}
+	for _, log := range changes.Logs {
+		changes.Signals = append(changes.Signals, log.Org.UUID)
 	}
 	sealEach(s.sealKey, changes.NewKeys, changes.Keys)
 	sealEach(s.sealRotation, changes.NewRotations)

@@ -31,7 +31,7 @@ func init() {
 		"Chain", "Chains", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
 		"ScanReceipts", "ScanBodies", "ScanChains", "ScanEvents", "Head")
 	pass("an organization is authenticated over all its columns where it is used: the audit and the notices of tampering need one that fails", "Organization", "OrganizationBySlug", "Organizations")
-	pass("the audit log is a hash chain with an authenticated end", "ActLog", "Acts", "ScanActs")
+	pass("the audit log is a hash chain with an authenticated end", "ActLog", "ActLogs", "Acts", "ScanActs")
 	pass("a fingerprint that was changed keeps the server from starting", "KeyChecks", "AddKeyCheck")
 	pass("rows without an authenticator are found and sealed for the operator alone", "UnsealedRows", "SealRows")
 	pass("who has leased a job, and when it is tried again, is the store's own: it can be delayed and given up, and no more",

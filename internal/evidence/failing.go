@@ -10,10 +10,13 @@ import (
 	"countersign/internal/store"
 )
 
-// Failing is a stored row that fails its authenticator.
+// Failing is a stored row that fails its authenticator, or is older than it should be.
 type Failing struct {
 	Kind FailingKind
 	ID   string
+	// Old says that the row is authentic and not the one that the last act about it has
+	// left: somebody has put it back.
+	Old bool
 	// Digest is of the row as it is stored: after another edit it is another one.
 	Digest [32]byte
 }
@@ -27,6 +30,7 @@ const (
 	FailingSigningKey FailingKind = "signing key"
 	FailingWebhook    FailingKind = "webhook"
 	FailingToken      FailingKind = "public token"
+	FailingPolicy     FailingKind = "policy set"
 	FailingFullCheck  FailingKind = "record of a full check"
 	FailingJob        FailingKind = "queued job"
 )
@@ -37,6 +41,8 @@ type failingRows struct {
 	store *Store
 	most  int
 	found []Failing
+	seen  seenActs
+	again bool // a row may have changed while it was read: all are read again
 }
 
 func (f *failingRows) full() bool { return len(f.found) >= f.most }
@@ -46,26 +52,55 @@ func (f *failingRows) judge(kind FailingKind, id string, org ledger.OrgID, purpo
 	if !errors.Is(err, ledger.ErrStateTampered) {
 		return err
 	}
+	f.add(kind, id, false, mac, record)
+	return nil
+}
+
+func (f *failingRows) add(kind FailingKind, id string, old bool, mac, record []byte) {
 	if !f.full() {
 		h := sha256.New()
 		h.Write(record)
 		h.Write(mac)
-		f.found = append(f.found, Failing{kind, id, [32]byte(h.Sum(nil))})
+		f.found = append(f.found, Failing{Kind: kind, ID: id, Old: old, Digest: [32]byte(h.Sum(nil))})
+	}
+}
+
+// judgeNumbered is judge for a record that names the act that changed it last.
+func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id string, n numbered, purpose ledger.Purpose, mac, record []byte) error {
+	found := len(f.found)
+	if err := f.judge(kind, id, n.org, purpose, mac, record); err != nil || len(f.found) > found || f.full() {
+		return err
+	}
+	v, err := f.store.judge(ctx, n, f.seen)
+	switch {
+	case errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, ErrRolledBack):
+		return nil // the log itself is found by those who look at it
+	case err != nil:
+		return err
+	case v == old:
+		f.add(kind, id, true, mac, record)
+	case v == unsure:
+		f.again = true
 	}
 	return nil
 }
 
-// FailingRows lists the rows of an organization that fail their authenticators and belong
-// to no chain: API keys, signing keys, webhooks, public tokens, full checks and queued
-// jobs. It names at most so many.
+// FailingRows lists the rows of an organization that fail their authenticators, or are
+// older than the audit log says, and belong to no chain: API keys, signing keys, webhooks,
+// public tokens, policy sets, full checks and queued jobs. It names at most so many.
 func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]Failing, error) {
-	f := &failingRows{store: s, most: most}
-	for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.fullChecks, f.jobs} {
-		if err := list(ctx, org); err != nil {
-			return nil, err
+	seen := make(seenActs)
+	for {
+		f := &failingRows{store: s, most: most, seen: seen}
+		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.jobs} {
+			if err := list(ctx, org); err != nil {
+				return nil, err
+			}
+		}
+		if !f.again {
+			return f.found, nil
 		}
 	}
-	return f.found, nil
 }
 
 const failingPage = 200
@@ -94,7 +129,7 @@ func (f *failingRows) keys(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*ledger.KeyRecord, error) { return f.store.port.Keys(ctx, org, after, failingPage) }
 	return pages(f, read, func(key *ledger.KeyRecord) error {
 		after = key.ID
-		return f.judge(FailingKey, key.ID.String(), key.Org, ledger.PurposeAPIKey, key.MAC, encodeKey(key))
+		return f.judgeNumbered(ctx, FailingKey, key.ID.String(), numberedKey(key), ledger.PurposeAPIKey, key.MAC, encodeKey(key))
 	})
 }
 
@@ -104,7 +139,7 @@ func (f *failingRows) signingKeys(ctx context.Context, org ledger.OrgID) error {
 		return err
 	}
 	for _, key := range keys {
-		if err := f.judge(FailingSigningKey, key.ID.String(), key.Org, ledger.PurposeSigningKey, key.MAC, encodeSigningKey(key)); err != nil {
+		if err := f.judgeNumbered(ctx, FailingSigningKey, key.ID.String(), numberedSigningKey(key), ledger.PurposeSigningKey, key.MAC, encodeSigningKey(key)); err != nil {
 			return err
 		}
 	}
@@ -117,7 +152,7 @@ func (f *failingRows) webhooks(ctx context.Context, org ledger.OrgID) error {
 		return err
 	}
 	for _, webhook := range webhooks {
-		if err := f.judge(FailingWebhook, webhook.ID.String(), webhook.Org, ledger.PurposeWebhook, webhook.MAC, encodeWebhook(webhook)); err != nil {
+		if err := f.judgeNumbered(ctx, FailingWebhook, webhook.ID.String(), numberedWebhook(webhook), ledger.PurposeWebhook, webhook.MAC, encodeWebhook(webhook)); err != nil {
 			return err
 		}
 	}
@@ -129,7 +164,16 @@ func (f *failingRows) tokens(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*store.TokenRecord, error) { return f.store.port.Tokens(ctx, org, before, failingPage) }
 	return pages(f, read, func(token *store.TokenRecord) error {
 		before = &token.ID
-		return f.judge(FailingToken, token.ID.String(), token.Org, ledger.PurposeToken, token.MAC, encodeToken(token))
+		return f.judgeNumbered(ctx, FailingToken, token.ID.String(), numberedToken(token), ledger.PurposeToken, token.MAC, encodeToken(token))
+	})
+}
+
+func (f *failingRows) policies(ctx context.Context, org ledger.OrgID) error {
+	before := int64(0)
+	read := func() ([]*store.PolicyRecord, error) { return f.store.port.Policies(ctx, org, before, failingPage) }
+	return pages(f, read, func(policy *store.PolicyRecord) error {
+		before = policy.Number
+		return f.judgeNumbered(ctx, FailingPolicy, policy.Version, numberedPolicy(policy), ledger.PurposePolicy, policy.MAC, encodePolicy(policy))
 	})
 }
 
@@ -166,5 +210,5 @@ func FailingJobOf(job *store.Job) *Failing {
 	h.Write(encodeJob(job))
 	h.Write(job.MAC)
 	sum := [32]byte(h.Sum(nil))
-	return &Failing{FailingJob, hex.EncodeToString(sum[:8]), sum}
+	return &Failing{Kind: FailingJob, ID: hex.EncodeToString(sum[:8]), Digest: sum}
 }

@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"errors"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -29,6 +28,7 @@ func encodeKey(k *ledger.KeyRecord) []byte {
 		r.bytes(k.Previous.Hash[:])
 		r.time(k.Previous.ExpiresAt)
 	}
+	r.act(k.Act)
 	return r
 }
 
@@ -51,39 +51,21 @@ func (s *Store) checkKey(k *ledger.KeyRecord) error {
 
 // Key implements store.Directory.
 func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	return s.soundKey(s.port.Key(ctx, id))
+	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.Key(ctx, id) }, s.checkKey, numberedKey)
 }
 
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
-	return s.soundKey(s.port.KeyByHash(ctx, hash))
-}
-
-func (s *Store) soundKey(k *ledger.KeyRecord, err error) (*ledger.KeyRecord, error) {
-	if err == nil {
-		err = s.checkKey(k)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return k, nil
+	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.KeyByHash(ctx, hash) }, s.checkKey, numberedKey)
 }
 
 // Keys implements store.Directory. Of a row that fails only the id is told, and that it
 // was tampered with: a list without it would say that there is no such key.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
-	keys, err := s.port.Keys(ctx, org, after, limit)
-	if err != nil {
-		return nil, err
-	}
-	for i, key := range keys {
-		if err := s.checkKey(key); errors.Is(err, ledger.ErrStateTampered) {
-			keys[i] = &ledger.KeyRecord{ID: key.ID, Org: org, Tampered: true}
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	return keys, nil
+	read := func() ([]*ledger.KeyRecord, error) { return s.port.Keys(ctx, org, after, limit) }
+	return readCurrent(ctx, s, read, s.checkKey, numberedKey, func(key *ledger.KeyRecord, _ error) (*ledger.KeyRecord, error) {
+		return &ledger.KeyRecord{ID: key.ID, Org: org, Tampered: true}, nil
+	})
 }
 
 func encodeRotation(rotation *store.RotationRecord) []byte {

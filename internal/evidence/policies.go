@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"countersign/internal/canon"
@@ -48,6 +47,7 @@ func encodePolicy(p *store.PolicyRecord) []byte {
 	r.bytes(p.Document)
 	r.time(p.CreatedAt)
 	r.text(p.CreatedBy)
+	r.act(p.Act)
 	return r
 }
 
@@ -55,34 +55,20 @@ func (s *Store) sealPolicy(p *store.PolicyRecord) {
 	p.MAC = s.seal(p.Org, ledger.PurposePolicy, encodePolicy(p))
 }
 
-func (s *Store) soundPolicy(p *store.PolicyRecord, err error) (*store.PolicyRecord, error) {
-	if err == nil {
-		err = s.check("a policy set", p.Org, ledger.PurposePolicy, p.MAC, encodePolicy(p))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+func (s *Store) checkPolicy(p *store.PolicyRecord) error {
+	return s.check("a policy set", p.Org, ledger.PurposePolicy, p.MAC, encodePolicy(p))
 }
 
 // Policy implements store.Governance.
 func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-	return s.soundPolicy(s.port.Policy(ctx, org, number))
+	return readOneCurrent(ctx, s, func() (*store.PolicyRecord, error) { return s.port.Policy(ctx, org, number) }, s.checkPolicy, numberedPolicy)
 }
 
 // Policies implements store.Governance. Of a row that fails only the number is told, and
 // that it was tampered with.
 func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
-	policies, err := s.port.Policies(ctx, org, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	for i, policy := range policies {
-		if _, err := s.soundPolicy(policy, nil); errors.Is(err, ledger.ErrStateTampered) {
-			policies[i] = &store.PolicyRecord{Org: org, Number: policy.Number, Tampered: true}
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	return policies, nil
+	read := func() ([]*store.PolicyRecord, error) { return s.port.Policies(ctx, org, before, limit) }
+	return readCurrent(ctx, s, read, s.checkPolicy, numberedPolicy, func(policy *store.PolicyRecord, _ error) (*store.PolicyRecord, error) {
+		return &store.PolicyRecord{Org: org, Number: policy.Number, Tampered: true}, nil
+	})
 }

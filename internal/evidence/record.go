@@ -40,6 +40,15 @@ func (r *record) flag(set bool) {
 
 func (r *record) time(t ledger.Time) { r.int(int64(t)) }
 
+// act is the number of the act that changed a record last. A row from before it was kept
+// has none, and its bytes are those that it had then. It stands at the end, where it can be
+// told from nothing.
+func (r *record) act(number int64) {
+	if number != 0 {
+		r.int(number)
+	}
+}
+
 // timeOrNone tells no moment from the first one.
 func (r *record) timeOrNone(t *ledger.Time) {
 	r.flag(t != nil)

@@ -12,16 +12,16 @@ import (
 // covered says, for each table, what covers its columns: whoever changes one of them
 // gains nothing, for what he wrote is refused.
 var covered = map[string]struct{ by, columns string }{
-	"organizations": {"the authenticator in controls, checked where an organization is used", "id slug name settings controls created_at"},
+	"organizations": {"the authenticator in controls, and the hash at the end of the audit log, checked where an organization is used", "id slug name settings controls created_at"},
 	"api_keys": {"mac, checked here", `id org_id name role hash hint created_at revoked_at agents owner expires_at expiry_logged
-		previous_hash previous_expires_at mac`},
+		previous_hash previous_expires_at act mac`},
 	"key_rotations": {"mac, checked here", "org_id idempotency_key key_id overlap rotated_at mac"},
-	"sign_ins":      {"mac, checked here", "hash key_id expires_at kind session mac"},
-	"webhooks":      {"mac, checked here", "id org_id url events description secret created_at disabled_at deleted_at mac"},
-	"policies":      {"mac, checked here", "org_id number version format document created_at created_by mac"},
+	"sign_ins":      {"mac, checked here", "hash key_id org_id expires_at kind session act mac"},
+	"webhooks":      {"mac, checked here", "id org_id url events description secret created_at disabled_at deleted_at act mac"},
+	"policies":      {"mac, checked here", "org_id number version format document created_at created_by act mac"},
 	"tokens": {"mac, checked here", `id org_id hash artifact artifact_id idempotency_key created_at expires_at revoked_at revocation_reason
-		mac`},
-	"signing_keys": {"mac, checked here", "org_id id public private status name created_at retired_at revoked_at mac"},
+		act mac`},
+	"signing_keys": {"mac, checked here", "org_id id public private status name created_at retired_at revoked_at act mac"},
 	"anchors":      {"mac, checked here", "org_id kind subject_id sequence method digest status reason proof block updated_at mac"},
 	"findings": {"mac, checked here", `org_id name failed_check kind subject evidence found_at seen_at acknowledged_at acknowledged_by
 		reason mac`},

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"context"
+	"errors"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -16,6 +17,8 @@ func encodeSignIn(in *store.SignIn) []byte {
 	r.bytes(in.Key[:])
 	r.time(in.ExpiresAt)
 	r.flag(in.Session)
+	r.bytes(in.Org.UUID[:])
+	r.act(in.Act)
 	return r
 }
 
@@ -27,15 +30,34 @@ func (s *Store) sealSignIn(in *store.SignIn) error {
 	return nil
 }
 
-func (s *Store) soundSignIn(in *store.SignIn, err error) (*store.SignIn, error) {
-	if err == nil {
-		err = s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in))
-	}
+// soundSignIn is a link or a session that is authentic and the newest. One that is not
+// the newest was used up or has ended: its act is entered before its row is written, so
+// that this is no sign of tampering.
+func (s *Store) soundSignIn(ctx context.Context, read func() (*store.SignIn, error)) (*store.SignIn, error) {
+	rows, err := readCurrent(ctx, s,
+		func() ([]*store.SignIn, error) {
+			in, err := read()
+			return []*store.SignIn{in}, err
+		},
+		func(in *store.SignIn) error {
+			return s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in))
+		},
+		numberedSignIn,
+		func(in *store.SignIn, err error) (*store.SignIn, error) {
+			if s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in)) == nil && !errors.Is(err, errLog) {
+				err = store.ErrNotFound
+			}
+			return nil, err
+		})
 	if err != nil {
 		return nil, err
 	}
-	return in, nil
+	return rows[0], nil
 }
+
+// SignInHeld reports whether a link or a session is the newest, inside a transaction that
+// has loaded its organization.
+func (s *Store) SignInHeld(in *store.SignIn) bool { return s.held(numberedSignIn(in)) == nil }
 
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
@@ -47,7 +69,7 @@ func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 
 // SignInLink implements store.SignIns.
 func (s *Store) SignInLink(ctx context.Context, link [32]byte, now ledger.Time) (*store.SignIn, error) {
-	return s.soundSignIn(s.port.SignInLink(ctx, link, now))
+	return s.soundSignIn(ctx, func() (*store.SignIn, error) { return s.port.SignInLink(ctx, link, now) })
 }
 
 // OpenSession implements store.SignIns.
@@ -60,5 +82,5 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 
 // Session implements store.SignIns.
 func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) (*store.SignIn, error) {
-	return s.soundSignIn(s.port.Session(ctx, session, now))
+	return s.soundSignIn(ctx, func() (*store.SignIn, error) { return s.port.Session(ctx, session, now) })
 }

@@ -23,6 +23,7 @@ func encodeToken(t *store.TokenRecord) []byte {
 	r.timeOrNone(t.ExpiresAt)
 	r.timeOrNone(t.RevokedAt)
 	r.text(t.RevocationReason)
+	r.act(t.Act)
 	return r
 }
 
@@ -36,33 +37,29 @@ func (s *Store) checkToken(t *store.TokenRecord) error {
 
 // ActiveToken implements store.Verification.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
-	token, err := s.port.ActiveToken(ctx, hash, now)
+	read := func() ([]*store.ActiveToken, error) {
+		token, err := s.port.ActiveToken(ctx, hash, now)
+		return []*store.ActiveToken{token}, err
+	}
+	tokens, err := readCurrent(ctx, s, read,
+		func(t *store.ActiveToken) error { return s.checkToken(t.TokenRecord) },
+		func(t *store.ActiveToken) numbered { return numberedToken(t.TokenRecord) },
+		func(t *store.ActiveToken, _ error) (*store.ActiveToken, error) {
+			return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: t.ID, Org: t.Org, Tampered: true}}, nil
+		})
 	if err != nil {
 		return nil, err
 	}
-	if err := s.checkToken(token.TokenRecord); errors.Is(err, ledger.ErrStateTampered) {
-		return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: token.ID, Org: token.Org, Tampered: true}}, nil
-	} else if err != nil {
-		return nil, err
-	}
-	return token, nil
+	return tokens[0], nil
 }
 
 // Tokens implements store.Verification. Of a row that fails only the id is told, and that
 // it was tampered with.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
-	tokens, err := s.port.Tokens(ctx, org, before, limit)
-	if err != nil {
-		return nil, err
-	}
-	for i, token := range tokens {
-		if err := s.checkToken(token); errors.Is(err, ledger.ErrStateTampered) {
-			tokens[i] = &store.TokenRecord{ID: token.ID, Org: org, Tampered: true}
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	return tokens, nil
+	read := func() ([]*store.TokenRecord, error) { return s.port.Tokens(ctx, org, before, limit) }
+	return readCurrent(ctx, s, read, s.checkToken, numberedToken, func(token *store.TokenRecord, _ error) (*store.TokenRecord, error) {
+		return &store.TokenRecord{ID: token.ID, Org: org, Tampered: true}, nil
+	})
 }
 
 func encodeSigningKey(k *store.SigningKeyRecord) []byte {
@@ -77,6 +74,7 @@ func encodeSigningKey(k *store.SigningKeyRecord) []byte {
 	r.time(k.CreatedAt)
 	r.timeOrNone(k.RetiredAt)
 	r.timeOrNone(k.RevokedAt)
+	r.act(k.Act)
 	return r
 }
 
@@ -84,28 +82,23 @@ func (s *Store) sealSigningKey(k *store.SigningKeyRecord) {
 	k.MAC = s.seal(k.Org, ledger.PurposeSigningKey, encodeSigningKey(k))
 }
 
-// soundSigningKeys puts what may be told of a key that fails in its place: a registry
-// that lacks one would say that there is no such key.
-func (s *Store) soundSigningKeys(keys []*store.SigningKeyRecord) error {
-	for i, key := range keys {
-		err := s.check("a signing key", key.Org, ledger.PurposeSigningKey, key.MAC, encodeSigningKey(key))
-		if errors.Is(err, ledger.ErrStateTampered) {
-			keys[i] = &store.SigningKeyRecord{ID: key.ID, Org: key.Org, Tampered: true}
-		} else if err != nil {
-			return err
-		}
-	}
-	return nil
+func (s *Store) checkSigningKey(k *store.SigningKeyRecord) error {
+	return s.check("a signing key", k.Org, ledger.PurposeSigningKey, k.MAC, encodeSigningKey(k))
+}
+
+// tamperedSigningKey is what may be told of a key that fails: a registry that lacks one
+// would say that there is no such key.
+func tamperedSigningKey(k *store.SigningKeyRecord) *store.SigningKeyRecord {
+	return &store.SigningKeyRecord{ID: k.ID, Org: k.Org, Tampered: true}
 }
 
 // SigningKeys implements store.Verification. Of a row that fails only the id is told, and
 // that it was tampered with.
 func (s *Store) SigningKeys(ctx context.Context, org ledger.OrgID) ([]*store.SigningKeyRecord, error) {
-	keys, err := s.port.SigningKeys(ctx, org)
-	if err == nil {
-		err = s.soundSigningKeys(keys)
-	}
-	return keys, err
+	read := func() ([]*store.SigningKeyRecord, error) { return s.port.SigningKeys(ctx, org) }
+	return readCurrent(ctx, s, read, s.checkSigningKey, numberedSigningKey, func(k *store.SigningKeyRecord, _ error) (*store.SigningKeyRecord, error) {
+		return tamperedSigningKey(k), nil
+	})
 }
 
 // Genuine reports whether a registry of signing keys is as the service wrote it.

@@ -3,6 +3,7 @@ package evidence
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -19,6 +20,7 @@ func encodeWebhook(w *store.WebhookRecord) []byte {
 	r.time(w.CreatedAt)
 	r.timeOrNone(w.DisabledAt)
 	r.timeOrNone(w.DeletedAt)
+	r.act(w.Act)
 	return r
 }
 
@@ -26,27 +28,48 @@ func (s *Store) sealWebhook(w *store.WebhookRecord) {
 	w.MAC = s.seal(w.Org, ledger.PurposeWebhook, encodeWebhook(w))
 }
 
-// soundWebhook is an endpoint as the service wrote it, or what may be told of one that
-// is not: its id, and that it was tampered with.
-func (s *Store) soundWebhook(w *store.WebhookRecord) (*store.WebhookRecord, error) {
-	err := s.check("a webhook", w.Org, ledger.PurposeWebhook, w.MAC, encodeWebhook(w))
-	if errors.Is(err, ledger.ErrStateTampered) {
-		return &store.WebhookRecord{ID: w.ID, Org: w.Org, Tampered: true}, nil
+func (s *Store) checkWebhook(w *store.WebhookRecord) error {
+	return s.check("a webhook", w.Org, ledger.PurposeWebhook, w.MAC, encodeWebhook(w))
+}
+
+// tamperedWebhook is what may be told of an endpoint that is not as the service wrote it:
+// its id, and that it was tampered with.
+func tamperedWebhook(w *store.WebhookRecord) *store.WebhookRecord {
+	return &store.WebhookRecord{ID: w.ID, Org: w.Org, Tampered: true}
+}
+
+// EndpointsToWarn are the endpoints that are told of tampering. Where the audit log itself
+// was tampered with, nothing says which of them are the newest; then those that are
+// authentic are told all the same, for somebody must be.
+func (s *Store) EndpointsToWarn(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
+	webhooks, err := s.Webhooks(ctx, org)
+	if err == nil && !slices.ContainsFunc(webhooks, func(w *store.WebhookRecord) bool { return w.Tampered }) {
+		return webhooks, nil
 	}
-	return w, err
+	if err != nil && !errors.Is(err, ErrRolledBack) {
+		return nil, err
+	}
+	if s.CheckLog(ctx, org) == nil {
+		return webhooks, nil // it is the endpoints that were tampered with
+	}
+	if webhooks, err = s.port.Webhooks(ctx, org); err != nil {
+		return nil, err
+	}
+	for i, w := range webhooks {
+		if err := s.checkWebhook(w); errors.Is(err, ledger.ErrStateTampered) {
+			webhooks[i] = tamperedWebhook(w)
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return webhooks, nil
 }
 
 // Webhooks implements store.Governance. Of a row that fails only the id is told, and
 // that it was tampered with.
 func (s *Store) Webhooks(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
-	webhooks, err := s.port.Webhooks(ctx, org)
-	if err != nil {
-		return nil, err
-	}
-	for i := range webhooks {
-		if webhooks[i], err = s.soundWebhook(webhooks[i]); err != nil {
-			return nil, err
-		}
-	}
-	return webhooks, nil
+	read := func() ([]*store.WebhookRecord, error) { return s.port.Webhooks(ctx, org) }
+	return readCurrent(ctx, s, read, s.checkWebhook, numberedWebhook, func(w *store.WebhookRecord, _ error) (*store.WebhookRecord, error) {
+		return tamperedWebhook(w), nil
+	})
 }

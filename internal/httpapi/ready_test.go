@@ -39,6 +39,8 @@ func (m *memory) All() map[uuid.UUID]keyring.Seen {
 
 func (*memory) Note(uuid.UUID, keyring.Seen) {}
 
+func (*memory) Flush() error { return nil }
+
 // A database that was put back behind receipts that were given out is not ready,
 // makes no receipts, and says so without naming anyone.
 func TestRollback(t *testing.T) {

@@ -43,6 +43,9 @@ type document struct {
 	// authenticator: one without was changed by someone else. It stands here because
 	// whoever can write the database must not be able to unsay it.
 	SealedRows bool `json:"sealed_rows,omitempty"`
+	// NumberedRows says that every administrative record names the act that changed it
+	// last: one that names none is older. It stands here for the same reason.
+	NumberedRows bool `json:"numbered_rows,omitempty"`
 }
 
 type entry struct {
@@ -87,7 +90,7 @@ func (d document) keySet() (*keySet, error) {
 	if len(d.Keys) > maxKeys {
 		return nil, fmt.Errorf("%w: it holds %d keys, and at most %d are read", ErrInvalid, len(d.Keys), maxKeys)
 	}
-	set := &keySet{current: d.Current, sealedRows: d.SealedRows, masters: make(map[string]ledger.Secret, len(d.Keys))}
+	set := &keySet{current: d.Current, sealedRows: d.SealedRows, numberedRows: d.NumberedRows, masters: make(map[string]ledger.Secret, len(d.Keys))}
 	for i, key := range d.Keys {
 		if !idForm.MatchString(key.ID) {
 			return nil, fmt.Errorf("%w: the id of key %d is not %s and %d of the characters a-z and 2-7", ErrInvalid, i+1, idPrefix, idWidth)

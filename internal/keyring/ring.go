@@ -48,7 +48,8 @@ type keySet struct {
 	ids     []string
 	masters map[string]ledger.Secret
 
-	sealedRows bool
+	sealedRows   bool
+	numberedRows bool
 }
 
 func newRing(path string, keys *keySet) *Ring {
@@ -73,6 +74,10 @@ func (r *Ring) CurrentKey() string { return r.keys.Load().current }
 // SealedRows reports whether every row of the database is said to have an
 // authenticator.
 func (r *Ring) SealedRows() bool { return r.keys.Load().sealedRows }
+
+// NumberedRows reports whether every administrative record is said to name the act that
+// changed it last.
+func (r *Ring) NumberedRows() bool { return r.keys.Load().numberedRows }
 
 // IDs names all keys, the oldest first.
 func (r *Ring) IDs() []string { return slices.Clone(r.keys.Load().ids) }

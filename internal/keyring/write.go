@@ -17,7 +17,7 @@ var ErrExists = errors.New("key file exists already")
 
 // Create makes a key file with one key. The file appears whole or not at all.
 func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
-	made, err := document{SealedRows: true}.withNewCurrent(random, now)
+	made, err := document{SealedRows: true, NumberedRows: true}.withNewCurrent(random, now)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +48,11 @@ func Rotate(path string, random io.Reader, now time.Time) (*Ring, error) {
 	return rewrite(path, func(d document) (document, error) { return d.withNewCurrent(random, now) })
 }
 
-// SealRows notes in the file that every row of the database has an authenticator.
+// SealRows notes in the file that every row of the database has an authenticator, and
+// that every record names the act that changed it last.
 func SealRows(path string) (*Ring, error) {
 	return rewrite(path, func(d document) (document, error) {
-		d.SealedRows = true
+		d.SealedRows, d.NumberedRows = true, true
 		return d, nil
 	})
 }

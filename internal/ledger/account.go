@@ -21,6 +21,7 @@ type KeyRecord struct {
 	Previous *PreviousSecret
 	// ExpiryLogged says that the audit log has an entry about the expiry.
 	ExpiryLogged bool
+	Act          int64  // the number of the act that changed it last; 0 in a row from before it was kept
 	MAC          []byte // authenticates all of it but when it was last used
 	// Tampered says that the stored row is not as the service wrote it. The key opens
 	// nothing, and nothing else of it is told.

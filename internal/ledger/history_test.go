@@ -173,13 +173,11 @@ func BenchmarkHistory(b *testing.B) {
 		})
 	}
 	var before, after runtime.MemStats
-	var h *History
 	b.ResetTimer()
 	for b.Loop() {
-		h = nil
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		h = NewHistory()
+		h := NewHistory()
 		for _, act := range acts {
 			if err := h.Step(act); err != nil {
 				b.Fatal(err)
@@ -187,7 +185,7 @@ func BenchmarkHistory(b *testing.B) {
 		}
 		runtime.GC()
 		runtime.ReadMemStats(&after)
+		runtime.KeepAlive(h)
 	}
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB-kept")
-	runtime.KeepAlive(h)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -178,7 +179,7 @@ func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polle
 			a.sealed++
 		}
 	}
-	for _, common := range []error{store.ErrUnavailable, store.ErrOutcomeUnknown, errRolledBack, context.Canceled, context.DeadlineExceeded} {
+	for _, common := range []error{store.ErrUnavailable, store.ErrOutcomeUnknown, evidence.ErrRolledBack, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, common) {
 			return err
 		}

@@ -20,16 +20,10 @@ func (s *Service) Organization(ctx context.Context, caller *Caller) (*ledger.Org
 	return s.organization(ctx, caller.Org)
 }
 
-// organization finds an organization that is as the service sealed it.
+// organization finds an organization that is as the last act has left it.
 func (s *Service) organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
-	org, err := s.store.Organization(ctx, id)
-	if err != nil {
-		return nil, visible(err)
-	}
-	if !org.Authentic(s.keys) {
-		return nil, visible(errOrganization)
-	}
-	return org, nil
+	org, err := s.store.CurrentOrganization(ctx, id)
+	return org, visible(err)
 }
 
 // organizations are all of them. One that is not as the service sealed it is among them,

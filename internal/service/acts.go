@@ -3,8 +3,10 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -20,6 +22,8 @@ type act struct {
 	// change makes the change on a copy of the organization and in the batch's
 	// changes, and says what it was; nil where nothing had to be changed.
 	change func(b *batch, org *ledger.Organization) (*deed, error)
+
+	number int64 // of its entry, once it is committed; 0 where nothing had to be changed
 }
 
 // deed is what the audit log says of an act.
@@ -76,7 +80,11 @@ func (a *act) plan(b *batch) error {
 	if err != nil || deed == nil {
 		return err
 	}
-	return b.enact(actor, &org, deed)
+	if err := b.enact(actor, &org, deed); err != nil {
+		return err
+	}
+	a.number = org.Controls.Act
+	return nil
 }
 
 // enact seals an organization under the number of the act that changed it, and
@@ -99,8 +107,8 @@ func (c *Caller) actor() ledger.Actor {
 	return ledger.Actor{Key: c.Key, Name: c.Name, Role: string(c.Role)}
 }
 
-// org is an organization as the batch leaves it so far. One that is not as the service sealed it is refused: nothing is decided
-// under settings that someone has put into the database.
+// org is an organization as the batch leaves it so far. One that is not as the last act has left it is refused: nothing is
+// decided under settings that someone has put into the database, or put back.
 func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	if org := b.orgs[id]; org != nil {
 		return org, nil
@@ -109,10 +117,21 @@ func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	if org == nil {
 		return nil, ledger.ErrNotFound
 	}
-	if !b.service.trusted.authentic(org, b.service.keys) {
+	if err := b.ahead(id); err != nil {
+		return nil, err
+	}
+	if b.tampered(id) {
 		return nil, errOrganization
 	}
 	return org, nil
+}
+
+// ahead refuses an organization whose audit log is older than it was known to be.
+func (b *batch) ahead(id ledger.OrgID) error {
+	if slices.Contains(b.loaded.Behind, id) {
+		return evidence.ErrRolledBack
+	}
+	return nil
 }
 
 // log is an organization's audit log, which the operation must have named among its

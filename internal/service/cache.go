@@ -12,7 +12,6 @@ import (
 const (
 	chainsInUse = 16 << 20
 	statesInUse = 40 << 20
-	orgsInUse   = 4 << 20
 )
 
 // chainCache keeps what is fixed about chains in use. Chains never change, so
@@ -50,27 +49,6 @@ func (c *chainCache) keep(chain *ledger.Chain, body []byte) {
 	if _, known := c.chains.Get(chain.ID); !known {
 		c.chains.Put(chain.ID, chain, 500+2*len(body))
 	}
-}
-
-// trustedOrgs remembers organizations that were found authentic, as loaded: a store
-// lends out the same record until it has changed, and nobody changes what is lent.
-type trustedOrgs struct {
-	orgs *recent.Cache[ledger.OrgID, *ledger.Organization]
-}
-
-func newTrustedOrgs() trustedOrgs {
-	return trustedOrgs{recent.New[ledger.OrgID, *ledger.Organization](orgsInUse)}
-}
-
-func (t *trustedOrgs) authentic(org *ledger.Organization, keys ledger.Keys) bool {
-	if known, _ := t.orgs.Get(org.ID); known == org {
-		return true
-	}
-	if !org.Authentic(keys) {
-		return false
-	}
-	t.orgs.Put(org.ID, org, org.Size())
-	return true
 }
 
 // stateCache keeps the states of chains in use as they were last committed, to

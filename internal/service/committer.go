@@ -310,6 +310,9 @@ func (b *batch) survived(fault, where any, err error) error {
 
 // confirm holds a caller's key against what is stored now.
 func (b *batch) confirm(caller *Caller) error {
+	if err := b.ahead(caller.Org); err != nil {
+		return err
+	}
 	key, err := b.key(caller.Key)
 	if err != nil {
 		b.service.callers.forget(caller.Key)

@@ -232,13 +232,13 @@ func (o *reportOutcome) size() int { return smallOperation }
 
 func (o *reportOutcome) need(needs *store.Needs) {
 	needs.Keys = append(needs.Keys, o.caller.Key)
+	needs.Orgs = append(needs.Orgs, o.caller.Org)
 	needs.Chains = append(needs.Chains, o.event.Chain)
 	needs.Addenda = append(needs.Addenda, o.at())
 	if o.event.Status == ledger.EventAwaiting {
 		needs.Approvals = append(needs.Approvals, o.event.Approval)
 	}
 	if o.late {
-		needs.Orgs = append(needs.Orgs, o.caller.Org)
 		o.line.need(needs)
 		for chain := range o.line.all() {
 			needs.Repeats = append(needs.Repeats, o.markers(chain)...)

@@ -114,7 +114,7 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 	if err != nil {
 		return err
 	}
-	endpoints, err := j.service.store.Webhooks(ctx, job.Org)
+	endpoints, err := j.endpoints(ctx, job.Org, notice.Kind)
 	if err != nil {
 		return err
 	}
@@ -134,6 +134,14 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 		follow = append(follow, emailJob(job, addresses, now))
 	}
 	return j.service.store.FinishJob(ctx, job, follow)
+}
+
+// endpoints are those of an organization that may be told of something.
+func (j *Jobs) endpoints(ctx context.Context, org ledger.OrgID, kind notify.Kind) ([]*store.WebhookRecord, error) {
+	if kind == notify.LedgerTamperFound {
+		return j.service.store.EndpointsToWarn(ctx, org)
+	}
+	return j.service.store.Webhooks(ctx, org)
 }
 
 // addresses are the people to tell: those whom the rule names when a decision is
@@ -235,7 +243,11 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 		}
 		return d, nil
 	}
-	endpoints, err := j.service.store.Webhooks(ctx, job.Org)
+	told, err := notify.Decode(d.Notice)
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := j.endpoints(ctx, job.Org, told.Kind)
 	if err != nil {
 		return nil, err
 	}

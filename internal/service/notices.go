@@ -58,6 +58,7 @@ func (s *Service) link(n *notify.Notice) string {
 // settled tells those who wait, once a batch is durable.
 func (s *Service) settled(b *batch) {
 	s.judge.NoteHeads(b.changes.Heads)
+	s.noteLogs(b.changes.Logs)
 	if len(b.changes.NewJobs) > 0 {
 		s.jobsAdded()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -40,10 +41,10 @@ func (o *Operator) Unsealed(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// TrustExisting takes over rows from before they had authenticators, and begins the
-// audit logs of organizations from before there were any. It believes what it finds,
-// so it is done once, by the operator, and never by a server.
-func (o *Operator) TrustExisting(ctx context.Context) (int, error) {
+// TrustExisting takes over rows from before they had authenticators or named the act that
+// changed them last, and begins the audit logs of organizations from before there were any.
+// It believes what it finds, so it is done once, by the operator, and never by a server.
+func (o *Operator) TrustExisting(ctx context.Context, trust evidence.Trust) (int, error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return 0, err
@@ -54,7 +55,7 @@ func (o *Operator) TrustExisting(ctx context.Context) (int, error) {
 		if err := o.service.committer.commit(ctx, begin); err != nil {
 			return total, err
 		}
-		taken, err := o.service.store.Trust(ctx, org.ID)
+		taken, err := o.service.store.TakeOver(ctx, org.ID, trust)
 		if err != nil {
 			return total, visible(err)
 		}
@@ -95,16 +96,18 @@ func (o *beginLog) plan(b *batch) error {
 	}
 	log.Begin()
 	o.begun = true
+	begun := &deed{action: ledger.ActLogBegin, target: before.Slug}
 	if len(b.loaded.SigningKeys[o.org]) == 0 && b.service.secrets != nil {
 		key, err := b.service.newSigningKey(o.org, "")
 		if err != nil {
 			return err
 		}
 		b.putSigningKey(key)
+		begun.detail = details(func(w *canon.ObjectWriter) { w.String("signing_key_id", key.ID.String()) })
 	}
 	org := new(ledger.Organization)
 	*org = *before
-	return b.enact(ledger.ActorOperator, org, &deed{action: ledger.ActLogBegin, target: org.Slug})
+	return b.enact(ledger.ActorOperator, org, begun)
 }
 
 // CreateOrganization makes an organization with a first admin key.
@@ -128,15 +131,7 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	log := ledger.NewActLog(org.ID)
-	created, err := log.Append(s.keys, org, ledger.Act{At: s.now(), Actor: ledger.ActorOperator, Action: ledger.ActOrganizationCreate, Target: slug,
-		Detail: details(func(w *canon.ObjectWriter) { w.String("name", name) })})
-	if err != nil {
-		return nil, nil, err
-	}
-	with := &store.Changes{
-		NewKeys: []*ledger.KeyRecord{key.Record}, NewActs: []*ledger.StoredAct{created}, Logs: []*ledger.ActLog{log},
-	}
+	with := &store.Changes{NewKeys: []*ledger.KeyRecord{key.Record}}
 	if s.secrets != nil {
 		signing, err := s.newSigningKey(org.ID, "")
 		if err != nil {
@@ -144,6 +139,19 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 		}
 		with.SigningKeys = append(with.SigningKeys, signing)
 	}
+	log := ledger.NewActLog(org.ID)
+	created, err := log.Append(s.keys, org, ledger.Act{At: s.now(), Actor: ledger.ActorOperator, Action: ledger.ActOrganizationCreate, Target: slug,
+		Detail: details(func(w *canon.ObjectWriter) {
+			w.String("api_key_id", key.Record.ID.String())
+			w.String("name", name)
+			for _, signing := range with.SigningKeys {
+				w.String("signing_key_id", signing.ID.String())
+			}
+		})})
+	if err != nil {
+		return nil, nil, err
+	}
+	with.NewActs, with.Logs = []*ledger.StoredAct{created}, []*ledger.ActLog{log}
 	err = s.store.CreateOrganization(ctx, org, ledger.NewHead(org.ID, s.keys), with)
 	if errors.Is(err, store.ErrExists) {
 		return nil, nil, ledger.Errorf(ledger.CodeOrganizationExists, "an organization with the slug %q exists already", slug)
@@ -151,6 +159,7 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	if err != nil {
 		return nil, nil, visible(err)
 	}
+	s.noteLogs(with.Logs)
 	return org, key, nil
 }
 

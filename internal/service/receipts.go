@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
@@ -158,7 +159,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 		return nil, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
 	}
 	if b.service.judge.Behind(head) && !b.heads[head.Org] {
-		return nil, errRolledBack
+		return nil, evidence.ErrRolledBack
 	}
 	return head, nil
 }
@@ -394,5 +395,3 @@ func (s *Service) checkReceipt(ctx context.Context, id ledger.ReceiptID, effort 
 	}
 	return check, nil
 }
-
-var errRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than the receipts that this server has given out, or this server remembers none of them: no new ones are made until an operator has looked at it; see countersign doctor")

@@ -117,7 +117,10 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (
 	if head.Last != nil {
 		now.Last = *head.Last
 	}
-	return now, o.enterAcceptance(ctx, org, rollback.Organization, func(w *canon.ObjectWriter) {
+	o.service.store.AcceptLog(org)
+	err = o.enterAcceptance(ctx, org, rollback.Organization, func(w *canon.ObjectWriter) {
+		w.Int("acts_acknowledged", rollback.ActsAcknowledged)
+		w.Int("acts_stored", rollback.ActsStored)
 		if !rollback.Unremembered {
 			w.Int("receipts_acknowledged", rollback.Acknowledged)
 		}
@@ -126,6 +129,8 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (
 			w.Bool("unremembered", true)
 		}
 	})
+	now.Acts = keyring.LogEnd(o.service.store.KnownEnd(org))
+	return now, err
 }
 
 // acceptOther tells every organization that the ledger is not the one that was watched.

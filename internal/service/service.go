@@ -105,7 +105,6 @@ type Service struct {
 	rounds        rounds
 	met           chan metTampering
 	noticing      sync.WaitGroup // what is in met or being kept; tests wait for it
-	trusted       trustedOrgs
 	entries       entryLogs
 	prices        *pricing.Table
 	secrets       Secrets
@@ -124,6 +123,7 @@ type Service struct {
 	keyRecheck time.Duration // how often a wait looks at its key; tests replace it
 
 	jobs    chan struct{} // nudged when there may be work
+	moved   chan struct{} // nudged when an audit log has moved
 	closing chan struct{} // closed when the service stops
 	stop    func()
 	watcher sync.WaitGroup
@@ -155,9 +155,15 @@ func New(c Config) *Service {
 		store: evidence.New(c.Store, c.Keys), keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watchedChains: c.Chains,
-		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), entries: newEntryLogs(), chainPolls: newChainPolls(), trusted: newTrustedOrgs(),
-		jobs: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
+		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), entries: newEntryLogs(), chainPolls: newChainPolls(),
+		jobs: make(chan struct{}, 1), moved: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
+	}
+	if c.Watch != nil {
+		s.store.Remembered = func(org ledger.OrgID) ledger.LogEnd {
+			seen, _ := c.Watch.Seen(org.UUID)
+			return ledger.LogEnd(seen.Acts)
+		}
 	}
 	s.store.Jobs = evidence.JobRules{Horizons: jobHorizons, Refused: s.refusedJob}
 	if s.delay == nil {
@@ -186,11 +192,12 @@ func New(c Config) *Service {
 		cancel()
 	})
 	s.watcher.Go(func() {
-		if err := s.store.Watch(ctx, s.waiters.wake, s.waiters.wakeAll); err != nil {
+		if err := s.store.Watch(ctx, s.changed, s.waiters.wakeAll); err != nil {
 			s.log.Error("those who wait for approvals are not woken any more", "error", err)
 		}
 	})
 	s.watcher.Go(func() { s.keepMet(ctx) })
+	s.watcher.Go(func() { s.followLogs(ctx) })
 	return s
 }
 

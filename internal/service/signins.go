@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"countersign/internal/canon"
+	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -31,8 +32,8 @@ func (s *Service) CreateSignIn(ctx context.Context, caller *Caller, key ledger.K
 // much, and never too little.
 func (s *Service) createSignIn(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.KeyID) (ledger.Secret, error) {
 	text := ledger.NewOpaqueToken(signInPrefix, s.entropy())
-	link := &store.SignIn{Hash: ledger.HashToken(text.Reveal()), Key: id.UUID, ExpiresAt: s.now() + signInLifetime}
-	err := s.committer.commit(ctx, &act{
+	link := &store.SignIn{Hash: ledger.HashToken(text.Reveal()), Key: id.UUID, Org: org, ExpiresAt: s.now() + signInLifetime}
+	made := &act{
 		caller: caller, actor: ledger.ActorOperator, org: org,
 		needs: func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) },
 		change: func(b *batch, _ *ledger.Organization) (*deed, error) {
@@ -43,30 +44,39 @@ func (s *Service) createSignIn(ctx context.Context, caller *Caller, org ledger.O
 			if !key.Active(b.now) {
 				return nil, ledger.ErrNotFound
 			}
-			return signInDeed(ledger.ActSignInCreate, key, link.ExpiresAt), nil
+			return signInDeed(ledger.ActSignInCreate, key, link.ExpiresAt, link, nil), nil
 		},
-	})
-	if err != nil {
+	}
+	if err := s.committer.commit(ctx, made); err != nil {
 		return ledger.Secret{}, err
 	}
+	link.Act = made.number
 	if err := s.store.CreateSignIn(ctx, link); err != nil {
 		return ledger.Secret{}, visible(err)
 	}
 	return text, nil
 }
 
-func signInDeed(action string, key *ledger.KeyRecord, expires ledger.Time) *deed {
+// signInDeed names the link and the session that an act is about; nil for none.
+func signInDeed(action string, key *ledger.KeyRecord, expires ledger.Time, link, session *store.SignIn) *deed {
 	return &deed{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.String("expires_at", expires.String())
+		if link != nil {
+			w.String("link", evidence.SignInName(link.Hash))
+		}
 		w.StringOrNull("name", key.Name)
 		w.String("role", string(key.Role))
+		if session != nil {
+			w.String("session", evidence.SignInName(session.Hash))
+		}
 	})}
 }
 
 var errBadLink = ledger.Errorf(ledger.CodeUnauthenticated, "this sign-in link was used, has expired or never existed; ask an admin for a new one, or make one with countersign keys sign-in KEY_ID")
 
-// SignIn uses up a sign-in link and opens a session. Nobody holds the session
-// before the audit log says that it was opened.
+// SignIn uses up a sign-in link and opens a session. The act is entered first, and by it
+// the link is used up: a copy of it that somebody puts back opens nothing, and neither does
+// the link where the session then cannot be stored.
 func (s *Service) SignIn(ctx context.Context, link string) (session ledger.Secret, expires ledger.Time, err error) {
 	session = ledger.NewOpaqueToken(sessionPrefix, s.entropy())
 	hash, now := ledger.HashToken(link), s.now()
@@ -78,33 +88,38 @@ func (s *Service) SignIn(ctx context.Context, link string) (session ledger.Secre
 		return ledger.Secret{}, 0, visible(err)
 	}
 	expires = now + sessionLifetime
-	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: used.Key, ExpiresAt: expires, Session: true}
+	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: used.Key, Org: used.Org, ExpiresAt: expires, Session: true}
+	if opened.Act, err = s.enterSignIn(ctx, used, opened); err != nil {
+		return ledger.Secret{}, 0, visible(err)
+	}
 	err = s.store.OpenSession(ctx, hash, opened, now)
 	if errors.Is(err, store.ErrNotFound) {
 		return ledger.Secret{}, 0, errBadLink
 	}
-	if err == nil {
-		err = s.enterSignIn(ctx, ledger.KeyID{UUID: used.Key}, expires)
-	}
 	if err != nil {
-		return ledger.Secret{}, 0, errors.Join(visible(err), s.store.CloseSession(context.WithoutCancel(ctx), opened.Hash))
+		return ledger.Secret{}, 0, visible(err)
 	}
 	return session, expires, nil
 }
 
-// enterSignIn enters the use of a link, by the key that it was made for.
-func (s *Service) enterSignIn(ctx context.Context, id ledger.KeyID, expires ledger.Time) error {
-	key, err := s.store.Key(ctx, id)
+// enterSignIn enters the use of a link, by the key that it was made for, and returns the
+// number of the act.
+func (s *Service) enterSignIn(ctx context.Context, link, session *store.SignIn) (int64, error) {
+	key, err := s.store.Key(ctx, ledger.KeyID{UUID: link.Key})
 	if err != nil {
-		return err
+		return 0, err
 	}
-	err = s.committer.commit(ctx, &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*deed, error) {
-		return signInDeed(ledger.ActSignInUse, key, expires), nil
-	}})
+	use := &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*deed, error) {
+		if key.Org != link.Org || !s.store.SignInHeld(link) {
+			return nil, errBadLink
+		}
+		return signInDeed(ledger.ActSignInUse, key, session.ExpiresAt, link, session), nil
+	}}
+	err = s.committer.commit(ctx, use)
 	if errors.Is(err, errUnknownKey) { // it was revoked after the link was made
-		return errBadLink
+		return 0, errBadLink
 	}
-	return err
+	return use.number, err
 }
 
 // SessionCaller finds who a browser session acts for.
@@ -147,7 +162,7 @@ func (s *Service) enterSignOut(ctx context.Context, hash [32]byte) error {
 		return visible(err)
 	}
 	err = s.committer.commit(ctx, &act{caller: callerOf(key), org: key.Org, change: func(*batch, *ledger.Organization) (*deed, error) {
-		return signInDeed(ledger.ActSignInEnd, key, in.ExpiresAt), nil
+		return signInDeed(ledger.ActSignInEnd, key, in.ExpiresAt, nil, in), nil
 	}})
 	if errors.Is(err, errUnknownKey) {
 		return nil

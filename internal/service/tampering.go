@@ -114,7 +114,7 @@ func (s *Service) hearsOfTampering(ctx context.Context, org *ledger.Organization
 	if len(s.guardians(org)) > 0 {
 		return true, nil
 	}
-	endpoints, err := s.store.Webhooks(ctx, org.ID)
+	endpoints, err := s.store.EndpointsToWarn(ctx, org.ID)
 	if err != nil {
 		return false, err
 	}

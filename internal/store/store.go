@@ -127,11 +127,14 @@ type EventAt struct {
 // other transactions and must not be changed. Repeats and Addenda are found whether or not their
 // chain is named in Needs.Chains; an empty idempotency key matches nothing.
 type Loaded struct {
-	Orgs    map[ledger.OrgID]*ledger.Organization
-	Keys    map[ledger.KeyID]*ledger.KeyRecord
-	Chains  map[ledger.ChainID]*ChainRecord
-	Heads   map[ledger.OrgID]*ledger.Head
-	Logs    map[ledger.OrgID]*ledger.ActLog
+	Orgs   map[ledger.OrgID]*ledger.Organization
+	Keys   map[ledger.KeyID]*ledger.KeyRecord
+	Chains map[ledger.ChainID]*ChainRecord
+	Heads  map[ledger.OrgID]*ledger.Head
+	Logs   map[ledger.OrgID]*ledger.ActLog
+	// Ends are the ends of the audit logs of the organizations in Needs.Orgs and Govern,
+	// as committed and not locked. They may be shared and must not be changed.
+	Ends    map[ledger.OrgID]*ledger.ActLog
 	Opens   map[OpenRef]*ChainRecord
 	Repeats map[EventRef]*ledger.StoredEvent
 	Addenda map[EventAt][]*ledger.Addendum // by position
@@ -148,9 +151,14 @@ type Loaded struct {
 	SigningKeys map[ledger.OrgID][]*SigningKeyRecord
 
 	// Tampered names, by their keys in the maps above, rows that are there and are not
-	// among what was loaded because they fail their authenticators. A store leaves it
+	// among what was loaded because they fail their authenticators or are not the newest. An
+	// organization that is named stays: the notices of tampering need it. A store leaves it
 	// empty: it knows nothing of authenticators.
 	Tampered []any
+
+	// Behind names organizations whose audit log is older than it was known to be: nothing
+	// is decided for them. A store leaves it empty as well.
+	Behind []ledger.OrgID
 
 	// EventsAfter reads the facts of a chain's events whose sequence is greater
 	// than after, in order, inside the same transaction. Payloads may be missing.
@@ -158,6 +166,9 @@ type Loaded struct {
 	// AddendaAfter reads what was recorded about a chain's events at positions greater
 	// than after, in order, inside the same transaction.
 	AddendaAfter func(chain ledger.ChainID, after int64) ([]*ledger.Addendum, error)
+	// ActsAfter reads an organization's acts whose sequence is greater than after, in
+	// order, inside the same transaction: at most limit of them.
+	ActsAfter func(org ledger.OrgID, after int64, limit int) ([]*ledger.StoredAct, error)
 	// Policy reads one put of a policy set inside the same transaction;
 	// ErrNotFound when there is none.
 	Policy func(org ledger.OrgID, number int64) (*PolicyRecord, error)
@@ -210,7 +221,8 @@ type Changes struct {
 
 	NewJobs []*Job
 	// Signals are announced when the transaction has committed, to everyone who
-	// watches, in every process: the ids of approvals and API keys that have changed.
+	// watches, in every process: the ids of approvals and API keys that have changed, and
+	// of organizations whose audit log has moved.
 	Signals []uuid.UUID
 }
 
@@ -248,6 +260,7 @@ type PolicyRecord struct {
 	Document  []byte // as it was put
 	CreatedAt ledger.Time
 	CreatedBy string // the name of the key that put it
+	Act       int64  // the number of the act that put it; 0 in a row from before it was kept
 	MAC       []byte // authenticates all of it
 	// Tampered is as in WebhookRecord; then nothing but Org and Number is set.
 	Tampered bool
@@ -264,6 +277,7 @@ type WebhookRecord struct {
 	CreatedAt   ledger.Time
 	DisabledAt  *ledger.Time // nil while it is told
 	DeletedAt   *ledger.Time // nil while it exists; lists leave deleted ones out
+	Act         int64        // the number of the act that changed it last; 0 in a row from before it was kept
 	MAC         []byte       // authenticates all of it
 	// Tampered says that the stored row is not as the service wrote it; then nothing but
 	// ID and Org is set. A store leaves it false: it knows nothing of authenticators.
@@ -403,6 +417,9 @@ type Governance interface {
 	// Webhooks lists an organization's endpoints that are not deleted, by id.
 	Webhooks(ctx context.Context, org ledger.OrgID) ([]*WebhookRecord, error)
 	ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, error)
+	// ActLogs finds the ends of the logs of these organizations in one statement; one that
+	// has none is absent.
+	ActLogs(ctx context.Context, orgs []ledger.OrgID) (map[ledger.OrgID]*ledger.ActLog, error)
 	// Acts lists newest first, those with a sequence below before (0: all).
 	Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error)
 	// ScanActs visits all acts by sequence.
@@ -472,7 +489,7 @@ type Jobs interface {
 	LastJobName(ctx context.Context, org ledger.OrgID, prefix, before string) (string, error)
 }
 
-// Signals carries word of changed approvals and API keys between processes.
+// Signals carries word of changed approvals, API keys and audit logs between processes.
 type Signals interface {
 	// Watch calls changed with each id that a committed transaction named in
 	// Changes.Signals, in whichever process, until ctx ends; then it returns nil.
@@ -528,19 +545,21 @@ type SignIns interface {
 type SignIn struct {
 	Hash      [32]byte
 	Key       uuid.UUID
+	Org       ledger.OrgID // of the key
 	ExpiresAt ledger.Time
 	Session   bool
+	Act       int64  // the number of the act that made it
 	MAC       []byte // authenticates all of it
 }
 
-// Unsealed finds rows from before they had authenticators and gives them one. API keys
-// are changed through Transact.
+// Unsealed finds rows from before they had authenticators, or named the act that changed
+// them last, and gives them both. API keys are changed through Transact.
 type Unsealed interface {
-	// UnsealedRows finds rows of an organization whose authenticator is empty, up to
-	// limit of each table.
+	// UnsealedRows finds rows of an organization whose authenticator is empty, or which
+	// should name an act and name none, up to limit of each table.
 	UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (*Rows, error)
-	// SealRows writes the authenticators of rows that have none, and nothing else. A row
-	// that is gone or has one by now is left as it is.
+	// SealRows writes the authenticators and acts of such rows, and nothing else. A row
+	// that is gone, or has both by now, is left as it is.
 	SealRows(ctx context.Context, rows *Rows) error
 }
 

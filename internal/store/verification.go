@@ -58,6 +58,7 @@ type TokenRecord struct {
 	RevokedAt        *ledger.Time
 	RevocationReason string
 	LastUsedAt       *ledger.Time
+	Act              int64  // the number of the act that changed it last; 0 in a row from before it was kept
 	MAC              []byte // authenticates all of it but when it was last used
 	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
 	Tampered bool
@@ -87,6 +88,7 @@ type SigningKeyRecord struct {
 	CreatedAt ledger.Time
 	RetiredAt *ledger.Time
 	RevokedAt *ledger.Time
+	Act       int64  // the number of the act that changed it last; 0 in a row from before it was kept
 	MAC       []byte // authenticates all of it, the sealed private half included
 	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
 	Tampered bool

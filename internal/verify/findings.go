@@ -62,7 +62,11 @@ func FindingChanged(name string) *Tampering {
 // RowChanged is the tampering by which a row that belongs to no chain is not as the
 // service wrote it.
 func RowChanged(row *evidence.Failing) *Tampering {
-	t := &Tampering{Check: ledger.CheckRegistry, Place: "the " + string(row.Kind) + " " + row.ID + " was changed outside the service", Digest: row.Digest[:]}
+	done := " was changed outside the service"
+	if row.Old {
+		done = " is older than the audit log says: it was put back"
+	}
+	t := &Tampering{Check: ledger.CheckRegistry, Place: "the " + string(row.Kind) + " " + row.ID + done, Digest: row.Digest[:]}
 	switch row.Kind {
 	case evidence.FailingKey:
 		t.Check, t.Place = ledger.CheckAccess, t.Place+", and opens nothing"

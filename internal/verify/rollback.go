@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/evidence"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -20,6 +21,8 @@ type HeadWatch interface {
 	Seen(org uuid.UUID) (keyring.Seen, bool)
 	All() map[uuid.UUID]keyring.Seen
 	Note(org uuid.UUID, now keyring.Seen)
+	// Flush writes what was noted to where it survives the process.
+	Flush() error
 }
 
 // Behind reports whether a head must not move on: it is older than what was
@@ -65,6 +68,17 @@ func (j *Judge) NoteHeads(heads []*ledger.Head) {
 	}
 }
 
+// NoteLogs remembers how far audit logs have come, so that it survives the process.
+func (j *Judge) NoteLogs(logs []*ledger.ActLog) error {
+	if j.watch == nil {
+		return nil
+	}
+	for _, log := range logs {
+		j.watch.Note(log.Org.UUID, keyring.Seen{Acts: keyring.LogEnd(log.End()), Slug: j.remembered(log.Org)})
+	}
+	return j.watch.Flush()
+}
+
 // remembered is what the watch calls an organization; the store is asked the first
 // time. It is for people to read, so that nothing fails without it.
 func (j *Judge) remembered(id ledger.OrgID) string {
@@ -83,13 +97,16 @@ func (j *Judge) remembered(id ledger.OrgID) string {
 // namingTimeout is short: those whose receipts are noted wait for it.
 const namingTimeout = time.Second
 
-// Rollback says that an organization's ledger has gone back behind what was
+// Rollback says that an organization's ledger or audit log has gone back behind what was
 // acknowledged.
 type Rollback struct {
 	Organization string    `json:"organization"`
 	ID           uuid.UUID `json:"organization_id"`
 	Acknowledged int64     `json:"receipts_acknowledged"`
 	Stored       int64     `json:"receipts_stored"`
+	// The same of the audit log.
+	ActsAcknowledged int64 `json:"acts_acknowledged"`
+	ActsStored       int64 `json:"acts_stored"`
 	// Missing says that the database does not know the organization at all. Its name
 	// is then the one that was remembered, which another may bear by now.
 	Missing bool `json:"missing"`
@@ -105,12 +122,13 @@ type Rollback struct {
 // has given receipts of. While one is missing altogether, no receipts are made for
 // any.
 func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
-	if j.watch == nil {
-		return nil, nil
-	}
 	// Before the database is read: whoever seals their first receipt meanwhile is
 	// not missing.
-	watched, blank := j.watch.All(), j.ledgers != nil && j.ledgers.Blank()
+	var watched map[uuid.UUID]keyring.Seen
+	if j.watch != nil {
+		watched = j.watch.All()
+	}
+	blank := j.ledgers != nil && j.ledgers.Blank()
 	orgs, err := j.store.Organizations(ctx)
 	if err != nil {
 		return nil, err
@@ -135,13 +153,16 @@ func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
 
 // miss keeps in mind which organizations are watched and not stored.
 func (j *Judge) miss(watched map[uuid.UUID]keyring.Seen) []Rollback {
+	if j.watch == nil {
+		return nil
+	}
 	var found []Rollback
 	var missing []uuid.UUID
 	for org, seen := range watched {
-		if seen.Count > 0 {
+		if seen.Count > 0 || seen.Acts.Count > 0 {
 			missing = append(missing, org)
 			found = append(found, Rollback{
-				Organization: cmp.Or(seen.Slug, org.String()), ID: org, Acknowledged: seen.Count, Missing: true,
+				Organization: cmp.Or(seen.Slug, org.String()), ID: org, Acknowledged: seen.Count, ActsAcknowledged: seen.Acts.Count, Missing: true,
 			})
 		}
 	}
@@ -151,38 +172,80 @@ func (j *Judge) miss(watched map[uuid.UUID]keyring.Seen) []Rollback {
 }
 
 func (j *Judge) rollback(ctx context.Context, org *ledger.Organization) (*Rollback, error) {
-	if j.watch == nil {
-		return nil, nil
+	var seen keyring.Seen
+	if j.watch != nil {
+		seen, _ = j.watch.Seen(org.ID.UUID)
 	}
-	seen, _ := j.watch.Seen(org.ID.UUID)
 	return j.compare(ctx, org, seen)
 }
 
 // compare holds an organization's ledger against what was seen of it before: what is
 // sealed from then on is no rollback.
 func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
-	if seen.Count == 0 {
+	known := ledger.LogEnd(seen.Acts)
+	if here := j.store.KnownEnd(org.ID); here.Count > known.Count {
+		known = here
+	}
+	if seen.Count == 0 && known.Count == 0 {
 		return nil, nil
 	}
 	head, err := j.Head(ctx, org.ID)
 	if err != nil {
 		return nil, err
 	}
-	rollback := &Rollback{
-		Organization: org.Slug, ID: org.ID.UUID, Acknowledged: seen.Count, Stored: head.Count,
+	end, err := j.store.ActLog(ctx, org.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		end, err = &ledger.ActLog{Org: org.ID}, nil
 	}
-	if older(head, seen) {
-		return rollback, nil
+	if err != nil {
+		return nil, err
+	}
+	behind, err := j.logBehind(ctx, end, known)
+	if err != nil {
+		return nil, err
+	}
+	other, err := j.otherReceipts(ctx, head, seen)
+	if err != nil || !behind && !other {
+		return nil, err
+	}
+	return &Rollback{
+		Organization: org.Slug, ID: org.ID.UUID, Acknowledged: seen.Count, Stored: head.Count, ActsAcknowledged: known.Count, ActsStored: end.Count,
+	}, nil
+}
+
+// otherReceipts reports whether a ledger is not the one that was seen before.
+func (j *Judge) otherReceipts(ctx context.Context, head *ledger.Head, seen keyring.Seen) (bool, error) {
+	if seen.Count == 0 || older(head, seen) {
+		return seen.Count > 0, nil
 	}
 	same := false
-	err = j.store.ScanReceipts(ctx, org.ID, seen.Count, seen.Count, func(r *ledger.StoredReceipt) error {
+	err := j.store.ScanReceipts(ctx, head.Org, seen.Count, seen.Count, func(r *ledger.StoredReceipt) error {
 		same = r.Hash() == seen.Last
 		return nil
 	})
-	if err != nil || same {
-		return nil, err
+	return !same, err
+}
+
+// logBehind reports whether an audit log is not the one that was known before. One whose
+// end fails, or that does not lead to it, is not older but changed: the audit says so.
+func (j *Judge) logBehind(ctx context.Context, end *ledger.ActLog, known ledger.LogEnd) (bool, error) {
+	if known.Count == 0 || end.End() == known {
+		return false, nil
 	}
-	return rollback, nil
+	if end.Count > known.Count {
+		acts, err := j.store.Acts(ctx, end.Org, known.Count+1, 1)
+		if err != nil || len(acts) == 1 && acts[0].Sequence == known.Count && acts[0].Hash() == known.Last {
+			return false, err
+		}
+	}
+	err := j.store.CheckLog(ctx, end.Org)
+	if errors.Is(err, evidence.ErrRolledBack) {
+		return true, nil
+	}
+	if errors.Is(err, ledger.ErrStateTampered) {
+		return false, nil
+	}
+	return false, err
 }
 
 // Head is an organization's, an empty one where it is gone.

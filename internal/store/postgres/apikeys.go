@@ -16,7 +16,7 @@ import (
 const (
 	insertKeysSQL = `insert into api_keys (` + keyColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[],
-			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[])`
+			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::bigint[])`
 	// Rows are locked in order of id before they are written: in different orders
 	// two writers would wait for each other. A rotation changes a unique column,
 	// which needs the strongest lock; a use does not, and waits for no chain that is
@@ -24,9 +24,9 @@ const (
 	lockKeysSQL   = `select from api_keys where id = any($1::uuid[]) order by id for update`
 	lockKeyUseSQL = `select from api_keys where id = any($1::uuid[]) order by id for no key update`
 	updateKeysSQL = `update api_keys k set hash = n.hash, hint = n.hint, previous_hash = n.previous_hash,
-			previous_expires_at = n.previous_expires_at, expiry_logged = n.expiry_logged, revoked_at = n.revoked_at, mac = n.mac
-		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[], $8::bigint[], $9::bytea[])
-			n(id, org_id, hash, hint, previous_hash, previous_expires_at, expiry_logged, revoked_at, mac)
+			previous_expires_at = n.previous_expires_at, expiry_logged = n.expiry_logged, revoked_at = n.revoked_at, mac = n.mac, act = n.act
+		from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::bytea[], $6::bigint[], $7::boolean[], $8::bigint[], $9::bytea[], $10::bigint[])
+			n(id, org_id, hash, hint, previous_hash, previous_expires_at, expiry_logged, revoked_at, mac, act)
 		where k.id = n.id and k.org_id = n.org_id`
 	touchKeysSQL = `update api_keys k set last_used_at = n.at from unnest($1::uuid[], $2::bigint[]) n(id, at)
 		where k.id = n.id and (k.last_used_at is null or k.last_used_at < n.at)`
@@ -40,6 +40,8 @@ func keyUUID(id ledger.KeyID) uuid.UUID { return id.UUID }
 
 func keyID(k *ledger.KeyRecord) uuid.UUID  { return k.ID.UUID }
 func keyOrg(k *ledger.KeyRecord) uuid.UUID { return k.Org.UUID }
+
+func keyAct(k *ledger.KeyRecord) int64 { return k.Act }
 
 func keyMAC(k *ledger.KeyRecord) []byte { return filled(k.MAC) }
 
@@ -79,7 +81,7 @@ func sendKeys(x *exchange, keys, changed []*ledger.KeyRecord) {
 			intsOrNull(keys, func(k *ledger.KeyRecord) *ledger.Time { return k.ExpiresAt }),
 			bools(keys, func(k *ledger.KeyRecord) bool { return k.ExpiryLogged }),
 			intsOrNull(keys, func(k *ledger.KeyRecord) *ledger.Time { return k.LastUsedAt }),
-			blobs(keys, previousHash), intsOrNull(keys, previousExpiry), blobs(keys, keyMAC))
+			blobs(keys, previousHash), intsOrNull(keys, previousExpiry), blobs(keys, keyMAC), ints(keys, keyAct))
 	}
 	if len(changed) > 0 {
 		x.send(lockKeysSQL, ids(changed, keyID))
@@ -88,7 +90,7 @@ func sendKeys(x *exchange, keys, changed []*ledger.KeyRecord) {
 			texts(changed, func(k *ledger.KeyRecord) string { return k.Hint }),
 			blobs(changed, previousHash), intsOrNull(changed, previousExpiry),
 			bools(changed, func(k *ledger.KeyRecord) bool { return k.ExpiryLogged }),
-			intsOrNull(changed, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }), blobs(changed, keyMAC))
+			intsOrNull(changed, func(k *ledger.KeyRecord) *ledger.Time { return k.RevokedAt }), blobs(changed, keyMAC), ints(changed, keyAct))
 	}
 }
 

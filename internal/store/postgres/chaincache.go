@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"crypto/sha256"
 
 	"github.com/google/uuid"
 
@@ -89,33 +90,57 @@ func (s *Store) rememberChain(chain *store.ChainRecord, status ledger.ChainStatu
 	s.chains.Put(chain.ID, &fixed, len(fixed.Body))
 }
 
-// readKnownOrganization reads an organization, and decodes it only when it is not
-// the one that was read last: it is needed by every transaction and changes
-// seldom.
-func (s *Store) readKnownOrganization(r *row) *ledger.Organization {
-	raw := bytes.Join(r.values, []byte{0})
-	if len(r.values) == 0 || len(r.values[0]) != len(uuid.UUID{}) {
+// readKnownOrganization reads an organization with the end of its audit log, and decodes
+// either only when it is not the one that was read last: they are needed by every
+// transaction and change seldom.
+func (s *Store) readKnownOrganization(r *row) knownOrganization {
+	if len(r.values) != organizationWidth+logWidth || len(r.values[0]) != len(uuid.UUID{}) {
 		r.failed = true
-		return nil
+		return knownOrganization{org: new(ledger.Organization)}
 	}
 	id := ledger.OrgID{UUID: uuid.UUID(r.values[0])}
-	if known, ok := s.orgs.Get(id); ok && bytes.Equal(known.raw, raw) {
-		r.next = len(r.values)
-		return known.org
+	now := knownOrganization{raw: bytes.Join(r.values[:organizationWidth], []byte{0}), rawEnd: bytes.Join(r.values[organizationWidth:], []byte{0})}
+	known, ok := s.orgs.Get(id)
+	if ok && bytes.Equal(known.raw, now.raw) && bytes.Equal(known.rawEnd, now.rawEnd) {
+		r.skip(len(r.values))
+		return known
 	}
-	org := readOrganization(r)
+	if ok && bytes.Equal(known.raw, now.raw) {
+		now.org = known.org
+		r.skip(organizationWidth)
+	} else {
+		now.org = readOrganization(r)
+	}
+	switch log := r.values[organizationWidth:]; {
+	case log[0] == nil:
+		r.skip(logWidth)
+	case log[2] != nil && len(log[2]) != sha256.Size || len(log[3]) != sha256.Size:
+		// Somebody else wrote it. It must not keep the organization from being read, and
+		// without an authenticator it is refused.
+		now.end = &ledger.ActLog{Org: id}
+		r.skip(logWidth)
+	default:
+		now.end = readLog(r)
+	}
 	if !r.failed {
-		s.orgs.Put(id, knownOrganization{raw, org}, 2*len(raw))
+		s.orgs.Put(id, now, 2*(len(now.raw)+len(now.rawEnd)))
 	}
-	return org
+	return now
 }
+
+// How many columns an organization and the end of a log have.
+const (
+	organizationWidth = 6
+	logWidth          = 5
+)
 
 // organizationsInUse bounds what is kept of organizations, in bytes.
 const organizationsInUse = 4 << 20
 
-// knownOrganization is an organization with the stored bytes that it was read
-// from.
+// knownOrganization is an organization and the end of its audit log, nil where there is
+// none, with the stored bytes that they were read from.
 type knownOrganization struct {
-	raw []byte
-	org *ledger.Organization
+	raw, rawEnd []byte
+	org         *ledger.Organization
+	end         *ledger.ActLog
 }

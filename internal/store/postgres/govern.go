@@ -22,15 +22,15 @@ const (
 	updateApprovalsSQL = `update approvals a set status = n.status, body = n.body, mac = n.mac
 		from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[]) n(id, status, body, mac) where a.id = n.id`
 	insertPoliciesSQL = `insert into policies (` + policyColumns + `)
-		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bytea[])`
+		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bytea[], $9::bigint[])`
 	// An endpoint never moves to another organization.
 	putWebhooksSQL = `insert into webhooks as w (` + webhookColumns + `)
-		select id, org_id, url, events::json, description, secret, created_at, disabled_at, deleted_at, mac
-		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[])
-			n(id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac)
+		select id, org_id, url, events::json, description, secret, created_at, disabled_at, deleted_at, mac, act
+		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[], $11::bigint[])
+			n(id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac, act)
 		on conflict (id) do update set url = excluded.url, events = excluded.events, description = excluded.description,
 			secret = excluded.secret, created_at = excluded.created_at, disabled_at = excluded.disabled_at, deleted_at = excluded.deleted_at,
-			mac = excluded.mac
+			mac = excluded.mac, act = excluded.act
 		where w.org_id = excluded.org_id`
 	insertActsSQL = `insert into acts (` + actColumns + `) select * from unnest($1::uuid[], $2::bigint[], $3::bytea[])`
 	putLogsSQL    = `insert into act_logs (` + logColumns + `)
@@ -128,7 +128,8 @@ func sendPolicies(x *exchange, policies []*store.PolicyRecord) {
 		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.Document) }),
 		ints(policies, func(p *store.PolicyRecord) int64 { return int64(p.CreatedAt) }),
 		texts(policies, func(p *store.PolicyRecord) string { return p.CreatedBy }),
-		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }))
+		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }),
+		ints(policies, func(p *store.PolicyRecord) int64 { return p.Act }))
 }
 
 func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
@@ -153,7 +154,8 @@ func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
 		ints(webhooks, func(w *store.WebhookRecord) int64 { return int64(w.CreatedAt) }),
 		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DisabledAt }),
 		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DeletedAt }),
-		blobs(webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }))
+		blobs(webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }),
+		ints(webhooks, func(w *store.WebhookRecord) int64 { return w.Act }))
 	return nil
 }
 

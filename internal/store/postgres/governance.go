@@ -95,6 +95,16 @@ func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, e
 	return one(ctx, s, "audit log", `select `+logColumns+` from act_logs where org_id = $1`, []any{bytesOf(org.UUID)}, readLog)
 }
 
+// ActLogs implements store.Governance.
+func (s *Store) ActLogs(ctx context.Context, orgs []ledger.OrgID) (map[ledger.OrgID]*ledger.ActLog, error) {
+	found := make(map[ledger.OrgID]*ledger.ActLog, len(orgs))
+	if len(orgs) == 0 {
+		return found, nil
+	}
+	err := askAlone(ctx, s, "audit logs", loadLogsSQL, readLog, func(l *ledger.ActLog) { found[l.Org] = l }, ids(orgs, orgUUID))
+	return found, err
+}
+
 // Acts implements store.Governance.
 func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error) {
 	return list(ctx, s, "acts", selectActs+`where org_id = $1 and sequence <= $2 order by sequence desc limit $3`,

@@ -21,12 +21,13 @@ const (
 	lockHeadsSQL = `select ` + headColumns + ` from heads where org_id = any($1::uuid[]) order by org_id for update`
 
 	loadChainsSQL        = `select ` + fixedColumns + ` from chains c where c.id = any($1::uuid[])`
-	loadOrganizationsSQL = `select ` + organizationColumns + ` from organizations where id = any($1::uuid[])`
-	loadKeysSQL          = `select ` + keyColumns + ` from api_keys where id = any($1::uuid[])`
-	loadLogsSQL          = `select ` + logColumns + ` from act_logs where org_id = any($1::uuid[])`
-	loadWebhooksSQL      = `select ` + webhookColumns + ` from webhooks where id = any($1::uuid[])`
-	loadApprovalsSQL     = `select ` + approvalColumns + ` from approvals where id = any($1::uuid[])`
-	loadApprovalsOfSQL   = `select ` + approvalColumns + ` from approvals where chain_id = any($1::uuid[])`
+	loadOrganizationsSQL = `select id, slug, name, settings, o.controls, created_at, l.org_id, l.count, l.last_hash, l.controls, l.mac
+		from (select ` + organizationColumns + ` from organizations where id = any($1::uuid[])) o left join act_logs l on l.org_id = o.id`
+	loadKeysSQL        = `select ` + keyColumns + ` from api_keys where id = any($1::uuid[])`
+	loadLogsSQL        = `select ` + logColumns + ` from act_logs where org_id = any($1::uuid[])`
+	loadWebhooksSQL    = `select ` + webhookColumns + ` from webhooks where id = any($1::uuid[])`
+	loadApprovalsSQL   = `select ` + approvalColumns + ` from approvals where id = any($1::uuid[])`
+	loadApprovalsOfSQL = `select ` + approvalColumns + ` from approvals where chain_id = any($1::uuid[])`
 
 	loadOpensSQL = `select ` + chainColumns + ` from unnest($1::uuid[], $2::text[]) n(org_id, key)
 		join chains c on c.org_id = n.org_id and c.idempotency_key = n.key join chain_states s on s.chain_id = c.id`
@@ -44,6 +45,7 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 		Chains:    make(map[ledger.ChainID]*store.ChainRecord, len(needs.Chains)),
 		Heads:     make(map[ledger.OrgID]*ledger.Head),
 		Logs:      make(map[ledger.OrgID]*ledger.ActLog),
+		Ends:      make(map[ledger.OrgID]*ledger.ActLog),
 		Opens:     make(map[store.OpenRef]*store.ChainRecord),
 		Repeats:   make(map[store.EventRef]*ledger.StoredEvent),
 		Addenda:   make(map[store.EventAt][]*ledger.Addendum),
@@ -72,7 +74,11 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 
 func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 	orgs := sorted(slices.Concat(needs.Orgs, needs.Govern), orgUUID)
-	askAll(x, loadOrganizationsSQL, orgs, s.readKnownOrganization, func(o *ledger.Organization) { loaded.Orgs[o.ID] = o })
+	askAll(x, loadOrganizationsSQL, orgs, s.readKnownOrganization, func(o knownOrganization) {
+		if loaded.Orgs[o.org.ID] = o.org; o.end != nil {
+			loaded.Ends[o.org.ID] = o.end
+		}
+	})
 	keys := sorted(needs.Keys, keyUUID)
 	askAll(x, loadKeysSQL, keys, readKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k })
 	keep := func(a *store.ApprovalRecord) { loaded.Approvals[a.ID] = a }

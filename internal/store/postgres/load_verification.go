@@ -10,8 +10,8 @@ import (
 const (
 	//nolint:gosec // names of columns
 	tokenColumns = `id, org_id, hash, artifact, artifact_id, idempotency_key, created_at, expires_at, revoked_at,
-		revocation_reason, last_used_at, mac`
-	signingKeyColumns = `id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac`
+		revocation_reason, last_used_at, mac, act`
+	signingKeyColumns = `id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac, act`
 	anchorColumns     = `org_id, kind, subject_id, sequence, method, digest, status, reason, proof, block, updated_at, mac`
 
 	loadTokensSQL = selectTokens + `where id = any($1::uuid[])`
@@ -26,7 +26,7 @@ func readToken(r *row) *store.TokenRecord {
 	return &store.TokenRecord{
 		ID: ledger.TokenID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Hash: r.hash(), Artifact: r.text(), ArtifactID: r.id(),
 		IdempotencyKey: r.text(), CreatedAt: r.time(), ExpiresAt: r.timeOrNil(), RevokedAt: r.timeOrNil(),
-		RevocationReason: r.text(), LastUsedAt: r.timeOrNil(), MAC: r.bytes(),
+		RevocationReason: r.text(), LastUsedAt: r.timeOrNil(), MAC: r.bytes(), Act: r.int(),
 	}
 }
 
@@ -34,7 +34,7 @@ func readSigningKey(r *row) *store.SigningKeyRecord {
 	return &store.SigningKeyRecord{
 		ID: ledger.SigningKeyID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Public: r.bytes(), Private: r.bytes(),
 		Status: r.text(), Name: r.text(), CreatedAt: r.time(), RetiredAt: r.timeOrNil(), RevokedAt: r.timeOrNil(),
-		MAC: r.bytes(),
+		MAC: r.bytes(), Act: r.int(),
 	}
 }
 

@@ -20,11 +20,11 @@ const (
 	headColumns         = `org_id, count, last_hash, key_id, mac`
 	organizationColumns = `id, slug, name, settings, controls, created_at`
 	keyColumns          = `id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at,
-		previous_hash, previous_expires_at, mac`
+		previous_hash, previous_expires_at, mac, act`
 	rotationColumns = `org_id, key_id, overlap, rotated_at, idempotency_key, mac`
 	approvalColumns = `id, org_id, chain_id, sequence, opened_by, requested_at, status, body, mac`
-	policyColumns   = `org_id, number, version, format, document, created_at, created_by, mac`
-	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac`
+	policyColumns   = `org_id, number, version, format, document, created_at, created_by, mac, act`
+	webhookColumns  = `id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac, act`
 	actColumns      = `org_id, sequence, body`
 	logColumns      = `org_id, count, last_hash, controls, mac`
 )
@@ -93,7 +93,7 @@ func readKey(r *row) *ledger.KeyRecord {
 	if hash != nil && expires != nil {
 		k.Previous = &ledger.PreviousSecret{Hash: *hash, ExpiresAt: *expires}
 	}
-	k.MAC = r.bytes()
+	k.MAC, k.Act = r.bytes(), r.int()
 	if err != nil || (hash == nil) != (expires == nil) {
 		// Somebody else wrote it. It must not keep the others from being read, and
 		// without an authenticator it is refused.
@@ -118,7 +118,7 @@ func readApproval(r *row) *store.ApprovalRecord {
 func readPolicy(r *row) *store.PolicyRecord {
 	return &store.PolicyRecord{
 		Org: ledger.OrgID{UUID: r.id()}, Number: r.int(), Version: r.text(), Format: r.text(), Document: r.bytes(),
-		CreatedAt: r.time(), CreatedBy: r.text(), MAC: r.bytes(),
+		CreatedAt: r.time(), CreatedBy: r.text(), MAC: r.bytes(), Act: r.int(),
 	}
 }
 
@@ -126,7 +126,7 @@ func readWebhook(r *row) *store.WebhookRecord {
 	w := &store.WebhookRecord{ID: ledger.WebhookID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, URL: r.text()}
 	events := json.Unmarshal(r.borrow(), &w.Events)
 	w.Description, w.Secret = r.text(), r.bytes()
-	w.CreatedAt, w.DisabledAt, w.DeletedAt, w.MAC = r.time(), r.timeOrNil(), r.timeOrNil(), r.bytes()
+	w.CreatedAt, w.DisabledAt, w.DeletedAt, w.MAC, w.Act = r.time(), r.timeOrNil(), r.timeOrNil(), r.bytes(), r.int()
 	if events != nil {
 		// Somebody else wrote it. It must not keep the others from being read, and
 		// without an authenticator it is refused.

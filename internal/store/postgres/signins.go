@@ -13,8 +13,8 @@ import (
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 	return s.change(ctx, func(conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, expires_at, session, mac) values ($1, $2, $3, false, $4)`,
-			link.Hash[:], bytesOf(link.Key), int64(link.ExpiresAt), filled(link.MAC))
+		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) values ($1, $2, $3, $4, false, $5, $6)`,
+			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), link.Act, filled(link.MAC))
 		return explain("create sign-in", err)
 	})
 }
@@ -25,10 +25,11 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 	const sql = `with used as (
 			delete from sign_ins where hash = $1 and not session and expires_at > $2 and key_id = $3 returning key_id
 		)
-		insert into sign_ins (hash, key_id, expires_at, session, mac) select $4, key_id, $5, true, $6 from used returning key_id`
+		insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) select $4, key_id, $7, $5, true, $8, $6 from used returning key_id`
 	return s.change(ctx, func(conn *pgx.Conn) error {
 		var key uuid.UUID
-		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), filled(session.MAC))
+		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), filled(session.MAC),
+			bytesOf(session.Org.UUID), session.Act)
 		if err := scanRow("open session", row, target(&key)); err != nil {
 			return err
 		}
@@ -55,8 +56,8 @@ func (s *Store) Session(ctx context.Context, session [32]byte, now ledger.Time) 
 }
 
 func (s *Store) signIn(ctx context.Context, what string, in *store.SignIn, now ledger.Time) (*store.SignIn, error) {
-	err := s.queryRow(ctx, what, `select key_id, expires_at, mac from sign_ins where hash = $1 and session = $2 and expires_at > $3`,
-		[]any{in.Hash[:], in.Session, int64(now)}, target(&in.Key), (*int64)(&in.ExpiresAt), &in.MAC)
+	err := s.queryRow(ctx, what, `select key_id, org_id, expires_at, act, mac from sign_ins where hash = $1 and session = $2 and expires_at > $3`,
+		[]any{in.Hash[:], in.Session, int64(now)}, target(&in.Key), target(&in.Org.UUID), (*int64)(&in.ExpiresAt), &in.Act, &in.MAC)
 	if err != nil {
 		return nil, err
 	}

@@ -13,17 +13,17 @@ import (
 const (
 	insertTokensSQL = `insert into tokens (` + tokenColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::text[], $5::uuid[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-			$10::text[], $11::bigint[], $12::bytea[])`
+			$10::text[], $11::bigint[], $12::bytea[], $13::bigint[])`
 	//nolint:gosec // no token is in it
-	revokeTokensSQL = `update tokens t set revoked_at = n.revoked_at, revocation_reason = n.reason, mac = n.mac
-		from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[]) n(id, org_id, revoked_at, reason, mac)
+	revokeTokensSQL = `update tokens t set revoked_at = n.revoked_at, revocation_reason = n.reason, mac = n.mac, act = n.act
+		from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[], $5::bytea[], $6::bigint[]) n(id, org_id, revoked_at, reason, mac, act)
 		where t.id = n.id and t.org_id = n.org_id`
 	putSigningKeysSQL = `insert into signing_keys (` + signingKeyColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::bytea[], $4::bytea[], $5::text[], $6::text[], $7::bigint[], $8::bigint[], $9::bigint[],
-			$10::bytea[])
+			$10::bytea[], $11::bigint[])
 		on conflict (org_id, id) do update set public = excluded.public, private = excluded.private, status = excluded.status,
 			name = excluded.name, created_at = excluded.created_at, retired_at = excluded.retired_at, revoked_at = excluded.revoked_at,
-			mac = excluded.mac`
+			mac = excluded.mac, act = excluded.act`
 	putAnchorsSQL = `insert into anchors (` + anchorColumns + `)
 		select * from unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[], $5::text[], $6::bytea[], $7::text[], $8::text[], $9::bytea[],
 			$10::bytea[], $11::bigint[], $12::bytea[])
@@ -50,7 +50,8 @@ func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
 			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
 			texts(issued, func(t *store.TokenRecord) string { return t.RevocationReason }),
 			intsOrNull(issued, func(t *store.TokenRecord) *ledger.Time { return t.LastUsedAt }),
-			blobs(issued, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }))
+			blobs(issued, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }),
+			ints(issued, func(t *store.TokenRecord) int64 { return t.Act }))
 	}
 	if len(revoked) > 0 {
 		id := ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID })
@@ -59,7 +60,8 @@ func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
 			ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.Org.UUID }),
 			intsOrNull(revoked, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
 			texts(revoked, func(t *store.TokenRecord) string { return t.RevocationReason }),
-			blobs(revoked, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }))
+			blobs(revoked, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }),
+			ints(revoked, func(t *store.TokenRecord) int64 { return t.Act }))
 	}
 }
 
@@ -77,7 +79,8 @@ func sendSigningKeys(x *exchange, keys []*store.SigningKeyRecord) {
 		ints(keys, func(k *store.SigningKeyRecord) int64 { return int64(k.CreatedAt) }),
 		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RetiredAt }),
 		intsOrNull(keys, func(k *store.SigningKeyRecord) *ledger.Time { return k.RevokedAt }),
-		blobs(keys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }))
+		blobs(keys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }),
+		ints(keys, func(k *store.SigningKeyRecord) int64 { return k.Act }))
 }
 
 // sendAnchors writes in order of subject, as sendChains does and for the same reason.

@@ -7,18 +7,18 @@ import (
 
 func (tx *transaction) insertKey(key *ledger.KeyRecord) error {
 	previous, previousExpires := previousOf(key)
-	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT INTO api_keys ("+keyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		key.ID.UUID[:], key.Org.UUID[:], key.Name, string(key.Role), key.Hash[:], key.Hint, int64(key.CreatedAt), momentOrNull(key.RevokedAt),
 		string(ledger.EncodeAgents(key.Agents)), key.Owner, momentOrNull(key.ExpiresAt), flag(key.ExpiryLogged), momentOrNull(key.LastUsedAt),
-		previous, previousExpires, blob(key.MAC))
+		previous, previousExpires, blob(key.MAC), key.Act)
 }
 
 // updateKey writes all that changes about a key but the moment of its last use.
 func (tx *transaction) updateKey(key *ledger.KeyRecord) error {
 	previous, previousExpires := previousOf(key)
-	return tx.change(`UPDATE api_keys SET hash = ?, hint = ?, previous_hash = ?, previous_expires_at = ?, expiry_logged = ?, revoked_at = ?, mac = ?
+	return tx.change(`UPDATE api_keys SET hash = ?, hint = ?, previous_hash = ?, previous_expires_at = ?, expiry_logged = ?, revoked_at = ?, mac = ?, act = ?
 		WHERE id = ? AND org_id = ?`,
-		key.Hash[:], key.Hint, previous, previousExpires, flag(key.ExpiryLogged), momentOrNull(key.RevokedAt), blob(key.MAC), key.ID.UUID[:], key.Org.UUID[:])
+		key.Hash[:], key.Hint, previous, previousExpires, flag(key.ExpiryLogged), momentOrNull(key.RevokedAt), blob(key.MAC), key.Act, key.ID.UUID[:], key.Org.UUID[:])
 }
 
 // previousOf is a key's previous secret as it is bound; nulls without one.

@@ -110,6 +110,30 @@ func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, e
 	})
 }
 
+// ActLogs implements store.Governance. One statement of any length would be planned anew
+// for each, so it asks for a list of one length after the other.
+func (s *Store) ActLogs(ctx context.Context, orgs []ledger.OrgID) (map[ledger.OrgID]*ledger.ActLog, error) {
+	found := make(map[ledger.OrgID]*ledger.ActLog, len(orgs))
+	err := lists(orgs, func(padded []ledger.OrgID) error {
+		args := make([]any, len(padded))
+		for i := range padded {
+			args[i] = padded[i].UUID[:]
+		}
+		query := "SELECT org_id, " + logColumns + " FROM act_logs WHERE org_id IN (" + marks(len(padded), "?") + ")"
+		_, err := readAll(ctx, s, query, args, func(r row) (*ledger.ActLog, error) {
+			var org ledger.OrgID
+			if err := r.Scan(&org.UUID); err != nil {
+				return nil, err
+			}
+			log, err := scanLog(r.skip(1), org)
+			found[org] = log
+			return log, err
+		})
+		return err
+	})
+	return found, err
+}
+
 // Acts implements store.Governance.
 func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*ledger.StoredAct, error) {
 	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND sequence <= ? ORDER BY sequence DESC LIMIT ?"

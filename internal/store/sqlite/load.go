@@ -14,6 +14,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Chains:    make(map[ledger.ChainID]*store.ChainRecord, len(needs.Chains)),
 		Heads:     make(map[ledger.OrgID]*ledger.Head),
 		Logs:      make(map[ledger.OrgID]*ledger.ActLog),
+		Ends:      make(map[ledger.OrgID]*ledger.ActLog),
 		Opens:     make(map[store.OpenRef]*store.ChainRecord),
 		Repeats:   make(map[store.EventRef]*ledger.StoredEvent),
 		Addenda:   make(map[store.EventAt][]*ledger.Addendum),
@@ -29,6 +30,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 
 		EventsAfter:  tx.eventsAfter,
 		AddendaAfter: tx.addendaAfter,
+		ActsAfter:    tx.actsAfter,
 		Policy:       tx.policy,
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
@@ -49,6 +51,9 @@ func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error 
 	for _, ids := range [...][]ledger.OrgID{needs.Orgs, needs.Govern} {
 		for _, id := range ids {
 			if err := tx.loadOrg(id, loaded); err != nil {
+				return err
+			}
+			if err := tx.loadEnd(id, loaded); err != nil {
 				return err
 			}
 		}
@@ -72,6 +77,39 @@ func (tx *transaction) loadOrg(id ledger.OrgID, loaded *store.Loaded) error {
 		}
 		return err
 	})
+}
+
+// loadEnd loads the end of an organization's audit log.
+func (tx *transaction) loadEnd(id ledger.OrgID, loaded *store.Loaded) error {
+	if loaded.Ends[id] != nil {
+		return nil
+	}
+	if end, ok := tx.recent.ends.Get(id); ok {
+		loaded.Ends[id] = end
+		return nil
+	}
+	return tx.query("SELECT "+logColumns+" FROM act_logs WHERE org_id = ?", []any{id.UUID[:]}, func(rows row) error {
+		end, err := scanLog(rows, id)
+		if err == nil {
+			loaded.Ends[id] = end
+			tx.recent.ends.Put(id, end, endSize)
+		}
+		return err
+	})
+}
+
+// endSize is about how many bytes the end of an audit log takes.
+const endSize = 300
+
+// actsAfter reads acts for Loaded.ActsAfter.
+func (tx *transaction) actsAfter(org ledger.OrgID, after int64, limit int) (acts []*ledger.StoredAct, err error) {
+	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+	err = tx.query(query, []any{org.UUID[:], after, int64(limit)}, func(r row) error {
+		act := &ledger.StoredAct{Org: org}
+		acts = append(acts, act)
+		return r.Scan(&act.Sequence, &act.Body)
+	})
+	return acts, err
 }
 
 func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error {

@@ -14,6 +14,7 @@ type recentRecords struct {
 	version int64
 	chains  *recent.Cache[ledger.ChainID, recentChain]
 	orgs    *recent.Cache[ledger.OrgID, *ledger.Organization]
+	ends    *recent.Cache[ledger.OrgID, *ledger.ActLog] // of the audit logs
 	keys    *recent.Cache[ledger.KeyID, *ledger.KeyRecord]
 }
 
@@ -27,6 +28,7 @@ const (
 	chainsInUse = 16 << 20
 	orgsInUse   = 4 << 20
 	keysInUse   = 1 << 20
+	endsInUse   = 1 << 20
 )
 
 // keySize is about how many bytes a key takes.
@@ -42,6 +44,7 @@ func newRecentRecords() *recentRecords {
 	return &recentRecords{
 		chains: recent.New[ledger.ChainID, recentChain](chainsInUse),
 		orgs:   recent.New[ledger.OrgID, *ledger.Organization](orgsInUse),
+		ends:   recent.New[ledger.OrgID, *ledger.ActLog](endsInUse),
 		keys:   recent.New[ledger.KeyID, *ledger.KeyRecord](keysInUse),
 	}
 }
@@ -89,6 +92,9 @@ func (r *recentRecords) committed(tx *transaction) {
 	for _, org := range tx.changes.Orgs {
 		r.orgs.Drop(org.ID)
 	}
+	for _, log := range tx.changes.Logs {
+		r.ends.Drop(log.Org)
+	}
 	for _, key := range tx.changes.Keys {
 		r.keys.Drop(key.ID)
 	}
@@ -108,5 +114,6 @@ func (r *recentRecords) keep(tx *transaction, record store.ChainRecord) {
 func (r *recentRecords) forget() {
 	r.chains.Clear()
 	r.orgs.Clear()
+	r.ends.Clear()
 	r.keys.Clear()
 }

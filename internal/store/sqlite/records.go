@@ -98,7 +98,7 @@ func scanOrg(rows row) (*ledger.Organization, error) {
 }
 
 const keyColumns = "id, org_id, name, role, hash, hint, created_at, revoked_at, agents, owner, expires_at, expiry_logged, last_used_at, " +
-	"previous_hash, previous_expires_at, mac"
+	"previous_hash, previous_expires_at, mac, act"
 
 func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var revoked, expires, used, previousExpires *int64
@@ -107,7 +107,7 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 	var previous []byte
 	var key ledger.KeyRecord
 	err := rows.Scan(&key.ID.UUID, &key.Org.UUID, &key.Name, (*string)(&key.Role), &key.Hash, &key.Hint, (*int64)(&key.CreatedAt), &revoked,
-		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires, &key.MAC)
+		&agents, &key.Owner, &expires, &logged, &used, &previous, &previousExpires, &key.MAC, &key.Act)
 	if err != nil {
 		return nil, err
 	}
@@ -188,11 +188,11 @@ func scanApproval(rows row) (*store.ApprovalRecord, error) {
 		&a.Body, &a.MAC)
 }
 
-const policyColumns = "org_id, number, version, format, document, created_at, created_by, mac"
+const policyColumns = "org_id, number, version, format, document, created_at, created_by, mac, act"
 
 func scanPolicy(rows row) (*store.PolicyRecord, error) {
 	p := new(store.PolicyRecord)
-	return p, rows.Scan(&p.Org.UUID, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy, &p.MAC)
+	return p, rows.Scan(&p.Org.UUID, &p.Number, &p.Version, &p.Format, &p.Document, (*int64)(&p.CreatedAt), &p.CreatedBy, &p.MAC, &p.Act)
 }
 
 const logColumns = "count, last_hash, controls, mac"

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	signingKeyColumns = "id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac"
+	signingKeyColumns = "id, org_id, public, private, status, name, created_at, retired_at, revoked_at, mac, act"
 	signingKeysQuery  = "SELECT " + signingKeyColumns + " FROM signing_keys WHERE org_id = ? ORDER BY id"
 )
 
 func scanSigningKey(rows row) (*store.SigningKeyRecord, error) {
 	var retired, revoked *int64
 	var k store.SigningKeyRecord
-	err := rows.Scan(&k.ID.UUID, &k.Org.UUID, &k.Public, &k.Private, &k.Status, &k.Name, (*int64)(&k.CreatedAt), &retired, &revoked, &k.MAC)
+	err := rows.Scan(&k.ID.UUID, &k.Org.UUID, &k.Public, &k.Private, &k.Status, &k.Name, (*int64)(&k.CreatedAt), &retired, &revoked, &k.MAC, &k.Act)
 	k.RetiredAt, k.RevokedAt = (*ledger.Time)(retired), (*ledger.Time)(revoked)
 	return &k, err
 }
@@ -38,9 +38,9 @@ func (tx *transaction) loadSigningKeys(needs *store.Needs, loaded *store.Loaded)
 }
 
 func (tx *transaction) putSigningKey(k *store.SigningKeyRecord) error {
-	return tx.exec("INSERT OR REPLACE INTO signing_keys ("+signingKeyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT OR REPLACE INTO signing_keys ("+signingKeyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		k.ID.UUID[:], k.Org.UUID[:], k.Public, k.Private, k.Status, k.Name, int64(k.CreatedAt),
-		momentOrNull(k.RetiredAt), momentOrNull(k.RevokedAt), orEmpty(k.MAC))
+		momentOrNull(k.RetiredAt), momentOrNull(k.RevokedAt), orEmpty(k.MAC), k.Act)
 }
 
 // SigningKeys implements store.Verification.

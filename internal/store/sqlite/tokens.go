@@ -10,14 +10,14 @@ import (
 )
 
 const tokenColumns = "id, org_id, hash, artifact, artifact_id, idempotency_key, created_at, expires_at, revoked_at, " +
-	"revocation_reason, last_used_at, mac"
+	"revocation_reason, last_used_at, mac, act"
 
 func scanToken(rows row) (*store.TokenRecord, error) {
 	var key *string
 	var expires, revoked, used *int64
 	var t store.TokenRecord
 	err := rows.Scan(&t.ID.UUID, &t.Org.UUID, &t.Hash, &t.Artifact, &t.ArtifactID, &key, (*int64)(&t.CreatedAt), &expires, &revoked,
-		&t.RevocationReason, &used, &t.MAC)
+		&t.RevocationReason, &used, &t.MAC, &t.Act)
 	t.IdempotencyKey = orEmptyText(key)
 	t.ExpiresAt, t.RevokedAt, t.LastUsedAt = (*ledger.Time)(expires), (*ledger.Time)(revoked), (*ledger.Time)(used)
 	return &t, err
@@ -53,15 +53,15 @@ func (tx *transaction) loadIssued(needs *store.Needs, loaded *store.Loaded) erro
 }
 
 func (tx *transaction) insertToken(t *store.TokenRecord) error {
-	return tx.exec("INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT INTO tokens ("+tokenColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		t.ID.UUID[:], t.Org.UUID[:], t.Hash[:], t.Artifact, t.ArtifactID[:], orNull(t.IdempotencyKey), int64(t.CreatedAt),
 		momentOrNull(t.ExpiresAt), momentOrNull(t.RevokedAt), t.RevocationReason, momentOrNull(t.LastUsedAt),
-		orEmpty(t.MAC))
+		orEmpty(t.MAC), t.Act)
 }
 
 func (tx *transaction) revokeToken(t *store.TokenRecord) error {
-	return tx.change("UPDATE tokens SET revoked_at = ?, revocation_reason = ?, mac = ? WHERE id = ? AND org_id = ?",
-		momentOrNull(t.RevokedAt), t.RevocationReason, orEmpty(t.MAC), t.ID.UUID[:], t.Org.UUID[:])
+	return tx.change("UPDATE tokens SET revoked_at = ?, revocation_reason = ?, mac = ?, act = ? WHERE id = ? AND org_id = ?",
+		momentOrNull(t.RevokedAt), t.RevocationReason, orEmpty(t.MAC), t.Act, t.ID.UUID[:], t.Org.UUID[:])
 }
 
 // Tokens implements store.Verification. A list from its beginning is bounded by

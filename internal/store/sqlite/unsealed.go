@@ -9,24 +9,27 @@ import (
 
 // UnsealedRows implements store.Unsealed.
 func (s *Store) UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (*store.Rows, error) {
-	const unsealed = " WHERE org_id = ? AND mac = x'' LIMIT ?"
+	const (
+		unsealed = " WHERE org_id = ? AND mac = x'' LIMIT ?"
+		unnamed  = " WHERE org_id = ? AND (mac = x'' OR act = 0) LIMIT ?"
+	)
 	args := []any{org.UUID[:], int64(limit)}
 	rows := new(store.Rows)
 	for _, read := range [...]func() error{
 		func() (err error) {
-			rows.Webhooks, err = readAll(ctx, s, "SELECT "+webhookColumns+" FROM webhooks"+unsealed, args, scanWebhook)
+			rows.Webhooks, err = readAll(ctx, s, "SELECT "+webhookColumns+" FROM webhooks"+unnamed, args, scanWebhook)
 			return err
 		},
 		func() (err error) {
-			rows.Policies, err = readAll(ctx, s, "SELECT "+policyColumns+" FROM policies"+unsealed, args, scanPolicy)
+			rows.Policies, err = readAll(ctx, s, "SELECT "+policyColumns+" FROM policies"+unnamed, args, scanPolicy)
 			return err
 		},
 		func() (err error) {
-			rows.Tokens, err = readAll(ctx, s, "SELECT "+tokenColumns+" FROM tokens"+unsealed, args, scanToken)
+			rows.Tokens, err = readAll(ctx, s, "SELECT "+tokenColumns+" FROM tokens"+unnamed, args, scanToken)
 			return err
 		},
 		func() (err error) {
-			rows.SigningKeys, err = readAll(ctx, s, "SELECT "+signingKeyColumns+" FROM signing_keys"+unsealed, args, scanSigningKey)
+			rows.SigningKeys, err = readAll(ctx, s, "SELECT "+signingKeyColumns+" FROM signing_keys"+unnamed, args, scanSigningKey)
 			return err
 		},
 		func() (err error) {
@@ -52,22 +55,22 @@ func (s *Store) SealRows(ctx context.Context, rows *store.Rows) error {
 		for _, seal := range [...]func() error{
 			func() error {
 				return each(rows.Webhooks, func(w *store.WebhookRecord) error {
-					return tx.exec("UPDATE webhooks SET mac = ? WHERE id = ? AND mac = x''", orEmpty(w.MAC), w.ID.UUID[:])
+					return tx.exec("UPDATE webhooks SET mac = ?, act = ? WHERE id = ? AND (mac = x'' OR act = 0)", orEmpty(w.MAC), w.Act, w.ID.UUID[:])
 				})
 			},
 			func() error {
 				return each(rows.Policies, func(p *store.PolicyRecord) error {
-					return tx.exec("UPDATE policies SET mac = ? WHERE org_id = ? AND number = ? AND mac = x''", orEmpty(p.MAC), p.Org.UUID[:], p.Number)
+					return tx.exec("UPDATE policies SET mac = ?, act = ? WHERE org_id = ? AND number = ? AND (mac = x'' OR act = 0)", orEmpty(p.MAC), p.Act, p.Org.UUID[:], p.Number)
 				})
 			},
 			func() error {
 				return each(rows.Tokens, func(t *store.TokenRecord) error {
-					return tx.exec("UPDATE tokens SET mac = ? WHERE id = ? AND mac = x''", orEmpty(t.MAC), t.ID.UUID[:])
+					return tx.exec("UPDATE tokens SET mac = ?, act = ? WHERE id = ? AND (mac = x'' OR act = 0)", orEmpty(t.MAC), t.Act, t.ID.UUID[:])
 				})
 			},
 			func() error {
 				return each(rows.SigningKeys, func(k *store.SigningKeyRecord) error {
-					return tx.exec("UPDATE signing_keys SET mac = ? WHERE org_id = ? AND id = ? AND mac = x''", orEmpty(k.MAC), k.Org.UUID[:], k.ID.UUID[:])
+					return tx.exec("UPDATE signing_keys SET mac = ?, act = ? WHERE org_id = ? AND id = ? AND (mac = x'' OR act = 0)", orEmpty(k.MAC), k.Act, k.Org.UUID[:], k.ID.UUID[:])
 				})
 			},
 			func() error {

@@ -9,13 +9,13 @@ import (
 	"countersign/internal/store"
 )
 
-const webhookColumns = "id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac"
+const webhookColumns = "id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac, act"
 
 func scanWebhook(rows row) (*store.WebhookRecord, error) {
 	var events []byte
 	var disabled, deleted *int64
 	var w store.WebhookRecord
-	err := rows.Scan(&w.ID.UUID, &w.Org.UUID, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted, &w.MAC)
+	err := rows.Scan(&w.ID.UUID, &w.Org.UUID, &w.URL, &events, &w.Description, &w.Secret, (*int64)(&w.CreatedAt), &disabled, &deleted, &w.MAC, &w.Act)
 	if err != nil {
 		return nil, err
 	}
@@ -33,9 +33,9 @@ func (tx *transaction) putWebhook(w *store.WebhookRecord) error {
 	if err != nil {
 		return fmt.Errorf("encode an endpoint's events: %w", err)
 	}
-	return tx.exec("INSERT OR REPLACE INTO webhooks ("+webhookColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+	return tx.exec("INSERT OR REPLACE INTO webhooks ("+webhookColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 		w.ID.UUID[:], w.Org.UUID[:], w.URL, events, w.Description, orEmpty(w.Secret), int64(w.CreatedAt),
-		momentOrNull(w.DisabledAt), momentOrNull(w.DeletedAt), orEmpty(w.MAC))
+		momentOrNull(w.DisabledAt), momentOrNull(w.DeletedAt), orEmpty(w.MAC), w.Act)
 }
 
 // Webhooks implements store.Governance.

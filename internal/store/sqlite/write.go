@@ -147,8 +147,8 @@ func (tx *transaction) updateApproval(a *store.ApprovalRecord) error {
 }
 
 func (tx *transaction) insertPolicy(p *store.PolicyRecord) error {
-	return tx.exec("INSERT INTO policies ("+policyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		p.Org.UUID[:], p.Number, p.Version, p.Format, p.Document, int64(p.CreatedAt), p.CreatedBy, orEmpty(p.MAC))
+	return tx.exec("INSERT INTO policies ("+policyColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		p.Org.UUID[:], p.Number, p.Version, p.Format, p.Document, int64(p.CreatedAt), p.CreatedBy, orEmpty(p.MAC), p.Act)
 }
 
 func (tx *transaction) insertAct(a *ledger.StoredAct) error {

@@ -15,6 +15,9 @@ var actCases = []testCase{
 	{name: "a log's end comes back as it was", run: keepsLogs, unaudited: true},
 	{name: "an unknown log is not found", run: unknownLog},
 	{name: "logs are loaded by organization", run: loadsLogs},
+	{name: "the ends of logs are loaded with their organizations", run: loadsEnds},
+	{name: "the ends of some logs are read together", run: readsEnds},
+	{name: "acts after a sequence are read inside a transaction", run: readsActsAfter},
 	{name: "acts are listed newest first", run: listsActs},
 	{name: "acts are scanned by sequence", run: scansActs},
 	{name: "a visitor's error ends a scan of acts", run: visitorEndsActScan},
@@ -64,6 +67,91 @@ func loadsLogs(t *testing.T, w *world) {
 			}
 		}
 		assertEqual(t, "counts", counts, map[ledger.OrgID]int64{one.org.ID: 1, two.org.ID: 2})
+	})
+}
+
+// loadsEnds wants the ends as they are now, whoever wrote them: this handle, another one,
+// or a transaction that changed nothing else.
+func loadsEnds(t *testing.T, w *world) {
+	one, two, unlogged := w.join(t), w.join(t), w.newOrganization()
+	if err := w.CreateOrganization(t.Context(), unlogged, ledger.NewHead(unlogged.ID, w.keys), nil); err != nil {
+		t.Fatal(err)
+	}
+	needs := &store.Needs{Orgs: []ledger.OrgID{one.org.ID, one.org.ID, unlogged.ID}, Govern: []ledger.OrgID{two.org.ID, w.newOrganization().ID}}
+	check := func(first, second int64) {
+		t.Helper()
+		for _, handle := range []store.Store{w, w.open(t)} {
+			counts := make(map[ledger.OrgID]int64)
+			err := handle.Transact(t.Context(), needs, func(loaded *store.Loaded) (*store.Changes, error) {
+				for id, end := range loaded.Ends {
+					counts[id] = end.Count
+					if end.Org != id || !end.Authentic(w.keys) {
+						t.Errorf("the end of %v is that of %v, or fails its authenticator", id, end.Org)
+					}
+				}
+				return &store.Changes{}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(counts, unlogged.ID)
+			assertEqual(t, "counts", counts, map[ledger.OrgID]int64{one.org.ID: first, two.org.ID: second})
+		}
+	}
+	check(1, 1)
+	check(1, 1)
+	w.mustAddKey(t, w.newKey(one.org.ID))
+	check(2, 1)
+	if err := w.addKey(t.Context(), w.open(t), w.newKey(two.org.ID)); err != nil {
+		t.Fatal(err)
+	}
+	check(2, 2)
+}
+
+func readsEnds(t *testing.T, w *world) {
+	one, two := w.join(t), w.busy(t)
+	w.join(t)
+	found, err := w.ActLogs(t.Context(), []ledger.OrgID{two.org.ID, one.org.ID, w.newOrganization().ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[ledger.OrgID]*ledger.ActLog)
+	for _, m := range []*member{one, two} {
+		want[m.org.ID] = must[*ledger.ActLog](t)(w.ActLog(t.Context(), m.org.ID))
+	}
+	assertEqual(t, "ends", found, want)
+	if found, err = w.ActLogs(t.Context(), nil); err != nil || len(found) != 0 {
+		t.Errorf("of none there are %d ends, error %v", len(found), err)
+	}
+}
+
+func readsActsAfter(t *testing.T, w *world) {
+	m, other := w.busy(t), w.join(t)
+	w.look(t, &store.Needs{Orgs: []ledger.OrgID{m.org.ID}}, func(loaded *store.Loaded) {
+		for _, test := range []struct {
+			after       int64
+			limit       int
+			first, last int64
+		}{{0, 100, 1, 12}, {9, 100, 10, 12}, {3, 4, 4, 7}, {12, 5, 13, 12}} {
+			var want, got []int64
+			for sequence := test.first; sequence <= test.last; sequence++ {
+				want = append(want, sequence)
+			}
+			acts, err := loaded.ActsAfter(m.org.ID, test.after, test.limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, act := range acts {
+				got = append(got, act.Sequence)
+				if act.Org != m.org.ID || len(act.Body) == 0 {
+					t.Error("an act of another organization, or none, is read")
+				}
+			}
+			assertEqual(t, fmt.Sprintf("%d after %d", test.limit, test.after), got, want)
+		}
+		if acts, err := loaded.ActsAfter(other.org.ID, 0, 10); err != nil || len(acts) != 1 {
+			t.Errorf("%d acts of another organization, error %v", len(acts), err)
+		}
 	})
 }
 

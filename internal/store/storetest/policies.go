@@ -18,7 +18,7 @@ var policyCases = []testCase{
 func (w *world) policy(org ledger.OrgID, number int64) *store.PolicyRecord {
 	return &store.PolicyRecord{
 		Org: org, Number: number, Version: fmt.Sprintf("v%d+0123456789ab", number), Format: "yaml",
-		Document: []byte("rules: [] # naïve 🧾\n"), CreatedAt: w.now(), CreatedBy: "clé d'admin", MAC: []byte("authenticator"),
+		Document: []byte("rules: [] # naïve 🧾\n"), CreatedAt: w.now(), CreatedBy: "clé d'admin", MAC: []byte("authenticator"), Act: 1 << 40,
 	}
 }
 

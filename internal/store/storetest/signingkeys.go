@@ -22,7 +22,7 @@ func (w *world) signingKey(org ledger.OrgID) *store.SigningKeyRecord {
 	public := ledger.HashToken(fmt.Sprint("signing key ", now))
 	return &store.SigningKeyRecord{
 		ID: ledger.SigningKeyID{UUID: ledger.NewTimedID(now, w.random())}, Org: org, Public: public[:], Private: []byte("sealed"),
-		Status: "active", Name: fmt.Sprint("signer ", now), CreatedAt: now, MAC: fmt.Appendf(nil, "mac %d", now),
+		Status: "active", Name: fmt.Sprint("signer ", now), CreatedAt: now, MAC: fmt.Appendf(nil, "mac %d", now), Act: int64(now),
 	}
 }
 

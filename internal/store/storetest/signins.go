@@ -27,7 +27,8 @@ const lifetime = 1000 // milliseconds
 
 func (w *world) newLink(t *testing.T, name string) *store.SignIn {
 	t.Helper()
-	link := &store.SignIn{Hash: ledger.HashToken(name), Key: w.join(t).key.ID.UUID, ExpiresAt: w.now() + lifetime, MAC: everyByte()}
+	m := w.join(t)
+	link := &store.SignIn{Hash: ledger.HashToken(name), Key: m.key.ID.UUID, Org: m.org.ID, ExpiresAt: w.now() + lifetime, Act: 1 << 40, MAC: everyByte()}
 	if err := w.CreateSignIn(t.Context(), link); err != nil {
 		t.Fatalf("create sign-in: %v", err)
 	}
@@ -50,7 +51,7 @@ func openSession(t *testing.T, s store.Store, link *store.SignIn, session [32]by
 func linkOpensSession(t *testing.T, w *world) {
 	link, bystander := w.newLink(t, "link"), w.newLink(t, "bystander")
 	now := w.now()
-	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: link.Key, ExpiresAt: now + 5000, Session: true, MAC: append(everyByte(), 1)}
+	want := &store.SignIn{Hash: ledger.HashToken("session"), Key: link.Key, Org: link.Org, ExpiresAt: now + 5000, Session: true, Act: 1<<40 + 1, MAC: append(everyByte(), 1)}
 	assertEqual(t, "link", must[*store.SignIn](t)(w.SignInLink(t.Context(), link.Hash, now)), link)
 	wantError(t, "link of another key", openSession(t, w, &store.SignIn{Hash: bystander.Hash, Key: link.Key}, want.Hash, now, now+lifetime), store.ErrNotFound)
 	done(t, w.OpenSession(t.Context(), link.Hash, want, now))

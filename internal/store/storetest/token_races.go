@@ -137,7 +137,7 @@ func crossingUses(t *testing.T, w *world) {
 			var revoked []*store.TokenRecord
 			for _, i := range order.Perm(len(tokens)) {
 				used[tokens[i].ID] = last[worker]
-				revoked = append(revoked, &store.TokenRecord{ID: tokens[i].ID, Org: m.org.ID, RevokedAt: &at, RevocationReason: "rotated", MAC: []byte("other")})
+				revoked = append(revoked, &store.TokenRecord{ID: tokens[i].ID, Org: m.org.ID, RevokedAt: &at, RevocationReason: "rotated", Act: tokens[i].Act, MAC: []byte("other")})
 			}
 			err := s.TouchTokens(ctx, used)
 			if err == nil && worker%2 == 0 {

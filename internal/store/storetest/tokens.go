@@ -28,7 +28,7 @@ func (w *world) token(org ledger.OrgID) *store.TokenRecord {
 	now := w.now()
 	return &store.TokenRecord{
 		ID: ledger.TokenID{UUID: ledger.NewTimedID(now, w.random())}, Org: org, Hash: ledger.HashToken(fmt.Sprint("token ", now)),
-		Artifact: "receipt", ArtifactID: w.receiptID().UUID, CreatedAt: now, MAC: fmt.Appendf(nil, "mac %d", now),
+		Artifact: "receipt", ArtifactID: w.receiptID().UUID, CreatedAt: now, MAC: fmt.Appendf(nil, "mac %d", now), Act: int64(now),
 	}
 }
 

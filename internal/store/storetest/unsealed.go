@@ -8,6 +8,7 @@ import (
 )
 
 var unsealedCases = []testCase{
+	{name: "rows that name no act are found and given one", run: numbersRows, unaudited: true},
 	{name: "rows without an authenticator are found and given one", run: sealsRows, unaudited: true},
 }
 
@@ -42,6 +43,33 @@ func sealsRows(t *testing.T, w *world) {
 	if others := must[*store.Rows](t)(w.UnsealedRows(t.Context(), other.org.ID, 10)); others.Len() != want.Len() {
 		t.Errorf("%d rows of the other organization are unsealed, want %d", others.Len(), want.Len())
 	}
+}
+
+func numbersRows(t *testing.T, w *world) {
+	m := w.join(t)
+	want := &store.Rows{
+		Webhooks: []*store.WebhookRecord{w.webhook(m.org.ID)}, Policies: []*store.PolicyRecord{w.policy(m.org.ID, 1)},
+		Tokens: []*store.TokenRecord{w.token(m.org.ID)}, SigningKeys: []*store.SigningKeyRecord{w.signingKey(m.org.ID)},
+	}
+	number := func(act int64) {
+		want.Webhooks[0].Act, want.Policies[0].Act, want.Tokens[0].Act, want.SigningKeys[0].Act = act, act, act, act
+	}
+	number(0)
+	w.write(t, &store.Changes{Webhooks: want.Webhooks, NewPolicies: want.Policies, NewTokens: want.Tokens, SigningKeys: want.SigningKeys})
+	found := must[*store.Rows](t)(w.UnsealedRows(t.Context(), m.org.ID, 10))
+	assertEqual(t, "without a number", [][]int{{len(found.Webhooks), len(found.Policies), len(found.Tokens), len(found.SigningKeys)}}, [][]int{{1, 1, 1, 1}})
+	number(7)
+	done(t, w.SealRows(t.Context(), want))
+	if left := must[*store.Rows](t)(w.UnsealedRows(t.Context(), m.org.ID, 10)); left.Len() != 0 {
+		t.Errorf("%d rows name no act still", left.Len())
+	}
+	w.look(t, &store.Needs{Webhooks: []ledger.WebhookID{want.Webhooks[0].ID}, Tokens: []ledger.TokenID{want.Tokens[0].ID}, SigningKeys: []ledger.OrgID{m.org.ID}}, func(loaded *store.Loaded) {
+		policy, err := loaded.Policy(m.org.ID, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		assertEqual(t, "numbers", []int64{loaded.Webhooks[want.Webhooks[0].ID].Act, loaded.Tokens[want.Tokens[0].ID].Act, loaded.SigningKeys[m.org.ID][0].Act, policy.Act}, []int64{7, 7, 7, 7})
+	})
 }
 
 // unsealed stores one row of each table, without an authenticator.

@@ -19,7 +19,7 @@ func (w *world) webhook(org ledger.OrgID) *store.WebhookRecord {
 	now := w.now()
 	return &store.WebhookRecord{
 		ID: ledger.WebhookID{UUID: ledger.NewTimedID(now, w.random())}, Org: org, URL: fmt.Sprintf("https://hooks.example/%d", now),
-		Secret: []byte("sealed"), CreatedAt: now, MAC: []byte("authenticator"),
+		Secret: []byte("sealed"), CreatedAt: now, MAC: []byte("authenticator"), Act: 1 << 40,
 	}
 }
 

@@ -68,7 +68,7 @@ func (w *world) newKey(org ledger.OrgID) *ledger.KeyRecord {
 	return &ledger.KeyRecord{
 		ID: ledger.KeyID{UUID: ledger.NewTimedID(now, w.random())}, Org: org,
 		Name: fmt.Sprintf("key %d", now), Role: ledger.RoleAgent,
-		Hash: ledger.HashToken(fmt.Sprint("key ", now)), Hint: "csk_…0000", CreatedAt: now, MAC: everyByte(),
+		Hash: ledger.HashToken(fmt.Sprint("key ", now)), Hint: "csk_…0000", CreatedAt: now, MAC: everyByte(), Act: int64(now),
 	}
 }
 
