@@ -136,6 +136,9 @@ type audit struct {
 	mostChains  int   // that are held against what is remembered of them; 0: all
 
 	failing []evidence.Failing // rows, once they are read
+
+	records      map[ledger.Record]changedBy // that the audit log names, once it is walked
+	recordsUntil ledger.LogEnd               // how far it was walked
 }
 
 // A worker takes so many receipts at once: enough to forget the cost of opening a

@@ -48,6 +48,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 		}
 		if fault == nil {
 			a.acts.Store(walked.Checked)
+			a.records, a.recordsUntil = walked.records, end.End()
 			return nil, nil
 		}
 		again, err := a.actLog(ctx)
@@ -74,10 +75,17 @@ type walkedActs struct {
 	ledger.ActWalk
 	puts    map[string]*ledger.Act // by version
 	anchors []madeAnchor           // in the order of the log
+	records map[ledger.Record]changedBy
+}
+
+// changedBy is the act that changed a record last.
+type changedBy struct {
+	number int64
+	action string
 }
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
-	walked = &walkedActs{puts: make(map[string]*ledger.Act)}
+	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy)}
 	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
@@ -89,6 +97,9 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		var act *ledger.Act
 		if act, fault = ledger.DecodeAct(stored.Body); fault != nil {
 			return errBroken
+		}
+		for _, record := range act.Records() {
+			walked.records[record] = changedBy{act.Sequence, act.Action}
 		}
 		if act.Action == evidence.ActPutPolicy {
 			walked.puts[act.Target] = act

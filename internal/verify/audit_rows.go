@@ -16,6 +16,10 @@ func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
 	if err != nil || rollback == nil {
 		return nil, err
 	}
+	if rollback.Acknowledged == rollback.Stored && rollback.ActsAcknowledged != rollback.ActsStored {
+		return &ledger.Break{Check: ledger.CheckRollback, Detail: fmt.Sprintf(
+			"%d acts were acknowledged, and the audit log of %d is not that one: the database was put back", rollback.ActsAcknowledged, rollback.ActsStored)}, nil
+	}
 	return &ledger.Break{Check: ledger.CheckRollback, Detail: fmt.Sprintf(
 		"%d receipts were acknowledged, and the ledger of %d is not that one: the database was put back", rollback.Acknowledged, rollback.Stored)}, nil
 }
@@ -27,7 +31,7 @@ const mostFailing = 100
 // receipt or act. Each row that fails has an inspection of its own, so that none hides
 // behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
-	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue}
+	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords}
 	for i := range mostFailing {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.failingRow(ctx, i) })
 	}

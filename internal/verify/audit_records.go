@@ -1,0 +1,125 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"countersign/internal/ledger"
+)
+
+// inspectRecords wants every record that the audit log says was made: API keys, tokens,
+// signing keys, endpoints and policy sets are never deleted, but for endpoints by an act.
+// That each is the newest is for the rows that fail to show; that none is there which
+// nothing made, too. What is made meanwhile is not asked for.
+func (a *audit) inspectRecords(ctx context.Context) (*ledger.Break, error) {
+	if len(a.records) == 0 {
+		return nil, nil // the log is too long to be walked now, or was not
+	}
+	missing := make(map[ledger.Record]bool)
+	for record, by := range a.records {
+		if record.Kind != ledger.RecordSignIn && by.action != ledger.ActWebhookDelete {
+			missing[record] = true
+		}
+	}
+	for _, list := range []func(context.Context, ledger.OrgID, map[ledger.Record]bool) error{a.storedKeys, a.storedTokens, a.storedRows} {
+		if err := list(ctx, a.org.ID, missing); err != nil {
+			return nil, err
+		}
+	}
+	if len(missing) == 0 {
+		return nil, nil
+	}
+	end, err := a.actLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// An endpoint may have been deleted since the log was walked.
+	if end == nil || end.End() != a.recordsUntil {
+		if missing, err = a.stillMissing(ctx, missing); err != nil || len(missing) == 0 {
+			return nil, err
+		}
+	}
+	names := make([]string, 0, len(missing))
+	for record := range missing {
+		names = append(names, string(record.Kind)+" "+record.Name)
+	}
+	slices.Sort(names)
+	more := ""
+	const shown = 3
+	if len(names) > shown {
+		more = fmt.Sprintf(" and %d more", len(names)-shown)
+		names = names[:shown]
+	}
+	return &ledger.Break{
+		Check:  ledger.CheckRegistry,
+		Detail: "the audit log says that these were made, and they are not there: " + strings.Join(names, ", ") + more,
+	}, nil
+}
+
+// stillMissing leaves out what was deleted by an act since the log was walked.
+func (a *audit) stillMissing(ctx context.Context, missing map[ledger.Record]bool) (map[ledger.Record]bool, error) {
+	walked, _, err := a.walkActs(ctx) // a fault in the log is found by those who look at it
+	if err != nil {
+		return nil, err
+	}
+	for record := range missing {
+		if walked.records[record].action == ledger.ActWebhookDelete {
+			delete(missing, record)
+		}
+	}
+	return missing, nil
+}
+
+const recordPage = 200
+
+func (a *audit) storedKeys(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
+	keys, err := a.judge.store.AllKeys(ctx, org)
+	for _, key := range keys {
+		delete(missing, ledger.Record{Kind: ledger.RecordKey, Name: key.ID.String()})
+	}
+	return err
+}
+
+func (a *audit) storedTokens(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
+	var before *ledger.TokenID
+	for {
+		tokens, err := a.judge.store.Tokens(ctx, org, before, recordPage)
+		if err != nil {
+			return err
+		}
+		for _, token := range tokens {
+			before = &token.ID
+			delete(missing, ledger.Record{Kind: ledger.RecordToken, Name: token.ID.String()})
+		}
+		if len(tokens) < recordPage {
+			return nil
+		}
+	}
+}
+
+// storedRows leaves out the records of which an organization has few. Policy sets were
+// held against the log already.
+func (a *audit) storedRows(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
+	keys, err := a.judge.store.SigningKeys(ctx, org)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		delete(missing, ledger.Record{Kind: ledger.RecordSigningKey, Name: key.ID.String()})
+	}
+	webhooks, err := a.judge.store.Webhooks(ctx, org)
+	if err != nil {
+		return err
+	}
+	for _, webhook := range webhooks {
+		delete(missing, ledger.Record{Kind: ledger.RecordWebhook, Name: webhook.ID.String()})
+	}
+	for record := range missing {
+		if record.Kind == ledger.RecordPolicy {
+			delete(missing, record)
+		}
+	}
+	return nil
+}
