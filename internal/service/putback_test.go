@@ -1,0 +1,606 @@
+package service_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/nightly"
+	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/store"
+	"countersign/internal/testdb"
+	"countersign/internal/verify"
+)
+
+// administrative are the tables whose rows the audit log tells of. The rows of open
+// chains are not among them yet.
+var administrative = []string{"organizations", "acts", "act_logs", "policies", "api_keys", "tokens", "signing_keys", "webhooks", "sign_ins"}
+
+// palace is an organization in which much is taken back, and for each thing that was a
+// way to ask for it again.
+type palace struct {
+	t      testing.TB
+	db     *testdb.Database
+	handle store.Store
+	ring   *keyring.Ring
+	file   string         // of heads
+	heads  *keyring.Heads // as the service that runs knows them
+	clock  *servicetest.Clock
+	s      *service.Service // that runs from beginning to end
+	who    *tenant
+	direct *sql.DB
+	chance *rand.Rand
+
+	snapshots int
+	receipt   ledger.ReceiptID
+
+	keys, tokens, links, sessions []string // that must not open anything any more
+	standing                      struct { // that may still be taken back
+		keys   []*service.NewKey
+		tokens []liveToken
+		links  []string
+	}
+	signers []ledger.SigningKeyID // revoked
+	killed  bool
+	denies  bool // the policy in force denies deployments
+	strict  bool // the settings in force want a person for every payment
+}
+
+type liveToken struct {
+	id   ledger.TokenID
+	text string
+}
+
+func newPalace(t testing.TB, db *testdb.Database, seed uint64) *palace {
+	t.Helper()
+	p := &palace{t: t, db: db, handle: db.Open(t), file: filepath.Join(t.TempDir(), "heads.json"), clock: newClock(), chance: rand.New(rand.NewPCG(seed, 1))}
+	p.ring, _ = servicetest.NewRing(t)
+	p.s = p.serve(p.handle)
+	p.who = newTenant(t, p.s, "acme")
+	chain := must[*service.ChainView](t)(p.s.OpenChain(t.Context(), p.who.agent, chainNamed(t, "sealed"), ""))
+	must[*service.Completed](t)(p.s.CompleteChain(t.Context(), p.who.agent, chain.ID, &ledger.Completion{}))
+	p.receipt = must[*ledger.StoredReceipt](t)(p.s.ReceiptOfChain(t.Context(), p.who.member, chain.ID)).ID
+	p.direct = db.Direct(t)
+	if db.Kind == "postgres" {
+		p.exec("SET session_replication_role = replica")
+	} else {
+		p.exec("PRAGMA foreign_keys = 0")
+		p.exec("PRAGMA synchronous = 0")
+		p.exec("PRAGMA busy_timeout = 20000")
+	}
+	return p
+}
+
+// serve starts a service that has read the file of heads.
+//
+//countersign:replica
+func (p *palace) serve(handle store.Store) *service.Service {
+	p.t.Helper()
+	heads, err := keyring.OpenHeads(p.file, p.ring)
+	done(p.t, err)
+	if p.heads == nil {
+		p.heads = heads
+	}
+	return service.New(service.Config{
+		Store: handle, Keys: p.ring, Secrets: p.ring, Clock: p.clock.Now, Watch: heads, PrivateWebhooks: true,
+		Delay: func(context.Context, time.Duration) error { return nil },
+	})
+}
+
+func (p *palace) exec(query string) {
+	p.t.Helper()
+	if _, err := p.direct.ExecContext(p.t.Context(), query); err != nil {
+		p.t.Fatalf("%s: %v", query, err)
+	}
+}
+
+// keep copies the administrative tables as they are, and returns the copy's number.
+func (p *palace) keep() int {
+	p.t.Helper()
+	p.snapshots++
+	for _, table := range administrative {
+		p.exec(fmt.Sprintf("CREATE TEMP TABLE kept_%d_%s AS SELECT * FROM %s", p.snapshots, table, table))
+	}
+	return p.snapshots
+}
+
+// forget drops a copy.
+func (p *palace) forget(snapshot int) {
+	p.t.Helper()
+	for _, table := range administrative {
+		p.exec(fmt.Sprintf("DROP TABLE kept_%d_%s", snapshot, table))
+	}
+}
+
+// putBack puts tables back to a copy, and reports whether that changed anything that the
+// audit looks at.
+func (p *palace) putBack(snapshot int, tables []string) (changed bool) {
+	p.t.Helper()
+	tx := p.begin()
+	for _, table := range tables {
+		kept := fmt.Sprintf("kept_%d_%s", snapshot, table)
+		changed = changed || table != "sign_ins" && p.differs(tx, table, kept)
+		for _, query := range []string{"DELETE FROM " + table, "INSERT INTO " + table + " SELECT * FROM " + kept} {
+			if _, err := tx.ExecContext(p.t.Context(), query); err != nil {
+				p.t.Fatalf("%s: %v", query, err)
+			}
+		}
+	}
+	done(p.t, tx.Commit())
+	return changed
+}
+
+// begin begins a transaction that writes: SQLite would refuse one that reads first and
+// writes after others have.
+func (p *palace) begin() *sql.Tx {
+	p.t.Helper()
+	tx, err := p.direct.BeginTx(p.t.Context(), nil)
+	done(p.t, err)
+	_, err = tx.ExecContext(p.t.Context(), "DELETE FROM sign_ins WHERE 1 = 0")
+	done(p.t, err)
+	return tx
+}
+
+// differs compares what matters of two tables: the authenticators cover it.
+func (p *palace) differs(tx *sql.Tx, table, kept string) bool {
+	p.t.Helper()
+	columns := map[string]string{"organizations": "CAST(controls AS text)", "acts": "sequence"}[table]
+	if columns == "" {
+		columns = "mac"
+	}
+	var count int
+	query := fmt.Sprintf("SELECT count(*) FROM (SELECT %[1]s FROM %[2]s EXCEPT SELECT %[1]s FROM %[3]s UNION ALL SELECT * FROM (SELECT %[1]s FROM %[3]s EXCEPT SELECT %[1]s FROM %[2]s) b) a", columns, table, kept)
+	done(p.t, tx.QueryRowContext(p.t.Context(), query).Scan(&count))
+	return count > 0
+}
+
+// putRowBack puts a single row of a table back: one that is there now and was otherwise.
+func (p *palace) putRowBack(snapshot int, table, key string) (changed bool) {
+	p.t.Helper()
+	tx := p.begin()
+	kept := fmt.Sprintf("kept_%d_%s", snapshot, table)
+	content := "%s.mac"
+	if table == "organizations" {
+		content = "CAST(%s.controls AS text)"
+	}
+	var id any
+	query := fmt.Sprintf("SELECT k.%[1]s FROM %[2]s k JOIN %[3]s t ON t.%[1]s = k.%[1]s WHERE %[4]s <> %[5]s ORDER BY 1 LIMIT 1", key, kept, table,
+		fmt.Sprintf(content, "k"), fmt.Sprintf(content, "t"))
+	err := tx.QueryRowContext(p.t.Context(), query).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		done(p.t, tx.Rollback())
+		return false
+	}
+	done(p.t, err)
+	mark := "?"
+	if p.db.Kind == "postgres" {
+		mark = "$1"
+	}
+	for _, query := range []string{
+		fmt.Sprintf("DELETE FROM %s WHERE %s = %s", table, key, mark),
+		fmt.Sprintf("INSERT INTO %s SELECT * FROM %s WHERE %s = %s", table, kept, key, mark),
+	} {
+		if _, err := tx.ExecContext(p.t.Context(), query, id); err != nil {
+			p.t.Fatalf("%s: %v", query, err)
+		}
+	}
+	done(p.t, tx.Commit())
+	return table != "sign_ins"
+}
+
+// change does something that can be undone by putting rows back.
+func (p *palace) change() {
+	t, ctx := p.t, p.t.Context()
+	p.clock.Advance(time.Second)
+	switch p.chance.IntN(12) {
+	case 0:
+		p.standing.keys = append(p.standing.keys, must[*service.NewKey](t)(p.s.Operator().CreateKey(ctx, p.who.slug, &service.KeyRequest{Name: "spare " + uuid.NewString(), Role: ledger.RoleAdmin})))
+	case 1, 2:
+		if len(p.standing.keys) == 0 {
+			return
+		}
+		key := p.standing.keys[0]
+		p.keys = append(p.keys, key.Text.Reveal())
+		p.standing.keys = p.standing.keys[1:]
+		if p.chance.IntN(2) == 0 {
+			must[*ledger.KeyRecord](t)(p.s.RevokeAPIKey(ctx, p.who.admin, key.Record.ID))
+			return
+		}
+		rotated := must[*service.NewKey](t)(p.s.RotateAPIKey(ctx, p.who.admin, &service.Rotation{Key: key.Record.ID}))
+		p.standing.keys = append(p.standing.keys, rotated)
+	case 3:
+		record, text, err := p.s.IssueToken(ctx, p.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: p.receipt.UUID}, uuid.NewString())
+		done(t, err)
+		p.standing.tokens = append(p.standing.tokens, liveToken{record.ID, text.Reveal()})
+	case 4:
+		if len(p.standing.tokens) == 0 {
+			return
+		}
+		token := p.standing.tokens[0]
+		must[*service.Token](t)(p.s.RevokeToken(ctx, p.who.admin, token.id, "over"))
+		p.standing.tokens, p.tokens = p.standing.tokens[1:], append(p.tokens, token.text)
+	case 5:
+		if p.killed = !p.killed; p.killed {
+			must[*ledger.KillSwitch](t)(p.s.ActivateKillSwitch(ctx, p.who.admin, "an incident"))
+		} else {
+			must[*ledger.KillSwitch](t)(p.s.DeactivateKillSwitch(ctx, p.who.admin))
+		}
+	case 6:
+		document := flagDeploys
+		if p.denies = !p.denies; p.denies {
+			document = denyDeploys
+		}
+		must[*service.PolicyView](t)(p.s.PutPolicy(ctx, p.who.admin, &service.PolicyDocument{Text: []byte(document), YAML: p.denies}))
+	case 7:
+		threshold := 1_000_000
+		if p.strict = !p.strict; p.strict {
+			threshold = 1
+		}
+		must[*ledger.Organization](t)(p.s.UpdateOrganization(ctx, p.who.admin, value(t, fmt.Sprintf(`{"financial_approval_threshold_usd":%d}`, threshold))))
+	case 8:
+		p.standing.links = append(p.standing.links, must[ledger.Secret](t)(p.s.CreateSignIn(ctx, p.who.admin, p.who.admin.Key)).Reveal())
+	case 9:
+		if len(p.standing.links) == 0 {
+			return
+		}
+		session, _, err := p.s.SignIn(ctx, p.standing.links[0])
+		done(t, err)
+		p.links, p.standing.links = append(p.links, p.standing.links[0]), p.standing.links[1:]
+		done(t, p.s.SignOut(ctx, session.Reveal()))
+		p.sessions = append(p.sessions, session.Reveal())
+	case 10:
+		key := must[*service.SigningKey](t)(p.s.CreateSigningKey(ctx, p.who.admin, &service.SigningKeyRequest{}))
+		must[*service.SigningKey](t)(p.s.RevokeSigningKey(ctx, p.who.admin, key.ID))
+		p.signers = append(p.signers, key.ID)
+	case 11:
+		_, _, err := p.s.CreateWebhook(ctx, p.who.admin, &service.WebhookRequest{URL: "http://127.0.0.1:1/" + uuid.NewString()})
+		if err != nil {
+			checkCode(t, "too many webhooks", err, ledger.CodeInvalid)
+		}
+	}
+}
+
+// gains asks a service for everything that was taken back.
+func (p *palace) gains(s *service.Service) (gained []string) {
+	ctx := p.t.Context()
+	for _, key := range p.keys {
+		if _, err := s.Authenticate(ctx, key); err == nil {
+			gained = append(gained, "a key that was revoked or replaced is accepted")
+		}
+	}
+	for _, token := range p.tokens {
+		if _, err := s.VerifyToken(ctx, token); err == nil {
+			gained = append(gained, "a token that was revoked is accepted")
+		}
+	}
+	for _, link := range p.links {
+		if _, _, err := s.SignIn(ctx, link); err == nil {
+			gained = append(gained, "a link that was used signs in")
+		}
+	}
+	for _, session := range p.sessions {
+		if _, err := s.SessionCaller(ctx, session); err == nil {
+			gained = append(gained, "a session that was ended is accepted")
+		}
+	}
+	if keys, err := s.SigningKeys(ctx, p.who.admin); err == nil {
+		for _, key := range keys {
+			if slices.Contains(p.signers, key.ID) && !key.Tampered && key.Status == ledger.SigningActive {
+				gained = append(gained, "a signing key that was revoked is active")
+			}
+		}
+	}
+	for what, asked := range map[string]struct {
+		taken  bool
+		action *ledger.Action
+	}{
+		"what the kill switch stops": {p.killed, step(p.t, "look", "")},
+		"what a rule denies":         {p.denies, step(p.t, "deploy", "")},
+		"what a person must decide":  {p.strict, payment(p.t, 500, "")},
+	} {
+		if !asked.taken {
+			continue
+		}
+		agent, err := s.Authenticate(ctx, p.who.agentKey.Text.Reveal())
+		if err != nil {
+			continue
+		}
+		view, err := s.OpenChain(ctx, agent, chainNamed(p.t, "asked"), "")
+		if err != nil {
+			continue
+		}
+		recorded, err := s.RecordEvent(ctx, agent, view.ID, asked.action)
+		if err == nil && !recorded.Event.Decision.Outcome.StricterThan(ledger.AllowWithFlag) {
+			gained = append(gained, "an agent may do "+what)
+		}
+	}
+	return gained
+}
+
+// audited reports whether an audit finds anything.
+func (p *palace) audited(s *service.Service) *ledger.Break {
+	p.t.Helper()
+	report := must[*verify.AuditReport](p.t)(s.Operator().Audit(p.t.Context(), p.who.slug, verify.AuditOptions{}))
+	return report.Break
+}
+
+// restart is a service that was stopped and started again.
+func (p *palace) restart() *service.Service {
+	p.t.Helper()
+	return p.serve(p.handle)
+}
+
+// attack puts tables, or a row, back to a copy, asks for everything, audits, and puts
+// things right again.
+func (p *palace) attack(name string, snapshot int, tables []string, key string, running bool) {
+	t := p.t
+	t.Helper()
+	now := p.keep()
+	changed := false
+	if key == "" {
+		changed = p.putBack(snapshot, tables)
+	} else {
+		changed = p.putRowBack(snapshot, tables[0], key)
+	}
+	s := p.s
+	if !running {
+		s = p.restart()
+		defer s.Close()
+	}
+	for _, gained := range p.gains(s) {
+		t.Errorf("%s: %s", name, gained)
+	}
+	if found := p.audited(s); changed && found == nil {
+		t.Errorf("%s: the audit finds nothing", name)
+	}
+	if p.t.Failed() {
+		t.Logf("taken back: killed %t, denies %t, strict %t", p.killed, p.denies, p.strict)
+	}
+	p.putRight(now, tables)
+	p.forget(now)
+}
+
+// putRight undoes an attack. Acts that the service has entered meanwhile stay.
+func (p *palace) putRight(now int, tables []string) {
+	p.t.Helper()
+	others := slices.DeleteFunc(slices.Clone(tables), func(table string) bool { return table == "acts" })
+	p.putBack(now, others)
+	if len(others) < len(tables) {
+		p.exec(fmt.Sprintf("INSERT INTO acts SELECT * FROM kept_%d_acts k WHERE NOT EXISTS (SELECT 1 FROM acts a WHERE a.org_id = k.org_id AND a.sequence = k.sequence)", now))
+	}
+}
+
+// put is one way to put rows back, and what it undid.
+type put struct {
+	name   string
+	tables []string
+}
+
+// Rows that the audit log tells of are refused once they are put back: alone, together
+// with the log, and as a whole database in which no receipt was sealed since; by a server
+// that runs, by another replica of it, and by one that is started again.
+//
+//countersign:race
+func TestRowsThatArePutBack(t *testing.T) {
+	puts := []put{
+		{"settings, kill switch, policy and log", []string{"organizations", "acts", "act_logs", "policies"}},
+		{"the organization alone", []string{"organizations"}}, {"the log alone", []string{"acts", "act_logs"}}, {"its end alone", []string{"act_logs"}},
+		{"tokens", []string{"tokens"}}, {"signing keys", []string{"signing_keys"}}, {"API keys", []string{"api_keys"}}, {"webhooks", []string{"webhooks"}},
+		{"sign-ins", []string{"sign_ins"}}, {"everything", administrative},
+	}
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		p := newPalace(t, db, 1)
+		defer p.s.Close()
+		other := p.handle
+		if db.Kind == "postgres" {
+			other = db.Open(t)
+		}
+		replica := p.serve(other)
+		defer replica.Close()
+		before := p.grown()
+		p.takeBack()
+		for _, s := range []*service.Service{p.s, replica} {
+			if gained := p.gains(s); len(gained) > 0 {
+				t.Fatalf("granted without any attack: %v", gained)
+			}
+		}
+		for _, put := range puts {
+			now := p.keep()
+			p.putBack(before, put.tables)
+			for _, gained := range p.gains(p.s) {
+				t.Errorf("%s, running: %s", put.name, gained)
+			}
+			for _, gained := range p.gains(replica) {
+				t.Errorf("%s, at another replica: %s", put.name, gained)
+			}
+			fresh := p.restart()
+			for _, gained := range p.gains(fresh) {
+				t.Errorf("%s, started again: %s", put.name, gained)
+			}
+			if found := p.audited(fresh); found == nil && put.tables[0] != "sign_ins" {
+				t.Errorf("%s: the audit finds nothing", put.name)
+			}
+			fresh.Close()
+			p.putRight(now, put.tables)
+			p.forget(now)
+		}
+		p.checkAccepted(before)
+	})
+}
+
+// grown makes one of everything that can be taken back, and returns a copy of that.
+func (p *palace) grown() int {
+	t, ctx := p.t, p.t.Context()
+	p.standing.keys = append(p.standing.keys, must[*service.NewKey](t)(p.s.Operator().CreateKey(ctx, p.who.slug, &service.KeyRequest{Name: "spare", Role: ledger.RoleAdmin})))
+	record, text, err := p.s.IssueToken(ctx, p.who.admin, &service.TokenRequest{Artifact: ledger.ArtifactReceipt, ArtifactID: p.receipt.UUID}, "")
+	done(t, err)
+	p.standing.tokens = append(p.standing.tokens, liveToken{record.ID, text.Reveal()})
+	_, _, err = p.s.CreateWebhook(ctx, p.who.admin, &service.WebhookRequest{URL: "http://127.0.0.1:1/"})
+	done(t, err)
+	p.standing.links = append(p.standing.links, must[ledger.Secret](t)(p.s.CreateSignIn(ctx, p.who.admin, p.who.admin.Key)).Reveal())
+	must[*service.PolicyView](t)(p.s.PutPolicy(ctx, p.who.admin, &service.PolicyDocument{Text: []byte(flagDeploys)}))
+	key := must[*service.SigningKey](t)(p.s.CreateSigningKey(ctx, p.who.admin, &service.SigningKeyRequest{}))
+	p.signers = append(p.signers, key.ID)
+	return p.keep()
+}
+
+// takeBack takes everything back that grown made.
+func (p *palace) takeBack() {
+	t, ctx := p.t, p.t.Context()
+	must[*ledger.KeyRecord](t)(p.s.RevokeAPIKey(ctx, p.who.admin, p.standing.keys[0].Record.ID))
+	p.keys = append(p.keys, p.standing.keys[0].Text.Reveal())
+	must[*service.Token](t)(p.s.RevokeToken(ctx, p.who.admin, p.standing.tokens[0].id, "over"))
+	p.tokens = append(p.tokens, p.standing.tokens[0].text)
+	session, _, err := p.s.SignIn(ctx, p.standing.links[0])
+	done(t, err)
+	done(t, p.s.SignOut(ctx, session.Reveal()))
+	p.links, p.sessions = append(p.links, p.standing.links[0]), append(p.sessions, session.Reveal())
+	must[*service.PolicyView](t)(p.s.PutPolicy(ctx, p.who.admin, &service.PolicyDocument{Text: []byte(denyDeploys), YAML: true}))
+	must[*ledger.Organization](t)(p.s.UpdateOrganization(ctx, p.who.admin, value(t, `{"financial_approval_threshold_usd":1}`)))
+	must[*service.SigningKey](t)(p.s.RevokeSigningKey(ctx, p.who.admin, p.signers[0]))
+	_, _, err = p.s.CreateWebhook(ctx, p.who.admin, &service.WebhookRequest{URL: "http://127.0.0.1:1/other"})
+	done(t, err)
+	must[*ledger.KillSwitch](t)(p.s.ActivateKillSwitch(ctx, p.who.admin, "an incident"))
+	p.killed, p.denies, p.strict = true, true, true
+}
+
+// checkAccepted puts the database back, for one organization of two, and wants it to be
+// named, the other to go on, and everything to go on once an operator has accepted it.
+func (p *palace) checkAccepted(before int) {
+	t, ctx := p.t, p.t.Context()
+	t.Helper()
+	rival := newTenant(t, p.s, "rival")
+	for _, table := range administrative {
+		if table == "organizations" || table == "sign_ins" {
+			continue
+		}
+		p.exec(fmt.Sprintf("INSERT INTO kept_%d_%s SELECT * FROM %s WHERE org_id = (SELECT id FROM organizations WHERE slug = 'rival')", before, table, table))
+	}
+	p.exec(fmt.Sprintf("INSERT INTO kept_%d_organizations SELECT * FROM organizations WHERE slug = 'rival'", before))
+	p.putBack(before, administrative)
+	_, err := p.s.OpenChain(ctx, p.who.agent, chainNamed(t, "refused"), "")
+	checkCode(t, "opening a chain after a rollback", err, ledger.CodeRolledBack)
+	_, err = p.s.UpdateOrganization(ctx, p.who.admin, value(t, `{"name":"other"}`))
+	checkCode(t, "changing settings after a rollback", err, ledger.CodeRolledBack)
+	must[*service.ChainView](t)(p.s.OpenChain(ctx, rival.agent, chainNamed(t, "of another"), ""))
+
+	heads, err := keyring.OpenHeads(p.file, p.ring)
+	done(t, err)
+	operator := service.New(service.Config{Store: p.handle, Keys: p.ring, Secrets: p.ring, Clock: p.clock.Now, Watch: heads})
+	defer operator.Close()
+	found := must[[]verify.Rollback](t)(operator.Rollbacks(ctx))
+	if len(found) != 1 || found[0].Organization != "acme" || found[0].ActsStored >= found[0].ActsAcknowledged || found[0].Stored != found[0].Acknowledged {
+		t.Fatalf("rollbacks are %+v", found)
+	}
+	done(t, operator.Operator().AcceptRollbacks(ctx, found, heads.Accept))
+	if found = must[[]verify.Rollback](t)(operator.Rollbacks(ctx)); len(found) > 0 {
+		t.Errorf("once it is accepted rollbacks are %+v", found)
+	}
+	if found := p.audited(operator); found != nil {
+		t.Errorf("once it is accepted the audit finds %+v", found)
+	}
+	fresh := p.restart()
+	defer fresh.Close()
+	must[*service.ChainView](t)(fresh.OpenChain(ctx, servicetest.Authenticate(t, fresh, p.who.agentKey), chainNamed(t, "after"), ""))
+	// The server that ran all the time has its own view of the file; it takes it up when
+	// the file is read again.
+	done(t, p.heads.Reload())
+	servicetest.Eventually(t, "the running server follows", func() bool {
+		_, err := p.s.OpenChain(ctx, p.who.agent, chainNamed(t, "after"), "")
+		return err == nil
+	})
+}
+
+// putbackSeed replays a run of the generated test.
+const putbackSeed = "COUNTERSIGN_PUTBACK_SEED"
+
+// Nothing goes back in time: whatever of the administrative tables is put back to
+// whatever moment, whether the server runs or is started again, nobody gains anything that
+// was taken back, and the audit names what was done.
+//
+//countersign:race
+func TestNothingGoesBackInTime(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		const each = 40
+		restores := nightly.Count(2_000, 20_000)
+		if db.Kind == "postgres" {
+			restores = nightly.Count(200, 2_000)
+		}
+		restores = max(restores/(1+4*racing), each)
+		seed := rand.Uint64()
+		if text := os.Getenv(putbackSeed); text != "" {
+			seed, _ = strconv.ParseUint(text, 10, 64)
+		}
+		for history := range restores / each {
+			t.Run(strconv.Itoa(history), func(t *testing.T) {
+				one := db
+				if history > 0 {
+					one = db.Fresh(t)
+				}
+				seed := seed + uint64(history)
+				p := newPalace(t, one, seed)
+				defer p.s.Close()
+				p.liveThrough(fmt.Sprintf("%s=%d", putbackSeed, seed), each)
+			})
+		}
+	})
+}
+
+// liveThrough does things, copying the tables between them, and then attacks.
+func (p *palace) liveThrough(seed string, attacks int) {
+	copies := []int{p.keep()}
+	for range 10 {
+		for range 1 + p.chance.IntN(3) {
+			p.change()
+		}
+		copies = append(copies, p.keep())
+	}
+	if found := p.audited(p.s); found != nil {
+		p.t.Fatalf("%s: the audit finds %+v before anything was done", seed, found)
+	}
+	rows := []struct{ name, key string }{
+		{"organizations", "id"}, {"api_keys", "id"}, {"tokens", "id"}, {"signing_keys", "id"}, {"webhooks", "id"}, {"act_logs", "org_id"},
+	}
+	for n := range attacks {
+		snapshot := copies[p.chance.IntN(len(copies))]
+		var tables []string
+		key := ""
+		switch p.chance.IntN(4) {
+		case 0:
+			tables = administrative
+		case 1:
+			tables = []string{"organizations", "acts", "act_logs", "policies"}
+		case 2:
+			table := rows[p.chance.IntN(len(rows))]
+			tables, key = []string{table.name}, table.key
+		default:
+			for _, table := range administrative {
+				if p.chance.IntN(3) == 0 {
+					tables = append(tables, table)
+				}
+			}
+		}
+		running := p.chance.IntN(2) == 0
+		p.attack(fmt.Sprintf("%s, attack %d: %s put back to copy %d, row by %q, running %t", seed, n, strings.Join(tables, " "), snapshot, key, running), snapshot, tables, key, running)
+		if p.t.Failed() {
+			return
+		}
+	}
+	if found := p.audited(p.s); found != nil {
+		p.t.Errorf("%s: the audit finds %+v once all was put right", seed, found)
+	}
+}
