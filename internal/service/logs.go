@@ -15,7 +15,7 @@ const logPoll = time.Second
 
 // noteLogs remembers outside the database how far audit logs have come, before those who
 // entered anything are answered. Where that fails the commit stands and the answer is
-// given: the file is written again each second, and /readyz says that it cannot be.
+// given: a server writes the file again each second.
 func (s *Service) noteLogs(logs []*ledger.ActLog) {
 	if len(logs) == 0 {
 		return

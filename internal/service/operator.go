@@ -159,7 +159,7 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	if err != nil {
 		return nil, nil, visible(err)
 	}
-	s.noteLogs(with.Logs)
+	s.noteLogs(with.Logs) //nolint:contextcheck // what is committed is remembered, whether or not the caller still waits
 	return org, key, nil
 }
 

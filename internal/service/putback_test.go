@@ -350,7 +350,7 @@ func (p *palace) attack(name string, snapshot int, tables []string, key string, 
 	t := p.t
 	t.Helper()
 	now := p.keep()
-	changed := false
+	var changed bool
 	if key == "" {
 		changed = p.putBack(snapshot, tables)
 	} else {
