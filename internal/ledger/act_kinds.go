@@ -118,6 +118,7 @@ var recordsChanged = map[string][]changedRecord{
 	ActLogBegin:             {{RecordSigningKey, "signing_key_id"}},
 	ActRowsTrust:            nil,
 	ActRollbackAccept:       nil,
+	ActLedgerRestore:        nil,
 	ActMasterKeyRotate:      nil,
 	ActKeyCreate:            {{RecordKey, ""}},
 	ActKeyRotate:            {{RecordKey, ""}},
