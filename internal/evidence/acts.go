@@ -129,13 +129,18 @@ const (
 func (s *Store) judge(ctx context.Context, n numbered, seen seenActs) (verdict, error) {
 	m := s.memoryOf(n.org)
 	last, ahead, err := m.last(n)
-	if err != nil || ahead {
+	// Others may enter acts faster than they are read here.
+	for tries := 0; (errors.Is(err, errLags) || ahead) && tries < maxTries; tries++ {
 		if err := s.catchUp(ctx, n.org); err != nil && !errors.Is(err, ErrRolledBack) {
 			return old, err
 		}
-		if last, ahead, err = m.last(n); err != nil {
-			return old, err
+		last, ahead, err = m.last(n)
+		if ahead { // the log was read after the record, and does not know its act
+			break
 		}
+	}
+	if err != nil {
+		return old, err
 	}
 	name := n
 	name.act = 0
@@ -150,13 +155,22 @@ func (s *Store) judge(ctx context.Context, n numbered, seen seenActs) (verdict, 
 	return unsure, nil
 }
 
+// maxTries is how often a log is read again that moves on meanwhile.
+const maxTries = 100
+
+// errLags says that the history does not lead to the end that is known.
+var errLags = fmt.Errorf("the audit log moves on faster than it is read: %w", store.ErrUnavailable)
+
 // last is the number of the act that changed a record last, and whether the record says
 // that it was changed by one that is not known yet.
 func (m *logMemory) last(n numbered) (last int64, ahead bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.history == nil || m.history.End().Count < m.known.Count {
-		return 0, false, m.trouble()
+	switch {
+	case m.behind && (m.history == nil || m.history.End().Count < m.known.Count):
+		return 0, false, ErrRolledBack
+	case m.history == nil || m.history.End().Count < m.known.Count:
+		return 0, false, errLags
 	}
 	return m.history.LastAct(n.kind, n.name), n.act > m.history.End().Count, nil
 }
