@@ -156,7 +156,7 @@ func rollbackText(r verify.Rollback) string {
 		return fmt.Sprintf("%s has %s, and no file of heads remembers which were acknowledged", quoted(r.Organization, maxSlug), count(r.Stored, "receipt"))
 	case r.Missing:
 		return fmt.Sprintf("of %s (%s) %s, and the database does not know that organization", quoted(r.Organization, maxSlug), r.ID, acknowledged(r.Acknowledged))
-	case r.Acknowledged == r.Stored && r.ActsAcknowledged != r.ActsStored:
+	case r.OfActsAlone():
 		return fmt.Sprintf("of %s %s were acknowledged, and the database holds an audit log of %d", quoted(r.Organization, maxSlug), count(r.ActsAcknowledged, "act"), r.ActsStored)
 	case r.Acknowledged == r.Stored:
 		return fmt.Sprintf("the ledger of %s has %s, and not what was acknowledged", quoted(r.Organization, maxSlug), count(r.Stored, "receipt"))

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"countersign/internal/evidence"
 	"countersign/internal/httpapi"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -117,12 +116,9 @@ func (s *stack) limited(t *testing.T, proxies []netip.Prefix, publicRate float64
 // revokeElsewhere revokes a key past this process, as another replica would.
 func (s *stack) revokeElsewhere(t *testing.T, key ledger.KeyID) {
 	t.Helper()
-	err := evidence.New(s.database.store, s.Ring).Transact(t.Context(), &store.Needs{Keys: []ledger.KeyID{key}}, func(loaded *store.Loaded) (*store.Changes, error) {
-		revoked, now := *loaded.Keys[key], ledger.TimeOf(time.Now())
-		revoked.RevokedAt = &now
-		return &store.Changes{Keys: []*ledger.KeyRecord{&revoked}}, nil
-	})
-	if err != nil {
+	replica := service.New(service.Config{Store: s.database.store, Keys: s.Ring, Log: slog.New(capturing)})
+	defer replica.Close()
+	if _, err := replica.Operator().RevokeKey(t.Context(), s.acme.slug, key); err != nil {
 		t.Fatal(err)
 	}
 }

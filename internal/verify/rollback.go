@@ -118,6 +118,12 @@ type Rollback struct {
 	OtherLedger bool `json:"other_ledger"`
 }
 
+// OfActsAlone reports whether the receipts are those that were acknowledged, or none was,
+// and the audit log is not.
+func (r *Rollback) OfActsAlone() bool {
+	return (r.Acknowledged == 0 || r.Acknowledged == r.Stored) && r.ActsAcknowledged != r.ActsStored
+}
+
 // Rollbacks finds the organizations whose ledger is not the one that this server
 // has given receipts of. While one is missing altogether, no receipts are made for
 // any.
