@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -54,11 +56,27 @@ func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *
 	if p.database != "" {
 		t.environment = append(t.environment, "COUNTERSIGN_DATABASE="+p.database)
 	}
+	if len(t.filled.receipts) > 0 {
+		if err := b.accept(ctx, t); err != nil {
+			return nil, nil, err
+		}
+	}
 	t.server, err = b.launch(ctx, name, t.environment, "serve", "--data", p.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
 	if err != nil {
 		return nil, nil, err
 	}
 	return t, func() error { return errors.Join(t.server.stop(), p.remove()) }, nil
+}
+
+// accept takes a store that was filled for the truth: no server has acknowledged its
+// receipts.
+func (b *bench) accept(ctx context.Context, t *target) error {
+	cmd := exec.CommandContext(ctx, b.Executable, "rollback", "accept", "--yes", "--data", t.place.dir) //nolint:gosec // this program itself
+	cmd.Env = append(foreignEnvironment(), t.environment...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("accept the store of %s: %w\n%s", t.name, err, out)
+	}
+	return nil
 }
 
 // prepare uses all cores, and has let go of the store when it returns.
