@@ -34,7 +34,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -156,6 +156,8 @@ class Stop:
     called: float = 0.0
     answered: float = 0.0
     lifted: float = 0.0
+    resumed: float = 0.0
+    """When everything that it had paused was resumed."""
 
     def holds_at(self, moment: float) -> bool:
         return self.answered < moment < self.lifted
@@ -246,6 +248,7 @@ class Race:
         stop.lifted = time.monotonic()
         self.stops.append(stop)
         self._lift(kind, fold)
+        stop.resumed = time.monotonic()
 
     def _activate(self, kind: str, fold: Fold | None) -> None:
         if kind == "kill_switch":
@@ -312,12 +315,10 @@ class Verdict:
         self.stops = race.stops
         self.wrong: list[str] = []
         self.counts: Counter[str] = Counter()
-        # A chain without an event is not paused by its first one.
-        self._first: dict[str, float] = {}
+        self._decided: defaultdict[str, list[float]] = defaultdict(list)
         for line in self.lines:
             if line["what"] == "begun" and line["source"] == "backend_evaluation":
-                chain = line["chain"]
-                self._first[chain] = min(line["at"], self._first.get(chain, line["at"]))
+                self._decided[line["chain"]].append(line["at"])
         for line in self.lines:
             if line["what"] == "begun":
                 self._judge(line)
@@ -338,10 +339,7 @@ class Verdict:
         for stop in self.stops:
             if not stop.concerns(line) or not stop.holds_at(line["at"]):
                 continue
-            if (
-                stop.kind == "pause"
-                and not self._first.get(line["chain"], line["at"]) < stop.called
-            ):
+            if stop.kind == "pause" and not self._counts(line["chain"], stop):
                 continue
             late = line["at"] - stop.answered
             if source == "offline_stub":
@@ -350,6 +348,15 @@ class Verdict:
                 self.counts["not run in time"] += 1
             else:
                 self.wrong.append(f"{late * 1000:.0f} ms after {stop.kind}: {line}")
+
+    def _counts(self, chain: str, pause: Stop) -> bool:
+        """Whether the chain had an event that counted when it was to be paused. Its first one
+        pauses it not, and a chain that was resumed counts from there on."""
+        resumed = max(
+            (s.resumed for s in self.stops if s.kind == "pause" and s.resumed < pause.called),
+            default=0.0,
+        )
+        return any(resumed < at < pause.called for at in self._decided[chain])
 
     def _judge_told(self) -> None:
         """A stop that a client was told of stays in force, whatever the fail modes say."""
