@@ -36,11 +36,11 @@ const (
 //
 //countersign:race twice
 func TestNoFalseAlarm(t *testing.T) {
-	operations := nightly.Count(3_000, 500_000) / (1 + 5*racing) // on each store
+	operations := nightly.Count(10_000, 500_000) / (1 + 5*racing) // on each store
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
 		heads := filepath.Join(t.TempDir(), "heads.json")
-		world := &cleanWorld{t: t, db: db, clock: ticking(), due: make(chan struct{}, 1), folder: t.TempDir(), seed: uint64(time.Now().UnixNano())}
+		world := &cleanWorld{t: t, db: db, clock: ticking(), due: make(chan struct{}, 1), proving: make(chan struct{}, 1), folder: t.TempDir(), seed: uint64(time.Now().UnixNano())}
 		t.Logf("seed %d", world.seed)
 		for life := range cleanLives {
 			if life%2 == 1 {
@@ -68,7 +68,9 @@ type cleanWorld struct {
 	folder  string             // of what the replicas remember of open chains
 	alarms  servicetest.Buffer // the errors that servers log
 	done    atomic.Int64       // operations
+	audited atomic.Int64       // when so many are done, another audit is due
 	due     chan struct{}      // nudged when it is time for another audit
+	proving chan struct{}      // nudged when it is time to prove the open chains
 	tenants []*cleanTenant
 }
 
@@ -155,7 +157,7 @@ func (w *cleanWorld) prove(replicas []*service.Service, journals []*keyring.Chai
 		select {
 		case <-over:
 			last = true
-		default:
+		case <-w.proving:
 		}
 	}
 }
@@ -215,14 +217,22 @@ type cleanToken struct {
 	text string
 }
 
+func nudge(waiting chan<- struct{}) {
+	select {
+	case waiting <- struct{}{}:
+	default:
+	}
+}
+
 func (c *cleanWorker) act() {
-	const between = 250 // operations between two audits, which walk the whole ledger
 	c.count++
-	if c.done.Add(1)%between == 0 {
-		select {
-		case c.due <- struct{}{}:
-		default:
-		}
+	// An audit walks the whole ledger: the longer that is, the fewer there are.
+	done := c.done.Add(1)
+	if due := c.audited.Load(); done >= due && c.audited.CompareAndSwap(due, done+max(250, done/2)) {
+		nudge(c.due)
+	}
+	if done%50 == 0 {
+		nudge(c.proving)
 	}
 	operations := []struct {
 		weight int
