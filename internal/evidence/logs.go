@@ -199,7 +199,7 @@ func (m *logMemory) fail(fault error) error {
 // settle takes over a history that leads to an authentic end, unless another one has come
 // further. Callers hold the mutex.
 func (m *logMemory) settle(history *ledger.History, end *ledger.ActLog) {
-	if m.end != nil && m.end.Count > end.Count {
+	if m.end != nil && m.end.Count > end.Count || history == nil || history.End().Count < end.Count {
 		return
 	}
 	m.history, m.end, m.fault, m.behind = history, end, nil, false
@@ -213,28 +213,32 @@ func (m *logMemory) settle(history *ledger.History, end *ledger.ActLog) {
 func (s *Store) leading(ctx context.Context, org ledger.OrgID, m *logMemory, end *ledger.ActLog, known ledger.LogEnd) (*ledger.History, error) {
 	m.mu.Lock()
 	history := m.history
+	var at ledger.LogEnd // where it leads to; others take it further once the mutex is free
+	if history != nil {
+		at = history.End()
+	}
 	m.mu.Unlock()
-	if history != nil && history.End() == end.End() {
+	missing := end.Count - at.Count
+	switch {
+	case history == nil || missing > mostCaughtUp || missing == 0 && at != end.End():
+		return s.replay(ctx, org, m, end, known)
+	case missing <= 0: // what was entered here while the end was read is compared the next time
 		return history, nil
 	}
-	if history != nil && history.End().Count < end.Count && end.Count-history.End().Count <= mostCaughtUp {
-		missing := end.Count - history.End().Count
-		acts, err := s.port.Acts(ctx, org, end.Count+1, int(missing))
-		if err != nil {
-			return nil, err
-		}
-		slices.Reverse(acts)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if history != m.history || history.End().Count >= end.Count { // another came first
-			return m.history, nil
-		}
-		if err := m.extend(acts, end, known); err != nil {
-			return nil, err
-		}
-		return history, nil
+	acts, err := s.port.Acts(ctx, org, end.Count+1, int(missing))
+	if err != nil {
+		return nil, err
 	}
-	return s.replay(ctx, org, m, end, known)
+	slices.Reverse(acts)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if history != m.history || history.End() != at { // another came first
+		return m.history, nil
+	}
+	if err := m.extend(acts, end, known); err != nil {
+		return nil, err
+	}
+	return history, nil
 }
 
 // extend goes on with acts that were read. Callers hold the mutex.
