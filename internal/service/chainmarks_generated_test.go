@@ -31,12 +31,12 @@ type shortened struct {
 // or continued, by a server that goes on or by one that starts again, and an audit names
 // each chain whose state is not the newest.
 //
-//countersign:race
+//countersign:race twice
 func TestNothingShorterThanAcknowledged(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		seed := uint64(time.Now().UnixNano())
 		t.Logf("seed %d", seed)
-		for n := range nightly.Count(12, 2000) {
+		for n := range nightly.Count(12, 2000) / (1 + 3*racing) {
 			h := &shortened{
 				remembering: remember(t, db.Fresh(t)), chance: rand.New(rand.NewPCG(seed, uint64(n))),
 				actions: make(map[ledger.ChainID]int64), waiting: make(map[ledger.ChainID][]ledger.ApprovalID),
