@@ -208,8 +208,7 @@ func (m *logMemory) settle(history *ledger.History, end *ledger.ActLog) {
 	}
 }
 
-// leading is the history that leads to an authentic end. It is another one than that in
-// use, which others read.
+// leading is the history that leads to an authentic end, or past it.
 func (s *Store) leading(ctx context.Context, org ledger.OrgID, m *logMemory, end *ledger.ActLog, known ledger.LogEnd) (*ledger.History, error) {
 	m.mu.Lock()
 	history := m.history

@@ -43,16 +43,10 @@ type Heads struct {
 type Seen struct {
 	Count int64 // of receipts
 	Last  [32]byte
-	Acts  LogEnd
+	Acts  ledger.LogEnd // the zero value was never told
 	// Slug is what people call the organization, for the day when the database does
 	// not know it any more; "" where it was never told.
 	Slug string
-}
-
-// LogEnd is where an audit log ended. The zero value was never told.
-type LogEnd struct {
-	Count int64
-	Last  [32]byte
 }
 
 // advance takes over what goes further, of the receipts and of the acts, and reports

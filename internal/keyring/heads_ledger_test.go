@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 
 	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
 )
 
 var (
@@ -189,7 +191,7 @@ func TestHeadsThatAreImported(t *testing.T) {
 		if err := heads.Adopt(ledgerA); err != nil {
 			t.Fatal(err)
 		}
-		heads.Note(acme, Seen{Count: 5, Last: [32]byte{5}, Acts: LogEnd{2, [32]byte{2}}})
+		heads.Note(acme, Seen{Count: 5, Last: [32]byte{5}, Acts: ledger.LogEnd{Count: 2, Last: [32]byte{2}}})
 		flush(t, heads)
 		return heads
 	}
@@ -203,17 +205,17 @@ func TestHeadsThatAreImported(t *testing.T) {
 	}{
 		"further": {
 			ring, ledgerA,
-			map[uuid.UUID]Seen{acme: {Count: 4, Last: [32]byte{4}, Acts: LogEnd{3, [32]byte{3}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
-			map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{5}, Acts: LogEnd{3, [32]byte{3}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
+			map[uuid.UUID]Seen{acme: {Count: 4, Last: [32]byte{4}, Acts: ledger.LogEnd{Count: 3, Last: [32]byte{3}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
+			map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{5}, Acts: ledger.LogEnd{Count: 3, Last: [32]byte{3}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
 		},
 		"from before ledgers had ids": {
 			ring, uuid.Nil, map[uuid.UUID]Seen{rival: {Count: 1, Last: [32]byte{1}}}, nil,
-			map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{5}, Acts: LogEnd{2, [32]byte{2}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
+			map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{5}, Acts: ledger.LogEnd{Count: 2, Last: [32]byte{2}}}, rival: {Count: 1, Last: [32]byte{1}}}, nil,
 		},
 		"other ledger":     {ring, ledgerB, map[uuid.UUID]Seen{rival: {Count: 1}}, nil, nil, ErrOtherLedger},
 		"other keys":       {otherRing, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, nil, nil, ErrOtherKeys},
 		"another history":  {ring, ledgerA, map[uuid.UUID]Seen{acme: {Count: 5, Last: [32]byte{6}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
-		"another log":      {ring, ledgerA, map[uuid.UUID]Seen{acme: {Acts: LogEnd{2, [32]byte{6}}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
+		"another log":      {ring, ledgerA, map[uuid.UUID]Seen{acme: {Acts: ledger.LogEnd{Count: 2, Last: [32]byte{6}}}, rival: {Count: 1}}, nil, nil, ErrDiverged},
 		"torn":             {ring, ledgerA, map[uuid.UUID]Seen{rival: {Count: 1}}, func(b []byte) []byte { return b[:len(b)/2] }, nil, ErrInvalidHeads},
 		"empty":            {ring, ledgerA, nil, func([]byte) []byte { return nil }, nil, ErrInvalidHeads},
 		"ledger taken out": {ring, ledgerA, nil, func(b []byte) []byte { return bytes.Replace(b, []byte(`"ledger"`), []byte(`"other"`), 1) }, nil, ErrInvalidHeads},

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
 )
 
 var (
@@ -72,13 +74,13 @@ func TestHeadsRememberActs(t *testing.T) {
 	t.Parallel()
 	heads, again := newHeads(t)
 	heads.Note(acme, Seen{Count: 2, Last: [32]byte{2}, Slug: "acme"})
-	heads.Note(acme, Seen{Acts: LogEnd{Count: 9, Last: [32]byte{9}}})
-	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Acts: LogEnd{Count: 8, Last: [32]byte{8}}})
-	heads.Note(rival, Seen{Acts: LogEnd{Count: 1, Last: [32]byte{1}}, Slug: "rival"})
+	heads.Note(acme, Seen{Acts: ledger.LogEnd{Count: 9, Last: [32]byte{9}}})
+	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Acts: ledger.LogEnd{Count: 8, Last: [32]byte{8}}})
+	heads.Note(rival, Seen{Acts: ledger.LogEnd{Count: 1, Last: [32]byte{1}}, Slug: "rival"})
 	flush(t, heads)
 	checkHeads(t, again(), map[uuid.UUID]Seen{
-		acme:  {Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: LogEnd{Count: 9, Last: [32]byte{9}}},
-		rival: {Slug: "rival", Acts: LogEnd{Count: 1, Last: [32]byte{1}}},
+		acme:  {Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: ledger.LogEnd{Count: 9, Last: [32]byte{9}}},
+		rival: {Slug: "rival", Acts: ledger.LogEnd{Count: 1, Last: [32]byte{1}}},
 	})
 }
 
@@ -139,7 +141,7 @@ func TestHeadsThatWereChanged(t *testing.T) {
 	_, ring := createdRing(t)
 	path := filepath.Join(t.TempDir(), "heads.json")
 	heads := openHeads(t, path, ring)
-	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: LogEnd{Count: 5, Last: [32]byte{5}}})
+	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: ledger.LogEnd{Count: 5, Last: [32]byte{5}}})
 	flush(t, heads)
 	content, err := os.ReadFile(path)
 	if err != nil {

@@ -129,7 +129,7 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (
 			w.Bool("unremembered", true)
 		}
 	})
-	now.Acts = keyring.LogEnd(o.service.store.KnownEnd(org))
+	now.Acts = o.service.store.KnownEnd(org)
 	return now, err
 }
 

@@ -162,7 +162,7 @@ func New(c Config) *Service {
 	if c.Watch != nil {
 		s.store.Remembered = func(org ledger.OrgID) ledger.LogEnd {
 			seen, _ := c.Watch.Seen(org.UUID)
-			return ledger.LogEnd(seen.Acts)
+			return seen.Acts
 		}
 	}
 	s.store.Jobs = evidence.JobRules{Horizons: jobHorizons, Refused: s.refusedJob}

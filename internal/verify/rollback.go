@@ -74,7 +74,7 @@ func (j *Judge) NoteLogs(logs []*ledger.ActLog) error {
 		return nil
 	}
 	for _, log := range logs {
-		j.watch.Note(log.Org.UUID, keyring.Seen{Acts: keyring.LogEnd(log.End()), Slug: j.remembered(log.Org)})
+		j.watch.Note(log.Org.UUID, keyring.Seen{Acts: log.End(), Slug: j.remembered(log.Org)})
 	}
 	return j.watch.Flush()
 }
@@ -188,7 +188,7 @@ func (j *Judge) rollback(ctx context.Context, org *ledger.Organization) (*Rollba
 // compare holds an organization's ledger against what was seen of it before: what is
 // sealed from then on is no rollback.
 func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
-	known := ledger.LogEnd(seen.Acts)
+	known := seen.Acts
 	if here := j.store.KnownEnd(org.ID); here.Count > known.Count {
 		known = here
 	}
