@@ -90,10 +90,11 @@ func (c *Chains) Accept(org uuid.UUID) error {
 	c.forget(org)
 	frames := appendFrames([]byte(journalMagic), c.ring, new([macSize]byte), c.acceptances())
 	info, err := replaceFile(c.path+".accepted", frames)
-	if err == nil {
-		c.requests = info
+	if err != nil {
+		return fmt.Errorf("file of chains: %w", err)
 	}
-	return err
+	c.requests = info
+	return nil
 }
 
 // Flush appends what was noted since the last one, and makes it durable. It writes the
@@ -435,7 +436,7 @@ func (j *journal) write(path string, ring *Ring, records []byte, anew bool) erro
 	j.abandon()
 	frames := appendFrames([]byte(journalMagic), ring, &j.last, records)
 	if _, err := replaceFile(path, frames); err != nil {
-		return err
+		return fmt.Errorf("file of chains: %w", err)
 	}
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
@@ -451,22 +452,4 @@ func (j *journal) abandon() {
 		_ = j.file.Close() // whatever it was asked to keep is durable or was reported
 	}
 	j.file, j.last, j.size, j.held = nil, [macSize]byte{}, 0, 0
-}
-
-// replaceFile puts a file in the place of another, durable before it has its name.
-func replaceFile(path string, body []byte) (os.FileInfo, error) {
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".chains-*")
-	if err != nil {
-		return nil, fmt.Errorf("file of chains: %w", err)
-	}
-	_, err = temporary.Write(body)
-	err = errors.Join(err, temporary.Sync())
-	written, statErr := temporary.Stat()
-	if err = errors.Join(err, statErr, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("file of chains: %w", errors.Join(err, os.Remove(temporary.Name())))
-	}
-	return written, nil
 }

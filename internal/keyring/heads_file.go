@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/google/uuid"
@@ -39,45 +38,21 @@ type end struct {
 
 // Writable tries whether the file could be written, leaving nothing behind.
 func (h *Heads) Writable() error {
-	temporary, err := h.temporary()
-	if err != nil {
-		return err
+	temporary, err := createBeside(h.path)
+	if err == nil {
+		err = errors.Join(temporary.Close(), os.Remove(temporary.Name()))
 	}
-	if err := errors.Join(temporary.Close(), os.Remove(temporary.Name())); err != nil {
+	if err != nil {
 		return fmt.Errorf("file of heads: %w", err)
 	}
 	return nil
 }
 
-// temporary makes a file beside the one that it may become.
-func (h *Heads) temporary() (*os.File, error) {
-	file, err := os.CreateTemp(filepath.Dir(h.path), ".heads-*")
-	if err != nil {
-		return nil, fmt.Errorf("file of heads: %w", err)
-	}
-	return file, nil
-}
-
 // write puts a new file in the place of the one that is there, which is still the
 // one that was read: the lock is held. It returns what the new file is known by.
 func (h *Heads) write(body []byte) (fs.FileInfo, error) {
-	temporary, err := h.temporary()
+	written, err := replaceFile(h.path, body)
 	if err != nil {
-		return nil, err
-	}
-	_, err = temporary.Write(body)
-	// Durable before it has its name: half a file after a power cut would look
-	// like one that was changed.
-	err = errors.Join(err, giveTo(temporary, ownerOf(h.path)), temporary.Sync())
-	// Asked of this very file: under its name another's may stand already.
-	written, statErr := temporary.Stat()
-	if err = errors.Join(err, statErr, temporary.Close()); err == nil {
-		err = os.Rename(temporary.Name(), h.path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("file of heads: %w", errors.Join(err, os.Remove(temporary.Name())))
-	}
-	if err := syncDirectory(h.path); err != nil {
 		return nil, fmt.Errorf("file of heads: %w", err)
 	}
 	return written, nil

@@ -190,3 +190,30 @@ func syncDirectory(path string) error {
 	}
 	return errors.Join(directory.Sync(), directory.Close())
 }
+
+// createBeside makes a temporary file in the folder of the one that it may become.
+func createBeside(path string) (*os.File, error) {
+	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+}
+
+// replaceFile puts a file in the place of another, which need not be there, and returns
+// what the new one is known by. It belongs to whoever owned the other, or owns the folder.
+func replaceFile(path string, body []byte) (fs.FileInfo, error) {
+	temporary, err := createBeside(path)
+	if err != nil {
+		return nil, err
+	}
+	_, err = temporary.Write(body)
+	// Durable before it has its name: half a file after a power cut would look
+	// like one that was changed.
+	err = errors.Join(err, giveTo(temporary, ownerOf(path)), temporary.Sync())
+	// Asked of this very file: under its name another's may stand already.
+	written, statErr := temporary.Stat()
+	if err = errors.Join(err, statErr, temporary.Close()); err == nil {
+		err = os.Rename(temporary.Name(), path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return written, syncDirectory(path)
+}

@@ -247,6 +247,35 @@ func TestRotateKeepsTheOwner(t *testing.T) {
 	}
 }
 
+// What an operator accepts belongs to the owner of the folder, whose server must read it.
+func TestAcceptancesBelongToTheServer(t *testing.T) {
+	t.Parallel()
+	_, ring := createdRing(t)
+	folder := t.TempDir()
+	if os.Geteuid() == 0 { // anyone else can only give files to themselves
+		if err := os.Chown(folder, 12345, 23456); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heads := filepath.Join(folder, "heads.json")
+	if err := openChains(t, ChainsFile(heads), ring).Accept(acme); err != nil {
+		t.Fatal(err)
+	}
+	if err := openHeads(t, heads, ring).Accept(acme, Seen{Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	want := ownerOf(folder).Sys().(*syscall.Stat_t)
+	for _, name := range []string{heads, ChainsFile(heads) + ".accepted"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := info.Sys().(*syscall.Stat_t); got.Uid != want.Uid || got.Gid != want.Gid {
+			t.Errorf("%s belongs to %d:%d, want %d:%d", name, got.Uid, got.Gid, want.Uid, want.Gid)
+		}
+	}
+}
+
 // A rotation that fails leaves the key file as it was.
 func TestFailedRotateChangesNothing(t *testing.T) {
 	t.Parallel()
