@@ -128,6 +128,11 @@ func (e *examination) keysBelong(ctx context.Context) finding {
 
 // ledger says which ledger the database holds.
 func (e *examination) ledger(ctx context.Context) finding {
+	return e.opened(ctx, func(o *opened) finding { return ledgerFinding(ctx, o) })
+}
+
+// opened examines the store where there is one that opens.
+func (e *examination) opened(ctx context.Context, examine func(*opened) finding) finding {
 	if e.storage.checkExists() != nil {
 		return e.nothingThere()
 	}
@@ -136,6 +141,10 @@ func (e *examination) ledger(ctx context.Context) finding {
 		return skipped("the store does not open")
 	}
 	defer o.close()
+	return examine(o)
+}
+
+func ledgerFinding(ctx context.Context, o *opened) finding {
 	stored, err := o.ledger(ctx)
 	switch {
 	case err != nil:
@@ -179,14 +188,10 @@ func (e *examination) rollback(ctx context.Context) finding {
 
 // tampering counts what was found and nobody has acknowledged.
 func (e *examination) tampering(ctx context.Context) finding {
-	if e.storage.checkExists() != nil {
-		return e.nothingThere()
-	}
-	o, err := e.storage.openEvidence(ctx)
-	if err != nil {
-		return skipped("the store does not open")
-	}
-	defer o.close()
+	return e.opened(ctx, func(o *opened) finding { return tamperingFinding(ctx, o) })
+}
+
+func tamperingFinding(ctx context.Context, o *opened) finding {
 	findings, err := o.operator().Findings(ctx, "")
 	if err != nil {
 		return failed("%v", err)
