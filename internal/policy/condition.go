@@ -13,10 +13,13 @@ import (
 	"countersign/internal/canon"
 )
 
-// condition is a compiled "when".
+// condition is a compiled "when". It holds where both its parts do.
 type condition struct {
-	program cel.Program
-	source  *ast.SourceInfo
+	action cel.Program // what reads the action alone; nil for nothing
+	state  cel.Program // what reads the chain or the organization too; nil for nothing
+	source *ast.SourceInfo
+	// limits are what the parts may cost on one action.
+	actionLimit, stateLimit uint64
 }
 
 // expression reads the text of a condition.
@@ -30,14 +33,37 @@ func (d *decoder) expression(n *node) string {
 	return n.value
 }
 
-// budget is what the rules still to be read may cost.
-type budget struct {
-	cost, steps uint64
+// bounds are what the parts of conditions that are evaluated in one place may cost.
+type bounds struct {
+	rule uint64 // each rule's part
+	set  uint64 // all of them together
+	// steps are those of all regular expressions together.
+	steps uint64
+	where string // what the parts read, for people
 }
 
-// condition compiles a condition and takes what it may cost off the budget. It
+var (
+	actionBounds = bounds{maxRuleCost, maxSetCost, maxSteps, "the action alone"}
+	stateBounds  = bounds{maxRuleCost / stateShare, maxSetCost / stateShare, maxSteps / stateShare, "the chain or the organization"}
+)
+
+// budget is what the parts still to be read may cost.
+type budget struct {
+	bounds
+
+	costLeft, stepsLeft uint64
+}
+
+func newBudget(b bounds) *budget { return &budget{b, b.set, b.steps} }
+
+// budgets are those of one document.
+type budgets struct {
+	action, state *budget
+}
+
+// condition compiles a condition and takes what it may cost off the budgets. It
 // returns nil, and has said why, when there is nothing to compile.
-func (d *decoder) condition(n *node, left *budget) *condition {
+func (d *decoder) condition(n *node, left *budgets) *condition {
 	if n == nil || n.kind != canon.String || n.value == "" || len(n.value) > maxCondition || d.full() {
 		return nil
 	}
@@ -50,31 +76,49 @@ func (d *decoder) condition(n *node, left *budget) *condition {
 	}
 	before := len(d.list)
 	d.restrict(n, checked)
-	d.afford(n, checked, left)
 	if len(d.list) > before {
 		return nil
 	}
-	c, err := newCondition(checked)
+	c, err := d.compile(n, checked, left)
 	if err != nil {
 		d.refuse(n, "when cannot be compiled: %v", err)
 	}
 	return c
 }
 
-// newCondition compiles a condition. Metering doubles the time that a condition
-// takes, so it is left out where the bound is out of reach of even the largest
-// request.
-func newCondition(checked *cel.Ast) (*condition, error) {
-	worst, err := environment().EstimateCost(checked, estimator{worst: true})
+func (d *decoder) compile(n *node, checked *cel.Ast, left *budgets) (*condition, error) {
+	action, state, err := split(checked)
+	if err != nil {
+		return nil, err
+	}
+	c := &condition{source: checked.NativeRep().SourceInfo(), actionLimit: actionBounds.rule, stateLimit: stateBounds.rule}
+	if action != nil {
+		d.afford(n, action, left.action)
+		if c.action, err = program(action, c.actionLimit); err != nil {
+			return nil, err
+		}
+	}
+	if state != nil {
+		if d.afford(n, state, left.state); d.slow[d.rule] {
+			c.stateLimit = actionBounds.rule // what it had when it was put
+		}
+		c.state, err = program(state, c.stateLimit)
+	}
+	return c, err
+}
+
+// program compiles a part of a condition. Metering doubles the time that it takes, so
+// it is left out where the limit is out of reach of even the largest request.
+func program(part *cel.Ast, limit uint64) (cel.Program, error) {
+	worst, err := environment().EstimateCost(part, estimator{worst: true})
 	if err != nil {
 		return nil, err
 	}
 	options := []cel.ProgramOption{cel.EvalOptions(cel.OptOptimize), boundedMatches()}
-	if worst.Max > maxRuleCost {
-		options = append(options, cel.CostLimit(maxRuleCost))
+	if worst.Max > limit {
+		options = append(options, cel.CostLimit(limit))
 	}
-	program, err := environment().Program(checked, options...)
-	return &condition{program, checked.NativeRep().SourceInfo()}, err
+	return environment().Program(part, options...)
 }
 
 // restrict refuses what type-checks and is still of no use or of unknown cost.
@@ -102,20 +146,32 @@ func literalPattern(call ast.CallExpr) bool {
 	return len(args) > 0 && args[len(args)-1].Kind() == ast.LiteralKind
 }
 
-func (d *decoder) afford(n *node, checked *cel.Ast, left *budget) {
-	estimate, err := environment().EstimateCost(checked, estimator{})
+// afford takes what a part of a condition may cost off its budget.
+func (d *decoder) afford(n *node, part *cel.Ast, left *budget) {
+	estimate, err := environment().EstimateCost(part, estimator{})
 	switch {
 	case err != nil:
 		d.refuse(n, "the cost of when cannot be estimated: %v", err)
-	case estimate.Max > maxRuleCost:
-		d.refuse(n, "when may cost %s, more than the %d a rule may: read fewer or smaller lists, and do not nest loops", units(estimate.Max), maxRuleCost)
-	case estimate.Max > left.cost:
-		d.refuse(n, "with this rule the set may cost more than the %d all of it may: make its rules cheaper", maxSetCost)
-		left.cost = 0
+	case estimate.Max > left.rule:
+		d.exceed(n, left, "when may cost %s, more than the %d a rule may where it reads %s: read fewer or smaller lists, do not nest loops, "+
+			"and join what reads the payload to what reads the chain with &&", units(estimate.Max), left.rule, left.where)
+	case estimate.Max > left.costLeft:
+		d.exceed(n, left, "with this rule the set may cost more than the %d all of it may where it reads %s: make its rules cheaper", left.set, left.where)
+		left.costLeft = 0
 	default:
-		left.cost -= estimate.Max
-		d.affordPatterns(n, checked, left)
+		left.costLeft -= estimate.Max
+		d.affordPatterns(n, part, left)
 	}
+}
+
+// exceed refuses what costs more than its budget. A set that was put under the bounds
+// of an earlier version stays in force: there, the rule is noted as slow.
+func (d *decoder) exceed(n *node, left *budget, format string, args ...any) {
+	if d.stored && left.where == stateBounds.where {
+		d.slow[d.rule] = true
+		return
+	}
+	d.refuse(n, format, args...)
 }
 
 func units(cost uint64) string {

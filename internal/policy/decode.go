@@ -25,6 +25,10 @@ var (
 type decoder struct {
 	*problems
 	rule string // whom problems are blamed on
+	// stored says that the document is in force already, and slow names its rules that
+	// could not be put any more.
+	stored bool
+	slow   map[string]bool
 }
 
 func (d *decoder) refuse(n *node, format string, args ...any) {
@@ -66,7 +70,7 @@ func (d *decoder) rules(set *Set, list *node) {
 		return
 	}
 	names := make(map[string]bool, len(list.items))
-	left := budget{maxSetCost, maxSteps}
+	left := &budgets{newBudget(actionBounds), newBudget(stateBounds)}
 	for i, item := range list.items {
 		d.rule = label(item, "rules", i)
 		rule := d.decodeRule(item)
@@ -75,7 +79,12 @@ func (d *decoder) rules(set *Set, list *node) {
 		}
 		names[rule.Name] = true
 		set.rules = append(set.rules, rule)
-		set.conditions = append(set.conditions, d.condition(item.get("when"), &left))
+		c := d.condition(item.get("when"), left)
+		set.conditions = append(set.conditions, c)
+		set.stateful = set.stateful || c != nil && c.state != nil
+		if d.slow[d.rule] {
+			set.slow = append(set.slow, rule.Name)
+		}
 	}
 	d.rule = ""
 }

@@ -1,8 +1,8 @@
 package policy
 
-// The bounds of a document. A set is evaluated on every action, by the one
-// path that all writes go through, so each of them is a bound on other
-// people's waiting time too.
+// The bounds of a document. A set is evaluated on every action, and what reads the
+// chain is evaluated on the one path that all writes go through, so each of them is a
+// bound on other people's waiting time too.
 const (
 	// MaxDocument is the largest document in bytes.
 	MaxDocument = 256 << 10
@@ -32,6 +32,10 @@ const (
 	maxRuleCost = 100_000
 	// maxSetCost bounds the sum of the estimates of all rules.
 	maxSetCost = 1_000_000
+	// stateShare is how many times lower these bounds, and maxSteps, are for the parts
+	// of conditions that read the chain or the organization: they are evaluated inside
+	// the transaction, where everyone waits for them.
+	stateShare = 100
 
 	// maxLooked is the most values of a payload that one operation looks at. The
 	// cost model takes values of unknown type for small ones.

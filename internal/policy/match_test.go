@@ -110,7 +110,7 @@ func TestMatchFailsClosed(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.when, func(t *testing.T) {
 			t.Parallel()
-			hits := parse(t, "false", c.when, "true").Match(in)
+			hits := matchAll(parse(t, "false", c.when, "true"), in)
 			if len(hits) != 2 || hits[0].Failed == nil || hits[1].Failed != nil {
 				t.Fatalf("got %v, want the second rule failed and the third to apply", hits)
 			}
@@ -144,7 +144,7 @@ func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 		Payload:  parseJSON(t, `{"a": [`+strings.Repeat("1,", 200_000)+`1], "s": "`+strings.Repeat("ab", 300_000)+`", "o": `+object+`}`),
 		Metadata: parseJSON(t, object),
 	}
-	hits := parse(t, append(dear, "size(action.payload.a) + size(action.payload.s) > 5")...).Match(large)
+	hits := matchAll(parse(t, append(dear, "size(action.payload.a) + size(action.payload.s) > 5")...), large)
 	if len(hits) != len(dear)+1 || hits[len(dear)].Failed != nil {
 		t.Fatalf("got %d hits, want %d, of which the last holds", len(hits), len(dear)+1)
 	}
@@ -153,7 +153,7 @@ func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 			t.Errorf("%s: got %v", hit.Rule.When, hit.Failed)
 		}
 	}
-	for _, hit := range parse(t, dear...).Match(&Input{Payload: parseJSON(t, `{"a": [1], "s": "x", "o": {}}`)}) {
+	for _, hit := range matchAll(parse(t, dear...), &Input{Payload: parseJSON(t, `{"a": [1], "s": "x", "o": {}}`)}) {
 		if hit.Failed != nil {
 			t.Errorf("%s on a small payload: %v", hit.Rule.When, hit.Failed)
 		}
@@ -176,7 +176,7 @@ func TestMatchIsSafeForConcurrentUse(t *testing.T) {
 					in.AgentName, in.Payload = "b", parseJSON(t, `{"s": 5}`)
 					want = 3
 				}
-				if hits := set.Match(in); len(hits) != want {
+				if hits := matchAll(set, in); len(hits) != want {
 					t.Errorf("got %d hits, want %d", len(hits), want)
 				}
 			}
@@ -213,7 +213,7 @@ func TestMatchDoesNotDependOnTheOrderOfRules(t *testing.T) {
 func outcomes(set *Set, in *Input) []string {
 	var list []string
 	last := -1
-	for _, hit := range set.Match(in) {
+	for _, hit := range matchAll(set, in) {
 		at := slices.IndexFunc(set.rules, func(r Rule) bool { return r.Name == hit.Rule.Name })
 		if at <= last {
 			list = append(list, "out of order: "+hit.Rule.Name)
@@ -224,3 +224,6 @@ func outcomes(set *Set, in *Input) []string {
 	slices.Sort(list)
 	return list
 }
+
+// matchAll examines an action and matches it, as the service does one after the other.
+func matchAll(set *Set, in *Input) []Hit { return set.Match(in, set.Examine(in)) }

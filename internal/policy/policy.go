@@ -33,6 +33,8 @@ type Set struct {
 	rules      []Rule
 	conditions []*condition // of the rule with the same index
 	fastPath   *bool
+	stateful   bool     // a condition reads more than the action
+	slow       []string // names of rules
 	canonical  []byte
 	hash       [sha256.Size]byte
 }
@@ -40,11 +42,21 @@ type Set struct {
 // Parse reads a document. It returns all of it compiled, or an *Error with all
 // that is wrong with it.
 func Parse(document []byte, format Format) (*Set, error) {
+	return parseDocument(document, format, false)
+}
+
+// ParseStored is Parse for a document that was put before. What was put under the
+// bounds of an earlier version is read all the same, and keeps those bounds.
+func ParseStored(document []byte, format Format) (*Set, error) {
+	return parseDocument(document, format, true)
+}
+
+func parseDocument(document []byte, format Format, stored bool) (*Set, error) {
 	found, root, err := read(document, format)
 	if err != nil {
 		return nil, err
 	}
-	d := decoder{problems: found}
+	d := decoder{problems: found, stored: stored, slow: make(map[string]bool)}
 	set := d.document(root)
 	if err := found.err(); err != nil {
 		return nil, err
@@ -57,6 +69,10 @@ func Parse(document []byte, format Format) (*Set, error) {
 // Rules returns the rules in the order of the document. The caller must not
 // modify what they refer to.
 func (s *Set) Rules() []Rule { return slices.Clone(s.rules) }
+
+// Slow returns the names of the rules that could not be put any more: they cost more
+// inside the transaction than a rule may now. Only ParseStored reads a set with any.
+func (s *Set) Slow() []string { return slices.Clone(s.slow) }
 
 // FastPath returns whether clients may decide harmless actions on their own, and
 // whether the document says so at all.

@@ -42,17 +42,17 @@ func compileMatch(call interpreter.InterpretableCall, pattern string) (interpret
 
 // affordPatterns takes the steps that the patterns of a condition may need off
 // the budget.
-func (d *decoder) affordPatterns(n *node, checked *cel.Ast, left *budget) {
-	steps, err := mostSteps(checked)
+func (d *decoder) affordPatterns(n *node, part *cel.Ast, left *budget) {
+	steps, err := mostSteps(part)
 	switch {
 	case err != nil:
 		d.refuse(n, "the cost of matches cannot be estimated: %v", err)
-	case steps > left.steps:
-		d.refuse(n, "with this rule the patterns of the set may need more than the %d steps all of them may: write shorter patterns with fewer "+
-			"repetitions, and use matches on names rather than on payloads and in loops", maxSteps)
-		left.steps = 0
+	case steps > left.stepsLeft:
+		d.exceed(n, left, "with this rule the patterns of the set may need more than the %d steps all of them may where they read %s: write shorter "+
+			"patterns with fewer repetitions, and use matches on names rather than on payloads and in loops", left.steps, left.where)
+		left.stepsLeft = 0
 	default:
-		left.steps -= steps
+		left.stepsLeft -= steps
 	}
 }
 

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"countersign/internal/canon"
@@ -14,13 +15,22 @@ type tester interface {
 }
 
 // parse reads a set with one denying rule for each condition, named by it or,
-// where that is too long, by its number.
+// where that is too long or taken, by its number.
 func parse(tb tester, conditions ...string) *Set {
+	tb.Helper()
+	set, err := Parse(documentOf(tb, conditions), JSON)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return set
+}
+
+func documentOf(tb tester, conditions []string) []byte {
 	tb.Helper()
 	var list []canon.Value
 	for i, when := range conditions {
 		name := fmt.Sprint(i)
-		if len(when) <= maxName {
+		if len(when) <= maxName && !slices.Contains(conditions[:i], when) {
 			name = when
 		}
 		list = append(list, textObject(tb, "name", name, "when", when, "decision", "deny", "reason", "r"))
@@ -29,11 +39,7 @@ func parse(tb tester, conditions ...string) *Set {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	set, err := Parse(document.Append(nil), JSON)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return set
+	return document.Append(nil)
 }
 
 func textObject(tb tester, pairs ...string) canon.Value {
@@ -57,7 +63,7 @@ func textObject(tb tester, pairs ...string) canon.Value {
 func wantHits(t *testing.T, set *Set, in *Input, all bool) {
 	t.Helper()
 	applied := make(map[string]bool)
-	for _, hit := range set.Match(in) {
+	for _, hit := range matchAll(set, in) {
 		applied[hit.Rule.When] = true
 		if hit.Failed != nil {
 			t.Errorf("%s: %v", hit.Rule.When, hit.Failed)
