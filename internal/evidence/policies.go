@@ -28,7 +28,7 @@ func ReadPolicy(record *store.PolicyRecord) (*policy.Set, error) {
 	if record.Format == "yaml" {
 		format = policy.YAML
 	}
-	set, err := policy.Parse(record.Document, format)
+	set, err := policy.ParseStored(record.Document, format)
 	if err != nil {
 		return nil, fmt.Errorf("stored policy set %s: %w: %w", record.Version, ledger.ErrStateTampered, err)
 	}

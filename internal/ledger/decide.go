@@ -155,8 +155,14 @@ type Policy struct {
 
 // Rules are an organization's own policies.
 type Rules interface {
+	// Examine evaluates what depends on the action alone and keeps the result in the
+	// action. It may take long, so it is called before a transaction begins.
+	Examine(*Action)
+	// Examined reports whether these very rules have examined the action.
+	Examined(*Action) bool
 	// Match returns every rule whose condition holds for the question. A rule that
-	// could not be evaluated is among them, as a denial that says so.
+	// could not be evaluated is among them, as a denial that says so. An action that
+	// was not examined is examined then.
 	Match(*Question) []Match
 }
 

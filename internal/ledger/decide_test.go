@@ -73,6 +73,10 @@ func mustAction(t *testing.T, body string) *Action {
 // fixedRules always match.
 type fixedRules []Match
 
+func (r fixedRules) Examine(*Action) {}
+
+func (r fixedRules) Examined(*Action) bool { return true }
+
 func (r fixedRules) Match(*Question) []Match { return r }
 
 func money(dollars float64) *Money {

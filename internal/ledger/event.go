@@ -42,6 +42,10 @@ type Action struct {
 
 	// What Payload and Metadata say, for rules to look into.
 	PayloadValue, MetadataValue canon.Value
+
+	// Examined is what an organization's rules keep of the action until it is decided;
+	// nil before they have examined it. It is no part of the record.
+	Examined any
 }
 
 // MaxIdempotencyKey bounds the keys that clients choose.

@@ -211,6 +211,8 @@ type abandonChain struct {
 	sealed  bool
 }
 
+func (o *abandonChain) tenant() ledger.OrgID { return o.org }
+
 func (o *abandonChain) size() int { return smallOperation }
 
 func (o *abandonChain) need(needs *store.Needs) {

@@ -50,6 +50,8 @@ func (s *Service) governStop(ctx context.Context, caller *Caller, change func(b 
 	return s.commitStop(ctx, &act{caller: caller, org: caller.Org, change: change})
 }
 
+func (a *act) tenant() ledger.OrgID { return a.org }
+
 func (a *act) size() int { return smallOperation }
 
 func (a *act) need(needs *store.Needs) {

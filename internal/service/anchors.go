@@ -89,8 +89,10 @@ func (s *Service) anchorHead(ctx context.Context, org *ledger.Organization) erro
 // queueJobs adds work that has no other cause in the store.
 type queueJobs struct{ jobs []*store.Job }
 
-func (o *queueJobs) size() int         { return smallOperation }
-func (o *queueJobs) need(*store.Needs) {}
+// tenant is none: the service queues jobs of its own accord, for any organization.
+func (o *queueJobs) tenant() ledger.OrgID { return ledger.OrgID{} }
+func (o *queueJobs) size() int            { return smallOperation }
+func (o *queueJobs) need(*store.Needs)    {}
 func (o *queueJobs) plan(b *batch) error {
 	b.changes.NewJobs = append(b.changes.NewJobs, o.jobs...)
 	return nil
@@ -150,6 +152,8 @@ type makeAnchor struct {
 	anchor *ledger.Anchor
 	record *store.AnchorRecord
 }
+
+func (o *makeAnchor) tenant() ledger.OrgID { return o.anchor.Org }
 
 func (o *makeAnchor) size() int { return smallOperation + len(o.record.Proof) }
 

@@ -247,6 +247,9 @@ func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stor
 	if err != nil {
 		return nil, err
 	}
+	if err := v.service.examine(ctx, v.org.ID, policy, question.Action); err != nil {
+		return nil, err
+	}
 	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
 		return &now.Decision, nil
 	}
@@ -384,9 +387,13 @@ func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.
 		}
 		op.nameVoters(seen.Approval)
 	}
-	err = s.committer.commit(ctx, op)
+	var actions []*ledger.Action
+	if op.action != nil {
+		actions = append(actions, op.action)
+	}
+	err = s.commitExamined(ctx, op, caller.Org, actions...)
 	for again := 0; errors.Is(err, errVoterNotLoaded) && again < mostAgain; again++ {
-		err = s.committer.commit(ctx, op)
+		err = s.commitExamined(ctx, op, caller.Org, actions...)
 	}
 	switch {
 	case err != nil:
@@ -447,6 +454,8 @@ type moveApproval struct {
 	next    ledger.Time
 	refused error // committed, and to be answered with this
 }
+
+func (o *moveApproval) tenant() ledger.OrgID { return o.org }
 
 func (o *moveApproval) size() int { return smallOperation }
 

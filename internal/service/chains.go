@@ -78,6 +78,8 @@ func (o *openChain) ref() store.OpenRef {
 	return store.OpenRef{Org: o.caller.Org, Key: o.idempotencyKey}
 }
 
+func (o *openChain) tenant() ledger.OrgID { return o.caller.Org }
+
 func (o *openChain) size() int {
 	return len(o.chain.Metadata) + len(o.chain.PolicyConfig) + smallOperation
 }
@@ -280,6 +282,8 @@ type resumeChain struct {
 	chain  ledger.ChainID
 	last   *ledger.RecordedEvent // the chain's newest when it was read
 }
+
+func (o *resumeChain) tenant() ledger.OrgID { return o.caller.Org }
 
 func (o *resumeChain) size() int { return smallOperation }
 

@@ -20,6 +20,8 @@ import (
 type operation interface {
 	// need names what the operation reads.
 	need(*store.Needs)
+	// tenant is the organization that the operation is for; zero for the service's own.
+	tenant() ledger.OrgID
 	// size is about how many bytes the operation holds until it is committed.
 	size() int
 	// plan decides and enters the operation's changes into the batch. Its error
@@ -39,35 +41,23 @@ type committer struct {
 	decided GovernanceMeter
 	mu      sync.Mutex
 	wake    *sync.Cond
-	queue   []*pending
-	bytes   int // that the queued operations hold
-	running int // batches under way
+	queue   writeQueue // guarded by mu
+	running int        // batches under way
 	closed  bool
 	done    sync.WaitGroup
 }
 
-type pending struct {
-	operation operation
-	result    chan error // buffered: a committer never waits for a caller
-}
-
 const (
-	maxBatch = 256
 	// leastBeside is how much must wait before a batch begins beside another: what
 	// is less is cheaper to commit together with what arrives meanwhile.
-	leastBeside   = 64
-	maxBatchBytes = 16 << 20
-	maxQueued     = 20_000
-	// maxQueuedBytes bounds memory while the store stalls: callers that give up
-	// leave their operations behind.
-	maxQueuedBytes = 64 << 20
+	leastBeside = 64
 	// commitTimeout bounds how long a batch may wait for the store before it
 	// begins to commit.
 	commitTimeout = 20 * time.Second
 )
 
 func newCommitter(s *Service, meter Meter, workers int) *committer {
-	c := &committer{service: s, meter: meter, decided: silentMeter{}}
+	c := &committer{service: s, meter: meter, decided: silentMeter{}, queue: newWriteQueue()}
 	if counting, ok := meter.(GovernanceMeter); ok {
 		c.decided = counting
 	}
@@ -81,15 +71,22 @@ func newCommitter(s *Service, meter Meter, workers int) *committer {
 // commit queues an operation and waits until it is durable or refused. A caller
 // that stops waiting does not stop the operation: its fate is then unknown.
 func (c *committer) commit(ctx context.Context, op operation) error {
-	p := &pending{operation: op, result: make(chan error, 1)}
+	return c.await(ctx, &pending{operation: op})
+}
+
+// commitFirst is commit for a stop: it is in the next batch, whatever waits.
+func (c *committer) commitFirst(ctx context.Context, op operation) error {
+	return c.await(ctx, &pending{operation: op, stop: true})
+}
+
+func (c *committer) await(ctx context.Context, p *pending) error {
+	p.result = make(chan error, 1)
 	c.mu.Lock()
-	if c.closed || len(c.queue) >= maxQueued || c.bytes >= maxQueuedBytes {
+	if c.closed || !c.queue.add(p) {
 		c.mu.Unlock()
 		return visible(fmt.Errorf("write queue closed or full: %w", store.ErrUnavailable))
 	}
-	c.queue = append(c.queue, p)
-	c.bytes += op.size()
-	depth, due := len(c.queue), c.due()
+	depth, due := c.queue.length, c.due()
 	c.mu.Unlock()
 	if due {
 		c.wake.Signal()
@@ -129,7 +126,7 @@ func (c *committer) take() []*pending {
 		switch {
 		case c.due():
 			c.running++
-			return c.share()
+			return c.queue.take()
 		case c.closed:
 			return nil
 		}
@@ -140,7 +137,7 @@ func (c *committer) take() []*pending {
 // due tells whether what is queued should be committed now. Who has committed a
 // batch asks again, so nothing is left behind.
 func (c *committer) due() bool {
-	waiting := len(c.queue)
+	waiting := c.queue.length
 	return waiting > 0 && (c.running == 0 || waiting >= leastBeside || c.closed)
 }
 
@@ -148,28 +145,12 @@ func (c *committer) due() bool {
 // arrived but not queued yet join the batch, and a lone one is not kept waiting.
 // Another worker may have taken everything in the meantime.
 func (c *committer) stepAside() {
-	for seen := 0; seen < len(c.queue) && len(c.queue) < maxBatch; {
-		seen = len(c.queue)
+	for seen := 0; seen < c.queue.length && c.queue.length < maxBatch; {
+		seen = c.queue.length
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
 	}
-}
-
-// share takes as much of the queue as one batch may hold.
-func (c *committer) share() []*pending {
-	n, size := 0, 0
-	for n < min(len(c.queue), maxBatch) && size < maxBatchBytes {
-		size += c.queue[n].operation.size()
-		n++
-	}
-	c.bytes -= size
-	batch := c.queue[:n:n]
-	c.queue = c.queue[n:]
-	if len(c.queue) == 0 {
-		c.queue = nil
-	}
-	return batch
 }
 
 // settle commits a batch and answers everyone in it. A batch that fails for a
@@ -205,17 +186,24 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 		p.operation.need(&needs)
 	}
 	errs := make([]error, len(pendings))
+	times := make([]time.Duration, len(pendings)) // that planning them took
 	var b *batch
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		b = newBatch(c.service, loaded)
+		last := time.Now()
 		for i, p := range pendings {
 			errs[i] = b.attempt(p.operation)
+			now := time.Now()
+			times[i], last = now.Sub(last), now
 		}
 		if b.broken != nil {
 			return nil, b.broken
 		}
 		return b.finished()
 	})
+	c.mu.Lock()
+	c.queue.planned(pendings, times)
+	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}

@@ -228,6 +228,8 @@ func (o *reportOutcome) at() store.EventAt {
 	return store.EventAt{Chain: o.event.Chain, Sequence: o.event.Sequence}
 }
 
+func (o *reportOutcome) tenant() ledger.OrgID { return o.caller.Org }
+
 func (o *reportOutcome) size() int { return smallOperation }
 
 func (o *reportOutcome) need(needs *store.Needs) {

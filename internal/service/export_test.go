@@ -35,6 +35,8 @@ type panicking struct{}
 
 func (panicking) need(*store.Needs) {}
 
+func (panicking) tenant() ledger.OrgID { return ledger.OrgID{} }
+
 func (panicking) size() int { return smallOperation }
 
 func (panicking) plan(b *batch) error {

@@ -105,6 +105,8 @@ type keepFinding struct {
 	open      bool // the outcome: nobody has acknowledged it
 }
 
+func (o *keepFinding) tenant() ledger.OrgID { return o.ref.Org }
+
 func (o *keepFinding) size() int { return smallOperation }
 
 func (o *keepFinding) changed() store.FindingRef {

@@ -54,6 +54,8 @@ type acknowledge struct {
 	reason string
 }
 
+func (o *acknowledge) tenant() ledger.OrgID { return o.ref.Org }
+
 func (o *acknowledge) size() int { return smallOperation }
 
 func (o *acknowledge) need(needs *store.Needs) {

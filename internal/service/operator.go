@@ -81,6 +81,8 @@ type beginLog struct {
 	begun bool
 }
 
+func (o *beginLog) tenant() ledger.OrgID { return o.org }
+
 func (o *beginLog) size() int { return smallOperation }
 
 func (o *beginLog) need(needs *store.Needs) {

@@ -207,8 +207,9 @@ func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefau
 // policyCache keeps compiled sets. A version names its rules for ever, so nothing
 // here is ever stale; it is emptied when it is full.
 type policyCache struct {
-	mu   sync.RWMutex
-	sets map[policyKey]*ledger.Policy
+	mu     sync.RWMutex
+	sets   map[policyKey]*ledger.Policy
+	latest map[ledger.OrgID]*ledger.Policy // that was put or asked for; a hint
 }
 
 type policyKey struct {
@@ -228,9 +229,29 @@ func (c *policyCache) put(org ledger.OrgID, version string, p *ledger.Policy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sets == nil || len(c.sets) >= maxCachedPolicies {
-		c.sets = make(map[policyKey]*ledger.Policy)
+		c.sets, c.latest = make(map[policyKey]*ledger.Policy), make(map[ledger.OrgID]*ledger.Policy)
 	}
 	c.sets[policyKey{org, version}] = p
+}
+
+// inForce is the set that was in force when an action of the organization's was last
+// decided; nil where that is not known.
+func (c *policyCache) inForce(org ledger.OrgID) *ledger.Policy {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.latest[org]
+}
+
+// noteInForce remembers the set under which an action is being decided.
+func (c *policyCache) noteInForce(org ledger.OrgID, p *ledger.Policy) {
+	if c.inForce(org) == p {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.latest != nil {
+		c.latest[org] = p
+	}
 }
 
 // policy is the set in force for an organization, as the batch leaves it so far.
@@ -301,12 +322,29 @@ func newRuleSet(set *policy.Set) ruleSet {
 	return r
 }
 
+// Examine implements ledger.Rules.
+func (r ruleSet) Examine(a *ledger.Action) {
+	var in policy.Input
+	describeAction(&in, a)
+	a.Examined = r.set.Examine(&in)
+}
+
+// Examined implements ledger.Rules.
+func (r ruleSet) Examined(a *ledger.Action) bool {
+	examined, _ := a.Examined.(*policy.Examined)
+	return examined.Of(r.set)
+}
+
+// Match implements ledger.Rules.
 func (r ruleSet) Match(q *ledger.Question) []ledger.Match {
+	if !r.Examined(q.Action) {
+		r.Examine(q.Action)
+	}
 	in := policyInput(q)
 	if r.metadata {
 		in.ChainMetadata = metadataOf(q.Chain)
 	}
-	hits := r.set.Match(in)
+	hits := r.set.Match(in, q.Action.Examined.(*policy.Examined))
 	if len(hits) == 0 {
 		return nil
 	}
@@ -327,19 +365,23 @@ func (r ruleSet) Match(q *ledger.Question) []ledger.Match {
 }
 
 func policyInput(q *ledger.Question) *policy.Input {
-	a := q.Action
 	in := &policy.Input{
-		AgentName: a.AgentName, ParentAgentName: a.ParentAgentName, ActionType: a.ActionType, ActionName: a.ActionName,
-		Payload: a.PayloadValue, Metadata: a.MetadataValue,
-		Categories: a.Facts.Categories, ExternalDomains: a.Facts.ExternalDomains, RecordsModified: a.Facts.RecordsModified,
 		ChainName: q.Chain.Name, Environment: q.Chain.Environment,
 		TotalActions: q.State.TotalActions(), FinancialExposureUSD: q.State.TotalExposure().Float(),
 		Tokens: q.State.TotalTokens(), AgeSeconds: float64(q.Now-q.State.Begun(q.Chain)) / 1000, OrgSlug: q.Org.Slug,
 	}
+	describeAction(in, q.Action)
+	return in
+}
+
+// describeAction fills in what an input says of the action.
+func describeAction(in *policy.Input, a *ledger.Action) {
+	in.AgentName, in.ParentAgentName, in.ActionType, in.ActionName = a.AgentName, a.ParentAgentName, a.ActionType, a.ActionName
+	in.Payload, in.Metadata = a.PayloadValue, a.MetadataValue
+	in.Categories, in.ExternalDomains, in.RecordsModified = a.Facts.Categories, a.Facts.ExternalDomains, a.Facts.RecordsModified
 	if a.Facts.Amount != nil {
 		in.AmountUSD, in.HasAmount = a.Facts.Amount.Float(), true
 	}
-	return in
 }
 
 func metadataOf(chain *ledger.Chain) canon.Value {

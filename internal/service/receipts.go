@@ -100,6 +100,8 @@ func (o *completeChain) summarise(ctx context.Context, s *Service) error {
 	return s.fold(ctx, o.caller.Org, o.summary.chain, o.summary.Summary)
 }
 
+func (o *completeChain) tenant() ledger.OrgID { return o.caller.Org }
+
 func (o *completeChain) size() int { return smallOperation }
 
 func (o *completeChain) need(needs *store.Needs) {

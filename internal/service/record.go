@@ -33,9 +33,9 @@ func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.
 	s.price(action)
 	op := &recordEvent{caller: caller, line: s.lineage(chain), action: action}
 	err := s.alongLineage(op.line, func() error {
-		err := s.committer.commit(ctx, op)
+		err := s.commitExamined(ctx, op, caller.Org, action)
 		if errors.Is(err, errApprovalNotLoaded) {
-			err = s.committer.commit(ctx, op)
+			err = s.commitExamined(ctx, op, caller.Org, action)
 		}
 		return err
 	})
@@ -61,7 +61,7 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 		s.price(action)
 		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action})
 	}
-	if err := s.alongLineage(op.line, func() error { return s.committer.commit(ctx, op) }); err != nil {
+	if err := s.alongLineage(op.line, func() error { return s.commitExamined(ctx, op, caller.Org, actions...) }); err != nil {
 		return nil, err
 	}
 	return &op.report, nil
@@ -87,6 +87,8 @@ type reportEvents struct {
 	report Report
 }
 
+func (o *reportEvents) tenant() ledger.OrgID { return o.events[0].caller.Org }
+
 func (o *reportEvents) size() (total int) {
 	for _, event := range o.events {
 		total += event.size()
@@ -110,6 +112,9 @@ func (o *reportEvents) plan(b *batch) error {
 	if _, err := o.line.newest(b, caller); err != nil {
 		return err
 	}
+	if err := o.examined(b, caller); err != nil {
+		return err
+	}
 	var first error
 	failed := 0
 	for _, event := range o.events {
@@ -124,6 +129,20 @@ func (o *reportEvents) plan(b *batch) error {
 		return first // nothing was recorded: the request as a whole is refused
 	}
 	return o.grant(b)
+}
+
+// examined refuses a batch whose actions the policy in force has not examined.
+func (o *reportEvents) examined(b *batch, caller *Caller) error {
+	org, err := b.org(caller.Org)
+	if err != nil {
+		return err
+	}
+	actions := make([]*ledger.Action, 0, len(o.events))
+	for _, event := range o.events {
+		actions = append(actions, event.action)
+	}
+	_, err = b.policyFor(org, actions...)
+	return err
 }
 
 // grant makes the terms of the whole batch, once all of it is counted.
@@ -170,6 +189,8 @@ func (o *recordEvent) ref(chain ledger.ChainID) store.EventRef {
 	return store.EventRef{Chain: chain, Key: o.action.IdempotencyKey}
 }
 
+func (o *recordEvent) tenant() ledger.OrgID { return o.caller.Org }
+
 func (o *recordEvent) size() int {
 	return len(o.action.Payload) + len(o.action.Metadata) + smallOperation
 }
@@ -206,7 +227,7 @@ func (o *recordEvent) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	policy, err := b.policy(org)
+	policy, err := b.policyFor(org, o.action)
 	if err != nil {
 		return err
 	}

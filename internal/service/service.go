@@ -91,6 +91,7 @@ type Service struct {
 	states        stateCache
 	watchedChains verify.ChainWatch // nil without one
 	policies      policyCache
+	examining     turns
 	waiters       waiters
 	approvalPolls approvalPolls
 	signers       signers

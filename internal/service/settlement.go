@@ -49,6 +49,9 @@ func (v *viewing) judgeVotes(ctx context.Context, view *ApprovalView, stored *le
 		}
 		keys[id] = key
 	}
+	if err := v.service.examine(ctx, v.org.ID, policy, question.Action); err != nil {
+		return err
+	}
 	settlement := event.Settlement(policy, question, view.Approval)
 	settlement.Key = func(id ledger.KeyID) *ledger.KeyRecord { return keys[id] }
 	for i := range view.Voters {
@@ -84,7 +87,7 @@ func (o *moveApproval) settlement(b *batch, org *ledger.Organization, live *live
 			return nil, errVoterNotLoaded
 		}
 	}
-	policy, err := b.policy(org)
+	policy, err := b.policyFor(org, o.action)
 	if err != nil {
 		return nil, err
 	}

@@ -196,6 +196,9 @@ func (r *simulation) visit(ctx context.Context, record *store.ChainRecord, store
 		return err
 	}
 	r.service.price(action)
+	if err := r.service.examine(ctx, r.org.ID, r.policy, action); err != nil {
+		return err
+	}
 	recorded := r.state.Record(&ledger.Recording{
 		Keys: r.service.keys, Policy: r.policy, Org: r.org, Chain: r.chain, Action: action,
 		Now: event.RecordedAt, NewApproval: func() ledger.ApprovalID { return ledger.ApprovalID{} },

@@ -15,7 +15,7 @@ import (
 // for the answer or not. An act that found nothing to change waits all the same: the
 // one that did may have been answered to nobody.
 func (s *Service) commitStop(ctx context.Context, op *act) error {
-	if err := s.committer.commit(ctx, op); err != nil {
+	if err := s.committer.commitFirst(ctx, op); err != nil {
 		return err
 	}
 	return s.outlast(ctx, op.org)
