@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"countersign/internal/ledger"
+	"countersign/internal/policy"
 	"countersign/internal/store"
 )
 
@@ -53,3 +54,29 @@ func (s *Service) WaitForMet() { s.noticing.Wait() }
 
 // ForgetFindings has the findings read again, as after a few seconds.
 func (s *Service) ForgetFindings() { s.known.forget() }
+
+// HoldExamination keeps every action of an organization from being examined until the
+// returned function is called.
+func (s *Service) HoldExamination(ctx context.Context, org ledger.OrgID) (release func(), err error) {
+	return s.examining.turn(ctx, org)
+}
+
+// Examining is how many callers of an organization examine an action or wait for it.
+func (s *Service) Examining(org ledger.OrgID) int {
+	s.examining.mu.Lock()
+	defer s.examining.mu.Unlock()
+	if queue := s.examining.of[org]; queue != nil {
+		return queue.callers
+	}
+	return 0
+}
+
+// PutPolicyAsBefore puts a set as an earlier version did, whose bounds were wider.
+func (s *Service) PutPolicyAsBefore(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
+	format, _ := document.format()
+	set, err := policy.ParseStored(document.Text, format)
+	if err != nil {
+		return nil, err
+	}
+	return s.putPolicy(ctx, caller, document, set)
+}

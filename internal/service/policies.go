@@ -70,9 +70,13 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	if err != nil {
 		return nil, err
 	}
+	return s.putPolicy(ctx, caller, document, set)
+}
+
+func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set) (*PolicyView, error) {
 	_, format := document.format()
 	var record *store.PolicyRecord
-	err = s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
 		current := org.Controls.Policy
 		if current.Number > 0 && current.Version == ledger.PolicyVersion(current.Number, set.Canonical()) {
 			found, err := b.loaded.Policy(org.ID, current.Number)
