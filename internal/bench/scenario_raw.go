@@ -188,8 +188,9 @@ func measureDecision(_ context.Context, b *bench) (*Scenario, error) {
 		began := time.Now()
 		for count == 0 || time.Since(began) < b.Duration/3 {
 			for range stretch {
+				payload, metadata := f.action.Values()
 				found := classify.Classify(classify.Input{
-					ActionType: f.action.ActionType, ActionName: f.action.ActionName, Payload: f.action.PayloadValue, Metadata: f.action.MetadataValue,
+					ActionType: f.action.ActionType, ActionName: f.action.ActionName, Payload: payload, Metadata: metadata,
 				})
 				q := &ledger.Question{Org: org, Chain: &f.opened, State: state, Action: &f.action, Now: now}
 				if d := ledger.Decide(policy, q); d.Outcome != ledger.Allow || found.Amount != nil {

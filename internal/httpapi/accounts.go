@@ -61,17 +61,13 @@ func listKeys(x *exchange) error {
 		return err
 	}
 	cursor := func(k *ledger.KeyRecord) string { return encodeIDCursor(keyCursor, k.ID.UUID) }
-	return x.answer(http.StatusOK, appendList(keys, limit, cursor, func(dst []byte, k *ledger.KeyRecord) []byte {
+	return list(x, keys, limit, cursor, func(dst []byte, k *ledger.KeyRecord) []byte {
 		return x.appendKey(dst, k, ledger.Secret{})
-	}))
+	})
 }
 
 func createKey(x *exchange) error {
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	request, err := service.ParseKeyRequest(body)
+	request, err := parsed(x, service.ParseKeyRequest)
 	if err != nil {
 		return err
 	}
@@ -105,11 +101,7 @@ func rotateKey(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.objectOrNothing()
-	if err != nil {
-		return err
-	}
-	overlap, err := service.ParseOverlap(body)
+	overlap, err := parsedOrNothing(x, service.ParseOverlap)
 	if err != nil {
 		return err
 	}

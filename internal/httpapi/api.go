@@ -65,7 +65,7 @@ func New(c Config) *API {
 		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies,
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
-		large:    make(chan struct{}, 4),
+		large:    make(chan struct{}, mostLarge),
 		ids:      problem.NewIDs("req_"),
 	}
 	if a.observe == nil {

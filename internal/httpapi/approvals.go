@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -39,7 +40,7 @@ func listApprovals(x *exchange) error {
 	cursor := func(a *service.ApprovalView) string {
 		return encodeMomentCursor(approvalCursor, a.RequestedAt, a.ID.UUID)
 	}
-	return x.answer(http.StatusOK, appendList(approvals, filter.Limit, cursor, x.appendApproval))
+	return list(x, approvals, filter.Limit, cursor, x.appendApproval)
 }
 
 func getApproval(x *exchange) error {
@@ -81,11 +82,7 @@ func (x *exchange) decide(approve bool) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.objectOrNothing()
-	if err != nil {
-		return err
-	}
-	verdict, err := ledger.ParseVerdict(body, approve)
+	verdict, err := parsedOrNothing(x, func(body canon.Value) (*ledger.Verdict, error) { return ledger.ParseVerdict(body, approve) })
 	if err != nil {
 		return err
 	}
@@ -102,11 +99,7 @@ func cancel(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.objectOrNothing()
-	if err != nil {
-		return err
-	}
-	comment, err := ledger.ParseCancellation(body)
+	comment, err := parsedOrNothing(x, ledger.ParseCancellation)
 	if err != nil {
 		return err
 	}

@@ -45,11 +45,7 @@ func openChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	request, err := ledger.ParseChainRequest(body)
+	request, err := parsed(x, ledger.ParseChainRequest)
 	if err != nil {
 		return err
 	}
@@ -93,9 +89,9 @@ func listChains(x *exchange) error {
 		return err
 	}
 	cursor := func(c *service.ChainView) string { return encodeIDCursor(chainCursor, c.ID.UUID) }
-	return x.answer(http.StatusOK, appendList(chains, filter.Limit, cursor, func(dst []byte, c *service.ChainView) []byte {
+	return list(x, chains, filter.Limit, cursor, func(dst []byte, c *service.ChainView) []byte {
 		return appendChain(dst, c, nil)
-	}))
+	})
 }
 
 func getChain(x *exchange) error {
@@ -116,11 +112,7 @@ func completeChain(x *exchange) error {
 		return err
 	}
 	// No body completes a chain, and that cannot be undone.
-	body, err := x.objectOrNothing()
-	if err != nil {
-		return err
-	}
-	completion, err := ledger.ParseCompletion(body)
+	completion, err := parsedOrNothing(x, ledger.ParseCompletion)
 	if err != nil {
 		return err
 	}

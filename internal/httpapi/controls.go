@@ -17,11 +17,7 @@ func getKillSwitch(x *exchange) error {
 }
 
 func activateKillSwitch(x *exchange) error {
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	reason, err := service.ParseKillSwitchReason(body)
+	reason, err := parsed(x, service.ParseKillSwitchReason)
 	if err != nil {
 		return err
 	}
@@ -62,7 +58,7 @@ func listActs(x *exchange) error {
 		return err
 	}
 	cursor := func(a *ledger.StoredAct) string { return encodeNumberCursor(actCursor, a.Sequence) }
-	return x.answer(http.StatusOK, appendList(acts, limit, cursor, func(dst []byte, a *ledger.StoredAct) []byte {
+	return list(x, acts, limit, cursor, func(dst []byte, a *ledger.StoredAct) []byte {
 		if a.Tampered {
 			w := canon.BeginObject(dst)
 			w.Int("sequence", a.Sequence)
@@ -70,5 +66,5 @@ func listActs(x *exchange) error {
 			return w.End()
 		}
 		return append(dst, a.Body...)
-	}))
+	})
 }

@@ -15,11 +15,7 @@ func recordEvent(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	action, err := ledger.ParseAction(body)
+	action, err := parsed(x, ledger.ParseAction)
 	if err != nil {
 		return err
 	}
@@ -37,11 +33,7 @@ func reportEvents(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	actions, err := ledger.ParseReported(body)
+	actions, err := parsed(x, ledger.ParseReported)
 	if err != nil {
 		return err
 	}
@@ -93,7 +85,7 @@ func listEvents(x *exchange) error {
 		return err
 	}
 	cursor := func(e *service.EventView) string { return encodeNumberCursor(eventCursor, e.Sequence) }
-	return x.answer(http.StatusOK, appendList(events, limit, cursor, appendEvent))
+	return list(x, events, limit, cursor, appendEvent)
 }
 
 func reportOutcome(x *exchange) error {
@@ -105,11 +97,7 @@ func reportOutcome(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	report, err := ledger.ParseOutcome(body)
+	report, err := parsed(x, ledger.ParseOutcome)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type exchange struct {
 	id     string
 	caller *service.Caller // nil on public routes
 	status int
+	large  bool // the request holds one of api.large
 }
 
 // serve is the one handler that every route goes through.
@@ -82,6 +83,7 @@ func (x *exchange) handle() error {
 			return err
 		}
 	}
+	defer x.release()
 	return x.route.handle(x)
 }
 
@@ -122,7 +124,53 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(header[len(scheme):]), true
 }
 
-// body reads and parses the request's JSON.
+// parsed reads what the request's JSON says. Nothing of its parsed form is left then but
+// what parse makes of it.
+func parsed[T any](x *exchange, parse func(canon.Value) (T, error)) (read T, err error) {
+	body, err := x.body()
+	if err == nil {
+		read, err = parse(body)
+	}
+	x.release()
+	return read, err
+}
+
+// parsedOrNothing is parsed for steps that do without a body.
+func parsedOrNothing[T any](x *exchange, parse func(canon.Value) (T, error)) (read T, err error) {
+	body, err := x.objectOrNothing()
+	if err == nil {
+		read, err = parse(body)
+	}
+	x.release()
+	return read, err
+}
+
+// admitLarge waits until a large body may be parsed. Parsed, it can take a hundred times
+// its size, so few are at a time.
+func (x *exchange) admitLarge() error {
+	timer := time.NewTimer(largeWait)
+	defer timer.Stop()
+	select {
+	case x.api.large <- struct{}{}:
+		x.large = true
+		return nil
+	case <-timer.C:
+		return ledger.Errorf(ledger.CodeUnavailable, "too many large requests arrived at once, and nothing was stored: try again")
+	case <-x.r.Context().Done():
+		return x.r.Context().Err()
+	}
+}
+
+// release lets the next large body be parsed. It can be called again.
+func (x *exchange) release() {
+	if x.large {
+		x.large = false
+		<-x.api.large
+	}
+}
+
+// body reads and parses the request's JSON. Whoever keeps it does so until the request
+// is answered.
 func (x *exchange) body() (canon.Value, error) {
 	value, given, err := x.optionalBody()
 	if err == nil && !given {
@@ -144,8 +192,9 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 		return canon.Value{}, false, ledger.Errorf(ledger.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
 	}
 	if len(data) > largeBody {
-		x.api.large <- struct{}{}
-		defer func() { <-x.api.large }()
+		if err := x.admitLarge(); err != nil {
+			return canon.Value{}, false, err
+		}
 	}
 	value, err = canon.Parse(data)
 	if err != nil {
@@ -164,7 +213,11 @@ func (x *exchange) objectOrNothing() (canon.Value, error) {
 	return value, err
 }
 
-const largeBody = 64 << 10
+const (
+	largeBody = 64 << 10 // bytes
+	mostLarge = 2        // large bodies that are parsed at a time
+	largeWait = 5 * time.Second
+)
 
 func (x *exchange) read(limit int64) ([]byte, error) {
 	if x.r.ContentLength > limit {
@@ -236,15 +289,30 @@ func (x *exchange) nothing() {
 }
 
 func (x *exchange) write(status int, contentType string, body []byte) {
+	x.begin(status, contentType, len(body))
+	x.send(body)
+}
+
+// begin starts an answer of so many bytes, -1 where that is not known yet. Where it has
+// been started it does nothing.
+func (x *exchange) begin(status int, contentType string, length int) {
+	if x.status != 0 {
+		return
+	}
 	x.status = status
 	header := x.w.Header()
 	header.Set("Content-Type", contentType)
-	header.Set("Content-Length", itoa(len(body)))
+	if length >= 0 {
+		header.Set("Content-Length", itoa(length))
+	}
 	if header.Get("Cache-Control") == "" {
 		header.Set("Cache-Control", "no-store")
 	}
 	x.w.WriteHeader(status)
-	if _, err := x.w.Write(body); err != nil {
+}
+
+func (x *exchange) send(part []byte) {
+	if _, err := x.w.Write(part); err != nil {
 		x.api.log.Debug("answer not delivered", "request_id", x.id)
 	}
 }

@@ -41,10 +41,8 @@ func listPolicies(x *exchange) error {
 		return err
 	}
 	cursor := func(p *service.PolicyView) string { return encodeNumberCursor(policyCursor, p.Number) }
-	list := appendList(policies, limit, cursor, appendPolicySummary)
-	w := list[:len(list)-1]
-	w = append(w, `,"current":`...)
-	return x.answer(http.StatusOK, append(canon.AppendString(w, current.Version), '}'))
+	further := canon.AppendString([]byte(`,"current":`), current.Version)
+	return listWith(x, further, policies, limit, cursor, appendPolicySummary)
 }
 
 func getPolicy(x *exchange) error {
@@ -89,11 +87,7 @@ func checkPolicy(x *exchange) error {
 }
 
 func simulatePolicy(x *exchange) error {
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	request, err := service.ParseSimulation(body)
+	request, err := parsed(x, service.ParseSimulation)
 	if err != nil {
 		return err
 	}

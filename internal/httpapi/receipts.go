@@ -30,12 +30,12 @@ func listReceipts(x *exchange) error {
 		return err
 	}
 	cursor := func(r *ledger.StoredReceipt) string { return encodeNumberCursor(receiptCursor, r.Sequence) }
-	return x.answer(http.StatusOK, appendList(receipts, limit, cursor, func(dst []byte, r *ledger.StoredReceipt) []byte {
+	return list(x, receipts, limit, cursor, func(dst []byte, r *ledger.StoredReceipt) []byte {
 		if r.Tampered {
 			return appendTampered(dst, "receipt_id", r.ID.String())
 		}
 		return append(dst, r.Body...)
-	}))
+	})
 }
 
 // receipt answers the signed bytes of one that is as it was sealed.

@@ -30,15 +30,11 @@ func listSigningKeys(x *exchange) error {
 		}
 	}
 	cursor := func(key *service.SigningKey) string { return encodeIDCursor(signingKeyCursor, key.ID.UUID) }
-	return x.answer(http.StatusOK, appendList(page, limit, cursor, appendSigningKey))
+	return list(x, page, limit, cursor, appendSigningKey)
 }
 
 func createSigningKey(x *exchange) error {
-	body, err := x.objectOrNothing()
-	if err != nil {
-		return err
-	}
-	request, err := service.ParseSigningKeyRequest(body)
+	request, err := parsedOrNothing(x, service.ParseSigningKeyRequest)
 	if err != nil {
 		return err
 	}

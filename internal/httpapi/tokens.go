@@ -23,7 +23,7 @@ func listTokens(x *exchange) error {
 		return err
 	}
 	cursor := func(token *service.Token) string { return encodeIDCursor(tokenCursor, token.ID.UUID) }
-	return x.answer(http.StatusOK, appendList(tokens, limit, cursor, x.appendToken))
+	return list(x, tokens, limit, cursor, x.appendToken)
 }
 
 // issueToken answers the text with the token that it has just made. Asked again
@@ -33,11 +33,7 @@ func issueToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	request, err := service.ParseTokenRequest(body)
+	request, err := parsed(x, service.ParseTokenRequest)
 	if err != nil {
 		return err
 	}
@@ -56,11 +52,7 @@ func revokeToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	body, err := x.objectOrNothing()
-	if err != nil {
-		return err
-	}
-	reason, err := service.ParseRevocation(body)
+	reason, err := parsedOrNothing(x, service.ParseRevocation)
 	if err != nil {
 		return err
 	}

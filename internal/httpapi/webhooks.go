@@ -28,17 +28,13 @@ func listWebhooks(x *exchange) error {
 		}
 	}
 	cursor := func(shown *service.Webhook) string { return encodeIDCursor(webhookCursor, shown.ID.UUID) }
-	return x.answer(http.StatusOK, appendList(page, limit, cursor, func(dst []byte, shown *service.Webhook) []byte {
+	return list(x, page, limit, cursor, func(dst []byte, shown *service.Webhook) []byte {
 		return appendWebhook(dst, shown, nil)
-	}))
+	})
 }
 
 func createWebhook(x *exchange) error {
-	body, err := x.body()
-	if err != nil {
-		return err
-	}
-	request, err := service.ParseWebhookRequest(body)
+	request, err := parsed(x, service.ParseWebhookRequest)
 	if err != nil {
 		return err
 	}

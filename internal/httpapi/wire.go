@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"encoding/base64"
+	"net/http"
 
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
@@ -253,23 +254,45 @@ func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret
 	return w.End()
 }
 
-// appendList writes a page of a list. It ends with the entry that makes it as long as
-// was asked for, or as large as a page may be, and then says where the next begins.
-func appendList[T any](items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) []byte {
-	dst, next := []byte(`{"data":[`), ""
+// list answers with a page of a list. The page ends with the entry that makes it as long
+// as was asked for, or as large as a page may be, and then says where the next begins.
+func list[T any](x *exchange, items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) error {
+	return listWith(x, nil, items, limit, cursor, one)
+}
+
+// listWith is list with further members of the answer, given as they are written: each
+// with a comma before it.
+func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) error {
+	dst, next := append(make([]byte, 0, 4<<10), `{"data":[`...), ""
+	sent := 0
 	for i, item := range items {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		dst = one(dst, item)
-		if i+1 == limit || len(dst) >= service.PageBytes {
+		if i+1 == limit || sent+len(dst) >= service.PageBytes {
 			next = cursor(item)
 			break
+		}
+		if len(dst) >= pageChunk { // a page that is not small is never in memory as a whole
+			x.begin(http.StatusOK, "application/json", -1)
+			x.send(dst)
+			sent, dst = sent+len(dst), dst[:0]
 		}
 	}
 	dst = append(dst, `],"next_cursor":`...)
 	if next == "" {
-		return append(dst, "null}"...)
+		dst = append(dst, "null"...)
+	} else {
+		dst = canon.AppendString(dst, next)
 	}
-	return append(canon.AppendString(dst, next), '}')
+	dst = append(append(dst, further...), '}')
+	if sent == 0 {
+		return x.answer(http.StatusOK, dst)
+	}
+	x.send(dst)
+	return nil
 }
+
+// pageChunk is how many bytes of a page are sent at a time.
+const pageChunk = 64 << 10

@@ -51,11 +51,18 @@ func (c *Chain) BindingKey(keys Keys) (key [32]byte, ok bool) {
 
 // redactions are what was taken out of an action, as far as the service knows it.
 type redactions struct {
-	sent map[string]string    // the client's digests by pointer, "" for null
-	own  []classify.Redaction // what the service took out of the payload itself
-	raw  []canon.Value        // payload and metadata as they came, where it took out anything
+	sent map[string]string // the client's digests by pointer, "" for null
+	own  []ownRedaction    // what the service took out of the payload itself
+	raw  []byte            // payload and metadata as they came, canonical, where it took out anything
 	// unbindable says that the client sent a null for want of a key.
 	unbindable bool
+}
+
+// ownRedaction is something that the service took out. It is kept as text: parsed, it
+// would take many times the memory while the action waits.
+type ownRedaction struct {
+	pointer string
+	raw     []byte // canonical; nil where something had been taken out of it before
 }
 
 // redact keeps payload and metadata without their secrets, and remembers what was
@@ -63,8 +70,8 @@ type redactions struct {
 func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
 	sent := readRedactions(f, payload)
 	var own, beside []classify.Redaction
-	a.PayloadValue, own = classify.RedactListed(payload)
-	a.MetadataValue, beside = classify.RedactListed(metadata)
+	a.payload, own = classify.RedactListed(payload)
+	a.metadata, beside = classify.RedactListed(metadata)
 	if len(sent)+len(own)+len(beside) == 0 {
 		return
 	}
@@ -72,8 +79,9 @@ func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
 	for _, digest := range sent {
 		r.unbindable = r.unbindable || digest == ""
 	}
+	var raw []canon.Value
 	if len(own)+len(beside) > 0 {
-		r.raw = []canon.Value{payload, metadata}
+		raw = []canon.Value{payload, metadata}
 	}
 	if len(sent) > 0 {
 		outer := make(map[string]bool, len(own))
@@ -89,12 +97,21 @@ func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
 			return true
 		})
 		if len(inner) > 0 { // they are no longer in the map, and tell actions apart all the same
-			r.raw = append(r.raw, digestsValue(inner))
+			raw = append(raw, digestsValue(inner))
 		}
 		// The client has seen what stood there before the service did.
 		own = slices.DeleteFunc(own, func(o classify.Redaction) bool { _, ok := sent[o.Pointer]; return ok })
 	}
-	r.own = own[:min(len(own), maxRedactions-len(sent))]
+	for _, taken := range own[:min(len(own), maxRedactions-len(sent))] {
+		kept := ownRedaction{pointer: taken.Pointer}
+		if !holdsMarker(taken.Raw) {
+			kept.raw = taken.Raw.Append(nil)
+		}
+		r.own = append(r.own, kept)
+	}
+	if len(raw) > 0 {
+		r.raw = canon.ArrayValue(raw...).Append(nil)
+	}
 	a.redactions = r
 }
 
@@ -152,12 +169,12 @@ func (a *Action) Bind(keys Keys, chain *Chain) {
 		}
 		mac := hmac.New(sha256.New, key[:])
 		for _, own := range r.own {
-			digests[own.Pointer] = ""
-			if !holdsMarker(own.Raw) {
-				digests[own.Pointer] = digestOf(mac, own.Raw)
+			digests[own.pointer] = ""
+			if own.raw != nil {
+				digests[own.pointer] = digestOf(mac, own.raw)
 			}
 		}
-		a.SentHMAC = digestOf(mac, canon.ArrayValue(r.raw...))
+		a.SentHMAC = digestOf(mac, r.raw)
 	}
 	a.Redactions = encodeDigests(digests)
 }
@@ -169,9 +186,9 @@ func holdsMarker(v canon.Value) (holds bool) {
 	return holds
 }
 
-func digestOf(mac hash.Hash, v canon.Value) string {
+func digestOf(mac hash.Hash, canonical []byte) string {
 	mac.Reset()
-	mac.Write(v.Append(nil))
+	mac.Write(canonical)
 	return "hmac-sha256:" + hex.EncodeToString(mac.Sum(nil))
 }
 

@@ -190,9 +190,9 @@ func TestWhatTheServiceRedactsIsBound(t *testing.T) {
 			digests, _ = canon.Parse(action.Redactions)
 		}
 		want := 0
-		eachMarker(action.PayloadValue, "", func(pointer string) {
+		eachMarker(action.payload, "", func(pointer string) {
 			before, _ := raw.At(pointer)
-			after, _ := action.PayloadValue.At(pointer)
+			after, _ := action.payload.At(pointer)
 			if before.Kind() == canon.String && before.Str() == after.Str() {
 				return // the client's own marker
 			}

@@ -40,8 +40,9 @@ type Action struct {
 	// FoundSHA256 is the hash of what the client says it found, "" for nothing.
 	FoundSHA256 string
 
-	// What Payload and Metadata say, for rules to look into.
-	PayloadValue, MetadataValue canon.Value
+	// What Payload and Metadata say, parsed, unless it was dropped. See Values.
+	payload, metadata canon.Value
+	dropped           bool
 
 	// Examined is what an organization's rules keep of the action until it is decided;
 	// nil before they have examined it. It is no part of the record.
@@ -60,6 +61,7 @@ func ParseAction(v canon.Value) (*Action, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
+	dropLarge(action)
 	return action, nil
 }
 
@@ -98,6 +100,7 @@ func ParseReported(v canon.Value) ([]*Action, error) {
 		f.Join(inner)
 		actions = append(actions, action)
 	}
+	dropLarge(actions...)
 	return actions, f.Err()
 }
 
@@ -133,13 +136,53 @@ func readAction(f *Fields) *Action {
 	action.Facts = classifyAction(action, payload, metadata)
 	action.addFound(f)
 	action.redact(f, payload, metadata)
-	action.Payload = action.PayloadValue.Append(nil)
+	action.Payload = action.payload.Append(nil)
 	if !metadata.IsNull() {
-		if action.Metadata = action.MetadataValue.Append(nil); len(action.Metadata) > maxMetadata {
+		if action.Metadata = action.metadata.Append(nil); len(action.Metadata) > maxMetadata {
 			f.Fault("metadata", "must be at most %d bytes of JSON", maxMetadata)
 		}
 	}
 	return action
+}
+
+// maxParsed is how many bytes the actions of a request keep parsed. Parsed, JSON can take
+// a hundred times its size, and it waits with the action.
+const maxParsed = 4 << 10
+
+// dropLarge drops the parsed form of what a request has sent, where that is large.
+func dropLarge(actions ...*Action) {
+	size := 0
+	for _, a := range actions {
+		size += len(a.Payload) + len(a.Metadata)
+	}
+	if size <= maxParsed {
+		return
+	}
+	for _, a := range actions {
+		a.payload, a.metadata, a.dropped = canon.Value{}, canon.Value{}, true
+	}
+}
+
+// Values are what Payload and Metadata say, for rules to look into. They are parsed for
+// it where they are large.
+func (a *Action) Values() (payload, metadata canon.Value) {
+	if !a.dropped {
+		return a.payload, a.metadata
+	}
+	payload, _ = canon.Parse(a.Payload) // it is canonical, as the metadata are
+	if len(a.Metadata) > 0 {
+		metadata, _ = canon.Parse(a.Metadata)
+	}
+	return payload, metadata
+}
+
+// Held is about how many bytes the action holds while it waits.
+func (a *Action) Held() int {
+	held := len(a.Payload) + len(a.Metadata)
+	if r := a.redactions; r != nil {
+		held += 2 * len(r.raw)
+	}
+	return held
 }
 
 // parsePayload takes payload or its alias action_payload. A missing payload is
@@ -167,17 +210,18 @@ func Reconstruct(event *RecordedEvent, payload []byte) (*Action, error) {
 	action := event.Action
 	var err error
 	if len(payload) > 0 {
-		if action.PayloadValue, err = canon.Parse(payload); err != nil {
+		if action.payload, err = canon.Parse(payload); err != nil {
 			return nil, errUnreadableEvent
 		}
 	}
 	if len(action.Metadata) > 0 {
-		if action.MetadataValue, err = canon.Parse(action.Metadata); err != nil {
+		if action.metadata, err = canon.Parse(action.Metadata); err != nil {
 			return nil, errUnreadableEvent
 		}
 	}
 	action.Payload = payload
-	found := classifyAction(&action, action.PayloadValue, action.MetadataValue)
+	found := classifyAction(&action, action.payload, action.metadata)
+	dropLarge(&action)
 	// What was found when the action arrived stands: it had not been redacted yet.
 	action.Facts.Model, action.Facts.InputTokens, action.Facts.OutputTokens = found.Model, found.InputTokens, found.OutputTokens
 	if source := event.Decision.Source; source == SourceFastPath || source == SourceOffline {

@@ -73,7 +73,7 @@ func checkGap(f *Fields, action *Action) {
 		return
 	}
 	const form = "of a gap must be {\"dropped\": how many, \"from\": time, \"to\": time}"
-	gap := NewFields(action.PayloadValue)
+	gap := NewFields(action.payload)
 	name := "dropped"
 	if gap.Given("count") { // as other clients say it
 		name = "count"

@@ -235,10 +235,9 @@ func (a *Action) obviouslySafe(allowed []string) bool {
 		said.Model != "" || said.Tokens() != 0 {
 		return false
 	}
-	facts := classify.Classify(classify.Input{
-		ActionType: a.ActionType, ActionName: a.ActionName, Payload: a.PayloadValue, Metadata: a.MetadataValue,
-	})
-	return classify.ObviouslySafe(a.ActionName, allowed, facts, classify.Opaque(a.PayloadValue) || classify.Opaque(a.MetadataValue))
+	payload, metadata := a.Values()
+	facts := classify.Classify(classify.Input{ActionType: a.ActionType, ActionName: a.ActionName, Payload: payload, Metadata: metadata})
+	return classify.ObviouslySafe(a.ActionName, allowed, facts, classify.Opaque(payload) || classify.Opaque(metadata))
 }
 
 // texts are the counts as a chain's state keeps them: serial and actions.

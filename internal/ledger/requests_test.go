@@ -53,7 +53,7 @@ func checkAccepted[T any](t *testing.T, read func(canon.Value) (T, error), cases
 // readings are what a request's canonical bytes say once more; tests of their own
 // are about them.
 var readings = cmp.Options{
-	cmpopts.IgnoreFields(Action{}, "PayloadValue", "MetadataValue", "Facts"),
+	cmpopts.IgnoreFields(Action{}, "payload", "metadata", "Facts"),
 	cmpopts.IgnoreFields(Chain{}, "Limits"),
 }
 

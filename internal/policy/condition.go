@@ -17,6 +17,7 @@ import (
 type condition struct {
 	action cel.Program // what reads the action alone; nil for nothing
 	state  cel.Program // what reads the chain or the organization too; nil for nothing
+	joint  bool        // state reads the action too
 	source *ast.SourceInfo
 	// limits are what the parts may cost on one action.
 	actionLimit, stateLimit uint64
@@ -102,6 +103,7 @@ func (d *decoder) compile(n *node, checked *cel.Ast, left *budgets) (*condition,
 		if d.afford(n, state, left.state); d.slow[d.rule] {
 			c.stateLimit = actionBounds.rule // what it had when it was put
 		}
+		c.joint = reads(state.NativeRep().Expr(), actionVariable)
 		c.state, err = program(state, c.stateLimit)
 	}
 	return c, err

@@ -82,6 +82,7 @@ func (d *decoder) rules(set *Set, list *node) {
 		c := d.condition(item.get("when"), left)
 		set.conditions = append(set.conditions, c)
 		set.stateful = set.stateful || c != nil && c.state != nil
+		set.joint = set.joint || c != nil && c.joint
 		if d.slow[d.rule] {
 			set.slow = append(set.slow, rule.Name)
 		}

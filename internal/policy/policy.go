@@ -34,6 +34,7 @@ type Set struct {
 	conditions []*condition // of the rule with the same index
 	fastPath   *bool
 	stateful   bool     // a condition reads more than the action
+	joint      bool     // a part that reads more than the action reads the action too
 	slow       []string // names of rules
 	canonical  []byte
 	hash       [sha256.Size]byte
@@ -69,6 +70,10 @@ func parseDocument(document []byte, format Format, stored bool) (*Set, error) {
 // Rules returns the rules in the order of the document. The caller must not
 // modify what they refer to.
 func (s *Set) Rules() []Rule { return slices.Clone(s.rules) }
+
+// StateReadsAction reports whether Match reads the action, beyond what Examine has said
+// of it.
+func (s *Set) StateReadsAction() bool { return s.joint }
 
 // Slow returns the names of the rules that could not be put any more: they cost more
 // inside the transaction than a rule may now. Only ParseStored reads a set with any.

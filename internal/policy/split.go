@@ -57,12 +57,13 @@ func conjuncts(e ast.Expr, wanted func(ast.Expr) bool) ast.Expr {
 // readsState reports whether an expression names anything but the action and the
 // variables of its own loops. A loop variable with the name of a state counts as the
 // state: that costs time and changes no verdict.
-func readsState(e ast.Expr) bool {
+func readsState(e ast.Expr) bool { return reads(e, chainVariable) || reads(e, orgVariable) }
+
+// reads reports whether an expression names a variable.
+func reads(e ast.Expr, v *variable) bool {
 	found := false
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() == ast.IdentKind && (e.AsIdent() == chainVariable.name || e.AsIdent() == orgVariable.name) {
-			found = true
-		}
+		found = found || e.Kind() == ast.IdentKind && e.AsIdent() == v.name
 	}))
 	return found
 }

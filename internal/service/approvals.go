@@ -329,7 +329,7 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 
 // PageBytes bounds the payloads in one page of a list: a page that has reached it
 // ends there, before its limit.
-const PageBytes = 8 << 20
+const PageBytes = 1 << 20
 
 // listApprovals marks those that fail.
 func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {

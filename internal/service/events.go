@@ -42,8 +42,8 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 	s.polledBy(caller, view)
 	var views []*EventView
 	last := after
-	for bytes := 0; len(views) < limit && bytes < PageBytes; {
-		const atOnce = 20 // payloads are large at worst
+	// Payloads are large at worst, and small as a rule: few are read at first.
+	for bytes, atOnce := 0, 4; len(views) < limit && bytes < PageBytes; atOnce *= 4 {
 		few, err := s.store.Events(ctx, chain, last, min(atOnce, limit-len(views)))
 		if err != nil {
 			return nil, visible(err)

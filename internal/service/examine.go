@@ -26,9 +26,20 @@ func (s *Service) examine(ctx context.Context, org ledger.OrgID, policy *ledger.
 		return visible(err)
 	}
 	defer done()
+	if action.Held() > largeAction {
+		s.examiningLarge <- struct{}{} // for as long as others take to examine theirs
+		defer func() { <-s.examiningLarge }()
+	}
 	policy.Rules.Examine(action)
 	return nil
 }
+
+// Large actions are parsed to be examined, which can take a hundred times their size in
+// memory, so few are at a time.
+const (
+	largeAction = 64 << 10 // bytes
+	mostLarge   = 2
+)
 
 // notExamined says that an action is to be decided under a policy that has not examined
 // it: the policy was changed meanwhile, or this process did not know it yet.

@@ -330,6 +330,7 @@ func newRuleSet(set *policy.Set) ruleSet {
 func (r ruleSet) Examine(a *ledger.Action) {
 	var in policy.Input
 	describeAction(&in, a)
+	in.Payload, in.Metadata = a.Values()
 	a.Examined = r.set.Examine(&in)
 }
 
@@ -345,6 +346,9 @@ func (r ruleSet) Match(q *ledger.Question) []ledger.Match {
 		r.Examine(q.Action)
 	}
 	in := policyInput(q)
+	if r.set.StateReadsAction() {
+		in.Payload, in.Metadata = q.Action.Values()
+	}
 	if r.metadata {
 		in.ChainMetadata = metadataOf(q.Chain)
 	}
@@ -378,10 +382,9 @@ func policyInput(q *ledger.Question) *policy.Input {
 	return in
 }
 
-// describeAction fills in what an input says of the action.
+// describeAction fills in what an input says of the action, but for what it holds.
 func describeAction(in *policy.Input, a *ledger.Action) {
 	in.AgentName, in.ParentAgentName, in.ActionType, in.ActionName = a.AgentName, a.ParentAgentName, a.ActionType, a.ActionName
-	in.Payload, in.Metadata = a.PayloadValue, a.MetadataValue
 	in.Categories, in.ExternalDomains, in.RecordsModified = a.Facts.Categories, a.Facts.ExternalDomains, a.Facts.RecordsModified
 	if a.Facts.Amount != nil {
 		in.AmountUSD, in.HasAmount = a.Facts.Amount.Float(), true

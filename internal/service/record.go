@@ -192,7 +192,7 @@ func (o *recordEvent) ref(chain ledger.ChainID) store.EventRef {
 func (o *recordEvent) tenant() ledger.OrgID { return o.caller.Org }
 
 func (o *recordEvent) size() int {
-	return len(o.action.Payload) + len(o.action.Metadata) + smallOperation
+	return o.action.Held() + smallOperation
 }
 
 func (o *recordEvent) need(needs *store.Needs) {

@@ -92,25 +92,27 @@ type Service struct {
 	watchedChains verify.ChainWatch // nil without one
 	policies      policyCache
 	examining     turns
-	waiters       waiters
-	approvalPolls approvalPolls
-	signers       signers
-	used          lastUses[ledger.TokenID]
-	keyUses       lastUses[ledger.KeyID]
-	chainPolls    chainPolls
-	lines         lineCache
-	told          toldNames
-	kept          toldNames
-	provenActs    provenActs
-	known         knownFindings
-	rounds        rounds
-	met           chan metTampering
-	noticing      sync.WaitGroup // what is in met or being kept; tests wait for it
-	entries       entryLogs
-	prices        *pricing.Table
-	secrets       Secrets
-	publicURL     string
-	ids           idSeries
+	// examiningLarge holds a value for each large action that is being examined.
+	examiningLarge chan struct{}
+	waiters        waiters
+	approvalPolls  approvalPolls
+	signers        signers
+	used           lastUses[ledger.TokenID]
+	keyUses        lastUses[ledger.KeyID]
+	chainPolls     chainPolls
+	lines          lineCache
+	told           toldNames
+	kept           toldNames
+	provenActs     provenActs
+	known          knownFindings
+	rounds         rounds
+	met            chan metTampering
+	noticing       sync.WaitGroup // what is in met or being kept; tests wait for it
+	entries        entryLogs
+	prices         *pricing.Table
+	secrets        Secrets
+	publicURL      string
+	ids            idSeries
 
 	alone  bool
 	grants recentGrants
@@ -157,7 +159,7 @@ func New(c Config) *Service {
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watchedChains: c.Chains,
 		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), entries: newEntryLogs(), chainPolls: newChainPolls(),
-		jobs: make(chan struct{}, 1), moved: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
+		examiningLarge: make(chan struct{}, mostLarge), jobs: make(chan struct{}, 1), moved: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}
 	if c.Watch != nil {
