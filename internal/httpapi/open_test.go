@@ -110,8 +110,6 @@ func TestOpenChainAgain(t *testing.T) {
 				open(s.acme.agent, "planted-k1", other).refuse(t, http.StatusConflict, "idempotency_conflict").without(t, first.ID, planted)
 			})
 		}
-		open(s.acme.other, "planted-k1", body).refuse(t, http.StatusConflict, "idempotency_conflict").without(t, first.ID)
-		open(s.acme.admin, "planted-k1", body).refuse(t, http.StatusConflict, "idempotency_conflict")
 		if s.database.dump(t) != before {
 			t.Error("repeats and conflicts changed what is stored")
 		}
@@ -119,6 +117,8 @@ func TestOpenChainAgain(t *testing.T) {
 			"another header":       open(s.acme.agent, "planted-k2", body),
 			"another case":         open(s.acme.agent, "PLANTED-k1", body),
 			"another organization": open(s.rival.agent, "planted-k1", body),
+			"another agent's key":  open(s.acme.other, "planted-k1", body),
+			"an admin's key":       open(s.acme.admin, "planted-k1", body),
 			"no header":            s.post(t, s.acme.agent, "/v1/chains", body),
 		} {
 			if got := decode[chain](t, other.expect(t, http.StatusCreated)); got.ID == first.ID {

@@ -75,7 +75,7 @@ type openChain struct {
 }
 
 func (o *openChain) ref() store.OpenRef {
-	return store.OpenRef{Org: o.caller.Org, Key: o.idempotencyKey}
+	return store.OpenRef{Org: o.caller.Org, By: o.caller.Key, Key: o.idempotencyKey}
 }
 
 func (o *openChain) tenant() ledger.OrgID { return o.caller.Org }

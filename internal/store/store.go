@@ -99,9 +99,11 @@ type Needs struct {
 	SigningKeys []ledger.OrgID // all keys of these organizations
 }
 
-// OpenRef is the idempotency key of a request that opened a chain.
+// OpenRef is the idempotency key of a request that opened a chain. Each API key has its
+// own: two agents of an organization may choose the same.
 type OpenRef struct {
 	Org ledger.OrgID
+	By  ledger.KeyID
 	Key string
 }
 

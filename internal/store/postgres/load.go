@@ -29,8 +29,8 @@ const (
 	loadApprovalsSQL   = `select ` + approvalColumns + ` from approvals where id = any($1::uuid[])`
 	loadApprovalsOfSQL = `select ` + approvalColumns + ` from approvals where chain_id = any($1::uuid[])`
 
-	loadOpensSQL = `select ` + chainColumns + ` from unnest($1::uuid[], $2::text[]) n(org_id, key)
-		join chains c on c.org_id = n.org_id and c.idempotency_key = n.key join chain_states s on s.chain_id = c.id`
+	loadOpensSQL = `select ` + chainColumns + ` from unnest($1::uuid[], $2::uuid[], $3::text[]) n(org_id, opened_by, key)
+		join chains c on c.org_id = n.org_id and c.idempotency_key = n.key and c.opened_by = n.opened_by join chain_states s on s.chain_id = c.id`
 	loadRepeatsSQL = `select ` + eventColumns + ` from unnest($1::uuid[], $2::text[]) n(chain_id, key)
 		join events e on e.chain_id = n.chain_id and e.idempotency_key = n.key`
 	loadAddendaSQL = `select ` + addendumColumns + ` from unnest($1::uuid[], $2::bigint[]) n(chain_id, sequence)
@@ -95,8 +95,9 @@ func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 func askReferences(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 	if opens := distinct(needs.Opens); len(opens) > 0 {
 		ask(x, loadOpensSQL, readChain,
-			func(c *store.ChainRecord) { loaded.Opens[store.OpenRef{Org: c.Org, Key: c.IdempotencyKey}] = c },
+			func(c *store.ChainRecord) { loaded.Opens[store.OpenRef{Org: c.Org, By: c.OpenedBy, Key: c.IdempotencyKey}] = c },
 			ids(opens, func(o store.OpenRef) uuid.UUID { return o.Org.UUID }),
+			ids(opens, func(o store.OpenRef) uuid.UUID { return o.By.UUID }),
 			texts(opens, func(o store.OpenRef) string { return o.Key }))
 	}
 	if repeats := distinct(needs.Repeats); len(repeats) > 0 {

@@ -36,8 +36,8 @@ func (tx *transaction) loadChains(needs *store.Needs, loaded *store.Loaded) erro
 
 func (tx *transaction) loadOpens(needs *store.Needs, loaded *store.Loaded) error {
 	for _, ref := range needs.Opens {
-		query := "SELECT " + chainColumns + chainTables + "WHERE c.org_id = ? AND c.idempotency_key = ?"
-		err := tx.query(query, []any{ref.Org.UUID[:], ref.Key}, func(rows row) error {
+		query := "SELECT " + chainColumns + chainTables + "WHERE c.org_id = ? AND c.idempotency_key = ? AND c.opened_by = ?"
+		err := tx.query(query, []any{ref.Org.UUID[:], ref.Key, ref.By.UUID[:]}, func(rows row) error {
 			chain, no, err := scanChain(rows)
 			if err != nil {
 				return err

@@ -109,7 +109,7 @@ func governorWaits(t *testing.T, w *world) {
 	group.Go(func() error {
 		<-entered
 		close(asked)
-		ref := store.OpenRef{Org: m.org.ID, Key: "held"}
+		ref := store.OpenRef{Org: m.org.ID, By: m.key.ID, Key: "held"}
 		needs := &store.Needs{Govern: []ledger.OrgID{m.org.ID}, Logs: []ledger.OrgID{m.org.ID}, Opens: []store.OpenRef{ref}}
 		return governor.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
 			governed.Store(true)

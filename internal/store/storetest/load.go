@@ -78,7 +78,7 @@ func loadsWhatIsNamed(t *testing.T, w *world) {
 	w.mustReport(t, chain.ID, 1, ledger.Succeeded)
 	chain = must[*store.ChainRecord](t)(w.Chain(t.Context(), chain.ID))
 
-	opening := store.OpenRef{Org: m.org.ID, Key: "open"}
+	opening := store.OpenRef{Org: m.org.ID, By: m.key.ID, Key: "open"}
 	repeat := store.EventRef{Chain: chain.ID, Key: "event"}
 	place := store.EventAt{Chain: chain.ID, Sequence: 1}
 	want := names{
@@ -119,7 +119,7 @@ func missingIsAbsent(t *testing.T, w *world) {
 		Orgs: []ledger.OrgID{stranger}, Keys: []ledger.KeyID{w.newKey(stranger).ID},
 		Chains: []ledger.ChainID{w.chainID(), id}, Heads: []ledger.OrgID{stranger},
 		// A chain and an event without a key are not found under the empty one.
-		Opens:   []store.OpenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
+		Opens:   []store.OpenRef{{Org: m.org.ID, By: m.key.ID, Key: "never used"}, {Org: m.org.ID, By: m.key.ID}},
 		Repeats: []store.EventRef{{Chain: id, Key: "never used"}, {Chain: id}},
 		Addenda: []store.EventAt{{Chain: id, Sequence: 1}, {Chain: id, Sequence: 2}, {Chain: w.chainID(), Sequence: 1}},
 		Govern:  []ledger.OrgID{stranger}, Logs: []ledger.OrgID{stranger}, Approvals: []ledger.ApprovalID{w.approvalID()},
@@ -147,12 +147,18 @@ func loadsAnyOwner(t *testing.T, w *world) {
 func loadsOpens(t *testing.T, w *world) {
 	one, two := w.join(t), w.join(t)
 	records := []*store.ChainRecord{w.record(w.draft(one), "k"), w.record(w.draft(two), "k"), w.record(w.draft(one), "K")}
+	other := w.draft(one) // by another key of the same organization
+	other.OpenedBy = two.key.ID
+	records = append(records, w.record(other, "k"))
 	w.write(t, &store.Changes{NewChains: records})
 	w.mustAct(t, records[0].ID, newAction("")) // an opening shows the state as it is now
-	refs := []store.OpenRef{{Org: one.org.ID, Key: "k"}, {Org: two.org.ID, Key: "k"}, {Org: one.org.ID, Key: "K"}, {Org: two.org.ID, Key: "K"}}
+	refs := []store.OpenRef{
+		{Org: one.org.ID, By: one.key.ID, Key: "k"}, {Org: two.org.ID, By: two.key.ID, Key: "k"}, {Org: one.org.ID, By: one.key.ID, Key: "K"},
+		{Org: one.org.ID, By: two.key.ID, Key: "k"}, {Org: two.org.ID, By: two.key.ID, Key: "K"}, {Org: one.org.ID, By: two.key.ID, Key: "K"},
+	}
 	w.look(t, &store.Needs{Opens: refs}, func(loaded *store.Loaded) {
-		if len(loaded.Opens) != 3 {
-			t.Errorf("%d openings were found, want 3", len(loaded.Opens))
+		if len(loaded.Opens) != len(records) {
+			t.Errorf("%d openings were found, want %d", len(loaded.Opens), len(records))
 		}
 		for i, record := range records {
 			now := must[*store.ChainRecord](t)(w.Chain(t.Context(), record.ID))

@@ -192,7 +192,7 @@ func (w *world) actOnAll(ctx context.Context, s store.Store, needs *store.Needs)
 func (w *world) openOnce(ctx context.Context, s store.Store, m *member, keys ...string) ([]ledger.ChainID, error) {
 	needs := new(store.Needs)
 	for _, key := range keys {
-		needs.Opens = append(needs.Opens, store.OpenRef{Org: m.org.ID, Key: key})
+		needs.Opens = append(needs.Opens, store.OpenRef{Org: m.org.ID, By: m.key.ID, Key: key})
 	}
 	var found []ledger.ChainID
 	err := settle(func() error {

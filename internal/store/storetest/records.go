@@ -59,7 +59,7 @@ func tellsTextsApart(t *testing.T, w *world) {
 		ids[text] = record.ID
 		w.write(t, &store.Changes{NewChains: []*store.ChainRecord{record}})
 		w.mustAct(t, id, newAction(text))
-		needs.Opens = append(needs.Opens, store.OpenRef{Org: m.org.ID, Key: text})
+		needs.Opens = append(needs.Opens, store.OpenRef{Org: m.org.ID, By: m.key.ID, Key: text})
 		needs.Repeats = append(needs.Repeats, store.EventRef{Chain: id, Key: text})
 	}
 	w.look(t, needs, func(loaded *store.Loaded) {
