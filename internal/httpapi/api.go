@@ -28,6 +28,9 @@ type Config struct {
 	// FailureRate is how many failed authentications a second each address may
 	// make; 0 for no limit.
 	FailureRate float64
+	// MaxPolls is how many requests may wait for a decision at once; 0 for half of what
+	// the process may have open.
+	MaxPolls int
 }
 
 // Observer hears of every request, by its route's pattern.
@@ -51,6 +54,8 @@ type API struct {
 	public   *limiter
 	failures *limiter
 	large    chan struct{} // bounds how many large bodies are parsed at once
+	polls    pollSlots
+	unproven chan struct{} // bounds how many keys are tried for addresses that have guessed too often
 	ids      problem.IDs
 	audits   audits
 	survey   survey
@@ -66,6 +71,8 @@ func New(c Config) *API {
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
 		large:    make(chan struct{}, mostLarge),
+		polls:    newPollSlots(c.MaxPolls),
+		unproven: make(chan struct{}, 1),
 		ids:      problem.NewIDs("req_"),
 	}
 	if a.observe == nil {

@@ -93,9 +93,11 @@ var refusedKeys = []ledger.Code{ledger.CodeUnauthenticated, ledger.CodeMalformed
 func (x *exchange) authenticate() error {
 	address := x.api.address(x.r)
 	key, ok := bearer(x.r)
-	// A key that is known does not suffer for its neighbours' guesses.
-	if wait := x.api.failures.wait(address); wait > 0 && !x.api.service.Remembers(key) {
-		return x.tooMany(wait, "too many failed authentications from this address")
+	// A valid key does not suffer for its neighbours' guesses. One that is not known yet
+	// is tried when its turn comes.
+	wait := x.api.failures.wait(address)
+	if wait > 0 && !x.api.service.Remembers(key) {
+		return x.authenticateLate(key, wait)
 	}
 	if !ok {
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
@@ -104,8 +106,7 @@ func (x *exchange) authenticate() error {
 	}
 	caller, err := x.api.service.Authenticate(x.r.Context(), key)
 	if err != nil {
-		var own *ledger.Error
-		if errors.As(err, &own) && slices.Contains(refusedKeys, own.Code) {
+		if refusedKey(err) {
 			x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
 			x.api.failures.take(address)
 		}
@@ -113,6 +114,38 @@ func (x *exchange) authenticate() error {
 	}
 	x.caller = caller
 	return nil
+}
+
+// authenticateLate tries a key for an address with too many failed authentications: one
+// at a time, and nobody waits long.
+func (x *exchange) authenticateLate(key string, wait time.Duration) error {
+	const most = time.Second
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	refused := func() error { return x.tooMany(wait, "too many failed authentications from this address") }
+	if key == "" {
+		return refused()
+	}
+	select {
+	case x.api.unproven <- struct{}{}:
+	case <-timer.C:
+		return refused()
+	case <-x.r.Context().Done():
+		return refused()
+	}
+	defer func() { <-x.api.unproven }()
+	caller, err := x.api.service.Authenticate(x.r.Context(), key)
+	if refusedKey(err) {
+		return refused()
+	}
+	x.caller = caller
+	return err
+}
+
+// refusedKey reports whether an error is a fault of the credential.
+func refusedKey(err error) bool {
+	var own *ledger.Error
+	return errors.As(err, &own) && slices.Contains(refusedKeys, own.Code)
 }
 
 func bearer(r *http.Request) (string, bool) {
@@ -216,7 +249,7 @@ func (x *exchange) objectOrNothing() (canon.Value, error) {
 const (
 	largeBody = 64 << 10 // bytes
 	mostLarge = 2        // large bodies that are parsed at a time
-	largeWait = 5 * time.Second
+	largeWait = 10 * time.Second
 )
 
 func (x *exchange) read(limit int64) ([]byte, error) {

@@ -1,14 +1,18 @@
 package httpapi
 
 import (
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"countersign/internal/ledger"
 )
 
 // limiter holds each address to a rate. Addresses that have been quiet for a
@@ -78,6 +82,53 @@ func (l *limiter) wait(address netip.Addr) time.Duration {
 		return 0
 	}
 	return time.Duration(float64(time.Second) / float64(l.rate))
+}
+
+// pollSlots bounds the requests that wait for a decision. Each holds a connection, and
+// whoever waits must not keep others from being served.
+type pollSlots struct {
+	most int
+
+	mu    sync.Mutex
+	total int
+	byKey map[ledger.KeyID]int
+}
+
+const (
+	mostPollsOfKey = 200
+	// pollsPause is how long a client that may not wait is asked to stay away.
+	pollsPause = 5 * time.Second
+)
+
+// newPollSlots makes room for so many, 0 for half of the descriptors that the process
+// may have open.
+func newPollSlots(most int) pollSlots {
+	var limit syscall.Rlimit
+	if most == 0 && syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
+		most = int(min(limit.Cur/2, math.MaxInt32)) //nolint:gosec // it is bounded
+	}
+	return pollSlots{most: max(most, 1), byKey: make(map[ledger.KeyID]int)}
+}
+
+// enter reports whether another request of the key may wait. Then leave must be called.
+func (p *pollSlots) enter(key ledger.KeyID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.total >= p.most || p.byKey[key] >= mostPollsOfKey {
+		return false
+	}
+	p.total++
+	p.byKey[key]++
+	return true
+}
+
+func (p *pollSlots) leave(key ledger.KeyID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total--
+	if p.byKey[key]--; p.byKey[key] == 0 {
+		delete(p.byKey, key)
+	}
 }
 
 // address is who a request counts against. Behind trusted proxies it is the last

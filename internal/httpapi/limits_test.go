@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -63,8 +65,8 @@ func TestPublicBurst(t *testing.T) {
 	})
 }
 
-// After too many failed authentications an address learns nothing about any key,
-// while keys that were in use go on working.
+// After too many failed authentications an address is refused whatever it guesses, while
+// valid keys go on working, also those that were not in use before.
 func TestFailureRate(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		s := start(t, open(t), setup{failureRate: never})
@@ -76,12 +78,12 @@ func TestFailureRate(t *testing.T) {
 		if n := untilRefused(t, 20, func() *answer { return s.get(t, guess, "/v1/organization") }); n < 1 {
 			t.Error("the first failure was refused")
 		}
-		// From then on this address learns nothing, not even that a key is good.
-		for _, key := range []credential{guess, {}, {text: "csk_short"}, s.acme.admin} {
+		for _, key := range []credential{guess, {}, {text: "csk_short"}} {
 			s.get(t, key, "/v1/organization").refuse(t, http.StatusTooManyRequests, "rate_limited")
 		}
-		// Those who were let in before do not suffer for it.
-		s.get(t, s.acme.member, "/v1/organization").expect(t, http.StatusOK)
+		for _, key := range []credential{s.acme.member, s.acme.admin, s.acme.admin} {
+			s.get(t, key, "/v1/organization").expect(t, http.StatusOK)
+		}
 		s.get(t, credential{}, "/healthz").expect(t, http.StatusOK)
 	})
 }
@@ -123,6 +125,81 @@ func TestForwardedAddresses(t *testing.T) {
 					t.Errorf("the second address was refused: %t", refused)
 				}
 			})
+		}
+	})
+}
+
+// Requests that wait are bounded, those of one key and all together. What is refused
+// gives its connection back; whoever does not wait is served.
+//
+//countersign:race
+func TestWaitingRequestsAreBounded(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		const all, ofKey = 203, 200
+		s := start(t, open(t), setup{maxPolls: all})
+		s.patch(t, s.acme.admin, `{"high_risk_agents":["agent"]}`).expect(t, http.StatusOK)
+		id := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"n"}`))
+		path := "/v1/approvals/" + id
+		answers := make(chan *answer, all)
+		wait := func(key credential) { answers <- s.get(t, key, path+"?wait=60") }
+		for range ofKey {
+			go wait(s.acme.agent)
+		}
+		refused := func(key credential) {
+			t.Helper()
+			for s.api.Polls() < ofKey {
+				time.Sleep(time.Millisecond)
+			}
+			got := s.get(t, key, path+"?wait=60")
+			got.refuse(t, http.StatusTooManyRequests, "rate_limited")
+			if got.header.Get("Retry-After") != "5" {
+				t.Errorf("Retry-After is %q", got.header.Get("Retry-After"))
+			}
+		}
+		refused(s.acme.agent)
+		s.get(t, s.acme.agent, path).expect(t, http.StatusOK)
+		for range all - ofKey {
+			go wait(s.acme.member)
+		}
+		for s.api.Polls() < all {
+			time.Sleep(time.Millisecond)
+		}
+		refused(s.acme.admin)
+		s.post(t, s.acme.admin, path+"/deny", `{"comment":"no"}`).expect(t, http.StatusOK)
+		for range all {
+			(<-answers).expect(t, http.StatusOK)
+		}
+		if left := s.api.Polls(); left != 0 {
+			t.Errorf("%d requests are still counted", left)
+		}
+	})
+}
+
+// Few large bodies are parsed at a time. The others wait, and small ones do not.
+//
+//countersign:race
+func TestLargeBodiesWaitForEachOther(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{})
+		path := "/v1/chains/" + s.open(t, s.acme.agent, `{"name":"n"}`) + "/events"
+		body := func(numbers int) string {
+			return `{"agent_name":"a","action_type":"tool_call","action_name":"look","payload":{"list":[` + strings.Repeat("0,", numbers) + `0]}}`
+		}
+		release := s.api.HoldLarge()
+		const many = 3
+		answers := make(chan *answer, many)
+		for range many {
+			go func() { answers <- s.post(t, s.acme.agent, path, body(35_000)) }()
+		}
+		s.post(t, s.acme.agent, path, body(1000)).expect(t, http.StatusOK)
+		select {
+		case <-answers:
+			t.Error("a large body was parsed beside two others")
+		default:
+		}
+		release()
+		for range many {
+			(<-answers).expect(t, http.StatusOK)
 		}
 	})
 }

@@ -27,6 +27,7 @@ type setup struct {
 	wrap        func(store.Store) store.Store
 	publicRate  float64
 	failureRate float64
+	maxPolls    int
 	proxies     []netip.Prefix
 }
 
@@ -76,7 +77,7 @@ func start(t *testing.T, db *database, with setup) *stack {
 	}
 	s.api = httpapi.New(httpapi.Config{
 		Service: s.Service, Log: log, TrustedProxies: with.proxies,
-		PublicRate: with.publicRate, FailureRate: with.failureRate,
+		PublicRate: with.publicRate, FailureRate: with.failureRate, MaxPolls: with.maxPolls,
 	})
 	s.listen(t)
 	s.acme, s.rival = s.tenant(t, "acme"), s.tenant(t, "rival")

@@ -95,7 +95,9 @@ func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 func askReferences(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 	if opens := distinct(needs.Opens); len(opens) > 0 {
 		ask(x, loadOpensSQL, readChain,
-			func(c *store.ChainRecord) { loaded.Opens[store.OpenRef{Org: c.Org, By: c.OpenedBy, Key: c.IdempotencyKey}] = c },
+			func(c *store.ChainRecord) {
+				loaded.Opens[store.OpenRef{Org: c.Org, By: c.OpenedBy, Key: c.IdempotencyKey}] = c
+			},
 			ids(opens, func(o store.OpenRef) uuid.UUID { return o.Org.UUID }),
 			ids(opens, func(o store.OpenRef) uuid.UUID { return o.By.UUID }),
 			texts(opens, func(o store.OpenRef) string { return o.Key }))
