@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 
 	"countersign/internal/canon"
@@ -126,12 +125,12 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 			follow = append(follow, webhookJob(job.Org, endpoint, messageID(job), job.Body, now, job.Stream))
 		}
 	}
-	addresses, err := j.addresses(ctx, job.Org, &notice)
+	letter, err := j.letter(ctx, job, &notice)
 	if err != nil {
 		return err
 	}
-	if len(addresses) > 0 {
-		follow = append(follow, emailJob(job, addresses, now))
+	if len(letter.to) > 0 {
+		follow = append(follow, emailJob(job, letter, now))
 	}
 	return j.service.store.FinishJob(ctx, job, follow)
 }
@@ -142,45 +141,6 @@ func (j *Jobs) endpoints(ctx context.Context, org ledger.OrgID, kind notify.Kind
 		return j.service.store.EndpointsToWarn(ctx, org)
 	}
 	return j.service.store.Webhooks(ctx, org)
-}
-
-// addresses are the people to tell: those whom the rule names when a decision is
-// wanted, the fallback approvers when nobody has decided in half the time, and the
-// same when there was tampering.
-func (j *Jobs) addresses(ctx context.Context, id ledger.OrgID, notice *notify.Notice) ([]string, error) {
-	switch {
-	case !mailed[notice.Kind]:
-		return nil, nil
-	case notice.Kind == notify.LedgerTamperFound:
-		org, err := j.service.store.Organization(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		return j.service.guardians(org), nil
-	}
-	return j.approvers(ctx, notice)
-}
-
-func (j *Jobs) approvers(ctx context.Context, notice *notify.Notice) ([]string, error) {
-	id, err := ledger.ParseID(notice.ApprovalID)
-	if err != nil {
-		return nil, fmt.Errorf("a notice of no approval: %w", err)
-	}
-	record, err := j.service.store.Approval(ctx, ledger.ApprovalID{UUID: id})
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	approval, err := j.service.store.ReadApproval(record)
-	if err != nil {
-		return nil, err
-	}
-	if notice.Kind == notify.ApprovalEscalated {
-		return approval.Escalate, nil
-	}
-	return ledger.Addresses(approval.Approvers), nil
 }
 
 // Delivery is a message on its way to one receiver.
@@ -214,11 +174,11 @@ func messageID(job *store.Job) string {
 	return "msg-" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-func emailJob(job *store.Job, to []string, now ledger.Time) *store.Job {
+func emailJob(job *store.Job, letter letter, now ledger.Time) *store.Job {
 	w := canon.BeginObject(nil)
 	w.String("message_id", messageID(job))
-	w.Raw("notice", job.Body)
-	w.Strings("to", to)
+	w.Raw("notice", letter.notice)
+	w.Strings("to", letter.to)
 	stream := job.Stream
 	if stream != "" {
 		stream = "email/" + stream

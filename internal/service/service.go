@@ -101,6 +101,7 @@ type Service struct {
 	keyUses        lastUses[ledger.KeyID]
 	chainPolls     chainPolls
 	lines          lineCache
+	strangers      strangersMail
 	told           toldNames
 	kept           toldNames
 	provenActs     provenActs

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -90,6 +91,49 @@ func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
 		w.queue(2, 0) // two deadlines
 		if n := strings.Count(w.log.String(), "--smtp-url-file"); n != 1 {
 			t.Errorf("the log says %d times that there is no mail server:\n%s", n, w.log.String())
+		}
+	})
+}
+
+// Addresses that an agent chose get few mails, of one chain and of one key, without any
+// text of the agent's. Those that the organization has named get all of theirs.
+func TestAgentsCannotHaveTheServiceWriteToAnyone(t *testing.T) {
+	onEachStore(t, func(t *testing.T, open func() store.Store) {
+		w := newWorld(t, open())
+		if _, err := w.service.UpdateOrganization(t.Context(), w.admin, parse(t, `{"fallback_approvers":[]}`)); err != nil {
+			t.Fatal(err)
+		}
+		office := newPostOffice(t)
+		worker := w.worker(w.service, office.mailer(t), nil)
+		strangers := func(chain int) string {
+			var list []string
+			for i := range 4 {
+				list = append(list, fmt.Sprintf(`"stranger-%d-%d@example.com"`, chain, i))
+			}
+			return fmt.Sprintf(`{"name":"buy now at example.com","fallback_approvers":[%s]}`, strings.Join(list, ","))
+		}
+		escalate := func(chains, approvals int) int {
+			before := len(office.mailed(""))
+			for i := range chains {
+				chain := w.open(strangers(i))
+				for range approvals {
+					w.askIn(chain)
+				}
+			}
+			w.clock.Advance(hours / 2 * time.Hour)
+			w.run(worker)
+			return len(office.mailed("")) - before
+		}
+		if got := escalate(1, 3); got != 5 {
+			t.Errorf("%d mails went out for one chain, want 5", got)
+		}
+		if got := escalate(10, 2); got != 20 {
+			t.Errorf("%d mails went out for one key, want 20", got)
+		}
+		for _, text := range []string{"buy now", "robot", "look"} {
+			if found := office.mailed(text); len(found) > 0 {
+				t.Errorf("%d mails say %q", len(found), text)
+			}
 		}
 	})
 }

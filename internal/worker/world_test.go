@@ -98,7 +98,13 @@ func parse(t *testing.T, text string) canon.Value {
 // ask records an action that a person must decide, and returns the approval.
 func (w *world) ask() ledger.ApprovalID {
 	w.t.Helper()
-	chain, err := ledger.ParseChainRequest(parse(w.t, `{"name":"refunds"}`))
+	return w.askIn(w.open(`{"name":"refunds"}`))
+}
+
+// open opens a chain.
+func (w *world) open(request string) ledger.ChainID {
+	w.t.Helper()
+	chain, err := ledger.ParseChainRequest(parse(w.t, request))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -106,11 +112,17 @@ func (w *world) ask() ledger.ApprovalID {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	return opened.ID
+}
+
+// askIn is ask in a chain that was opened before.
+func (w *world) askIn(chain ledger.ChainID) ledger.ApprovalID {
+	w.t.Helper()
 	action, err := ledger.ParseAction(parse(w.t, `{"agent_name":"robot","action_type":"tool_call","action_name":"look","payload":{}}`))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	recorded, err := w.service.RecordEvent(w.t.Context(), w.agent, opened.ID, action)
+	recorded, err := w.service.RecordEvent(w.t.Context(), w.agent, chain, action)
 	if err != nil {
 		w.t.Fatal(err)
 	}
