@@ -75,6 +75,7 @@ func (e *examination) checks() []check {
 		{"rollback", e.rollback},
 		{"tampering", e.tampering},
 		{"escalation", e.escalation},
+		{"policies", e.policies},
 		{"clock", e.clock},
 	}
 	if e.storage.embedded() {

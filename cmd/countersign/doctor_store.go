@@ -213,6 +213,31 @@ func tamperingFinding(ctx context.Context, o *opened) finding {
 	return ok("none is known; countersign audit looks for it")
 }
 
+// policies looks for sets in force that could not be put any more.
+func (e *examination) policies(ctx context.Context) finding {
+	return e.opened(ctx, func(o *opened) finding { return policiesFinding(ctx, o) })
+}
+
+func policiesFinding(ctx context.Context, o *opened) finding {
+	slow, err := o.operator().SlowPolicies(ctx)
+	if err != nil {
+		return failed("%v", err)
+	}
+	if len(slow) == 0 {
+		return ok("every set in force keeps the bounds")
+	}
+	var texts []string
+	for _, found := range slow {
+		texts = append(texts, fmt.Sprintf("%s (%s)", found.Organization, strings.Join(found.Rules, ", ")))
+	}
+	const shown = 10
+	if more := len(texts) - shown; more > 0 {
+		texts = append(texts[:shown], fmt.Sprintf("and %d more", more))
+	}
+	return warning("rules that read the chain cost more than a set may now, and everyone waits for them: %s; "+
+		"join what reads the payload with &&, and put the set anew", strings.Join(texts, ", "))
+}
+
 // watching says whether a rollback would be noticed, changing nothing.
 func (e *examination) watching(organizations int) finding {
 	const writable = 2 // access(2) takes it for "may write"

@@ -41,6 +41,36 @@ const (
 	mostLarge   = 2
 )
 
+// SlowPolicy is a set in force that was put under the bounds of an earlier version.
+type SlowPolicy struct {
+	Organization string // slug
+	Rules        []string
+}
+
+// SlowPolicies lists the sets in force with rules that could not be put any more.
+func (o *Operator) SlowPolicies(ctx context.Context) ([]SlowPolicy, error) {
+	orgs, err := o.service.organizations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var slow []SlowPolicy
+	for _, org := range orgs {
+		policy, err := o.service.policyInForce(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+			return o.service.store.Policy(ctx, id, number)
+		})
+		if errors.Is(err, ledger.ErrStateTampered) {
+			continue // it decides nothing, and the audit names it
+		}
+		if err != nil {
+			return nil, visible(err)
+		}
+		if rules, ok := policy.Rules.(ruleSet); ok && len(rules.set.Slow()) > 0 {
+			slow = append(slow, SlowPolicy{org.Slug, rules.set.Slow()})
+		}
+	}
+	return slow, nil
+}
+
 // notExamined says that an action is to be decided under a policy that has not examined
 // it: the policy was changed meanwhile, or this process did not know it yet.
 type notExamined struct {

@@ -92,6 +92,9 @@ func TestSetsFromBeforeStayInForce(t *testing.T) {
 		_, err := g.PutPolicy(t.Context(), g.who.admin, slow)
 		checkCode(t, "a set over the bound", err, ledger.CodeInvalid)
 		must[*service.PolicyView](t)(g.PutPolicyAsBefore(t.Context(), g.who.admin, slow))
+		if found, err := g.Operator().SlowPolicies(t.Context()); err != nil || len(found) != 1 || found[0].Organization != "acme" || found[0].Rules[0] != "slow" {
+			t.Errorf("slow policies: %v %v", found, err)
+		}
 		chain := g.open("named")
 		if e := g.record(chain, request(t, ledger.ParseAction, `{"agent_name":"a","action_type":"tool_call","action_name":"look","payload":{"list":["named"]}}`)); e.Event.Status != ledger.EventDenied || e.Event.Decision.PolicyName != "slow" {
 			t.Errorf("under a set from before, an action is %+v", e.Event.Decision)
