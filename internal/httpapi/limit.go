@@ -105,7 +105,7 @@ const (
 func newPollSlots(most int) pollSlots {
 	var limit syscall.Rlimit
 	if most == 0 && syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		most = int(min(limit.Cur/2, math.MaxInt32)) //nolint:gosec // it is bounded
+		most = int(min(limit.Cur/2, math.MaxInt32))
 	}
 	return pollSlots{most: max(most, 1), byKey: make(map[ledger.KeyID]int)}
 }
