@@ -94,6 +94,7 @@ var scenarios = []scenario{
 	{"decide", measureDecision},
 	{"rules", measureRules},
 	{"approvals", measureApprovals},
+	{"neighbours", measureNeighbours},
 }
 
 // ScenarioNames lists what can be measured.

@@ -75,18 +75,19 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"events":    {"bare net/http", "SQLite", "PostgreSQL"},
-		"latency":   {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
-		"complete":  {"bare net/http", "SQLite", "PostgreSQL"},
-		"tokens":    {"bare net/http", "SQLite, fresh", "SQLite, reused", "PostgreSQL, fresh", "PostgreSQL, reused"},
-		"verify":    {"bare net/http", "SQLite", "PostgreSQL"},
-		"pgbench":   {"PostgreSQL", "pgbench"},
-		"raw":       {"fdatasync"},
-		"audit":     nil,
-		"memory":    {"SQLite", "PostgreSQL"},
-		"decide":    nil,
-		"rules":     {"SQLite", "SQLite, 20 rules", "PostgreSQL", "PostgreSQL, 20 rules"},
-		"approvals": {"SQLite", "PostgreSQL"},
+		"events":     {"bare net/http", "SQLite", "PostgreSQL"},
+		"latency":    {"bare net/http", "SQLite", "PostgreSQL", "fdatasync"},
+		"complete":   {"bare net/http", "SQLite", "PostgreSQL"},
+		"tokens":     {"bare net/http", "SQLite, fresh", "SQLite, reused", "PostgreSQL, fresh", "PostgreSQL, reused"},
+		"verify":     {"bare net/http", "SQLite", "PostgreSQL"},
+		"pgbench":    {"PostgreSQL", "pgbench"},
+		"raw":        {"fdatasync"},
+		"audit":      nil,
+		"memory":     {"SQLite", "PostgreSQL"},
+		"decide":     nil,
+		"rules":      {"SQLite", "SQLite, 20 rules", "PostgreSQL", "PostgreSQL, 20 rules"},
+		"approvals":  {"SQLite", "PostgreSQL"},
+		"neighbours": {"SQLite", "SQLite, noisy", "PostgreSQL", "PostgreSQL, noisy"},
 	}
 	got := make(map[string][]string)
 	for _, s := range report.Scenarios {

@@ -52,8 +52,12 @@ type filled struct {
 	receipts []ledger.ReceiptID
 	body     []byte // of the last receipt
 	reviewer string // a key that may decide approvals
-	tokens   []string
-	dead     map[string]string // tokens that open nothing, by why
+	// waiters are keys under which clients wait, each for as many as a key may.
+	waiters []string
+	// noisyAgent and noisyAdmin are keys of another organization.
+	noisyAgent, noisyAdmin string
+	tokens                 []string
+	dead                   map[string]string // tokens that open nothing, by why
 }
 
 // eventsPerBatch bounds a transaction's memory.

@@ -39,7 +39,7 @@ func measureApprovals(ctx context.Context, b *bench) (*Scenario, error) {
 }
 
 func (b *bench) timeApprovals(ctx context.Context, name string) (_ *Measurement, err error) {
-	t, end, err := b.startService(ctx, name, withReviewer)
+	t, end, err := b.startService(ctx, name, withReviewer(b.Waiters))
 	if err != nil {
 		return nil, err
 	}
@@ -56,13 +56,31 @@ func (b *bench) timeApprovals(ctx context.Context, name string) (_ *Measurement,
 	return (&waitingRoom{target: t, addresses: addresses, clients: b.Waiters}).run(ctx)
 }
 
-// withReviewer is a store with a key that may decide.
-func withReviewer(ctx context.Context, r *records) (*filled, error) {
-	key, err := r.service.Operator().CreateKey(ctx, r.org.Slug, &service.KeyRequest{Name: "reviewer", Role: ledger.RoleMember})
-	if err != nil {
-		return nil, err
+// waitersOfKey is how many clients wait under one key.
+const waitersOfKey = 100
+
+// withReviewer is a store with a key that may decide, and keys under which clients wait.
+func withReviewer(waiters int) stock {
+	return func(ctx context.Context, r *records) (*filled, error) {
+		var f filled
+		key := func(name string) (string, error) {
+			made, err := r.service.Operator().CreateKey(ctx, r.org.Slug, &service.KeyRequest{Name: name, Role: ledger.RoleMember})
+			if err != nil {
+				return "", err
+			}
+			return made.Text.Reveal(), nil
+		}
+		for i := 0; i < waiters; i += waitersOfKey {
+			text, err := key(fmt.Sprint("waiter ", i))
+			if err != nil {
+				return nil, err
+			}
+			f.waiters = append(f.waiters, text)
+		}
+		var err error
+		f.reviewer, err = key("reviewer")
+		return &f, err
 	}
-	return &filled{reviewer: key.Text.Reveal()}, nil
 }
 
 // waitingRoom is clients that wait, each for an approval of its own.
@@ -87,7 +105,7 @@ func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
 	for i, id := range approvals {
 		waiting.Go(func() {
 			path := fmt.Sprintf("/v1/approvals/%s?wait=%d", id, waitSeconds)
-			body, err := w.send(ctx, w.addresses[i%len(w.addresses)], http.MethodGet, path, w.target.apiKey, "")
+			body, err := w.send(ctx, w.addresses[i%len(w.addresses)], http.MethodGet, path, w.target.filled.waiters[i/waitersOfKey], "")
 			if err == nil && !bytes.Contains(body, []byte(`"status":"approved"`)) {
 				err = errors.New("a client was answered before its approval was given")
 			}

@@ -46,12 +46,14 @@ func (a *jsonArray) Contains(item ref.Val) ref.Val {
 	return types.False
 }
 
-// Fold implements traits.Foldable.
+// Fold implements traits.Foldable: what loops call.
 func (a *jsonArray) Fold(f traits.Folder) {
+	var pace pace
 	for i := range a.items {
 		if !f.FoldEntry(i, fromJSON(a.items[i])) {
 			return
 		}
+		pace.step()
 	}
 }
 

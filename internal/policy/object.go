@@ -23,8 +23,9 @@ type jsonObject struct {
 func object(v canon.Value) ref.Val { return &jsonObject{v} }
 
 var (
-	_ traits.Mapper = (*jsonObject)(nil)
-	_ traits.Zeroer = (*jsonObject)(nil)
+	_ traits.Mapper   = (*jsonObject)(nil)
+	_ traits.Zeroer   = (*jsonObject)(nil)
+	_ traits.Foldable = (*jsonObject)(nil)
 )
 
 // FindStringKey is the interpreter's short way to follow a name.
@@ -77,6 +78,18 @@ func (o *jsonObject) Iterator() traits.Iterator {
 		names = append(names, m.Name)
 	}
 	return types.NewStringList(values, names).Iterator()
+}
+
+// Fold implements traits.Foldable: what loops call.
+func (o *jsonObject) Fold(loop traits.Folder) {
+	affordable(len(o.json.Members()), maxLooked)
+	var pace pace
+	for _, m := range o.json.Members() {
+		if !loop.FoldEntry(types.String(m.Name), fromJSON(m.Value)) {
+			return
+		}
+		pace.step()
+	}
 }
 
 // Equal implements ref.Val.
