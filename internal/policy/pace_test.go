@@ -19,7 +19,7 @@ func TestLongEvaluationsPause(t *testing.T) {
 			}
 			return paused
 		}
-		if paused := run(1000, 0); paused != 0 {
+		if paused := run(1024, 0); paused != 0 {
 			t.Errorf("a thousand fast steps were held up for %v", paused)
 		}
 		if paused := run(160, stretch/stepsToClock); paused != 10*breather {
