@@ -115,3 +115,28 @@ func BenchmarkClaimJobs(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkEvents reads a page of a chain's events.
+func BenchmarkEvents(b *testing.B) {
+	for _, length := range []int{1, 100} {
+		b.Run(fmt.Sprintf("events=%d", length), func(b *testing.B) {
+			s := openEmpty(b)
+			org := &ledger.Organization{ID: ledger.OrgID{UUID: id(0)}, Slug: "acme", Settings: ledger.DefaultSettings()}
+			if err := s.CreateOrganization(b.Context(), org, &ledger.Head{Org: org.ID, MAC: []byte{}}, nil); err != nil {
+				b.Fatal(err)
+			}
+			chain := &store.ChainRecord{ID: ledger.ChainID{UUID: id(1)}, Org: org.ID, Environment: "production", Status: ledger.ChainActive, Body: []byte("b"), State: []byte("s"), MAC: []byte("m")}
+			changes := &store.Changes{NewChains: []*store.ChainRecord{chain}}
+			for n := range length {
+				changes.NewEvents = append(changes.NewEvents, &ledger.StoredEvent{Chain: chain.ID, Sequence: int64(n + 1), Body: bytes.Repeat([]byte("e"), 1000), Payload: []byte("p"), MAC: []byte("m")})
+			}
+			write(b, s, changes)
+			for b.Loop() {
+				events, err := s.Events(b.Context(), chain.ID, 0, 200)
+				if err != nil || len(events) != length {
+					b.Fatalf("%d events, %v", len(events), err)
+				}
+			}
+		})
+	}
+}

@@ -62,7 +62,22 @@ func (c *connection) open(path string) error {
 	if err := c.check(rc); err != nil {
 		return err
 	}
-	return c.check(sqlitelib.Xsqlite3_extended_result_codes(c.tls, c.db, 1))
+	if err := c.check(sqlitelib.Xsqlite3_extended_result_codes(c.tls, c.db, 1)); err != nil {
+		return err
+	}
+	return c.keepPlans()
+}
+
+// keepPlans lets SQLite plan a statement once, whatever its parameters are. It would
+// otherwise prepare every statement with a parameter as its LIMIT anew for each use.
+func (c *connection) keepPlans() error {
+	const slot = 8 // bytes of one variadic argument
+	arguments := libc.Xmalloc(c.tls, 2*slot)
+	if arguments == 0 {
+		return errNoMemory
+	}
+	defer libc.Xfree(c.tls, arguments)
+	return c.check(sqlitelib.Xsqlite3_db_config(c.tls, c.db, sqlitelib.SQLITE_DBCONFIG_ENABLE_QPSG, libc.VaList(arguments, int32(1), uintptr(0))))
 }
 
 // returned is the address that the last call has put into out.

@@ -1,5 +1,7 @@
 package sqlite
 
+import "context"
+
 // What the store asks of SQLite, for tests of how SQLite answers it.
 var ApprovalsQuery = approvalsQuery
 
@@ -13,4 +15,12 @@ func (s *Store) IdleReaders() int {
 	s.readers.mu.Lock()
 	defer s.readers.mu.Unlock()
 	return len(s.readers.idle)
+}
+
+// Explain is the plan that a connection of the store makes for a query, step by step.
+func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]string, error) {
+	return readAll(ctx, s, "EXPLAIN QUERY PLAN "+query, args, func(r row) (step string, err error) {
+		err = r.skip(3).Scan(&step)
+		return step, err
+	})
 }

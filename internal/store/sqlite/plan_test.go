@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"database/sql"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,15 +14,10 @@ import (
 // in order, however many there are.
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "test.db")
-	if err := open(t, path).Migrate(t.Context()); err != nil {
+	db := open(t, filepath.Join(t.TempDir(), "test.db"))
+	if err := db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	db, err := sql.Open("sqlite", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
 	var key ledger.KeyID
 	var chain ledger.ChainID
 	for name, test := range map[string]struct {
@@ -45,7 +39,7 @@ func TestPlans(t *testing.T) {
 			t.Errorf("approvals %s: the plan is\n%s", name, plan)
 		}
 	}
-	plan := explain(t, db, sqlite.HeadAnchorsQuery, []byte{}, []byte{}, []byte{}, 1)
+	plan := explain(t, db, sqlite.HeadAnchorsQuery, []byte{}, []byte{}, []byte{}, int64(1))
 	if strings.Count(plan, "anchors_head") != 3 || strings.Contains(plan, "SCAN anchors") || strings.Contains(plan, "TEMP B-TREE") {
 		t.Errorf("anchors of heads: the plan is\n%s", plan)
 	}
@@ -55,23 +49,10 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func explain(t *testing.T, db *sql.DB, query string, args ...any) string {
+func explain(t *testing.T, db *sqlite.Store, query string, args ...any) string {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, args...)
+	steps, err := db.Explain(t.Context(), query, args...)
 	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = rows.Close() }()
-	var steps []string
-	for rows.Next() {
-		var id, parent, unused int
-		var step string
-		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
-			t.Fatal(err)
-		}
-		steps = append(steps, step)
-	}
-	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(steps, "\n")
