@@ -49,9 +49,11 @@ func Postgres(t testing.TB) *Database {
 		lent = copyTemplate(t, server)
 	}
 	db := onServer(t, server, lent.name)
+	db.lent = lent
 	t.Cleanup(func() {
 		if err := lent.reset(db.URL); err != nil {
 			t.Logf("the database of this test is not lent again: %v", err)
+			lent.disconnect()
 			return
 		}
 		idle.push(lent)
@@ -59,10 +61,16 @@ func Postgres(t testing.TB) *Database {
 	return db
 }
 
-// copied is a copy of the template, with the digest of its schema.
-type copied struct{ name, schema string }
+// copied is a copy of the template. The test to which it is lent owns it.
+type copied struct {
+	name   string
+	schema string // its digest
+	// What empties the database, kept from test to test: a new connection spends five
+	// times as long on reading the catalog. nil where there is none.
+	conn *pgx.Conn
+}
 
-func copyTemplate(t testing.TB, server string) copied {
+func copyTemplate(t testing.TB, server string) *copied {
 	t.Helper()
 	template, err := postgresTemplate()
 	if err != nil {
@@ -70,14 +78,40 @@ func copyTemplate(t testing.TB, server string) copied {
 	}
 	name := Prefix + strings.ToLower(rand.Text())
 	administer(t, server, "create database "+name+" template "+template)
-	made := copied{name: name}
-	err = connected(onServer(t, server, name).URL, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, schemaDigest).Scan(&made.schema)
-	})
-	if err != nil {
+	made := &copied{name: name}
+	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
+	defer cancel()
+	if err := made.connect(ctx, onServer(t, server, name).URL); err != nil {
+		t.Fatal(err)
+	}
+	if err := made.conn.QueryRow(ctx, schemaDigest).Scan(&made.schema); err != nil {
 		t.Fatalf("read the schema of a new database: %v", err)
 	}
 	return made
+}
+
+// connect makes sure that there is a connection: a test may have ended it, as it may end
+// all of them.
+func (c *copied) connect(ctx context.Context, address string) (err error) {
+	if c.conn != nil && c.conn.Ping(ctx) == nil {
+		return nil
+	}
+	c.disconnect() //nolint:contextcheck // what it ends has failed, perhaps since the context has
+	if c.conn, err = pgx.Connect(ctx, address); err != nil {
+		c.conn = nil
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return nil
+}
+
+func (c *copied) disconnect() {
+	if c.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
+	defer cancel()
+	_ = c.conn.Close(ctx) // what it was for is over
+	c.conn = nil
 }
 
 // EmptyPostgres makes a database without a schema, and drops it with the test.
@@ -97,6 +131,9 @@ func (d *Database) Copy(t testing.TB) *Database {
 	address, err := url.Parse(d.URL)
 	if err != nil || d.Kind != "postgres" {
 		t.Fatal("only a PostgreSQL database is copied so")
+	}
+	if d.lent != nil {
+		d.lent.disconnect()
 	}
 	server := ServerURL(t)
 	name := Prefix + strings.ToLower(rand.Text())
@@ -133,21 +170,21 @@ var idle pool
 
 type pool struct {
 	mu   sync.Mutex
-	free []copied
+	free []*copied
 }
 
-func (p *pool) pop() (last copied, ok bool) {
+func (p *pool) pop() (last *copied, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.free) - 1
 	if n < 0 {
-		return copied{}, false
+		return nil, false
 	}
 	last, p.free = p.free[n], p.free[:n]
 	return last, true
 }
 
-func (p *pool) push(c copied) {
+func (p *pool) push(c *copied) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, c)
@@ -214,10 +251,13 @@ func migrationsDigest() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], err
 }
 
+// connectionTimeout bounds what is done on a connection of this package.
+const connectionTimeout = time.Minute
+
 // connected runs a function with a connection. Clean-ups use it too, when the
 // test's own context has ended.
 func connected(address string, use func(context.Context, *pgx.Conn) error) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
@@ -239,22 +279,25 @@ func administer(t testing.TB, server, statement string) {
 
 // reset empties a database, so that it is as if it had just been copied. It
 // refuses one whose schema a test has changed.
-func (c copied) reset(address string) error {
-	return connected(address, func(ctx context.Context, conn *pgx.Conn) error {
-		// A process that was killed leaves its connections to the server.
-		if _, err := conn.Exec(ctx, endOthers); err != nil {
-			return err
-		}
-		var schema string
-		if err := conn.QueryRow(ctx, schemaDigest).Scan(&schema); err != nil {
-			return err
-		}
-		if schema != c.schema {
-			return errors.New("the test has changed the schema")
-		}
-		_, err := conn.Exec(ctx, emptyTables)
+func (c *copied) reset(address string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
+	defer cancel()
+	if err := c.connect(ctx, address); err != nil {
 		return err
-	})
+	}
+	// A process that was killed leaves its connections to the server.
+	if _, err := c.conn.Exec(ctx, endOthers); err != nil {
+		return err
+	}
+	var schema string
+	if err := c.conn.QueryRow(ctx, schemaDigest).Scan(&schema); err != nil {
+		return err
+	}
+	if schema != c.schema {
+		return errors.New("the test has changed the schema")
+	}
+	_, err := c.conn.Exec(ctx, emptyTables)
+	return err
 }
 
 const (

@@ -24,6 +24,8 @@ type Database struct {
 	// Driver and Source are for database/sql: the way in past the store that a
 	// tamperer takes.
 	Driver, Source string
+
+	lent *copied // of PostgreSQL, by Postgres
 }
 
 // Store is what both stores are besides the port: they migrate themselves.
