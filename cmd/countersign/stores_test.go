@@ -20,21 +20,21 @@ type testStore struct {
 // does not exist yet; that of PostgreSQL is migrated.
 func onEachStore(t *testing.T, test func(*testing.T, *testStore)) {
 	t.Helper()
-	onEach(t, test, testdb.Postgres)
+	onEach(t, test, migratedSQLite, testdb.Postgres)
 }
 
 // onEachEmptyStore is onEachStore without a schema.
 func onEachEmptyStore(t *testing.T, test func(*testing.T, *testStore)) {
 	t.Helper()
-	onEach(t, test, testdb.EmptyPostgres)
+	onEach(t, test, newSQLite, testdb.EmptyPostgres)
 }
 
-func onEach(t *testing.T, test func(*testing.T, *testStore), makePostgres func(testing.TB) *testdb.Database) {
+func onEach(t *testing.T, test func(*testing.T, *testStore), makeSQLite func(*testing.T) *testStore, makePostgres func(testing.TB) *testdb.Database) {
 	t.Helper()
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
-		test(t, newSQLite(t))
+		test(t, makeSQLite(t))
 	})
 	t.Run("postgres", func(t *testing.T) {
 		t.Parallel()
@@ -47,6 +47,14 @@ func newSQLite(t *testing.T) *testStore {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), "data")
 	return inFolder(folder, testdb.SQLiteFile(filepath.Join(folder, "countersign.db")))
+}
+
+// migratedSQLite is a store that has its schema, and nothing else.
+func migratedSQLite(t *testing.T) *testStore {
+	t.Helper()
+	s := newSQLite(t)
+	s.Database = testdb.SQLiteAt(t, s.Path)
+	return s
 }
 
 func inFolder(folder string, db *testdb.Database) *testStore {
