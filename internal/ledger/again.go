@@ -89,6 +89,7 @@ func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 	}
 	again := *q
 	again.State = &state
+	again.Standings = withoutUses(q.Standings, e.Uses, counted, approval != nil && approval.Status.Open())
 	return &again
 }
 

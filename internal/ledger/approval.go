@@ -97,6 +97,7 @@ type Reservation struct {
 	Facts  Facts
 	Cost   *Money
 	Tokens int64
+	Uses   []BudgetUse // of budgets above the chain
 }
 
 // Encode writes the approval's canonical bytes and their authenticator.
@@ -107,6 +108,9 @@ func (a *Approval) Encode(keys Keys) (body, mac []byte) {
 	w.String("agent_name", a.AgentName)
 	writeExact(&w, "amount_usd", a.Reserved.Facts.Amount)
 	w.Strings("approvers", a.Approvers)
+	if len(a.Reserved.Uses) > 0 {
+		w.Value(appendUses(w.Name("budgets"), a.Reserved.Uses))
+	}
 	w.Strings("categories", a.Reserved.Facts.Categories)
 	w.String("chain_id", a.Chain.String())
 	w.StringOrNull("comment", a.Comment)
@@ -248,6 +252,10 @@ func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 		Comment:     f.Text("comment", maxStored),
 		Reviewer:    r.reviewer(f),
 		DeniedBy:    readDenial(f),
+	}
+	uses, ok := readUses(f)
+	if a.Reserved.Uses = uses; !ok {
+		return nil, errUnreadableApproval
 	}
 	a.RequestedAt, a.EscalatesAt, a.ExpiresAt = r.time("requested_at"), r.time("escalates_at"), r.time("expires_at")
 	if text := f.Text("signing_key_id", maxName); text != "" {

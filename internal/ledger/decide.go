@@ -78,6 +78,9 @@ type Decision struct {
 	// Approvers are those whom the rules that ask for approval name; not part of
 	// the event.
 	Approvers []string
+	// Over are the budgets that the action is over, or cannot be held against; not part of
+	// the event.
+	Over []*Budget
 }
 
 // MatchedRule is a rule that applied to an action, as decisions show it.
@@ -176,8 +179,9 @@ type Match struct {
 	Shadow      bool
 	Approvers   []string
 
-	pause bool // the chain's limits: the action trips an auto-pause
-	stop  bool // the kill switch: never in shadow
+	pause  bool    // the chain's limits: the action trips an auto-pause
+	stop   bool    // the kill switch: never in shadow
+	budget *Budget // that the action is over; nil for any other rule
 }
 
 // BuiltinPolicy is the policy of an organization that has put none of its own.
@@ -203,6 +207,10 @@ type Question struct {
 	// Leased says that the service had let the client decide this action by itself.
 	Leased bool
 
+	// Standings are where the budgets stand that the action is held against, and those
+	// that rules ask about. Whoever asks has loaded them; without them no budget applies.
+	Standings []BudgetStanding
+
 	resumed bool // the answer is about the chain as it is without a pause
 }
 
@@ -223,7 +231,7 @@ func Decide(policy *Policy, q *Question) Decision {
 		matches = append(matches, policy.Rules.Match(q)...)
 	}
 	if !d.KillSwitchActive {
-		matches = append(matches, builtinMatches(q)...)
+		matches = append(append(matches, builtinMatches(q)...), budgetMatches(q)...)
 	}
 	enforced, shadowed := strictest(matches, q.Org.Settings.EvaluationMode == Shadow)
 	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
@@ -231,6 +239,11 @@ func Decide(policy *Policy, q *Question) Decision {
 	}
 	if enforced != nil && enforced.Outcome == RequireApproval && q.Action.Source == "" && q.Action.unbindable() {
 		enforced = &unbindable
+	}
+	for i := range matches {
+		if over := matches[i].budget; over != nil {
+			d.Over = append(d.Over, over)
+		}
 	}
 	d.Matched = matchedRules(matches, q.Org.Settings.EvaluationMode == Shadow)
 	if enforced != nil {

@@ -253,6 +253,7 @@ type Event struct {
 	Approval   ApprovalID // zero where none was asked for
 	Act        int64      // the act that last changed the organization before; 0 where it was not kept
 	Lease      string     // the lease that let a client decide it, "" for none
+	Uses       []BudgetUse
 	RecordedAt Time
 }
 
@@ -281,6 +282,9 @@ func (e *Event) Encode() []byte {
 		w.Value(appendQuotedID(w.Name("approval_id"), e.Approval.UUID))
 	}
 	w.Bool("auto_paused", d.AutoPaused)
+	if len(e.Uses) > 0 {
+		w.Value(appendUses(w.Name("budgets"), e.Uses))
+	}
 	w.Strings("categories", e.Action.Facts.Categories)
 	w.Value(appendQuotedID(w.Name("chain_id"), e.Chain.UUID))
 	w.String("decision_reason", d.Reason)
@@ -376,6 +380,10 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 			return nil, errUnreadableEvent
 		}
 		event.Approval = ApprovalID{approval}
+	}
+	uses, usesOK := readUses(f)
+	if event.Uses = uses; !usesOK {
+		return nil, errUnreadableEvent
 	}
 	if idErr != nil || chainErr != nil || recorded == nil || f.Err() != nil {
 		return nil, errUnreadableEvent

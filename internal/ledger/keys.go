@@ -36,6 +36,8 @@ const (
 	PurposeLedger       Purpose = "ledger"
 	PurposeFinding      Purpose = "finding"
 	PurposeFullCheck    Purpose = "full-check"
+
+	PurposeBudgetCounter Purpose = "budget-counter"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -22,6 +22,10 @@ func MoneyOf(number float64) Money { return Money{decimal.NewFromFloat(number)} 
 // MoneyFrom takes an exact amount.
 func MoneyFrom(amount decimal.Decimal) Money { return Money{amount} }
 
+// moneyOfCount takes a count of anything for an amount, so that budgets of all measures
+// are reckoned alike.
+func moneyOfCount(count int64) Money { return Money{decimal.NewFromInt(count)} }
+
 // ParseMoney reads a plain decimal.
 func ParseMoney(text string) (Money, error) {
 	if len(text) > 64 {

@@ -51,6 +51,12 @@ func (o *Organization) Size() int {
 			bytes += len(text) + 16
 		}
 	}
+	for i := range o.Settings.Budgets {
+		bytes += 300
+		for _, text := range o.Settings.Budgets[i].Match {
+			bytes += len(text) + 16
+		}
+	}
 	return bytes
 }
 
@@ -82,6 +88,7 @@ type Settings struct {
 	AbandonAfterHours float64           `json:"abandon_after_hours,omitzero"`
 	FailModes         map[string]string `json:"fail_modes"`
 	AutoPause         AutoPause         `json:"auto_pause"`
+	Budgets           []Budget          `json:"budgets,omitempty"`
 }
 
 // AutoPause holds the limits at which a chain pauses by itself.
@@ -202,6 +209,7 @@ func (o Organization) Patch(v canon.Value) (Organization, error) {
 		defer f.Join(limits)
 		return patchAutoPause(limits, s.AutoPause)
 	})
+	replace(f, "budgets", &s.Budgets, func(name string) []Budget { return parseBudgets(f, name) })
 	if err := f.Err(); err != nil {
 		return Organization{}, err
 	}

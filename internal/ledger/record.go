@@ -11,6 +11,8 @@ type Recording struct {
 	By     KeyID // the key that records it
 	Now    Time
 	Random [10]byte
+	// Standings are as in Question. The counters move with the action.
+	Standings []BudgetStanding
 	// NewApproval is asked for an id where a person must decide.
 	NewApproval func() ApprovalID
 }
@@ -27,7 +29,8 @@ type Recorded struct {
 func (s *ChainState) Record(r *Recording) *Recorded {
 	now := Later(r.Now, s.LastAt)
 	leased := s.covered(r)
-	decision := Decide(r.Policy, &Question{Org: r.Org, Chain: r.Chain, State: s, Action: r.Action, Now: now, Leased: leased})
+	question := &Question{Org: r.Org, Chain: r.Chain, State: s, Action: r.Action, Now: now, Leased: leased, Standings: r.Standings}
+	decision := Decide(r.Policy, question)
 	s.Actions++
 	s.LastAt = now
 	event := &Event{
@@ -43,6 +46,7 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 	if leased {
 		event.Lease = r.Action.LeaseID
 	}
+	event.Uses = question.count(event.Status)
 	recorded := &Recorded{Event: event}
 	switch event.Status {
 	case EventAllowed, EventFlagged:
@@ -93,7 +97,7 @@ func (s *ChainState) ask(r *Recording, event *Event) *Approval {
 		Approvers: event.Decision.Approvers, TwoPerson: r.Org.Settings.TwoPersonApproval,
 		Escalate:    r.fallbackApprovers(),
 		Fallback:    r.Org.Settings.FallbackApprovers,
-		Reserved:    Reservation{Facts: facts, Cost: event.Decision.EstimatedCost, Tokens: facts.Tokens()},
+		Reserved:    Reservation{Facts: facts, Cost: event.Decision.EstimatedCost, Tokens: facts.Tokens(), Uses: event.Uses},
 		RequestedAt: event.RecordedAt, EscalatesAt: event.RecordedAt + span/2, ExpiresAt: event.RecordedAt + span,
 		Status: ApprovalPending,
 	}

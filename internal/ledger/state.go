@@ -26,7 +26,7 @@ type ChainState struct {
 	Tokens        int64     // of the actions that were allowed
 	Approvals     int64     // asked for
 	Waiting       int64     // of those, how many nobody has settled
-	Pending       Budget    // what waiting actions hold
+	Pending       Held      // what waiting actions hold
 	Granted       Allowance // from where the auto-pause limits count
 	PauseReason   string    // why the chain is paused, "" while it is not
 	PolicyVersion string    // of the newest decision
@@ -40,8 +40,8 @@ type ChainState struct {
 	Carried       Carried  // what the chains before this one have used
 }
 
-// Budget is what actions hold of a chain's limits.
-type Budget struct {
+// Held is what actions hold of a chain's limits.
+type Held struct {
 	Exposure Money
 	Tokens   int64
 }
@@ -183,7 +183,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		Tokens:        f.Int("tokens", 0, maxCount),
 		Approvals:     f.Int("approvals", 0, maxCount),
 		Waiting:       f.Int("waiting", 0, maxCount),
-		Pending:       Budget{Tokens: f.Int("pending_tokens", 0, maxCount)},
+		Pending:       Held{Tokens: f.Int("pending_tokens", 0, maxCount)},
 		PauseReason:   f.Text("pause_reason", maxStored),
 		PolicyVersion: f.Text("policy_version", maxName),
 		LastAt:        Time(f.Int("last_at", 0, maxCount)),
