@@ -44,6 +44,7 @@ type Store interface {
 	SignIns
 	Unsealed
 	Findings
+	Budgets
 
 	// Ping answers whether the store can serve requests now.
 	Ping(ctx context.Context) error
@@ -59,7 +60,7 @@ type Writer interface {
 	// plan returns, and commits, all in one transaction. When it returns nil the
 	// changes are durable: they survive a power cut the moment after.
 	//
-	// Chains, heads and audit logs that needs names are locked from load to commit,
+	// Chains, counters of budgets, heads and audit logs that needs names are locked from load to commit,
 	// in one order everywhere, so two calls that share one run one after the other,
 	// whichever process they are in. An organization in Orgs is held: a call that
 	// names it in Govern waits until this one has committed, and a call that comes
@@ -78,12 +79,15 @@ type Writer interface {
 
 // Needs names what a transaction reads. Doubles are allowed.
 type Needs struct {
-	Orgs      []ledger.OrgID // held
-	Govern    []ledger.OrgID // locked, and loaded as Orgs are
-	Keys      []ledger.KeyID
-	Chains    []ledger.ChainID // locked
-	Heads     []ledger.OrgID   // locked
-	Logs      []ledger.OrgID   // audit logs, locked
+	Orgs   []ledger.OrgID // held
+	Govern []ledger.OrgID // locked, and loaded as Orgs are
+	Keys   []ledger.KeyID
+	Chains []ledger.ChainID // locked
+	// Counters are locked where they exist. Of two calls that make the same new one, one
+	// is ErrExists.
+	Counters  []ledger.CounterID
+	Heads     []ledger.OrgID // locked
+	Logs      []ledger.OrgID // audit logs, locked
 	Opens     []OpenRef
 	Repeats   []EventRef
 	Addenda   []EventAt
@@ -132,8 +136,10 @@ type Loaded struct {
 	Orgs   map[ledger.OrgID]*ledger.Organization
 	Keys   map[ledger.KeyID]*ledger.KeyRecord
 	Chains map[ledger.ChainID]*ChainRecord
-	Heads  map[ledger.OrgID]*ledger.Head
-	Logs   map[ledger.OrgID]*ledger.ActLog
+	// Counters may be changed.
+	Counters map[ledger.CounterID]*CounterRecord
+	Heads    map[ledger.OrgID]*ledger.Head
+	Logs     map[ledger.OrgID]*ledger.ActLog
 	// Ends are the ends of the audit logs of the organizations in Needs.Orgs and Govern,
 	// as committed and not locked. They may be shared and must not be changed.
 	Ends    map[ledger.OrgID]*ledger.ActLog
@@ -201,6 +207,8 @@ type Changes struct {
 	NewAddenda  []*ledger.Addendum
 	NewReceipts []*ledger.StoredReceipt // of one organization in order of sequence
 	Heads       []*ledger.Head
+	NewCounters []*CounterRecord
+	Counters    []*CounterRecord // of Loaded.Counters: body and MAC
 
 	NewApprovals []*ApprovalRecord
 	Approvals    []*ApprovalRecord // of Loaded.Approvals: status, body and MAC

@@ -12,7 +12,7 @@ import (
 )
 
 // The locks come first, in one order everywhere: organizations (see locks.go),
-// chains, heads, audit logs, and each kind in order of id, so that two
+// chains, counters of budgets, heads, audit logs, and each kind in order of id, so that two
 // transactions never wait for each other in a circle. What is read after them is
 // at least as new as the moment at which they were granted.
 const (
@@ -56,6 +56,7 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 	x.send(beginSQL)
 	lockOrganizations(x, needs)
 	chains := s.askChains(x, needs.Chains)
+	askCounters(x, needs, loaded)
 	heads := sorted(needs.Heads, orgUUID)
 	askAll(x, lockHeadsSQL, heads, readHead, func(h *ledger.Head) { loaded.Heads[h.Org] = h })
 	askLogs(x, needs.Logs, loaded)

@@ -66,6 +66,7 @@ func sendChanges(x *exchange, changes *store.Changes) error {
 	sendAddenda(x, changes.NewAddenda)
 	sendReceipts(x, changes.NewReceipts)
 	sendHeads(x, changes.Heads)
+	sendCounters(x, changes.NewCounters, changes.Counters)
 	sendApprovals(x, changes.NewApprovals, changes.Approvals)
 	sendPolicies(x, changes.NewPolicies)
 	if err := sendWebhooks(x, changes.Webhooks); err != nil {

@@ -12,6 +12,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Orgs:      make(map[ledger.OrgID]*ledger.Organization),
 		Keys:      make(map[ledger.KeyID]*ledger.KeyRecord),
 		Chains:    make(map[ledger.ChainID]*store.ChainRecord, len(needs.Chains)),
+		Counters:  make(map[ledger.CounterID]*store.CounterRecord),
 		Heads:     make(map[ledger.OrgID]*ledger.Head),
 		Logs:      make(map[ledger.OrgID]*ledger.ActLog),
 		Ends:      make(map[ledger.OrgID]*ledger.ActLog),
@@ -34,7 +35,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Policy:       tx.policy,
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
-		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
+		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadCounters, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
 		tx.loadApprovals, tx.loadPolls, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadFindings, tx.loadSigningKeys,
 	}
 	for _, step := range steps {

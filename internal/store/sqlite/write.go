@@ -19,6 +19,8 @@ func (tx *transaction) apply(c *store.Changes) error {
 		func() error { return each(c.NewReceipts, tx.insertReceipt) },
 		func() error { return each(c.States, tx.updateState) },
 		func() error { return each(c.Heads, tx.putHead) },
+		func() error { return each(c.NewCounters, tx.insertCounter) },
+		func() error { return each(c.Counters, tx.updateCounter) },
 		func() error { return each(c.NewApprovals, tx.insertApproval) },
 		func() error { return each(c.Approvals, tx.updateApproval) },
 		func() error { return each(c.NewPolicies, tx.insertPolicy) },

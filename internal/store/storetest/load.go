@@ -55,6 +55,7 @@ type names struct {
 	Issued      []store.TokenRef
 	Rotations   []store.RotationRef
 	Findings    []store.FindingRef
+	Counters    []ledger.CounterID
 	SigningKeys []ledger.OrgID
 }
 
@@ -63,7 +64,7 @@ func namesOf(loaded *store.Loaded) names {
 		Orgs: keysOf(loaded.Orgs), Keys: keysOf(loaded.Keys), Chains: keysOf(loaded.Chains), Heads: keysOf(loaded.Heads),
 		Opens: keysOf(loaded.Opens), Repeats: keysOf(loaded.Repeats), Addenda: keysOf(loaded.Addenda),
 		Logs: keysOf(loaded.Logs), Approvals: keysOf(loaded.Approvals), Webhooks: keysOf(loaded.Webhooks),
-		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), Rotations: keysOf(loaded.Rotations), Findings: keysOf(loaded.Findings), SigningKeys: keysOf(loaded.SigningKeys),
+		Tokens: keysOf(loaded.Tokens), Issued: keysOf(loaded.Issued), Rotations: keysOf(loaded.Rotations), Findings: keysOf(loaded.Findings), Counters: keysOf(loaded.Counters), SigningKeys: keysOf(loaded.SigningKeys),
 	}
 }
 
@@ -128,6 +129,7 @@ func missingIsAbsent(t *testing.T, w *world) {
 		Issued:    []store.TokenRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
 		Rotations: []store.RotationRef{{Org: m.org.ID, Key: "never used"}, {Org: m.org.ID}},
 		Findings:  []store.FindingRef{{Org: m.org.ID, Name: "never found"}, {Org: m.org.ID}, {Org: stranger}},
+		Counters:  []ledger.CounterID{w.counter(stranger, "b", "never counted").ID},
 	}
 	w.look(t, needs, func(loaded *store.Loaded) {
 		assertEqual(t, "names", namesOf(loaded), names{Chains: []ledger.ChainID{id}})

@@ -52,6 +52,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"keys":          keyCases,
 		"rotations":     rotationCases,
 		"findings":      findingCases,
+		"budgets":       budgetCases,
 		"key uses":      keyUseCases,
 		"chain polls":   chainPollCases,
 		"keychecks":     keyCheckCases,
