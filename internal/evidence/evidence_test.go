@@ -30,6 +30,7 @@ func init() {
 	pass("chains, states, events, approvals, receipts and heads carry authenticators that are checked where they are decoded",
 		"Chain", "Chains", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
 		"ScanReceipts", "ScanBodies", "ScanChains", "ScanEvents", "Head")
+	pass("counters of budgets carry authenticators that ReadCounter checks", "BudgetCounters", "CountersOf", "AllCounters")
 	pass("an organization is authenticated over all its columns where it is used: the audit and the notices of tampering need one that fails", "Organization", "OrganizationBySlug", "Organizations")
 	pass("the audit log is a hash chain with an authenticated end", "ActLog", "ActLogs", "Acts", "ScanActs")
 	pass("a fingerprint that was changed keeps the server from starting", "KeyChecks", "AddKeyCheck")

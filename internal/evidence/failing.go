@@ -33,6 +33,7 @@ const (
 	FailingPolicy     FailingKind = "policy set"
 	FailingFullCheck  FailingKind = "record of a full check"
 	FailingJob        FailingKind = "queued job"
+	FailingCounter    FailingKind = "budget counter"
 )
 
 // failingRows collects rows that fail, up to a bound: whoever changes a million rows must
@@ -87,12 +88,12 @@ func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id st
 
 // FailingRows lists the rows of an organization that fail their authenticators, or are
 // older than the audit log says, and belong to no chain: API keys, signing keys, webhooks,
-// public tokens, policy sets, full checks and queued jobs. It names at most so many.
+// public tokens, policy sets, full checks, counters of budgets and queued jobs. It names at most so many.
 func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]Failing, error) {
 	seen := make(seenActs)
 	for {
 		f := &failingRows{store: s, most: most, seen: seen}
-		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.jobs} {
+		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.counters, f.jobs} {
 			if err := list(ctx, org); err != nil {
 				return nil, err
 			}
@@ -183,6 +184,18 @@ func (f *failingRows) fullChecks(ctx context.Context, org ledger.OrgID) error {
 	return pages(f, read, func(check *store.FullCheckRecord) error {
 		after = check.Receipt
 		return f.judge(FailingFullCheck, check.Receipt.String(), check.Org, ledger.PurposeFullCheck, check.MAC, encodeFullCheck(check))
+	})
+}
+
+func (f *failingRows) counters(ctx context.Context, org ledger.OrgID) error {
+	var after ledger.CounterID
+	read := func() ([]*store.CounterRecord, error) { return f.store.AllCounters(ctx, org, after, failingPage) }
+	return pages(f, read, func(record *store.CounterRecord) error {
+		after = record.ID
+		if _, err := f.store.ReadCounter(record); err != nil {
+			f.add(FailingCounter, record.ID.String(), false, record.MAC, record.Body)
+		}
+		return nil
 	})
 }
 

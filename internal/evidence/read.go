@@ -37,6 +37,19 @@ func (s *Store) ReadEvent(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger
 	return event, nil
 }
 
+// ReadCounter authenticates a stored counter of a budget. One that stands in another's
+// place is refused too.
+func (s *Store) ReadCounter(record *store.CounterRecord) (*ledger.BudgetCounter, error) {
+	counter, err := ledger.DecodeBudgetCounter(record.Body, record.MAC, s.keys, record.Org)
+	if err != nil {
+		return nil, fmt.Errorf("%w: a budget counter: %w", ledger.ErrStateTampered, err)
+	}
+	if counter.ID() != record.ID || counter.Budget != record.Budget || counter.Start != record.Start || counter.Value != record.Value {
+		return nil, fmt.Errorf("columns of a budget counter: %w", ledger.ErrStateTampered)
+	}
+	return counter, nil
+}
+
 // eventPage is how many events are held at a time where a whole chain is read. Each
 // may be as large as a request, and nothing tells beforehand which are: so it is few.
 const eventPage = 32

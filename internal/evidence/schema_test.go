@@ -37,9 +37,10 @@ var covered = map[string]struct{ by, columns string }{
 	"chain_states": {"mac, checked where a state is decoded", "chain_no chain_id org_id status state mac"},
 	"events": {"mac, and the digest in the chain's state", `chain_no chain_id sequence idempotency_key body payload redactions
 		mac`},
-	"addenda":   {"the digest in the chain's state, checked where anything is concluded from them", "chain_no chain_id position sequence body"},
-	"approvals": {"mac, checked where an approval is decoded", "id org_id chain_id sequence opened_by requested_at status body mac"},
-	"receipts":  {"the receipt's own signature, and the hash chain that heads ends", "id org_id sequence chain_id previous_hash body"},
+	"addenda":         {"the digest in the chain's state, checked where anything is concluded from them", "chain_no chain_id position sequence body"},
+	"budget_counters": {"mac, checked where a counter is decoded; the others are compared with body", "id org_id budget window_start value body mac"},
+	"approvals":       {"mac, checked where an approval is decoded", "id org_id chain_id sequence opened_by requested_at status body mac"},
+	"receipts":        {"the receipt's own signature, and the hash chain that heads ends", "id org_id sequence chain_id previous_hash body"},
 }
 
 // idle are the columns that carry no authority, each with the reason.

@@ -29,12 +29,9 @@ func patchOrganization(x *exchange) error {
 }
 
 func (x *exchange) organization(org *ledger.Organization) error {
-	version := ledger.BuiltinPolicy.Version
-	if org.Controls.Policy.Number > 0 {
-		version = org.Controls.Policy.Version
-	}
 	settings := org.Settings
 	settings.FastPathActions, settings.AbandonAfterHours = settings.SafeActions(), settings.AbandonHours()
+	settings.Budgets = append([]ledger.Budget{}, settings.Budgets...) // none is an empty list
 	body, err := json.Marshal(struct {
 		Slug      string `json:"slug"`
 		Name      string `json:"name"`
@@ -42,7 +39,7 @@ func (x *exchange) organization(org *ledger.Organization) error {
 		ledger.Settings
 		PolicyVersion string          `json:"policy_version"`
 		KillSwitch    json.RawMessage `json:"kill_switch"`
-	}{org.Slug, org.Name, org.CreatedAt.String(), settings, version, appendKillSwitch(nil, &org.Controls.KillSwitch)})
+	}{org.Slug, org.Name, org.CreatedAt.String(), settings, org.PolicyVersion(), appendKillSwitch(nil, &org.Controls.KillSwitch)})
 	if err != nil {
 		return err
 	}

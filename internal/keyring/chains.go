@@ -14,6 +14,9 @@ import (
 // process last wrote it. An older state of a chain is authentic; only such a memory
 // tells that it is old.
 //
+// Counters of budgets are remembered in the same way, by ids that are no chain's, until
+// their windows are over.
+//
 // It is safe for concurrent use. What is noted reaches the file with the next Flush: a
 // file that lags behind proves a little less and never accuses anyone wrongly.
 type Chains struct {
@@ -226,6 +229,15 @@ func (c *Chains) Proven(seen *ChainWatched, now ChainMark, final bool) {
 	}
 	c.changed[seen.Chain] = struct{}{}
 	c.release(element)
+}
+
+// Drop forgets what is remembered under an id: nothing depends on it any more.
+func (c *Chains) Drop(id uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if element := c.marks[id]; element != nil {
+		c.remove(element)
+	}
 }
 
 // Of returns what is remembered of an organization's chains, those touched longest ago

@@ -137,6 +137,9 @@ func parseBudgets(f *Fields, name string) []Budget {
 		f.Join(inner)
 		budgets = append(budgets, b)
 	}
+	if len(budgets) == 0 {
+		return nil // as if there had never been any
+	}
 	return budgets
 }
 
@@ -209,6 +212,9 @@ type Subject struct {
 	Agent       string
 	Key         KeyID
 	KeyName     string
+	// Unnamed says that the name of the key is not known. Then a budget that goes by names
+	// of keys is taken to cover it.
+	Unnamed bool
 }
 
 // value is what the budget counts the subject's actions under, and how people know it.
@@ -221,7 +227,7 @@ func (b *Budget) value(s *Subject) (value, label string, covered bool) {
 		value, label = classify.FoldName(s.Agent), s.Agent
 	case ScopeKey:
 		value, label = s.Key.String(), s.KeyName
-		if slices.Contains(b.Match, value) {
+		if slices.Contains(b.Match, value) || s.Unnamed {
 			return value, label, true
 		}
 	default:
@@ -508,6 +514,16 @@ func (p *Policy) Under(s *Settings) *Policy {
 	under := *p
 	under.Version = s.policyVersion(p.Version)
 	return &under
+}
+
+// PolicyVersion is the version of what decides for the organization: of its policy set
+// under its settings.
+func (o *Organization) PolicyVersion() string {
+	version := BuiltinPolicy.Version
+	if o.Controls.Policy.Number > 0 {
+		version = o.Controls.Policy.Version
+	}
+	return o.Settings.policyVersion(version)
 }
 
 func (s *Settings) appendBudgets(dst []byte) []byte {

@@ -154,6 +154,8 @@ type Policy struct {
 	Rules   Rules // nil for none
 	// FastPath says whether clients may decide harmless actions by themselves.
 	FastPath bool
+	// Budgets are the names of those that rules ask about.
+	Budgets []string
 }
 
 // Rules are an organization's own policies.

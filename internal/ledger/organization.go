@@ -88,7 +88,7 @@ type Settings struct {
 	AbandonAfterHours float64           `json:"abandon_after_hours,omitzero"`
 	FailModes         map[string]string `json:"fail_modes"`
 	AutoPause         AutoPause         `json:"auto_pause"`
-	Budgets           []Budget          `json:"budgets,omitempty"`
+	Budgets           []Budget          `json:"budgets,omitzero"`
 }
 
 // AutoPause holds the limits at which a chain pauses by itself.

@@ -7,6 +7,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type governance struct {
 	decisions *prometheus.CounterVec
 	approvals *prometheus.CounterVec
+	budgets   *prometheus.CounterVec
 	jobs      *prometheus.CounterVec
 	waiting   prometheus.Gauge
 	buried    prometheus.Gauge
@@ -20,6 +21,10 @@ func newGovernance() governance {
 		approvals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "countersign_approvals_total", Help: "Steps of approvals, by the status that each led to.",
 		}, []string{"status"}),
+		budgets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "countersign_budget_decisions_total",
+			Help: "Actions recorded that were over a budget or could not be held against it, by the budget's scope, what it counts, and what it says.",
+		}, []string{"scope", "measure", "decision"}),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "countersign_jobs_total", Help: "Attempts at queued work, by its kind and by what came of it: done, retried or buried.",
 		}, []string{"kind", "result"}),
@@ -33,7 +38,7 @@ func newGovernance() governance {
 }
 
 func (g *governance) collectors() []prometheus.Collector {
-	return []prometheus.Collector{g.decisions, g.approvals, g.jobs, g.waiting, g.buried}
+	return []prometheus.Collector{g.decisions, g.approvals, g.budgets, g.jobs, g.waiting, g.buried}
 }
 
 // Decided counts an action by what was decided about it.
@@ -41,6 +46,11 @@ func (g *governance) Decided(decision string) { g.decisions.WithLabelValues(deci
 
 // ApprovalMoved counts a step of an approval.
 func (g *governance) ApprovalMoved(status string) { g.approvals.WithLabelValues(status).Inc() }
+
+// OverBudget counts an action that was over a budget.
+func (g *governance) OverBudget(scope, measure, decision string) {
+	g.budgets.WithLabelValues(scope, measure, decision).Inc()
+}
 
 // JobDone counts a job that was done.
 func (g *governance) JobDone(kind string) { g.jobs.WithLabelValues(kind, "done").Inc() }

@@ -16,11 +16,12 @@ import (
 // condition is a compiled "when". It holds where both its parts do.
 type condition struct {
 	action cel.Program // what reads the action alone; nil for nothing
-	state  cel.Program // what reads the chain or the organization too; nil for nothing
+	state  cel.Program // what reads the chain, the organization or budgets too; nil for nothing
 	joint  bool        // state reads the action too
 	source *ast.SourceInfo
 	// limits are what the parts may cost on one action.
 	actionLimit, stateLimit uint64
+	budgets                 []string // that it asks about
 }
 
 // expression reads the text of a condition.
@@ -92,7 +93,7 @@ func (d *decoder) compile(n *node, checked *cel.Ast, left *budgets) (*condition,
 	if err != nil {
 		return nil, err
 	}
-	c := &condition{source: checked.NativeRep().SourceInfo(), actionLimit: actionBounds.rule, stateLimit: stateBounds.rule}
+	c := &condition{source: checked.NativeRep().SourceInfo(), actionLimit: actionBounds.rule, stateLimit: stateBounds.rule, budgets: budgetsOf(checked)}
 	if action != nil {
 		d.afford(n, action, left.action)
 		if c.action, err = program(action, c.actionLimit); err != nil {
@@ -103,7 +104,7 @@ func (d *decoder) compile(n *node, checked *cel.Ast, left *budgets) (*condition,
 		if d.afford(n, state, left.state); d.slow[d.rule] {
 			c.stateLimit = actionBounds.rule // what it had when it was put
 		}
-		c.joint = reads(state.NativeRep().Expr(), actionVariable)
+		c.joint = reads(state.NativeRep().Expr(), actionVariable.name)
 		c.state, err = program(state, c.stateLimit)
 	}
 	return c, err

@@ -31,6 +31,7 @@ var environment = sync.OnceValue(func() *cel.Env {
 	for _, v := range variables {
 		options = append(options, cel.Variable(v.name, v.typed))
 	}
+	options = append(options, cel.Variable(budgetsName, types.NewMapType(types.StringType, budgetVariable.typed)), cel.Macros(budgetMacro))
 	env, err := cel.NewEnv(options...)
 	if err != nil {
 		panic("policy: " + err.Error())
@@ -89,6 +90,13 @@ func (p provider) FindStructFieldType(name, field string) (*types.FieldType, boo
 	if !found {
 		return nil, false
 	}
+	if v == budgetVariable {
+		return &types.FieldType{
+			Type:    v.fields[i].typed,
+			IsSet:   func(any) bool { return true },
+			GetFrom: func(target any) (any, error) { return target.(*budgetLeft).get() },
+		}, true
+	}
 	return &types.FieldType{
 		Type:    v.fields[i].typed,
 		IsSet:   func(target any) bool { return target.(*record).has(i) },
@@ -99,6 +107,9 @@ func (p provider) FindStructFieldType(name, field string) (*types.FieldType, boo
 // variableOf returns the variable of the type with that name, nil if there is
 // none.
 func variableOf(typeName string) *variable {
+	if typeName == budgetVariable.typed.TypeName() {
+		return budgetVariable
+	}
 	i := slices.IndexFunc(variables, func(v *variable) bool { return v.typed.TypeName() == typeName })
 	if i < 0 {
 		return nil

@@ -16,6 +16,7 @@ const mostFields = 11
 // most once, when the first rule asks for it.
 type facts struct {
 	action, chain, org record
+	budgets            budgetMap
 }
 
 func newFacts() *facts {
@@ -28,6 +29,10 @@ func (f *facts) set(in *Input) {
 	f.action.set(in)
 	f.chain.set(in)
 	f.org.set(in)
+	f.budgets = nil
+	if in != nil {
+		f.budgets = in.Budgets
+	}
 }
 
 var _ cel.Activation = (*facts)(nil)
@@ -41,6 +46,8 @@ func (f *facts) ResolveName(name string) (any, bool) {
 		return &f.chain, true
 	case "org":
 		return &f.org, true
+	case budgetsName:
+		return f.budgets, true
 	}
 	return nil, false
 }

@@ -23,4 +23,7 @@ type Input struct {
 	AgeSeconds             float64
 
 	OrgSlug string
+
+	// Budgets is what is left of each budget, by its name, in its own unit.
+	Budgets map[string]float64
 }

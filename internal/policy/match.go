@@ -140,7 +140,10 @@ func (c *condition) failure(err error, limit uint64) error {
 		return fmt.Errorf("its condition costs more than %d units on this action", limit)
 	}
 	what := "its condition does not fit the types of what it reads"
-	if strings.HasPrefix(err.Error(), "no such key") {
+	switch {
+	case errors.Is(err, errNoBudget):
+		what = "its condition asks about a budget that the organization does not have"
+	case strings.HasPrefix(err.Error(), "no such key"):
 		what = "its condition reads a key that is missing: ask for it with has() first"
 	}
 	return errors.New(what + c.place(err))

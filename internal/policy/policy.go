@@ -36,6 +36,7 @@ type Set struct {
 	stateful   bool     // a condition reads more than the action
 	joint      bool     // a part that reads more than the action reads the action too
 	slow       []string // names of rules
+	budgets    []string // that conditions ask about, in order of name
 	canonical  []byte
 	hash       [sha256.Size]byte
 }
@@ -62,6 +63,7 @@ func parseDocument(document []byte, format Format, stored bool) (*Set, error) {
 	if err := found.err(); err != nil {
 		return nil, err
 	}
+	set.findBudgets()
 	set.canonical = set.appendCanonical(nil)
 	set.hash = sha256.Sum256(set.canonical)
 	return set, nil

@@ -57,13 +57,15 @@ func conjuncts(e ast.Expr, wanted func(ast.Expr) bool) ast.Expr {
 // readsState reports whether an expression names anything but the action and the
 // variables of its own loops. A loop variable with the name of a state counts as the
 // state: that costs time and changes no verdict.
-func readsState(e ast.Expr) bool { return reads(e, chainVariable) || reads(e, orgVariable) }
+func readsState(e ast.Expr) bool {
+	return reads(e, chainVariable.name) || reads(e, orgVariable.name) || reads(e, budgetsName)
+}
 
 // reads reports whether an expression names a variable.
-func reads(e ast.Expr, v *variable) bool {
+func reads(e ast.Expr, name string) bool {
 	found := false
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
-		found = found || e.Kind() == ast.IdentKind && e.AsIdent() == v.name
+		found = found || e.Kind() == ast.IdentKind && e.AsIdent() == name
 	}))
 	return found
 }

@@ -51,6 +51,12 @@ var (
 		text("slug", func(in *Input) string { return in.OrgSlug }),
 	)
 	variables = []*variable{actionVariable, chainVariable, orgVariable}
+
+	// budgetVariable is what budget("name") stands for. Its one field is not read off the
+	// Input: there is one for each name.
+	budgetVariable = newVariable("budget",
+		field{name: "left", typed: types.DoubleType},
+	)
 )
 
 func newVariable(name string, fields ...field) *variable {

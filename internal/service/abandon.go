@@ -198,7 +198,7 @@ func (s *Service) abandon(ctx context.Context, org ledger.OrgID, chain ledger.Ch
 			return false, err
 		}
 	}
-	if err := s.committer.commit(ctx, op); err != nil {
+	if err := s.commitWhole(ctx, op); err != nil {
 		return false, err
 	}
 	return op.sealed, nil
@@ -209,6 +209,8 @@ type abandonChain struct {
 	chain   ledger.ChainID
 	summary folded
 	sealed  bool
+
+	counters counting // of approvals that are cancelled
 }
 
 func (o *abandonChain) tenant() ledger.OrgID { return o.org }
@@ -221,6 +223,7 @@ func (o *abandonChain) need(needs *store.Needs) {
 	needs.Polls = append(needs.Polls, o.chain)
 	needs.Heads = append(needs.Heads, o.org)
 	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
+	o.counters.need(needs)
 }
 
 // plan looks again, under the chain's lock: what another replica has sealed, what
@@ -241,7 +244,7 @@ func (o *abandonChain) plan(b *batch) error {
 	if at, ok := live.state.AbandonedAt(&org.Settings, b.loaded.Polls[o.chain], pollLag); !ok || at > b.now {
 		return nil
 	}
-	if _, err := b.seal(live, org, o.summary, ledger.Abandonment(&org.Settings)); err != nil {
+	if _, err := b.seal(live, org, &o.counters, o.summary, ledger.Abandonment(&org.Settings)); err != nil {
 		return err
 	}
 	o.sealed = true

@@ -52,6 +52,13 @@ func (s *Service) UpdateOrganization(ctx context.Context, caller *Caller, reques
 		if patched, err = org.Patch(request); err != nil {
 			return nil, err
 		}
+		policy, err := b.policy(org)
+		if err != nil {
+			return nil, err
+		}
+		if err := readBudgets(&patched.Settings, policy.Budgets, "/budgets", "the policy set in force asks about it; put another set first"); err != nil {
+			return nil, err
+		}
 		before, err := org.Hash()
 		if err != nil {
 			return nil, err

@@ -278,9 +278,13 @@ func (v *viewing) question(ctx context.Context, approval *ledger.Approval, store
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	now := ledger.Later(v.service.now(), newest.State.LastAt)
+	standings, err := v.standings(ctx, policy, approval, newest.Chain, action, now)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	return event, policy, &ledger.Question{
-		Org: v.org, Chain: newest.Chain, State: newest.State, Action: action, Now: ledger.Later(v.service.now(), newest.State.LastAt),
-		Recorded: chain.State,
+		Org: v.org, Chain: newest.Chain, State: newest.State, Action: action, Now: now, Recorded: chain.State, Standings: standings,
 	}, nil
 }
 
@@ -379,7 +383,7 @@ func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.
 	if err != nil {
 		return nil, err
 	}
-	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, verdict: verdict}
+	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, verdict: verdict, counters: counting{idsOfUses(seen.Reserved.Uses)}}
 	if verdict.Approve && seen.Approval.Status.Open() {
 		// An event never changes, so it is read before the transaction.
 		if op.event, op.action, err = s.recordedAction(caller.Org, seen.event); err != nil {
@@ -415,8 +419,8 @@ func (s *Service) CancelApproval(ctx context.Context, caller *Caller, id ledger.
 	if err != nil {
 		return nil, err
 	}
-	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, giveUp: &comment}
-	if err := s.committer.commit(ctx, op); err != nil {
+	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, giveUp: &comment, counters: counting{idsOfUses(seen.Reserved.Uses)}}
+	if err := s.commitWhole(ctx, op); err != nil {
 		return nil, err
 	}
 	return s.ownApproval(ctx, caller, id)
@@ -430,7 +434,7 @@ func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (ne
 		return 0, visible(err)
 	}
 	op := &moveApproval{id: id, chain: record.Chain, org: record.Org}
-	if err := s.committer.commit(ctx, op); err != nil {
+	if err := s.commitWhole(ctx, op); err != nil {
 		return 0, err
 	}
 	return op.next, nil
@@ -451,8 +455,9 @@ type moveApproval struct {
 	action *ledger.Action
 	voters []ledger.KeyID
 
-	next    ledger.Time
-	refused error // committed, and to be answered with this
+	counters counting // in which the action waits
+	next     ledger.Time
+	refused  error // committed, and to be answered with this
 }
 
 func (o *moveApproval) tenant() ledger.OrgID { return o.org }
@@ -470,6 +475,7 @@ func (o *moveApproval) need(needs *store.Needs) {
 	needs.Approvals = append(needs.Approvals, o.id)
 	needs.SigningKeys = append(needs.SigningKeys, o.org)
 	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
+	o.counters.need(needs)
 }
 
 func (o *moveApproval) plan(b *batch) error {
@@ -492,6 +498,11 @@ func (o *moveApproval) plan(b *batch) error {
 	org, err := b.org(o.org)
 	if err != nil {
 		return err
+	}
+	if asked.approval.Status.Open() {
+		if err := o.counters.loaded(b, idsOfUses(asked.approval.Reserved.Uses)); err != nil {
+			return err
+		}
 	}
 	before := *asked.approval
 	o.refused = nil
@@ -579,6 +590,7 @@ func (o *moveApproval) name(approval *ledger.Approval) string {
 // settle enters an approval's end into its chain.
 func (b *batch) settle(live *liveChain, approval *ledger.Approval) {
 	addendum := live.state.Settle(approval, b.now)
+	b.settleUses(approval)
 	live.changed = true
 	b.enter(addendum)
 }

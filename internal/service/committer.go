@@ -164,7 +164,7 @@ func (c *committer) settle(batch []*pending) {
 		}
 		return
 	}
-	if errors.Is(err, store.ErrExists) {
+	for again := 0; again < mostRaced && errors.Is(err, store.ErrExists); again++ {
 		// Another replica stored the same first: now it can be found.
 		errs, err = c.transact(batch)
 	}
@@ -176,6 +176,10 @@ func (c *committer) settle(batch []*pending) {
 		p.result <- errs[i]
 	}
 }
+
+// mostRaced bounds how often a batch is tried again because another replica stored the
+// same first: it may make several counters of budgets.
+const mostRaced = 5
 
 func (c *committer) transact(pendings []*pending) ([]error, error) {
 	began := time.Now()
@@ -190,6 +194,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	var b *batch
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		b = newBatch(c.service, loaded)
+		b.name(needs.Counters)
 		last := time.Now()
 		for i, p := range pendings {
 			errs[i] = b.attempt(p.operation)
@@ -208,11 +213,15 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 		return nil, err
 	}
 	c.service.noteChains(b) // before anyone is answered
+	c.service.noteCounters(b)
 	c.service.states.put(b.order)
 	c.service.settled(b)
 	c.meter.Committed(len(pendings), time.Since(began))
 	for _, outcome := range b.outcomes {
 		c.decided.Decided(string(outcome))
+	}
+	for _, budget := range b.over {
+		c.decided.OverBudget(string(budget.Scope), string(budget.Measure()), string(budget.Decision))
 	}
 	for _, asked := range b.asked {
 		if asked.fresh || asked.changed {
@@ -242,6 +251,9 @@ type batch struct {
 	findings map[store.FindingRef]bool            // changed by this batch
 	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
 	outcomes []ledger.Outcome                     // of what the batch decided
+	over     []*ledger.Budget                     // that actions of the batch were over
+	counters map[ledger.CounterID]*liveCounter    // that the batch works on
+	named    map[ledger.CounterID]bool            // that were loaded where they exist; nil for none
 	entries  map[ledger.ChainID]*entryLog         // of chains as they were loaded
 	entered  map[store.EventAt]int                // how many of the loaded addenda this batch has added
 	broken   error                                // the store failed while planning: nothing may be written
@@ -270,6 +282,18 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 		asked:    make(map[ledger.ApprovalID]*askedApproval),
 		entries:  make(map[ledger.ChainID]*entryLog),
 		entered:  make(map[store.EventAt]int),
+		counters: make(map[ledger.CounterID]*liveCounter),
+	}
+}
+
+// name says which counters were loaded.
+func (b *batch) name(ids []ledger.CounterID) {
+	if len(ids) == 0 {
+		return
+	}
+	b.named = make(map[ledger.CounterID]bool, len(ids))
+	for _, id := range ids {
+		b.named[id] = true
 	}
 }
 
@@ -443,6 +467,7 @@ func (b *batch) finish() *store.Changes {
 	for _, asked := range b.asked {
 		asked.write(b)
 	}
+	b.finishCounters()
 	for chain, log := range b.entries {
 		b.service.entries.logs.Put(chain, log, log.size())
 	}

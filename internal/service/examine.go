@@ -110,7 +110,7 @@ func (s *Service) commitExamined(ctx context.Context, op operation, org ledger.O
 				return err
 			}
 		}
-		err := s.committer.commit(ctx, op)
+		err := s.commitWhole(ctx, op)
 		var missing *notExamined
 		if !errors.As(err, &missing) {
 			return err

@@ -77,6 +77,9 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 	_, format := document.format()
 	var record *store.PolicyRecord
 	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+		if err := readBudgets(&org.Settings, set.Budgets(), "", "set it under budgets in the organization's settings first"); err != nil {
+			return nil, err
+		}
 		current := org.Controls.Policy
 		if current.Number > 0 && current.Version == ledger.PolicyVersion(current.Number, set.Canonical()) {
 			found, err := b.loaded.Policy(org.ID, current.Number)
@@ -153,6 +156,11 @@ func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*
 	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
 		return nil, err
+	}
+	if version == org.PolicyVersion() { // under the settings of now; else as it was put
+		if version = ledger.BuiltinPolicy.Version; org.Controls.Policy.Number > 0 {
+			version = org.Controls.Policy.Version
+		}
 	}
 	if version == ledger.BuiltinPolicy.Version {
 		return &PolicyView{
@@ -274,10 +282,10 @@ func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 func (s *Service) policyInForce(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, error) {
 	ref := org.Controls.Policy
 	if ref.Number == 0 {
-		return ledger.BuiltinPolicy, nil
+		return ledger.BuiltinPolicy.Under(&org.Settings), nil
 	}
 	if p := s.policies.get(org.ID, ref.Version); p != nil {
-		return p, nil
+		return p.Under(&org.Settings), nil
 	}
 	record, err := read(org.ID, ref.Number)
 	if errors.Is(err, store.ErrNotFound) || (err == nil && (record.Version != ref.Version || ledger.PayloadHash(record.Document) != ref.SHA256)) {
@@ -292,7 +300,7 @@ func (s *Service) policyInForce(org *ledger.Organization, read func(ledger.OrgID
 	}
 	p := compiled(ref.Version, set)
 	s.policies.put(org.ID, ref.Version, p)
-	return p, nil
+	return p.Under(&org.Settings), nil
 }
 
 // CompilePolicy makes a document ready to decide with, as the first put of an
@@ -307,7 +315,7 @@ func CompilePolicy(document *PolicyDocument) (*ledger.Policy, error) {
 
 func compiled(version string, set *policy.Set) *ledger.Policy {
 	allowed, _ := set.FastPath()
-	return &ledger.Policy{Version: version, Rules: newRuleSet(set), FastPath: allowed}
+	return &ledger.Policy{Version: version, Rules: newRuleSet(set), FastPath: allowed, Budgets: set.Budgets()}
 }
 
 // ruleSet lets the core ask an organization's rules.
@@ -352,6 +360,9 @@ func (r ruleSet) Match(q *ledger.Question) []ledger.Match {
 	if r.metadata {
 		in.ChainMetadata = metadataOf(q.Chain)
 	}
+	if len(r.set.Budgets()) > 0 {
+		in.Budgets = budgetsLeft(q)
+	}
 	hits := r.set.Match(in, q.Action.Examined.(*policy.Examined))
 	if len(hits) == 0 {
 		return nil
@@ -389,6 +400,21 @@ func describeAction(in *policy.Input, a *ledger.Action) {
 	if a.Facts.Amount != nil {
 		in.AmountUSD, in.HasAmount = a.Facts.Amount.Float(), true
 	}
+}
+
+// budgetsLeft is what is left of each budget for the action's subject. All is left of one
+// that does not cover it.
+func budgetsLeft(q *ledger.Question) map[string]float64 {
+	left := make(map[string]float64, len(q.Org.Settings.Budgets))
+	for i := range q.Org.Settings.Budgets {
+		b := &q.Org.Settings.Budgets[i]
+		left[b.Name] = b.Limit().Float()
+	}
+	for i := range q.Standings {
+		b := q.Standings[i].Budget
+		left[b.Name] = b.Left(q.Standings[i].Counter).Float()
+	}
+	return left
 }
 
 func metadataOf(chain *ledger.Chain) canon.Value {

@@ -30,7 +30,7 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 		if err := op.summarise(ctx, s); err != nil {
 			return err
 		}
-		return s.committer.commit(ctx, op)
+		return s.commitWhole(ctx, op)
 	})
 	if err != nil {
 		return nil, err
@@ -77,6 +77,7 @@ type completeChain struct {
 	line       *lineage
 	completion *ledger.Completion
 	summary    folded
+	counters   counting // of approvals that are cancelled
 	view       ChainView
 	receipt    []byte
 }
@@ -110,6 +111,7 @@ func (o *completeChain) need(needs *store.Needs) {
 	o.line.need(needs)
 	needs.Heads = append(needs.Heads, o.caller.Org)
 	needs.ApprovalsOf = append(needs.ApprovalsOf, o.line.last())
+	o.counters.need(needs)
 }
 
 func (o *completeChain) plan(b *batch) error {
@@ -132,7 +134,7 @@ func (o *completeChain) plan(b *batch) error {
 	case live.state.Status.Sealed():
 		return o.repeat(live, org)
 	}
-	stored, err := b.seal(live, org, o.summary, o.completion)
+	stored, err := b.seal(live, org, &o.counters, o.summary, o.completion)
 	if err != nil {
 		return err
 	}
@@ -167,7 +169,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 }
 
 // seal completes an open chain and enters its receipt, and word of it, into the batch.
-func (b *batch) seal(live *liveChain, org *ledger.Organization, begun folded, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
+func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counting, begun folded, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
 	summary, err := b.catchUp(live, begun)
 	if err != nil {
 		return nil, err
@@ -176,7 +178,7 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, begun folded, co
 	if err != nil {
 		return nil, err
 	}
-	approvals, err := b.closeApprovals(live, org)
+	approvals, err := b.closeApprovals(live, org, counters)
 	if err != nil {
 		return nil, err
 	}
@@ -197,9 +199,18 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, begun folded, co
 
 // closeApprovals ends what nobody has decided and returns all approvals of the
 // chain by the sequence of their events.
-func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization) ([]*ledger.Approval, error) {
+func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization, counters *counting) ([]*ledger.Approval, error) {
 	asked, err := b.approvalsOf(live)
 	if err != nil {
+		return nil, err
+	}
+	var held []ledger.CounterID
+	for _, a := range asked {
+		if a.approval.Status.Open() {
+			held = append(held, idsOfUses(a.approval.Reserved.Uses)...)
+		}
+	}
+	if err := counters.loaded(b, held); err != nil {
 		return nil, err
 	}
 	approvals := make([]*ledger.Approval, 0, len(asked))

@@ -31,14 +31,8 @@ func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.
 		return nil, err
 	}
 	s.price(action)
-	op := &recordEvent{caller: caller, line: s.lineage(chain), action: action}
-	err := s.alongLineage(op.line, func() error {
-		err := s.commitExamined(ctx, op, caller.Org, action)
-		if errors.Is(err, errApprovalNotLoaded) {
-			err = s.commitExamined(ctx, op, caller.Org, action)
-		}
-		return err
-	})
+	op := &recordEvent{caller: caller, line: s.lineage(chain), action: action, counters: s.expectCounters(caller, chain, action)}
+	err := s.alongLineage(op.line, func() error { return s.commitExamined(ctx, op, caller.Org, action) })
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +53,7 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 	op := &reportEvents{line: s.lineage(chain)}
 	for _, action := range actions {
 		s.price(action)
-		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action})
+		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action, counters: s.expectCounters(caller, chain, action)})
 	}
 	if err := s.alongLineage(op.line, func() error { return s.commitExamined(ctx, op, caller.Org, actions...) }); err != nil {
 		return nil, err
@@ -109,7 +103,11 @@ func (o *reportEvents) plan(b *batch) error {
 	if err := b.confirm(caller); err != nil {
 		return err
 	}
-	if _, err := o.line.newest(b, caller); err != nil {
+	live, err := o.line.newest(b, caller)
+	if err != nil {
+		return err
+	}
+	if err := o.standings(b, live); err != nil {
 		return err
 	}
 	if err := o.examined(b, caller); err != nil {
@@ -143,6 +141,25 @@ func (o *reportEvents) examined(b *batch, caller *Caller) error {
 	}
 	_, err = b.policyFor(org, actions...)
 	return err
+}
+
+// standings looks whether all counters of the batch are loaded.
+func (o *reportEvents) standings(b *batch, live *liveChain) error {
+	org, err := b.org(o.events[0].caller.Org)
+	if err != nil || len(org.Settings.Budgets) == 0 {
+		return err
+	}
+	policy, err := b.policy(org)
+	if err != nil {
+		return err
+	}
+	var missing error
+	for _, event := range o.events {
+		if _, err := event.standings(b, live, org, policy); errors.Is(err, errCountersNotLoaded) {
+			missing = err // the others are named too
+		}
+	}
+	return missing
 }
 
 // grant makes the terms of the whole batch, once all of it is counted.
@@ -182,6 +199,7 @@ type recordEvent struct {
 	line     *lineage
 	action   *ledger.Action
 	asked    *ledger.ApprovalID // of the event that this repeats, once it is known
+	counters counting
 	recorded Recorded
 }
 
@@ -207,6 +225,18 @@ func (o *recordEvent) need(needs *store.Needs) {
 	if o.asked != nil {
 		needs.Approvals = append(needs.Approvals, *o.asked)
 	}
+	o.counters.need(needs)
+}
+
+// standings are where the budgets stand before the action.
+func (o *recordEvent) standings(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy) ([]ledger.BudgetStanding, error) {
+	return b.standings(&o.counters, org, policy, live, o.subject(live), o.action)
+}
+
+func (o *recordEvent) subject(live *liveChain) *ledger.Subject {
+	subject := o.caller.subject(o.action.AgentName)
+	subject.Environment = live.chain.Environment
+	return subject
 }
 
 func (o *recordEvent) plan(b *batch) error {
@@ -235,6 +265,10 @@ func (o *recordEvent) plan(b *batch) error {
 	if earlier := o.earlier(b, live); earlier != nil {
 		return o.repeat(b, live, org, policy, earlier)
 	}
+	standings, err := o.standings(b, live, org, policy)
+	if err != nil {
+		return err
+	}
 	if live.state.Abandoned {
 		if live, err = b.succeed(live, policy); err != nil {
 			return err
@@ -243,7 +277,7 @@ func (o *recordEvent) plan(b *batch) error {
 	if err := live.state.Accepts(o.action); err != nil {
 		return err
 	}
-	o.record(b, live, org, policy)
+	o.record(b, live, org, policy, standings)
 	return nil
 }
 
@@ -264,10 +298,10 @@ func (o *recordEvent) earlier(b *batch, live *liveChain) *ledger.StoredEvent {
 	return nil
 }
 
-func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy) {
+func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, standings []ledger.BudgetStanding) {
 	recorded := live.state.Record(&ledger.Recording{
 		Keys: b.service.keys, Policy: policy, Org: org, Chain: live.chain, Action: o.action, By: o.caller.Key,
-		Now: b.now, Random: b.service.timedRandom(), NewApproval: b.service.approvalID,
+		Now: b.now, Random: b.service.timedRandom(), NewApproval: b.service.approvalID, Standings: standings,
 	})
 	live.changed = true
 	if live.summary != nil {
@@ -275,6 +309,7 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 	}
 	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
 	b.outcomes = append(b.outcomes, recorded.Event.Decision.Outcome)
+	b.over = append(b.over, recorded.Event.Decision.Over...)
 	if o.action.IdempotencyKey != "" {
 		b.loaded.Repeats[o.ref(live.chain.ID)] = recorded.Stored
 	}
@@ -330,13 +365,14 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	if err != nil {
 		return err
 	}
-	approval, err := o.approval(b, event)
-	if err != nil {
+	now := ledger.Later(b.now, live.state.LastAt)
+	standings, standErr := b.standAgain(&o.counters, org, policy, o.subject(live), o.action, event.Uses, now)
+	approval, err := o.approval(b, event) // both are named before either is asked for anew
+	if err = cmp.Or(standErr, err); err != nil {
 		return err
 	}
 	question := &ledger.Question{
-		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: ledger.Later(b.now, live.state.LastAt),
-		Recorded: recorded.state,
+		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: now, Recorded: recorded.state, Standings: standings,
 	}
 	o.answer(b, live, org, policy, event.Again(policy, question, approval))
 	return nil

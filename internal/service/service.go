@@ -75,6 +75,9 @@ type Meter interface {
 type GovernanceMeter interface {
 	Decided(decision string)
 	ApprovalMoved(status string)
+	// OverBudget counts actions that are over a budget, by what all budgets have in common:
+	// the names of budgets, agents and keys are too many, and nobody's business.
+	OverBudget(scope, measure, decision string)
 }
 
 // Service is the product behind its front ends. It is safe for concurrent use.
@@ -101,6 +104,7 @@ type Service struct {
 	keyUses        lastUses[ledger.KeyID]
 	chainPolls     chainPolls
 	lines          lineCache
+	hints          budgetHints
 	strangers      strangersMail
 	told           toldNames
 	kept           toldNames
@@ -159,7 +163,7 @@ func New(c Config) *Service {
 		store: evidence.New(c.Store, c.Keys), keys: c.Keys, log: c.Log, clock: c.Clock, random: c.Random,
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watchedChains: c.Chains,
-		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), entries: newEntryLogs(), chainPolls: newChainPolls(),
+		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), hints: newBudgetHints(), entries: newEntryLogs(), chainPolls: newChainPolls(),
 		examiningLarge: make(chan struct{}, mostLarge), jobs: make(chan struct{}, 1), moved: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}
@@ -290,3 +294,5 @@ func (silentMeter) Queued(int)                   {}
 func (silentMeter) Sealed(int)                   {}
 func (silentMeter) Decided(string)               {}
 func (silentMeter) ApprovalMoved(string)         {}
+
+func (silentMeter) OverBudget(string, string, string) {}

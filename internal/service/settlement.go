@@ -91,8 +91,13 @@ func (o *moveApproval) settlement(b *batch, org *ledger.Organization, live *live
 	if err != nil {
 		return nil, err
 	}
+	now := ledger.Later(b.now, live.state.LastAt)
+	standings, err := b.standAgain(&o.counters, org, policy, approvalSubject(approval, live.chain), o.action, approval.Reserved.Uses, now)
+	if err != nil {
+		return nil, err
+	}
 	settlement := o.event.Settlement(policy, &ledger.Question{
-		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: ledger.Later(b.now, live.state.LastAt),
+		Org: org, Chain: live.chain, State: live.state, Action: o.action, Now: now, Standings: standings,
 	}, approval)
 	settlement.Key = func(id ledger.KeyID) *ledger.KeyRecord { return b.loaded.Keys[id] }
 	return settlement, nil

@@ -23,6 +23,7 @@ type ChainWatch interface {
 	Proven(seen *keyring.ChainWatched, now keyring.ChainMark, final bool)
 	Watched() (remembered int, dropped int64)
 	Forgotten() []uuid.UUID
+	Drop(id uuid.UUID)
 }
 
 // MarkOf is where a chain stands whose state is stored with an authenticator.
@@ -47,6 +48,9 @@ type ChainRollback struct {
 	Chain   ledger.ChainID
 	Receipt *ledger.ReceiptID // under which it was sealed, nil where it was not
 	Gone    bool              // the database does not know the chain
+	// Budget is the name of the budget whose counter Chain is the id of; "" for a chain, and
+	// for a counter that is gone.
+	Budget string
 }
 
 // Tampering is the rollback as a finding. What is said of it does not change with what
@@ -57,6 +61,10 @@ func (r *ChainRollback) Tampering() *Tampering {
 
 func (r *ChainRollback) String() string {
 	switch {
+	case ledger.IsCounterID(r.Chain.UUID) && r.Gone:
+		return fmt.Sprintf("the budget counter %s was acknowledged and is gone", r.Chain)
+	case ledger.IsCounterID(r.Chain.UUID):
+		return fmt.Sprintf("the counter %s of the budget %q is not the one that was acknowledged: it was put back to an earlier state", r.Chain, r.Budget)
 	case r.Gone:
 		return fmt.Sprintf("the chain %s was acknowledged and is gone", r.Chain)
 	case r.Receipt != nil:
@@ -82,6 +90,9 @@ func ChainBehind(seen *keyring.ChainWatched, chain *ledger.Chain, state *ledger.
 // ProveChain shows that a chain's entries lead from all that is remembered of it to where
 // it stands, or returns what is wrong. The watch is told what was shown.
 func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
+	if ledger.IsCounterID(seen.Chain) {
+		return j.proveCounter(ctx, seen)
+	}
 	id := ledger.ChainID{UUID: seen.Chain}
 	back := &ChainRollback{Org: ledger.OrgID{UUID: seen.Org}, Chain: id}
 	record, err := j.store.Chain(ctx, id)
@@ -229,6 +240,9 @@ func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) err
 // takeOver remembers a chain as it stands, where it is open and authentic: an operator has
 // accepted it.
 func (j *Judge) takeOver(ctx context.Context, id ledger.ChainID) error {
+	if ledger.IsCounterID(id.UUID) {
+		return j.takeOverCounter(ctx, ledger.CounterID{UUID: id.UUID})
+	}
 	record, err := j.store.Chain(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
