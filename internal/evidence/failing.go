@@ -192,11 +192,24 @@ func (f *failingRows) counters(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*store.CounterRecord, error) { return f.store.AllCounters(ctx, org, after, failingPage) }
 	return pages(f, read, func(record *store.CounterRecord) error {
 		after = record.ID
-		if _, err := f.store.ReadCounter(record); err != nil {
-			f.add(FailingCounter, record.ID.String(), false, record.MAC, record.Body)
+		if _, err := f.store.ReadCounter(record); err != nil && !f.full() {
+			f.found = append(f.found, *FailingCounterOf(record))
 		}
 		return nil
 	})
+}
+
+// FailingCounterOf is a budget's counter as a row that fails.
+func FailingCounterOf(c *store.CounterRecord) *Failing {
+	r := make(record, 0, 256+len(c.Body))
+	r.bytes(c.ID.UUID[:])
+	r.bytes(c.Org.UUID[:])
+	r.text(c.Budget)
+	r.time(c.Start)
+	r.text(c.Value)
+	r.bytes(c.Body)
+	r.bytes(c.MAC)
+	return &Failing{Kind: FailingCounter, ID: c.ID.String(), Digest: sha256.Sum256(r)}
 }
 
 // jobs are many, and nearly all of them sound: only one that fails is given a name.

@@ -28,6 +28,7 @@ const (
 	CheckAccess       Check = "access"   // API keys
 	CheckFindings     Check = "findings" // what was found before, and is kept
 	CheckQueue        Check = "queue"    // work that is queued
+	CheckBudgets      Check = "budgets"  // the counters of budgets
 	CheckRow          Check = "row"      // one that a request came upon
 )
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/evidence"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/recent"
@@ -83,6 +84,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	}
 	counter, err := b.service.store.ReadCounter(record)
 	if err != nil {
+		b.service.notice(metTampering{org: org, tampering: verify.RowChanged(evidence.FailingCounterOf(record)), tell: true})
 		return nil, err
 	}
 	if seen, watched := b.service.seenChain(ledger.ChainID{UUID: id.UUID}); watched {

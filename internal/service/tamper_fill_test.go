@@ -13,7 +13,9 @@ type filler struct{ governed }
 // administer does what admins do.
 func (f *filler) administer() {
 	f.t.Helper()
-	f.settings(`{"auto_pause":{"max_events":5},"approval_timeout_hours":2}`)
+	f.settings(`{"auto_pause":{"max_events":5},"approval_timeout_hours":2,"budgets":[
+		{"name":"all","scope":"organization","window":"month","limit_usd":1e9,"decision":"deny"},
+		{"name":"each","scope":"agent","window":"month","limit_usd":1e9,"decision":"require_approval"}]}`)
 	f.put(flagDeploys)
 	f.put(denyDeploys)
 	f.hook()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -20,8 +21,12 @@ import (
 const (
 	sealedChains = 12                      // of each organization
 	nextReceipt  = int64(sealedChains) + 1 // where an audit places what concerns no receipt that is there
-	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings"
+	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings budget_counters"
 )
+
+// whenTampered is when the ledger is audited: long after it was filled, and before the
+// windows of its budgets are over.
+func whenTampered() time.Time { return time.Date(2026, 5, 25, 9, 0, 0, 0, time.UTC) }
 
 var tamperedOrgs = []string{"acme", "other"}
 

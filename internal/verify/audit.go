@@ -61,7 +61,7 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 	a := &audit{judge: j, org: org, options: options}
 	report := &AuditReport{Organization: org.Slug, Status: AuditIntact, NotChecked: []string{}}
 	if options.ReceiptsOnly {
-		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckAnchors), string(ledger.CheckRegistry), string(ledger.CheckAccess), string(ledger.CheckFindings), string(ledger.CheckQueue))
+		report.NotChecked = append(report.NotChecked, string(ledger.CheckColumns), string(ledger.CheckEventsDigest), string(ledger.CheckChain), string(ledger.CheckApprovals), string(ledger.CheckAuditLog), string(ledger.CheckAnchors), string(ledger.CheckRegistry), string(ledger.CheckAccess), string(ledger.CheckFindings), string(ledger.CheckQueue), string(ledger.CheckBudgets))
 	}
 	found, err := a.run(ctx)
 	if err != nil {
@@ -134,8 +134,10 @@ type audit struct {
 	mostAnchors int   // of those that were made, the newest; 0: all
 	mostActs    int64 // that are read; 0: all
 	mostChains  int   // that are held against what is remembered of them; 0: all
+	mostCounted int   // events that budgets are counted anew from, the newest; 0: all
 
 	failing []evidence.Failing // rows, once they are read
+	budgets []*ledger.Break    // counters that do not say what the events do, once they are counted anew
 
 	records      map[ledger.Record]changedBy // that the audit log names, once it is walked
 	recordsUntil ledger.LogEnd               // how far it was walked

@@ -32,6 +32,9 @@ const mostFailing = 100
 // behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
 	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords}
+	for i := range mostMiscounted {
+		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.miscounted(ctx, i) })
+	}
 	for i := range mostFailing {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.failingRow(ctx, i) })
 	}

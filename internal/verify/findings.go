@@ -74,6 +74,8 @@ func RowChanged(row *evidence.Failing) *Tampering {
 		t.Place += ", and is told nothing"
 	case evidence.FailingJob:
 		t.Check, t.Place = ledger.CheckQueue, t.Place+", or written there, and is not done"
+	case evidence.FailingCounter:
+		t.Check, t.Place = ledger.CheckBudgets, t.Place+", and lets nothing happen that is held against it"
 	case evidence.FailingFullCheck:
 		t.Place += ", and says nothing"
 	}

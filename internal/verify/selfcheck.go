@@ -22,6 +22,7 @@ const (
 	mostActs     = 500_000 // of an audit log that is walked; each anchor is one
 	mostAnchors  = 10_000  // that are held against the log
 	mostReceipts = 1 << 52 // that are looked for where no authentic head counts them
+	mostCounted  = 200_000 // events that budgets are counted anew from
 	mostOpen     = 20_000  // open chains that are held against what is remembered; all take turns at ProveChains
 )
 
@@ -48,7 +49,7 @@ type Reporter interface {
 // LookOver looks over the next part of a ledger and reports what is broken there. It
 // returns where the next look goes on, and whether this one came to the end.
 func (j *Judge) LookOver(ctx context.Context, org *ledger.Organization, place CheckPlace, report Reporter) (CheckPlace, bool, error) {
-	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors, mostActs: mostActs, mostChains: mostOpen}, CheckPlace: place, report: report}
+	c := &check{audit: &audit{judge: j, org: org, mostAnchors: mostAnchors, mostActs: mostActs, mostChains: mostOpen, mostCounted: mostCounted}, CheckPlace: place, report: report}
 	done, err := c.run(ctx)
 	return c.CheckPlace, done, err
 }

@@ -1,0 +1,225 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// A budget's counter can be counted anew: each event says what it took of which counter.
+// Only windows that are not over are, for no other counter limits anything.
+
+// tally is what the events of a window say of one counter.
+type tally struct {
+	budget         string
+	spent, waiting ledger.Money
+}
+
+// recount counts the counters of an organization anew.
+type recount struct {
+	*audit
+	since   ledger.Time // when the longest window began
+	most    int         // events that are looked at; 0: all
+	tallies map[ledger.CounterID]*tally
+	waiting map[ledger.ChainID]map[int64][]ledger.BudgetUse // by the sequence of the event
+	partial bool                                            // not all events were looked at
+}
+
+var errEnough = errors.New("enough")
+
+// mostMiscounted is how many counters a look names one by one.
+const mostMiscounted = 20
+
+// miscounted is the i-th counter that does not say what the events do, nil where there are
+// fewer.
+func (a *audit) miscounted(ctx context.Context, i int) (*ledger.Break, error) {
+	if i == 0 {
+		var err error
+		if a.budgets, err = a.countAnew(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if i >= len(a.budgets) {
+		return nil, nil
+	}
+	return a.budgets[i], nil
+}
+
+// countAnew holds the counters of the windows of now against the events. Where all events
+// were looked at and a counter has not moved meanwhile, it must say the same; otherwise it
+// must not say less, for what is spent never becomes less within a window.
+func (a *audit) countAnew(ctx context.Context) ([]*ledger.Break, error) {
+	budgets := a.org.Settings.Budgets
+	if len(budgets) == 0 {
+		return nil, nil
+	}
+	r := &recount{audit: a, since: math.MaxInt64, most: a.mostCounted, tallies: make(map[ledger.CounterID]*tally), waiting: make(map[ledger.ChainID]map[int64][]ledger.BudgetUse)}
+	before := make(map[ledger.CounterID]*store.CounterRecord)
+	for i := range budgets {
+		start, _ := budgets[i].Window.Span(a.judge.now())
+		r.since = min(r.since, start)
+		if err := r.standing(ctx, &budgets[i], start, before); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.events(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.approvals(ctx); err != nil {
+		return nil, err
+	}
+	return r.compare(ctx, before)
+}
+
+// standing reads the counters of a budget before the events are.
+func (r *recount) standing(ctx context.Context, b *ledger.Budget, start ledger.Time, into map[ledger.CounterID]*store.CounterRecord) error {
+	const page = 200
+	query := store.CounterQuery{Org: r.org.ID, Budget: b.Name, Start: start, Limit: page}
+	for {
+		records, err := r.judge.store.CountersOf(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, record := range records {
+			into[record.ID] = record
+			query.After = store.CounterAt{Value: record.Value, ID: record.ID}
+		}
+		if len(records) < page || r.most > 0 && len(into) >= r.most {
+			return nil
+		}
+	}
+}
+
+// usesMember is in the facts of each event that took something of a budget.
+var usesMember = []byte(`"budgets":[{`)
+
+func (r *recount) events(ctx context.Context) error {
+	looked := 0
+	err := r.judge.store.ScanEvents(ctx, r.org.ID, 0, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
+		if looked++; r.most > 0 && looked > r.most {
+			r.partial = true
+			return errEnough
+		}
+		if record.Org != r.org.ID || !bytes.Contains(stored.Body, usesMember) {
+			return nil
+		}
+		event, err := r.judge.store.ReadEvent(r.org.ID, stored)
+		if err != nil || event.RecordedAt < r.since {
+			return nil //nolint:nilerr // an event that fails is named by those who look at its chain
+		}
+		if event.Status != ledger.EventAwaiting {
+			r.add(event.Uses, true)
+			return nil
+		}
+		if r.waiting[event.Chain] == nil {
+			r.waiting[event.Chain] = make(map[int64][]ledger.BudgetUse)
+		}
+		r.waiting[event.Chain][event.Sequence] = event.Uses
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}
+
+func (r *recount) add(uses []ledger.BudgetUse, spent bool) {
+	for _, use := range uses {
+		t := r.tallies[use.Counter]
+		if t == nil {
+			t = &tally{budget: use.Budget}
+			r.tallies[use.Counter] = t
+		}
+		if spent {
+			t.spent = t.spent.Add(use.Amount)
+		} else {
+			t.waiting = t.waiting.Add(use.Amount)
+		}
+	}
+}
+
+// approvals says what became of the actions that waited. They are read after the scan, so
+// that no connection waits for another.
+func (r *recount) approvals(ctx context.Context) error {
+	for chain, waiting := range r.waiting {
+		records, err := r.approvalRecords(ctx, chain)
+		if err != nil {
+			return err
+		}
+		for _, record := range records {
+			uses := waiting[record.Sequence]
+			if uses == nil {
+				continue
+			}
+			approval, err := r.judge.store.ReadApproval(record)
+			switch {
+			case err != nil: // it is named by those who look at its chain
+			case approval.Status == ledger.ApprovalApproved:
+				r.add(uses, true)
+			case approval.Status.Open():
+				r.add(uses, false)
+			}
+		}
+	}
+	return nil
+}
+
+// compare reads the counters once more, after all that they should say.
+func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*store.CounterRecord) ([]*ledger.Break, error) {
+	ids := make([]ledger.CounterID, 0, len(r.tallies))
+	for id := range r.tallies {
+		ids = append(ids, id)
+	}
+	if !r.partial { // those of which no event says anything
+		for id := range before {
+			if r.tallies[id] == nil {
+				r.tallies[id] = &tally{budget: before[id].Budget}
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.SortFunc(ids, func(a, b ledger.CounterID) int {
+		return cmp.Or(cmp.Compare(r.tallies[a].budget, r.tallies[b].budget), slices.Compare(a.UUID[:], b.UUID[:]))
+	})
+	var breaks []*ledger.Break
+	for chunk := range slices.Chunk(ids, 200) {
+		records, err := r.judge.store.BudgetCounters(ctx, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range chunk {
+			if detail := r.miscount(id, before[id], records[id]); detail != "" && len(breaks) < mostMiscounted {
+				breaks = append(breaks, &ledger.Break{Check: ledger.CheckBudgets, Detail: detail})
+			}
+		}
+	}
+	return breaks, nil
+}
+
+// miscount says what is wrong with a counter, "" for nothing.
+func (r *recount) miscount(id ledger.CounterID, before, now *store.CounterRecord) string {
+	t := r.tallies[id]
+	if now == nil || now.Org != r.org.ID {
+		return fmt.Sprintf("the counter %s of the budget %q is missing, and events were counted in it", id, t.budget)
+	}
+	counter, err := r.judge.store.ReadCounter(now)
+	if err != nil {
+		return "" // the row fails, and is named as one that does
+	}
+	// No amounts: what is said of tampering must be the same in the next look.
+	if counter.Spent.Cmp(t.spent) < 0 {
+		return fmt.Sprintf("the counter %s of the budget %q says that less is spent than the events do: it was put back", id, t.budget)
+	}
+	still := before != nil && bytes.Equal(before.MAC, now.MAC) && bytes.Equal(before.Body, now.Body)
+	if still && !r.partial && (counter.Spent.Cmp(t.spent) != 0 || counter.Waiting.Cmp(t.waiting) != 0) {
+		return fmt.Sprintf("the counter %s of the budget %q does not say what the events do", id, t.budget)
+	}
+	return ""
+}
