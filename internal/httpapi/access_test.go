@@ -88,6 +88,7 @@ var accessRules = map[string]accessRule{
 	"POST /v1/signing-keys/{key_id}/revoke":                 {"", adminOwned},
 	"GET /v1/organization":                                  {"", members},
 	"PATCH /v1/organization":                                {`{"two_person_approval":true}`, admins},
+	"GET /v1/budgets":                                       {"", members},
 	"GET /v1/policies":                                      {"", members},
 	"PUT /v1/policies":                                      {`{"rules":[],"fast_path":true}`, admins},
 	"GET /v1/policies/{version}":                            {"", memberOwned},

@@ -18,7 +18,7 @@ import (
 // for the same place.
 func FuzzCursor(f *testing.F) {
 	id := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
-	for _, kind := range []cursorKind{chainCursor, eventCursor, receiptCursor, keyCursor, approvalCursor, policyCursor, webhookCursor, actCursor, tokenCursor, signingKeyCursor} {
+	for _, kind := range []cursorKind{chainCursor, eventCursor, receiptCursor, keyCursor, approvalCursor, policyCursor, webhookCursor, actCursor, tokenCursor, signingKeyCursor, budgetCursor} {
 		f.Add(encodeIDCursor(kind, id))
 		f.Add(encodeMomentCursor(kind, 1, id))
 		f.Add(encodeNumberCursor(kind, 1))
@@ -29,7 +29,7 @@ func FuzzCursor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		taken := 0
-		for _, kind := range []cursorKind{chainCursor, keyCursor, webhookCursor, tokenCursor, signingKeyCursor} {
+		for _, kind := range []cursorKind{chainCursor, keyCursor, webhookCursor, tokenCursor, signingKeyCursor, budgetCursor} {
 			q := &listQuery{values: url.Values{"cursor": {text}}}
 			if id, given := q.idCursor(kind); given {
 				taken++

@@ -21,7 +21,7 @@ func TestOrganizationSettings(t *testing.T) {
 			"slug": "acme", "name": "acme", "evaluation_mode": "enforce", "financial_approval_threshold_usd": 5000.0,
 			"cumulative_financial_threshold_usd": 10000.0, "external_domains_allowlist": nil, "high_risk_agents": []any{},
 			"approval_timeout_hours": 24.0, "fallback_approvers": []any{}, "two_person_approval": false,
-			"fail_modes": map[string]any{"safe": "allow", "default": "deny"},
+			"fail_modes": map[string]any{"safe": "allow", "default": "deny"}, "budgets": []any{},
 			"auto_pause": map[string]any{"max_events": 10000.0, "max_duration_seconds": 86400.0, "max_tokens": 10000000.0},
 		}
 		for name, value := range defaults {
@@ -49,6 +49,7 @@ func TestOrganizationSettings(t *testing.T) {
 			{"one person", `{"two_person_approval":false}`, "two_person_approval", `false`},
 			{"fail modes", `{"fail_modes":{"llm":"deny"}}`, "fail_modes", `{"llm":"deny"}`},
 			{"no fail modes", `{"fail_modes":{}}`, "fail_modes", `{}`},
+			{"no budgets", `{"budgets":[]}`, "budgets", `[]`},
 			{"one limit", `{"auto_pause":{"max_events":1}}`, "auto_pause", `{"max_events":1,"max_duration_seconds":86400,"max_tokens":10000000}`},
 			{"all limits", `{"auto_pause":{"max_events":1000000,"max_duration_seconds":315360000,"max_tokens":2147483647000}}`, "auto_pause",
 				`{"max_events":1000000,"max_duration_seconds":315360000,"max_tokens":2147483647000}`},

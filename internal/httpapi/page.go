@@ -127,6 +127,7 @@ const (
 
 	tokenCursor      cursorKind = 't'
 	signingKeyCursor cursorKind = 's'
+	budgetCursor     cursorKind = 'b'
 )
 
 func encodeIDCursor(kind cursorKind, id uuid.UUID) string {

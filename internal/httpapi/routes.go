@@ -69,6 +69,7 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/signing-keys/{key_id}/revoke", Admin, false, revokeSigningKey},
 		{http.MethodGet, "/v1/organization", Member, false, getOrganization},
 		{http.MethodPatch, "/v1/organization", Admin, false, patchOrganization},
+		{http.MethodGet, "/v1/budgets", Member, false, listBudgets},
 		{http.MethodGet, "/v1/policies", Member, false, listPolicies},
 		{http.MethodPut, "/v1/policies", Admin, false, putPolicy},
 		{http.MethodGet, "/v1/policies/{version}", Member, false, getPolicy},

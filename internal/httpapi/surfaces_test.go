@@ -41,7 +41,7 @@ var showing = map[string]func(h *history) []string{
 // silent are the other routes that answer a GET, with what they show instead.
 var silent = map[string]string{
 	"GET /v1/public-verification-tokens": "tokens", "GET /v1/signing-keys": "keys", "GET /v1/api-keys": "keys",
-	"GET /v1/organization": "settings", "GET /v1/policies": "policies", "GET /v1/policies/{version}": "policies",
+	"GET /v1/organization": "settings", "GET /v1/budgets": "counters, which the audit counts anew", "GET /v1/policies": "policies", "GET /v1/policies/{version}": "policies",
 	"GET /v1/kill-switch": "settings", "GET /v1/webhooks": "endpoints", "GET /v1/audit-log": "acts, which the audit walks",
 	"GET /healthz": "nothing", "GET /readyz": "nothing",
 	"GET /openapi.json": "documents", "GET /openapi.yaml": "documents", "GET /docs": "documents", "GET /docs/{asset}": "documents",

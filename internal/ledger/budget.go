@@ -130,6 +130,10 @@ func parseBudgets(f *Fields, name string) []Budget {
 	budgets := make([]Budget, 0, len(v.Items()))
 	for i, item := range v.Items() {
 		inner := newFieldsAt(item, fmt.Sprintf("%s/%s/%d", f.path, name, i))
+		if item.Kind() != canon.Object {
+			f.Join(inner)
+			continue
+		}
 		b := parseBudget(inner)
 		if b.Name != "" && slices.ContainsFunc(budgets, func(other Budget) bool { return other.Name == b.Name }) {
 			inner.Fault("name", "must be another than those of the other budgets")
