@@ -23,6 +23,10 @@ type settingsForm struct {
 	MaxEvents, MaxSeconds, MaxTokens string
 	FailModes                        string // category: mode, one in each line
 	Listed, TwoPerson                bool
+	Budgets                          []budgetForm
+
+	Bars     []budgetBar // what is used now
+	MoreBars bool        // there are more than are shown
 
 	// Seen is the hash of the settings that the form was made of: what somebody
 	// else changed meanwhile is not overwritten unread.
@@ -52,6 +56,9 @@ func showSettings(v *visit) error {
 	if page.Unheard, err = v.unheard(caller); err != nil {
 		return err
 	}
+	if page.Bars, page.MoreBars, err = v.budgetBars(caller); err != nil {
+		return err
+	}
 	page.Saved = v.r.URL.Query().Get("saved") == "yes"
 	return v.show(http.StatusOK, "settings.html", "Settings", page)
 }
@@ -76,7 +83,7 @@ func settingsOf(org *ledger.Organization) (*settingsForm, error) {
 		MaxEvents:  strconv.FormatInt(s.AutoPause.MaxEvents, 10),
 		MaxSeconds: strconv.FormatInt(s.AutoPause.MaxDurationSeconds, 10),
 		MaxTokens:  strconv.FormatInt(s.AutoPause.MaxTokens, 10),
-		FailModes:  strings.Join(modes, "\n"), Seen: seen,
+		FailModes:  strings.Join(modes, "\n"), Seen: seen, Budgets: budgetForms(s.Budgets),
 	}, nil
 }
 
@@ -135,7 +142,7 @@ func typedSettings(sent form) *settingsForm {
 		Timeout: sent.text("timeout"), TwoPerson: sent.text("two_person") != "",
 		Abandon: sent.text("abandon"), FastPath: sent.text("fast_path"),
 		MaxEvents: sent.text("max_events"), MaxSeconds: sent.text("max_seconds"), MaxTokens: sent.text("max_tokens"),
-		FailModes: sent.text("fail_modes"), Seen: sent.text("seen"),
+		FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withRoom(sentBudgets(sent)),
 	}
 }
 
@@ -169,6 +176,7 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 		modes[strings.TrimSpace(category)] = strings.TrimSpace(mode)
 	}
 	members["fail_modes"] = modes
+	members["budgets"] = budgetsRequest(sent)
 	return request(members)
 }
 

@@ -22,6 +22,11 @@ func filled(t *testing.T, b *browser) url.Values {
 			form.Set(input[1], input[2])
 		}
 	}
+	for _, choice := range regexp.MustCompile(`(?s)<select[^>]*name="([^"]+)"[^>]*>(.*?)</select>`).FindAllStringSubmatch(body, -1) {
+		if chosen := regexp.MustCompile(`<option value="([^"]*)" selected`).FindStringSubmatch(choice[2]); chosen != nil {
+			form.Set(choice[1], chosen[1])
+		}
+	}
 	for _, area := range regexp.MustCompile(`(?s)<textarea[^>]*name="([^"]+)"[^>]*>\n(.*?)</textarea>`).FindAllStringSubmatch(body, -1) {
 		form.Set(area[1], area[2])
 	}

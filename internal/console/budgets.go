@@ -1,0 +1,140 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// mostBudgets is how many budgets a form has room for; one more row than there are
+// budgets is shown, to add another.
+const mostBudgets = 20
+
+// budgetForm is one budget as a form holds it. One without a name is none.
+type budgetForm struct {
+	No                                                   int
+	Name, Scope, Match, Window, Measure, Limit, Decision string
+	Added                                                bool // the row is for another budget
+}
+
+func budgetForms(budgets []ledger.Budget) []budgetForm {
+	forms := make([]budgetForm, 0, len(budgets)+1)
+	for i := range budgets {
+		b := &budgets[i]
+		forms = append(forms, budgetForm{
+			No: i, Name: b.Name, Scope: string(b.Scope), Match: strings.Join(b.Match, "\n"), Window: string(b.Window),
+			Measure: string(b.Measure()), Limit: b.Limit().String(), Decision: string(b.Decision),
+		})
+	}
+	return withRoom(forms)
+}
+
+// withRoom adds a row for another budget.
+func withRoom(forms []budgetForm) []budgetForm {
+	if len(forms) < mostBudgets {
+		forms = append(forms, budgetForm{No: len(forms), Scope: "organization", Window: "day", Measure: "usd", Decision: "require_approval", Added: true})
+	}
+	return forms
+}
+
+// sentBudgets are the rows of a form as they were sent.
+func sentBudgets(sent form) []budgetForm {
+	var forms []budgetForm
+	for i := range mostBudgets {
+		field := func(name string) string { return sent.text(fmt.Sprintf("budget_%d_%s", i, name)) }
+		b := budgetForm{
+			No: len(forms), Name: field("name"), Scope: field("scope"), Match: field("match"), Window: field("window"),
+			Measure: field("measure"), Limit: field("limit"), Decision: field("decision"),
+		}
+		if b.Name != "" || b.Limit != "" {
+			forms = append(forms, b)
+		}
+	}
+	return forms
+}
+
+// limitMembers are the members of a budget that hold its limit.
+var limitMembers = map[string]string{
+	string(ledger.MeasureUSD): "limit_usd", string(ledger.MeasureCost): "limit_cost_usd", string(ledger.MeasureTokens): "limit_tokens",
+}
+
+// budgetsRequest makes of the rows what the API takes. A row whose name was emptied is
+// left out: that is how a budget is removed.
+func budgetsRequest(sent form) []map[string]any {
+	budgets := []map[string]any{}
+	for _, b := range sentBudgets(sent) {
+		if b.Name == "" {
+			continue
+		}
+		members := map[string]any{"name": b.Name, "scope": b.Scope, "window": b.Window, "decision": b.Decision}
+		if b.Match != "" {
+			var names []string
+			for name := range strings.Lines(b.Match) {
+				if name = strings.TrimSpace(name); name != "" {
+					names = append(names, name)
+				}
+			}
+			members["match"] = names
+		}
+		if member := limitMembers[b.Measure]; member != "" {
+			members[member] = number(b.Limit)
+		}
+		budgets = append(budgets, members)
+	}
+	return budgets
+}
+
+// shownUses is how many counters the settings page shows; the API lists all.
+const shownUses = 40
+
+// budgetBar is what is used of a budget, as the settings page shows it.
+type budgetBar struct {
+	Name, Who, Used, Limit, Waiting, Left string
+	Ends                                  string
+	Share                                 float64 // of the limit, at most 1
+	Over                                  bool    // nothing is left
+	Tampered                              bool
+}
+
+func (v *visit) budgetBars(caller *service.Caller) (bars []budgetBar, more bool, err error) {
+	uses, err := v.console.service.Budgets(v.r.Context(), caller, ledger.CounterID{}, shownUses+1)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, use := range uses[:min(len(uses), shownUses)] {
+		bars = append(bars, barOf(use))
+	}
+	return bars, len(uses) > shownUses, nil
+}
+
+func barOf(u *service.BudgetUse) budgetBar {
+	b := u.Budget
+	bar := budgetBar{Name: b.Name, Who: who(u), Tampered: u.Tampered, Limit: b.Show(b.Limit()), Ends: u.End.Std().Format("2 January, 15:04") + " UTC"}
+	if u.Tampered {
+		return bar
+	}
+	used := u.Spent.Add(u.Waiting)
+	bar.Used, bar.Left = b.Show(used), b.Show(u.Left)
+	if u.Waiting.Cmp(ledger.Money{}) > 0 {
+		bar.Waiting = b.Show(u.Waiting)
+	}
+	bar.Over = used.Cmp(b.Limit()) >= 0
+	bar.Share = 1
+	if !bar.Over {
+		bar.Share = used.Float() / b.Limit().Float()
+	}
+	return bar
+}
+
+// who says for whom a counter counts.
+func who(u *service.BudgetUse) string {
+	switch {
+	case u.Budget.Scope == ledger.ScopeOrganization:
+		return "the whole organization"
+	case u.Value == "" && u.Key != nil:
+		return "a key without a name"
+	}
+	return string(u.Budget.Scope) + " " + u.Value
+}
