@@ -8,6 +8,7 @@ import (
 	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/policy"
+	"countersign/internal/pricing"
 )
 
 // caseTime is when every case takes place: what a case decides must not depend
@@ -31,7 +32,7 @@ var statusOf = map[ledger.Outcome]ledger.EventStatus{
 // runCase decides one case and holds the decision against what is expected.
 func runCase(compiled *ledger.Policy, file string, c *policy.Case) testedCase {
 	tested := testedCase{File: file, Name: c.Name}
-	question, err := questionOf(c)
+	question, err := questionOf(compiled, c)
 	if err != nil {
 		tested.Faults = faultsOf(err)
 		return tested
@@ -66,14 +67,49 @@ func named(text string) string {
 
 // questionOf reads the action, the chain and the organization of a case as the
 // API reads them.
-func questionOf(c *policy.Case) (*ledger.Question, error) {
+func questionOf(compiled *ledger.Policy, c *policy.Case) (*ledger.Question, error) {
 	action, actionErr := ledger.ParseAction(c.Action)
 	org, orgErr := caseOrganization(c.Organization)
 	chain, state, chainErr := caseChain(c.Chain)
 	if err := errors.Join(within("action", actionErr), within("organization", orgErr), within("chain", chainErr)); err != nil {
 		return nil, err
 	}
-	return &ledger.Question{Org: org, Chain: chain, State: state, Action: action, Now: caseTime}, nil
+	standings, err := caseBudgets(compiled, c.Used, org, chain, action)
+	if err != nil {
+		return nil, within("budgets_used", err)
+	}
+	return &ledger.Question{Org: org, Chain: chain, State: state, Action: action, Now: caseTime, Standings: standings}, nil
+}
+
+// caseBudgets are the budgets of the case's organization, used as far as the case says. A
+// key of the case has no name: a budget that goes by names of keys covers it.
+func caseBudgets(compiled *ledger.Policy, used canon.Value, org *ledger.Organization, chain *ledger.Chain, action *ledger.Action) ([]ledger.BudgetStanding, error) {
+	if facts := &action.Facts; facts.Model != "" {
+		if cost, ok := pricing.Default().Cost(facts.Model, facts.InputTokens, facts.OutputTokens); ok {
+			money := ledger.MoneyFrom(cost)
+			action.Cost = &money
+		}
+	}
+	spent := make(map[string]ledger.Money)
+	if !used.IsNull() {
+		f := ledger.NewFields(used)
+		for _, name := range f.Names() {
+			if spent[name] = ledger.MoneyOf(f.Number(name, 0, maxChainExposure)); org.Settings.Budget(name) == nil {
+				f.Fault(name, "is none of the budgets of the case's organization")
+			}
+		}
+		if err := f.Err(); err != nil {
+			return nil, err
+		}
+	}
+	subject := &ledger.Subject{Environment: chain.Environment, Agent: action.AgentName, Unnamed: true}
+	var standings []ledger.BudgetStanding
+	for _, applied := range org.Settings.Applying(org.ID, subject, action, caseTime, compiled.Budgets) {
+		counter := ledger.NewBudgetCounter(applied.Key, applied.Label)
+		counter.Spent = spent[applied.Budget.Name]
+		standings = append(standings, applied.Stand(action, counter))
+	}
+	return standings, nil
 }
 
 func caseOrganization(v canon.Value) (*ledger.Organization, error) {

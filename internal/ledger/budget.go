@@ -105,6 +105,17 @@ func (b *Budget) Rule() string { return budgetRule + b.Name }
 // budgetRule is before a budget's name, in the names of rules.
 const budgetRule = "budget:"
 
+// BudgetOutcome is what budgets alone decided, Allow where they decided nothing.
+func (d *Decision) BudgetOutcome() Outcome {
+	strictest := Allow
+	for _, m := range d.Matched {
+		if strings.HasPrefix(m.Name, budgetRule) && !m.Shadow && m.Outcome.StricterThan(strictest) {
+			strictest = m.Outcome
+		}
+	}
+	return strictest
+}
+
 // Show writes an amount of the budget's measure with its unit, for people.
 func (b *Budget) Show(amount Money) string { return b.Measure().Show(amount) }
 
@@ -393,7 +404,7 @@ func (s *BudgetStanding) over() bool {
 // unpriced reports whether the action cannot be held against a budget of cost: a model was
 // or will be called, and nobody knows what for.
 func (s *BudgetStanding) unpriced(a *Action) bool {
-	return s.Budget.Measure() == MeasureCost && a.Cost == nil && (a.Facts.Model != "" || a.Facts.Tokens() > 0)
+	return s.Budget.Measure() == MeasureCost && a.Cost == nil && s.Takes.Cmp(Money{}) == 0 && (a.Facts.Model != "" || a.Facts.Tokens() > 0)
 }
 
 // budgetMatches holds an action against the budgets above its chain.

@@ -11,7 +11,10 @@ type Case struct {
 	// Action is an action as a client records it. Chain and Organization are null
 	// when the case leaves them at their defaults.
 	Action, Chain, Organization canon.Value
-	Expect                      Expect
+	// Used is an object of what is used of the organization's budgets, by their names; null
+	// when nothing is.
+	Used   canon.Value
+	Expect Expect
 }
 
 // Expect is the decision that a case wants to see.
@@ -93,10 +96,12 @@ func (d *decoder) decodeCase(n *node) Case {
 			c.Chain = d.object(m.value, "chain")
 		case "organization":
 			c.Organization = d.object(m.value, "organization")
+		case "budgets_used":
+			c.Used = d.object(m.value, "budgets_used")
 		case "expect":
 			c.Expect = d.expect(m.value)
 		default:
-			d.refuse(m.name, "unknown field %q: a case has name, action, chain, organization and expect", m.name.value)
+			d.refuse(m.name, "unknown field %q: a case has name, action, chain, organization, budgets_used and expect", m.name.value)
 		}
 	}
 	d.require(n, "name", "action", "expect")

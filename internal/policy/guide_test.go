@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"testing"
+
+	"countersign/internal/canon"
 )
 
 // The guide must not promise what does not compile, nor keep a variable to
@@ -31,6 +33,10 @@ func TestTheGuideIsTrue(t *testing.T) {
 			checked["set"]++
 			if _, err := Parse([]byte(block), YAML); err != nil {
 				t.Errorf("set: %v", err)
+			}
+		case language == "json":
+			if _, err := canon.Parse([]byte(block)); err != nil {
+				t.Errorf("json: %v", err)
 			}
 		case !strings.HasPrefix(block, "countersign "):
 			checked["conditions"]++

@@ -74,7 +74,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	}
 	record := b.loaded.Counters[id]
 	if record == nil {
-		if err := b.service.chainGone(org, ledger.ChainID{UUID: id.UUID}); !errors.Is(err, ledger.ErrNotFound) {
+		if err := b.service.chainGone(org, ledger.ChainID(id)); !errors.Is(err, ledger.ErrNotFound) {
 			return nil, err
 		}
 		return nil, nil
@@ -87,7 +87,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 		b.service.notice(metTampering{org: org, tampering: verify.RowChanged(evidence.FailingCounterOf(record)), tell: true})
 		return nil, err
 	}
-	if seen, watched := b.service.seenChain(ledger.ChainID{UUID: id.UUID}); watched {
+	if seen, watched := b.service.seenChain(ledger.ChainID(id)); watched {
 		if back := verify.CounterBehind(&seen, counter, record.MAC); back != nil {
 			return nil, b.service.refuseChain(back)
 		}

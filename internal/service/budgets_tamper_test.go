@@ -97,6 +97,8 @@ func TestSpentBudgetsStaySpent(t *testing.T) {
 
 // A server that never knew the counter cannot tell an old one from a new one. The events
 // can: the audit and the self-check count anew, and name the counter.
+//
+//countersign:race
 func TestCountersAreCountedAnew(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for crime, word := range map[string]string{"put back": "it was put back", "deleted": "is missing"} {
@@ -129,6 +131,8 @@ func TestCountersAreCountedAnew(t *testing.T) {
 
 // A counter that fails keeps no approval from its end, and after an operator has accepted
 // what was put back the budget goes on from what is there.
+//
+//countersign:race
 func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)
@@ -167,6 +171,8 @@ func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
 }
 
 // Marks of counters go once their windows are over.
+//
+//countersign:race
 func TestCounterMarksEndWithTheirWindow(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		r := remember(t, db)

@@ -56,8 +56,21 @@ func (s *Service) CheckPolicy(ctx context.Context, caller *Caller, document *Pol
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	return document.compile()
+	set, err := document.compile()
+	if err != nil || len(set.Budgets()) == 0 {
+		return set, err
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err == nil {
+		err = readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return set, nil
 }
+
+const setBudgetFirst = "set it under budgets in the organization's settings first"
 
 // PutPolicy puts a policy set in force for the very next action on every replica,
 // and returns when nothing that was allowed before can begin any more.
@@ -77,7 +90,7 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 	_, format := document.format()
 	var record *store.PolicyRecord
 	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
-		if err := readBudgets(&org.Settings, set.Budgets(), "", "set it under budgets in the organization's settings first"); err != nil {
+		if err := readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
 			return nil, err
 		}
 		current := org.Controls.Policy

@@ -84,7 +84,9 @@ var errEnough = errors.New("enough")
 
 // SimulatePolicy runs a candidate set over recorded events, newest chains first,
 // each chain from its beginning, under the organization's settings of now. The
-// kill switch plays no part in it.
+// kill switch plays no part in it. Chains are looked at one by one, and not in the order
+// in which they shared budgets: so what budgets decided stands as it was recorded, and
+// rules that ask what is left of one are told that all of it is.
 func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *Simulation) (*SimulationReport, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -95,6 +97,9 @@ func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *S
 	}
 	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
+		return nil, err
+	}
+	if err := readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
 		return nil, err
 	}
 	org.Controls.KillSwitch = ledger.KillSwitch{}
@@ -212,6 +217,9 @@ func (r *simulation) visit(ctx context.Context, record *store.ChainRecord, store
 
 func (r *simulation) compare(event *ledger.RecordedEvent, anew *ledger.Event) {
 	from, to := event.Decision.Outcome, anew.Decision.Outcome
+	if by := event.Decision.BudgetOutcome(); by.StricterThan(to) {
+		to = by
+	}
 	if from == to || event.Decision.KillSwitchActive {
 		return
 	}

@@ -241,7 +241,7 @@ func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) err
 // accepted it.
 func (j *Judge) takeOver(ctx context.Context, id ledger.ChainID) error {
 	if ledger.IsCounterID(id.UUID) {
-		return j.takeOverCounter(ctx, ledger.CounterID{UUID: id.UUID})
+		return j.takeOverCounter(ctx, ledger.CounterID(id))
 	}
 	record, err := j.store.Chain(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {

@@ -109,8 +109,9 @@ def test_a_decision_that_is_not_understood_is_no_permission() -> None:
         ({"kill_switch_active": True, "pause_reason": "fire"}, exceptions.KillSwitchActiveError),
         ({"auto_paused": True}, exceptions.ChainAutoPausedError),
         ({"policy_name": "chain_timeout"}, exceptions.ChainTimeoutError),
+        ({"policy_name": "budget:daily"}, exceptions.ActionDeniedError),
     ],
-    ids=["policy", "kill-switch", "auto-pause", "chain-timeout"],
+    ids=["policy", "kill-switch", "auto-pause", "chain-timeout", "budget"],
 )
 def test_denied_actions_raise(
     fake: FakeService, sync: bool, script: dict[str, Any], error: type[Any]
@@ -123,6 +124,9 @@ def test_denied_actions_raise(
     assert denied.value.decision.policy_decision == "deny"
     assert denied.value.decision.event_id
     assert "'pay' by 'clerk' was denied" in str(denied.value)
+    if script.get("policy_name") == "budget:daily":
+        assert denied.value.decision.policy_name == "budget:daily"
+        assert "by policy 'budget:daily'" in str(denied.value)
     # The chain is marked as failed by the same exception.
     assert fake.chains[0]["error"]["type"] == error.__name__
 
