@@ -151,3 +151,37 @@ func TestPolicyTest(t *testing.T) {
 	}
 	refuse(t, exitUnclear, "no such file", "policy", "test", set, cases)
 }
+
+// A case can set budgets and say how far they are used: the budgets decide, and rules that
+// ask what is left of them.
+func TestPolicyTestWithBudgets(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	set, cases := filepath.Join(folder, "set.yaml"), filepath.Join(folder, "set.cases.yaml")
+	writeFile(t, set, []byte(`rules:
+- name: reserve
+  when: 'action.amount_usd > budget("daily").left - 10.0'
+  decision: require_approval
+  reason: ten dollars stay
+`))
+	succeed(t, "policy", "check", set)
+	one := func(name, agent, used, decision, rule string) string {
+		return `
+- name: ` + name + `
+  action: {agent_name: ` + agent + `, action_type: tool_call, action_name: send_payment, payload: {amount_usd: 40}}
+  organization: {budgets: [{name: daily, scope: agent, match: a, window: day, limit_usd: 100, decision: deny}]}
+  budgets_used: {` + used + `}
+  expect: {policy_decision: ` + decision + `, policy_name: ` + rule + `}`
+	}
+	writeFile(t, cases, []byte("cases:"+one("unused", "a", "", "allow", "null")+one("the rule", "a", "daily: 55", "require_approval", "reserve")+
+		one("the budget", "a", "daily: 60.01", "deny", "'budget:daily'")+one("another agent", "b", "daily: 100", "allow", "null")+`
+- name: no such budget
+  action: {agent_name: a, action_type: tool_call, action_name: look, payload: {}}
+  expect: {policy_decision: deny, policy_name: reserve}
+`))
+	if out := succeed(t, "policy", "test", set); !strings.Contains(out, "5 passed, 0 failed") {
+		t.Errorf("test says %s", out)
+	}
+	writeFile(t, cases, []byte("cases:"+one("misspelt", "a", "dayly: 5", "allow", "null")+"\n"))
+	refuse(t, exitFailed, "1 failed", "policy", "test", set)
+}

@@ -56,11 +56,13 @@ func (c *rollbackListCommand) Run(p *process) (err error) {
 	return err
 }
 
-// putBackChain is a chain that is not the one that was acknowledged.
+// putBackChain is a chain, or the counter of a budget, that is not the one that was
+// acknowledged.
 type putBackChain struct {
 	Organization string    `json:"organization"`
 	ID           uuid.UUID `json:"organization_id"`
-	Chain        string    `json:"chain_id"`
+	Chain        string    `json:"chain_id,omitempty"`
+	Counter      string    `json:"budget_counter_id,omitempty"`
 	Receipt      string    `json:"receipt_id,omitempty"` // under which it was sealed
 	Gone         bool      `json:"gone"`
 
@@ -92,6 +94,9 @@ func findChains(p *process, o *opened, org string) ([]putBackChain, error) {
 	var chains []putBackChain
 	for _, back := range found {
 		chain := putBackChain{Organization: slugs[back.Org], ID: back.Org.UUID, Chain: back.Chain.String(), Gone: back.Gone, found: back}
+		if ledger.IsCounterID(back.Chain.UUID) {
+			chain.Chain, chain.Counter = "", chain.Chain
+		}
 		if chain.Organization == "" { // it is gone as well
 			chain.Organization = back.Org.String()
 		}

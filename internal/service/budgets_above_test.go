@@ -416,3 +416,54 @@ func (m *budgetModel) check() {
 		}
 	}
 }
+
+// A simulation leaves what budgets decided as it was, takes them for unused where rules ask,
+// and refuses a set that asks about a budget which is not there.
+func TestSimulationsLeaveBudgetsAsTheyWere(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(budgets(dailyUSD))
+		chain := g.open("spending")
+		for range 3 { // the last two are denied
+			g.record(chain, pay(t, "a", 60, ""))
+		}
+		simulate := func(condition string) (*service.SimulationReport, error) {
+			document := fmt.Sprintf("rules:\n- name: r\n  when: '%s'\n  decision: require_approval\n  reason: because\n", condition)
+			return g.SimulatePolicy(t.Context(), g.who.admin, &service.Simulation{Document: service.PolicyDocument{Text: []byte(document), YAML: true}, MaxEvents: 100})
+		}
+		for condition, changed := range map[string]int64{`budget("daily").left < 100.0`: 0, `budget("daily").left == 100.0`: 1} {
+			if report := must[*service.SimulationReport](t)(simulate(condition)); report.Events != 3 || report.Changed != changed {
+				t.Errorf("%s: %+v, want %d changed", condition, report, changed)
+			}
+		}
+		_, err := simulate(`budget("dayly").left < 1.0`)
+		checkCode(t, "a set that asks about no budget", err, ledger.CodeInvalid)
+	})
+}
+
+// An admin who lowers a limit below what is used stops what was allowed before and did not
+// begin, and what waits: a repeat and an approval are held against the limits of now.
+func TestLowerLimitsHoldForRepeatsAndApprovals(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.settings(`{"financial_approval_threshold_usd":50,` + budgets(dailyUSD)[1:])
+		chain := g.open("spending")
+		allowed := pay(t, "a", 40, "allowed")
+		g.record(chain, allowed)
+		waiting := g.record(chain, pay(t, "a", 55, "")).Event.Approval
+		if d := g.record(chain, allowed).Event.Decision; d.Outcome != ledger.Allow {
+			t.Errorf("a repeat is %s: %s", d.Outcome, d.Reason)
+		}
+		g.settings(budgets(strings.Replace(dailyUSD, "100", "94.99", 1)))
+		if d := g.record(chain, allowed).Event.Decision; d.Outcome != ledger.Deny || d.PolicyName != "budget:daily" {
+			t.Errorf("a repeat under a lower limit is %s by %q", d.Outcome, d.PolicyName)
+		}
+		checkCode(t, "an approval under a lower limit", g.decide(g.who.member, waiting, true), ledger.CodePolicyChanged)
+		g.checkUse("daily/", 40, 0)
+		if d := g.record(chain, allowed).Event.Decision; d.Outcome != ledger.Allow {
+			t.Errorf("a repeat, when there is room again, is %s: %s", d.Outcome, d.Reason)
+		}
+		g.checkUse("daily/", 40, 0)
+		checkIntact(t, g.Service, "acme", 0)
+	})
+}

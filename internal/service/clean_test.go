@@ -491,7 +491,12 @@ func (c *cleanWorker) webhook(ctx context.Context) error {
 }
 
 func (c *cleanWorker) settings(ctx context.Context) error {
-	_, err := c.s.UpdateOrganization(ctx, c.caller(ctx, c.who.admin), value(c.t, fmt.Sprintf(`{"approval_timeout_hours":%d}`, 1+c.chance.IntN(20))))
+	budgets := "[]"
+	if c.chance.IntN(4) > 0 {
+		budgets = fmt.Sprintf(`[{"name":"all","scope":"organization","window":"day","limit_usd":%d,"decision":"require_approval"},
+			{"name":"each","scope":"agent","window":"month","limit_usd":1e9,"decision":"deny"},{"name":"tokens","scope":"key","window":"day","limit_tokens":1000000,"decision":"deny"}]`, 1_000_000*(1+c.chance.IntN(9)))
+	}
+	_, err := c.s.UpdateOrganization(ctx, c.caller(ctx, c.who.admin), value(c.t, fmt.Sprintf(`{"approval_timeout_hours":%d,"budgets":%s}`, 1+c.chance.IntN(20), budgets)))
 	return err
 }
 
