@@ -39,6 +39,7 @@ func (v *visit) fail(err error) {
 		org = v.caller.Org
 	}
 	v.console.service.NoteTampering(org, err)
+	problem.Drain(v.w, v.r)
 	shown, kind := problem.Of(err)
 	v.report(kind.Status, shown.Code, err)
 	if kind.Status == http.StatusUnauthorized {

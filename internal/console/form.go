@@ -26,11 +26,13 @@ const (
 type form struct{ values url.Values }
 
 func (v *visit) form(most int64) (form, error) {
-	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, most)
+	whole := v.r.Body
+	v.r.Body = http.MaxBytesReader(v.w, whole, most)
 	err := v.r.ParseForm()
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
+		v.r.Body = whole // for the rest to be drained
 		return form{}, ledger.Errorf(ledger.CodeTooLarge, "the form holds more than %d bytes; go back and fill it in again", most)
 	case err != nil:
 		return form{}, errBadForm

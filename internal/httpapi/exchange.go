@@ -43,6 +43,9 @@ func (a *API) serve(route Route) http.Handler {
 		err := x.attempt()
 		broken := errors.Is(err, problem.ErrPanicked) && x.status != 0
 		if err != nil && !broken {
+			if x.status == 0 {
+				problem.Drain(w, r)
+			}
 			x.problem(err)
 		}
 		took := time.Since(began)
