@@ -99,7 +99,7 @@ func sendBody(conn net.Conn, head string, size int, chunked bool) error {
 		size -= size % piece
 	}
 	w := bufio.NewWriterSize(conn, 64<<10)
-	w.WriteString(head + framing) //nolint:errcheck // Flush tells
+	w.WriteString(head + framing)
 	for size > 0 {
 		n := min(size, piece)
 		size -= n
@@ -107,6 +107,6 @@ func sendBody(conn net.Conn, head string, size int, chunked bool) error {
 			return err
 		}
 	}
-	w.WriteString(end) //nolint:errcheck // as above
+	w.WriteString(end)
 	return w.Flush()
 }

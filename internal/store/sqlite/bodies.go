@@ -14,11 +14,25 @@ func (s *Store) ScanBodies(ctx context.Context, org ledger.OrgID, from, to int64
 	if err != nil {
 		return err
 	}
-	query, args := indexedQuery, []any{org.UUID[:], from, to}
-	if span.dense {
-		query, args = denseQuery, append(args, span.first, span.last)
+	var last int64 // row or sequence
+	ask := func() query { return query{indexedQuery, []any{org.UUID[:], from, to}} }
+	rest := func() query {
+		from = last + 1
+		return ask()
 	}
-	return s.scanAlone(ctx, query, args, func(r row) error { return visit(r.lend(0)) })
+	if span.dense {
+		ask = func() query { return query{denseQuery, []any{org.UUID[:], from, to, span.first, span.last}} }
+		rest = func() query {
+			span.first = last + 1
+			return ask()
+		}
+	}
+	return s.scanAlone(ctx, ask(), rest, func(r row) error {
+		if err := r.skip(1).Scan(&last); err != nil {
+			return err
+		}
+		return visit(r.lend(0))
+	})
 }
 
 // span is where a range of receipts lies in the table.
@@ -51,7 +65,7 @@ func (s *Store) spanOf(ctx context.Context, org ledger.OrgID, from, to int64) (*
 }
 
 const (
-	indexedQuery = "SELECT body FROM receipts WHERE org_id = ?1 AND sequence BETWEEN ?2 AND ?3 ORDER BY sequence"
+	indexedQuery = "SELECT body, sequence FROM receipts WHERE org_id = ?1 AND sequence BETWEEN ?2 AND ?3 ORDER BY sequence"
 	// The plus signs keep the planner from the index of sequences.
-	denseQuery = "SELECT body FROM receipts WHERE no BETWEEN ?4 AND ?5 AND +org_id = ?1 AND +sequence BETWEEN ?2 AND ?3 ORDER BY no"
+	denseQuery = "SELECT body, no FROM receipts WHERE no BETWEEN ?4 AND ?5 AND +org_id = ?1 AND +sequence BETWEEN ?2 AND ?3 ORDER BY no"
 )

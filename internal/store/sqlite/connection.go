@@ -19,7 +19,6 @@ type connection struct {
 	db         uintptr
 	out        uintptr // where SQLite puts an address that it returns
 	statements map[string]*statement
-	bytes      int64 // bound to statements since takeWritten
 }
 
 const addressSize = 8
@@ -102,11 +101,14 @@ func (c *connection) statement(query string) (*statement, error) {
 	return prepared, nil
 }
 
-// takeWritten is about how much was written since it was last asked.
-func (c *connection) takeWritten() int64 {
-	written := c.bytes
-	c.bytes = 0
-	return written
+// takeFrames is how many pages were written to the log since it was last asked.
+func (c *connection) takeFrames() int64 {
+	const reset = 1
+	rc := sqlitelib.Xsqlite3_db_status(c.tls, c.db, sqlitelib.SQLITE_DBSTATUS_CACHE_WRITE, c.out, c.out+addressSize/2, reset)
+	if rc != sqlitelib.SQLITE_OK {
+		return 0
+	}
+	return int64(*(*int32)(pointer(c.out)))
 }
 
 func (c *connection) exec(query string, args ...any) error {

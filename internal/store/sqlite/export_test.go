@@ -24,3 +24,8 @@ func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]strin
 		return step, err
 	})
 }
+// MaxLog is how large the file of the write-ahead log may get, in bytes.
+const MaxLog = maxLog
+
+// ScanInShortTurns makes scans let go of their view after each row.
+func (s *Store) ScanInShortTurns() { s.scanTurn = 0 }

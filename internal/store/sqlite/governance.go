@@ -71,7 +71,7 @@ func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.T
 	first := ledger.NewTimedID(max(since, 0), [10]byte{})
 	var chain *store.ChainRecord
 	var chainNo int64
-	return s.scanAlone(ctx, scanQuery, []any{org.UUID[:], first[:]}, func(r row) error {
+	return s.scanAlone(ctx, query{scanQuery, []any{org.UUID[:], first[:]}}, nil, func(r row) error {
 		var no int64
 		if err := r.Scan(&no); err != nil {
 			return err
@@ -145,11 +145,17 @@ func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit 
 
 // ScanActs implements store.Governance.
 func (s *Store) ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledger.StoredAct) error) error {
-	return s.scanAlone(ctx, "SELECT sequence, body FROM acts WHERE org_id = ? ORDER BY sequence", []any{org.UUID[:]}, func(r row) error {
+	var last int64 // the sequence of the act visited last
+	all := query{"SELECT sequence, body FROM acts WHERE org_id = ? ORDER BY sequence", []any{org.UUID[:]}}
+	rest := func() query {
+		return query{"SELECT sequence, body FROM acts WHERE org_id = ? AND sequence > ? ORDER BY sequence", []any{org.UUID[:], last}}
+	}
+	return s.scanAlone(ctx, all, rest, func(r row) error {
 		act := &ledger.StoredAct{Org: org}
 		if err := r.Scan(&act.Sequence, &act.Body); err != nil {
 			return err
 		}
+		last = act.Sequence
 		return visit(act)
 	})
 }

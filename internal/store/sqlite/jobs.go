@@ -164,16 +164,21 @@ func (s *Store) CountJobs(ctx context.Context) (waiting, buried int64, err error
 
 // ScanJobs implements store.Jobs.
 func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job) error) error {
-	query, args := "SELECT "+jobColumns+", leased_until FROM jobs WHERE place <> 'buried' ORDER BY no", []any(nil)
-	if kind != "" {
-		query = "SELECT " + jobColumns + ", leased_until FROM jobs WHERE place = 'first' AND kind = ? ORDER BY run_at, no"
-		args = []any{kind}
+	var last int64 // the number of the job visited last
+	all := query{"SELECT " + jobColumns + ", leased_until FROM jobs WHERE place <> 'buried' ORDER BY no", nil}
+	rest := func() query {
+		return query{"SELECT " + jobColumns + ", leased_until FROM jobs WHERE no > ? AND place <> 'buried' ORDER BY no", []any{last}}
 	}
-	return s.scanAlone(ctx, query, args, func(rows row) error {
+	if kind != "" {
+		// Those that are first in their streams: few, and in the order of their times.
+		all, rest = query{"SELECT " + jobColumns + ", leased_until FROM jobs WHERE place = 'first' AND kind = ? ORDER BY run_at, no", []any{kind}}, nil
+	}
+	return s.scanAlone(ctx, all, rest, func(rows row) error {
 		job, err := scanJob(rows)
 		if err != nil {
 			return err
 		}
+		last = job.No
 		if err := rows.skip(jobColumnCount).Scan((*int64)(&job.LeasedUntil)); err != nil {
 			return err
 		}

@@ -92,9 +92,16 @@ func (s *Store) Receipts(ctx context.Context, org ledger.OrgID, before int64, li
 
 // ScanReceipts implements store.Reader.
 func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error {
-	query := "SELECT id, sequence, chain_id, previous_hash, body FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence"
 	receipt := &ledger.StoredReceipt{Org: org}
-	return s.scanAlone(ctx, query, []any{org.UUID[:], from, to}, func(r row) error {
+	ask := func() query {
+		return query{"SELECT id, sequence, chain_id, previous_hash, body FROM receipts WHERE org_id = ? AND sequence BETWEEN ? AND ? ORDER BY sequence",
+			[]any{org.UUID[:], from, to}}
+	}
+	rest := func() query {
+		from = receipt.Sequence + 1
+		return ask()
+	}
+	return s.scanAlone(ctx, ask(), rest, func(r row) error {
 		if err := r.Scan(&receipt.ID.UUID, &receipt.Sequence, &receipt.Chain.UUID); err != nil {
 			return err
 		}
@@ -113,26 +120,29 @@ func (s *Store) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error
 // Chains without their state, and states without their chain: an audit must see
 // what is left of a record.
 const (
-	stateless = `SELECT c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body,
+	statelessFrom = `SELECT c.no, c.id, c.org_id, c.opened_by, c.external_id, c.environment, c.idempotency_key, c.body,
 			coalesce(s.status, ''), s.state, s.mac
-		FROM chains c LEFT JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id WHERE c.org_id = ? ORDER BY c.id`
-	chainless = `SELECT 0, x'', s.org_id, x'', NULL, '', NULL, x'', s.status, s.state, s.mac
+		FROM chains c LEFT JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id WHERE c.org_id = ? `
+	stateless     = statelessFrom + "ORDER BY c.id"
+	statelessRest = statelessFrom + "AND c.id > ? ORDER BY c.id"
+	chainless     = `SELECT 0, x'', s.org_id, x'', NULL, '', NULL, x'', s.status, s.state, s.mac
 		FROM chain_states s LEFT JOIN chains c ON c.no = s.chain_no AND c.org_id = s.org_id WHERE s.org_id = ? AND c.no IS NULL`
 )
 
 // ScanChains implements store.Reader.
 func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*store.ChainRecord) error) error {
-	for _, query := range []string{stateless, chainless} {
-		err := s.scanAlone(ctx, query, []any{org.UUID[:]}, func(r row) error {
-			chain, _, err := scanChain(r)
-			if err != nil {
-				return err
-			}
-			return visit(chain)
-		})
+	var last []byte // the id as it is stored, which need not be one
+	show := func(r row) error {
+		last = append(last[:0], r.lend(1)...)
+		chain, _, err := scanChain(r)
 		if err != nil {
 			return err
 		}
+		return visit(chain)
 	}
-	return nil
+	rest := func() query { return query{statelessRest, []any{org.UUID[:], last}} }
+	if err := s.scanAlone(ctx, query{stateless, []any{org.UUID[:]}}, rest, show); err != nil {
+		return err
+	}
+	return s.scanAlone(ctx, query{chainless, []any{org.UUID[:]}}, nil, show)
 }

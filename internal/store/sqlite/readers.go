@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"countersign/internal/store"
 )
@@ -174,11 +175,26 @@ func (s *scanners) close() error {
 	return conn.close()
 }
 
+// scanTurn is how long a scan may keep its view of the file. While one is kept, the
+// write-ahead log cannot start from its beginning again, and grows.
+const scanTurn = 250 * time.Millisecond
+
+// errTurnEnds ends a turn of a scan.
+var errTurnEnds = errors.New("the turn of a scan ends")
+
+// query is a statement with its parameters.
+type query struct {
+	text string
+	args []any
+}
+
 // scanAlone is read for a scan of a large part of the store. It has a connection
 // of its own, which maps the file instead of copying it page by page, so that it
 // neither keeps the pool waiting nor waits for it while visit reads other things.
+// After a turn it lets go of its view of the file, and goes on with what rest asks for:
+// the rows behind those that were visited. With rest nil the scan is known to be short.
 // An error of visit is returned as it is.
-func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit func(row) error) (err error) {
+func (s *Store) scanAlone(ctx context.Context, all query, rest func() query, visit func(row) error) (err error) {
 	conn, err := s.scanners.acquire()
 	if err != nil {
 		return classify(err)
@@ -188,15 +204,27 @@ func (s *Store) scanAlone(ctx context.Context, query string, args []any, visit f
 			err = errors.Join(err, closeErr)
 		}
 	}()
-	err = conn.query(query, args, func(r row) error {
-		if err := visit(r); err != nil {
-			return planError{err}
+	for asked := all; ; asked = rest() {
+		ends := time.Now().Add(s.scanTurn)
+		err = conn.query(asked.text, asked.args, func(r row) error {
+			if err := visit(r); err != nil {
+				return planError{err}
+			}
+			if rest != nil && !time.Now().Before(ends) {
+				return errTurnEnds
+			}
+			return ctx.Err()
+		})
+		if !errors.Is(err, errTurnEnds) || ctx.Err() != nil {
+			break
 		}
-		return ctx.Err()
-	})
+	}
 	var own planError
-	if errors.As(err, &own) {
+	switch {
+	case errors.As(err, &own):
 		return own.error
+	case ctx.Err() != nil && err != nil:
+		return ctx.Err()
 	}
 	return classify(err)
 }

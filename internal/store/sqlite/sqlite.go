@@ -18,6 +18,7 @@ import (
 	"net/url"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // migrations go through database/sql
@@ -34,11 +35,11 @@ type Store struct {
 	path     string
 	readers  *readers
 	scanners *scanners
+	scanTurn time.Duration // how long a scan keeps its view of the file
 
-	mu      sync.Mutex // held while a transaction writes
-	writer  *connection
-	written int64 // bytes since the last checkpoint was asked for
-	recent  *recentRecords
+	mu     sync.Mutex // held while a transaction writes
+	writer *connection
+	recent *recentRecords
 
 	checkpoints *checkpointer
 	watchers    *watchers
@@ -62,7 +63,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{
-		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(path), scanners: &scanners{path: path}, watchers: newWatchers(),
+		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(path), scanners: &scanners{path: path}, scanTurn: scanTurn, watchers: newWatchers(),
 	}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
@@ -90,6 +91,8 @@ var commonPragmas = []string{
 	"foreign_keys(1)",
 	"cache_size(-16000)",
 	"wal_autocheckpoint(0)", // the checkpointer's affair
+	// What the file of the log is cut to when the log starts from its beginning again.
+	"journal_size_limit(33554432)",
 }
 
 // dsn is for database/sql, which makes its connections when it likes: each must
@@ -205,10 +208,23 @@ func classify(err error) error {
 	case sqlitelib.SQLITE_CONSTRAINT_UNIQUE, sqlitelib.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return fmt.Errorf("%w: %w", store.ErrExists, err)
 	}
-	switch failed.code & 0xff {
-	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED, sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR,
-		sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_READONLY, sqlitelib.SQLITE_INTERRUPT, sqlitelib.SQLITE_NOMEM:
+	if unavailable(err) {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return err
+}
+
+// unavailable reports whether an error of SQLite's is about the file, and not about what
+// was asked or what the file holds.
+func unavailable(err error) bool {
+	var failed *failure
+	if !errors.As(err, &failed) {
+		return false
+	}
+	switch failed.code & 0xff {
+	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED, sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR,
+		sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_READONLY, sqlitelib.SQLITE_INTERRUPT, sqlitelib.SQLITE_NOMEM:
+		return true
+	}
+	return false
 }

@@ -34,7 +34,6 @@ func (s *statement) bind(args []any) error {
 		switch value := arg.(type) {
 		case []byte:
 			size += len(value)
-			s.bytes += int64(len(value))
 		case string:
 			size += len(value)
 		}

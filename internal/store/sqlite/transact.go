@@ -79,7 +79,7 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		s.recent.committed(tx)
 		s.watchers.announce(tx.changes.Signals)
 	}
-	s.written = s.checkpoints.notice(s.written + tx.connection.takeWritten())
+	s.checkpoints.notice(tx.connection.takeFrames())
 	return nil
 }
 
