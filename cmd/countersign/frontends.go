@@ -15,7 +15,7 @@ import (
 func (s *server) handler() http.Handler {
 	c := s.command
 	api := httpapi.New(httpapi.Config{
-		Service: s.opened.service, Log: s.log, Observe: s.metrics, TrustedProxies: s.proxies,
+		Service: s.opened.service, Log: s.log, Observe: s.metrics, Files: s.files.report, TrustedProxies: s.proxies,
 		PublicRate: c.PublicRate, FailureRate: c.FailureRate,
 	})
 	pages := console.New(console.Config{Service: s.opened.service, Log: s.log, Observe: s.metrics, Limits: api, Secure: api.Secure})

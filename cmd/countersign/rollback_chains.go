@@ -165,12 +165,7 @@ func (s *server) keepChains() {
 	if err == nil {
 		err = s.opened.chains.Flush()
 	}
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != s.chainsFault {
+	if s.files.note(&s.files.chains, err) {
 		s.log.Warn("open chains are remembered in memory alone: one that is put back while this server does not run would not be noticed", "error", err)
 	}
-	s.chainsFault = text
 }

@@ -32,9 +32,8 @@ type server struct {
 	certificate *certificate // nil without TLS
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
-	headsFault  string       // of the file of heads, so that the log says it once
-	chainsFault string       // of the file of chains, likewise
-	failed      bool         // open failed: there is nothing to serve
+	files       fileFaults
+	failed      bool // open failed: there is nothing to serve
 }
 
 // open opens everything up to the listeners. What it opened before it failed is
@@ -55,7 +54,7 @@ func (s *server) open() (err error) {
 	}
 	if s.opened, err = c.openService(ctx, service.Config{
 		Log: s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
-		Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil,
+		Probe: true, Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil,
 		// A folder has one server at a time; the commands that work beside it decide
 		// nothing.
 		Alone: c.embedded(),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"countersign/internal/keyring"
+	"countersign/internal/store"
 )
 
 // watchInterval is how soon a changed file is noticed. Asking for a file's time
@@ -81,19 +83,18 @@ func (s *server) keepHeads() {
 	if err == nil {
 		err = s.opened.heads.Flush()
 	}
+	if err == nil && s.files.known(&s.files.heads) {
+		// Nothing may have been noted since, and so nothing written.
+		err = s.opened.heads.Writable()
+	}
 	s.reportHeads(err)
 }
 
 // reportHeads says what is wrong with the file of heads, once.
 func (s *server) reportHeads(err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != s.headsFault {
+	if s.files.note(&s.files.heads, err) {
 		s.log.Error("what is acknowledged cannot be remembered outside the database: a database that is put back would not be noticed; name a file that this server may write with --heads", "error", err)
 	}
-	s.headsFault = text
 }
 
 // watchedFile is something that was read from files and can be read again.
@@ -103,10 +104,11 @@ type watchedFile struct {
 	reload  func(context.Context) error
 	read    []stamp // of the files when they were read
 	refused string  // why the last reading failed, so that the log says it once
+	fault   *string // where the readiness finds that; nil where it does not
 }
 
 func (s *server) watched() []*watchedFile {
-	files := []*watchedFile{{name: "signing keys", paths: []string{s.command.keyFile()}, reload: s.reloadKeys}}
+	files := []*watchedFile{{name: "signing keys", paths: []string{s.command.keyFile()}, reload: s.reloadKeys, fault: &s.files.keys}}
 	if s.certificate != nil {
 		files = append(files, &watchedFile{
 			name: "TLS certificate", paths: []string{s.command.TLSCert, s.command.TLSKey},
@@ -124,7 +126,11 @@ func (f *watchedFile) check(ctx context.Context, s *server, asked bool) {
 		return
 	}
 	first := f.read == nil
-	if err := f.reload(ctx); err != nil {
+	err := f.reload(ctx)
+	if f.fault != nil && !errors.Is(err, store.ErrUnavailable) { // else it is not the file's fault
+		s.files.note(f.fault, err)
+	}
+	if err != nil {
 		if asked || err.Error() != f.refused {
 			s.log.Error("could not read again, going on as before: "+f.name, "error", err)
 		}
@@ -155,7 +161,9 @@ func (s *server) reloadKeys(ctx context.Context) error {
 type stamp struct {
 	modified time.Time
 	size     int64
+	mode     os.FileMode
 	inode    uint64
+	owner    uint32
 }
 
 func stampsOf(paths []string) []stamp {
@@ -165,9 +173,9 @@ func stampsOf(paths []string) []stamp {
 		if err != nil {
 			continue
 		}
-		stamps[i] = stamp{modified: info.ModTime(), size: info.Size()}
+		stamps[i] = stamp{modified: info.ModTime(), size: info.Size(), mode: info.Mode()}
 		if status, ok := info.Sys().(*syscall.Stat_t); ok {
-			stamps[i].inode = status.Ino
+			stamps[i].inode, stamps[i].owner = status.Ino, status.Uid
 		}
 	}
 	return stamps
@@ -175,6 +183,6 @@ func stampsOf(paths []string) []stamp {
 
 func sameStamps(a, b []stamp) bool {
 	return slices.EqualFunc(a, b, func(a, b stamp) bool {
-		return a.modified.Equal(b.modified) && a.size == b.size && a.inode == b.inode
+		return a.modified.Equal(b.modified) && a.size == b.size && a.mode == b.mode && a.inode == b.inode && a.owner == b.owner
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/problem"
+	"countersign/internal/service"
 )
 
 var nowhere = route{pattern: "/", handle: func(*visit) error {
@@ -40,7 +41,7 @@ func (v *visit) fail(err error) {
 	}
 	v.console.service.NoteTampering(org, err)
 	problem.Drain(v.w, v.r)
-	shown, kind := problem.Of(err)
+	shown, kind := problem.Of(service.Visible(err))
 	v.report(kind.Status, shown.Code, err)
 	if kind.Status == http.StatusUnauthorized {
 		v.challenge()

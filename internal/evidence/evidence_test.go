@@ -24,7 +24,7 @@ func pass(reason string, methods ...string) {
 }
 
 func init() {
-	pass("it carries no rows", "Ping", "Backup", "Close", "Watch")
+	pass("it carries no rows", "Ping", "Probe", "Backup", "Close", "Watch")
 	pass("what it writes is judged when it is read", "CloseSession")
 	pass("nothing is decided by when something was last used or polled", "TouchKeys", "TouchTokens", "TouchChains", "PutPolls", "Polls", "Polled")
 	pass("chains, states, events, approvals, receipts and heads carry authenticators that are checked where they are decoded",

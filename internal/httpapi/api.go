@@ -20,6 +20,9 @@ type Config struct {
 	Service *service.Service
 	Log     *slog.Logger
 	Observe Observer // optional
+	// Files says what is wrong with the files beside the database, for the readiness;
+	// optional.
+	Files func() []FileFault
 	// TrustedProxies are the addresses whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 	// PublicRate is how many requests a second each address may make on the
@@ -59,6 +62,7 @@ type API struct {
 	ids      problem.IDs
 	audits   audits
 	survey   survey
+	files    func() []FileFault
 }
 
 // MaxBody bounds every request's body.
@@ -67,7 +71,7 @@ const MaxBody = 1 << 20
 // New makes the front end.
 func New(c Config) *API {
 	a := &API{
-		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies,
+		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies, files: c.Files,
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
 		large:    make(chan struct{}, mostLarge),

@@ -9,6 +9,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/problem"
+	"countersign/internal/service"
 )
 
 // document is an RFC 9457 problem.
@@ -29,7 +30,7 @@ func (x *exchange) problem(err error) {
 		org = x.caller.Org
 	}
 	x.api.service.NoteTampering(org, err)
-	shown, kind := problem.Of(err)
+	shown, kind := problem.Of(service.Visible(err))
 	if shown.Code == ledger.CodeNotFound && secretPath(x.route.Pattern) {
 		shown = errNothingToShow
 	}

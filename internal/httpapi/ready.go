@@ -3,13 +3,17 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
+	"countersign/internal/problem"
+	"countersign/internal/service"
 	"countersign/internal/verify"
 )
 
@@ -33,7 +37,7 @@ type readinessLedger struct {
 // serves requests. Anyone can ask, so it counts and names no organization.
 type readinessReason struct {
 	Name  string `json:"name"`
-	Count int    `json:"count"` // of organizations, or of findings
+	Count int    `json:"count"` // of organizations, of findings, of checks, or of files
 }
 
 const (
@@ -42,6 +46,8 @@ const (
 	// reasonTampering: rows were changed outside the service, and no operator has
 	// acknowledged it.
 	reasonTampering = "tampering"
+	// reasonNotKnown: something could not be looked at.
+	reasonNotKnown = "not_known"
 )
 
 type readinessCheck struct {
@@ -49,7 +55,7 @@ type readinessCheck struct {
 	Status string `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	reason *readinessReason // of a check that is "degraded"
+	reason *readinessReason // of a check that is "degraded" or could not be made
 }
 
 // conclude derives the status and the reasons from the checks. A load balancer
@@ -61,7 +67,7 @@ func (r *readiness) conclude() (httpStatus int) {
 		case check.Status == "failed":
 			httpStatus, r.Status = http.StatusServiceUnavailable, "unavailable"
 		case check.reason != nil:
-			r.Reasons = append(r.Reasons, *check.reason)
+			r.add(*check.reason)
 		}
 	}
 	if httpStatus == http.StatusOK && len(r.Reasons) > 0 {
@@ -70,16 +76,34 @@ func (r *readiness) conclude() (httpStatus int) {
 	return httpStatus
 }
 
+// add counts reasons of one name together.
+func (r *readiness) add(reason readinessReason) {
+	for i := range r.Reasons {
+		if r.Reasons[i].Name == reason.Name {
+			r.Reasons[i].Count += reason.Count
+			return
+		}
+	}
+	r.Reasons = append(r.Reasons, reason)
+}
+
+// readinessTime bounds how long a probe waits for an answer, whatever the store does.
+const readinessTime = 1500 * time.Millisecond
+
 func ready(x *exchange) error {
-	ctx, cancel := context.WithTimeout(x.r.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(x.r.Context(), readinessTime)
 	defer cancel()
 	var answer readiness
-	if err := x.api.service.Ready(ctx); err != nil {
-		answer.Checks = []readinessCheck{{Name: "storage", Status: "failed", Detail: "the store does not answer"}}
+	storage, err := x.api.storageCheck(ctx)
+	if err != nil {
+		answer.Checks = []readinessCheck{storage}
 		x.api.log.Error("not ready", "request_id", x.id, "error", err)
 	} else {
-		checks, ledger := x.surveyed(ctx)
-		answer.Checks, answer.Ledger = append([]readinessCheck{{Name: "storage", Status: "ok"}}, checks...), ledger
+		found := x.api.surveyed(ctx)
+		answer.Checks, answer.Ledger = append([]readinessCheck{storage}, found.checks...), found.ledger
+	}
+	if x.api.files != nil {
+		answer.Checks = append(answer.Checks, fileChecks(x.api.files())...)
 	}
 	status := answer.conclude()
 	body, err := json.Marshal(answer)
@@ -89,42 +113,134 @@ func ready(x *exchange) error {
 	return x.answer(status, body)
 }
 
-// survey keeps what takes a look at every organization: probes come often, and
-// from several sides.
-type survey struct {
-	mu     sync.Mutex
-	checks []readinessCheck
-	ledger *readinessLedger
-	until  time.Time
+// storageCheck asks the service, and does not wait for it longer than ctx lasts: not every
+// wait for a disk can be ended.
+func (a *API) storageCheck(ctx context.Context) (readinessCheck, error) {
+	asked := make(chan error, 1)
+	go func() { asked <- a.service.Ready(ctx) }()
+	var err error
+	select {
+	case err = <-asked:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		return readinessCheck{Name: "storage", Status: "failed", Detail: service.StorageDetail(err)}, err
+	}
+	return readinessCheck{Name: "storage", Status: "ok"}, nil
 }
 
-const surveyLasts = 5 * time.Second
+// FileFault is something that is wrong with a file beside the database, for anyone to
+// read: it names no path.
+type FileFault struct {
+	Check  string // the name of the check
+	Reason string // the reason why the service is degraded
+	Detail string // "" where nothing is wrong
+}
+
+func fileChecks(faults []FileFault) (checks []readinessCheck) {
+	for _, fault := range faults {
+		check := readinessCheck{Name: fault.Check, Status: "ok"}
+		if fault.Detail != "" {
+			check = readinessCheck{Name: fault.Check, Status: "degraded", Detail: fault.Detail, reason: &readinessReason{fault.Reason, 1}}
+		}
+		checks = append(checks, check)
+	}
+	return checks
+}
+
+// survey keeps what takes a look at every organization: probes come often, and
+// from several sides. One look at a time is under way, in a goroutine of its own: those
+// who ask wait for it as long as they can.
+type survey struct {
+	mu    sync.Mutex
+	found surveyFound
+	until time.Time     // found is fresh until then
+	done  chan struct{} // closed with the look under way; nil where none is
+}
+
+type surveyFound struct {
+	checks []readinessCheck
+	ledger *readinessLedger
+}
+
+const (
+	surveyLasts = 5 * time.Second
+	surveyTime  = 10 * time.Second // bounds a look
+)
 
 // surveyed are the checks of the survey and which ledger this is, looked at anew where
 // they are old. What could not be looked at is not kept.
-func (x *exchange) surveyed(ctx context.Context) ([]readinessCheck, *readinessLedger) {
-	s := &x.api.survey
+func (a *API) surveyed(ctx context.Context) surveyFound {
+	s := &a.survey
+	s.mu.Lock()
+	if time.Now().Before(s.until) {
+		defer s.mu.Unlock()
+		return s.found
+	}
+	if s.done == nil {
+		s.done = make(chan struct{})
+		go a.look(s.done) //nolint:contextcheck // others wait for it too
+	}
+	done := s.done
+	s.mu.Unlock()
+	select {
+	case <-done:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.found
+	case <-ctx.Done():
+		return notLookedAt()
+	}
+}
+
+// look takes a look and tells those who wait.
+func (a *API) look(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), surveyTime)
+	defer cancel()
+	found, err := a.lookAt(ctx)
+	s := &a.survey
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Now().Before(s.until) {
-		return s.checks, s.ledger
+	if s.found, s.done = found, nil; err == nil {
+		s.until = time.Now().Add(surveyLasts)
 	}
-	policy, policyErr := x.policyCheck(ctx)
-	rollback, rollbackErr := x.rollbackCheck(ctx)
-	escalation, escalationErr := x.escalationCheck(ctx)
-	tampering, tamperingErr := x.tamperingCheck(ctx)
-	checks := []readinessCheck{policy, rollback, tampering, escalation}
-	ledger := x.ledger(ctx)
-	if policyErr == nil && rollbackErr == nil && escalationErr == nil && tamperingErr == nil {
-		s.checks, s.ledger, s.until = checks, ledger, time.Now().Add(surveyLasts)
+	close(done)
+}
+
+func (a *API) lookAt(ctx context.Context) (found surveyFound, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			a.log.Error("a look at the readiness panicked", "stack", string(debug.Stack()))
+			found, err = notLookedAt(), problem.ErrPanicked
+		}
+	}()
+	policy, policyErr := a.policyCheck(ctx)
+	rollback, rollbackErr := a.rollbackCheck(ctx)
+	escalation, escalationErr := a.escalationCheck(ctx)
+	tampering, tamperingErr := a.tamperingCheck(ctx)
+	found = surveyFound{[]readinessCheck{policy, rollback, tampering, escalation}, a.ledger(ctx)}
+	return found, errors.Join(policyErr, rollbackErr, escalationErr, tamperingErr)
+}
+
+// notLookedAt is what is said of a store that does not answer in time.
+func notLookedAt() (found surveyFound) {
+	for _, name := range []string{"policy", "rollback", "tampering", "escalation"} {
+		found.checks = append(found.checks, unknownCheck(name))
 	}
-	return checks, ledger
+	return found
+}
+
+// unknownCheck is a check that could not be made. A service that does not know whether it
+// should serve does not say that it is ready.
+func unknownCheck(name string) readinessCheck {
+	return readinessCheck{Name: name, Status: "warning", Detail: notKnown, reason: &readinessReason{reasonNotKnown, 1}}
 }
 
 // ledger is which ledger this is. It is for people and auditors: nothing fails
 // without it.
-func (x *exchange) ledger(ctx context.Context) *readinessLedger {
-	stored, err := x.api.service.Ledger(ctx)
+func (a *API) ledger(ctx context.Context) *readinessLedger {
+	stored, err := a.service.Ledger(ctx)
 	if err != nil {
 		return nil
 	}
@@ -140,10 +256,10 @@ const notKnown = "not known: the store does not answer"
 
 // policyCheck says how many organizations nobody has written policies for. It
 // keeps no request from being served.
-func (x *exchange) policyCheck(ctx context.Context) (readinessCheck, error) {
-	organizations, alone, err := x.api.service.PolicyCoverage(ctx)
+func (a *API) policyCheck(ctx context.Context) (readinessCheck, error) {
+	organizations, alone, err := a.service.PolicyCoverage(ctx)
 	if err != nil {
-		return readinessCheck{Name: "policy", Status: "warning", Detail: notKnown}, err
+		return unknownCheck("policy"), err
 	}
 	return readinessCheck{
 		Name: "policy", Status: "ok",
@@ -153,11 +269,11 @@ func (x *exchange) policyCheck(ctx context.Context) (readinessCheck, error) {
 
 // rollbackCheck says whether the database was put back behind receipts that were
 // given out. Anyone can ask, so it names no organization.
-func (x *exchange) rollbackCheck(ctx context.Context) (readinessCheck, error) {
-	found, err := x.api.service.Rollbacks(ctx)
+func (a *API) rollbackCheck(ctx context.Context) (readinessCheck, error) {
+	found, err := a.service.Rollbacks(ctx)
 	switch {
 	case err != nil:
-		return readinessCheck{Name: "rollback", Status: "warning", Detail: notKnown}, err
+		return unknownCheck("rollback"), err
 	case len(found) > 0:
 		return readinessCheck{
 			Name: "rollback", Status: "failed",
@@ -182,11 +298,11 @@ func rollbackDetail(found []verify.Rollback) string {
 
 // escalationCheck says in how many organizations an approval that escalates would
 // reach nobody. Anyone can ask, so it names none of them.
-func (x *exchange) escalationCheck(ctx context.Context) (readinessCheck, error) {
-	unheard, organizations, err := x.api.service.UnheardEscalations(ctx)
+func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
+	unheard, organizations, err := a.service.UnheardEscalations(ctx)
 	switch {
 	case err != nil:
-		return readinessCheck{Name: "escalation", Status: "warning", Detail: notKnown}, err
+		return unknownCheck("escalation"), err
 	case len(unheard) > 0:
 		return readinessCheck{
 			Name: "escalation", Status: "degraded", reason: &readinessReason{reasonEscalation, len(unheard)},
@@ -198,11 +314,11 @@ func (x *exchange) escalationCheck(ctx context.Context) (readinessCheck, error) 
 
 // tamperingCheck says how much tampering is known that no operator has acknowledged.
 // Anyone can ask, so it names nothing.
-func (x *exchange) tamperingCheck(ctx context.Context) (readinessCheck, error) {
-	open, err := x.api.service.OpenFindings(ctx)
+func (a *API) tamperingCheck(ctx context.Context) (readinessCheck, error) {
+	open, err := a.service.OpenFindings(ctx)
 	switch {
 	case err != nil:
-		return readinessCheck{Name: "tampering", Status: "warning", Detail: notKnown}, err
+		return unknownCheck("tampering"), err
 	case open > 0:
 		return readinessCheck{
 			Name: "tampering", Status: "degraded", reason: &readinessReason{reasonTampering, open},

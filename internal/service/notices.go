@@ -57,6 +57,9 @@ func (s *Service) link(n *notify.Notice) string {
 
 // settled tells those who wait, once a batch is durable.
 func (s *Service) settled(b *batch) {
+	if c := &b.changes; len(c.NewChains)+len(c.NewEvents)+len(c.States)+len(c.Heads)+len(c.Logs) > 0 {
+		s.storage.wrote() // a transaction that writes nothing shows nothing
+	}
 	s.judge.NoteHeads(b.changes.Heads)
 	s.noteLogs(b.changes.Logs)
 	if len(b.changes.NewJobs) > 0 {

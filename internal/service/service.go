@@ -59,6 +59,9 @@ type Config struct {
 	// Alone says that no other process gives out decisions on this store while this
 	// one does, so that a stop need not wait for leases that nobody was given.
 	Alone bool
+	// Probe has the service find out by itself, every two seconds, whether the store can be
+	// read and written, so that Ready knows. It is for servers: commands only read.
+	Probe bool
 	// Delay waits for a span of time or until the context ends; optional. Tests
 	// replace it.
 	Delay func(context.Context, time.Duration) error
@@ -111,6 +114,7 @@ type Service struct {
 	provenActs     provenActs
 	known          knownFindings
 	rounds         rounds
+	storage        storageWatch
 	met            chan metTampering
 	noticing       sync.WaitGroup // what is in met or being kept; tests wait for it
 	entries        entryLogs
@@ -206,6 +210,9 @@ func New(c Config) *Service {
 	})
 	s.watcher.Go(func() { s.keepMet(ctx) })
 	s.watcher.Go(func() { s.followLogs(ctx) })
+	if s.storage.probed = c.Probe; c.Probe {
+		s.watcher.Go(func() { s.watchStorage(ctx) })
+	}
 	return s
 }
 
@@ -226,9 +233,6 @@ func (s *Service) Close() {
 func (s *Service) JobsAdded() <-chan struct{} { return s.jobs }
 
 func (s *Service) jobsAdded() { nudge(s.jobs) }
-
-// Ready answers whether requests can be served.
-func (s *Service) Ready(ctx context.Context) error { return s.store.Ping(ctx) }
 
 func (s *Service) now() ledger.Time { return ledger.TimeOf(s.clock()) }
 
@@ -259,6 +263,10 @@ func (s *Service) randomID() uuid.UUID {
 
 func (s *Service) receiptID() ledger.ReceiptID   { return ledger.ReceiptID{UUID: s.randomID()} }
 func (s *Service) approvalID() ledger.ApprovalID { return ledger.ApprovalID{UUID: s.randomID()} }
+
+// Visible is what a caller may see of an error, for front ends: whatever a use case
+// returns, what could not be read is not the service's own fault.
+func Visible(err error) error { return visible(err) }
 
 // visible turns a store's error into what a caller may see of it.
 func visible(err error) error {

@@ -29,6 +29,21 @@ var (
 	ErrOutcomeUnknown = errors.New("commit outcome unknown")
 )
 
+// What is wrong with a store, beside ErrUnavailable or ErrOutcomeUnknown where it is
+// known. Nothing is decided by it: people are told.
+var (
+	// ErrFull: no space is left.
+	ErrFull = errors.New("no space left")
+	// ErrReadOnly: the database, or the file system that it is on, takes no writes.
+	ErrReadOnly = errors.New("read-only")
+	// ErrInputOutput: the system below the store failed to read or to write.
+	ErrInputOutput = errors.New("reading or writing failed")
+	// ErrDamaged: what was read does not have the form of a database. Either it was
+	// damaged, which does not go away by itself, or a disk fails to read: SQLite says the
+	// same of both.
+	ErrDamaged = errors.New("damaged")
+)
+
 // Store is a whole database.
 type Store interface {
 	Writer
@@ -46,8 +61,11 @@ type Store interface {
 	Findings
 	Budgets
 
-	// Ping answers whether the store can serve requests now.
+	// Ping answers whether the store can be read now.
 	Ping(ctx context.Context) error
+	// Probe makes a durable write that means nothing and leaves nothing to read, to
+	// find out whether the store takes writes now.
+	Probe(ctx context.Context) error
 	// Backup writes a consistent copy to a new file. Stores whose operators have
 	// better means return errors.ErrUnsupported.
 	Backup(ctx context.Context, path string) error

@@ -18,6 +18,8 @@ const (
 	codeUniqueViolation = "23505"
 	codeReadOnly        = "25006"
 	codeNoStatement     = "26000"
+	codeIdleTooLong     = "25P03" // in a transaction
+	codeNotPermitted    = "42501"
 	classDataException  = "22"
 )
 
@@ -32,7 +34,7 @@ var busyCodes = map[string]bool{
 	"57P02":         true, // crash shutdown
 	"57P03":         true, // starting up
 	"57P05":         true, // idle session timeout
-	"25P03":         true, // idle in transaction timeout
+	codeIdleTooLong: true,
 	codeReadOnly:    true, // a standby, or a primary that became one
 	codeNoStatement: true, // somebody forgot the connection's prepared statements
 }
@@ -40,6 +42,16 @@ var busyCodes = map[string]bool{
 // busyClasses likewise: connection lost, resources exhausted, input or output
 // of the server's system failed.
 var busyClasses = map[string]bool{"08": true, "53": true, "58": true}
+
+// faults are what is wrong with a store, by the codes that tell. What is damaged cannot
+// be read: that is all that a caller needs to know.
+var faults = map[string]error{
+	"53100":      store.ErrFull,
+	codeReadOnly: store.ErrReadOnly,
+	"58030":      store.ErrInputOutput,
+	"XX001":      store.ErrDamaged, // data corrupted
+	"XX002":      store.ErrDamaged, // index corrupted
+}
 
 // explain says in the port's terms what went wrong before anything was
 // committed. Nil stays nil, and what was explained already stays as it is.
@@ -51,7 +63,7 @@ func explain(what string, err error) error {
 	switch {
 	case errors.As(err, &refusal) && refusal.Code == codeUniqueViolation:
 		return fmt.Errorf("%s: %w (%s)", what, store.ErrExists, refusal.ConstraintName)
-	case refusal != nil && (busyCodes[refusal.Code] || busyClasses[class(refusal)]):
+	case refusal != nil && (busyCodes[refusal.Code] || busyClasses[class(refusal)] || faults[refusal.Code] != nil):
 		return unavailable(what, err)
 	case refusal != nil:
 		return fmt.Errorf("%s: %w", what, describe(refusal))
@@ -72,6 +84,9 @@ func isExplained(err error) bool {
 func unavailable(what string, err error) error {
 	var refusal *pgconn.PgError
 	if errors.As(err, &refusal) {
+		if fault := faults[refusal.Code]; fault != nil {
+			return fmt.Errorf("%s: %w: %w: %w", what, store.ErrUnavailable, fault, describe(refusal))
+		}
 		return fmt.Errorf("%s: %w: %w", what, store.ErrUnavailable, describe(refusal))
 	}
 	return fmt.Errorf("%s: %w: %w", what, store.ErrUnavailable, err)

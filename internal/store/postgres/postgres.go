@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"countersign/internal/ledger"
@@ -83,9 +84,37 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	if readOnly {
-		return fmt.Errorf("%w: the server takes no writes", store.ErrUnavailable)
+		return fmt.Errorf("%w: %w: the server takes no writes", store.ErrUnavailable, store.ErrReadOnly)
 	}
 	return nil
+}
+
+// probeSQL writes a record to the server's log that nobody reads: it is committed,
+// synced and sent to the standby as a row would be, and needs no table that somebody
+// could write to.
+const probeSQL = "select pg_logical_emit_message(true, 'countersign', '')"
+
+// Probe implements store.Store. A server that takes no writes is told by Ping: it would
+// take this one. Where this user may not write such a record, Ping is all there is.
+func (s *Store) Probe(ctx context.Context) error {
+	if err := s.Ping(ctx); err != nil {
+		return err
+	}
+	err := s.inTransaction(ctx, func(conn *pgx.Conn) error {
+		if err := begin(ctx, conn); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(ctx, probeSQL); err != nil {
+			var refusal *pgconn.PgError
+			if errors.As(err, &refusal) && refusal.Code == codeNotPermitted {
+				return errNothingToWrite
+			}
+			return explain("probe", err)
+		}
+		_, err := conn.Exec(ctx, patientCommitSQL)
+		return explain("probe", err)
+	})
+	return err
 }
 
 // Backup implements store.Store: it is not supported.

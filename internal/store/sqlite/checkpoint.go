@@ -3,6 +3,8 @@ package sqlite
 import (
 	"errors"
 	"sync"
+
+	"countersign/internal/store"
 )
 
 // checkpointer moves the write-ahead log back into the database file beside the
@@ -57,7 +59,7 @@ func startCheckpointer(s *Store) (*checkpointer, error) {
 	if _, _, err = c.pass("PASSIVE"); err == nil {
 		_, _, err = c.pass("TRUNCATE")
 	}
-	if err != nil && !unavailable(err) {
+	if err != nil && !errors.Is(classify(err), store.ErrUnavailable) {
 		return nil, errors.Join(err, conn.close())
 	}
 	c.stopped.Go(func() {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"fmt"
+	"syscall"
 
 	"modernc.org/libc"
 	sqlitelib "modernc.org/sqlite/lib"
@@ -162,11 +163,17 @@ func (c *connection) close() error {
 
 // failure is an error of SQLite's.
 type failure struct {
-	code int32 // the extended one
-	text string
+	code   int32 // the extended one
+	text   string
+	system syscall.Errno // of the call that failed; 0 where none did
 }
 
-func (f *failure) Error() string { return fmt.Sprintf("SQLite: %s (%d)", f.text, f.code) }
+func (f *failure) Error() string {
+	if f.system != 0 {
+		return fmt.Sprintf("SQLite: %s (%d): %s", f.text, f.code, f.system)
+	}
+	return fmt.Sprintf("SQLite: %s (%d)", f.text, f.code)
+}
 
 var (
 	errNoMemory = &failure{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
@@ -177,9 +184,15 @@ func (c *connection) check(rc int32) error {
 	if rc == sqlitelib.SQLITE_OK {
 		return nil
 	}
+	failed := &failure{code: rc}
 	text := sqlitelib.Xsqlite3_errstr(c.tls, rc)
 	if c.db != 0 {
 		text = sqlitelib.Xsqlite3_errmsg(c.tls, c.db)
+		switch rc & 0xff { // of other failures it may be the number of an earlier one
+		case sqlitelib.SQLITE_IOERR, sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_FULL:
+			failed.system = syscall.Errno(sqlitelib.Xsqlite3_system_errno(c.tls, c.db)) //nolint:gosec // errors have small numbers
+		}
 	}
-	return &failure{code: rc, text: libc.GoString(text)}
+	failed.text = libc.GoString(text)
+	return failed
 }

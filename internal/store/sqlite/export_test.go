@@ -24,6 +24,7 @@ func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]strin
 		return step, err
 	})
 }
+
 // MaxLog is how large the file of the write-ahead log may get, in bytes.
 const MaxLog = maxLog
 

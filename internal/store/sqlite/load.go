@@ -110,7 +110,7 @@ func (tx *transaction) actsAfter(org ledger.OrgID, after int64, limit int) (acts
 		acts = append(acts, act)
 		return r.Scan(&act.Sequence, &act.Body)
 	})
-	return acts, err
+	return acts, classify(err)
 }
 
 func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error {
@@ -218,5 +218,5 @@ func (tx *transaction) policy(org ledger.OrgID, number int64) (found *store.Poli
 	if err == nil && found == nil {
 		err = store.ErrNotFound
 	}
-	return found, err
+	return found, classify(err)
 }

@@ -124,7 +124,7 @@ func (tx *transaction) loadAddenda(needs *store.Needs, loaded *store.Loaded) err
 func (tx *transaction) eventsAfter(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error) {
 	no, err := tx.number(chain)
 	if err != nil {
-		return nil, err
+		return nil, classify(err)
 	}
 	var events []*ledger.StoredEvent
 	query := "SELECT " + eventColumns + " FROM events WHERE chain_no = ? AND sequence > ? ORDER BY sequence"
@@ -133,14 +133,14 @@ func (tx *transaction) eventsAfter(chain ledger.ChainID, after int64) ([]*ledger
 		events = append(events, event)
 		return err
 	})
-	return events, err
+	return events, classify(err)
 }
 
 // addendaAfter reads addenda for Loaded.AddendaAfter.
 func (tx *transaction) addendaAfter(chain ledger.ChainID, after int64) ([]*ledger.Addendum, error) {
 	no, err := tx.number(chain)
 	if err != nil {
-		return nil, err
+		return nil, classify(err)
 	}
 	var addenda []*ledger.Addendum
 	query := "SELECT " + addendumColumns + " FROM addenda WHERE chain_no = ? AND position > ? ORDER BY position"
@@ -149,5 +149,5 @@ func (tx *transaction) addendaAfter(chain ledger.ChainID, after int64) ([]*ledge
 		addenda = append(addenda, addendum)
 		return err
 	})
-	return addenda, err
+	return addenda, classify(err)
 }

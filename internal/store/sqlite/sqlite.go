@@ -22,7 +22,6 @@ import (
 
 	"github.com/pressly/goose/v3"
 	_ "modernc.org/sqlite" // migrations go through database/sql
-	sqlitelib "modernc.org/sqlite/lib"
 
 	"countersign/internal/store"
 )
@@ -147,6 +146,13 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.read(ctx, "SELECT count(*) FROM sqlite_schema", nil, func(row) error { return nil })
 }
 
+// Probe writes the number that a database file has for its program's own use, which
+// this one makes no use of: SQLite writes and syncs the page that it stands on as any
+// other, and no table is needed that somebody could write to.
+func (s *Store) Probe(ctx context.Context) error {
+	return s.writing(ctx, func(tx *transaction) error { return tx.exec("PRAGMA user_version = 0") })
+}
+
 // Backup writes a consistent copy to a new file while the store is in use.
 func (s *Store) Backup(_ context.Context, path string) error {
 	// SQLite takes an empty file for a new one, so its mode is ours from the start.
@@ -193,38 +199,4 @@ func (s *Store) closeWriter() error {
 	err := s.writer.close()
 	s.writer = nil
 	return err
-}
-
-// classify turns the driver's errors into the port's.
-func classify(err error) error {
-	var failed *failure
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &failed):
-		return err
-	}
-	switch failed.code {
-	case sqlitelib.SQLITE_CONSTRAINT_UNIQUE, sqlitelib.SQLITE_CONSTRAINT_PRIMARYKEY:
-		return fmt.Errorf("%w: %w", store.ErrExists, err)
-	}
-	if unavailable(err) {
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-	}
-	return err
-}
-
-// unavailable reports whether an error of SQLite's is about the file, and not about what
-// was asked or what the file holds.
-func unavailable(err error) bool {
-	var failed *failure
-	if !errors.As(err, &failed) {
-		return false
-	}
-	switch failed.code & 0xff {
-	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED, sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR,
-		sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_READONLY, sqlitelib.SQLITE_INTERRUPT, sqlitelib.SQLITE_NOMEM:
-		return true
-	}
-	return false
 }

@@ -92,10 +92,13 @@ func (tx *transaction) commit() error {
 	}
 	rollbackErr := tx.exec("ROLLBACK")
 	var failed *failure
-	if errors.As(err, &failed) && failed.code&0xff == sqlitelib.SQLITE_BUSY {
+	if !errors.As(err, &failed) {
+		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+	}
+	if failed.code&0xff == sqlitelib.SQLITE_BUSY {
 		return errors.Join(classify(err), rollbackErr)
 	}
-	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
+	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, failed.named(err))
 }
 
 // lists yields slices of at most maxList elements, each padded to a power of two

@@ -61,6 +61,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"govern":        governCases,
 		"approvals":     approvalCases,
 		"polls":         pollCases,
+		"probe":         probeCases,
 		"policies":      policyCases,
 		"webhooks":      webhookCases,
 		"unsealed rows": unsealedCases,
