@@ -59,7 +59,7 @@ type Config struct {
 	// Alone says that no other process gives out decisions on this store while this
 	// one does, so that a stop need not wait for leases that nobody was given.
 	Alone bool
-	// Probe has the service find out by itself, every two seconds, whether the store can be
+	// Probe has the service find out by itself, every 1.5 seconds, whether the store can be
 	// read and written, so that Ready knows. It is for servers: commands only read.
 	Probe bool
 	// Delay waits for a span of time or until the context ends; optional. Tests

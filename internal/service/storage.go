@@ -11,7 +11,7 @@ import (
 
 const (
 	// probeInterval and probeTimeout add up to how late a fault of the store shows.
-	probeInterval = 2 * time.Second
+	probeInterval = 1500 * time.Millisecond
 	probeTimeout  = 2 * time.Second
 )
 

@@ -130,7 +130,7 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 	}
 	keys := slices.Collect(maps.Keys(used))
 	wanted := ids(keys, keyUUID)
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		x.send(lockKeyUseSQL, wanted)

@@ -24,7 +24,7 @@ func (s *Store) PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger
 		return nil
 	}
 	asked := slices.SortedFunc(maps.Keys(polls), func(a, b ledger.ApprovalID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) })
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		x.send(putPollsSQL, ids(asked, approvalUUID), ints(asked, func(id ledger.ApprovalID) int64 { return int64(polls[id]) }))

@@ -27,7 +27,7 @@ func (s *Store) TouchChains(ctx context.Context, polled map[ledger.ChainID]ledge
 		return nil
 	}
 	chains := slices.Collect(maps.Keys(polled))
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		x.send(touchChainsSQL, ids(chains, chainUUID), ints(chains, func(id ledger.ChainID) int64 { return int64(polled[id]) }))

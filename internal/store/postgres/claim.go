@@ -56,7 +56,7 @@ type claim struct {
 func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[string]int) ([]*store.Job, error) {
 	c := &claim{now: now, until: until, room: maps.Clone(room)}
 	maps.DeleteFunc(c.room, func(_ string, count int) bool { return count <= 0 })
-	err := s.change(ctx, func(conn *pgx.Conn) error {
+	err := s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		c.conn = conn
 		for range claimRounds {
 			if len(c.room) == 0 {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,17 +19,22 @@ import (
 const (
 	longestURL         = 8 << 10
 	defaultConnections = 20
-	connectTimeout     = 10 * time.Second
+
+	// connectTimeout is for each host of the URL: a caller that waits for a read must be
+	// able to try the second when the first is gone without a word.
+	connectTimeout = 3 * time.Second
 )
 
 // sessionSettings are those of every connection, each unless the URL sets it.
 var sessionSettings = map[string]string{
 	"synchronous_commit": "on",
 	"statement_timeout":  "30s",
-	"lock_timeout":       "15s",
-	// A replica that vanishes in the middle of a transaction must not keep its
-	// locks for as long as TCP believes in it.
-	"idle_in_transaction_session_timeout": "30s",
+	// Longer than a replica can hold a lock that has stopped in the middle of a
+	// transaction, after it has waited for another one that has.
+	"lock_timeout": "8s",
+	// A replica that vanishes, or is frozen, in the middle of a transaction must not keep
+	// its locks for as long as TCP believes in it: a kill switch waits for them.
+	"idle_in_transaction_session_timeout": "3s",
 	// Every statement here finds its rows through an index. Left to itself, the
 	// planner would cache plans made while the tables were small, which read
 	// them whole, and keep to them while the tables grow.
@@ -83,8 +91,30 @@ func configureConnections(config *pgxpool.Config) error {
 		config.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	config.ConnConfig.OnPgError = keepConnection
-	config.AfterConnect = applySettings
+	config.ConnConfig.DialFunc = dialer.DialContext
+	known := new(hosts)
+	config.BeforeConnect = known.prefer
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		known.connected(conn)
+		return applySettings(ctx, conn)
+	}
 	return nil
+}
+
+// dialer notices a peer that is gone without a word: by asking it when nothing is under
+// way, and by waiting no longer than that for what was sent to be received.
+var dialer = &net.Dialer{
+	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
+	Control: func(_, _ string, conn syscall.RawConn) (err error) {
+		const userTimeout, milliseconds = 0x12, 10_000 // TCP_USER_TIMEOUT of Linux
+		if runtime.GOOS != "linux" {
+			return nil
+		}
+		// A socket of another kind does not know it, and needs none.
+		return conn.Control(func(fd uintptr) {
+			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, milliseconds)
+		})
+	},
 }
 
 // keepConnection gives up a connection that the server is about to end, one to a

@@ -16,7 +16,7 @@ const (
 
 // CreateOrganization implements store.Directory.
 func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *store.Changes) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		if err := sendNewOrganization(x, org, head); err != nil {

@@ -67,8 +67,10 @@ func explain(what string, err error) error {
 		return unavailable(what, err)
 	case refusal != nil:
 		return fmt.Errorf("%s: %w", what, describe(refusal))
-	case connectionFailed(err):
+	case errors.Is(err, context.Canceled): // the caller has gone
 		return unavailable(what, err)
+	case connectionFailed(err):
+		return unavailable(what, fmt.Errorf("%w: %w", errGone, err))
 	}
 	if strings.Contains(err.Error(), "unable to encode") {
 		// The driver's text goes on with the value.
@@ -76,6 +78,9 @@ func explain(what string, err error) error {
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
+
+// errGone says that a server did not answer, or that the connection to it was lost.
+var errGone = errors.New("no answer from the server")
 
 func isExplained(err error) bool {
 	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrUnavailable)
@@ -108,7 +113,7 @@ func connectionFailed(err error) bool {
 	return errors.As(err, &network) || errors.As(err, &connect) ||
 		errors.Is(err, pgconn.ErrConnClosed) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
+		errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }
 
 // class is the first part of an error's code.

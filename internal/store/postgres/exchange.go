@@ -47,6 +47,8 @@ func ask[T any](x *exchange, sql string, read func(*row) T, keep func(T), params
 
 // askAlone makes a round trip for one statement, whose rows go to keep.
 func askAlone[T any](ctx context.Context, s *Store, what, sql string, read func(*row) T, keep func(T), params ...[]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
@@ -54,7 +56,7 @@ func askAlone[T any](ctx context.Context, s *Store, what, sql string, read func(
 	defer conn.Release()
 	x := new(exchange)
 	ask(x, sql, read, keep, params...)
-	return explain(what, x.run(ctx, conn.Conn()))
+	return s.told(explain(what, x.run(ctx, conn.Conn())))
 }
 
 // binaryForm is that of all parameters and of all columns.

@@ -45,7 +45,7 @@ func (s *Store) FullChecks(ctx context.Context, org ledger.OrgID, after ledger.R
 
 // PutFullCheck implements store.Verification.
 func (s *Store) PutFullCheck(ctx context.Context, c *store.FullCheckRecord) error {
-	return s.change(ctx, func(conn *pgx.Conn) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, putFullCheckSQL, bytesOf(c.Org.UUID), bytesOf(c.Receipt.UUID), c.Hash[:], c.Failed, int64(c.CheckedAt), notNil(c.MAC))
 		return explain("put full check", err)
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"time"
 
 	"countersign/internal/store"
 )
@@ -29,8 +28,6 @@ const (
 	// are, those who come gather for the next.
 	maxReading = 2
 	maxGroup   = 64
-	// groupTimeout bounds a statement that no caller's own context ends.
-	groupTimeout = 30 * time.Second
 )
 
 type asker[K comparable, V any] struct {
@@ -100,7 +97,7 @@ func (g *group[K, V]) take() []*asker[K, V] {
 }
 
 func (g *group[K, V]) answer(askers []*asker[K, V]) {
-	ctx, cancel := context.WithTimeout(context.Background(), groupTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	keys := make([]K, len(askers))
 	for i, a := range askers {

@@ -26,7 +26,7 @@ func (s *Store) Ledger(ctx context.Context) (*store.LedgerRecord, error) {
 
 // PutLedger implements store.Identity.
 func (s *Store) PutLedger(ctx context.Context, l *store.LedgerRecord, replaces uuid.UUID) error {
-	return s.change(ctx, func(conn *pgx.Conn) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		put, err := conn.Exec(ctx, putLedgerSQL, bytesOf(l.ID), bytesOf(l.Parent), int64(l.CreatedAt), notNil(l.MAC), bytesOf(replaces))
 		if err == nil && put.RowsAffected() == 0 {
 			return fmt.Errorf("ledger: %w", store.ErrExists)

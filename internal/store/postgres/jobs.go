@@ -85,7 +85,7 @@ func (s *Store) BuryJob(ctx context.Context, job *store.Job, fault string) error
 // its stream. Under the stream's lock nobody can mark a job as held in between,
 // who would then wait for an end that is over.
 func (s *Store) endJob(ctx context.Context, what string, job *store.Job, end func(*exchange)) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		if job.Stream != "" {
@@ -103,7 +103,7 @@ func (s *Store) endJob(ctx context.Context, what string, job *store.Job, end fun
 // RetryJob implements store.Jobs. The job has begun, and goes on holding up its
 // stream.
 func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time, fault string) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		x.update(1, "leased jobs", retryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault), intParameter(int64(runAt)))

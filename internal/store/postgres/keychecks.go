@@ -29,7 +29,7 @@ func (s *Store) AddKeyCheck(ctx context.Context, keyID string, fingerprint [32]b
 	const what = "add key check"
 	const sql = `insert into master_keys as m (key_id, fingerprint) values ($1, $2)
 		on conflict (key_id) do update set key_id = m.key_id returning m.fingerprint`
-	return s.change(ctx, func(conn *pgx.Conn) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var kept []byte
 		if err := scanRow(what, conn.QueryRow(ctx, sql, keyID, fingerprint[:]), &kept); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,12 +21,15 @@ import (
 
 // Store is a connection pool to one database.
 type Store struct {
-	pool   *pgxpool.Pool
-	chains *recent.Cache[ledger.ChainID, *store.ChainRecord]
-	orgs   *recent.Cache[ledger.OrgID, knownOrganization]
-	tokens *group[heldToken, *store.ActiveToken]
-	named  *group[ledger.ReceiptID, *store.NamedReceipt]
-	placed *group[ledger.ReceiptID, *store.PlacedReceipt]
+	pool      *pgxpool.Pool
+	chains    *recent.Cache[ledger.ChainID, *store.ChainRecord]
+	orgs      *recent.Cache[ledger.OrgID, knownOrganization]
+	tokens    *group[heldToken, *store.ActiveToken]
+	named     *group[ledger.ReceiptID, *store.NamedReceipt]
+	placed    *group[ledger.ReceiptID, *store.PlacedReceipt]
+	lastReset atomic.Int64 // of the pool, in nanoseconds since 1970
+	// pending counts the commits that were not answered in time.
+	pending atomic.Int64
 	// silence is how long a watcher hears nothing before it makes sure.
 	silence time.Duration
 }
@@ -61,18 +65,49 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return s, nil
 }
 
-// acquireTimeout bounds the wait for a free connection where the caller sets no
-// bound: a store that cannot keep up says so instead of hoarding requests.
-const acquireTimeout = 10 * time.Second
+const (
+	// readTimeout bounds every read, with the wait for a connection, and of a scan the
+	// wait for each row: a server that is frozen, or a network that is gone, does not
+	// end a read by itself.
+	readTimeout = 5 * time.Second
+	// acquireTimeout bounds the wait for a free connection where the caller sets no
+	// bound: a store that cannot keep up says so instead of hoarding requests.
+	acquireTimeout = 5 * time.Second
+	// resetPause is how often at most the pool is emptied.
+	resetPause = 2 * time.Second
+)
 
 func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
 	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, unavailable("connect", err)
+	if err == nil {
+		return conn, nil
 	}
-	return conn, nil
+	err = unavailable("connect", err)
+	if errors.Is(err, context.DeadlineExceeded) && s.pool.Stat().IdleConns() > 0 {
+		// There were connections to be had, and the server did not answer on one of them.
+		err = s.told(fmt.Errorf("%w: %w", errGone, err))
+	}
+	return nil, err
+}
+
+// told looks at an error on its way out. One that shows that the server is gone, or takes
+// no writes any more, is true of all connections to it: the next caller must not find that
+// out by waiting for another one.
+func (s *Store) told(err error) error {
+	if errors.Is(err, store.ErrReadOnly) || errors.Is(err, errGone) {
+		s.reset()
+	}
+	return err
+}
+
+// reset has every connection made anew.
+func (s *Store) reset() {
+	now, last := time.Now().UnixNano(), s.lastReset.Load()
+	if now-last >= int64(resetPause) && s.lastReset.CompareAndSwap(last, now) {
+		s.pool.Reset()
+	}
 }
 
 // Ping implements store.Store. A server that has become a standby cannot serve:
@@ -100,7 +135,7 @@ func (s *Store) Probe(ctx context.Context) error {
 	if err := s.Ping(ctx); err != nil {
 		return err
 	}
-	err := s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	err := s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := begin(ctx, conn); err != nil {
 			return err
 		}
@@ -131,23 +166,39 @@ func (s *Store) Close() error {
 
 // queryRow reads one row; none is ErrNotFound.
 func (s *Store) queryRow(ctx context.Context, what, sql string, args []any, targets ...any) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	return scanRow(what, conn.QueryRow(ctx, sql, args...), targets...)
+	return s.told(scanRow(what, conn.QueryRow(ctx, sql, args...), targets...))
 }
 
 // query shows the rows that a statement returns to visit, whose error is
-// returned as it is.
+// returned as it is. What visit takes does not count as waiting for the server.
 func (s *Store) query(ctx context.Context, what, sql string, args []any, visit func(*row) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	return eachRow(ctx, conn.Conn(), what, sql, args, visit)
+	patience := time.AfterFunc(readTimeout, func() { cancel(errGone) })
+	defer patience.Stop()
+	var own error // of visit
+	err = eachRow(ctx, conn.Conn(), what, sql, args, func(r *row) error {
+		patience.Stop()
+		defer patience.Reset(readTimeout)
+		own = visit(r)
+		return own
+	})
+	if err != nil && own == nil && errors.Is(context.Cause(ctx), errGone) {
+		err = unavailable(what, errGone)
+	}
+	return s.told(err)
 }
 
 func scanRow(what string, row pgx.Row, targets ...any) error {
@@ -190,12 +241,15 @@ func only[T any](what string, found []T, err error) (T, error) {
 }
 
 func list[T any](ctx context.Context, s *Store, what, sql string, args []any, read func(*row) T) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Release()
-	return collect(ctx, conn.Conn(), what, sql, args, read)
+	found, err := collect(ctx, conn.Conn(), what, sql, args, read)
+	return found, s.told(err)
 }
 
 // collect is list on a connection that is at hand.

@@ -54,6 +54,7 @@ type link struct {
 	client, server net.Conn
 	cutOnAnswer    atomic.Bool
 	frozen         atomic.Bool
+	hold           atomic.Pointer[chan struct{}] // answers wait until it is closed; nil for no wait
 }
 
 func (l *link) cut() {
@@ -162,6 +163,9 @@ func answer(l *link) {
 		}
 		if l.frozen.Load() {
 			continue
+		}
+		if hold := l.hold.Load(); hold != nil {
+			<-*hold
 		}
 		if _, err := l.client.Write(buffer[:n]); err != nil {
 			return

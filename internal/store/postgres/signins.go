@@ -12,7 +12,7 @@ import (
 
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
-	return s.change(ctx, func(conn *pgx.Conn) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) values ($1, $2, $3, $4, false, $5, $6)`,
 			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), link.Act, filled(link.MAC))
 		return explain("create sign-in", err)
@@ -26,7 +26,7 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 			delete from sign_ins where hash = $1 and not session and expires_at > $2 and key_id = $3 returning key_id
 		)
 		insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) select $4, key_id, $7, $5, true, $8, $6 from used returning key_id`
-	return s.change(ctx, func(conn *pgx.Conn) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var key uuid.UUID
 		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), filled(session.MAC),
 			bytesOf(session.Org.UUID), session.Act)
@@ -66,7 +66,7 @@ func (s *Store) signIn(ctx context.Context, what string, in *store.SignIn, now l
 
 // CloseSession implements store.SignIns.
 func (s *Store) CloseSession(ctx context.Context, session [32]byte) error {
-	return s.change(ctx, func(conn *pgx.Conn) error {
+	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `delete from sign_ins where hash = $1 and session`, session[:])
 		return explain("close session", err)
 	})

@@ -14,7 +14,7 @@ import (
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
 	var loaded *store.Loaded
 	var changes *store.Changes
-	err := s.inTransaction(ctx, func(conn *pgx.Conn) (err error) {
+	err := s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		if loaded, err = s.load(ctx, conn, needs); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,10 +21,18 @@ const beginSQL = "begin isolation level read committed"
 
 const (
 	rollbackTimeout = 5 * time.Second
-	// commitTimeout is generous: a standby may be slow, and giving up turns a
-	// commit that would have been confirmed into an unknown one.
-	commitTimeout = 60 * time.Second
+	// stepTimeout bounds the part of a transaction before its commit. It is longer than
+	// the server waits for locks.
+	stepTimeout = 10 * time.Second
+	// commitTimeout is how long a caller waits for the answer to a COMMIT. The commit
+	// itself is never ended: see await.
+	commitTimeout = 5 * time.Second
+	// maxPending is how many commits may be without an answer before no transaction
+	// is begun any more: each keeps a connection of the server's busy.
+	maxPending = 16
 )
+
+var errPending = fmt.Errorf("%w: earlier commits are not confirmed yet", store.ErrUnavailable)
 
 // errNothingToWrite makes inTransaction roll back and report success: what was
 // only read needs no commit, which would wait for the disk.
@@ -33,23 +42,59 @@ var errNothingToWrite = errors.New("nothing to write")
 // begin the transaction itself, which lets it send the beginning together with
 // its first statements. An error of work is returned as it is and nothing is
 // written.
-func (s *Store) inTransaction(ctx context.Context, work func(*pgx.Conn) error) error {
+func (s *Store) inTransaction(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
+	if s.pending.Load() >= maxPending {
+		return errPending
+	}
 	pooled, err := s.acquire(ctx)
 	if err != nil {
 		return err
 	}
 	// The pool throws away a connection that is still inside a transaction, so a
 	// panic in work also rolls back.
-	defer pooled.Release()
+	defer func() {
+		if pooled != nil {
+			pooled.Release()
+		}
+	}()
 	conn := pooled.Conn()
-	if err := work(conn); err != nil {
+	steps, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if err := work(steps, conn); err != nil {
 		rollback(ctx, conn)
 		if errors.Is(err, errNothingToWrite) {
 			return nil
 		}
-		return err
+		return s.told(err)
 	}
-	return commit(ctx, conn.PgConn())
+	late, err := commit(ctx, conn.PgConn())
+	if late {
+		conn, pooled = pooled.Hijack(), nil
+		s.await(conn.PgConn())
+	}
+	return s.told(err)
+}
+
+// await keeps the connection of a COMMIT that was not answered in time until it is, or
+// until the connection is lost. To close it would not end the commit, but hide it: the
+// server would go on waiting for its standby, and a new connection for each caller that
+// tries again would use up all that it has.
+func (s *Store) await(conn *pgconn.PgConn) {
+	s.pending.Add(1)
+	go func() {
+		defer s.pending.Add(-1)
+		_ = conn.Conn().SetDeadline(time.Time{})
+		for {
+			message, err := conn.Frontend().Receive()
+			if err != nil {
+				break
+			}
+			if _, ready := message.(*pgproto3.ReadyForQuery); ready {
+				break
+			}
+		}
+		_ = conn.Conn().Close()
+	}()
 }
 
 func begin(ctx context.Context, conn *pgx.Conn) error {
@@ -59,12 +104,12 @@ func begin(ctx context.Context, conn *pgx.Conn) error {
 
 // change is inTransaction for the writes that are rare: one statement after
 // another.
-func (s *Store) change(ctx context.Context, work func(*pgx.Conn) error) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+func (s *Store) change(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := begin(ctx, conn); err != nil {
 			return err
 		}
-		if err := work(conn); err != nil {
+		if err := work(ctx, conn); err != nil {
 			return err
 		}
 		_, err := conn.Exec(ctx, patientCommitSQL)
@@ -92,11 +137,14 @@ const patientCommitSQL = "set local statement_timeout = 0"
 // that asked for it. It speaks the protocol itself because the driver, when a
 // wait ends in an error, asks the server to cancel the statement, and a COMMIT
 // must never be cancelled.
-func commit(ctx context.Context, conn *pgconn.PgConn) error {
-	outcome := askCommit(conn)
+// It reports whether the answer is late, and may still come.
+func commit(ctx context.Context, conn *pgconn.PgConn) (late bool, outcome error) {
+	outcome = askCommit(conn)
 	if errors.Is(outcome, store.ErrOutcomeUnknown) {
-		_ = conn.Conn().Close()
-		return outcome
+		if late = errors.Is(outcome, os.ErrDeadlineExceeded); !late {
+			_ = conn.Conn().Close()
+		}
+		return late, outcome
 	}
 	// The outcome is settled; reading on only makes the connection usable again.
 	// Where that fails, the pool throws it away.
@@ -111,7 +159,7 @@ func commit(ctx context.Context, conn *pgconn.PgConn) error {
 			break
 		}
 	}
-	return outcome
+	return false, outcome
 }
 
 // askCommit returns as soon as the fate of the transaction is known, or known
@@ -162,10 +210,11 @@ func judge(message pgproto3.BackendMessage) (settled bool, err error) {
 }
 
 // rolledBack reports whether an answer to COMMIT means that nothing was written.
-// A constraint or a conflict is found before anything is; of all else, such as a
+// A constraint or a conflict is found before anything is, and a session that was ended
+// because it was idle has not come to its COMMIT; of all else, such as a
 // shutdown that comes between, the answer cannot tell.
 func rolledBack(refusal *pgconn.PgError) bool {
-	return refusal.SeverityUnlocalized == "ERROR" && (class(refusal) == "23" || class(refusal) == "40")
+	return refusal.Code == codeIdleTooLong || refusal.SeverityUnlocalized == "ERROR" && (class(refusal) == "23" || class(refusal) == "40")
 }
 
 func unknown(cause error) error {

@@ -71,7 +71,7 @@ func (s *Store) UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (
 
 // SealRows implements store.Unsealed.
 func (s *Store) SealRows(ctx context.Context, rows *store.Rows) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		x.send(sealWebhooksSQL,

@@ -52,7 +52,7 @@ func (s *Store) TouchTokens(ctx context.Context, used map[ledger.TokenID]ledger.
 	}
 	tokens := slices.Collect(maps.Keys(used))
 	wanted := ids(tokens, tokenUUID)
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		x.send(lockTokensSQL, wanted)
@@ -80,7 +80,7 @@ func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int6
 
 // PutAnchor implements store.Verification.
 func (s *Store) PutAnchor(ctx context.Context, a *store.AnchorRecord) error {
-	return s.inTransaction(ctx, func(conn *pgx.Conn) error {
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		x := new(exchange)
 		x.send(beginSQL)
 		sendAnchors(x, []*store.AnchorRecord{a})

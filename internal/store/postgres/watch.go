@@ -27,7 +27,7 @@ func sendSignals(x *exchange, changed []uuid.UUID) {
 const (
 	// longestSilence is how long nothing may come before the connection is asked
 	// whether it is still alive: a peer that vanished says nothing either.
-	longestSilence = 15 * time.Second
+	longestSilence = 5 * time.Second
 	hangUpTimeout  = 5 * time.Second
 
 	firstPause = 100 * time.Millisecond
@@ -73,9 +73,13 @@ func (s *Store) watchOnce(ctx context.Context, changed func(uuid.UUID), listenin
 }
 
 func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 3*connectTimeout) // there may be several hosts
 	defer cancel()
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	config := s.pool.Config()
+	if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+		return nil, err
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, err
 	}
