@@ -115,6 +115,7 @@ func (s *server) serve() error {
 	watching, stopWatching := context.WithCancel(s.process.ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.watch(watching, hangups) })
+	background.Go(func() { returnMemory(watching) })
 	defer background.Wait()
 	defer stopWatching()
 	return s.answer()

@@ -45,7 +45,7 @@ const (
 // checkpointPragmas make a checkpoint that restarts the log wait for readers, and the
 // writer with it, for a little longer than a scan's turn takes. SQLite cuts the file to
 // the limit whenever the log starts from its beginning again.
-var checkpointPragmas = []string{"busy_timeout(400)"}
+var checkpointPragmas = []string{"busy_timeout(400)", "cache_size(-500)"}
 
 func startCheckpointer(s *Store) (*checkpointer, error) {
 	conn, err := connect(s.path, checkpointPragmas...)

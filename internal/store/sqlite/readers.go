@@ -22,7 +22,12 @@ type readers struct {
 	closed bool
 }
 
-const maxReaders = 16
+const (
+	maxReaders = 16
+	// readerCache is small: each reader has one and keeps it, and what it does not hold
+	// the system does.
+	readerCache = "cache_size(-2000)"
+)
 
 func newReaders(path string) *readers {
 	return &readers{path: path, places: make(chan struct{}, maxReaders)}
@@ -36,7 +41,7 @@ func (r *readers) acquire(ctx context.Context) (*connection, error) {
 	}
 	conn, err := r.take()
 	if conn == nil && err == nil {
-		conn, err = connect(r.path, "query_only(1)")
+		conn, err = connect(r.path, "query_only(1)", readerCache)
 	}
 	if err != nil {
 		<-r.places
@@ -129,7 +134,10 @@ func readAll[T any](ctx context.Context, s *Store, query string, args []any, sca
 
 // scanPragmas map as much of the file as SQLite can, and keep few pages of the
 // rest: a scan comes to each page once.
-var scanPragmas = []string{"query_only(1)", "mmap_size(2147418112)", "cache_size(-512)"}
+var scanPragmas = []string{"query_only(1)", mapped, "cache_size(-512)"}
+
+// A connection that is not in use maps nothing: the pages would count as the server's own.
+const mapped, unmapped = "mmap_size(2147418112)", "mmap_size(0)"
 
 // scanners are the connections of scans. There is no bound to those in use, so that a
 // scan can start another. One idle connection is kept: opening one reads the whole
@@ -146,16 +154,19 @@ func (s *scanners) acquire() (*connection, error) {
 	conn := s.idle
 	s.idle = nil
 	s.mu.Unlock()
-	if conn != nil {
-		return conn, nil
+	if conn == nil {
+		return connect(s.path, scanPragmas...)
 	}
-	return connect(s.path, scanPragmas...)
+	if err := conn.exec("PRAGMA " + mapped); err != nil {
+		return nil, errors.Join(err, conn.close())
+	}
+	return conn, nil
 }
 
 func (s *scanners) release(conn *connection) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.idle != nil {
+	if s.closed || s.idle != nil || conn.exec("PRAGMA "+unmapped) != nil {
 		return conn.close()
 	}
 	s.idle = conn
