@@ -180,7 +180,7 @@ func (a *API) surveyed(ctx context.Context) surveyFound {
 	}
 	if s.done == nil {
 		s.done = make(chan struct{})
-		go a.look(s.done) //nolint:contextcheck // others wait for it too
+		go a.look(s.done) //nolint:contextcheck,gosec // others wait for it too
 	}
 	done := s.done
 	s.mu.Unlock()

@@ -109,7 +109,7 @@ func (c *Cluster) start(t testing.TB) {
 	t.Helper()
 	var err error
 	for range 5 {
-		listener, listenErr := net.Listen("tcp", "127.0.0.1:0")
+		listener, listenErr := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 		if listenErr != nil {
 			t.Fatal(listenErr)
 		}
@@ -187,7 +187,7 @@ func (c *Cluster) command(program string, args ...string) error {
 	if os.Geteuid() == 0 {
 		name, args = "runuser", append([]string{"-u", "postgres", "--", name}, args...)
 	}
-	command := exec.Command(name, args...) //nolint:gosec // of the tests' own making
+	command := exec.CommandContext(context.Background(), name, args...)
 	command.Dir = c.folder
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output
