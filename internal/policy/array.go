@@ -15,6 +15,7 @@ import (
 // made, which is dearer than most rules.
 type jsonArray struct {
 	items []canon.Value
+	step  Step
 }
 
 var (
@@ -32,14 +33,14 @@ func (a *jsonArray) Get(index ref.Val) ref.Val {
 	if i < 0 || i >= len(a.items) {
 		return types.NewErr("index out of bounds")
 	}
-	return fromJSON(a.items[i])
+	return fromJSON(a.items[i], a.step)
 }
 
 // Contains implements traits.Container.
 func (a *jsonArray) Contains(item ref.Val) ref.Val {
 	affordable(len(a.items), maxLooked)
 	for i := range a.items {
-		if types.Equal(item, fromJSON(a.items[i])) == types.True {
+		if types.Equal(item, fromJSON(a.items[i], a.step)) == types.True {
 			return types.True
 		}
 	}
@@ -48,12 +49,11 @@ func (a *jsonArray) Contains(item ref.Val) ref.Val {
 
 // Fold implements traits.Foldable: what loops call.
 func (a *jsonArray) Fold(f traits.Folder) {
-	var pace pace
 	for i := range a.items {
-		if !f.FoldEntry(i, fromJSON(a.items[i])) {
+		if !f.FoldEntry(i, fromJSON(a.items[i], a.step)) {
 			return
 		}
-		pace.step()
+		a.step.take()
 	}
 }
 
@@ -68,7 +68,7 @@ func (a *jsonArray) copied() ref.Val {
 	affordable(len(a.items), maxLooked)
 	items := make([]ref.Val, len(a.items))
 	for i := range a.items {
-		items[i] = fromJSON(a.items[i])
+		items[i] = fromJSON(a.items[i], a.step)
 	}
 	return types.NewRefValList(values, items)
 }
@@ -90,7 +90,7 @@ func (a *jsonArray) Equal(other ref.Val) ref.Val {
 	}
 	affordable(len(a.items), maxLooked)
 	for i := range a.items {
-		if types.Equal(fromJSON(a.items[i]), list.Get(types.Int(i))) != types.True {
+		if types.Equal(fromJSON(a.items[i], a.step), list.Get(types.Int(i))) != types.True {
 			return types.False
 		}
 	}

@@ -24,6 +24,19 @@ type Input struct {
 
 	OrgSlug string
 
+	// Step is called after each step of a loop over a payload; nil for nothing. A loop may
+	// take long, and whoever evaluates it may let others run meanwhile.
+	Step Step
+
 	// Budgets is what is left of each budget, by its name, in its own unit.
 	Budgets map[string]float64
+}
+
+// Step is what is done between two steps of something that may take long.
+type Step func()
+
+func (s Step) take() {
+	if s != nil {
+		s()
+	}
 }

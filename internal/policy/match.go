@@ -42,10 +42,9 @@ var activations = sync.Pool{New: func() any { return newFacts() }}
 func (s *Set) Examine(in *Input) *Examined {
 	e := &Examined{s, make([]verdict, len(s.rules))}
 	evaluate(in, func(frame *interpreter.ExecutionFrame) {
-		var pace pace
 		for i, c := range s.conditions {
 			e.verdicts[i] = c.verdict(frame, c.action, c.actionLimit)
-			pace.step()
+			in.Step.take()
 		}
 	})
 	return e

@@ -16,11 +16,12 @@ var errNotNative = errors.New("conditions have no use for Go values")
 // jsonObject is an object of a payload as the expression language sees it.
 type jsonObject struct {
 	json canon.Value
+	step Step
 }
 
 // object shows a JSON object. Anything else, such as the null of metadata that
 // was not sent, looks like an empty one.
-func object(v canon.Value) ref.Val { return &jsonObject{v} }
+func object(v canon.Value, step Step) ref.Val { return &jsonObject{v, step} }
 
 var (
 	_ traits.Mapper   = (*jsonObject)(nil)
@@ -34,7 +35,7 @@ func (o *jsonObject) FindStringKey(name string) (any, bool) {
 	if !found {
 		return nil, false
 	}
-	return fromJSON(v), true
+	return fromJSON(v, o.step), true
 }
 
 // Find implements traits.Mapper. A key that is no string is in no object.
@@ -47,7 +48,7 @@ func (o *jsonObject) Find(key ref.Val) (ref.Val, bool) {
 	if !found {
 		return nil, false
 	}
-	return fromJSON(v), true
+	return fromJSON(v, o.step), true
 }
 
 // Get implements traits.Indexer.
@@ -83,12 +84,11 @@ func (o *jsonObject) Iterator() traits.Iterator {
 // Fold implements traits.Foldable: what loops call.
 func (o *jsonObject) Fold(loop traits.Folder) {
 	affordable(len(o.json.Members()), maxLooked)
-	var pace pace
 	for _, m := range o.json.Members() {
-		if !loop.FoldEntry(types.String(m.Name), fromJSON(m.Value)) {
+		if !loop.FoldEntry(types.String(m.Name), fromJSON(m.Value, o.step)) {
 			return
 		}
-		pace.step()
+		o.step.take()
 	}
 }
 
@@ -104,7 +104,7 @@ func (o *jsonObject) Equal(other ref.Val) ref.Val {
 	affordable(len(o.json.Members()), maxLooked)
 	for _, m := range o.json.Members() {
 		v, found := object.Find(types.String(m.Name))
-		if !found || types.Equal(fromJSON(m.Value), v) != types.True {
+		if !found || types.Equal(fromJSON(m.Value, o.step), v) != types.True {
 			return types.False
 		}
 	}

@@ -19,7 +19,7 @@ func (a adapter) NativeToValue(value any) ref.Val {
 	case ref.Val:
 		return v
 	case canon.Value:
-		return fromJSON(v)
+		return fromJSON(v, nil)
 	}
 	return a.Adapter.NativeToValue(value)
 }
@@ -28,7 +28,7 @@ var values = adapter{types.DefaultTypeAdapter}
 
 // fromJSON makes every number a double, integers too: a payload has one kind of
 // number, and its type must not depend on its value.
-func fromJSON(v canon.Value) ref.Val {
+func fromJSON(v canon.Value, step Step) ref.Val {
 	switch v.Kind() {
 	case canon.Bool:
 		return types.Bool(v.Bool())
@@ -37,9 +37,9 @@ func fromJSON(v canon.Value) ref.Val {
 	case canon.String:
 		return types.String(v.Str())
 	case canon.Array:
-		return &jsonArray{v.Items()}
+		return &jsonArray{v.Items(), step}
 	case canon.Object:
-		return object(v)
+		return object(v, step)
 	default:
 		return types.NullValue
 	}

@@ -78,7 +78,7 @@ func texts(name string, most uint64, get func(*Input) []string) field {
 
 func json(name string, get func(*Input) canon.Value) field {
 	return field{name, types.NewMapType(types.StringType, types.DynType),
-		func(in *Input) ref.Val { return object(get(in)) }, sizes{usualEntries, maxInput, 0}}
+		func(in *Input) ref.Val { return object(get(in), in.Step) }, sizes{usualEntries, maxInput, 0}}
 }
 
 func integer(name string, get func(*Input) int64) field {

@@ -352,6 +352,7 @@ func (r ruleSet) Examine(a *ledger.Action) {
 	var in policy.Input
 	describeAction(&in, a)
 	in.Payload, in.Metadata = a.Values()
+	in.Step = new(pace).step
 	a.Examined = r.set.Examine(&in)
 }
 
