@@ -108,20 +108,20 @@ func (p *putbackWorld) exec(query string) {
 	}
 }
 
-// keep copies tables as they are, and returns the copy's number.
-func (p *putbackWorld) keep(tables []string) int {
+// keep copies the administrative tables as they are, and returns the copy's number.
+func (p *putbackWorld) keep() int {
 	p.t.Helper()
 	p.snapshots++
-	for _, table := range tables {
+	for _, table := range administrative {
 		p.exec(fmt.Sprintf("CREATE TEMP TABLE kept_%d_%s AS SELECT * FROM %s", p.snapshots, table, table))
 	}
 	return p.snapshots
 }
 
-// forget drops a copy of tables.
-func (p *putbackWorld) forget(snapshot int, tables []string) {
+// forget drops a copy.
+func (p *putbackWorld) forget(snapshot int) {
 	p.t.Helper()
-	for _, table := range tables {
+	for _, table := range administrative {
 		p.exec(fmt.Sprintf("DROP TABLE kept_%d_%s", snapshot, table))
 	}
 }
@@ -349,7 +349,7 @@ func (p *putbackWorld) restart() *service.Service {
 func (p *putbackWorld) attack(name string, snapshot int, tables []string, key string, running bool) {
 	t := p.t
 	t.Helper()
-	now := p.keep(tables)
+	now := p.keep()
 	var changed bool
 	if key == "" {
 		changed = p.putBack(snapshot, tables)
@@ -371,7 +371,7 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 		t.Logf("taken back: killed %t, denies %t, strict %t", p.killed, p.denies, p.strict)
 	}
 	p.putRight(now, tables)
-	p.forget(now, tables)
+	p.forget(now)
 }
 
 // putRight undoes an attack. Acts that the service has entered meanwhile stay.
@@ -419,7 +419,7 @@ func TestRowsThatArePutBack(t *testing.T) {
 			}
 		}
 		for _, put := range puts {
-			now := p.keep(put.tables)
+			now := p.keep()
 			p.putBack(before, put.tables)
 			for _, gained := range p.gains(p.s) {
 				t.Errorf("%s, running: %s", put.name, gained)
@@ -436,7 +436,7 @@ func TestRowsThatArePutBack(t *testing.T) {
 			}
 			fresh.Close()
 			p.putRight(now, put.tables)
-			p.forget(now, put.tables)
+			p.forget(now)
 		}
 		p.checkAccepted(before)
 	})
@@ -455,7 +455,7 @@ func (p *putbackWorld) grown() int {
 	must[*service.PolicyView](t)(p.s.PutPolicy(ctx, p.who.admin, &service.PolicyDocument{Text: []byte(flagDeploys)}))
 	key := must[*service.SigningKey](t)(p.s.CreateSigningKey(ctx, p.who.admin, &service.SigningKeyRequest{}))
 	p.signers = append(p.signers, key.ID)
-	return p.keep(administrative)
+	return p.keep()
 }
 
 // takeBack takes everything back that grown made.
@@ -562,12 +562,12 @@ func TestNothingGoesBackInTime(t *testing.T) {
 
 // liveThrough does things, copying the tables between them, and then attacks.
 func (p *putbackWorld) liveThrough(seed string, attacks int) {
-	copies := []int{p.keep(administrative)}
+	copies := []int{p.keep()}
 	for range 10 {
 		for range 1 + p.chance.IntN(3) {
 			p.change()
 		}
-		copies = append(copies, p.keep(administrative))
+		copies = append(copies, p.keep())
 	}
 	if found := p.audited(p.s); found != nil {
 		p.t.Fatalf("%s: the audit finds %+v before anything was done", seed, found)
