@@ -19,10 +19,11 @@ MYPY_CACHE = PROJECT.parents[1] / ".cache" / "mypy-package"  # the standard libr
 
 SURFACE = """
 APIError ActionDeniedError ApprovalTimedOutError BackendUnavailableError Chain
-ChainAutoPausedError ChainConfig ChainTimeoutError ConfigurationError KillSwitchActiveError
-PolicyDecision PolicyError PolicyViolationError __version__ aclose cancel_approval
-cancel_approval_sync close create_public_token
-create_public_token_sync exceptions flush init list_public_tokens list_public_tokens_sync
+ChainAutoPausedError ChainConfig ChainTimeoutError ConfigurationError GovernedRun
+KillSwitchActiveError PolicyDecision PolicyError PolicyViolationError __version__ aclose
+cancel_approval cancel_approval_sync carry close create_public_token
+create_public_token_sync exceptions flush governed governed_run init list_public_tokens
+list_public_tokens_sync
 revoke_public_token revoke_public_token_sync verify_approval_v2 verify_approval_v2_sync
 verify_public_token verify_public_token_sync verify_receipt verify_receipt_sync verify_receipt_v2
 verify_receipt_v2_sync wait_for_approval wait_for_approval_sync

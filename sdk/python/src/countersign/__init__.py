@@ -24,6 +24,9 @@ from countersign._approvals import (
 from countersign._chain import Chain
 from countersign._config import ChainConfig, init
 from countersign._decision import PolicyDecision
+from countersign._governed import governed
+from countersign._place import carry
+from countersign._run import GovernedRun, governed_run
 from countersign._transport import aclose, close, flush
 from countersign._version import __version__
 from countersign.exceptions import (
@@ -65,6 +68,7 @@ __all__ = [
     "ChainConfig",
     "ChainTimeoutError",
     "ConfigurationError",
+    "GovernedRun",
     "KillSwitchActiveError",
     "PolicyDecision",
     "PolicyError",
@@ -73,11 +77,14 @@ __all__ = [
     "aclose",
     "cancel_approval",
     "cancel_approval_sync",
+    "carry",
     "close",
     "create_public_token",
     "create_public_token_sync",
     "exceptions",
     "flush",
+    "governed",
+    "governed_run",
     "init",
     "list_public_tokens",
     "list_public_tokens_sync",

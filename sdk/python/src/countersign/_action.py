@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -40,8 +40,9 @@ class Action:
         parent_agent_name: str | None,
         metadata: Mapping[str, Any] | None,
         idempotency_key: str | None,
+        redact: Collection[str] = (),
     ) -> None:
-        self._payload = cleaned = sanitizer.clean_object(payload)
+        self._payload = cleaned = sanitizer.clean_object(payload, redact=redact)
         self.wire: dict[str, Any] = {
             "agent_name": name_of("agent_name", agent_name),
             "action_type": name_of("action_type", action_type),

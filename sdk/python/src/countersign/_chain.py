@@ -13,6 +13,7 @@ from countersign._config import ChainConfig, current_config
 from countersign._decision import PolicyDecision
 from countersign._loops import finish, refuse_in_loop
 from countersign._metadata import chain_metadata
+from countersign._place import Place, enter, leave
 from countersign._session import Session
 from countersign._steps import Steps
 from countersign.exceptions import ConfigurationError
@@ -20,7 +21,7 @@ from countersign.exceptions import ConfigurationError
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "ChainPlace"]
 
 
 class Chain:
@@ -45,6 +46,9 @@ class Chain:
     CSN-2026-00001
     """
 
+    _is_place = True
+    """Whether governed calls inside of the context are recorded here."""
+
     def __init__(
         self,
         name: str,
@@ -67,6 +71,8 @@ class Chain:
         self._opening = opening
         self._session: Session | None = None
         self._left = False
+        self._place = ChainPlace(self)
+        self._before: Place | None = None  # the place that was left for this one
 
     def __repr__(self) -> str:
         return f"Chain({self.name!r}, id={self.id!r})"
@@ -111,10 +117,11 @@ class Chain:
             metadata,
             idempotency_key,
         )
-        decision = session.decide_locally(action)
-        if decision is not None:
-            return decision
-        return await session.transport.run_async(session.record(action))
+        with session.latching():
+            decision = session.decide_locally(action)
+            if decision is not None:
+                return decision
+            return await session.transport.run_async(session.record(action))
 
     def record_agent_action_sync(
         self,
@@ -138,10 +145,11 @@ class Chain:
             metadata,
             idempotency_key,
         )
-        decision = session.decide_locally(action)
-        if decision is not None:
-            return decision
-        return session.transport.run(session.record(action))
+        with session.latching():
+            decision = session.decide_locally(action)
+            if decision is not None:
+                return decision
+            return session.transport.run(session.record(action))
 
     def _prepare(self, *given: Any) -> tuple[Session, Action]:
         return self._open_session(), Action(self._config._sanitizer, *given)
@@ -172,13 +180,16 @@ class Chain:
         """Wait again for an approval that an earlier run of the process asked for."""
         session = self._open_session()
         steps = await_release(session.transport, approval_id, self._config)
-        return await session.transport.run_async(steps)
+        with session.latching():
+            return await session.transport.run_async(steps)
 
     def wait_for_approval_sync(self, approval_id: str) -> PolicyDecision:
         """:meth:`wait_for_approval` for code without an event loop."""
         refuse_in_loop("await wait_for_approval(...)")
         session = self._open_session()
-        return session.transport.run(await_release(session.transport, approval_id, self._config))
+        steps = await_release(session.transport, approval_id, self._config)
+        with session.latching():
+            return session.transport.run(steps)
 
     async def cancel_approval(
         self,
@@ -247,6 +258,7 @@ class Chain:
     async def __aenter__(self) -> Self:
         session = self._begin()
         await session.transport.run_async(session.open())
+        self._enter_place()
         return self
 
     async def __aexit__(
@@ -255,14 +267,14 @@ class Chain:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        session = self._open_session()
-        self._left = True
+        session = self._leave_place()
         await finish(session.transport.run_async(self._leave(session, error)))
 
     def __enter__(self) -> Self:
         refuse_in_loop("async with Chain(...)")
         session = self._begin()
         session.transport.run(session.open())
+        self._enter_place()
         return self
 
     def __exit__(
@@ -271,8 +283,7 @@ class Chain:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        session = self._open_session()
-        self._left = True
+        session = self._leave_place()
         session.transport.run(self._leave(session, error))
 
     def _begin(self) -> Session:
@@ -280,6 +291,17 @@ class Chain:
             raise RuntimeError("a chain is entered once; make a new Chain for another run")
         self._session = Session(self._config, self._opening)
         return self._session
+
+    def _enter_place(self) -> None:
+        if self._is_place:
+            self._before = enter(self._place)
+
+    def _leave_place(self) -> Session:
+        session = self._open_session()
+        self._left = True
+        leave(self._place, self._before)
+        self._before = None
+        return session
 
     def _leave(self, session: Session, error: BaseException | None) -> Steps[None]:
         try:
@@ -301,3 +323,26 @@ class Chain:
             message = ""
         kind = name_of("error", type(error).__name__)
         return {"outcome": "failed", "error": {"type": kind, "message": message}}
+
+
+class ChainPlace(Place):
+    """An open chain as the place of governed calls. A denial is raised where it comes up, and
+    nothing is latched: that is what a run adds."""
+
+    def __init__(self, chain: Chain) -> None:
+        super().__init__()
+        self.chain = chain
+
+    @property
+    def agent(self) -> str:
+        return self.chain.name
+
+    @property
+    def session(self) -> Session | None:
+        return None if self.chain._left else self.chain._session
+
+    def check(self) -> None:
+        pass
+
+    def deny(self, error: Exception) -> Exception:
+        return error

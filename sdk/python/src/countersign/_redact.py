@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -67,8 +67,11 @@ class Sanitizer:
         """A JSON value made of ``value``: a copy, however simple it was."""
         return _Walk(self, max_bytes).visit(Snapshot(value).value, 0)
 
-    def clean_object(self, value: Any, max_bytes: int = _MAX_BYTES) -> Cleaned:
-        """The same as an object, of at most ``max_bytes`` of JSON, with what was taken out.
+    def clean_object(
+        self, value: Any, max_bytes: int = _MAX_BYTES, *, redact: Collection[str] = ()
+    ) -> Cleaned:
+        """The same as an object, of at most ``max_bytes`` of JSON, with what was taken out. The
+        members that ``redact`` names are taken out too, whatever they hold.
 
         Where that is more than the service can be told of, the whole value is taken out: it is
         bound as one, and nothing of it is left unbound."""
@@ -78,7 +81,7 @@ class Sanitizer:
             raw = snapshot.value = {} if raw is None else {"value": raw}
         budget = max_bytes
         for _ in range(8):
-            walk = _Walk(self, budget)
+            walk = _Walk(self, budget, redact)
             cleaned = walk.visit(raw, 0)
             if len(walk.redacted) > _MAX_REDACTIONS:
                 break
@@ -157,10 +160,11 @@ class Cleaned:
 class _Walk:
     """One pass over one snapshot."""
 
-    __slots__ = ("_left", "_limit", "_path", "_sanitizer", "redacted")
+    __slots__ = ("_left", "_limit", "_named", "_path", "_sanitizer", "redacted")
 
-    def __init__(self, sanitizer: Sanitizer, max_bytes: int) -> None:
+    def __init__(self, sanitizer: Sanitizer, max_bytes: int, named: Collection[str] = ()) -> None:
         self._sanitizer = sanitizer
+        self._named = named  # members of the outermost object that are redacted by name
         self._left = self._limit = max_bytes
         self._path: list[str | int] = []
         self.redacted: dict[str, Any] = {}
@@ -231,6 +235,8 @@ class _Walk:
 
     def _member(self, name: str, value: Any, depth: int) -> Any:
         sanitizer = self._sanitizer
+        if depth == 1 and name in self._named:
+            return self._instead(value, REDACTED)
         if not sanitizer.is_sensitive(name):
             return self._header(name, value, depth)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -47,6 +49,18 @@ class Session(Delivery):
         self._warned = False  # of the service's absence
         self.asked: dict[str, str] = {}
         """The approvals that steps wait for, or have waited for in vain, by the steps' keys."""
+        self.latches: list[Callable[[Exception], object]] = []
+        """Told of whatever keeps an action from being carried out."""
+
+    @contextmanager
+    def latching(self) -> Iterator[None]:
+        """Tell the latches of what the block raises."""
+        try:
+            yield
+        except Exception as error:
+            for latch in tuple(self.latches):
+                latch(error)
+            raise
 
     # -- opening and leaving ---------------------------------------------------------
 

@@ -167,6 +167,10 @@ class RunChain(Chain):
     """A chain that can be left open and continued, in another process too: opening it again
     under the same key, with the same name and metadata, gives the same chain."""
 
+    # The run is the place of governed calls: the code between the items of a stream is not part
+    # of it, and the chain is open there too.
+    _is_place = False
+
     def __init__(
         self, name: str, *, metadata: Mapping[str, Any] | None = None, key: str | None = None
     ) -> None:

@@ -12,9 +12,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from countersign._chain import Chain
+from countersign._chain import Chain, ChainPlace
 from countersign._clock import Moment, is_fresh
 from countersign._decision import PolicyDecision
+from countersign._place import entered
 from countersign._steps import until
 from countersign._transport import transport_of
 from countersign.adapters._threads import blocking, in_loop
@@ -47,7 +48,7 @@ class Step:
         }
 
 
-class Run:
+class Run(ChainPlace):
     """One governed run: everything that happens within the outermost call of a framework.
 
     Safe to use from several threads and event loops.
@@ -59,7 +60,7 @@ class Run:
         disguise: Callable[[Exception], Exception] | None = None,
         benign: tuple[type[BaseException], ...] = (),
     ) -> None:
-        self.chain = chain
+        super().__init__(chain)
         self.benign: tuple[type[BaseException], ...] = (GeneratorExit, *benign)
         """What leaves a run without having failed. A consumer that leaves a stream early has
         had enough; some frameworks raise to steer."""
@@ -189,7 +190,8 @@ class Run:
         must not yield within it: its consumer's code would run in the same context."""
         token = _CURRENT.set(self)
         try:
-            yield
+            with entered(self):  # governed functions are part of the run
+                yield
         finally:
             _CURRENT.reset(token)
 

@@ -1,0 +1,55 @@
+"""A call's arguments as the payload that is recorded."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["Arguments"]
+
+_RECEIVERS = ("self", "cls")
+
+
+class Arguments:
+    """How the arguments of one function are named.
+
+    >>> def pay(invoice, amount_usd=10, *notes, **more): ...
+    >>> Arguments(pay).of((7,), {"note": "soon"})
+    {'invoice': 7, 'amount_usd': 10, 'notes': (), 'more': {'note': 'soon'}}
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._given: tuple[Any, ...] = ()
+        self._named: Mapping[str, Any] = {}
+        while isinstance(function, functools.partial):
+            # Its signature does not show what was filled in by position.
+            self._given = (*function.args, *self._given)
+            self._named = {**function.keywords, **self._named}
+            function = function.func
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):
+            self._signature = None  # some builtins have none
+        self._receiver = self._receiver_of(function)
+
+    def _receiver_of(self, function: Callable[..., Any]) -> str | None:
+        """The name of the parameter that is the object itself, of a function in a class. A
+        function that is static is found in a class too, but calls no parameter by these names."""
+        if self._signature is None or not inspect.isfunction(function):
+            return None
+        outer, _, _ = function.__qualname__.rpartition(".")
+        first = next(iter(self._signature.parameters), None)
+        in_class = bool(outer) and not outer.endswith("<locals>")
+        return first if in_class and first in _RECEIVERS else None
+
+    def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by their parameters' names, defaults included. Raises ``TypeError`` for
+        what the function could not be called with."""
+        args, kwargs = (*self._given, *args), {**self._named, **kwargs}
+        if self._signature is None:
+            return {"args": args, "kwargs": kwargs}
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return {name: value for name, value in bound.arguments.items() if name != self._receiver}
