@@ -12,21 +12,22 @@ import pytest
 
 import countersign
 import countersign.testing
-from countersign import exceptions, tokens, verify
+from countersign import exceptions, records, tokens, verify
 
 PROJECT = Path(__file__).parents[1]
 MYPY_CACHE = PROJECT.parents[1] / ".cache" / "mypy-package"  # the standard library's types
 
 SURFACE = """
-APIError ActionDeniedError ApprovalTimedOutError BackendUnavailableError Chain
-ChainAutoPausedError ChainConfig ChainTimeoutError ConfigurationError GovernedRun
-KillSwitchActiveError PolicyDecision PolicyError PolicyViolationError __version__ aclose
-cancel_approval cancel_approval_sync carry close create_public_token
-create_public_token_sync exceptions flush governed governed_run init list_public_tokens
-list_public_tokens_sync
-revoke_public_token revoke_public_token_sync verify_approval_v2 verify_approval_v2_sync
-verify_public_token verify_public_token_sync verify_receipt verify_receipt_sync verify_receipt_v2
-verify_receipt_v2_sync wait_for_approval wait_for_approval_sync
+APIError ActionDeniedError ApprovalProgress ApprovalTimedOutError BackendUnavailableError Chain
+ChainAutoPausedError ChainConfig ChainRecord ChainTimeoutError ConfigurationError EventRecord
+GovernedRun KillSwitchActiveError OutcomeRecord PolicyDecision PolicyError PolicyViolationError
+ReceiptRecord __version__ aclose cancel_approval cancel_approval_sync carry close
+create_public_token create_public_token_sync exceptions flush get_chain get_chain_sync governed
+governed_run init list_chains list_chains_sync list_public_tokens list_public_tokens_sync receipts
+receipts_sync revoke_public_token revoke_public_token_sync verify_approval_v2
+verify_approval_v2_sync verify_public_token verify_public_token_sync verify_receipt
+verify_receipt_sync verify_receipt_v2 verify_receipt_v2_sync wait_for_approval
+wait_for_approval_sync
 """
 
 
@@ -38,7 +39,7 @@ def test_the_public_surface_is_pinned() -> None:
 
 
 def test_what_is_public_is_documented() -> None:
-    for module in (countersign, exceptions, tokens, verify, countersign.testing):
+    for module in (countersign, exceptions, records, tokens, verify, countersign.testing):
         assert module.__doc__
         for name in module.__all__:
             thing = getattr(module, name)

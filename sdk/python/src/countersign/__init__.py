@@ -26,6 +26,7 @@ from countersign._config import ChainConfig, init
 from countersign._decision import PolicyDecision
 from countersign._governed import governed
 from countersign._place import carry
+from countersign._progress import ApprovalProgress
 from countersign._run import GovernedRun, governed_run
 from countersign._transport import aclose, close, flush
 from countersign._version import __version__
@@ -43,6 +44,16 @@ from countersign.exceptions import (
 )
 
 if TYPE_CHECKING:
+    from countersign.records import ChainRecord as ChainRecord
+    from countersign.records import EventRecord as EventRecord
+    from countersign.records import OutcomeRecord as OutcomeRecord
+    from countersign.records import ReceiptRecord as ReceiptRecord
+    from countersign.records import get_chain as get_chain
+    from countersign.records import get_chain_sync as get_chain_sync
+    from countersign.records import list_chains as list_chains
+    from countersign.records import list_chains_sync as list_chains_sync
+    from countersign.records import receipts as receipts
+    from countersign.records import receipts_sync as receipts_sync
     from countersign.tokens import create_public_token as create_public_token
     from countersign.tokens import create_public_token_sync as create_public_token_sync
     from countersign.tokens import list_public_tokens as list_public_tokens
@@ -61,18 +72,23 @@ if TYPE_CHECKING:
 __all__ = [
     "APIError",
     "ActionDeniedError",
+    "ApprovalProgress",
     "ApprovalTimedOutError",
     "BackendUnavailableError",
     "Chain",
     "ChainAutoPausedError",
     "ChainConfig",
+    "ChainRecord",
     "ChainTimeoutError",
     "ConfigurationError",
+    "EventRecord",
     "GovernedRun",
     "KillSwitchActiveError",
+    "OutcomeRecord",
     "PolicyDecision",
     "PolicyError",
     "PolicyViolationError",
+    "ReceiptRecord",
     "__version__",
     "aclose",
     "cancel_approval",
@@ -83,11 +99,17 @@ __all__ = [
     "create_public_token_sync",
     "exceptions",
     "flush",
+    "get_chain",
+    "get_chain_sync",
     "governed",
     "governed_run",
     "init",
+    "list_chains",
+    "list_chains_sync",
     "list_public_tokens",
     "list_public_tokens_sync",
+    "receipts",
+    "receipts_sync",
     "revoke_public_token",
     "revoke_public_token_sync",
     "verify_approval_v2",
@@ -103,7 +125,7 @@ __all__ = [
 ]
 
 # Most programs record and never verify: these are loaded when they are asked for.
-_LATER = ("countersign.verify", "countersign.tokens")
+_LATER = ("countersign.records", "countersign.verify", "countersign.tokens")
 
 
 def __getattr__(name: str) -> Any:

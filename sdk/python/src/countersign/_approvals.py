@@ -16,7 +16,8 @@ from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of
 from countersign._steps import JITTER, Pause, Steps
 from countersign._transport import transport_of
-from countersign.exceptions import APIError, BackendUnavailableError
+from countersign._waiting import Wait
+from countersign.exceptions import APIError, ApprovalTimedOutError, BackendUnavailableError
 
 if TYPE_CHECKING:
     from countersign._transport import Transport
@@ -151,10 +152,33 @@ def await_decision(
     approval_id: str,
     config: ChainConfig,
     known: PolicyDecision | None = None,
+    action: str | None = None,
+    chain_name: str | None = None,
 ) -> Steps[PolicyDecision]:
-    """Long-poll until the approval is decided, and raise unless it releases the action. An
-    unreachable or overloaded service is waited out: to fail here would forget that somebody
-    was asked. What is returned is too old to act on."""
+    """Wait for a person's decision, and say so. Raises unless it releases the action."""
+    wait = Wait(approval_id, config, transport.clock, known, action, chain_name)
+    ended = "broken_off"
+    try:
+        approval, sent = yield from _poll(transport, approval_id, config, known, wait)
+        ended = str(approval.get("status"))
+        return _released(transport, known, approval, sent)[0]
+    except ApprovalTimedOutError:
+        ended = "timed_out"
+        raise
+    finally:
+        wait.end(ended)
+
+
+def _poll(
+    transport: Transport,
+    approval_id: str,
+    config: ChainConfig,
+    known: PolicyDecision | None,
+    wait: Wait,
+) -> Steps[tuple[dict[str, Any], Moment]]:
+    """Long-poll until the approval is decided. An unreachable or overloaded service is waited
+    out: to fail here would forget that somebody was asked. What is returned is too old to act
+    on."""
     clock = transport.clock
     # The service says when the time is up; this one counts only while it is silent.
     deadline = clock.monotonic() + config.default_approval_timeout_hours * 3600 + _GRACE
@@ -174,7 +198,8 @@ def await_decision(
             yield Pause(backoff)
             continue
         if approval.get("status") not in ("pending", "escalated"):
-            return _released(transport, known, approval, sent)[0]
+            return approval, sent
+        wait.go_on(approval)
         deadline = asked + _validity(approval, deadline - asked) + _GRACE
         if clock.monotonic() - asked < _SHORTEST:
             yield Pause(_SHORTEST / 4)

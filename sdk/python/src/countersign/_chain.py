@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,14 @@ from countersign._place import Place, enter, leave
 from countersign._session import Session
 from countersign._steps import Steps
 from countersign.exceptions import ConfigurationError
+from countersign.records import (
+    ChainRecord,
+    EventRecord,
+    events_of,
+    events_of_sync,
+    get_chain,
+    get_chain_sync,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,7 +36,8 @@ class Chain:
     """A workflow whose actions are governed and end in a receipt.
 
     Use it as an async or a sync context manager. Entering opens the chain, leaving completes
-    it; an exception on the way marks it as failed.
+    it; an exception on the way marks it as failed. The limits are those of :func:`init`, for this
+    chain alone.
 
     >>> import asyncio, countersign
     >>> from countersign.testing import FakeService
@@ -55,10 +64,23 @@ class Chain:
         *,
         external_chain_id: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        financial_approval_threshold_usd: float | None = None,
+        cumulative_financial_threshold_usd: float | None = None,
+        external_domains_allowlist: Sequence[str] | None = None,
+        high_risk_agents: Sequence[str] | None = None,
+        approval_timeout_hours: float | None = None,
+        chain_timeout_seconds: float | None = None,
         config: ChainConfig | None = None,
     ) -> None:
         self.name = name_of("name", name)
-        self._config = current_config(config)
+        self._config = current_config(config).with_limits(
+            financial_approval_threshold_usd=financial_approval_threshold_usd,
+            cumulative_financial_threshold_usd=cumulative_financial_threshold_usd,
+            external_domains_allowlist=external_domains_allowlist,
+            high_risk_agents=high_risk_agents,
+            default_approval_timeout_hours=approval_timeout_hours,
+            chain_timeout_seconds=chain_timeout_seconds,
+        )
         opening: dict[str, Any] = {"name": self.name, "environment": self._config.environment}
         if external_chain_id is not None:
             opening["external_chain_id"] = check.text("external_chain_id", external_chain_id, 200)
@@ -252,6 +274,34 @@ class Chain:
         if self._left:
             raise RuntimeError("the chain was completed; open a new one for further actions")
         return self._session
+
+    # -- reading -----------------------------------------------------------------------
+
+    async def detail(self) -> ChainRecord:
+        """The chain as the service describes it now, while it is open and afterwards."""
+        return await get_chain(self._known_id(), config=self._config)
+
+    def detail_sync(self) -> ChainRecord:
+        """:meth:`detail` for code without an event loop."""
+        refuse_in_loop("await detail()")
+        return get_chain_sync(self._known_id(), config=self._config)
+
+    def events(self) -> AsyncIterator[EventRecord]:
+        """What was recorded, in order. Takes a member's key."""
+        return events_of(self._known_id(), config=self._config)
+
+    def events_sync(self) -> Iterator[EventRecord]:
+        """:meth:`events` for code without an event loop."""
+        refuse_in_loop("async for event in events()")
+        return events_of_sync(self._known_id(), config=self._config)
+
+    def _known_id(self) -> str:
+        if self.id is None:
+            raise RuntimeError(
+                "the service does not know the chain: enter it first, or, where it was opened "
+                "offline, wait until countersign.flush() is true"
+            )
+        return self.id
 
     # -- entering and leaving ----------------------------------------------------------
 

@@ -50,6 +50,12 @@ class Unreachable(Exception):
         """Whether finding out took the whole timeout."""
         self.sent = sent
         """Whether the request may have arrived. Without a connection it cannot have."""
+        self.address = ""
+        """Where the service was looked for, without path and credentials."""
+
+    def __str__(self) -> str:
+        reason = super().__str__()
+        return f"{reason} at {self.address}" if self.address else reason
 
 
 class Clients:
@@ -59,6 +65,9 @@ class Clients:
         self, base_url: str, key: SecretStr, version: str, mock: httpx.MockTransport | None
     ) -> None:
         self._base_url = base_url
+        parts = urlsplit(base_url)
+        # Without what could be in front of the host: no credentials get into a message.
+        self.address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._mock = mock
         python = ".".join(map(str, sys.version_info[:3]))
         self._plain = {

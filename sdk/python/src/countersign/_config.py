@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from countersign import _validate as check
+from countersign._progress import ApprovalProgress
 from countersign._redact import Sanitizer
 from countersign._secret import API_KEY_PREFIX, SecretStr, parse_api_key
 from countersign._words import fold_name
@@ -69,10 +70,12 @@ class ChainConfig:
     max_payload_string_length: int = 1000
     enable_local_fast_path: bool = True
     chain_timeout_seconds: float | None = None
+    on_wait: Callable[[ApprovalProgress], object] | None = field(default=None, repr=False)
     transport: httpx.MockTransport | None = field(default=None, repr=False, compare=False)
     _sanitizer: Sanitizer = field(init=False, repr=False, compare=False)
     _high_risk: frozenset[str] = field(init=False, repr=False, compare=False)
     _transports: list[Transport] = field(init=False, repr=False, compare=False)
+    _base: ChainConfig | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name, value in self._checked().items():
@@ -136,12 +139,22 @@ class ChainConfig:
             "enable_local_fast_path": check.boolean(
                 "enable_local_fast_path", self.enable_local_fast_path
             ),
+            "on_wait": check.function("on_wait", self.on_wait),
             "chain_timeout_seconds": None
             if self.chain_timeout_seconds is None
             else check.number(
                 "chain_timeout_seconds", self.chain_timeout_seconds, 0.001, 315_360_000
             ),
         }
+
+    def with_limits(self, **limits: Any) -> ChainConfig:
+        """These settings with other limits, where any are given, over the same connections."""
+        given = {name: value for name, value in limits.items() if value is not None}
+        if not given:
+            return self
+        limited = replace(self, **given)
+        object.__setattr__(limited, "_base", self._base or self)
+        return limited
 
     def policy_config(self) -> dict[str, Any]:
         """What a chain is opened with: the limits that were given, and no defaults."""
@@ -190,6 +203,7 @@ def init(
     max_payload_string_length: int = 1000,
     enable_local_fast_path: bool = True,
     chain_timeout_seconds: float | None = None,
+    on_wait: Callable[[ApprovalProgress], object] | None = None,
     transport: httpx.MockTransport | None = None,
 ) -> ChainConfig:
     """Configure the library for this process. Call it once, before any chain is opened.
@@ -235,6 +249,7 @@ def init(
         max_payload_string_length=max_payload_string_length,
         enable_local_fast_path=enable_local_fast_path,
         chain_timeout_seconds=chain_timeout_seconds,
+        on_wait=on_wait,
         transport=transport,
     )
     if check.sends_in_clear(config.backend_url):

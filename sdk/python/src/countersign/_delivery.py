@@ -78,6 +78,11 @@ class Delivery:
         self.outbox = Outbox(self.config.offline_buffer_max_events)
 
     @property
+    def name(self) -> str | None:
+        """The chain's name, as it was opened."""
+        return self._opening.get("name")
+
+    @property
     def id(self) -> str | None:
         return self.chain.get("id")
 

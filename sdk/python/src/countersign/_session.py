@@ -134,7 +134,12 @@ class Session(Delivery):
         self.asked[key] = decision.approval_id
         try:
             approved = yield from await_decision(
-                self.transport, decision.approval_id, self.config, decision
+                self.transport,
+                decision.approval_id,
+                self.config,
+                decision,
+                str(action),
+                self.name,
             )
         except PolicyError:
             self.asked.pop(key, None)

@@ -110,7 +110,9 @@ class Transport:
         """
         clock = self.clock
         if clock.monotonic() < self._silent_until:
-            raise Unreachable("the service did not answer a moment ago", slow=True, sent=False)
+            silent = Unreachable("it did not answer a moment ago", slow=True, sent=False)
+            silent.address = self.clients.address
+            raise silent
         content = body if body is None or isinstance(body, bytes) else encode(body)
         deadline = clock.monotonic() + self.timeout + wait
         arrived = False  # whether any attempt may have had its effect
@@ -147,6 +149,7 @@ class Transport:
         if isinstance(fault, Unreachable):
             self._note_absence(fault)
             fault.sent = arrived
+            fault.address = self.clients.address
         raise fault
 
     def _heard(self) -> None:
@@ -236,6 +239,7 @@ if hasattr(os, "register_at_fork"):
 
 def transport_of(config: ChainConfig) -> Transport:
     """The configuration's transport, made when first needed and closed with it."""
+    config = config._base or config
     if config._transports:
         return config._transports[0]
     with _making:

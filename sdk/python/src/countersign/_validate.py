@@ -103,6 +103,12 @@ def url(name: str, value: Any) -> str:
     return address.rstrip("/")
 
 
+def function(name: str, value: Any) -> Any:
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{name} must be a function, or None")
+    return value
+
+
 def is_loopback(address: str) -> bool:
     host = urlsplit(address).hostname or ""
     if host == "localhost":

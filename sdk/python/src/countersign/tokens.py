@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
+from countersign._asking import ask, ask_sync
 from countersign._config import ChainConfig
 from countersign._secret import SecretStr
-from countersign.verify import ask, ask_sync
 
 __all__ = [
     "PublicToken",

@@ -9,11 +9,9 @@ No exception repeats a token.
 from __future__ import annotations
 
 import warnings
-from typing import Any, TypeVar
-from urllib.parse import quote
 
-from countersign._clients import Unreachable
-from countersign._config import ChainConfig, current_config
+from countersign._asking import ask, ask_sync, segment
+from countersign._config import ChainConfig
 from countersign._results import (
     AnchorStatus,
     CheckStatus,
@@ -26,9 +24,6 @@ from countersign._results import (
     read_receipt_check,
     read_result,
 )
-from countersign._steps import Steps
-from countersign._transport import Transport, transport_of
-from countersign.exceptions import BackendUnavailableError
 
 __all__ = [
     "AnchorStatus",
@@ -48,8 +43,6 @@ __all__ = [
     "verify_receipt_v2_sync",
 ]
 
-T = TypeVar("T")
-
 
 async def verify_receipt(
     receipt_id: str, *, config: ChainConfig | None = None
@@ -58,7 +51,7 @@ async def verify_receipt(
     :func:`verify_receipt_v2`, which says what was looked at."""
     _deprecate("verify_receipt")
     return read_receipt_check(
-        await ask(config, "GET", f"/v1/receipts/{_segment(receipt_id)}/verify", public=True)
+        await ask(config, "GET", f"/v1/receipts/{segment(receipt_id)}/verify", public=True)
     )
 
 
@@ -68,7 +61,7 @@ def verify_receipt_sync(
     """:func:`verify_receipt` for code without an event loop."""
     _deprecate("verify_receipt_sync")
     return read_receipt_check(
-        ask_sync(config, "GET", f"/v1/receipts/{_segment(receipt_id)}/verify", public=True)
+        ask_sync(config, "GET", f"/v1/receipts/{segment(receipt_id)}/verify", public=True)
     )
 
 
@@ -76,7 +69,7 @@ async def verify_approval_v2(
     approval_id: str, *, config: ChainConfig | None = None
 ) -> VerificationResult:
     """Verify an approval: its integrity, its signature, the key's standing, its anchors."""
-    path = f"/v1/verification/v2/approvals/{_segment(approval_id)}"
+    path = f"/v1/verification/v2/approvals/{segment(approval_id)}"
     return read_result(await ask(config, "GET", path))
 
 
@@ -84,7 +77,7 @@ def verify_approval_v2_sync(
     approval_id: str, *, config: ChainConfig | None = None
 ) -> VerificationResult:
     """:func:`verify_approval_v2` for code without an event loop."""
-    path = f"/v1/verification/v2/approvals/{_segment(approval_id)}"
+    path = f"/v1/verification/v2/approvals/{segment(approval_id)}"
     return read_result(ask_sync(config, "GET", path))
 
 
@@ -92,7 +85,7 @@ async def verify_receipt_v2(
     receipt_id: str, *, config: ChainConfig | None = None
 ) -> VerificationResult:
     """Verify a receipt: its signature and its place in the organization's hash chain."""
-    path = f"/v1/verification/v2/receipts/{_segment(receipt_id)}"
+    path = f"/v1/verification/v2/receipts/{segment(receipt_id)}"
     return read_result(await ask(config, "GET", path))
 
 
@@ -100,7 +93,7 @@ def verify_receipt_v2_sync(
     receipt_id: str, *, config: ChainConfig | None = None
 ) -> VerificationResult:
     """:func:`verify_receipt_v2` for code without an event loop."""
-    path = f"/v1/verification/v2/receipts/{_segment(receipt_id)}"
+    path = f"/v1/verification/v2/receipts/{segment(receipt_id)}"
     return read_result(ask_sync(config, "GET", path))
 
 
@@ -108,7 +101,7 @@ async def verify_public_token(
     opaque_token: str, *, config: ChainConfig | None = None
 ) -> PublicVerificationResult:
     """The result that a public token unlocks. The API key is not sent."""
-    path = f"/public/v2/verify/{_segment(opaque_token)}"
+    path = f"/public/v2/verify/{segment(opaque_token)}"
     return read_public(await ask(config, "GET", path, public=True))
 
 
@@ -116,49 +109,8 @@ def verify_public_token_sync(
     opaque_token: str, *, config: ChainConfig | None = None
 ) -> PublicVerificationResult:
     """:func:`verify_public_token` for code without an event loop."""
-    path = f"/public/v2/verify/{_segment(opaque_token)}"
+    path = f"/public/v2/verify/{segment(opaque_token)}"
     return read_public(ask_sync(config, "GET", path, public=True))
-
-
-async def ask(
-    config: ChainConfig | None, method: str, path: str, body: Any = None, **options: Any
-) -> dict[str, Any]:
-    """Make one call whose answer no fail mode can stand in for."""
-    transport = transport_of(current_config(config))
-    return await transport.run_async(_asking(transport, method, path, body, **options))
-
-
-def ask_sync(
-    config: ChainConfig | None, method: str, path: str, body: Any = None, **options: Any
-) -> dict[str, Any]:
-    """:func:`ask`, blocking."""
-    transport = transport_of(current_config(config))
-    return transport.run(_asking(transport, method, path, body, **options))
-
-
-def _asking(
-    transport: Transport,
-    method: str,
-    path: str,
-    body: Any,
-    public: bool = False,
-    headers: dict[str, str] | None = None,
-) -> Steps[dict[str, Any]]:
-    try:
-        return (
-            yield from transport.call(method, path, body, headers=headers, authenticated=not public)
-        )
-    except Unreachable as fault:
-        reason = str(fault)
-    # Outside the handler, so that the fault is no context of this: it holds the request, and
-    # the request the token.
-    raise BackendUnavailableError(f"the service is unreachable ({reason}); nothing was learned")
-
-
-def _segment(value: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("the identifier or token must be a non-empty string")
-    return quote(value, safe="")
 
 
 def _deprecate(name: str) -> None:

@@ -143,6 +143,23 @@ class FakeService:
         chain = self._records.chains.get(chain_id)
         return _found(chain and {**chain, **self._records.granted(chain)})
 
+    def _list_chains(self, call: RecordedCall, **query: str) -> Answer:
+        found = [
+            chain
+            for chain in reversed(self._records.chains.values())
+            if all(chain.get(n) == query[n] for n in _FILTERS if n in query)
+        ]
+        return _page(found, **query)
+
+    def _list_events(self, call: RecordedCall, chain_id: str, **query: str) -> Answer:
+        if chain_id not in self._records.chains:
+            return _problem(404, "not_found")
+        found = [_recorded(e) for e in self._records.events if e["chain_id"] == chain_id]
+        return _page(found, **query)
+
+    def _list_receipts(self, call: RecordedCall, **query: str) -> Answer:
+        return _page(list(reversed(self._records.receipts.values())), **query)
+
     def _event(self, call: RecordedCall, chain_id: str) -> Answer:
         if problem := self._unusable(chain_id):
             return problem
@@ -163,6 +180,7 @@ class FakeService:
         if event is None:
             return _problem(404, "not_found")
         event["outcome"] = call.body["outcome"]
+        event["outcome_detail"] = call.body.get("detail")
         return Answer(200, {"event_id": event_id, "chain_id": chain_id, **call.body})
 
     def _complete(self, call: RecordedCall, chain_id: str) -> Answer:
@@ -232,7 +250,10 @@ class FakeService:
 _ID = r"([^/]+)"
 _ROUTES = (
     ("POST", "/v1/chains", "_open"),
+    ("GET", "/v1/chains", "_list_chains"),
     ("GET", f"/v1/chains/{_ID}", "_chain"),
+    ("GET", f"/v1/chains/{_ID}/events", "_list_events"),
+    ("GET", "/v1/receipts", "_list_receipts"),
     ("POST", f"/v1/chains/{_ID}/events", "_event"),
     ("POST", f"/v1/chains/{_ID}/events/batch", "_batch"),
     ("POST", f"/v1/chains/{_ID}/events/{_ID}/outcome", "_outcome"),
@@ -247,6 +268,7 @@ _ROUTES = (
     ("POST", "/v1/public-verification-tokens", "_create_token"),
     ("POST", f"/v1/public-verification-tokens/{_ID}/revoke", "_revoke_token"),
 )
+_FILTERS = ("status", "environment", "external_chain_id")
 _CHECKED = ("receipt_number", "chain_id", "generated_at")
 _LISTED = (
     "token_id",
@@ -259,6 +281,21 @@ _LISTED = (
     "revocation_reason",
     "last_used_at",
 )
+
+
+def _page(records: list[dict[str, Any]], limit: str = "50", cursor: str = "0", **_: str) -> Answer:
+    """The records from the cursor on, which is a number here."""
+    begin, end = int(cursor), int(cursor) + int(limit)
+    following = str(end) if end < len(records) else None
+    return Answer(200, {"data": records[begin:end], "next_cursor": following})
+
+
+def _recorded(event: dict[str, Any]) -> dict[str, Any]:
+    """An event as it is read: its outcome is an object there."""
+    if "outcome" not in event:
+        return event
+    outcome = {"outcome": event["outcome"], "detail": event["outcome_detail"], "recorded_at": None}
+    return {**event, "outcome": outcome}
 
 
 def _found(body: Any) -> Answer:

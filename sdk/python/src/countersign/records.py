@@ -1,0 +1,273 @@
+"""Reading what the service has recorded: chains, their events, receipts.
+
+Every helper is async and has a twin for sync code whose name ends in ``_sync``. Lists are iterators
+that ask for the next page when they come to it. An agent's key reads the chains that it opened;
+events and receipts take a member's key. What was changed outside of the service has ``integrity``
+``"failed"``, and nothing else of it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from countersign._asking import ask, ask_sync, segment
+from countersign._config import ChainConfig
+from countersign.exceptions import APIError
+
+__all__ = [
+    "ChainRecord",
+    "EventRecord",
+    "OutcomeRecord",
+    "ReceiptRecord",
+    "events_of",
+    "events_of_sync",
+    "get_chain",
+    "get_chain_sync",
+    "list_chains",
+    "list_chains_sync",
+    "receipts",
+    "receipts_sync",
+]
+
+_PAGE = 200  # the service gives no more at once
+
+
+@dataclass(frozen=True)
+class ChainRecord:
+    """A chain as the service describes it."""
+
+    id: str
+    name: str | None = None
+    status: str | None = None
+    """``active``, ``auto_paused``, ``completed`` or ``failed``."""
+    environment: str | None = None
+    external_chain_id: str | None = None
+    metadata: Mapping[str, Any] | None = field(default=None, hash=False)
+    pause_reason: str | None = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    total_actions: int | None = None
+    agents_involved: tuple[str, ...] = ()
+    cumulative_metrics: Mapping[str, Any] | None = field(default=None, hash=False)
+    policy_version: str | None = None
+    receipt_id: str | None = None
+    """``None`` until the chain is completed."""
+    continues: str | None = None
+    continued_by: str | None = None
+    error: Mapping[str, Any] | None = field(default=None, hash=False)
+    """Why a failed chain failed."""
+    integrity: str | None = None
+    """``"failed"`` for a record that was changed outside of the service."""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
+    """The whole answer, with members that this version does not know."""
+
+
+@dataclass(frozen=True)
+class OutcomeRecord:
+    """What was reported of an action after it was allowed."""
+
+    outcome: str
+    """``succeeded``, ``failed`` or ``unknown``."""
+    detail: str | None = None
+    recorded_at: str | None = None
+
+
+@dataclass(frozen=True)
+class EventRecord:
+    """A recorded action with its decision."""
+
+    chain_id: str
+    sequence: int
+    id: str | None = None
+    agent_name: str | None = None
+    parent_agent_name: str | None = None
+    action_type: str | None = None
+    action_name: str | None = None
+    payload: Any = field(default=None, hash=False)
+    metadata: Mapping[str, Any] | None = field(default=None, hash=False)
+    status: str | None = None
+    """``allowed``, ``flagged``, ``awaiting_approval`` or ``denied``."""
+    policy_decision: str | None = None
+    decision_reason: str | None = None
+    decision_source: str | None = None
+    policy_name: str | None = None
+    categories: tuple[str, ...] = ()
+    amount_usd: float | None = None
+    recorded_at: str | None = None
+    approval_id: str | None = None
+    outcome: OutcomeRecord | None = None
+    integrity: str | None = None
+    """``"failed"`` for a record that was changed outside of the service."""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
+    """The whole answer, with members that this version does not know."""
+
+
+@dataclass(frozen=True)
+class ReceiptRecord:
+    """A signed receipt. ``raw`` is the document that the signature covers."""
+
+    receipt_id: str
+    receipt_number: str | None = None
+    chain_id: str | None = None
+    summary: str | None = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    generated_at: str | None = None
+    agents_involved: tuple[str, ...] = ()
+    total_actions: int | None = None
+    signature: str | None = None
+    integrity: str | None = None
+    """``"failed"`` for a record that was changed outside of the service."""
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
+
+
+async def get_chain(chain_id: str, *, config: ChainConfig | None = None) -> ChainRecord:
+    """One chain."""
+    return _chain(await ask(config, "GET", f"/v1/chains/{segment(chain_id)}"))
+
+
+def get_chain_sync(chain_id: str, *, config: ChainConfig | None = None) -> ChainRecord:
+    """:func:`get_chain` for code without an event loop."""
+    return _chain(ask_sync(config, "GET", f"/v1/chains/{segment(chain_id)}"))
+
+
+async def list_chains(
+    *,
+    status: str | None = None,
+    environment: str | None = None,
+    external_chain_id: str | None = None,
+    config: ChainConfig | None = None,
+) -> AsyncIterator[ChainRecord]:
+    """Chains, newest first: those of the organization, or, for an agent's key, its own."""
+    query = _filters(status, environment, external_chain_id)
+    async for record in _records(config, "/v1/chains", query):
+        yield _chain(record)
+
+
+def list_chains_sync(
+    *,
+    status: str | None = None,
+    environment: str | None = None,
+    external_chain_id: str | None = None,
+    config: ChainConfig | None = None,
+) -> Iterator[ChainRecord]:
+    """:func:`list_chains` for code without an event loop."""
+    query = _filters(status, environment, external_chain_id)
+    return map(_chain, _records_sync(config, "/v1/chains", query))
+
+
+async def events_of(
+    chain_id: str, *, config: ChainConfig | None = None
+) -> AsyncIterator[EventRecord]:
+    """A chain's events, in the order in which they were recorded."""
+    async for record in _records(config, f"/v1/chains/{segment(chain_id)}/events", {}):
+        yield _event(record)
+
+
+def events_of_sync(chain_id: str, *, config: ChainConfig | None = None) -> Iterator[EventRecord]:
+    """:func:`events_of` for code without an event loop."""
+    return map(_event, _records_sync(config, f"/v1/chains/{segment(chain_id)}/events", {}))
+
+
+async def receipts(*, config: ChainConfig | None = None) -> AsyncIterator[ReceiptRecord]:
+    """The organization's receipts, newest first."""
+    async for record in _records(config, "/v1/receipts", {}):
+        yield _receipt(record)
+
+
+def receipts_sync(*, config: ChainConfig | None = None) -> Iterator[ReceiptRecord]:
+    """:func:`receipts` for code without an event loop."""
+    return map(_receipt, _records_sync(config, "/v1/receipts", {}))
+
+
+# -- pages ---------------------------------------------------------------------------------
+
+
+async def _records(
+    config: ChainConfig | None, path: str, query: dict[str, str]
+) -> AsyncIterator[Mapping[str, Any]]:
+    pages = _Pages(path, query)
+    while (address := pages.following()) is not None:
+        for record in pages.take(await ask(config, "GET", address)):
+            yield record
+
+
+def _records_sync(
+    config: ChainConfig | None, path: str, query: dict[str, str]
+) -> Iterator[Mapping[str, Any]]:
+    pages = _Pages(path, query)
+    while (address := pages.following()) is not None:
+        yield from pages.take(ask_sync(config, "GET", address))
+
+
+class _Pages:
+    """Follows the cursors of one list."""
+
+    def __init__(self, path: str, query: dict[str, str]) -> None:
+        self._path = path
+        self._query = {**query, "limit": str(_PAGE)}
+        self._cursor: str | None = ""
+
+    def following(self) -> str | None:
+        """The address of the next page; None after the last."""
+        if self._cursor is None:
+            return None
+        query = {**self._query, **({"cursor": self._cursor} if self._cursor else {})}
+        return f"{self._path}?{urlencode(query)}"
+
+    def take(self, page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        data, cursor = page.get("data"), page.get("next_cursor")
+        if not isinstance(data, list):
+            raise APIError("the answer was not a list; is backend_url the service's?", 200)
+        if cursor is not None and (not isinstance(cursor, str) or cursor == self._cursor):
+            raise APIError("the list does not go on: its next page is the same again", 200)
+        self._cursor = cursor
+        return [record for record in data if isinstance(record, Mapping)]
+
+
+def _filters(
+    status: str | None, environment: str | None, external_chain_id: str | None
+) -> dict[str, str]:
+    given = {
+        "status": status,
+        "environment": environment,
+        "external_chain_id": external_chain_id,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# -- records -------------------------------------------------------------------------------
+
+T = TypeVar("T", ChainRecord, EventRecord, ReceiptRecord)
+
+
+def _chain(record: Mapping[str, Any]) -> ChainRecord:
+    return _read(ChainRecord, record)
+
+
+def _event(record: Mapping[str, Any]) -> EventRecord:
+    return _read(EventRecord, record)
+
+
+def _receipt(record: Mapping[str, Any]) -> ReceiptRecord:
+    return _read(ReceiptRecord, record)
+
+
+def _read(kind: type[T], record: Mapping[str, Any]) -> T:
+    """The record's known members; lists as tuples, so that nothing of it changes."""
+    known = {
+        f.name: _member(record[f.name])
+        for f in fields(kind)
+        if f.name != "raw" and record.get(f.name) is not None
+    }
+    if isinstance(reported := record.get("outcome"), Mapping):
+        names = ("outcome", "detail", "recorded_at")
+        known["outcome"] = OutcomeRecord(**{n: reported.get(n) for n in names})  # type: ignore[arg-type]
+    return kind(**known, raw=record)
+
+
+def _member(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

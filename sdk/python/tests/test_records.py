@@ -1,0 +1,140 @@
+"""Reading what was recorded, and limits for one chain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+
+import countersign
+from conftest import configure
+from countersign import records
+from countersign.testing import FakeService, example_api_key
+from server import Server
+
+T = TypeVar("T")
+
+
+async def collected(items: AsyncIterator[T]) -> list[T]:
+    return [item async for item in items]
+
+
+def test_lists_follow_their_cursors(fake: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page is asked for when the iterator comes to it, and no sooner."""
+    configure(fake)
+    monkeypatch.setattr(records, "_PAGE", 2)
+    for number in range(5):
+        with countersign.Chain(f"chain {number}") as chain:
+            for _ in range(5):
+                chain.record_agent_action_sync("a", "tool_call", "pay", {"n": number})
+    fake.calls.clear()
+    found = countersign.list_chains_sync()
+    assert fake.calls == []
+    assert next(found).name == "chain 4"
+    assert len(fake.calls) == 1
+    assert [c.name for c in found] == ["chain 3", "chain 2", "chain 1", "chain 0"]
+    assert len(fake.calls) == 3
+    assert [e.sequence for e in chain.events_sync()] == [1, 2, 3, 4, 5]
+    assert len(list(countersign.receipts_sync())) == 5
+
+    async def main() -> tuple[list[Any], list[Any], list[Any]]:
+        return (
+            await collected(countersign.list_chains()),
+            await collected(chain.events()),
+            await collected(countersign.receipts()),
+        )
+
+    chains, events, receipts = asyncio.run(main())
+    assert [len(chains), len(events), len(receipts)] == [5, 5, 5]
+
+
+def test_a_list_that_repeats_itself_ends() -> None:
+    """A service that answers the same cursor for ever is an error, and no endless loop."""
+    page = {"data": [{"id": "x"}], "next_cursor": "again"}
+    answering = httpx.MockTransport(lambda _: httpx.Response(200, json=page))
+    countersign.init(example_api_key(), transport=answering)
+    found = countersign.list_chains_sync()
+    with pytest.raises(countersign.APIError, match="same again"):
+        list(found)
+
+
+def test_a_chain_tells_of_itself_while_it_is_open_and_afterwards(fake: FakeService) -> None:
+    configure(fake)
+    chain = countersign.Chain("mine", metadata={"ticket": "OPS-7"})
+    with pytest.raises(RuntimeError, match="enter it first"):
+        chain.detail_sync()
+    with chain:
+        decision = chain.record_agent_action_sync("a", "tool_call", "pay", {"n": 1})
+        chain.record_outcome_sync(decision, "failed", "OSError")
+        assert chain.detail_sync().status == "active"
+    detail = chain.detail_sync()
+    assert (detail.name, detail.status, detail.total_actions) == ("mine", "completed", 1)
+    assert detail.agents_involved == ("a",)
+    assert detail.metadata == {"ticket": "OPS-7"}
+    assert detail.raw["id"] == chain.id
+    (event,) = chain.events_sync()
+    assert event.payload == {"n": 1}
+    assert event.outcome == records.OutcomeRecord("failed", "OSError", None)
+    assert asyncio.run(chain.detail()) == detail
+
+    async def in_a_loop() -> None:
+        chain.detail_sync()
+
+    with pytest.raises(RuntimeError, match="await detail"):
+        asyncio.run(in_a_loop())
+
+
+LIMITS: dict[str, Any] = {
+    "financial_approval_threshold_usd": 10.0,
+    "cumulative_financial_threshold_usd": 20.0,
+    "external_domains_allowlist": ["example.com"],
+    "high_risk_agents": ["intern"],
+    "approval_timeout_hours": 1.0,
+    "chain_timeout_seconds": 60.0,
+}
+
+
+def test_limits_of_one_chain_are_sent_with_it_and_with_no_other(fake: FakeService) -> None:
+    """Over the same connections: what is known of the organization is known to all chains."""
+    config = configure(fake, high_risk_agents=["robot"])
+    with countersign.Chain("limited", **LIMITS) as limited, countersign.Chain("plain") as plain:
+        pass
+    opened = [call.body for call in fake.calls if call.path == "/v1/chains"]
+    assert opened[0]["policy_config"] == LIMITS
+    assert opened[1]["policy_config"] == {"high_risk_agents": ["robot"]}
+    assert limited._session is not None
+    assert plain._session is not None
+    assert limited._session.transport is plain._session.transport
+    assert config.high_risk_agents == ("robot",)
+    with pytest.raises(countersign.ConfigurationError, match="chain_timeout_seconds"):
+        countersign.Chain("x", chain_timeout_seconds=-1)
+
+
+def test_the_real_service_is_read(server: Server) -> None:
+    """Chains by filter, events with outcomes, receipts; and a limit of one chain holds."""
+    server.config()
+    with countersign.Chain(
+        "read",
+        external_chain_id="read-1",
+        high_risk_agents=["intern"],
+        approval_timeout_hours=0.0003,
+    ) as chain:
+        decision = chain.record_agent_action_sync("clerk", "tool_call", "noop", {"n": 1})
+        chain.record_outcome_sync(decision, "succeeded")
+        with pytest.raises(countersign.ApprovalTimedOutError):
+            chain.record_agent_action_sync("intern", "tool_call", "noop", {"n": 1})
+    (found,) = countersign.list_chains_sync(external_chain_id="read-1")
+    assert found == countersign.get_chain_sync(str(chain.id))
+    assert (found.status, found.total_actions) == ("completed", 2)
+    first, second = chain.events_sync()
+    assert first.outcome is not None
+    assert first.outcome.outcome == "succeeded"
+    assert second.status == "awaiting_approval"
+    receipt = next(countersign.receipts_sync())
+    assert chain.receipt is not None
+    assert receipt.raw == chain.receipt
+    assert receipt.receipt_number == chain.receipt["receipt_number"]
+    assert asyncio.run(collected(chain.events())) == [first, second]
