@@ -82,6 +82,14 @@ class Office:
         events = self.server.events(str(chain_id))
         return [f"{e['agent_name']}: {e['action_type']} {e['action_name']}" for e in events]
 
+    def outcomes(self, chain_id: Any, kind: str = "tool_call") -> list[Any]:
+        """What became of a chain's actions of one type: pairs of outcome and detail."""
+        return [
+            (told["outcome"], told["detail"]) if (told := e.get("outcome")) else None
+            for e in self.server.events(str(chain_id))
+            if e["action_type"] == kind
+        ]
+
     def receipt_is_valid(self, receipt: Any) -> bool:
         path = f"/v1/verification/v2/receipts/{receipt['receipt_id']}"
         return bool(self._call("GET", path)["verification"]["overall_status"] == "verified")

@@ -6,7 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, agent, approving
+from agents import QUESTION, Marks, agent, agent_with, approving
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.tools import StructuredTool
 from office import Office
 
 import countersign
@@ -67,3 +69,75 @@ def test_within_a_governed_run_it_records_nothing_of_its_own(office: Office) -> 
         govern(made).invoke(QUESTION)
     assert marks == ["look_up"]
     assert office.story(chain.id) == []
+
+
+@both
+def test_outcomes_are_recorded(office: Office, is_async: bool) -> None:
+    """What the middleware lets through has an outcome: a failure with the error's type alone."""
+    chain = run(Marks(), ["look_up"], is_async=is_async)
+    assert office.outcomes(chain.id) == [("succeeded", None)]
+    assert office.outcomes(chain.id, "llm_call") == [("succeeded", None)] * 2
+
+
+@both
+def test_every_attempt_of_a_retried_tool_has_a_record(office: Office, is_async: bool) -> None:
+    """Middleware before this one that calls a tool again runs it under a new record."""
+    chain, attempts = countersign.Chain("retried by middleware"), []
+
+    class Again(AgentMiddleware[Any, Any]):
+        def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+            try:
+                return handler(request)
+            except ConnectionError:
+                return handler(request)
+
+        async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+            try:
+                return await handler(request)
+            except ConnectionError:
+                return await handler(request)
+
+    def flaky(n: int) -> str:
+        attempts.append(n)
+        if len(attempts) < 2:
+            raise ConnectionError("card 4111")
+        return "fine"
+
+    def made() -> Any:
+        tool = Marks().tool("look_up", flaky)
+        return agent_with(tool, middleware=[Again(), GovernanceMiddleware(chain)])
+
+    async def main() -> None:
+        async with chain:
+            await made().ainvoke(QUESTION)
+
+    if is_async:
+        asyncio.run(main())
+    else:
+        with chain:
+            made().invoke(QUESTION)
+    assert office.outcomes(chain.id) == [("failed", "ConnectionError"), ("succeeded", None)]
+
+
+@both
+def test_an_error_that_became_a_text_is_a_failure(office: Office, is_async: bool) -> None:
+    """Arguments that the tool does not take are answered to the model; the call has failed."""
+    chain = countersign.Chain("answered")
+
+    def made() -> Any:
+        def wrong(n: int, other: int) -> str:
+            return "never"
+
+        tool = StructuredTool.from_function(wrong, name="look_up", description="looks")
+        return agent_with(tool, middleware=[GovernanceMiddleware(chain)])
+
+    async def main() -> None:
+        async with chain:
+            await made().ainvoke(QUESTION)
+
+    if is_async:
+        asyncio.run(main())
+    else:
+        with chain:
+            made().invoke(QUESTION)
+    assert office.outcomes(chain.id) == [("failed", "handled by the tool")]

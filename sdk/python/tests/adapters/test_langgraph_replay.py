@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -82,14 +83,15 @@ def test_a_breakpoint_keeps_the_chain_open(office: Office) -> None:
     assert statuses(office, "breakpoint") == ["completed"]
 
 
-def test_a_retried_node_is_recorded_once(office: Office) -> None:
+def test_every_attempt_of_a_retried_node_is_asked_for(office: Office) -> None:
+    """An approval is for one run of a body: a retried node asks again."""
     marks, attempts = Marks(), []
     tool = marks.tool("asked_tool")
 
     def node(state: Any) -> Any:
         tool.invoke({"n": 1})
         attempts.append(1)
-        if len(attempts) < 3:
+        if len(attempts) < 2:
             raise ConnectionError("once more")
         return {}
 
@@ -97,31 +99,13 @@ def test_a_retried_node_is_recorded_once(office: Office) -> None:
     builder.add_node("one", node, retry_policy=RetryPolicy(initial_interval=0.001, jitter=False))
     builder.add_edge(START, "one")
     graph = govern(builder.compile(), "retried")
-    approving(office, lambda: graph.invoke(QUESTION))
-    assert len(attempts) == 3
-    assert calls(office, "retried") == [["one: tool_call asked_tool"]]
-
-
-def test_a_retried_tool_is_recorded_once(office: Office) -> None:
-    attempts: list[int] = []
-
-    def flaky(n: int) -> str:
-        attempts.append(n)
-        if len(attempts) < 3:
-            raise ConnectionError("once more")
-        return "fine"
-
-    tool = (
-        Marks()
-        .tool("look_up", flaky)
-        .with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
-    )
-    builder = StateGraph(MessagesState)
-    builder.add_node("one", lambda state: tool.invoke({"n": 1}) and {})
-    builder.add_edge(START, "one")
-    govern(builder.compile(), "retried tool").invoke(QUESTION)
-    assert len(attempts) == 3
-    assert calls(office, "retried tool") == [["one: tool_call look_up"]]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(graph.invoke, QUESTION)
+        first = office.decide("approve")
+        second = office.decide("approve")
+        running.result(60)
+    assert [a["id"] for a in first] != [a["id"] for a in second]
+    assert calls(office, "retried") == [["one: tool_call asked_tool"] * 2]
 
 
 def test_the_same_call_made_twice_is_recorded_twice(office: Office) -> None:

@@ -5,22 +5,26 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Union
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
+from countersign._decision import PolicyDecision
 from countersign.adapters._models import message_of, model_name_of, tokens_of
+from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._places import Place, Places
 from countersign.adapters._shared import Run, Step, usage_of
 
 __all__ = ["Governor"]
 
-Plan = Callable[..., "Step | None"]
+Work = Union[Step, tuple[PolicyDecision, Ending]]
+"""What a hook has to do: record a step, or report how a body ended."""
+Plan = Callable[..., "Iterable[Work]"]
 
 
 class _Event(functools.partial[Any]):
@@ -50,16 +54,22 @@ class _Event(functools.partial[Any]):
         return _Event._on_loop
 
     async def _on_loop(self, *args: Any, **kwargs: Any) -> None:
-        step = self._plan(self._governor, *args, **kwargs)
-        if step is not None:
-            await self._governor.run.record_async(step)
+        run = self._governor.run
+        for work in self._plan(self._governor, *args, **kwargs):
+            if isinstance(work, Step):
+                self._governor.released(kwargs["run_id"], await run.record_async(work))
+            else:
+                await run.outcomes.end_async(*work)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._asked:
             return self._on_loop(*args, **kwargs)
-        step = self._plan(self._governor, *args, **kwargs)
-        if step is not None:
-            self._governor.run.record(step)
+        run = self._governor.run
+        for work in self._plan(self._governor, *args, **kwargs):
+            if isinstance(work, Step):
+                self._governor.released(kwargs["run_id"], run.record(work))
+            else:
+                run.outcomes.end(*work)
         return None
 
 
@@ -84,6 +94,7 @@ class Governor(BaseCallbackHandler):
         self.run = run
         self._places = Places(agent_name, parent_agent_name)
         self._calls: dict[UUID, Step] = {}
+        self._released: dict[UUID, PolicyDecision] = {}
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -109,14 +120,14 @@ class Governor(BaseCallbackHandler):
         metadata: dict[str, Any] | None = None,
         name: str | None = None,
         **_: Any,
-    ) -> Step | None:
+    ) -> Iterable[Work]:
         self.run.check()
         name = name or (serialized or {}).get("name") or ""
         place, entered = self._places.enter(run_id, parent_run_id, name, tags, metadata)
         if not entered:
-            return None
+            return []
         payload = {"node": place.run, "step": (metadata or {}).get("langgraph_step")}
-        return _step(place, "state_update", "enter_node", payload, key=place.entry)
+        return [_step(place, "state_update", "enter_node", payload, key=place.entry)]
 
     def _tool_start(
         self,
@@ -125,25 +136,24 @@ class Governor(BaseCallbackHandler):
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
-        tags: list[str] | None = None,
         inputs: dict[str, Any] | None = None,
         tool_call_id: str | None = None,
         name: str | None = None,
         **_: Any,
-    ) -> Step:
+    ) -> Iterable[Work]:
         self.run.check()
         place = self._places.stay(run_id, parent_run_id)
         tool = (serialized or {}).get("name") or name or "tool"
         payload = {"input": input_str} if inputs is None else _without_injected(inputs)
-        key = place.key_of("tool", tool, payload, tool_call_id, tags)
-        return _step(place, "tool_call", tool, payload, key=key)
+        key = self.run.attempt(place.key_of("tool", tool, payload, tool_call_id))
+        return [_step(place, "tool_call", tool, payload, key=key)]
 
-    def _retriever_start(self, serialized: Any, query: str, **given: Any) -> Step:
+    def _retriever_start(self, serialized: Any, query: str, **given: Any) -> Iterable[Work]:
         name = (serialized or {}).get("name") or given.pop("name", None) or "retriever"
         given.pop("inputs", None)
         return self._tool_start({"name": name}, "", inputs={"query": query}, **given)
 
-    def _chat_model_start(self, serialized: Any, messages: Any, **given: Any) -> Step:
+    def _chat_model_start(self, serialized: Any, messages: Any, **given: Any) -> Iterable[Work]:
         said = [[message_of(m) for m in batch] for batch in messages]
         return self._model_start(serialized, said, **given)
 
@@ -154,10 +164,9 @@ class Governor(BaseCallbackHandler):
         *,
         run_id: UUID,
         parent_run_id: UUID | None = None,
-        tags: list[str] | None = None,
         metadata: dict[str, Any] | None = None,
         **given: Any,
-    ) -> Step:
+    ) -> Iterable[Work]:
         self.run.check()
         place = self._places.stay(run_id, parent_run_id)
         model = model_name_of(serialized, metadata, given)
@@ -167,24 +176,39 @@ class Governor(BaseCallbackHandler):
             "messages": sum(len(p) if isinstance(p, list) else 1 for p in prompts),
             "prompt_sha256": hashlib.sha256(said).hexdigest(),
         }
-        key = place.key_of("model", model, payload, None, tags)
+        key = self.run.attempt(place.key_of("model", model, payload, None))
         call = _step(place, "llm_call", model, payload, {"model": model}, key)
         self._calls[run_id] = call
-        return call
+        return [call]
 
     # -- after -------------------------------------------------------------------------
 
-    def _model_end(self, response: Any, *, run_id: UUID, **_: Any) -> Step | None:
-        call = self._calls.pop(run_id, None)
-        self._places.leave(run_id)
-        usage = tokens_of(response)
-        if call is None or usage is None:
-            return None
-        return usage_of(call, usage[0] or call.action_name, usage[1], usage[2])
+    def released(self, run_id: UUID, decision: PolicyDecision) -> None:
+        """A call of the framework may go on."""
+        self._released.setdefault(run_id, decision)
 
-    def _end(self, result: Any, *, run_id: UUID, **_: Any) -> None:
+    def _model_end(self, response: Any, *, run_id: UUID, **_: Any) -> Iterable[Work]:
+        call = self._calls.get(run_id)
+        yield from self._ended(run_id, ending_of(None))
+        usage = tokens_of(response)
+        if call is not None and usage is not None:
+            yield usage_of(call, usage[0] or call.action_name, usage[1], usage[2])
+
+    def _tool_end(self, output: Any, *, run_id: UUID, **_: Any) -> Iterable[Work]:
+        failed = getattr(output, "status", None) == "error"
+        return self._ended(run_id, HANDLED if failed else ending_of(None))
+
+    def _error(self, error: BaseException, *, run_id: UUID, **_: Any) -> Iterable[Work]:
+        return self._ended(run_id, self.run.ending(error))
+
+    def _end(self, result: Any, *, run_id: UUID, **_: Any) -> Iterable[Work]:
+        return self._ended(run_id, None)
+
+    def _ended(self, run_id: UUID, ending: Ending | None) -> list[Work]:
         self._calls.pop(run_id, None)
         self._places.leave(run_id)
+        decision = self._released.pop(run_id, None)
+        return [] if decision is None or ending is None else [(decision, ending)]
 
     on_chain_start = _Hook(_chain_start)
     on_tool_start = _Hook(_tool_start)
@@ -192,8 +216,9 @@ class Governor(BaseCallbackHandler):
     on_chat_model_start = _Hook(_chat_model_start)
     on_llm_start = _Hook(_model_start)
     on_llm_end = _Hook(_model_end)
-    on_llm_error = on_chain_end = on_chain_error = _Hook(_end)
-    on_tool_end = on_tool_error = on_retriever_end = on_retriever_error = _Hook(_end)
+    on_chain_end = on_chain_error = _Hook(_end)
+    on_tool_end = on_retriever_end = _Hook(_tool_end)
+    on_llm_error = on_tool_error = on_retriever_error = _Hook(_error)
 
 
 _ACTIVE: ContextVar[BaseCallbackHandler | None] = ContextVar("countersign_governor", default=None)

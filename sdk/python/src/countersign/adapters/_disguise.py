@@ -7,15 +7,20 @@ wrong with a tool. What derives from ``GraphBubbleUp`` they hand on, whatever it
 from __future__ import annotations
 
 from countersign import exceptions
+from countersign.adapters._outcomes import Ending, ending_of
 
 try:
-    from langgraph.errors import GraphBubbleUp
+    from langgraph.errors import GraphBubbleUp, GraphInterrupt
 except ImportError:  # LangChain alone, in which nothing is to be passed
     STEERING: tuple[type[BaseException], ...] = ()
 
     def disguised(error: Exception) -> Exception:
         """The error as a hook raises it."""
         return error if not isinstance(error, NotImplementedError) else RuntimeError(str(error))
+
+    def body_ending(error: BaseException | None) -> Ending | None:
+        """How a body ended that raised an error, or none."""
+        return ending_of(error)
 
 else:
     STEERING = (GraphBubbleUp,)
@@ -38,10 +43,19 @@ else:
             both = _KINDS[kind] = type(kind.__name__, (kind, GraphBubbleUp), names)
         return both(*error.args)
 
+    def body_ending(error: BaseException | None) -> Ending | None:
+        """How a body ended; nothing for one that was interrupted to be resumed."""
+        if isinstance(error, GraphInterrupt):
+            return None
+        refused = isinstance(error, Refused) or type(error) in _KINDS.values()
+        # What else steers the graph, such as a command to the graph around it, is no failure.
+        steers = isinstance(error, GraphBubbleUp) and not refused
+        return ending_of(None if steers else error)
+
 
 def _brief(error: Exception) -> str:
     # The frameworks log what a hook raises: no identifiers of the decision in there.
     return f"{type(error).__name__}({str(error)!r})"
 
 
-__all__ = ["STEERING", "disguised"]
+__all__ = ["STEERING", "body_ending", "disguised"]

@@ -11,10 +11,12 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, patch_config
 
 from countersign.adapters._callbacks import Governor
-from countersign.adapters._disguise import STEERING, disguised
+from countersign.adapters._disguise import STEERING, body_ending, disguised
 from countersign.adapters._shared import Run, RunChain, opened_run, opened_run_async
 
 __all__ = ["Governance"]
+
+_OPTIONS: dict[str, Any] = {"disguise": disguised, "benign": STEERING, "ending": body_ending}
 
 
 class Governance:
@@ -29,7 +31,7 @@ class Governance:
     def opened(self, runnable: Any, config: Any) -> Iterator[tuple[Governor, RunnableConfig]]:
         """A run of the object: its handler, and the configuration to call it with."""
         chain = self._chain(self.unfinished(runnable, config))
-        with opened_run(chain, disguise=disguised, benign=STEERING) as run:
+        with opened_run(chain, **_OPTIONS) as run:
             with self._noting_pause(run):
                 yield self._begun(run, config)
             run.paused = self.is_paused(runnable, config)
@@ -40,7 +42,7 @@ class Governance:
     ) -> AsyncIterator[tuple[Governor, RunnableConfig]]:
         """:meth:`opened` on the running event loop."""
         chain = self._chain(await self.unfinished_async(runnable, config))
-        async with opened_run_async(chain, disguise=disguised, benign=STEERING) as run:
+        async with opened_run_async(chain, **_OPTIONS) as run:
             with self._noting_pause(run):
                 yield self._begun(run, config)
             run.paused = await self.is_paused_async(runnable, config)

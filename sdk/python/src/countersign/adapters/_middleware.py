@@ -12,7 +12,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langgraph.config import get_config
 
 from countersign._chain import Chain
-from countersign.adapters._disguise import disguised
+from countersign.adapters._disguise import body_ending, disguised
+from countersign.adapters._outcomes import HANDLED, Ending
 from countersign.adapters._shared import Run, Step, current_run, step_key, usage_of
 
 __all__ = ["GovernanceMiddleware"]
@@ -34,29 +35,36 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         self, chain: Chain, agent_name: str = "agent", parent_agent_name: str | None = None
     ) -> None:
         super().__init__()
-        self._run = Run(chain, disguised)
+        self._run = Run(chain, disguised, ending=_ending)
         self._agent = agent_name
         self._parent = parent_agent_name
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Record the call, and carry it out if it is allowed."""
-        if current_run() is None:
-            self._run.record(self._tool_step(request))
-        return handler(request)
+        if current_run() is not None:
+            return handler(request)
+        try:
+            with self._run.carried_out(self._tool_step(request)):
+                return _checked(handler(request))
+        except _ToolFailed as failure:
+            return failure.answer
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """:meth:`wrap_tool_call` on the running event loop."""
-        if current_run() is None:
-            await self._run.record_async(self._tool_step(request))
-        return await handler(request)
+        if current_run() is not None:
+            return await handler(request)
+        try:
+            async with self._run.carried_out_async(self._tool_step(request)):
+                return _checked(await handler(request))
+        except _ToolFailed as failure:
+            return failure.answer
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Record the call, make it if it is allowed, and record what it took."""
         if current_run() is not None:
             return handler(request)
-        call = self._model_step(request)
-        self._run.record(call)
-        response = handler(request)
+        with self._run.carried_out(self._model_step(request)) as call:
+            response = handler(request)
         if usage := _usage(call, response):
             self._run.record(usage)
         return response
@@ -65,9 +73,8 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         """:meth:`wrap_model_call` on the running event loop."""
         if current_run() is not None:
             return await handler(request)
-        call = self._model_step(request)
-        await self._run.record_async(call)
-        response = await handler(request)
+        async with self._run.carried_out_async(self._model_step(request)) as call:
+            response = await handler(request)
         if usage := _usage(call, response):
             await self._run.record_async(usage)
         return response
@@ -85,6 +92,24 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         payload = {"messages": len(request.messages), "prompt_sha256": digest}
         key = step_key(_step_id(), "model", name, digest)
         return Step(self._agent, "llm_call", name, payload, self._parent, {"model": name}, key)
+
+
+class _ToolFailed(Exception):
+    """A tool's error became a text for the model, which is returned as such."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+def _checked(answer: Any) -> Any:
+    if getattr(answer, "status", None) == "error":
+        raise _ToolFailed(answer)
+    return answer
+
+
+def _ending(error: BaseException | None) -> Ending | None:
+    return HANDLED if isinstance(error, _ToolFailed) else body_ending(error)
 
 
 def _step_id() -> str:

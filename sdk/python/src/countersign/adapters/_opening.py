@@ -70,9 +70,9 @@ def opened_run(chain: Chain, **options: Any) -> Iterator[Run]:
             with run._ending():
                 yield run
         except BaseException as error:
-            blocking(*_leave(run, error))
+            _leave(run, error)
             raise
-        blocking(*_leave(run, None))
+        _leave(run, None)
 
 
 @asynccontextmanager
@@ -119,16 +119,21 @@ _IN_USE: set[str | None] = set()
 _LOCK = threading.Lock()
 
 
-def _leave(run: Run, error: BaseException | None) -> tuple[Callable[..., Any], ...]:
+def _leave(run: Run, error: BaseException | None) -> None:
     if _stays_open(run):
-        return (run.chain.park,)  # type: ignore[attr-defined]
-    return (run.chain.__exit__, *_reason(run, error))
+        blocking(run.chain.park)  # type: ignore[attr-defined]
+        return
+    run.outcomes.leave()
+    blocking(run.chain.__exit__, *_reason(run, error))
 
 
 async def _leave_async(run: Run, error: BaseException | None) -> None:
     if _stays_open(run):
         await run.chain.park_async()  # type: ignore[attr-defined]
-    else:
+        return
+    try:
+        await run.outcomes.leave_async()
+    finally:
         await run.chain.__aexit__(*_reason(run, error))
 
 

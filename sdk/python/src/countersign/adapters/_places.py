@@ -13,7 +13,6 @@ __all__ = ["Place", "Places"]
 
 _UNNAMED_GRAPH = "LangGraph"
 _HIDDEN = "langsmith:hidden"
-_RETRY = "retry:attempt:"
 _PREBUILT = frozenset(
     """agent model tools call_model pre_model_hook post_model_hook
     generate_structured_response __start__""".split()
@@ -40,25 +39,19 @@ class Place:
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
     _naming: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
-    def key_of(
-        self, kind: str, name: str, payload: Any, call_id: str | None, tags: list[str] | None
-    ) -> str:
-        """The idempotency key of a call here: from the step and the call's own identity. Without
-        one, it is the nth identical call of this attempt at the step; a replay counts anew."""
-        which = step_key(self.step, kind, name, payload, call_id)
-        if call_id is not None:
-            return which
-        again = any(tag.startswith(_RETRY) for tag in tags or ())
-        with self._lock:
-            nth = max(self._seen.get(which, 0) + (0 if again else 1), 1)
-            self._seen[which] = nth
-        return step_key(which, nth)
+    def key_of(self, kind: str, name: str, payload: Any, call_id: str | None) -> str:
+        """What identifies a call here, but for how often it is made: the step, and the call's
+        own identity. See :meth:`countersign.adapters._run.Run.attempt`."""
+        return step_key(self.step, kind, name, payload, call_id)
 
     def graph_key(self) -> str:
         """The identity of a graph's run: the nth of its name within the step around it."""
         with self._naming:
             if not self._graph:
-                self._graph.append(self.key_of("graph", self.run, None, None, None))
+                which = self.key_of("graph", self.run, None, None)
+                with self._lock:
+                    nth = self._seen[which] = self._seen.get(which, 0) + 1
+                self._graph.append(step_key(which, nth))
         return self._graph[0]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from countersign._chain import Chain, ChainPlace
@@ -18,6 +18,7 @@ from countersign._decision import PolicyDecision
 from countersign._place import entered
 from countersign._steps import until
 from countersign._transport import transport_of
+from countersign.adapters._outcomes import Ending, Outcomes, ending_of
 from countersign.adapters._threads import blocking, in_loop
 from countersign.exceptions import PolicyViolationError
 
@@ -36,6 +37,11 @@ class Step:
     metadata: Mapping[str, Any] | None = None
     key: str | None = None
     """The step's own identity: the same when the framework replays it. See :func:`step_key`."""
+
+    @property
+    def has_body(self) -> bool:
+        """Whether something is carried out that ends: a tool or a model call."""
+        return self.action_type not in ("state_update", "llm_usage")
 
     def _given(self) -> tuple[Any, ...]:
         return self.agent_name, self.action_type, self.action_name, self.payload
@@ -59,6 +65,7 @@ class Run(ChainPlace):
         chain: Chain,
         disguise: Callable[[Exception], Exception] | None = None,
         benign: tuple[type[BaseException], ...] = (),
+        ending: Callable[[BaseException | None], Ending | None] = ending_of,
     ) -> None:
         super().__init__(chain)
         self.benign: tuple[type[BaseException], ...] = (GeneratorExit, *benign)
@@ -68,7 +75,11 @@ class Run(ChainPlace):
         """Set by an adapter whose framework stopped midway to be resumed: the chain stays open."""
         self.denial: Exception | None = None
         """What ended the run; the first one stands."""
+        self.outcomes = Outcomes(chain)
+        self.ending = ending
+        """How a body ended that raised an error, or none; nothing if it is to be resumed."""
         self._disguise = disguise
+        self._attempts: dict[str, int] = {}
         self._decisions: dict[str, Future[PolicyDecision]] = {}
         self._asked: dict[str, Moment] = {}
         self._clock = transport_of(chain._config).clock
@@ -106,7 +117,7 @@ class Run(ChainPlace):
                 self._fail(step.key, decision, error)
             else:
                 self._settle(step, decision, decided, before)
-        return self._result(decision)
+        return self._result(step, decision)
 
     async def record_async(self, step: Step) -> PolicyDecision:
         """:meth:`record` on the running event loop, which goes on meanwhile."""
@@ -122,7 +133,51 @@ class Run(ChainPlace):
                 self._settle(step, decision, decided, before)
         elif not decision.done():
             await until(decision)  # type: ignore[arg-type]
-        return self._result(decision)
+        return self._result(step, decision)
+
+    @contextmanager
+    def carried_out(self, step: Step) -> Iterator[Step]:
+        """Record the next run of a step's body, which the block carries out, and report how it
+        ended. Gives the step as it was recorded."""
+        attempt = self._attempt(step)
+        decision = self.record(attempt)
+        try:
+            yield attempt
+        except BaseException as error:
+            if ending := self._ended(step, error):
+                self.outcomes.end(decision, ending)
+            raise
+        self.outcomes.end(decision, ending_of(None))
+
+    @asynccontextmanager
+    async def carried_out_async(self, step: Step) -> AsyncIterator[Step]:
+        """:meth:`carried_out` on the running event loop."""
+        attempt = self._attempt(step)
+        decision = await self.record_async(attempt)
+        try:
+            yield attempt
+        except BaseException as error:
+            if ending := self._ended(step, error):
+                await self.outcomes.end_async(decision, ending)
+            raise
+        await self.outcomes.end_async(decision, ending_of(None))
+
+    def attempt(self, key: str) -> str:
+        """The key of the next run of a body: each has a record of its own. A run that resumes
+        this one counts anew, and finds the records."""
+        with self._lock:
+            nth = self._attempts[key] = self._attempts.get(key, 0) + 1
+        return step_key(key, nth)
+
+    def _attempt(self, step: Step) -> Step:
+        return step if step.key is None else replace(step, key=self.attempt(step.key))
+
+    def _ended(self, step: Step, error: BaseException) -> Ending | None:
+        ending = self.ending(error)
+        if ending is None and step.key is not None:
+            with self._lock:  # it is resumed under its own record
+                self._attempts[step.key] -= 1
+        return ending
 
     def _record(self, step: Step) -> PolicyDecision:
         return self.chain.record_agent_action_sync(*step._given(), **step._named())
@@ -176,11 +231,14 @@ class Run(ChainPlace):
             raise error
         decision.set_exception(error)
 
-    def _result(self, decision: Future[PolicyDecision]) -> PolicyDecision:
+    def _result(self, step: Step, decision: Future[PolicyDecision]) -> PolicyDecision:
         try:
-            return decision.result()
+            decided = decision.result()
         except Exception as error:
             raise self.deny(error) from error
+        if step.has_body:
+            self.outcomes.begin(decided)
+        return decided
 
     # -- context ---------------------------------------------------------------------
 

@@ -1,0 +1,104 @@
+"""What became of the actions of a run, reported when their bodies end.
+
+An error is reported by its type. Its text stays here: it may hold what the tool was given.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+from countersign._chain import Chain
+from countersign._decision import PolicyDecision
+from countersign.adapters._threads import blocking
+
+__all__ = ["HANDLED", "Ending", "Outcomes", "ending_of"]
+
+logger = logging.getLogger("countersign")
+
+_LEFT = "the run ended before it did"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a body ended."""
+
+    outcome: Literal["succeeded", "failed", "unknown"]
+    detail: str | None = None
+
+
+HANDLED = Ending("failed", "handled by the tool")
+"""The tool made a text of its own error: its type is not known."""
+
+
+def ending_of(error: BaseException | None) -> Ending:
+    """How a body ended that raised an error, or none. What cuts a body off, such as a
+    cancellation, does not tell what it had done by then."""
+    if error is None:
+        return Ending("succeeded")
+    outcome: Literal["failed", "unknown"] = "failed" if isinstance(error, Exception) else "unknown"
+    return Ending(outcome, type(error).__name__)
+
+
+class Outcomes:
+    """The bodies of one run that were released, until each has ended. Safe to use from several
+    threads and event loops.
+
+    An outcome that cannot be recorded is logged and not raised: the body has run.
+    """
+
+    def __init__(self, chain: Chain) -> None:
+        self._chain = chain
+        self._open: dict[int, PolicyDecision] = {}
+        self._lock = threading.Lock()  # guards _open
+
+    def begin(self, decision: PolicyDecision) -> None:
+        """A body was released."""
+        with self._lock:
+            self._open[id(decision)] = decision
+
+    def end(self, decision: PolicyDecision, ending: Ending) -> None:
+        """A body has ended. Blocks until the service knows it; the first report stands."""
+        if not self._take(decision):
+            return
+        try:
+            blocking(self._report, decision, ending)
+        except Exception as fault:
+            _log(fault)
+
+    async def end_async(self, decision: PolicyDecision, ending: Ending) -> None:
+        """:meth:`end` on the running event loop."""
+        if not self._take(decision):
+            return
+        try:
+            await self._chain.record_outcome(decision, ending.outcome, ending.detail)
+        except Exception as fault:
+            _log(fault)
+
+    def leave(self) -> None:
+        """The run ends: what became of the bodies that are still open is not known."""
+        for decision in self._left():
+            self.end(decision, Ending("unknown", _LEFT))
+
+    async def leave_async(self) -> None:
+        """:meth:`leave` on the running event loop."""
+        for decision in self._left():
+            await self.end_async(decision, Ending("unknown", _LEFT))
+
+    def _take(self, decision: PolicyDecision) -> bool:
+        with self._lock:
+            return self._open.pop(id(decision), None) is not None
+
+    def _left(self) -> list[PolicyDecision]:
+        with self._lock:
+            return list(self._open.values())
+
+    def _report(self, decision: PolicyDecision, ending: Ending) -> None:
+        self._chain.record_outcome_sync(decision, ending.outcome, ending.detail)
+
+
+def _log(fault: Exception) -> None:
+    # A step that is replayed after an interrupt may end otherwise than before: the first stands.
+    logger.warning("countersign: an outcome was not recorded (%s)", type(fault).__name__)

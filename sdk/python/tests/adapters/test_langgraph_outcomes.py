@@ -1,0 +1,144 @@
+"""What became of an action stands in its record, and every run of a body has a record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agents import QUESTION, Marks, agent, agent_with, approving
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, RetryPolicy, interrupt
+from office import Office
+
+import countersign
+from countersign.adapters.langgraph import govern
+
+THREAD: Any = {"configurable": {"thread_id": "1"}}
+
+
+def _invoke(graph: Any, given: Any, config: Any = None) -> Any:
+    return graph.invoke(given, config)
+
+
+def _ainvoke(graph: Any, given: Any, config: Any = None) -> Any:
+    return asyncio.run(graph.ainvoke(given, config))
+
+
+Call = Callable[..., Any]
+both = pytest.mark.parametrize("call", [_invoke, _ainvoke])
+
+
+def outcomes(office: Office, name: str, kind: str = "tool_call") -> list[Any]:
+    return office.outcomes(office.chains(name)[-1]["id"], kind)
+
+
+def graph_of(node: Any, **options: Any) -> Any:
+    builder = StateGraph(MessagesState)
+    builder.add_node("one", node, **options)
+    builder.add_edge(START, "one")
+    return builder
+
+
+def failing(error: BaseException) -> Callable[[int], Any]:
+    def body(n: int) -> Any:
+        raise error
+
+    return body
+
+
+@both
+def test_success_is_recorded(office: Office, call: Call, request: pytest.FixtureRequest) -> None:
+    """A tool and a model call that return have succeeded."""
+    name = request.node.name
+    call(govern(agent(Marks(), ["look_up"]), name), QUESTION)
+    assert outcomes(office, name) == [("succeeded", None)]
+    assert outcomes(office, name, "llm_call") == [("succeeded", None)] * 2
+
+
+@both
+def test_a_failure_is_recorded_by_its_type(
+    office: Office, call: Call, request: pytest.FixtureRequest
+) -> None:
+    """A tool that raises has failed. The error's text is not sent: it may hold anything."""
+    name = request.node.name
+    tool = Marks().tool("look_up", failing(LookupError("card 4111")))
+    with pytest.raises(LookupError):
+        call(govern(agent_with(tool), name), QUESTION)
+    assert outcomes(office, name) == [("failed", "LookupError")]
+
+
+def test_a_failure_that_a_tool_handles_is_recorded(office: Office) -> None:
+    """A tool that makes a text of its own error has failed all the same."""
+    from langchain_core.tools import ToolException
+
+    tool = Marks().tool("look_up", failing(ToolException("card 4111")))
+    tool.handle_tool_error = True
+    govern(agent_with(tool), "handled").invoke(QUESTION)
+    assert outcomes(office, "handled") == [("failed", "handled by the tool")]
+
+
+def test_a_denial_within_a_tool_is_its_failure(office: Office) -> None:
+    """A tool whose own call was denied has failed; what was denied has no outcome."""
+    marks = Marks()
+    inner = marks.tool("denied_tool")
+    outer = marks.tool("delegate", lambda n: inner.invoke({"n": n}))
+    with pytest.raises(countersign.ActionDeniedError):
+        govern(agent_with(outer), "denied within").invoke(QUESTION)
+    assert outcomes(office, "denied within") == [("failed", "ActionDeniedError"), None]
+
+
+@both
+def test_every_attempt_of_a_retried_tool_has_a_record(
+    office: Office, call: Call, request: pytest.FixtureRequest
+) -> None:
+    """A body that is retried runs under a record of its own each time."""
+    name, attempts = request.node.name, []
+
+    def flaky(n: int) -> str:
+        attempts.append(n)
+        if len(attempts) < 3:
+            raise ConnectionError("once more")
+        return "fine"
+
+    tool: Any = Marks().tool("look_up", flaky)
+    tool = tool.with_retry(stop_after_attempt=3, wait_exponential_jitter=False)
+
+    async def anode(state: Any) -> Any:
+        await tool.ainvoke({"n": 1})
+
+    node = anode if call is _ainvoke else lambda state: tool.invoke({"n": 1}) and {}
+    call(govern(graph_of(node).compile(), name), QUESTION)
+    failed = ("failed", "ConnectionError")
+    assert outcomes(office, name) == [failed, failed, ("succeeded", None)]
+
+
+def test_an_interrupted_tool_has_no_outcome_until_it_is_resumed(office: Office) -> None:
+    """A body that asks its user something runs on under its own record."""
+    tool = Marks().tool("asked_tool", lambda n: interrupt("go on?"))
+    graph = graph_of(lambda state: tool.invoke({"n": 1}) and {})
+    governed = govern(graph.compile(checkpointer=InMemorySaver()), "interrupted tool")
+    approving(office, lambda: governed.invoke(QUESTION, THREAD))
+    assert outcomes(office, "interrupted tool") == [None]
+    governed.invoke(Command(resume="yes"), THREAD)
+    assert outcomes(office, "interrupted tool") == [("succeeded", None)]
+
+
+def test_every_attempt_of_a_retried_node_has_records(office: Office) -> None:
+    """What a retried node does again is recorded, and decided on, again."""
+    marks, attempts = Marks(), []
+    tool = marks.tool("look_up")
+
+    def node(state: Any) -> Any:
+        tool.invoke({"n": 1})
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise ConnectionError("once more")
+        return {}
+
+    policy = RetryPolicy(initial_interval=0.001, jitter=False)
+    govern(graph_of(node, retry_policy=policy).compile(), "retried node").invoke(QUESTION)
+    assert marks == ["look_up"] * 3
+    assert outcomes(office, "retried node") == [("succeeded", None)] * 3
