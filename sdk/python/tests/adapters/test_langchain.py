@@ -246,3 +246,24 @@ def test_what_cannot_be_governed_is_refused_clearly() -> None:
     for given in (object(), Marks().tool("look_up")):
         with pytest.raises(TypeError, match=r"langchain\.govern takes"):
             govern(given)  # type: ignore[type-var]
+
+
+def test_a_model_that_repeats_an_id_gets_a_record_for_each_call(office: Office) -> None:
+    """An agent executor has no steps to tell calls apart by: each run of a body is recorded."""
+
+    class Repeating(ScriptedModel):
+        def _generate(self, messages: Any, *rest: Any, **named: Any) -> Any:
+            result = super()._generate(messages, *rest, **named)
+            message: Any = result.generations[0].message
+            for call in message.tool_calls:
+                call["id"] = "call-1"
+            return result
+
+    marks = Marks()
+    tools = marks.tools("look_up")
+    model = Repeating(script=[["look_up"]] * 3)
+    made = AgentExecutor(agent=create_tool_calling_agent(model, tools, PROMPT), tools=tools)
+    govern(made, "repeated id").invoke(GIVEN)
+    assert marks == ["look_up"] * 3
+    chain = newest(office, "repeated id")
+    assert office.outcomes(chain["id"]) == [("succeeded", None)] * 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -142,3 +143,55 @@ def test_every_attempt_of_a_retried_node_has_records(office: Office) -> None:
     govern(graph_of(node, retry_policy=policy).compile(), "retried node").invoke(QUESTION)
     assert marks == ["look_up"] * 3
     assert outcomes(office, "retried node") == [("succeeded", None)] * 3
+
+
+@both
+def test_a_repeated_tool_call_id_is_no_permission(
+    office: Office, call: Call, request: pytest.FixtureRequest
+) -> None:
+    """A model that gives its calls one id gets a record and an approval for each of them."""
+    marks, name = Marks(), request.node.name
+    tool = marks.tool("asked_tool")
+    made = {"name": "asked_tool", "args": {"n": 1}, "id": "call-1", "type": "tool_call"}
+
+    async def anode(state: Any) -> Any:
+        for _ in range(3):
+            await tool.ainvoke(made)
+
+    def node(state: Any) -> Any:
+        for _ in range(3):
+            tool.invoke(made)
+
+    graph = govern(graph_of(anode if call is _ainvoke else node).compile(), name)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(call, graph, QUESTION)
+        asked = [office.decide("approve")[0]["id"] for _ in range(2)]
+        office.decide("deny")
+        with pytest.raises(countersign.ActionDeniedError):
+            running.result(60)
+    assert len(set(asked)) == 2
+    assert marks == ["asked_tool"] * 2
+    assert outcomes(office, name) == [("succeeded", None)] * 2 + [None]
+
+
+def test_a_resumed_step_finds_its_records_under_a_repeated_id(office: Office) -> None:
+    """The nth call of a replayed node is the nth call of the node: nobody is asked again."""
+    marks = Marks()
+    tool = marks.tool("asked_tool")
+    made = {"name": "asked_tool", "args": {"n": 1}, "id": "call-1", "type": "tool_call"}
+
+    def node(state: Any) -> Any:
+        for _ in range(2):
+            tool.invoke(made)
+        interrupt("go on?")
+        return {}
+
+    saver = InMemorySaver()
+    governed = govern(graph_of(node).compile(checkpointer=saver), "resumed ids")
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(governed.invoke, QUESTION, THREAD)
+        for _ in range(2):
+            office.decide("approve")
+        running.result(60)
+    governed.invoke(Command(resume="yes"), THREAD)
+    assert outcomes(office, "resumed ids") == [("succeeded", None)] * 2
