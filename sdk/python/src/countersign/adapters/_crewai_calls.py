@@ -21,6 +21,7 @@ from crewai import BaseLLM
 from crewai.agents.agent_builder.base_agent import BaseAgent
 from crewai.hooks.dispatch import HookAborted
 
+from countersign.adapters._crewai_tools import GATES, KINDS, Permit, gate, with_defaults
 from countersign.adapters._shared import Run, Step, current_run, usage_of
 
 __all__ = ["abortion", "before_call", "govern_loaded_classes", "names"]
@@ -67,12 +68,15 @@ def _name(role: Any) -> str:
 
 
 def govern_loaded_classes() -> None:
-    """Wrap the methods of every class of models and agents that is loaded."""
+    """Wrap the methods of every class of models, tools and agents that is loaded."""
     with _lock:
         for model in _family(BaseLLM):
             _wrap(model, "call", _model_call)
             _wrap(model, "acall", _model_call_async)
             _wrap(model, "_track_token_usage_internal", _count_tokens)
+        for kind in (k for base in KINDS for k in _family(base)):
+            for name in GATES:
+                _wrap(kind, name, gate(names, kind, name))
         for agent in _family(BaseAgent):
             _wrap(agent, "execute_task", _task)
             _wrap(agent, "aexecute_task", _task_async)
@@ -103,8 +107,7 @@ def _model_call(method: Any) -> Any:
             return method(llm, *args, **kwargs)
         given = _bind(method, run, llm, args, kwargs)
         step = _model_step(llm, given.arguments)
-        run.record(step)
-        with _counting() as tokens:
+        with run.carried_out(step), _counting() as tokens:
             answer = method(*given.args, **given.kwargs)
         if any(tokens):
             run.record(usage_of(step, step.action_name, *tokens))
@@ -120,9 +123,9 @@ def _model_call_async(method: Any) -> Any:
             return await method(llm, *args, **kwargs)
         given = _bind(method, run, llm, args, kwargs)
         step = _model_step(llm, given.arguments)
-        await run.record_async(step)
-        with _counting() as tokens:
-            answer = await method(*given.args, **given.kwargs)
+        async with run.carried_out_async(step):
+            with _counting() as tokens:
+                answer = await method(*given.args, **given.kwargs)
         if any(tokens):
             await run.record_async(usage_of(step, step.action_name, *tokens))
         return answer
@@ -159,11 +162,20 @@ def _function(run: Run, name: str, function: Any, role: str | None) -> Any:
     @wraps(function)
     def governed(**arguments: Any) -> Any:
         agent, parent = names(role)
-        run.record(Step(agent, "tool_call", name, arguments, parent))
+        tool = getattr(function, "__self__", None)
+        given = with_defaults(tool, arguments)
+        step = Step(agent, "tool_call", name, given, parent)
         # What it does in its turn is not part of the model call.
         token = _CALL.set(None)
         try:
-            return function(**arguments)
+            if isinstance(tool, KINDS):
+                Permit(run, run.record(step), tool, name, given).grant()
+                try:
+                    return function(**arguments)
+                finally:
+                    Permit.withdraw()
+            with run.carried_out(step):
+                return function(**arguments)
         finally:
             _CALL.reset(token)
 

@@ -41,6 +41,7 @@ try:
     from pydantic import PrivateAttr
 
     from countersign.adapters import _crewai_calls as calls
+    from countersign.adapters._crewai_tools import Permit, with_defaults
 except ImportError as error:
     raise missing_extra("crewai", error) from error
 
@@ -122,6 +123,7 @@ def _hooks() -> Iterator[None]:
     scope = {point: get_scoped_hooks(point) for point in InterceptionPoint}
     for point, hook in (
         (InterceptionPoint.PRE_TOOL_CALL, _before_tool),
+        (InterceptionPoint.POST_TOOL_CALL, _after_tool),
         (InterceptionPoint.PRE_MODEL_CALL, _before_model),
     ):
         if hook not in scope[point]:
@@ -138,7 +140,9 @@ def _before_tool(context: Any) -> None:
     try:
         arguments = deepcopy(context.tool_input)
         agent, parent = calls.names(getattr(context.agent, "role", None))
-        run.record(Step(agent, "tool_call", context.tool_name, arguments, parent))
+        given = with_defaults(context.tool, arguments)
+        decision = run.record(Step(agent, "tool_call", context.tool_name, given, parent))
+        Permit(run, decision, context.tool, context.tool_name, given).grant()
     except HookAborted:
         raise
     except Exception as error:
@@ -146,6 +150,11 @@ def _before_tool(context: Any) -> None:
     # What was decided is what is carried out, whoever has changed it during the wait.
     context.tool_input.clear()
     context.tool_input.update(arguments)
+
+
+def _after_tool(context: Any) -> None:
+    """The call is over, whether its body has run or not."""
+    Permit.withdraw()
 
 
 def _before_model(context: Any) -> None:
