@@ -74,6 +74,11 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	}
 	record := b.loaded.Counters[id]
 	if record == nil {
+		if !b.known[id] {
+			// Nobody had made it when the batch was loaded. A batch that has meanwhile is
+			// committed first, and this one is refused by the counter's id.
+			return nil, nil
+		}
 		if err := b.service.chainGone(org, ledger.ChainID(id)); !errors.Is(err, ledger.ErrNotFound) {
 			return nil, err
 		}
@@ -95,6 +100,20 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	live := &liveCounter{record: record, counter: counter, moves: counter.Moves, loaded: verify.CounterMark(counter, record.MAC)}
 	b.counters[id] = live
 	return live, nil
+}
+
+// knownCounters are the counters of which something is remembered.
+func (s *Service) knownCounters(ids []ledger.CounterID) map[ledger.CounterID]bool {
+	if s.watchedChains == nil || len(ids) == 0 {
+		return nil
+	}
+	known := make(map[ledger.CounterID]bool, len(ids))
+	for _, id := range ids {
+		if _, watched := s.seenChain(ledger.ChainID(id)); watched {
+			known[id] = true
+		}
+	}
+	return known
 }
 
 // counterFor is counter for an action that may be the first to be counted.

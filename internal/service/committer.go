@@ -189,12 +189,13 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	for _, p := range pendings {
 		p.operation.need(&needs)
 	}
+	known := c.service.knownCounters(needs.Counters) // before they are loaded
 	errs := make([]error, len(pendings))
 	times := make([]time.Duration, len(pendings)) // that planning them took
 	var b *batch
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		b = newBatch(c.service, loaded)
-		b.name(needs.Counters)
+		b.name(needs.Counters, known)
 		last := time.Now()
 		for i, p := range pendings {
 			errs[i] = b.attempt(p.operation)
@@ -254,6 +255,7 @@ type batch struct {
 	over     []*ledger.Budget                     // that actions of the batch were over
 	counters map[ledger.CounterID]*liveCounter    // that the batch works on
 	named    map[ledger.CounterID]bool            // that were loaded where they exist; nil for none
+	known    map[ledger.CounterID]bool            // that were remembered before they were loaded
 	entries  map[ledger.ChainID]*entryLog         // of chains as they were loaded
 	entered  map[store.EventAt]int                // how many of the loaded addenda this batch has added
 	broken   error                                // the store failed while planning: nothing may be written
@@ -286,8 +288,9 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 	}
 }
 
-// name says which counters were loaded.
-func (b *batch) name(ids []ledger.CounterID) {
+// name says which counters were loaded, and of which something was remembered before.
+func (b *batch) name(ids []ledger.CounterID, known map[ledger.CounterID]bool) {
+	b.known = known
 	if len(ids) == 0 {
 		return
 	}
