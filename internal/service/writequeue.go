@@ -41,10 +41,13 @@ type tenantQueue struct {
 }
 
 const (
-	maxBatch      = 256
-	maxStops      = 16 // of one organization in one batch
-	maxBatchBytes = 16 << 20
-	maxQueued     = 20_000
+	maxBatch = 256
+	maxStops = 16 // of one organization in one batch
+	// maxQueuedStops is how many stops of one organization wait. They have room whatever
+	// else waits, so that nobody can keep another's from the queue.
+	maxQueuedStops = 256
+	maxBatchBytes  = 16 << 20
+	maxQueued      = 20_000
 	// maxQueuedBytes bounds memory while the store stalls: callers that give up
 	// leave their operations behind.
 	maxQueuedBytes = 64 << 20
@@ -65,20 +68,17 @@ func newWriteQueue() writeQueue {
 }
 
 // add queues an operation and reports whether there was room for it. A stop has room
-// where its organization has filled its share.
+// where others have filled the queue, and stops have a share of their own.
 func (q *writeQueue) add(p *pending) bool {
-	if q.length >= maxQueued || q.bytes >= maxQueuedBytes {
-		return false
-	}
 	org, size := p.operation.tenant(), p.operation.size()
 	tenant := q.tenants[org]
+	if !q.room(p, tenant) {
+		return false
+	}
 	if tenant == nil {
 		tenant = &tenantQueue{org: org}
 		q.tenants[org] = tenant
 		q.ring = append(q.ring, tenant)
-	}
-	if !p.stop && (len(tenant.others) >= maxQueued/tenantShare || tenant.bytes >= maxQueuedBytes/tenantShare) {
-		return false
 	}
 	q.arrived++
 	p.number = q.arrived
@@ -91,6 +91,18 @@ func (q *writeQueue) add(p *pending) bool {
 	q.bytes += size
 	q.length++
 	return true
+}
+
+// room reports whether an operation may be queued. The tenant is nil where nothing of it
+// waits.
+func (q *writeQueue) room(p *pending, tenant *tenantQueue) bool {
+	if p.stop {
+		return tenant == nil || len(tenant.stops) < maxQueuedStops
+	}
+	if q.length >= maxQueued || q.bytes >= maxQueuedBytes {
+		return false
+	}
+	return tenant == nil || len(tenant.others) < maxQueued/tenantShare && tenant.bytes < maxQueuedBytes/tenantShare
 }
 
 // take removes what the next batch commits, in order of arrival: stops first, then one

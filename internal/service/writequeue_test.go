@@ -118,6 +118,31 @@ func TestStopsGoFirst(t *testing.T) {
 	}
 }
 
+// Nobody keeps another's stop from the queue, neither with operations nor with stops, and
+// the stops of one take no room of the others.
+func TestStopsHaveRoom(t *testing.T) {
+	t.Parallel()
+	q := newWriteQueue()
+	for org := 1; org < 4; org++ {
+		for q.add(&pending{operation: queued{numberedOrg(org), smallOperation}, stop: true}) {
+			continue
+		}
+	}
+	if q.length != 3*maxQueuedStops {
+		t.Errorf("three organizations have queued %d stops", q.length)
+	}
+	fill(t, &q, 4, 1000, false)
+	for org := 1; org < 4; org++ {
+		for q.add(&pending{operation: queued{numberedOrg(org), smallOperation}}) {
+			continue
+		}
+	}
+	fill(t, &q, 5, 1, true)
+	if got := shares(q.take()); got[5] != 1 {
+		t.Errorf("the next batch holds %v", got)
+	}
+}
+
 // An organization whose operations are slow to plan has few of them in a batch, and as
 // many as any other once they are fast again.
 func TestSlowOrganizationsHaveSmallShares(t *testing.T) {
