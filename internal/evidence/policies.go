@@ -24,18 +24,26 @@ func PolicyDetail(record *store.PolicyRecord) []byte {
 // ReadPolicy compiles a stored set and refuses one whose bytes are not those that
 // its version names.
 func ReadPolicy(record *store.PolicyRecord) (*policy.Set, error) {
+	return readPolicy(record, policy.ParseStored)
+}
+
+// OutlinePolicy is ReadPolicy for what is shown: the conditions are not compiled.
+func OutlinePolicy(record *store.PolicyRecord) (*policy.Outline, error) {
+	return readPolicy(record, policy.ReadStored)
+}
+
+func readPolicy[T interface{ Canonical() []byte }](record *store.PolicyRecord, parse func([]byte, policy.Format) (T, error)) (read T, err error) {
 	format := policy.JSON
 	if record.Format == "yaml" {
 		format = policy.YAML
 	}
-	set, err := policy.ParseStored(record.Document, format)
-	if err != nil {
-		return nil, fmt.Errorf("stored policy set %s: %w: %w", record.Version, ledger.ErrStateTampered, err)
+	if read, err = parse(record.Document, format); err != nil {
+		return read, fmt.Errorf("stored policy set %s: %w: %w", record.Version, ledger.ErrStateTampered, err)
 	}
-	if ledger.PolicyVersion(record.Number, set.Canonical()) != record.Version {
-		return nil, fmt.Errorf("stored policy set %s: %w", record.Version, ledger.ErrStateTampered)
+	if ledger.PolicyVersion(record.Number, read.Canonical()) != record.Version {
+		return read, fmt.Errorf("stored policy set %s: %w", record.Version, ledger.ErrStateTampered)
 	}
-	return set, nil
+	return read, nil
 }
 
 func encodePolicy(p *store.PolicyRecord) []byte {

@@ -24,7 +24,7 @@ func writePolicy(w *canon.ObjectWriter, p *service.PolicyView) {
 	w.String("format", p.Format)
 	w.Bool("in_force", p.InForce)
 	w.Bool("fast_path", p.FastPath)
-	w.Int("rule_count", int64(len(p.Rules)))
+	w.Int("rule_count", int64(p.RuleCount))
 	w.String("created_at", p.CreatedAt.String())
 	w.StringOrNull("created_by", p.CreatedBy)
 }

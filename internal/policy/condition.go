@@ -66,7 +66,7 @@ type budgets struct {
 // condition compiles a condition and takes what it may cost off the budgets. It
 // returns nil, and has said why, when there is nothing to compile.
 func (d *decoder) condition(n *node, left *budgets) *condition {
-	if n == nil || n.kind != canon.String || n.value == "" || len(n.value) > maxCondition || d.full() {
+	if d.outline || n == nil || n.kind != canon.String || n.value == "" || len(n.value) > maxCondition || d.full() {
 		return nil
 	}
 	checked, issues := environment().Compile(n.value)

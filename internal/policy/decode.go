@@ -29,6 +29,8 @@ type decoder struct {
 	// could not be put any more.
 	stored bool
 	slow   map[string]bool
+	// outline says that conditions are not compiled.
+	outline bool
 }
 
 func (d *decoder) refuse(n *node, format string, args ...any) {

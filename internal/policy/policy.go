@@ -54,20 +54,50 @@ func ParseStored(document []byte, format Format) (*Set, error) {
 }
 
 func parseDocument(document []byte, format Format, stored bool) (*Set, error) {
+	set, err := decode(document, format, decoder{stored: stored, slow: make(map[string]bool)})
+	if err != nil {
+		return nil, err
+	}
+	set.findBudgets()
+	return set, nil
+}
+
+func decode(document []byte, format Format, d decoder) (*Set, error) {
 	found, root, err := read(document, format)
 	if err != nil {
 		return nil, err
 	}
-	d := decoder{problems: found, stored: stored, slow: make(map[string]bool)}
+	d.problems = found
 	set := d.document(root)
 	if err := found.err(); err != nil {
 		return nil, err
 	}
-	set.findBudgets()
 	set.canonical = set.appendCanonical(nil)
 	set.hash = sha256.Sum256(set.canonical)
 	return set, nil
 }
+
+// Outline is what a document says, without its conditions being compiled, which takes
+// hundreds of times longer. It decides nothing.
+type Outline struct{ set *Set }
+
+// ReadStored reads the outline of a document that was put before.
+func ReadStored(document []byte, format Format) (*Outline, error) {
+	set, err := decode(document, format, decoder{stored: true, outline: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Outline{set}, nil
+}
+
+// Rules are as in Set.
+func (o *Outline) Rules() []Rule { return o.set.Rules() }
+
+// FastPath is as in Set.
+func (o *Outline) FastPath() (allowed, given bool) { return o.set.FastPath() }
+
+// Canonical is as in Set.
+func (o *Outline) Canonical() []byte { return o.set.Canonical() }
 
 // Rules returns the rules in the order of the document. The caller must not
 // modify what they refer to.

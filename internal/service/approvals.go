@@ -272,9 +272,7 @@ func (v *viewing) question(ctx context.Context, approval *ledger.Approval, store
 			return nil, nil, nil, err
 		}
 	}
-	policy, err := v.service.policyInForce(v.org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-		return v.service.store.Policy(ctx, id, number)
-	})
+	policy, err := v.service.policyInForce(ctx, v.org)
 	if err != nil {
 		return nil, nil, nil, err
 	}

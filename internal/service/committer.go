@@ -71,12 +71,28 @@ func newCommitter(s *Service, meter Meter, workers int) *committer {
 // commit queues an operation and waits until it is durable or refused. A caller
 // that stops waiting does not stop the operation: its fate is then unknown.
 func (c *committer) commit(ctx context.Context, op operation) error {
-	return c.await(ctx, &pending{operation: op})
+	return c.commitCompiled(ctx, op, false)
 }
 
 // commitFirst is commit for a stop: it is in the next batch, whatever waits.
 func (c *committer) commitFirst(ctx context.Context, op operation) error {
-	return c.await(ctx, &pending{operation: op, stop: true})
+	return c.commitCompiled(ctx, op, true)
+}
+
+// commitCompiled commits an operation, again where it has found out only in its transaction
+// that the policy set in force is to be compiled.
+func (c *committer) commitCompiled(ctx context.Context, op operation, stop bool) error {
+	for range mostAgain {
+		err := c.await(ctx, &pending{operation: op, stop: stop})
+		var missing *notCompiled
+		if !errors.As(err, &missing) {
+			return err
+		}
+		if _, err := c.service.compileStored(ctx, missing.record); err != nil {
+			return visible(err)
+		}
+	}
+	return visible(fmt.Errorf("the policy was changed %d times while it was compiled: %w", mostAgain, store.ErrUnavailable))
 }
 
 func (c *committer) await(ctx context.Context, p *pending) error {
@@ -247,6 +263,7 @@ type batch struct {
 	opened   []*liveChain // new chains, which no operation of the same batch can name
 	heads    map[ledger.OrgID]bool
 	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
+	policies map[policyKey]*ledger.Policy          // that operations have asked for or put
 	logs     map[ledger.OrgID]bool
 	keys     map[ledger.KeyID]bool                // changed by this batch
 	findings map[store.FindingRef]bool            // changed by this batch
@@ -278,6 +295,7 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 		live:     make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
 		heads:    make(map[ledger.OrgID]bool),
 		orgs:     make(map[ledger.OrgID]*ledger.Organization),
+		policies: make(map[policyKey]*ledger.Policy),
 		logs:     make(map[ledger.OrgID]bool),
 		keys:     make(map[ledger.KeyID]bool),
 		findings: make(map[store.FindingRef]bool),

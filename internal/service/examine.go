@@ -55,9 +55,7 @@ func (o *Operator) SlowPolicies(ctx context.Context) ([]SlowPolicy, error) {
 	}
 	var slow []SlowPolicy
 	for _, org := range orgs {
-		policy, err := o.service.policyInForce(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-			return o.service.store.Policy(ctx, id, number)
-		})
+		policy, err := o.service.policyInForce(ctx, org)
 		if errors.Is(err, ledger.ErrStateTampered) {
 			continue // it decides nothing, and the audit names it
 		}

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +55,119 @@ func TestRulesDelayNobodyElse(t *testing.T) {
 		}
 		if n := g.Examining(g.who.id); n != 0 {
 			t.Errorf("%d callers are left behind", n)
+		}
+	})
+}
+
+// A set that this process does not know is compiled outside the transaction: however long
+// that takes, it delays neither another organization's actions nor the organization's own
+// kill switch. Only one of an organization's requests compiles, simulates or lists sets at
+// a time.
+//
+//countersign:race
+func TestCompilingDelaysNobodyElse(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		g.put(flagDeploys)
+		chain := g.open("busy")
+		other := newTenant(t, g.Service, "other")
+		others := must[*service.ChainView](t)(g.OpenChain(t.Context(), other.agent, chainNamed(t, "quiet"), ""))
+		g.Service = g.replica() // which knows no set
+		release, err := g.HoldCompilation(t.Context(), g.who.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := context.WithoutCancel(t.Context())
+		recorded := make(chan *service.Recorded, 1)
+		action := step(t, "deploy", "")
+		waiting := map[string]func() error{
+			"a record": func() error {
+				defer close(recorded)
+				e, err := g.RecordEvent(ctx, g.who.agent, chain, action)
+				if err == nil {
+					recorded <- e
+				}
+				return err
+			},
+			"an open": func() error {
+				_, err := g.OpenChain(ctx, g.who.agent, chainNamed(t, "another"), "")
+				return err
+			},
+			"a check": func() error {
+				_, err := g.CheckPolicy(ctx, g.who.member, &service.PolicyDocument{Text: []byte(flagDeploys)})
+				return err
+			},
+			"a simulation": func() error {
+				_, err := g.SimulatePolicy(ctx, g.who.admin, &service.Simulation{Document: service.PolicyDocument{Text: []byte(flagDeploys)}, MaxEvents: 1})
+				return err
+			},
+			"a list": func() error {
+				_, _, err := g.Policies(ctx, g.who.member, 0, 10)
+				return err
+			},
+		}
+		ended := make(chan error, len(waiting))
+		for what, wait := range waiting {
+			go func() {
+				err := wait()
+				if err != nil {
+					err = fmt.Errorf("%s: %w", what, err)
+				}
+				ended <- err
+			}()
+		}
+		for g.Compiling(g.who.id) < 1+len(waiting) {
+			time.Sleep(time.Millisecond)
+		}
+		e := must[*service.Recorded](t)(g.RecordEvent(t.Context(), other.agent, others.Chain.ID, step(t, "deploy", "")))
+		if e.Event.Status != ledger.EventAllowed {
+			t.Errorf("the other organization's action is %s", e.Event.Status)
+		}
+		if _, err := g.ActivateKillSwitch(t.Context(), g.who.admin, "stop"); err != nil {
+			t.Fatal(err)
+		}
+		release()
+		if e := <-recorded; e == nil || e.Event.Status != ledger.EventDenied || !e.Event.Decision.KillSwitchActive {
+			t.Errorf("an action whose set was compiled while the kill switch was activated is %+v", e)
+		}
+		for range waiting {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if n := g.Compiling(g.who.id); n != 0 {
+			t.Errorf("%d callers are left behind", n)
+		}
+	})
+}
+
+// An organization has one simulation under way at a time: each keeps a connection to the
+// store for as long as it takes.
+//
+//countersign:race
+func TestOneSimulationAtATime(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		g := govern(t, db)
+		release, err := g.HoldSimulation(t.Context(), g.who.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		simulate := func() error {
+			_, err := g.SimulatePolicy(context.WithoutCancel(t.Context()), g.who.admin, &service.Simulation{Document: service.PolicyDocument{Text: []byte(flagDeploys)}, MaxEvents: 1})
+			return err
+		}
+		ended := make(chan error, 2)
+		for range 2 {
+			go func() { ended <- simulate() }()
+		}
+		for g.Simulating(g.who.id) < 3 {
+			time.Sleep(time.Millisecond)
+		}
+		release()
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

@@ -61,15 +61,35 @@ func (s *Service) HoldExamination(ctx context.Context, org ledger.OrgID) (releas
 	return s.examining.turn(ctx, org)
 }
 
-// Examining is how many callers of an organization examine an action or wait for it.
-func (s *Service) Examining(org ledger.OrgID) int {
-	s.examining.mu.Lock()
-	defer s.examining.mu.Unlock()
-	if queue := s.examining.of[org]; queue != nil {
+// HoldCompilation keeps every policy set of an organization from being compiled until the
+// returned function is called.
+func (s *Service) HoldCompilation(ctx context.Context, org ledger.OrgID) (release func(), err error) {
+	return s.compiling.turn(ctx, org)
+}
+
+// Compiling is how many callers of an organization compile a set or wait for it.
+func (s *Service) Compiling(org ledger.OrgID) int { return s.compiling.callers(org) }
+
+// HoldSimulation keeps every simulation of an organization from beginning until the
+// returned function is called.
+func (s *Service) HoldSimulation(ctx context.Context, org ledger.OrgID) (release func(), err error) {
+	return s.simulating.turn(ctx, org)
+}
+
+// Simulating is how many callers of an organization simulate or wait for it.
+func (s *Service) Simulating(org ledger.OrgID) int { return s.simulating.callers(org) }
+
+func (t *turns) callers(org ledger.OrgID) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if queue := t.of[org]; queue != nil {
 		return queue.callers
 	}
 	return 0
 }
+
+// Examining is how many callers of an organization examine an action or wait for it.
+func (s *Service) Examining(org ledger.OrgID) int { return s.examining.callers(org) }
 
 // PutPolicyAsBefore puts a set as an earlier version did, whose bounds were wider.
 func (s *Service) PutPolicyAsBefore(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {

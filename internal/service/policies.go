@@ -11,6 +11,7 @@ import (
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
 	"countersign/internal/policy"
+	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -43,12 +44,24 @@ func (d *PolicyDocument) compile() (*policy.Set, error) {
 	return set, err
 }
 
+// compileFor is compile for an organization, one document at a time: a large one takes a
+// second.
+func (s *Service) compileFor(ctx context.Context, org ledger.OrgID, document *PolicyDocument) (*policy.Set, error) {
+	done, err := s.compiling.turn(ctx, org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	defer done()
+	return document.compile()
+}
+
 // PolicyView is one put of a policy set, or the built-in defaults.
 type PolicyView struct {
 	*store.PolicyRecord
-	Rules    []policy.Rule
-	FastPath bool
-	InForce  bool
+	Rules     []policy.Rule // nil in a list
+	RuleCount int
+	FastPath  bool
+	InForce   bool
 }
 
 // CheckPolicy compiles a document without putting it.
@@ -56,7 +69,7 @@ func (s *Service) CheckPolicy(ctx context.Context, caller *Caller, document *Pol
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	set, err := document.compile()
+	set, err := s.compileFor(ctx, caller.Org, document)
 	if err != nil || len(set.Budgets()) == 0 {
 		return set, err
 	}
@@ -79,7 +92,7 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
-	set, err := document.compile()
+	set, err := s.compileFor(ctx, caller.Org, document)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +119,9 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 		}
 		org.Controls.Policy = ledger.PolicyRef{Number: number, Version: record.Version, SHA256: ledger.PayloadHash(document.Text)}
 		b.changes.NewPolicies = append(b.changes.NewPolicies, record)
-		s.policies.put(org.ID, record.Version, compiled(record.Version, set))
+		put := compiled(record.Version, set)
+		s.policies.put(org.ID, record, put)
+		b.policies[policyKey{org.ID, record.Version}] = put
 		return policyDeed(current.Version, record), nil
 	})
 	if err != nil {
@@ -124,12 +139,28 @@ func policyDeed(from string, record *store.PolicyRecord) *deed {
 	})}
 }
 
-func viewOf(record *store.PolicyRecord, set *policy.Set, inForce bool) *PolicyView {
-	allowed, _ := set.FastPath()
-	return &PolicyView{PolicyRecord: record, Rules: set.Rules(), FastPath: allowed, InForce: inForce}
+// described is a set, compiled or not.
+type described interface {
+	Rules() []policy.Rule
+	FastPath() (allowed, given bool)
 }
 
-// Policies lists the sets that were put, newest first, and which is in force.
+func viewOf(record *store.PolicyRecord, set described, inForce bool) *PolicyView {
+	allowed, _ := set.FastPath()
+	rules := set.Rules()
+	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce}
+}
+
+// summary is the view without the set's text: a list of large sets would hold all of it
+// until it is answered.
+func (v *PolicyView) summary() *PolicyView {
+	record := *v.PolicyRecord
+	record.Document = nil
+	return &PolicyView{PolicyRecord: &record, RuleCount: v.RuleCount, FastPath: v.FastPath, InForce: v.InForce}
+}
+
+// Policies lists the sets that were put, newest first, and which is in force. Neither
+// their documents nor their rules are shown. An organization has one list made at a time.
 func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, limit int) ([]*PolicyView, *ledger.Policy, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, nil, err
@@ -138,6 +169,11 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 	if err != nil {
 		return nil, nil, err
 	}
+	done, err := s.compiling.turn(ctx, caller.Org)
+	if err != nil {
+		return nil, nil, visible(err)
+	}
+	defer done()
 	records, err := s.store.Policies(ctx, caller.Org, before, limit)
 	if err != nil {
 		return nil, nil, visible(err)
@@ -148,11 +184,11 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 			views = append(views, &PolicyView{PolicyRecord: record, InForce: record.Number == org.Controls.Policy.Number})
 			continue
 		}
-		set, err := s.setOf(record)
+		set, err := evidence.OutlinePolicy(record)
 		if err != nil {
 			return nil, nil, visible(err)
 		}
-		views = append(views, viewOf(record, set, record.Number == org.Controls.Policy.Number))
+		views = append(views, viewOf(record, set, record.Number == org.Controls.Policy.Number).summary())
 	}
 	current := ledger.BuiltinPolicy
 	if org.Controls.Policy.Number > 0 {
@@ -192,26 +228,11 @@ func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*
 	if record.Version != version {
 		return nil, ledger.ErrNotFound
 	}
-	set, err := s.setOf(record)
+	set, err := evidence.OutlinePolicy(record)
 	if err != nil {
 		return nil, visible(err)
 	}
 	return viewOf(record, set, number == org.Controls.Policy.Number), nil
-}
-
-// setOf is a stored set, compiled: reading one back must not cost its compilation
-// each time.
-func (s *Service) setOf(record *store.PolicyRecord) (*policy.Set, error) {
-	if p := s.policies.get(record.Org, record.Version); p != nil {
-		if rules, ok := p.Rules.(ruleSet); ok {
-			return rules.set, nil
-		}
-	}
-	set, err := evidence.ReadPolicy(record)
-	if err == nil {
-		s.policies.put(record.Org, record.Version, compiled(record.Version, set))
-	}
-	return set, err
 }
 
 // PolicyCoverage counts the organizations, and those that have put no policies of
@@ -229,12 +250,23 @@ func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefau
 	return len(orgs), underDefaults, nil
 }
 
-// policyCache keeps compiled sets. A version names its rules for ever, so nothing
-// here is ever stale; it is emptied when it is full.
+// policyCache keeps compiled sets, of each organization the newest: what one puts takes
+// nothing of the others. A version names its rules for ever, so nothing here is ever stale.
 type policyCache struct {
-	mu     sync.RWMutex
-	sets   map[policyKey]*ledger.Policy
-	latest map[ledger.OrgID]*ledger.Policy // that was put or asked for; a hint
+	mu   sync.Mutex // held by those who change what is kept
+	kept *recent.Cache[ledger.OrgID, *keptPolicies]
+}
+
+// keptPolicies are not changed once they are kept.
+type keptPolicies struct {
+	sets    []keptPolicy   // newest first
+	inForce *ledger.Policy // when an action was last decided; a hint, nil where that is not known
+}
+
+type keptPolicy struct {
+	policy  *ledger.Policy
+	version string // as it was put
+	bytes   int
 }
 
 type policyKey struct {
@@ -242,78 +274,160 @@ type policyKey struct {
 	version string
 }
 
-const maxCachedPolicies = 200
+const (
+	// policiesInUse bounds what is kept of compiled sets, in bytes.
+	policiesInUse = 96 << 20
+	// maxKeptPolicies is how many sets of one organization are kept: the one in force, and
+	// the one before it, which other replicas may still know.
+	maxKeptPolicies = 2
+	// compiledBytes is about how much a compiled set takes for each byte of its document.
+	compiledBytes = 40
+)
 
-func (c *policyCache) get(org ledger.OrgID, version string) *ledger.Policy {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.sets[policyKey{org, version}]
+func newPolicyCache() policyCache {
+	return policyCache{kept: recent.New[ledger.OrgID, *keptPolicies](policiesInUse)}
 }
 
-func (c *policyCache) put(org ledger.OrgID, version string, p *ledger.Policy) {
+func (c *policyCache) get(org ledger.OrgID, version string) *ledger.Policy {
+	kept, ok := c.kept.Get(org)
+	if !ok {
+		return nil
+	}
+	for _, set := range kept.sets {
+		if set.version == version {
+			return set.policy
+		}
+	}
+	return nil
+}
+
+func (c *policyCache) put(org ledger.OrgID, record *store.PolicyRecord, p *ledger.Policy) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sets == nil || len(c.sets) >= maxCachedPolicies {
-		c.sets, c.latest = make(map[policyKey]*ledger.Policy), make(map[ledger.OrgID]*ledger.Policy)
+	after := &keptPolicies{sets: []keptPolicy{{p, record.Version, compiledBytes * len(record.Document)}}}
+	if before, ok := c.kept.Get(org); ok {
+		after.inForce = before.inForce
+		for _, set := range before.sets {
+			if set.version != record.Version && len(after.sets) < maxKeptPolicies {
+				after.sets = append(after.sets, set)
+			}
+		}
 	}
-	c.sets[policyKey{org, version}] = p
+	c.keep(org, after)
+}
+
+func (c *policyCache) keep(org ledger.OrgID, kept *keptPolicies) {
+	bytes := 0
+	for _, set := range kept.sets {
+		bytes += set.bytes
+	}
+	c.kept.Put(org, kept, bytes)
 }
 
 // inForce is the set that was in force when an action of the organization's was last
 // decided; nil where that is not known.
 func (c *policyCache) inForce(org ledger.OrgID) *ledger.Policy {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.latest[org]
+	if kept, ok := c.kept.Get(org); ok {
+		return kept.inForce
+	}
+	return nil
 }
 
 // noteInForce remembers the set under which an action is being decided.
 func (c *policyCache) noteInForce(org ledger.OrgID, p *ledger.Policy) {
-	if c.inForce(org) == p {
+	if known := c.inForce(org); known != nil && known.Version == p.Version && known.Rules == p.Rules {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.latest != nil {
-		c.latest[org] = p
+	if kept, ok := c.kept.Get(org); ok {
+		c.keep(org, &keptPolicies{sets: kept.sets, inForce: p})
 	}
 }
 
+// notCompiled says that the set in force is not at hand: it was put by another process, or
+// has not been used for long. To compile it may take a second, for which nobody else waits:
+// it is done outside the transaction, and the operation begins anew.
+type notCompiled struct {
+	record *store.PolicyRecord
+}
+
+func (e *notCompiled) Error() string { return "policy " + e.record.Version + " is not compiled" }
+
 // policy is the set in force for an organization, as the batch leaves it so far.
-// A set that cannot be read stops the action: nothing is decided without it.
+// A set that cannot be read stops the action: nothing is decided without it. It is called
+// before the operation has changed anything.
 func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
-	return b.service.policyInForce(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+	key := policyKey{org.ID, org.Controls.Policy.Version}
+	if p := b.policies[key]; p != nil {
+		return p.Under(&org.Settings), nil
+	}
+	p, record, err := b.service.knownPolicy(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		record, err := b.loaded.Policy(id, number)
 		if err != nil && !errors.Is(err, store.ErrNotFound) && !errors.Is(err, ledger.ErrStateTampered) {
 			b.broken = err
 		}
 		return record, err
 	})
+	switch {
+	case err != nil:
+		return nil, err
+	case p == nil:
+		return nil, &notCompiled{record}
+	}
+	b.policies[key] = p // all operations of the batch find it
+	return p.Under(&org.Settings), nil
 }
 
-// policyInForce is the set that an organization names, read where it is not at hand.
-func (s *Service) policyInForce(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, error) {
+// knownPolicy is the set that an organization names, before it is held under the
+// settings. Where it is not at hand it is the record, which is to be compiled.
+func (s *Service) knownPolicy(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, *store.PolicyRecord, error) {
 	ref := org.Controls.Policy
 	if ref.Number == 0 {
-		return ledger.BuiltinPolicy.Under(&org.Settings), nil
+		return ledger.BuiltinPolicy, nil, nil
 	}
 	if p := s.policies.get(org.ID, ref.Version); p != nil {
-		return p.Under(&org.Settings), nil
+		return p, nil, nil
 	}
 	record, err := read(org.ID, ref.Number)
 	if errors.Is(err, store.ErrNotFound) || (err == nil && (record.Version != ref.Version || ledger.PayloadHash(record.Document) != ref.SHA256)) {
-		return nil, fmt.Errorf("the policy set in force is missing or was changed: %w", ledger.ErrStateTampered)
+		return nil, nil, fmt.Errorf("the policy set in force is missing or was changed: %w", ledger.ErrStateTampered)
+	}
+	return nil, record, err
+}
+
+// policyInForce is the set that an organization names, compiled where it is not at hand.
+// It must not be called inside a transaction.
+func (s *Service) policyInForce(ctx context.Context, org *ledger.Organization) (*ledger.Policy, error) {
+	p, record, err := s.knownPolicy(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
+		return s.store.Policy(ctx, id, number)
+	})
+	if err == nil && p == nil {
+		p, err = s.compileStored(ctx, record)
 	}
 	if err != nil {
 		return nil, err
+	}
+	return p.Under(&org.Settings), nil
+}
+
+// compileStored compiles a stored set, for an organization one at a time.
+func (s *Service) compileStored(ctx context.Context, record *store.PolicyRecord) (*ledger.Policy, error) {
+	done, err := s.compiling.turn(ctx, record.Org)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if p := s.policies.get(record.Org, record.Version); p != nil {
+		return p, nil // by another caller
 	}
 	set, err := evidence.ReadPolicy(record)
 	if err != nil {
 		return nil, err
 	}
-	p := compiled(ref.Version, set)
-	s.policies.put(org.ID, ref.Version, p)
-	return p.Under(&org.Settings), nil
+	p := compiled(record.Version, set)
+	s.policies.put(record.Org, record, p)
+	return p, nil
 }
 
 // CompilePolicy makes a document ready to decide with, as the first put of an

@@ -98,6 +98,8 @@ type Service struct {
 	watchedChains verify.ChainWatch // nil without one
 	policies      policyCache
 	examining     turns
+	compiling     turns // of policy sets
+	simulating    turns
 	// examiningLarge holds a value for each large action that is being examined.
 	examiningLarge chan struct{}
 	waiters        waiters
@@ -168,7 +170,7 @@ func New(c Config) *Service {
 		prices: c.Prices, secrets: c.Secrets, publicURL: strings.TrimSuffix(c.PublicURL, "/"),
 		mail: c.Mail, privateWebhooks: c.PrivateWebhooks, anchoring: c.Anchoring, watchedChains: c.Chains,
 		chains: newChainCache(), states: newStateCache(), lines: newLineCache(), hints: newBudgetHints(), entries: newEntryLogs(), chainPolls: newChainPolls(),
-		examiningLarge: make(chan struct{}, mostLarge), jobs: make(chan struct{}, 1), moved: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
+		policies: newPolicyCache(), examiningLarge: make(chan struct{}, mostLarge), jobs: make(chan struct{}, 1), moved: make(chan struct{}, 1), closing: make(chan struct{}), met: make(chan metTampering, mostMet),
 		alone: c.Alone, grants: recentGrants{forgotten: time.Now()}, delay: c.Delay, keyRecheck: keyRecheck,
 	}
 	if c.Watch != nil {

@@ -91,7 +91,13 @@ func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *S
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
-	set, err := request.Document.compile()
+	// One at a time: each reads all that was recorded, and keeps a connection for as long.
+	done, err := s.simulating.turn(ctx, caller.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	defer done()
+	set, err := s.compileFor(ctx, caller.Org, &request.Document)
 	if err != nil {
 		return nil, err
 	}
