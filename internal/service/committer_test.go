@@ -62,6 +62,7 @@ func TestBatchesSideBySide(t *testing.T) {
 		gate, meter := newGate(db.Open(t)), newMeter()
 		who := newTenant(t, serve(t, service.Config{Store: gate.Store, Keys: ring}), "acme")
 		s := serve(t, service.Config{Store: gate, Keys: ring, Meter: meter, Committers: committers})
+		s.IgnoreSlowness()
 		open := sync.OnceFunc(func() { close(gate.open) })
 		t.Cleanup(open)
 		results := make(chan error, 1+committers*many)

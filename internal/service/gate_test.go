@@ -131,6 +131,7 @@ func newBatching(t *testing.T, inner store.Store) *batching {
 	plain := serve(t, service.Config{Store: inner, Keys: ring})
 	b := &batching{plain: plain, ring: ring, gate: newGate(inner), meter: newMeter(), who: newTenant(t, plain, "acme-"+randomName())}
 	b.Service = serve(t, service.Config{Store: b.gate, Keys: ring, Meter: b.meter})
+	b.IgnoreSlowness()
 	return b
 }
 

@@ -22,6 +22,8 @@ type writeQueue struct {
 	// slow is how long planning an operation takes, lately and on average, of
 	// organizations that are slower than slowOperation.
 	slow map[ledger.OrgID]time.Duration
+	// slowness is slowOperation. Tests replace it.
+	slowness time.Duration
 }
 
 // pending is an operation that waits, or is being committed.
@@ -57,14 +59,16 @@ const (
 	// maxPlanning is about how long a batch spends planning the operations of one
 	// organization, beyond the first: everyone in the batch waits for them.
 	maxPlanning = 4 * time.Millisecond
-	// slowOperation is how long planning must take for maxPlanning to matter.
-	slowOperation = maxPlanning / maxBatch
+	// slowOperation is how long planning takes at least of an organization that is held
+	// to maxPlanning. Others take a tenth of it, and must not have small batches because
+	// the machine is busy.
+	slowOperation = 100 * time.Microsecond
 	// maxSlow bounds how many organizations are remembered as slow.
 	maxSlow = 10_000
 )
 
 func newWriteQueue() writeQueue {
-	return writeQueue{tenants: make(map[ledger.OrgID]*tenantQueue), slow: make(map[ledger.OrgID]time.Duration)}
+	return writeQueue{tenants: make(map[ledger.OrgID]*tenantQueue), slow: make(map[ledger.OrgID]time.Duration), slowness: slowOperation}
 }
 
 // add queues an operation and reports whether there was room for it. A stop has room
@@ -194,7 +198,7 @@ func (q *writeQueue) planned(batch []*pending, times []time.Duration) {
 		known := q.slow[org]
 		average := (3*known + s.took/time.Duration(s.operations)) / 4
 		switch {
-		case average < slowOperation:
+		case average < q.slowness:
 			delete(q.slow, org)
 		case known > 0 || len(q.slow) < maxSlow:
 			q.slow[org] = average
