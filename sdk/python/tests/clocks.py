@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import countersign
+from countersign._client import transport_of
 from countersign._clock import Clock
-from countersign._transport import transport_of
 
 
 class ManualClock(Clock):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import countersign
-from countersign import _config
+from countersign import _client, _place
 from countersign.testing import FakeService
 from faults import FaultProxy
 from server import Server
@@ -103,7 +103,8 @@ def _forget_configuration(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("COUNTERSIGN_API_KEY", "COUNTERSIGN_BACKEND_URL", "COUNTERSIGN_URL"):
         monkeypatch.delenv(name, raising=False)
     yield
-    _config._current = None
+    _client._default = None
+    _place._PLACE.set(None)  # some tests leave a chain open
 
 
 def configure(service: FakeService, **settings: Any) -> countersign.ChainConfig:

@@ -23,6 +23,7 @@ from typing import Any
 
 import countersign
 from countersign import _fastpath, _transport
+from countersign._client import transport_of
 from countersign._clock import Clock, Moment
 
 SAFE = "look_up"
@@ -73,7 +74,7 @@ class Team:
     def take(self, key: str) -> None:
         settings = {"fail_modes": self._order["fail_modes"]} if self._order["fail_modes"] else {}
         config = countersign.ChainConfig(key, backend_url=self._order["url"], **settings)
-        self.clock = _transport.transport_of(config).clock = WatchedClock()
+        self.clock = transport_of(config).clock = WatchedClock()
         # Dropped, a configuration would first deliver what it still has.
         self._kept.append(config)
         self.config = config

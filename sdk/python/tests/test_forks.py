@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 import countersign
-from countersign import _config, _transport
+from countersign import _client, _place
 from countersign._session import Session
 from countersign.testing import example_api_key
 from scripted import ScriptedService
@@ -58,8 +58,8 @@ BUSY: dict[str, Callable[[Session, ExitStack], object]] = {
     "delivering": take_turn,
     "submitting": lambda session, held: held.enter_context(session.transport.sender._changed),
     "connecting": lambda session, held: held.enter_context(session.transport.clients._lock),
-    "configuring": lambda session, held: held.enter_context(_transport._making),
-    "initializing": lambda session, held: held.enter_context(_config._current_lock),
+    "initializing": lambda session, held: held.enter_context(_client._lock),
+    "governing": lambda session, held: held.enter_context(_place._installing),
 }
 
 

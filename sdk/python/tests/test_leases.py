@@ -12,9 +12,9 @@ import pytest
 import countersign
 from clocks import ManualClock, stop_time
 from conftest import configure
+from countersign._client import transport_of
 from countersign._clock import Moment, is_fresh
 from countersign._fastpath import Lease
-from countersign._transport import transport_of
 from countersign._words import fold_name
 from countersign.testing import FakeService, RecordedCall
 from test_decisions import both

@@ -19,12 +19,12 @@ MYPY_CACHE = PROJECT.parents[1] / ".cache" / "mypy-package"  # the standard libr
 
 SURFACE = """
 APIError ActionDeniedError ApprovalProgress ApprovalTimedOutError BackendUnavailableError Chain
-ChainAutoPausedError ChainConfig ChainRecord ChainTimeoutError ConfigurationError EventRecord
-GovernedRun KillSwitchActiveError OutcomeRecord PolicyDecision PolicyError PolicyViolationError
-ReceiptRecord __version__ aclose cancel_approval cancel_approval_sync carry close
-create_public_token create_public_token_sync exceptions flush get_chain get_chain_sync governed
-governed_run init list_chains list_chains_sync list_public_tokens list_public_tokens_sync receipts
-receipts_sync revoke_public_token revoke_public_token_sync verify_approval_v2
+ChainAutoPausedError ChainConfig ChainRecord ChainTimeoutError Client ConfigurationError
+EventRecord GovernedRun KillSwitchActiveError OutcomeRecord PolicyDecision PolicyError
+PolicyViolationError ReceiptRecord __version__ aclose cancel_approval cancel_approval_sync carry
+close create_public_token create_public_token_sync exceptions flush get_chain get_chain_sync
+governed governed_run init list_chains list_chains_sync list_public_tokens list_public_tokens_sync
+receipts receipts_sync revoke_public_token revoke_public_token_sync verify_approval_v2
 verify_approval_v2_sync verify_public_token verify_public_token_sync verify_receipt
 verify_receipt_sync verify_receipt_v2 verify_receipt_v2_sync wait_for_approval
 wait_for_approval_sync

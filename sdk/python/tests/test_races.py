@@ -18,11 +18,11 @@ import pytest
 import countersign
 from countersign import _clock
 from countersign._action import Action
+from countersign._client import transport_of
 from countersign._clients import Unreachable
 from countersign._clock import Clock
 from countersign._session import Session
 from countersign._steps import Pause, Reply, Send, Steps
-from countersign._transport import transport_of
 from countersign.testing import FakeService, RecordedCall, example_api_key
 from countersign.testing._wire import Answer, Hold
 

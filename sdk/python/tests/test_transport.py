@@ -14,6 +14,7 @@ import pytest
 import countersign
 from clocks import stop_time
 from countersign import _transport
+from countersign._client import transport_of
 from countersign._steps import Pause, Reply, Send, Steps
 from countersign.testing import example_api_key
 
@@ -148,7 +149,7 @@ def perform(steps: Steps[Any], *answers: Reply | Exception) -> tuple[list[Any], 
 
 def call(**settings: Any) -> Steps[Any]:
     config = configure(Script(), **settings)
-    return _transport.transport_of(config).call("GET", "/x")
+    return transport_of(config).call("GET", "/x")
 
 
 def test_the_pauses_between_retries_grow_and_vary() -> None:
@@ -170,7 +171,7 @@ def test_retry_after_is_honoured() -> None:
 def test_a_busy_service_is_asked_again_for_as_long_as_the_time_out_lasts() -> None:
     config = configure(Script(), backend_timeout_seconds=10.0)
     clock = stop_time(config)
-    steps = _transport.transport_of(config).call("GET", "/x")
+    steps = transport_of(config).call("GET", "/x")
     asked = 0
     effect = next(steps)
     with pytest.raises(countersign.APIError) as refused:
@@ -194,7 +195,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for() -> None:
 def test_one_deadline_spans_all_attempts() -> None:
     config = configure(Script(), backend_timeout_seconds=5.0)
     clock = stop_time(config)
-    steps = _transport.transport_of(config).call("GET", "/x")
+    steps = transport_of(config).call("GET", "/x")
     first = next(steps)
     assert isinstance(first, Send)
     assert first.timeout == 5.0
@@ -210,7 +211,7 @@ def test_one_deadline_spans_all_attempts() -> None:
 
 def test_known_to_be_away_the_service_is_asked_once() -> None:
     config = configure(Script())
-    transport = _transport.transport_of(config)
+    transport = transport_of(config)
     gone = _transport.Unreachable("ConnectError")
     asked, _ = perform(transport.call("GET", "/x"), *[gone] * 4)
     assert sum(isinstance(e, Send) for e in asked) == 4
@@ -224,7 +225,7 @@ def test_known_to_be_away_the_service_is_asked_once() -> None:
 def test_a_silent_service_is_left_alone_for_a_moment() -> None:
     config = configure(Script())
     clock = stop_time(config)
-    transport = _transport.transport_of(config)
+    transport = transport_of(config)
     silent = _transport.Unreachable("ReadTimeout", slow=True)
     perform(transport.call("GET", "/x"), *[silent] * 4)
     asked, result = perform(transport.call("GET", "/x"))

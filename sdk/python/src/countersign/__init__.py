@@ -22,13 +22,13 @@ from countersign._approvals import (
     wait_for_approval_sync,
 )
 from countersign._chain import Chain
-from countersign._config import ChainConfig, init
+from countersign._client import Client, aclose, close, flush, init
+from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._governed import governed
 from countersign._place import carry
 from countersign._progress import ApprovalProgress
 from countersign._run import GovernedRun, governed_run
-from countersign._transport import aclose, close, flush
 from countersign._version import __version__
 from countersign.exceptions import (
     ActionDeniedError,
@@ -80,6 +80,7 @@ __all__ = [
     "ChainConfig",
     "ChainRecord",
     "ChainTimeoutError",
+    "Client",
     "ConfigurationError",
     "EventRecord",
     "GovernedRun",

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from countersign._answers import may_pass
+from countersign._client import Client, client_of
 from countersign._clients import Unreachable
 from countersign._clock import Moment
-from countersign._config import ChainConfig, current_config
+from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of
 from countersign._steps import JITTER, Pause, Steps
-from countersign._transport import transport_of
+from countersign._transport import Transport
 from countersign._waiting import Wait
 from countersign.exceptions import APIError, ApprovalTimedOutError, BackendUnavailableError
-
-if TYPE_CHECKING:
-    from countersign._transport import Transport
 
 __all__ = [
     "cancel_approval",
@@ -41,7 +39,7 @@ TOO_LATE = "its answers come too late"
 
 
 async def wait_for_approval(
-    approval_id: str, *, config: ChainConfig | None = None
+    approval_id: str, *, config: ChainConfig | Client | None = None
 ) -> PolicyDecision:
     """Wait for the decision on an approval, for instance after a restart of the process.
 
@@ -49,22 +47,22 @@ async def wait_for_approval(
     ``ActionDeniedError`` when it was denied or cancelled, ``ApprovalTimedOutError`` when nobody
     decided in time, and ``KillSwitchActiveError`` while the kill switch is active.
     """
-    config = current_config(config)
-    transport = transport_of(config)
-    return await transport.run_async(await_release(transport, approval_id, config))
+    client = client_of(config)
+    return await client.transport.run_async(
+        await_release(client.transport, approval_id, client.config)
+    )
 
 
 def wait_for_approval_sync(
-    approval_id: str, *, config: ChainConfig | None = None
+    approval_id: str, *, config: ChainConfig | Client | None = None
 ) -> PolicyDecision:
     """:func:`wait_for_approval` for code without an event loop."""
-    config = current_config(config)
-    transport = transport_of(config)
-    return transport.run(await_release(transport, approval_id, config))
+    client = client_of(config)
+    return client.transport.run(await_release(client.transport, approval_id, client.config))
 
 
 async def cancel_approval(
-    approval_id: str, comment: str | None = None, *, config: ChainConfig | None = None
+    approval_id: str, comment: str | None = None, *, config: ChainConfig | Client | None = None
 ) -> bool:
     """Give up on an approval for good, so that nobody decides it for nothing.
 
@@ -72,18 +70,18 @@ async def cancel_approval(
     out before: that stands. A call that waits for it raises ``ActionDeniedError``. Nothing else
     cancels: a wait that is broken off, or a process that ends, leaves the question open.
     """
-    config = current_config(config)
-    transport = transport_of(config)
-    return await transport.run_async(give_up(transport, approval_id, config, comment))
+    client = client_of(config)
+    return await client.transport.run_async(
+        give_up(client.transport, approval_id, client.config, comment)
+    )
 
 
 def cancel_approval_sync(
-    approval_id: str, comment: str | None = None, *, config: ChainConfig | None = None
+    approval_id: str, comment: str | None = None, *, config: ChainConfig | Client | None = None
 ) -> bool:
     """:func:`cancel_approval` for code without an event loop."""
-    config = current_config(config)
-    transport = transport_of(config)
-    return transport.run(give_up(transport, approval_id, config, comment))
+    client = client_of(config)
+    return client.transport.run(give_up(client.transport, approval_id, client.config, comment))
 
 
 def give_up(

@@ -5,28 +5,29 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from countersign._client import Client, client_of
 from countersign._clients import Unreachable
-from countersign._config import ChainConfig, current_config
+from countersign._config import ChainConfig
 from countersign._steps import Steps
-from countersign._transport import Transport, transport_of
+from countersign._transport import Transport
 from countersign.exceptions import BackendUnavailableError
 
 __all__ = ["ask", "ask_sync", "segment"]
 
 
 async def ask(
-    config: ChainConfig | None, method: str, path: str, body: Any = None, **options: Any
+    config: ChainConfig | Client | None, method: str, path: str, body: Any = None, **options: Any
 ) -> dict[str, Any]:
     """Make one call whose answer no fail mode can stand in for."""
-    transport = transport_of(current_config(config))
+    transport = client_of(config).transport
     return await transport.run_async(_asking(transport, method, path, body, **options))
 
 
 def ask_sync(
-    config: ChainConfig | None, method: str, path: str, body: Any = None, **options: Any
+    config: ChainConfig | Client | None, method: str, path: str, body: Any = None, **options: Any
 ) -> dict[str, Any]:
     """:func:`ask`, blocking."""
-    transport = transport_of(current_config(config))
+    transport = client_of(config).transport
     return transport.run(_asking(transport, method, path, body, **options))
 
 

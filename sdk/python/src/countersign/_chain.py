@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from countersign import _validate as check
 from countersign._action import Action, name_of
 from countersign._approvals import await_release, give_up
-from countersign._config import ChainConfig, current_config
+from countersign._client import Client, client_of
+from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._loops import finish, refuse_in_loop
 from countersign._metadata import chain_metadata
@@ -70,10 +71,10 @@ class Chain:
         high_risk_agents: Sequence[str] | None = None,
         approval_timeout_hours: float | None = None,
         chain_timeout_seconds: float | None = None,
-        config: ChainConfig | None = None,
+        config: ChainConfig | Client | None = None,
     ) -> None:
         self.name = name_of("name", name)
-        self._config = current_config(config).with_limits(
+        self._config = client_of(config).config.with_limits(
             financial_approval_threshold_usd=financial_approval_threshold_usd,
             cumulative_financial_threshold_usd=cumulative_financial_threshold_usd,
             external_domains_allowlist=external_domains_allowlist,

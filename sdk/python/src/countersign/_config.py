@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -13,15 +10,13 @@ from countersign import _validate as check
 from countersign._progress import ApprovalProgress
 from countersign._redact import Sanitizer
 from countersign._secret import API_KEY_PREFIX, SecretStr, parse_api_key
+from countersign._transport import Transport
 from countersign._words import fold_name
-from countersign.exceptions import ConfigurationError
 
 if TYPE_CHECKING:
     import httpx
 
-    from countersign._transport import Transport
-
-__all__ = ["ChainConfig", "current_config", "init"]
+__all__ = ["DEFAULT_BACKEND_URL", "ChainConfig", "Unset"]
 
 DEFAULT_BACKEND_URL = "http://127.0.0.1:8080"
 """Where ``countersign serve`` listens when it is told nothing else."""
@@ -38,7 +33,7 @@ DEFAULT_FIELD_PATTERNS = (
 DEFAULT_VALUE_PATTERNS = ("sk_", "pk_", "ghp_", "hf_", "eyJ", "AKIA", API_KEY_PREFIX)
 
 
-class _Unset(float):
+class Unset(float):
     """A default that can be told from the same number given by the caller: only what
     was given is sent, as the service takes it for a wish to tighten its own settings."""
 
@@ -59,11 +54,11 @@ class ChainConfig:
     backend_timeout_seconds: float = 5.0
     fail_modes: Mapping[str, str] | None = field(default=None, hash=False)
     offline_buffer_max_events: int = 100
-    financial_approval_threshold_usd: float = _Unset(5000.0)
-    cumulative_financial_threshold_usd: float = _Unset(10000.0)
+    financial_approval_threshold_usd: float = Unset(5000.0)
+    cumulative_financial_threshold_usd: float = Unset(10000.0)
     external_domains_allowlist: Sequence[str] | None = None
     high_risk_agents: Sequence[str] | None = None
-    default_approval_timeout_hours: float = _Unset(24)
+    default_approval_timeout_hours: float = Unset(24)
     fallback_approvers: Sequence[str] | None = None
     sensitive_field_patterns: Sequence[str] | None = None
     sensitive_value_patterns: Sequence[str] | None = None
@@ -166,115 +161,4 @@ class ChainConfig:
             "approval_timeout_hours": self.default_approval_timeout_hours,
             "chain_timeout_seconds": self.chain_timeout_seconds,
         }
-        return {k: v for k, v in given.items() if v is not None and not isinstance(v, _Unset)}
-
-
-_current: ChainConfig | None = None
-_current_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    # Another thread of the parent may have held it.
-    global _current_lock
-    _current_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def init(
-    api_key: str | None = None,
-    *,
-    environment: str = "production",
-    backend_url: str | None = None,
-    backend_timeout_seconds: float = 5.0,
-    fail_modes: Mapping[str, str] | None = None,
-    fail_mode: str | None = None,
-    offline_buffer_max_events: int = 100,
-    financial_approval_threshold_usd: float = _Unset(5000.0),
-    cumulative_financial_threshold_usd: float = _Unset(10000.0),
-    external_domains_allowlist: Sequence[str] | None = None,
-    high_risk_agents: Sequence[str] | None = None,
-    default_approval_timeout_hours: float = _Unset(24),
-    fallback_approvers: Sequence[str] | None = None,
-    sensitive_field_patterns: Sequence[str] | None = None,
-    sensitive_value_patterns: Sequence[str] | None = None,
-    max_payload_string_length: int = 1000,
-    enable_local_fast_path: bool = True,
-    chain_timeout_seconds: float | None = None,
-    on_wait: Callable[[ApprovalProgress], object] | None = None,
-    transport: httpx.MockTransport | None = None,
-) -> ChainConfig:
-    """Configure the library for this process. Call it once, before any chain is opened.
-
-    Without ``api_key`` the environment's ``COUNTERSIGN_API_KEY`` is used, and without
-    ``backend_url`` its ``COUNTERSIGN_BACKEND_URL``, else the ``COUNTERSIGN_URL`` that the
-    command line reads too. ``fail_mode`` is the older form of
-    ``fail_modes={"default": fail_mode}``. The guide, ``docs/python.md``, explains every
-    parameter.
-
-    >>> import countersign
-    >>> from countersign.testing import example_api_key
-    >>> config = countersign.init(example_api_key(), fail_modes={"default": "deny"})
-    >>> config.fail_modes["default"]
-    'deny'
-    >>> countersign.init(example_api_key(), fail_modes={"default": "perhaps"})
-    Traceback (most recent call last):
-        ...
-    countersign.exceptions.ConfigurationError: fail_modes['default'] must be "allow" or "deny"
-    """
-    if fail_mode is not None:
-        if fail_modes is not None:
-            raise ConfigurationError("fail_mode and fail_modes: give one of them, not both")
-        fail_modes = {"default": check.fail_mode("fail_mode", fail_mode)}
-    key = api_key if api_key is not None else os.environ.get("COUNTERSIGN_API_KEY")
-    if not key:
-        raise ConfigurationError("api_key: pass it, or set COUNTERSIGN_API_KEY")
-    config = ChainConfig(
-        api_key=key,
-        environment=environment,
-        backend_url=backend_url or _backend_url_of_the_environment(),
-        backend_timeout_seconds=backend_timeout_seconds,
-        fail_modes=fail_modes,
-        offline_buffer_max_events=offline_buffer_max_events,
-        financial_approval_threshold_usd=financial_approval_threshold_usd,
-        cumulative_financial_threshold_usd=cumulative_financial_threshold_usd,
-        external_domains_allowlist=external_domains_allowlist,
-        high_risk_agents=high_risk_agents,
-        default_approval_timeout_hours=default_approval_timeout_hours,
-        fallback_approvers=fallback_approvers,
-        sensitive_field_patterns=sensitive_field_patterns,
-        sensitive_value_patterns=sensitive_value_patterns,
-        max_payload_string_length=max_payload_string_length,
-        enable_local_fast_path=enable_local_fast_path,
-        chain_timeout_seconds=chain_timeout_seconds,
-        on_wait=on_wait,
-        transport=transport,
-    )
-    if check.sends_in_clear(config.backend_url):
-        warnings.warn(
-            "backend_url: plain HTTP shows the API key to the network; use https",
-            UserWarning,
-            stacklevel=2,
-        )
-    global _current
-    with _current_lock:
-        _current = config
-    return config
-
-
-def _backend_url_of_the_environment() -> str:
-    for name in ("COUNTERSIGN_BACKEND_URL", "COUNTERSIGN_URL"):
-        if address := os.environ.get(name):
-            return address
-    return DEFAULT_BACKEND_URL
-
-
-def current_config(given: ChainConfig | None = None) -> ChainConfig:
-    """The given configuration, else the one that :func:`init` stored."""
-    if given is not None:
-        return given
-    if _current is None:
-        raise ConfigurationError("call countersign.init() first, or pass config=")
-    return _current
+        return {k: v for k, v in given.items() if v is not None and not isinstance(v, Unset)}

@@ -16,6 +16,7 @@ from countersign import _fastpath
 from countersign._action import new_key
 from countersign._answers import may_pass
 from countersign._buffer import Outbox
+from countersign._client import transport_of
 from countersign._clients import Unreachable
 from countersign._clock import Moment
 from countersign._config import ChainConfig
@@ -23,7 +24,6 @@ from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of, is_stop
 from countersign._fastpath import Lease
 from countersign._steps import Steps, Until
-from countersign._transport import transport_of
 from countersign.exceptions import APIError, PolicyViolationError
 
 __all__ = ["Delivery"]

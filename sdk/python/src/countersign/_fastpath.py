@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from countersign._action import Action
+from countersign._buffer import Outbox
 from countersign._clock import LEASE_SECONDS, Moment, is_fresh
+from countersign._config import ChainConfig
 from countersign._decision import stricter_than_allow
+from countersign._transport import Transport
 from countersign._words import fold_name, words_of
-
-if TYPE_CHECKING:
-    from countersign._action import Action
-    from countersign._delivery import Delivery
 
 __all__ = ["Lease", "is_violation", "permits"]
 
@@ -62,7 +62,17 @@ class Lease:
             return self._left >= 0
 
 
-def permits(session: Delivery, action: Action) -> Lease | None:
+class Decider(Protocol):
+    """A chain, as far as deciding in this process depends on it."""
+
+    config: ChainConfig
+    transport: Transport
+    lease: Lease | None
+    paused: bool
+    outbox: Outbox
+
+
+def permits(session: Decider, action: Action) -> Lease | None:
     """The lease under which an action may be decided here. It must still be taken."""
     config, transport, lease = session.config, session.transport, session.lease
     if (

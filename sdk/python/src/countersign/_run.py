@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar, cast
 
 from countersign._chain import Chain, ChainPlace
+from countersign._client import Client
 from countersign._config import ChainConfig
 from countersign._place import Place, current_place, enter, inherit_in_threads, leave
 from countersign._session import Session
@@ -74,7 +75,7 @@ def governed_run(
     agent: str | None = None,
     external_chain_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    config: ChainConfig | None = None,
+    config: ChainConfig | Client | None = None,
 ) -> RunScope:
     """A run whose denials surface, whatever a framework makes of them.
 

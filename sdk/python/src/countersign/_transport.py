@@ -7,12 +7,11 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from countersign._answers import may_pass, read, retry_after
 from countersign._clients import Clients, Unreachable
 from countersign._clock import Clock, Moment, is_fresh
-from countersign._config import ChainConfig, current_config
 from countersign._redact import encode
 from countersign._secret import SecretStr
 from countersign._sender import Sender
@@ -22,9 +21,9 @@ from countersign._version import __version__
 from countersign.exceptions import APIError
 
 if TYPE_CHECKING:
-    from countersign._delivery import Delivery
+    import httpx
 
-__all__ = ["Transport", "Unreachable", "aclose", "close", "flush", "transport_of"]
+__all__ = ["DEFAULT_FAIL_MODES", "Pausable", "Transport", "Unreachable"]
 
 T = TypeVar("T")
 
@@ -38,16 +37,22 @@ _AGAIN_AT_ONCE = 16
 DEFAULT_FAIL_MODES: Mapping[str, str] = {"safe": "allow", "default": "deny"}
 
 
+class Pausable(Protocol):
+    """A chain that can be told of a pause."""
+
+    def told_of_pause(self, chain: str, reason: str | None) -> None: ...
+
+
 class Transport:
     """One configuration's way to the service, and what the answers said about the
     organization: a kill switch seen on one chain counts for all of them."""
 
-    def __init__(self, config: ChainConfig) -> None:
+    def __init__(
+        self, url: str, key: SecretStr, timeout: float, mock: httpx.MockTransport | None
+    ) -> None:
         # Nothing here refers to the configuration: its end is what closes the connections.
-        self.clients = Clients(
-            config.backend_url, cast("SecretStr", config.api_key), __version__, config.transport
-        )
-        self.timeout = config.backend_timeout_seconds
+        self.clients = Clients(url, key, __version__, mock)
+        self.timeout = timeout
         self.clock = Clock()
         self.act_number = -1
         """The newest number of the organization's audit log that an answer carried."""
@@ -62,7 +67,7 @@ class Transport:
         self.again = Turns(_AGAIN_AT_ONCE)
         """For requests whose answers came too late, or follow a wait. Five hundred of them at
         once would keep each other from being answered within a second."""
-        self.deliveries: weakref.WeakSet[Delivery] = weakref.WeakSet()
+        self.deliveries: weakref.WeakSet[Pausable] = weakref.WeakSet()
         """The chains under this configuration: an approval's answer may tell of a pause."""
         _every.add(self)
         self.sender = Sender(self.run)
@@ -203,31 +208,11 @@ class Transport:
         self.clients.close()
 
 
-def flush(timeout: float = 5.0, *, config: ChainConfig | None = None) -> bool:
-    """Deliver what was decided in this process and has not reached the service yet: chains that
-    were opened or completed offline, and their events. Returns whether nothing is left."""
-    return transport_of(current_config(config)).sender.flush(timeout)
-
-
-def close(*, config: ChainConfig | None = None) -> None:
-    """Flush, and close the connections that sync code uses. It happens by itself at exit."""
-    transport_of(current_config(config)).close()
-
-
-async def aclose(*, config: ChainConfig | None = None) -> None:
-    """Close the connections of the running event loop. ``asyncio.run`` does so by itself; call
-    this before closing a loop by hand."""
-    await transport_of(current_config(config)).clients.aclose()
-
-
 _every: weakref.WeakSet[Transport] = weakref.WeakSet()
-_making = threading.Lock()
 
 
 def _after_fork() -> None:
-    # Other threads of the parent may have held them.
-    global _making
-    _making = threading.Lock()
+    # Other threads of the parent may have held the locks.
     for transport in tuple(_every):
         transport._learning = threading.Lock()
         transport.again = Turns(_AGAIN_AT_ONCE)
@@ -235,17 +220,3 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def transport_of(config: ChainConfig) -> Transport:
-    """The configuration's transport, made when first needed and closed with it."""
-    config = config._base or config
-    if config._transports:
-        return config._transports[0]
-    with _making:
-        if not config._transports:
-            transport = Transport(config)
-            # Runs when the configuration is dropped, and at the interpreter's exit.
-            weakref.finalize(config, transport.close)
-            config._transports.append(transport)
-    return config._transports[0]

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from countersign._asking import ask, ask_sync, segment
+from countersign._client import Client
 from countersign._config import ChainConfig
 from countersign.exceptions import APIError
 
@@ -124,12 +125,12 @@ class ReceiptRecord:
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False, compare=False)
 
 
-async def get_chain(chain_id: str, *, config: ChainConfig | None = None) -> ChainRecord:
+async def get_chain(chain_id: str, *, config: ChainConfig | Client | None = None) -> ChainRecord:
     """One chain."""
     return _chain(await ask(config, "GET", f"/v1/chains/{segment(chain_id)}"))
 
 
-def get_chain_sync(chain_id: str, *, config: ChainConfig | None = None) -> ChainRecord:
+def get_chain_sync(chain_id: str, *, config: ChainConfig | Client | None = None) -> ChainRecord:
     """:func:`get_chain` for code without an event loop."""
     return _chain(ask_sync(config, "GET", f"/v1/chains/{segment(chain_id)}"))
 
@@ -139,7 +140,7 @@ async def list_chains(
     status: str | None = None,
     environment: str | None = None,
     external_chain_id: str | None = None,
-    config: ChainConfig | None = None,
+    config: ChainConfig | Client | None = None,
 ) -> AsyncIterator[ChainRecord]:
     """Chains, newest first: those of the organization, or, for an agent's key, its own."""
     query = _filters(status, environment, external_chain_id)
@@ -152,7 +153,7 @@ def list_chains_sync(
     status: str | None = None,
     environment: str | None = None,
     external_chain_id: str | None = None,
-    config: ChainConfig | None = None,
+    config: ChainConfig | Client | None = None,
 ) -> Iterator[ChainRecord]:
     """:func:`list_chains` for code without an event loop."""
     query = _filters(status, environment, external_chain_id)
@@ -160,25 +161,27 @@ def list_chains_sync(
 
 
 async def events_of(
-    chain_id: str, *, config: ChainConfig | None = None
+    chain_id: str, *, config: ChainConfig | Client | None = None
 ) -> AsyncIterator[EventRecord]:
     """A chain's events, in the order in which they were recorded."""
     async for record in _records(config, f"/v1/chains/{segment(chain_id)}/events", {}):
         yield _event(record)
 
 
-def events_of_sync(chain_id: str, *, config: ChainConfig | None = None) -> Iterator[EventRecord]:
+def events_of_sync(
+    chain_id: str, *, config: ChainConfig | Client | None = None
+) -> Iterator[EventRecord]:
     """:func:`events_of` for code without an event loop."""
     return map(_event, _records_sync(config, f"/v1/chains/{segment(chain_id)}/events", {}))
 
 
-async def receipts(*, config: ChainConfig | None = None) -> AsyncIterator[ReceiptRecord]:
+async def receipts(*, config: ChainConfig | Client | None = None) -> AsyncIterator[ReceiptRecord]:
     """The organization's receipts, newest first."""
     async for record in _records(config, "/v1/receipts", {}):
         yield _receipt(record)
 
 
-def receipts_sync(*, config: ChainConfig | None = None) -> Iterator[ReceiptRecord]:
+def receipts_sync(*, config: ChainConfig | Client | None = None) -> Iterator[ReceiptRecord]:
     """:func:`receipts` for code without an event loop."""
     return map(_receipt, _records_sync(config, "/v1/receipts", {}))
 
@@ -187,7 +190,7 @@ def receipts_sync(*, config: ChainConfig | None = None) -> Iterator[ReceiptRecor
 
 
 async def _records(
-    config: ChainConfig | None, path: str, query: dict[str, str]
+    config: ChainConfig | Client | None, path: str, query: dict[str, str]
 ) -> AsyncIterator[Mapping[str, Any]]:
     pages = _Pages(path, query)
     while (address := pages.following()) is not None:
@@ -196,7 +199,7 @@ async def _records(
 
 
 def _records_sync(
-    config: ChainConfig | None, path: str, query: dict[str, str]
+    config: ChainConfig | Client | None, path: str, query: dict[str, str]
 ) -> Iterator[Mapping[str, Any]]:
     pages = _Pages(path, query)
     while (address := pages.following()) is not None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
 from countersign._asking import ask, ask_sync
+from countersign._client import Client
 from countersign._config import ChainConfig
 from countersign._secret import SecretStr
 
@@ -65,7 +66,7 @@ async def create_public_token(
     *,
     expires_at: datetime | None = None,
     idempotency_key: str | None = None,
-    config: ChainConfig | None = None,
+    config: ChainConfig | Client | None = None,
 ) -> PublicToken:
     """Issue a token for one approval or receipt. Keep the plaintext: it is shown this once."""
     body, headers = _creation(artifact_type, artifact_id, expires_at, idempotency_key)
@@ -78,7 +79,7 @@ def create_public_token_sync(
     *,
     expires_at: datetime | None = None,
     idempotency_key: str | None = None,
-    config: ChainConfig | None = None,
+    config: ChainConfig | Client | None = None,
 ) -> PublicToken:
     """:func:`create_public_token` for code without an event loop."""
     body, headers = _creation(artifact_type, artifact_id, expires_at, idempotency_key)
@@ -86,28 +87,28 @@ def create_public_token_sync(
 
 
 async def list_public_tokens(
-    *, limit: int = 50, cursor: str | None = None, config: ChainConfig | None = None
+    *, limit: int = 50, cursor: str | None = None, config: ChainConfig | Client | None = None
 ) -> TokenPage:
     """List tokens, without plaintexts."""
     return _page(await ask(config, "GET", _listing(limit, cursor)))
 
 
 def list_public_tokens_sync(
-    *, limit: int = 50, cursor: str | None = None, config: ChainConfig | None = None
+    *, limit: int = 50, cursor: str | None = None, config: ChainConfig | Client | None = None
 ) -> TokenPage:
     """:func:`list_public_tokens` for code without an event loop."""
     return _page(ask_sync(config, "GET", _listing(limit, cursor)))
 
 
 async def revoke_public_token(
-    token_id: str, *, reason: str | None = None, config: ChainConfig | None = None
+    token_id: str, *, reason: str | None = None, config: ChainConfig | Client | None = None
 ) -> PublicToken:
     """End a token. Repeats harmlessly."""
     return _token(await ask(config, "POST", _revocation(token_id), _reason(reason)))
 
 
 def revoke_public_token_sync(
-    token_id: str, *, reason: str | None = None, config: ChainConfig | None = None
+    token_id: str, *, reason: str | None = None, config: ChainConfig | Client | None = None
 ) -> PublicToken:
     """:func:`revoke_public_token` for code without an event loop."""
     return _token(ask_sync(config, "POST", _revocation(token_id), _reason(reason)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 
 from countersign._asking import ask, ask_sync, segment
+from countersign._client import Client
 from countersign._config import ChainConfig
 from countersign._results import (
     AnchorStatus,
@@ -45,7 +46,7 @@ __all__ = [
 
 
 async def verify_receipt(
-    receipt_id: str, *, config: ChainConfig | None = None
+    receipt_id: str, *, config: ChainConfig | Client | None = None
 ) -> ReceiptVerifyResponse:
     """Check a receipt's signature by the public route. Deprecated: use
     :func:`verify_receipt_v2`, which says what was looked at."""
@@ -56,7 +57,7 @@ async def verify_receipt(
 
 
 def verify_receipt_sync(
-    receipt_id: str, *, config: ChainConfig | None = None
+    receipt_id: str, *, config: ChainConfig | Client | None = None
 ) -> ReceiptVerifyResponse:
     """:func:`verify_receipt` for code without an event loop."""
     _deprecate("verify_receipt_sync")
@@ -66,7 +67,7 @@ def verify_receipt_sync(
 
 
 async def verify_approval_v2(
-    approval_id: str, *, config: ChainConfig | None = None
+    approval_id: str, *, config: ChainConfig | Client | None = None
 ) -> VerificationResult:
     """Verify an approval: its integrity, its signature, the key's standing, its anchors."""
     path = f"/v1/verification/v2/approvals/{segment(approval_id)}"
@@ -74,7 +75,7 @@ async def verify_approval_v2(
 
 
 def verify_approval_v2_sync(
-    approval_id: str, *, config: ChainConfig | None = None
+    approval_id: str, *, config: ChainConfig | Client | None = None
 ) -> VerificationResult:
     """:func:`verify_approval_v2` for code without an event loop."""
     path = f"/v1/verification/v2/approvals/{segment(approval_id)}"
@@ -82,7 +83,7 @@ def verify_approval_v2_sync(
 
 
 async def verify_receipt_v2(
-    receipt_id: str, *, config: ChainConfig | None = None
+    receipt_id: str, *, config: ChainConfig | Client | None = None
 ) -> VerificationResult:
     """Verify a receipt: its signature and its place in the organization's hash chain."""
     path = f"/v1/verification/v2/receipts/{segment(receipt_id)}"
@@ -90,7 +91,7 @@ async def verify_receipt_v2(
 
 
 def verify_receipt_v2_sync(
-    receipt_id: str, *, config: ChainConfig | None = None
+    receipt_id: str, *, config: ChainConfig | Client | None = None
 ) -> VerificationResult:
     """:func:`verify_receipt_v2` for code without an event loop."""
     path = f"/v1/verification/v2/receipts/{segment(receipt_id)}"
@@ -98,7 +99,7 @@ def verify_receipt_v2_sync(
 
 
 async def verify_public_token(
-    opaque_token: str, *, config: ChainConfig | None = None
+    opaque_token: str, *, config: ChainConfig | Client | None = None
 ) -> PublicVerificationResult:
     """The result that a public token unlocks. The API key is not sent."""
     path = f"/public/v2/verify/{segment(opaque_token)}"
@@ -106,7 +107,7 @@ async def verify_public_token(
 
 
 def verify_public_token_sync(
-    opaque_token: str, *, config: ChainConfig | None = None
+    opaque_token: str, *, config: ChainConfig | Client | None = None
 ) -> PublicVerificationResult:
     """:func:`verify_public_token` for code without an event loop."""
     path = f"/public/v2/verify/{segment(opaque_token)}"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from countersign._chain import Chain, ChainPlace
+from countersign._client import transport_of
 from countersign._clock import Moment, is_fresh
 from countersign._decision import PolicyDecision
 from countersign._place import entered
 from countersign._steps import until
-from countersign._transport import transport_of
 from countersign.adapters._outcomes import Ending, Outcomes, ending_of
 from countersign.adapters._threads import blocking, in_loop
 from countersign.exceptions import PolicyViolationError

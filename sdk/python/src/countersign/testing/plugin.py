@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import countersign
-from countersign import _config
+from countersign import _client
 from countersign.testing import FakeService
 
 __all__ = ["countersign_service"]
@@ -16,8 +16,8 @@ __all__ = ["countersign_service"]
 @pytest.fixture
 def countersign_service() -> Iterator[FakeService]:
     """A fake service for this test, with ``countersign.init`` called on it."""
-    before = _config._current
+    before = _client._default
     with FakeService() as service:
         countersign.init(**service.settings())
         yield service
-    _config._current = before
+    _client._default = before
