@@ -15,8 +15,13 @@ from conftest import configure
 from countersign import _transport, governed, governed_run
 from countersign.adapters._shared import RunChain
 from countersign.adapters._shared import governed_run as adapter_run
-from countersign.testing import FakeService
+from countersign.testing import FakeService, example_api_key
+from scripted import ScriptedService
 from server import Server
+from test_forks import in_child
+
+# Python 3.12 and later warn of a fork beside threads.
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 RAN: list[str] = []
 
@@ -383,3 +388,21 @@ def test_a_governed_function_in_an_adapters_run_is_part_of_it(fake: FakeService)
     assert RAN == ["x"]
     with pytest.raises(RuntimeError, match="no run is open"):
         act("z")
+
+
+def test_a_forked_child_is_refused_and_opens_a_run_of_its_own() -> None:
+    """A child of a run's process: the parent would not learn of what is latched there."""
+    with ScriptedService() as service:
+        countersign.init(example_api_key(), backend_url=service.url)
+
+        def child() -> str:
+            with pytest.raises(RuntimeError, match="another process"):
+                act("x")
+            with governed_run("child"):
+                return act("in the child")
+
+        with governed_run("parent"):
+            assert in_child(child) == "in the child"
+            act("in the parent")
+    assert RAN == ["in the parent"]
+    assert service.asked == 2

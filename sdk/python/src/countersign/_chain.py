@@ -131,7 +131,9 @@ class Chain:
         :mod:`countersign.exceptions`. ``payload`` is sanitized before it leaves the process.
         Give the ``idempotency_key`` of a step that may be replayed, and it is recorded once.
         """
-        session, action = self._prepare(
+        session = self._open_session()
+        action = Action(
+            self._config._sanitizer,
             agent_name,
             action_type,
             action_name,
@@ -159,7 +161,9 @@ class Chain:
     ) -> PolicyDecision:
         """:meth:`record_agent_action` for code without an event loop."""
         refuse_in_loop("await record_agent_action(...)")
-        session, action = self._prepare(
+        session = self._open_session()
+        action = Action(
+            self._config._sanitizer,
             agent_name,
             action_type,
             action_name,
@@ -173,9 +177,6 @@ class Chain:
             if decision is not None:
                 return decision
             return session.transport.run(session.record(action))
-
-    def _prepare(self, *given: Any) -> tuple[Session, Action]:
-        return self._open_session(), Action(self._config._sanitizer, *given)
 
     async def record_outcome(
         self,
