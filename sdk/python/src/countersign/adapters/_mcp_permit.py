@@ -10,6 +10,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from countersign._chain import Chain
+from countersign._decision import PolicyDecision
 
 __all__ = ["Permit", "copy_of", "current_permit"]
 
@@ -31,6 +32,10 @@ class Permit:
         self._arguments = {k: copy_of(v) for k, v in (arguments or {}).items()}
         self._passed = {passed}
         self._uses = 0
+        self.decision: PolicyDecision | None = None
+        """What was decided about the call."""
+        self.error: BaseException | None = None
+        """What the body raised, before the SDK made something else of it."""
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that were recorded: a copy, so that nobody can change them here."""
@@ -60,6 +65,10 @@ class Permit:
         self._uses += 1
         try:
             yield
+        except BaseException as error:
+            if self.error is None:
+                self.error = error
+            raise
         finally:
             self._uses -= 1
             _CURRENT.reset(token)

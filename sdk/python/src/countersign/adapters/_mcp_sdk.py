@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
+import anyio
 from mcp import types
 from mcp.server.lowlevel import Server
 
@@ -20,10 +21,13 @@ except ImportError:  # the first major; types are checked against the second
     from mcp.server.fastmcp.exceptions import ToolError  # type: ignore[no-redef]
 
 __all__ = [
+    "cause_of",
     "error_answer",
     "error_result",
     "is_context",
+    "is_error",
     "parts_of",
+    "shielded",
     "tool_error",
     "wrap_manager",
     "wrap_requests",
@@ -34,6 +38,7 @@ Gate = Callable[[str, Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
 
 _FIRST_MAJOR = MCPServer.__name__ == "FastMCP"
 _METHOD = "tools/call"
+_PATIENCE = 10.0  # seconds
 
 
 def parts_of(server: Any) -> tuple[Any, Any]:
@@ -55,6 +60,22 @@ def parts_of(server: Any) -> tuple[Any, Any]:
 def is_context(value: Any) -> bool:
     """Whether it is the SDK's own object, which is no argument of the call."""
     return isinstance(value, Context)
+
+
+def is_error(result: Any) -> bool:
+    """Whether a call was answered as a tool error."""
+    answer = getattr(result, "root", result)
+    return bool(getattr(answer, "isError", False) or getattr(answer, "is_error", False))
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What a tool raised: the SDK makes an error of its own of it."""
+    return error.__cause__ or error if isinstance(error, ToolError) else error
+
+
+def shielded() -> Any:
+    """For what must be said after a cancellation, and must not take long."""
+    return anyio.move_on_after(_PATIENCE, shield=True)
 
 
 # -- gates -----------------------------------------------------------------------------

@@ -16,14 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from countersign._action import new_key
 from countersign._chain import Chain
 from countersign.adapters._mcp_permit import Permit, copy_of, current_permit
+from countersign.adapters._outcomes import HANDLED, Ending, Outcomes, ending_of
 from countersign.adapters._shared import missing_extra
+from countersign.exceptions import ConfigurationError
 
 try:
     from countersign.adapters import _mcp_sdk as sdk
@@ -31,6 +35,10 @@ except ImportError as error:
     raise missing_extra("mcp", error) from error
 
 __all__ = ["MCPAdapter"]
+
+logger = logging.getLogger("countersign")
+
+_GIVEN_UP = "the caller has given up"
 
 T = TypeVar("T")
 Function = Callable[..., Any]
@@ -49,6 +57,7 @@ class MCPAdapter:
         self.chain = chain
         self.agent_name = agent_name
         self.parent_agent_name = parent_agent_name
+        self._outcomes = Outcomes(chain)
 
     def install(self, server: Any) -> None:
         """Govern every tool call of ``server``, whether its handler or tool is registered
@@ -79,9 +88,12 @@ class MCPAdapter:
             permit = await self._permit("call", tool_name, arguments)
         except Exception as denial:
             return sdk.error_result(denial)
-        with permit.used():
+
+        async def body() -> Any:
             result = handler(permit.arguments())
             return await result if inspect.isawaitable(result) else result
+
+        return await self._carry_out(permit, body)
 
     def tool(self, tool_name: str | None = None) -> Callable[[Function], Function]:
         """Decorate a tool's function, so that it is recorded under its name before it runs.
@@ -106,10 +118,13 @@ class MCPAdapter:
                     permit = await self._permit("function", name, recorded)
                 except Exception as denial:
                     raise sdk.tool_error(denial) from denial
-                with permit.used():
+
+                async def body() -> Any:
                     if inspect.iscoroutinefunction(function):
                         return await function(*call.args, **call.kwargs)
                     return await asyncio.to_thread(function, *call.args, **call.kwargs)
+
+                return await self._carry_out(permit, body)
 
             return governed
 
@@ -121,14 +136,54 @@ class MCPAdapter:
         if current is not None and current.extends_to(gate, self.chain, name, arguments):
             return current
         permit = Permit(self.chain, name, arguments, passed=gate)
-        await self.chain.record_agent_action(
-            self.agent_name,
-            "tool_call",
-            name,
-            permit.arguments(),
-            parent_agent_name=self.parent_agent_name,
-        )
+        key = new_key()
+        try:
+            permit.decision = await self.chain.record_agent_action(
+                self.agent_name,
+                "tool_call",
+                name,
+                permit.arguments(),
+                parent_agent_name=self.parent_agent_name,
+                idempotency_key=key,
+            )
+        except Exception:
+            raise
+        except BaseException:
+            await self._given_up(key)
+            raise
+        self._outcomes.begin(permit.decision)
         return permit
+
+    async def _carry_out(self, permit: Permit, body: Callable[[], Awaitable[T]]) -> T:
+        """Run the body of a call, and report how it ended. Of the gates on its way, the first
+        one reports."""
+        is_first = not permit.in_use
+        assert permit.decision is not None
+        try:
+            with permit.used():
+                result = await body()
+        except BaseException as error:
+            if is_first:
+                with sdk.shielded():
+                    ending = ending_of(sdk.cause_of(permit.error or error))
+                    await self._outcomes.end_async(permit.decision, ending)
+            raise
+        if is_first:
+            await self._outcomes.end_async(permit.decision, _ending(permit, result))
+        return result
+
+    async def _given_up(self, key: str) -> None:
+        """The caller is gone: nobody is to decide on its call any more."""
+        with sdk.shielded():
+            try:
+                await self.chain.cancel_approval(idempotency_key=key, comment=_GIVEN_UP)
+            except ConfigurationError:
+                pass  # it did not wait for an approval
+            except Exception as fault:
+                logger.warning(
+                    "countersign: the approval of a call that was given up was not cancelled (%s)",
+                    type(fault).__name__,
+                )
 
 
 class _Gates:
@@ -145,8 +200,7 @@ class _Gates:
             permit = await self.adapter._permit("request", name, arguments)
         except Exception as denial:
             return sdk.error_answer(denial)
-        with permit.used():
-            return await carry_out(permit.arguments())
+        return await self.adapter._carry_out(permit, lambda: carry_out(permit.arguments()))
 
     async def manager(
         self, name: str, arguments: Any, carry_out: Callable[[Any], Awaitable[T]]
@@ -156,8 +210,13 @@ class _Gates:
             permit = await self.adapter._permit("manager", name, arguments)
         except Exception as denial:
             raise sdk.tool_error(denial) from denial
-        with permit.used():
-            return await carry_out(permit.arguments())
+        return await self.adapter._carry_out(permit, lambda: carry_out(permit.arguments()))
+
+
+def _ending(permit: Permit, result: Any) -> Ending:
+    if not sdk.is_error(result):
+        return ending_of(None)
+    return ending_of(sdk.cause_of(permit.error)) if permit.error is not None else HANDLED
 
 
 _INSTALLED: WeakKeyDictionary[Any, _Gates] = WeakKeyDictionary()

@@ -1,0 +1,136 @@
+"""What became of a call to an MCP server, and of one whose caller has given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mcp_servers import Friendly, Marks, client_of, friendly, handle, in_thread, low_level
+from office import Office
+
+import countersign
+from countersign.adapters.mcp import MCPAdapter
+
+pytestmark = pytest.mark.filterwarnings("ignore:Field .lifespan. has an incomplete definition")
+
+
+def governed(chain: countersign.Chain, server: Any) -> Any:
+    MCPAdapter(chain=chain, agent_name="helper").install(server)
+    return server
+
+
+@pytest.mark.parametrize("make", [friendly, low_level])
+def test_success_is_recorded(office: Office, make: Callable[[Marks], Any]) -> None:
+    """A call that is answered has succeeded; one that was denied has no outcome."""
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("mcp") as chain:
+            async with client_of(governed(chain, make(Marks()))) as client:
+                await client.call_tool("plain", {"amount": 1})
+                await client.call_tool("denied_wipe", {})
+        return chain
+
+    assert office.outcomes(asyncio.run(main()).id) == [("succeeded", None), None]
+
+
+def test_a_failure_is_recorded_by_its_type(office: Office) -> None:
+    """The SDK answers an error as a text. Its type is recorded, and never its text."""
+
+    async def main() -> countersign.Chain:
+        server = Friendly("tools")
+
+        async def plain() -> str:
+            raise LookupError("card 4111")
+
+        server.add_tool(plain, name="plain")
+        async with countersign.Chain("mcp") as chain:
+            async with client_of(governed(chain, server)) as client:
+                await client.call_tool("plain", {})
+        return chain
+
+    assert office.outcomes(asyncio.run(main()).id) == [("failed", "LookupError")]
+
+
+def test_an_answer_that_is_an_error_is_a_failure(office: Office) -> None:
+    """A handler may say itself that the tool has failed."""
+    from mcp import types
+
+    async def call(name: str, arguments: dict[str, Any]) -> Any:
+        return types.CallToolResult.model_validate({"content": [], "isError": True})
+
+    async def main() -> countersign.Chain:
+        server = low_level(Marks())
+        handle(server, call)
+        async with countersign.Chain("mcp") as chain:
+            async with client_of(governed(chain, server)) as client:
+                await client.call_tool("plain", {})
+        return chain
+
+    assert office.outcomes(asyncio.run(main()).id) == [("failed", "handled by the tool")]
+
+
+def test_handlers_and_functions_have_outcomes(office: Office) -> None:
+    """The other two ways of governing a call report too."""
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("mcp") as chain:
+            adapter = MCPAdapter(chain=chain, agent_name="helper")
+
+            @adapter.tool()
+            def plain(amount: int) -> str:
+                if amount:
+                    raise LookupError("card 4111")
+                return "fine"
+
+            await plain(0)
+            with pytest.raises(LookupError):
+                await plain(1)
+            await adapter.handle_tool_call("plain", {}, lambda given: "fine")
+        return chain
+
+    done, failed = ("succeeded", None), ("failed", "LookupError")
+    assert office.outcomes(asyncio.run(main()).id) == [done, failed, done]
+
+
+@pytest.mark.parametrize("make", [friendly, low_level])
+def test_a_caller_that_gives_up_cancels_its_approval(
+    office: Office, make: Callable[[Marks], Any]
+) -> None:
+    """Nobody is left to decide on a call whose caller is gone, and its body does not run."""
+    marks = Marks()
+
+    async def main() -> str:
+        async with countersign.Chain("mcp") as chain:
+            async with client_of(governed(chain, make(marks))) as client:
+                call = asyncio.create_task(client.call_tool("asked_pay", {"amount": 5}))
+                (approval,) = await in_thread(office.waiting)
+                call.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+        return str(approval["id"])
+
+    approval_id = asyncio.run(main())
+    assert office.server.get(f"/v1/approvals/{approval_id}")["status"] == "cancelled"
+    assert marks == []
+
+
+def test_a_cancelled_function_cancels_its_approval(office: Office) -> None:
+    """The same for a function that is called without a server."""
+    marks = Marks()
+
+    async def main() -> str:
+        async with countersign.Chain("mcp") as chain:
+            adapter = MCPAdapter(chain=chain, agent_name="helper")
+            governed_pay = adapter.tool("asked_pay")(marks.append)
+            call = asyncio.create_task(governed_pay(5))
+            (approval,) = await in_thread(office.waiting)
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        return str(approval["id"])
+
+    approval_id = asyncio.run(main())
+    assert office.server.get(f"/v1/approvals/{approval_id}")["status"] == "cancelled"
+    assert marks == []
