@@ -174,6 +174,11 @@ func (c *committer) stepAside() {
 // suffer for it.
 func (c *committer) settle(batch []*pending) {
 	errs, err := c.transact(batch)
+	if len(batch) > 1 && errors.Is(err, store.ErrExists) {
+		// Another batch stored the same first. It can be found now, and nobody else in this
+		// one has to wait for a transaction of each.
+		errs, err = c.transact(batch)
+	}
 	if err != nil && len(batch) > 1 && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnavailable) {
 		for _, p := range batch {
 			c.settle([]*pending{p})

@@ -206,3 +206,67 @@ func (r *rivalled) Transact(ctx context.Context, needs *store.Needs, plan func(*
 	}
 	return errors.Join(store.ErrExists, r.rival())
 }
+
+// preceded refuses the first transaction that opens several chains, as if another replica had
+// stored the same first.
+type preceded struct {
+	store.Store
+	refused atomic.Bool
+}
+
+func (p *preceded) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
+	return p.Store.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
+		changes, err := plan(loaded)
+		if err == nil && len(changes.NewChains) > 1 && !p.refused.Swap(true) {
+			return nil, store.ErrExists
+		}
+		return changes, err
+	})
+}
+
+// A batch that meets what another replica has stored meanwhile is committed whole the
+// second time: whoever makes replicas meet does not have everyone else wait for a
+// transaction of each.
+//
+//countersign:race
+func TestBatchesThatMeetStayWhole(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		ring, _ := servicetest.NewRing(t)
+		gate, count := newGate(&preceded{Store: db.Open(t)}), newMeter()
+		gate.unused.Store(true)
+		s := serve(t, service.Config{Store: gate, Keys: ring, Meter: count})
+		who := newTenant(t, s, "acme")
+		gate.unused.Store(false)
+		opened := make(chan error, 20)
+		open := func(name string) {
+			request := chainNamed(t, name)
+			go func() {
+				_, err := s.OpenChain(context.Background(), who.agent, request, name)
+				opened <- err
+			}()
+		}
+		open("first")
+		gate.await(t)
+		for i := range 19 {
+			open(fmt.Sprint("chain ", i))
+		}
+		for depth := 0; depth < 19; {
+			depth = <-count.queued
+		}
+		count.mu.Lock()
+		count.batches = nil
+		count.mu.Unlock()
+		gate.unused.Store(true)
+		close(gate.open)
+		for range 20 {
+			if err := <-opened; err != nil {
+				t.Error(err)
+			}
+		}
+		count.mu.Lock()
+		defer count.mu.Unlock()
+		if len(count.batches) > 3 {
+			t.Errorf("20 operations took %d transactions: %v", len(count.batches), count.batches)
+		}
+	})
+}
