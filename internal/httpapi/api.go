@@ -56,7 +56,7 @@ type API struct {
 	proxies  []netip.Prefix
 	public   *limiter
 	failures *limiter
-	large    chan struct{} // bounds how many large bodies are parsed at once
+	large    largeSlots
 	polls    pollSlots
 	unproven chan struct{} // bounds how many keys are tried for addresses that have guessed too often
 	ids      problem.IDs
@@ -74,7 +74,7 @@ func New(c Config) *API {
 		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies, files: c.Files,
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
-		large:    make(chan struct{}, mostLarge),
+		large:    newLargeSlots(),
 		polls:    newPollSlots(c.MaxPolls),
 		unproven: make(chan struct{}, 1),
 		ids:      problem.NewIDs("req_"),

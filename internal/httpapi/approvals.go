@@ -54,11 +54,11 @@ func getApproval(x *exchange) error {
 		return err
 	}
 	if wait > 0 {
-		if !x.api.polls.enter(x.caller.Key) {
+		if !x.api.polls.enter(x.caller.Org, x.caller.Key) {
 			x.w.Header().Set("Connection", "close")
-			return x.tooMany(pollsPause, "too many requests of this API key wait for decisions, or of all together")
+			return x.tooMany(pollsPause, "too many requests of this API key wait for decisions, or of its organization, or of all together")
 		}
-		defer x.api.polls.leave(x.caller.Key)
+		defer x.api.polls.leave(x.caller.Org, x.caller.Key)
 		x.extend(wait)
 	}
 	approval, err := x.api.service.Approval(x.r.Context(), x.caller, id, wait)

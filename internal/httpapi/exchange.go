@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -184,24 +185,20 @@ func parsedOrNothing[T any](x *exchange, parse func(canon.Value) (T, error)) (re
 // admitLarge waits until a large body may be parsed. Parsed, it can take a hundred times
 // its size, so few are at a time.
 func (x *exchange) admitLarge() error {
-	timer := time.NewTimer(largeWait)
-	defer timer.Stop()
-	select {
-	case x.api.large <- struct{}{}:
-		x.large = true
-		return nil
-	case <-timer.C:
+	ctx, cancel := context.WithTimeout(x.r.Context(), largeWait)
+	defer cancel()
+	if !x.api.large.enter(ctx, x.caller.Org) {
 		return ledger.Errorf(ledger.CodeUnavailable, "too many large requests arrived at once, and nothing was stored: try again")
-	case <-x.r.Context().Done():
-		return x.r.Context().Err()
 	}
+	x.large = true
+	return nil
 }
 
 // release lets the next large body be parsed. It can be called again.
 func (x *exchange) release() {
 	if x.large {
 		x.large = false
-		<-x.api.large
+		x.api.large.leave(x.caller.Org)
 	}
 }
 
@@ -251,7 +248,7 @@ func (x *exchange) objectOrNothing() (canon.Value, error) {
 
 const (
 	largeBody = 64 << 10 // bytes
-	mostLarge = 2        // large bodies that are parsed at a time
+	mostLarge = 2        // large bodies that are parsed at a time, one of each organization
 	largeWait = 10 * time.Second
 )
 

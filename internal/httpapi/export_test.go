@@ -9,12 +9,12 @@ func (a *API) Polls() int {
 
 // HoldLarge keeps large bodies from being parsed until the returned function is called.
 func (a *API) HoldLarge() (release func()) {
-	for range cap(a.large) {
-		a.large <- struct{}{}
+	for range cap(a.large.free) {
+		a.large.free <- struct{}{}
 	}
 	return func() {
-		for range cap(a.large) {
-			<-a.large
+		for range cap(a.large.free) {
+			<-a.large.free
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"math"
 	"net"
 	"net/http"
@@ -92,6 +93,7 @@ type pollSlots struct {
 	mu    sync.Mutex
 	total int
 	byKey map[ledger.KeyID]int
+	byOrg map[ledger.OrgID]int
 }
 
 const (
@@ -107,27 +109,95 @@ func newPollSlots(most int) pollSlots {
 	if most == 0 && syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
 		most = int(min(limit.Cur/2, math.MaxInt32))
 	}
-	return pollSlots{most: max(most, 1), byKey: make(map[ledger.KeyID]int)}
+	return pollSlots{most: max(most, 1), byKey: make(map[ledger.KeyID]int), byOrg: make(map[ledger.OrgID]int)}
 }
 
 // enter reports whether another request of the key may wait. Then leave must be called.
-func (p *pollSlots) enter(key ledger.KeyID) bool {
+// One organization, however many keys it has, leaves a quarter of the room to the others.
+func (p *pollSlots) enter(org ledger.OrgID, key ledger.KeyID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.total >= p.most || p.byKey[key] >= mostPollsOfKey {
+	if p.total >= p.most || p.byOrg[org] >= max(p.most*3/4, 1) || p.byKey[key] >= mostPollsOfKey {
 		return false
 	}
 	p.total++
+	p.byOrg[org]++
 	p.byKey[key]++
 	return true
 }
 
-func (p *pollSlots) leave(key ledger.KeyID) {
+func (p *pollSlots) leave(org ledger.OrgID, key ledger.KeyID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.total--
+	if p.byOrg[org]--; p.byOrg[org] == 0 {
+		delete(p.byOrg, org)
+	}
 	if p.byKey[key]--; p.byKey[key] == 0 {
 		delete(p.byKey, key)
+	}
+}
+
+// largeSlots bounds how many large bodies are parsed at once: few of all, and one of each
+// organization, so that nobody waits for more than one body of each of the others.
+type largeSlots struct {
+	free chan struct{} // holds a value for each that is being parsed
+
+	mu sync.Mutex
+	of map[ledger.OrgID]*largeTurn
+}
+
+// largeTurn is what one organization has under way.
+type largeTurn struct {
+	requests int           // that wait or are being parsed; guarded by largeSlots.mu
+	taken    chan struct{} // holds a value while one is being parsed, or is the next to be
+}
+
+func newLargeSlots() largeSlots {
+	return largeSlots{free: make(chan struct{}, mostLarge), of: make(map[ledger.OrgID]*largeTurn)}
+}
+
+// enter waits until a body of the organization may be parsed, and reports whether it may.
+// Then leave must be called.
+func (l *largeSlots) enter(ctx context.Context, org ledger.OrgID) bool {
+	l.mu.Lock()
+	turn := l.of[org]
+	if turn == nil {
+		turn = &largeTurn{taken: make(chan struct{}, 1)}
+		l.of[org] = turn
+	}
+	turn.requests++
+	l.mu.Unlock()
+	select {
+	case turn.taken <- struct{}{}:
+	case <-ctx.Done():
+		l.forget(org, turn)
+		return false
+	}
+	select {
+	case l.free <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		<-turn.taken
+		l.forget(org, turn)
+		return false
+	}
+}
+
+func (l *largeSlots) leave(org ledger.OrgID) {
+	<-l.free
+	l.mu.Lock()
+	turn := l.of[org]
+	l.mu.Unlock()
+	<-turn.taken
+	l.forget(org, turn)
+}
+
+func (l *largeSlots) forget(org ledger.OrgID, turn *largeTurn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if turn.requests--; turn.requests == 0 {
+		delete(l.of, org)
 	}
 }
 

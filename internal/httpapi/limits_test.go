@@ -129,13 +129,13 @@ func TestForwardedAddresses(t *testing.T) {
 	})
 }
 
-// Requests that wait are bounded, those of one key and all together. What is refused
+// Requests that wait are bounded, those of one key and of one organization. What is refused
 // gives its connection back; whoever does not wait is served.
 //
 //countersign:race
 func TestWaitingRequestsAreBounded(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
-		const all, ofKey = 203, 200
+		const all, ofKey, ofOrganization = 268, 200, 201
 		s := start(t, open(t), setup{maxPolls: all})
 		s.patch(t, s.acme.admin, `{"high_risk_agents":["agent"]}`).expect(t, http.StatusOK)
 		id := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"n"}`))
@@ -158,15 +158,15 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 		}
 		refused(s.acme.agent)
 		s.get(t, s.acme.agent, path).expect(t, http.StatusOK)
-		for range all - ofKey {
+		for range ofOrganization - ofKey {
 			go wait(s.acme.member)
 		}
-		for s.api.Polls() < all {
+		for s.api.Polls() < ofOrganization {
 			time.Sleep(time.Millisecond)
 		}
 		refused(s.acme.admin)
 		s.post(t, s.acme.admin, path+"/deny", `{"comment":"no"}`).expect(t, http.StatusOK)
-		for range all {
+		for range ofOrganization {
 			(<-answers).expect(t, http.StatusOK)
 		}
 		if left := s.api.Polls(); left != 0 {
