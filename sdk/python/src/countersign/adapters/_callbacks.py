@@ -12,6 +12,8 @@ from typing import Any, Union
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage
 from langchain_core.tracers.context import register_configure_hook
 
 from countersign._decision import PolicyDecision
@@ -19,6 +21,7 @@ from countersign.adapters._models import message_of, model_name_of, tokens_of
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._places import Place, Places
 from countersign.adapters._shared import Run, Step, usage_of
+from countersign.adapters._tool_defaults import tool_that_runs, with_defaults
 
 __all__ = ["Governor"]
 
@@ -144,7 +147,9 @@ class Governor(BaseCallbackHandler):
         self.run.check()
         place = self._places.stay(run_id, parent_run_id)
         tool = (serialized or {}).get("name") or name or "tool"
-        payload = {"input": input_str} if inputs is None else _without_injected(inputs)
+        given = {"input": input_str} if inputs is None else _without_injected(inputs)
+        runs = tool_that_runs(tool) if inputs is not None else None
+        payload = _without_injected(with_defaults(runs, given))
         key = self.run.attempt(place.key_of("tool", tool, payload, tool_call_id))
         return [_step(place, "tool_call", tool, payload, key=key)]
 
@@ -242,4 +247,6 @@ def _without_injected(inputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_framework(value: Any) -> bool:
+    if isinstance(value, (BaseMessage, Document)):
+        return False  # data, which a tool may well be given
     return type(value).__module__.partition(".")[0] in ("langgraph", "langchain", "langchain_core")

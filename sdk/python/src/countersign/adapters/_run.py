@@ -18,6 +18,7 @@ from countersign._clock import Moment, is_fresh
 from countersign._decision import PolicyDecision
 from countersign._place import entered
 from countersign._steps import until
+from countersign.adapters._content import Content
 from countersign.adapters._outcomes import Ending, Outcomes, ending_of
 from countersign.adapters._threads import blocking, in_loop
 from countersign.exceptions import PolicyViolationError
@@ -43,8 +44,8 @@ class Step:
         """Whether something is carried out that ends: a tool or a model call."""
         return self.action_type not in ("state_update", "llm_usage")
 
-    def _given(self) -> tuple[Any, ...]:
-        return self.agent_name, self.action_type, self.action_name, self.payload
+    def _given(self, content: Content) -> tuple[Any, ...]:
+        return self.agent_name, self.action_type, self.action_name, content.value
 
     def _named(self) -> dict[str, Any]:
         return {
@@ -110,13 +111,13 @@ class Run(ChainPlace):
         # On a thread whose loop runs, waiting for one of its own tasks would never end.
         decision, is_ours = self._begin(step.key, may_wait=not in_loop())
         if is_ours:
-            before = step_key(step.payload)
+            content = Content(step.payload)
             try:
-                decided = blocking(self._record, step)
+                decided = blocking(self._record, step, content)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
-                self._settle(step, decision, decided, before)
+                self._settle(step, decision, decided, content)
         return self._result(step, decision)
 
     async def record_async(self, step: Step) -> PolicyDecision:
@@ -124,13 +125,15 @@ class Run(ChainPlace):
         self.check()
         decision, is_ours = self._begin(step.key)
         if is_ours:
-            before = step_key(step.payload)
+            content = Content(step.payload)
             try:
-                decided = await self.chain.record_agent_action(*step._given(), **step._named())
+                decided = await self.chain.record_agent_action(
+                    *step._given(content), **step._named()
+                )
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
-                self._settle(step, decision, decided, before)
+                self._settle(step, decision, decided, content)
         elif not decision.done():
             await until(decision)  # type: ignore[arg-type]
         return self._result(step, decision)
@@ -179,8 +182,8 @@ class Run(ChainPlace):
                 self._attempts[step.key] -= 1
         return ending
 
-    def _record(self, step: Step) -> PolicyDecision:
-        return self.chain.record_agent_action_sync(*step._given(), **step._named())
+    def _record(self, step: Step, content: Content) -> PolicyDecision:
+        return self.chain.record_agent_action_sync(*step._given(content), **step._named())
 
     def _begin(self, key: str | None, may_wait: bool = True) -> tuple[Future[PolicyDecision], bool]:
         """The decision on a step, and whether it is ours to get. A step that was decided, or
@@ -206,12 +209,16 @@ class Run(ChainPlace):
         return not is_fresh(self._asked[key], self._clock.now())
 
     def _settle(
-        self, step: Step, decision: Future[PolicyDecision], decided: PolicyDecision, before: str
+        self,
+        step: Step,
+        decision: Future[PolicyDecision],
+        decided: PolicyDecision,
+        content: Content,
     ) -> None:
         if self.denial is not None:
             # Another branch was denied while this one waited.
             decision.set_exception(self.denial)
-        elif step_key(step.payload) != before:
+        elif content.read_again() != content.value:
             text = (
                 f"the arguments of {step.action_name!r} changed while it waited: what was "
                 "decided is not what would be carried out"
@@ -281,13 +288,14 @@ def step_key(*parts: Any) -> str:
     >>> step_key("thread", 3) == step_key("thread", 4)
     False
     """
-    text = json.dumps(parts, sort_keys=True, default=_type_name, skipkeys=True)
+    # By content, and never by repr(): an address in it would make the key another one in the next
+    # process. What has no content that can be read makes a key that is no other's.
+    content = Content(parts).value
+    try:
+        text = json.dumps(content, sort_keys=True, default=str)
+    except TypeError:  # keys of several types have no order
+        text = json.dumps(content, default=str)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:40]
-
-
-def _type_name(value: Any) -> str:
-    # Never repr(): an address in it would make the key another one in the next process.
-    return f"<{type(value).__qualname__}>"
 
 
 def usage_of(call: Step, model: str, input_tokens: int, output_tokens: int) -> Step:

@@ -1,0 +1,90 @@
+"""The defaults of a tool's parameters, which LangChain's callbacks do not tell.
+
+A callback learns the arguments that were given and the tool's name. So the methods that run a tool
+are wrapped once for the process: they say which tool it is that runs here. That is all they do.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from langchain_core.tools import BaseTool, InjectedToolArg
+
+__all__ = ["tool_that_runs", "with_defaults"]
+
+_TOOL: ContextVar[BaseTool | None] = ContextVar("countersign_tool", default=None)
+_PASSED = frozenset(("self", "callbacks", "config", "run_manager"))
+"""What the framework passes to a body by itself."""
+_PLAIN_FACTORIES = (list, dict, set, tuple)
+
+
+def tool_that_runs(name: str) -> BaseTool | None:
+    """The tool that has just been called here, if it has that name."""
+    tool = _TOOL.get()
+    return tool if tool is not None and tool.name == name else None
+
+
+def with_defaults(tool: BaseTool | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call, and the defaults of those that were left out."""
+    if tool is None:
+        return dict(given)
+    return {**dict(_defaults(tool, given)), **given}
+
+
+def _defaults(tool: BaseTool, given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    function = getattr(tool, "func", None) or getattr(tool, "coroutine", None) or tool._run
+    schema = getattr(tool.args_schema, "model_fields", {})
+    for name, parameter in inspect.signature(function).parameters.items():
+        is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if not is_named or name in _PASSED or name in schema or name in given:
+            continue
+        if parameter.default is not parameter.empty and "Injected" not in str(parameter.annotation):
+            yield name, parameter.default
+    for name, field in schema.items():
+        if name in given or field.alias in given or field.is_required() or name in _PASSED:
+            continue
+        if any(_is_injected(mark) for mark in field.metadata):
+            continue
+        if field.default_factory is None or field.default_factory in _PLAIN_FACTORIES:
+            yield name, field.get_default(call_default_factory=True)
+        else:
+            # To call it here would make another value than the one that is used.
+            yield name, field.default_factory
+
+
+def _is_injected(mark: Any) -> bool:
+    return isinstance(mark, InjectedToolArg) or (
+        isinstance(mark, type) and issubclass(mark, InjectedToolArg)
+    )
+
+
+def _known(method: Any) -> Any:
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def arun(tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+            token = _TOOL.set(tool)
+            try:
+                return await method(tool, *args, **kwargs)
+            finally:
+                _TOOL.reset(token)
+
+        return arun
+
+    @functools.wraps(method)
+    def run(tool: BaseTool, *args: Any, **kwargs: Any) -> Any:
+        token = _TOOL.set(tool)
+        try:
+            return method(tool, *args, **kwargs)
+        finally:
+            _TOOL.reset(token)
+
+    return run
+
+
+for _name in ("run", "arun"):
+    setattr(BaseTool, _name, _known(getattr(BaseTool, _name)))
