@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
@@ -50,12 +51,26 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	op := &reportEvents{line: s.lineage(chain)}
+	op := &reportEvents{line: s.lineage(chain), until: len(actions)}
 	for _, action := range actions {
 		s.price(action)
 		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action, counters: s.expectCounters(caller, chain, action)})
 	}
-	if err := s.alongLineage(op.line, func() error { return s.commitExamined(ctx, op, caller.Org, actions...) }); err != nil {
+	err := s.alongLineage(op.line, func() error {
+		for !op.done() {
+			if err := s.commitExamined(ctx, op, caller.Org, actions[op.from:]...); err != nil {
+				return err
+			}
+			op.advance()
+		}
+		return nil
+	})
+	switch {
+	case err != nil && op.before.stored > 0 && errors.Is(err, store.ErrUnavailable):
+		return nil, &cause{ledger.Errorf(ledger.CodeOutcomeUnknown, "a part of the report is stored: send the same request again"), err}
+	case err == nil && op.stored == 0:
+		return nil, op.first // nothing was recorded: the request as a whole is refused
+	case err != nil:
 		return nil, err
 	}
 	return &op.report, nil
@@ -75,29 +90,61 @@ type Reported struct {
 	Err error // why it was not recorded
 }
 
+// reportEvents records as many events of a report as can be planned in a short time, and is
+// committed again for the rest: everyone in a transaction waits for them.
 type reportEvents struct {
 	line   *lineage
 	events []*recordEvent
-	report Report
+	from   int    // the first event that is not committed yet
+	until  int    // the first that is not tried next
+	report Report // of those before, and of those that the last plan has recorded
+	stored int    // how many are recorded
+	first  error  // of those that are not
+
+	before progress // of the events before from
 }
+
+// progress is what a plan moves, which begins anew where it is not committed.
+type progress struct {
+	stored int
+	first  error
+}
+
+// done reports whether all events are committed, each with its result.
+func (o *reportEvents) done() bool { return o.from == len(o.events) }
+
+// advance turns to the events behind those that were committed. It tries twice as many as
+// there was time for.
+func (o *reportEvents) advance() {
+	const least = 8
+	committed := len(o.report.Results)
+	o.until = min(committed+max(2*(committed-o.from), least), len(o.events))
+	o.from = committed
+	o.before = progress{o.stored, o.first}
+}
+
+// rest are the events that are tried next.
+func (o *reportEvents) rest() []*recordEvent { return o.events[o.from:o.until] }
 
 func (o *reportEvents) tenant() ledger.OrgID { return o.events[0].caller.Org }
 
 func (o *reportEvents) size() (total int) {
-	for _, event := range o.events {
+	for _, event := range o.events[o.from:] {
 		total += event.size()
 	}
 	return total
 }
 
 func (o *reportEvents) need(needs *store.Needs) {
-	for _, event := range o.events {
+	for _, event := range o.rest() {
 		event.need(needs)
 	}
 }
 
 func (o *reportEvents) plan(b *batch) error {
-	o.report = Report{Results: make([]Reported, 0, len(o.events))}
+	began := time.Now()
+	o.report.Results = o.report.Results[:o.from] // of a plan that was not committed
+	o.stored, o.first = o.before.stored, o.before.first
 	// Before anything is recorded: what the lineage has not loaded is asked for anew.
 	caller := o.events[0].caller
 	if err := b.confirm(caller); err != nil {
@@ -107,24 +154,27 @@ func (o *reportEvents) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	if err := o.standings(b, live); err != nil {
+	until, err := o.standings(b, live, began)
+	if err != nil {
 		return err
 	}
 	if err := o.examined(b, caller); err != nil {
 		return err
 	}
-	var first error
-	failed := 0
-	for _, event := range o.events {
+	for _, event := range o.events[o.from:until] {
+		if len(o.report.Results) > o.from && time.Since(began) > maxPlanning {
+			break
+		}
 		err := event.plan(b)
 		if err != nil {
-			failed++
-			first = cmp.Or(first, err)
+			o.first = cmp.Or(o.first, err)
+		} else {
+			o.stored++
 		}
 		o.report.Results = append(o.report.Results, Reported{&event.recorded, visible(err)})
 	}
-	if failed == len(o.events) {
-		return first // nothing was recorded: the request as a whole is refused
+	if len(o.report.Results) < len(o.events) || o.stored == 0 {
+		return nil
 	}
 	return o.grant(b)
 }
@@ -135,31 +185,32 @@ func (o *reportEvents) examined(b *batch, caller *Caller) error {
 	if err != nil {
 		return err
 	}
-	actions := make([]*ledger.Action, 0, len(o.events))
-	for _, event := range o.events {
+	actions := make([]*ledger.Action, 0, len(o.rest()))
+	for _, event := range o.rest() {
 		actions = append(actions, event.action)
 	}
 	_, err = b.policyFor(org, actions...)
 	return err
 }
 
-// standings looks whether all counters of the batch are loaded.
-func (o *reportEvents) standings(b *batch, live *liveChain) error {
+// standings looks whether the counters of the events are loaded, and says of how many: it
+// looks no longer than half of the time that there is.
+func (o *reportEvents) standings(b *batch, live *liveChain, began time.Time) (until int, err error) {
 	org, err := b.org(o.events[0].caller.Org)
 	if err != nil || len(org.Settings.Budgets) == 0 {
-		return err
+		return o.until, err
 	}
 	policy, err := b.policy(org)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var missing error
-	for _, event := range o.events {
-		if _, err := event.standings(b, live, org, policy); errors.Is(err, errCountersNotLoaded) {
+	for until = o.from; until < o.until && (until == o.from || time.Since(began) < maxPlanning/2); until++ {
+		if _, err := o.events[until].standings(b, live, org, policy); errors.Is(err, errCountersNotLoaded) {
 			missing = err // the others are named too
 		}
 	}
-	return missing
+	return until, missing
 }
 
 // grant makes the terms of the whole batch, once all of it is counted.
