@@ -57,6 +57,8 @@ type API struct {
 	public   *limiter
 	failures *limiter
 	large    largeSlots
+	reads    orgSlots // requests that read, of members and admins
+	agents   orgSlots // the same of agents
 	polls    pollSlots
 	unproven chan struct{} // bounds how many keys are tried for addresses that have guessed too often
 	ids      problem.IDs
@@ -75,6 +77,8 @@ func New(c Config) *API {
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
 		large:    newLargeSlots(),
+		reads:    newOrgSlots(mostReads),
+		agents:   newOrgSlots(mostReads),
 		polls:    newPollSlots(c.MaxPolls),
 		unproven: make(chan struct{}, 1),
 		ids:      problem.NewIDs("req_"),

@@ -26,7 +26,8 @@ type exchange struct {
 	id     string
 	caller *service.Caller // nil on public routes
 	status int
-	large  bool // the request holds one of api.large
+	large  bool      // the request holds one of api.large
+	reads  *orgSlots // of which the request holds one; nil for none
 }
 
 // serve is the one handler that every route goes through.
@@ -88,8 +89,46 @@ func (x *exchange) handle() error {
 		}
 	}
 	defer x.release()
+	if err := x.admitRead(); err != nil {
+		return err
+	}
+	defer x.wasRead()
 	return x.route.handle(x)
 }
+
+// admitRead waits until a request that only reads may do so. The connections to the store
+// are few, and those who write need them too: an organization's requests leave most of them
+// to the others, and its agents' some to its members. Requests that wait for a decision are
+// counted elsewhere.
+func (x *exchange) admitRead() error {
+	if x.route.Method != http.MethodGet || x.caller == nil || x.r.URL.Query().Has("wait") {
+		return nil
+	}
+	slots := &x.api.agents
+	if x.caller.Role.Includes(ledger.RoleMember) {
+		slots = &x.api.reads
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), readWait)
+	defer cancel()
+	if !slots.enter(ctx, x.caller.Org) {
+		return ledger.Errorf(ledger.CodeUnavailable, "too many requests of this organization read at once: try again")
+	}
+	x.reads = slots
+	return nil
+}
+
+// wasRead lets the organization's next request read. It can be called again.
+func (x *exchange) wasRead() {
+	if x.reads != nil {
+		x.reads.leave(x.caller.Org)
+		x.reads = nil
+	}
+}
+
+const (
+	mostReads = 5 // requests of one organization's agents, and of its members, that read at a time
+	readWait  = 10 * time.Second
+)
 
 // refusedKeys are the faults of a credential.
 var refusedKeys = []ledger.Code{ledger.CodeUnauthenticated, ledger.CodeMalformedKey, ledger.CodeKeyExpired}
@@ -333,6 +372,11 @@ func (x *exchange) begin(status int, contentType string, length int) {
 		return
 	}
 	x.status = status
+	if length >= 0 {
+		// A client that takes its time with the answer keeps nobody waiting. What is not
+		// small is held until it is sent, and counts until then.
+		x.wasRead()
+	}
 	header := x.w.Header()
 	header.Set("Content-Type", contentType)
 	if length >= 0 {

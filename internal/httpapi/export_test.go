@@ -1,5 +1,11 @@
 package httpapi
 
+import (
+	"context"
+
+	"countersign/internal/ledger"
+)
+
 // Polls is how many requests wait for a decision.
 func (a *API) Polls() int {
 	a.polls.mu.Lock()
@@ -15,6 +21,19 @@ func (a *API) HoldLarge() (release func()) {
 	return func() {
 		for range cap(a.large.free) {
 			<-a.large.free
+		}
+	}
+}
+
+// HoldReads keeps an organization's agents from reading until the returned function is
+// called.
+func (a *API) HoldReads(org ledger.OrgID) (release func()) {
+	for range mostReads {
+		a.agents.enter(context.Background(), org)
+	}
+	return func() {
+		for range mostReads {
+			a.agents.leave(org)
 		}
 	}
 }

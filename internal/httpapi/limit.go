@@ -138,67 +138,94 @@ func (p *pollSlots) leave(org ledger.OrgID, key ledger.KeyID) {
 	}
 }
 
+// orgSlots bounds how many requests of each organization do something at once. The others
+// wait, in the order in which they came.
+type orgSlots struct {
+	most int
+
+	mu sync.Mutex
+	of map[ledger.OrgID]*orgSlot
+}
+
+// orgSlot is what one organization has under way.
+type orgSlot struct {
+	requests int           // that wait or have a place; guarded by orgSlots.mu
+	places   chan struct{} // holds a value for each that has one
+}
+
+func newOrgSlots(most int) orgSlots {
+	return orgSlots{most: most, of: make(map[ledger.OrgID]*orgSlot)}
+}
+
+// enter waits for a place, and reports whether there was one before ctx ended. Then leave
+// must be called.
+func (o *orgSlots) enter(ctx context.Context, org ledger.OrgID) bool {
+	o.mu.Lock()
+	slot := o.of[org]
+	if slot == nil {
+		slot = &orgSlot{places: make(chan struct{}, o.most)}
+		o.of[org] = slot
+	}
+	slot.requests++
+	o.mu.Unlock()
+	select {
+	case slot.places <- struct{}{}: // as almost always
+		return true
+	default:
+	}
+	select {
+	case slot.places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		o.forget(org, slot)
+		return false
+	}
+}
+
+func (o *orgSlots) leave(org ledger.OrgID) {
+	o.mu.Lock()
+	slot := o.of[org]
+	o.mu.Unlock()
+	<-slot.places
+	o.forget(org, slot)
+}
+
+func (o *orgSlots) forget(org ledger.OrgID, slot *orgSlot) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slot.requests--; slot.requests == 0 {
+		delete(o.of, org)
+	}
+}
+
 // largeSlots bounds how many large bodies are parsed at once: few of all, and one of each
 // organization, so that nobody waits for more than one body of each of the others.
 type largeSlots struct {
+	each orgSlots
 	free chan struct{} // holds a value for each that is being parsed
-
-	mu sync.Mutex
-	of map[ledger.OrgID]*largeTurn
-}
-
-// largeTurn is what one organization has under way.
-type largeTurn struct {
-	requests int           // that wait or are being parsed; guarded by largeSlots.mu
-	taken    chan struct{} // holds a value while one is being parsed, or is the next to be
 }
 
 func newLargeSlots() largeSlots {
-	return largeSlots{free: make(chan struct{}, mostLarge), of: make(map[ledger.OrgID]*largeTurn)}
+	return largeSlots{each: newOrgSlots(1), free: make(chan struct{}, mostLarge)}
 }
 
-// enter waits until a body of the organization may be parsed, and reports whether it may.
-// Then leave must be called.
+// enter is as of orgSlots.
 func (l *largeSlots) enter(ctx context.Context, org ledger.OrgID) bool {
-	l.mu.Lock()
-	turn := l.of[org]
-	if turn == nil {
-		turn = &largeTurn{taken: make(chan struct{}, 1)}
-		l.of[org] = turn
-	}
-	turn.requests++
-	l.mu.Unlock()
-	select {
-	case turn.taken <- struct{}{}:
-	case <-ctx.Done():
-		l.forget(org, turn)
+	if !l.each.enter(ctx, org) {
 		return false
 	}
 	select {
 	case l.free <- struct{}{}:
 		return true
 	case <-ctx.Done():
-		<-turn.taken
-		l.forget(org, turn)
+		l.each.leave(org)
 		return false
 	}
 }
 
 func (l *largeSlots) leave(org ledger.OrgID) {
 	<-l.free
-	l.mu.Lock()
-	turn := l.of[org]
-	l.mu.Unlock()
-	<-turn.taken
-	l.forget(org, turn)
-}
-
-func (l *largeSlots) forget(org ledger.OrgID, turn *largeTurn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if turn.requests--; turn.requests == 0 {
-		delete(l.of, org)
-	}
+	l.each.leave(org)
 }
 
 // address is who a request counts against. Behind trusted proxies it is the last

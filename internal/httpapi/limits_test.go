@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
 )
 
 // slow is a rate that gives nothing back within a test: a burst of four public
@@ -201,5 +203,29 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 		for range many {
 			(<-answers).expect(t, http.StatusOK)
 		}
+	})
+}
+
+// However many requests of an organization's agents read at once, its members and other
+// organizations read, and everyone writes. The agents' own wait for each other.
+//
+//countersign:race
+func TestReadsOfOneOrganizationWaitForEachOther(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
+		s := start(t, open(t), setup{})
+		id := s.open(t, s.acme.agent, `{"name":"n"}`)
+		release := s.api.HoldReads(ledger.OrgID{UUID: uuid.MustParse(s.acme.id)})
+		read := make(chan *answer, 1)
+		go func() { read <- s.get(t, s.acme.agent, "/v1/chains/"+id) }()
+		s.get(t, s.acme.member, "/v1/chains/"+id).expect(t, http.StatusOK)
+		s.get(t, s.rival.agent, "/v1/chains").expect(t, http.StatusOK)
+		s.open(t, s.acme.agent, `{"name":"another"}`)
+		select {
+		case <-read:
+			t.Error("a request was read beside too many others of its organization")
+		default:
+		}
+		release()
+		(<-read).expect(t, http.StatusOK)
 	})
 }

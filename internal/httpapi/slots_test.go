@@ -60,7 +60,7 @@ func TestLargeSlotsAreShared(t *testing.T) {
 	}
 	l.leave(other)
 	l.leave(third)
-	if len(l.of) != 0 || len(l.free) != 0 {
-		t.Errorf("%d organizations and %d bodies are left behind", len(l.of), len(l.free))
+	if len(l.each.of) != 0 || len(l.free) != 0 {
+		t.Errorf("%d organizations and %d bodies are left behind", len(l.each.of), len(l.free))
 	}
 }
