@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"strings"
+
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/operators"
@@ -61,11 +63,12 @@ func readsState(e ast.Expr) bool {
 	return reads(e, chainVariable.name) || reads(e, orgVariable.name) || reads(e, budgetsName)
 }
 
-// reads reports whether an expression names a variable.
+// reads reports whether an expression names a variable. Behind a dot it does so where a
+// loop variable has the same name.
 func reads(e ast.Expr, name string) bool {
 	found := false
 	ast.PostOrderVisit(e, ast.NewExprVisitor(func(e ast.Expr) {
-		found = found || e.Kind() == ast.IdentKind && e.AsIdent() == name
+		found = found || e.Kind() == ast.IdentKind && strings.TrimPrefix(e.AsIdent(), ".") == name
 	}))
 	return found
 }
