@@ -215,3 +215,14 @@ func TestSetsFromBeforeStayInForce(t *testing.T) {
 		}
 	})
 }
+
+// A rule finds the chain's metadata however it spells their name.
+func TestMetadataBehindAnIndex(t *testing.T) {
+	db := testdb.SQLite(t)
+	g := govern(t, db)
+	g.put(`{"rules":[{"name":"owned","when":"dyn(chain)[\"meta\"+\"data\"][\"owner\"] == \"kim\"","decision":"allow_with_flag","reason":"r"}]}`)
+	chain := must[*service.ChainView](t)(g.OpenChain(t.Context(), g.who.agent, request(t, ledger.ParseChainRequest, `{"name":"n","metadata":{"owner":"kim"}}`), "")).Chain.ID
+	if e := g.record(chain, step(t, "look", "")); e.Event.Status != ledger.EventFlagged {
+		t.Errorf("the action is %+v", e.Event.Decision)
+	}
+}

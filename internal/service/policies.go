@@ -456,7 +456,8 @@ type ruleSet struct {
 func newRuleSet(set *policy.Set) ruleSet {
 	r := ruleSet{set: set}
 	for _, rule := range set.Rules() {
-		r.metadata = r.metadata || strings.Contains(rule.When, "metadata")
+		// Behind an index the name can be put together, as in dyn(chain)["meta" + "data"].
+		r.metadata = r.metadata || strings.Contains(rule.When, "metadata") || strings.Contains(rule.When, "[")
 	}
 	return r
 }
