@@ -38,7 +38,7 @@ func TestKilledServersLoseNothing(t *testing.T) {
 	t.Parallel()
 	runCrashes(t, crashScenario{
 		args: []string{"--data", t.TempDir()}, servers: 1,
-		periods: nightly.Count(8, 40), rounds: 25, span: 30, down: (*crashServer).kill,
+		periods: nightly.Count(4, 40), rounds: 25, span: 30, down: (*crashServer).kill,
 	})
 }
 
@@ -49,7 +49,7 @@ func TestKilledReplicasLoseNothing(t *testing.T) {
 	t.Parallel()
 	runCrashes(t, crashScenario{
 		args: []string{"--database", testdb.EmptyPostgres(t).URL, "--keys", filepath.Join(t.TempDir(), "keys.json")}, servers: 2,
-		periods: nightly.Count(5, 50), rounds: 10, span: 60, down: (*crashServer).kill,
+		periods: nightly.Count(3, 50), rounds: 10, span: 60, down: (*crashServer).kill,
 	})
 }
 

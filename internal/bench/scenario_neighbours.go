@@ -130,7 +130,7 @@ func withNoisyOrganization(ctx context.Context, r *records) (*filled, error) {
 	if err != nil {
 		return nil, err
 	}
-	for comparisons := 60; comparisons > 0; comparisons-- {
+	for comparisons := 47; comparisons > 0; comparisons-- {
 		_, err = r.service.PutPolicy(ctx, admin, slowestRules(comparisons))
 		var refused *ledger.Error
 		if !errors.As(err, &refused) || refused.Code != ledger.CodeInvalid {
