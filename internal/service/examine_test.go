@@ -42,21 +42,32 @@ func TestRulesDelayNobodyElse(t *testing.T) {
 		for g.Examining(g.who.id) < 2 {
 			time.Sleep(time.Millisecond)
 		}
-		e := must[*service.Recorded](t)(g.RecordEvent(t.Context(), other.agent, others.Chain.ID, step(t, "deploy", "")))
-		if e.Event.Status != ledger.EventAllowed {
-			t.Errorf("the other organization's action is %s", e.Event.Status)
-		}
-		if _, err := g.ActivateKillSwitch(t.Context(), g.who.admin, "stop"); err != nil {
-			t.Fatal(err)
-		}
+		g.stopBeside(other, others.Chain.ID)
 		release()
-		if e := <-recorded; e == nil || e.Event.Status != ledger.EventDenied || !e.Event.Decision.KillSwitchActive {
-			t.Errorf("an action that was examined while the kill switch was activated is %+v", e)
-		}
+		g.checkStopped(<-recorded)
 		if n := g.Examining(g.who.id); n != 0 {
 			t.Errorf("%d callers are left behind", n)
 		}
 	})
+}
+
+// stopBeside wants another organization served and the kill switch answered, while
+// something of this organization is held up.
+func (g *governed) stopBeside(other *tenant, chain ledger.ChainID) {
+	g.t.Helper()
+	e := must[*service.Recorded](g.t)(g.RecordEvent(g.t.Context(), other.agent, chain, step(g.t, "deploy", "")))
+	if e.Event.Status != ledger.EventAllowed {
+		g.t.Errorf("the other organization's action is %s", e.Event.Status)
+	}
+	must[*ledger.KillSwitch](g.t)(g.ActivateKillSwitch(g.t.Context(), g.who.admin, "stop"))
+}
+
+// checkStopped wants an action that was held up meanwhile to be stopped.
+func (g *governed) checkStopped(e *service.Recorded) {
+	g.t.Helper()
+	if e == nil || e.Event.Status != ledger.EventDenied || !e.Event.Decision.KillSwitchActive {
+		g.t.Errorf("an action that was held up while the kill switch was activated is %+v", e)
+	}
 }
 
 // A set that this process does not know is compiled outside the transaction: however long
@@ -119,17 +130,9 @@ func TestCompilingDelaysNobodyElse(t *testing.T) {
 		for g.Compiling(g.who.id) < 1+len(waiting) {
 			time.Sleep(time.Millisecond)
 		}
-		e := must[*service.Recorded](t)(g.RecordEvent(t.Context(), other.agent, others.Chain.ID, step(t, "deploy", "")))
-		if e.Event.Status != ledger.EventAllowed {
-			t.Errorf("the other organization's action is %s", e.Event.Status)
-		}
-		if _, err := g.ActivateKillSwitch(t.Context(), g.who.admin, "stop"); err != nil {
-			t.Fatal(err)
-		}
+		g.stopBeside(other, others.Chain.ID)
 		release()
-		if e := <-recorded; e == nil || e.Event.Status != ledger.EventDenied || !e.Event.Decision.KillSwitchActive {
-			t.Errorf("an action whose set was compiled while the kill switch was activated is %+v", e)
-		}
+		g.checkStopped(<-recorded)
 		for range waiting {
 			if err := <-ended; err != nil {
 				t.Error(err)
