@@ -56,9 +56,10 @@ type API struct {
 	proxies  []netip.Prefix
 	public   *limiter
 	failures *limiter
-	large    largeSlots
-	reads    orgSlots // requests that read, of members and admins
-	agents   orgSlots // the same of agents
+	bodies   sharedSlots // large bodies that are in memory
+	large    sharedSlots // those of them that are being parsed
+	reads    orgSlots    // requests that read, of members and admins
+	agents   orgSlots    // the same of agents
 	polls    pollSlots
 	unproven chan struct{} // bounds how many keys are tried for addresses that have guessed too often
 	ids      problem.IDs
@@ -76,7 +77,8 @@ func New(c Config) *API {
 		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies, files: c.Files,
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
-		large:    newLargeSlots(),
+		bodies:   newSharedSlots(mostBodies, mostBodiesOfEach),
+		large:    newSharedSlots(mostLarge, 1),
 		reads:    newOrgSlots(mostReads),
 		agents:   newOrgSlots(mostReads),
 		polls:    newPollSlots(c.MaxPolls),

@@ -26,8 +26,8 @@ type exchange struct {
 	id     string
 	caller *service.Caller // nil on public routes
 	status int
-	large  bool      // the request holds one of api.large
-	reads  *orgSlots // of which the request holds one; nil for none
+	held   []*sharedSlots // of each of which the request holds one
+	reads  *orgSlots      // of which the request holds one; nil for none
 }
 
 // serve is the one handler that every route goes through.
@@ -221,24 +221,23 @@ func parsedOrNothing[T any](x *exchange, parse func(canon.Value) (T, error)) (re
 	return read, err
 }
 
-// admitLarge waits until a large body may be parsed. Parsed, it can take a hundred times
-// its size, so few are at a time.
-func (x *exchange) admitLarge() error {
+// admitLarge waits until the request may hold a large body, or parse it.
+func (x *exchange) admitLarge(slots *sharedSlots) error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), largeWait)
 	defer cancel()
-	if !x.api.large.enter(ctx, x.caller.Org) {
+	if !slots.enter(ctx, x.caller.Org) {
 		return ledger.Errorf(ledger.CodeUnavailable, "too many large requests arrived at once, and nothing was stored: try again")
 	}
-	x.large = true
+	x.held = append(x.held, slots)
 	return nil
 }
 
-// release lets the next large body be parsed. It can be called again.
+// release gives up what admitLarge waited for. It can be called again.
 func (x *exchange) release() {
-	if x.large {
-		x.large = false
-		x.api.large.leave(x.caller.Org)
+	for _, slots := range x.held {
+		slots.leave(x.caller.Org)
 	}
+	x.held = nil
 }
 
 // body reads and parses the request's JSON. Whoever keeps it does so until the request
@@ -264,7 +263,7 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 		return canon.Value{}, false, ledger.Errorf(ledger.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
 	}
 	if len(data) > largeBody {
-		if err := x.admitLarge(); err != nil {
+		if err := x.admitLarge(&x.api.large); err != nil {
 			return canon.Value{}, false, err
 		}
 	}
@@ -287,22 +286,39 @@ func (x *exchange) objectOrNothing() (canon.Value, error) {
 
 const (
 	largeBody = 64 << 10 // bytes
-	mostLarge = 2        // large bodies that are parsed at a time, one of each organization
-	largeWait = 10 * time.Second
+	// A large body is in memory from the moment in which its first bytes are read, however
+	// slowly the others come. Parsed, it can take a hundred times its size.
+	mostBodies, mostBodiesOfEach = 128, 16
+	mostLarge                    = 2 // large bodies that are parsed at a time, one of each organization
+	largeWait                    = 10 * time.Second
 )
 
+// read reads the body. It takes memory for a large one only when that was admitted.
 func (x *exchange) read(limit int64) ([]byte, error) {
-	if x.r.ContentLength > limit {
+	length := x.r.ContentLength // -1 where the body is chunked
+	if length > limit {
 		return nil, tooLarge(limit)
 	}
 	limited := http.MaxBytesReader(x.w, x.r.Body, limit)
 	var data []byte
 	var err error
-	if n := x.r.ContentLength; n > 0 {
-		data = make([]byte, n)
+	if length < 0 {
+		data, err = io.ReadAll(io.LimitReader(limited, largeBody+1))
+	}
+	if length > largeBody || len(data) > largeBody {
+		if err := x.admitLarge(&x.api.bodies); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case err != nil:
+	case length > 0:
+		data = make([]byte, length)
 		_, err = io.ReadFull(limited, data)
-	} else {
-		data, err = io.ReadAll(limited)
+	case len(data) > largeBody:
+		var rest []byte
+		rest, err = io.ReadAll(limited)
+		data = append(data, rest...)
 	}
 	var exceeded *http.MaxBytesError
 	switch {

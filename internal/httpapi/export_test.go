@@ -6,6 +6,9 @@ import (
 	"countersign/internal/ledger"
 )
 
+// MostBodiesOfEach bounds the large bodies of an organization that are in memory.
+const MostBodiesOfEach = mostBodiesOfEach
+
 // Polls is how many requests wait for a decision.
 func (a *API) Polls() int {
 	a.polls.mu.Lock()

@@ -198,34 +198,34 @@ func (o *orgSlots) forget(org ledger.OrgID, slot *orgSlot) {
 	}
 }
 
-// largeSlots bounds how many large bodies are parsed at once: few of all, and one of each
-// organization, so that nobody waits for more than one body of each of the others.
-type largeSlots struct {
+// sharedSlots bounds how many requests do something at once, of all organizations and of
+// each, so that none of them can take all the places.
+type sharedSlots struct {
 	each orgSlots
-	free chan struct{} // holds a value for each that is being parsed
+	free chan struct{} // holds a value for each place that is taken
 }
 
-func newLargeSlots() largeSlots {
-	return largeSlots{each: newOrgSlots(1), free: make(chan struct{}, mostLarge)}
+func newSharedSlots(most, mostOfEach int) sharedSlots {
+	return sharedSlots{each: newOrgSlots(mostOfEach), free: make(chan struct{}, most)}
 }
 
 // enter is as of orgSlots.
-func (l *largeSlots) enter(ctx context.Context, org ledger.OrgID) bool {
-	if !l.each.enter(ctx, org) {
+func (s *sharedSlots) enter(ctx context.Context, org ledger.OrgID) bool {
+	if !s.each.enter(ctx, org) {
 		return false
 	}
 	select {
-	case l.free <- struct{}{}:
+	case s.free <- struct{}{}:
 		return true
 	case <-ctx.Done():
-		l.each.leave(org)
+		s.each.leave(org)
 		return false
 	}
 }
 
-func (l *largeSlots) leave(org ledger.OrgID) {
-	<-l.free
-	l.each.leave(org)
+func (s *sharedSlots) leave(org ledger.OrgID) {
+	<-s.free
+	s.each.leave(org)
 }
 
 // address is who a request counts against. Behind trusted proxies it is the last

@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -10,7 +12,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/httpapi"
 	"countersign/internal/ledger"
+	"countersign/internal/testdb"
 )
 
 // slow is a rate that gives nothing back within a test: a burst of four public
@@ -204,6 +208,74 @@ func TestLargeBodiesWaitForEachOther(t *testing.T) {
 			(<-answers).expect(t, http.StatusOK)
 		}
 	})
+}
+
+// An organization whose large bodies arrive slowly holds memory for a few of them. Its
+// others wait until one of these has arrived; those of another organization do not.
+//
+//countersign:race
+func TestSlowLargeBodiesAreBounded(t *testing.T) {
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	note := strings.Repeat("x", 100<<10)
+	event := `{"agent_name":"a","action_type":"tool_call","action_name":"look","payload":{"note":"` + note + `"}}`
+	send := func(by credential, chain string, length int64) (*io.PipeWriter, chan int) {
+		body, sender := io.Pipe()
+		status := make(chan int, 1)
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chains/"+chain+"/events", body)
+		request.ContentLength = length
+		request.Header.Set("Authorization", "Bearer "+by.text)
+		request.Header.Set("Content-Type", "application/json")
+		go func() {
+			answer := httptest.NewRecorder()
+			s.api.Handler().ServeHTTP(answer, request)
+			status <- answer.Code
+		}()
+		return sender, status
+	}
+	finish := func(sender *io.PipeWriter, status chan int) {
+		t.Helper()
+		if _, err := io.WriteString(sender, event[1:]); err != nil {
+			t.Error(err)
+		}
+		_ = sender.Close()
+		if got := <-status; got != http.StatusOK {
+			t.Errorf("a large event is answered %d", got)
+		}
+	}
+	for _, length := range []int64{int64(len(event)), -1} {
+		own, other := s.open(t, s.acme.agent, `{"name":"n"}`), s.open(t, s.rival.agent, `{"name":"n"}`)
+		var senders []*io.PipeWriter
+		var answers []chan int
+		for range httpapi.MostBodiesOfEach {
+			sender, status := send(s.acme.agent, own, int64(len(event)))
+			// The first byte is read when the body was admitted.
+			if _, err := io.WriteString(sender, event[:1]); err != nil {
+				t.Fatal(err)
+			}
+			senders, answers = append(senders, sender), append(answers, status)
+		}
+		waiting, waited := send(s.acme.agent, own, length)
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			_, _ = io.WriteString(waiting, event[:1])
+			finish(waiting, waited)
+		}()
+		sender, status := send(s.rival.agent, other, length)
+		if _, err := io.WriteString(sender, event[:1]); err != nil {
+			t.Fatal(err)
+		}
+		finish(sender, status)
+		select {
+		case <-sent:
+			t.Error("an organization holds more large bodies than it may")
+		default:
+		}
+		for i := range senders {
+			finish(senders[i], answers[i])
+		}
+		<-sent
+	}
 }
 
 // However many requests of an organization's agents read at once, its members and other

@@ -37,7 +37,7 @@ func TestPollSlotsAreShared(t *testing.T) {
 // them at the most.
 func TestLargeSlotsAreShared(t *testing.T) {
 	t.Parallel()
-	l := newLargeSlots()
+	l := newSharedSlots(mostLarge, 1)
 	one, other, third := ledger.OrgID{UUID: numbered(1)}, ledger.OrgID{UUID: numbered(2)}, ledger.OrgID{UUID: numbered(3)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
