@@ -8,6 +8,7 @@ var ApprovalsQuery = approvalsQuery
 const (
 	HeadAnchorsQuery = headAnchorsQuery
 	KeyByHashQuery   = keyByHashQuery
+	ScanRest         = scanRest
 )
 
 // IdleReaders is how many connections for reading are open and not in use.

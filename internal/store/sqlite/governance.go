@@ -58,9 +58,15 @@ func (s *Store) Event(ctx context.Context, at store.EventAt) (*ledger.StoredEven
 // scanQuery goes from chain to chain and in each from event to event, so that
 // nothing is sorted and a scan that ends early has read little. The number in its
 // order is there to tell SQLite that no two chains have the same place.
-const scanQuery = "SELECT " + chainColumns + `, e.sequence, e.idempotency_key, e.body, e.payload, e.redactions, e.mac
+const (
+	scanFrom = "SELECT " + chainColumns + `, e.sequence, e.idempotency_key, e.body, e.payload, e.redactions, e.mac
 	FROM chains c CROSS JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id CROSS JOIN events e ON e.chain_no = c.no
-	WHERE c.org_id = ? AND c.id >= ? ORDER BY c.id DESC, c.no DESC, e.sequence`
+	WHERE c.org_id = ? AND c.id >= ?`
+	scanOrder = " ORDER BY c.id DESC, c.no DESC, e.sequence"
+	scanQuery = scanFrom + scanOrder
+	// The rest of the chain that was visited last, and the chains behind it.
+	scanRest = scanFrom + " AND c.id <= ? AND NOT (c.id = ? AND c.no > ?) AND e.sequence > CASE c.no WHEN ? THEN ? ELSE -1 END" + scanOrder
+)
 
 // chainColumnCount is how many columns of scanQuery are the chain's.
 var chainColumnCount = strings.Count(chainColumns, ",") + 1
@@ -71,12 +77,19 @@ func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.T
 	first := ledger.NewTimedID(max(since, 0), [10]byte{})
 	var chain *store.ChainRecord
 	var chainNo int64
-	return s.scanAlone(ctx, query{scanQuery, []any{org.UUID[:], first[:]}}, nil, func(r row) error {
+	// The row visited last, with the chain's id as it is stored, which need not be one.
+	var lastID []byte
+	var lastSequence int64
+	rest := func() query {
+		return query{scanRest, []any{org.UUID[:], first[:], lastID, lastID, chainNo, chainNo, lastSequence}}
+	}
+	return s.scanAlone(ctx, query{scanQuery, []any{org.UUID[:], first[:]}}, rest, func(r row) error {
 		var no int64
 		if err := r.Scan(&no); err != nil {
 			return err
 		}
 		if chain == nil || chainNo != no {
+			lastID = append(lastID[:0], r.lend(1)...)
 			var err error
 			if chain, chainNo, err = scanChain(r); err != nil {
 				return err
@@ -86,6 +99,7 @@ func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.T
 		if err != nil {
 			return err
 		}
+		lastSequence = event.Sequence
 		return visit(chain, event)
 	})
 }

@@ -47,6 +47,10 @@ func TestPlans(t *testing.T) {
 	if !strings.Contains(plan, "(hash=?)") || !strings.Contains(plan, "(previous_hash=?)") || strings.Contains(plan, "SCAN") {
 		t.Errorf("a key by its hash: the plan is\n%s", plan)
 	}
+	plan = explain(t, db, sqlite.ScanRest, []byte{}, []byte{}, []byte{}, []byte{}, int64(1), int64(1), int64(1))
+	if !strings.Contains(plan, "id>? AND id<?") || !strings.Contains(plan, "(chain_no=? AND sequence>?)") || strings.Contains(plan, "TEMP B-TREE") {
+		t.Errorf("the rest of a scan of events: the plan is\n%s", plan)
+	}
 }
 
 func explain(t *testing.T, db *sqlite.Store, query string, args ...any) string {
