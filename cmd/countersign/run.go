@@ -28,6 +28,7 @@ type commandLine struct {
 	Approvals  approvalsCommands `cmd:"" help:"List and decide what waits for a person, over the API."`
 	Backup     backupCommand     `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
 	Restore    restoreCommand    `cmd:"" help:"Put a backup in place of the database, as a ledger of its own."`
+	Health     healthCommand     `cmd:"" help:"Ask a running server whether it is ready (exit 1 when it is not)."`
 	Doctor     doctorCommand     `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
 	Demo       demoCommand       `cmd:"" help:"See it all in a minute, on a throw-away store: actions, an approval of yours, a receipt, a forgery found out."`
 	Bench      benchCommand      `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`

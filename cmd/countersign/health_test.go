@@ -1,0 +1,42 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// health exits with 0 where a server is ready, with 1 where it is not, says why, and does
+// not take another program for one.
+//
+//countersign:race
+func TestHealthCommand(t *testing.T) {
+	t.Parallel()
+	server := start(t, migratedSQLite(t).flags...)
+	url := server.address
+	if out := succeed(t, "health", "--url", url); !strings.HasPrefix(out, "ready\n") && !strings.HasPrefix(out, "degraded\n") {
+		t.Errorf("a server that is ready is %q", out)
+	}
+	if out := succeed(t, "health", "--json", "--url", url); !strings.HasPrefix(out, `{"status":`) {
+		t.Errorf("the answer is %q", out)
+	}
+	server.stop(t)
+	refuse(t, exitFailed, "cannot be reached", "health", "--url", url)
+	refuse(t, exitUnclear, "--url", "health", "--url", "nonsense")
+
+	answer := func(status int, body string) string {
+		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}))
+		t.Cleanup(other.Close)
+		return other.URL
+	}
+	refuse(t, exitFailed, "not as countersign does", "health", "--url", answer(http.StatusOK, "hello"))
+	broken := answer(http.StatusServiceUnavailable, `{"status":"unavailable","checks":[{"name":"storage","status":"failed","detail":"the disk is full"}]}`)
+	if got := execute(t, "health", "--url", broken); got.code != exitFailed || got.out != "unavailable\nfailed storage: the disk is full\n" {
+		t.Errorf("a server that is not ready: %+v", got)
+	}
+}
