@@ -80,6 +80,10 @@ fuzz: ## Run every fuzz target for FUZZTIME (PKG=./internal/canon FUZZTIME=30s)
 bench: setup build ## Measure against a throw-away PostgreSQL (BENCH_ARGS="...")
 	@scripts/with-postgres scripts/bench $(BENCH_ARGS)
 
+.PHONY: dist
+dist: ## Build a release into ./dist: binaries, Python client, images, checksums (ARGS="binaries")
+	@scripts/dist $(ARGS)
+
 .PHONY: clean
 clean: ## Remove what was built and cached; ./data is kept
-	rm -rf bin .cache .venv
+	rm -rf bin dist .cache .venv
