@@ -1,8 +1,12 @@
 package architecture
 
 import (
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,4 +55,55 @@ func stopsTable(t *testing.T, document string) []string {
 		t.Fatalf("%s does not carry the table of stops once, between its marks", document)
 	}
 	return strings.Split(table, "\n")
+}
+
+// realForms are the forms of what must not stand in a document: documents show
+// placeholders.
+var realForms = map[string]*regexp.Regexp{
+	"an API key":          regexp.MustCompile(`csk_[0-9A-Za-z]{49}`),
+	"a public token":      regexp.MustCompile(`cvt_[0-9A-Za-z]{43}`),
+	"an id":               regexp.MustCompile(`[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}`),
+	"a hash or signature": regexp.MustCompile(`[0-9a-fA-F]{64}`),
+	"a private key":       regexp.MustCompile(`BEGIN [A-Z ]*PRIVATE KEY-`),
+}
+
+// No document shows a token, an id, a signature, a key or a hash: where one belongs
+// stands a placeholder. The API's own document shows none of the secrets; its examples
+// of ids and hashes are made up.
+func TestDocumentsShowPlaceholders(t *testing.T) {
+	t.Parallel()
+	secrets := []string{"an API key", "a public token", "a private key"}
+	read := 0
+	err := fs.WalkDir(os.DirFS(root), ".", func(file string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && file != "." && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "node_modules" || entry.Name() == "data"):
+			return fs.SkipDir
+		case path.Ext(file) != ".md" && file != "api/openapi.yaml" && !strings.HasPrefix(file, "examples/"):
+			return nil
+		case entry.IsDir():
+			return nil
+		}
+		text, err := fs.ReadFile(os.DirFS(root), file)
+		if err != nil {
+			return err
+		}
+		read++
+		for what, form := range realForms {
+			if file == "api/openapi.yaml" && !slices.Contains(secrets, what) {
+				continue
+			}
+			if form.Match(text) {
+				t.Errorf("%s shows %s: write a placeholder, such as <API_KEY>", file, what)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read < 30 {
+		t.Errorf("only %d documents were read", read)
+	}
 }
