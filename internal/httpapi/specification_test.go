@@ -131,6 +131,27 @@ func TestApprovalAspectsAreApart(t *testing.T) {
 	})
 }
 
+// The public result gives each status that applies to the artifact: an approval has a
+// signature of its own, a receipt has none.
+func TestPublicStatuses(t *testing.T) {
+	onEachStack(t, func(t *testing.T, s *stack) {
+		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"statuses"}`))
+		s.post(t, s.acme.member, "/v1/approvals/"+asked+"/approve", "").expect(t, http.StatusOK)
+		for kind, c := range map[string]struct{ id, signature, key string }{
+			"approval": {asked, "valid", "trusted"},
+			"receipt":  {*s.seal(t, s.acme.agent, "statuses").ReceiptID, "not_applicable", "not_applicable"},
+		} {
+			want := map[string]string{
+				"verification_version": "2", "artifact_type": kind, "overall_status": "verified", "integrity.status": "valid",
+				"asymmetric_signature.status": c.signature, "asymmetric_signature.key_status": c.key, "timestamp_anchors.status": "not_anchored",
+			}
+			if diff := cmp.Diff(want, s.publicResult(t, s.issue(t, s.acme.admin, kind, c.id).Path)); diff != "" {
+				t.Errorf("of the %s (-want +got):\n%s", kind, diff)
+			}
+		}
+	})
+}
+
 // unversioned are the routes without a version: those for operators and browsers, and
 // the oldest public links, which cannot change any more.
 var unversioned = []string{"/healthz", "/readyz", "/openapi.json", "/openapi.yaml", "/docs", "/docs/{asset}", "/public/approvals/{approval_id}"}

@@ -36,6 +36,12 @@ def test_init_takes_the_key_first_and_returns_the_configuration() -> None:
     assert type(countersign.init(example_api_key())) is ChainConfig
 
 
+@pytest.mark.parametrize("mode", ["allow", "deny"])
+def test_the_legacy_fail_mode_stands_for_a_default(mode: str) -> None:
+    config = countersign.init(example_api_key(), fail_mode=mode)
+    assert config.fail_modes == {"default": mode}
+
+
 def test_a_chain_is_made_of_a_name_and_named_options() -> None:
     given = parameters(countersign.Chain.__init__)
     required = inspect.Parameter.empty
