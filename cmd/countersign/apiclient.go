@@ -95,6 +95,12 @@ func (e *remoteError) Error() string {
 	return text
 }
 
+// rawBody is sent as it is; every other body is sent as JSON.
+type rawBody struct {
+	kind string // the Content-Type
+	text []byte
+}
+
 // call makes one request and reads its answer. Errors name the server by its
 // address alone: a path could hold an id.
 func (c *apiClient) call(ctx context.Context, method, path string, body, into any) error {
@@ -122,7 +128,10 @@ func (c *apiClient) call(ctx context.Context, method, path string, body, into an
 
 func (c *apiClient) request(ctx context.Context, method, path string, body any) (*http.Request, error) {
 	var content io.Reader = http.NoBody
-	if body != nil {
+	kind := "application/json"
+	if raw, ok := body.(rawBody); ok {
+		kind, content = raw.kind, bytes.NewReader(raw.text)
+	} else if body != nil {
 		data, err := json.Marshal(body)
 		if err != nil {
 			return nil, err
@@ -138,7 +147,7 @@ func (c *apiClient) request(ctx context.Context, method, path string, body any) 
 	}
 	request.Header.Set("Accept", "application/json")
 	if body != nil {
-		request.Header.Set("Content-Type", "application/json")
+		request.Header.Set("Content-Type", kind)
 	}
 	return request, nil
 }

@@ -104,30 +104,11 @@ func (c *apiClient) lookUp(ctx context.Context, known map[string]*chainLine, lis
 // approvals reads those of one status, newest first; "" for all. It returns each
 // with the text that it came in.
 func (c *apiClient) approvals(ctx context.Context, status string, most int) (list []approval, raw []json.RawMessage, err error) {
-	query := url.Values{"limit": {"200"}}
+	query := make(url.Values)
 	if status != "" {
 		query.Set("status", status)
 	}
-	for {
-		var page struct {
-			Data       []json.RawMessage `json:"data"`
-			NextCursor *string           `json:"next_cursor"`
-		}
-		if err := c.call(ctx, http.MethodGet, "/v1/approvals?"+query.Encode(), nil, &page); err != nil {
-			return nil, nil, err
-		}
-		for _, text := range page.Data {
-			var a approval
-			if err := json.Unmarshal(text, &a); err != nil {
-				return nil, nil, unclear(errors.New("the server sends approvals that this version cannot read: use the server's version"))
-			}
-			list, raw = append(list, a), append(raw, text)
-		}
-		if page.NextCursor == nil || len(list) >= most {
-			return list[:min(len(list), most)], raw[:min(len(raw), most)], nil
-		}
-		query.Set("cursor", *page.NextCursor)
-	}
+	return readList[approval](ctx, c, "/v1/approvals", query, most)
 }
 
 const mostApprovals = 2000

@@ -10,7 +10,7 @@ import (
 
 type approvalsListCommand struct {
 	remote
-	Status string        `help:"Which to list: ${enum}." enum:"waiting,pending,escalated,approved,denied,timed_out,cancelled" default:"waiting" env:"-"`
+	Status string        `help:"Which to list: ${enum}." enum:"waiting,pending,escalated,approved,denied,timed_out,cancelled,all" default:"waiting" env:"-"`
 	Watch  bool          `help:"Stay, and show the list again when it has changed." env:"-"`
 	Every  time.Duration `help:"How often to look with --watch." default:"2s" env:"-"`
 	JSON   bool          `name:"json" help:"Print JSON." env:"-"`
@@ -71,6 +71,10 @@ func (c *approvalsListCommand) show(p *process, api *apiClient, before string) (
 		fmt.Fprintln(p.out)
 	}
 	if len(list) == 0 {
+		if c.Status == "all" {
+			p.say("There is no approval.")
+			return identity, nil
+		}
 		p.say("No approval is " + plainStatus(c.Status) + ".")
 		return identity, nil
 	}
@@ -86,8 +90,11 @@ func (c *approvalsListCommand) show(p *process, api *apiClient, before string) (
 }
 
 func (c *approvalsListCommand) read(p *process, api *apiClient) ([]approval, []json.RawMessage, error) {
-	if c.Status == "waiting" {
+	switch c.Status {
+	case "waiting":
 		return api.waiting(p.ctx)
+	case "all":
+		return api.approvals(p.ctx, "", mostApprovals)
 	}
 	return api.approvals(p.ctx, c.Status, mostApprovals)
 }

@@ -13,8 +13,10 @@ import (
 )
 
 type policyCommands struct {
-	Check policyCheckCommand `cmd:"" help:"Compile a policy set and list its rules, or all that is wrong with it (exit 1)."`
-	Test  policyTestCommand  `cmd:"" help:"Decide test cases under a policy set (exit 1 when one is decided otherwise than expected)."`
+	Check    policyCheckCommand    `cmd:"" help:"Compile a policy set and list its rules, or all that is wrong with it (exit 1)."`
+	Simulate policySimulateCommand `cmd:"" help:"Decide recorded events again under a policy set, and show what would change."`
+	Put      policyPutCommand      `cmd:"" help:"Put a policy set in force, for the very next action."`
+	Test     policyTestCommand     `cmd:"" help:"Decide test cases under a policy set (exit 1 when one is decided otherwise than expected)."`
 }
 
 type policyCheckCommand struct {

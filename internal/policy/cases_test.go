@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,21 +82,22 @@ func TestParseCasesRefuses(t *testing.T) {
 	}
 }
 
-// Every example must be readable, and have cases beside it that name rules it
+// Every example and every pack must be readable, and have cases beside it that name rules it
 // has. What they decide is the business of the command that runs them.
 func TestExamplesAreValid(t *testing.T) {
 	t.Parallel()
-	const folder = "../../examples/policies"
-	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	var files []string
+	for _, folder := range []string{"../../examples/policies", "packs"} {
+		found, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s holds %d sets: %v", folder, len(found), err)
+		}
+		files = append(files, found...)
 	}
-	checked := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, ".cases.yaml") {
 			continue
 		}
-		checked++
 		set, err := Parse(readFile(t, file), YAML)
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
@@ -114,8 +116,21 @@ func TestExamplesAreValid(t *testing.T) {
 			}
 		}
 	}
-	if checked == 0 {
-		t.Error("there are no examples")
+}
+
+// A pack is found by its name and by nothing else.
+func TestPacks(t *testing.T) {
+	t.Parallel()
+	if diff := cmp.Diff([]string{"starter"}, Packs()); diff != "" {
+		t.Errorf("the packs (-want +got):\n%s", diff)
+	}
+	if text, ok := Pack("starter"); !ok || !bytes.Contains(text, []byte("rules:")) {
+		t.Errorf("the pack is %q", text)
+	}
+	for _, name := range []string{"", "Starter", "starter.cases", "../packs/starter"} {
+		if _, ok := Pack(name); ok {
+			t.Errorf("%q is taken for a pack", name)
+		}
 	}
 }
 

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// What an admin does over the API can be done at a terminal: find chains and receipts, try
+// a policy set on what was recorded, put it in force, stop everything and go on.
+//
+//countersign:race
+func TestAdministrationAtTheTerminal(t *testing.T) {
+	onEachEmptyStore(t, func(t *testing.T, s *testStore) {
+		server := start(t, s.flags...)
+		admin := server.admin(t)
+		key := keyFile(t, admin.key)
+		at := func(words ...string) []string { return append(words, "--url", server.address, "--key-file", key) }
+
+		succeed(t, at("chains", "list")...)
+		if out := succeed(t, at("receipts", "list", "--json")...); strings.TrimSpace(out) != "[]" {
+			t.Errorf("no receipts are %q", out)
+		}
+		receipt := admin.seal(t)
+		admin.pay(t, `{"amount_usd":9000}`)
+		var chain struct{ ID string }
+		admin.call(t, http.MethodPost, "/v1/chains", `{"name":"shell work"}`, &chain)
+		admin.call(t, http.MethodPost, "/v1/chains/"+chain.ID+"/events",
+			`{"agent_name":"helper","action_type":"tool_call","action_name":"bash","payload":{"command":"ls"}}`, new(any))
+
+		if out := succeed(t, at("chains", "list")...); strings.Count(out, "\n") != 4 || !strings.Contains(out, chain.ID) {
+			t.Errorf("the chains are\n%s", out)
+		}
+		if out := succeed(t, at("chains", "list", "--status", "completed", "--limit", "1")...); strings.Count(out, "\n") != 2 {
+			t.Errorf("the completed chains are\n%s", out)
+		}
+		if out := succeed(t, at("chains", "show", chain.ID)...); !strings.Contains(out, "bash") {
+			t.Errorf("the chain is\n%s", out)
+		}
+		shown := decode[struct{ Events []eventEntry }](t, succeed(t, at("chains", "show", chain.ID, "--json")...))
+		if len(shown.Events) != 1 || shown.Events[0].Action != "bash" {
+			t.Errorf("the events are %+v", shown.Events)
+		}
+		for _, name := range []string{receipt.ReceiptID, receipt.Receipt.Number, strings.ToLower(receipt.Receipt.Number)} {
+			if got := decode[receiptEntry](t, succeed(t, at("receipts", "show", name)...)); got.ID != receipt.ReceiptID {
+				t.Errorf("receipt %s is %+v", name, got)
+			}
+		}
+		if out := succeed(t, at("receipts", "list")...); !strings.Contains(out, receipt.Receipt.Number) {
+			t.Errorf("the receipts are\n%s", out)
+		}
+		if out := succeed(t, at("approvals", "list", "--status", "all")...); !strings.Contains(out, "pay_invoice") {
+			t.Errorf("all approvals are\n%s", out)
+		}
+		succeed(t, at("webhooks", "list")...)
+
+		if out := succeed(t, at("policy", "simulate", "--pack", "starter", "--since", "1h")...); !strings.Contains(out, "require_approval instead of allow") || !strings.Contains(out, "shells") {
+			t.Errorf("the simulation says\n%s", out)
+		}
+		if out := succeed(t, at("policy", "put", "--pack", "starter")...); !strings.HasPrefix(out, "v1+") || !strings.HasSuffix(out, " is in force: 5 rules\n") {
+			t.Errorf("put says %q", out)
+		}
+		if put := decode[putPolicy](t, succeed(t, at("policy", "put", examples+"payments.yaml", "--json")...)); !strings.HasPrefix(put.Version, "v2+") {
+			t.Errorf("put says %+v", put)
+		}
+		refuse(t, exitUnclear, "there is no pack", at("policy", "put", "--pack", "none")...)
+		refuse(t, exitUnclear, "name a file", at("policy", "put")...)
+		refuse(t, exitUnclear, "name a file", at("policy", "put", "--pack", "starter", examples+"payments.yaml")...)
+
+		if out := succeed(t, at("kill-switch", "on", "a drill")...); !strings.HasPrefix(out, "ON: nothing is allowed (a drill)") {
+			t.Errorf("the kill switch is %q", out)
+		}
+		if now := decode[killSwitch](t, succeed(t, at("kill-switch", "show", "--json")...)); !now.Active {
+			t.Errorf("the kill switch is %+v", now)
+		}
+		if out := succeed(t, at("kill-switch", "off")...); !strings.HasPrefix(out, "off: agents may act") {
+			t.Errorf("the kill switch is %q", out)
+		}
+		refuse(t, exitUnclear, "a chain's id has the form", at("chains", "show", "nonsense")...)
+		refuse(t, exitUnclear, "a receipt's id, or its number", at("receipts", "show", "nonsense")...)
+		refuse(t, exitUnclear, "has that number", at("receipts", "show", "CSN-1999-000001")...)
+		refuse(t, exitUnclear, "--limit must be between", at("chains", "list", "--limit", "0")...)
+	})
+}
