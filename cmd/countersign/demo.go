@@ -14,7 +14,9 @@ import (
 )
 
 type demoCommand struct {
-	Yes bool `help:"Approve without asking, and do not pause." short:"y" env:"-"`
+	Yes    bool   `help:"Approve without asking, and do not pause." short:"y" env:"-"`
+	Serve  bool   `help:"Leave the server running, with a console to look at." env:"-"`
+	Listen string `help:"Address to serve on; port 0 takes a free one." default:"127.0.0.1:0" env:"-"`
 }
 
 // Run tells the story on a server and a store of its own. It fails when anything
@@ -25,7 +27,7 @@ func (c *demoCommand) Run(p *process) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	d := &demo{stage: newStage(p, c.Yes), process: p, folder: folder, yes: c.Yes}
+	d := &demo{stage: newStage(p, c.Yes), process: p, folder: folder, listen: c.Listen, yes: c.Yes, stays: c.Serve}
 	if err := d.start(); err != nil {
 		return errors.Join(err, d.stop())
 	}
@@ -38,13 +40,16 @@ type demo struct {
 	*stage
 	process *process
 	folder  string
+	listen  string
 	yes     bool
+	stays   bool // the server runs on when the story is told
 
 	server                    *server
 	log                       bytes.Buffer // of the server, read when it has ended
 	end                       context.CancelFunc
 	ended                     chan error
 	admin, agent, reviewer    *apiClient
+	signIn                    string // a link for the console
 	chain, approval, receipt  string
 	approved                  bool
 	payment, forged, exposure float64
@@ -54,7 +59,7 @@ func (d *demo) data() string { return filepath.Join(d.folder, "data") }
 
 // start runs a real server on a free port of this machine.
 func (d *demo) start() error {
-	command := &serveCommand{Listen: "127.0.0.1:0", LogLevel: "warn", LogFormat: "text"}
+	command := &serveCommand{Listen: d.listen, LogLevel: "warn", LogFormat: "text"}
 	command.Data = d.data()
 	ctx, end := context.WithCancel(d.process.ctx)
 	d.end = end
@@ -72,6 +77,7 @@ func (d *demo) start() error {
 	d.ended = make(chan error, 1)
 	go func() { d.ended <- d.server.serve() }()
 	d.admin = d.client(first.Key.Text)
+	d.signIn = signInLink(d.address(), first.SignIn)
 	return nil
 }
 
@@ -96,10 +102,17 @@ func (d *demo) client(key ledger.Secret) *apiClient {
 }
 
 func (d *demo) play() error {
-	for _, chapter := range []func(context.Context) error{d.rules, d.work, d.ask, d.forbid, d.seal, d.share, d.forge} {
+	chapters := []func(context.Context) error{d.rules, d.work, d.ask, d.forbid, d.seal, d.share, d.forge}
+	if d.stays { // a console over a forged record would have nothing else to say
+		chapters[len(chapters)-1] = d.populate
+	}
+	for _, chapter := range chapters {
 		if err := chapter(d.process.ctx); err != nil {
 			return fmt.Errorf("the story does not go on: %w", err)
 		}
+	}
+	if d.stays {
+		return d.waitForEnd()
 	}
 	d.epilogue()
 	return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -69,6 +70,32 @@ func checkStory(t *testing.T, name, text string, says []string) {
 		t.Errorf("%s: there is colour where no terminal is", name)
 	}
 }
+
+// A demo that serves leaves a console with something in it, and a link to it, until it is
+// interrupted.
+//
+//countersign:race
+func TestDemoThatServes(t *testing.T) {
+	t.Parallel()
+	p := begin(t, "demo", "--yes", "--serve")
+	var link string
+	servicetest.Eventually(t, "the link is shown", func() bool {
+		link = signInPattern.FindString(p.out.String())
+		return link != ""
+	})
+	c := &client{base: link[:strings.Index(link, "/sign-in")], http: http.DefaultClient}
+	if got := c.status(t, http.MethodGet, "/sign-in", ""); got != http.StatusOK {
+		t.Errorf("the page of the link is answered %d", got)
+	}
+	if !strings.Contains(p.out.String(), "two payments wait for you") {
+		t.Errorf("the demo says %s", p.out.String())
+	}
+	if code := p.stop(t); code != 0 {
+		t.Errorf("the demo ended with %d: %s", code, p.log.String())
+	}
+}
+
+var signInPattern = regexp.MustCompile(`http://127\.0\.0\.1:\d+/sign-in#\S+`)
 
 // The demo ends when it is interrupted at its question.
 //
