@@ -2,7 +2,7 @@
 
 The place is a context variable. Tasks of asyncio inherit it by themselves, threads do not: once
 :func:`inherit_in_threads` was called, threads that are started, and work that is handed to a
-``ThreadPoolExecutor``, within a run belong to that run.
+``ThreadPoolExecutor`` or a ``multiprocessing.pool.ThreadPool``, within a run belong to that run.
 """
 
 from __future__ import annotations
@@ -124,14 +124,13 @@ def carry(function: Callable[..., T]) -> Callable[..., T]:
     For threads that the run did not start: a worker that takes work from a queue, a callback of
     a library that has threads of its own. A coroutine function keeps its place by itself.
     """
-    place = _PLACE.get()
-    if place is None:
+    if _PLACE.get() is None:
         raise RuntimeError("carry() is called inside of a run, and none is open here")
+    in_place = _Carried(function)
 
     @functools.wraps(function)
     def carried(*args: Any, **kwargs: Any) -> T:
-        with entered(place):
-            return function(*args, **kwargs)
+        return in_place(*args, **kwargs)  # type: ignore[no-any-return]
 
     return carried
 
@@ -152,15 +151,37 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def inherit_in_threads() -> None:
-    """Let threads and pools take the place along, from now on and in the whole process. Outside
-    of runs they do what they did."""
+_carried: list[ContextVar[Any]] = [_PLACE]  # only ever appended to, under _installing
+
+
+def inherit_in_threads(*variables: ContextVar[Any]) -> None:
+    """Let threads and pools take the place along, and what else an adapter keeps of it, from now
+    on and in the whole process. Outside of runs they do what they did."""
     global _installed
     with _installing:
+        _carried.extend(v for v in variables if v not in _carried)
         if not _installed:
             _installed = True
             _wrap_submit()
             _wrap_start()
+            _wrap_thread_pool()
+
+
+class _Carried:
+    """A function, to be called in the place in which this object was made. A worker that calls it
+    serves others afterwards: so its own context is left as it was."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._values = [(variable, variable.get(None)) for variable in tuple(_carried)]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tokens = [(variable, variable.set(value)) for variable, value in self._values]
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            for variable, token in reversed(tokens):
+                variable.reset(token)
 
 
 def _wrap_submit() -> None:
@@ -172,12 +193,12 @@ def _wrap_submit() -> None:
     def submit_in_place(
         self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
-        place = _PLACE.get()
-        if place is None or _is_of_interpreters(self):
+        if _PLACE.get() is None or _is_of_interpreters(self):
             return submit(self, fn, *args, **kwargs)
+        carried = _Carried(fn)
         # A worker that is started here serves others afterwards: the place goes with the work.
         with entered(None):
-            return submit(self, _call_in, place, fn, args, kwargs)
+            return submit(self, carried, *args, **kwargs)
 
     ThreadPoolExecutor.submit = submit_in_place  # type: ignore[method-assign]
 
@@ -193,18 +214,27 @@ def _wrap_start() -> None:
 
     @functools.wraps(start)
     def start_in_place(self: threading.Thread) -> None:
-        place = _PLACE.get()
-        if place is not None:
-            self.run = functools.partial(  # type: ignore[method-assign]
-                _call_in, place, self.run, (), {}
-            )
+        if _PLACE.get() is not None:
+            self.run = _Carried(self.run)  # type: ignore[method-assign]
         start(self)
 
     threading.Thread.start = start_in_place  # type: ignore[method-assign]
 
 
-def _call_in(
-    place: Place, function: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> T:
-    with entered(place):
-        return function(*args, **kwargs)
+def _wrap_thread_pool() -> None:
+    """Its workers take work from a queue: the place goes with each piece of it."""
+    from multiprocessing.pool import ThreadPool
+
+    def wrapped(name: str) -> Callable[..., Any]:
+        method = getattr(ThreadPool, name)
+
+        @functools.wraps(method)
+        def in_place(self: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            carried = func if _PLACE.get() is None else _Carried(func)
+            return method(self, carried, *args, **kwargs)
+
+        return in_place
+
+    # All others come down to these.
+    for name in ("apply_async", "_map_async", "imap", "imap_unordered"):
+        setattr(ThreadPool, name, wrapped(name))
