@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from agents import QUESTION, Marks, agent, agent_with, approving
-from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware import AgentMiddleware, hook_config
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from office import Office
 
@@ -141,3 +142,99 @@ def test_an_error_that_became_a_text_is_a_failure(office: Office, is_async: bool
         with chain:
             made().invoke(QUESTION)
     assert office.outcomes(chain.id) == [("failed", "handled by the tool")]
+
+
+class Swallowing(AgentMiddleware[Any, Any]):
+    """Stands before governance and makes an answer of every error: of tools, or of models."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def wrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return handler(request)
+        except Exception:
+            if self._what != "tool":
+                raise
+            return ToolMessage("all done", tool_call_id=request.tool_call["id"])
+
+    async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return await handler(request)
+        except Exception:
+            if self._what != "tool":
+                raise
+            return ToolMessage("all done", tool_call_id=request.tool_call["id"])
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return handler(request)
+        except Exception:
+            if self._what != "model":
+                raise
+            return AIMessage("all done")
+
+    async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+        try:
+            return await handler(request)
+        except Exception:
+            if self._what != "model":
+                raise
+            return AIMessage("all done")
+
+
+class Leaving(AgentMiddleware[Any, Any]):
+    """Ends the agent's run as soon as a tool was called."""
+
+    @hook_config(can_jump_to=["end"])
+    def before_model(self, state: Any, runtime: Any) -> Any:
+        over = any(isinstance(m, ToolMessage) for m in state["messages"])
+        return {"jump_to": "end"} if over else None
+
+
+@both
+@pytest.mark.parametrize("end", ["return_direct", "jump", "model"])
+def test_no_middleware_swallows_a_denial(office: Office, is_async: bool, end: str) -> None:
+    """Whatever stands before it makes of a denial, and however the agent ends: it is raised."""
+    marks = Marks()
+    tool = marks.tool("denied_tool")
+    tool.return_direct = end == "return_direct"
+    before = [Swallowing("tool"), *([Leaving()] if end == "jump" else [])]
+
+    async def main() -> None:
+        async with countersign.Chain("swallowed") as chain:
+            middleware = [*before, GovernanceMiddleware(chain)]
+            await agent_with(tool, middleware=middleware).ainvoke(QUESTION)
+
+    with pytest.raises(countersign.ActionDeniedError):
+        if is_async:
+            asyncio.run(main())
+        else:
+            with countersign.Chain("swallowed") as chain:
+                middleware = [*before, GovernanceMiddleware(chain)]
+                agent_with(tool, middleware=middleware).invoke(QUESTION)
+    assert marks == []
+
+
+@both
+def test_no_middleware_swallows_the_denial_of_a_model_call(office: Office, is_async: bool) -> None:
+    office.kill_switch(active=True)
+    try:
+        with pytest.raises(countersign.KillSwitchActiveError):
+            chain = countersign.Chain("no model")
+            before = [Swallowing("model")]
+
+            async def main() -> None:
+                async with chain:
+                    middleware = [*before, GovernanceMiddleware(chain)]
+                    await agent(Marks(), middleware=middleware).ainvoke(QUESTION)
+
+            if is_async:
+                asyncio.run(main())
+            else:
+                with chain:
+                    middleware = [*before, GovernanceMiddleware(chain)]
+                    agent(Marks(), middleware=middleware).invoke(QUESTION)
+    finally:
+        office.kill_switch(active=False)

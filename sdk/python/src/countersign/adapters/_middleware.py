@@ -79,6 +79,16 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
             await self._run.record_async(usage)
         return response
 
+    def after_agent(self, state: Any, runtime: Any) -> None:
+        """Raise the denial, whatever other middleware made of it: a tool whose answer is the
+        agent's own is followed by no other call that could refuse."""
+        if self._run.denial is not None:
+            self._run.check()
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> None:
+        """:meth:`after_agent` on the running event loop."""
+        self.after_agent(state, runtime)
+
     def _tool_step(self, request: Any) -> Step:
         call = request.tool_call
         key = step_key(_step_id(), "tool", call["name"], call["args"], call["id"])
