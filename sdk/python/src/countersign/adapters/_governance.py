@@ -47,6 +47,10 @@ class Governance:
                 yield self._begun(run, config)
             run.paused = await self.is_paused_async(runnable, config)
 
+    def extended(self, governed: Any) -> Governance:
+        """How the runs of something are recorded that the governed object is a part of."""
+        return Governance(self.chain_name, self.metadata, self.agent)
+
     def _chain(self, key: str | None) -> RunChain:
         return RunChain(self.chain_name, metadata=self.metadata, key=key)
 

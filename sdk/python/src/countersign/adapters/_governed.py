@@ -2,22 +2,27 @@
 
 Governing an object makes a copy of it, of a subclass of its own type that holds the governance.
 So the copy is what the original was (``isinstance``, attributes, drawing, composition), and the
-copies that the framework makes of it in its turn are governed too.
+copies that the framework makes of it in its turn are governed too. A sequence alone is not copied
+but held, since whatever it becomes a part of would take it apart.
 """
 
 # ruff: noqa: A002 - the frameworks name the parameter input
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import types
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, ClassVar, TypeVar, cast
 
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableBinding
+from langchain_core.tools import BaseTool
 
 from countersign.adapters._callbacks import Governor
 from countersign.adapters._governance import Governance
 from countersign.adapters._shared import current_run
+from countersign.adapters._surface import DERIVES, PLAIN, STYLES, calling, deriving, methods_of
 
 __all__ = ["Governed", "governed_copy"]
 
@@ -30,6 +35,7 @@ class Governed:
 
     _countersign: ClassVar[Governance]
     _countersign_type: ClassVar[type]
+    _countersign_mixin: ClassVar[type]
 
     # -- one call --------------------------------------------------------------------------
 
@@ -68,8 +74,21 @@ class Governed:
     def astream_events(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
         events = super().astream_events  # type: ignore[misc]
         if kwargs.get("version") == "v3":
+            self._refuse_v3()
             return events(input, config, **kwargs)  # it comes through astream
         return self._astreamed(events, input, config, **kwargs)
+
+    def stream_events(self, input: Any, config: Any = None, **kwargs: Any) -> Any:
+        self._refuse_v3()
+        return super().stream_events(input, config, **kwargs)  # type: ignore[misc]
+
+    def _refuse_v3(self) -> None:
+        """Only graphs come through their own ``stream``; a model would be called past it."""
+        if current_run() is None and not hasattr(type(self), "get_state"):
+            raise NotImplementedError(
+                f"stream_events with version v3 is not governed for a {type(self).__name__}: use "
+                "stream or astream, or govern the graph that it is called in"
+            )
 
     def _streamed(self, stream: Any, input: Any, config: Any, **kwargs: Any) -> Iterator[Any]:
         if current_run() is not None:
@@ -86,8 +105,19 @@ class Governed:
                 yield item
             return
         async with self._countersign.opened_async(self, config) as (governor, config):
-            async for item in _driven_async(governor, stream(input, config, **kwargs)):
-                yield item
+            # Not in a generator of its own, which the event loop would close apart from this one.
+            items = stream(input, config, **kwargs)
+            try:
+                while True:
+                    with governor.active():
+                        try:
+                            item = await items.__anext__()
+                        except StopAsyncIteration:
+                            return
+                    governor.run.check()
+                    yield item
+            finally:
+                await _close(governor, items)
 
     # -- several calls: each is a run of its own, with a chain and a receipt -----------------
 
@@ -103,16 +133,58 @@ class Governed:
     def abatch_as_completed(self, inputs: Any, config: Any = None, **kwargs: Any) -> Any:
         return Runnable.abatch_as_completed(cast("Any", self), inputs, config, **kwargs)
 
+    # -- every other method: see _surface.py ----------------------------------------------------
+
+    def _called(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if current_run() is not None:
+            return method(*args, **kwargs)
+        with self._countersign.opened(self, None) as (governor, _), governor.active():
+            result = method(*args, **kwargs)
+        if inspect.isawaitable(result) or isinstance(result, (Iterator, AsyncIterator)):
+            name = getattr(method, "__name__", "the method")
+            getattr(result, "close", bool)()
+            raise TypeError(
+                f"{name} of a governed {type(self).__name__} returns work that is still to be "
+                "done, when its run is over: make it a coroutine function or a generator function"
+            )
+        return result
+
+    async def _acalled(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if current_run() is not None:
+            return await method(*args, **kwargs)
+        async with self._countersign.opened_async(self, None) as (governor, _):
+            with governor.active():
+                return await method(*args, **kwargs)
+
+    def _beyond(self, name: str) -> Callable[..., Any]:
+        """The method of the object's own type."""
+        return cast("Callable[..., Any]", getattr(super(type(self)._countersign_mixin, self), name))
+
+    def __getattr__(self, name: str) -> Any:
+        # Bindings and their like hand on what the object inside has: it is governed here.
+        found = getattr(super(), "__getattr__", None)
+        if found is None:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = found(name)
+        if name.startswith("_") or name in PLAIN or not inspect.isroutine(value):
+            return value
+        if name in DERIVES:
+            return lambda *args, **kwargs: self._extended(value(*args, **kwargs))
+        return types.MethodType(calling(name, value), _Beyond(self, value))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class was made here and cannot be found by its name.
+        return governed_copy, (_original(self), self._countersign)
+
+    def to_json(self) -> Any:
+        """What is loaded from it would not be governed: so it cannot be loaded."""
+        made = super().to_json()  # type: ignore[misc]
+        if made.get("type") == "constructor":
+            made = {name: value for name, value in made.items() if name != "kwargs"}
+            made |= {"type": "not_implemented", "repr": None}
+        return made
+
     # -- what is made of it is governed as a whole --------------------------------------------
-
-    def with_retry(self, *args: Any, **kwargs: Any) -> Any:
-        return self._extended(super().with_retry(*args, **kwargs))  # type: ignore[misc]
-
-    def with_fallbacks(self, *args: Any, **kwargs: Any) -> Any:
-        return self._extended(super().with_fallbacks(*args, **kwargs))  # type: ignore[misc]
-
-    def pipe(self, *args: Any, **kwargs: Any) -> Any:
-        return self._extended(super().pipe(*args, **kwargs))  # type: ignore[misc]
 
     def __or__(self, other: Any) -> Any:
         return self._extended(super().__or__(other))  # type: ignore[misc]
@@ -121,12 +193,27 @@ class Governed:
         return self._extended(super().__ror__(other))  # type: ignore[misc]
 
     def _extended(self, made: Any) -> Any:
-        if isinstance(made, Governed):
+        if isinstance(made, (Governed, BaseTool)) or not isinstance(made, Runnable):
             return made
-        whole = Governance(
-            self._countersign.chain_name, self._countersign.metadata, self._countersign.agent
-        )
-        return governed_copy(made, whole)
+        if isinstance(getattr(made, "bound", None), Governed) and type(made).__name__ in _THIN:
+            return made  # every call of it is one of the object inside
+        return governed_copy(made, self._countersign.extended(self))
+
+
+class _Beyond:
+    """A method of the object inside, as the wrappers of :mod:`_surface` look for one."""
+
+    def __init__(self, governed: Governed, method: Callable[..., Any]) -> None:
+        self._called, self._acalled = governed._called, governed._acalled
+        self._streamed, self._astreamed = governed._streamed, governed._astreamed
+        self._method = method
+
+    def _beyond(self, name: str) -> Callable[..., Any]:
+        return self._method
+
+
+_THIN = ("RunnableBinding", "_ChatModelBinding", "RunnableEach")
+"""What hands each call on to one object, and calls nothing besides."""
 
 
 class GovernedExecutor(Governed):
@@ -179,38 +266,57 @@ def _driven(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
                 close()
 
 
-async def _driven_async(governor: Governor, items: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    try:
-        while True:
-            with governor.active():
-                try:
-                    item = await items.__anext__()
-                except StopAsyncIteration:
-                    return
-            governor.run.check()
-            yield item
-    finally:
-        if close := getattr(items, "aclose", None):
-            with governor.active():
-                await close()
+async def _close(governor: Governor, items: Any) -> None:
+    """Close a stream within the run, unless the event loop, which ends, is closing it already."""
+    close = getattr(items, "aclose", None)
+    if close is not None and not getattr(items, "ag_running", False):
+        with governor.active():
+            await close()
 
 
 def governed_copy(runnable: R, governance: Governance) -> R:
     """A copy of the object that is governed. The original stays as it is."""
-    kind = type(runnable)
+    held: Any = runnable
+    if hasattr(type(held), "steps") or "steps" in vars(held):
+        # Sequences that it becomes a part of, and nodes, would take its steps and leave the rest.
+        held = RunnableBinding(bound=held)
+    kind: Any = type(held)
     kind = getattr(kind, "_countersign_type", kind)  # not governed twice
+    mixin = _mixin_of(kind)
     names = {"__module__": kind.__module__, "__doc__": kind.__doc__}
-    mixin = GovernedExecutor if hasattr(kind, "iter") else Governed
     made = types.new_class(kind.__name__, (mixin, kind), {}, lambda body: body.update(names))
     # Set afterwards: in the body, pydantic would take them for fields.
     type.__setattr__(made, "_countersign", governance)
     type.__setattr__(made, "_countersign_type", kind)
-    twin: Any = object.__new__(made)
+    type.__setattr__(made, "_countersign_mixin", mixin)
+    return cast("R", _twin(held, made))
+
+
+@functools.lru_cache(maxsize=256)
+def _mixin_of(kind: type) -> type:
+    """What governs every method of a class."""
+    mixin = GovernedExecutor if hasattr(kind, "iter") else Governed
+    methods: dict[str, Any] = {}
+    for name in methods_of(kind):
+        if name in DERIVES:
+            methods[name] = deriving(name)
+        elif name not in PLAIN and name not in STYLES:
+            methods[name] = calling(name, inspect.getattr_static(kind, name))
+    return type(f"Governed{kind.__name__}", (mixin,), methods)
+
+
+def _original(governed: Governed) -> Any:
+    """The object as it was before it was governed."""
+    return _twin(governed, governed._countersign_type)
+
+
+def _twin(runnable: Any, kind: type) -> Any:
+    twin: Any = object.__new__(kind)
     object.__setattr__(twin, "__dict__", dict(vars(runnable)))
     for name in _PYDANTIC:
         if hasattr(runnable, name):
             object.__setattr__(twin, name, copy.copy(getattr(runnable, name)))
-    return cast("R", twin)
+    return twin
 
 
 _PYDANTIC = ("__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
