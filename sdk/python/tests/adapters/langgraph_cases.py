@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class FileSaver(InMemorySaver):
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
+        self._keeping = threading.Lock()  # LangGraph saves in threads of its own
         if path.exists():
             storage, self.writes, self.blobs = pickle.loads(path.read_bytes())
             for thread, spaces in storage.items():
@@ -32,10 +34,11 @@ class FileSaver(InMemorySaver):
                     self.storage[thread][space].update(checkpoints)
 
     def _keep(self) -> None:
-        storage = {thread: dict(spaces) for thread, spaces in self.storage.items()}
-        new = self._path.with_suffix(".new")
-        new.write_bytes(pickle.dumps((storage, self.writes, self.blobs)))
-        new.rename(self._path)
+        with self._keeping:
+            storage = {thread: dict(spaces) for thread, spaces in self.storage.items()}
+            new = self._path.with_suffix(".new")
+            new.write_bytes(pickle.dumps((storage, self.writes, self.blobs)))
+            new.rename(self._path)
 
     def put(self, *args: Any, **kwargs: Any) -> Any:
         put = super().put(*args, **kwargs)

@@ -2,7 +2,7 @@
 
 A test of an adapter names its :class:`Framework`, makes the cases with :func:`cases_of` and
 calls :func:`check` for each. The agent is scripted, and the service is real. With
-``COUNTERSIGN_NIGHTLY=1`` every style meets every fault; else every style meets one of them.
+``COUNTERSIGN_NIGHTLY=1`` every style meets every fault; else a few of them meet each.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def cases_of(framework: Framework) -> list[Case]:
         else:
             chosen = [framework.quick[at % len(framework.quick)]]
             if fault not in _LONG:
-                chosen += [s for n, s in enumerate(styles) if n % 4 == at % 4 and s not in chosen]
+                chosen += [s for n, s in enumerate(styles) if n % 7 == at and s not in chosen]
         cases += [Case(framework.name, style, fault) for style in chosen]
     return cases
 
@@ -164,7 +164,8 @@ def check(framework: Framework, case: Case, office: Office) -> None:
         agent = framework.govern(work, name)
         raised = _ended(office, lambda: framework.styles[case.style](agent), fault.asks)
         network.mode = "pass"
-        assert countersign.flush(_DEADLINE)  # what the client could not deliver meanwhile
+        # What the client could not deliver meanwhile.
+        assert any(countersign.flush(10) for _ in range(6))
     _surfaced(raised, fault)
     _promises(framework, case, office, name, work.bodies)
 
