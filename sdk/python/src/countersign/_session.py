@@ -49,6 +49,8 @@ class Session(Delivery):
         self._warned = False  # of the service's absence
         self.asked: dict[str, str] = {}
         """The approvals that steps wait for, or have waited for in vain, by the steps' keys."""
+        self.waited: set[str] = set()
+        """The keys of the steps that a person released while this process waited."""
         self.latches: list[Callable[[Exception], object]] = []
         """Told of whatever keeps an action from being carried out."""
 
@@ -145,6 +147,7 @@ class Session(Delivery):
             self.asked.pop(key, None)
             raise
         self.asked.pop(key, None)
+        self.waited.add(key)
         patience = Patience(self.transport, self.config)
         while True:
             reason = TOO_LATE

@@ -116,13 +116,15 @@ def test_every_attempt_of_a_retried_tool_has_a_record(
     assert outcomes(office, name) == [failed, failed, ("succeeded", None)]
 
 
-def test_an_interrupted_tool_has_no_outcome_until_it_is_resumed(office: Office) -> None:
+def test_the_outcome_of_an_interrupted_tool_is_unknown_until_it_is_resumed(office: Office) -> None:
     """A body that asks its user something runs on under its own record."""
     tool = Marks().tool("asked_tool", lambda n: interrupt("go on?"))
     graph = graph_of(lambda state: tool.invoke({"n": 1}) and {})
     governed = govern(graph.compile(checkpointer=InMemorySaver()), "interrupted tool")
     approving(office, lambda: governed.invoke(QUESTION, THREAD))
-    assert outcomes(office, "interrupted tool") == [None]
+    assert outcomes(office, "interrupted tool") == [
+        ("unknown", "the run was interrupted before it ended")
+    ]
     governed.invoke(Command(resume="yes"), THREAD)
     assert outcomes(office, "interrupted tool") == [("succeeded", None)]
 

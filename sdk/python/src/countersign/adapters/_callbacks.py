@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,16 +15,18 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage
+from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 
 from countersign._decision import PolicyDecision
+from countersign._place import inherit_in_threads
 from countersign.adapters._models import message_of, model_name_of, tokens_of
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._places import Place, Places
 from countersign.adapters._shared import Run, Step, usage_of
 from countersign.adapters._tool_defaults import tool_that_runs, with_defaults
 
-__all__ = ["Governor"]
+__all__ = ["Governor", "apart_from_past", "is_past"]
 
 Work = Union[Step, tuple[PolicyDecision, Ending]]
 """What a hook has to do: record a step, or report how a body ended."""
@@ -91,13 +94,17 @@ class Governor(BaseCallbackHandler):
     first denial."""
 
     raise_error = True
-    run_inline = False
+    # Before Python 3.11 the frameworks cannot give a task its context: what an async node calls
+    # does not say where. Called inline, a hook is part of the node's own task and can leave word.
+    run_inline = sys.version_info < (3, 11)
 
     def __init__(self, run: Run, agent_name: str, parent_agent_name: str | None = None) -> None:
         self.run = run
         self._places = Places(agent_name, parent_agent_name)
         self._calls: dict[UUID, Step] = {}
         self._released: dict[UUID, PolicyDecision] = {}
+        self._around: dict[UUID, UUID | None] = {}
+        inherit_in_threads(_ACTIVE, _HERE, var_child_runnable_config)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -105,10 +112,28 @@ class Governor(BaseCallbackHandler):
         across a ``yield`` to a consumer: see :meth:`Run.active`."""
         token = _ACTIVE.set(self)
         try:
-            with self.run.active():
+            with apart_from_past(), self.run.active():
                 yield
         finally:
             _ACTIVE.reset(token)
+
+    # -- where -------------------------------------------------------------------------
+
+    def _enter(self, run_id: UUID, parent_run_id: UUID | None) -> UUID | None:
+        """What a call is a part of, which becomes what later calls are a part of."""
+        if not self.run_inline:
+            return parent_run_id
+        here = _HERE.get()
+        self._around[run_id] = here
+        _HERE.set(run_id)
+        return parent_run_id or (here if here in self._around else None)
+
+    def _leave(self, run_id: UUID) -> None:
+        self._places.leave(run_id)
+        if run_id in self._around:
+            around = self._around.pop(run_id)
+            if _HERE.get() == run_id:
+                _HERE.set(around)
 
     # -- before ------------------------------------------------------------------------
 
@@ -126,6 +151,7 @@ class Governor(BaseCallbackHandler):
     ) -> Iterable[Work]:
         self.run.check()
         name = name or (serialized or {}).get("name") or ""
+        parent_run_id = self._enter(run_id, parent_run_id)
         place, entered = self._places.enter(run_id, parent_run_id, name, tags, metadata)
         if not entered:
             return []
@@ -145,7 +171,7 @@ class Governor(BaseCallbackHandler):
         **_: Any,
     ) -> Iterable[Work]:
         self.run.check()
-        place = self._places.stay(run_id, parent_run_id)
+        place = self._places.stay(run_id, self._enter(run_id, parent_run_id))
         tool = (serialized or {}).get("name") or name or "tool"
         given = {"input": input_str} if inputs is None else _without_injected(inputs)
         runs = tool_that_runs(tool) if inputs is not None else None
@@ -173,7 +199,7 @@ class Governor(BaseCallbackHandler):
         **given: Any,
     ) -> Iterable[Work]:
         self.run.check()
-        place = self._places.stay(run_id, parent_run_id)
+        place = self._places.stay(run_id, self._enter(run_id, parent_run_id))
         model = model_name_of(serialized, metadata, given)
         # A prompt's words would be taken for what the agent does: its digest is evidence enough.
         said = json.dumps(prompts, sort_keys=True, default=str).encode()
@@ -211,7 +237,7 @@ class Governor(BaseCallbackHandler):
 
     def _ended(self, run_id: UUID, ending: Ending | None) -> list[Work]:
         self._calls.pop(run_id, None)
-        self._places.leave(run_id)
+        self._leave(run_id)
         decision = self._released.pop(run_id, None)
         return [] if decision is None or ending is None else [(decision, ending)]
 
@@ -226,8 +252,31 @@ class Governor(BaseCallbackHandler):
     on_llm_error = on_tool_error = on_retriever_error = _Hook(_error)
 
 
+def is_past(handler: Any) -> bool:
+    """Whether it is the handler of a run that is over."""
+    return isinstance(handler, Governor) and not handler.run.is_here()
+
+
+@contextmanager
+def apart_from_past() -> Iterator[None]:
+    """A context may outlive its run. What is governed there is no part of that run, nor of the
+    step in it that the framework remembers."""
+    config = var_child_runnable_config.get() or {}
+    callbacks: Any = config.get("callbacks") or ()
+    if not any(map(is_past, getattr(callbacks, "handlers", callbacks))):
+        yield
+        return
+    token = var_child_runnable_config.set(None)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
+
+
 _ACTIVE: ContextVar[BaseCallbackHandler | None] = ContextVar("countersign_governor", default=None)
 register_configure_hook(_ACTIVE, inheritable=True)
+_HERE: ContextVar[UUID | None] = ContextVar("countersign_here", default=None)
+"""The innermost call, on Pythons on which the framework does not tell."""
 
 
 def _step(

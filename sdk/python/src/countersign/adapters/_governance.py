@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 
 from langchain_core.callbacks import BaseCallbackManager
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, patch_config
 
-from countersign.adapters._callbacks import Governor
+from countersign.adapters._callbacks import Governor, apart_from_past, is_past
 from countersign.adapters._disguise import STEERING, body_ending, disguised
-from countersign.adapters._shared import Run, RunChain, opened_run, opened_run_async
+from countersign.adapters._shared import Earlier, Run, RunChain, opened_run, opened_run_async
 
 __all__ = ["Governance"]
 
@@ -30,43 +30,54 @@ class Governance:
     @contextmanager
     def opened(self, runnable: Any, config: Any) -> Iterator[tuple[Governor, RunnableConfig]]:
         """A run of the object: its handler, and the configuration to call it with."""
-        chain = self._chain(self.unfinished(runnable, config))
+        with apart_from_past():
+            chain = self._chain(self.unfinished(runnable, config))
         with opened_run(chain, **_OPTIONS) as run:
-            with self._noting_pause(run):
+            try:
                 yield self._begun(run, config)
-            run.paused = self.is_paused(runnable, config)
+            except Exception as error:
+                run.paused = self.is_pause(error)
+                raise
+            except BaseException:
+                # Whoever consumed a stream left it, or something broke the call off.
+                with suppress(Exception), apart_from_past():
+                    run.paused = self.is_paused(runnable, config)
+                raise
+            with apart_from_past():
+                run.paused = self.is_paused(runnable, config)
 
     @asynccontextmanager
     async def opened_async(
         self, runnable: Any, config: Any
     ) -> AsyncIterator[tuple[Governor, RunnableConfig]]:
         """:meth:`opened` on the running event loop."""
-        chain = self._chain(await self.unfinished_async(runnable, config))
+        with apart_from_past():
+            chain = self._chain(await self.unfinished_async(runnable, config))
         async with opened_run_async(chain, **_OPTIONS) as run:
-            with self._noting_pause(run):
+            try:
                 yield self._begun(run, config)
-            run.paused = await self.is_paused_async(runnable, config)
+            except Exception as error:
+                run.paused = self.is_pause(error)
+                raise
+            except BaseException:
+                with suppress(Exception), apart_from_past():
+                    run.paused = await self.is_paused_async(runnable, config)
+                raise
+            with apart_from_past():
+                run.paused = await self.is_paused_async(runnable, config)
 
     def extended(self, governed: Any) -> Governance:
         """How the runs of something are recorded that the governed object is a part of."""
         return Governance(self.chain_name, self.metadata, self.agent)
 
-    def _chain(self, key: str | None) -> RunChain:
-        return RunChain(self.chain_name, metadata=self.metadata, key=key)
+    def _chain(self, earlier: Earlier | None) -> RunChain:
+        return RunChain(self.chain_name, metadata=self.metadata, earlier=earlier)
 
     def _begun(self, run: Run, config: Any) -> tuple[Governor, RunnableConfig]:
         governor = Governor(run, self.agent)
-        return governor, self.configured(
-            _with_handler(config, governor), cast("RunChain", run.chain)
-        )
-
-    @contextmanager
-    def _noting_pause(self, run: Run) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            run.paused = self.is_pause(error)
-            raise
+        with apart_from_past():
+            config = _with_handler(config, governor)
+            return governor, self.configured(config, cast("RunChain", run.chain))
 
     # -- what a framework that can be interrupted adds --------------------------------------
 
@@ -74,11 +85,11 @@ class Governance:
         """The configuration from which the run can be found again."""
         return config
 
-    def unfinished(self, runnable: Any, config: Any) -> str | None:
-        """The key of the chain that an earlier, interrupted call left open."""
+    def unfinished(self, runnable: Any, config: Any) -> Earlier | None:
+        """The chain that an earlier, interrupted call left open."""
         return None
 
-    async def unfinished_async(self, runnable: Any, config: Any) -> str | None:
+    async def unfinished_async(self, runnable: Any, config: Any) -> Earlier | None:
         return None
 
     def is_paused(self, runnable: Any, config: Any) -> bool:
@@ -101,6 +112,9 @@ def _with_handler(config: Any, governor: Governor) -> RunnableConfig:
         return patch_config(config, callbacks=[governor])  # type: ignore[arg-type]
     if isinstance(callbacks, BaseCallbackManager):
         manager = callbacks.copy()
+        for handler in filter(is_past, tuple(manager.handlers)):
+            manager.remove_handler(handler)
         manager.add_handler(governor, inherit=True)
         return patch_config(config, callbacks=manager)
-    return patch_config(config, callbacks=[*callbacks, governor])  # type: ignore[arg-type]
+    kept = [handler for handler in callbacks if not is_past(handler)]
+    return patch_config(config, callbacks=[*kept, governor])  # type: ignore[arg-type]

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from countersign._action import new_key
 from countersign._chain import Chain
+from countersign._clients import Unreachable
 from countersign._session import Session
+from countersign._steps import Steps
 from countersign.adapters._run import Run, current_run
 from countersign.adapters._threads import blocking
 from countersign.exceptions import APIError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 __all__ = [
+    "Earlier",
     "RunChain",
     "governed_run",
     "governed_run_async",
@@ -23,6 +33,9 @@ __all__ = [
     "opened_run",
     "opened_run_async",
 ]
+
+
+logger = logging.getLogger("countersign")
 
 
 @contextmanager
@@ -119,22 +132,35 @@ _IN_USE: set[str | None] = set()
 _LOCK = threading.Lock()
 
 
+def _after_fork() -> None:
+    # Another thread of the parent may have held it; its runs are not this process's.
+    global _LOCK
+    _LOCK = threading.Lock()
+    _IN_USE.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
 def _leave(run: Run, error: BaseException | None) -> None:
-    if _stays_open(run):
+    stays = _stays_open(run)
+    run.outcomes.leave(paused=stays)
+    if stays:
         blocking(run.chain.park)  # type: ignore[attr-defined]
         return
-    run.outcomes.leave()
     blocking(run.chain.__exit__, *_reason(run, error))
 
 
 async def _leave_async(run: Run, error: BaseException | None) -> None:
-    if _stays_open(run):
-        await run.chain.park_async()  # type: ignore[attr-defined]
-        return
+    stays = _stays_open(run)
     try:
-        await run.outcomes.leave_async()
+        await run.outcomes.leave_async(paused=stays)
     finally:
-        await run.chain.__aexit__(*_reason(run, error))
+        if stays:
+            await run.chain.park_async()  # type: ignore[attr-defined]
+        else:
+            await run.chain.__aexit__(*_reason(run, error))
 
 
 def _stays_open(run: Run) -> bool:
@@ -168,29 +194,89 @@ def last_chain() -> Chain | None:
     return _LAST.get()
 
 
+@dataclass(frozen=True)
+class Earlier:
+    """The chain of a run that was interrupted, as it was opened then."""
+
+    key: str
+    chain_id: str | None = None
+    opening: Mapping[str, Any] | None = None
+    """What was sent to open it. Sent again, it finds the chain, whatever has changed since: the
+    settings, the metadata, the key's secret."""
+
+
 class RunChain(Chain):
     """A chain that can be left open and continued, in another process too: opening it again
-    under the same key, with the same name and metadata, gives the same chain."""
+    under the same key, in the same words, gives the same chain."""
 
     # The run is the place of governed calls: the code between the items of a stream is not part
     # of it, and the chain is open there too.
     _is_place = False
 
     def __init__(
-        self, name: str, *, metadata: Mapping[str, Any] | None = None, key: str | None = None
+        self,
+        name: str,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        earlier: Earlier | None = None,
     ) -> None:
         super().__init__(name, metadata=metadata)
-        self.key = key or new_key()
+        self._earlier = earlier
+        self.key = earlier.key if earlier else new_key()
+        self.recorded_before = 0
+        """How many events it had when it was opened here."""
         self._metadata = metadata
+        if earlier is not None and earlier.opening is not None:
+            self._opening = dict(earlier.opening)
+
+    @property
+    def opened_as(self) -> Earlier:
+        """What a later run needs to go on in this chain."""
+        return Earlier(self.key, self.id, self._opening)
 
     def renewed(self) -> RunChain:
         """Another chain with the same name and metadata."""
         return RunChain(self.name, metadata=self._metadata)
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        session = self._open_session()
+        session.transport.run(self._rejoin(session))
+        return self
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        session = self._open_session()
+        await session.transport.run_async(self._rejoin(session))
+        return self
+
     def _begin(self) -> Session:
         session = super()._begin()
         session._opening_key = self.key
         return session
+
+    def _rejoin(self, session: Session) -> Steps[None]:
+        """Go on in the earlier chain although another API key opened it, if this one may: the
+        service keeps the idempotency keys of each apart, and has opened a new chain."""
+        wanted = self._earlier.chain_id if self._earlier else None
+        opened = session.id
+        if wanted is not None and opened not in (None, wanted):
+            path = f"/v1/chains/{quote(wanted, safe='')}"
+            try:
+                chain, sent = yield from session.transport.ask("GET", path)
+            except (APIError, Unreachable):
+                logger.warning(
+                    "countersign: a run goes on in a chain of its own, since this API key may not "
+                    "use the one that it began in: resume it with the key that opened that, which "
+                    "may have been rotated"
+                )
+                return
+            session._learn_chain(chain, sent)
+            superseded = {"type": "superseded", "message": "the run went on in its first chain"}
+            done = {"outcome": "failed", "error": superseded}
+            yield from session.transport.call("POST", session.path("/complete", opened), done)
+        if self._earlier is not None:
+            self.recorded_before = int(session.chain.get("total_actions") or 0)
 
     @property
     def sealed(self) -> bool:

@@ -19,6 +19,8 @@ __all__ = ["HANDLED", "Ending", "Outcomes", "ending_of"]
 logger = logging.getLogger("countersign")
 
 _LEFT = "the run ended before it did"
+_PAUSED = "the run was interrupted before it ended"
+_BROKEN_OFF = "an earlier run was broken off"
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,31 @@ class Outcomes:
         except Exception as fault:
             _log(fault)
 
-    def leave(self) -> None:
-        """The run ends: what became of the bodies that are still open is not known."""
-        for decision in self._left():
-            self.end(decision, Ending("unknown", _LEFT))
+    def doubt(self, decision: PolicyDecision) -> None:
+        """A body is about to run again that an earlier run may have begun. If nobody said how it
+        ended, that is not known; how this run of it ends settles it."""
+        try:
+            blocking(self._report, decision, Ending("unknown", _BROKEN_OFF))
+        except Exception as fault:
+            _log_unless_known(fault)
 
-    async def leave_async(self) -> None:
+    async def doubt_async(self, decision: PolicyDecision) -> None:
+        """:meth:`doubt` on the running event loop."""
+        try:
+            await self._chain.record_outcome(decision, "unknown", _BROKEN_OFF)
+        except Exception as fault:
+            _log_unless_known(fault)
+
+    def leave(self, *, paused: bool) -> None:
+        """The run ends, or pauses: what became of the bodies that are still open is not known.
+        The run that resumes this one settles it."""
+        for decision in self._left():
+            self.end(decision, Ending("unknown", _PAUSED if paused else _LEFT))
+
+    async def leave_async(self, *, paused: bool) -> None:
         """:meth:`leave` on the running event loop."""
         for decision in self._left():
-            await self.end_async(decision, Ending("unknown", _LEFT))
+            await self.end_async(decision, Ending("unknown", _PAUSED if paused else _LEFT))
 
     def _take(self, decision: PolicyDecision) -> bool:
         with self._lock:
@@ -97,6 +115,11 @@ class Outcomes:
 
     def _report(self, decision: PolicyDecision, ending: Ending) -> None:
         self._chain.record_outcome_sync(decision, ending.outcome, ending.detail)
+
+
+def _log_unless_known(fault: Exception) -> None:
+    if getattr(fault, "code", None) != "outcome_conflict":
+        _log(fault)
 
 
 def _log(fault: Exception) -> None:

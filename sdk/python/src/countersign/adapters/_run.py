@@ -16,7 +16,7 @@ from countersign._chain import Chain, ChainPlace
 from countersign._client import transport_of
 from countersign._clock import Moment, is_fresh
 from countersign._decision import PolicyDecision
-from countersign._place import entered
+from countersign._place import entered, inherit_in_threads
 from countersign._steps import until
 from countersign.adapters._content import Content
 from countersign.adapters._outcomes import Ending, Outcomes, ending_of
@@ -69,6 +69,7 @@ class Run(ChainPlace):
         ending: Callable[[BaseException | None], Ending | None] = ending_of,
     ) -> None:
         super().__init__(chain)
+        inherit_in_threads(_CURRENT)
         self.benign: tuple[type[BaseException], ...] = (GeneratorExit, *benign)
         """What leaves a run without having failed. A consumer that leaves a stream early has
         had enough; some frameworks raise to steer."""
@@ -85,11 +86,15 @@ class Run(ChainPlace):
         self._asked: dict[str, Moment] = {}
         self._clock = transport_of(chain._config).clock
         self._lock = threading.Lock()
+        # How many events the chain had when this run began: a run that is resumed has some.
+        self._before = getattr(chain, "recorded_before", 0)
 
     def check(self) -> None:
-        """Raise if the run was denied. Every hook calls it before anything else."""
+        """Raise if the run was denied, or is over. Every hook calls it before anything else."""
         if self.denial is not None:
             raise self._disguised(self.denial)
+        if self.chain._left:
+            raise self._disguised(RuntimeError(_late(self)))
 
     def deny(self, error: Exception) -> Exception:
         """Latch an error that ends the run; returns what the hook is to raise. Whatever keeps an
@@ -114,6 +119,8 @@ class Run(ChainPlace):
             content = Content(step.payload)
             try:
                 decided = blocking(self._record, step, content)
+                if self._may_have_run(step, decided):
+                    self.outcomes.doubt(decided)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
@@ -130,6 +137,8 @@ class Run(ChainPlace):
                 decided = await self.chain.record_agent_action(
                     *step._given(content), **step._named()
                 )
+                if self._may_have_run(step, decided):
+                    await self.outcomes.doubt_async(decided)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
@@ -184,6 +193,14 @@ class Run(ChainPlace):
 
     def _record(self, step: Step, content: Content) -> PolicyDecision:
         return self.chain.record_agent_action_sync(*step._given(content), **step._named())
+
+    def _may_have_run(self, step: Step, decided: PolicyDecision) -> bool:
+        """Whether an earlier call, whose run this one goes on with, may have begun the body. One
+        that was released only now has not."""
+        session = self.chain._session
+        if not step.has_body or session is None or decided.sequence is None:
+            return False
+        return decided.sequence <= self._before and step.key not in session.waited
 
     def _begin(self, key: str | None, may_wait: bool = True) -> tuple[Future[PolicyDecision], bool]:
         """The decision on a step, and whether it is ours to get. A step that was decided, or
@@ -276,8 +293,18 @@ _CURRENT: ContextVar[Run | None] = ContextVar("countersign_run", default=None)
 
 
 def current_run() -> Run | None:
-    """The run that this code is part of."""
-    return _CURRENT.get()
+    """The run that this code is part of, if it still goes on. A context may outlive its run."""
+    run = _CURRENT.get()
+    return run if run is not None and run.is_here() else None
+
+
+def _late(run: Run) -> str:
+    ended = "was interrupted, to be resumed by another call" if run.paused else "has ended"
+    return (
+        f"nothing was carried out: the run of {run.chain.name!r} that this is part of {ended}. "
+        "Wait within a run for what it starts, or call a governed object, which opens a chain of "
+        "its own"
+    )
 
 
 def step_key(*parts: Any) -> str:

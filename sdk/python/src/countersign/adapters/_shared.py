@@ -7,6 +7,7 @@ of a run is latched, every later hook of that run refuses, and the outermost cal
 from __future__ import annotations
 
 from countersign.adapters._opening import (
+    Earlier,
     RunChain,
     governed_run,
     governed_run_async,
@@ -18,6 +19,7 @@ from countersign.adapters._run import Run, Step, current_run, step_key, usage_of
 from countersign.adapters._threads import blocking
 
 __all__ = [
+    "Earlier",
     "Run",
     "RunChain",
     "Step",

@@ -6,6 +6,10 @@
 
     executor = govern(AgentExecutor(agent=agent, tools=tools))
     executor.invoke({"input": "pay invoice 7"})
+
+Hooks: the framework's callbacks before tools, models and retrievers (``_callbacks.py``), and every
+public method of the object (``_governed.py``, ``_surface.py``). They do not see functions that are
+called directly, such as a tool's ``func``, nor the parts of a governed object called by themselves.
 """
 
 from __future__ import annotations

@@ -6,14 +6,19 @@
 
     graph = govern(builder.compile())
     graph.invoke({"messages": [("user", "pay invoice 7")]})
+
+Hooks: the framework's callbacks before tools, models, retrievers and nodes (``_callbacks.py``),
+and every public method of the graph (``_governed.py``, ``_surface.py``). They do not see functions
+that are called directly, such as a tool's ``func``, nor graphs that run elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from countersign.adapters._shared import RunChain, missing_extra, step_key
+from countersign.adapters._shared import Earlier, RunChain, missing_extra, step_key
 
 try:
     from langchain_core.runnables import RunnableConfig
@@ -33,6 +38,7 @@ __all__ = ["govern"]
 G = TypeVar("G", bound="Pregel[Any, Any, Any, Any]")
 
 _KEY = "countersign_run"
+_CHAIN = "countersign_chain"
 
 
 def govern(
@@ -64,36 +70,50 @@ def _why_not(given: Any) -> str:
 class GraphGovernance(Governance):
     """Runs of graphs, which can be interrupted and resumed, in another process too.
 
-    The chain's key is kept in the metadata of the graph's own checkpoints. A call that resumes
-    finds it there and opens the same chain again; steps that are replayed have been recorded
-    in it under the same idempotency keys.
+    What a chain was opened with is kept in the metadata of the graph's own checkpoints. A call
+    that resumes finds it there and opens the same chain again; steps that are replayed have been
+    recorded in it under the same idempotency keys.
     """
 
+    def __init__(
+        self, chain_name: str, metadata: Mapping[str, Any] | None, agent: str, graph: Any = None
+    ) -> None:
+        super().__init__(chain_name, metadata, agent)
+        self._graph = graph  # the one that can be interrupted, where it is a part of what runs
+
+    def extended(self, governed: Any) -> GraphGovernance:
+        graph = self._graph or governed
+        return GraphGovernance(self.chain_name, self.metadata, self.agent, graph)
+
     def configured(self, config: RunnableConfig, chain: RunChain) -> RunnableConfig:
-        return merge_configs(config, {"metadata": {_KEY: chain.key}})
+        opened = chain.opened_as
+        kept = json.dumps({"id": opened.chain_id, "opening": opened.opening}, default=str)
+        return merge_configs(config, {"metadata": {_KEY: opened.key, _CHAIN: kept}})
 
-    def unfinished(self, runnable: Any, config: Any) -> str | None:
+    def unfinished(self, runnable: Any, config: Any) -> Earlier | None:
+        graph = self._graph or runnable
         if key := _key_in_parent(config):
-            return key
-        if not _is_resumable(runnable, config):
+            return Earlier(key)
+        if not _is_resumable(graph, config):
             return None
-        return _key_of(runnable.get_state(ensure_config(config)))
+        return _earlier(graph.get_state(ensure_config(config)))
 
-    async def unfinished_async(self, runnable: Any, config: Any) -> str | None:
+    async def unfinished_async(self, runnable: Any, config: Any) -> Earlier | None:
+        graph = self._graph or runnable
         if key := _key_in_parent(config):
-            return key
-        if not _is_resumable(runnable, config):
+            return Earlier(key)
+        if not _is_resumable(graph, config):
             return None
-        return _key_of(await runnable.aget_state(ensure_config(config)))
+        return _earlier(await graph.aget_state(ensure_config(config)))
 
     def is_paused(self, runnable: Any, config: Any) -> bool:
-        return _is_resumable(runnable, config) and bool(
-            runnable.get_state(_newest(runnable, config)).next
-        )
+        graph = self._graph or runnable
+        return _is_resumable(graph, config) and bool(graph.get_state(_newest(graph, config)).next)
 
     async def is_paused_async(self, runnable: Any, config: Any) -> bool:
-        return _is_resumable(runnable, config) and bool(
-            (await runnable.aget_state(_newest(runnable, config))).next
+        graph = self._graph or runnable
+        return _is_resumable(graph, config) and bool(
+            (await graph.aget_state(_newest(graph, config))).next
         )
 
     def is_pause(self, error: Exception) -> bool:
@@ -120,9 +140,17 @@ def _newest(graph: Any, config: Any) -> RunnableConfig:
     return {"configurable": kept}
 
 
-def _key_of(snapshot: Any) -> str | None:
-    """The key of an unfinished run's chain."""
-    return (snapshot.metadata or {}).get(_KEY) if snapshot.next else None
+def _earlier(snapshot: Any) -> Earlier | None:
+    """The chain of an unfinished run."""
+    kept = snapshot.metadata or {}
+    key = kept.get(_KEY)
+    if not snapshot.next or not isinstance(key, str):
+        return None
+    try:
+        opened = json.loads(kept.get(_CHAIN) or "{}")
+        return Earlier(key, opened.get("id"), opened.get("opening"))
+    except (AttributeError, TypeError, ValueError):
+        return Earlier(key)
 
 
 def _key_in_parent(config: Any) -> str | None:
