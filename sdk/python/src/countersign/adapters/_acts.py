@@ -1,0 +1,280 @@
+"""Runs and actions of the frameworks whose hooks are async: they are recorded as those of
+``countersign.governed`` and ``countersign.governed_run``, with the agents' names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from countersign._action import Action
+from countersign._chain import Chain, ChainPlace
+from countersign._governed import Denied, OnDenial, Permit, Request
+from countersign._loops import finish
+from countersign._place import current_place, inherit_in_threads
+from countersign._run import GovernedRun
+from countersign.adapters._content import Content
+from countersign.adapters._opening import _LAST, RunChain
+from countersign.adapters._outcomes import Ending, ending_of
+from countersign.exceptions import ConfigurationError, PolicyViolationError
+
+__all__ = [
+    "Act",
+    "AgentRun",
+    "Governance",
+    "carried_out",
+    "carried_through",
+    "current_agent_run",
+    "from_sync",
+    "model_act",
+    "noted",
+    "permitted",
+    "with_defaults",
+]
+
+
+@dataclass(frozen=True)
+class Governance:
+    """How the runs of one governed object are recorded."""
+
+    chain_name: str
+    metadata: Mapping[str, Any] | None = None
+    on_denial: OnDenial = "raise"
+
+    def __post_init__(self) -> None:
+        if self.on_denial not in ("raise", "tell_model"):
+            raise ConfigurationError('on_denial must be "raise" or "tell_model"')
+
+    def begin(self, agent: str) -> AgentRun:
+        """A run, within the run or the open chain that is around it, or on a chain of its own. It
+        is not made the place of the context: a generator yields to code that is no part of the
+        run. See :func:`countersign._place.entered`."""
+        inherit_in_threads()
+        around = current_place()
+        tells = self.on_denial == "tell_model"
+        if isinstance(around, ChainPlace):
+            return AgentRun(around.chain, agent, around, tells)
+        return AgentRun(RunChain(self.chain_name, metadata=self.metadata), agent, None, tells)
+
+    @asynccontextmanager
+    async def opened(self, agent: str) -> AsyncIterator[AgentRun]:
+        """:meth:`begin`, and carry it out in the block."""
+        run = self.begin(agent)
+        async with carried_through(run):
+            yield run
+
+
+@asynccontextmanager
+async def carried_through(run: AgentRun) -> AsyncIterator[None]:
+    """Open the run's chain, unless it is another's, and complete it at the end."""
+    if run.is_part:
+        async with _latched(run):
+            yield
+        return
+    chain = run.chain
+    await chain.__aenter__()
+    _remember(chain)
+    try:
+        async with _latched(run):
+            yield
+    except GeneratorExit:
+        # Whoever read the stream has had enough; that is no failure.
+        await chain.__aexit__(None, None, None)
+        raise
+    except BaseException as error:
+        await chain.__aexit__(type(error), error, error.__traceback__)
+        raise
+    await chain.__aexit__(None, None, None)
+
+
+_FROM_SYNC: ContextVar[list[Chain] | None] = ContextVar("countersign_from_sync", default=None)
+
+
+@contextmanager
+def from_sync() -> Iterator[None]:
+    """Around a sync call that runs an event loop: what is set in its tasks is not seen here, and
+    :func:`last_chain` is asked here."""
+    chains: list[Chain] = []
+    token = _FROM_SYNC.set(chains)
+    try:
+        yield
+    finally:
+        _FROM_SYNC.reset(token)
+        if chains:
+            _LAST.set(chains[0])
+
+
+def _remember(chain: Chain) -> None:
+    _LAST.set(chain)
+    chains = _FROM_SYNC.get()
+    if chains is not None:
+        chains.append(chain)
+
+
+@asynccontextmanager
+async def _latched(run: AgentRun) -> AsyncIterator[None]:
+    """Raise the run's denial at the end, whatever has become of it inside."""
+    session = run.session
+    assert session is not None
+    session.latches.append(run.deny)
+    error: BaseException | None = None
+    try:
+        yield
+    except BaseException as raised:
+        error = raised
+    finally:
+        session.latches.remove(run.deny)
+    await run.leave()
+    final = run._end(error)
+    if final is not None and final is not error:
+        raise final from final.__cause__
+    if error is not None:
+        raise error
+
+
+class AgentRun(GovernedRun):
+    """One run of a framework's agent."""
+
+    def __init__(self, chain: Chain, agent: str, outer: ChainPlace | None, tells: bool) -> None:
+        super().__init__(chain, agent, outer)
+        self.is_part = outer is not None
+        """Whether the chain is another's, which completes it."""
+        self.tells = tells
+        """Whether the denial of a tool call is told to the model."""
+        self.parent = outer.agent if isinstance(outer, AgentRun) else None
+        """The agent whose tool started the run."""
+        self.hooks: Any = None
+        """Those of the framework's run, where the adapter finds them by the run."""
+        self._open: dict[Permit, None] = {}
+
+    def enter(self, agent: str) -> None:
+        """Another agent acts in the run from here on."""
+        self._agent = agent
+
+    def begin(self, permit: Permit) -> None:
+        """A body was released that ends in another hook, if it ends."""
+        self._open[permit] = None
+
+    async def end(self, permit: Permit, ending: Ending) -> None:
+        """A body has ended. A cancelled task reports first."""
+        self._open.pop(permit, None)
+        steps = permit.reporting(ending.outcome, ending.detail)
+        await finish(permit._session.transport.run_async(steps))
+
+    async def leave(self) -> None:
+        """The run ends: what became of the bodies that are still open is not known."""
+        for permit in tuple(self._open):
+            await self.end(permit, Ending("unknown", "the run ended before it did"))
+        self._over = True
+
+
+def current_agent_run() -> AgentRun | None:
+    """The run that this code is part of."""
+    place = current_place()
+    return place if isinstance(place, AgentRun) else None
+
+
+@dataclass(frozen=True)
+class Act:
+    """One action of an agent, before it is decided."""
+
+    agent: str
+    name: str
+    arguments: Mapping[str, Any]
+    action_type: str = "tool_call"
+    parent: str | None = None
+    metadata: Mapping[str, Any] | None = None
+
+    def used(self, input_tokens: int, output_tokens: int, model: str | None = None) -> Act:
+        """What a model call took, known only afterwards: an action of its own, from which the
+        service computes the cost."""
+        usage = {
+            "model": model or self.name,
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+        }
+        return Act(self.agent, self.name, {}, "llm_usage", self.parent, usage)
+
+
+def model_act(run: AgentRun, agent: str, model: str, messages: Any, count: int) -> Act:
+    """A model call. The prompt's words would be taken for what the agent does: its digest is
+    evidence enough."""
+    said = json.dumps(Content(messages).value, sort_keys=True, default=str)
+    payload = {
+        "messages": count,
+        "prompt_sha256": hashlib.sha256(said.encode("utf-8", "replace")).hexdigest(),
+    }
+    return Act(agent, model, payload, "llm_call", run.parent, {"model": model})
+
+
+class _Request(Request):
+    def __init__(self, run: AgentRun, act: Act, tells: bool) -> None:
+        session = run.session
+        if session is None:
+            raise RuntimeError(f"{act.name} was not called: the run that it is part of has ended")
+        self._act = act
+        self._content = Content(act.arguments)
+        super().__init__(
+            run, session, act.agent, act.action_type, act.name, act.arguments, None, (), tells
+        )
+
+    def _action(self) -> Action:
+        act = self._act
+        return Action(
+            self._session.config._sanitizer,
+            act.agent,
+            act.action_type,
+            act.name,
+            self._content.value,
+            act.parent,
+            act.metadata,
+            None,  # a key of its own: no two runs of a body share a record
+        )
+
+
+async def permitted(run: AgentRun, act: Act, *, tells: bool = False) -> Permit | Denied:
+    """Returns when the action may be carried out, once. A denial is raised and ends the run, or,
+    where the model is told, is the result."""
+    request = _Request(run, act, tells)
+    permit = await request.decide_async()
+    if isinstance(permit, Permit) and request._content.read_again() != request._content.value:
+        violation: PolicyViolationError = request._changed(permit.decision)
+        await run.end(permit, ending_of(violation))
+        raise run.deny(violation)
+    return permit
+
+
+@asynccontextmanager
+async def carried_out(run: AgentRun, act: Act) -> AsyncIterator[None]:
+    """Record an action whose denial nobody is told of; the block carries it out."""
+    permit = cast("Permit", await permitted(run, act))
+    try:
+        yield
+    except BaseException as error:
+        await run.end(permit, ending_of(error))
+        raise
+    await run.end(permit, ending_of(None))
+
+
+async def noted(run: AgentRun, act: Act) -> None:
+    """Record what has no body: usage."""
+    await permitted(run, act)
+
+
+def with_defaults(given: Mapping[str, Any], schema: Any) -> dict[str, Any]:
+    """The arguments of a call, and the defaults of those that were left out, by the JSON schema
+    of the tool's parameters."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if not isinstance(properties, Mapping):
+        return dict(given)
+    defaults = {
+        name: member["default"]
+        for name, member in properties.items()
+        if name not in given and isinstance(member, Mapping) and "default" in member
+    }
+    return {**given, **defaults}

@@ -1,0 +1,216 @@
+"""The hooks of one run of the OpenAI Agents SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from agents import FunctionTool, LocalShellTool, RunHooks, ShellTool
+from agents.models import get_default_model
+from agents.tool import CustomTool
+
+from countersign._governed import Denied, Permit
+from countersign.adapters._acts import (
+    Act,
+    AgentRun,
+    current_agent_run,
+    model_act,
+    noted,
+    permitted,
+    with_defaults,
+)
+from countersign.adapters._outcomes import ending_of
+
+__all__ = ["Hooks"]
+
+_GATED = "_countersign_gated"
+
+
+class Hooks(RunHooks[Any]):
+    """Records what a run is about to do, then calls the hooks that the caller gave."""
+
+    def __init__(self, run: AgentRun, options: Mapping[str, Any]) -> None:
+        self._run = run
+        self._theirs: RunHooks[Any] = options.get("hooks") or RunHooks()
+        self._config = options.get("run_config")
+        self._model: tuple[Permit, Act] | None = None  # the call that is under way
+        self._named: defaultdict[int, list[Permit]] = defaultdict(list)
+        self.permits: defaultdict[tuple[str, str], list[Permit | Denied]] = defaultdict(list)
+        """What was decided before the time-out of a tool began, for its gate: by the tool's name
+        and its input, and never by the call's id, which a model may use twice."""
+        self.ready = asyncio.Event()
+        """Set once the chain is open."""
+        self.ready.set()
+        run.hooks = self
+
+    def added_to(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {**options, "hooks": self}
+
+    async def _begin(self, agent: Any) -> str:
+        await self.ready.wait()
+        self._run.check()
+        name = str(agent.name)
+        self._run.enter(name)
+        return name
+
+    # -- models --------------------------------------------------------------------------
+
+    async def on_llm_start(
+        self, context: Any, agent: Any, system_prompt: str | None, input_items: Any
+    ) -> None:
+        name = await self._begin(agent)
+        model = _model_of(agent, self._config)
+        act = model_act(self._run, name, model, [system_prompt, input_items], len(input_items))
+        permit = await permitted(self._run, act)
+        assert isinstance(permit, Permit)
+        self._run.begin(permit)
+        self._model = permit, act
+        await self._theirs.on_llm_start(context, agent, system_prompt, input_items)
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        if self._model is not None:
+            (permit, act), self._model = self._model, None
+            await self._run.end(permit, ending_of(None))
+            usage = response.usage
+            if usage.input_tokens or usage.output_tokens:
+                await noted(self._run, act.used(usage.input_tokens, usage.output_tokens))
+        await self._theirs.on_llm_end(context, agent, response)
+
+    async def broken_off(self, error: BaseException) -> None:
+        """The run ends with an error. If it is the model's, its call has failed."""
+        if self._model is not None and error is not self._run.denial:
+            (permit, _), self._model = self._model, None
+            await self._run.end(permit, ending_of(error))
+
+    # -- agents --------------------------------------------------------------------------
+
+    async def on_agent_start(self, context: Any, agent: Any) -> None:
+        await self._begin(agent)
+        await self._theirs.on_agent_start(context, agent)
+
+    async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
+        self._run.check()
+        await self._theirs.on_agent_end(context, agent, output)
+
+    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        name = await self._begin(from_agent)
+        payload = {"from": name, "to": str(to_agent.name)}
+        act = Act(name, "hand_off", payload, "state_update", self._run.parent)
+        await noted(self._run, act)
+        self._run.enter(str(to_agent.name))
+        await self._theirs.on_handoff(context, from_agent, to_agent)
+
+    # -- tools ---------------------------------------------------------------------------
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        name = await self._begin(agent)
+        if isinstance(tool, (FunctionTool, CustomTool)):
+            _gate_invocation(tool)
+            given = str(context.tool_arguments)
+            act = _act(self._run, name, tool, given)
+            decided = await permitted(self._run, act, tells=self._run.tells)
+            if isinstance(decided, Permit):
+                self._run.begin(decided)
+            self.permits[tool.name, given].append(decided)
+        elif isinstance(tool, (LocalShellTool, ShellTool)) and tool.executor is not None:
+            _gate_executor(tool)  # which learns the commands
+        else:
+            permit = await permitted(self._run, Act(name, tool.name, {}, parent=self._run.parent))
+            assert isinstance(permit, Permit)
+            self._run.begin(permit)
+            self._named[id(tool)].append(permit)
+        await self._theirs.on_tool_start(context, agent, tool)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+        if self._named.get(id(tool)):
+            await self._run.end(self._named[id(tool)].pop(0), ending_of(None))
+        self._run.check()
+        await self._theirs.on_tool_end(context, agent, tool, result)
+
+
+def _act(run: AgentRun, agent: str, tool: Any, given: str) -> Act:
+    try:
+        arguments = json.loads(given or "{}")
+    except ValueError:
+        arguments = given
+    if not isinstance(arguments, Mapping):
+        arguments = {"input": arguments}
+    schema = getattr(tool, "params_json_schema", None)
+    return Act(agent, tool.name, with_defaults(arguments, schema), parent=run.parent)
+
+
+def _gate_invocation(tool: Any) -> None:
+    """Let the body of a function tool come through a gate. The SDK's own invoker makes a text of
+    what the body raises: the gate is inside of it, and learns the error's type."""
+    invoker = tool.on_invoke_tool
+    owner, attribute = (
+        (invoker, "_invoke_tool_impl")
+        if hasattr(invoker, "_invoke_tool_impl")
+        else (tool, "on_invoke_tool")
+    )
+    body = getattr(owner, attribute)
+    if hasattr(body, _GATED):
+        return
+
+    @functools.wraps(body)
+    async def gate(context: Any, given: str) -> Any:
+        run = current_agent_run()
+        if run is None:
+            return await _result(body(context, given))
+        hooks: Hooks | None = getattr(run, "hooks", None)
+        waiting = hooks.permits.get((tool.name, given)) if hooks is not None else None
+        decided = (
+            waiting.pop(0)
+            if waiting
+            else await permitted(run, _act(run, run.agent, tool, given), tells=run.tells)
+        )
+        return await _carry_out(run, decided, lambda: body(context, given))
+
+    setattr(gate, _GATED, True)
+    setattr(owner, attribute, gate)
+
+
+def _gate_executor(tool: Any) -> None:
+    """Let the commands of a shell tool come through a gate."""
+    body = tool.executor
+    if hasattr(body, _GATED):
+        return
+
+    async def gate(request: Any) -> Any:
+        run = current_agent_run()
+        if run is None:
+            return await _result(body(request))
+        action = getattr(request.data, "action", request.data)
+        act = Act(run.agent, tool.name, {"action": action}, parent=run.parent)
+        decided = await permitted(run, act, tells=run.tells)
+        return await _carry_out(run, decided, lambda: body(request))
+
+    setattr(gate, _GATED, True)
+    tool.executor = gate
+
+
+async def _carry_out(run: AgentRun, decided: Permit | Denied, body: Any) -> Any:
+    if isinstance(decided, Denied):
+        return decided.text
+    try:
+        result = await _result(body())
+    except BaseException as error:
+        await run.end(decided, ending_of(error))
+        raise
+    await run.end(decided, ending_of(None))
+    return result
+
+
+async def _result(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _model_of(agent: Any, config: Any) -> str:
+    given = config.get("model") if isinstance(config, Mapping) else getattr(config, "model", None)
+    model = given or agent.model or get_default_model()
+    return model if isinstance(model, str) else str(getattr(model, "model", type(model).__name__))

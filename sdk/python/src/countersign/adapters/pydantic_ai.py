@@ -1,0 +1,189 @@
+"""Governs agents of Pydantic AI.
+
+::
+
+    agent = govern(Agent("openai:gpt-5", name="clerk", tools=[...]))
+    await agent.run("refund order 7")
+    print(countersign.adapters.last_chain().receipt["receipt_number"])
+
+Hooks: a ``WrapperAgent``, through whose ``iter`` every way of running an agent comes, and a
+capability that wraps the assembled toolset (``call_tool``), the model that serves a request
+(``request``, ``request_stream``) and the functions that process the output. They are next to the
+bodies: what other capabilities make of the arguments is what is recorded.
+
+They cannot see native tools, which the model's provider runs; tools that are deferred and carried
+out elsewhere; the models inside of a ``FallbackModel``, which is one model to them; requests that
+``BatchModelRequests`` sends; and the tools of another agent that is run inside of a tool and is
+not governed itself. Realtime sessions are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from countersign._governed import Denied, OnDenial
+from countersign._place import enter, leave
+from countersign.adapters._acts import (
+    Act,
+    AgentRun,
+    Governance,
+    carried_out,
+    from_sync,
+    model_act,
+    noted,
+    permitted,
+    with_defaults,
+)
+from countersign.adapters._outcomes import ending_of
+from countersign.adapters._shared import missing_extra
+from countersign.exceptions import ConfigurationError
+
+try:
+    from pydantic_ai import ModelRetry
+    from pydantic_ai.agent import AbstractAgent, WrapperAgent
+    from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+    from pydantic_ai.models.wrapper import WrapperModel
+    from pydantic_ai.toolsets import WrapperToolset
+except ImportError as error:
+    raise missing_extra("pydantic-ai", error) from error
+
+__all__ = ["govern"]
+
+
+def govern(
+    agent: AbstractAgent[Any, Any],
+    chain_name: str = "pydantic_ai_workflow",
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    on_denial: OnDenial = "raise",
+) -> WrapperAgent[Any, Any]:
+    """An agent around the given one whose every run is governed.
+
+    It can be used wherever an agent is; the one that was given stays as it is. With
+    ``on_denial="tell_model"`` the denial of a tool call is the tool's result, and the run goes on.
+    """
+    if not isinstance(agent, AbstractAgent):
+        raise TypeError(f"govern takes an agent of pydantic_ai, not a {type(agent).__name__}")
+    if isinstance(agent, _Governed):
+        agent = agent.wrapped
+    return _Governed(agent, Governance(chain_name, metadata, on_denial))
+
+
+class _Governed(WrapperAgent[Any, Any]):
+    def __init__(self, wrapped: AbstractAgent[Any, Any], governance: Governance) -> None:
+        super().__init__(wrapped)
+        self._governance = governance
+
+    @asynccontextmanager
+    async def iter(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        async with self._governance.opened(self.name or "agent") as run:
+            kwargs["capabilities"] = [*(kwargs.get("capabilities") or ()), _Hooks(run)]
+            before = enter(run)
+            try:
+                async with self.wrapped.iter(*args, **kwargs) as agent_run:
+                    yield agent_run
+            finally:
+                leave(run, before)
+
+    def run_sync(self, *args: Any, **kwargs: Any) -> Any:
+        with from_sync():
+            return super().run_sync(*args, **kwargs)
+
+    def _open_realtime_session(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConfigurationError("a realtime session would not be governed: it is not opened")
+
+
+class _Hooks(AbstractCapability[Any]):
+    """The hooks of one run."""
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+
+    def get_ordering(self) -> CapabilityOrdering:
+        return CapabilityOrdering(position="innermost")
+
+    def get_wrapper_toolset(self, toolset: Any) -> WrapperToolset[Any]:
+        return _Toolset(toolset, self._run)
+
+    def get_wrapper_model(self, model: Any) -> WrapperModel:
+        return _Model(model, self._run)
+
+    async def wrap_output_process(
+        self, ctx: Any, *, output_context: Any, output: Any, handler: Any
+    ) -> Any:
+        if not output_context.has_function:
+            return await handler(output)
+        call = output_context.tool_call
+        name = output_context.function_name or (call and call.tool_name) or "output"
+        given = output if isinstance(output, Mapping) else {"output": output}
+        return await _carry_out(self._run, name, given, lambda: handler(output), _retry)
+
+
+def _retry(text: str) -> Any:
+    # The result of an output function is the run's: the model is told by another turn.
+    raise ModelRetry(text)
+
+
+async def _carry_out(
+    run: AgentRun, name: str, given: Mapping[str, Any], body: Any, tell: Any
+) -> Any:
+    """Record a call; carry it out and report how it ended, or tell the model that it may not be."""
+    permit = await permitted(run, Act(run.agent, name, given, parent=run.parent), tells=run.tells)
+    if isinstance(permit, Denied):
+        return tell(permit.text)
+    try:
+        result = await body()
+    except BaseException as error:
+        await run.end(permit, ending_of(error))
+        raise
+    await run.end(permit, ending_of(None))
+    return result
+
+
+@dataclass
+class _Toolset(WrapperToolset[Any]):
+    run: AgentRun
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        given = with_defaults(tool_args, tool.tool_def.parameters_json_schema)
+
+        async def body() -> Any:
+            return await self.wrapped.call_tool(name, tool_args, ctx, tool)
+
+        return await _carry_out(self.run, name, given, body, str)
+
+
+class _Model(WrapperModel):
+    def __init__(self, wrapped: Any, run: AgentRun) -> None:
+        super().__init__(wrapped)
+        self._run = run
+
+    async def request(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
+        act = self._act(messages)
+        async with carried_out(self._run, act):
+            response = await self.wrapped.request(messages, *args, **kwargs)
+        await self._note(act, response)
+        return response
+
+    @asynccontextmanager
+    async def request_stream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
+        act = self._act(messages)
+        async with (
+            carried_out(self._run, act),
+            self.wrapped.request_stream(messages, *args, **kwargs) as response,
+        ):
+            yield response
+        await self._note(act, response)
+
+    def _act(self, messages: Any) -> Act:
+        run = self._run
+        return model_act(run, run.agent, self.model_name or "model", messages, len(messages))
+
+    async def _note(self, act: Act, response: Any) -> None:
+        usage = response.usage
+        if usage.input_tokens or usage.output_tokens:
+            model = response.model_name or act.name
+            await noted(self._run, act.used(usage.input_tokens, usage.output_tokens, model))

@@ -1,0 +1,5 @@
+"""The same as :mod:`countersign.adapters.openai_agents`."""
+
+from countersign.adapters.openai_agents import GovernedRunner
+
+__all__ = ["GovernedRunner"]
