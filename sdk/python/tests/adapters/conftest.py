@@ -14,6 +14,9 @@ NEEDS = {
     "langchain": "langchain_classic",
     "crewai": "crewai",
     "mcp": "mcp",
+    "openai_agents": "openai",
+    "pydantic_ai": "pydantic_ai",
+    "claude_agent": "claude_agent_sdk",
 }
 collect_ignore_glob = [
     pattern
