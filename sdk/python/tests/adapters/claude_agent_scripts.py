@@ -60,14 +60,14 @@ class StandIn:
             request = message["request"]
             if request["subtype"] == "initialize":
                 self._hooks = request["hooks"] or {}
-            answer = {"hook_on_failure_supported": True, "commands": []}
+            supported = {"hook_on_failure_supported": True, "commands": []}
             await self._send(
                 {
                     "type": "control_response",
                     "response": {
                         "subtype": "success",
                         "request_id": message["request_id"],
-                        "response": answer,
+                        "response": supported,
                     },
                 }
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 from openai_agents_scripts import agent, tool  # isort: skip
 from matrix import Framework, Work, replay
+from sync_loops import in_own_loop
 
 import countersign
 from countersign.adapters.openai_agents import GovernedRunner
@@ -26,7 +28,7 @@ class Made:
 
     def worker(self, name: str = "clerk") -> Any:
         """Calls one tool after the other."""
-        tools = [tool(name, lambda name=name: self.work.run(name)) for name in self.work.tools]
+        tools = [tool(name, functools.partial(self.work.run, name)) for name in self.work.tools]
         return agent(name, *([(tool.name, {})] for tool in tools), tools=tools)
 
     def manager(self) -> Any:
@@ -67,7 +69,7 @@ FRAMEWORK = Framework(
     Made,
     {
         "run": lambda made: _run(made, made.worker()),
-        "run_sync": lambda made: made.runner.run_sync(made.worker(), "go"),
+        "run_sync": lambda made: in_own_loop(lambda: made.runner.run_sync(made.worker(), "go")),
         "run_streamed": lambda made: _streamed(made, made.worker()),
         "agent as tool": lambda made: _run(made, made.manager()),
         "agent as tool, streamed": lambda made: _streamed(made, made.manager()),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 from matrix import Framework, Work, replay
 from pydantic_ai import Tool
 from pydantic_ai_scripts import agent, tool
+from sync_loops import in_own_loop
 
 import countersign
 from countersign.adapters.pydantic_ai import govern
@@ -17,7 +19,7 @@ __all__ = ["FRAMEWORK"]
 
 def governed_agent(work: Work, chain_name: str) -> Any:
     """An agent that calls one tool after the other."""
-    tools = [tool(name, lambda name=name: work.run(name)) for name in work.tools]
+    tools = [tool(name, functools.partial(work.run, name)) for name in work.tools]
     return govern(agent("clerk", *([(name, {})] for name in work.tools), tools=tools), chain_name)
 
 
@@ -62,7 +64,7 @@ FRAMEWORK = Framework(
     governed_agent,
     {
         "run": lambda made: asyncio.run(made.run("go")),
-        "run_sync": lambda made: made.run_sync("go"),
+        "run_sync": lambda made: in_own_loop(lambda: made.run_sync("go")),
         "run_stream": lambda made: asyncio.run(_stream(made)),
         "run_stream_events": lambda made: asyncio.run(_stream_events(made)),
         "iter": lambda made: asyncio.run(_iter(made)),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from claude_agent_cases import FRAMEWORK
 from matrix import Case, cases_of, check
 from office import Office
-from claude_agent_cases import FRAMEWORK
 
 
 @pytest.mark.parametrize("case", cases_of(FRAMEWORK), ids=str)

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, cast
 
 from countersign._action import Action
@@ -69,27 +70,44 @@ class Governance:
             yield run
 
 
-@asynccontextmanager
-async def carried_through(run: AgentRun) -> AsyncIterator[None]:
-    """Open the run's chain, unless it is another's, and complete it at the end."""
-    if run.is_part:
-        async with _latched(run):
-            yield
-        return
-    chain = run.chain
-    await chain.__aenter__()
-    _remember(chain)
-    try:
-        async with _latched(run):
-            yield
-    except GeneratorExit:
-        # Whoever read the stream has had enough; that is no failure.
-        await chain.__aexit__(None, None, None)
-        raise
-    except BaseException as error:
-        await chain.__aexit__(type(error), error, error.__traceback__)
-        raise
-    await chain.__aexit__(None, None, None)
+class carried_through:  # noqa: N801
+    """Open the run's chain, unless it is another's, and complete it at the end. At the end the
+    run's denial is raised, whatever has become of it inside.
+
+    It is no generator: some frameworks run their loops on after they have ended its generators.
+    """
+
+    def __init__(self, run: AgentRun) -> None:
+        self._run = run
+        self._latches: list[Callable[[Exception], object]] = []
+
+    async def __aenter__(self) -> None:
+        run = self._run
+        if not run.is_part:
+            await run.chain.__aenter__()
+            _remember(run.chain)
+        session = run.session
+        assert session is not None
+        self._latches = session.latches
+        self._latches.append(run.deny)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        run = self._run
+        self._latches.remove(run.deny)
+        await run.leave()
+        final = run._end(error)
+        if not run.is_part:
+            # Whoever reads a stream may have had enough; that is no failure.
+            failed = None if isinstance(final, GeneratorExit) else final
+            await run.chain.__aexit__(None if failed is None else type(failed), failed, None)
+        if final is not None and final is not error:
+            # Its own cause, and not what a framework made of it.
+            raise final from final.__cause__
 
 
 _FROM_SYNC: ContextVar[list[Chain] | None] = ContextVar("countersign_from_sync", default=None)
@@ -114,27 +132,6 @@ def _remember(chain: Chain) -> None:
     chains = _FROM_SYNC.get()
     if chains is not None:
         chains.append(chain)
-
-
-@asynccontextmanager
-async def _latched(run: AgentRun) -> AsyncIterator[None]:
-    """Raise the run's denial at the end, whatever has become of it inside."""
-    session = run.session
-    assert session is not None
-    session.latches.append(run.deny)
-    error: BaseException | None = None
-    try:
-        yield
-    except BaseException as raised:
-        error = raised
-    finally:
-        session.latches.remove(run.deny)
-    await run.leave()
-    final = run._end(error)
-    if final is not None and final is not error:
-        raise final from final.__cause__
-    if error is not None:
-        raise error
 
 
 class AgentRun(GovernedRun):

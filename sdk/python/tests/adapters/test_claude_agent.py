@@ -1,0 +1,215 @@
+"""The adapter for the Claude Agent SDK against the real service, with a stand-in for the CLI."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_agent_scripts import Call, transport
+from claude_agent_sdk import (
+    ClaudeAgentOptions,
+    HookMatcher,
+    PermissionResultAllow,
+    ResultMessage,
+)
+from office import Office
+
+import countersign
+from countersign.adapters import last_chain
+from countersign.adapters.claude_agent import GovernedClient, query
+
+
+class Bodies(list[Any]):
+    def __call__(self, name: str, given: dict[str, Any]) -> str:
+        self.append((name, given))
+        if name.startswith("fail"):
+            raise KeyError("secret")
+        return "ok"
+
+
+def run(calls: list[Call], bodies: Bodies, **options: Any) -> Any:
+    """The transport after the run; what the run raised is raised."""
+    cli = transport(calls, bodies)
+
+    async def main() -> Any:
+        async for message in query(prompt="go", transport=cli, agent_name="clerk", **options):
+            if isinstance(message, ResultMessage):
+                assert message.result == "done"
+        return last_chain()
+
+    chain = asyncio.run(main())
+    return cli, chain
+
+
+def test_the_chain_tells_who_did_what(office: Office) -> None:
+    """Built-in tools are recorded under their names; a subagent has the agent as its parent; the
+    usage of an answer is recorded once."""
+    bodies = Bodies()
+    calls = [
+        Call("Bash", {"command": "ls"}, "t1"),
+        Call("Read", {"path": "a"}, "t2", subagent="helper"),
+        Call("fail_tool", {}, "t3"),
+    ]
+    _, chain = run(calls, bodies, chain_name="names")
+    assert office.story(chain.id) == [
+        "clerk: tool_call Bash",
+        "helper: tool_call Read",
+        "clerk: tool_call fail_tool",
+        "clerk: llm_usage scripted-1",
+    ]
+    events = office.server.events(str(chain.id))
+    assert [e.get("parent_agent_name") for e in events] == [None, "clerk", None, None]
+    assert events[0]["payload"] == {"command": "ls"}
+    assert events[3]["metadata"]["input_tokens"] == 10
+    assert office.outcomes(chain.id) == [("succeeded", None), ("succeeded", None), ("failed", None)]
+    assert office.receipt_is_valid(chain.receipt)
+
+
+def test_a_denial_can_be_told_to_the_model(office: Office) -> None:
+    """The tool's result is the true reason, the chain has the denial, and the run goes on."""
+    bodies = Bodies()
+    calls = [Call("denied_wipe", {}, "t1"), Call("write_note", {}, "t2")]
+    cli, chain = run(calls, bodies, chain_name="told", on_denial="tell_model")
+    assert [name for name, _ in bodies] == ["write_note"]
+    assert "This is never done." in cli.cli.told[0]
+    assert office.server.events(str(chain.id))[0]["status"] == "denied"
+    assert chain.receipt is not None
+
+
+def test_a_call_id_that_is_used_again_permits_nothing(office: Office) -> None:
+    bodies = Bodies()
+    calls = [Call("write_note", {"n": 1}, "same"), Call("denied_wipe", {"n": 1}, "same")]
+    with pytest.raises(countersign.ActionDeniedError):
+        run(calls, bodies, chain_name="same")
+    assert bodies == [("write_note", {"n": 1})]
+
+
+def test_what_your_hooks_make_of_the_input_is_decided(office: Office) -> None:
+    """A hook, or can_use_tool, that changes the input makes another call of it: recorded, and
+    decided, before it runs."""
+    bodies = Bodies()
+
+    async def doubles(given: Any, call_id: Any, context: Any) -> Any:
+        changed = {"n": given["tool_input"]["n"] * 2}
+        return {"hookSpecificOutput": {"hookEventName": "PreToolUse", "updatedInput": changed}}
+
+    async def adds(name: str, given: Any, context: Any) -> Any:
+        return PermissionResultAllow(updated_input={"n": given["n"] + 1})
+
+    options = ClaudeAgentOptions(
+        hooks={"PreToolUse": [HookMatcher(hooks=[doubles])]}, can_use_tool=adds
+    )
+    calls = [Call("write_note", {"n": 4}, "t1", asks=True)]
+    _, chain = run(calls, bodies, options=options, chain_name="changed")
+    assert bodies == [("write_note", {"n": 9})]
+    recorded = [e["payload"] for e in office.server.events(str(chain.id))[:3]]
+    assert recorded == [{"n": 4}, {"n": 8}, {"n": 9}]
+
+
+def test_can_use_tool_does_not_record_again_what_was_recorded(office: Office) -> None:
+    async def allows(name: str, given: Any, context: Any) -> Any:
+        return PermissionResultAllow()
+
+    options = ClaudeAgentOptions(can_use_tool=allows)
+    _, chain = run([Call("Bash", {"command": "ls"}, asks=True)], Bodies(), options=options)
+    assert office.outcomes(chain.id) == [("succeeded", None)]
+
+
+def test_a_hook_that_cannot_decide_keeps_the_tool_from_running(office: Office) -> None:
+    """The CLI is told to block where the hook fails, and to wait as long as people take."""
+    from countersign.adapters._acts import Governance
+    from countersign.adapters.claude_agent import _Hooks
+
+    options = _Hooks(Governance("x").begin("clerk")).added_to(None)
+    assert options.hooks is not None
+    (ours,) = options.hooks["PreToolUse"]
+    assert ours.on_failure == "block"
+    assert ours.timeout is not None
+    assert 24 * 3600 < ours.timeout < 2**31 / 1000
+
+
+def test_a_client_is_one_run(office: Office) -> None:
+    """Several prompts are one chain. A denial is raised by what is called next, and at the end."""
+    bodies = Bodies()
+
+    async def main() -> Any:
+        client = GovernedClient(
+            transport=transport([Call("write_note", {}, "t")], bodies), chain_name="session"
+        )
+        async with client:
+            for _ in range(2):
+                await client.query("go")
+                assert [m async for m in client.receive_response()]
+        return last_chain()
+
+    chain = asyncio.run(main())
+    assert chain.receipt is not None
+    assert len(bodies) == 2
+    assert office.outcomes(chain.id) == [("succeeded", None)] * 2
+
+    async def swallowed() -> None:
+        calls = [Call("denied_wipe", {}, "t")]
+        async with GovernedClient(transport=transport(calls, bodies)) as client:
+            await client.query("go")
+            with pytest.raises(countersign.ActionDeniedError):
+                [m async for m in client.receive_response()]
+
+    with pytest.raises(countersign.ActionDeniedError):
+        asyncio.run(swallowed())
+
+
+def test_a_stream_that_is_left_early(office: Office) -> None:
+    """Whoever has read enough has not failed: the chain is completed."""
+
+    async def main() -> None:
+        messages: Any = query(prompt="go", transport=transport([], Bodies()), chain_name="early")
+        async for _ in messages:
+            break
+        await messages.aclose()
+
+    asyncio.run(main())
+    assert [c["status"] for c in office.chains("early")] == ["completed"]
+
+
+# The SDK leaves pipes of a process open that it ends early, with and without an adapter.
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"
+)
+@pytest.mark.parametrize("command", ["ls", "denied"])
+def test_a_cli_in_a_process_of_its_own(
+    command: str, office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The SDK's own transport, over the pipes of a process that stands in for the CLI."""
+    note = tmp_path / "note"
+    name = "Bash" if command == "ls" else "denied_bash"
+    script = [{"name": name, "given": {"command": command}, "call_id": "t"}]
+    note.with_suffix(".script").write_text(json.dumps(script))
+    program = tmp_path / "claude"
+    stand_in = Path(__file__).with_name("claude_agent_scripts.py")
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{stand_in}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("COUNTERSIGN_STAND_IN", str(note))
+    options = ClaudeAgentOptions(cli_path=str(program))
+
+    async def main() -> Any:
+        denied = False
+        try:
+            async for _ in query(prompt="go", options=options, chain_name="process"):
+                pass
+        except countersign.ActionDeniedError:
+            denied = True
+        gc.collect()  # while the loop is there
+        return denied, last_chain()
+
+    denied, chain = asyncio.run(main())
+    assert denied is (command == "denied")
+    if denied:
+        assert not note.exists()
+    else:
+        assert note.read_text() == "Bash ls\n"
+        assert office.outcomes(chain.id) == [("succeeded", None)]

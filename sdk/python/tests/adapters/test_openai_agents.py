@@ -1,0 +1,217 @@
+"""The adapter for the OpenAI Agents SDK against the real service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from office import Office
+from sync_loops import close_loop
+
+from openai_agents_scripts import agent, tool  # isort: skip
+from agents import Agent, LocalShellTool, RunConfig, RunHooks, Runner, function_tool
+
+import countersign
+from countersign.adapters import last_chain
+from countersign.adapters.openai_agents import GovernedRunner
+
+# run_sync ends the generators of a loop that it uses again: whatever has one there is warned of.
+pytestmark = pytest.mark.filterwarnings("ignore:asynchronous generator .* was scheduled after")
+
+
+@pytest.fixture(autouse=True)
+def _loop_closed() -> Iterator[None]:
+    yield
+    close_loop()
+
+
+def payloads(office: Office, name: str) -> list[Any]:
+    events = office.server.events(str(last_chain().id))  # type: ignore[union-attr]
+    return [e["payload"] for e in events if e["action_name"] == name]
+
+
+def test_the_chain_tells_who_did_what(office: Office) -> None:
+    """An agent that is a tool has the agent that called it as its parent; a handoff changes who
+    acts; usage follows each model call."""
+    helper = agent("helper", [("write_note", {"n": 3})], tools=[tool("write_note", lambda: "ok")])
+    clerk = agent("clerk", [("ask", {"input": "x"})], tools=[helper.as_tool("ask", "asks")])
+    desk = agent("desk", [("transfer_to_clerk", {})], handoffs=[clerk])
+    result = GovernedRunner("names").run_sync(desk, "go")
+    assert result.final_output == "done"
+    chain = last_chain()
+    assert chain is not None
+    assert chain.receipt is not None
+    model = ["llm_call scripted-1", "llm_usage scripted-1"]
+    assert office.story(chain.id) == [
+        *(f"desk: {step}" for step in model),
+        "desk: state_update hand_off",
+        *(f"clerk: {step}" for step in model),
+        "clerk: tool_call ask",
+        *(f"helper: {step}" for step in model),
+        "helper: tool_call write_note",
+        *(f"helper: {step}" for step in model),
+        *(f"clerk: {step}" for step in model),
+    ]
+    events = office.server.events(str(chain.id))
+    parents = {e["agent_name"]: e.get("parent_agent_name") for e in events}
+    assert parents == {"desk": None, "clerk": None, "helper": "clerk"}
+    assert payloads(office, "write_note") == [{"n": 3}]
+    assert office.receipt_is_valid(chain.receipt)
+
+
+def test_a_denial_can_be_told_to_the_model(office: Office) -> None:
+    """The tool's result is the true reason, the chain has the denial, and the run goes on. An agent
+    that is a tool tells its own model."""
+    bodies: list[str] = []
+    denied = tool("denied_wipe", lambda: bodies.append("wipe"))
+    plain = tool("write_note", lambda: bodies.append("note"))
+    helper = agent("helper", [("denied_wipe", {})], [("write_note", {})], tools=[denied, plain])
+    boss = agent("boss", [("ask", {"input": "x"})], tools=[helper.as_tool("ask", "asks")])
+    runner = GovernedRunner("told", on_denial="tell_model")
+    assert runner.run_sync(boss, "go").final_output == "done"
+    assert bodies == ["note"]
+    assert "This is never done." in str(helper.model.heard[1])  # type: ignore[union-attr]
+    chain = last_chain()
+    assert chain is not None
+    statuses = {e["action_name"]: e["status"] for e in office.server.events(str(chain.id))}
+    assert statuses["denied_wipe"] == "denied"
+    assert chain.receipt is not None
+
+
+def test_outcomes(office: Office) -> None:
+    """An error that the SDK makes a text of has failed, by its type; so has a model call."""
+
+    @function_tool
+    def fails() -> str:
+        """Fails."""
+        raise KeyError("the tool's secret")
+
+    runner = GovernedRunner("outcomes")
+    runner.run_sync(agent("clerk", [("fails", {})], tools=[fails]), "go")
+    assert office.outcomes(last_chain().id) == [("failed", "KeyError")]  # type: ignore[union-attr]
+
+    with pytest.raises(ConnectionError):
+        runner.run_sync(agent("clerk", ConnectionError("down")), "go")
+    chain = last_chain()
+    assert chain is not None
+    assert office.outcomes(chain.id, "llm_call") == [("failed", "ConnectionError")]
+    assert [c["status"] for c in office.chains("outcomes")] == ["completed", "failed"]
+
+
+def test_an_approval_is_no_part_of_a_tools_time(office: Office) -> None:
+    """A tool with a time-out waits for its reviewer as long as that takes; then its time begins."""
+
+    @function_tool(name_override="asked_pay", timeout=0.2)
+    async def asked_pay() -> str:
+        """Pays."""
+        return "paid"
+
+    clerk = agent("clerk", [("asked_pay", {})], tools=[asked_pay])
+
+    async def main() -> Any:
+        running = asyncio.create_task(GovernedRunner("times").run(clerk, "go"))
+        await asyncio.to_thread(office.waiting)
+        await asyncio.sleep(0.4)  # longer than the tool may take
+        await asyncio.to_thread(office.decide, "approve")
+        return await running
+
+    asyncio.run(main())
+    assert "paid" in str(clerk.model.heard[1])  # type: ignore[union-attr]
+
+
+def test_two_calls_with_the_same_arguments_are_two_records(office: Office) -> None:
+    """What is allowed is one call: parallel calls that look the same each have a record."""
+    bodies: list[int] = []
+    note = tool("write_note", lambda: bodies.append(1))
+    GovernedRunner("twice").run_sync(
+        agent("clerk", [("write_note", {"n": 1}), ("write_note", {"n": 1})], tools=[note]), "go"
+    )
+    assert len(bodies) == 2
+    assert office.outcomes(last_chain().id) == [("succeeded", None)] * 2  # type: ignore[union-attr]
+
+
+def test_the_commands_of_a_shell_are_recorded(office: Office) -> None:
+    """The gate of an executor learns what the hook does not tell."""
+    from openai.types.responses.response_output_item import LocalShellCall, LocalShellCallAction
+
+    ran: list[Any] = []
+
+    async def executor(request: Any) -> str:
+        ran.append(request.data.action.command)
+        return "ok"
+
+    shell = LocalShellTool(executor=executor)
+    clerk: Agent[Any] = agent("clerk", tools=[shell])
+    action = LocalShellCallAction(command=["ls"], env={}, type="exec")
+    call = LocalShellCall(
+        id="l", action=action, call_id="c", status="completed", type="local_shell_call"
+    )
+    model: Any = clerk.model
+    said, turns = model._say, [[call]]
+    model._say = lambda heard: turns.pop() if turns else said(heard)
+    GovernedRunner("shell").run_sync(clerk, "go")
+    assert ran == [["ls"]]
+    (payload,) = payloads(office, "local_shell")
+    assert payload["action"]["command"] == ["ls"]
+    assert office.outcomes(last_chain().id) == [("succeeded", None)]  # type: ignore[union-attr]
+
+
+def test_your_hooks_and_an_ungoverned_run(office: Office) -> None:
+    """The hooks of the caller are called; outside of governed runs a tool that was governed once
+    does what it did."""
+    seen: list[str] = []
+
+    class Mine(RunHooks[Any]):
+        async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+            seen.append(tool.name)
+
+    note = tool("denied_note", lambda: "noted")
+    runner = GovernedRunner("mine")
+    with pytest.raises(countersign.ActionDeniedError):
+        runner.run_sync(
+            agent("clerk", [("denied_note", {})], tools=[note]),
+            "go",
+            hooks=Mine(),
+            run_config=RunConfig(tracing_disabled=True),
+        )
+    assert seen == []
+    free = agent("free", [("denied_note", {})], tools=[note])
+    assert Runner.run_sync(free, "go", hooks=Mine()).final_output == "done"
+    assert seen == ["denied_note"]
+    assert "noted" in str(free.model.heard[1])  # type: ignore[union-attr]
+
+
+def test_a_governed_function_in_a_tool_is_part_of_the_run(office: Office) -> None:
+    @countersign.governed
+    def denied_transfer(amount: int) -> str:
+        return "sent"
+
+    pay = tool("write_note", lambda: denied_transfer(5))
+    clerk = agent("clerk", [("write_note", {})], tools=[pay])
+    with pytest.raises(countersign.ActionDeniedError, match="denied_transfer"):
+        GovernedRunner("functions").run_sync(clerk, "go")
+    (chain,) = office.chains("functions")
+    assert office.story(chain["id"])[-2:] == [
+        "clerk: tool_call write_note",
+        "clerk: tool_call denied_transfer",
+    ]
+
+
+def test_a_stream_that_is_left_early(office: Office) -> None:
+    """The run goes on to its end by itself, and its chain with it."""
+
+    async def main() -> None:
+        clerk = agent("clerk", [("write_note", {})], tools=[tool("write_note", lambda: "ok")])
+        result = GovernedRunner("left").run_streamed(clerk, "go")
+        async for _ in result.stream_events():
+            break
+        await asyncio.wait({result.run_loop_task})
+        for _ in range(200):
+            if office.chains("left")[0]["status"] == "completed":
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("the chain is still open")
+
+    asyncio.run(main())
