@@ -2,8 +2,8 @@
 
 Each adapter is a module of its own and needs its framework, which an extra installs. From the
 root of the project's repository: ``pip install './sdk/python[langgraph]'``, ``[langchain]``,
-``[crewai]``, ``[mcp]`` or ``[all]``. The package called countersign on the public index is not
-this one.
+``[crewai]``, ``[mcp]``, ``[openai-agents]``, ``[pydantic-ai]``, ``[claude-agent]`` or, for the
+first four, ``[all]``. The package called countersign on the public index is not this one.
 """
 
 from __future__ import annotations
