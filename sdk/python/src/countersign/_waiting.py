@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 from urllib.parse import quote
 
@@ -12,9 +14,23 @@ from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._progress import ApprovalProgress
 
-__all__ = ["Wait"]
+__all__ = ["Wait", "told_of_waits"]
 
 logger = logging.getLogger("countersign")
+
+_TOLD: ContextVar[Callable[[ApprovalProgress], object] | None] = ContextVar(
+    "countersign_told_of_waits", default=None
+)
+
+
+@contextmanager
+def told_of_waits(listener: Callable[[ApprovalProgress], object] | None) -> Iterator[None]:
+    """Tell a listener of the waits that begin inside of the block, besides ``on_wait``."""
+    token = _TOLD.set(listener)
+    try:
+        yield
+    finally:
+        _TOLD.reset(token)
 
 
 class Wait:
@@ -40,6 +56,7 @@ class Wait:
         self._chain_name = chain_name
         self._expires_at: str | None = None
         self._said = False
+        self._listeners = tuple(it for it in (config.on_wait, _TOLD.get()) if it is not None)
         if known is not None:
             self._begin("pending")
 
@@ -94,7 +111,7 @@ class Wait:
         return f"{self._config.backend_url}/chains/{chain}?after={self._sequence - 1}#events"
 
     def _tell(self, status: str) -> None:
-        if self._config.on_wait is None:
+        if not self._listeners:
             return
         progress = ApprovalProgress(
             status=status,
@@ -107,11 +124,12 @@ class Wait:
             console_url=self._url(),
             expires_at=self._expires_at,
         )
-        try:
-            self._config.on_wait(progress)
-        except Exception as error:
-            # The wait goes on: what is told of it is none of its business.
-            logger.warning("countersign: on_wait raised %s", type(error).__name__)
+        for listener in self._listeners:
+            try:
+                listener(progress)
+            except Exception as error:
+                # The wait goes on: what is told of it is none of its business.
+                logger.warning("countersign: on_wait raised %s", type(error).__name__)
 
 
 def _text(value: object) -> str | None:

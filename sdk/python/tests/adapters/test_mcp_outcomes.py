@@ -134,3 +134,52 @@ def test_a_cancelled_function_cancels_its_approval(office: Office) -> None:
     approval_id = asyncio.run(main())
     assert office.server.get(f"/v1/approvals/{approval_id}")["status"] == "cancelled"
     assert marks == []
+
+
+def test_defaults_are_recorded(office: Office) -> None:
+    """What a registered tool or a function is carried out with stands in the record."""
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("mcp") as chain:
+            server = governed(chain, friendly(Marks()))
+            async with client_of(server) as client:
+                await client.call_tool("plain", {"amount": 1})
+            adapter = MCPAdapter(chain=chain, agent_name="helper")
+
+            @adapter.tool()
+            def plain(amount: int, shape: str = "round") -> str:
+                return "fine"
+
+            await plain(2)
+        return chain
+
+    events = office.server.events(asyncio.run(main()).id)
+    assert [e["payload"] for e in events] == [
+        {"amount": 1, "items": None},
+        {"amount": 2, "shape": "round"},
+    ]
+
+
+def test_an_object_that_changes_during_the_wait_is_not_carried_out(office: Office) -> None:
+    """Approved with 5, it must not run with 9,000."""
+    marks: list[Any] = []
+
+    class Order:
+        amount = 5
+
+    async def main() -> countersign.Chain:
+        async with countersign.Chain("mcp") as chain:
+            order = Order()
+            order.amount = 5
+            pay = MCPAdapter(chain=chain, agent_name="helper").tool("asked_pay")(marks.append)
+            call = asyncio.create_task(pay(order))
+            await in_thread(office.waiting)
+            order.amount = 9000
+            await in_thread(office.decide, "approve")
+            with pytest.raises(countersign.PolicyViolationError):
+                await call
+        return chain
+
+    chain = asyncio.run(main())
+    assert marks == []
+    assert "5" in str(office.server.events(chain.id)[0]["payload"])

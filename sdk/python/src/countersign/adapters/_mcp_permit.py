@@ -9,8 +9,8 @@ from copy import deepcopy
 from dataclasses import is_dataclass
 from typing import Any
 
-from countersign._chain import Chain
 from countersign._decision import PolicyDecision
+from countersign.adapters._mcp_chains import Part, Source
 
 __all__ = ["Permit", "copy_of", "current_permit"]
 
@@ -25,9 +25,11 @@ class Permit:
     """
 
     def __init__(
-        self, chain: Chain, name: str, arguments: Mapping[str, Any] | None, *, passed: str
+        self, source: Source, name: str, arguments: Mapping[str, Any] | None, *, passed: str
     ) -> None:
-        self._chain = chain
+        self.source = source
+        self.part: Part | None = None
+        """The chain that it was recorded in."""
         self._name = name
         self._arguments = {k: copy_of(v) for k, v in (arguments or {}).items()}
         self._passed = {passed}
@@ -46,10 +48,10 @@ class Permit:
         return self._uses > 0
 
     def extends_to(
-        self, gate: str, chain: Chain, name: str, arguments: Mapping[str, Any] | None
+        self, gate: str, source: Source, name: str, arguments: Mapping[str, Any] | None
     ) -> bool:
         """Whether the call at this gate is the one that was recorded; true once per gate."""
-        if chain is not self._chain or name != self._name or gate in self._passed:
+        if source is not self.source or name != self._name or gate in self._passed:
             return False
         # A function's arguments were converted to its types and cannot be compared.
         if gate != "function" and dict(arguments or {}) != self._arguments:

@@ -11,6 +11,12 @@ from mcp import types
 from mcp.server.lowlevel import Server
 
 from countersign import exceptions
+from countersign.adapters._mcp_scopes import (
+    caller_in_first_major,
+    caller_in_second_major,
+    serve_scopes_in_first_major,
+    serve_scopes_in_second_major,
+)
 
 try:
     from mcp.server.mcpserver import Context, MCPServer
@@ -22,19 +28,22 @@ except ImportError:  # the first major; types are checked against the second
 
 __all__ = [
     "cause_of",
+    "defaults_of",
     "error_answer",
     "error_result",
     "is_context",
     "is_error",
     "parts_of",
+    "serve_scopes",
     "shielded",
     "tool_error",
     "wrap_manager",
     "wrap_requests",
 ]
 
-Gate = Callable[[str, Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
-"""Takes a call's name, its arguments and what carries it out with the arguments given."""
+Gate = Callable[..., Awaitable[Any]]
+"""Takes a call's name, its arguments and what carries it out with the arguments given; for a
+request also its caller."""
 
 _FIRST_MAJOR = MCPServer.__name__ == "FastMCP"
 _METHOD = "tools/call"
@@ -62,6 +71,17 @@ def is_context(value: Any) -> bool:
     return isinstance(value, Context)
 
 
+async def defaults_of(manager: Any, name: str) -> dict[str, Any]:
+    """The defaults of a registered tool's parameters, by the names that callers give."""
+    tool = manager.get_tool(name) if manager is not None else None
+    model = getattr(getattr(tool, "fn_metadata", None), "arg_model", None)
+    return {
+        field.alias or own: field.get_default(call_default_factory=False)
+        for own, field in getattr(model, "model_fields", {}).items()
+        if not field.is_required() and field.default_factory is None
+    }
+
+
 def is_error(result: Any) -> bool:
     """Whether a call was answered as a tool error."""
     answer = getattr(result, "root", result)
@@ -79,6 +99,14 @@ def shielded() -> Any:
 
 
 # -- gates -----------------------------------------------------------------------------
+
+
+def serve_scopes(server: Any) -> None:
+    """Have a low-level server say when its sessions begin and end."""
+    if _FIRST_MAJOR:
+        serve_scopes_in_first_major(server)
+    else:
+        serve_scopes_in_second_major(server)
 
 
 def wrap_requests(server: Any, gate: Gate) -> None:
@@ -131,7 +159,8 @@ def _first_major(handler: Callable[[Any], Awaitable[Any]], gate: Gate) -> Any:
             request.params.arguments = arguments
             return await handler(request)
 
-        return await gate(request.params.name, request.params.arguments, carry_out)
+        caller = caller_in_first_major()
+        return await gate(request.params.name, request.params.arguments, carry_out, caller)
 
     return governed
 
@@ -146,7 +175,8 @@ def _second_major(handler: Callable[[Any, Any], Awaitable[Any]], gate: Gate) -> 
             repeated = {**(context.params or {}), "arguments": arguments}
             return await handler(dataclasses.replace(context, params=repeated), params)
 
-        return await gate(params.name, params.arguments, carry_out)
+        caller = caller_in_second_major(context)
+        return await gate(params.name, params.arguments, carry_out, caller)
 
     return governed
 

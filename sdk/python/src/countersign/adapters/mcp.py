@@ -2,14 +2,15 @@
 
 ::
 
-    async with countersign.Chain("support-tools") as chain:
-        adapter = MCPAdapter(chain=chain, agent_name="support-agent")
-        adapter.install(server)  # a low-level Server, FastMCP (1.x) or MCPServer (2.x)
-        await server.run_stdio_async()
+    MCPAdapter(chain_name="support-tools", agent_name="support-agent").install(server)
+    server.run()  # a low-level Server, FastMCP (1.x), MCPServer (2.x) or fastmcp.FastMCP
 
-A call is recorded before its tool runs, and waits for its reviewer without holding up
-others. A call that may not be carried out is answered as a tool error, which the model can
-read; the server goes on.
+Each session of a client is a chain, which is completed when the session ends. A call is recorded
+before its tool runs, and waits for its reviewer without holding up others. A call that may not be
+carried out is answered as a tool error, which the model can read; the server goes on.
+
+It holds calls where the server looks up its handler of ``tools/call`` and where its registry calls
+a tool. It does not see a tool's own function that is called directly, resources and prompts.
 """
 
 from __future__ import annotations
@@ -17,47 +18,105 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from countersign._action import new_key
 from countersign._chain import Chain
-from countersign.adapters._mcp_permit import Permit, copy_of, current_permit
-from countersign.adapters._outcomes import HANDLED, Ending, Outcomes, ending_of
+from countersign._place import entered
+from countersign._waiting import told_of_waits
+from countersign.adapters._content import Content
+from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._shared import missing_extra
-from countersign.exceptions import ConfigurationError
+from countersign.exceptions import ConfigurationError, PolicyViolationError
 
 try:
     from countersign.adapters import _mcp_sdk as sdk
+    from countersign.adapters._mcp_caller import Caller, CallerGoneError, Scope
+    from countersign.adapters._mcp_chains import (
+        GivenChain,
+        SessionChain,
+        Source,
+        closed_at_exit,
+    )
+    from countersign.adapters._mcp_permit import Permit, copy_of, current_permit
 except ImportError as error:
     raise missing_extra("mcp", error) from error
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["MCPAdapter"]
 
 logger = logging.getLogger("countersign")
 
 _GIVEN_UP = "the caller has given up"
+_UNUSED = Ending("unknown", "not carried out")
 
 T = TypeVar("T")
 Function = Callable[..., Any]
 
 
 class MCPAdapter:
-    """Records the tool calls of an MCP server on a chain, and keeps denied ones from running.
+    """Records the tool calls of an MCP server, and keeps denied ones from running. Every call is
+    recorded as a ``tool_call`` of ``agent_name``.
 
-    The chain must be open while calls are served. Every call is recorded as a ``tool_call``
-    of ``agent_name``.
+    With a ``chain_name``, each session of a client is a chain with that name and ``metadata``.
+    Before it reaches its limits, a successor takes over, which names it in its metadata; with
+    ``max_actions`` and ``max_seconds`` it does so at nine tenths of those. Calls that have no
+    session, such as those over stateless HTTP, share one. With a ``chain``, all of them are
+    recorded there: it is yours, and must be open while calls are served.
     """
 
     def __init__(
-        self, *, chain: Chain, agent_name: str, parent_agent_name: str | None = None
+        self,
+        *,
+        agent_name: str,
+        chain_name: str | None = None,
+        chain: Chain | None = None,
+        parent_agent_name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        max_actions: int | None = None,
+        max_seconds: float | None = None,
     ) -> None:
+        if (chain is None) == (chain_name is None):
+            raise ConfigurationError("MCPAdapter takes a chain_name, or a chain that is open")
+        limits = {"max_events": max_actions, "max_duration_seconds": max_seconds}
+        self._limits = {name: limit for name, limit in limits.items() if limit is not None}
+        if chain is not None and (metadata is not None or self._limits):
+            raise ConfigurationError("metadata and limits are those of the chain that was given")
+        if any(limit <= 0 for limit in self._limits.values()):
+            raise ConfigurationError("max_actions and max_seconds must be positive")
         self.chain = chain
         self.agent_name = agent_name
         self.parent_agent_name = parent_agent_name
-        self._outcomes = Outcomes(chain)
+        self.last_chain: Chain | None = chain
+        """The chain that was completed last, with its receipt."""
+        self._chain_name = chain_name
+        self._metadata = metadata
+        self._given = GivenChain(chain) if chain is not None else None
+        self._lock = threading.Lock()  # guards what follows
+        self._shared: SessionChain | None = None
+        self._sessions: WeakKeyDictionary[Scope, SessionChain] = WeakKeyDictionary()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Complete the chain of the calls that have no session. It is done at the end of the
+        process too."""
+        with self._lock:
+            shared, self._shared = self._shared, None
+        if shared is not None:
+            await shared.aclose()
 
     def install(self, server: Any) -> None:
         """Govern every tool call of ``server``, whether its handler or tool is registered
@@ -67,7 +126,8 @@ class MCPAdapter:
         if low in _INSTALLED:
             _INSTALLED[low].adapter = self
             return
-        gates = _INSTALLED[low] = _Gates(self)
+        gates = _INSTALLED[low] = _Gates(self, manager)
+        sdk.serve_scopes(low)
         sdk.wrap_requests(low, gates.request)
         if manager is not None:
             sdk.wrap_manager(manager, gates.manager)
@@ -84,16 +144,15 @@ class MCPAdapter:
         copy of the arguments as they were recorded. A call that may not be carried out
         returns the tool error to answer with. What the handler raises is raised.
         """
-        try:
-            permit = await self._permit("call", tool_name, arguments)
-        except Exception as denial:
-            return sdk.error_result(denial)
 
-        async def body() -> Any:
+        async def body(permit: Permit) -> Any:
             result = handler(permit.arguments())
             return await result if inspect.isawaitable(result) else result
 
-        return await self._carry_out(permit, body)
+        try:
+            return await self._call("call", tool_name, arguments, body)
+        except _Refused as refusal:
+            return sdk.error_result(refusal.denial)
 
     def tool(self, tool_name: str | None = None) -> Callable[[Function], Function]:
         """Decorate a tool's function, so that it is recorded under its name before it runs.
@@ -111,72 +170,144 @@ class MCPAdapter:
             @wraps(function)
             async def governed(*args: Any, **kwargs: Any) -> Any:
                 call = signature.bind(*args, **kwargs)
+                call.apply_defaults()
                 given = call.arguments.items()
                 recorded = {k: copy_of(v) for k, v in given if not sdk.is_context(v)}
                 call.arguments.update(recorded)
-                try:
-                    permit = await self._permit("function", name, recorded)
-                except Exception as denial:
-                    raise sdk.tool_error(denial) from denial
 
-                async def body() -> Any:
+                async def body(_: Permit) -> Any:
                     if inspect.iscoroutinefunction(function):
                         return await function(*call.args, **call.kwargs)
                     return await asyncio.to_thread(function, *call.args, **call.kwargs)
 
-                return await self._carry_out(permit, body)
+                try:
+                    return await self._call("function", name, recorded, body)
+                except _Refused as refusal:
+                    raise sdk.tool_error(refusal.denial) from refusal.denial
 
             return governed
 
         return decorate
 
-    async def _permit(self, gate: str, name: str, arguments: Mapping[str, Any] | None) -> Permit:
-        """Return when the call may be carried out; raise when it must not."""
+    # -- inside --------------------------------------------------------------------------
+
+    async def _call(
+        self,
+        gate: str,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        body: Callable[[Permit], Awaitable[T]],
+        defaults: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Carry out a call once it may be. Raises :class:`_Refused` when it must not."""
+        source = self._source()
         current = current_permit()
-        if current is not None and current.extends_to(gate, self.chain, name, arguments):
-            return current
-        permit = Permit(self.chain, name, arguments, passed=gate)
-        key = new_key()
+        if current is not None and current.extends_to(gate, source, name, arguments):
+            return await self._carry_out(current, body)
+        permit = Permit(source, name, arguments, passed=gate)
+        async with AsyncExitStack() as stack:
+            try:
+                permit.part = await stack.enter_async_context(source.held())
+                await self._decide(permit, name, defaults)
+            except Exception as denial:
+                raise _Refused(denial) from denial
+            if source is not self._given:
+                # Governed functions that the tool calls are part of the session.
+                stack.enter_context(entered(permit.part.chain._place))
+            return await self._carry_out(permit, body)
+
+    def _source(self) -> Source:
+        """Where the calls of the current caller are recorded."""
+        if self._given is not None:
+            return self._given
+        caller = _CALLER.get()
+        scope = caller.scope if caller is not None else None
+        with self._lock:
+            if scope is None:
+                if self._shared is None:
+                    self._shared = closed_at_exit(self._new_session())
+                return self._shared
+            session = self._sessions.get(scope)
+            if session is None:
+                session = self._sessions[scope] = self._new_session()
+                scope.at_end(session.aclose)
+            return session
+
+    def _new_session(self) -> SessionChain:
+        assert self._chain_name is not None
+        return SessionChain(self._chain_name, self._metadata, self._limits, self._completed)
+
+    def _completed(self, chain: Chain) -> None:
+        self.last_chain = chain
+
+    async def _decide(self, permit: Permit, name: str, defaults: Mapping[str, Any] | None) -> None:
+        """Return when the call may be carried out; raise when it must not. The defaults are
+        recorded too, and left to the tool."""
+        assert permit.part is not None
+        part, caller, key = permit.part, _CALLER.get(), new_key()
+        content = Content({**(defaults or {}), **permit.arguments()})
+        recording = part.chain.record_agent_action(
+            self.agent_name,
+            "tool_call",
+            name,
+            content.value,
+            parent_agent_name=self.parent_agent_name,
+            idempotency_key=key,
+        )
         try:
-            permit.decision = await self.chain.record_agent_action(
-                self.agent_name,
-                "tool_call",
-                name,
-                permit.arguments(),
-                parent_agent_name=self.parent_agent_name,
-                idempotency_key=key,
-            )
+            if caller is None:
+                permit.decision = await recording
+            else:
+                with told_of_waits(caller.tell):
+                    permit.decision = await caller.while_there(recording)
+        except CallerGoneError:
+            await self._given_up(part.chain, key)
+            raise
         except Exception:
             raise
         except BaseException:
-            await self._given_up(key)
+            await self._given_up(part.chain, key)
             raise
-        self._outcomes.begin(permit.decision)
-        return permit
+        part.learn(permit.decision)
+        part.outcomes.begin(permit.decision)
+        try:
+            if content.read_again() != content.value:
+                raise PolicyViolationError(
+                    f"the arguments of {name!r} changed while it waited: what was decided is not "
+                    "what would be carried out",
+                    permit.decision,
+                )
+            if caller is not None and permit.decision.decision_source == "human_approval":
+                await caller.check()
+        except Exception:
+            await part.outcomes.end_async(permit.decision, _UNUSED)
+            raise
 
-    async def _carry_out(self, permit: Permit, body: Callable[[], Awaitable[T]]) -> T:
+    async def _carry_out(self, permit: Permit, body: Callable[[Permit], Awaitable[T]]) -> T:
         """Run the body of a call, and report how it ended. Of the gates on its way, the first
         one reports."""
         is_first = not permit.in_use
+        assert permit.part is not None
         assert permit.decision is not None
+        outcomes = permit.part.outcomes
         try:
             with permit.used():
-                result = await body()
+                result = await body(permit)
         except BaseException as error:
             if is_first:
                 with sdk.shielded():
                     ending = ending_of(sdk.cause_of(permit.error or error))
-                    await self._outcomes.end_async(permit.decision, ending)
+                    await outcomes.end_async(permit.decision, ending)
             raise
         if is_first:
-            await self._outcomes.end_async(permit.decision, _ending(permit, result))
+            await outcomes.end_async(permit.decision, _ending(permit, result))
         return result
 
-    async def _given_up(self, key: str) -> None:
+    async def _given_up(self, chain: Chain, key: str) -> None:
         """The caller is gone: nobody is to decide on its call any more."""
         with sdk.shielded():
             try:
-                await self.chain.cancel_approval(idempotency_key=key, comment=_GIVEN_UP)
+                await chain.cancel_approval(idempotency_key=key, comment=_GIVEN_UP)
             except ConfigurationError:
                 pass  # it did not wait for an approval
             except Exception as fault:
@@ -186,31 +317,50 @@ class MCPAdapter:
                 )
 
 
+class _Refused(Exception):
+    """A call that must not be carried out, told apart from what its body raises."""
+
+    def __init__(self, denial: Exception) -> None:
+        super().__init__(str(denial))
+        self.denial = denial
+
+
 class _Gates:
     """Where a server's calls are held, on behalf of the adapter that was installed last."""
 
-    def __init__(self, adapter: MCPAdapter) -> None:
+    def __init__(self, adapter: MCPAdapter, manager: Any) -> None:
         self.adapter = adapter
+        self._manager = manager
 
     async def request(
-        self, name: str, arguments: Any, carry_out: Callable[[Any], Awaitable[T]]
-    ) -> T | Any:
+        self, name: str, arguments: Any, carry_out: Callable[[Any], Awaitable[Any]], caller: Caller
+    ) -> Any:
         """A call that came in by the protocol: a denial is its answer."""
+        token = _CALLER.set(caller)
         try:
-            permit = await self.adapter._permit("request", name, arguments)
-        except Exception as denial:
-            return sdk.error_answer(denial)
-        return await self.adapter._carry_out(permit, lambda: carry_out(permit.arguments()))
+            return await self._call("request", name, arguments, carry_out)
+        except _Refused as refusal:
+            return sdk.error_answer(refusal.denial)
+        finally:
+            _CALLER.reset(token)
 
     async def manager(
         self, name: str, arguments: Any, carry_out: Callable[[Any], Awaitable[T]]
     ) -> T:
         """A call made by the program, or by another tool: a denial is raised."""
         try:
-            permit = await self.adapter._permit("manager", name, arguments)
-        except Exception as denial:
-            raise sdk.tool_error(denial) from denial
-        return await self.adapter._carry_out(permit, lambda: carry_out(permit.arguments()))
+            return await self._call("manager", name, arguments, carry_out)
+        except _Refused as refusal:
+            raise sdk.tool_error(refusal.denial) from refusal.denial
+
+    async def _call(
+        self, gate: str, name: str, arguments: Any, carry_out: Callable[[Any], Awaitable[T]]
+    ) -> T:
+        async def body(permit: Permit) -> T:
+            return await carry_out(permit.arguments())
+
+        defaults = await sdk.defaults_of(self._manager, name)
+        return await self.adapter._call(gate, name, arguments, body, defaults)
 
 
 def _ending(permit: Permit, result: Any) -> Ending:
@@ -218,5 +368,8 @@ def _ending(permit: Permit, result: Any) -> Ending:
         return ending_of(None)
     return ending_of(sdk.cause_of(permit.error)) if permit.error is not None else HANDLED
 
+
+_CALLER: ContextVar[Caller | None] = ContextVar("countersign_mcp_caller", default=None)
+"""The sender of the request that is being handled here."""
 
 _INSTALLED: WeakKeyDictionary[Any, _Gates] = WeakKeyDictionary()

@@ -1,0 +1,371 @@
+"""The chains of an MCP server's sessions, over each transport."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_servers import Marks, client_of_program, friendly, in_thread, is_error, text_of
+from mcp_transports import SHARED, TRANSPORTS, http, http_app, listening, until
+from office import Office
+
+import countersign
+from countersign.adapters.mcp import MCPAdapter
+
+HERE = Path(__file__).parent
+NIGHTLY = os.environ.get("COUNTERSIGN_NIGHTLY") == "1"
+
+
+def transports(*on_each_commit: str) -> pytest.MarkDecorator:
+    """Every transport at night, and some of them on each commit."""
+    return pytest.mark.parametrize("transport", TRANSPORTS if NIGHTLY else on_each_commit)
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Field .lifespan. has an incomplete definition"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def governed(name: str, marks: Marks, **options: Any) -> tuple[MCPAdapter, Any]:
+    adapter = MCPAdapter(chain_name=name, agent_name="helper", **options)
+    server = friendly(marks)
+    adapter.install(server)
+    return adapter, server
+
+
+@transports("memory", "http", "stateless http")
+def test_each_session_is_a_chain(office: Office, transport: str) -> None:
+    """Two clients, two chains, each completed when its client leaves. Calls without a session
+    share a chain, completed when the server ends."""
+    name = f"sessions {transport}"
+    marks = Marks()
+
+    async def completed(count: int) -> bool:
+        chains = await in_thread(office.chains, name)
+        return [c["status"] for c in chains] == ["completed"] * count
+
+    async def main() -> MCPAdapter:
+        adapter, server = governed(name, marks)
+        async with TRANSPORTS[transport](server) as connect:
+            for amount in (1, 2):
+                async with connect() as client:
+                    assert not is_error(await client.call_tool("plain", {"amount": amount}))
+                    assert not is_error(await client.call_tool("plain", {"amount": amount}))
+                if transport not in SHARED:
+                    await until(lambda amount=amount: completed(amount))  # type: ignore[misc]
+        await until(lambda: completed(1 if transport in SHARED else 2))
+        return adapter
+
+    adapter = asyncio.run(main())
+    assert [a["amount"] for _, a in marks] == [1, 1, 2, 2]
+    chains = office.chains(name)
+    stories = [office.story(chain["id"]) for chain in chains]
+    call = "helper: tool_call plain"
+    assert stories == ([[call] * 4] if transport in SHARED else [[call] * 2] * 2)
+    assert all(office.outcomes(c["id"])[0] == ("succeeded", None) for c in chains)
+    assert adapter.last_chain is not None
+    assert office.receipt_is_valid(adapter.last_chain.receipt)
+
+
+def test_sessions_at_the_same_time_are_apart(office: Office) -> None:
+    """What one client does stands in its own chain, and a denial in one is none in another."""
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed("apart", marks)
+        async with http(server) as connect, connect() as one, connect() as other:
+            results = await asyncio.gather(
+                one.call_tool("denied_wipe", {}),
+                other.call_tool("plain", {"amount": 1}),
+                one.call_tool("plain", {"amount": 2}),
+            )
+            assert [is_error(result) for result in results] == [True, False, False]
+
+    asyncio.run(main())
+    stories = sorted(len(office.story(c["id"])) for c in office.chains("apart"))
+    assert stories == [1, 2]
+
+
+def test_a_successor_takes_over_before_the_limit(office: Office) -> None:
+    """A chain of ten actions takes nine. The next one names it, and is completed in its turn."""
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed("successors", marks, max_actions=10, metadata={"desk": 3})
+        async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            calls = [client.call_tool("plain", {"amount": n}) for n in range(20)]
+            assert not any(is_error(result) for result in await asyncio.gather(*calls))
+
+    asyncio.run(main())
+    assert len(marks) == 20
+    chains = office.chains("successors")
+    assert [c["total_actions"] for c in chains] == [9, 9, 2]
+    assert {c["status"] for c in chains} == {"completed"}
+    before = [c["metadata"].get("predecessor_chain_id") for c in chains]
+    assert before == [None, chains[0]["id"], chains[1]["id"]]
+    assert {c["metadata"]["desk"] for c in chains} == {3}
+
+
+def test_a_call_that_waits_keeps_its_chain(office: Office) -> None:
+    """It is decided and carried out in the chain that it was recorded in, which is completed
+    after that; the others go on in the successor."""
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed("waits", marks, max_actions=2)
+        async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            paused = asyncio.create_task(client.call_tool("asked_pay", {"amount": 5}))
+            await in_thread(office.waiting)
+            assert not is_error(await client.call_tool("plain", {"amount": 1}))
+            first, second = await in_thread(office.chains, "waits")
+            assert (first["status"], second["status"]) == ("active", "active")
+            await in_thread(office.decide, "approve")
+            assert not is_error(await paused)
+            first, _ = await in_thread(office.chains, "waits")
+            assert first["status"] == "completed"
+
+    asyncio.run(main())
+    assert [office.outcomes(c["id"]) for c in office.chains("waits")] == [[("succeeded", None)]] * 2
+
+
+def test_a_chain_ends_before_its_time_is_over(office: Office) -> None:
+    """The client's own time limit is one of the limits."""
+    marks = Marks()
+
+    async def main() -> None:
+        countersign.init(
+            api_key=office.key, backend_url=office.server.url, chain_timeout_seconds=1.0
+        )
+        _, server = governed("timed", marks)
+        async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            for amount in (1, 2):
+                assert not is_error(await client.call_tool("plain", {"amount": amount}))
+                await asyncio.sleep(1.0)
+
+    asyncio.run(main())
+    assert [c["total_actions"] for c in office.chains("timed")] == [1, 1]
+
+
+def test_a_paused_chain_is_not_left(office: Office) -> None:
+    """Only an admin lets a paused session go on: a successor would be a way around it."""
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed("paused", marks)
+        async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            await in_thread(
+                office._call, "PATCH", "/v1/organization", {"auto_pause": {"max_events": 2}}
+            )
+            try:
+                results = [await client.call_tool("plain", {"amount": n}) for n in range(5)]
+            finally:
+                restored = {"auto_pause": {"max_events": 10_000}}
+                await in_thread(office._call, "PATCH", "/v1/organization", restored)
+            assert [is_error(result) for result in results] == [False, False, True, True, True]
+
+    asyncio.run(main())
+    assert len(office.chains("paused")) == 1
+
+
+@transports("http")
+def test_a_caller_is_told_that_its_call_waits(office: Office, transport: str) -> None:
+    """Progress notifications say where it can be decided, and for how long it waits."""
+    told: list[tuple[float, str]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message or ""))
+
+    async def main() -> None:
+        _, server = governed("told", Marks())
+        async with TRANSPORTS[transport](server) as connect, connect() as client:
+            call = client.call_tool("asked_pay", {"amount": 5}, progress_callback=hear)
+            paused = asyncio.create_task(call)
+            await in_thread(office.waiting)
+
+            async def was_told() -> bool:
+                return bool(told)
+
+            await until(was_told)
+            await in_thread(office.decide, "approve")
+            assert not is_error(await paused)
+
+    asyncio.run(main())
+    said = r"Waiting for a person to decide tool_call 'asked_pay' by 'helper' for \d+ s: http\S+"
+    assert re.fullmatch(said, told[0][1])
+    assert [value for value, _ in told] == sorted({value for value, _ in told})
+
+
+async def _leave(client: Any, call: Any) -> None:
+    """Leave while the call waits."""
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+@transports("http", "sse")
+def test_a_client_that_leaves_cancels_its_approval(office: Office, transport: str) -> None:
+    """The client goes away while its call waits: nobody decides for nobody."""
+    marks = Marks()
+
+    async def main() -> str:
+        _, server = governed("left", marks)
+        async with TRANSPORTS[transport](server) as connect:
+            async with connect() as client:
+                call = asyncio.create_task(client.call_tool("asked_pay", {"amount": 5}))
+                (approval,) = await in_thread(office.waiting)
+                await _leave(client, call)
+            path = f"/v1/approvals/{approval['id']}"
+
+            async def cancelled() -> bool:
+                return bool((await in_thread(office.server.get, path))["status"] == "cancelled")
+
+            await until(cancelled)
+        return path
+
+    asyncio.run(main())
+    assert marks == []
+
+
+CLIENT = """
+import asyncio, sys
+sys.path[:0] = {paths!r}
+from mcp_transports import http_client
+async def main():
+    async with http_client({address!r}) as client:
+        await client.call_tool("asked_pay", {{"amount": 5}})
+asyncio.run(main())
+"""
+
+
+def test_a_client_that_is_killed_cancels_its_approval(office: Office) -> None:
+    """No notification, no goodbye: the connection is gone, and so is whoever asked."""
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed("killed", marks)
+        async with listening(http_app(server)) as address:
+            program = CLIENT.format(paths=[str(HERE), str(HERE.parent)], address=address)
+            client = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+            (approval,) = await in_thread(office.waiting)
+            client.kill()
+            await client.wait()
+
+            async def cancelled() -> bool:
+                path = f"/v1/approvals/{approval['id']}"
+                return bool((await in_thread(office.server.get, path))["status"] == "cancelled")
+
+            await until(cancelled)
+
+    asyncio.run(main())
+    assert marks == []
+
+
+@pytest.mark.parametrize("killed", [False, True] if NIGHTLY else [True])
+def test_a_client_over_standard_streams_that_leaves(
+    office: Office, tmp_path: Path, killed: bool
+) -> None:
+    """The end of its input is the end of its session, in the midst of a wait too."""
+    marks = tmp_path / "marks"
+    marks.touch()
+    before = len(office.chains("mcp-sessions"))
+
+    async def main() -> str:
+        script = [str(HERE / "mcp_program.py"), str(marks), "sessions"]
+        environment = {
+            **os.environ,
+            "COUNTERSIGN_API_KEY": office.key,
+            "COUNTERSIGN_BACKEND_URL": office.server.url,
+        }
+        if killed:
+            program = STDIO.format(paths=[str(HERE), str(HERE.parent)], script=script)
+            client = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", program, env=environment
+            )
+            (approval,) = await in_thread(office.waiting)
+            client.send_signal(signal.SIGKILL)
+            await client.wait()
+        else:
+            async with client_of_program(sys.executable, script, environment) as session:
+                assert not is_error(await session.call_tool("plain", {}))
+                denied = await session.call_tool("denied_wipe", {})
+                assert "This is never done." in text_of(denied)
+                call = asyncio.create_task(session.call_tool("asked_pay", {"amount": 5}))
+                (approval,) = await in_thread(office.waiting)
+                await _leave(session, call)
+
+        async def ended() -> bool:
+            chains = (await in_thread(office.chains, "mcp-sessions"))[before:]
+            return [c["status"] for c in chains] == ["completed"]
+
+        await until(ended)
+        return str(approval["id"])
+
+    approval_id = asyncio.run(main())
+    assert office.server.get(f"/v1/approvals/{approval_id}")["status"] == "cancelled"
+    assert marks.read_text().split() == ([] if killed else ["plain"])
+
+
+STDIO = """
+import asyncio, os, sys
+sys.path[:0] = {paths!r}
+from mcp_servers import client_of_program
+async def main():
+    async with client_of_program(sys.executable, {script!r}, dict(os.environ)) as client:
+        await client.call_tool("asked_pay", {{"amount": 5}})
+asyncio.run(main())
+"""
+
+
+def test_calls_without_a_server_share_a_chain(office: Office) -> None:
+    """Handlers and functions that no server calls are recorded until the adapter is closed."""
+
+    async def main() -> None:
+        async with MCPAdapter(chain_name="shared", agent_name="helper") as adapter:
+            await adapter.handle_tool_call("plain", {"amount": 1}, lambda given: "fine")
+            await adapter.tool("plain")(lambda amount: "fine")(2)
+
+    asyncio.run(main())
+    (chain,) = office.chains("shared")
+    assert (chain["status"], chain["total_actions"]) == ("completed", 2)
+
+
+def test_governed_functions_are_part_of_the_session(office: Office) -> None:
+    """A tool's own governed functions are recorded in the chain of its caller."""
+    marks = Marks()
+
+    @countersign.governed
+    async def plain_part(n: int) -> str:
+        return "fine"
+
+    async def main() -> None:
+        _, server = governed("parts", marks)
+
+        async def outer() -> str:
+            return await plain_part(1)
+
+        server.add_tool(outer, name="plain_outer")
+        async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            assert not is_error(await client.call_tool("plain_outer", {}))
+
+    asyncio.run(main())
+    (chain,) = office.chains("parts")
+    assert [s.split()[-1] for s in office.story(chain["id"])] == ["plain_outer", "plain_part"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"chain_name": "a", "max_actions": 0}, {"chain_name": "a", "max_seconds": -1}],
+)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any]) -> None:
+    """Neither a chain nor a name, or limits that are none."""
+    with pytest.raises(countersign.ConfigurationError):
+        MCPAdapter(agent_name="helper", **options)
