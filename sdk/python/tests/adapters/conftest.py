@@ -17,6 +17,7 @@ NEEDS = {
     "openai_agents": "openai",
     "pydantic_ai": "pydantic_ai",
     "claude_agent": "claude_agent_sdk",
+    "fastmcp": "fastmcp",
 }
 collect_ignore_glob = [
     pattern

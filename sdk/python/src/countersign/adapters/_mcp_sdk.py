@@ -11,6 +11,7 @@ from mcp import types
 from mcp.server.lowlevel import Server
 
 from countersign import exceptions
+from countersign.adapters._mcp_fastmcp import Registry, contexts, is_fastmcp, tool_errors
 from countersign.adapters._mcp_scopes import (
     caller_in_first_major,
     caller_in_second_major,
@@ -58,21 +59,26 @@ def parts_of(server: Any) -> tuple[Any, Any]:
         return server._lowlevel_server, server._tool_manager
     if isinstance(server, Server):
         return server, None
+    if is_fastmcp(server):
+        return server._mcp_server, Registry(server)
     kind = type(server)
     raise TypeError(
         f"cannot govern a {kind.__module__}.{kind.__qualname__}: install takes the SDK's own "
-        f"{MCPServer.__name__} or low-level Server. For other servers, call "
+        f"{MCPServer.__name__} or low-level Server, or fastmcp's FastMCP (4.1 or later). For other "
+        "servers, call "
         "handle_tool_call where they dispatch, or decorate their tools with tool()."
     )
 
 
 def is_context(value: Any) -> bool:
     """Whether it is the SDK's own object, which is no argument of the call."""
-    return isinstance(value, Context)
+    return isinstance(value, (Context, *contexts()))
 
 
 async def defaults_of(manager: Any, name: str) -> dict[str, Any]:
     """The defaults of a registered tool's parameters, by the names that callers give."""
+    if isinstance(manager, Registry):
+        return await manager.defaults_of(name)
     tool = manager.get_tool(name) if manager is not None else None
     model = getattr(getattr(tool, "fn_metadata", None), "arg_model", None)
     return {
@@ -90,7 +96,8 @@ def is_error(result: Any) -> bool:
 
 def cause_of(error: BaseException) -> BaseException:
     """What a tool raised: the SDK makes an error of its own of it."""
-    return error.__cause__ or error if isinstance(error, ToolError) else error
+    made = isinstance(error, (ToolError, *tool_errors()))
+    return error.__cause__ or error if made else error
 
 
 def shielded() -> Any:
