@@ -10,6 +10,10 @@ Each kickoff is a chain of its own. Tool calls, model calls and the tasks that a
 recorded before they happen. The first one that is denied ends the run: CrewAI would turn it into
 a text for the model, so every later tool and model call is refused as well, and the kickoff raises
 the denial.
+
+It uses CrewAI's hooks before and after tool calls and before model calls, and wraps the methods of
+models, tools and agents that have none. It does not see tools that an agent of another framework
+runs inside a crew, remote A2A agents, and reads of memory and knowledge.
 """
 
 from __future__ import annotations
@@ -41,11 +45,14 @@ try:
     from pydantic import PrivateAttr
 
     from countersign.adapters import _crewai_calls as calls
+    from countersign.adapters._crewai_threads import give_steps_threads
     from countersign.adapters._crewai_tools import Permit, with_defaults
 except ImportError as error:
     raise missing_extra("crewai", error) from error
 
 __all__ = ["govern"]
+
+give_steps_threads()
 
 
 def govern(

@@ -1,0 +1,111 @@
+"""Crews that wait for people, many at once, and crews that are cut off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+from crewai_scripts import Crew, Marks, agent, crew_of, task, tool
+from crewai_scripts import ScriptedModel as Model
+from office import Office
+
+from countersign.adapters.crewai import govern
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+NIGHTLY = os.environ.get("COUNTERSIGN_NIGHTLY") == "1"
+
+
+def _pending(office: Office, count: int) -> list[dict[str, Any]]:
+    end = time.monotonic() + 300
+    while time.monotonic() < end:
+        asked: list[dict[str, Any]] = office._call("GET", "/v1/approvals?status=pending&limit=200")[
+            "data"
+        ]
+        if len(asked) >= count:
+            return asked
+        threading.Event().wait(0.1)
+    raise AssertionError(f"{len(asked)} of {count} asked")
+
+
+@pytest.mark.parametrize("kickoff", ["akickoff", "kickoff_async"] if NIGHTLY else ["akickoff"])
+def test_more_runs_wait_than_the_pool_has_threads(office: Office, kickoff: str) -> None:
+    """Every run asks, however many wait already, and the loop goes on meanwhile."""
+    count = 200 if NIGHTLY else (os.cpu_count() or 1) + 6
+    marks = Marks()
+
+    async def main() -> None:
+        crews = [
+            govern(crew_of(marks, [("asked_pay", {"amount": n})], "done")) for n in range(count)
+        ]
+        runs = [asyncio.create_task(getattr(crew, kickoff)()) for crew in crews]
+        asked = await asyncio.to_thread(_pending, office, count)
+        assert marks == []
+        # The pool of the program is free.
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: 7), 30) == 7
+
+        def decide() -> None:
+            for approval in asked:
+                office._call("POST", f"/v1/approvals/{approval['id']}/approve", {})
+
+        await asyncio.to_thread(decide)
+        await asyncio.gather(*runs)
+
+    asyncio.run(main())
+    assert sorted(marks) == sorted(f"asked_pay {n}" for n in range(count))
+
+
+@pytest.mark.parametrize("kickoff", ["akickoff", "kickoff_async"])
+def test_a_body_that_is_left_behind_has_an_unknown_outcome(office: Office, kickoff: str) -> None:
+    """The run is cancelled while a tool's body runs: what it did is not known, and what it says
+    later changes nothing."""
+    name = f"left behind by {kickoff}"
+    began, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @tool("plain")
+    def plain(amount: int = 0) -> str:
+        """Takes its time."""
+        began.set()
+        may_end.wait(60)
+        ended.set()
+        return "fine"
+
+    clerk = agent("clerk", Model([("plain", {})], "done"), [plain])
+
+    async def main() -> None:
+        crew = govern(Crew(agents=[clerk], tasks=[task("first", clerk)]), name)
+        run = asyncio.create_task(getattr(crew, kickoff)())
+        await asyncio.to_thread(began.wait, 60)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(main())
+    may_end.set()
+    ended.wait(60)
+    (chain,) = office.chains(name)
+    assert chain["status"] == "failed"
+    assert office.outcomes(chain["id"]) == [("unknown", "the run ended before it did")]
+
+
+def test_a_run_that_is_cancelled_while_it_waits_runs_no_body(office: Office) -> None:
+    """Its approval is cancelled with its chain, and nobody decides for nobody."""
+    marks = Marks()
+
+    async def main() -> str:
+        run = asyncio.create_task(
+            govern(crew_of(marks, [("asked_pay", {})], "done"), "cancelled").akickoff()
+        )
+        (approval,) = await asyncio.to_thread(office.waiting)
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        return str(approval["id"])
+
+    approval_id = asyncio.run(main())
+    assert office.server.get(f"/v1/approvals/{approval_id}")["status"] == "cancelled"
+    assert marks == []
