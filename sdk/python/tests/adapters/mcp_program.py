@@ -25,15 +25,9 @@ class FileMarks(Marks):
 
 async def main() -> None:
     countersign.init()
-    if sys.argv[2:] == ["sessions"]:
-        server = friendly(FileMarks())
-        MCPAdapter(chain_name="mcp-sessions", agent_name="helper").install(server)
-        await server.run_stdio_async()
-        return
-    async with countersign.Chain("mcp-program") as chain:
-        server = friendly(FileMarks())
-        MCPAdapter(chain=chain, agent_name="helper").install(server)
-        await server.run_stdio_async()
+    server = friendly(FileMarks())
+    MCPAdapter(chain_name="mcp-program", agent_name="helper").install(server)
+    await server.run_stdio_async()
 
 
 if __name__ == "__main__":

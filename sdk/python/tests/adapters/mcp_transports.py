@@ -21,8 +21,8 @@ Connect = Callable[[], AbstractAsyncContextManager[Any]]
 def http_app(server: Any, *, stateless: bool = False) -> Any:
     if FIRST_MAJOR:
         server.settings.stateless_http = stateless
-        return server.streamablehttp_app()
-    return server.streamablehttp_app(stateless_http=stateless)
+        return server.streamable_http_app()
+    return server.streamable_http_app(stateless_http=stateless)
 
 
 @asynccontextmanager

@@ -28,6 +28,7 @@ from crewai_scripts import (
     task,
     tool,
 )
+from crewai_ways import WAYS
 from office import Office
 
 import countersign
@@ -51,30 +52,6 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", only_here)
 
 
-def _stream(crew: Crew) -> None:
-    crew.stream = True
-    for _ in crew.kickoff():
-        pass
-
-
-async def _read(crew: Crew, kickoff: str) -> None:
-    crew.stream = True
-    async for _ in await getattr(crew, kickoff)():
-        pass
-
-
-ONE: list[dict[str, Any]] = [{"order": "1"}]
-WAYS: dict[str, Callable[[Crew], Any]] = {
-    "kickoff": lambda crew: crew.kickoff(),
-    "kickoff_async": lambda crew: asyncio.run(crew.kickoff_async()),
-    "akickoff": lambda crew: asyncio.run(crew.akickoff()),
-    "kickoff_for_each": lambda crew: crew.kickoff_for_each(ONE),
-    "kickoff_for_each_async": lambda crew: asyncio.run(crew.kickoff_for_each_async(ONE)),
-    "akickoff_for_each": lambda crew: asyncio.run(crew.akickoff_for_each(ONE)),
-    "stream": _stream,
-    "stream of kickoff_async": lambda crew: asyncio.run(_read(crew, "kickoff_async")),
-    "stream of akickoff": lambda crew: asyncio.run(_read(crew, "akickoff")),
-}
 every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
 both_loops = pytest.mark.parametrize("native", [True, False], ids=["native", "text"])
 
