@@ -50,11 +50,13 @@ def say(text: str) -> None:
 
 async def main() -> None:
     countersign.init(environment="development")
+    adapter = MCPAdapter(chain_name="order-desk", agent_name="order-agent")
+    adapter.install(server)
+    await server.run_stdio_async()
 
-    async with countersign.Chain("order-desk") as chain:
-        MCPAdapter(chain=chain, agent_name="order-agent").install(server)
-        await server.run_stdio_async()
-
+    chain = adapter.last_chain
+    if chain is None:
+        return  # no tool was called
     if chain.receipt is None:
         say("the service cannot be reached; the receipt comes when it can")
         return

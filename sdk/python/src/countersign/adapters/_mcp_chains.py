@@ -20,13 +20,14 @@ from countersign._chain import Chain
 from countersign._client import transport_of
 from countersign._decision import PolicyDecision
 from countersign._steps import until
-from countersign.adapters._outcomes import Outcomes
+from countersign.adapters._outcomes import Ending, Outcomes
 from countersign.adapters._threads import blocking
 
 __all__ = ["GivenChain", "Part", "SessionChain", "Source", "closed_at_exit"]
 
 logger = logging.getLogger("countersign")
 
+_LEFT = Ending("unknown", "the session ended before it did")
 _PATIENCE = 10.0  # seconds
 _SHARE = 0.9
 """Of a limit: what begins before it is reached must also end before it."""
@@ -119,7 +120,8 @@ class SessionChain(Source):
         """:meth:`aclose` for code without an event loop."""
         for part in self._end():
             try:
-                part.outcomes.leave()
+                for decision in part.outcomes._left():
+                    part.outcomes.end(decision, _LEFT)
                 blocking(part.chain.__exit__, None, None, None)
             except Exception as fault:
                 _log(fault)
@@ -203,7 +205,8 @@ class SessionChain(Source):
         if part.chain._left:
             return
         try:
-            await part.outcomes.leave_async()
+            for decision in part.outcomes._left():
+                await part.outcomes.end_async(decision, _LEFT)
             await part.chain.__aexit__(None, None, None)
         except Exception as fault:
             _log(fault)
