@@ -12,8 +12,7 @@ from typing import Any
 
 from matrix import Framework, Surfaced, Work, replay
 from mcp import types
-from mcp.server.lowlevel import Server
-from mcp_servers import Friendly, handle, is_error, text_of
+from mcp_servers import Friendly, Marks, handle, is_error, low_level, text_of
 from mcp_transports import TRANSPORTS
 
 from countersign.adapters.mcp import MCPAdapter
@@ -45,7 +44,7 @@ class Desk:
         return body
 
     def low_level(self) -> Any:
-        server: Any = Server("tools")
+        server: Any = low_level(Marks())  # it lists tools, which the first major's client asks for
 
         async def call(name: str, arguments: dict[str, Any]) -> Any:
             return [types.TextContent(type="text", text=await self.run(name))]
