@@ -3,18 +3,20 @@
 CrewAI carries out the steps of an agent with ``asyncio.to_thread``, whose pool has the number of
 processors and four. A step that waits for a person holds its thread, so a handful of waiting runs
 would keep all others from asking. In a governed run each step has a thread of its own instead,
-which ends with the step. For this, CrewAI's modules see an ``asyncio`` with another ``to_thread``;
+and leaves it to the next. For this, CrewAI's modules see an ``asyncio`` with another ``to_thread``;
 outside of governed runs it is the one that they saw before.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 from importlib import import_module
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from countersign.adapters._shared import current_run
@@ -31,6 +33,51 @@ _MODULES = (
     "crewai.utilities.agent_utils",
 )
 """Those that start threads for steps, in the versions that are supported."""
+
+
+_KEPT = 5.0  # seconds that a thread waits for another step
+_lock = threading.Lock()  # guards _idle
+_idle: list[SimpleQueue[Callable[[], None]]] = []
+"""The threads that wait for a step, each by where it takes it from."""
+
+
+def _begin(work: Callable[[], None]) -> None:
+    """Do the work in a thread that does nothing else: one that is idle, or a new one."""
+    with _lock:
+        steps = _idle.pop() if _idle else None
+    if steps is not None:
+        steps.put(work)
+        return
+    # A daemon: at the end of the process nobody waits for what a person has not decided.
+    threading.Thread(target=_serve, args=(work,), name="countersign-crew", daemon=True).start()
+
+
+def _serve(work: Callable[[], None]) -> None:
+    steps: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    while True:
+        work()
+        del work  # what it holds is not kept while the thread is idle
+        with _lock:
+            _idle.append(steps)
+        try:
+            work = steps.get(timeout=_KEPT)
+        except Empty:
+            with _lock:
+                if steps in _idle:
+                    _idle.remove(steps)
+                    return
+            work = steps.get()  # it came at the last moment
+
+
+def _forget() -> None:
+    """The threads of the parent are not in a forked process."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 class _Asyncio:
@@ -56,8 +103,7 @@ class _Asyncio:
             else:
                 done.set_result(result)
 
-        # A daemon: at the end of the process nobody waits for what a person has not decided.
-        threading.Thread(target=work, name="countersign-crew", daemon=True).start()
+        _begin(work)
         return await asyncio.wrap_future(done)
 
 
