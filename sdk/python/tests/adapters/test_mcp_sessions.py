@@ -28,9 +28,10 @@ def transports(*on_each_commit: str) -> pytest.MarkDecorator:
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Field .lifespan. has an incomplete definition"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # The first major leaves streams of its own to the garbage collector.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <function Memory:pytest.PytestUnraisableExceptionWarning"
+    ),
 ]
 
 

@@ -91,7 +91,8 @@ async def defaults_of(manager: Any, name: str) -> dict[str, Any]:
 def is_error(result: Any) -> bool:
     """Whether a call was answered as a tool error."""
     answer = getattr(result, "root", result)
-    return bool(getattr(answer, "isError", False) or getattr(answer, "is_error", False))
+    # By its own name in each major: fastmcp warns of the other one.
+    return bool(getattr(answer, "isError" if _FIRST_MAJOR else "is_error", False))
 
 
 def cause_of(error: BaseException) -> BaseException:
