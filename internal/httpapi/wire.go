@@ -26,7 +26,7 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	w.StringOrNull("pause_reason", c.State.PauseReason)
 	w.String("started_at", c.StartedAt.String())
 	appendTime(&w, "completed_at", c.State.CompletedAt)
-	w.Int("total_actions", c.State.Actions)
+	w.Int("total_actions", c.State.ActionsTaken())
 	w.Strings("agents_involved", c.State.Agents)
 	w.Value(c.State.Metrics.AppendTo(w.Name("cumulative_metrics")))
 	w.String("policy_version", c.State.PolicyVersion)

@@ -215,7 +215,7 @@ func (s *ChainState) Accepts(action *Action) error {
 	if s.Actions >= MaxEventsCeiling {
 		return Errorf(CodeChainSealed, "the chain holds %d events, the most it can: complete it and open a new one", s.Actions)
 	}
-	return s.admits(action.AgentName)
+	return s.admits(action)
 }
 
 // Open refuses what cannot be recorded in a sealed chain.

@@ -68,15 +68,19 @@ func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 		own, counted = approval.Reserved, approval.Status == ApprovalApproved
 		state.Approvals--
 	}
+	if q.Action.marker() {
+		state.Markers--
+	}
 	state.Actions--
 	// An event of a chain that this one continues was counted there.
 	recorded := q.Recorded
 	if recorded == nil {
 		recorded = q.State
 	}
-	before := recorded.Carried.Actions+e.Sequence <= state.Granted.Actions // it counts no more: the chain was resumed since
+	granted := &state.Granted
+	before := recorded.Carried.Actions+recorded.Carried.Markers+e.Sequence <= granted.Actions+granted.Markers // it counts no more: the chain was resumed since
 	if before {
-		state.Granted.Actions--
+		granted.Actions--
 	}
 	switch {
 	case counted:

@@ -258,7 +258,7 @@ func (b *Budget) value(s *Subject) (value, label string, covered bool) {
 // concerns reports whether actions of this kind take anything that the budget counts, as
 // far as that can be told before.
 func (b *Budget) concerns(a *Action) bool {
-	if a.ActionType == ActionTypeGap || a.ActionType == ActionTypeLateOutcome {
+	if a.marker() {
 		return false
 	}
 	if b.Measure() == MeasureUSD {

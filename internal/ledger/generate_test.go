@@ -99,6 +99,7 @@ func anyMetrics() *rapid.Generator[Metrics] {
 			RecordsModified:        anyCount().Draw(t, "records"),
 			ExternalDomains:        anyTexts().Draw(t, "domains"),
 			EstimatedCost:          anyAmount().Draw(t, "cost"),
+			UnpricedCalls:          anyCount().Draw(t, "unpriced"),
 		}
 	})
 }
@@ -121,7 +122,7 @@ func anyState() *rapid.Generator[*ChainState] {
 	return rapid.Custom(func(t *rapid.T) *ChainState {
 		state := &ChainState{
 			Status:  rapid.SampledFrom(ChainStatuses).Draw(t, "status"),
-			Actions: anyCount().Draw(t, "actions"), Entries: anyCount().Draw(t, "entries"), Digest: anyHash().Draw(t, "digest"),
+			Actions: anyCount().Draw(t, "actions"), Entries: anyCount().Draw(t, "entries"), Markers: anyCount().Draw(t, "markers"), Digest: anyHash().Draw(t, "digest"),
 			Agents: anyTexts().Draw(t, "agents"), Metrics: anyMetrics().Draw(t, "metrics"),
 			PolicyVersion: anyText(maxName).Draw(t, "policy"), LastAt: anyTime().Draw(t, "last"),
 			CompletedAt: maybe(anyTime()).Draw(t, "completed"),
@@ -224,14 +225,17 @@ func anyReport() *rapid.Generator[*Entry] {
 func anyReceipt() *rapid.Generator[*Receipt] {
 	line := rapid.Custom(func(t *rapid.T) SummaryLine {
 		return SummaryLine{
-			AgentName: anyText(maxName).Draw(t, "agent"), ActionType: anyText(maxName).Draw(t, "type"), ActionName: anyText(maxName).Draw(t, "name"),
-			Outcome: rapid.SampledFrom([]Outcome{"", Allow, Deny}).Draw(t, "outcome"), Count: anyCount().Draw(t, "count"),
+			AgentName: anyText(maxName).Draw(t, "agent"), ActionName: anyText(maxName).Draw(t, "name"),
+			ActionType: rapid.OneOf(anyText(maxName), rapid.Just(ActionTypeGap)).Draw(t, "type"),
+			Outcome:    rapid.SampledFrom([]Outcome{"", Allow, Deny}).Draw(t, "outcome"), Count: anyCount().Draw(t, "count"),
 			FirstAt: anyTime().Draw(t, "first"), LastAt: anyTime().Draw(t, "last"),
 		}
 	})
 	return rapid.Custom(func(t *rapid.T) *Receipt {
 		return &Receipt{
 			ID: ReceiptID{anyUUID().Draw(t, "id")}, Number: anyText(maxName).Draw(t, "number"), Chain: ChainID{anyUUID().Draw(t, "chain")},
+			Environment: anyText(maxName).Draw(t, "environment"), ExternalID: anyText(maxName).Draw(t, "external"),
+			Mode:         rapid.SampledFrom([]Mode{"", Enforce, Shadow}).Draw(t, "mode"),
 			Organization: anyText(maxName).Draw(t, "org"), Summary: anyText(maxText).Draw(t, "summary"),
 			StartedAt: anyTime().Draw(t, "started"), CompletedAt: anyTime().Draw(t, "completed"), GeneratedAt: anyTime().Draw(t, "generated"),
 			Agents: anyTexts().Draw(t, "agents"), Actions: anyCount().Draw(t, "actions"), Metrics: anyMetrics().Draw(t, "metrics"),

@@ -35,12 +35,24 @@ const (
 // Inspection is what one receipt's stored bytes say on their own, before its
 // neighbours are looked at. The links are judged by Walk.
 type Inspection struct {
-	Hash         [32]byte
-	Fault        Check // "" when the receipt is sound by itself
+	Attested
+	Hash  [32]byte
+	Fault Check // "" when the receipt is sound by itself
+	year  int
+}
+
+// Attested is what a receipt says of its chain's events.
+type Attested struct {
 	EventsDigest [32]byte
 	Actions      int64
 	Summary      []byte // the events_summary member's bytes, lent like the body's
-	year         int
+	Format       string
+}
+
+// Clone is a copy that does not share the receipt's bytes.
+func (a Attested) Clone() Attested {
+	a.Summary = bytes.Clone(a.Summary)
+	return a
 }
 
 // Inspect verifies a receipt's signature over its stored bytes and holds the
@@ -223,10 +235,12 @@ func InspectBytes(body []byte, org OrgID, keys Keys, r *StoredReceipt) Inspectio
 
 var organizationMember = []byte(`,"organization":"`)
 
-// Between the two stand only objects of the service's own.
+// Between the first two stand only objects of the service's own, and between the first
+// and the last one text more since the second format.
 var (
-	summaryMember = []byte(`,"events_summary":`)
-	formatMember  = []byte(`,"format":"`)
+	summaryMember    = []byte(`,"events_summary":`)
+	externalIDMember = []byte(`,"external_chain_id":`)
+	formatMember     = []byte(`,"format":"`)
 )
 
 var actionsMember = []byte(`,"total_actions":`)
@@ -240,8 +254,18 @@ func (in *Inspection) readEvidence(body []byte) bool {
 		return false
 	}
 	_, rest, found := bytes.Cut(body, summaryMember)
-	lines, _, ended := bytes.Cut(rest, formatMember)
-	if !found || !ended {
+	lines, rest, ended := bytes.Cut(rest, formatMember)
+	format, _, closed := bytes.Cut(rest, []byte(`"`))
+	if !found || !ended || !closed {
+		return false
+	}
+	switch in.Format = string(format); in.Format {
+	case receiptFormat1:
+	case ReceiptFormat:
+		if lines, _, found = bytes.Cut(lines, externalIDMember); !found {
+			return false
+		}
+	default:
 		return false
 	}
 	in.Summary = lines

@@ -63,6 +63,23 @@ func (p *page) record(agent, name, payload, key string) *Event {
 	return recorded.Event
 }
 
+// gap records that the client dropped events.
+func (p *page) gap(key string) *Event {
+	return p.act(&Action{
+		AgentName: "countersign", ActionType: ActionTypeGap, ActionName: "dropped_events", Source: SourceOffline, IdempotencyKey: key,
+		Payload: []byte(`{"dropped":3,"from":"2026-12-31T23:59:00.000Z","to":"2026-12-31T23:59:01.000Z"}`),
+	}, Enforce)
+}
+
+// act records an action in an organization of the mode.
+func (p *page) act(action *Action, mode Mode) *Event {
+	recording := plainly(p.chain, action, p.state.LastAt+7, [10]byte{byte(p.state.Actions + 1)})
+	recording.Org.Settings.EvaluationMode = mode
+	recorded := p.state.Record(recording)
+	p.entries = append(p.entries, recorded.Stored)
+	return recorded.Event
+}
+
 // plainly records an action in an organization with the default settings.
 func plainly(chain *Chain, action *Action, now Time, random [10]byte) *Recording {
 	return &Recording{

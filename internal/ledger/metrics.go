@@ -13,7 +13,8 @@ type Metrics struct {
 	ExternalCommunications int64
 	RecordsModified        int64
 	ExternalDomains        []string // in order of first contact, no doubles
-	EstimatedCost          Money
+	EstimatedCost          Money    // of the calls whose price is known
+	UnpricedCalls          int64    // calls of models that EstimatedCost leaves out
 }
 
 // maxDomains bounds what every event of a chain carries along.
@@ -21,8 +22,8 @@ const maxDomains = 1000
 
 // Count adds what one allowed action contributes. Counts stop at the largest
 // that is exact, and the list of domains at its bound: neither can be made to
-// break the chain that they belong to.
-func (m *Metrics) Count(f *Facts, cost *Money) {
+// break the chain that they belong to. The tokens are those that the action took.
+func (m *Metrics) Count(f *Facts, cost *Money, tokens int64) {
 	if f.Amount != nil && f.has(CategoryFinancial) {
 		m.FinancialExposure = m.FinancialExposure.Add(*f.Amount)
 	}
@@ -35,8 +36,11 @@ func (m *Metrics) Count(f *Facts, cost *Money) {
 			m.ExternalDomains = append(m.ExternalDomains, strings.Clone(domain))
 		}
 	}
-	if cost != nil {
+	switch {
+	case cost != nil:
 		m.EstimatedCost = m.EstimatedCost.Add(*cost)
+	case f.has(CategoryLLM) || tokens > 0:
+		m.UnpricedCalls = addCount(m.UnpricedCalls, 1)
 	}
 }
 
@@ -48,6 +52,7 @@ func (m *Metrics) AppendTo(dst []byte) []byte {
 	w.Strings("external_domains_contacted", m.ExternalDomains)
 	w.Number("financial_exposure_usd", m.FinancialExposure.Float())
 	w.Int("records_modified_count", m.RecordsModified)
+	w.Int("unpriced_calls_count", m.UnpricedCalls)
 	return w.End()
 }
 
@@ -59,6 +64,9 @@ func (m *Metrics) appendExact(dst []byte) []byte {
 	w.Strings("domains", m.ExternalDomains)
 	w.String("exposure", m.FinancialExposure.String())
 	w.Int("records", m.RecordsModified)
+	if m.UnpricedCalls > 0 { // a state from before they were counted has none
+		w.Int("unpriced", m.UnpricedCalls)
+	}
 	return w.End()
 }
 
@@ -68,6 +76,7 @@ func parseExactMetrics(v canon.Value) (Metrics, error) {
 		ExternalCommunications: f.Int("communications", 0, maxCount),
 		ExternalDomains:        f.Texts("domains", maxCount, maxDomain),
 		RecordsModified:        f.Int("records", 0, maxCount),
+		UnpricedCalls:          f.Int("unpriced", 0, maxCount),
 	}
 	cost, costErr := parseExact(f.Text("cost", maxStored))
 	exposure, exposureErr := parseExact(f.Text("exposure", maxStored))

@@ -12,8 +12,13 @@ import (
 )
 
 // ReceiptFormat names the layout of the signed bytes; docs/receipt-format.md
-// describes it field by field.
-const ReceiptFormat = "countersign-receipt-v1"
+// describes it field by field. Receipts of the format before it are not made any more
+// and still verify.
+const ReceiptFormat = "countersign-receipt-v2"
+
+// receiptFormat1 had no environment, external_chain_id and evaluation_mode, and counted
+// markers as actions.
+const receiptFormat1 = "countersign-receipt-v1"
 
 // NumberPrefix begins every receipt number.
 const NumberPrefix = "CSN"
@@ -25,6 +30,9 @@ type Receipt struct {
 	Sequence      int64 // within the organization, from 1; it is the number's last part
 	Chain         ChainID
 	Organization  string
+	Environment   string
+	ExternalID    string // "" for none
+	Mode          Mode   // Shadow where any action was decided in shadow, "" without actions
 	Summary       string
 	StartedAt     Time
 	CompletedAt   Time
@@ -73,8 +81,11 @@ func (r *Receipt) encode() []byte {
 	w.Value(appendQuotedID(w.Name("chain_id"), r.Chain.UUID))
 	writeTime(&w, "completed_at", &r.CompletedAt)
 	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))
+	w.String("environment", r.Environment)
+	w.StringOrNull("evaluation_mode", string(r.Mode))
 	w.String("events_digest", FormatHash(r.EventsDigest))
-	w.Value(appendSummary(w.Name("events_summary"), r.Events))
+	w.Value(appendSummary(w.Name("events_summary"), r.Events, ReceiptFormat))
+	w.StringOrNull("external_chain_id", r.ExternalID)
 	w.String("format", ReceiptFormat)
 	writeTime(&w, "generated_at", &r.GeneratedAt)
 	w.String("key_id", r.KeyID)

@@ -50,6 +50,9 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 	recorded := &Recorded{Event: event}
 	switch event.Status {
 	case EventAllowed, EventFlagged:
+		if r.Action.marker() {
+			break
+		}
 		s.spend(&r.Action.Facts, decision.EstimatedCost, r.Action.Facts.Tokens())
 	case EventAwaiting:
 		recorded.Approval = s.ask(r, event)
@@ -60,7 +63,7 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 		recorded.Paused = true
 	}
 	s.PolicyVersion = decision.PolicyVersion
-	s.meet(r.Action.AgentName)
+	s.meet(r.Action)
 	body := event.Encode()
 	s.enter(body)
 	recorded.Stored = &StoredEvent{
@@ -78,7 +81,7 @@ func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
 
 // spend counts an action that may happen.
 func (s *ChainState) spend(facts *Facts, cost *Money, tokens int64) {
-	s.Metrics.Count(facts, cost)
+	s.Metrics.Count(facts, cost, tokens)
 	s.Tokens = addCount(s.Tokens, tokens)
 }
 
@@ -159,7 +162,7 @@ func (s *ChainState) Resume(chain ChainID, event EventID, by string, now Time) (
 	}
 	s.LastAt = Later(now, s.LastAt)
 	s.Status, s.PauseReason = ChainActive, ""
-	s.Granted = Allowance{Actions: s.TotalActions(), Tokens: s.TotalTokens(), At: s.LastAt}
+	s.Granted = Allowance{Actions: s.TotalActions(), Markers: s.totalMarkers(), Tokens: s.TotalTokens(), At: s.LastAt}
 	return s.append(Entry{Kind: EntryResume, Event: event, Sequence: event.Sequence(), Detail: by}, chain), nil
 }
 

@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 
 	"countersign/internal/canon"
@@ -27,7 +28,7 @@ type Replay struct {
 	chain   ChainID
 	digest  [32]byte
 	entries int64
-	actions int64
+	actions int64 // events, markers among them
 	summary Summary
 	asked   map[ApprovalID]int64 // the sequences of the events that wait for one
 	settled map[ApprovalID]*Entry
@@ -110,10 +111,11 @@ func (r *Replay) enter(body []byte) {
 	r.entries++
 }
 
-// Matches holds what was replayed against what a receipt attests.
-func (r *Replay) Matches(digest [32]byte, actions int64) error {
-	if r.actions != actions {
-		return fmt.Errorf("%d events are stored, %d were sealed", r.actions, actions)
+// Matches holds what was replayed against what a chain's state counts: its digest, and
+// its events, markers among them.
+func (r *Replay) Matches(digest [32]byte, events int64) error {
+	if r.actions != events {
+		return fmt.Errorf("%d events are stored, %d were recorded", r.actions, events)
 	}
 	if r.digest != digest {
 		return fmt.Errorf("the stored events do not give the sealed digest")
@@ -121,10 +123,22 @@ func (r *Replay) Matches(digest [32]byte, actions int64) error {
 	return nil
 }
 
-// Summarises holds the events against the lines that a receipt signed. A failed
+// Supports holds what was replayed against what a receipt attests.
+func (r *Replay) Supports(a *Attested) error {
+	actions := r.actions
+	if a.Format != receiptFormat1 {
+		actions -= r.summary.markers
+	}
+	if actions != a.Actions {
+		return fmt.Errorf("%d actions are stored, %d were sealed", actions, a.Actions)
+	}
+	return errors.Join(r.Matches(a.EventsDigest, r.actions), r.summarises(a.Summary, a.Format))
+}
+
+// summarises holds the events against the lines that a receipt signed. A failed
 // chain's lines end with one that no event has.
-func (r *Replay) Summarises(signed []byte) error {
-	own := appendSummary(nil, r.summary.lines)
+func (r *Replay) summarises(signed []byte, format string) error {
+	own := appendSummary(nil, r.summary.lines, format)
 	if bytes.Equal(signed, own) {
 		return nil
 	}

@@ -18,8 +18,8 @@ func TestAChainKeepsNoRequestInMemory(t *testing.T) {
 	var summary Summary
 	summary.Count(event)
 	state := NewChainState(0, "")
-	state.meet(part("agent"))
-	state.Metrics.Count(&Facts{ExternalDomains: []string{part("example.com")}}, nil)
+	state.meet(&event.Action)
+	state.Metrics.Count(&Facts{ExternalDomains: []string{part("example.com")}}, nil, 0)
 	line := summary.lines[0]
 	for _, kept := range []string{line.AgentName, line.ActionType, line.ActionName, state.Agents[0], state.Metrics.ExternalDomains[0]} {
 		if unsafe.StringData(kept) == unsafe.StringData(part(kept)) {

@@ -27,6 +27,14 @@ const (
 // ActionTypeGap marks events that a client had to drop while it was offline.
 const ActionTypeGap = "gap"
 
+// markerType reports whether events of a type are markers: they are recorded among the
+// actions of a chain and are none. No agent took them, and no limit counts them.
+func markerType(actionType string) bool {
+	return actionType == ActionTypeGap || actionType == ActionTypeLateOutcome
+}
+
+func (a *Action) marker() bool { return markerType(a.ActionType) }
+
 // maxApprovals bounds how many people can be asked about in one chain: all of
 // them stand in its receipt.
 const maxApprovals = 1000
@@ -44,7 +52,7 @@ func limitMatches(q *Question) []Match {
 			Remediation: "An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.",
 		})
 	}
-	if q.timedOut() {
+	if q.timedOut() && !q.Action.marker() {
 		matches = append(matches, Match{
 			Name: RuleChainTimeout, Outcome: Deny, Reason: fmt.Sprintf("the chain is older than its timeout of %v seconds", q.Chain.Limits.TimeoutSeconds),
 			Remediation: "Open a new chain.",
@@ -63,6 +71,9 @@ func (q *Question) timedOut() bool {
 // under, in the order in which they are named when several are equally strict.
 func builtinMatches(q *Question) []Match {
 	var matches []Match
+	if q.Action.ActionType == ActionTypeGap {
+		return []Match{{Name: RuleGap, Outcome: AllowWithFlag, Reason: "the client dropped events while it could not reach the service"}}
+	}
 	add := func(name string, outcome Outcome, reason, remediation string) {
 		matches = append(matches, Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation})
 	}
@@ -75,9 +86,6 @@ func builtinMatches(q *Question) []Match {
 	if domain := q.strangeDomain(); domain != "" {
 		add(RuleDomainAllowlist, AllowWithFlag, fmt.Sprintf("the domain %s is not on the allowlist", domain),
 			"Add the domain to external_domains_allowlist if agents may contact it.")
-	}
-	if q.Action.ActionType == ActionTypeGap {
-		add(RuleGap, AllowWithFlag, "the client dropped events while it could not reach the service", "")
 	}
 	return matches
 }
@@ -111,6 +119,8 @@ func (q *Question) pauseReason() string {
 	switch {
 	case s.Status == ChainAutoPaused:
 		return cmp.Or(s.PauseReason, "the chain is paused")
+	case q.Action.marker():
+		return "" // it takes nothing of the limits
 	case s.TotalActions()-s.Granted.Actions >= limits.MaxEvents:
 		return fmt.Sprintf("the chain has reached its limit of %d events", limits.MaxEvents)
 	case seconds(q.Now-max(s.Begun(q.Chain), s.Granted.At)) > float64(limits.MaxDurationSeconds):

@@ -21,10 +21,37 @@ type SummaryLine struct {
 // first appearance. It can be built while the chain is still open and caught up
 // when it is sealed, so that sealing a long chain holds no lock for long.
 type Summary struct {
-	Folded int64 // events folded; the sequence of the last
-	lines  []SummaryLine
-	index  map[summaryKey]int // nil while the lines are few
-	bytes  int
+	Folded  int64 // events folded; the sequence of the last
+	markers int64 // of these, those that are no actions
+	trial   trial
+	lines   []SummaryLine
+	index   map[summaryKey]int // nil while the lines are few
+	bytes   int
+}
+
+// trial counts the actions that were decided in shadow mode.
+type trial struct {
+	actions int64
+	// What enforcing would have decided where it would have decided otherwise.
+	flagged, asked, denied int64
+}
+
+func (t *trial) count(d *Decision) {
+	if d.Mode != Shadow {
+		return
+	}
+	t.actions++
+	if !d.Shadow.StricterThan(d.Outcome) {
+		return
+	}
+	switch d.Shadow {
+	case AllowWithFlag:
+		t.flagged++
+	case RequireApproval:
+		t.asked++
+	case Deny:
+		t.denied++
+	}
 }
 
 type summaryKey struct {
@@ -34,12 +61,19 @@ type summaryKey struct {
 
 // Count folds the next event.
 func (s *Summary) Count(e *Event) {
+	if e.Action.marker() {
+		s.markers++
+	} else {
+		s.trial.count(&e.Decision)
+	}
 	s.fold(summaryKey{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}, e.RecordedAt)
 }
 
 // Clone returns a copy that can be folded further by itself.
 func (s *Summary) Clone() *Summary {
-	return &Summary{Folded: s.Folded, lines: slices.Clone(s.lines), index: maps.Clone(s.index), bytes: s.bytes}
+	next := *s
+	next.lines, next.index = slices.Clone(s.lines), maps.Clone(s.index)
+	return &next
 }
 
 // Size is about how many bytes of memory the summary takes.
@@ -93,7 +127,33 @@ func (l *SummaryLine) key() summaryKey {
 	return summaryKey{l.AgentName, l.ActionType, l.ActionName, l.Outcome}
 }
 
-func appendSummary(dst []byte, lines []SummaryLine) []byte {
+// agents are those that took the actions, in order of first appearance.
+func (s *Summary) agents() []string {
+	var agents []string
+	seen := make(map[string]bool)
+	for i := range s.lines {
+		if line := &s.lines[i]; !markerType(line.ActionType) && !seen[line.AgentName] {
+			seen[line.AgentName] = true
+			agents = append(agents, line.AgentName)
+		}
+	}
+	return agents
+}
+
+// mode is Shadow where any action was decided in shadow, and "" without actions.
+func (s *Summary) mode() Mode {
+	switch {
+	case s.trial.actions > 0:
+		return Shadow
+	case s.Folded > s.markers:
+		return Enforce
+	}
+	return ""
+}
+
+// appendSummary writes the lines as a receipt of the format signs them. A gap is no
+// agent's, which the first format did not say.
+func appendSummary(dst []byte, lines []SummaryLine, format string) []byte {
 	dst = append(dst, '[')
 	for i, line := range lines {
 		if i > 0 {
@@ -102,7 +162,11 @@ func appendSummary(dst []byte, lines []SummaryLine) []byte {
 		w := canon.BeginObject(dst)
 		w.String("action_name", line.ActionName)
 		w.String("action_type", line.ActionType)
-		w.StringOrNull("agent_name", line.AgentName)
+		if line.ActionType == ActionTypeGap && format != receiptFormat1 {
+			w.Null("agent_name")
+		} else {
+			w.StringOrNull("agent_name", line.AgentName)
+		}
 		w.Int("count", line.Count)
 		writeTime(&w, "first_at", &line.FirstAt)
 		writeTime(&w, "last_at", &line.LastAt)
@@ -186,16 +250,18 @@ func Seal(keys Keys, head *Head, org string, chain *Chain, state *ChainState, su
 		return nil, nil, fmt.Errorf("organization head fails its authenticator: %w", ErrStateTampered)
 	}
 	now = Later(now, state.LastAt)
+	// A state from before markers were counted takes them for actions.
+	state.Markers, state.Agents = summary.markers, summary.agents()
 	receipt := &Receipt{
 		ID: id, Number: ReceiptNumber(now, head.Count+1), Sequence: head.Count + 1,
-		Chain: chain.ID, Organization: org,
+		Chain: chain.ID, Organization: org, Environment: chain.Environment, ExternalID: chain.ExternalID, Mode: summary.mode(),
 		StartedAt: chain.StartedAt, CompletedAt: now, GeneratedAt: now,
-		Agents: state.Agents, Actions: state.Actions, Metrics: state.Metrics, Approvals: approvals,
+		Agents: state.Agents, Actions: state.ActionsTaken(), Metrics: state.Metrics, Approvals: approvals,
 		Events:        sealedLines(summary.lines, c, now),
 		PolicyVersion: state.PolicyVersion, PreviousHash: head.Last,
 		Metadata: chain.Metadata, EventsDigest: state.Digest,
 	}
-	receipt.Summary = describe(chain, state, summary.lines, approvals, c)
+	receipt.Summary = describe(chain, state, summary, approvals, c)
 	stored := &StoredReceipt{ID: id, Org: chain.Org, Sequence: receipt.Sequence, Chain: chain.ID, Body: receipt.sign(keys, chain.Org)}
 	if head.Last != nil {
 		stored.PreviousHash = head.Last[:]

@@ -104,7 +104,7 @@ func TestSealedReceiptHasEveryField(t *testing.T) {
 	for _, name := range []string{
 		"receipt_number", "chain_id", "organization", "summary", "started_at", "completed_at", "agents_involved", "total_actions",
 		"cumulative_metrics", "approvals", "events_summary", "policy_version", "previous_receipt_hash", "signature",
-		"receipt_id", "generated_at", "metadata", "events_digest", "key_id", "format",
+		"receipt_id", "generated_at", "metadata", "environment", "external_chain_id", "evaluation_mode", "events_digest", "key_id", "format",
 	} {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("%s is missing", name)
@@ -161,8 +161,8 @@ func TestEmptyChainIsSealed(t *testing.T) {
 func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]*Approval{
-		"5 sent to approval (2 approved, 1 denied, 1 timed out, 1 cancelled)": {
-			{Status: ApprovalDenied}, {Status: ApprovalApproved}, {Status: ApprovalTimedOut}, {Status: ApprovalApproved}, {Status: ApprovalCancelled},
+		"6 sent to approval (2 approved, 1 denied by a reviewer, 1 denied by a rule that changed meanwhile, 1 timed out, 1 cancelled)": {
+			{Status: ApprovalDenied}, {Status: ApprovalDenied, DeniedBy: &PolicyDenial{}}, {Status: ApprovalApproved}, {Status: ApprovalTimedOut}, {Status: ApprovalApproved}, {Status: ApprovalCancelled},
 		},
 		"1 sent to approval (1 approved)": {{Status: ApprovalApproved}},
 	}
@@ -170,7 +170,7 @@ func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 		n := int64(len(approvals))
 		state := &ChainState{Actions: 6 + n, Agents: []string{"a"}, Metrics: Metrics{FinancialExposure: MoneyOf(1200.5)}}
 		lines := []SummaryLine{{Outcome: Allow, Count: 3}, {Outcome: AllowWithFlag, Count: 1}, {Outcome: RequireApproval, Count: n}, {Outcome: Deny, Count: 2}}
-		got := describe(&Chain{Name: "a \"b\""}, state, lines, approvals, &Completion{})
+		got := describe(&Chain{Name: "a \"b\""}, state, &Summary{lines: lines}, approvals, &Completion{})
 		want := fmt.Sprintf(`Chain "a \"b\"" completed: %d actions by 1 agent, 3 allowed, 1 allowed with a flag, %s, 2 denied, 1200.50 USD of financial exposure.`, 6+n, asked)
 		if got != want {
 			t.Errorf("summary %q, want %q", got, want)

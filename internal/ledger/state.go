@@ -18,10 +18,11 @@ type ChainState struct {
 	// chain from a newer one. States from before it was counted have 0.
 	Revision      int64
 	Status        ChainStatus
-	Actions       int64    // events recorded; the last one's sequence
+	Actions       int64    // events recorded, markers among them; the last one's sequence
+	Markers       int64    // of the events, those that are no actions
 	Entries       int64    // events and what was recorded about them later
 	Digest        [32]byte // running digest over the entries
-	Agents        []string // in order of first appearance
+	Agents        []string // those that took actions, in order of first appearance
 	Metrics       Metrics
 	Tokens        int64     // of the actions that were allowed
 	Approvals     int64     // asked for
@@ -50,6 +51,7 @@ type Held struct {
 // beginning, or when an admin resumed it.
 type Allowance struct {
 	Actions int64
+	Markers int64
 	Tokens  int64
 	At      Time
 }
@@ -77,21 +79,30 @@ func NextDigest(digest [32]byte, body []byte) [32]byte {
 // maxAgents bounds what every event of a chain carries along.
 const maxAgents = 1000
 
-// admits refuses an agent that would be one too many.
-func (s *ChainState) admits(agent string) error {
-	if len(s.Agents) >= maxAgents && !slices.Contains(s.Agents, agent) {
+// admits refuses an action whose agent would be one too many.
+func (s *ChainState) admits(action *Action) error {
+	if !action.marker() && len(s.Agents) >= maxAgents && !slices.Contains(s.Agents, action.AgentName) {
 		return Errorf(CodeInvalid, "the chain has %d agents, the most it can: open another chain for more", maxAgents)
 	}
 	return nil
 }
 
-// meet copies the name, as all does that a chain keeps of an action: a state stays
-// in memory, and a part of a request's text would keep the whole request there.
-func (s *ChainState) meet(agent string) {
-	if !slices.Contains(s.Agents, agent) {
-		s.Agents = append(s.Agents, strings.Clone(agent))
+// meet counts a marker, and the agent of an action. It copies the name, as all does that
+// a chain keeps of an action: a state stays in memory, and a part of a request's text
+// would keep the whole request there.
+func (s *ChainState) meet(action *Action) {
+	if action.marker() {
+		s.Markers++
+		return
+	}
+	if !slices.Contains(s.Agents, action.AgentName) {
+		s.Agents = append(s.Agents, strings.Clone(action.AgentName))
 	}
 }
+
+// ActionsTaken counts the actions that were recorded in the chain: its events but for the
+// markers.
+func (s *ChainState) ActionsTaken() int64 { return s.Actions - s.Markers }
 
 // errUnreadableState says that a stored state cannot be read: it was changed.
 var errUnreadableState = errors.New("stored chain state cannot be read")
@@ -128,12 +139,18 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	granted := canon.BeginObject(w.Name("granted"))
 	granted.Int("actions", s.Granted.Actions)
 	granted.Int("at", int64(s.Granted.At))
+	if s.Granted.Markers > 0 {
+		granted.Int("markers", s.Granted.Markers)
+	}
 	granted.Int("tokens", s.Granted.Tokens)
 	w.Value(granted.End())
 	w.String("key_id", keys.CurrentKey())
 	w.Int("last_at", int64(s.LastAt))
 	if !s.Leases.empty() {
 		w.Value(s.Leases.appendTo(w.Name("leases")))
+	}
+	if s.Markers > 0 {
+		w.Int("markers", s.Markers)
 	}
 	w.Value(s.Metrics.appendExact(w.Name("metrics")))
 	w.StringOrNull("pause_reason", s.PauseReason)
@@ -178,6 +195,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 		Revision:      f.Int("revision", 0, maxCount),
 		Status:        ChainStatus(f.Text("status", maxName)),
 		Actions:       f.Int("actions", 0, maxCount),
+		Markers:       f.Int("markers", 0, maxCount),
 		Entries:       f.Int("entries", 0, maxCount),
 		Agents:        f.Texts("agents", maxCount, maxName),
 		Tokens:        f.Int("tokens", 0, maxCount),
@@ -205,7 +223,7 @@ func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, e
 	}
 	if granted := f.Nested("granted"); granted != nil {
 		state.Granted = Allowance{
-			Actions: granted.Int("actions", 0, maxCount), Tokens: granted.Int("tokens", 0, maxCount), At: Time(granted.Int("at", 0, maxCount)),
+			Actions: granted.Int("actions", 0, maxCount), Markers: granted.Int("markers", 0, maxCount), Tokens: granted.Int("tokens", 0, maxCount), At: Time(granted.Int("at", 0, maxCount)),
 		}
 		f.Join(granted)
 	}

@@ -153,9 +153,9 @@ func TestMetricsCount(t *testing.T) {
 	amount, cost := MoneyOf(0.1), MoneyOf(0.002)
 	var m Metrics
 	for range 3 {
-		m.Count(&Facts{Categories: []string{CategoryFinancial, CategoryExternalCommunication}, Amount: &amount, ExternalDomains: []string{"a.example", "b.example"}, RecordsModified: 2}, &cost)
+		m.Count(&Facts{Categories: []string{CategoryFinancial, CategoryExternalCommunication}, Amount: &amount, ExternalDomains: []string{"a.example", "b.example"}, RecordsModified: 2}, &cost, 0)
 	}
-	m.Count(&Facts{Amount: &amount, ExternalDomains: []string{"b.example"}}, nil)
+	m.Count(&Facts{Amount: &amount, ExternalDomains: []string{"b.example"}}, nil, 0)
 	if got := m.FinancialExposure.String() + " " + m.EstimatedCost.String(); got != "0.3 0.006" {
 		t.Errorf("exposure and cost %s, want 0.3 0.006", got)
 	}

@@ -24,6 +24,7 @@ const maxContinued = 1000
 // Carried is what the chains before a successor have used, all of them together.
 type Carried struct {
 	Actions  int64
+	Markers  int64 // recorded beside the actions
 	Tokens   int64
 	Exposure Money
 	Since    Time // when the first of them was opened
@@ -35,13 +36,19 @@ func (c *Carried) appendTo(dst []byte) []byte {
 	w := canon.BeginObject(dst)
 	w.Int("actions", c.Actions)
 	w.String("exposure", c.Exposure.String())
+	if c.Markers > 0 {
+		w.Int("markers", c.Markers)
+	}
 	w.Int("since", int64(c.Since))
 	w.Int("tokens", c.Tokens)
 	return w.End()
 }
 
-// TotalActions counts the events of the chain and of those that it continues.
-func (s *ChainState) TotalActions() int64 { return s.Carried.Actions + s.Actions }
+// TotalActions counts the actions of the chain and of those that it continues.
+func (s *ChainState) TotalActions() int64 { return s.Carried.Actions + s.ActionsTaken() }
+
+// totalMarkers counts the markers of the chain and of those that it continues.
+func (s *ChainState) totalMarkers() int64 { return s.Carried.Markers + s.Markers }
 
 // TotalTokens counts the tokens of the chain and of those that it continues.
 func (s *ChainState) TotalTokens() int64 { return addCount(s.Carried.Tokens, s.Tokens) }
@@ -81,7 +88,7 @@ func (s *ChainState) decodeSuccession(f *Fields) error {
 		return errUnreadableState
 	}
 	s.Carried = Carried{
-		Actions: carried.Int("actions", 0, maxCount), Tokens: carried.Int("tokens", 0, maxCount),
+		Actions: carried.Int("actions", 0, maxCount), Markers: carried.Int("markers", 0, maxCount), Tokens: carried.Int("tokens", 0, maxCount),
 		Exposure: exposure, Since: Time(carried.Int("since", 0, maxCount)),
 	}
 	f.Join(carried)
@@ -201,7 +208,7 @@ func (s *ChainState) Succeed(chain *Chain, id ChainID, policyVersion string, now
 	state.Granted = s.Granted
 	state.Leases = UsedLeases{Forgotten: s.Leases.Forgotten, Used: slices.Clone(s.Leases.Used)}
 	state.Carried = Carried{
-		Actions: s.TotalActions(), Tokens: s.TotalTokens(), Exposure: s.TotalExposure(), Since: s.Begun(chain),
+		Actions: s.TotalActions(), Markers: s.totalMarkers(), Tokens: s.TotalTokens(), Exposure: s.TotalExposure(), Since: s.Begun(chain),
 	}
 	s.ContinuedBy = &id
 	return &next, state, nil

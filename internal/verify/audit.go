@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"math"
@@ -297,7 +296,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 			if err := step(r, in); err != nil {
 				return err
 			}
-			seen = append(seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, s.walk.Label(r.Sequence), in.Hash})
+			seen = append(seen, sealedChain{r.ID, r.Chain, in.Attested.Clone(), r.Sequence, s.walk.Label(r.Sequence), in.Hash})
 			return nil
 		})
 	}

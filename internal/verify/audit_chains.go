@@ -14,9 +14,7 @@ import (
 type sealedChain struct {
 	receipt  ledger.ReceiptID
 	chain    ledger.ChainID
-	digest   [32]byte
-	actions  int64
-	summary  []byte
+	attested ledger.Attested
 	sequence int64
 	label    string
 	hash     [32]byte // of the receipt
@@ -72,7 +70,7 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 	}
 	replay, err := a.replayChain(ctx, sealed.chain, size)
 	if err == nil {
-		err = errors.Join(replay.Matches(sealed.digest, sealed.actions), replay.Summarises(sealed.summary))
+		err = replay.Supports(&sealed.attested)
 	}
 	if err == nil {
 		found, readErr := a.inspectApprovals(ctx, replay, sealed.chain, size)

@@ -183,8 +183,7 @@ func (j *Judge) lookAtChain(ctx context.Context, receipt *store.PlacedReceipt, i
 	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true}
 	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	sealed := &sealedChain{
-		summary: in.Summary,
-		receipt: receipt.ID, chain: receipt.Chain, digest: in.EventsDigest, actions: in.Actions, sequence: receipt.Sequence, hash: in.Hash,
+		receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash,
 	}
 	if bounded && j.soundBefore(ctx, a, sealed) {
 		verdict.checks = chainChecks(nil)

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -218,7 +217,7 @@ func (c *check) links(ctx context.Context, newest int64) (*linkage, error) {
 			l.next = r.Sequence
 			return errBroken
 		}
-		l.seen = append(l.seen, sealedChain{r.ID, r.Chain, in.EventsDigest, in.Actions, bytes.Clone(in.Summary), r.Sequence, l.walk.Label(r.Sequence), in.Hash})
+		l.seen = append(l.seen, sealedChain{r.ID, r.Chain, in.Attested.Clone(), r.Sequence, l.walk.Label(r.Sequence), in.Hash})
 		return nil
 	})
 	if err != nil && !errors.Is(err, errBroken) {

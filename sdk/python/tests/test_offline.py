@@ -249,6 +249,9 @@ def test_the_buffer_drops_the_oldest_and_records_the_gap(fake: FakeService) -> N
     assert (gap["action_type"], gap["action_name"]) == ("gap", "dropped_events")
     assert gap["payload"]["dropped"] == 5
     assert gap["payload"]["from"] <= gap["payload"]["to"] <= kept[0]["executed_at"]
+    assert chain.receipt is not None
+    assert chain.receipt["total_actions"] == len(kept)
+    assert gap["agent_name"] not in chain.receipt["agents_involved"]
     assert [e["payload"]["n"] for e in kept] == [5, 6, 7]
 
 

@@ -8,6 +8,8 @@ of it, a genuine receipt would look forged; so both are held to one file.
 from __future__ import annotations
 
 import base64
+import hashlib
+import hmac
 import json
 import struct
 from decimal import Decimal
@@ -100,6 +102,39 @@ def test_vectors_are_there(group: str) -> None:
 def vectors(name: str) -> Any:
     path = Path(__file__).parents[3] / "testdata" / "vectors" / name
     return json.loads(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", ["receipts.json", "receipts-v2.json"])
+def test_receipts_hold(name: str) -> None:
+    """Receipts of both formats are canonical, signed and linked, by code that shares nothing with
+    the service's."""
+    ledger = vectors(name)
+    key = bytes.fromhex(ledger["receipt_key_hex"])
+    previous = None
+    for receipt in ledger["receipts"]:
+        fields = json.loads(receipt["signed"])
+        assert canonical(fields).decode() == receipt["signed"]
+        assert fields["previous_receipt_hash"] == previous
+        signature = fields.pop("signature")
+        unsigned = canonical(fields)
+        assert unsigned.decode() == receipt["unsigned"]
+        assert signature == "hmac-sha256:" + hmac.new(key, unsigned, "sha256").hexdigest()
+        previous = "sha256:" + hashlib.sha256(receipt["signed"].encode()).hexdigest()
+        assert receipt["hash"] == previous
+
+
+def test_the_second_format_says_more() -> None:
+    """The members that the second format added, as Python reads them."""
+    sealed = [json.loads(r["signed"]) for r in vectors("receipts-v2.json")["receipts"]]
+    added = ("environment", "evaluation_mode", "external_chain_id")
+    assert [tuple(r[name] for name in added) for r in sealed] == [
+        ("staging", "enforce", ' run\t"7" \u2028,"format":"x"'),
+        ("production", "shadow", None),
+        ("production", None, None),
+    ]
+    assert [r["cumulative_metrics"]["unpriced_calls_count"] for r in sealed] == [1, 0, 0]
+    assert [r["total_actions"] for r in sealed] == [2, 2, 0]
+    assert {r["format"] for r in sealed} == {"countersign-receipt-v2"}
 
 
 CLASSIFICATION = vectors("classification.json")["cases"]

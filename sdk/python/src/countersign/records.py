@@ -113,12 +113,19 @@ class ReceiptRecord:
     receipt_id: str
     receipt_number: str | None = None
     chain_id: str | None = None
+    environment: str | None = None
+    external_chain_id: str | None = None
+    metadata: Mapping[str, Any] | None = field(default=None, hash=False)
+    evaluation_mode: str | None = None
+    """``shadow`` where any action was decided in shadow mode."""
     summary: str | None = None
     started_at: str | None = None
     completed_at: str | None = None
     generated_at: str | None = None
     agents_involved: tuple[str, ...] = ()
     total_actions: int | None = None
+    cumulative_metrics: Mapping[str, Any] | None = field(default=None, hash=False)
+    policy_version: str | None = None
     signature: str | None = None
     integrity: str | None = None
     """``"failed"`` for a record that was changed outside of the service."""

@@ -30,6 +30,7 @@ _METRICS = {
     "records_modified_count": 0,
     "external_domains_contacted": [],
     "estimated_cost_usd": 0,
+    "unpriced_calls_count": 0,
 }
 _DECISION: dict[str, Any] = {
     "decision_reason": "",
@@ -178,9 +179,10 @@ class RecordKeeper(Evidence):
         self, chain: dict[str, Any], action: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
         chain_id = chain["id"]
-        chain["total_actions"] += 1
-        if action["agent_name"] not in chain["agents_involved"]:
-            chain["agents_involved"].append(action["agent_name"])
+        if action["action_type"] != "gap":  # which is no action and no agent's
+            chain["total_actions"] += 1
+            if action["agent_name"] not in chain["agents_involved"]:
+                chain["agents_involved"].append(action["agent_name"])
         decision = {"policy_decision": "allow", "kill_switch_active": False, **_DECISION, **script}
         decided_here = action.get("decision_source") is not None
         if self.kill_switch is not None and not decided_here:
@@ -188,7 +190,7 @@ class RecordKeeper(Evidence):
         decision.update(
             event_id=self._id(),
             chain_id=chain_id,
-            sequence=chain["total_actions"],
+            sequence=1 + sum(e["chain_id"] == chain_id for e in self.events),
             approval_id=None,
             status=_STATUS[decision["policy_decision"]],
             cumulative_metrics=_METRICS,
@@ -244,6 +246,10 @@ class RecordKeeper(Evidence):
             "receipt_id": self._id(),
             "chain_id": chain["id"],
             "organization": "default",
+            "environment": chain["environment"],
+            "external_chain_id": chain["external_chain_id"],
+            "evaluation_mode": "enforce" if chain["total_actions"] else None,
+            "format": "countersign-receipt-v2",
             "summary": f"Chain {chain['name']} {chain['status']}.",
             "started_at": chain["started_at"],
             "completed_at": chain["completed_at"],
