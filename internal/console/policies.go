@@ -56,7 +56,7 @@ func (v *visit) showPolicies(status int, caller *service.Caller, d draft) error 
 	if before != 0 {
 		page.Newest = "/policies"
 	}
-	if current.Version != ledger.BuiltinPolicy.Version {
+	if !strings.HasPrefix(current.Version, "v0+") {
 		if page.InForce, err = v.console.service.Policy(v.r.Context(), caller, current.Version); err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ type exchange struct {
 	route  *Route
 	id     string
 	caller *service.Caller // nil on public routes
+	slug   string          // of the caller's organization, once readSlug has read it
 	status int
 	held   []*sharedSlots // of each of which the request holds one
 	reads  *orgSlots      // of which the request holds one; nil for none

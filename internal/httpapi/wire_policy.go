@@ -32,6 +32,11 @@ func writePolicy(w *canon.ObjectWriter, p *service.PolicyView) {
 func appendPolicy(dst []byte, p *service.PolicyView) []byte {
 	w := canon.BeginObject(dst)
 	writePolicy(&w, p)
+	if p.Settings == nil {
+		w.Null("settings")
+	} else {
+		w.Raw("settings", p.Settings.DecidingSettings())
+	}
 	w.String("document", string(p.Document))
 	rules := append(w.Name("rules"), '[')
 	for i := range p.Rules {

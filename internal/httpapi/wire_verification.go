@@ -64,6 +64,7 @@ func appendVerdict(dst []byte, v *ledger.Verification) []byte {
 	w.Value(signature.End())
 	anchors := canon.BeginObject(w.Name("timestamp_anchors"))
 	anchors.Value(appendFinding(anchors.Name("tsa"), string(v.TSA.Standing), v.TSA.Reason))
+	anchors.Value(appendFinding(anchors.Name("freetsa"), string(v.TSA.Standing), v.TSA.Reason)) // as other clients read it
 	anchors.Value(appendFinding(anchors.Name("opentimestamps"), string(v.OpenTimestamp.Standing), v.OpenTimestamp.Reason))
 	w.Value(anchors.End())
 	w.Value(appendFinding(w.Name("evidence_chain"), string(v.Evidence.Standing), v.Evidence.Reason))
@@ -99,6 +100,13 @@ func appendContext(dst []byte, v *ledger.Verification) []byte {
 	if a := v.Approval; a != nil {
 		decision := canon.BeginObject(w.Name("approval_decision"))
 		decision.String("status", string(a.At(v.VerifiedAt)))
+		if status := a.At(v.VerifiedAt); status.Open() {
+			decision.Null("outcome")
+		} else {
+			decision.String("outcome", string(status))
+		}
+		decision.StringOrNull("policy_name", a.PolicyName)
+		decision.String("policy_version", a.PolicyVersion)
 		decision.String("requested_at", a.RequestedAt.String())
 		appendTime(&decision, "decided_at", a.DecidedAt)
 		w.Value(decision.End())
@@ -153,6 +161,7 @@ func appendReview(dst []byte, a *ledger.Approval) []byte {
 	w := canon.BeginObject(dst)
 	appendTime(&w, "escalated_at", a.EscalatedAt)
 	w.String("expires_at", a.ExpiresAt.String())
+	w.StringOrNull("source", string(a.DecidedBy()))
 	w.Bool("two_person", a.TwoPerson)
 	w.Strings("approvers", a.Approvers)
 	votes := append(w.Name("votes"), '[')

@@ -127,6 +127,18 @@ func (a *Approval) Release(status ApprovalStatus) Decision {
 	return d
 }
 
+// DecidedBy says who ended the approval: a person, or a rule that came into force while
+// it waited. It is "" where nobody did.
+func (a *Approval) DecidedBy() Source {
+	switch {
+	case a.DeniedBy != nil:
+		return SourceBackend
+	case a.Reviewer != nil:
+		return SourceHuman
+	}
+	return ""
+}
+
 func commented(what, comment string) string {
 	if comment == "" {
 		return what

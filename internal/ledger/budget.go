@@ -102,6 +102,9 @@ func (b *Budget) Limit() Money {
 // Rule is the name under which decisions show the budget.
 func (b *Budget) Rule() string { return budgetRule + b.Name }
 
+// docsOfBudgets is where budgets are described.
+const docsOfBudgets = "docs/policies.md#budgets"
+
 // budgetRule is before a budget's name, in the names of rules.
 const budgetRule = "budget:"
 
@@ -415,7 +418,7 @@ func budgetMatches(q *Question) []Match {
 		if !s.Counted {
 			continue
 		}
-		m := Match{Name: s.Budget.Rule(), budget: s.Budget}
+		m := Match{Name: s.Budget.Rule(), DocsURL: docsOfBudgets, budget: s.Budget}
 		switch {
 		case s.over():
 			m.Outcome, m.Reason = s.Budget.Decision, s.reason()
@@ -506,39 +509,6 @@ func (s *Settings) StandAgain(uses []BudgetUse, counter func(CounterID) *BudgetC
 		}
 	}
 	return standings
-}
-
-// policyVersion is the version of a policy set under the settings: another budget is
-// another version.
-func (s *Settings) policyVersion(version string) string {
-	if len(s.Budgets) == 0 {
-		return version
-	}
-	number, digits, _ := strings.Cut(version, "+")
-	w := canon.BeginObject(nil)
-	w.Value(s.appendBudgets(w.Name("budgets")))
-	w.String("set", digits)
-	return number + "+" + PayloadHash(w.End())[:12]
-}
-
-// Under is the policy as it decides under an organization's settings.
-func (p *Policy) Under(s *Settings) *Policy {
-	if len(s.Budgets) == 0 {
-		return p
-	}
-	under := *p
-	under.Version = s.policyVersion(p.Version)
-	return &under
-}
-
-// PolicyVersion is the version of what decides for the organization: of its policy set
-// under its settings.
-func (o *Organization) PolicyVersion() string {
-	version := BuiltinPolicy.Version
-	if o.Controls.Policy.Number > 0 {
-		version = o.Controls.Policy.Version
-	}
-	return o.Settings.policyVersion(version)
 }
 
 func (s *Settings) appendBudgets(dst []byte) []byte {

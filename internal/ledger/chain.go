@@ -81,6 +81,9 @@ func ParseChainRequest(v canon.Value) (*Chain, error) {
 		chain.Limits = parseClientLimits(config)
 		f.Join(config)
 		chain.PolicyConfig = config.object.Append(nil)
+		if notify := chain.Limits.Notify; len(notify) > 0 {
+			chain.FallbackApprovers = unite(chain.FallbackApprovers, notify)
+		}
 	}
 	if err := f.Err(); err != nil {
 		return nil, err

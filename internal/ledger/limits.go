@@ -1,5 +1,11 @@
 package ledger
 
+import (
+	"slices"
+
+	"countersign/internal/canon"
+)
+
 // ClientLimits are what a client asked for when it opened a chain. They can
 // tighten the organization's settings and never loosen them: every rule holds an
 // action against both.
@@ -10,6 +16,8 @@ type ClientLimits struct {
 	HighRiskAgents   []string
 	ApprovalHours    float64 // 0: none given
 	TimeoutSeconds   float64 // 0: none given
+	CumulativeDeny   bool    // what is above the cumulative threshold is denied, and nobody asked
+	Notify           []string
 }
 
 // parseClientLimits reads policy_config and holds it to its types and bounds.
@@ -21,7 +29,110 @@ func parseClientLimits(f *Fields) ClientLimits {
 		HighRiskAgents:   f.Texts("high_risk_agents", maxListed, maxName),
 		ApprovalHours:    f.Number("approval_timeout_hours", minTimeoutHours, maxTimeoutHours),
 		TimeoutSeconds:   f.Number("chain_timeout_seconds", 0, maxSeconds),
+		CumulativeDeny:   f.OneOf("cumulative_financial_threshold_action", string(RequireApproval), string(Deny)) == string(Deny),
+		Notify:           parseNotify(f, "notify"),
 	}
+}
+
+// parseNotify takes one e-mail address or a list of them. They are told as fallback
+// approvers are.
+func parseNotify(f *Fields, name string) []string {
+	v, _ := f.get(name)
+	if v.Kind() != canon.String {
+		return parseAddresses(f, name)
+	}
+	address := f.Text(name, maxAddress)
+	if !plausibleAddress(address) {
+		f.Fault(name, "must be an e-mail address, or a list of them")
+	}
+	return []string{address}
+}
+
+// EffectiveLimits are what is in force for a chain: of what its client asked for and what
+// the organization has set, the tighter.
+type EffectiveLimits struct {
+	Single           Money
+	Cumulative       Money
+	CumulativeAction Outcome
+	DomainsAllowlist []string // nil: every domain
+	HighRiskAgents   []string
+	ApprovalHours    float64
+	TimeoutSeconds   float64 // 0: none
+	AutoPause        AutoPause
+}
+
+// Effective are the limits in force for a chain of the organization.
+func (s *Settings) Effective(client *ClientLimits) *EffectiveLimits {
+	limits := &EffectiveLimits{
+		Single: tighter(s.FinancialThreshold, client.Single), Cumulative: tighter(s.CumulativeThreshold, client.Cumulative),
+		CumulativeAction: client.cumulativeAction(), DomainsAllowlist: onBothLists(s.ExternalDomainsAllowlist, client.DomainsAllowlist),
+		HighRiskAgents: unite(s.HighRiskAgents, client.HighRiskAgents), ApprovalHours: approvalHours(s, client),
+		TimeoutSeconds: client.TimeoutSeconds, AutoPause: s.AutoPause,
+	}
+	return limits
+}
+
+func (l *ClientLimits) cumulativeAction() Outcome {
+	if l.CumulativeDeny {
+		return Deny
+	}
+	return RequireApproval
+}
+
+func (l *ClientLimits) cumulativeRemediation() string {
+	const raise = "An admin can raise cumulative_financial_threshold_usd; a client's own threshold goes with its chains."
+	if l.CumulativeDeny {
+		return "The client asked for the denial with cumulative_financial_threshold_action. " + raise
+	}
+	return "Wait until a reviewer decides. " + raise
+}
+
+// onBothLists are the domains that two allowlists let an agent contact; nil for a list
+// that is not there. A domain of one list counts where it is one of the other's or a
+// subdomain of it.
+func onBothLists(one, other []string) []string {
+	switch {
+	case one == nil:
+		return other
+	case other == nil:
+		return one
+	}
+	both := []string{}
+	for _, lists := range [][2][]string{{one, other}, {other, one}} {
+		for _, domain := range lists[0] {
+			covered := slices.ContainsFunc(lists[1], func(wider string) bool { return within(domain, wider) })
+			if covered && !slices.Contains(both, domain) {
+				both = append(both, domain)
+			}
+		}
+	}
+	return both
+}
+
+// AppendTo writes the limits as answers show them.
+func (l *EffectiveLimits) AppendTo(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.Number("approval_timeout_hours", l.ApprovalHours)
+	pause := canon.BeginObject(w.Name("auto_pause"))
+	pause.Int("max_duration_seconds", l.AutoPause.MaxDurationSeconds)
+	pause.Int("max_events", l.AutoPause.MaxEvents)
+	pause.Int("max_tokens", l.AutoPause.MaxTokens)
+	w.Value(pause.End())
+	if l.TimeoutSeconds > 0 {
+		w.Number("chain_timeout_seconds", l.TimeoutSeconds)
+	} else {
+		w.Null("chain_timeout_seconds")
+	}
+	w.String("cumulative_financial_threshold_action", string(l.CumulativeAction))
+	w.Number("cumulative_financial_threshold_usd", l.Cumulative.Float())
+	if l.DomainsAllowlist == nil {
+		w.Null("external_domains_allowlist")
+	} else {
+		w.Strings("external_domains_allowlist", l.DomainsAllowlist)
+	}
+	w.Number("financial_approval_threshold_usd", l.Single.Float())
+	w.Strings("high_risk_agents", l.HighRiskAgents)
+	return w.End()
 }
 
 func parseThreshold(f *Fields, name string) *Money {
@@ -35,10 +146,13 @@ func parseThreshold(f *Fields, name string) *Money {
 
 // approvalTime is how long a person has to decide.
 func approvalTime(settings *Settings, limits *ClientLimits) Time {
-	hours := settings.ApprovalTimeoutHours
-	if limits.ApprovalHours > 0 && limits.ApprovalHours < hours {
-		hours = limits.ApprovalHours
-	}
 	const hour = 60 * 60 * 1000
-	return Time(hours * hour)
+	return Time(approvalHours(settings, limits) * hour)
+}
+
+func approvalHours(settings *Settings, limits *ClientLimits) float64 {
+	if limits.ApprovalHours > 0 && limits.ApprovalHours < settings.ApprovalTimeoutHours {
+		return limits.ApprovalHours
+	}
+	return settings.ApprovalTimeoutHours
 }

@@ -185,10 +185,10 @@ func TestFormatsAreTakenAtTheirWord(t *testing.T) {
 		edit     func(body string) string
 		sound    bool
 	}{
-		"as it is":         {`x`, func(body string) string { return body }, true},
-		"a tricky id":      {`,"format":"countersign-receipt-v1","external_chain_id":"`, func(body string) string { return body }, true},
-		"an unknown one":   {`x`, func(body string) string { return strings.Replace(body, "receipt-v2", "receipt-v3", 1) }, false},
-		"no external id":   {`x`, func(body string) string { return strings.Replace(body, `"external_chain_id":"x",`, "", 1) }, false},
+		"as it is":       {`x`, func(body string) string { return body }, true},
+		"a tricky id":    {`,"format":"countersign-receipt-v1","external_chain_id":"`, func(body string) string { return body }, true},
+		"an unknown one": {`x`, func(body string) string { return strings.Replace(body, "receipt-v2", "receipt-v3", 1) }, false},
+		"no external id": {`x`, func(body string) string { return strings.Replace(body, `"external_chain_id":"x",`, "", 1) }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -230,6 +230,7 @@ func replace[T any](f *Fields, name string, target *T, read func(string) T) {
 }
 
 const (
+	maxAddress      = 320 // bytes of an e-mail address
 	maxAmount       = 1e15
 	minTimeoutHours = 1.0 / 3600
 	maxTimeoutHours = 24 * 365
@@ -277,7 +278,7 @@ func parseDomains(f *Fields, name string) []string {
 }
 
 func parseAddresses(f *Fields, name string) []string {
-	addresses := f.Texts(name, 20, 320)
+	addresses := f.Texts(name, 20, maxAddress)
 	for i, address := range addresses {
 		if !plausibleAddress(address) {
 			f.Fault(name, "element %d must be an e-mail address", i)

@@ -24,6 +24,15 @@ const (
 	RuleGap                 = "dropped_events"
 )
 
+// docsOfRules is the document that describes the built-in rules, each under its name.
+const docsOfRules = "docs/rules.md"
+
+// builtin is a match of a built-in rule. Whoever is told of it is told what to do, and
+// where to read more.
+func builtin(name string, outcome Outcome, reason, remediation string) Match {
+	return Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation, DocsURL: docsOfRules + "#" + name}
+}
+
 // ActionTypeGap marks events that a client had to drop while it was offline.
 const ActionTypeGap = "gap"
 
@@ -47,16 +56,14 @@ func limitMatches(q *Question) []Match {
 	}
 	var matches []Match
 	if reason := q.pauseReason(); reason != "" && !q.resumed {
-		matches = append(matches, Match{
-			Name: RuleAutoPause, Outcome: Deny, Reason: reason, pause: true,
-			Remediation: "An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.",
-		})
+		m := builtin(RuleAutoPause, Deny, reason,
+			"An admin can resume the chain, which grants the same limits again, or raise the organization's auto_pause limits.")
+		m.pause = true
+		matches = append(matches, m)
 	}
 	if q.timedOut() && !q.Action.marker() {
-		matches = append(matches, Match{
-			Name: RuleChainTimeout, Outcome: Deny, Reason: fmt.Sprintf("the chain is older than its timeout of %v seconds", q.Chain.Limits.TimeoutSeconds),
-			Remediation: "Open a new chain.",
-		})
+		matches = append(matches, builtin(RuleChainTimeout, Deny,
+			fmt.Sprintf("the chain is older than its timeout of %v seconds", q.Chain.Limits.TimeoutSeconds), "Open a new chain."))
 	}
 	return matches
 }
@@ -72,13 +79,15 @@ func (q *Question) timedOut() bool {
 func builtinMatches(q *Question) []Match {
 	var matches []Match
 	if q.Action.ActionType == ActionTypeGap {
-		return []Match{{Name: RuleGap, Outcome: AllowWithFlag, Reason: "the client dropped events while it could not reach the service"}}
+		return []Match{builtin(RuleGap, AllowWithFlag, "the client dropped events while it could not reach the service",
+			"Find out why the service could not be reached, and raise the client's offline_buffer_max_events if it may happen again.")}
 	}
 	add := func(name string, outcome Outcome, reason, remediation string) {
-		matches = append(matches, Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation})
+		matches = append(matches, builtin(name, outcome, reason, remediation))
 	}
 	if q.highRisk() {
-		add(RuleHighRiskAgent, RequireApproval, "every action of the high-risk agent \""+q.Action.AgentName+"\" requires approval", "")
+		add(RuleHighRiskAgent, RequireApproval, "every action of the high-risk agent \""+q.Action.AgentName+"\" requires approval",
+			"Wait until a reviewer decides. An admin can take the agent off high_risk_agents; a client's own list goes with its chains.")
 	}
 	if q.Action.Facts.has(CategoryFinancial) {
 		q.financial(add)
@@ -91,25 +100,21 @@ func builtinMatches(q *Question) []Match {
 }
 
 func killSwitchMatch(k *KillSwitch) Match {
-	return Match{
-		Name: RuleKillSwitch, Outcome: Deny, stop: true, Reason: "the organization's kill switch is active: " + k.Reason,
-		Remediation: "Wait until an admin deactivates the kill switch.",
-	}
+	m := builtin(RuleKillSwitch, Deny, "the organization's kill switch is active: "+k.Reason, "Wait until an admin deactivates the kill switch.")
+	m.stop = true
+	return m
 }
 
 // noMoreApprovals is for an action that a person should decide in a chain that
 // has asked too often.
-var noMoreApprovals = Match{
-	Name: RuleTooManyApprovals, Outcome: Deny, Remediation: "Complete the chain and open a new one.",
-	Reason: fmt.Sprintf("the chain has asked for %d approvals, the most it can", maxApprovals),
-}
+var noMoreApprovals = builtin(RuleTooManyApprovals, Deny,
+	fmt.Sprintf("the chain has asked for %d approvals, the most it can", maxApprovals), "Complete the chain and open a new one.")
 
 // unbindable is for an action that a person should decide and that cannot be shown to
 // be the one that they decided.
-var unbindable = Match{
-	Name: RuleUnbound, Outcome: Deny, Remediation: "Record the action in a chain that was opened while the service could be reached.",
-	Reason: "the action needs approval, and the client redacted or cut values without a digest that binds them",
-}
+var unbindable = builtin(RuleUnbound, Deny,
+	"the action needs approval, and the client redacted or cut values without a digest that binds them",
+	"Record the action in a chain that was opened while the service could be reached.")
 
 func seconds(span Time) float64 { return float64(span) / 1000 }
 
@@ -154,7 +159,8 @@ func (q *Question) financial(add func(string, Outcome, string, string)) {
 		add(RuleAmountMissing, RequireApproval, "a financial action without an amount in USD cannot be held against a threshold",
 			"Send amount_usd in the payload or the metadata.")
 	} else if limit := tighter(q.Org.Settings.FinancialThreshold, q.Chain.Limits.Single); amount.Cmp(limit) > 0 {
-		add(RuleSingleThreshold, RequireApproval, fmt.Sprintf("%s USD is above the threshold of %s USD for a single transaction", amount.Fixed(), limit.Fixed()), "")
+		add(RuleSingleThreshold, RequireApproval, fmt.Sprintf("%s USD is above the threshold of %s USD for a single transaction", amount.Fixed(), limit.Fixed()),
+			"Wait until a reviewer decides. An admin can raise financial_approval_threshold_usd; a client's own threshold goes with its chains.")
 	}
 	waiting := q.State.Pending.Exposure
 	exposure := q.State.TotalExposure().Add(waiting)
@@ -166,8 +172,9 @@ func (q *Question) financial(add func(string, Outcome, string, string)) {
 		if carried := q.State.Carried.Exposure; carried.Cmp(Money{}) > 0 {
 			part += fmt.Sprintf(" (including %s USD of the chains that it continues)", carried.Fixed())
 		}
-		add(RuleCumulativeThreshold, RequireApproval,
-			fmt.Sprintf("the chain's exposure of %s USD%s is above the threshold of %s USD", exposure.Fixed(), part, limit.Fixed()), "")
+		add(RuleCumulativeThreshold, q.Chain.Limits.cumulativeAction(),
+			fmt.Sprintf("the chain's exposure of %s USD%s is above the threshold of %s USD", exposure.Fixed(), part, limit.Fixed()),
+			q.Chain.Limits.cumulativeRemediation())
 	}
 }
 

@@ -115,7 +115,10 @@ func (s *Service) newer(ctx context.Context, view *ChainView, mac []byte) (*Chai
 	if err != nil {
 		return nil, err
 	}
-	again.Terms, again.BindingKey = view.Terms, view.BindingKey
+	again.Terms, again.BindingKey, again.Organization = view.Terms, view.BindingKey, view.Organization
+	if !again.State.Status.Sealed() {
+		again.Limits = view.Limits
+	}
 	return again, nil
 }
 

@@ -21,6 +21,19 @@ type ChainView struct {
 	// Tampered says that the stored record or its state fails. Then the chain's id is all
 	// that is told, and there is no state. Only lists have such views.
 	Tampered bool
+	// Organization is the slug of the chain's owner.
+	Organization string
+	// Limits are those in force for the chain; nil for one that is sealed.
+	Limits *ledger.EffectiveLimits
+}
+
+// under fills in whose the chain is, and the limits that the settings leave it.
+func (v *ChainView) under(org *ledger.Organization) *ChainView {
+	v.Organization = org.Slug
+	if !v.Tampered && !v.State.Status.Sealed() {
+		v.Limits = org.Settings.Effective(&v.Chain.Limits)
+	}
+	return v
 }
 
 // Terms are what an answer to an agent says of its organization.
@@ -126,7 +139,7 @@ func (o *openChain) plan(b *batch) error {
 		b.loaded.Opens[o.ref()] = record
 	}
 	terms := b.terms(o.caller, org, policy, &chain, state)
-	o.view = &ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}
+	o.view = (&ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}).under(org)
 	return nil
 }
 
@@ -149,7 +162,7 @@ func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.Ch
 		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
 	}
 	view.Terms, view.BindingKey = &Terms{Act: org.Controls.Act}, b.service.bindingKey(view.Chain)
-	o.view, o.earlier = view, earlier.MAC
+	o.view, o.earlier = view.under(org), earlier.MAC
 	b.service.chainPolls.note(view.Chain, view.State.LastAt, b.now)
 	return nil
 }
@@ -195,7 +208,7 @@ func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) 
 	}
 	view.Terms = &Terms{Act: org.Controls.Act}
 	s.polledBy(caller, view)
-	return view, nil
+	return view.under(org), nil
 }
 
 func (s *Service) ownChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
@@ -230,6 +243,10 @@ func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
 	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
 	records, err := s.store.Chains(ctx, query)
 	if err != nil {
 		return nil, visible(err)
@@ -247,7 +264,7 @@ func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter
 		if err != nil {
 			return nil, visible(err)
 		}
-		views = append(views, view)
+		views = append(views, view.under(org))
 	}
 	return views, nil
 }
@@ -274,7 +291,14 @@ func (s *Service) ResumeChain(ctx context.Context, caller *Caller, id ledger.Cha
 	if err := s.committer.commit(ctx, op); err != nil {
 		return nil, err
 	}
-	return s.ownChain(ctx, caller, id)
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	if view, err = s.ownChain(ctx, caller, id); err != nil {
+		return nil, err
+	}
+	return view.under(org), nil
 }
 
 type resumeChain struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -62,6 +63,17 @@ type PolicyView struct {
 	RuleCount int
 	FastPath  bool
 	InForce   bool
+	// Settings are those that the version covers; nil for a set as it was put, and in a
+	// list.
+	Settings *ledger.Settings
+}
+
+// named is the view under another version of the same set.
+func (v *PolicyView) named(version string) *PolicyView {
+	record := *v.PolicyRecord
+	record.Version = version
+	v.PolicyRecord = &record
+	return v
 }
 
 // CheckPolicy compiles a document without putting it.
@@ -102,7 +114,10 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set) (*PolicyView, error) {
 	_, format := document.format()
 	var record *store.PolicyRecord
+	var settings ledger.Settings
+	var version string
 	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+		defer func() { settings, version = org.Settings, org.PolicyVersion() }()
 		if err := readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
 			return nil, err
 		}
@@ -127,7 +142,9 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 	if err != nil {
 		return nil, err
 	}
-	return viewOf(record, set, true), nil
+	view := viewOf(record, set, true)
+	view.Settings = &settings
+	return view.named(version), nil
 }
 
 // policyDeed binds every byte of a set, and names the version that it replaces.
@@ -188,16 +205,17 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 		if err != nil {
 			return nil, nil, visible(err)
 		}
-		views = append(views, viewOf(record, set, record.Number == org.Controls.Policy.Number).summary())
+		view := viewOf(record, set, record.Number == org.Controls.Policy.Number).summary()
+		if view.InForce {
+			view = view.named(org.PolicyVersion())
+		}
+		views = append(views, view)
 	}
-	current := ledger.BuiltinPolicy
-	if org.Controls.Policy.Number > 0 {
-		current = &ledger.Policy{Version: org.Controls.Policy.Version}
-	}
-	return views, current, nil
+	return views, &ledger.Policy{Version: org.PolicyVersion()}, nil
 }
 
-// Policy finds one put by its version.
+// Policy finds a set by its version: as it was put, or as decisions and receipts name it,
+// under the settings of then.
 func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*PolicyView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -206,33 +224,66 @@ func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*
 	if err != nil {
 		return nil, err
 	}
-	if version == org.PolicyVersion() { // under the settings of now; else as it was put
-		if version = ledger.BuiltinPolicy.Version; org.Controls.Policy.Number > 0 {
-			version = org.Controls.Policy.Version
-		}
+	view, err := s.policySet(ctx, org, version)
+	if err != nil {
+		return nil, visible(err)
 	}
-	if version == ledger.BuiltinPolicy.Version {
+	view.Settings = &org.Settings
+	if version != org.PolicyVersion() {
+		if view.Settings, err = s.settingsOfVersion(ctx, org, version, view.Version); err != nil {
+			return nil, visible(err)
+		}
+		view.InForce = view.InForce && view.Settings == nil
+	}
+	return view.named(version), nil
+}
+
+// policySet is the set that a version names by its number, whatever settings its digits
+// cover.
+func (s *Service) policySet(ctx context.Context, org *ledger.Organization, version string) (*PolicyView, error) {
+	number, digits, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 0 || fmt.Sprintf("v%d+%s", n, digits) != version {
+		return nil, ledger.ErrNotFound
+	}
+	if n == 0 {
 		return &PolicyView{
-			PolicyRecord: &store.PolicyRecord{Org: org.ID, Version: version, Format: "json", Document: []byte(`{"rules":[]}`), CreatedAt: org.CreatedAt},
+			PolicyRecord: &store.PolicyRecord{Org: org.ID, Version: ledger.BuiltinPolicy.Version, Format: "json", Document: []byte(`{"rules":[]}`), CreatedAt: org.CreatedAt},
 			Rules:        []policy.Rule{}, FastPath: true, InForce: org.Controls.Policy.Number == 0,
 		}, nil
 	}
-	var number int64
-	if _, err := fmt.Sscanf(version, "v%d+", &number); err != nil || number < 1 {
-		return nil, ledger.ErrNotFound
-	}
-	record, err := s.store.Policy(ctx, caller.Org, number)
+	record, err := s.store.Policy(ctx, org.ID, n)
 	if err != nil {
-		return nil, visible(err)
-	}
-	if record.Version != version {
-		return nil, ledger.ErrNotFound
+		return nil, err
 	}
 	set, err := evidence.OutlinePolicy(record)
 	if err != nil {
-		return nil, visible(err)
+		return nil, err
 	}
-	return viewOf(record, set, number == org.Controls.Policy.Number), nil
+	return viewOf(record, set, n == org.Controls.Policy.Number), nil
+}
+
+// settingsOfVersion finds the settings that a version of a set covers, among all that the
+// organization ever had. They are nil for the set as it was put. The audit log tells what
+// they were; a version that none of them makes never was.
+func (s *Service) settingsOfVersion(ctx context.Context, org *ledger.Organization, version, set string) (*ledger.Settings, error) {
+	if version == set {
+		return nil, nil
+	}
+	if org.Settings.Names(version, set) {
+		return &org.Settings, nil
+	}
+	done, err := s.compiling.turn(ctx, org.ID) // one at a time: it reads the whole log
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var past ledger.PastSettings
+	err = s.store.ScanActs(ctx, org.ID, func(act *ledger.StoredAct) error { return past.Step(act) })
+	if err != nil {
+		return nil, err
+	}
+	return past.Find(&org.Settings, version, set)
 }
 
 // PolicyCoverage counts the organizations, and those that have put no policies of

@@ -139,7 +139,7 @@ func (o *completeChain) plan(b *batch) error {
 		return err
 	}
 	o.receipt = stored.Body
-	o.view = ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}
+	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).under(org)
 	return nil
 }
 
@@ -291,7 +291,7 @@ func (o *completeChain) repeat(live *liveChain, org *ledger.Organization) error 
 	if o.completion.Failed != (live.state.Status == ledger.ChainFailed) {
 		return ledger.Errorf(ledger.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
 	}
-	o.view = ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}
+	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).under(org)
 	o.receipt = nil // of an earlier attempt that was not stored
 	return nil
 }

@@ -109,10 +109,10 @@ func (s *Service) SimulatePolicy(ctx context.Context, caller *Caller, request *S
 		return nil, err
 	}
 	org.Controls.KillSwitch = ledger.KillSwitch{}
-	version := ledger.PolicyVersion(org.Controls.Policy.Number+1, set.Canonical())
+	candidate := compiled(ledger.PolicyVersion(org.Controls.Policy.Number+1, set.Canonical()), set).Under(&org.Settings)
 	run := &simulation{
-		service: s, org: org, policy: compiled(version, set), limit: int64(request.MaxEvents),
-		report: &SimulationReport{PolicyVersion: version, Complete: true},
+		service: s, org: org, policy: candidate, limit: int64(request.MaxEvents),
+		report: &SimulationReport{PolicyVersion: candidate.Version, Complete: true},
 	}
 	err = s.store.ScanEvents(ctx, caller.Org, request.Since, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
 		return run.visit(ctx, record, stored)

@@ -1,0 +1,132 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"countersign/internal/canon"
+	"countersign/internal/classify"
+)
+
+// The digits of a policy version cover the policy set and every setting that can change a
+// decision: what is decided, by whom, and until when. A setting has no part in the digits
+// while it has the value that stood for "not set" when versions began to cover it. These
+// values are written out below and not taken from DefaultSettings: another default in a
+// later release must not give an old version another meaning.
+
+// deciding writes one member for each setting that decides, and the digits of a policy
+// set among them, "" for none. The full form has all of them; otherwise those are left
+// out that have no part in the digits. What cannot change a decision, such as the order
+// of a list, makes no difference.
+func (s *Settings) deciding(set string, full bool) []byte {
+	w := canon.BeginObject(nil)
+	if full || s.ApprovalTimeoutHours != 24 {
+		w.Number("approval_timeout_hours", s.ApprovalTimeoutHours)
+	}
+	if p := s.AutoPause; full || p != (AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 86_400, MaxTokens: 10_000_000}) {
+		limits := canon.BeginObject(w.Name("auto_pause"))
+		limits.Int("max_duration_seconds", p.MaxDurationSeconds)
+		limits.Int("max_events", p.MaxEvents)
+		limits.Int("max_tokens", p.MaxTokens)
+		w.Value(limits.End())
+	}
+	if full || len(s.Budgets) > 0 {
+		w.Value(s.appendBudgets(w.Name("budgets")))
+	}
+	if full || s.CumulativeThreshold.Cmp(MoneyOf(10_000)) != 0 {
+		w.Number("cumulative_financial_threshold_usd", s.CumulativeThreshold.Float())
+	}
+	if full || s.EvaluationMode != Enforce {
+		w.String("evaluation_mode", string(s.EvaluationMode))
+	}
+	switch {
+	case s.ExternalDomainsAllowlist != nil: // an empty list allows no domain
+		w.Strings("external_domains_allowlist", widestDomains(s.ExternalDomainsAllowlist))
+	case full:
+		w.Null("external_domains_allowlist")
+	}
+	if full || !maps.Equal(s.FailModes, map[string]string{"safe": "allow", "default": "deny"}) {
+		w.Value(append(w.Name("fail_modes"), s.CanonicalFailModes()...))
+	}
+	if full || len(s.FallbackApprovers) > 0 {
+		w.Strings("fallback_approvers", asSet(s.FallbackApprovers))
+	}
+	if words := asSet(s.SafeActions()); full || !slices.Equal(words, asSet(classify.SafeVerbs)) {
+		w.Strings("fast_path_actions", words)
+	}
+	if full || s.FinancialThreshold.Cmp(MoneyOf(5000)) != 0 {
+		w.Number("financial_approval_threshold_usd", s.FinancialThreshold.Float())
+	}
+	if full || len(s.HighRiskAgents) > 0 {
+		folded := make([]string, 0, len(s.HighRiskAgents))
+		for _, name := range s.HighRiskAgents {
+			folded = append(folded, classify.FoldName(name))
+		}
+		w.Strings("high_risk_agents", asSet(folded))
+	}
+	if set != "" {
+		w.String("set", set)
+	}
+	if full || s.TwoPersonApproval {
+		w.Bool("two_person_approval", s.TwoPersonApproval)
+	}
+	return w.End()
+}
+
+// DecidingSettings are the settings that a policy version covers, as it covers them.
+func (s *Settings) DecidingSettings() []byte { return s.deciding("", true) }
+
+// asSet is a list whose order and doubles do not matter.
+func asSet(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
+
+// widestDomains leaves out the domains that another one of the list includes.
+func widestDomains(domains []string) []string {
+	set := asSet(domains)
+	return slices.DeleteFunc(slices.Clone(set), func(domain string) bool {
+		return slices.ContainsFunc(set, func(other string) bool { return other != domain && within(domain, other) })
+	})
+}
+
+// policyVersion is the version of a policy set under the settings.
+func (s *Settings) policyVersion(version string) string {
+	number, digits, _ := strings.Cut(version, "+")
+	deciding := s.deciding(digits, false)
+	if string(deciding) == `{"set":"`+digits+`"}` {
+		return version
+	}
+	return number + "+" + PayloadHash(deciding)[:12]
+}
+
+// Names reports whether a version is that of the set under the settings. Versions of
+// earlier releases covered the budgets of the settings alone.
+func (s *Settings) Names(version, set string) bool {
+	return version == s.policyVersion(set) || version == (&Settings{
+		EvaluationMode: Enforce, FinancialThreshold: MoneyOf(5000), CumulativeThreshold: MoneyOf(10000), ApprovalTimeoutHours: 24,
+		FailModes: map[string]string{"safe": "allow", "default": "deny"}, Budgets: s.Budgets,
+		AutoPause: AutoPause{MaxEvents: 10_000, MaxDurationSeconds: 86_400, MaxTokens: 10_000_000},
+	}).policyVersion(set)
+}
+
+// Under is the policy as it decides under an organization's settings.
+func (p *Policy) Under(s *Settings) *Policy {
+	version := s.policyVersion(p.Version)
+	if version == p.Version {
+		return p
+	}
+	under := *p
+	under.Version = version
+	return &under
+}
+
+// PolicyVersion is the version of what decides for the organization: of its policy set
+// under its settings.
+func (o *Organization) PolicyVersion() string { return o.Settings.policyVersion(o.SetVersion()) }
+
+// SetVersion is the version of the organization's policy set as it was put.
+func (o *Organization) SetVersion() string {
+	if o.Controls.Policy.Number > 0 {
+		return o.Controls.Policy.Version
+	}
+	return BuiltinPolicy.Version
+}
