@@ -19,10 +19,13 @@ type chainPage struct {
 	Chain   *service.ChainView
 	Agents  list[string]
 	Domains list[string]
-	Events  []eventRow
-	First   string // link to the first page of events, "" on it
-	Next    string // link to the next, "" on the last
-	Receipt *receiptView
+	// Allowed are the domains that the limits in force leave; nil where they leave all.
+	Allowed  *list[string]
+	HighRisk list[string]
+	Events   []eventRow
+	First    string // link to the first page of events, "" on it
+	Next     string // link to the next, "" on the last
+	Receipt  *receiptView
 	// Tampered says that an event of this page is not as it was recorded.
 	Tampered bool
 }
@@ -88,6 +91,13 @@ func showChain(v *visit) error {
 		Chain:   chain,
 		Agents:  firstOf(chain.State.Agents, mostAgents),
 		Domains: firstOf(chain.State.Metrics.ExternalDomains, mostAgents),
+	}
+	if limits := chain.Limits; limits != nil {
+		page.HighRisk = firstOf(limits.HighRiskAgents, mostAgents)
+		if limits.DomainsAllowlist != nil {
+			allowed := firstOf(limits.DomainsAllowlist, mostAgents)
+			page.Allowed = &allowed
+		}
 	}
 	if err := v.loadEvents(caller, page); err != nil {
 		return err

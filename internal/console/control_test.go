@@ -90,7 +90,8 @@ func TestChainAndReceiptShowApprovals(t *testing.T) {
 		w.record(t, w.acme, chain, body)
 	}
 	member, here := w.signedIn(t, w.acme, ledger.RoleMember), "/chains/"+chain.String()
-	member.get(t, here).expect(t, http.StatusOK, "awaiting approval", ">waiting</a>", "financial_approval_threshold", "flagged", "is not on the allowlist")
+	member.get(t, here).expect(t, http.StatusOK, "awaiting approval", ">waiting</a>", "financial_approval_threshold", "flagged", "is not on the allowlist",
+		"asked by the rule", "Limits in force", "approval above 5,000.00 USD", "approval above 10,000.00 USD", "<dd>example.com</dd>")
 	asked, err := w.service.ChainApprovals(t.Context(), w.callerOf(t, w.acme, ledger.RoleAdmin), chain)
 	if err != nil || len(asked.Shown) != 3 {
 		t.Fatalf("%v wait: %v", asked, err)

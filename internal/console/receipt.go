@@ -29,6 +29,9 @@ type receiptContent struct {
 	Chain         string            `json:"chain_id"`
 	Organization  string            `json:"organization"`
 	Summary       string            `json:"summary"`
+	Environment   string            `json:"environment"`
+	ExternalID    string            `json:"external_chain_id"`
+	Mode          string            `json:"evaluation_mode"`
 	StartedAt     string            `json:"started_at"`
 	CompletedAt   string            `json:"completed_at"`
 	GeneratedAt   string            `json:"generated_at"`
@@ -52,6 +55,7 @@ type receiptMetrics struct {
 	Records        int64       `json:"records_modified_count"`
 	Domains        []string    `json:"external_domains_contacted"`
 	Cost           json.Number `json:"estimated_cost_usd"`
+	Unpriced       int64       `json:"unpriced_calls_count"`
 }
 
 type receiptLine struct {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"html/template"
 	"strings"
+
+	"countersign/internal/ledger"
 )
 
 const maxSubject = 150
@@ -61,11 +63,18 @@ func compose(n Notice) letter {
 	add("Policy", n.Policy)
 	add("Status", n.Status)
 	add("Reviewer", n.Reviewer)
+	add("Decided by", deciders[n.Source])
 	add("Time", n.At.Std().Format(timeForPeople))
 	if n.ExpiresAt != 0 {
 		add("Expires", n.ExpiresAt.Std().Format(timeForPeople))
 	}
 	return l
+}
+
+// deciders says in words who decided.
+var deciders = map[ledger.Source]string{
+	ledger.SourceHuman:   "a person",
+	ledger.SourceBackend: "a rule that came into force during the wait",
 }
 
 const timeForPeople = "2 January 2006, 15:04 MST"

@@ -86,6 +86,7 @@ Action:       issue_refund
 Policy:       large-refunds
 Status:       pending
 Reviewer:     Ada
+Decided by:   a person
 Time:         4 March 2026, 12:00 UTC
 Expires:      5 March 2026, 12:00 UTC
 

@@ -52,6 +52,9 @@ type Notice struct {
 	Policy   string
 	Status   string
 	Reviewer string
+	// Source says who decided: a person or a rule. Its values are those of a decision's
+	// decision_source; "" where nothing was decided.
+	Source ledger.Source
 
 	ExpiresAt ledger.Time // zero: nothing expires
 	Link      string      // console page; opening it decides nothing
@@ -89,6 +92,7 @@ func (n *Notice) members() []member {
 		{"policy_name", &n.Policy, maxName},
 		{"status", &n.Status, maxName},
 		{"reviewer", &n.Reviewer, maxName},
+		{"decision_source", (*string)(&n.Source), maxName},
 		{"link", &n.Link, maxLink},
 	}
 }

@@ -27,6 +27,7 @@ func fullNotice() Notice {
 		Policy:       "large-refunds",
 		Status:       "pending",
 		Reviewer:     "Ada",
+		Source:       ledger.SourceHuman,
 		ExpiresAt:    ledger.TimeOf(noon.Add(24 * time.Hour)),
 		Link:         "https://countersign.example.com/console/approvals",
 		ChainID:      "chain-1",
@@ -43,7 +44,7 @@ func TestEncodeWritesTheWebhookBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"data":{"action_name":"issue_refund","agent_name":"billing","approval_id":"approval-1",` +
-		`"chain_id":"chain-1","chain_name":"refund-flow","expires_at":"2026-03-05T12:00:00.000Z",` +
+		`"chain_id":"chain-1","chain_name":"refund-flow","decision_source":"human_approval","expires_at":"2026-03-05T12:00:00.000Z",` +
 		`"link":"https://countersign.example.com/console/approvals","organization":"acme","policy_name":"large-refunds",` +
 		`"receipt_id":"receipt-1","reviewer":"Ada","status":"pending"},` +
 		`"timestamp":"2026-03-04T12:00:00.000Z","type":"approval.requested"}`

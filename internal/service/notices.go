@@ -72,6 +72,7 @@ func approvalNotice(kind notify.Kind, chain *ledger.Chain, a *ledger.Approval) n
 	n := notify.Notice{
 		Kind: kind, Chain: chain.Name, ChainID: chain.ID.String(), ApprovalID: a.ID.String(),
 		Agent: a.AgentName, Action: a.ActionName, Policy: a.PolicyName, Status: string(a.Status),
+		Source: a.DecidedBy(),
 	}
 	if a.Status.Open() {
 		n.ExpiresAt = a.ExpiresAt

@@ -444,10 +444,34 @@ def test_a_receipt_can_be_written_down(fake: FakeService) -> None:
     assert "CSN-2026-00001" in json.dumps(chain.receipt)
 
 
-def test_an_external_id_is_kept_or_refused(fake: FakeService) -> None:
+@pytest.mark.parametrize("given", [7, "half \ud800"])
+def test_an_external_id_that_is_no_text_is_refused(fake: FakeService, given: Any) -> None:
     configure(fake)
     with pytest.raises(ValueError, match="external_chain_id"):
-        countersign.Chain("test", external_chain_id="x" * 201)
+        countersign.Chain("test", external_chain_id=given)
+
+
+def test_looser_limits_are_told_once(fake: FakeService, caplog: pytest.LogCaptureFixture) -> None:
+    fake.limits.update(
+        financial_approval_threshold_usd=100, external_domains_allowlist=["example.com"]
+    )
+    configure(
+        fake,
+        financial_approval_threshold_usd=5000,
+        cumulative_financial_threshold_usd=50,
+        external_domains_allowlist=["a.example.com", "example.org"],
+    )
+    for _ in range(2):
+        with countersign.Chain("looser"):
+            pass
+    with countersign.Chain("other", approval_timeout_hours=48):
+        pass
+    said = [r.getMessage() for r in caplog.records if "tighter" in r.getMessage()]
+    assert len(said) == 2
+    assert "financial_approval_threshold_usd is 5000 here and 100 in force" in said[0]
+    assert "external_domains_allowlist has 1 domains here" in said[0]
+    assert "cumulative" not in said[0]
+    assert said[1].endswith("approval_timeout_hours is 48 here and 24 in force")
 
 
 def test_a_subclass_keeps_its_type(fake: FakeService) -> None:

@@ -84,7 +84,7 @@ class Chain:
         )
         opening: dict[str, Any] = {"name": self.name, "environment": self._config.environment}
         if external_chain_id is not None:
-            opening["external_chain_id"] = check.text("external_chain_id", external_chain_id, 200)
+            opening["external_chain_id"] = check.opaque("external_chain_id", external_chain_id)
         if metadata is not None:
             opening["metadata"] = chain_metadata(metadata, self._config._sanitizer)
         if limits := self._config.policy_config():

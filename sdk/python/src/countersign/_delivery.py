@@ -8,6 +8,7 @@ import math
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +24,7 @@ from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of, is_stop
 from countersign._fastpath import Lease
+from countersign._limits import looser_than
 from countersign._steps import Steps, Until
 from countersign.exceptions import APIError, PolicyViolationError
 
@@ -274,6 +276,17 @@ class Delivery:
         self.binding_key = _binding_key(chain.pop("binding_key", None))
         self.chain = chain
         self.learn(chain, sent)
+        self._tell_of_looser_limits(chain)
+
+    def _tell_of_looser_limits(self, chain: Mapping[str, Any]) -> None:
+        """Logs, once for each limit and client, that the service holds actions to a tighter one."""
+        looser = looser_than(chain.get("effective_limits"), self.config.policy_config())
+        new = self.transport.first_told(looser)
+        if new:
+            logger.warning(
+                "the organization's limits are tighter than those of this client, and apply: %s",
+                "; ".join(looser[name] for name in new),
+            )
 
     def unknown_members(self) -> tuple[str, ...]:
         """Members of an event that a service which does not know them would refuse."""

@@ -6,7 +6,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from countersign._answers import may_pass, read, retry_after
@@ -64,6 +64,7 @@ class Transport:
         self._silent_until = 0.0
         self._switched = -math.inf  # when an answer last told of the kill switch
         self._learning = threading.Lock()
+        self._told: set[str] = set()  # the limits that were logged as looser; the lock guards it
         self.again = Turns(_AGAIN_AT_ONCE)
         """For requests whose answers came too late, or follow a wait. Five hundred of them at
         once would keep each other from being answered within a second."""
@@ -71,6 +72,13 @@ class Transport:
         """The chains under this configuration: an approval's answer may tell of a pause."""
         _every.add(self)
         self.sender = Sender(self.run)
+
+    def first_told(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that were not asked about before."""
+        with self._learning:
+            new = [name for name in names if name not in self._told]
+            self._told.update(new)
+        return new
 
     def run(self, steps: Steps[T]) -> T:
         """Perform steps by blocking."""

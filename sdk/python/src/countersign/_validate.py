@@ -25,6 +25,17 @@ def text(name: str, value: Any, longest: int) -> str:
     return value
 
 
+def opaque(name: str, value: Any) -> str:
+    """A text that is the caller's own: the service keeps it unchanged, and says what it refuses."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a string, not {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{name} must be Unicode text, without half of a pair") from None
+    return value
+
+
 def texts(name: str, value: Any, most: int, longest: int) -> tuple[str, ...] | None:
     if value is None:
         return None

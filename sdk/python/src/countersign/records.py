@@ -54,6 +54,8 @@ class ChainRecord:
     agents_involved: tuple[str, ...] = ()
     cumulative_metrics: Mapping[str, Any] | None = field(default=None, hash=False)
     policy_version: str | None = None
+    effective_limits: Mapping[str, Any] | None = field(default=None, hash=False)
+    """What is in force: the tighter of the client's limits and the organization's."""
     receipt_id: str | None = None
     """``None`` until the chain is completed."""
     continues: str | None = None

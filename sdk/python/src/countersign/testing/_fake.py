@@ -71,6 +71,11 @@ class FakeService:
         """What a lease grants where ``fast_path`` is on; a test may change it."""
         return self._records.lease_terms
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The organization's limits. Chains that are opened later are under them."""
+        return self._records.limits
+
     def activate_kill_switch(self, reason: str = "stopped") -> None:
         """Stop everything."""
         self._records.kill_switch = reason

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from countersign._limits import within
 from countersign._safe import SAFE_VERBS
 from countersign.testing._evidence import Evidence
 
@@ -31,6 +32,20 @@ _METRICS = {
     "external_domains_contacted": [],
     "estimated_cost_usd": 0,
     "unpriced_calls_count": 0,
+}
+_NUMBERS = (
+    "approval_timeout_hours",
+    "cumulative_financial_threshold_usd",
+    "financial_approval_threshold_usd",
+)
+_LIMITS: dict[str, Any] = {
+    "approval_timeout_hours": 24,
+    "auto_pause": {"max_duration_seconds": 86400, "max_events": 10000, "max_tokens": 10000000},
+    "cumulative_financial_threshold_action": "require_approval",
+    "cumulative_financial_threshold_usd": 10000,
+    "external_domains_allowlist": None,
+    "financial_approval_threshold_usd": 5000,
+    "high_risk_agents": [],
 }
 _DECISION: dict[str, Any] = {
     "decision_reason": "",
@@ -59,6 +74,8 @@ class RecordKeeper(Evidence):
             "actions": sorted(SAFE_VERBS),
             "except_agents": [],
         }
+        self.limits: dict[str, Any] = dict(_LIMITS)
+        """The organization's: what a chain asks for can only be tighter."""
         self.act_number = 1
         self._kill_switch: str | None = None
         self.chains: dict[str, dict[str, Any]] = {}
@@ -114,12 +131,29 @@ class RecordKeeper(Evidence):
             "receipt_id": None,
             "fail_modes": _FAIL_MODES,
             "fast_path": self.fast_path,
+            "effective_limits": self._tightest(request.get("policy_config") or {}),
+            "organization_id": "default",
             "error": None,
         }
         self.chains[chain["id"]] = chain
         if key:
             self._answers["open", key] = chain
         return self._opened(chain)
+
+    def _tightest(self, asked: dict[str, Any]) -> dict[str, Any]:
+        limits = {**self.limits, "chain_timeout_seconds": asked.get("chain_timeout_seconds")}
+        for name in _NUMBERS:
+            limits[name] = min(limits[name], asked.get(name) or limits[name])
+        name = "external_domains_allowlist"
+        one, other = limits[name], asked.get(name)
+        if one is None or other is None:
+            limits[name] = other if one is None else one
+        else:
+            limits[name] = [d for d in one if any(within(d, wider) for wider in other)]
+            limits[name] += [d for d in other if any(within(d, w) and d != w for w in one)]
+        name = "high_risk_agents"
+        limits[name] = list(dict.fromkeys([*limits[name], *(asked.get(name) or ())]))
+        return limits
 
     def _opened(self, chain: dict[str, Any]) -> dict[str, Any]:
         return {**chain, "binding_key": _BINDING_KEY, **self.granted(chain)}
@@ -236,6 +270,7 @@ class RecordKeeper(Evidence):
             chain["completed_at"] = self._time()
             receipt = self._seal(chain)
             chain["receipt_id"] = receipt["receipt_id"]
+            chain["effective_limits"] = None
             self.receipts[receipt["receipt_id"]] = receipt
         return {**chain, "receipt": self.receipts[chain["receipt_id"]]}
 
