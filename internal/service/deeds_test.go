@@ -71,7 +71,7 @@ func TestActsSayWhatHappened(t *testing.T) {
 		g.settings(`{"two_person_approval":false,"financial_approval_threshold_usd":5000,"fast_path_actions":["read"]}`)
 		newest(ledger.ActOrganizationUpdate, `"fast_path_actions":{"from":null,"to":["read"]}`, "fast_path_actions from none to")
 
-		version := must[*service.PolicyView](t)(g.PutPolicy(ctx, admin, &service.PolicyDocument{Text: []byte(flagDeploys)})).Version
+		version := must[*service.PolicyView](t)(g.PutPolicy(ctx, admin, &service.PolicyDocument{Text: []byte(flagDeploys)})).Set
 		newest(ledger.ActPolicyPut, `"version":{"from":null,"to":"`+version+`"}`, "in force: from none to "+version)
 
 		g.kill("an incident")

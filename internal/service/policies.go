@@ -66,6 +66,8 @@ type PolicyView struct {
 	// Settings are those that the version covers; nil for a set as it was put, and in a
 	// list.
 	Settings *ledger.Settings
+	// Set is the version of the set as it was put, which the audit log names.
+	Set string
 }
 
 // named is the view under another version of the same set.
@@ -165,7 +167,7 @@ type described interface {
 func viewOf(record *store.PolicyRecord, set described, inForce bool) *PolicyView {
 	allowed, _ := set.FastPath()
 	rules := set.Rules()
-	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce}
+	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce, Set: record.Version}
 }
 
 // summary is the view without the set's text: a list of large sets would hold all of it

@@ -32,6 +32,34 @@ def test_sync_chain_is_opened_recorded_and_sealed(server: Server) -> None:
     assert stored["status"] == "completed"
 
 
+def test_what_is_the_callers_own_is_kept_unchanged(server: Server) -> None:
+    """Metadata and the external id stand in the signed receipt as they were given, secrets and
+    all; what is too large for the service is refused by it, and the field named."""
+    server.config(environment="staging")
+    metadata = {"password": "hunter2", "text": "x" * 5000, "grüße": ["\u2028", 0.1]}
+    external = ' Run 7:\t"é" token=abc '
+    with countersign.Chain("own", external_chain_id=external, metadata=metadata) as chain:
+        pass
+    assert chain.receipt is not None
+    assert chain.receipt["metadata"] == metadata
+    assert chain.receipt["external_chain_id"] == external
+    assert chain.receipt["environment"] == "staging"
+    assert chain.receipt["format"] == "countersign-receipt-v2"
+    for own in ({"external_chain_id": "x" * 201}, {"metadata": {"big": "x" * (16 << 10)}}):
+        with pytest.raises(countersign.APIError) as refused, countersign.Chain("large", **own):  # type: ignore[arg-type]
+            pass
+        assert refused.value.status == 422
+        assert [e["pointer"] for e in refused.value.errors] == [f"/{next(iter(own))}"]
+
+
+def test_looser_limits_are_told_of(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    server.config(financial_approval_threshold_usd=9000)
+    with countersign.Chain("looser") as chain:
+        pass
+    assert "financial_approval_threshold_usd is 9000 here and 5000 in force" in caplog.text
+    assert server.get(f"/v1/chains/{chain.id}")["effective_limits"] is None
+
+
 def test_async_chain_is_opened_recorded_and_sealed(server: Server) -> None:
     server.config(enable_local_fast_path=False)
 
