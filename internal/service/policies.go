@@ -281,7 +281,7 @@ func (s *Service) settingsOfVersion(ctx context.Context, org *ledger.Organizatio
 	}
 	defer done()
 	var past ledger.PastSettings
-	err = s.store.ScanActs(ctx, org.ID, func(act *ledger.StoredAct) error { return past.Step(act) })
+	err = s.store.ScanActs(ctx, org.ID, past.Step)
 	if err != nil {
 		return nil, err
 	}
