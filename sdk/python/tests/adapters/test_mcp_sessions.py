@@ -115,6 +115,24 @@ def test_a_successor_takes_over_before_the_limit(office: Office) -> None:
     assert {c["metadata"]["desk"] for c in chains} == {3}
 
 
+def test_the_organizations_limit_counts(office: Office) -> None:
+    """What the service tells of the limits in force is heeded without a word of the server's."""
+    marks = Marks()
+
+    async def main() -> None:
+        _, server = governed("organization", marks)
+        async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            for n in range(12):
+                assert not is_error(await client.call_tool("plain", {"amount": n}))
+
+    office._call("PATCH", "/v1/organization", {"auto_pause": {"max_events": 10}})
+    try:
+        asyncio.run(main())
+    finally:
+        office._call("PATCH", "/v1/organization", {"auto_pause": {"max_events": 10_000}})
+    assert [c["total_actions"] for c in office.chains("organization")] == [9, 3]
+
+
 def test_a_call_that_waits_keeps_its_chain(office: Office) -> None:
     """It is decided and carried out in the chain that it was recorded in, which is completed
     after that; the others go on in the successor."""
@@ -164,15 +182,17 @@ def test_a_paused_chain_is_not_left(office: Office) -> None:
     async def main() -> None:
         _, server = governed("paused", marks)
         async with TRANSPORTS["memory"](server) as connect, connect() as client:
+            assert not is_error(await client.call_tool("plain", {"amount": 0}))
+            # The limit that the chain was opened under is the only one that the server knows.
             await in_thread(
                 office._call, "PATCH", "/v1/organization", {"auto_pause": {"max_events": 2}}
             )
             try:
-                results = [await client.call_tool("plain", {"amount": n}) for n in range(5)]
+                results = [await client.call_tool("plain", {"amount": n}) for n in range(4)]
             finally:
                 restored = {"auto_pause": {"max_events": 10_000}}
                 await in_thread(office._call, "PATCH", "/v1/organization", restored)
-            assert [is_error(result) for result in results] == [False, False, True, True, True]
+            assert [is_error(result) for result in results] == [False, True, True, True]
 
     asyncio.run(main())
     assert len(office.chains("paused")) == 1

@@ -180,7 +180,8 @@ class SessionChain(Source):
         session = part.chain._session
         if session is None or session.paused:
             return False
-        told = session.chain.get("limits")
+        told = session.chain.get("effective_limits")
+        told = told.get("auto_pause") if isinstance(told, Mapping) else None
         limits = {**_LIMITS, **(told if isinstance(told, Mapping) else {}), **self._given}
         longest = float(limits["max_duration_seconds"])
         if (own := session.config.chain_timeout_seconds) is not None:
