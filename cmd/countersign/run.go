@@ -24,6 +24,7 @@ type commandLine struct {
 	Rollback   rollbackCommands   `cmd:"" help:"Go on with a database that was put back to an earlier day."`
 	Heads      headsCommands      `cmd:"" help:"Show, export and import what was acknowledged, as the file of heads remembers it."`
 	Tampering  tamperingCommands  `cmd:"" help:"List and acknowledge what was changed outside the service."`
+	LegacyUse  legacyUseCommand   `cmd:"" help:"List how often routes were used that are kept for compatibility alone."`
 	Policy     policyCommands     `cmd:"" help:"Check and test policy sets; try them on recorded events, and put them in force, over the API."`
 	Approvals  approvalsCommands  `cmd:"" help:"List and decide what waits for a person, over the API."`
 	KillSwitch killSwitchCommands `cmd:"" help:"Stop everything, or let agents act again, over the API."`

@@ -152,6 +152,15 @@ func (s *server) finish(servers []*http.Server) error {
 	deliveries.Go(func() { s.worker.Stop(ctx) })
 	err := shutDown(s.process.ctx, servers)
 	deliveries.Wait()
+	s.flush()
+	return err
+}
+
+// flush writes down what was only noted. It has time of its own: what came before may have
+// used up all of its.
+func (s *server) flush() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.process.ctx), flushTimeout)
+	defer cancel()
 	if flushErr := s.opened.service.FlushTokenUse(ctx); flushErr != nil {
 		s.log.Warn("when tokens were last used was not stored", "error", flushErr)
 	}
@@ -161,7 +170,9 @@ func (s *server) finish(servers []*http.Server) error {
 	if flushErr := s.opened.service.FlushKeyUse(ctx); flushErr != nil {
 		s.log.Warn("when API keys were last used was not stored", "error", flushErr)
 	}
-	return err
+	if flushErr := s.opened.service.FlushLegacyUse(ctx); flushErr != nil {
+		s.log.Warn("how often legacy routes were used was not stored", "error", flushErr)
+	}
 }
 
 func (s *server) serveMain(main *http.Server) error {
@@ -188,6 +199,8 @@ const (
 	shutdownTimeout = 30 * time.Second
 	// deliveryTimeout is shorter: a delivery that is broken off is made again.
 	deliveryTimeout = 10 * time.Second
+	// flushTimeout is for the small writes at the end.
+	flushTimeout = 5 * time.Second
 )
 
 func shutDown(ctx context.Context, servers []*http.Server) error {

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -39,7 +40,18 @@ type overview struct {
 	PausedChains []*service.ChainView
 	Chains       chainList
 	Newest       receiptList
+	Legacy       legacyUse // for admins
 }
+
+// legacyUse is how often links by the ids of approvals were opened in the last days.
+type legacyUse struct {
+	Requests int64
+	Days     int
+	LastDay  string
+}
+
+// legacyDays is what is shown of it.
+const legacyDays = 30
 
 // count is exact up to a bound.
 type count struct {
@@ -96,7 +108,20 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 	if err := v.loadReceipts(caller, o, at); err != nil {
 		return nil, err
 	}
-	return o, nil
+	if caller.Role.Includes(ledger.RoleAdmin) {
+		o.Legacy, err = v.legacyUse(caller)
+	}
+	return o, err
+}
+
+func (v *visit) legacyUse(caller *service.Caller) (legacyUse, error) {
+	uses, err := v.console.service.LegacyUse(v.r.Context(), caller, legacyDays)
+	use := legacyUse{Days: legacyDays}
+	for _, u := range uses { // by day
+		use.Requests += u.Requests
+		use.LastDay = u.Day.Std().Format(time.DateOnly)
+	}
+	return use, err
 }
 
 func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err error) {

@@ -293,3 +293,22 @@ func next(t *testing.T, a *answer) string {
 	}
 	return html.UnescapeString(found[1])
 }
+
+// Admins are told on the overview how often links by approval ids are opened, members are
+// not, and nobody where none was.
+func TestOverviewTellsOfLegacyLinks(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, member := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember)
+	const line = "Links by the id of an approval were opened"
+	admin.get(t, "/").expect(t, http.StatusOK).without(t, line)
+	for range 2 {
+		w.service.NoteLegacyUse("/public/approvals/{approval_id}", w.caller(t, w.acme).Org)
+	}
+	if err := w.service.FlushLegacyUse(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	admin.get(t, "/").expect(t, http.StatusOK, line+" 2 times in the last 30 days", "/public-links")
+	member.get(t, "/").expect(t, http.StatusOK).without(t, line)
+	w.signedIn(t, w.rival, ledger.RoleAdmin).get(t, "/").expect(t, http.StatusOK).without(t, line)
+}

@@ -27,6 +27,7 @@ func init() {
 	pass("it carries no rows", "Ping", "Probe", "Backup", "Close", "Watch")
 	pass("what it writes is judged when it is read", "CloseSession")
 	pass("nothing is decided by when something was last used or polled", "TouchKeys", "TouchTokens", "TouchChains", "PutPolls", "Polls", "Polled")
+	pass("nothing is decided by how often a legacy route was used", "AddLegacyUses", "LegacyUses")
 	pass("chains, states, events, approvals, receipts and heads carry authenticators that are checked where they are decoded",
 		"Chain", "Chains", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
 		"ScanReceipts", "ScanBodies", "ScanChains", "ScanEvents", "Head")

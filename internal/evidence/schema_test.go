@@ -52,6 +52,10 @@ var idle = map[string]string{
 	"chain_polls.polled_at":      "as chain_no",
 	"approval_polls.approval_id": "reviewers are shown when a client last asked; nothing is decided by it",
 	"approval_polls.polled_at":   "as approval_id",
+	"legacy_uses.org_id":         "operators and admins are shown how often legacy routes were used; nothing is decided by it",
+	"legacy_uses.day":            "as org_id",
+	"legacy_uses.route":          "as org_id",
+	"legacy_uses.requests":       "as org_id",
 	"master_keys.key_id":         "a fingerprint that was changed keeps the server from starting",
 	"master_keys.fingerprint":    "as key_id",
 

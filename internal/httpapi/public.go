@@ -120,9 +120,10 @@ func verifyLegacy(x *exchange) error {
 	}
 	id, err := x.approvalID()
 	if err != nil {
+		x.api.service.NoteLegacyUse(x.route.Pattern, ledger.OrgID{})
 		return x.public(nil, err, comparison{})
 	}
-	v, err := x.api.service.VerifyApprovalPublicly(x.r.Context(), id)
+	v, err := x.api.service.VerifyApprovalPublicly(x.r.Context(), x.route.Pattern, id)
 	return x.public(v, err, comparison{})
 }
 

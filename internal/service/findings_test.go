@@ -111,7 +111,7 @@ func TestTamperingStandsHoweverItIsFound(t *testing.T) {
 		"a stranger's check of an approval": {
 			table: "approvals", column: "body",
 			find: func(s *suspect) {
-				must[*ledger.PublicVerification](s.t)(s.VerifyApprovalPublicly(s.t.Context(), s.approvals[0]))
+				must[*ledger.PublicVerification](s.t)(s.VerifyApprovalPublicly(s.t.Context(), legacyRoute, s.approvals[0]))
 			},
 			want: func(s *suspect) string { return fmt.Sprint("record ", s.approvals[0]) },
 		},

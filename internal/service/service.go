@@ -107,6 +107,7 @@ type Service struct {
 	signers        signers
 	used           lastUses[ledger.TokenID]
 	keyUses        lastUses[ledger.KeyID]
+	legacyUses     legacyUses
 	chainPolls     chainPolls
 	lines          lineCache
 	hints          budgetHints

@@ -289,23 +289,24 @@ func (s *Service) verifyOpened(ctx context.Context, token *store.ActiveToken) (*
 	case token.Artifact == ledger.ArtifactReceipt:
 		return s.judge.Gone(token.Artifact, token.ArtifactID), nil
 	}
-	v, err := s.verifyApprovalPublicly(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
+	_, v, err := s.verifyApprovalPublicly(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
 	if errors.Is(err, ledger.ErrNotFound) {
 		return s.judge.Gone(token.Artifact, token.ArtifactID), nil
 	}
 	return v, err
 }
 
-func (s *Service) verifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (*ledger.Verification, error) {
+// verifyApprovalPublicly also says whose approval it is, where there is one.
+func (s *Service) verifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (ledger.OrgID, *ledger.Verification, error) {
 	record, err := s.store.Approval(ctx, id)
 	if err != nil {
-		return nil, visible(err)
+		return ledger.OrgID{}, nil, visible(err)
 	}
 	v, err := s.judge.Approval(ctx, record)
 	if err == nil {
 		s.noticeProven(record.Org, v)
 	}
-	return v, visible(err)
+	return record.Org, v, visible(err)
 }
 
 // noticeProven keeps what a stranger's request has proven, once, and tells nobody: the
@@ -316,9 +317,11 @@ func (s *Service) noticeProven(org ledger.OrgID, v *ledger.Verification) {
 	}
 }
 
-// VerifyApprovalPublicly is the legacy public verification by an approval's id.
-func (s *Service) VerifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (*ledger.PublicVerification, error) {
-	v, err := s.verifyApprovalPublicly(ctx, id)
+// VerifyApprovalPublicly is the legacy public verification by an approval's id. The use of
+// the route is counted.
+func (s *Service) VerifyApprovalPublicly(ctx context.Context, route string, id ledger.ApprovalID) (*ledger.PublicVerification, error) {
+	org, v, err := s.verifyApprovalPublicly(ctx, id)
+	s.NoteLegacyUse(route, org)
 	if err != nil {
 		return nil, err
 	}

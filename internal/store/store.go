@@ -60,6 +60,7 @@ type Store interface {
 	Unsealed
 	Findings
 	Budgets
+	LegacyUses
 
 	// Ping answers whether the store can be read now.
 	Ping(ctx context.Context) error

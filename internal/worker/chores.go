@@ -31,6 +31,8 @@ const (
 	// pollsEvery is how far the last poll of an approval may lag behind on another
 	// replica, and how often it is written at most.
 	pollsEvery = 15 * time.Second
+	// legacyEvery is how far the counters of legacy routes may lag behind.
+	legacyEvery = 15 * time.Second
 	// pastEvery is how often the ledgers are held against what was acknowledged.
 	pastEvery = 30 * time.Second
 	// chainsEvery is how often open chains are held against what is remembered of them.
@@ -55,6 +57,7 @@ func (w *Worker) newChores() []*chore {
 		{name: "write down the polls of chains", every: useEvery, do: w.Service.FlushChainPolls, next: now},
 		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
 		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
+		{name: "write down the use of legacy routes", every: legacyEvery, do: w.Service.FlushLegacyUse, next: now.Add(legacyEvery)},
 		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
 		{name: "look for open chains that were put back", every: chainsEvery, do: w.proveChains, next: now},
 		{name: "count the findings of tampering", every: findingsEvery, do: w.countFindings, next: now},

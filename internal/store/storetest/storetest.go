@@ -53,6 +53,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"rotations":     rotationCases,
 		"findings":      findingCases,
 		"budgets":       budgetCases,
+		"legacy uses":   legacyCases,
 		"key uses":      keyUseCases,
 		"chain polls":   chainPollCases,
 		"keychecks":     keyCheckCases,
