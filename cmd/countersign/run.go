@@ -15,30 +15,32 @@ import (
 
 // commandLine is every command.
 type commandLine struct {
-	Serve      serveCommand       `cmd:"" help:"Serve the API."`
-	Migrate    migrateCommand     `cmd:"" help:"Bring the database's schema up to date."`
-	Orgs       orgsCommands       `cmd:"" help:"Make and list organizations."`
-	Keys       keysCommands       `cmd:"" help:"Work with API keys and the signing keys."`
-	Verify     verifyCommand      `cmd:"" help:"Verify one receipt in the local store (exit 0 valid, 1 tampered, 2 could not read)."`
-	Audit      auditCommand       `cmd:"" help:"Walk the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
-	Rollback   rollbackCommands   `cmd:"" help:"Go on with a database that was put back to an earlier day."`
-	Heads      headsCommands      `cmd:"" help:"Show, export and import what was acknowledged, as the file of heads remembers it."`
-	Tampering  tamperingCommands  `cmd:"" help:"List and acknowledge what was changed outside the service."`
-	LegacyUse  legacyUseCommand   `cmd:"" help:"List how often routes were used that are kept for compatibility alone."`
-	Policy     policyCommands     `cmd:"" help:"Check and test policy sets; try them on recorded events, and put them in force, over the API."`
-	Approvals  approvalsCommands  `cmd:"" help:"List and decide what waits for a person, over the API."`
-	KillSwitch killSwitchCommands `cmd:"" help:"Stop everything, or let agents act again, over the API."`
-	Chains     chainsCommands     `cmd:"" help:"List and show chains, over the API."`
-	Receipts   receiptsCommands   `cmd:"" help:"List and print receipts, over the API."`
-	Webhooks   webhooksCommands   `cmd:"" help:"List webhooks, over the API."`
-	Backup     backupCommand      `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
-	Restore    restoreCommand     `cmd:"" help:"Put a backup in place of the database, as a ledger of its own."`
-	Health     healthCommand      `cmd:"" help:"Ask a running server whether it is ready (exit 1 when it is not)."`
-	Doctor     doctorCommand      `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
-	Demo       demoCommand        `cmd:"" help:"See it all in a minute, on a throw-away store: actions, an approval of yours, a receipt, a forgery found out."`
-	Bench      benchCommand       `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`
-	Version    versionCommand     `cmd:"" help:"Show which version this is."`
-	Completion completionCommand  `cmd:"" help:"Write a completion script for a shell."`
+	Serve       serveCommand        `cmd:"" help:"Serve the API."`
+	Migrate     migrateCommand      `cmd:"" help:"Bring the database's schema up to date."`
+	Orgs        orgsCommands        `cmd:"" help:"Make and list organizations."`
+	Keys        keysCommands        `cmd:"" help:"Work with API keys and the signing keys."`
+	Verify      verifyCommand       `cmd:"" help:"Verify one receipt in the local store (exit 0 valid, 1 tampered, 2 could not read)."`
+	Audit       auditCommand        `cmd:"" help:"Walk the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
+	Rollback    rollbackCommands    `cmd:"" help:"Go on with a database that was put back to an earlier day."`
+	Heads       headsCommands       `cmd:"" help:"Show, export and import what was acknowledged, as the file of heads remembers it."`
+	Tampering   tamperingCommands   `cmd:"" help:"List and acknowledge what was changed outside the service."`
+	Import      importCommands      `cmd:"" help:"Import what was made elsewhere."`
+	SigningKeys signingKeysCommands `cmd:"" help:"List the keys that sign decisions, and confirm those of imported ones."`
+	LegacyUse   legacyUseCommand    `cmd:"" help:"List how often routes were used that are kept for compatibility alone."`
+	Policy      policyCommands      `cmd:"" help:"Check and test policy sets; try them on recorded events, and put them in force, over the API."`
+	Approvals   approvalsCommands   `cmd:"" help:"List and decide what waits for a person, over the API."`
+	KillSwitch  killSwitchCommands  `cmd:"" help:"Stop everything, or let agents act again, over the API."`
+	Chains      chainsCommands      `cmd:"" help:"List and show chains, over the API."`
+	Receipts    receiptsCommands    `cmd:"" help:"List and print receipts, over the API."`
+	Webhooks    webhooksCommands    `cmd:"" help:"List webhooks, over the API."`
+	Backup      backupCommand       `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
+	Restore     restoreCommand      `cmd:"" help:"Put a backup in place of the database, as a ledger of its own."`
+	Health      healthCommand       `cmd:"" help:"Ask a running server whether it is ready (exit 1 when it is not)."`
+	Doctor      doctorCommand       `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
+	Demo        demoCommand         `cmd:"" help:"See it all in a minute, on a throw-away store: actions, an approval of yours, a receipt, a forgery found out."`
+	Bench       benchCommand        `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`
+	Version     versionCommand      `cmd:"" help:"Show which version this is."`
+	Completion  completionCommand   `cmd:"" help:"Write a completion script for a shell."`
 }
 
 const description = `Countersign governs what software agents do and proves it.

@@ -12,6 +12,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 )
 
 const rules = "rules:\n  - name: no-deletes\n    when: action.action_name == 'delete_all'\n    decision: deny\n    reason: nothing is deleted\n"
@@ -251,4 +252,43 @@ func TestPublicLinksAreIssuedAndRevoked(t *testing.T) {
 		bad := url.Values{"days": {days}, "once": {"o"}, "artifact_type": {"receipt"}, "artifact_id": {receipt.String()}}
 		admin.post(t, "/public-links", bad).expect(t, http.StatusUnprocessableEntity, "1 to 3650 days")
 	}
+}
+
+// Imported approvals have a page of their own, with what is known of their keys, and admins
+// confirm a key and take that back.
+func TestImportedApprovalsAreShown(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	admin, member, stranger := w.signedIn(t, w.acme, ledger.RoleAdmin), w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.rival, ledger.RoleAdmin)
+	const path = "/imported-approvals"
+	member.get(t, "/approvals").expect(t, http.StatusOK).without(t, path)
+	member.get(t, path).expect(t, http.StatusOK, "None were imported")
+	from, lines := servicetest.NewElsewhere(t), []string{}
+	for range 26 {
+		_, line := from.Decide(func(a *ledger.Approval) { a.AgentName = "<script>alert(1)</script>" })
+		lines = append(lines, line)
+	}
+	imported, err := w.service.Operator().ImportApprovals(t.Context(), w.acme.slug, strings.NewReader(strings.Join(lines, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	member.get(t, "/approvals").expect(t, http.StatusOK, path)
+	first := member.get(t, path).expect(t, http.StatusOK, "not evaluated", "✓ valid", "planted-reviewer", "Next →").without(t, "<script>alert", "trusted<")
+	next := regexp.MustCompile(`/imported-approvals\?after=[0-9a-f-]+`).FindString(first.body)
+	if rows := strings.Count(member.get(t, next).expect(t, http.StatusOK, "← First").body, "planted-reviewer"); rows != 1 {
+		t.Errorf("the last page has %d rows, want 1", rows)
+	}
+	member.get(t, path+"?after=x").expect(t, http.StatusUnprocessableEntity)
+	stranger.get(t, path).expect(t, http.StatusOK, "None were imported")
+	w.signedIn(t, w.acme, ledger.RoleAgent).get(t, path).expect(t, http.StatusForbidden)
+	w.browser(t).get(t, path).expect(t, http.StatusUnauthorized)
+	key := "/signing-keys/" + imported.Keys[0].ID.String()
+	admin.get(t, "/signing-keys").expect(t, http.StatusOK, ">historical<", key+"/confirm").without(t, key+"/retract")
+	stranger.post(t, key+"/confirm", nil).expect(t, http.StatusNotFound)
+	member.post(t, key+"/confirm", nil).expect(t, http.StatusForbidden)
+	admin.post(t, key+"/confirm", nil).expect(t, http.StatusSeeOther)
+	admin.get(t, "/signing-keys").expect(t, http.StatusOK, ">confirmed<", key+"/retract").without(t, key+"/confirm")
+	member.get(t, path).expect(t, http.StatusOK, "<td data-label=\"Key\">trusted</td>").without(t, "<td data-label=\"Key\">not evaluated</td>")
+	admin.post(t, key+"/retract", nil).expect(t, http.StatusSeeOther)
+	member.get(t, path).expect(t, http.StatusOK, "<td data-label=\"Key\">not evaluated</td>")
 }

@@ -23,6 +23,8 @@ type approvalsList struct {
 	Unheard *service.Unheard // nil for all but admins, and where somebody is told
 	Waiting waitingList
 	Rows    []approvalRow
+	// Imported says that there are approvals from elsewhere, on a page of their own.
+	Imported bool
 	pageLinks
 }
 
@@ -78,6 +80,9 @@ func showApprovals(v *visit) error {
 	}
 	page.turn(rows, filter.Before != nil)
 	if err := v.nameChains(caller, page.Rows); err != nil {
+		return err
+	}
+	if page.Imported, err = v.hasImported(caller); err != nil {
 		return err
 	}
 	return v.show(http.StatusOK, "approvals.html", "Approvals", page)

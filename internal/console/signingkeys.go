@@ -21,6 +21,8 @@ type signingKeyRow struct {
 	PublicKey string // base64
 	Signs     bool
 	Revocable bool
+	// Confirmable is a historical key; Confirmed, one that was confirmed.
+	Confirmable, Confirmed bool
 }
 
 func showSigningKeys(v *visit) error {
@@ -40,6 +42,7 @@ func (v *visit) showSigningKeys(status int, caller *service.Caller, page *signin
 		page.Keys = append(page.Keys, signingKeyRow{
 			SigningKey: key, PublicKey: base64.StdEncoding.EncodeToString(key.Public),
 			Signs: key.Status == ledger.SigningActive, Revocable: key.Status != ledger.SigningRevoked,
+			Confirmable: key.Status == ledger.SigningHistorical, Confirmed: key.Status == ledger.SigningConfirmed,
 		})
 	}
 	return v.show(status, "signing-keys.html", "Signing keys", page)
@@ -93,20 +96,34 @@ func (v *visit) takeSigningKey(caller *service.Caller, members map[string]any) e
 }
 
 func retireSigningKey(v *visit) error {
-	return v.endSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
+	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
 		_, err := v.console.service.RetireSigningKey(v.r.Context(), caller, id)
 		return err
 	})
 }
 
 func revokeSigningKey(v *visit) error {
-	return v.endSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
+	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
 		_, err := v.console.service.RevokeSigningKey(v.r.Context(), caller, id)
 		return err
 	})
 }
 
-func (v *visit) endSigningKey(end func(*service.Caller, ledger.SigningKeyID) error) error {
+func confirmSigningKey(v *visit) error {
+	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
+		_, err := v.console.service.ConfirmSigningKey(v.r.Context(), caller, id)
+		return err
+	})
+}
+
+func retractSigningKey(v *visit) error {
+	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
+		_, err := v.console.service.RetractSigningKey(v.r.Context(), caller, id)
+		return err
+	})
+}
+
+func (v *visit) moveSigningKey(move func(*service.Caller, ledger.SigningKeyID) error) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
@@ -115,7 +132,7 @@ func (v *visit) endSigningKey(end func(*service.Caller, ledger.SigningKeyID) err
 	if err != nil {
 		return err
 	}
-	err = end(caller, ledger.SigningKeyID{UUID: id})
+	err = move(caller, ledger.SigningKeyID{UUID: id})
 	if why := refusalOf(err); why != nil {
 		return v.showSigningKeys(why.Status, caller, &signingKeysView{Refusal: why})
 	}

@@ -71,6 +71,7 @@ func number(changes *store.Changes) error {
 		numberEach(changed, numberedSigningKey, func(k *store.SigningKeyRecord, act int64) { k.Act = act }, changes.SigningKeys),
 		numberEach(changed, numberedWebhook, func(w *store.WebhookRecord, act int64) { w.Act = act }, changes.Webhooks),
 		numberEach(changed, numberedPolicy, func(p *store.PolicyRecord, act int64) { p.Act = act }, changes.NewPolicies),
+		numberEach(changed, numberedImported, func(a *store.ImportedApproval, act int64) { a.Act = act }, changes.NewImported),
 	)
 }
 

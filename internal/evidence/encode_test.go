@@ -24,6 +24,7 @@ func TestEncodingsCoverTheirRecords(t *testing.T) {
 	check(t, encodeAnchor, &store.AnchorRecord{}, "Tampered")
 	check(t, encodeFinding, &store.FindingRecord{}, "Tampered")
 	check(t, encodeFullCheck, &store.FullCheckRecord{}, "Tampered")
+	check(t, encodeImported, &store.ImportedApproval{}, "Tampered")
 	check(t, encodeLedger, &store.LedgerRecord{})
 	check(t, encodeJob, &store.Job{}, "Once", "RunAt", "No", "Lease", "LeasedUntil", "Attempts")
 }

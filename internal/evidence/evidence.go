@@ -132,6 +132,7 @@ func (s *Store) admit(loaded *store.Loaded) error {
 		admitAll(loaded, loaded.Rotations, s.checkRotation),
 		admitAll(loaded, loaded.Tokens, holding(s, loaded, s.checkToken, numberedToken)),
 		admitAll(loaded, loaded.Issued, holding(s, loaded, s.checkToken, numberedToken)),
+		admitAll(loaded, loaded.Imported, holding(s, loaded, s.checkImported, numberedImported)),
 	} {
 		if err != nil {
 			return err
@@ -212,7 +213,8 @@ func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check fun
 // sealAll authenticates what is about to be written.
 func (s *Store) sealAll(changes *store.Changes) error {
 	sealed := len(changes.NewKeys) + len(changes.Keys) + len(changes.NewRotations) + len(changes.Webhooks) + len(changes.NewPolicies) +
-		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings) + len(changes.Anchors)
+		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings) + len(changes.Anchors) +
+		len(changes.NewImported)
 	if sealed > 0 && s.keys == nil {
 		return errNoKeys
 	}
@@ -232,6 +234,7 @@ func (s *Store) sealAll(changes *store.Changes) error {
 	sealEach(s.sealSigningKey, changes.SigningKeys)
 	sealEach(s.sealFinding, changes.Findings)
 	sealEach(s.sealAnchor, changes.Anchors)
+	sealEach(s.sealImported, changes.NewImported)
 	var err error
 	changes.NewJobs, err = s.sealJobs(changes.NewJobs)
 	return err

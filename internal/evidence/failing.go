@@ -34,6 +34,7 @@ const (
 	FailingFullCheck  FailingKind = "record of a full check"
 	FailingJob        FailingKind = "queued job"
 	FailingCounter    FailingKind = "budget counter"
+	FailingImported   FailingKind = "imported approval"
 )
 
 // failingRows collects rows that fail, up to a bound: whoever changes a million rows must
@@ -88,12 +89,12 @@ func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id st
 
 // FailingRows lists the rows of an organization that fail their authenticators, or are
 // older than the audit log says, and belong to no chain: API keys, signing keys, webhooks,
-// public tokens, policy sets, full checks, counters of budgets and queued jobs. It names at most so many.
+// public tokens, policy sets, full checks, counters of budgets, imported approvals and queued jobs. It names at most so many.
 func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]Failing, error) {
 	seen := make(seenActs)
 	for {
 		f := &failingRows{store: s, most: most, seen: seen}
-		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.counters, f.jobs} {
+		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.counters, f.imported, f.jobs} {
 			if err := list(ctx, org); err != nil {
 				return nil, err
 			}
@@ -196,6 +197,17 @@ func (f *failingRows) counters(ctx context.Context, org ledger.OrgID) error {
 			f.found = append(f.found, *FailingCounterOf(record))
 		}
 		return nil
+	})
+}
+
+func (f *failingRows) imported(ctx context.Context, org ledger.OrgID) error {
+	var after ledger.ApprovalID
+	read := func() ([]*store.ImportedApproval, error) {
+		return f.store.port.ImportedApprovals(ctx, org, after, failingPage)
+	}
+	return pages(f, read, func(a *store.ImportedApproval) error {
+		after = a.ID
+		return f.judgeNumbered(ctx, FailingImported, a.ID.String(), numberedImported(a), ledger.PurposeImported, a.MAC, encodeImported(a))
 	})
 }
 

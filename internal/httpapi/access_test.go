@@ -1,11 +1,14 @@
 package httpapi_test
 
 import (
+	"encoding/base64"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
 )
 
 // callers are all the ways in which a request can come with a key or without
@@ -86,6 +89,8 @@ var accessRules = map[string]accessRule{
 	"POST /v1/signing-keys":                                 {`{"name":"access"}`, adminMakes},
 	"POST /v1/signing-keys/{key_id}/retire":                 {"", adminOwned},
 	"POST /v1/signing-keys/{key_id}/revoke":                 {"", adminOwned},
+	"POST /v1/signing-keys/{key_id}/confirm":                {"", adminOwned},
+	"POST /v1/signing-keys/{key_id}/retract":                {"", adminOwned},
 	"GET /v1/organization":                                  {"", members},
 	"PATCH /v1/organization":                                {`{"two_person_approval":true}`, admins},
 	"GET /v1/budgets":                                       {"", members},
@@ -193,7 +198,12 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 		s.patch(t, s.acme.admin, `{"auto_pause":{"max_events":10000}}`).expect(t, http.StatusOK)
 	}
 	if strings.Contains(name, "signing-keys/") {
-		made = []string{"{key_id}", decode[signingKey](t, s.post(t, s.acme.admin, "/v1/signing-keys", "").expect(t, http.StatusCreated)).ID}
+		body := ""
+		if strings.HasSuffix(name, "/confirm") || strings.HasSuffix(name, "/retract") {
+			public := ledger.HashToken(uuid.NewString())
+			body = `{"public_key":"` + base64.StdEncoding.EncodeToString(public[:]) + `"}`
+		}
+		made = []string{"{key_id}", decode[signingKey](t, s.post(t, s.acme.admin, "/v1/signing-keys", body).expect(t, http.StatusCreated)).ID}
 	}
 	if tokens {
 		issued := s.issue(t, s.acme.admin, "receipt", receiptID)

@@ -137,6 +137,7 @@ func TestBadIDs(t *testing.T) {
 			"GET /public/approvals/{}": sealed.ID, "GET /v1/approvals/{}/verify": sealed.ID,
 			"POST /v1/public-verification-tokens/{}/revoke": sealed.ID,
 			"POST /v1/signing-keys/{}/retire":               sealed.ID, "POST /v1/signing-keys/{}/revoke": sealed.ID,
+			"POST /v1/signing-keys/{}/confirm": sealed.ID, "POST /v1/signing-keys/{}/retract": sealed.ID,
 			"DELETE /v1/webhooks/{}": sealed.ID, "POST /v1/webhooks/{}/test": sealed.ID,
 		} {
 			method, path, _ := strings.Cut(pattern, " ")

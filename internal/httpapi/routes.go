@@ -67,6 +67,8 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/signing-keys", Admin, false, createSigningKey},
 		{http.MethodPost, "/v1/signing-keys/{key_id}/retire", Admin, false, retireSigningKey},
 		{http.MethodPost, "/v1/signing-keys/{key_id}/revoke", Admin, false, revokeSigningKey},
+		{http.MethodPost, "/v1/signing-keys/{key_id}/confirm", Admin, false, confirmSigningKey},
+		{http.MethodPost, "/v1/signing-keys/{key_id}/retract", Admin, false, retractSigningKey},
 		{http.MethodGet, "/v1/organization", Member, false, getOrganization},
 		{http.MethodPatch, "/v1/organization", Admin, false, patchOrganization},
 		{http.MethodGet, "/v1/budgets", Member, false, listBudgets},

@@ -45,16 +45,20 @@ func createSigningKey(x *exchange) error {
 	return x.answer(http.StatusCreated, appendSigningKey(nil, key))
 }
 
-func retireSigningKey(x *exchange) error { return x.endSigningKey(x.api.service.RetireSigningKey) }
+func retireSigningKey(x *exchange) error { return x.moveSigningKey(x.api.service.RetireSigningKey) }
 
-func revokeSigningKey(x *exchange) error { return x.endSigningKey(x.api.service.RevokeSigningKey) }
+func revokeSigningKey(x *exchange) error { return x.moveSigningKey(x.api.service.RevokeSigningKey) }
 
-func (x *exchange) endSigningKey(end func(context.Context, *service.Caller, ledger.SigningKeyID) (*service.SigningKey, error)) error {
+func confirmSigningKey(x *exchange) error { return x.moveSigningKey(x.api.service.ConfirmSigningKey) }
+
+func retractSigningKey(x *exchange) error { return x.moveSigningKey(x.api.service.RetractSigningKey) }
+
+func (x *exchange) moveSigningKey(move func(context.Context, *service.Caller, ledger.SigningKeyID) (*service.SigningKey, error)) error {
 	id, err := x.pathID("key_id")
 	if err != nil {
 		return err
 	}
-	key, err := end(x.r.Context(), x.caller, ledger.SigningKeyID{UUID: id})
+	key, err := move(x.r.Context(), x.caller, ledger.SigningKeyID{UUID: id})
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,11 @@ func appendReviewer(dst []byte, r *ledger.Reviewer) []byte {
 func appendReview(dst []byte, a *ledger.Approval) []byte {
 	w := canon.BeginObject(dst)
 	appendTime(&w, "escalated_at", a.EscalatedAt)
-	w.String("expires_at", a.ExpiresAt.String())
+	if a.ExpiresAt == 0 { // of an imported approval, whose record does not say
+		w.Null("expires_at")
+	} else {
+		w.String("expires_at", a.ExpiresAt.String())
+	}
 	w.StringOrNull("source", string(a.DecidedBy()))
 	w.Bool("two_person", a.TwoPerson)
 	w.Strings("approvers", a.Approvers)

@@ -43,6 +43,9 @@ const (
 	ActSigningKeyImport     = "signing_key.import"
 	ActSigningKeyRetire     = "signing_key.retire"
 	ActSigningKeyRevoke     = "signing_key.revoke"
+	ActSigningKeyConfirm    = "signing_key.confirm"
+	ActSigningKeyRetract    = "signing_key.retract"
+	ActApprovalsImport      = "approvals.import"
 	ActTamperingFound       = "tampering.found"
 	ActTamperingAcknowledge = "tampering.acknowledge"
 )
@@ -83,6 +86,9 @@ var actSentences = map[string]string{
 	ActSigningKeyImport:     "imported a signing key[ named {name}]",
 	ActSigningKeyRetire:     "retired a signing key[ named {name}][: {status}][; {successor_id} signs from now on]",
 	ActSigningKeyRevoke:     "revoked a signing key[ named {name}][: {status}][; {successor_id} signs from now on]",
+	ActSigningKeyConfirm:    "confirmed a signing key[ named {name}][: {status}]",
+	ActSigningKeyRetract:    "took back that a signing key[ named {name}] was confirmed[: {status}]",
+	ActApprovalsImport:      "imported approvals that were decided elsewhere[: {approvals}]",
 	ActTamperingFound:       "found that stored evidence was changed outside the service[: {check}]",
 	ActTamperingAcknowledge: "acknowledged tampering[: {reason}]",
 	ActAnchorMade:           "anchored the {kind} {target} in time[ by {method}]",
@@ -101,6 +107,7 @@ const (
 	RecordWebhook    RecordKind = "webhook"
 	RecordPolicy     RecordKind = "policy"
 	RecordSignIn     RecordKind = "sign_in"
+	RecordImport     RecordKind = "approvals_import" // of many rows, each of which names it
 )
 
 // changedRecord is a record that an act changes: the one that its target names, or a
@@ -145,6 +152,9 @@ var recordsChanged = map[string][]changedRecord{
 	ActSigningKeyImport:     {{RecordSigningKey, ""}},
 	ActSigningKeyRetire:     {{RecordSigningKey, ""}, {RecordSigningKey, "successor_id"}},
 	ActSigningKeyRevoke:     {{RecordSigningKey, ""}, {RecordSigningKey, "successor_id"}},
+	ActSigningKeyConfirm:    {{RecordSigningKey, ""}},
+	ActSigningKeyRetract:    {{RecordSigningKey, ""}},
+	ActApprovalsImport:      {{RecordImport, ""}},
 	ActTamperingFound:       nil,
 	ActTamperingAcknowledge: nil,
 	ActAnchorMade:           nil,

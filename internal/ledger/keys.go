@@ -38,6 +38,7 @@ const (
 	PurposeFullCheck    Purpose = "full-check"
 
 	PurposeBudgetCounter Purpose = "budget-counter"
+	PurposeImported      Purpose = "imported-approval"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.

@@ -5,5 +5,6 @@ const (
 	SigningActive     = "active"
 	SigningRetired    = "retired"
 	SigningRevoked    = "revoked"
-	SigningHistorical = "historical" // imported: it signed before there was a registry
+	SigningHistorical = "historical" // imported: it signed elsewhere, or before there was a registry
+	SigningConfirmed  = "confirmed"  // historical, and an admin has said that it is what it claims to be
 )

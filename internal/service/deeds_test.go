@@ -13,6 +13,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
 )
 
@@ -107,8 +108,15 @@ func TestActsSayWhatHappened(t *testing.T) {
 
 		signing := must[*service.SigningKey](t)(g.CreateSigningKey(ctx, admin, &service.SigningKeyRequest{Name: "next"}))
 		newest(ledger.ActSigningKeyCreate, `"name":"next","status":{"from":null,"to":"active"}`, "made a signing key named next")
-		must[*service.SigningKey](t)(g.CreateSigningKey(ctx, admin, &service.SigningKeyRequest{Name: "old", Public: make([]byte, 32)}))
+		old := must[*service.SigningKey](t)(g.CreateSigningKey(ctx, admin, &service.SigningKeyRequest{Name: "old", Public: make([]byte, 32)}))
 		newest(ledger.ActSigningKeyImport, `"to":"historical"`, "imported a signing key named old")
+		must[*service.SigningKey](t)(g.ConfirmSigningKey(ctx, admin, old.ID))
+		newest(ledger.ActSigningKeyConfirm, `"status":{"from":"historical","to":"confirmed"}`, "confirmed a signing key named old: from historical to confirmed")
+		must[*service.SigningKey](t)(g.RetractSigningKey(ctx, admin, old.ID))
+		newest(ledger.ActSigningKeyRetract, `"status":{"from":"confirmed","to":"historical"}`, "took back that a signing key named old was confirmed: from confirmed to historical")
+		_, line := servicetest.NewElsewhere(t).Decide(nil)
+		must[*service.Import](t)(g.bring(line))
+		newest(ledger.ActApprovalsImport, `{"approvals":1,"sha256":"sha256:`, "imported approvals that were decided elsewhere: 1")
 		must[*service.SigningKey](t)(g.RetireSigningKey(ctx, admin, signing.ID))
 		newest(ledger.ActSigningKeyRetire, `"status":{"from":"active","to":"retired"}`, "retired a signing key named next: from active to retired")
 		must[*service.SigningKey](t)(g.RevokeSigningKey(ctx, admin, signing.ID))

@@ -32,6 +32,8 @@ const legacyRoute = "/public/approvals/{approval_id}"
 // The use of a legacy route costs no write of its own, is counted for the organization
 // whose approval it was and the day, for nobody where there is no such approval, and names
 // no approval. A flush that failed loses nothing, and replicas add to the same counters.
+//
+//countersign:race
 func TestLegacyUseIsAddedUp(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -136,7 +137,7 @@ func (s *Service) CreateSigningKey(ctx context.Context, caller *Caller, request 
 			return nil, err
 		}
 	}
-	err := s.changeSigningKeys(ctx, caller, func(b *batch, keys []*store.SigningKeyRecord) (*deed, error) {
+	err := s.changeSigningKeys(ctx, &act{caller: caller, org: caller.Org}, func(b *batch, keys []*store.SigningKeyRecord) (*deed, error) {
 		if len(keys) >= maxSigningKeys {
 			return nil, ledger.Errorf(ledger.CodeInvalid, "there are %d signing keys, the most there can be", maxSigningKeys)
 		}
@@ -161,11 +162,14 @@ func (s *Service) SigningKeys(ctx context.Context, caller *Caller) ([]*store.Sig
 // RetireSigningKey ends a key's signing; what it signed stays trusted. The last
 // active key has a successor first.
 func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
-	return s.endSigningKey(ctx, caller, id, ledger.ActSigningKeyRetire, func(key *store.SigningKeyRecord, now ledger.Time) error {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	return s.moveSigningKey(ctx, &act{caller: caller, org: caller.Org}, id, ledger.ActSigningKeyRetire, func(key *store.SigningKeyRecord, now ledger.Time) error {
 		switch key.Status {
 		case ledger.SigningRetired, ledger.SigningRevoked:
 			return nil
-		case ledger.SigningHistorical:
+		case ledger.SigningHistorical, ledger.SigningConfirmed:
 			return ledger.Errorf(ledger.CodeKeyState, "a historical key signs nothing: there is nothing to retire")
 		}
 		key.Status, key.RetiredAt = ledger.SigningRetired, &now
@@ -175,7 +179,10 @@ func (s *Service) RetireSigningKey(ctx context.Context, caller *Caller, id ledge
 
 // RevokeSigningKey says that a key must not be trusted any more.
 func (s *Service) RevokeSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
-	return s.endSigningKey(ctx, caller, id, ledger.ActSigningKeyRevoke, func(key *store.SigningKeyRecord, now ledger.Time) error {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	return s.moveSigningKey(ctx, &act{caller: caller, org: caller.Org}, id, ledger.ActSigningKeyRevoke, func(key *store.SigningKeyRecord, now ledger.Time) error {
 		if key.Status != ledger.SigningRevoked {
 			key.Status, key.RevokedAt = ledger.SigningRevoked, &now
 		}
@@ -183,18 +190,80 @@ func (s *Service) RevokeSigningKey(ctx context.Context, caller *Caller, id ledge
 	})
 }
 
-// endSigningKey changes a key's status. An organization is never left without a
-// key that signs: the last active one has a successor in the same act.
-func (s *Service) endSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID, action string, end func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
+// ConfirmSigningKey says that a historical key is what it claims to be: what it signed is
+// trusted from then on.
+func (s *Service) ConfirmSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
-	successor, err := s.newSigningKey(caller.Org, "")
+	return s.moveSigningKey(ctx, &act{caller: caller, org: caller.Org}, id, ledger.ActSigningKeyConfirm, confirmKey)
+}
+
+// RetractSigningKey takes back that a key was confirmed.
+func (s *Service) RetractSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	return s.moveSigningKey(ctx, &act{caller: caller, org: caller.Org}, id, ledger.ActSigningKeyRetract, retractKey)
+}
+
+func confirmKey(key *store.SigningKeyRecord, _ ledger.Time) error {
+	if key.Status != ledger.SigningHistorical && key.Status != ledger.SigningConfirmed {
+		return ledger.Errorf(ledger.CodeKeyState, "the key is %s: only a historical key can be confirmed", key.Status)
+	}
+	key.Status = ledger.SigningConfirmed
+	return nil
+}
+
+func retractKey(key *store.SigningKeyRecord, _ ledger.Time) error {
+	if key.Status != ledger.SigningHistorical && key.Status != ledger.SigningConfirmed {
+		return ledger.Errorf(ledger.CodeKeyState, "the key is %s: there is no confirmation to take back", key.Status)
+	}
+	key.Status = ledger.SigningHistorical
+	return nil
+}
+
+// SigningKeys lists the registry of an organization, oldest first.
+func (o *Operator) SigningKeys(ctx context.Context, slug string) ([]*store.SigningKeyRecord, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := o.service.store.SigningKeys(ctx, org.ID)
+	return keys, visible(err)
+}
+
+// ConfirmSigningKey is the same for the operator.
+func (o *Operator) ConfirmSigningKey(ctx context.Context, slug string, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
+	return o.moveSigningKey(ctx, slug, id, ledger.ActSigningKeyConfirm, confirmKey)
+}
+
+// RetractSigningKey is the same for the operator.
+func (o *Operator) RetractSigningKey(ctx context.Context, slug string, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
+	return o.moveSigningKey(ctx, slug, id, ledger.ActSigningKeyRetract, retractKey)
+}
+
+func (o *Operator) moveSigningKey(ctx context.Context, slug string, id ledger.SigningKeyID, action string, move func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	key, err := o.service.moveSigningKey(ctx, &act{actor: ledger.ActorOperator, org: org.ID}, id, action, move)
+	if errors.Is(err, ledger.ErrNotFound) {
+		return nil, ledger.Errorf(ledger.CodeNotFound, "there is no such signing key in %s; countersign signing-keys list shows those there are", org.Slug)
+	}
+	return key, err
+}
+
+// moveSigningKey changes a key's status. An organization is never left without a
+// key that signs: the last active one has a successor in the same act.
+func (s *Service) moveSigningKey(ctx context.Context, op *act, id ledger.SigningKeyID, action string, end func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
+	successor, err := s.newSigningKey(op.org, "")
 	if err != nil {
 		return nil, err
 	}
 	var ended store.SigningKeyRecord
-	err = s.changeSigningKeys(ctx, caller, func(b *batch, keys []*store.SigningKeyRecord) (*deed, error) {
+	err = s.changeSigningKeys(ctx, op, func(b *batch, keys []*store.SigningKeyRecord) (*deed, error) {
 		active := 0
 		var found *store.SigningKeyRecord
 		for _, key := range keys {
@@ -226,12 +295,8 @@ func (s *Service) endSigningKey(ctx context.Context, caller *Caller, id ledger.S
 	return &ended, nil
 }
 
-func (s *Service) changeSigningKeys(ctx context.Context, caller *Caller, change func(*batch, []*store.SigningKeyRecord) (*deed, error)) error {
-	if err := caller.require(ledger.RoleAdmin); err != nil {
-		return err
-	}
-	op := &act{caller: caller, org: caller.Org}
-	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, caller.Org) }
+func (s *Service) changeSigningKeys(ctx context.Context, op *act, change func(*batch, []*store.SigningKeyRecord) (*deed, error)) error {
+	op.needs = func(needs *store.Needs) { needs.SigningKeys = append(needs.SigningKeys, op.org) }
 	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
 		keys := b.loaded.SigningKeys[org.ID]
 		if !evidence.Genuine(keys) {

@@ -41,6 +41,8 @@ func checksFor(table string) []ledger.Check {
 		return []ledger.Check{ledger.CheckAuditLog}
 	case "budget_counters":
 		return []ledger.Check{ledger.CheckBudgets}
+	case "imported_approvals":
+		return []ledger.Check{ledger.CheckRegistry}
 	case "findings":
 		return []ledger.Check{ledger.CheckFindings}
 	default:
@@ -157,7 +159,7 @@ var places = map[string][]string{
 	"addenda": {"chain_no", "chain_id", "position"}, "heads": {"org_id"},
 	"chains": {"no", "id"}, "chain_states": {"chain_no", "chain_id"},
 	"approvals": {"org_id", "chain_id", "sequence"}, "acts": {"org_id", "sequence"}, "act_logs": {"org_id"}, "policies": {"org_id", "number"}, "findings": {"org_id", "name"},
-	"budget_counters": {"id", "org_id"},
+	"budget_counters": {"id", "org_id"}, "imported_approvals": {"id", "org_id"},
 }
 
 // moveEverything deletes each row and exchanges each with the next, within its

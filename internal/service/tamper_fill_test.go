@@ -5,6 +5,7 @@ import (
 
 	"countersign/internal/ledger"
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 )
 
 // filler makes a ledger hold all that one can hold.
@@ -21,6 +22,12 @@ func (f *filler) administer() {
 	f.hook()
 	f.kill("a drill")
 	f.revive()
+	from := servicetest.NewElsewhere(f.t)
+	for range 2 {
+		_, one := from.Decide(nil)
+		_, two := from.Decide(func(a *ledger.Approval) { a.Status = ledger.ApprovalDenied })
+		must[*service.Import](f.t)(f.bring(one, two))
+	}
 }
 
 // liven adds to the n-th sealed chain what the others do not have.

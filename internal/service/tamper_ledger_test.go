@@ -21,7 +21,7 @@ import (
 const (
 	sealedChains = 12                      // of each organization
 	nextReceipt  = int64(sealedChains) + 1 // where an audit places what concerns no receipt that is there
-	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings budget_counters"
+	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings budget_counters imported_approvals"
 )
 
 // whenTampered is when the ledger is audited: long after it was filled, and before the

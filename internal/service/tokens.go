@@ -117,11 +117,11 @@ func tokenDeed(action string, t *store.TokenRecord) *deed {
 func (s *Service) artifactExists(ctx context.Context, caller *Caller, request *TokenRequest) error {
 	var org ledger.OrgID
 	if request.Artifact == ledger.ArtifactApproval {
-		record, err := s.store.Approval(ctx, ledger.ApprovalID{UUID: request.ArtifactID})
+		approval, err := s.findApproval(ctx, ledger.ApprovalID{UUID: request.ArtifactID})
 		if err != nil {
 			return visible(err)
 		}
-		org = record.Org
+		org = approval.org
 	} else {
 		record, err := s.store.Receipt(ctx, ledger.ReceiptID{UUID: request.ArtifactID})
 		if err != nil {
@@ -266,18 +266,15 @@ func (s *Service) CompareToken(ctx context.Context, text string, hash [32]byte) 
 		in := s.judge.InspectReceipt(&token.Receipt.NamedReceipt)
 		return in.Fault == "" && in.Hash == hash, nil
 	}
-	record, err := s.store.Approval(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
+	approval, err := s.findApproval(ctx, ledger.ApprovalID{UUID: token.ArtifactID})
 	if errors.Is(err, store.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, visible(err)
 	}
-	approval, err := s.store.ReadApproval(record)
-	if errors.Is(err, ledger.ErrStateTampered) {
-		return false, nil
-	}
-	return err == nil && !approval.Status.Open() && approval.Hash() == hash, visible(err)
+	own, ok, err := approval.hash()
+	return ok && own == hash, visible(err)
 }
 
 // verifyOpened verifies what a token opens.
@@ -298,15 +295,15 @@ func (s *Service) verifyOpened(ctx context.Context, token *store.ActiveToken) (*
 
 // verifyApprovalPublicly also says whose approval it is, where there is one.
 func (s *Service) verifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (ledger.OrgID, *ledger.Verification, error) {
-	record, err := s.store.Approval(ctx, id)
+	approval, err := s.findApproval(ctx, id)
 	if err != nil {
 		return ledger.OrgID{}, nil, visible(err)
 	}
-	v, err := s.judge.Approval(ctx, record)
+	v, err := approval.judge(ctx)
 	if err == nil {
-		s.noticeProven(record.Org, v)
+		s.noticeProven(approval.org, v)
 	}
-	return record.Org, v, visible(err)
+	return approval.org, v, visible(err)
 }
 
 // noticeProven keeps what a stranger's request has proven, once, and tells nobody: the

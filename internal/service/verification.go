@@ -14,14 +14,14 @@ func (s *Service) VerifyApproval(ctx context.Context, caller *Caller, id ledger.
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	record, err := s.store.Approval(ctx, id)
+	approval, err := s.findApproval(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
-	if record.Org != caller.Org {
+	if approval.org != caller.Org {
 		return nil, ledger.ErrNotFound
 	}
-	return s.telling(ctx, caller.Org)(s.judge.Approval(ctx, record))
+	return s.telling(ctx, caller.Org)(approval.judge(ctx))
 }
 
 // VerifyReceipt judges one receipt: by itself, between its neighbours, under the

@@ -61,6 +61,7 @@ type Store interface {
 	Findings
 	Budgets
 	LegacyUses
+	Imports
 
 	// Ping answers whether the store can be read now.
 	Ping(ctx context.Context) error
@@ -120,6 +121,7 @@ type Needs struct {
 	Rotations   []RotationRef
 	Findings    []FindingRef
 	SigningKeys []ledger.OrgID // all keys of these organizations
+	Imported    []ledger.ApprovalID
 }
 
 // OpenRef is the idempotency key of a request that opened a chain. Each API key has its
@@ -176,6 +178,7 @@ type Loaded struct {
 	Findings  map[FindingRef]*FindingRecord
 	// SigningKeys are an organization's, oldest first by id.
 	SigningKeys map[ledger.OrgID][]*SigningKeyRecord
+	Imported    map[ledger.ApprovalID]*ImportedApproval
 
 	// Tampered names, by their keys in the maps above, rows that are there and are not
 	// among what was loaded because they fail their authenticators or are not the newest. An
@@ -247,6 +250,7 @@ type Changes struct {
 	RevokedTokens []*TokenRecord      // of Loaded.Tokens: RevokedAt, RevocationReason and MAC
 	SigningKeys   []*SigningKeyRecord // inserted, or replaced where the id is known
 	Anchors       []*AnchorRecord     // inserted, or replaced where subject and method are the same
+	NewImported   []*ImportedApproval
 
 	NewJobs []*Job
 	// Signals are announced when the transaction has committed, to everyone who

@@ -83,7 +83,7 @@ type SigningKeyRecord struct {
 	Org       ledger.OrgID
 	Public    []byte // 32 bytes
 	Private   []byte // sealed: only the key ring opens it; nil for an imported key
-	Status    string // "active", "retired", "revoked" or "historical"
+	Status    string // "active", "retired", "revoked", "historical" or "confirmed"
 	Name      string
 	CreatedAt ledger.Time
 	RetiredAt *ledger.Time

@@ -57,7 +57,7 @@ func (v *approvalVerification) run(ctx context.Context) error {
 		return err
 	}
 	r.Integrity = finding(r.Checks, checkRecord, checkPayload)
-	if err := v.signature(ctx, approval); err != nil {
+	if err := v.signature(ctx, approval.Org, approval); err != nil {
 		return err
 	}
 	if err := v.evidence(ctx, approval); err != nil {
@@ -94,8 +94,8 @@ func (v *approvalVerification) about(approval *ledger.Approval, stored *ledger.S
 }
 
 // signature judges the decision's signature, and apart from it how far its key is
-// trusted today.
-func (v *approvalVerification) signature(ctx context.Context, approval *ledger.Approval) error {
+// trusted today by the organization that keeps the approval.
+func (v *approvalVerification) signature(ctx context.Context, org ledger.OrgID, approval *ledger.Approval) error {
 	r := v.result
 	if approval.Status.Open() || approval.Status == ledger.ApprovalCancelled {
 		v.skip("there is no decision to sign", ledger.CheckNotApplicable, ledger.CheckSignature)
@@ -106,7 +106,7 @@ func (v *approvalVerification) signature(ctx context.Context, approval *ledger.A
 		r.Signature = ledger.Finding{Standing: ledger.StandingMissing, Reason: "unsigned"}
 		return nil
 	}
-	keys, err := v.judge.store.SigningKeys(ctx, approval.Org)
+	keys, err := v.judge.store.SigningKeys(ctx, org)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func signatureFault(approval *ledger.Approval, key *store.SigningKeyRecord) stri
 
 func keyStanding(key *store.SigningKeyRecord) ledger.KeyStanding {
 	switch key.Status {
-	case ledger.SigningActive:
+	case ledger.SigningActive, ledger.SigningConfirmed:
 		return ledger.KeyTrusted
 	case ledger.SigningRetired:
 		return ledger.KeyRetired

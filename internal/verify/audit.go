@@ -140,6 +140,7 @@ type audit struct {
 
 	records      map[ledger.Record]changedBy // that the audit log names, once it is walked
 	recordsUntil ledger.LogEnd               // how far it was walked
+	imports      map[string]importSaid       // of approvals, by their ids
 }
 
 // A worker takes so many receipts at once: enough to forget the cost of opening a

@@ -48,7 +48,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 		}
 		if fault == nil {
 			a.acts.Store(walked.Checked)
-			a.records, a.recordsUntil = walked.records, end.End()
+			a.records, a.recordsUntil, a.imports = walked.records, end.End(), walked.imports
 			return nil, nil
 		}
 		again, err := a.actLog(ctx)
@@ -76,6 +76,7 @@ type walkedActs struct {
 	puts    map[string]*ledger.Act // by version
 	anchors []madeAnchor           // in the order of the log
 	records map[ledger.Record]changedBy
+	imports map[string]importSaid
 }
 
 // changedBy is the act that changed a record last.
@@ -85,7 +86,7 @@ type changedBy struct {
 }
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
-	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy)}
+	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy), imports: make(map[string]importSaid)}
 	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
@@ -103,6 +104,11 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		}
 		if act.Action == evidence.ActPutPolicy {
 			walked.puts[act.Target] = act
+		}
+		if act.Action == ledger.ActApprovalsImport {
+			if walked.imports[act.Target], fault = readImport(act); fault != nil {
+				return errBroken
+			}
 		}
 		if act.Action == ledger.ActAnchorMade {
 			var made madeAnchor

@@ -19,7 +19,7 @@ func (a *audit) inspectRecords(ctx context.Context) (*ledger.Break, error) {
 	}
 	missing := make(map[ledger.Record]bool)
 	for record, by := range a.records {
-		if record.Kind != ledger.RecordSignIn && by.action != ledger.ActWebhookDelete {
+		if record.Kind != ledger.RecordSignIn && record.Kind != ledger.RecordImport && by.action != ledger.ActWebhookDelete {
 			missing[record] = true
 		}
 	}

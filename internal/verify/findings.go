@@ -78,6 +78,8 @@ func RowChanged(row *evidence.Failing) *Tampering {
 		t.Check, t.Place = ledger.CheckBudgets, t.Place+", and lets nothing happen that is held against it"
 	case evidence.FailingFullCheck:
 		t.Place += ", and says nothing"
+	case evidence.FailingImported:
+		t.Place += ", and is shown as failed"
 	}
 	return t
 }
@@ -167,6 +169,13 @@ func (j *Judge) digestReceipt(ctx context.Context, d digest, id ledger.ReceiptID
 
 func (j *Judge) digestApproval(ctx context.Context, d digest, id ledger.ApprovalID) error {
 	approval, err := j.store.Approval(ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		imported, err := j.store.DigestImported(ctx, id)
+		if err == nil {
+			d.bytes(imported[:])
+		}
+		return err
+	}
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,7 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 	askVerification(x, needs, loaded)
 	askRotations(x, needs, loaded)
 	askFindings(x, needs, loaded)
+	askImported(x, needs, loaded)
 	askPolls(x, needs, loaded)
 	if err := x.run(ctx, conn); err != nil {
 		return nil, explain("load", err)

@@ -75,6 +75,7 @@ func sendChanges(x *exchange, changes *store.Changes) error {
 	sendTokens(x, changes.NewTokens, changes.RevokedTokens)
 	sendSigningKeys(x, changes.SigningKeys)
 	sendAnchors(x, changes.Anchors)
+	sendImported(x, changes.NewImported)
 	sendActs(x, changes.NewActs, changes.Logs)
 	sendJobs(x, changes.NewJobs)
 	sendSignals(x, changes.Signals)

@@ -26,6 +26,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 		Issued:    make(map[store.TokenRef]*store.TokenRecord),
 		Rotations: make(map[store.RotationRef]*store.RotationRecord),
 		Findings:  make(map[store.FindingRef]*store.FindingRecord),
+		Imported:  make(map[ledger.ApprovalID]*store.ImportedApproval),
 
 		SigningKeys: make(map[ledger.OrgID][]*store.SigningKeyRecord),
 
@@ -36,7 +37,7 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 	}
 	steps := [...]func(*store.Needs, *store.Loaded) error{
 		tx.loadOrgs, tx.loadKeys, tx.loadChains, tx.loadCounters, tx.loadHeads, tx.loadLogs, tx.loadOpens, tx.loadRepeats, tx.loadAddenda,
-		tx.loadApprovals, tx.loadPolls, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadFindings, tx.loadSigningKeys,
+		tx.loadApprovals, tx.loadPolls, tx.loadWebhooks, tx.loadTokens, tx.loadIssued, tx.loadRotations, tx.loadFindings, tx.loadSigningKeys, tx.loadImported,
 	}
 	for _, step := range steps {
 		if err := step(needs, loaded); err != nil {

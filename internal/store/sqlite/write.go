@@ -29,6 +29,7 @@ func (tx *transaction) apply(c *store.Changes) error {
 		func() error { return each(c.RevokedTokens, tx.revokeToken) },
 		func() error { return each(c.SigningKeys, tx.putSigningKey) },
 		func() error { return each(c.Anchors, tx.putAnchor) },
+		func() error { return each(c.NewImported, tx.insertImported) },
 		func() error { return each(c.NewActs, tx.insertAct) },
 		func() error { return each(c.Logs, tx.putLog) },
 		func() error { return each(c.Findings, tx.putFinding) },

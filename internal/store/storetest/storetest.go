@@ -54,6 +54,7 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 		"findings":      findingCases,
 		"budgets":       budgetCases,
 		"legacy uses":   legacyCases,
+		"imports":       importCases,
 		"key uses":      keyUseCases,
 		"chain polls":   chainPollCases,
 		"keychecks":     keyCheckCases,

@@ -137,6 +137,18 @@ def test_the_second_format_says_more() -> None:
     assert {r["format"] for r in sealed} == {"countersign-receipt-v2"}
 
 
+@pytest.mark.parametrize(
+    "vector",
+    vectors("imported-approvals.json")["imported"],
+    ids=lambda vector: vector["approval_id"],
+)
+def test_record_of_an_imported_approval(vector: dict[str, str]) -> None:
+    record = json.loads(vector["line"])["decision_record"]
+    assert canonical(record).decode("utf-8") == vector["decision_record"]
+    assert rfc8785.dumps(record) == canonical(record)
+    assert "sha256:" + hashlib.sha256(canonical(record)).hexdigest() == vector["hash"]
+
+
 CLASSIFICATION = vectors("classification.json")["cases"]
 REDACTION = vectors("redaction.json")
 SANITIZER = Sanitizer(DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS, 1000)

@@ -1,0 +1,99 @@
+package evidence
+
+import (
+	"context"
+	"crypto/sha256"
+	"hash"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+func encodeImported(a *store.ImportedApproval) []byte {
+	r := make(record, 0, 256+len(a.Record))
+	r.bytes(a.ID.UUID[:])
+	r.bytes(a.Org.UUID[:])
+	r.bytes(a.Import[:])
+	r.bytes(a.Key.UUID[:])
+	r.bytes(a.Record)
+	r.bytes(a.Signature)
+	r.time(a.ImportedAt)
+	r.act(a.Act)
+	return r
+}
+
+func (s *Store) sealImported(a *store.ImportedApproval) {
+	a.MAC = s.seal(a.Org, ledger.PurposeImported, encodeImported(a))
+}
+
+func (s *Store) checkImported(a *store.ImportedApproval) error {
+	return s.check("an imported approval", a.Org, ledger.PurposeImported, a.MAC, encodeImported(a))
+}
+
+// numberedImported names an approval by its import: the audit log tells of the import as a
+// whole.
+func numberedImported(a *store.ImportedApproval) numbered {
+	return numbered{a.Org, ledger.RecordImport, a.Import.String(), a.Act}
+}
+
+// tamperedImported is what may be told of an approval that fails: one that is left out
+// would be one that never was.
+func tamperedImported(a *store.ImportedApproval, _ error) (*store.ImportedApproval, error) {
+	return &store.ImportedApproval{ID: a.ID, Org: a.Org, Tampered: true}, nil
+}
+
+// ImportedApproval implements store.Imports. Of a row that fails only the id is told, and
+// that it was tampered with.
+func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*store.ImportedApproval, error) {
+	read := func() ([]*store.ImportedApproval, error) {
+		imported, err := s.port.ImportedApproval(ctx, id)
+		return []*store.ImportedApproval{imported}, err
+	}
+	found, err := readCurrent(ctx, s, read, s.checkImported, numberedImported, tamperedImported)
+	if err != nil {
+		return nil, err
+	}
+	return found[0], nil
+}
+
+// ImportedApprovals implements store.Imports. A row that fails keeps its place.
+func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*store.ImportedApproval, error) {
+	read := func() ([]*store.ImportedApproval, error) { return s.port.ImportedApprovals(ctx, org, after, limit) }
+	return readCurrent(ctx, s, read, s.checkImported, numberedImported, tamperedImported)
+}
+
+// DigestImported is a digest of an imported approval as it is stored, whether or not it is
+// authentic.
+func (s *Store) DigestImported(ctx context.Context, id ledger.ApprovalID) ([32]byte, error) {
+	a, err := s.port.ImportedApproval(ctx, id)
+	if err != nil {
+		return [32]byte{}, err
+	}
+	r := record(encodeImported(a))
+	r.bytes(a.MAC)
+	return sha256.Sum256(r), nil
+}
+
+// ImportDigest adds up the approvals of one import, in order of their ids. The audit log
+// names its sum, so that none can be taken away.
+type ImportDigest struct {
+	hash  hash.Hash
+	Count int64
+}
+
+// NewImportDigest is that of nothing.
+func NewImportDigest() *ImportDigest { return &ImportDigest{hash: sha256.New()} }
+
+// Add takes the next approval.
+func (d *ImportDigest) Add(a *store.ImportedApproval) {
+	r := make(record, 0, 256+len(a.Record))
+	r.bytes(a.ID.UUID[:])
+	r.bytes(a.Key.UUID[:])
+	r.bytes(a.Record)
+	r.bytes(a.Signature)
+	d.hash.Write(r)
+	d.Count++
+}
+
+// Sum is the digest so far, as a hash is written.
+func (d *ImportDigest) Sum() string { return ledger.FormatHash([32]byte(d.hash.Sum(nil))) }

@@ -1,0 +1,148 @@
+package ledger
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
+	"slices"
+
+	"countersign/internal/canon"
+)
+
+// ImportedApproval is a decision that was taken and signed elsewhere, with the public half
+// of the key that signed it.
+type ImportedApproval struct {
+	*Approval        // as its record tells it; its Org is the organization in which it was decided
+	Record    []byte // canonical
+	Public    ed25519.PublicKey
+}
+
+// MaxImported bounds a line of an import, in bytes.
+const MaxImported = 64 << 10
+
+// ParseImported reads a line of an import and verifies the signature: a JSON object of
+// decision_record, signature and public_key. The bytes that were signed are the record's
+// canonical JSON.
+func ParseImported(line []byte) (*ImportedApproval, error) {
+	v, err := canon.Parse(line)
+	if err != nil {
+		return nil, Errorf(CodeInvalid, "it is not strict JSON: %v", err)
+	}
+	f := NewFields(v)
+	imported := &ImportedApproval{Record: f.Object("decision_record", MaxImported)}
+	if imported.Record == nil {
+		f.Fault("decision_record", "is required: the object that was signed")
+	}
+	signature := f.base64("signature", ed25519.SignatureSize)
+	imported.Public = f.base64("public_key", ed25519.PublicKeySize)
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	if imported.Approval, err = DecodeDecision(imported.Record); err != nil {
+		return nil, err
+	}
+	imported.Signature = signature
+	if weakPublic(imported.Public) {
+		return nil, Errorf(CodeInvalid, "public_key is one under which anything is signed")
+	}
+	if !imported.SignedBy(imported.Public) {
+		return nil, Errorf(CodeInvalid, "the signature is not that of decision_record under public_key")
+	}
+	return imported, nil
+}
+
+// base64 reads bytes that must be there, in base64.
+func (f *Fields) base64(name string, size int) []byte {
+	decoded, err := base64.StdEncoding.Strict().DecodeString(f.Text(name, maxName))
+	if err != nil || len(decoded) != size {
+		f.Fault(name, "is required: %d bytes in base64", size)
+		return nil
+	}
+	return decoded
+}
+
+// errDecisionForm says that a record is not one that DecisionRecord writes.
+var errDecisionForm = Errorf(CodeInvalid, "decision_record is not in the form of a decision record: docs/imports.md lists its members and how they are written")
+
+// DecodeDecision reads what DecisionRecord wrote of an approval that a person, a rule or
+// the time has decided, and refuses anything else. What the record does not say is not set.
+func DecodeDecision(record []byte) (*Approval, error) {
+	v, err := canon.Parse(record)
+	if err != nil {
+		return nil, errDecisionForm
+	}
+	f := newFieldsAt(v, "/decision_record")
+	r := idReader{fields: f}
+	a := &Approval{
+		ID: ApprovalID{r.id("approval_id")}, Org: OrgID{r.id("organization_id")}, Chain: ChainID{r.id("chain_id")}, Event: EventID{r.id("event_id")},
+		RequestedBy: KeyID{r.id("requested_by")},
+		AgentName:   f.RequiredName("agent_name", maxName), ActionType: f.RequiredName("action_type", maxName), ActionName: f.RequiredName("action_name", maxName),
+		PayloadSHA256: f.RequiredText("payload_sha256", maxName), RedactionsSHA256: readRedactionsHash(f),
+		Reason: f.Text("reason", maxText), PolicyName: f.Text("policy_name", maxName), PolicyVersion: f.Text("policy_version", maxName),
+		DecidedAt: f.Time("decided_at"), Comment: f.Text("comment", maxText), Reviewer: r.reviewer(f), DeniedBy: readDenial(f),
+		Status: ApprovalStatus(f.OneOf("status", string(ApprovalApproved), string(ApprovalDenied), string(ApprovalTimedOut))),
+	}
+	a.RequestedAt = r.time("requested_at")
+	votes, _ := f.get("votes")
+	if len(votes.Items()) > maxVotes {
+		f.Fault("votes", "must have at most %d elements", maxVotes)
+		return nil, f.Err()
+	}
+	for _, item := range votes.Items() {
+		vote := newFieldsAt(item, "/decision_record/votes")
+		inner := idReader{fields: vote}
+		reviewer := inner.reviewer(vote)
+		if reviewer == nil {
+			return nil, errDecisionForm
+		}
+		a.Votes = append(a.Votes, Vote{Reviewer: *reviewer, Comment: vote.Text("comment", maxText), At: inner.time("at")})
+		f.Join(vote)
+		r.failed = r.failed || inner.failed
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	if r.failed || a.DecidedAt == nil || a.ID == (ApprovalID{}) || !bytes.Equal(a.DecisionRecord(), record) {
+		return nil, errDecisionForm
+	}
+	if err := a.wellDecided(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// wellDecided reports what no decision of the service ever says.
+func (a *Approval) wellDecided() error {
+	switch {
+	case *a.DecidedAt < a.RequestedAt:
+		return Errorf(CodeInvalid, "it was decided before it was requested")
+	case a.Status == ApprovalApproved && a.Reviewer == nil:
+		return Errorf(CodeInvalid, "it is approved, and names no reviewer")
+	case a.Reviewer != nil && a.Reviewer.Name == "" || slices.ContainsFunc(a.Votes, func(v Vote) bool { return v.Reviewer.Name == "" }):
+		return Errorf(CodeInvalid, "a reviewer has no name")
+	case a.Status == ApprovalApproved && a.DeniedBy != nil:
+		return Errorf(CodeInvalid, "it is approved, and names a rule that denied it")
+	}
+	return nil
+}
+
+// weakPublic reports whether a key is a point of small order, under which a signature can
+// be made that fits any message.
+func weakPublic(public ed25519.PublicKey) bool {
+	y := bytes.Clone(public)
+	y[31] &= 0x7f // the sign of x
+	return slices.Contains(smallOrders, hex.EncodeToString(y))
+}
+
+// smallOrders are the points of small order by their second coordinate, in all the ways in
+// which it can be written, as hexadecimal digits.
+var smallOrders = []string{
+	"0000000000000000000000000000000000000000000000000000000000000000",
+	"0100000000000000000000000000000000000000000000000000000000000000",
+	"ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+	"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+}

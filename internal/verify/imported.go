@@ -1,0 +1,57 @@
+package verify
+
+import (
+	"context"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// Imported verifies an approval that was decided elsewhere: its record and its signature.
+// The chain that it was about is not in this ledger, and the verdict says so.
+func (j *Judge) Imported(ctx context.Context, record *store.ImportedApproval) (*ledger.Verification, error) {
+	v := &approvalVerification{judge: j, result: j.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
+	r := v.result
+	r.Evidence.Reason = "imported"
+	approval := readImported(record)
+	if approval == nil {
+		v.check(checkRecord, "the record fails its authenticator, or is not the one that was imported")
+		v.skip("nothing vouches for the record", ledger.CheckNotChecked, checkPayload, ledger.CheckSignature, checkChainEntry, checkReceipt)
+		r.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}
+		r.Signature, r.Key = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "record_failed"}, ledger.KeyNotEvaluated
+		return r, nil
+	}
+	v.check(checkRecord, "")
+	r.Approval, r.CreatedAt = approval, &approval.RequestedAt
+	v.skip("the action was decided elsewhere", ledger.CheckNotChecked, checkPayload)
+	r.Integrity = finding(r.Checks, checkRecord)
+	if err := v.signature(ctx, record.Org, approval); err != nil {
+		return nil, err
+	}
+	v.skip("the chain is not in this ledger", ledger.CheckNotChecked, checkChainEntry, checkReceipt)
+	return r, nil
+}
+
+// readImported is an imported approval as its record tells it; nil where it cannot be
+// believed.
+func readImported(record *store.ImportedApproval) *ledger.Approval {
+	if record.Tampered {
+		return nil
+	}
+	approval, err := ledger.DecodeDecision(record.Record)
+	if err != nil || approval.ID != record.ID {
+		return nil
+	}
+	approval.SigningKey, approval.Signature = record.Key, record.Signature
+	return approval
+}
+
+// ImportedHash is the hash of an imported decision record; false where nothing vouches for
+// it.
+func ImportedHash(record *store.ImportedApproval) (hash [32]byte, ok bool, err error) {
+	approval := readImported(record)
+	if approval == nil {
+		return hash, false, nil
+	}
+	return approval.Hash(), true, nil
+}
