@@ -195,3 +195,20 @@ func saidBy(err error) string {
 	}
 	return said
 }
+
+// Whatever line is taken says what was signed, byte for byte, and by whom.
+func FuzzParseImported(f *testing.F) {
+	f.Add(importLineOf(decidedElsewhere().DecisionRecord(), elsewhere()))
+	f.Add(`{"decision_record":{},"signature":"","public_key":""}`)
+	f.Add(`[`)
+	f.Fuzz(func(t *testing.T, line string) {
+		imported, err := ParseImported([]byte(line))
+		if err != nil {
+			return
+		}
+		if string(imported.DecisionRecord()) != string(imported.Record) || !ed25519.Verify(imported.Public, imported.Record, imported.Signature) ||
+			imported.ID == (ApprovalID{}) || imported.Status.Open() {
+			t.Errorf("%q is taken for %+v", line, imported)
+		}
+	})
+}
