@@ -192,20 +192,29 @@ func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organizatio
 	return view, nil
 }
 
-// complete reads what the approval is about, and refuses anything else.
-func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) error {
+// readPayload reads what the approval is about, and refuses anything else.
+func (s *Service) readPayload(ctx context.Context, view *ApprovalView) (*ledger.StoredEvent, error) {
 	event, err := s.store.Event(ctx, store.EventAt{Chain: view.Chain, Sequence: view.Sequence})
 	if errors.Is(err, store.ErrNotFound) {
-		return visible(fmt.Errorf("the event of an approval is missing: %w", ledger.ErrStateTampered))
+		return nil, visible(fmt.Errorf("the event of an approval is missing: %w", ledger.ErrStateTampered))
 	}
 	if err != nil {
-		return visible(err)
+		return nil, visible(err)
 	}
 	erased := event.Payload == nil && !view.Approval.Status.Open()
 	if !erased && !view.IsAbout(event) {
-		return visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
+		return nil, visible(fmt.Errorf("payload of an approval: %w", ledger.ErrStateTampered))
 	}
 	view.Payload, view.Redactions, view.event = event.Payload, event.Redactions, event
+	return event, nil
+}
+
+// complete reads the payload, and judges the approval by what is in force now.
+func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) error {
+	event, err := s.readPayload(ctx, view)
+	if err != nil {
+		return err
+	}
 	if view.Unbound, err = ledger.Unbound(event.Payload, event.Redactions); err != nil {
 		return visible(fmt.Errorf("payload of an approval: %w: %w", ledger.ErrStateTampered, err))
 	}
@@ -308,6 +317,9 @@ type ApprovalFilter struct {
 	// Bare leaves payloads out, and with them the bound on a page's bytes: large
 	// payloads must not push other approvals out of a reviewer's sight.
 	Bare bool
+	// Glance adds the payloads to a bare list, of the first approvals, up to PageBytes. It
+	// does not judge the approvals by the rules in force.
+	Glance bool
 }
 
 // Approvals lists approvals, newest first. One that is not as the service wrote it is
@@ -348,11 +360,15 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		return nil, err
 	}
 	views, shared := make([]*ApprovalView, 0, len(records)), s.viewing(org)
-	for bytes := 0; len(views) < len(records) && bytes < PageBytes; {
+	for bytes, glanced := 0, 0; len(views) < len(records) && bytes < PageBytes; {
 		record := records[len(views)]
 		view, err := s.bareView(record, org)
-		if err == nil && !filter.Bare {
+		switch {
+		case err != nil:
+		case !filter.Bare:
 			err = s.complete(ctx, view, shared)
+		case filter.Glance && glanced < PageBytes:
+			_, err = s.readPayload(ctx, view)
 		}
 		if errors.Is(err, ledger.ErrStateTampered) {
 			s.log.Error(tamperedLog, "of", "an approval")
@@ -361,7 +377,11 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		if err != nil {
 			return nil, err
 		}
-		bytes += len(view.Payload)
+		if filter.Bare {
+			glanced += len(view.Payload)
+		} else {
+			bytes += len(view.Payload)
+		}
 		views = append(views, view)
 	}
 	if err := s.attend(ctx, caller, views...); err != nil {
