@@ -12,15 +12,28 @@ import (
 // approvalPage is what a reviewer decides by.
 type approvalPage struct {
 	*service.ApprovalView
-	Now      ledger.Time
-	Chain    *service.ChainView // nil for those who see no chains
-	Document document
-	Choice   choice
-	Typed    string   // the comment as it was sent, when the decision was refused
-	Refusal  *refusal // why it was
-	Verdict  *verdictView
-	Share    *shareForm // nil for all but admins
+	Now        ledger.Time
+	Statement  statement
+	Recipients recipients
+	Mark       string             // of the standing that the page shows
+	Chain      *service.ChainView // nil for those who see no chains
+	Metadata   []field            // of the chain
+	Before     []eventRow         // the last events of the chain before this one
+	Fields     []field            // the payload; nil where only the document can be shown
+	Document   document
+	Choice     choice
+	Typed      string   // the comment as it was sent, when the decision was refused
+	Refusal    *refusal // why it was
+	Verdict    *verdictView
+	Next       *nextApproval // once this one is settled; nil where none waits
+	Share      *shareForm    // nil for all but admins
 }
+
+// Earlier is how many events of the chain came before those that are shown.
+func (p *approvalPage) Earlier() int64 { return p.Sequence - 1 - int64(len(p.Before)) }
+
+// mostBefore is how many events are shown that came before the one to decide.
+const mostBefore = 5
 
 // choice is what the person who looks can do. It is for the page alone: who may
 // decide is judged where the decision is taken.
@@ -63,32 +76,63 @@ func (v *visit) approvalID() (ledger.ApprovalID, error) {
 }
 
 func (v *visit) showDecision(status int, page *approvalPage) error {
-	return v.show(status, "approval.html", "Approval: "+page.ActionName, page)
+	if page.Status.Open() { // its script asks whether it still stands as it is shown
+		v.w.Header().Set("Content-Security-Policy", contentPolicy+"; connect-src 'self'")
+	}
+	return v.show(status, "approval.html", page.Statement.String(), page)
 }
 
-func (v *visit) approvalPage(caller *service.Caller, id ledger.ApprovalID) (*approvalPage, error) {
+func (v *visit) approval(caller *service.Caller, id ledger.ApprovalID) (*service.ApprovalView, error) {
 	view, err := v.console.service.Approval(v.r.Context(), caller, id, 0)
 	if codeOf(err) == ledger.CodeNotFound {
 		return nil, errNoApproval
 	}
+	return view, err
+}
+
+func (v *visit) approvalPage(caller *service.Caller, id ledger.ApprovalID) (*approvalPage, error) {
+	view, err := v.approval(caller, id)
 	if err != nil {
 		return nil, err
 	}
 	page := &approvalPage{
-		ApprovalView: view, Now: v.console.service.Now(),
-		Document: layOut(view.Payload, longestPayload), Choice: choiceOf(caller, view),
+		ApprovalView: view, Now: v.console.service.Now(), Mark: mark(view), Recipients: findRecipients(view.Payload),
+		Fields: fieldsOf(view.Payload, longestPayload), Document: layOut(view.Payload, longestPayload), Choice: choiceOf(caller, view),
 	}
+	page.Statement = state(view, page.Recipients)
 	if !caller.Role.Includes(ledger.RoleMember) {
 		return page, nil
 	}
-	if page.Chain, err = v.console.service.Chain(v.r.Context(), caller, view.Chain); err != nil {
+	if err := v.loadContext(caller, page); err != nil {
 		return nil, err
+	}
+	if !view.Status.Open() {
+		if page.Next, err = v.nextWaiting(caller, id); err != nil {
+			return nil, err
+		}
 	}
 	if page.Verdict, err = v.verdictOn(caller, view); err != nil {
 		return nil, err
 	}
 	page.Share = v.shareForm(caller, ledger.ArtifactApproval, id.UUID)
 	return page, nil
+}
+
+// loadContext reads the chain that the action is in, and what happened in it before.
+func (v *visit) loadContext(caller *service.Caller, page *approvalPage) (err error) {
+	if page.Chain, err = v.console.service.Chain(v.r.Context(), caller, page.ApprovalView.Chain); err != nil {
+		return err
+	}
+	page.Metadata = fieldsOf(page.Chain.Metadata, longestDocument)
+	first := max(page.Sequence-mostBefore, 1)
+	if first == page.Sequence {
+		return nil
+	}
+	events, err := v.console.service.Events(v.r.Context(), caller, page.Chain.ID, first-1, int(page.Sequence-first))
+	for _, event := range events {
+		page.Before = append(page.Before, rowOfEvent(event))
+	}
+	return err
 }
 
 func (v *visit) verdictOn(caller *service.Caller, view *service.ApprovalView) (*verdictView, error) {

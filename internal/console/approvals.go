@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -37,7 +38,25 @@ type filterLink struct {
 // approvalRow is an approval in a list.
 type approvalRow struct {
 	*service.ApprovalView
-	ChainName string // "" for those who see no chains, and where the chain cannot be read
+	// ChainName and Environment are "" for those who see no chains, and where the chain
+	// cannot be read.
+	ChainName, Environment string
+	Recipients             recipients
+}
+
+// rowOf makes a row of an approval, and keeps of its payload what the row says.
+func rowOf(view *service.ApprovalView) approvalRow {
+	row := approvalRow{ApprovalView: view, Recipients: findRecipients(view.Payload)}
+	view.Payload, view.Redactions = nil, nil
+	return row
+}
+
+// Payee is the other side of the action for a row, "" where the payload names none.
+func (r approvalRow) Payee() string {
+	if r.Recipients.First == "" {
+		return ""
+	}
+	return given(r.Recipients.First).Text
 }
 
 // waitingList is what waits for a person, the most urgent first.
@@ -46,6 +65,18 @@ type waitingList struct {
 	Over bool // there are more
 	// Alarm is said in place of rows that fail their authenticators.
 	Alarm string
+}
+
+// title puts the count of what waits before a title, for a tab that nobody looks at.
+func (l waitingList) title(text string) string {
+	switch {
+	case len(l.Rows) == 0:
+		return text
+	case l.Over:
+		return fmt.Sprintf("(%d+) %s", len(l.Rows), text)
+	default:
+		return fmt.Sprintf("(%d) %s", len(l.Rows), text)
+	}
 }
 
 const filterAll = "all"
@@ -63,7 +94,7 @@ func showApprovals(v *visit) error {
 	if page.Unheard, err = v.unheard(caller); err != nil {
 		return err
 	}
-	filter := service.ApprovalFilter{Limit: approvalsPage + 1, Bare: true}
+	filter := service.ApprovalFilter{Limit: approvalsPage + 1, Bare: true, Glance: true}
 	if filter.Before, err = readApprovalPlace(query); err != nil {
 		return err
 	}
@@ -85,7 +116,7 @@ func showApprovals(v *visit) error {
 	if page.Imported, err = v.hasImported(caller); err != nil {
 		return err
 	}
-	return v.show(http.StatusOK, "approvals.html", "Approvals", page)
+	return v.show(http.StatusOK, "approvals.html", page.Waiting.title("Approvals"), page)
 }
 
 func (p *approvalsList) setFilters() error {
@@ -112,7 +143,7 @@ func (p *approvalsList) turn(rows []*service.ApprovalView, turned bool) {
 	}
 	for _, row := range rows {
 		if p.Filter != "" || !row.Status.Open() {
-			p.Rows = append(p.Rows, approvalRow{ApprovalView: row})
+			p.Rows = append(p.Rows, rowOf(row))
 		}
 	}
 }
@@ -144,11 +175,11 @@ func readApprovalPlace(query url.Values) (*service.ApprovalPlace, error) {
 	return &service.ApprovalPlace{RequestedAt: at, ID: ledger.ApprovalID{UUID: id}}, nil
 }
 
-// waiting lists what a person can still decide. What has run out is not among it,
-// even before anyone has recorded that.
-func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
+// listWaiting lists what a person can still decide. What has run out is not among it,
+// even before anyone has recorded that. The chains are not named.
+func (v *visit) listWaiting(caller *service.Caller) (list waitingList, err error) {
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalPending, ledger.ApprovalEscalated} {
-		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: mostWaiting + 1, Bare: true})
+		rows, err := v.console.service.Approvals(v.r.Context(), caller, service.ApprovalFilter{Status: status, Limit: mostWaiting + 1, Bare: true, Glance: true})
 		if err != nil {
 			return waitingList{}, err
 		}
@@ -158,11 +189,20 @@ func (v *visit) waiting(caller *service.Caller) (list waitingList, err error) {
 				v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
 				list.Alarm = waitingAlarm
 			} else if row.Status.Open() {
-				list.Rows = append(list.Rows, approvalRow{ApprovalView: row})
+				list.Rows = append(list.Rows, rowOf(row))
 			}
 		}
 	}
 	slices.SortStableFunc(list.Rows, func(a, b approvalRow) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
+	return list, nil
+}
+
+// waiting lists it with the names of the chains.
+func (v *visit) waiting(caller *service.Caller) (waitingList, error) {
+	list, err := v.listWaiting(caller)
+	if err != nil {
+		return waitingList{}, err
+	}
 	return list, v.nameChains(caller, list.Rows)
 }
 
@@ -172,20 +212,23 @@ func (v *visit) nameChains(caller *service.Caller, rows []approvalRow) error {
 	if !caller.Role.Includes(ledger.RoleMember) {
 		return nil
 	}
-	names := make(map[ledger.ChainID]string)
+	known := make(map[ledger.ChainID]*ledger.Chain)
 	for i := range rows {
-		name, known := names[rows[i].Chain]
-		if !known {
-			chain, err := v.console.service.Chain(v.r.Context(), caller, rows[i].Chain)
+		row := &rows[i]
+		chain, ok := known[row.Chain]
+		if !ok {
+			view, err := v.console.service.Chain(v.r.Context(), caller, row.Chain)
 			switch code := codeOf(err); {
 			case err == nil:
-				name = chain.Name
+				chain = view.Chain
 			case code != ledger.CodeEvidenceTampered && code != ledger.CodeNotFound:
 				return err
 			}
-			names[rows[i].Chain] = name
+			known[row.Chain] = chain
 		}
-		rows[i].ChainName = name
+		if chain != nil {
+			row.ChainName, row.Environment = chain.Name, chain.Environment
+		}
 	}
 	return nil
 }

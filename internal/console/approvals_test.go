@@ -30,8 +30,8 @@ func TestReviewerDecides(t *testing.T) {
 			w := newWorld(t, setup{})
 			asked := w.waits(t, w.acme, payment)
 			member, here := w.signedIn(t, w.acme, ledger.RoleMember), page(asked.ID)
-			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7,500.00 USD", "23 h 59 min", "is above the threshold", "in pay-the-bills")
-			member.get(t, here).expect(t, http.StatusOK, "treasurer", "send_payment", "is above the threshold of 5,000.00 USD", "financial_approval_threshold",
+			member.get(t, "/approvals").expect(t, http.StatusOK, here, "treasurer", "send_payment", "7,500.00 USD", "23 h 59 min", "is above the threshold", "pay-the-bills", "staging", "<bdi>ACME Ltd</bdi>", "<title>(1) Approvals")
+			member.get(t, here).expect(t, http.StatusOK, "<bdi>treasurer</bdi> wants to pay 7,500.00 USD to <bdi>ACME Ltd</bdi></h1>", "<dt>to</dt><dd>ACME Ltd</dd>", "send_payment", "is above the threshold of 5,000.00 USD", "financial_approval_threshold",
 				"&#34;to&#34;: &#34;ACME Ltd&#34;", asked.PayloadSHA256, "pay-the-bills", ">Approve<", ">Deny<", "What it will do")
 			for _, path := range []string{here + "/approve", here + "/deny"} {
 				member.get(t, path).expect(t, http.StatusMethodNotAllowed)
@@ -44,7 +44,7 @@ func TestReviewerDecides(t *testing.T) {
 				t.Errorf("the decision leads to %q, want %q", to, here)
 			}
 			member.get(t, here).expect(t, http.StatusOK, c.says, c.does, "I called them", "verified", "signature valid").without(t, ">Approve<", ">Deny<", "What it will do")
-			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing waits", here, "by the member", "in pay-the-bills")
+			member.get(t, "/approvals").expect(t, http.StatusOK, "Nothing waits", here, "by the member", "pay-the-bills", "<bdi>ACME Ltd</bdi>", "<title>Approvals")
 			decided := w.view(t, w.acme, asked.ID)
 			if decided.Status != c.status || decided.Comment != "I called them" || decided.Reviewer.Name != "the member" {
 				t.Errorf("stored is %s by %v with %q", decided.Status, decided.Reviewer, decided.Comment)

@@ -40,6 +40,16 @@ type eventRow struct {
 	Integrity             ledger.Integrity
 }
 
+func rowOfEvent(event *service.EventView) eventRow {
+	row := eventRow{
+		No: event.Sequence, RecordedEvent: event.Facts, Payload: event.Payload, Outcome: event.Outcome, Integrity: event.Integrity,
+	}
+	if event.Facts != nil {
+		row.Asked = askedFor(event.Facts, event.Approval)
+	}
+	return row
+}
+
 // Final is where the event stands now: the record keeps what was decided first,
 // and what a person said about it stands beside that.
 func (e eventRow) Final() string {
@@ -151,14 +161,8 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 		return err
 	}
 	for _, event := range events[:min(len(events), eventsPage)] {
-		row := eventRow{
-			No: event.Sequence, RecordedEvent: event.Facts, Payload: event.Payload, Outcome: event.Outcome, Integrity: event.Integrity,
-		}
-		if event.Facts != nil {
-			row.Asked = askedFor(event.Facts, event.Approval)
-		}
 		page.Tampered = page.Tampered || event.Integrity == ledger.IntegrityFailed
-		page.Events = append(page.Events, row)
+		page.Events = append(page.Events, rowOfEvent(event))
 	}
 	here := "/chains/" + page.Chain.ID.String()
 	if after != 0 {

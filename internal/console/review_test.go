@@ -74,8 +74,9 @@ func TestBrowserReviews(t *testing.T) {
 			b.follow(t, chromedp.Click(chromedp.CSS(`td a[href^="/approvals/"]`)), page(asked.ID))
 			b.says(t, trap, "is above the threshold of 5,000.00 USD", "pay-the-bills", asked.PayloadSHA256)
 			b.fits(t, "the approval")
-			if hidden := ask[int](t, b, `(p => p.scrollHeight - p.clientHeight)(document.querySelector("pre.payload"))`); hidden > 0 {
-				t.Errorf("%d pixels of the payload are below a fold", hidden)
+			b.says(t, "the last line")
+			if hidden := ask[string](t, b, innerScrolls); hidden != "" {
+				t.Errorf("a part of the page is below a fold of its own: %s", hidden)
 			}
 			b.do(t, chromedp.SendKeys(chromedp.ID("comment"), "seen it"))
 			b.follow(t, chromedp.Click(chromedp.CSS(c.button)), page(asked.ID))
@@ -89,6 +90,11 @@ func TestBrowserReviews(t *testing.T) {
 		})
 	}
 }
+
+// innerScrolls are the elements of the content that hide a part of what is in them.
+const innerScrolls = `[...document.querySelectorAll("main *")]
+  .filter(e => !e.matches("textarea, thead") && (e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1) && /auto|scroll|hidden/.test(getComputedStyle(e).overflow))
+  .map(e => e.tagName + "." + e.className).join(" ")`
 
 // A keyboard is enough, and so is a browser without scripts.
 func TestBrowserReviewsByKeyboard(t *testing.T) {
@@ -120,7 +126,7 @@ func TestBrowserFollowsALinkFromElsewhere(t *testing.T) {
 	b.do(t, chromedp.Navigate("http://"+elsewhere+":"+address.Port()+"/verify"))
 	ask[bool](t, b, `(() => { const a = document.createElement("a"); a.id = "mail"; a.href = "`+w.server.URL+page(asked.ID)+`"; a.textContent = "open"; document.querySelector("main").prepend(a); return true })()`)
 	b.follow(t, chromedp.Click(chromedp.ID("mail")), page(asked.ID))
-	b.says(t, "send_payment", "Your decision")
+	b.says(t, "send_payment", "Approve")
 }
 
 // The list shows what came in meanwhile, but not under the hands of a person.

@@ -9,6 +9,7 @@ var routes = []route{
 	{http.MethodPost, "/sign-out", signOut, false},
 	{http.MethodGet, "/approvals", showApprovals, false},
 	{http.MethodGet, "/approvals/{approval_id}", showApproval, false},
+	{http.MethodGet, "/approvals/{approval_id}/standing", showStanding, false},
 	{http.MethodPost, "/approvals/{approval_id}/approve", approve, false},
 	{http.MethodPost, "/approvals/{approval_id}/deny", deny, false},
 	{http.MethodGet, "/chains/{chain_id}", showChain, false},

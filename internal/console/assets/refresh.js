@@ -1,19 +1,21 @@
 // The list of approvals keeps itself up to date, but never under the hands of
-// someone who is using it, and never in a tab that nobody looks at.
+// someone who is using it. In a tab that nobody looks at it does so more rarely:
+// there the title counts what waits.
 "use strict";
 
 const seconds = 10;
-let due = false;
+const secondsHidden = 60;
+let waited = 0;
 
 const reload = () => {
   const idle = document.activeElement === document.body || document.activeElement === null;
-  if (due && idle && !document.hidden) {
+  if (idle && waited >= (document.hidden ? secondsHidden : seconds)) {
     location.reload();
   }
 };
 
 setInterval(() => {
-  due = true;
+  waited += seconds;
   reload();
 }, seconds * 1000);
 document.addEventListener("visibilitychange", reload);

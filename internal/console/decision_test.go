@@ -1,0 +1,235 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/testdb"
+)
+
+// supplier is a payment with a payee that stands under another name than "to".
+const supplier = `{"agent_name":"clerk","action_type":"tool_call","action_name":"pay_supplier","payload":{"amount_usd":18450.75,"supplier":"Northern Machines Ltd"}}`
+
+// busy asks for a payment in a chain with metadata, after other actions.
+func (w *world) busy(t *testing.T, of *tenant, before int) *service.ApprovalView {
+	t.Helper()
+	chain, err := w.service.OpenChain(t.Context(), w.caller(t, of), &ledger.Chain{Name: "month-end", Environment: "production", Metadata: []byte(`{"run":"W46"}`)}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range before {
+		w.record(t, of, chain.ID, strings.Replace(harmless, "look_up", fmt.Sprintf("step-%d", i+1), 1))
+	}
+	return w.view(t, of, w.record(t, of, chain.ID, supplier).Approval)
+}
+
+// The page of an approval tells what the chain says of itself, and the last few things
+// that happened in it before. An agent's key sees neither.
+func TestApprovalPageTellsWhatHappenedBefore(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member, agent := w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.acme, ledger.RoleAgent)
+	long := w.busy(t, w.acme, 7)
+	member.get(t, page(long.ID)).expect(t, http.StatusOK, "<dt>run</dt><dd>W46</dd>", "month-end", "production", "What happened before in this chain", "step-3", "step-7", "has 2 earlier").
+		without(t, "step-2", "step-1")
+	agent.get(t, page(long.ID)).expect(t, http.StatusOK, "Northern Machines Ltd").without(t, "W46", "month-end", "step-7")
+	member.get(t, page(w.busy(t, w.acme, 0).ID)).expect(t, http.StatusOK, "the chain’s first action")
+	member.get(t, page(w.busy(t, w.acme, 2).ID)).expect(t, http.StatusOK, "step-1", "step-2").without(t, "earlier")
+}
+
+// What was changed of the events before is marked on the page of an approval, and what
+// was changed of the action itself cannot be approved from any page.
+func TestApprovalPageMarksWhatWasChanged(t *testing.T) {
+	for name, edit := range map[string]struct{ sqlite, postgres string }{
+		"a payload": {
+			`UPDATE events SET payload = CAST('{"amount_usd":9000}' AS BLOB) WHERE sequence = %d`,
+			`update events set payload = convert_to('{"amount_usd":9000}', 'utf8') where sequence = %d`,
+		},
+		"an event, gone": {`DELETE FROM events WHERE sequence = %d`, `alter table approvals drop constraint if exists approvals_chain_id_sequence_fkey; delete from events where sequence = %d`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+				w := newWorld(t, setup{db: db})
+				member := w.signedIn(t, w.acme, ledger.RoleMember)
+				asked := w.busy(t, w.acme, 2)
+				change := func(sequence int) {
+					t.Helper()
+					statement := edit.sqlite
+					if db.Kind != "sqlite" {
+						statement = edit.postgres
+					}
+					if _, err := db.Direct(t).ExecContext(t.Context(), fmt.Sprintf(statement, sequence)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				change(1)
+				member.get(t, page(asked.ID)).expect(t, http.StatusOK, "✗ changed outside the service", "step-2", ">Approve<").without(t, "step-1")
+				change(3)
+				member.get(t, page(asked.ID)).expect(t, http.StatusInternalServerError, "changed outside the service").without(t, ">Approve<", ">Deny<")
+				member.get(t, page(asked.ID)+"/standing").expect(t, http.StatusInternalServerError)
+				member.get(t, "/approvals").expect(t, http.StatusOK, "not all that waits is shown").without(t, "pay_supplier", "(1)", "9,000")
+				member.post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusInternalServerError)
+			})
+		})
+	}
+}
+
+// A payload that is too large to be read for a list costs the row its payee, and pushes
+// no other approval out of sight.
+func TestListsKeepEveryRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	w.waits(t, w.acme, supplier)
+	for i := range 3 {
+		w.waits(t, w.acme, fmt.Sprintf(`{"agent_name":"clerk","action_type":"tool_call","action_name":"pay-%d","payload":{"amount_usd":9000,"to":"Ann","text":%q}}`, i, strings.Repeat("x", 600_000)))
+	}
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-0", "pay-1", "pay-2", "pay_supplier", "<bdi>Ann</bdi>", "<title>(4) Approvals").without(t, "Northern Machines")
+	member.get(t, "/").expect(t, http.StatusOK, "pay_supplier", "<title>(4) The acme organization")
+}
+
+// Once an approval is settled, its page offers the next one that the person can decide,
+// and never one that they cannot.
+func TestTheNextApprovalIsOffered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	first, second := w.waits(t, w.acme, payment), w.waits(t, w.acme, supplier)
+	third := w.waits(t, w.acme, strings.Replace(supplier, "Northern Machines Ltd", "Harbour Tools", 1))
+	own := w.callerOf(t, w.acme, ledger.RoleMember)
+	chain, err := w.service.OpenChain(t.Context(), own, &ledger.Chain{Name: "own"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.recordAs(t, own, chain.ID, payment)
+	w.waits(t, w.rival, payment)
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	member.get(t, page(first.ID)).expect(t, http.StatusOK).without(t, "Next:", page(second.ID))
+	for _, step := range []struct {
+		decide *service.ApprovalView
+		says   []string
+	}{
+		{first, []string{page(second.ID), "Next: <bdi>clerk</bdi> wants to pay 18,450.75 USD to <bdi>Northern Machines Ltd</bdi>", "1 more after it"}},
+		{second, []string{page(third.ID), "Next:", "Harbour Tools"}},
+		{third, []string{"No other waits for you"}},
+	} {
+		member.post(t, page(step.decide.ID)+"/deny", decision(step.decide, "")).expect(t, http.StatusSeeOther)
+		member.get(t, page(step.decide.ID)).expect(t, http.StatusOK, step.says...)
+	}
+	w.signedIn(t, w.acme, ledger.RoleAgent).get(t, page(first.ID)).expect(t, http.StatusOK).without(t, "Next:", "No other waits")
+}
+
+// How an approval stands is told to those who see its page, and to no one else.
+func TestStandingByRole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked, next := w.waits(t, w.acme, payment), w.waits(t, w.acme, payment)
+	here := page(asked.ID) + "/standing"
+	member, agent := w.signedIn(t, w.acme, ledger.RoleMember), w.signedIn(t, w.acme, ledger.RoleAgent)
+	pending := member.get(t, here).expect(t, http.StatusOK, `"mark":"pending-0-false"`, `"open":true`).without(t, next.ID.String())
+	if got := pending.Header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("the type is %q", got)
+	}
+	member.get(t, page(asked.ID)).expect(t, http.StatusOK, `data-mark="pending-0-false"`)
+	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(asked.ID)+"/approve", decision(asked, "")).expect(t, http.StatusSeeOther)
+	member.get(t, here).expect(t, http.StatusOK, `"mark":"approved-0-false"`, `"open":false`, "This was approved by first admin meanwhile", page(next.ID))
+	agent.get(t, here).expect(t, http.StatusOK, `"open":false`).without(t, next.ID.String())
+	w.signedIn(t, w.rival, ledger.RoleAdmin).get(t, here).expect(t, http.StatusNotFound).without(t, "approved")
+	refused := w.browser(t).get(t, here).expect(t, http.StatusUnauthorized).without(t, "approved")
+	if len(refused.Cookies()) != 0 {
+		t.Error("the next sign-in would lead to an answer for a script")
+	}
+	member.get(t, "/approvals/nonsense/standing").expect(t, http.StatusNotFound)
+}
+
+// inSight are the buttons of the decision that lie in the window as it was opened, with
+// nothing in front of them.
+const inSight = `[...document.querySelectorAll("form.decide button")].filter(button => {
+  const r = button.getBoundingClientRect();
+  const inside = r.top >= 0 && r.left >= 0 && r.bottom <= innerHeight && r.right <= innerWidth;
+  return inside && document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2) === button;
+}).map(button => button.textContent).join(" ")`
+
+// At a desk and on a phone both buttons are in sight without scrolling, below the
+// sentence, whatever the payload, and they stay so to the end of the page.
+func TestBrowserShowsTheButtonsAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	short := w.busy(t, w.acme, 7)
+	long := w.waits(t, w.acme, fmt.Sprintf(`{"agent_name":"%[1]s","action_type":"tool_call","action_name":"%[1]s","payload":{"amount_usd":9000,"to":%[2]q,"lines":[%[3]s1]}}`,
+		strings.Repeat("long name ", 9), strings.Repeat("payee ", 500), strings.Repeat("1,", 200)))
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleAdmin)
+	for _, size := range [][2]int64{{1440, 900}, {390, 844}} {
+		for _, asked := range []*service.ApprovalView{short, long} {
+			b.do(t, chromedp.EmulateViewport(size[0], size[1]), chromedp.Navigate(w.server.URL+page(asked.ID)))
+			for _, place := range []string{"0", "document.body.scrollHeight / 2", "document.body.scrollHeight"} {
+				ask[bool](t, b, "scrollTo(0, "+place+"), true")
+				if got := ask[string](t, b, inSight); got != "Approve Deny" {
+					t.Errorf("at %d × %d, scrolled to %s, in sight is %q", size[0], size[1], place, got)
+				}
+			}
+			ask[bool](t, b, "scrollTo(0, 0), true")
+			if !ask[bool](t, b, `(h => h.bottom < document.querySelector("form.decide").getBoundingClientRect().top)(document.querySelector("h1").getBoundingClientRect())`) {
+				t.Errorf("at %d × %d the sentence is not whole", size[0], size[1])
+			}
+			if hidden := ask[string](t, b, innerScrolls); hidden != "" {
+				t.Errorf("at %d × %d a part of the page is below a fold of its own: %s", size[0], size[1], hidden)
+			}
+			b.fits(t, "the approval")
+		}
+		b.do(t, chromedp.Navigate(w.server.URL+page(short.ID)))
+		if got, want := ask[string](t, b, `document.querySelector("h1").innerText`), "clerk wants to pay 18,450.75 USD to Northern Machines Ltd"; got != want {
+			t.Errorf("the page begins with %q, want %q", got, want)
+		}
+	}
+	b.quiet(t)
+}
+
+// A page that is open while somebody else decides says so by itself, takes the buttons
+// away and leads to the next.
+func TestBrowserSaysThatItWasDecidedElsewhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	asked, next := w.waits(t, w.acme, payment), w.waits(t, w.acme, supplier)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+page(asked.ID)))
+	ask[bool](t, b, "window.sameDocument = true")
+	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(asked.ID)+"/deny", decision(asked, "")).expect(t, http.StatusSeeOther)
+	b.do(t, chromedp.WaitVisible(chromedp.CSS("#meanwhile .say")))
+	b.says(t, "This was denied by first admin meanwhile.")
+	if !ask[bool](t, b, `window.sameDocument === true && document.querySelector("form.decide") === null`) {
+		t.Error("the page was loaded again, or still has its buttons")
+	}
+	b.follow(t, chromedp.Click(chromedp.CSS("#meanwhile a")), page(next.ID))
+	b.says(t, "Northern Machines Ltd")
+	b.follow(t, chromedp.Click(chromedp.CSS("button.approve")), page(next.ID))
+	b.says(t, "✓ Approved by the member", "No other waits for you")
+	b.quiet(t)
+}
+
+// Who decides is led from one approval to the next.
+func TestBrowserGoesOnToTheNext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	first, second := w.waits(t, w.acme, payment), w.waits(t, w.acme, supplier)
+	b := openTab(t)
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Navigate(w.server.URL+"/approvals"))
+	if got := ask[string](t, b, "document.title"); !strings.HasPrefix(got, "(2) Approvals") {
+		t.Errorf("the title is %q", got)
+	}
+	b.do(t, chromedp.Navigate(w.server.URL+page(first.ID)))
+	b.follow(t, chromedp.Click(chromedp.CSS("button.approve")), page(first.ID))
+	b.says(t, "✓ Approved", "Next: clerk wants to pay 18,450.75 USD to Northern Machines Ltd")
+	b.follow(t, chromedp.Click(chromedp.CSS(".next a")), page(second.ID))
+	b.follow(t, chromedp.Click(chromedp.CSS("button.deny")), page(second.ID))
+	b.says(t, "✗ Denied", "No other waits for you")
+	b.quiet(t)
+}

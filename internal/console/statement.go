@@ -1,0 +1,241 @@
+package console
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"countersign/internal/canon"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// statement says in one sentence what an agent asks for. It is for reading only: what is
+// decided is the payload.
+type statement []phrase
+
+// phrase is a part of a statement. Given marks a text that the agent chose, which a page
+// must set apart: an agent may call itself "clerk wants to pay 1.00 USD to Ann".
+type phrase struct {
+	Text  string
+	Given bool
+}
+
+func (s statement) String() string {
+	var text strings.Builder
+	for _, p := range s {
+		text.WriteString(p.Text)
+	}
+	return text.String()
+}
+
+// longestGiven bounds each of the agent's texts in a statement, in characters.
+const longestGiven = 60
+
+// given is a text of the agent's in one line: bounded, and with what a browser would not
+// show written out.
+func given(text string) phrase {
+	return phrase{Text: clip(visible(strings.Join(strings.Fields(text), " ")), longestGiven), Given: true}
+}
+
+// clip cuts a text after so many characters, and shows that it did.
+func clip(text string, most int) string {
+	n := 0
+	for i := range text {
+		if n == most {
+			return text[:i] + "…"
+		}
+		n++
+	}
+	return text
+}
+
+// state makes the statement of an approval.
+func state(view *service.ApprovalView, found recipients) statement {
+	facts := &view.Reserved.Facts
+	wants := " wants to "
+	if !view.Status.Open() {
+		wants = " wanted to "
+	}
+	s := statement{given(view.AgentName), {Text: wants}}
+	pays := paymentOf(view.ActionName)
+	switch {
+	case pays != nil && facts.Amount != nil:
+		s = append(s, phrase{Text: pays.verb + " " + money(facts.Amount) + " USD"})
+	case pays != nil && facts.AmountUnusable:
+		s = append(s, phrase{Text: pays.verb + " an amount that is not in US dollars or cannot be read"})
+	default:
+		return append(s, describe(view.ActionName, facts, found)...)
+	}
+	if found.First != "" {
+		s = append(s, phrase{Text: pays.side}, given(found.First))
+	}
+	return s
+}
+
+// describe says of an action that is no payment what is known of it.
+func describe(action string, facts *ledger.Facts, found recipients) (s statement) {
+	s = statement{{Text: "run "}, given(action)}
+	if facts.Amount != nil {
+		s = append(s, phrase{Text: " for " + money(facts.Amount) + " USD"})
+	}
+	if facts.RecordsModified > 0 {
+		s = append(s, phrase{Text: ", changing " + counted(facts.RecordsModified, "record")})
+	}
+	switch {
+	case found.First == "":
+	case found.To:
+		s = append(s, phrase{Text: " to "}, given(found.First))
+	default:
+		s = append(s, phrase{Text: ", naming "}, given(found.First))
+	}
+	if found.Object != "" {
+		s = append(s, phrase{Text: ": "}, given(found.Object))
+	}
+	return s
+}
+
+func counted(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return thousands(n) + " " + noun + "s"
+}
+
+// payment is how a statement says that money moves, and to whom.
+type payment struct{ verb, side string }
+
+var (
+	paying       = &payment{"pay", " to "}
+	transferring = &payment{"transfer", " to "}
+	refunding    = &payment{"refund", " to "}
+	spending     = &payment{"spend", " at "}
+)
+
+// payments are the words in the name of an action that say that it moves money.
+var payments = map[string]*payment{
+	"pay": paying, "payment": paying, "payments": paying, "payout": paying, "payouts": paying, "remit": paying, "disburse": paying,
+	"transfer": transferring, "wire": transferring, "refund": refunding, "reimburse": refunding,
+	"buy": spending, "purchase": spending,
+}
+
+// paymentOf finds such a word in the name of an action, nil where it has none.
+func paymentOf(action string) *payment {
+	split := func(r rune) bool { return !unicode.IsLetter(r) }
+	for word := range strings.FieldsFuncSeq(camelWords(clip(action, longestGiven)), split) {
+		if found := payments[strings.ToLower(word)]; found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// camelWords parts the words of a name like sendPayment.
+func camelWords(name string) string {
+	var parted strings.Builder
+	lower := false
+	for _, r := range name {
+		if lower && unicode.IsUpper(r) {
+			parted.WriteByte(' ')
+		}
+		parted.WriteRune(r)
+		lower = unicode.IsLower(r)
+	}
+	return parted.String()
+}
+
+// recipients are what a payload calls the other side, by the usual names of its members.
+type recipients struct {
+	First  string
+	Others int    // different ones that the payload names too
+	To     bool   // something goes to the first
+	Object string // what else the action is about: a command, a statement, an address
+}
+
+// recipientNames are looked for in this order, in lower case and without separators.
+var recipientNames = []string{
+	"payee", "payeename", "beneficiary", "beneficiaryname", "recipient", "recipientname", "recipients", "supplier", "suppliername", "vendor",
+	"vendorname", "merchant", "merchantname", "creditor", "counterparty", "to", "sendto", "destination", "toaccount",
+}
+
+// addressed are those of them to whom something is sent.
+var addressed = []string{"recipient", "recipientname", "recipients", "to", "sendto", "destination", "toaccount"}
+
+var objectNames = []string{"command", "cmd", "sql", "statement", "query", "url", "path", "file", "table", "resource", "target"}
+
+// mostMembers bounds how much of a payload is searched for names.
+const mostMembers = 1000
+
+// findRecipients looks into an object and the objects in it.
+func findRecipients(payload []byte) (found recipients) {
+	v, err := canon.Parse(payload)
+	if err != nil {
+		return recipients{} // erased, or not shown
+	}
+	left := mostMembers
+	byName := make(map[string][]string)
+	collectNames(v, byName, &left, 0)
+	for _, name := range recipientNames {
+		for _, text := range byName[name] {
+			switch {
+			case found.First == "":
+				found.First, found.To = text, slices.Contains(addressed, name)
+			case text != found.First:
+				found.Others++
+			}
+		}
+	}
+	for _, name := range objectNames {
+		if texts := byName[name]; len(texts) > 0 {
+			found.Object = texts[0]
+			break
+		}
+	}
+	return found
+}
+
+var separators = strings.NewReplacer("_", "", "-", "", " ", "", ".", "")
+
+func collectNames(v canon.Value, into map[string][]string, left *int, depth int) {
+	const deepest = 3
+	for _, m := range v.Members() {
+		if *left--; *left < 0 {
+			return
+		}
+		name := strings.ToLower(separators.Replace(m.Name))
+		into[name] = append(into[name], texts(m.Value)...)
+		if depth < deepest {
+			collectNames(m.Value, into, left, depth+1)
+			for _, item := range m.Value.Items() {
+				if *left--; *left < 0 {
+					return
+				}
+				collectNames(item, into, left, depth+1)
+			}
+		}
+	}
+}
+
+// texts are the texts that a member's value is known by: itself, the items of a list, or
+// the name in an object.
+func texts(v canon.Value) (found []string) {
+	switch v.Kind() {
+	case canon.String:
+		if text := strings.TrimSpace(v.Str()); text != "" {
+			found = append(found, text)
+		}
+	case canon.Array:
+		for _, item := range v.Items()[:min(len(v.Items()), mostMembers)] {
+			if item.Kind() != canon.Array {
+				found = append(found, texts(item)...)
+			}
+		}
+	case canon.Object:
+		for _, name := range []string{"name", "display_name", "email", "account", "iban", "id"} {
+			if inner, ok := v.Get(name); ok && inner.Kind() == canon.String && inner.Str() != "" {
+				return []string{inner.Str()}
+			}
+		}
+	}
+	return found
+}
