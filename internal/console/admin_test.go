@@ -66,7 +66,7 @@ func TestAuditLogSaysWhoChangedWhat(t *testing.T) {
 // shownOnce finds the secret that an answer shows.
 func shownOnce(t *testing.T, a *answer) string {
 	t.Helper()
-	found := regexp.MustCompile(`<p class="secret"><code tabindex="0">([^<]+)</code>`).FindStringSubmatch(a.body)
+	found := regexp.MustCompile(`<p class="secret"><code tabindex="0" data-copy>([^<]+)</code>`).FindStringSubmatch(a.body)
 	if found == nil || a.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("no secret is shown, or it may be stored:\n%s", a.body)
 	}

@@ -30,6 +30,7 @@ type failurePage struct {
 	Message   string
 	RequestID string
 	SignIn    bool // say how to sign in
+	Missing   bool // say where to look instead
 }
 
 // fail answers an error with a page. What is not meant for people goes to the
@@ -46,7 +47,7 @@ func (v *visit) fail(err error) {
 	if kind.Status == http.StatusUnauthorized {
 		v.challenge()
 	}
-	body := failurePage{Title: kind.Title, Message: sentence(shown.Message), RequestID: v.id, SignIn: kind.Status == http.StatusUnauthorized}
+	body := failurePage{Title: kind.Title, Message: sentence(shown.Message), RequestID: v.id, SignIn: kind.Status == http.StatusUnauthorized, Missing: kind.Status == http.StatusNotFound}
 	if err := v.show(kind.Status, "failure.html", kind.Title, body); err != nil {
 		v.report(http.StatusInternalServerError, ledger.CodeInternal, err)
 		v.write(http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("Something went wrong. Request id: "+v.id+"\n"))

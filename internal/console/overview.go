@@ -3,7 +3,6 @@ package console
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -131,16 +130,13 @@ func (v *visit) loadChains(caller *service.Caller, o *overview, at place) (err e
 	if o.Paused, o.PausedChains, err = v.count(caller, ledger.ChainAutoPaused); err != nil {
 		return err
 	}
-	rows, err := v.console.service.Chains(v.r.Context(), caller, service.ChainFilter{Before: at.chain, Limit: overviewPage + 1})
+	rows, more, err := v.chainRows(caller, at.chain, overviewPage)
 	if err != nil {
 		return err
 	}
-	o.Chains.Rows = rows[:min(len(rows), overviewPage)]
-	if slices.ContainsFunc(rows, func(c *service.ChainView) bool { return c.Tampered }) {
-		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
-	}
-	if len(rows) > overviewPage {
-		o.Chains.Older = at.withChain(&rows[overviewPage-1].ID).link("chains")
+	o.Chains.Rows = rows
+	if more {
+		o.Chains.Older = at.withChain(&rows[len(rows)-1].ID).link("chains")
 	}
 	if at.chain != nil {
 		o.Chains.Newest = at.withChain(nil).link("chains")
@@ -163,23 +159,12 @@ func (v *visit) loadReceipts(caller *service.Caller, o *overview, at place) erro
 	if len(newest) > 0 {
 		o.Receipts = newest[0].Sequence // it counts from 1, without gaps
 	}
-	rows, err := v.console.service.Receipts(v.r.Context(), caller, at.receipt, overviewPage+1)
-	if err != nil {
+	var last int64
+	if o.Newest.Rows, last, err = v.receiptRows(caller, at.receipt, overviewPage); err != nil {
 		return err
 	}
-	for _, stored := range rows[:min(len(rows), overviewPage)] {
-		check, err := v.console.service.CheckOwnReceipt(v.r.Context(), caller, stored.ID)
-		if err != nil {
-			return err
-		}
-		row := receiptRow{ID: stored.ID, Summary: summaryOf(stored), Check: check}
-		if check.Sound {
-			row.Number, row.GeneratedAt = check.Number, check.GeneratedAt
-		}
-		o.Newest.Rows = append(o.Newest.Rows, row)
-	}
-	if len(rows) > overviewPage {
-		o.Newest.Older = at.withReceipt(rows[overviewPage-1].Sequence).link("receipts")
+	if last != 0 {
+		o.Newest.Older = at.withReceipt(last).link("receipts")
 	}
 	if at.receipt != 0 {
 		o.Newest.Newest = at.withReceipt(0).link("receipts")

@@ -38,6 +38,8 @@ func TestPagesByRole(t *testing.T) {
 		{"/", ok, http.StatusSeeOther, ok, ok, ok},
 		{"/sign-in", ok, ok, ok, ok, ok},
 		{"/verify", ok, ok, ok, ok, ok},
+		{"/chains", unauthorized, forbidden, ok, ok, ok},
+		{"/receipts", unauthorized, forbidden, ok, ok, ok},
 		{"/chains/" + chain.String(), unauthorized, forbidden, ok, ok, missing},
 		{"/chains/" + absent, unauthorized, forbidden, missing, missing, missing},
 		{"/chains/nonsense", unauthorized, forbidden, missing, missing, missing},
@@ -71,7 +73,7 @@ func TestNavigationSaysWhereYouAre(t *testing.T) {
 	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
 	marked := regexp.MustCompile(`<a href="([^"]+)" aria-current="([^"]+)">`)
 	for path, want := range map[string]string{
-		"/": "", "/verify": "/verify page", "/approvals?status=all": "/approvals page", page(asked.ID): "/approvals true", "/policies": "/policies page",
+		"/": "/ page", "/chains": "/chains page", "/chains/" + asked.Chain.String(): "/chains true", "/receipts": "/receipts page", "/verify": "/verify page", "/approvals?status=all": "/approvals page", page(asked.ID): "/approvals true", "/policies": "/policies page",
 		"/kill-switch": "/kill-switch page", "/settings": "/settings page", "/api-keys": "/api-keys page", "/signing-keys": "/signing-keys page",
 		"/public-links": "/public-links page", "/webhooks": "/webhooks page", "/audit-log": "/audit-log page",
 	} {
@@ -239,7 +241,7 @@ func TestEveryAnswerIsGuarded(t *testing.T) {
 func TestPathsOfOthersAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, setup{})
-	for _, path := range []string{"/docs", "/v1/chains", "/chains", "/chains/a/b", "/nothing"} {
+	for _, path := range []string{"/docs", "/v1/chains", "/chain", "/chains/a/b", "/nothing"} {
 		w.browser(t).get(t, path).expect(t, http.StatusTeapot)
 	}
 }

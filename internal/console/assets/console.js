@@ -1,0 +1,66 @@
+// Small things that every page has: times of the reader's own zone, buttons that
+// copy, and a navigation that shows where it stands. The pages work without them.
+"use strict";
+
+const two = (n) => String(n).padStart(2, "0");
+
+// The zone is said in numbers: its short names are not the same in every browser.
+const offset = (minutes) => {
+  if (minutes === 0) {
+    return "UTC";
+  }
+  const size = Math.abs(minutes);
+  const rest = size % 60 ? `:${two(size % 60)}` : "";
+  return `UTC${minutes < 0 ? "−" : "+"}${Math.floor(size / 60)}${rest}`;
+};
+
+const showLocal = (element) => {
+  const at = new Date(element.dateTime);
+  // An altered record may hold anything; that stays as it is.
+  if (!/^\d{4}-\d\d-\d\dT[\d:.]+Z$/.test(element.dateTime) || Number.isNaN(at.getTime())) {
+    return;
+  }
+  const day = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+  const clock = [at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":");
+  element.title = element.textContent;
+  element.textContent = `${day} ${clock} ${offset(-at.getTimezoneOffset())}`;
+};
+
+// A browser gives its clipboard only to pages over TLS. For others there is what
+// the person has selected.
+const copy = async (element) => {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(element.textContent);
+    return true;
+  }
+  getSelection().selectAllChildren(element);
+  return document.execCommand("copy");
+};
+
+const offerCopy = (element) => {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "quiet copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    const done = await copy(element).catch(() => false);
+    button.textContent = done ? "Copied" : "Select and copy it";
+    setTimeout(() => {
+      button.textContent = "Copy";
+    }, 2000);
+  });
+  element.after(" ", button);
+};
+
+for (const element of document.querySelectorAll("time")) {
+  showLocal(element);
+}
+for (const element of document.querySelectorAll("[data-copy]")) {
+  offerCopy(element);
+}
+for (const nav of document.querySelectorAll(".bar nav, .second")) {
+  const here = nav.querySelector("[aria-current]");
+  if (here && here.offsetLeft + here.offsetWidth > nav.offsetLeft + nav.clientWidth) {
+    nav.scrollLeft = here.offsetLeft - nav.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;
+  }
+}
