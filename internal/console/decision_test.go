@@ -1,11 +1,13 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"countersign/internal/ledger"
@@ -92,6 +94,27 @@ func TestListsKeepEveryRow(t *testing.T) {
 	member := w.signedIn(t, w.acme, ledger.RoleMember)
 	member.get(t, "/approvals").expect(t, http.StatusOK, "pay-0", "pay-1", "pay-2", "pay_supplier", "<bdi>Ann</bdi>", "<title>(4) Approvals").without(t, "Northern Machines")
 	member.get(t, "/").expect(t, http.StatusOK, "pay_supplier", "<title>(4) The acme organization")
+}
+
+// What should keep a reviewer from a quick decision stands above the payload, as the
+// buttons are in sight at once.
+func TestWarningsComeFirst(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	member := w.signedIn(t, w.acme, ledger.RoleMember)
+	for says, more := range map[string]string{
+		"names another recipient too":          `,"payee":"Eve"`,
+		"names 2 other recipients too":         `,"payee":"Eve","recipient":"Mallory"`,
+		"not bound to this action by a digest": `,"note":"[REDACTED]"`,
+		"You see the first 262144 of 300":      `,"text":"` + strings.Repeat("x", 300_000) + `"`,
+	} {
+		asked := w.waits(t, w.acme, strings.Replace(payment, `"to":"ACME Ltd"`, `"to":"ACME Ltd"`+more, 1))
+		above, _, _ := strings.Cut(member.get(t, page(asked.ID)).expect(t, http.StatusOK).body, "What it will do")
+		if !strings.Contains(above, says) {
+			t.Errorf("above the payload it does not say %q", says)
+		}
+	}
+	member.get(t, page(w.waits(t, w.acme, payment).ID)).expect(t, http.StatusOK).without(t, `class="limits"`, `class="alarm"`)
 }
 
 // Once an approval is settled, its page offers the next one that the person can decide,
@@ -232,4 +255,28 @@ func TestBrowserGoesOnToTheNext(t *testing.T) {
 	b.follow(t, chromedp.Click(chromedp.CSS("button.deny")), page(second.ID))
 	b.says(t, "✗ Denied", "No other waits for you")
 	b.quiet(t)
+}
+
+// Without scripts both buttons are in sight too, the decision is taken, and a page that
+// shows an older standing says so when it is used.
+func TestBrowserDecidesWithoutScripts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, setup{})
+	first, second := w.waits(t, w.acme, payment), w.waits(t, w.acme, supplier)
+	b := openTab(t)
+	b.do(t, chromedp.EmulateViewport(390, 844))
+	b.signIn(t, w, ledger.RoleMember)
+	b.do(t, chromedp.Func(func(ctx context.Context, _ *chromedp.Target) error {
+		_, err := chromedp.Call(ctx, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		return err
+	}), chromedp.Navigate(w.server.URL+page(first.ID)))
+	if got := ask[string](t, b, inSight); got != "Approve Deny" {
+		t.Errorf("in sight is %q", got)
+	}
+	b.follow(t, chromedp.Click(chromedp.CSS("button.approve")), page(first.ID))
+	b.says(t, "✓ Approved by the member")
+	b.follow(t, chromedp.Click(chromedp.CSS(".next a")), page(second.ID))
+	w.signedIn(t, w.acme, ledger.RoleAdmin).post(t, page(second.ID)+"/deny", decision(second, "")).expect(t, http.StatusSeeOther)
+	b.follow(t, chromedp.Click(chromedp.CSS("button.approve")), page(second.ID)+"/approve")
+	b.says(t, "the first decision stands", "✗ Denied by first admin")
 }

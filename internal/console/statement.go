@@ -175,16 +175,16 @@ func findRecipients(payload []byte) (found recipients) {
 	left := mostMembers
 	byName := make(map[string][]string)
 	collectNames(v, byName, &left, 0)
+	different := make(map[string]bool)
 	for _, name := range recipientNames {
 		for _, text := range byName[name] {
-			switch {
-			case found.First == "":
+			if found.First == "" {
 				found.First, found.To = text, slices.Contains(addressed, name)
-			case text != found.First:
-				found.Others++
 			}
+			different[text] = true
 		}
 	}
+	found.Others = max(len(different)-1, 0)
 	for _, name := range objectNames {
 		if texts := byName[name]; len(texts) > 0 {
 			found.Object = texts[0]

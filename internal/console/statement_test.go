@@ -79,7 +79,7 @@ func TestOtherRecipientsAreCounted(t *testing.T) {
 	for payload, want := range map[string]recipients{
 		`{"payee":"Ann","to":"Eve","nested":{"beneficiary":"Bob"}}`: {First: "Ann", Others: 2},
 		`{"payee":"Ann","to":"Ann"}`:                                {First: "Ann"},
-		`{"recipients":["Ann","Bob","Ann"]}`:                        {First: "Ann", Others: 1, To: true},
+		`{"recipients":["Ann","Bob","Ann","Bob"]}`:                  {First: "Ann", Others: 1, To: true},
 		`{"payee":" ","to":7}`:                                      {},
 		`[]`:                                                        {},
 		`not JSON`:                                                  {},
