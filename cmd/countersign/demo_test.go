@@ -83,7 +83,8 @@ func TestDemoThatServes(t *testing.T) {
 		link = signInPattern.FindString(p.out.String())
 		return link != ""
 	})
-	c := &client{base: link[:strings.Index(link, "/sign-in")], http: http.DefaultClient}
+	base, _, _ := strings.Cut(link, "/sign-in")
+	c := &client{base: base, http: http.DefaultClient}
 	if got := c.status(t, http.MethodGet, "/sign-in", ""); got != http.StatusOK {
 		t.Errorf("the page of the link is answered %d", got)
 	}

@@ -319,7 +319,7 @@ func (x *exchange) read(limit int64) ([]byte, error) {
 	case len(data) > largeBody:
 		var rest []byte
 		rest, err = io.ReadAll(limited)
-		data = append(data, rest...)
+		data = slices.Concat(data, rest)
 	}
 	var exceeded *http.MaxBytesError
 	switch {
