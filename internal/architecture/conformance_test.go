@@ -391,7 +391,7 @@ func TestMakeTestRunsWhatTheTableNames(t *testing.T) {
 	t.Parallel()
 	for file, lines := range map[string][]string{
 		"Makefile":            {"scripts/test\n"},
-		"scripts/test":        {"scripts/test-go ", "scripts/test-python \"${waiting[@]}\"", "scripts/test-python \"${waiting[@]/#/--ignore=}\"", "scripts/test-adapters newest "},
+		"scripts/test":        {"scripts/test-go ", "scripts/test-python \"${waiting[@]}\"", "scripts/test-python \"${waiting[@]/#/--ignore=}\"", "scripts/test-adapters newest"},
 		"scripts/test-go":     {`| names)" ./...`},
 		"scripts/test-python": {"-m pytest"},
 	} {

@@ -45,7 +45,10 @@ class Office:
         self._http.close()
 
     def configure(self) -> countersign.ChainConfig:
-        return countersign.init(api_key=self.key, backend_url=self.server.url)
+        # A slow machine is no outage.
+        return countersign.init(
+            api_key=self.key, backend_url=self.server.url, backend_timeout_seconds=30
+        )
 
     def kill_switch(self, *, active: bool) -> None:
         if active:
