@@ -296,9 +296,14 @@ def test_a_gap_is_recorded_when_the_buffer_overflowed(own_server: Server) -> Non
             chain.record_agent_action_sync("a", "tool_call", "look", {"n": n})
         server.start()
     eventually(lambda: countersign.flush(10))
-    gap, *kept = server.events(chain.id)
-    assert (gap["action_type"], gap["payload"]["dropped"]) == ("gap", 15)
-    assert [e["payload"]["n"] for e in kept] == [15, 16, 17, 18, 19]
+    events = server.events(chain.id)
+    dropped = sum(e["payload"]["dropped"] for e in events if e["action_type"] == "gap")
+    kept = [e["payload"]["n"] for e in events if e["action_type"] != "gap"]
+    # What the client was trying to send meanwhile, on a slow machine, is kept beside the buffer.
+    assert events[0]["action_type"] == "gap"
+    assert dropped + len(kept) == 20
+    assert len(kept) <= 10
+    assert kept[-5:] == [15, 16, 17, 18, 19]
     assert chain.receipt is not None
 
 
