@@ -302,3 +302,16 @@ func TestAuditLogsThatSeemLong(t *testing.T) {
 		})
 	}
 }
+
+// The daily check misses an API key that was deleted.
+func TestChecksFindDeletedKeys(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		s := newSuspect(t, db, 1)
+		s.checkRound(s.Service)
+		s.wantTold("untouched")
+		was := s.rowsOf("api_keys")[0]
+		done(t, s.remove(&was))
+		s.checkRound(s.Service)
+		s.wantTold("deleted", string(ledger.CheckRegistry)+" ")
+	})
+}

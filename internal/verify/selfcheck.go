@@ -300,8 +300,8 @@ func (c *check) finish(ctx context.Context, walk *ledger.Walk) (done bool, err e
 // lookAll tells of whatever any of the inspections finds, of rows that fail and of chains
 // that were put back.
 func (c *check) lookAll(ctx context.Context, inspections ...func(context.Context) (*ledger.Break, error)) error {
-	// The imports are those of the log, which one of the inspections walks.
-	if err := c.look(ctx, append(append(c.rows(), inspections...), c.inspectImports)...); err != nil {
+	// The log is walked first: it says which rows there must be.
+	if err := c.look(ctx, append(inspections, c.rows()...)...); err != nil {
 		return err
 	}
 	back, err := c.putBackChains(ctx)
