@@ -1,0 +1,381 @@
+package bundle
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	cosignature "github.com/transparency-dev/formats/note"
+
+	"countersign/internal/canon"
+)
+
+// verification is one bundle being checked.
+type verification struct {
+	trust   *Trust
+	bundle  *Bundle
+	verdict Verdict
+
+	receipt    canon.Value // null where it cannot be read
+	proof      *Proof      // nil where it cannot be read
+	checkpoint *checkpoint // nil where it cannot be read
+	events     []event     // those among the entries
+	broken     string      // what is wrong with the entries, "" for nothing
+}
+
+// event is an entry that records an action.
+type event struct {
+	Entry
+	facts canon.Value
+}
+
+// read takes the bundle's parts apart and notes what it claims.
+func (v *verification) read() {
+	b := v.bundle
+	if receipt, err := canon.Parse([]byte(b.Receipt)); err == nil && receipt.Kind() == canon.Object {
+		v.receipt = receipt
+	}
+	if proof, err := ParseProof(b.LogProof); err == nil {
+		v.proof = proof
+		v.checkpoint, _ = parseCheckpoint(proof.Checkpoint)
+	}
+	v.verdict = Verdict{
+		ReceiptNumber: text(v.receipt, "receipt_number"), ReceiptID: text(v.receipt, "receipt_id"),
+		ReceiptHash: formatHash([]byte(b.Receipt)), Organization: text(v.receipt, "organization"),
+		Summary: text(v.receipt, "summary"), GeneratedAt: text(v.receipt, "generated_at"),
+		Witnesses: len(v.trust.witnesses), Witnessed: []Cosigning{},
+	}
+	if v.checkpoint != nil {
+		v.verdict.Origin, v.verdict.TreeSize = v.checkpoint.origin, v.checkpoint.size
+	}
+	v.readEntries()
+}
+
+func (v *verification) readEntries() {
+	chain := text(v.receipt, "chain_id")
+	for i, entry := range v.bundle.Entries {
+		facts, err := canon.Parse([]byte(entry.Body))
+		if err != nil || facts.Kind() != canon.Object {
+			v.broken = fmt.Sprintf("entry %d cannot be read", i+1)
+			return
+		}
+		if _, other := facts.Get("kind"); other {
+			if entry.Payload != nil || entry.Redactions != nil {
+				v.broken = fmt.Sprintf("entry %d is no event and has a payload", i+1)
+				return
+			}
+			continue
+		}
+		v.events = append(v.events, event{entry, facts})
+		if sequence, ok := number(facts, "sequence"); !ok || sequence != int64(len(v.events)) || chain == "" || text(facts, "chain_id") != chain {
+			v.broken = fmt.Sprintf("entry %d is not event %d of the receipt's chain", i+1, len(v.events))
+			return
+		}
+	}
+}
+
+// markers are the types of events that are no actions, since the second receipt format.
+var markers = map[string]bool{"gap": true, "late_outcome": true}
+
+const (
+	receiptFormat1 = "countersign-receipt-v1"
+	receiptFormat2 = "countersign-receipt-v2"
+)
+
+func (v *verification) receiptHash() (Status, string) {
+	format := text(v.receipt, "format")
+	switch {
+	case v.receipt.IsNull():
+		return Fail, "the receipt cannot be read"
+	case format != receiptFormat1 && format != receiptFormat2:
+		return Fail, fmt.Sprintf("the receipt's format %q is unknown: a newer verifier may know it", format)
+	case v.bundle.ReceiptHash != v.verdict.ReceiptHash:
+		return Fail, "the receipt does not have the hash that the bundle names"
+	}
+	number := v.verdict.ReceiptNumber
+	sequence, err := parseSequence(number[strings.LastIndexByte(number, '-')+1:])
+	if err != nil || v.proof == nil || sequence != v.proof.Index+1 {
+		return Fail, "the receipt's number is not that of its place in the log"
+	}
+	return Pass, v.verdict.ReceiptHash
+}
+
+// parseSequence reads the last part of a receipt's number, which is padded with zeroes.
+func parseSequence(digits string) (int64, error) {
+	trimmed := strings.TrimLeft(digits, "0")
+	if len(digits) > 5 && len(trimmed) != len(digits) || len(digits) < 5 {
+		return 0, errProof
+	}
+	return parseDecimal(trimmed)
+}
+
+const (
+	notIncluded = "not included"
+	noLogKey    = "no log key was given"
+)
+
+func (v *verification) eventsDigest() (Status, string) {
+	if !v.bundle.Full {
+		return NotChecked, notIncluded
+	}
+	digest := sha256.Sum256(nil)
+	for _, entry := range v.bundle.Entries {
+		digest = sha256.Sum256(append(digest[:], entry.Body...))
+	}
+	switch {
+	case "sha256:"+hex.EncodeToString(digest[:]) != text(v.receipt, "events_digest"):
+		return Fail, "the entries do not give the digest that the receipt attests"
+	case v.broken != "":
+		return Fail, v.broken
+	}
+	actions := int64(0)
+	for _, event := range v.events {
+		if text(v.receipt, "format") == receiptFormat1 || !markers[text(event.facts, "action_type")] {
+			actions++
+		}
+	}
+	if total, ok := number(v.receipt, "total_actions"); !ok || total != actions {
+		return Fail, "the receipt counts another number of actions"
+	}
+	return Pass, fmt.Sprintf("%d entries, %d events", len(v.bundle.Entries), len(v.events))
+}
+
+func (v *verification) payloadHashes() (Status, string) {
+	switch {
+	case !v.bundle.Full:
+		return NotChecked, notIncluded
+	case v.broken != "":
+		return NotChecked, "the entries cannot be read"
+	}
+	checked := 0
+	for i, event := range v.events {
+		if event.Payload != nil {
+			if hexHash(*event.Payload) != text(event.facts, "payload_sha256") {
+				return Fail, fmt.Sprintf("the payload of event %d does not have the hash that was recorded", i+1)
+			}
+			checked++
+		}
+		if event.Redactions != nil && hexHash(*event.Redactions) != text(event.facts, "redactions_sha256") {
+			return Fail, fmt.Sprintf("the digests of what was redacted from event %d do not have the hash that was recorded", i+1)
+		}
+	}
+	if checked == 0 && len(v.events) > 0 {
+		return NotChecked, "no payload is included"
+	}
+	return Pass, fmt.Sprintf("%d of %d payloads", checked, len(v.events))
+}
+
+func (v *verification) approvalRecords() (Status, string) {
+	if !v.bundle.Full {
+		return NotChecked, notIncluded
+	}
+	listed, _ := v.receipt.Get("approvals")
+	if len(listed.Items()) != len(v.bundle.Approvals) {
+		return Fail, fmt.Sprintf("the receipt lists %d approvals, the bundle has %d", len(listed.Items()), len(v.bundle.Approvals))
+	}
+	for i, approval := range v.bundle.Approvals {
+		item := listed.Items()[i]
+		record, err := canon.Parse([]byte(approval.Record))
+		if err != nil || formatHash([]byte(approval.Record)) != text(item, "approval_hash") {
+			return Fail, fmt.Sprintf("the record of approval %d does not have the hash that the receipt names", i+1)
+		}
+		if text(record, "approval_id") != text(item, "approval_id") || text(record, "status") != text(item, "status") {
+			return Fail, fmt.Sprintf("the record of approval %d is not the one that the receipt lists", i+1)
+		}
+	}
+	return Pass, fmt.Sprintf("%d approvals", len(v.bundle.Approvals))
+}
+
+// cancelled is the status of an approval that ended without a decision.
+const cancelled = "cancelled"
+
+func (v *verification) approvalSignatures() (Status, string) {
+	if !v.bundle.Full {
+		return NotChecked, notIncluded
+	}
+	registry, err := v.readRegistry()
+	if err != nil {
+		return Fail, err.Error()
+	}
+	signed, revoked := 0, 0
+	for i, approval := range v.bundle.Approvals {
+		record, _ := canon.Parse([]byte(approval.Record)) // one that cannot be read fails as a record
+		if approval.Signature == "" && approval.KeyID == "" && text(record, "status") == cancelled {
+			continue
+		}
+		key, known := registry[approval.KeyID]
+		signature, err := decodeBase64(approval.Signature)
+		if !known || err != nil || len(signature) != ed25519.SignatureSize || !ed25519.Verify(key.public, []byte(approval.Record), signature) {
+			return Fail, fmt.Sprintf("approval %d is not signed with a key of the registry that it names", i+1)
+		}
+		signed++
+		if key.revoked {
+			revoked++
+		}
+	}
+	switch {
+	case len(v.trust.logs) == 0:
+		return NotChecked, noLogKey + ": nothing vouches for the registry of signing keys"
+	case signed == 0:
+		return NotChecked, "no decision was made"
+	case revoked > 0:
+		return Pass, fmt.Sprintf("%d signed, %d of them with a key that was revoked since", signed, revoked)
+	}
+	return Pass, fmt.Sprintf("%d signed", signed)
+}
+
+func (v *verification) inclusion() (Status, string) {
+	if v.proof == nil || v.checkpoint == nil {
+		return Fail, "the proof or its checkpoint cannot be read"
+	}
+	leaf := tlog.RecordHash([]byte(v.bundle.Receipt))
+	if v.proof.Index >= v.checkpoint.size || tlog.CheckRecord(v.proof.Hashes, v.checkpoint.size, v.checkpoint.root, v.proof.Index, leaf) != nil {
+		return Fail, "the proof does not lead from the receipt to the checkpoint's root"
+	}
+	return Pass, fmt.Sprintf("entry %d of %d", v.proof.Index+1, v.checkpoint.size)
+}
+
+func (v *verification) checkpointSignature() (Status, string) {
+	if len(v.trust.logs) == 0 {
+		return NotChecked, noLogKey
+	}
+	if v.checkpoint == nil {
+		return Fail, "the checkpoint cannot be read"
+	}
+	key := v.signer(v.proof.Checkpoint, v.checkpoint.origin)
+	if key == nil {
+		return Fail, "the checkpoint is not signed with a log key that was given"
+	}
+	if at := v.trust.revokedAt; !at.IsZero() {
+		before := 0
+		for _, seen := range v.cosigned() {
+			if seen.At.Before(at) {
+				before++
+			}
+		}
+		if before < max(v.trust.quorum, 1) {
+			return Fail, fmt.Sprintf("the log key was revoked, and %d witnesses saw the checkpoint before", before)
+		}
+	}
+	return Pass, key.Name()
+}
+
+// signer is the given log key that signed a note, of those whose name is the origin.
+func (v *verification) signer(signed, origin string) note.Verifier {
+	for _, key := range v.trust.logs {
+		if key.Name() != origin {
+			continue
+		}
+		if _, err := note.Open([]byte(signed), note.VerifierList(key)); err == nil {
+			return key
+		}
+	}
+	return nil
+}
+
+// cosigned lists the given witnesses that cosigned the checkpoint.
+func (v *verification) cosigned() []Cosigning {
+	if v.checkpoint == nil {
+		return nil
+	}
+	var found []Cosigning
+	for _, witness := range v.trust.witnesses {
+		opened, err := note.Open([]byte(v.proof.Checkpoint), note.VerifierList(witness))
+		if err != nil {
+			continue
+		}
+		if at, err := cosignature.CoSigV1Timestamp(opened.Sigs[0]); err == nil {
+			found = append(found, Cosigning{Name: witness.Name(), At: at.UTC()})
+		}
+	}
+	return found
+}
+
+func (v *verification) witnesses() (Status, string) {
+	if len(v.trust.witnesses) == 0 {
+		return NotChecked, "no witness was given"
+	}
+	found := v.cosigned()
+	v.verdict.Witnessed = append(v.verdict.Witnessed, found...)
+	detail := fmt.Sprintf("seen by %d of %d", len(found), len(v.trust.witnesses))
+	if len(found) < max(v.trust.quorum, 1) {
+		return Fail, fmt.Sprintf("%s, %d wanted", detail, max(v.trust.quorum, 1))
+	}
+	return Pass, detail
+}
+
+func (v *verification) anchors() (Status, string) {
+	if len(v.bundle.Anchors) == 0 {
+		return NotChecked, "there are none"
+	}
+	unjudged := ""
+	for _, anchor := range v.bundle.Anchors {
+		proof, err := decodeBase64(anchor.Proof)
+		digest, ok := v.subject(anchor.Subject)
+		if err != nil || !ok || "sha256:"+hex.EncodeToString(digest[:]) != anchor.Digest {
+			return Fail, fmt.Sprintf("the %s anchor of %s is not about it", anchor.Method, anchor.Subject)
+		}
+		status, detail := NotChecked, "this verifier has no roots for "+anchor.Method
+		if v.trust.anchors != nil {
+			status, detail = v.trust.anchors(anchor.Method, digest, proof)
+		}
+		switch status {
+		case Fail:
+			return Fail, fmt.Sprintf("the %s anchor of %s: %s", anchor.Method, anchor.Subject, detail)
+		case NotChecked:
+			unjudged = detail
+		}
+	}
+	if unjudged != "" {
+		return NotChecked, unjudged
+	}
+	return Pass, fmt.Sprintf("%d anchors", len(v.bundle.Anchors))
+}
+
+// subject is the digest of what an anchor says it is about. Where approvals are not
+// included their hashes stand in the receipt.
+func (v *verification) subject(name string) (digest [32]byte, ok bool) {
+	if name == SubjectReceipt {
+		return sha256.Sum256([]byte(v.bundle.Receipt)), true
+	}
+	listed, _ := v.receipt.Get("approvals")
+	for _, item := range listed.Items() {
+		if text(item, "approval_id") == name {
+			decoded, err := hex.DecodeString(strings.TrimPrefix(text(item, "approval_hash"), "sha256:"))
+			if err != nil || len(decoded) != len(digest) {
+				return digest, false
+			}
+			return [32]byte(decoded), true
+		}
+	}
+	return digest, false
+}
+
+func (v *verification) receiptSignature() (Status, string) {
+	return NotChecked, "an HMAC: only the service that made it can check it"
+}
+
+func text(v canon.Value, name string) string {
+	member, _ := v.Get(name)
+	return member.Str()
+}
+
+func number(v canon.Value, name string) (int64, bool) {
+	member, _ := v.Get(name)
+	if member.Kind() != canon.Number {
+		return 0, false
+	}
+	return member.Int()
+}
+
+func hexHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+func formatHash(data []byte) string { return "sha256:" + hexHash(string(data)) }

@@ -1,0 +1,123 @@
+package bundle
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// statuses are the results by name.
+func statuses(v *Verdict) map[Check]Status {
+	found := make(map[Check]Status)
+	for _, check := range v.Checks {
+		found[check.Name] = check.Status
+	}
+	return found
+}
+
+// TestVerify promises what an untouched bundle gets from verifiers that believe more or
+// less: each check is named, and only a pinned log key makes it verified.
+func TestVerify(t *testing.T) {
+	f := newLogFixture(t, "log", "log", 5)
+	other := newLogFixture(t, "other", "other", 5)
+	all := map[Check]Status{
+		CheckReceiptHash: Pass, CheckEventsDigest: Pass, CheckPayloadHashes: Pass, CheckApprovalRecords: Pass, CheckApprovalSignatures: Pass,
+		CheckInclusion: Pass, CheckCheckpointSignature: Pass, CheckWitnesses: Pass, CheckAnchors: NotChecked, CheckReceiptSignature: NotChecked,
+	}
+	with := func(changes map[Check]Status) map[Check]Status {
+		want := make(map[Check]Status)
+		for name, status := range all {
+			want[name] = status
+		}
+		for name, status := range changes {
+			want[name] = status
+		}
+		return want
+	}
+	judge := func(status Status) AnchorJudge {
+		return func(string, [32]byte, []byte) (Status, string) { return status, "as told" }
+	}
+	cosigned := time.Unix(cosignedAt, 0)
+	for name, test := range map[string]struct {
+		bundle  *Bundle
+		keys    Keys
+		verdict string
+		want    map[Check]Status
+	}{
+		"everything":       {f.bundles[2], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), Quorum: 2}, Verified, all},
+		"with anchors":     {f.bundles[2], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), Anchors: judge(Pass)}, Verified, with(map[Check]Status{CheckAnchors: Pass})},
+		"with bad anchors": {f.bundles[2], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), Anchors: judge(Fail)}, Failed, with(map[Check]Status{CheckAnchors: Fail})},
+		"no keys": {f.bundles[0], Keys{}, Indeterminate, with(map[Check]Status{
+			CheckCheckpointSignature: NotChecked, CheckApprovalSignatures: NotChecked, CheckWitnesses: NotChecked,
+		})},
+		"witnesses alone": {f.bundles[0], Keys{Witnesses: f.witnessKeys(), Quorum: 2}, Indeterminate, with(map[Check]Status{
+			CheckCheckpointSignature: NotChecked, CheckApprovalSignatures: NotChecked,
+		})},
+		"quorum missed": {f.bundles[4], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), Quorum: 3}, Failed, with(map[Check]Status{CheckWitnesses: Fail})},
+		"another log's key": {f.bundles[4], Keys{Log: []string{other.logKey()}}, Failed, with(map[Check]Status{
+			CheckCheckpointSignature: Fail, CheckApprovalSignatures: Fail, CheckWitnesses: NotChecked,
+		})},
+		"both keys of a rotation": {f.bundles[1], Keys{Log: []string{other.logKey(), f.logKey()}, Witnesses: f.witnessKeys()}, Verified, all},
+		"revoked, seen before":    {f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: cosigned.Add(time.Second)}, Verified, all},
+		"revoked, not seen before": {
+			f.bundles[1], Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys(), RevokedAt: cosigned}, Failed,
+			with(map[Check]Status{CheckCheckpointSignature: Fail}),
+		},
+		"a share": {share(f.bundles[3]), Keys{Log: []string{f.logKey()}, Witnesses: f.witnessKeys()}, Verified, with(map[Check]Status{
+			CheckEventsDigest: NotChecked, CheckPayloadHashes: NotChecked, CheckApprovalRecords: NotChecked, CheckApprovalSignatures: NotChecked,
+		})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verdict, err := mustTrust(t, test.keys).Verify(test.bundle.Encode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if verdict.Status != test.verdict {
+				t.Errorf("verdict %s, want %s: %+v", verdict.Status, test.verdict, verdict.Checks)
+			}
+			if diff := cmp.Diff(test.want, statuses(verdict)); diff != "" {
+				t.Errorf("checks (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTrust promises that keys which cannot do what they are given for are refused
+// before anything is verified.
+func TestTrust(t *testing.T) {
+	f := newLogFixture(t, "log", "log", 1)
+	for name, keys := range map[string]Keys{
+		"no log key":              {Log: []string{"log"}},
+		"a witness as log key":    {Log: f.witnessKeys()[:1]},
+		"a witness twice":         {Witnesses: append(f.witnessKeys(), f.witnessKeys()[0])},
+		"a quorum out of reach":   {Witnesses: f.witnessKeys(), Quorum: 4},
+		"a negative quorum":       {Quorum: -1},
+		"revoked and unwitnessed": {Log: []string{f.logKey()}, RevokedAt: time.Unix(1, 0)},
+	} {
+		if _, err := NewTrust(keys); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// FuzzVerify promises that no file makes the verifier panic, and that none that differs from
+// a good one in more than its date is verified.
+func FuzzVerify(f *testing.F) {
+	fixture := newLogFixture(f, "log", "log", 2)
+	good := fixture.bundles[1].Encode()
+	f.Add(good)
+	f.Add(share(fixture.bundles[0]).Encode())
+	trust := mustTrust(f, Keys{Log: []string{fixture.logKey()}})
+	known := map[string]bool{fixture.receipts[0]: true, fixture.receipts[1]: true}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		verdict, err := trust.Verify(data)
+		if err != nil || verdict.Status != Verified {
+			return
+		}
+		if b, err := Parse(data); err != nil || !known[b.Receipt] {
+			t.Fatalf("verified a receipt that the log does not have: %s", data)
+		}
+	})
+}

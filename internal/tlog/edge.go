@@ -1,0 +1,124 @@
+package tlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	sumdb "golang.org/x/mod/sumdb/tlog"
+)
+
+// Edge is the right edge of a tree: all that is needed to add leaves and to know the root.
+// It holds one unfinished tile of each level, so that growing reads nothing.
+type Edge struct {
+	size  int64
+	tiles [maxLevel + 1][]byte // the unfinished tile of each level
+	grown map[Tile][]byte      // by level and number alone: tiles that have changed since Grown
+}
+
+// NewEdge is that of a tree without leaves.
+func NewEdge() *Edge { return &Edge{grown: make(map[Tile][]byte)} }
+
+// LoadEdge reads the edge of a tree whose size and root are known. Tiles that do not lead
+// to the root are ErrInconsistent.
+func LoadEdge(size int64, root Hash, read TileReader) (*Edge, error) {
+	e := NewEdge()
+	e.size = size
+	var wanted []Tile
+	for level := range e.tiles {
+		if tile := edgeTile(level, size); tile.Width > 0 {
+			wanted = append(wanted, tile)
+		}
+	}
+	data, err := readTiles(read, wanted)
+	if err != nil {
+		return nil, err
+	}
+	for i, tile := range wanted {
+		e.tiles[tile.Level] = data[i]
+	}
+	found, err := e.Root()
+	if err != nil || found != root {
+		return nil, errors.Join(ErrInconsistent, err)
+	}
+	return e, nil
+}
+
+// edgeTile is the unfinished tile of a level; its width is 0 where the last is full.
+func edgeTile(level int, size int64) Tile {
+	hashes := size >> (TileHeight * level)
+	return Tile{Level: level, Number: hashes >> TileHeight, Width: int(hashes % TileWidth)}
+}
+
+// Size is how many leaves the tree has.
+func (e *Edge) Size() int64 { return e.size }
+
+// Bytes is about how much memory the edge takes.
+func (e *Edge) Bytes() int {
+	taken := 1 << 10
+	for _, tile := range e.tiles {
+		taken += cap(tile)
+	}
+	return taken
+}
+
+// Add appends a leaf.
+func (e *Edge) Add(leaf Hash) error {
+	// The hashes of the levels 0, 1, … that the leaf completes.
+	completed, err := sumdb.StoredHashesForRecordHash(e.size, leaf, e)
+	if err != nil {
+		return fmt.Errorf("add leaf %d: %w", e.size, err)
+	}
+	e.size++
+	for level := range e.tiles {
+		if level*TileHeight >= len(completed) {
+			break
+		}
+		number := (e.size>>(TileHeight*level) - 1) >> TileHeight
+		tile := append(e.tiles[level], completed[level*TileHeight][:]...)
+		e.grown[Tile{Level: level, Number: number}] = tile
+		if len(tile) == TileWidth*sumdb.HashSize {
+			tile = nil // full: the level above has its hash
+		}
+		e.tiles[level] = tile
+	}
+	return nil
+}
+
+// Root is the root of the tree.
+func (e *Edge) Root() (Hash, error) { return sumdb.TreeHash(e.size, e) }
+
+// GrownTile is a tile with the hashes that it has by now.
+type GrownTile struct {
+	Tile
+	Hashes []byte
+}
+
+// Grown returns the tiles that have changed since it was last called.
+func (e *Edge) Grown() []GrownTile {
+	tiles := make([]GrownTile, 0, len(e.grown))
+	for tile, hashes := range e.grown {
+		tile.Width = len(hashes) / sumdb.HashSize
+		tiles = append(tiles, GrownTile{tile, bytes.Clone(hashes)})
+	}
+	clear(e.grown)
+	return tiles
+}
+
+// ReadHashes implements the library's HashReader for the hashes that growing needs.
+func (e *Edge) ReadHashes(indexes []int64) ([]sumdb.Hash, error) {
+	hashes := make([]sumdb.Hash, len(indexes))
+	for i, index := range indexes {
+		tile := sumdb.TileForIndex(TileHeight, index)
+		if tile.L > maxLevel || tile.N != edgeTile(tile.L, e.size).Number {
+			return nil, fmt.Errorf("%w: hash %d is not at the edge", ErrInconsistent, index)
+		}
+		data := e.tiles[tile.L]
+		tile.W = len(data) / sumdb.HashSize
+		var err error
+		if hashes[i], err = sumdb.HashFromTile(tile, data, index); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInconsistent, err)
+		}
+	}
+	return hashes, nil
+}
