@@ -71,6 +71,8 @@ type Facts struct {
 	OutputTokens int64
 	// Code says that the payload holds a program or a statement that changes data.
 	Code bool
+	// WritesSQL says that it holds a statement that changes a database. Then Code is true.
+	WritesSQL bool
 	// Unseen says that something lies deeper than canon.MaxDepth and was not looked at.
 	Unseen bool
 }
@@ -99,6 +101,7 @@ func Classify(in Input) Facts {
 		InputTokens:     used.input,
 		OutputTokens:    used.output,
 		Code:            s.code,
+		WritesSQL:       s.sql,
 		Unseen:          s.unseen,
 	}
 	if facts.Model != "" || used != (tokens{}) {

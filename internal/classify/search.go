@@ -22,6 +22,7 @@ type search struct {
 	records  []int64 // by depth; the payload itself is depth 0
 	hosts    hosts
 	code     bool // a statement or a program stands in it
+	sql      bool // a statement that changes a database stands in it
 	unseen   bool // something lies deeper than it looks
 
 	nesting int      // how many containers are around the present place
@@ -194,8 +195,10 @@ func (s *search) text(r role, text string) {
 	switch r {
 	case roleCode:
 		s.code = true
+		s.sql = s.sql || writesSQL(text)
 	case roleQuery:
 		s.code = s.code || beginsStatement(text)
+		s.sql = s.sql || writesSQL(text)
 	case roleHost:
 		s.hosts.bare(text, asURL)
 	case roleLink:

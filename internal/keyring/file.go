@@ -52,6 +52,9 @@ type entry struct {
 	ID        string    `json:"id"`
 	Secret    []byte    `json:"secret"` // base64 in JSON
 	CreatedAt time.Time `json:"created_at"`
+	// LogKeyRevokedAt says since when the key that signs checkpoints, which is derived from
+	// this one, is not to be believed; nil where it is.
+	LogKeyRevokedAt *time.Time `json:"log_key_revoked_at,omitempty"`
 }
 
 var (
@@ -107,6 +110,7 @@ func (d document) keySet() (*keySet, error) {
 	if _, known := set.masters[d.Current]; !known {
 		return nil, fmt.Errorf("%w: its current key is not among its keys", ErrInvalid)
 	}
+	set.logKeys = d.logKeys()
 	return set, nil
 }
 
@@ -131,7 +135,7 @@ func decode(data []byte) (document, error) {
 	strict := json.NewDecoder(bytes.NewReader(data))
 	strict.DisallowUnknownFields()
 	if err := strict.Decode(&read); err != nil {
-		return document{}, fmt.Errorf("%w: it may hold only version, current, sealed_rows and keys, and each key only id, secret (base64) and created_at (RFC 3339)", ErrInvalid)
+		return document{}, fmt.Errorf("%w: it may hold only version, current, sealed_rows and keys, and each key only id, secret (base64), created_at and log_key_revoked_at (RFC 3339)", ErrInvalid)
 	}
 	return read, nil
 }

@@ -33,7 +33,6 @@ type Heads struct {
 
 	mu     sync.Mutex // held for moments, never while the file is written or waited for
 	ledger uuid.UUID  // the ledger that is watched; uuid.Nil before it was told
-	lost   bool       // see Suspend
 	seen   map[uuid.UUID]Seen
 	noted  map[uuid.UUID]Seen // of seen, what the file does not hold yet
 	known  fs.FileInfo        // of the file as this process last read or wrote it; nil before
@@ -90,11 +89,13 @@ func (h *Heads) All() map[uuid.UUID]Seen {
 }
 
 // Note remembers a receipt or an act that was acknowledged, or both. One that is older
-// than the newest changes nothing.
+// than the newest changes nothing. A blank memory stays blank until it adopts a ledger,
+// or an operator accepts or imports one: its ledger may hold receipts of which nothing
+// is remembered, and to note a few of its ends would vouch for all.
 func (h *Heads) Note(org uuid.UUID, now Seen) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.lost {
+	if h.blank() {
 		return
 	}
 	if seen := h.seen[org]; seen.advance(now) {
@@ -111,7 +112,6 @@ func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 	// A running server may have written the file while the operator thought: change
 	// reads it first.
 	return h.change(func() error {
-		h.lost = false
 		if now.Count == 0 && now.Acts.Count == 0 {
 			delete(h.seen, org)
 			delete(h.noted, org)
@@ -183,7 +183,7 @@ func (h *Heads) reload() error {
 			read.seen[org] = further
 		}
 	}
-	h.ledger, h.seen, h.known, h.lost = read.ledger, read.seen, info, false
+	h.ledger, h.seen, h.known = read.ledger, read.seen, info
 	return nil
 }
 

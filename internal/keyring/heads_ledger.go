@@ -26,17 +26,10 @@ func (h *Heads) Ledger() uuid.UUID {
 func (h *Heads) Blank() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.ledger == uuid.Nil && len(h.seen) == 0
+	return h.blank()
 }
 
-// Suspend keeps a memory blank: nothing is noted until an operator accepts a ledger or
-// imports what another machine remembers. It is for a ledger that holds receipts of
-// which nothing is remembered: to note a few of its ends would vouch for all.
-func (h *Heads) Suspend() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lost = h.ledger == uuid.Nil && len(h.seen) == 0
-}
+func (h *Heads) blank() bool { return h.ledger == uuid.Nil && len(h.seen) == 0 }
 
 // Adopt makes the file one of this ledger, where it is of none yet. One of another is
 // ErrOtherLedger. Where the file cannot be written, this process watches the ledger all
@@ -49,14 +42,14 @@ func (h *Heads) Adopt(ledger uuid.UUID) error {
 		if h.ledger != uuid.Nil && h.ledger != ledger {
 			return fmt.Errorf("file of heads %s: %w", h.path, ErrOtherLedger)
 		}
-		h.ledger, h.lost = ledger, false
+		h.ledger = ledger
 		return nil
 	})
 	if err != nil && !errors.Is(err, ErrOtherLedger) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.ledger == uuid.Nil {
-			h.ledger, h.lost = ledger, false
+			h.ledger = ledger
 		}
 	}
 	return err
@@ -69,7 +62,7 @@ func (h *Heads) AcceptLedger(ledger uuid.UUID) error {
 		return nil
 	}
 	return h.change(func() error {
-		h.ledger, h.lost = ledger, false
+		h.ledger = ledger
 		return nil
 	})
 }
@@ -78,7 +71,7 @@ func (h *Heads) AcceptLedger(ledger uuid.UUID) error {
 // backup.
 func (h *Heads) Replace(ledger uuid.UUID, seen map[uuid.UUID]Seen) error {
 	return h.change(func() error {
-		h.ledger, h.seen, h.lost = ledger, make(map[uuid.UUID]Seen, len(seen)), false
+		h.ledger, h.seen = ledger, make(map[uuid.UUID]Seen, len(seen))
 		maps.Copy(h.seen, seen)
 		clear(h.noted)
 		return nil
@@ -116,7 +109,6 @@ func (h *Heads) Import(ledger uuid.UUID, seen map[uuid.UUID]Seen) (changed int, 
 		if h.ledger == uuid.Nil {
 			h.ledger = ledger
 		}
-		h.lost = false
 		for org, theirs := range seen {
 			if ours := h.seen[org]; ours.advance(theirs) {
 				h.note(org, ours)

@@ -28,7 +28,7 @@ var (
 //countersign:race
 func TestHeadsOfSeveralProcesses(t *testing.T) {
 	t.Parallel()
-	first, again := newHeads(t)
+	first, again := blankHeads(t)
 	if err := first.Adopt(ledgerA); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestHeadsThatAreLocked(t *testing.T) {
 // A file that is removed under a running server is written again as it was.
 func TestHeadsThatWereRemoved(t *testing.T) {
 	t.Parallel()
-	heads, again := newHeads(t)
+	heads, again := blankHeads(t)
 	if err := heads.Adopt(ledgerA); err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +106,13 @@ func TestHeadsThatWereRemoved(t *testing.T) {
 // before there were ids, and refuses another until an operator accepts that.
 func TestHeadsWatchOneLedger(t *testing.T) {
 	t.Parallel()
-	heads, again := newHeads(t)
+	heads, again := blankHeads(t)
 	if !heads.Blank() {
 		t.Error("a new memory is not blank")
 	}
-	heads.Note(acme, Seen{Count: 1, Last: [32]byte{1}})
-	flush(t, heads)
+	if err := heads.Accept(acme, Seen{Count: 1, Last: [32]byte{1}}); err != nil {
+		t.Fatal(err)
+	}
 	if heads.Blank() || again().Blank() {
 		t.Error("a memory of receipts is blank")
 	}
@@ -140,12 +141,17 @@ func TestHeadsWatchOneLedger(t *testing.T) {
 	}
 }
 
-// A memory of nothing stays one while it is suspended, however much is noted, until an
-// operator accepts a ledger or imports another memory, here or in another process.
-func TestHeadsThatAreSuspended(t *testing.T) {
+// A memory of nothing stays one, however much is noted, until it adopts a ledger, or an
+// operator accepts one or imports another memory, here or in another process.
+func TestHeadsThatAreBlank(t *testing.T) {
 	t.Parallel()
 	accepted := Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"}
 	for name, end := range map[string]func(here, there *Heads) error{
+		"adopted": func(here, _ *Heads) error {
+			err := here.Adopt(ledgerA)
+			here.Note(acme, accepted)
+			return err
+		},
 		"accepted": func(here, _ *Heads) error { return here.Accept(acme, accepted) },
 		"imported": func(here, _ *Heads) error {
 			_, err := here.Import(ledgerA, map[uuid.UUID]Seen{acme: accepted})
@@ -159,8 +165,7 @@ func TestHeadsThatAreSuspended(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			heads, again := newHeads(t)
-			heads.Suspend()
+			heads, again := blankHeads(t)
 			heads.Note(rival, Seen{Count: 9, Last: [32]byte{9}})
 			flush(t, heads)
 			if !heads.Blank() || !again().Blank() {
@@ -169,7 +174,6 @@ func TestHeadsThatAreSuspended(t *testing.T) {
 			if err := end(heads, again()); err != nil {
 				t.Fatal(err)
 			}
-			heads.Suspend() // too late: there is something to remember
 			heads.Note(acme, Seen{Count: 4, Last: [32]byte{4}})
 			flush(t, heads)
 			checkHeads(t, again(), map[uuid.UUID]Seen{acme: {Count: 4, Last: [32]byte{4}, Slug: "acme"}})

@@ -63,17 +63,19 @@ const (
 	lockRetry = 5 * time.Millisecond
 )
 
-// lock takes the lock beside the file. The file itself cannot carry it, for each change
+func (h *Heads) lock() (unlock func(), err error) { return lockBeside("file of heads", h.path) }
+
+// lockBeside takes the lock beside a file. The file itself cannot carry it, for each change
 // puts another in its place.
-func (h *Heads) lock() (unlock func(), err error) {
-	path := h.path + ".lock"
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
+func lockBeside(what, path string) (unlock func(), err error) {
+	beside := path + ".lock"
+	file, err := os.OpenFile(beside, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
-		return nil, fmt.Errorf("file of heads: %w", err)
+		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	// Whoever runs a command as root must not shut the server out.
-	if err := giveTo(file, ownerOf(h.path)); err != nil {
-		return nil, fmt.Errorf("file of heads: %w", errors.Join(err, file.Close()))
+	if err := giveTo(file, ownerOf(path)); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, errors.Join(err, file.Close()))
 	}
 	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockRetry) {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -82,10 +84,10 @@ func (h *Heads) lock() (unlock func(), err error) {
 		}
 		waits := errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR)
 		if !waits {
-			return nil, fmt.Errorf("file of heads: lock %s: %w", path, errors.Join(err, file.Close()))
+			return nil, fmt.Errorf("%s: lock %s: %w", what, beside, errors.Join(err, file.Close()))
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(fmt.Errorf("file of heads: another process has held %s for %s: end that process, or try again", path, lockWait), file.Close())
+			return nil, errors.Join(fmt.Errorf("%s: another process has held %s for %s: end that process, or try again", what, beside, lockWait), file.Close())
 		}
 	}
 }

@@ -30,8 +30,18 @@ func openHeads(t *testing.T, path string, ring *Ring) *Heads {
 	return heads
 }
 
-// newHeads is an empty memory, with the way to a second look at its file.
+// newHeads is an empty memory of a ledger, with the way to a second look at its file.
 func newHeads(t *testing.T) (heads *Heads, again func() *Heads) {
+	t.Helper()
+	heads, again = blankHeads(t)
+	if err := heads.Adopt(ledgerA); err != nil {
+		t.Fatal(err)
+	}
+	return heads, again
+}
+
+// blankHeads is a memory of nothing, with the way to a second look at its file.
+func blankHeads(t *testing.T) (heads *Heads, again func() *Heads) {
 	t.Helper()
 	_, ring := createdRing(t)
 	path := filepath.Join(t.TempDir(), "heads.json")
@@ -141,6 +151,9 @@ func TestHeadsThatWereChanged(t *testing.T) {
 	_, ring := createdRing(t)
 	path := filepath.Join(t.TempDir(), "heads.json")
 	heads := openHeads(t, path, ring)
+	if err := heads.Adopt(ledgerA); err != nil {
+		t.Fatal(err)
+	}
 	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme", Acts: ledger.LogEnd{Count: 5, Last: [32]byte{5}}})
 	flush(t, heads)
 	content, err := os.ReadFile(path)
@@ -211,6 +224,9 @@ func TestHeadsThatCannotBeWritten(t *testing.T) {
 	nowhere := openHeads(t, filepath.Join(folder, "none", "heads.json"), ring)
 	if err := nowhere.Writable(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
+	}
+	if err := nowhere.Adopt(ledgerA); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a ledger adopted in a folder that is not there: %v", err)
 	}
 	nowhere.Note(acme, Seen{Count: 1, Last: [32]byte{1}})
 	if err := nowhere.Flush(); !errors.Is(err, os.ErrNotExist) {

@@ -47,6 +47,7 @@ type keySet struct {
 	current string
 	ids     []string
 	masters map[string]ledger.Secret
+	logKeys []LogKey // their Status is not set
 
 	sealedRows   bool
 	numberedRows bool

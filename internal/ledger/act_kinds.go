@@ -17,6 +17,7 @@ const (
 	ActRowsTrust            = "rows.trust"
 	ActRollbackAccept       = "rollback.accept"
 	ActLedgerRestore        = "ledger.restore"
+	ActTransparencyClose    = "transparency_log.close"
 	ActMasterKeyRotate      = "master_key.rotate"
 	ActKeyCreate            = "api_key.create"
 	ActKeyRotate            = "api_key.rotate"
@@ -35,6 +36,7 @@ const (
 	ActApprovalOverrule     = "approval.overrule"
 	ActWebhookCreate        = "webhook.create"
 	ActWebhookTest          = "webhook.test"
+	ActWebhookRedeliver     = "webhook.redeliver"
 	ActWebhookDelete        = "webhook.delete"
 	ActWebhookDisable       = "webhook.disable"
 	ActTokenCreate          = "public_token.create" //nolint:gosec // the name of an act, no credential
@@ -60,6 +62,7 @@ var actSentences = map[string]string{
 	ActRowsTrust:            "took over rows from before they were authenticated",
 	ActRollbackAccept:       "took the database as it is for the truth[: {receipts_stored} receipts of {receipts_acknowledged}][: {chains} chains are not those that were acknowledged][: {organizations_missing} organizations are missing]",
 	ActLedgerRestore:        "restored the ledger from a backup[: {receipts} receipts, and {receipts_lost} that were acknowledged are lost][; {organizations_missing} organizations are missing]",
+	ActTransparencyClose:    "closed the transparency log {target}[ of {log_size} receipts], which was ended before",
 	ActMasterKeyRotate:      "rotated the master key[: {key}]",
 	ActKeyCreate:            "made the API key {name}[ with the role {role}][ of {owner}][, until {expires_at}]",
 	ActKeyRotate:            "gave the API key {name} a new secret[; the old one works until {previous_expires_at}]",
@@ -78,6 +81,7 @@ var actSentences = map[string]string{
 	ActApprovalOverrule:     "approved[ {action_name} of {agent_name}][ in the chain {chain_name}], which the rules deny by now[: {status}]",
 	ActWebhookCreate:        "added a webhook[ to {url}]",
 	ActWebhookTest:          "sent a test to the webhook[ to {url}]",
+	ActWebhookRedeliver:     "sent a message to the webhook[ to {url}] again",
 	ActWebhookDelete:        "deleted the webhook[ to {url}]",
 	ActWebhookDisable:       "disabled the webhook[ to {url}], whose endpoint is gone",
 	ActTokenCreate:          "made a public link to the {artifact_type}[ {artifact_id}][, until {expires_at}]",
@@ -126,6 +130,7 @@ var recordsChanged = map[string][]changedRecord{
 	ActRowsTrust:            nil,
 	ActRollbackAccept:       nil,
 	ActLedgerRestore:        nil,
+	ActTransparencyClose:    nil,
 	ActMasterKeyRotate:      nil,
 	ActKeyCreate:            {{RecordKey, ""}},
 	ActKeyRotate:            {{RecordKey, ""}},
@@ -144,6 +149,7 @@ var recordsChanged = map[string][]changedRecord{
 	ActApprovalOverrule:     nil,
 	ActWebhookCreate:        {{RecordWebhook, ""}},
 	ActWebhookTest:          nil,
+	ActWebhookRedeliver:     nil,
 	ActWebhookDelete:        {{RecordWebhook, ""}},
 	ActWebhookDisable:       {{RecordWebhook, ""}},
 	ActTokenCreate:          {{RecordToken, ""}},

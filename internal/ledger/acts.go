@@ -53,7 +53,7 @@ func (a *StoredAct) Previous() *[32]byte {
 	if err != nil {
 		return nil
 	}
-	hash, ok := ParseHash(NewFields(v).Text("previous_hash", maxName))
+	hash, ok := ParseHash(canon.NewFields(v).Text("previous_hash", maxName))
 	if !ok {
 		return nil
 	}
@@ -67,22 +67,14 @@ func (a *Act) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 512))
 	w.String("action", a.Action)
 	actor := canon.BeginObject(w.Name("actor"))
-	if a.Actor.Key == (KeyID{}) {
-		actor.Null("key_id")
-	} else {
-		actor.String("key_id", a.Actor.Key.String())
-	}
+	writeIDOrNull(&actor, "key_id", a.Actor.Key.UUID)
 	actor.String("name", a.Actor.Name)
 	actor.String("role", a.Actor.Role)
 	w.Value(actor.End())
-	writeTime(&w, "at", &a.At)
+	writeTime(&w, "at", a.At)
 	w.Raw("detail", a.Detail)
 	w.String("organization_hash", FormatHash(a.Controls))
-	if a.Previous == nil {
-		w.Null("previous_hash")
-	} else {
-		w.String("previous_hash", FormatHash(*a.Previous))
-	}
+	writeHashOrNull(&w, "previous_hash", a.Previous)
 	w.Int("sequence", a.Sequence)
 	w.StringOrNull("target", a.Target)
 	return w.End()
@@ -114,13 +106,9 @@ func (l *ActLog) Begin() { l.begins = l.Begins() }
 func (l *ActLog) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 256))
 	w.Int("count", l.Count)
-	if l.Last == nil {
-		w.Null("last_hash")
-	} else {
-		w.String("last_hash", FormatHash(*l.Last))
-	}
+	writeHashOrNull(&w, "last_hash", l.Last)
 	w.String("organization_hash", FormatHash(l.Controls))
-	w.String("organization_id", l.Org.String())
+	writeID(&w, "organization_id", l.Org.UUID)
 	return w.End()
 }
 
@@ -151,30 +139,24 @@ var errUnreadableAct = errors.New("stored act cannot be read")
 
 // DecodeAct reads what an act says. Its links are for ActWalk to judge.
 func DecodeAct(body []byte) (*Act, error) {
-	v, err := canon.Parse(body)
+	r, err := openRecord(body)
 	if err != nil {
 		return nil, errUnreadableAct
 	}
-	f := NewFields(v)
-	f.Ignore("organization_hash")
-	f.Ignore("previous_hash")
-	r := idReader{fields: f}
+	r.Ignore("organization_hash")
+	r.Ignore("previous_hash")
 	act := &Act{
-		Sequence: f.Int("sequence", 1, maxCount), At: r.time("at"),
-		Action: f.Text("action", maxName), Target: f.Text("target", maxStored), Detail: f.Object("detail", len(body)),
+		Sequence: r.Int("sequence", 1, maxCount), At: r.time("at"),
+		Action: r.Text("action", maxName), Target: r.Text("target", maxStored), Detail: r.Object("detail", len(body)),
 	}
-	actor := f.Nested("actor")
+	actor := r.nested("actor")
 	if actor == nil {
 		return nil, errUnreadableAct
 	}
-	act.Actor = Actor{Name: actor.Text("name", maxName), Role: actor.Text("role", maxName)}
-	if actor.Has("key_id") {
-		inner := idReader{fields: actor}
-		act.Actor.Key = KeyID{inner.id("key_id")}
-		r.failed = r.failed || inner.failed
-	}
-	f.Join(actor)
-	if r.failed || f.Err() != nil {
+	key, _ := actor.optionalID("key_id")
+	act.Actor = Actor{Key: KeyID{key}, Name: actor.Text("name", maxName), Role: actor.Text("role", maxName)}
+	r.join(actor)
+	if !r.readable() {
 		return nil, errUnreadableAct
 	}
 	return act, nil
@@ -192,7 +174,7 @@ func (w *ActWalk) Step(a *StoredAct) error {
 	if err != nil {
 		return errUnreadableAct
 	}
-	f := NewFields(v)
+	f := canon.NewFields(v)
 	sequence := f.Int("sequence", 1, maxCount)
 	previous := f.Text("previous_hash", maxName)
 	wanted := ""

@@ -1,11 +1,10 @@
 package ledger
 
 import (
-	"encoding/hex"
 	"errors"
-	"strings"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 )
 
 // Addendum is what is recorded about an event after its first facts: it takes
@@ -27,16 +26,6 @@ const (
 	EntryResume   EntryKind = "resume"   // an auto-pause was lifted
 )
 
-// Result is what became of an allowed action.
-type Result string
-
-// The results that a client can report.
-const (
-	Succeeded Result = "succeeded"
-	Failed    Result = "failed"
-	Unknown   Result = "unknown"
-)
-
 // Entry is an addendum's content. Which members are set depends on the kind.
 type Entry struct {
 	Kind       EntryKind
@@ -53,39 +42,22 @@ type Entry struct {
 	ApprovalStatus ApprovalStatus
 }
 
-// ParseOutcome reads the body of a request that reports an outcome.
-func ParseOutcome(v canon.Value) (*Entry, error) {
-	f := NewFields(v)
-	entry := &Entry{
-		Kind:   EntryOutcome,
-		Result: Result(f.OneOf("outcome", string(Succeeded), string(Failed), string(Unknown))),
-		Detail: withoutSecrets(f.Text("detail", maxText)),
-	}
-	if !f.Has("outcome") {
-		f.Fault("outcome", "is required: succeeded, failed or unknown")
-	}
-	if err := f.Err(); err != nil {
-		return nil, err
-	}
-	return entry, nil
-}
-
 // Encode writes the canonical bytes that the running digest covers.
 func (e *Entry) Encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 384))
 	if e.Kind == EntryApproval {
 		w.String("approval_hash", FormatHash(e.ApprovalHash))
-		w.Value(appendQuotedID(w.Name("approval_id"), e.Approval.UUID))
+		writeID(&w, "approval_id", e.Approval.UUID)
 		w.String("approval_status", string(e.ApprovalStatus))
 	}
 	w.StringOrNull("detail", e.Detail)
-	w.Value(appendQuotedID(w.Name("event_id"), e.Event.UUID))
+	writeID(&w, "event_id", e.Event.UUID)
 	w.String("kind", string(e.Kind))
 	if e.Kind == EntryOutcome {
 		w.String("outcome", string(e.Result))
 	}
 	w.Int("position", e.Position)
-	w.String("recorded_at", e.RecordedAt.String())
+	writeTime(&w, "recorded_at", e.RecordedAt)
 	w.Int("sequence", e.Sequence)
 	return w.End()
 }
@@ -94,34 +66,33 @@ var errUnreadableAddendum = errors.New("stored addendum cannot be read")
 
 // DecodeEntry reads what Encode wrote.
 func DecodeEntry(body []byte) (*Entry, error) {
-	v, err := canon.Parse(body)
+	r, err := openRecord(body)
 	if err != nil {
 		return nil, errUnreadableAddendum
 	}
-	f := NewFields(v)
-	r := idReader{fields: f}
-	entry := &Entry{
-		Kind:       EntryKind(f.Text("kind", maxName)),
-		Event:      EventID{r.id("event_id")},
-		Sequence:   f.Int("sequence", 1, maxCount),
-		Position:   f.Int("position", 1, maxCount),
-		RecordedAt: r.time("recorded_at"),
-		Result:     Result(f.Text("outcome", maxName)),
-		Detail:     f.Text("detail", maxStored),
-	}
+	entry := r.outcomeEntry()
+	entry.Kind, entry.RecordedAt = EntryKind(r.Text("kind", maxName)), r.time("recorded_at")
 	if entry.Kind == EntryApproval {
 		entry.Approval = ApprovalID{r.id("approval_id")}
-		entry.ApprovalStatus = ApprovalStatus(f.Text("approval_status", maxName))
-		hash, err := hex.DecodeString(strings.TrimPrefix(f.Text("approval_hash", maxName), hashPrefix))
-		if err != nil || len(hash) != len(entry.ApprovalHash) {
+		entry.ApprovalStatus = ApprovalStatus(r.Text("approval_status", maxName))
+		hash, ok := ParseHash(r.Text("approval_hash", maxName))
+		if !ok {
 			return nil, errUnreadableAddendum
 		}
-		copy(entry.ApprovalHash[:], hash)
+		entry.ApprovalHash = hash
 	}
-	if r.failed || f.Err() != nil {
+	if !r.readable() {
 		return nil, errUnreadableAddendum
 	}
 	return entry, nil
+}
+
+// outcomeEntry reads the members that addenda and late outcomes have in common.
+func (r *recordReader) outcomeEntry() *Entry {
+	return &Entry{
+		Event: EventID{r.id("event_id")}, Sequence: r.Int("sequence", 1, maxCount), Position: r.Int("position", 1, maxCount),
+		Result: Result(r.Text("outcome", maxName)), Detail: r.Text("detail", maxStored),
+	}
 }
 
 // DecodeEntries reads several, of one event, by position.
@@ -137,12 +108,40 @@ func DecodeEntries(addenda []*Addendum) ([]*Entry, error) {
 	return entries, nil
 }
 
-// append gives an entry the next place in the chain.
-func (s *ChainState) append(entry Entry, chain ChainID) *Addendum {
+// append enters an entry at the chain's next position, at the time of its newest record,
+// and sets both in the entry.
+func (s *ChainState) append(entry *Entry, chain ChainID) *Addendum {
 	entry.Position, entry.RecordedAt = s.Entries+1, s.LastAt
 	body := entry.Encode()
 	s.enter(body)
 	return &Addendum{Chain: chain, Position: entry.Position, Sequence: entry.Sequence, Body: body}
+}
+
+// Result is what became of an allowed action.
+type Result string
+
+// The results that a client can report.
+const (
+	Succeeded Result = "succeeded"
+	Failed    Result = "failed"
+	Unknown   Result = "unknown"
+)
+
+// ParseOutcome reads the body of a request that reports an outcome.
+func ParseOutcome(v canon.Value) (*Entry, error) {
+	f := canon.NewFields(v)
+	entry := &Entry{
+		Kind:   EntryOutcome,
+		Result: Result(f.OneOf("outcome", string(Succeeded), string(Failed), string(Unknown))),
+		Detail: withoutSecrets(f.Text("detail", maxText)),
+	}
+	if !f.Has("outcome") {
+		f.Fault("outcome", "is required: succeeded, failed or unknown")
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	return entry, nil
 }
 
 // ReportOutcome enters what became of an event, given what was entered about it
@@ -160,10 +159,13 @@ func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*Entry, repor
 		return nil, nil, err
 	}
 	s.LastAt = Later(now, s.LastAt)
-	report.Kind, report.Event, report.Sequence = EntryOutcome, event.ID, event.Sequence
-	addendum := s.append(report, event.Chain)
-	report.Position, report.RecordedAt = addendum.Position, s.LastAt
-	return &report, addendum, nil
+	report.about(event)
+	return &report, s.append(&report, event.Chain), nil
+}
+
+// about makes the entry an outcome of the event.
+func (e *Entry) about(event *RecordedEvent) {
+	e.Kind, e.Event, e.Sequence = EntryOutcome, event.ID, event.Sequence
 }
 
 // repeats reports whether a report says what the last one said, and refuses one that
@@ -175,7 +177,7 @@ func repeats(last, report *Entry) (bool, error) {
 	case last.Result == report.Result && last.Detail == report.Detail:
 		return true, nil
 	case last.Result != Unknown || report.Result == Unknown:
-		return false, Errorf(CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands: the list of events shows it")
+		return false, fault.Errorf(fault.CodeOutcomeConflict, "another outcome was reported for this event already, and the first one stands: the list of events shows it")
 	}
 	return false, nil
 }
@@ -184,9 +186,9 @@ func repeats(last, report *Entry) (bool, error) {
 func (e *RecordedEvent) hasOutcome(approved bool) error {
 	switch {
 	case e.Status == EventDenied:
-		return Errorf(CodeOutcomeConflict, "the action was denied: it has no outcome")
+		return fault.Errorf(fault.CodeOutcomeConflict, "the action was denied: it has no outcome")
 	case e.Status == EventAwaiting && !approved:
-		return Errorf(CodeOutcomeConflict, "the action was not approved: it has no outcome")
+		return fault.Errorf(fault.CodeOutcomeConflict, "the action was not approved: it has no outcome")
 	}
 	return nil
 }
@@ -203,25 +205,76 @@ func lastOutcome(entries []*Entry) (last *Entry, approved bool) {
 	return last, approved
 }
 
-func errSealed() *Error {
-	return Errorf(CodeChainSealed, "the chain is completed: nothing more can be recorded in it; open a new chain")
+// ActionTypeLateOutcome marks what became of an action whose chain was abandoned before
+// it was reported. The chain's digest is sealed, so the report is an event of the
+// successor. It is no action: nothing is decided on it, and only the service records it.
+const ActionTypeLateOutcome = "late_outcome"
+
+// checkLateOutcome refuses a marker that a client sends itself: it would be an action
+// that nobody judged.
+func checkLateOutcome(f *canon.Fields, action *Action) {
+	if action.ActionType == ActionTypeLateOutcome {
+		f.Fault("action_type", "must not be %s: report what became of an action to the outcome route of its event", ActionTypeLateOutcome)
+	}
 }
 
-// Accepts refuses an action that the chain has no room for.
-func (s *ChainState) Accepts(action *Action) error {
-	if err := s.Open(); err != nil {
-		return err
-	}
-	if s.Actions >= MaxEventsCeiling {
-		return Errorf(CodeChainSealed, "the chain holds %d events, the most it can: complete it and open a new one", s.Actions)
-	}
-	return s.admits(action)
+// LateOutcomeKeys are the idempotency keys under which an event's late outcomes are
+// recorded: one for an unknown result, one for what settles it.
+func LateOutcomeKeys(event EventID) [2]string {
+	return [2]string{lateOutcomeKey(event, Unknown), lateOutcomeKey(event, Succeeded)}
 }
 
-// Open refuses what cannot be recorded in a sealed chain.
-func (s *ChainState) Open() error {
-	if s.Status.Sealed() {
-		return errSealed()
+func lateOutcomeKey(event EventID, result Result) string {
+	if result == Unknown {
+		return "late-outcome-unknown:" + event.String()
 	}
-	return nil
+	return "late-outcome:" + event.String()
+}
+
+// JudgeLateOutcome refuses an outcome that an event of an abandoned chain cannot have,
+// given all that was entered about it before. The same report again gives the
+// earlier one.
+func JudgeLateOutcome(event *RecordedEvent, earlier []*Entry, report *Entry) (again *Entry, err error) {
+	last, approved := lastOutcome(earlier)
+	if repeated, err := repeats(last, report); repeated || err != nil {
+		return last, err
+	}
+	return nil, event.hasOutcome(approved)
+}
+
+// LateOutcome makes the marker that enters what became of an event into the
+// successor, whose state this is.
+func (s *ChainState) LateOutcome(event *RecordedEvent, report Entry) (marker *Action, entered *Entry) {
+	report.about(event)
+	report.Position = s.Entries + 1 // Record will enter the marker there
+	w := canon.BeginObject(nil)
+	writeID(&w, "chain_id", event.Chain.UUID)
+	w.StringOrNull("detail", report.Detail)
+	writeID(&w, "event_id", event.ID.UUID)
+	w.String("outcome", string(report.Result))
+	w.Int("position", report.Position)
+	w.Int("sequence", report.Sequence)
+	marker = &Action{
+		AgentName: event.Action.AgentName, ActionType: ActionTypeLateOutcome, ActionName: event.Action.ActionName,
+		ParentAgentName: event.Action.ParentAgentName, IdempotencyKey: lateOutcomeKey(event.ID, report.Result), Payload: w.End(),
+	}
+	return marker, &report
+}
+
+// ReadLateOutcome reads a marker back from an event under one of LateOutcomeKeys.
+func ReadLateOutcome(marker *RecordedEvent, payload []byte) (*Entry, error) {
+	if marker.Action.ActionType != ActionTypeLateOutcome {
+		return nil, fault.Errorf(fault.CodeOutcomeConflict, "an action was recorded under the idempotency key that this outcome needs: the outcome cannot be recorded")
+	}
+	r, err := openRecord(payload)
+	if err != nil || PayloadHash(payload) != marker.PayloadSHA256 {
+		return nil, ErrStateTampered
+	}
+	entry := r.outcomeEntry()
+	entry.Kind, entry.RecordedAt = EntryOutcome, marker.RecordedAt
+	r.id("chain_id")
+	if !r.readable() {
+		return nil, ErrStateTampered
+	}
+	return entry, nil
 }

@@ -1,132 +1,144 @@
 package ledger
 
 import (
-	"crypto/sha256"
-	"errors"
-	"fmt"
-	"hash/crc32"
-	"io"
-	"log/slog"
-	"math/big"
-	"strings"
+	"encoding/json"
+
+	"countersign/internal/classify"
 )
 
-// Lengths of an API key's text: prefix, 256 random bits, and a CRC-32 of both,
-// in base62.
+// KeyRecord is an API key as the service knows it: never its text, only a hash.
+type KeyRecord struct {
+	ID        KeyID
+	Org       OrgID
+	Name      string
+	Role      Role
+	Hash      [32]byte
+	Hint      string // prefix and last characters, for people to recognise it by
+	CreatedAt Time
+	RevokedAt *Time
+
+	Agents     []string // the names that it may record for, as they were given; none: any
+	Owner      string   // who answers for it; free text, "" where nobody was named
+	ExpiresAt  *Time    // nil: never
+	LastUsedAt *Time    // may lag behind by a minute; nothing is decided by it
+	// Previous is the secret that the last rotation replaced, nil before the first.
+	Previous *PreviousSecret
+	// ExpiryLogged says that the audit log has an entry about the expiry.
+	ExpiryLogged bool
+	Act          int64  // the number of the act that changed it last; 0 in a row from before it was kept
+	MAC          []byte // authenticates all of it but when it was last used
+	// Tampered says that the stored row is not as the service wrote it. The key opens
+	// nothing, and nothing else of it is told.
+	Tampered bool
+}
+
+// PreviousSecret is a secret that was replaced and may still be used for a while.
+type PreviousSecret struct {
+	Hash      [32]byte
+	ExpiresAt Time // it is refused from this moment on
+}
+
+// APIKeyStatus is where an API key stands.
+type APIKeyStatus string
+
+// The statuses of an API key. A key that was revoked stays so when its time is up.
 const (
-	apiKeyPrefix    = "csk_"
-	opaqueBodyWidth = 43 // the fewest base62 digits that hold 256 bits
-	checkWidth      = 6  // the fewest that hold 32 bits
-	apiKeyWidth     = len(apiKeyPrefix) + opaqueBodyWidth + checkWidth
-	hintWidth       = 4
+	APIKeyActive  APIKeyStatus = "active"
+	APIKeyExpired APIKeyStatus = "expired"
+	APIKeyRevoked APIKeyStatus = "revoked"
+	// APIKeyTampered is of a key whose row was changed outside the service.
+	APIKeyTampered APIKeyStatus = "tampered"
 )
 
-// ErrMalformedKey is what every text is that cannot be an API key: a bad paste,
-// which its owner can put right, as against a key that nobody knows. No error
-// made of it repeats any part of the text.
-var ErrMalformedKey = errors.New("malformed API key")
-
-// The causes are made once: a flood of bad keys shall not cost an allocation
-// each.
-var (
-	errKeyPrefix  = fmt.Errorf("%w: it must begin with %s", ErrMalformedKey, apiKeyPrefix)
-	errKeyLength  = fmt.Errorf("%w: it must be %d characters long; was it cut off, or pasted with a space?", ErrMalformedKey, apiKeyWidth)
-	errKeyForeign = fmt.Errorf("%w: after %s it may hold only the letters a-z, A-Z and digits", ErrMalformedKey, apiKeyPrefix)
-	errKeyCheck   = fmt.Errorf("%w: its last %d characters do not match the rest; was it mistyped?", ErrMalformedKey, checkWidth)
-)
-
-// APIKey is a well-formed API key, which need not be one that anybody issued.
-// It keeps the hash and the hint but not the text, so nothing that holds it can
-// leak the key.
-type APIKey struct {
-	hash [sha256.Size]byte
-	tail [hintWidth]byte
+// Status is where the key stands at a moment.
+func (k *KeyRecord) Status(now Time) APIKeyStatus {
+	switch {
+	case k.Tampered:
+		return APIKeyTampered
+	case k.RevokedAt != nil:
+		return APIKeyRevoked
+	case k.ExpiresAt != nil && now >= *k.ExpiresAt:
+		return APIKeyExpired
+	default:
+		return APIKeyActive
+	}
 }
 
-// NewAPIKey writes the API key for 256 random bits.
-func NewAPIKey(entropy [32]byte) Secret {
-	signed := apiKeyPrefix + base62(new(big.Int).SetBytes(entropy[:]), opaqueBodyWidth)
-	check := new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(signed))))
-	return NewSecret(signed + base62(check, checkWidth))
-}
+// Active reports whether the key still opens anything.
+func (k *KeyRecord) Active(now Time) bool { return k.Status(now) == APIKeyActive }
 
-// ParseAPIKey checks the form of an API key. Every error is an ErrMalformedKey.
-func ParseAPIKey(text string) (APIKey, error) {
-	if !strings.HasPrefix(text, apiKeyPrefix) {
-		return APIKey{}, errKeyPrefix
+// MayRecord reports whether the key may record an action of the agent.
+func (k *KeyRecord) MayRecord(agent string) bool {
+	if len(k.Agents) == 0 {
+		return true
 	}
-	if len(text) != apiKeyWidth {
-		return APIKey{}, errKeyLength
-	}
-	if !isBase62(text[len(apiKeyPrefix):]) {
-		return APIKey{}, errKeyForeign
-	}
-	raw := []byte(text)
-	signed, check := raw[:apiKeyWidth-checkWidth], raw[apiKeyWidth-checkWidth:]
-	if base62Value(check) != uint64(crc32.ChecksumIEEE(signed)) {
-		return APIKey{}, errKeyCheck
-	}
-	return APIKey{hash: sha256.Sum256(raw), tail: [hintWidth]byte(raw[apiKeyWidth-hintWidth:])}, nil
-}
-
-// Hash is what a store keeps of the key and finds it by. A plain SHA-256
-// suffices: passwords need a slow, salted hash because they can be guessed, and
-// 256 random bits cannot.
-func (k APIKey) Hash() [sha256.Size]byte { return k.hash }
-
-// Hint names the key in lists, for people who hold several: the prefix and the
-// last four characters. Those are of the check, not of the body, and give away
-// 24 of the 256 bits; what is left is still beyond guessing.
-func (k APIKey) Hint() string { return apiKeyPrefix + "…" + string(k.tail[:]) }
-
-// Format implements fmt.Formatter: the hash has no place in a log either.
-func (APIKey) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
-
-// LogValue implements slog.LogValuer.
-func (APIKey) LogValue() slog.Value { return slog.StringValue(redacted) }
-
-// NewOpaqueToken writes 256 random bits as a bearer token. The prefix says what
-// it opens, and as it is hashed with the rest, a token of one kind is never
-// found as one of another.
-func NewOpaqueToken(prefix string, entropy [32]byte) Secret {
-	return NewSecret(prefix + base62(new(big.Int).SetBytes(entropy[:]), opaqueBodyWidth))
-}
-
-// HashToken is what a store keeps of a bearer token and finds it by; see
-// APIKey.Hash.
-func HashToken(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
-
-const noDigit = 0xff
-
-// base62Digits is the inverse of the alphabet 0-9a-zA-Z that math/big writes.
-var base62Digits = func() (digits [256]uint8) {
-	for i := range digits {
-		digits[i] = noDigit
-	}
-	for i := range 62 {
-		digits[big.NewInt(int64(i)).Text(62)[0]] = uint8(i)
-	}
-	return digits
-}()
-
-func base62(n *big.Int, width int) string {
-	text := n.Text(62)
-	return strings.Repeat("0", width-len(text)) + text
-}
-
-func isBase62(text string) bool {
-	for i := range len(text) {
-		if base62Digits[text[i]] == noDigit {
-			return false
+	folded := classify.FoldName(agent)
+	for _, name := range k.Agents {
+		if name == agent || classify.FoldName(name) == folded {
+			return true
 		}
 	}
-	return true
+	return false
 }
 
-// base62Value reads at most ten base62 digits, as many as 64 bits hold.
-func base62Value(digits []byte) (value uint64) {
-	for _, digit := range digits {
-		value = value*62 + uint64(base62Digits[digit])
+// Rotate replaces the key's secret. The one that it replaces is accepted for the
+// overlap; one that an earlier rotation left is accepted no more.
+func (k *KeyRecord) Rotate(secret APIKey, now, overlap Time) {
+	k.Previous = &PreviousSecret{Hash: k.Hash, ExpiresAt: now + overlap}
+	k.Hash, k.Hint = secret.Hash(), secret.Hint()
+}
+
+// EncodeAgents writes a list of agents' names as stores keep it.
+func EncodeAgents(names []string) []byte {
+	if len(names) == 0 {
+		return []byte("[]")
 	}
-	return value
+	encoded, err := json.Marshal(names)
+	if err != nil {
+		panic(err) // a list of strings always has a form
+	}
+	return encoded
+}
+
+// DecodeAgents reads what EncodeAgents wrote; nil for an empty list.
+func DecodeAgents(encoded []byte) ([]string, error) {
+	var names []string
+	if err := json.Unmarshal(encoded, &names); err != nil || len(names) == 0 {
+		return nil, err
+	}
+	return names, nil
+}
+
+// Role is what an API key may do. Each role may do what the ones before it may.
+type Role string
+
+// The roles, weakest first.
+const (
+	RoleAgent  Role = "agent"
+	RoleMember Role = "member"
+	RoleAdmin  Role = "admin"
+)
+
+// ParseRole reads a role's name.
+func ParseRole(text string) (Role, bool) {
+	role := Role(text)
+	return role, role.rank() > 0
+}
+
+// Includes reports whether the role may do what the other may.
+func (r Role) Includes(other Role) bool {
+	return other.rank() > 0 && r.rank() >= other.rank()
+}
+
+func (r Role) rank() int {
+	switch r {
+	case RoleAgent:
+		return 1
+	case RoleMember:
+		return 2
+	case RoleAdmin:
+		return 3
+	default:
+		return 0
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"countersign/internal/fault"
 )
 
 const (
@@ -41,35 +43,35 @@ func TestDecideApproval(t *testing.T) {
 		reviewer Reviewer
 		killed   bool
 		now      Time
-		code     Code
+		code     fault.Code
 		changed  bool
 		want     ApprovalStatus
 	}{
 		{"yes", nil, yes, ann, false, firstMoment, "", true, ApprovalApproved},
 		{"no", nil, no, ann, false, firstMoment, "", true, ApprovalDenied},
 		{"yes at the last moment", nil, yes, ann, false, endTime - 1, "", true, ApprovalApproved},
-		{"yes at the end", nil, yes, ann, false, endTime, CodeApprovalExpired, false, ApprovalPending},
-		{"no after the end", nil, no, ann, false, endTime + 9, CodeApprovalExpired, false, ApprovalPending},
+		{"yes at the end", nil, yes, ann, false, endTime, fault.CodeApprovalExpired, false, ApprovalPending},
+		{"no after the end", nil, no, ann, false, endTime + 9, fault.CodeApprovalExpired, false, ApprovalPending},
 		{"yes when escalated", func(a *Approval) { a.Advance(halfTime) }, yes, ann, false, halfTime, "", true, ApprovalApproved},
-		{"yes under the kill switch", nil, yes, ann, true, firstMoment, CodeKillSwitchActive, false, ApprovalPending},
+		{"yes under the kill switch", nil, yes, ann, true, firstMoment, fault.CodeKillSwitchActive, false, ApprovalPending},
 		{"no under the kill switch", nil, no, ann, true, firstMoment, "", true, ApprovalDenied},
 		{"yes to what is approved", settledAs(ApprovalApproved), yes, bob, false, firstMoment, "", false, ApprovalApproved},
-		{"no to what is approved", settledAs(ApprovalApproved), no, bob, false, firstMoment, CodeApprovalDecided, false, ApprovalApproved},
-		{"yes to what is denied", settledAs(ApprovalDenied), yes, bob, false, firstMoment, CodeApprovalDecided, false, ApprovalDenied},
+		{"no to what is approved", settledAs(ApprovalApproved), no, bob, false, firstMoment, fault.CodeApprovalDecided, false, ApprovalApproved},
+		{"yes to what is denied", settledAs(ApprovalDenied), yes, bob, false, firstMoment, fault.CodeApprovalDecided, false, ApprovalDenied},
 		{"no to what is denied", settledAs(ApprovalDenied), no, bob, false, endTime, "", false, ApprovalDenied},
-		{"yes to what is cancelled", settledAs(ApprovalCancelled), yes, bob, false, firstMoment, CodeApprovalDecided, false, ApprovalCancelled},
-		{"yes to what has timed out", settledAs(ApprovalTimedOut), yes, bob, false, endTime, CodeApprovalExpired, false, ApprovalTimedOut},
-		{"yes by the asker", nil, yes, Reviewer{asker, "ann"}, false, firstMoment, CodeForbidden, false, ApprovalPending},
-		{"no by the asker", nil, no, Reviewer{asker, "ann"}, false, firstMoment, CodeForbidden, false, ApprovalPending},
+		{"yes to what is cancelled", settledAs(ApprovalCancelled), yes, bob, false, firstMoment, fault.CodeApprovalDecided, false, ApprovalCancelled},
+		{"yes to what has timed out", settledAs(ApprovalTimedOut), yes, bob, false, endTime, fault.CodeApprovalExpired, false, ApprovalTimedOut},
+		{"yes by the asker", nil, yes, Reviewer{asker, "ann"}, false, firstMoment, fault.CodeForbidden, false, ApprovalPending},
+		{"no by the asker", nil, no, Reviewer{asker, "ann"}, false, firstMoment, fault.CodeForbidden, false, ApprovalPending},
 		{"yes by one who is named", func(a *Approval) { a.Approvers = []string{"ann"} }, yes, ann, false, firstMoment, "", true, ApprovalApproved},
-		{"yes by one who is not named", func(a *Approval) { a.Approvers = []string{"ann"} }, yes, bob, false, firstMoment, CodeForbidden, false, ApprovalPending},
+		{"yes by one who is not named", func(a *Approval) { a.Approvers = []string{"ann"} }, yes, bob, false, firstMoment, fault.CodeForbidden, false, ApprovalPending},
 		{"yes to the payload seen", nil, &Verdict{Approve: true, PayloadSHA256: "seen"}, ann, false, firstMoment, "", true, ApprovalApproved},
-		{"yes to another payload", nil, &Verdict{Approve: true, PayloadSHA256: "other"}, ann, false, firstMoment, CodePayloadMismatch, false, ApprovalPending},
+		{"yes to another payload", nil, &Verdict{Approve: true, PayloadSHA256: "other"}, ann, false, firstMoment, fault.CodePayloadMismatch, false, ApprovalPending},
 		{"one yes of two", func(a *Approval) { a.TwoPerson = true }, yes, ann, false, firstMoment, "", true, ApprovalPending},
 		{"the same yes of two", votedBy(ann), yes, ann, false, firstMoment, "", false, ApprovalPending},
 		{"the second yes of two", votedBy(ann), yes, bob, false, firstMoment, "", true, ApprovalApproved},
 		{"a no after one yes of two", votedBy(ann), no, ann, false, firstMoment, "", true, ApprovalDenied},
-		{"a second yes under the kill switch", votedBy(ann), yes, bob, true, firstMoment, CodeKillSwitchActive, false, ApprovalPending},
+		{"a second yes under the kill switch", votedBy(ann), yes, bob, true, firstMoment, fault.CodeKillSwitchActive, false, ApprovalPending},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

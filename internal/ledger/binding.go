@@ -67,7 +67,7 @@ type ownRedaction struct {
 
 // redact keeps payload and metadata without their secrets, and remembers what was
 // taken out until Bind.
-func (a *Action) redact(f *Fields, payload, metadata canon.Value) {
+func (a *Action) redact(f *canon.Fields, payload, metadata canon.Value) {
 	sent := readRedactions(f, payload)
 	var own, beside []classify.Redaction
 	a.payload, own = classify.RedactListed(payload)
@@ -128,17 +128,17 @@ func leadsInto(pointer string, outer map[string]bool) bool {
 var digestPattern = regexp.MustCompile(`^hmac-sha256:[0-9a-f]{64}$`)
 
 // readRedactions reads the digests of what the client took out of the payload.
-func readRedactions(f *Fields, payload canon.Value) map[string]string {
+func readRedactions(f *canon.Fields, payload canon.Value) map[string]string {
 	nested := f.Nested("redactions")
 	if nested == nil {
 		return nil
 	}
-	if len(nested.Names()) > maxRedactions {
+	if len(nested.Members()) > maxRedactions {
 		f.Fault("redactions", "must have at most %d members", maxRedactions)
 		return nil
 	}
 	digests := make(map[string]string)
-	for _, member := range nested.object.Members() {
+	for _, member := range nested.Members() {
 		digest, pointer := member.Value, member.Name
 		marker, found := payload.At(pointer)
 		switch {
@@ -225,22 +225,6 @@ func RedactionsHash(redactions []byte) string {
 		return ""
 	}
 	return PayloadHash(redactions)
-}
-
-// orNone reads a hash that older records do not have: they have no map either.
-func orNone(hash *string) string {
-	if hash == nil {
-		return ""
-	}
-	return *hash
-}
-
-func readRedactionsHash(f *Fields) *string {
-	if !f.Given("redactions_sha256") {
-		return nil
-	}
-	hash := f.Text("redactions_sha256", maxName)
-	return &hash
 }
 
 // Unbound lists the places of a stored payload where something was taken out that no

@@ -16,6 +16,7 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/classify"
+	"countersign/internal/fault"
 )
 
 // bindingVectors are what the service and its clients must agree on to bind what they
@@ -133,7 +134,7 @@ func TestRedactionsAreHeldToTheirMarkers(t *testing.T) {
 			t.Parallel()
 			_, err := parseAction(`{"agent_name":"a","action_type":"t","action_name":"n","payload":` + payload + `,"redactions":` + redactions + `}`)
 			var got []string
-			var refused *Error
+			var refused *fault.Error
 			if errors.As(err, &refused) {
 				for _, fault := range refused.Fields {
 					got = append(got, fault.Pointer)

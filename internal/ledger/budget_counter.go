@@ -1,8 +1,14 @@
 package ledger
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"countersign/internal/canon"
 )
@@ -32,6 +38,58 @@ type BudgetUse struct {
 	Counter CounterID
 	Amount  Money
 }
+
+// CounterKey says what a counter counts. A budget that is given another scope, window or
+// measure counts anew.
+type CounterKey struct {
+	Org     OrgID
+	Budget  string
+	Scope   BudgetScope
+	Measure Measure
+	Window  Window
+	Start   Time // of the window
+	Value   string
+}
+
+// ID is the counter's.
+func (k *CounterKey) ID() CounterID {
+	h := sha256.New()
+	var size [8]byte
+	h.Write(k.Org.UUID[:])
+	binary.BigEndian.PutUint64(size[:], uint64(k.Start)) //nolint:gosec // all 64 bits are kept
+	h.Write(size[:])
+	for _, text := range []string{k.Budget, string(k.Scope), string(k.Measure), string(k.Window), k.Value} {
+		binary.BigEndian.PutUint64(size[:], uint64(len(text)))
+		h.Write(size[:])
+		h.Write([]byte(text))
+	}
+	var id CounterID
+	copy(id.UUID[:], h.Sum(nil))
+	id.UUID[6] = id.UUID[6]&0x0f | counterVersion<<4
+	id.UUID[8] = id.UUID[8]&0x3f | 0x80
+	return id
+}
+
+// End is when the window is over.
+func (k *CounterKey) End() Time {
+	_, end := k.Window.Span(k.Start)
+	return end
+}
+
+// Of reports whether the counter is one of a budget as the budget is now.
+func (k *CounterKey) Of(b *Budget) bool {
+	return k.Budget == b.Name && k.Scope == b.Scope && k.Measure == b.Measure() && k.Window == b.Window
+}
+
+// CounterID identifies a counter: it is made of what the counter counts, and has a
+// version that no other id has, so that it is never a chain's.
+type CounterID struct{ uuid.UUID }
+
+// counterVersion is that of ids whose content is their maker's own (RFC 9562).
+const counterVersion = 8
+
+// IsCounterID reports whether an id is a counter's.
+func IsCounterID(id [16]byte) bool { return id[6]>>4 == counterVersion }
 
 // Used is what counts against the limit.
 func (c *BudgetCounter) Used() Money { return c.Spent.Add(c.Waiting) }
@@ -70,7 +128,7 @@ func (c *BudgetCounter) Encode(keys Keys) (body, mac []byte) {
 	w.String("label", c.Label)
 	w.String("measure", string(c.Measure))
 	w.Int("moves", c.Moves)
-	w.String("organization_id", c.Org.String())
+	writeID(&w, "organization_id", c.Org.UUID)
 	w.Int("revision", c.Revision)
 	w.String("scope", string(c.Scope))
 	w.String("spent", c.Spent.String())
@@ -90,58 +148,204 @@ func DecodeBudgetCounter(body, mac []byte, keys Keys, org OrgID) (*BudgetCounter
 	if !authentic(keys, org, PurposeBudgetCounter, mac, body) {
 		return nil, ErrStateTampered
 	}
-	v, err := canon.Parse(body)
+	r, err := openRecord(body)
 	if err != nil {
 		return nil, errUnreadableCounter
 	}
-	f := NewFields(v)
-	r := idReader{fields: f}
 	c := &BudgetCounter{
 		CounterKey: CounterKey{
-			Org: OrgID{r.id("organization_id")}, Budget: f.Text("budget", maxName), Scope: BudgetScope(f.Text("scope", maxName)),
-			Measure: Measure(f.Text("measure", maxName)), Window: Window(f.Text("window", maxName)),
-			Start: Time(f.Int("window_start", 0, maxCount)), Value: f.Text("value", maxStored),
+			Org: OrgID{r.id("organization_id")}, Budget: r.Text("budget", maxName), Scope: BudgetScope(r.Text("scope", maxName)),
+			Measure: Measure(r.Text("measure", maxName)), Window: Window(r.Text("window", maxName)),
+			Start: r.milliseconds("window_start"), Value: r.Text("value", maxStored),
 		},
-		Label: f.Text("label", maxStored), Revision: f.Int("revision", 0, maxCount), Moves: f.Int("moves", 0, maxCount), Uses: f.Int("uses", 0, maxCount),
+		Label: r.Text("label", maxStored), Revision: r.Int("revision", 0, maxCount), Moves: r.Int("moves", 0, maxCount), Uses: r.Int("uses", 0, maxCount),
+		Spent: r.requiredMoney("spent"), Waiting: r.requiredMoney("waiting"),
 	}
-	spent, waiting := r.money("spent"), r.money("waiting")
-	if spent == nil || waiting == nil || r.failed || f.Err() != nil || c.Org != org {
+	if !r.readable() || c.Org != org {
 		return nil, errUnreadableCounter
 	}
-	c.Spent, c.Waiting = *spent, *waiting
 	return c, nil
 }
 
 // appendUses writes what an action took of budgets, as events and approvals carry it.
 func appendUses(dst []byte, uses []BudgetUse) []byte {
-	dst = append(dst, '[')
-	for i := range uses {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		w := canon.BeginObject(dst)
-		w.String("amount", uses[i].Amount.String())
-		w.String("counter", uses[i].Counter.String())
-		w.String("name", uses[i].Budget)
-		dst = w.End()
-	}
-	return append(dst, ']')
+	return appendObjects(dst, uses, func(w *canon.ObjectWriter, u *BudgetUse) {
+		w.String("amount", u.Amount.String())
+		writeID(w, "counter", u.Counter.UUID)
+		w.String("name", u.Budget)
+	})
 }
 
-// readUses reads what appendUses wrote; records from before there were any have none.
-func readUses(f *Fields) (uses []BudgetUse, ok bool) {
-	list, _ := f.get("budgets")
-	ok = true
-	for _, item := range list.Items() {
-		inner := NewFields(item)
-		r := idReader{fields: inner}
-		use := BudgetUse{Budget: inner.Text("name", maxName), Counter: CounterID{r.id("counter")}}
-		amount := r.money("amount")
-		if r.failed || amount == nil || inner.Err() != nil {
-			return nil, false
+// budgetUses reads what appendUses wrote. Records from before there were budgets have none.
+func (r *recordReader) budgetUses() []BudgetUse {
+	var uses []BudgetUse
+	r.each("budgets", func(inner *recordReader) {
+		uses = append(uses, BudgetUse{Budget: inner.Text("name", maxName), Counter: CounterID{inner.id("counter")}, Amount: inner.requiredMoney("amount")})
+	})
+	return uses
+}
+
+// Applied is a budget that a subject's action is held against, and the counter that says
+// where it stands.
+type Applied struct {
+	Budget *Budget
+	Key    CounterKey
+	Label  string
+	// Counted says that the action is held against the budget; otherwise a rule asks what
+	// is left of it.
+	Counted bool
+}
+
+// Applying lists the budgets that an action is held against at a moment, and those whose
+// names rules read. A budget that does not cover the subject is left out.
+func (s *Settings) Applying(org OrgID, subject *Subject, action *Action, at Time, read []string) []Applied {
+	var applied []Applied
+	for i := range s.Budgets {
+		b := &s.Budgets[i]
+		counted := b.concerns(action)
+		if !counted && !slices.Contains(read, b.Name) {
+			continue
 		}
-		use.Amount = *amount
-		uses = append(uses, use)
+		value, label, covered := b.value(subject)
+		if !covered {
+			continue
+		}
+		start, _ := b.Window.Span(at)
+		applied = append(applied, Applied{
+			Budget: b, Label: label, Counted: counted,
+			Key: CounterKey{Org: org, Budget: b.Name, Scope: b.Scope, Measure: b.Measure(), Window: b.Window, Start: start, Value: value},
+		})
 	}
-	return uses, ok
+	return applied
+}
+
+// BudgetStanding is where a budget stands for one action.
+type BudgetStanding struct {
+	Applied
+	Counter *BudgetCounter // which Record moves
+	Takes   Money          // what the action takes
+}
+
+// Stand is where a budget stands before the action. The counter is the budget's for the
+// action's subject, and moves when the action is recorded.
+func (a Applied) Stand(action *Action, counter *BudgetCounter) BudgetStanding {
+	return BudgetStanding{Applied: a, Counter: counter, Takes: a.Budget.takes(action)}
+}
+
+// StandAgain is where budgets stand for an action that was recorded before: by the
+// counters that it was counted in, at the limits of now. A budget that has become another
+// one since, or is gone, does not apply, nor does one that was put later.
+func (s *Settings) StandAgain(uses []BudgetUse, counter func(CounterID) *BudgetCounter) []BudgetStanding {
+	var standings []BudgetStanding
+	for _, use := range uses {
+		c := counter(use.Counter)
+		if c == nil {
+			continue
+		}
+		if b := s.Budget(use.Budget); b != nil && c.Of(b) {
+			standings = append(standings, BudgetStanding{
+				Applied: Applied{Budget: b, Key: c.CounterKey, Label: c.Label, Counted: true}, Counter: c, Takes: use.Amount,
+			})
+		}
+	}
+	return standings
+}
+
+// budgetMatches holds an action against the budgets above its chain.
+func budgetMatches(q *Question) []Match {
+	var matches []Match
+	for i := range q.Standings {
+		s := &q.Standings[i]
+		if !s.Counted {
+			continue
+		}
+		m := Match{Name: s.Budget.Rule(), DocsURL: docsOfBudgets, budget: s.Budget}
+		switch {
+		case s.over():
+			m.Outcome, m.Reason = s.Budget.Decision, s.reason()
+			m.Remediation = "Wait until the " + string(s.Budget.Window) + " is over, or have an admin raise the limit under budgets in the organization's settings."
+		case s.unpriced(q.Action):
+			m.Outcome = RequireApproval
+			m.Reason = fmt.Sprintf("the call's cost is not known, so it cannot be held against the budget %q of %s a %s", s.Budget.Name, s.Budget.Show(s.Budget.Limit()), s.Budget.Window)
+			m.Remediation = "Name a model that the operator's price table knows, with its tokens, or have the operator add the model to the table."
+		default:
+			continue
+		}
+		matches = append(matches, m)
+	}
+	return matches
+}
+
+// over reports whether the action is over the budget: nothing is left of it, or less than
+// the action takes. What a model's call costs is known after the call, so that one call is
+// let through for as long as anything is left.
+func (s *BudgetStanding) over() bool {
+	used, limit := s.Counter.Used(), s.Budget.Limit()
+	if used.Cmp(limit) >= 0 {
+		return true
+	}
+	return s.Budget.Measure() != MeasureCost && used.Add(s.Takes).Cmp(limit) > 0
+}
+
+// unpriced reports whether the action cannot be held against a budget of cost: a model was
+// or will be called, and nobody knows what for.
+func (s *BudgetStanding) unpriced(a *Action) bool {
+	return s.Budget.Measure() == MeasureCost && a.Cost == nil && s.Takes.Cmp(Money{}) == 0 && (a.Facts.Model != "" || a.Facts.Tokens() > 0)
+}
+
+func (s *BudgetStanding) reason() string {
+	b, c := s.Budget, s.Counter
+	_, end := b.Window.Span(c.Start)
+	whose := ""
+	if b.Scope != ScopeOrganization {
+		whose = fmt.Sprintf(" for the %s %q", b.Scope, s.Label)
+	}
+	waiting := ""
+	if c.Waiting.Cmp(Money{}) > 0 {
+		waiting = fmt.Sprintf(", %s of it waiting for approval", b.Show(c.Waiting))
+	}
+	return fmt.Sprintf("the budget %q of %s a %s%s is used up to %s%s, and the action takes %s; the %s ends at %s",
+		b.Name, b.Show(b.Limit()), b.Window, whose, b.Show(c.Used()), waiting, b.Show(s.Takes), b.Window, end)
+}
+
+// count enters the action into the counters of the budgets that it is held against, and
+// returns what it took of each.
+func (q *Question) count(status EventStatus) []BudgetUse {
+	if status == EventDenied {
+		return nil
+	}
+	var uses []BudgetUse
+	for i := range q.Standings {
+		s := &q.Standings[i]
+		if !s.Counted || s.Takes.Cmp(Money{}) <= 0 {
+			continue
+		}
+		s.Counter.take(s.Takes, status == EventAwaiting)
+		uses = append(uses, BudgetUse{Budget: s.Budget.Name, Counter: s.Key.ID(), Amount: s.Takes})
+	}
+	return uses
+}
+
+// withoutUses are the standings without what an event itself took.
+func withoutUses(standings []BudgetStanding, uses []BudgetUse, counted, waiting bool) []BudgetStanding {
+	if !counted && !waiting || len(uses) == 0 {
+		return standings
+	}
+	without := slices.Clone(standings)
+	for i := range without {
+		s := &without[i]
+		for _, use := range uses {
+			if use.Counter != s.Key.ID() {
+				continue
+			}
+			counter := *s.Counter
+			if waiting {
+				counter.Waiting = less(counter.Waiting, use.Amount)
+			} else {
+				counter.Spent = less(counter.Spent, use.Amount)
+			}
+			s.Counter = &counter
+		}
+	}
+	return without
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 )
 
 // parsedBudgets patches an organization's budgets.
@@ -55,7 +56,7 @@ func TestBudgetsAreBounded(t *testing.T) {
 		{"the same name twice", `[{"name":"b","scope":"agent","window":"day","decision":"deny","limit_usd":1},{"name":"b","scope":"key","window":"day","decision":"deny","limit_usd":1}]`, "/budgets/1/name"},
 	} {
 		_, err := parsedBudgets(t, c.body)
-		fault, ok := err.(*Error)
+		fault, ok := err.(*fault.Error)
 		if !ok || len(fault.Fields) == 0 || fault.Fields[0].Pointer != c.pointer {
 			t.Errorf("%s: %+v, want a fault at %s", c.name, err, c.pointer)
 		}

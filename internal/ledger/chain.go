@@ -58,10 +58,10 @@ const DefaultEnvironment = "production"
 // ParseChainRequest reads the body of a request that opens a chain. Ids, owner
 // and time are the service's to fill in.
 func ParseChainRequest(v canon.Value) (*Chain, error) {
-	f := NewFields(v)
+	f := canon.NewFields(v)
 	f.Ignore("organization_id")
 	chain := &Chain{
-		ExternalID:        f.filled("external_chain_id", maxName),
+		ExternalID:        f.FilledText("external_chain_id", maxName),
 		Environment:       f.Name("environment", maxName),
 		Metadata:          f.Object("metadata", maxMetadata),
 		FallbackApprovers: parseAddresses(f, "fallback_approvers"),
@@ -72,7 +72,7 @@ func ParseChainRequest(v canon.Value) (*Chain, error) {
 	case !f.Has("external_chain_id"):
 		f.Fault("name", "is required (or external_chain_id, which then serves as the name)")
 	default:
-		chain.Name = f.singleLine("external_chain_id", chain.ExternalID)
+		chain.Name = f.SingleLine("external_chain_id", chain.ExternalID)
 	}
 	if chain.Environment == "" {
 		chain.Environment = DefaultEnvironment
@@ -80,7 +80,7 @@ func ParseChainRequest(v canon.Value) (*Chain, error) {
 	if config := f.Nested("policy_config"); config != nil {
 		chain.Limits = parseClientLimits(config)
 		f.Join(config)
-		chain.PolicyConfig = config.object.Append(nil)
+		chain.PolicyConfig = config.Canonical()
 		if notify := chain.Limits.Notify; len(notify) > 0 {
 			chain.FallbackApprovers = unite(chain.FallbackApprovers, notify)
 		}
@@ -111,14 +111,14 @@ func (c *Chain) Encode() []byte {
 	w.Raw("fail_modes", c.FailModes)
 	w.Strings("fallback_approvers", c.FallbackApprovers)
 	w.Bool("fast_path", c.FastPath)
-	w.String("id", c.ID.String())
+	writeID(&w, "id", c.ID.UUID)
 	w.StringOrNull("idempotency_key", c.IdempotencyKey)
 	w.Raw("metadata", c.Metadata)
 	w.String("name", c.Name)
-	w.String("opened_by", c.OpenedBy.String())
-	w.String("organization_id", c.Org.String())
+	writeID(&w, "opened_by", c.OpenedBy.UUID)
+	writeID(&w, "organization_id", c.Org.UUID)
 	w.Raw("policy_config", c.PolicyConfig)
-	w.String("started_at", c.StartedAt.String())
+	writeTime(&w, "started_at", c.StartedAt)
 	return w.End()
 }
 
@@ -135,38 +135,32 @@ var errUnreadableChain = errors.New("stored chain cannot be read")
 
 // DecodeChain reads what Encode wrote.
 func DecodeChain(body []byte) (*Chain, error) {
-	v, err := canon.Parse(body)
+	r, err := openRecord(body)
 	if err != nil {
 		return nil, errUnreadableChain
 	}
-	f := NewFields(v)
-	id, idErr := ParseID(f.Text("id", maxName))
-	org, orgErr := ParseID(f.Text("organization_id", maxName))
-	key, keyErr := ParseID(f.Text("opened_by", maxName))
-	started := f.Time("started_at")
 	chain := &Chain{
-		ID: ChainID{id}, Org: OrgID{org}, OpenedBy: KeyID{key},
-		Name:              f.Text("name", maxName),
-		ExternalID:        f.Text("external_chain_id", maxName),
-		Environment:       f.Text("environment", maxName),
-		Metadata:          f.Object("metadata", maxMetadata),
-		FallbackApprovers: f.Texts("fallback_approvers", maxListed, maxText),
-		FailModes:         f.Object("fail_modes", len(body)),
-		FastPath:          f.Bool("fast_path"),
-		IdempotencyKey:    f.Text("idempotency_key", MaxIdempotencyKey),
-		BindingKeyID:      f.Text("binding_key_id", maxName),
+		ID: ChainID{r.id("id")}, Org: OrgID{r.id("organization_id")}, OpenedBy: KeyID{r.id("opened_by")},
+		Name:              r.Text("name", maxName),
+		ExternalID:        r.Text("external_chain_id", maxName),
+		Environment:       r.Text("environment", maxName),
+		Metadata:          r.Object("metadata", maxMetadata),
+		FallbackApprovers: r.Texts("fallback_approvers", maxListed, maxText),
+		FailModes:         r.Object("fail_modes", len(body)),
+		FastPath:          r.Bool("fast_path"),
+		StartedAt:         r.time("started_at"),
+		IdempotencyKey:    r.Text("idempotency_key", MaxIdempotencyKey),
+		BindingKeyID:      r.Text("binding_key_id", maxName),
+		Continues:         r.continues(),
 	}
-	if config := f.Nested("policy_config"); config != nil {
+	if config := r.Nested("policy_config"); config != nil {
 		chain.Limits = parseClientLimits(config)
-		f.Join(config)
-		chain.PolicyConfig = config.object.Append(nil)
+		r.Join(config)
+		chain.PolicyConfig = config.Canonical()
 	}
-	continues, continuesErr := decodeContinues(f)
-	chain.Continues = continues
-	if idErr != nil || orgErr != nil || keyErr != nil || continuesErr != nil || started == nil || f.Err() != nil {
+	if !r.readable() {
 		return nil, errUnreadableChain
 	}
-	chain.StartedAt = *started
 	hash := sha256.Sum256(body)
 	chain.stored = &hash
 	return chain, nil

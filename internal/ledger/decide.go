@@ -108,37 +108,26 @@ func matchedRules(matches []Match, allShadow bool) []MatchedRule {
 	return rules[:min(len(rules), maxMatched)]
 }
 
-// AppendMatched writes matched rules as decisions, events and approvals carry
-// them.
+// AppendMatched appends matched rules as decisions, events and approvals carry them.
 func AppendMatched(dst []byte, rules []MatchedRule) []byte {
-	dst = append(dst, '[')
-	for i := range rules {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		w := canon.BeginObject(dst)
-		w.String("decision", string(rules[i].Outcome))
-		w.String("name", rules[i].Name)
-		w.String("reason", rules[i].Reason)
-		w.Bool("shadow", rules[i].Shadow)
-		dst = w.End()
-	}
-	return append(dst, ']')
+	return appendObjects(dst, rules, func(w *canon.ObjectWriter, rule *MatchedRule) {
+		w.String("decision", string(rule.Outcome))
+		w.String("name", rule.Name)
+		w.String("reason", rule.Reason)
+		w.Bool("shadow", rule.Shadow)
+	})
 }
 
-// readMatched reads what AppendMatched wrote; records from before there were any
-// have none.
-func readMatched(f *Fields) []MatchedRule {
-	list, _ := f.get("matched_rules")
+// matchedRules reads what AppendMatched wrote. Records from before there were any have
+// none.
+func (r *recordReader) matchedRules() []MatchedRule {
 	var rules []MatchedRule
-	for _, item := range list.Items() {
-		inner := NewFields(item)
+	r.each("matched_rules", func(inner *recordReader) {
 		rules = append(rules, MatchedRule{
 			Name: inner.Text("name", maxStored), Outcome: Outcome(inner.Text("decision", maxName)),
 			Reason: inner.Text("reason", maxStored), Shadow: inner.Bool("shadow"),
 		})
-		f.Join(inner)
-	}
+	})
 	return rules
 }
 
@@ -229,11 +218,16 @@ func Decide(policy *Policy, q *Question) Decision {
 		return d
 	}
 	matches := limitMatches(q)
+	var own []Match
 	if policy.Rules != nil && !d.KillSwitchActive {
-		matches = append(matches, policy.Rules.Match(q)...)
+		own = policy.Rules.Match(q)
+		matches = append(matches, own...)
 	}
 	if !d.KillSwitchActive {
 		matches = append(append(matches, builtinMatches(q)...), budgetMatches(q)...)
+		if len(own) == 0 { // an organization that wrote a rule about the action has thought of it
+			matches = append(matches, noteMatches(q)...)
+		}
 	}
 	enforced, shadowed := strictest(matches, q.Org.Settings.EvaluationMode == Shadow)
 	if enforced != nil && enforced.Outcome == RequireApproval && q.State.Approvals >= maxApprovals {
@@ -346,28 +340,36 @@ func (d *Decision) reconcile(q *Question) {
 		}
 		return
 	}
-	if q.Action.ActionType != ActionTypeGap { // a gap is no action: nothing was let happen
+	// A gap is no action, and a note stops nothing: neither says that the client let
+	// something happen that the service would not have.
+	if q.Action.ActionType != ActionTypeGap && !d.isNote() {
 		d.Mode, d.Shadow = Enforce, d.Outcome
 	}
 	d.Outcome = AllowWithFlag
 }
 
-func readDecision(f *Fields) Decision {
+// isNote reports whether the decision is a flag of a built-in rule that people want to
+// know of, and nothing stricter.
+func (d *Decision) isNote() bool {
+	return d.Outcome == AllowWithFlag && slices.Contains(noteRules, d.PolicyName) && d.DocsURL == docsOfRules+"#"+d.PolicyName
+}
+
+func (r *recordReader) decision() Decision {
 	return Decision{
-		Outcome:          Outcome(f.Text("policy_decision", maxName)),
-		Reason:           f.Text("decision_reason", maxStored),
-		Source:           Source(f.Text("decision_source", maxName)),
-		PolicyName:       f.Text("policy_name", maxName),
-		PolicyVersion:    f.Text("policy_version", maxName),
-		KillSwitchActive: f.Bool("kill_switch_active"),
-		PauseReason:      f.Text("pause_reason", maxStored),
-		Remediation:      f.Text("remediation", maxStored),
-		DocsURL:          f.Text("docs_url", maxStored),
-		Mode:             Mode(f.Text("evaluation_mode", maxName)),
-		Shadow:           Outcome(f.Text("shadow_decision", maxName)),
-		EstimatedCost:    readMoney(f, "estimated_cost_usd"),
-		AutoPaused:       f.Bool("auto_paused"),
-		Matched:          readMatched(f),
+		Outcome:          Outcome(r.Text("policy_decision", maxName)),
+		Reason:           r.Text("decision_reason", maxStored),
+		Source:           Source(r.Text("decision_source", maxName)),
+		PolicyName:       r.Text("policy_name", maxName),
+		PolicyVersion:    r.Text("policy_version", maxName),
+		KillSwitchActive: r.Bool("kill_switch_active"),
+		PauseReason:      r.Text("pause_reason", maxStored),
+		Remediation:      r.Text("remediation", maxStored),
+		DocsURL:          r.Text("docs_url", maxStored),
+		Mode:             Mode(r.Text("evaluation_mode", maxName)),
+		Shadow:           Outcome(r.Text("shadow_decision", maxName)),
+		EstimatedCost:    r.money("estimated_cost_usd"),
+		AutoPaused:       r.Bool("auto_paused"),
+		Matched:          r.matchedRules(),
 	}
 }
 
@@ -387,6 +389,3 @@ func (d Decision) Halted(k *KillSwitch) Decision {
 	d.KillSwitchActive, d.PauseReason = true, k.Reason
 	return d
 }
-
-// has reports whether the action is of a category.
-func (f *Facts) has(category string) bool { return slices.Contains(f.Categories, category) }

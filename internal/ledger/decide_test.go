@@ -137,6 +137,19 @@ func TestBuiltinRules(t *testing.T) {
 		}, nil, RequireApproval, RuleHighRiskAgent},
 		{"an agent of another name", func(q *Question) { q.Org.Settings.HighRiskAgents = []string{"agents"} }, nil, Allow, ""},
 		{"a client's high-risk agent", func(q *Question) { q.Chain.Limits.HighRiskAgents = []string{"agent"} }, nil, RequireApproval, RuleHighRiskAgent},
+		{"a shell", func(q *Question) { q.Action.ActionName = "BashTool" }, nil, AllowWithFlag, RuleShell},
+		{"a deletion by a shell", func(q *Question) { q.Action.ActionName = "bash_rm" }, nil, AllowWithFlag, RuleShell},
+		{"SQL that writes", func(q *Question) { q.Action.Facts.WritesSQL = true }, nil, AllowWithFlag, RuleSQL},
+		{"a deletion", func(q *Question) { q.Action.ActionName = "drop_table" }, nil, AllowWithFlag, RuleDeletion},
+		{"a deletion that is looked at", func(q *Question) { q.Action.ActionName = "list_deleted_rows" }, nil, Allow, ""},
+		{"mail to nobody outside", func(q *Question) { q.Action.ActionName = "send_email" }, nil, Allow, ""},
+		{"mail to others", func(q *Question) {
+			q.Action.ActionName, q.Action.Facts.ExternalDomains = "send_email", []string{"partner.example"}
+		}, nil, AllowWithFlag, RuleMail},
+		{"mail to a domain on the list", func(q *Question) {
+			q.Action.ActionName, q.Action.Facts.ExternalDomains = "send_email", []string{"partner.example"}
+			q.Org.Settings.ExternalDomainsAllowlist = []string{"partner.example"}
+		}, nil, Allow, ""},
 		{"no allowlist", func(q *Question) { q.Action.Facts.ExternalDomains = []string{"evil.example"} }, nil, Allow, ""},
 		{"a domain on the list", func(q *Question) {
 			q.Org.Settings.ExternalDomainsAllowlist, q.Action.Facts.ExternalDomains = []string{"good.example"}, []string{"good.example", "api.good.example"}
@@ -313,6 +326,10 @@ func TestClientDecisions(t *testing.T) {
 		{"the service would have asked", func(q *Question) { q.Action.Facts = payment(6000) }, AllowWithFlag, RequireApproval, true},
 		{"the service would have denied", func(q *Question) { q.State.Status = ChainAutoPaused }, AllowWithFlag, Deny, true},
 		{"the kill switch was active", func(q *Question) { q.Org.Controls.KillSwitch.Active = true }, AllowWithFlag, Deny, true},
+		{"a shell is flagged, and no violation", func(q *Question) { q.Action.ActionName = "execute_shell" }, AllowWithFlag, "", false},
+		{"a shell over a threshold is one", func(q *Question) {
+			q.Action.ActionName, q.Action.Facts = "execute_shell", payment(6000)
+		}, AllowWithFlag, RequireApproval, true},
 		{"a gap is no violation", func(q *Question) { q.Action.ActionType = ActionTypeGap }, AllowWithFlag, "", false},
 		{"an organization on trial", func(q *Question) {
 			q.Action.Facts, q.Org.Settings.EvaluationMode = payment(6000), Shadow
@@ -378,7 +395,7 @@ func TestClientsOnlyTighten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := NewFields(config)
+		f := canon.NewFields(config)
 		q.Chain.Limits = parseClientLimits(f)
 		if err := f.Err(); err != nil {
 			t.Fatal(err)

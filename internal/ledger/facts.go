@@ -1,6 +1,9 @@
 package ledger
 
 import (
+	"regexp"
+	"slices"
+
 	"countersign/internal/canon"
 	"countersign/internal/classify"
 )
@@ -20,6 +23,7 @@ type Facts struct {
 	AmountUnusable  bool   // Amount is nil because one cannot be read or is in another currency
 	ExternalDomains []string
 	RecordsModified int64
+	WritesSQL       bool // the payload holds a statement that changes a database
 	Model           string
 	InputTokens     int64
 	OutputTokens    int64
@@ -28,13 +32,16 @@ type Facts struct {
 // Tokens is what the action takes of its chain's budget of tokens.
 func (f *Facts) Tokens() int64 { return f.InputTokens + f.OutputTokens }
 
+// has reports whether the action is of a category.
+func (f *Facts) has(category string) bool { return slices.Contains(f.Categories, category) }
+
 func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 	found := classify.Classify(classify.Input{
 		ActionType: action.ActionType, ActionName: action.ActionName, Payload: payload, Metadata: metadata,
 	})
 	facts := Facts{
 		Categories: found.Categories, AmountUnusable: found.AmountUnusable,
-		ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified,
+		ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified, WritesSQL: found.WritesSQL,
 		Model: found.Model, InputTokens: found.InputTokens, OutputTokens: found.OutputTokens,
 	}
 	// An amount beyond all reason is none that can be held against a threshold: a
@@ -47,6 +54,62 @@ func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 		}
 	}
 	return facts
+}
+
+// What a client found in an action before it redacted or cut anything. The service
+// cannot see that any more, so it takes the client's word, and only for more:
+// nothing that a client says takes away what the service found itself.
+
+const maxFoundDomains = 100
+
+// hostPattern is whatever classification takes for a host, in any script, an address or
+// misspelt: what it finds must not keep an action from the record.
+var hostPattern = regexp.MustCompile("^[^\\x00-\\x20/?#\\\\\"<>`A-Z]+$")
+
+// addFound joins a request's member "found" to the action's facts.
+func (a *Action) addFound(request *canon.Fields) {
+	found := request.Nested("found")
+	if found == nil {
+		return
+	}
+	a.FoundSHA256 = PayloadHash(found.Canonical())
+	f := &a.Facts
+	for i, category := range found.Texts("categories", maxListed, maxName) {
+		if !categoryPattern.MatchString(category) {
+			found.Fault("categories", "element %d must be 1 to 64 lower-case letters, digits and underscores", i)
+			continue
+		}
+		f.Categories = insert(f.Categories, category)
+	}
+	for i, domain := range found.Texts("external_domains", maxFoundDomains, maxDomain) {
+		if !hostPattern.MatchString(domain) {
+			found.Fault("external_domains", "element %d must be a host in lower case and nothing else, such as example.com", i)
+			continue
+		}
+		f.ExternalDomains = insert(f.ExternalDomains, domain)
+	}
+	// A payment without an amount is one whose amount the client could not compare.
+	// Such an amount is replaced by none that can be compared.
+	if slices.Contains(found.Texts("categories", maxListed, maxName), CategoryFinancial) && !found.Has("amount_usd") {
+		f.Amount, f.AmountUnusable = nil, true
+	}
+	if found.Has("amount_usd") && !f.AmountUnusable {
+		amount := MoneyOf(found.Number("amount_usd", 0, maxAmount))
+		if f.Amount == nil || amount.Cmp(*f.Amount) > 0 {
+			f.Amount = &amount
+		}
+	}
+	f.RecordsModified = max(f.RecordsModified, found.Int("records_modified", 0, maxCount))
+	request.Join(found)
+}
+
+// insert adds an element to a sorted list that does not hold it.
+func insert(list []string, element string) []string {
+	at, held := slices.BinarySearch(list, element)
+	if held {
+		return list
+	}
+	return slices.Insert(slices.Clone(list), at, element)
 }
 
 // withoutSecrets is a text from outside as it may be kept. Redacting can make it longer.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"countersign/internal/fault"
 )
 
 // Whom the organization named as a fallback may decide once the approval has
@@ -14,13 +16,13 @@ func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
 	for name, test := range map[string]struct {
 		reviewer    string
 		escalatedAt *Time
-		want        Code
+		want        fault.Code
 	}{
 		"an approver":                            {"cfo@example.com", nil, ""},
-		"a fallback before escalation":           {"ceo@example.com", nil, CodeForbidden},
+		"a fallback before escalation":           {"ceo@example.com", nil, fault.CodeForbidden},
 		"a fallback after escalation":            {"ceo@example.com", &escalated, ""},
-		"the chain's own address, after":         {"agent@example.com", &escalated, CodeForbidden},
-		"somebody else after escalation":         {"somebody", &escalated, CodeForbidden},
+		"the chain's own address, after":         {"agent@example.com", &escalated, fault.CodeForbidden},
+		"somebody else after escalation":         {"somebody", &escalated, fault.CodeForbidden},
 		"an approver after escalation may still": {"cfo@example.com", &escalated, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -34,8 +36,8 @@ func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
 			}
 			reviewer := Reviewer{Key: KeyID{UUID: [16]byte{1}}, Name: test.reviewer}
 			_, err := a.Decide(&Verdict{}, reviewer, nil, 6)
-			var got Code
-			if own := new(Error); errors.As(err, &own) {
+			var got fault.Code
+			if own := new(fault.Error); errors.As(err, &own) {
 				got = own.Code
 			}
 			if got != test.want {

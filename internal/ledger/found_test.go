@@ -10,6 +10,7 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/classify"
+	"countersign/internal/fault"
 )
 
 // What a client says it found adds to what the service finds, and never takes
@@ -187,7 +188,7 @@ func TestGapsHaveAForm(t *testing.T) {
 // refusedFields lists the fields that an error names.
 func refusedFields(err error) string {
 	var named []string
-	if own, ok := err.(*Error); ok {
+	if own, ok := err.(*fault.Error); ok {
 		for _, fault := range own.Fields {
 			named = append(named, fault.Pointer)
 		}

@@ -24,6 +24,8 @@ type (
 	ApprovalID struct{ uuid.UUID }
 	// WebhookID identifies an endpoint that is told what happens.
 	WebhookID struct{ uuid.UUID }
+	// DeliveryID identifies an attempt to deliver to a webhook.
+	DeliveryID struct{ uuid.UUID }
 	// TokenID identifies a public verification token's record, never its secret.
 	TokenID struct{ uuid.UUID }
 	// SigningKeyID identifies a key that signs approvals.
@@ -92,8 +94,4 @@ func appendID(dst []byte, id uuid.UUID) []byte {
 		dst = append(dst, hexDigits[b>>4], hexDigits[b&0x0f])
 	}
 	return dst
-}
-
-func appendQuotedID(dst []byte, id uuid.UUID) []byte {
-	return append(appendID(append(dst, '"'), id), '"')
 }

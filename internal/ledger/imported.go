@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 )
 
 // ImportedApproval is a decision that was taken and signed elsewhere, with the public half
@@ -27,15 +28,15 @@ const MaxImported = 64 << 10
 func ParseImported(line []byte) (*ImportedApproval, error) {
 	v, err := canon.Parse(line)
 	if err != nil {
-		return nil, Errorf(CodeInvalid, "it is not strict JSON: %v", err)
+		return nil, fault.Errorf(fault.CodeInvalid, "it is not strict JSON: %v", err)
 	}
-	f := NewFields(v)
+	f := canon.NewFields(v)
 	imported := &ImportedApproval{Record: f.Object("decision_record", MaxImported)}
 	if imported.Record == nil {
 		f.Fault("decision_record", "is required: the object that was signed")
 	}
-	signature := f.base64("signature", ed25519.SignatureSize)
-	imported.Public = f.base64("public_key", ed25519.PublicKeySize)
+	signature := readBase64(f, "signature", ed25519.SignatureSize)
+	imported.Public = readBase64(f, "public_key", ed25519.PublicKeySize)
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
@@ -44,16 +45,16 @@ func ParseImported(line []byte) (*ImportedApproval, error) {
 	}
 	imported.Signature = signature
 	if weakPublic(imported.Public) {
-		return nil, Errorf(CodeInvalid, "public_key is one under which anything is signed")
+		return nil, fault.Errorf(fault.CodeInvalid, "public_key is one under which anything is signed")
 	}
 	if !imported.SignedBy(imported.Public) {
-		return nil, Errorf(CodeInvalid, "the signature is not that of decision_record under public_key")
+		return nil, fault.Errorf(fault.CodeInvalid, "the signature is not that of decision_record under public_key")
 	}
 	return imported, nil
 }
 
-// base64 reads bytes that must be there, in base64.
-func (f *Fields) base64(name string, size int) []byte {
+// readBase64 reads bytes that must be there, in base64.
+func readBase64(f *canon.Fields, name string, size int) []byte {
 	decoded, err := base64.StdEncoding.Strict().DecodeString(f.Text(name, maxName))
 	if err != nil || len(decoded) != size {
 		f.Fault(name, "is required: %d bytes in base64", size)
@@ -63,7 +64,7 @@ func (f *Fields) base64(name string, size int) []byte {
 }
 
 // errDecisionForm says that a record is not one that DecisionRecord writes.
-var errDecisionForm = Errorf(CodeInvalid, "decision_record is not in the form of a decision record: docs/imports.md lists its members and how they are written")
+var errDecisionForm = fault.Errorf(fault.CodeInvalid, "decision_record is not in the form of a decision record: docs/imports.md lists its members and how they are written")
 
 // DecodeDecision reads what DecisionRecord wrote of an approval that a person, a rule or
 // the time has decided, and refuses anything else. What the record does not say is not set.
@@ -72,35 +73,20 @@ func DecodeDecision(record []byte) (*Approval, error) {
 	if err != nil {
 		return nil, errDecisionForm
 	}
-	f := newFieldsAt(v, "/decision_record")
-	r := idReader{fields: f}
+	r := &recordReader{Fields: canon.NewFieldsAt(v, "/decision_record")}
 	a := &Approval{
 		ID: ApprovalID{r.id("approval_id")}, Org: OrgID{r.id("organization_id")}, Chain: ChainID{r.id("chain_id")}, Event: EventID{r.id("event_id")},
-		RequestedBy: KeyID{r.id("requested_by")},
-		AgentName:   f.RequiredName("agent_name", maxName), ActionType: f.RequiredName("action_type", maxName), ActionName: f.RequiredName("action_name", maxName),
-		PayloadSHA256: f.RequiredText("payload_sha256", maxName), RedactionsSHA256: readRedactionsHash(f),
-		Reason: f.Text("reason", maxText), PolicyName: f.Text("policy_name", maxName), PolicyVersion: f.Text("policy_version", maxName),
-		DecidedAt: f.Time("decided_at"), Comment: f.Text("comment", maxText), Reviewer: r.reviewer(f), DeniedBy: readDenial(f),
-		Status: ApprovalStatus(f.OneOf("status", string(ApprovalApproved), string(ApprovalDenied), string(ApprovalTimedOut))),
+		RequestedBy: KeyID{r.id("requested_by")}, RequestedAt: r.time("requested_at"),
+		AgentName: r.RequiredName("agent_name", maxName), ActionType: r.RequiredName("action_type", maxName), ActionName: r.RequiredName("action_name", maxName),
+		PayloadSHA256: r.RequiredText("payload_sha256", maxName), RedactionsSHA256: r.redactionsHash(),
+		Reason: r.Text("reason", maxText), PolicyName: r.Text("policy_name", maxName), PolicyVersion: r.Text("policy_version", maxName),
+		DecidedAt: ReadTime(r.Fields, "decided_at"), Comment: r.Text("comment", maxText), Reviewer: r.reviewer(), DeniedBy: r.denial(), Votes: r.votes(maxText),
+		Status: ApprovalStatus(r.OneOf("status", string(ApprovalApproved), string(ApprovalDenied), string(ApprovalTimedOut))),
 	}
-	a.RequestedAt = r.time("requested_at")
-	votes, _ := f.get("votes")
-	if len(votes.Items()) > maxVotes {
-		f.Fault("votes", "must have at most %d elements", maxVotes)
-		return nil, f.Err()
+	if len(a.Votes) > maxVotes {
+		r.Fault("votes", "must have at most %d elements", maxVotes)
 	}
-	for _, item := range votes.Items() {
-		vote := newFieldsAt(item, "/decision_record/votes")
-		inner := idReader{fields: vote}
-		reviewer := inner.reviewer(vote)
-		if reviewer == nil {
-			return nil, errDecisionForm
-		}
-		a.Votes = append(a.Votes, Vote{Reviewer: *reviewer, Comment: vote.Text("comment", maxText), At: inner.time("at")})
-		f.Join(vote)
-		r.failed = r.failed || inner.failed
-	}
-	if err := f.Err(); err != nil {
+	if err := r.Err(); err != nil {
 		return nil, err
 	}
 	if r.failed || a.DecidedAt == nil || a.ID == (ApprovalID{}) || !bytes.Equal(a.DecisionRecord(), record) {
@@ -116,13 +102,13 @@ func DecodeDecision(record []byte) (*Approval, error) {
 func (a *Approval) wellDecided() error {
 	switch {
 	case *a.DecidedAt < a.RequestedAt:
-		return Errorf(CodeInvalid, "it was decided before it was requested")
+		return fault.Errorf(fault.CodeInvalid, "it was decided before it was requested")
 	case a.Status == ApprovalApproved && a.Reviewer == nil:
-		return Errorf(CodeInvalid, "it is approved, and names no reviewer")
+		return fault.Errorf(fault.CodeInvalid, "it is approved, and names no reviewer")
 	case a.Reviewer != nil && a.Reviewer.Name == "" || slices.ContainsFunc(a.Votes, func(v Vote) bool { return v.Reviewer.Name == "" }):
-		return Errorf(CodeInvalid, "a reviewer has no name")
+		return fault.Errorf(fault.CodeInvalid, "a reviewer has no name")
 	case a.Status == ApprovalApproved && a.DeniedBy != nil:
-		return Errorf(CodeInvalid, "it is approved, and names a rule that denied it")
+		return fault.Errorf(fault.CodeInvalid, "it is approved, and names a rule that denied it")
 	}
 	return nil
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/uuid"
 	"pgregory.net/rapid"
+
+	"countersign/internal/fault"
 )
 
 // elsewhere is the key of another installation. Its seed is the hash of a sentence.
@@ -187,7 +189,7 @@ func saidBy(err error) string {
 		return ""
 	}
 	said := err.Error()
-	var own *Error
+	var own *fault.Error
 	if errors.As(err, &own) {
 		for _, field := range own.Fields {
 			said += "\n" + field.Pointer + " " + field.Detail

@@ -29,7 +29,8 @@ const (
 	CheckFindings     Check = "findings" // what was found before, and is kept
 	CheckQueue        Check = "queue"    // work that is queued
 	CheckBudgets      Check = "budgets"  // the counters of budgets
-	CheckRow          Check = "row"      // one that a request came upon
+	CheckTransparency Check = "transparency_log"
+	CheckRow          Check = "row" // one that a request came upon
 )
 
 // Inspection is what one receipt's stored bytes say on their own, before its

@@ -229,7 +229,10 @@ func TestInspectAcceptsWhatWasSealed(t *testing.T) {
 		head := NewHead(chain.Org, keyRing)
 		head.Count = rapid.Int64Range(0, 1<<40).Draw(t, "count")
 		head.authenticate(keyRing)
-		_, stored, err := Seal(keyRing, head, "acme", chain, state, summary, approvals, &Completion{}, ReceiptID{anyUUID().Draw(t, "id")}, firstMoment)
+		_, stored, err := Seal(&Sealing{
+			Keys: keyRing, Head: head, Slug: "acme", Chain: chain, State: state, Summary: summary, Approvals: approvals,
+			Completion: &Completion{}, ID: ReceiptID{anyUUID().Draw(t, "id")}, Now: firstMoment,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

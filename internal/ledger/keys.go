@@ -39,6 +39,8 @@ const (
 
 	PurposeBudgetCounter Purpose = "budget-counter"
 	PurposeImported      Purpose = "imported-approval"
+	PurposeTransparency  Purpose = "transparency-log"
+	PurposeDelivery      Purpose = "webhook-delivery"
 )
 
 // Keys authenticates records. Implementations are safe for concurrent use.
@@ -49,6 +51,16 @@ type Keys interface {
 	// derived for (keyID, org, purpose). It reports false when keyID is not on
 	// the ring: the record cannot be judged with the keys at hand.
 	MAC(keyID string, org uuid.UUID, purpose Purpose, parts ...[]byte) (mac [32]byte, ok bool)
+}
+
+// Authenticate returns an authenticator of a record's parts that names its key.
+func Authenticate(keys Keys, org OrgID, purpose Purpose, record []byte) []byte {
+	return authenticate(keys, org, purpose, record)
+}
+
+// Authentic reports whether an authenticator is that of a record.
+func Authentic(keys Keys, org OrgID, purpose Purpose, authenticator, record []byte) bool {
+	return authentic(keys, org, purpose, authenticator, record)
 }
 
 // authenticate returns an authenticator of the parts that names its key, for
@@ -68,12 +80,11 @@ func authentic(keys Keys, org OrgID, purpose Purpose, authenticator []byte, part
 	return ok && hmac.Equal(mac[:], authenticator[:sha256.Size])
 }
 
-// Authenticate returns an authenticator of a record's parts that names its key.
-func Authenticate(keys Keys, org OrgID, purpose Purpose, record []byte) []byte {
-	return authenticate(keys, org, purpose, record)
-}
-
-// Authentic reports whether an authenticator is that of a record.
-func Authentic(keys Keys, org OrgID, purpose Purpose, authenticator, record []byte) bool {
-	return authentic(keys, org, purpose, authenticator, record)
-}
+// The statuses of a signing key.
+const (
+	SigningActive     = "active"
+	SigningRetired    = "retired"
+	SigningRevoked    = "revoked"
+	SigningHistorical = "historical" // imported: it signed elsewhere, or before there was a registry
+	SigningConfirmed  = "confirmed"  // historical, and an admin has said that it is what it claims to be
+)

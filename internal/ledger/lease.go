@@ -258,20 +258,21 @@ func (u *UsedLeases) appendTo(dst []byte) []byte {
 	return w.End()
 }
 
-func readUsedLeases(f *Fields) (u UsedLeases, err error) {
-	if u.Forgotten, err = strconv.ParseUint(f.Text("forgotten", maxName), 16, 64); err != nil {
-		return UsedLeases{}, errUnreadableState
+func (r *recordReader) usedLeases() UsedLeases {
+	nested := r.nested("leases")
+	if nested == nil {
+		return UsedLeases{}
 	}
-	for _, text := range f.Texts("used", maxUsedLeases, maxName) {
+	number := func(text string, base int) uint64 {
+		n, err := strconv.ParseUint(text, base, 64)
+		nested.failed = nested.failed || err != nil
+		return n
+	}
+	leases := UsedLeases{Forgotten: number(nested.Text("forgotten", maxName), 16)}
+	for _, text := range nested.Texts("used", maxUsedLeases, maxName) {
 		serial, actions, _ := strings.Cut(text, ":")
-		var lease UsedLease
-		if lease.Serial, err = strconv.ParseUint(serial, 16, 64); err != nil {
-			return UsedLeases{}, errUnreadableState
-		}
-		if lease.Actions, err = strconv.ParseInt(actions, 10, 64); err != nil {
-			return UsedLeases{}, errUnreadableState
-		}
-		u.Used = append(u.Used, lease)
+		leases.Used = append(leases.Used, UsedLease{Serial: number(serial, 16), Actions: int64(number(actions, 10))}) //nolint:gosec // at most maxLeaseActions
 	}
-	return u, nil
+	r.join(nested)
+	return leases
 }

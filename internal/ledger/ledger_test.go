@@ -122,10 +122,17 @@ func (p *page) summary() *Summary {
 	return summary
 }
 
+// sealing completes a chain without approvals.
+func (b *book) sealing(p *page, summary *Summary, now Time) *Sealing {
+	return &Sealing{Keys: b.keys, Head: b.head, Slug: b.slug, Chain: p.chain, State: p.state, Summary: summary, Completion: &Completion{}, Now: now}
+}
+
 func (b *book) seal(p *page, c *Completion) *StoredReceipt {
 	b.t.Helper()
 	n := byte(len(b.receipts) + 1)
-	receipt, stored, err := Seal(b.keys, b.head, b.slug, p.chain, p.state, p.summary(), nil, c, ReceiptID{NewRandomID([16]byte{n})}, p.state.LastAt+11)
+	sealing := b.sealing(p, p.summary(), p.state.LastAt+11)
+	sealing.Completion, sealing.ID = c, ReceiptID{NewRandomID([16]byte{n})}
+	receipt, stored, err := Seal(sealing)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ type ClientLimits struct {
 }
 
 // parseClientLimits reads policy_config and holds it to its types and bounds.
-func parseClientLimits(f *Fields) ClientLimits {
+func parseClientLimits(f *canon.Fields) ClientLimits {
 	return ClientLimits{
 		Single:           parseThreshold(f, "financial_approval_threshold_usd"),
 		Cumulative:       parseThreshold(f, "cumulative_financial_threshold_usd"),
@@ -36,8 +36,8 @@ func parseClientLimits(f *Fields) ClientLimits {
 
 // parseNotify takes one e-mail address or a list of them. They are told as fallback
 // approvers are.
-func parseNotify(f *Fields, name string) []string {
-	v, _ := f.get(name)
+func parseNotify(f *canon.Fields, name string) []string {
+	v, _ := f.Get(name)
 	if v.Kind() != canon.String {
 		return parseAddresses(f, name)
 	}
@@ -135,7 +135,7 @@ func (l *EffectiveLimits) AppendTo(dst []byte) []byte {
 	return w.End()
 }
 
-func parseThreshold(f *Fields, name string) *Money {
+func parseThreshold(f *canon.Fields, name string) *Money {
 	number := f.Number(name, 0, maxAmount)
 	if !f.Has(name) {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"countersign/internal/canon"
@@ -56,6 +57,20 @@ func ReceiptNumber(generatedAt Time, sequence int64) string {
 	return fmt.Sprintf("%s-%04d-%05d", NumberPrefix, generatedAt.Year(), sequence)
 }
 
+// ParseReceiptNumber reads the sequence from what ReceiptNumber writes.
+func ParseReceiptNumber(number string) (sequence int64, ok bool) {
+	rest, ok := strings.CutPrefix(number, NumberPrefix+"-")
+	year, digits, cut := strings.Cut(rest, "-")
+	if !ok || !cut || len(year) != 4 {
+		return 0, false
+	}
+	sequence, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || sequence < 1 || fmt.Sprintf("%05d", sequence) != digits {
+		return 0, false
+	}
+	return sequence, true
+}
+
 // FormatHash writes a SHA-256 as it stands in receipts.
 func FormatHash(sum [32]byte) string { return hashPrefix + hex.EncodeToString(sum[:]) }
 
@@ -78,8 +93,8 @@ func (r *Receipt) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 2048))
 	w.Strings("agents_involved", r.Agents)
 	w.Value(appendApprovals(w.Name("approvals"), r.Approvals))
-	w.Value(appendQuotedID(w.Name("chain_id"), r.Chain.UUID))
-	writeTime(&w, "completed_at", &r.CompletedAt)
+	writeID(&w, "chain_id", r.Chain.UUID)
+	writeTime(&w, "completed_at", r.CompletedAt)
 	w.Value(r.Metrics.AppendTo(w.Name("cumulative_metrics")))
 	w.String("environment", r.Environment)
 	w.StringOrNull("evaluation_mode", string(r.Mode))
@@ -87,22 +102,18 @@ func (r *Receipt) encode() []byte {
 	w.Value(appendSummary(w.Name("events_summary"), r.Events, ReceiptFormat))
 	w.StringOrNull("external_chain_id", r.ExternalID)
 	w.String("format", ReceiptFormat)
-	writeTime(&w, "generated_at", &r.GeneratedAt)
+	writeTime(&w, "generated_at", r.GeneratedAt)
 	w.String("key_id", r.KeyID)
 	w.Raw("metadata", r.Metadata)
 	w.String("organization", r.Organization)
 	w.String("policy_version", r.PolicyVersion)
-	if r.PreviousHash == nil {
-		w.Null("previous_receipt_hash")
-	} else {
-		w.String("previous_receipt_hash", FormatHash(*r.PreviousHash))
-	}
-	w.Value(appendQuotedID(w.Name("receipt_id"), r.ID.UUID))
+	writeHashOrNull(&w, "previous_receipt_hash", r.PreviousHash)
+	writeID(&w, "receipt_id", r.ID.UUID)
 	w.String("receipt_number", r.Number)
 	if r.Signature != "" {
 		w.String("signature", r.Signature)
 	}
-	writeTime(&w, "started_at", &r.StartedAt)
+	writeTime(&w, "started_at", r.StartedAt)
 	w.String("summary", r.Summary)
 	w.Int("total_actions", r.Actions)
 	return w.End()
@@ -168,12 +179,8 @@ func (h *Head) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 256))
 	w.Int("count", h.Count)
 	w.String("key_id", h.KeyID)
-	if h.Last == nil {
-		w.Null("last_receipt_hash")
-	} else {
-		w.String("last_receipt_hash", FormatHash(*h.Last))
-	}
-	w.String("organization_id", h.Org.String())
+	writeHashOrNull(&w, "last_receipt_hash", h.Last)
+	writeID(&w, "organization_id", h.Org.UUID)
 	return w.End()
 }
 

@@ -1,5 +1,9 @@
 package ledger
 
+import (
+	"countersign/internal/fault"
+)
+
 // Recording is an action on its way into a chain, with everything that deciding
 // it takes.
 type Recording struct {
@@ -73,12 +77,6 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 	return recorded
 }
 
-// Authentic reports whether the event's facts are as the service recorded them,
-// and in the place where they are stored.
-func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
-	return authentic(keys, org, PurposeEvent, e.MAC, e.Body)
-}
-
 // spend counts an action that may happen.
 func (s *ChainState) spend(facts *Facts, cost *Money, tokens int64) {
 	s.Metrics.Count(facts, cost, tokens)
@@ -129,13 +127,6 @@ func (s *ChainState) release(r *Reservation) {
 	s.Pending.Tokens -= min(r.Tokens, s.Pending.Tokens)
 }
 
-func (r *Reservation) exposure() Money {
-	if r.Facts.Amount == nil || !r.Facts.has(CategoryFinancial) {
-		return Money{}
-	}
-	return *r.Facts.Amount
-}
-
 // Settle enters the end of an approval into its chain: what it held is given
 // back, and counts as spent where a person said yes.
 func (s *ChainState) Settle(a *Approval, now Time) *Addendum {
@@ -145,7 +136,7 @@ func (s *ChainState) Settle(a *Approval, now Time) *Addendum {
 		s.spend(&a.Reserved.Facts, a.Reserved.Cost, a.Reserved.Tokens)
 	}
 	s.LastAt = Later(now, s.LastAt)
-	return s.append(Entry{
+	return s.append(&Entry{
 		Kind: EntryApproval, Event: a.Event, Sequence: a.Sequence,
 		Approval: a.ID, ApprovalHash: a.Hash(), ApprovalStatus: a.Status,
 	}, a.Chain)
@@ -158,29 +149,10 @@ func (s *ChainState) Resume(chain ChainID, event EventID, by string, now Time) (
 		return nil, err
 	}
 	if s.Status != ChainAutoPaused {
-		return nil, Errorf(CodeNotPaused, "the chain is not paused")
+		return nil, fault.Errorf(fault.CodeNotPaused, "the chain is not paused")
 	}
 	s.LastAt = Later(now, s.LastAt)
 	s.Status, s.PauseReason = ChainActive, ""
 	s.Granted = Allowance{Actions: s.TotalActions(), Markers: s.totalMarkers(), Tokens: s.TotalTokens(), At: s.LastAt}
-	return s.append(Entry{Kind: EntryResume, Event: event, Sequence: event.Sequence(), Detail: by}, chain), nil
-}
-
-func unite(lists ...[]string) []string {
-	var all []string
-	seen := make(map[string]bool)
-	for _, list := range lists {
-		for _, element := range list {
-			if !seen[element] {
-				seen[element] = true
-				all = append(all, element)
-			}
-		}
-	}
-	return all
-}
-
-// addCount adds without leaving the range in which counts are exact.
-func addCount(a, b int64) int64 {
-	return min(a+b, maxCount)
+	return s.append(&Entry{Kind: EntryResume, Event: event, Sequence: event.Sequence(), Detail: by}, chain), nil
 }

@@ -1,6 +1,10 @@
 package ledger
 
-import "testing"
+import (
+	"testing"
+
+	"countersign/internal/fault"
+)
 
 // gatedChain is a chain whose only action waits for a person.
 func gatedChain(t *testing.T, facts Facts) (*page, *Approval) {
@@ -156,7 +160,7 @@ func TestResumeGrantsAnew(t *testing.T) {
 	t.Parallel()
 	p := newBook(t).open("")
 	event := p.record("agent", "step", "{}", "")
-	if _, err := p.state.Resume(p.chain.ID, event.ID, "ann", firstMoment); !isCode(CodeNotPaused)(err) {
+	if _, err := p.state.Resume(p.chain.ID, event.ID, "ann", firstMoment); !isCode(fault.CodeNotPaused)(err) {
 		t.Errorf("a running chain is resumed: %v", err)
 	}
 	p.state.Status, p.state.PauseReason, p.state.Tokens = ChainAutoPaused, "too much", 9
@@ -172,7 +176,7 @@ func TestResumeGrantsAnew(t *testing.T) {
 		t.Errorf("the entry is %+v", entry)
 	}
 	p.state.Status = ChainCompleted
-	if _, err := p.state.Resume(p.chain.ID, event.ID, "ann", now); !isCode(CodeChainSealed)(err) {
+	if _, err := p.state.Resume(p.chain.ID, event.ID, "ann", now); !isCode(fault.CodeChainSealed)(err) {
 		t.Errorf("a sealed chain is resumed: %v", err)
 	}
 }

@@ -9,18 +9,6 @@ import (
 	"countersign/internal/canon"
 )
 
-// StoredEvent is an event as a store keeps it: the canonical facts, the payload
-// beside them, and the columns that find it.
-type StoredEvent struct {
-	Chain          ChainID
-	Sequence       int64
-	IdempotencyKey string
-	Body           []byte
-	Payload        []byte // nil once erased
-	Redactions     []byte // the digests of what was taken out of the payload; nil for none, and once erased
-	MAC            []byte // authenticates the body by itself, before the chain is sealed
-}
-
 // Replay recomputes a chain's running digest from its stored entries and holds
 // every column and payload against the facts that the digest covers. Entries
 // are fed in the order of their positions.
@@ -68,24 +56,6 @@ func (r *Replay) Event(e *StoredEvent) error {
 	r.enter(e.Body)
 	return nil
 }
-
-// payloadFault says what is wrong with the payload that is stored with an event's facts,
-// "" for nothing.
-func (e *RecordedEvent) payloadFault(stored *StoredEvent) string {
-	switch {
-	case stored.Payload == nil:
-		return "the payload is missing"
-	case PayloadHash(stored.Payload) != e.PayloadSHA256:
-		return "the payload does not match its hash"
-	case RedactionsHash(stored.Redactions) != orNone(e.RedactionsSHA256):
-		return "the digests of what was redacted do not match their hash"
-	}
-	return ""
-}
-
-// Carries reports whether the payload that is stored with an event's facts, and the
-// digests of what was taken out of it, are those that the facts name.
-func (e *RecordedEvent) Carries(stored *StoredEvent) bool { return e.payloadFault(stored) == "" }
 
 // Addendum takes the chain's next addendum.
 func (r *Replay) Addendum(a *Addendum) error {

@@ -21,8 +21,16 @@ const (
 	RuleCumulativeThreshold = "cumulative_financial_threshold"
 	RuleAmountMissing       = "financial_amount_missing"
 	RuleDomainAllowlist     = "external_domains_allowlist"
+	RuleShell               = "shell_command"
+	RuleSQL                 = "sql_write"
+	RuleDeletion            = "deletion"
+	RuleMail                = "outbound_mail"
 	RuleGap                 = "dropped_events"
 )
+
+// noteRules flag what people want to know of. A client that let such an action happen by
+// itself, offline for instance, has violated nothing.
+var noteRules = []string{RuleShell, RuleSQL, RuleDeletion, RuleMail}
 
 // docsOfRules is the document that describes the built-in rules, each under its name.
 const docsOfRules = "docs/rules.md"
@@ -32,17 +40,6 @@ const docsOfRules = "docs/rules.md"
 func builtin(name string, outcome Outcome, reason, remediation string) Match {
 	return Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation, DocsURL: docsOfRules + "#" + name}
 }
-
-// ActionTypeGap marks events that a client had to drop while it was offline.
-const ActionTypeGap = "gap"
-
-// markerType reports whether events of a type are markers: they are recorded among the
-// actions of a chain and are none. No agent took them, and no limit counts them.
-func markerType(actionType string) bool {
-	return actionType == ActionTypeGap || actionType == ActionTypeLateOutcome
-}
-
-func (a *Action) marker() bool { return markerType(a.ActionType) }
 
 // maxApprovals bounds how many people can be asked about in one chain: all of
 // them stand in its receipt.
@@ -97,6 +94,44 @@ func builtinMatches(q *Question) []Match {
 			"Add the domain to external_domains_allowlist if agents may contact it.")
 	}
 	return matches
+}
+
+// noteMatches flags what people want to know of where no rule of theirs says anything. A
+// flag is a note: nothing is held up. No action that is obviously safe is flagged.
+func noteMatches(q *Question) (matches []Match) {
+	if q.Action.marker() {
+		return nil
+	}
+	add := func(name string, outcome Outcome, reason, remediation string) {
+		matches = append(matches, builtin(name, outcome, reason, remediation))
+	}
+	found := classify.NameRisks(q.Action.ActionName)
+	if found.Shell {
+		add(RuleShell, AllowWithFlag, "the action runs a command on a machine",
+			"Put a policy in force that says which commands may run, such as the starter pack: countersign policy put --pack starter.")
+	}
+	if q.Action.Facts.WritesSQL {
+		add(RuleSQL, AllowWithFlag, "the action changes a database by a statement of its own",
+			"Let agents read with an account that cannot write, or put a policy in force, such as the starter pack.")
+	}
+	if found.Deletion {
+		add(RuleDeletion, AllowWithFlag, "the action deletes something",
+			"Put a policy in force that says what may be deleted, such as the starter pack.")
+	}
+	if domain := q.unlistedDomain(); found.Mail && domain != "" {
+		add(RuleMail, AllowWithFlag, fmt.Sprintf("the action sends mail to %s, which is on no allowlist", domain),
+			"Add the domain to external_domains_allowlist if agents may write there.")
+	}
+	return matches
+}
+
+// unlistedDomain is the first domain that is on no allowlist of the organization. It is
+// strangeDomain where there are lists; without one, every domain is unlisted.
+func (q *Question) unlistedDomain() string {
+	if q.Org.Settings.ExternalDomainsAllowlist == nil && q.Chain.Limits.DomainsAllowlist == nil && len(q.Action.Facts.ExternalDomains) > 0 {
+		return q.Action.Facts.ExternalDomains[0]
+	}
+	return q.strangeDomain()
 }
 
 func killSwitchMatch(k *KillSwitch) Match {

@@ -59,6 +59,12 @@ func TestBuiltinRulesExplainThemselves(t *testing.T) {
 		RuleDomainAllowlist: func(q *Question) {
 			q.Org.Settings.ExternalDomainsAllowlist, q.Action.Facts.ExternalDomains = []string{}, []string{"example.com"}
 		},
+		RuleShell:    func(q *Question) { q.Action.ActionName = "run_command" },
+		RuleSQL:      func(q *Question) { q.Action.Facts.WritesSQL = true },
+		RuleDeletion: func(q *Question) { q.Action.ActionName = "delete_customer" },
+		RuleMail: func(q *Question) {
+			q.Action.ActionName, q.Action.Facts.ExternalDomains = "send_email", []string{"example.com"}
+		},
 		RuleGap: func(q *Question) { q.Action.ActionType, q.Action.Source = ActionTypeGap, SourceOffline },
 		"budget:day": func(q *Question) {
 			pay(q)

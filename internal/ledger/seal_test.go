@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/fault"
 )
 
 // A receipt number holds the year in UTC and the sequence, with at least five
@@ -170,7 +172,7 @@ func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 		n := int64(len(approvals))
 		state := &ChainState{Actions: 6 + n, Agents: []string{"a"}, Metrics: Metrics{FinancialExposure: MoneyOf(1200.5)}}
 		lines := []SummaryLine{{Outcome: Allow, Count: 3}, {Outcome: AllowWithFlag, Count: 1}, {Outcome: RequireApproval, Count: n}, {Outcome: Deny, Count: 2}}
-		got := describe(&Chain{Name: "a \"b\""}, state, &Summary{lines: lines}, approvals, &Completion{})
+		got := (&Sealing{Chain: &Chain{Name: "a \"b\""}, State: state, Summary: &Summary{lines: lines}, Approvals: approvals, Completion: &Completion{}}).describe()
 		want := fmt.Sprintf(`Chain "a \"b\"" completed: %d actions by 1 agent, 3 allowed, 1 allowed with a flag, %s, 2 denied, 1200.50 USD of financial exposure.`, 6+n, asked)
 		if got != want {
 			t.Errorf("summary %q, want %q", got, want)
@@ -190,7 +192,7 @@ func TestClockThatJumpsBack(t *testing.T) {
 	}
 	summary := &Summary{}
 	summary.Count(event)
-	receipt, _, err := Seal(b.keys, b.head, b.slug, p.chain, p.state, summary, nil, &Completion{}, ReceiptID{}, 5)
+	receipt, _, err := Seal(b.sealing(p, summary, 5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestSealRefuses(t *testing.T) {
 		"a forged head":        {func(b *book, _ *page, _ *Summary) { b.head.Count-- }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
 		"a head of others":     {func(b *book, _ *page, _ *Summary) { b.head.Org = OrgID{} }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
 		"a head of no key":     {func(b *book, _ *page, _ *Summary) { b.head.KeyID = "key-9" }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
-		"a sealed chain":       {func(b *book, p *page, _ *Summary) { b.seal(p, &Completion{}) }, isCode(CodeChainSealed)},
+		"a sealed chain":       {func(b *book, p *page, _ *Summary) { b.seal(p, &Completion{}) }, isCode(fault.CodeChainSealed)},
 		"a summary of less":    {func(_ *book, p *page, _ *Summary) { p.record("a", "b", `{}`, "") }, func(err error) bool { return err != nil }},
 		"an approval too few":  {func(_ *book, p *page, _ *Summary) { p.state.Approvals++ }, func(err error) bool { return errors.Is(err, ErrStateTampered) }},
 		"a summary of no more": {func(_ *book, _ *page, s *Summary) { s.Folded++ }, func(err error) bool { return err != nil }},
@@ -224,7 +226,7 @@ func TestSealRefuses(t *testing.T) {
 			summary := p.summary()
 			c.spoil(b, p, summary)
 			head, state := *b.head, *p.state
-			_, _, err := Seal(b.keys, b.head, b.slug, p.chain, p.state, summary, nil, &Completion{}, ReceiptID{}, firstMoment)
+			_, _, err := Seal(b.sealing(p, summary, firstMoment))
 			if !c.want(err) {
 				t.Errorf("error %v", err)
 			}
@@ -235,9 +237,42 @@ func TestSealRefuses(t *testing.T) {
 	}
 }
 
-func isCode(code Code) func(error) bool {
+// A replica seals the same bytes whether it kept a summary in memory as it recorded the
+// events or folds the stored events when the chain is completed.
+func TestSealIsTheSameFromMemoryAndFromStoredEvents(t *testing.T) {
+	t.Parallel()
+	seal := func(summarise func(p *page, recorded []*Event) *Summary) []byte {
+		b := newBook(t)
+		p := b.open("")
+		recorded := []*Event{
+			p.record("writer", "draft", `{}`, ""),
+			p.act(&Action{AgentName: "writer", ActionType: "tool_call", ActionName: "delete_all", Payload: []byte(`{}`)}, Shadow),
+			p.gap("gap"),
+			p.record("reader", "check", `{}`, ""),
+			p.record("writer", "draft", `{}`, ""),
+		}
+		_, stored, err := Seal(b.sealing(p, summarise(p, recorded), p.state.LastAt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return stored.Body
+	}
+	stored := seal(func(p *page, _ []*Event) *Summary { return p.summary() })
+	memory := seal(func(_ *page, recorded []*Event) *Summary {
+		summary := &Summary{}
+		for _, event := range recorded {
+			summary.Count(event)
+		}
+		return summary
+	})
+	if diff := cmp.Diff(string(stored), string(memory)); diff != "" {
+		t.Errorf("sealed from stored events and from memory (-stored +memory):\n%s", diff)
+	}
+}
+
+func isCode(code fault.Code) func(error) bool {
 	return func(err error) bool {
-		var own *Error
+		var own *fault.Error
 		return errors.As(err, &own) && own.Code == code
 	}
 }

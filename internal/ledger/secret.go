@@ -1,10 +1,15 @@
 package ledger
 
 import (
+	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"log/slog"
+	"math/big"
+	"strings"
 )
 
 const redacted = "<redacted>"
@@ -57,3 +62,123 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue implements slog.LogValuer.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// Lengths of an API key's text: prefix, 256 random bits, and a CRC-32 of both,
+// in base62.
+const (
+	apiKeyPrefix    = "csk_"
+	opaqueBodyWidth = 43 // the fewest base62 digits that hold 256 bits
+	checkWidth      = 6  // the fewest that hold 32 bits
+	apiKeyWidth     = len(apiKeyPrefix) + opaqueBodyWidth + checkWidth
+	hintWidth       = 4
+)
+
+// ErrMalformedKey is what every text is that cannot be an API key: a bad paste,
+// which its owner can put right, as against a key that nobody knows. No error
+// made of it repeats any part of the text.
+var ErrMalformedKey = errors.New("malformed API key")
+
+// The causes are made once: a flood of bad keys shall not cost an allocation
+// each.
+var (
+	errKeyPrefix  = fmt.Errorf("%w: it must begin with %s", ErrMalformedKey, apiKeyPrefix)
+	errKeyLength  = fmt.Errorf("%w: it must be %d characters long; was it cut off, or pasted with a space?", ErrMalformedKey, apiKeyWidth)
+	errKeyForeign = fmt.Errorf("%w: after %s it may hold only the letters a-z, A-Z and digits", ErrMalformedKey, apiKeyPrefix)
+	errKeyCheck   = fmt.Errorf("%w: its last %d characters do not match the rest; was it mistyped?", ErrMalformedKey, checkWidth)
+)
+
+// APIKey is a well-formed API key, which need not be one that anybody issued.
+// It keeps the hash and the hint but not the text, so nothing that holds it can
+// leak the key.
+type APIKey struct {
+	hash [sha256.Size]byte
+	tail [hintWidth]byte
+}
+
+// NewAPIKey writes the API key for 256 random bits.
+func NewAPIKey(entropy [32]byte) Secret {
+	signed := apiKeyPrefix + base62(new(big.Int).SetBytes(entropy[:]), opaqueBodyWidth)
+	check := new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(signed))))
+	return NewSecret(signed + base62(check, checkWidth))
+}
+
+// ParseAPIKey checks the form of an API key. Every error is an ErrMalformedKey.
+func ParseAPIKey(text string) (APIKey, error) {
+	if !strings.HasPrefix(text, apiKeyPrefix) {
+		return APIKey{}, errKeyPrefix
+	}
+	if len(text) != apiKeyWidth {
+		return APIKey{}, errKeyLength
+	}
+	if !isBase62(text[len(apiKeyPrefix):]) {
+		return APIKey{}, errKeyForeign
+	}
+	raw := []byte(text)
+	signed, check := raw[:apiKeyWidth-checkWidth], raw[apiKeyWidth-checkWidth:]
+	if base62Value(check) != uint64(crc32.ChecksumIEEE(signed)) {
+		return APIKey{}, errKeyCheck
+	}
+	return APIKey{hash: sha256.Sum256(raw), tail: [hintWidth]byte(raw[apiKeyWidth-hintWidth:])}, nil
+}
+
+// Hash is what a store keeps of the key and finds it by. A plain SHA-256
+// suffices: passwords need a slow, salted hash because they can be guessed, and
+// 256 random bits cannot.
+func (k APIKey) Hash() [sha256.Size]byte { return k.hash }
+
+// Hint names the key in lists, for people who hold several: the prefix and the
+// last four characters. Those are of the check, not of the body, and give away
+// 24 of the 256 bits; what is left is still beyond guessing.
+func (k APIKey) Hint() string { return apiKeyPrefix + "…" + string(k.tail[:]) }
+
+// Format implements fmt.Formatter: the hash has no place in a log either.
+func (APIKey) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
+
+// LogValue implements slog.LogValuer.
+func (APIKey) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// NewOpaqueToken writes 256 random bits as a bearer token. The prefix says what
+// it opens, and as it is hashed with the rest, a token of one kind is never
+// found as one of another.
+func NewOpaqueToken(prefix string, entropy [32]byte) Secret {
+	return NewSecret(prefix + base62(new(big.Int).SetBytes(entropy[:]), opaqueBodyWidth))
+}
+
+// HashToken is what a store keeps of a bearer token and finds it by; see
+// APIKey.Hash.
+func HashToken(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
+
+const noDigit = 0xff
+
+// base62Digits is the inverse of the alphabet 0-9a-zA-Z that math/big writes.
+var base62Digits = func() (digits [256]uint8) {
+	for i := range digits {
+		digits[i] = noDigit
+	}
+	for i := range 62 {
+		digits[big.NewInt(int64(i)).Text(62)[0]] = uint8(i)
+	}
+	return digits
+}()
+
+func base62(n *big.Int, width int) string {
+	text := n.Text(62)
+	return strings.Repeat("0", width-len(text)) + text
+}
+
+func isBase62(text string) bool {
+	for i := range len(text) {
+		if base62Digits[text[i]] == noDigit {
+			return false
+		}
+	}
+	return true
+}
+
+// base62Value reads at most ten base62 digits, as many as 64 bits hold.
+func base62Value(digits []byte) (value uint64) {
+	for _, digit := range digits {
+		value = value*62 + uint64(base62Digits[digit])
+	}
+	return value
+}

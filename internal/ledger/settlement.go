@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"countersign/internal/fault"
 )
 
 // Settlement is what a yes is held against at the moment at which it is given: the
@@ -62,13 +64,13 @@ func (e *RecordedEvent) Settlement(policy *Policy, q *Question, approval *Approv
 func (a *Approval) approve(comment string, reviewer Reviewer, s *Settlement, now Time) (changed bool, err error) {
 	switch {
 	case s.Killed:
-		return false, Errorf(CodeKillSwitchActive, "the kill switch is active: nothing can be approved until an admin deactivates it")
+		return false, fault.Errorf(fault.CodeKillSwitchActive, "the kill switch is active: nothing can be approved until an admin deactivates it")
 	case s.Denied != nil:
 		a.settle(ApprovalDenied, nil, "", now)
 		a.DeniedBy = s.Denied
 		return true, nil
 	case !a.admitsNow(reviewer.Name, s):
-		return false, Errorf(CodeForbidden, "the rules have changed since this was asked, and the key %q may not approve it any more: ask somebody who is named both then and now, or deny it and have the action recorded again (named now: %s)",
+		return false, fault.Errorf(fault.CodeForbidden, "the rules have changed since this was asked, and the key %q may not approve it any more: ask somebody who is named both then and now, or deny it and have the action recorded again (named now: %s)",
 			reviewer.Name, bounded(cmp.Or(strings.Join(s.Approvers, ", "), "as it was asked, without the former fallback approvers")))
 	}
 	if s.TwoPerson {
@@ -129,6 +131,6 @@ func (a *Approval) admitsNow(name string, s *Settlement) bool {
 }
 
 // PolicyChanged is the answer to a yes that the rules in force have overruled.
-func (d *PolicyDenial) PolicyChanged() *Error {
-	return Errorf(CodePolicyChanged, "the rules have changed since this was asked, and the rule %q denies the action now. The approval has ended as denied: if the action is to happen, have an admin change the rule and record the action again", d.PolicyName)
+func (d *PolicyDenial) PolicyChanged() *fault.Error {
+	return fault.Errorf(fault.CodePolicyChanged, "the rules have changed since this was asked, and the rule %q denies the action now. The approval has ended as denied: if the action is to happen, have an admin change the rule and record the action again", d.PolicyName)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/internal/fault"
 )
 
 var carol = Reviewer{KeyID{NewTimedID(4, [10]byte{4})}, "carol"}
@@ -51,7 +53,7 @@ func TestSettlement(t *testing.T) {
 		since  func(*Settlement)
 		voters []Reviewer // before the change
 		then   Reviewer
-		code   Code
+		code   fault.Code
 		status ApprovalStatus
 		votes  int // that are kept
 	}{
@@ -60,17 +62,17 @@ func TestSettlement(t *testing.T) {
 		{"one is enough now", two, nil, nil, ann, "", ApprovalPending, 1},
 		{"a rule denies now", nil, func(s *Settlement) { s.Denied = denied }, nil, ann, "", ApprovalDenied, 0},
 		{"a rule denies after the first of two", two, func(s *Settlement) { s.Denied = denied }, []Reviewer{ann}, bob, "", ApprovalDenied, 1},
-		{"a rule denies under the kill switch", nil, func(s *Settlement) { s.Denied, s.Killed = denied, true }, nil, ann, CodeKillSwitchActive, ApprovalPending, 0},
-		{"others are named now", nil, func(s *Settlement) { s.Approvers = []string{"bob"} }, nil, ann, CodeForbidden, ApprovalPending, 0},
+		{"a rule denies under the kill switch", nil, func(s *Settlement) { s.Denied, s.Killed = denied, true }, nil, ann, fault.CodeKillSwitchActive, ApprovalPending, 0},
+		{"others are named now", nil, func(s *Settlement) { s.Approvers = []string{"bob"} }, nil, ann, fault.CodeForbidden, ApprovalPending, 0},
 		{"fewer are named now", named("ann", "bob"), func(s *Settlement) { s.Approvers = []string{"bob"} }, nil, bob, "", ApprovalApproved, 0},
-		{"others were named", named("bob"), func(s *Settlement) { s.Approvers = []string{"ann"} }, nil, ann, CodeForbidden, ApprovalPending, 0},
-		{"nobody is named now", named("bob"), nil, nil, ann, CodeForbidden, ApprovalPending, 0},
+		{"others were named", named("bob"), func(s *Settlement) { s.Approvers = []string{"ann"} }, nil, ann, fault.CodeForbidden, ApprovalPending, 0},
+		{"nobody is named now", named("bob"), nil, nil, ann, fault.CodeForbidden, ApprovalPending, 0},
 		{"a fallback approver", escalated, func(s *Settlement) { s.Fallback = []string{"ann"} }, nil, ann, "", ApprovalApproved, 0},
 		{"a fallback approver beside other approvers", escalated, func(s *Settlement) {
 			s.Fallback, s.Approvers = []string{"ann"}, []string{"chief"}
 		}, nil, ann, "", ApprovalApproved, 0},
-		{"a former fallback approver", escalated, nil, nil, ann, CodeForbidden, ApprovalEscalated, 0},
-		{"a later fallback approver", escalated, func(s *Settlement) { s.Fallback = []string{"carol"} }, nil, carol, CodeForbidden, ApprovalEscalated, 0},
+		{"a former fallback approver", escalated, nil, nil, ann, fault.CodeForbidden, ApprovalEscalated, 0},
+		{"a later fallback approver", escalated, func(s *Settlement) { s.Fallback = []string{"carol"} }, nil, carol, fault.CodeForbidden, ApprovalEscalated, 0},
 
 		{"the second of two", two, nil, []Reviewer{ann}, bob, "", ApprovalApproved, 2},
 		{"the first was revoked", two, key(func(k *KeyRecord) { k.RevokedAt = &past }), []Reviewer{ann}, bob, "", ApprovalPending, 2},
@@ -139,7 +141,7 @@ func TestPolicyDenialStands(t *testing.T) {
 		t.Errorf("the decision record is %s", record)
 	}
 	for range 2 {
-		if _, err := a.Decide(&Verdict{Approve: true}, bob, nil, firstMoment); !isCode(CodePolicyChanged)(err) || !strings.Contains(err.Error(), `"freeze"`) {
+		if _, err := a.Decide(&Verdict{Approve: true}, bob, nil, firstMoment); !isCode(fault.CodePolicyChanged)(err) || !strings.Contains(err.Error(), `"freeze"`) {
 			t.Errorf("a repeated yes is answered %v", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 )
 
 // ChainState is what moves while a chain runs. It is stored with an
@@ -61,19 +62,27 @@ func NewChainState(startedAt Time, policyVersion string) *ChainState {
 	return &ChainState{Status: ChainActive, Digest: sha256.Sum256(nil), PolicyVersion: policyVersion, LastAt: startedAt}
 }
 
-// enter adds one entry's canonical bytes to the running digest.
-func (s *ChainState) enter(body []byte) {
-	s.Digest = NextDigest(s.Digest, body)
-	s.Entries++
+// Open refuses what cannot be recorded in a sealed chain.
+func (s *ChainState) Open() error {
+	if s.Status.Sealed() {
+		return errSealed()
+	}
+	return nil
 }
 
-// NextDigest is the running digest after one more entry.
-func NextDigest(digest [32]byte, body []byte) [32]byte {
-	h := sha256.New()
-	h.Write(digest[:])
-	h.Write(body)
-	h.Sum(digest[:0])
-	return digest
+func errSealed() *fault.Error {
+	return fault.Errorf(fault.CodeChainSealed, "the chain is completed: nothing more can be recorded in it; open a new chain")
+}
+
+// Accepts refuses an action that the chain has no room for.
+func (s *ChainState) Accepts(action *Action) error {
+	if err := s.Open(); err != nil {
+		return err
+	}
+	if s.Actions >= MaxEventsCeiling {
+		return fault.Errorf(fault.CodeChainSealed, "the chain holds %d events, the most it can: complete it and open a new one", s.Actions)
+	}
+	return s.admits(action)
 }
 
 // maxAgents bounds what every event of a chain carries along.
@@ -82,7 +91,7 @@ const maxAgents = 1000
 // admits refuses an action whose agent would be one too many.
 func (s *ChainState) admits(action *Action) error {
 	if !action.marker() && len(s.Agents) >= maxAgents && !slices.Contains(s.Agents, action.AgentName) {
-		return Errorf(CodeInvalid, "the chain has %d agents, the most it can: open another chain for more", maxAgents)
+		return fault.Errorf(fault.CodeInvalid, "the chain has %d agents, the most it can: open another chain for more", maxAgents)
 	}
 	return nil
 }
@@ -104,6 +113,21 @@ func (s *ChainState) meet(action *Action) {
 // markers.
 func (s *ChainState) ActionsTaken() int64 { return s.Actions - s.Markers }
 
+// enter adds one entry's canonical bytes to the running digest.
+func (s *ChainState) enter(body []byte) {
+	s.Digest = NextDigest(s.Digest, body)
+	s.Entries++
+}
+
+// NextDigest is the running digest after one more entry.
+func NextDigest(digest [32]byte, body []byte) [32]byte {
+	h := sha256.New()
+	h.Write(digest[:])
+	h.Write(body)
+	h.Sum(digest[:0])
+	return digest
+}
+
 // errUnreadableState says that a stored state cannot be read: it was changed.
 var errUnreadableState = errors.New("stored chain state cannot be read")
 
@@ -122,9 +146,9 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	if !s.Carried.empty() {
 		w.Value(s.Carried.appendTo(w.Name("carried")))
 	}
-	writeTime(&w, "completed_at", s.CompletedAt)
+	writeTimeOrNull(&w, "completed_at", s.CompletedAt)
 	if s.ContinuedBy != nil {
-		w.String("continued_by", s.ContinuedBy.String())
+		writeID(&w, "continued_by", s.ContinuedBy.UUID)
 	}
 	w.String("digest", hex.EncodeToString(s.Digest[:]))
 	w.Int("entries", s.Entries)
@@ -160,7 +184,7 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	if s.Receipt == nil {
 		w.Null("receipt_id")
 	} else {
-		w.String("receipt_id", s.Receipt.String())
+		writeID(&w, "receipt_id", s.Receipt.UUID)
 	}
 	if s.Revision > 0 {
 		w.Int("revision", s.Revision)
@@ -182,81 +206,155 @@ func stateMAC(keys Keys, keyID string, chain *Chain, body []byte) ([32]byte, boo
 
 // DecodeChainState reads what Encode wrote and refuses anything else.
 func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, error) {
-	v, err := canon.Parse(body)
+	r, err := openRecord(body)
 	if err != nil {
 		return nil, errUnreadableState
 	}
-	f := NewFields(v)
-	sum, ok := stateMAC(keys, f.Text("key_id", maxName), chain, body)
+	sum, ok := stateMAC(keys, r.Text("key_id", maxName), chain, body)
 	if !ok || !hmac.Equal(sum[:], mac) {
 		return nil, ErrStateTampered
 	}
 	state := &ChainState{
-		Revision:      f.Int("revision", 0, maxCount),
-		Status:        ChainStatus(f.Text("status", maxName)),
-		Actions:       f.Int("actions", 0, maxCount),
-		Markers:       f.Int("markers", 0, maxCount),
-		Entries:       f.Int("entries", 0, maxCount),
-		Agents:        f.Texts("agents", maxCount, maxName),
-		Tokens:        f.Int("tokens", 0, maxCount),
-		Approvals:     f.Int("approvals", 0, maxCount),
-		Waiting:       f.Int("waiting", 0, maxCount),
-		Pending:       Held{Tokens: f.Int("pending_tokens", 0, maxCount)},
-		PauseReason:   f.Text("pause_reason", maxStored),
-		PolicyVersion: f.Text("policy_version", maxName),
-		LastAt:        Time(f.Int("last_at", 0, maxCount)),
-		CompletedAt:   f.Time("completed_at"),
+		Revision:      r.Int("revision", 0, maxCount),
+		Status:        ChainStatus(r.Text("status", maxName)),
+		Actions:       r.Int("actions", 0, maxCount),
+		Markers:       r.Int("markers", 0, maxCount),
+		Entries:       r.Int("entries", 0, maxCount),
+		Agents:        r.Texts("agents", maxCount, maxName),
+		Metrics:       r.exactMetrics(),
+		Tokens:        r.Int("tokens", 0, maxCount),
+		Approvals:     r.Int("approvals", 0, maxCount),
+		Waiting:       r.Int("waiting", 0, maxCount),
+		Pending:       Held{Tokens: r.Int("pending_tokens", 0, maxCount)},
+		Granted:       r.granted(),
+		PauseReason:   r.Text("pause_reason", maxStored),
+		PolicyVersion: r.Text("policy_version", maxName),
+		LastAt:        r.milliseconds("last_at"),
+		CompletedAt:   ReadTime(r.Fields, "completed_at"),
+		Leases:        r.usedLeases(),
+		Abandoned:     r.Bool("abandoned"),
+		Carried:       r.carried(),
 	}
-	digest, err := hex.DecodeString(f.Text("digest", maxName))
+	digest, err := hex.DecodeString(r.Text("digest", maxName))
 	if err != nil || len(digest) != len(state.Digest) {
 		return nil, errUnreadableState
 	}
 	copy(state.Digest[:], digest)
-	metrics, _ := f.get("metrics")
-	if state.Metrics, err = parseExactMetrics(metrics); err != nil {
-		return nil, err
+	if exposure := r.exactMoney("pending_exposure"); exposure != nil {
+		state.Pending.Exposure = *exposure
 	}
-	if text := f.Text("pending_exposure", maxStored); text != "" {
-		if state.Pending.Exposure, err = parseExact(text); err != nil {
-			return nil, errUnreadableState
-		}
-	}
-	if granted := f.Nested("granted"); granted != nil {
-		state.Granted = Allowance{
-			Actions: granted.Int("actions", 0, maxCount), Markers: granted.Int("markers", 0, maxCount), Tokens: granted.Int("tokens", 0, maxCount), At: Time(granted.Int("at", 0, maxCount)),
-		}
-		f.Join(granted)
-	}
-	if leases := f.Nested("leases"); leases != nil {
-		if state.Leases, err = readUsedLeases(leases); err != nil {
-			return nil, err
-		}
-		f.Join(leases)
-	}
-	if text := f.Text("receipt_id", maxName); text != "" {
-		id, err := ParseID(text)
-		if err != nil {
-			return nil, errUnreadableState
-		}
+	if id, given := r.optionalID("receipt_id"); given {
 		state.Receipt = &ReceiptID{id}
 	}
-	if err := state.decodeSuccession(f); err != nil {
-		return nil, err
+	if id, given := r.optionalID("continued_by"); given {
+		state.ContinuedBy = &ChainID{id}
 	}
-	if failure := f.Nested("failure"); failure != nil {
+	if failure := r.nested("failure"); failure != nil {
 		state.Failure = &Failure{Type: failure.Text("type", maxName), Message: failure.Text("message", maxStored)}
-		f.Join(failure)
+		r.join(failure)
 	}
-	if f.Err() != nil {
+	if !r.readable() {
 		return nil, errUnreadableState
 	}
 	return state, nil
 }
 
-func writeTime(w *canon.ObjectWriter, name string, t *Time) {
-	if t == nil {
-		w.Null(name)
-		return
+func (r *recordReader) granted() Allowance {
+	nested := r.nested("granted")
+	if nested == nil {
+		return Allowance{}
 	}
-	w.String(name, t.String())
+	granted := Allowance{
+		Actions: nested.Int("actions", 0, maxCount), Markers: nested.Int("markers", 0, maxCount),
+		Tokens: nested.Int("tokens", 0, maxCount), At: nested.milliseconds("at"),
+	}
+	r.join(nested)
+	return granted
+}
+
+// Metrics accumulate over a chain's allowed actions.
+type Metrics struct {
+	FinancialExposure      Money
+	ExternalCommunications int64
+	RecordsModified        int64
+	ExternalDomains        []string // in order of first contact, no doubles
+	EstimatedCost          Money    // of the calls whose price is known
+	UnpricedCalls          int64    // calls of models that EstimatedCost leaves out
+}
+
+// maxDomains bounds what every event of a chain carries along.
+const maxDomains = 1000
+
+// Count adds what one allowed action contributes. Counts stop at the largest
+// that is exact, and the list of domains at its bound: neither can be made to
+// break the chain that they belong to. The tokens are those that the action took.
+func (m *Metrics) Count(f *Facts, cost *Money, tokens int64) {
+	if f.Amount != nil && f.has(CategoryFinancial) {
+		m.FinancialExposure = m.FinancialExposure.Add(*f.Amount)
+	}
+	if f.has(CategoryExternalCommunication) {
+		m.ExternalCommunications++
+	}
+	m.RecordsModified = addCount(m.RecordsModified, f.RecordsModified)
+	for _, domain := range f.ExternalDomains {
+		if len(m.ExternalDomains) < maxDomains && !slices.Contains(m.ExternalDomains, domain) {
+			m.ExternalDomains = append(m.ExternalDomains, strings.Clone(domain))
+		}
+	}
+	switch {
+	case cost != nil:
+		m.EstimatedCost = m.EstimatedCost.Add(*cost)
+	case f.has(CategoryLLM) || tokens > 0:
+		m.UnpricedCalls = addCount(m.UnpricedCalls, 1)
+	}
+}
+
+// addCount adds without leaving the range in which counts are exact.
+func addCount(a, b int64) int64 {
+	return min(a+b, maxCount)
+}
+
+// AppendTo appends the metrics as they are signed and shown.
+func (m *Metrics) AppendTo(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.Number("estimated_cost_usd", m.EstimatedCost.Float())
+	w.Int("external_communications_count", m.ExternalCommunications)
+	w.Strings("external_domains_contacted", m.ExternalDomains)
+	w.Number("financial_exposure_usd", m.FinancialExposure.Float())
+	w.Int("records_modified_count", m.RecordsModified)
+	w.Int("unpriced_calls_count", m.UnpricedCalls)
+	return w.End()
+}
+
+// appendExact is the form kept in a chain's state: amounts as exact decimals.
+func (m *Metrics) appendExact(dst []byte) []byte {
+	w := canon.BeginObject(dst)
+	w.Int("communications", m.ExternalCommunications)
+	w.String("cost", m.EstimatedCost.String())
+	w.Strings("domains", m.ExternalDomains)
+	w.String("exposure", m.FinancialExposure.String())
+	w.Int("records", m.RecordsModified)
+	if m.UnpricedCalls > 0 { // a state from before they were counted has none
+		w.Int("unpriced", m.UnpricedCalls)
+	}
+	return w.End()
+}
+
+// exactMetrics reads what appendExact wrote.
+func (r *recordReader) exactMetrics() Metrics {
+	nested := r.nested("metrics")
+	if nested == nil {
+		r.failed = true
+		return Metrics{}
+	}
+	m := Metrics{
+		FinancialExposure:      nested.requiredMoney("exposure"),
+		ExternalCommunications: nested.Int("communications", 0, maxCount),
+		RecordsModified:        nested.Int("records", 0, maxCount),
+		ExternalDomains:        nested.Texts("domains", maxCount, maxDomain),
+		EstimatedCost:          nested.requiredMoney("cost"),
+		UnpricedCalls:          nested.Int("unpriced", 0, maxCount),
+	}
+	r.join(nested)
+	return m
 }

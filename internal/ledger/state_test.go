@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"countersign/internal/fault"
 )
 
 // A chain's state is refused when a byte of it or any field of its chain was
@@ -59,19 +61,19 @@ func TestReportOutcomeRules(t *testing.T) {
 		report  *Entry
 		status  EventStatus
 		sealed  bool
-		code    Code // "" for accepted
+		code    fault.Code // "" for accepted
 		entered bool
 	}{
 		{"first", nil, report(Succeeded, ""), EventAllowed, false, "", true},
 		{"repeated", []*Entry{report(Failed, "x")}, report(Failed, "x"), EventAllowed, false, "", false},
 		{"repeated after sealing", []*Entry{report(Failed, "x")}, report(Failed, "x"), EventAllowed, true, "", false},
-		{"other detail", []*Entry{report(Failed, "x")}, report(Failed, "y"), EventAllowed, false, CodeOutcomeConflict, false},
-		{"other result", []*Entry{report(Succeeded, "")}, report(Failed, ""), EventAllowed, false, CodeOutcomeConflict, false},
+		{"other detail", []*Entry{report(Failed, "x")}, report(Failed, "y"), EventAllowed, false, fault.CodeOutcomeConflict, false},
+		{"other result", []*Entry{report(Succeeded, "")}, report(Failed, ""), EventAllowed, false, fault.CodeOutcomeConflict, false},
 		{"unknown settled", []*Entry{report(Unknown, "")}, report(Failed, ""), EventFlagged, false, "", true},
-		{"unknown again", []*Entry{report(Unknown, "")}, report(Unknown, "why"), EventAllowed, false, CodeOutcomeConflict, false},
-		{"settled twice", []*Entry{report(Unknown, ""), report(Failed, "")}, report(Succeeded, ""), EventAllowed, false, CodeOutcomeConflict, false},
-		{"sealed", nil, report(Succeeded, ""), EventAllowed, true, CodeChainSealed, false},
-		{"denied", nil, report(Succeeded, ""), EventDenied, false, CodeOutcomeConflict, false},
+		{"unknown again", []*Entry{report(Unknown, "")}, report(Unknown, "why"), EventAllowed, false, fault.CodeOutcomeConflict, false},
+		{"settled twice", []*Entry{report(Unknown, ""), report(Failed, "")}, report(Succeeded, ""), EventAllowed, false, fault.CodeOutcomeConflict, false},
+		{"sealed", nil, report(Succeeded, ""), EventAllowed, true, fault.CodeChainSealed, false},
+		{"denied", nil, report(Succeeded, ""), EventDenied, false, fault.CodeOutcomeConflict, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -118,7 +120,7 @@ func TestRecordMovesTheState(t *testing.T) {
 		t.Errorf("policy version %s", p.state.PolicyVersion)
 	}
 	p.state.Status = ChainFailed
-	if !isCode(CodeChainSealed)(p.state.Open()) {
+	if !isCode(fault.CodeChainSealed)(p.state.Open()) {
 		t.Error("a sealed chain is open")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 )
 
 // A chain ends when nobody asks for it any more: it is sealed as failed, with
@@ -67,32 +68,17 @@ func (s *ChainState) Begun(chain *Chain) Time {
 	return s.Carried.Since
 }
 
-// decodeSuccession reads what Encode wrote of abandonment and successors.
-func (s *ChainState) decodeSuccession(f *Fields) error {
-	if f.Has("abandoned") {
-		s.Abandoned = f.Bool("abandoned")
+func (r *recordReader) carried() Carried {
+	nested := r.nested("carried")
+	if nested == nil {
+		return Carried{}
 	}
-	if text := f.Text("continued_by", maxName); text != "" {
-		id, err := ParseID(text)
-		if err != nil {
-			return errUnreadableState
-		}
-		s.ContinuedBy = &ChainID{id}
+	carried := Carried{
+		Actions: nested.Int("actions", 0, maxCount), Markers: nested.Int("markers", 0, maxCount), Tokens: nested.Int("tokens", 0, maxCount),
+		Exposure: nested.requiredMoney("exposure"), Since: nested.milliseconds("since"),
 	}
-	carried := f.Nested("carried")
-	if carried == nil {
-		return nil
-	}
-	exposure, err := parseExact(carried.Text("exposure", maxStored))
-	if err != nil {
-		return errUnreadableState
-	}
-	s.Carried = Carried{
-		Actions: carried.Int("actions", 0, maxCount), Markers: carried.Int("markers", 0, maxCount), Tokens: carried.Int("tokens", 0, maxCount),
-		Exposure: exposure, Since: Time(carried.Int("since", 0, maxCount)),
-	}
-	f.Join(carried)
-	return nil
+	r.join(nested)
+	return carried
 }
 
 // encodeContinues writes nothing for a chain that continues none: such a chain has
@@ -108,16 +94,14 @@ func (c *Chain) encodeContinues(w *canon.ObjectWriter) {
 	w.Strings("continues", texts)
 }
 
-func decodeContinues(f *Fields) ([]ChainID, error) {
+func (r *recordReader) continues() []ChainID {
 	var continues []ChainID
-	for _, text := range f.Texts("continues", maxContinued, maxName) {
+	for _, text := range r.Texts("continues", maxContinued, maxName) {
 		id, err := ParseID(text)
-		if err != nil {
-			return nil, errUnreadableChain
-		}
+		r.failed = r.failed || err != nil
 		continues = append(continues, ChainID{id})
 	}
-	return continues, nil
+	return continues
 }
 
 // Predecessor is the chain that this one continues, nil for none.
@@ -186,7 +170,7 @@ func Abandonment(settings *Settings) *Completion {
 }
 
 // errTooOften is for a chain that was abandoned and continued too often.
-var errTooOften = Errorf(CodeChainSealed, "the chain was abandoned and continued %d times, the most it can be: open a new chain", maxContinued)
+var errTooOften = fault.Errorf(fault.CodeChainSealed, "the chain was abandoned and continued %d times, the most it can be: open a new chain", maxContinued)
 
 var errNotAbandoned = errors.New("only an abandoned chain has a successor")
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"countersign/internal/fault"
 )
 
 // cmpStates compares states: amounts by their value, and no list with an empty one.
@@ -114,8 +116,8 @@ func TestRefusedSuccession(t *testing.T) {
 	state.Abandoned = true
 	chain.Continues = make([]ChainID, maxContinued)
 	_, _, err := state.Succeed(chain, id, "", 1)
-	var own *Error
-	if !errors.As(err, &own) || own.Code != CodeChainSealed || state.ContinuedBy != nil {
+	var own *fault.Error
+	if !errors.As(err, &own) || own.Code != fault.CodeChainSealed || state.ContinuedBy != nil {
 		t.Errorf("one too many: %v", err)
 	}
 }

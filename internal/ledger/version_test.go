@@ -46,6 +46,7 @@ var settingValues = map[string][]func(*Settings){
 			slices.Reverse(s.FastPathActions)
 		},
 	},
+	"EvidenceExport":    {func(s *Settings) { s.EvidenceExport = ExportAdmins }},
 	"AbandonAfterHours": {func(s *Settings) { s.AbandonAfterHours = 5 }},
 	"FailModes":         {func(s *Settings) { s.FailModes = map[string]string{"default": "allow"} }},
 	"AutoPause": {

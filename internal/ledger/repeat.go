@@ -1,5 +1,33 @@
 package ledger
 
+import (
+	"bytes"
+)
+
+// Repeats reports whether an action is the recorded one sent once more, in the same
+// words: what was taken out of it is compared by its digests. The action is bound.
+func (e *RecordedEvent) Repeats(action *Action) bool {
+	a := &e.Action
+	sameTime := (a.ExecutedAt == nil) == (action.ExecutedAt == nil) &&
+		(a.ExecutedAt == nil || *a.ExecutedAt == *action.ExecutedAt)
+	// What a client decided by itself is not what the service was asked about: one
+	// must not stand in for the other.
+	source := action.Source
+	if source == "" {
+		source = SourceBackend
+	}
+	return e.Decision.Source == source && a.AgentName == action.AgentName && a.ActionType == action.ActionType && a.ActionName == action.ActionName &&
+		a.ParentAgentName == action.ParentAgentName && bytes.Equal(a.Metadata, action.Metadata) && sameTime &&
+		e.PayloadSHA256 == PayloadHash(action.Payload) && e.binds(action)
+}
+
+// binds compares what the service cannot see any more. Records from before it was kept
+// do not say.
+func (e *RecordedEvent) binds(action *Action) bool {
+	return e.RedactionsSHA256 == nil ||
+		*e.RedactionsSHA256 == RedactionsHash(action.Redactions) && e.Action.SentHMAC == action.SentHMAC && e.Action.FoundSHA256 == action.FoundSHA256
+}
+
 // Again is a recorded event as it is answered when the same action is asked about once
 // more: what may happen now, not what could have happened then. The client that asks
 // may not have begun yet. The record itself stays as it was.
@@ -95,53 +123,4 @@ func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 	again.State = &state
 	again.Standings = withoutUses(q.Standings, e.Uses, counted, approval != nil && approval.Status.Open())
 	return &again
-}
-
-// Release is the decision that a settled approval amounts to, before anything that
-// was changed since.
-func (a *Approval) Release(status ApprovalStatus) Decision {
-	d := Decision{
-		Outcome: Deny, Source: SourceHuman, PolicyName: a.PolicyName, PolicyVersion: a.PolicyVersion,
-		Mode: Enforce, EstimatedCost: a.Reserved.Cost,
-	}
-	switch status {
-	case ApprovalApproved:
-		d.Outcome, d.Reason = Allow, commented("a reviewer approved the action", a.Comment)
-	case ApprovalDenied:
-		if by := a.DeniedBy; by != nil {
-			d.Source, d.PolicyName, d.PolicyVersion = SourceBackend, by.PolicyName, by.PolicyVersion
-			d.Reason, d.Remediation = bounded("the rules have changed while the action waited for approval, and deny it: "+by.Reason), by.Remediation
-			break
-		}
-		d.Reason = commented("a reviewer denied the action", a.Comment)
-	case ApprovalTimedOut:
-		d.Reason = "nobody decided before the approval timed out at " + a.ExpiresAt.String()
-		d.Remediation = "Record the action again to ask anew."
-	default:
-		d.Reason = "the chain was completed before anyone decided"
-		if a.Comment != "" {
-			d.Reason = commented("the approval was cancelled before anyone decided", a.Comment)
-		}
-		d.Remediation = "Record the action in a new chain to ask anew."
-	}
-	return d
-}
-
-// DecidedBy says who ended the approval: a person, or a rule that came into force while
-// it waited. It is "" where nobody did.
-func (a *Approval) DecidedBy() Source {
-	switch {
-	case a.DeniedBy != nil:
-		return SourceBackend
-	case a.Reviewer != nil:
-		return SourceHuman
-	}
-	return ""
-}
-
-func commented(what, comment string) string {
-	if comment == "" {
-		return what
-	}
-	return what + ": " + comment
 }

@@ -1,0 +1,276 @@
+package keyring
+
+import (
+	"crypto/hmac"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+)
+
+// purposeLogMarks is of the file of log marks, which belongs to no organization.
+const purposeLogMarks ledger.Purpose = "log-marks"
+
+// LogMarksFile is where the marks are kept that belong to a file of heads.
+func LogMarksFile(heads string) string {
+	return strings.TrimSuffix(heads, filepath.Ext(heads)) + ".logs"
+}
+
+// LogMarks remembers, in a file outside the database, how far each transparency log was
+// signed. A mark is durable before its checkpoint is published, and never goes back: so two
+// checkpoints of one size, signed beside one file, never differ in their root.
+//
+// It is safe for concurrent use, also by several processes on one file.
+type LogMarks struct {
+	path string
+	ring *Ring
+
+	changing sync.Mutex // held while this process changes the file; taken before mu
+
+	mu    sync.Mutex // held for moments, never while the file is written or waited for
+	marks map[uuid.UUID]LogMark
+	known fs.FileInfo // of the file as this process last read or wrote it; nil before
+}
+
+// LogMark is how far a log was signed.
+type LogMark struct {
+	Org  uuid.UUID
+	Size int64
+	Root [32]byte
+	// Ended says that the log is never signed again.
+	Ended bool
+}
+
+// The reasons not to sign.
+var (
+	// ErrLogForked says that a log was signed with another root, or further, before.
+	ErrLogForked = errors.New("the log was signed otherwise before")
+	// ErrLogEnded says that a log was closed.
+	ErrLogEnded = errors.New("the log was closed")
+	// ErrInvalidLogMarks says that a file does not hold what a file of log marks holds.
+	ErrInvalidLogMarks = errors.New("not a valid file of log marks: it was changed or is not whole")
+)
+
+// OpenLogMarks reads the file, which need not be there. One that was changed is
+// ErrInvalidLogMarks.
+func OpenLogMarks(path string, ring *Ring) (*LogMarks, error) {
+	m := &LogMarks{path: path, ring: ring, marks: make(map[uuid.UUID]LogMark)}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.reload(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Mark is how far a log was signed.
+func (m *LogMarks) Mark(log uuid.UUID) (LogMark, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	mark, ok := m.marks[log]
+	return mark, ok
+}
+
+// Of is the log of an organization that was signed and has not ended.
+func (m *LogMarks) Of(org uuid.UUID) (log uuid.UUID, mark LogMark, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for log, mark := range m.marks {
+		if mark.Org == org && !mark.Ended {
+			return log, mark, true
+		}
+	}
+	return uuid.Nil, LogMark{}, false
+}
+
+// Advance writes down how far logs are about to be signed. When it returns nil that
+// survives a power cut, and the logs may be signed so. A log that was signed otherwise
+// before is ErrLogForked, one that has ended ErrLogEnded, and then nothing is written.
+func (m *LogMarks) Advance(next map[uuid.UUID]LogMark) error {
+	return m.change(func(marks map[uuid.UUID]LogMark) error {
+		for log, mark := range next {
+			before, known := marks[log]
+			switch {
+			case known && before.Ended:
+				return fmt.Errorf("log %x: %w", log[:], ErrLogEnded)
+			case known && (before.Org != mark.Org || mark.Size < before.Size || mark.Size == before.Size && mark.Root != before.Root):
+				return fmt.Errorf("log %x: %w", log[:], ErrLogForked)
+			}
+			marks[log] = mark
+		}
+		return nil
+	})
+}
+
+// End says that an organization's logs are never signed again: an operator has put an older
+// database in place, and another log begins.
+func (m *LogMarks) End(org uuid.UUID) error {
+	return m.end(func(_ uuid.UUID, mark LogMark) bool { return mark.Org == org })
+}
+
+// EndLog is End for one log.
+func (m *LogMarks) EndLog(log uuid.UUID) error {
+	return m.end(func(one uuid.UUID, _ LogMark) bool { return one == log })
+}
+
+// EndAll is End for every organization.
+func (m *LogMarks) EndAll() error { return m.end(func(uuid.UUID, LogMark) bool { return true }) }
+
+func (m *LogMarks) end(concerned func(uuid.UUID, LogMark) bool) error {
+	return m.change(func(marks map[uuid.UUID]LogMark) error {
+		for log, mark := range marks {
+			if concerned(log, mark) {
+				mark.Ended = true
+				marks[log] = mark
+			}
+		}
+		return nil
+	})
+}
+
+// Reload reads the file again where another process has written it.
+func (m *LogMarks) Reload() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reload()
+}
+
+// reload is called with mu held. A file that was removed is written again with the next
+// change: nothing that was signed is forgotten.
+func (m *LogMarks) reload() error {
+	info, err := os.Stat(m.path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && m.known != nil && os.SameFile(m.known, info) && m.known.ModTime().Equal(info.ModTime()) {
+		return nil
+	}
+	var body []byte
+	if err == nil {
+		body, err = readBounded(m.path)
+	}
+	if err != nil {
+		return fmt.Errorf("file of log marks: %w", err)
+	}
+	read, err := m.decode(body)
+	if err != nil {
+		return fmt.Errorf("file of log marks %s: %w: put a copy of it back", m.path, err)
+	}
+	for log, mark := range m.marks { // what was signed here stays signed, whatever file was put in place
+		if found, ok := read[log]; !ok || found.Size < mark.Size {
+			mark.Ended = mark.Ended || found.Ended
+			read[log] = mark
+		}
+	}
+	m.marks, m.known = read, info
+	return nil
+}
+
+// change reads the file, makes a change and writes it under the file's lock. Where nothing
+// is changed nothing is written.
+func (m *LogMarks) change(edit func(map[uuid.UUID]LogMark) error) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	unlock, err := lockBeside("file of log marks", m.path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	m.mu.Lock()
+	err = m.reload()
+	before, gone := maps.Clone(m.marks), m.known == nil
+	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	next := maps.Clone(before)
+	if err := edit(next); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(m.path); !gone && err == nil && maps.Equal(before, next) {
+		return nil
+	}
+	body, err := m.encode(next)
+	if err != nil {
+		return err
+	}
+	written, err := replaceFile(m.path, body)
+	if err != nil {
+		return fmt.Errorf("file of log marks: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.marks, m.known = next, written
+	return nil
+}
+
+// logMarksFile is the file's form. The authenticator covers the marks in order.
+type logMarksFile struct {
+	KeyID string             `json:"key_id"`
+	Logs  map[string]logMark `json:"logs"` // by the log's id
+	MAC   string             `json:"mac"`
+}
+
+type logMark struct {
+	Org   string `json:"organization_id"`
+	Size  int64  `json:"size"`
+	Root  string `json:"root"`
+	Ended bool   `json:"ended,omitempty"`
+}
+
+func (f *logMarksFile) covered() []byte {
+	var text []byte
+	for _, log := range slices.Sorted(maps.Keys(f.Logs)) {
+		mark := f.Logs[log]
+		text = fmt.Appendf(text, "%q %q %d %q %t\n", log, mark.Org, mark.Size, mark.Root, mark.Ended)
+	}
+	return text
+}
+
+func (m *LogMarks) encode(marks map[uuid.UUID]LogMark) ([]byte, error) {
+	file := logMarksFile{KeyID: m.ring.CurrentKey(), Logs: make(map[string]logMark, len(marks))}
+	for log, mark := range marks {
+		file.Logs[hex.EncodeToString(log[:])] = logMark{mark.Org.String(), mark.Size, hex.EncodeToString(mark.Root[:]), mark.Ended}
+	}
+	mac, ok := m.ring.MAC(file.KeyID, uuid.Nil, purposeLogMarks, file.covered())
+	if !ok {
+		return nil, errors.New("file of log marks: the current key is not on the ring")
+	}
+	file.MAC = hex.EncodeToString(mac[:])
+	body, err := json.Marshal(file)
+	if err != nil {
+		return nil, fmt.Errorf("file of log marks: %w", err)
+	}
+	return append(body, '\n'), nil
+}
+
+func (m *LogMarks) decode(body []byte) (map[uuid.UUID]LogMark, error) {
+	var file logMarksFile
+	if err := json.Unmarshal(body, &file); err != nil {
+		return nil, ErrInvalidLogMarks
+	}
+	mac, ok := m.ring.MAC(file.KeyID, uuid.Nil, purposeLogMarks, file.covered())
+	stated, err := hex.DecodeString(file.MAC)
+	if !ok || err != nil || !hmac.Equal(mac[:], stated) {
+		return nil, ErrInvalidLogMarks
+	}
+	marks := make(map[uuid.UUID]LogMark, len(file.Logs))
+	for text, one := range file.Logs {
+		log, logErr := hex.DecodeString(text)
+		org, orgErr := uuid.Parse(one.Org)
+		root, ok := decodeHash(one.Root)
+		if logErr != nil || orgErr != nil || !ok || len(log) != len(uuid.UUID{}) || one.Size < 0 {
+			return nil, ErrInvalidLogMarks
+		}
+		marks[uuid.UUID(log)] = LogMark{Org: org, Size: one.Size, Root: root, Ended: one.Ended}
+	}
+	return marks, nil
+}

@@ -1,0 +1,263 @@
+package ledger
+
+import (
+	"countersign/internal/canon"
+)
+
+// Action is what an agent is about to do, as the client sent it.
+type Action struct {
+	AgentName       string
+	ActionType      string
+	ActionName      string
+	ParentAgentName string
+	Payload         []byte // canonical object, redacted
+	Metadata        []byte // canonical object, redacted, nil for none
+	IdempotencyKey  string
+	ExecutedAt      *Time
+	Facts           Facts
+	Cost            *Money // of a model's call, nil where it is not known
+
+	// Source says which client-side decision this reports; "" for an action that
+	// the service decides.
+	Source Source
+
+	// LeaseID is the lease under which the client says that it decided, "" for none.
+	LeaseID string
+
+	// Redactions is the canonical map of the digests of what was taken out of the
+	// payload, nil for none. SentHMAC binds payload and metadata as they came, where the
+	// service itself took out anything. Bind makes both.
+	Redactions []byte
+	SentHMAC   string
+	redactions *redactions
+
+	// FoundSHA256 is the hash of what the client says it found, "" for nothing.
+	FoundSHA256 string
+
+	// What Payload and Metadata say, parsed, unless it was dropped. See Values.
+	payload, metadata canon.Value
+	dropped           bool
+
+	// Examined is what an organization's rules keep of the action until it is decided;
+	// nil before they have examined it. It is no part of the record.
+	Examined any
+}
+
+// MaxIdempotencyKey bounds the keys that clients choose.
+const MaxIdempotencyKey = 200
+
+// ParseAction reads the body of a request that records an action.
+func ParseAction(v canon.Value) (*Action, error) {
+	f := canon.NewFields(v)
+	action := readAction(f)
+	checkGap(f, action)
+	checkLateOutcome(f, action)
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	dropLarge(action)
+	return action, nil
+}
+
+// maxReported bounds a batch of decisions that a client made.
+const maxReported = 500
+
+// ParseReported reads the body of a request that reports actions which a client
+// decided by itself.
+func ParseReported(v canon.Value) ([]*Action, error) {
+	f := canon.NewFields(v)
+	events, _ := f.Get("events")
+	switch {
+	case events.Kind() != canon.Array:
+		f.Fault("events", "is required: an array of events")
+	case len(events.Items()) == 0 || len(events.Items()) > maxReported:
+		f.Fault("events", "must have 1 to %d elements", maxReported)
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	actions := make([]*Action, 0, len(events.Items()))
+	for i, item := range events.Items() {
+		inner := f.Item("events", i, item)
+		action := readAction(inner)
+		action.Source = Source(inner.OneOf("decision_source", string(SourceFastPath), string(SourceOffline)))
+		inner.OneOf("policy_decision", string(Allow), string(AllowWithFlag))
+		if action.Source == "" && !inner.Has("decision_source") {
+			inner.Fault("decision_source", "is required: local_fast_path or offline_stub; actions that the service decides go to the events route one by one")
+		}
+		if action.IdempotencyKey == "" && !inner.Has("idempotency_key") {
+			inner.Fault("idempotency_key", "is required, so that a batch can be sent again")
+		}
+		action.LeaseID = readLeaseID(inner)
+		checkGap(inner, action)
+		checkLateOutcome(inner, action)
+		f.Join(inner)
+		actions = append(actions, action)
+	}
+	dropLarge(actions...)
+	return actions, f.Err()
+}
+
+// readAction classifies what arrived and keeps it redacted: what is hashed,
+// decided on and stored is the same.
+func readAction(f *canon.Fields) *Action {
+	action := &Action{
+		AgentName:       f.RequiredName("agent_name", maxName),
+		ActionType:      f.RequiredName("action_type", maxName),
+		ActionName:      f.RequiredName("action_name", maxName),
+		ParentAgentName: f.Name("parent_agent_name", maxName),
+		IdempotencyKey:  f.Name("idempotency_key", MaxIdempotencyKey),
+		ExecutedAt:      ReadTime(f, "executed_at"),
+	}
+	payload, metadata := parsePayload(f), f.ObjectValue("metadata")
+	action.Facts = classifyAction(action, payload, metadata)
+	action.addFound(f)
+	action.redact(f, payload, metadata)
+	action.Payload = action.payload.Append(nil)
+	if !metadata.IsNull() {
+		if action.Metadata = action.metadata.Append(nil); len(action.Metadata) > maxMetadata {
+			f.Fault("metadata", "must be at most %d bytes of JSON", maxMetadata)
+		}
+	}
+	return action
+}
+
+// parsePayload takes payload or its alias action_payload. A missing payload is
+// refused rather than taken for an empty one: two different actions must never
+// share a hash because neither said what it does.
+func parsePayload(f *canon.Fields) canon.Value {
+	name := "payload"
+	if f.Given("action_payload") {
+		if f.Given("payload") {
+			f.Fault("action_payload", "must not be given together with payload, of which it is an alias")
+			return canon.Value{}
+		}
+		name = "action_payload"
+	}
+	faults := f.Faults()
+	payload := f.ObjectValue(name)
+	if payload.IsNull() && f.Faults() == faults {
+		f.Fault(name, "is required; send {} for an action without inputs")
+	}
+	return payload
+}
+
+// readLeaseID takes any text: what cannot be a lease's id is none, and does not
+// keep what has happened from the record.
+func readLeaseID(f *canon.Fields) string {
+	v, ok := f.Get("lease_id")
+	if !ok || v.IsNull() {
+		return ""
+	}
+	if v.Kind() != canon.String {
+		f.Fault("lease_id", "must be a string")
+		return ""
+	}
+	if len(v.Str()) > maxLeaseID {
+		return ""
+	}
+	return v.Str()
+}
+
+// ActionTypeGap marks events that a client had to drop while it was offline.
+const ActionTypeGap = "gap"
+
+// checkGap holds a gap marker to its form: it says how many events a client had to
+// drop, and from when to when, and it is nothing else. An action in its place would
+// be one that nobody judged.
+func checkGap(f *canon.Fields, action *Action) {
+	if action.ActionType != ActionTypeGap {
+		return
+	}
+	if action.Source == "" {
+		f.Fault("action_type", "must not be gap: a client reports dropped events in a batch")
+		return
+	}
+	const form = "of a gap must be {\"dropped\": how many, \"from\": time, \"to\": time}"
+	gap := canon.NewFields(action.payload)
+	name := "dropped"
+	if gap.Given("count") { // as other clients say it
+		name = "count"
+	}
+	dropped, from, to := gap.Int(name, 1, maxCount), ReadTime(gap, "from"), ReadTime(gap, "to")
+	if gap.Err() != nil || dropped == 0 || from == nil || to == nil {
+		f.Fault("payload", form)
+	}
+	if len(action.Metadata) > 0 {
+		f.Fault("metadata", "must not be given with a gap")
+	}
+}
+
+// markerType reports whether events of a type are markers: they are recorded among the
+// actions of a chain and are none. No agent took them, and no limit counts them.
+func markerType(actionType string) bool {
+	return actionType == ActionTypeGap || actionType == ActionTypeLateOutcome
+}
+
+func (a *Action) marker() bool { return markerType(a.ActionType) }
+
+// maxParsed is how many bytes the actions of a request keep parsed. Parsed, JSON can take
+// a hundred times its size, and it waits with the action.
+const maxParsed = 4 << 10
+
+// dropLarge drops the parsed form of what a request has sent, where that is large.
+func dropLarge(actions ...*Action) {
+	size := 0
+	for _, a := range actions {
+		size += len(a.Payload) + len(a.Metadata)
+	}
+	if size <= maxParsed {
+		return
+	}
+	for _, a := range actions {
+		a.payload, a.metadata, a.dropped = canon.Value{}, canon.Value{}, true
+	}
+}
+
+// Values are what Payload and Metadata say, for rules to look into. They are parsed for
+// it where they are large.
+func (a *Action) Values() (payload, metadata canon.Value) {
+	if !a.dropped {
+		return a.payload, a.metadata
+	}
+	payload, _ = canon.Parse(a.Payload) // it is canonical, as the metadata are
+	if len(a.Metadata) > 0 {
+		metadata, _ = canon.Parse(a.Metadata)
+	}
+	return payload, metadata
+}
+
+// Held is about how many bytes the action holds while it waits.
+func (a *Action) Held() int {
+	held := len(a.Payload) + len(a.Metadata)
+	if r := a.redactions; r != nil {
+		held += 2 * len(r.raw)
+	}
+	return held
+}
+
+// Reconstruct makes the action that an event recorded, to decide it once more.
+func Reconstruct(event *RecordedEvent, payload []byte) (*Action, error) {
+	action := event.Action
+	var err error
+	if len(payload) > 0 {
+		if action.payload, err = canon.Parse(payload); err != nil {
+			return nil, errUnreadableEvent
+		}
+	}
+	if len(action.Metadata) > 0 {
+		if action.metadata, err = canon.Parse(action.Metadata); err != nil {
+			return nil, errUnreadableEvent
+		}
+	}
+	action.Payload = payload
+	found := classifyAction(&action, action.payload, action.metadata)
+	dropLarge(&action)
+	// What was found when the action arrived stands: it had not been redacted yet.
+	action.Facts.Model, action.Facts.InputTokens, action.Facts.OutputTokens = found.Model, found.InputTokens, found.OutputTokens
+	action.Facts.WritesSQL = found.WritesSQL
+	if source := event.Decision.Source; source == SourceFastPath || source == SourceOffline {
+		action.Source = source
+	}
+	return &action, nil
+}
