@@ -121,6 +121,7 @@ func (c *Calendars) submit(ctx context.Context, calendar *url.URL, message []byt
 	if len(c.promises(made)) != 1 {
 		return nil, faultf(Untrusted, "%s does not promise for one configured calendar: configure the address of the calendar itself, not that of a pool", calendar.Host)
 	}
+	made.dropUnknown() // other implementations refuse a proof with an unknown operation
 	return made, nil
 }
 

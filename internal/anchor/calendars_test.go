@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"countersign/internal/anchor"
 )
 
@@ -105,6 +107,23 @@ func TestSurvivingCalendars(t *testing.T) {
 	}
 }
 
+// A calendar's promise counts even when its answer has a branch with an unknown
+// operation. The proof leaves that branch out, so other implementations can read it.
+func TestStampLeavesUnknownOperationsOut(t *testing.T) {
+	t.Parallel()
+	calendar := startCalendar(t)
+	calendar.answer = reply(fork + unknownOp + unknown("x") + sha256Op + pending(calendar.url))
+	digest := digestOf("unknown operation")
+	proof, err := newCalendars(t, 1, calendar.url).Stamp(t.Context(), digest, salt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := magic + string(digest[:]) + appendOp(string(salt[:])) + sha256Op + sha256Op + pending(calendar.url)
+	if diff := cmp.Diff(want, string(proof)); diff != "" {
+		t.Errorf("the proof differs (-want +got):\n%s", diff)
+	}
+}
+
 func reply(text string) http.HandlerFunc {
 	return func(writer http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(writer, text) }
 }
@@ -121,12 +140,14 @@ func TestUpgradeAnswers(t *testing.T) {
 		want    anchor.Reason
 		changed bool
 	}{
-		"another promise":  {reply(sha256Op + pending("http://calendar.example")), "", false},
-		"a redirect":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) }, anchor.Unavailable, false},
-		"broken":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, anchor.Unavailable, false},
-		"refused":          {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, anchor.Refused, false},
-		"unintelligible":   {reply("?"), anchor.Malformed, false},
-		"more than enough": {reply(fork + unknown("x") + fork + sha256Op + pending(other.URL) + sha256Op + inBlock(5)), "", true},
+		"another promise":   {reply(sha256Op + pending("http://calendar.example")), "", false},
+		"a redirect":        {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) }, anchor.Unavailable, false},
+		"broken":            {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, anchor.Unavailable, false},
+		"refused":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, anchor.Refused, false},
+		"unintelligible":    {reply("?"), anchor.Malformed, false},
+		"an unknown branch": {reply(fork + unknownOp + inBlock(9) + sha256Op + inBlock(5)), "", true},
+		"only an unknown":   {reply(unknownOp + inBlock(9)), "", false},
+		"more than enough":  {reply(fork + unknown("x") + fork + sha256Op + pending(other.URL) + sha256Op + inBlock(5)), "", true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -35,6 +35,15 @@ func (o operation) equal(other operation) bool {
 	return o.tag == other.tag && bytes.Equal(o.argument, other.argument)
 }
 
+// known says whether compute can apply the operation.
+func (o operation) known() bool {
+	switch o.tag {
+	case opSHA1, opRIPEMD160, opSHA256, opAppend, opPrepend, opReverse, opHexlify:
+		return true
+	}
+	return false
+}
+
 func takesArgument(tag byte) bool { return tag == opAppend || tag == opPrepend }
 
 func (o operation) apply(message []byte) ([]byte, error) {
@@ -68,6 +77,5 @@ func (o operation) compute(message []byte) ([]byte, error) {
 	case opHexlify:
 		return hex.AppendEncode(nil, message), nil
 	}
-	// To pass over it would leave everything behind it without meaning.
 	return nil, fmt.Errorf("operation 0x%02x is not known here", o.tag)
 }

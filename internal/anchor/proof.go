@@ -36,7 +36,7 @@ type proof struct {
 
 // node is a message that the digest was turned into.
 type node struct {
-	message      []byte
+	message      []byte // nil below an unknown operation: nothing there attests the digest
 	attestations []attestation
 	branches     []branch
 }
@@ -116,16 +116,26 @@ func (r *reader) item(at *node, tag byte) error {
 	}
 	if tag == tagAttestation {
 		found, err := r.attestation()
+		if err == nil && at.message != nil {
+			err = found.understand()
+		}
 		at.attestations = append(at.attestations, found)
 		return err
+	}
+	if tag == tagMore {
+		return errors.New("two separators follow each other")
 	}
 	step, err := r.operation(tag)
 	if err != nil {
 		return err
 	}
-	message, err := step.apply(at.message)
-	if err != nil {
-		return err
+	// Below an unknown operation the structure is read, to find where the branch
+	// ends, and nothing is computed.
+	var message []byte
+	if at.message != nil && step.known() {
+		if message, err = step.apply(at.message); err != nil {
+			return err
+		}
 	}
 	if r.depth--; r.depth < 0 {
 		return errors.New("too many operations follow each other")
@@ -136,6 +146,11 @@ func (r *reader) item(at *node, tag byte) error {
 	return err
 }
 
+// operation reads the argument of the operations that have one. The format does
+// not say where an unknown operation ends. All but append and prepend have no
+// argument, so an unknown one is read without: where that is wrong, what follows
+// is misread, but no misreading can attest the digest, since what is computed
+// from it passes through known operations only.
 func (r *reader) operation(tag byte) (operation, error) {
 	if !takesArgument(tag) {
 		return operation{tag: tag}, nil
@@ -156,7 +171,5 @@ func (r *reader) attestation() (attestation, error) {
 	if err != nil {
 		return attestation{}, err
 	}
-	found := attestation{kind: [8]byte(kind), payload: payload}
-	err = found.understand()
-	return found, err
+	return attestation{kind: [8]byte(kind), payload: payload}, nil
 }

@@ -63,12 +63,15 @@ func (n *node) merge(other *node) bool {
 	return changed
 }
 
-// all yields this node and every one below it.
+// all yields this node and every one below it whose message is known.
 func (n *node) all() iter.Seq[*node] {
 	return func(yield func(*node) bool) { n.walk(yield) }
 }
 
 func (n *node) walk(yield func(*node) bool) bool {
+	if n.message == nil {
+		return true
+	}
 	if !yield(n) {
 		return false
 	}
@@ -95,6 +98,14 @@ func (n *node) blocks() int {
 
 // confirmed says whether a block attests the node or one below it.
 func (n *node) confirmed() bool { return n.blocks() > 0 }
+
+// dropUnknown removes the branches that begin with an unknown operation.
+func (n *node) dropUnknown() {
+	n.branches = slices.DeleteFunc(n.branches, func(way branch) bool { return way.next.message == nil })
+	for _, way := range n.branches {
+		way.next.dropUnknown()
+	}
+}
 
 // prune leaves of a tree what leads to a block, and nothing else.
 func (n *node) prune() {

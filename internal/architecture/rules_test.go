@@ -26,10 +26,17 @@ var packages = map[string]rule{
 	"api": {
 		reason: "it only carries the API document",
 	},
-	"canon": {
-		reason: "canonical JSON is the bottom of the house and stands on nothing",
+	"docs": {
+		reason: "it only carries the guides",
 	},
-	"recent": {
+	"fault": {
+		reason: "everyone may report an error to a caller, so it depends on no one",
+	},
+	"canon": {
+		may:    []string{"fault"},
+		reason: "canonical JSON is the bottom of the module, below everything that is read or written",
+	},
+	"cache": {
 		reason: "it keeps what it is given and knows nothing of it",
 	},
 	"classify": {
@@ -41,23 +48,29 @@ var packages = map[string]rule{
 		reason: "what a model costs is read from a table alone",
 	},
 	"ledger": {
-		may:    []string{"canon", "classify"},
+		may:    []string{"canon", "classify", "fault"},
 		reason: "the core decides, seals and verifies with what it is given",
 	},
 	"policy": {
 		may:    []string{"canon"},
 		reason: "policies are evaluated on what they are given",
 	},
+	"tlog": {
+		reason: "a tree is a function of its leaves, and a checkpoint one of its tree",
+	},
+	"bundle": {
+		may:    []string{"canon"},
+		reason: "a verifier of evidence shares no code with what made it",
+	},
 	"keyring": {
 		may:    []string{"ledger"},
 		reason: "keys serve the core and know no store and no use case",
 	},
 	"observe": {
-		may:    []string{"ledger"},
 		reason: "everyone reports to it, so it can depend on almost no one",
 	},
 	"anchor": {
-		may:    []string{"canon", "ledger"},
+		may:    []string{"ledger"},
 		reason: "an anchor timestamps bytes and knows no store and no use case",
 	},
 	"anchor/anchortest": {
@@ -67,59 +80,66 @@ var packages = map[string]rule{
 		may:    []string{"canon", "ledger"},
 		reason: "a notification is sent with what it is given",
 	},
+	"witness": {
+		reason: "a witness judges the logs of others, and shares no code with the one that it may watch",
+	},
 	"store": {
-		may:    []string{"canon", "ledger"},
+		may:    []string{"ledger"},
 		reason: "the storage port speaks the core's language and no other",
 	},
 	"store/sqlite": {
-		may:    []string{"canon", "ledger", "recent", "store"},
+		may:    []string{"cache", "ledger", "store"},
 		reason: "a store implements the port and knows neither its users nor the other store",
 	},
 	"store/postgres": {
-		may:    []string{"canon", "ledger", "recent", "store"},
+		may:    []string{"cache", "ledger", "store"},
 		reason: "a store implements the port and knows neither its users nor the other store",
 	},
 	"store/storetest": {
-		may:    []string{"canon", "ledger", "store"},
+		may:    []string{"fault", "ledger", "store"},
 		reason: "the conformance suite tests the port's promise, not one store",
 	},
 	"evidence": {
-		may:    []string{"canon", "ledger", "policy", "recent", "store"},
+		may:    []string{"cache", "canon", "fault", "ledger", "policy", "store"},
 		reason: "rows are authenticated with what they hold, and by no use case",
 	},
 	"verify": {
-		may:    []string{"canon", "evidence", "keyring", "ledger", "recent", "store"},
+		may:    []string{"cache", "canon", "evidence", "fault", "keyring", "ledger", "store", "tlog"},
 		reason: "judging reads authenticated rows, writes nothing and knows no use case",
 	},
+	"logsign": {
+		may:    []string{"cache", "evidence", "keyring", "ledger", "store", "tlog", "verify"},
+		reason: "the signer adds verified receipts to logs, and knows no use case",
+	},
 	"service": {
-		may:    []string{"canon", "evidence", "keyring", "ledger", "notify", "observe", "policy", "pricing", "recent", "store", "verify"},
+		may:    []string{"bundle", "cache", "canon", "evidence", "fault", "keyring", "ledger", "logsign", "notify", "policy", "pricing", "store", "tlog", "verify"},
 		reason: "use cases see the storage port and no front end; only cmd names a store",
 	},
 	"problem": {
-		may:    []string{"ledger"},
+		may:    []string{"fault"},
 		reason: "the front ends' table of errors is about the core's codes and nothing else",
 	},
 	"httpapi": {
-		may:    []string{"api", "canon", "ledger", "observe", "problem", "service", "verify"},
+		may:    []string{"api", "canon", "docs", "fault", "ledger", "problem", "service", "verify"},
 		reason: "a front end goes through service and verify, and front ends do not know each other",
 	},
 	"console": {
-		may:    []string{"canon", "ledger", "observe", "problem", "service", "verify"},
+		may:    []string{"canon", "fault", "ledger", "problem", "service"},
 		reason: "a front end goes through service and verify, and front ends do not know each other",
 	},
 	"worker": {
-		may:    []string{"anchor", "canon", "ledger", "notify", "observe", "service"},
+		may:    []string{"anchor", "canon", "fault", "ledger", "notify", "service", "witness"},
 		reason: "a front end goes through service and verify, and front ends do not know each other",
 	},
 	"servicetest": {
-		may:    []string{"keyring", "ledger", "service", "store", "verify"},
+		may:    []string{"keyring", "ledger", "notify", "service", "store", "verify"},
 		reason: "tests of the service and of its front ends start from it, so it knows no front end",
 	},
 	"nightly": {
 		reason: "it counts and knows nothing of what",
 	},
 	"testdb": {
-		may:    []string{"store", "store/sqlite", "store/postgres"},
+		may:    []string{"store", "store/postgres", "store/sqlite"},
 		reason: "it makes databases for tests and knows nothing of what they hold",
 	},
 	"bench": {
@@ -127,13 +147,41 @@ var packages = map[string]rule{
 		except: []string{"cmd"},
 		reason: "commands are wired in cmd alone",
 	},
+	"cli": {
+		may:    []string{"fault", "keyring", "ledger", "notify", "observe", "service", "store", "verify"},
+		reason: "what commands share knows no command, and gets its databases from cmd",
+	},
+	"cli/operate": {
+		may:    []string{"anchor", "bundle", "canon", "cli", "evidence", "fault", "keyring", "ledger", "service", "store", "verify"},
+		reason: "commands on a store go through service and verify, and do not know the commands over the API",
+	},
+	"cli/review": {
+		may:    []string{"bundle", "canon", "classify", "cli", "fault", "ledger"},
+		reason: "commands over the API know the server by its API alone",
+	},
+	"cli/policy": {
+		may:    []string{"canon", "cli", "fault", "ledger", "policy", "pricing", "service"},
+		reason: "policy sets are checked as the service compiles them, without a store",
+	},
+	"cli/doctor": {
+		may:    []string{"cli", "keyring", "ledger", "service"},
+		reason: "an examination reads an installation through service, and changes nothing",
+	},
+	"cli/witness": {
+		may:    []string{"cli", "observe", "witness"},
+		reason: "a witness watches the logs of others and opens no store",
+	},
+	"cli/demo": {
+		may:    []string{"cli", "cli/operate", "cli/review", "ledger", "service"},
+		reason: "the demo uses the commands that it shows, and gets its server from cmd",
+	},
 	"cmd/countersign": {
 		may: []string{everything},
 	},
 }
 
 // What lies below these is a pure function of its arguments.
-var purePackages = []string{"canon", "classify", "ledger", "policy", "pricing"}
+var purePackages = []string{"bundle", "canon", "classify", "fault", "ledger", "policy", "pricing", "tlog"}
 
 // Import paths, each with all below it, that a pure package leaves alone.
 var impureImports = map[string]string{

@@ -115,7 +115,10 @@ func (f *filler) add(changes *store.Changes, done *filled, events int, head *led
 	}
 	if head != nil {
 		id := ledger.ReceiptID{UUID: ledger.NewRandomID(random16())}
-		_, stored, err := ledger.Seal(f.ring, head, f.org.Slug, &chain, state, &summary, nil, &ledger.Completion{}, id, now)
+		_, stored, err := ledger.Seal(&ledger.Sealing{
+			Keys: f.ring, Head: head, Slug: f.org.Slug, Chain: &chain, State: state, Summary: &summary,
+			Completion: &ledger.Completion{}, ID: id, Now: now,
+		})
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -132,8 +133,8 @@ func withNoisyOrganization(ctx context.Context, r *records) (*filled, error) {
 	}
 	for comparisons := 47; comparisons > 0; comparisons-- {
 		_, err = r.service.PutPolicy(ctx, admin, slowestRules(comparisons))
-		var refused *ledger.Error
-		if !errors.As(err, &refused) || refused.Code != ledger.CodeInvalid {
+		var refused *fault.Error
+		if !errors.As(err, &refused) || refused.Code != fault.CodeInvalid {
 			break
 		}
 	}

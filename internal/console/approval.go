@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -65,7 +66,7 @@ func showApproval(v *visit) error {
 	return v.showDecision(http.StatusOK, page)
 }
 
-var errNoApproval = ledger.Errorf(ledger.CodeNotFound, "your organization has no such approval, or it is not yours to see")
+var errNoApproval = fault.Errorf(fault.CodeNotFound, "your organization has no such approval, or it is not yours to see")
 
 func (v *visit) approvalID() (ledger.ApprovalID, error) {
 	id, err := ledger.ParseID(v.r.PathValue("approval_id"))
@@ -84,7 +85,7 @@ func (v *visit) showDecision(status int, page *approvalPage) error {
 
 func (v *visit) approval(caller *service.Caller, id ledger.ApprovalID) (*service.ApprovalView, error) {
 	view, err := v.console.service.Approval(v.r.Context(), caller, id, 0)
-	if codeOf(err) == ledger.CodeNotFound {
+	if codeOf(err) == fault.CodeNotFound {
 		return nil, errNoApproval
 	}
 	return view, err
@@ -206,7 +207,7 @@ func (v *visit) decide(approve bool) error {
 func (v *visit) takeVerdict(caller *service.Caller, id ledger.ApprovalID, approve bool, sent form) error {
 	seen := sent.text("payload_sha256")
 	if seen == "" {
-		return ledger.Errorf(ledger.CodeInvalid, "the form does not say which payload was read; read it below and decide there")
+		return fault.Errorf(fault.CodeInvalid, "the form does not say which payload was read; read it below and decide there")
 	}
 	body, err := request(map[string]any{"comment": optional(sent.text("comment")), "payload_sha256": seen})
 	if err != nil {

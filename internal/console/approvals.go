@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -21,6 +22,7 @@ type approvalsList struct {
 	Now     ledger.Time
 	Filter  string
 	Filters []filterLink
+	Search  *searchBox
 	Unheard *service.Unheard // nil for all but admins, and where somebody is told
 	Waiting waitingList
 	Rows    []approvalRow
@@ -87,9 +89,15 @@ func showApprovals(v *visit) error {
 		return err
 	}
 	query := v.r.URL.Query()
-	page := &approvalsList{Now: v.console.service.Now(), Filter: query.Get("status")}
+	page := &approvalsList{Now: v.console.service.Now(), Filter: query.Get("status"), Search: readSearch(query, "/approvals", "approval", false)}
+	if page.Search.Searching() && page.Filter == "" {
+		page.Filter = filterAll
+	}
 	if err := page.setFilters(); err != nil {
 		return err
+	}
+	if page.Search.Fault != "" {
+		return v.show(http.StatusUnprocessableEntity, "approvals.html", "Approvals", page)
 	}
 	if page.Unheard, err = v.unheard(caller); err != nil {
 		return err
@@ -105,11 +113,14 @@ func showApprovals(v *visit) error {
 	} else if page.Filter != filterAll {
 		filter.Status = ledger.ApprovalStatus(page.Filter)
 	}
-	rows, err := v.console.service.Approvals(v.r.Context(), caller, filter)
+	if page.Search.Searching() {
+		err = v.findApprovals(caller, page, filter)
+	} else {
+		err = v.listApprovals(caller, page, filter)
+	}
 	if err != nil {
 		return err
 	}
-	page.turn(rows, filter.Before != nil)
 	if err := v.nameChains(caller, page.Rows); err != nil {
 		return err
 	}
@@ -119,13 +130,42 @@ func showApprovals(v *visit) error {
 	return v.show(http.StatusOK, "approvals.html", page.Waiting.title("Approvals"), page)
 }
 
+func (v *visit) listApprovals(caller *service.Caller, page *approvalsList, filter service.ApprovalFilter) error {
+	rows, err := v.console.service.Approvals(v.r.Context(), caller, filter)
+	if err != nil {
+		return err
+	}
+	page.turn(rows, filter.Before != nil)
+	return nil
+}
+
+// findApprovals lists the approvals that a search finds.
+func (v *visit) findApprovals(caller *service.Caller, page *approvalsList, filter service.ApprovalFilter) error {
+	turned := filter.Before != nil
+	filter.Limit = approvalsPage
+	found, err := v.console.service.FindApprovals(v.r.Context(), caller, &service.ApprovalSearch{Find: page.Search.find, ApprovalFilter: filter})
+	if err != nil {
+		return err
+	}
+	page.turn(found.Items, turned)
+	if found.Next != nil {
+		page.Older = page.link(page.Filter, found.Next)
+	}
+	return nil
+}
+
+// link leads to the list by one status, and keeps the search.
+func (p *approvalsList) link(status string, before *service.ApprovalPlace) string {
+	return approvalsLink(status, before, p.Search.Text)
+}
+
 func (p *approvalsList) setFilters() error {
 	names := []string{"", string(ledger.ApprovalApproved), string(ledger.ApprovalDenied), string(ledger.ApprovalTimedOut), string(ledger.ApprovalCancelled), filterAll}
 	for _, name := range names {
-		p.Filters = append(p.Filters, filterLink{Name: cmp.Or(name, "waiting"), Link: approvalsLink(name, nil), Here: name == p.Filter})
+		p.Filters = append(p.Filters, filterLink{Name: cmp.Or(name, "waiting"), Link: p.link(name, nil), Here: name == p.Filter})
 	}
 	if !slices.Contains(names, p.Filter) {
-		return ledger.Errorf(ledger.CodeInvalid, "the address names no status of an approval; go back to the list of approvals")
+		return fault.Errorf(fault.CodeInvalid, "the address names no status of an approval; go back to the list of approvals")
 	}
 	return nil
 }
@@ -136,10 +176,10 @@ func (p *approvalsList) turn(rows []*service.ApprovalView, turned bool) {
 	if len(rows) > approvalsPage {
 		rows = rows[:approvalsPage]
 		last := rows[approvalsPage-1]
-		p.Older = approvalsLink(cmp.Or(p.Filter, filterAll), &service.ApprovalPlace{RequestedAt: last.RequestedAt, ID: last.ID})
+		p.Older = p.link(cmp.Or(p.Filter, filterAll), &service.ApprovalPlace{RequestedAt: last.RequestedAt, ID: last.ID})
 	}
 	if turned {
-		p.Newest = approvalsLink(p.Filter, nil)
+		p.Newest = p.link(p.Filter, nil)
 	}
 	for _, row := range rows {
 		if p.Filter != "" || !row.Status.Open() {
@@ -148,8 +188,11 @@ func (p *approvalsList) turn(rows []*service.ApprovalView, turned bool) {
 	}
 }
 
-func approvalsLink(status string, before *service.ApprovalPlace) string {
+func approvalsLink(status string, before *service.ApprovalPlace, search string) string {
 	query := make(url.Values)
+	if search != "" {
+		query.Set("q", search)
+	}
 	if status != "" {
 		query.Set("status", status)
 	}
@@ -186,7 +229,7 @@ func (v *visit) listWaiting(caller *service.Caller) (list waitingList, err error
 		list.Over = list.Over || len(rows) > mostWaiting
 		for _, row := range rows[:min(len(rows), mostWaiting)] {
 			if row.Tampered {
-				v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
+				v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, service.ErrTampered)
 				list.Alarm = waitingAlarm
 			} else if row.Status.Open() {
 				list.Rows = append(list.Rows, rowOf(row))
@@ -221,7 +264,7 @@ func (v *visit) nameChains(caller *service.Caller, rows []approvalRow) error {
 			switch code := codeOf(err); {
 			case err == nil:
 				chain = view.Chain
-			case code != ledger.CodeEvidenceTampered && code != ledger.CodeNotFound:
+			case code != fault.CodeEvidenceTampered && code != fault.CodeNotFound:
 				return err
 			}
 			known[row.Chain] = chain

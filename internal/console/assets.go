@@ -8,7 +8,7 @@ import (
 	"path"
 	"sync"
 
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 )
 
 var (
@@ -28,7 +28,7 @@ func serveAsset(v *visit) error {
 	name := v.r.PathValue("asset")
 	content, err := assetFiles.ReadFile("assets/" + name)
 	if err != nil {
-		return ledger.Errorf(ledger.CodeNotFound, "there is no such file")
+		return fault.Errorf(fault.CodeNotFound, "there is no such file")
 	}
 	v.w.Header().Set("Cache-Control", "public, max-age=300")
 	v.write(http.StatusOK, assetTypes[path.Ext(name)], content)

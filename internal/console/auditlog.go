@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -51,7 +52,7 @@ func showAuditLog(v *visit) error {
 		page.Acts = append(page.Acts, listedAct{Act: act})
 	}
 	if page.Tampered {
-		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
+		v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, service.ErrTampered)
 	}
 	if len(stored) > actsPage {
 		page.Older = positionLink("/audit-log", stored[actsPage-1].Sequence)

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,23 +27,50 @@ type tab struct {
 // other host's.
 const elsewhere = "console.test"
 
-func openTab(t *testing.T) *tab {
-	t.Helper()
-	if _, err := os.Stat(chromium); err != nil {
-		t.Fatalf("this test needs %s, which make test installs: %v", chromium, err)
+// chrome is the browser that the tests of this process share. Starting it takes longer than
+// most of them.
+var chrome struct {
+	start sync.Once
+	ctx   context.Context
+	err   error
+	stop  context.CancelFunc // nil where it was not started
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if chrome.stop != nil {
+		chrome.stop()
 	}
+	os.Exit(code)
+}
+
+// startBrowser is called once, and makes a browser with an empty tab of its own.
+func startBrowser() {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
 		chromedp.ExecPath(chromium), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true),
 		// No other host is to be reached, by the pages or by the browser itself.
 		chromedp.Flag("host-resolver-rules", "MAP "+elsewhere+" 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
 	)
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(stop)
-	ctx, closeBrowser := chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(closeBrowser)
-	ctx, closeTab := chromedp.NewContext(ctx)
+	ctx, closeAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, closeBrowser := chromedp.NewContext(ctx)
+	chrome.ctx, chrome.err = ctx, chromedp.Do(ctx)
+	chrome.stop = func() { closeBrowser(); closeAllocator() }
+}
+
+// openTab opens a tab that shares no cookie, storage or cache with those of other tests.
+func openTab(t *testing.T) *tab {
+	t.Helper()
+	if _, err := os.Stat(chromium); err != nil {
+		t.Fatalf("this test needs %s, which make test installs: %v", chromium, err)
+	}
+	if chrome.start.Do(startBrowser); chrome.err != nil {
+		t.Fatalf("start %s: %v", chromium, chrome.err)
+	}
+	ctx, closeTab := chromedp.NewContext(chrome.ctx, chromedp.WithNewBrowserContext())
 	t.Cleanup(closeTab)
+	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
+	t.Cleanup(stop)
 	return &tab{ctx: ctx, console: chromedp.Console(ctx)}
 }
 
@@ -153,7 +181,7 @@ func TestBrowserSignsInAndLooksAround(t *testing.T) {
 	b.says(t, "This receipt is valid", "none: this is the first")
 
 	phone := chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile)
-	for _, path := range []string{"/", "/sign-in", "/verify", "/chains/" + chain.String(), "/receipts/" + receipt.String()} {
+	for _, path := range []string{"/", "/sign-in", "/check", "/chains/" + chain.String(), "/receipts/" + receipt.String()} {
 		b.do(t, phone, chromedp.Navigate(w.server.URL+path))
 		ask[bool](t, b, `document.querySelectorAll("details").forEach(d => d.open = true), true`)
 		b.fits(t, path)
@@ -161,8 +189,8 @@ func TestBrowserSignsInAndLooksAround(t *testing.T) {
 			t.Errorf("a script of a recorded text ran on %s", path)
 		}
 	}
-	b.do(t, chromedp.Navigate(w.server.URL+"/verify"), chromedp.SendKeys(chromedp.ID("receipt_id"), receipt.String()))
-	b.follow(t, chromedp.Click(chromedp.CSS("main button")), "/verify")
+	b.do(t, chromedp.Navigate(w.server.URL+"/check"), chromedp.SendKeys(chromedp.ID("receipt_id"), receipt.String()))
+	b.follow(t, chromedp.Click(chromedp.CSS("main button")), "/check")
 	b.says(t, "This receipt is valid")
 	b.fits(t, "the verdict")
 	b.follow(t, chromedp.Click(chromedp.CSS(".who button")), "/")

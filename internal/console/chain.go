@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -91,7 +92,7 @@ func showChain(v *visit) error {
 		return err
 	}
 	chain, err := v.console.service.Chain(v.r.Context(), caller, id)
-	if codeOf(err) == ledger.CodeNotFound {
+	if codeOf(err) == fault.CodeNotFound {
 		return errNoChain
 	}
 	if err != nil {
@@ -120,7 +121,7 @@ func showChain(v *visit) error {
 	return v.show(http.StatusOK, "chain.html", chain.Name, page)
 }
 
-var errNoChain = ledger.Errorf(ledger.CodeNotFound, "your organization has no such chain")
+var errNoChain = fault.Errorf(fault.CodeNotFound, "your organization has no such chain")
 
 func (v *visit) chainID() (ledger.ChainID, error) {
 	id, err := ledger.ParseID(v.r.PathValue("chain_id"))
@@ -145,7 +146,7 @@ func resumeChain(v *visit) error {
 	case "":
 		v.seeOther("/chains/" + id.String())
 		return nil
-	case ledger.CodeNotFound:
+	case fault.CodeNotFound:
 		return errNoChain
 	}
 	return err
@@ -178,9 +179,9 @@ func (v *visit) loadEvents(caller *service.Caller, page *chainPage) error {
 // alarm, not a missing page.
 func (v *visit) receiptOf(caller *service.Caller, id ledger.ChainID) (*receiptView, error) {
 	stored, err := v.console.service.ReceiptOfChain(v.r.Context(), caller, id)
-	if codeOf(err) == ledger.CodeNotFound {
+	if codeOf(err) == fault.CodeNotFound {
 		return nil, fmt.Errorf("sealed chain without receipt: %w",
-			ledger.Errorf(ledger.CodeEvidenceTampered, "this chain is sealed, but its receipt is gone; run countersign audit"))
+			fault.Errorf(fault.CodeEvidenceTampered, "this chain is sealed, but its receipt is gone; run countersign audit"))
 	}
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func TestAdminStopsEverything(t *testing.T) {
 	}
 	sure := url.Values{"confirm": {"yes"}, "reason": {hostile}}
 	admin.post(t, "/kill-switch/activate", sure).expect(t, http.StatusSeeOther)
-	for _, path := range []string{"/", "/approvals", "/kill-switch", "/verify", "/chains/" + chain.String(), "/receipts/" + receipt.String()} {
+	for _, path := range []string{"/", "/approvals", "/kill-switch", "/check", "/chains/" + chain.String(), "/receipts/" + receipt.String()} {
 		member.get(t, path).expect(t, http.StatusOK, banner, "&lt;script&gt;", `role="alert"`).without(t, "<script>", "<img src=x")
 	}
 	member.get(t, "/chains/nonsense").expect(t, http.StatusNotFound, banner)

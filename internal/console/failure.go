@@ -8,19 +8,20 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/problem"
 	"countersign/internal/service"
 )
 
 var nowhere = route{pattern: "/", handle: func(*visit) error {
-	return ledger.Errorf(ledger.CodeNotFound, "there is no page at this address")
+	return fault.Errorf(fault.CodeNotFound, "there is no page at this address")
 }}
 
 func wrongMethod(pattern, methods string) route {
 	return route{pattern: pattern, handle: func(v *visit) error {
 		v.w.Header().Set("Allow", methods)
-		return ledger.Errorf(ledger.CodeMethodNotAllowed, "this address takes %s", methods)
+		return fault.Errorf(fault.CodeMethodNotAllowed, "this address takes %s", methods)
 	}}
 }
 
@@ -49,7 +50,7 @@ func (v *visit) fail(err error) {
 	}
 	body := failurePage{Title: kind.Title, Message: sentence(shown.Message), RequestID: v.id, SignIn: kind.Status == http.StatusUnauthorized, Missing: kind.Status == http.StatusNotFound}
 	if err := v.show(kind.Status, "failure.html", kind.Title, body); err != nil {
-		v.report(http.StatusInternalServerError, ledger.CodeInternal, err)
+		v.report(http.StatusInternalServerError, fault.CodeInternal, err)
 		v.write(http.StatusInternalServerError, "text/plain; charset=utf-8", []byte("Something went wrong. Request id: "+v.id+"\n"))
 	}
 }
@@ -59,7 +60,7 @@ func (v *visit) challenge() {
 	v.w.Header().Set("WWW-Authenticate", `SignInLink realm="countersign"`)
 }
 
-func (v *visit) report(status int, code ledger.Code, err error) {
+func (v *visit) report(status int, code fault.Code, err error) {
 	if status < http.StatusInternalServerError {
 		return
 	}
@@ -69,19 +70,19 @@ func (v *visit) report(status int, code ledger.Code, err error) {
 
 func (v *visit) tooMany(wait time.Duration, why string) error {
 	problem.RetryAfter(v.w.Header(), wait)
-	return ledger.Errorf(ledger.CodeRateLimited, "%s: wait %s s and try again", why, v.w.Header().Get("Retry-After"))
+	return fault.Errorf(fault.CodeRateLimited, "%s: wait %s s and try again", why, v.w.Header().Get("Retry-After"))
 }
 
 // codeOf is an error's code, "" without an error.
-func codeOf(err error) ledger.Code {
+func codeOf(err error) fault.Code {
 	if err == nil {
 		return ""
 	}
-	var own *ledger.Error
+	var own *fault.Error
 	if errors.As(err, &own) {
 		return own.Code
 	}
-	return ledger.CodeInternal
+	return fault.CodeInternal
 }
 
 // sentence makes one of a message: inside the service they are parts of one.

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"countersign/internal/canon"
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 	"countersign/internal/problem"
 )
 
@@ -33,7 +33,7 @@ func (v *visit) form(most int64) (form, error) {
 	switch {
 	case errors.As(err, &tooLarge):
 		v.r.Body = whole // for the rest to be drained
-		return form{}, ledger.Errorf(ledger.CodeTooLarge, "the form holds more than %d bytes; go back and fill it in again", most)
+		return form{}, fault.Errorf(fault.CodeTooLarge, "the form holds more than %d bytes; go back and fill it in again", most)
 	case err != nil:
 		return form{}, errBadForm
 	}
@@ -47,7 +47,7 @@ func (v *visit) form(most int64) (form, error) {
 	return form{v.r.PostForm}, nil
 }
 
-var errBadForm = ledger.Errorf(ledger.CodeInvalid, "the form cannot be read; go back and fill it in again")
+var errBadForm = fault.Errorf(fault.CodeInvalid, "the form cannot be read; go back and fill it in again")
 
 // text is a field without the space around it. Browsers end lines as no other
 // text here does.
@@ -75,7 +75,7 @@ func request(members map[string]any) (canon.Value, error) {
 	}
 	v, err := canon.Parse(text)
 	if err != nil {
-		return canon.Value{}, ledger.Errorf(ledger.CodeInvalid, "the form holds a value that cannot be stored exactly: %v", err)
+		return canon.Value{}, fault.Errorf(fault.CodeInvalid, "the form holds a value that cannot be stored exactly: %v", err)
 	}
 	return v, nil
 }

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -112,7 +113,7 @@ func (v *visit) makeKey(caller *service.Caller, sent form) (*service.NewKey, err
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 1 || n > 3650 {
-			return nil, ledger.Errorf(ledger.CodeInvalid, "a key can end after 1 to 3650 days; choose again")
+			return nil, fault.Errorf(fault.CodeInvalid, "a key can end after 1 to 3650 days; choose again")
 		}
 		members["expires_at"] = (v.console.service.Now() + ledger.Time(n)*24*60*60*1000).String()
 	}

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -61,7 +62,7 @@ func (v *visit) turnSwitch(turn func(*service.Caller, form) error) error {
 	if sent.text("confirm") == "yes" {
 		err = turn(caller, sent)
 	} else {
-		err = ledger.Errorf(ledger.CodeInvalid, "nothing was changed: tick the box to confirm that you mean it")
+		err = fault.Errorf(fault.CodeInvalid, "nothing was changed: tick the box to confirm that you mean it")
 	}
 	if why := refusalOf(err); why != nil {
 		return v.showSwitch(why.Status, sent.text("reason"), why)

@@ -2,8 +2,11 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -21,20 +24,53 @@ func showChains(v *visit) error {
 	if err != nil {
 		return err
 	}
-	var page chainList
-	var from *ledger.ChainID
-	if id := (ledger.ChainID{UUID: before}); id != (ledger.ChainID{}) {
-		from, page.Newest = &id, "/chains"
+	page := chainList{Search: readSearch(v.r.URL.Query(), "/chains", "chain", true)}
+	if page.Search.Fault != "" {
+		return v.show(http.StatusUnprocessableEntity, "chains.html", "Chains", page)
 	}
-	rows, more, err := v.chainRows(caller, from, listPage)
+	var from, next *ledger.ChainID
+	if id := (ledger.ChainID{UUID: before}); id != (ledger.ChainID{}) {
+		from, page.Newest = &id, page.Search.link(url.Values{})
+	}
+	if page.Search.Searching() {
+		page.Rows, next, err = v.findChains(caller, page.Search, from)
+	} else {
+		page.Rows, next, err = v.chainPage(caller, from)
+	}
 	if err != nil {
 		return err
 	}
-	page.Rows = rows
-	if more {
-		page.Older = "/chains?before=" + rows[len(rows)-1].ID.String()
+	if next != nil {
+		page.Older = page.Search.link(url.Values{"before": {next.String()}})
 	}
 	return v.show(http.StatusOK, "chains.html", "Chains", page)
+}
+
+// chainPage lists chains without a search, and where the next page begins.
+func (v *visit) chainPage(caller *service.Caller, from *ledger.ChainID) ([]*service.ChainView, *ledger.ChainID, error) {
+	rows, more, err := v.chainRows(caller, from, listPage)
+	if err != nil || !more {
+		return rows, nil, err
+	}
+	return rows, &rows[len(rows)-1].ID, nil
+}
+
+// findChains lists the chains that a search finds, and where the next page begins.
+func (v *visit) findChains(caller *service.Caller, box *searchBox, from *ledger.ChainID) ([]*service.ChainView, *ledger.ChainID, error) {
+	found, err := v.console.service.FindChains(v.r.Context(), caller, &service.ChainSearch{
+		Find: box.find, ChainFilter: service.ChainFilter{Before: from, Limit: listPage},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	v.reportTampered(found.Items)
+	return found.Items, found.Next, nil
+}
+
+func (v *visit) reportTampered(rows []*service.ChainView) {
+	if slices.ContainsFunc(rows, func(c *service.ChainView) bool { return c.Tampered }) {
+		v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, service.ErrTampered)
+	}
 }
 
 // chainRows lists chains, and says whether there are more. Those that fail are marked.
@@ -43,9 +79,7 @@ func (v *visit) chainRows(caller *service.Caller, before *ledger.ChainID, most i
 	if err != nil {
 		return nil, false, err
 	}
-	if slices.ContainsFunc(rows, func(c *service.ChainView) bool { return c.Tampered }) {
-		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, service.ErrTampered)
-	}
+	v.reportTampered(rows)
 	return rows[:min(len(rows), most)], len(rows) > most, nil
 }
 
@@ -59,17 +93,24 @@ func showReceipts(v *visit) error {
 	if err != nil {
 		return err
 	}
-	var page receiptList
-	if before != 0 {
-		page.Newest = "/receipts"
+	page := receiptList{Search: readSearch(v.r.URL.Query(), "/receipts", "receipt", true)}
+	if page.Search.Fault != "" {
+		return v.show(http.StatusUnprocessableEntity, "receipts.html", "Receipts", page)
 	}
-	rows, last, err := v.receiptRows(caller, before, listPage)
+	if before != 0 {
+		page.Newest = page.Search.link(url.Values{})
+	}
+	var last int64
+	if page.Search.Searching() {
+		page.Rows, last, err = v.findReceipts(caller, page.Search, before)
+	} else {
+		page.Rows, last, err = v.receiptRows(caller, before, listPage)
+	}
 	if err != nil {
 		return err
 	}
-	page.Rows = rows
 	if last != 0 {
-		page.Older = positionLink("/receipts", last)
+		page.Older = page.Search.link(url.Values{"before": {strconv.FormatInt(last, 10)}})
 	}
 	return v.show(http.StatusOK, "receipts.html", "Receipts", page)
 }
@@ -81,10 +122,36 @@ func (v *visit) receiptRows(caller *service.Caller, before int64, most int) (row
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, stored := range found[:min(len(found), most)] {
+	if rows, err = v.checkedRows(caller, found[:min(len(found), most)]); err != nil {
+		return nil, 0, err
+	}
+	if len(found) > most {
+		last = found[most-1].Sequence
+	}
+	return rows, last, nil
+}
+
+// findReceipts lists the receipts that a search finds, with the verdict on each, and the
+// place where the next page begins; 0 when there is none.
+func (v *visit) findReceipts(caller *service.Caller, box *searchBox, before int64) (rows []receiptRow, next int64, err error) {
+	found, err := v.console.service.FindReceipts(v.r.Context(), caller, &service.ReceiptSearch{Find: box.find, Before: before, Limit: listPage})
+	if err != nil {
+		return nil, 0, err
+	}
+	if rows, err = v.checkedRows(caller, found.Items); err != nil {
+		return nil, 0, err
+	}
+	if found.Next != nil {
+		next = *found.Next
+	}
+	return rows, next, nil
+}
+
+func (v *visit) checkedRows(caller *service.Caller, receipts []*ledger.StoredReceipt) (rows []receiptRow, err error) {
+	for _, stored := range receipts {
 		check, err := v.console.service.CheckOwnReceipt(v.r.Context(), caller, stored.ID)
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		row := receiptRow{ID: stored.ID, Summary: summaryOf(stored), Check: check}
 		if check.Sound {
@@ -92,8 +159,5 @@ func (v *visit) receiptRows(caller *service.Caller, before int64, most int) (row
 		}
 		rows = append(rows, row)
 	}
-	if len(found) > most {
-		last = found[most-1].Sequence
-	}
-	return rows, last, nil
+	return rows, nil
 }

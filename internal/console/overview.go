@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -62,12 +63,14 @@ type chainList struct {
 	Rows []*service.ChainView
 	// Alarm is said in place of rows that fail their authenticator. The
 	// receipts beside them must still be seen.
-	Alarm string
+	Alarm  string
+	Search *searchBox // nil on the overview
 	pageLinks
 }
 
 type receiptList struct {
-	Rows []receiptRow
+	Rows   []receiptRow
+	Search *searchBox // nil on the overview
 	pageLinks
 }
 
@@ -89,19 +92,19 @@ func (v *visit) overview(caller *service.Caller) (*overview, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{Organization: v.organization, Defaults: v.organization.Controls.Policy.Number == 0, Now: v.console.service.Now()}
+	o := &overview{Organization: v.organization, Defaults: v.unguarded(), Now: v.console.service.Now()}
 	if o.Waiting, err = v.waiting(caller); err != nil {
-		if codeOf(err) != ledger.CodeEvidenceTampered {
+		if codeOf(err) != fault.CodeEvidenceTampered {
 			return nil, err
 		}
-		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, err)
+		v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, err)
 		o.Waiting = waitingList{Alarm: waitingAlarm}
 	}
 	if err := v.loadChains(caller, o, at); err != nil {
-		if codeOf(err) != ledger.CodeEvidenceTampered {
+		if codeOf(err) != fault.CodeEvidenceTampered {
 			return nil, err
 		}
-		v.report(http.StatusInternalServerError, ledger.CodeEvidenceTampered, err)
+		v.report(http.StatusInternalServerError, fault.CodeEvidenceTampered, err)
 		o.Chains = chainList{Alarm: "Stored evidence was changed outside the service, so the chains are not shown. Run countersign audit to find where."}
 	}
 	if err := v.loadReceipts(caller, o, at); err != nil {
@@ -190,7 +193,7 @@ func readPlace(query url.Values) (at place, err error) {
 	return at, err
 }
 
-var errPlace = ledger.Errorf(ledger.CodeInvalid, "the address names no place in this list; go back to the overview")
+var errPlace = fault.Errorf(fault.CodeInvalid, "the address names no place in this list; go back to the overview")
 
 // readPosition reads a position in a list, 0 for none.
 func readPosition(query url.Values, name string) (int64, error) {

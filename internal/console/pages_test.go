@@ -37,7 +37,7 @@ func TestPagesByRole(t *testing.T) {
 	}{
 		{"/", ok, http.StatusSeeOther, ok, ok, ok},
 		{"/sign-in", ok, ok, ok, ok, ok},
-		{"/verify", ok, ok, ok, ok, ok},
+		{"/check", ok, ok, ok, ok, ok},
 		{"/chains", unauthorized, forbidden, ok, ok, ok},
 		{"/receipts", unauthorized, forbidden, ok, ok, ok},
 		{"/chains/" + chain.String(), unauthorized, forbidden, ok, ok, missing},
@@ -73,7 +73,7 @@ func TestNavigationSaysWhereYouAre(t *testing.T) {
 	admin := w.signedIn(t, w.acme, ledger.RoleAdmin)
 	marked := regexp.MustCompile(`<a href="([^"]+)" aria-current="([^"]+)">`)
 	for path, want := range map[string]string{
-		"/": "/ page", "/chains": "/chains page", "/chains/" + asked.Chain.String(): "/chains true", "/receipts": "/receipts page", "/verify": "/verify page", "/approvals?status=all": "/approvals page", page(asked.ID): "/approvals true", "/policies": "/policies page",
+		"/": "/ page", "/chains": "/chains page", "/chains/" + asked.Chain.String(): "/chains true", "/receipts": "/receipts page", "/check": "/check page", "/approvals?status=all": "/approvals page", page(asked.ID): "/approvals true", "/policies": "/policies page",
 		"/kill-switch": "/kill-switch page", "/settings": "/settings page", "/api-keys": "/api-keys page", "/signing-keys": "/signing-keys page",
 		"/public-links": "/public-links page", "/webhooks": "/webhooks page", "/audit-log": "/audit-log page",
 	} {
@@ -189,7 +189,7 @@ func TestTextsAreEscaped(t *testing.T) {
 	for _, path := range []string{"/", "/chains/" + chain.String(), "/receipts/" + receipt.String()} {
 		member.get(t, path).expect(t, http.StatusOK, "&lt;script&gt;", "{{.}}").without(t, "<script>", "<img src=x", `"owned"`)
 	}
-	w.browser(t).post(t, "/verify", url.Values{"receipt_id": {hostile}}).
+	w.browser(t).post(t, "/check", url.Values{"receipt_id": {hostile}}).
 		expect(t, http.StatusUnprocessableEntity, "&lt;script&gt;").without(t, "<script>", "<img src=x")
 }
 
@@ -274,12 +274,12 @@ func TestNothingSecretLeaves(t *testing.T) {
 	for _, key := range w.acme.keys {
 		secrets = append(secrets, key.Text.Reveal(), fmt.Sprintf("%x", key.Record.Hash))
 	}
-	for _, path := range []string{"/", "/sign-in", "/verify", "/chains/" + chain.String(), "/receipts/" + receipt.String(),
+	for _, path := range []string{"/", "/sign-in", "/check", "/chains/" + chain.String(), "/receipts/" + receipt.String(),
 		"/approvals", page(asked.ID), "/kill-switch", "/policies", "/settings", "/api-keys", "/public-links", "/webhooks", "/audit-log"} {
 		b.get(t, path).expect(t, http.StatusOK).without(t, secrets...)
 	}
 	b.post(t, page(asked.ID)+"/approve", decision(asked, "planted-comment")).expect(t, http.StatusConflict).without(t, secrets...)
-	b.post(t, "/verify", url.Values{"receipt_id": {receipt.String()}}).expect(t, http.StatusOK).without(t, secrets...)
+	b.post(t, "/check", url.Values{"receipt_id": {receipt.String()}}).expect(t, http.StatusOK).without(t, secrets...)
 	b.post(t, "/sign-in", url.Values{"link": {link}}).expect(t, http.StatusUnauthorized).without(t, secrets...)
 	b.get(t, "/nothing?"+link)
 	log := w.log.String()

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/service"
 )
 
 // statuses notes what was counted.
@@ -21,7 +23,7 @@ func TestPanickingPagesAreAnswered(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var counted statuses
-	pages := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Observe: &counted})
+	pages := New(Config{Service: new(service.Service), Log: slog.New(slog.NewTextHandler(&log, nil)), Observe: &counted})
 	answer := httptest.NewRecorder()
 	panics := route{pattern: "/panics", handle: func(*visit) error { panic("for the test") }, asset: true}
 	pages.serve(panics).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/panics", http.NoBody))

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 	"countersign/internal/service"
 )
 
@@ -74,8 +74,8 @@ func showPolicy(v *visit) error {
 		return err
 	}
 	set, err := v.console.service.Policy(v.r.Context(), caller, v.r.PathValue("version"))
-	if codeOf(err) == ledger.CodeNotFound {
-		return ledger.Errorf(ledger.CodeNotFound, "your organization has no policy set of this version")
+	if codeOf(err) == fault.CodeNotFound {
+		return fault.Errorf(fault.CodeNotFound, "your organization has no policy set of this version")
 	}
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -119,7 +120,8 @@ type receiptPage struct {
 	*receiptView
 	Previous neighbour
 	Next     neighbour
-	Share    *shareForm // nil for all but admins
+	Share    *shareForm    // nil for all but admins
+	Evidence *evidenceForm // nil for all but admins
 }
 
 // neighbour is the receipt before or after, and whether the hash that links the
@@ -142,13 +144,13 @@ func showReceipt(v *visit) error {
 		return errNoReceipt
 	}
 	stored, err := v.console.service.Receipt(v.r.Context(), caller, ledger.ReceiptID{UUID: id})
-	if codeOf(err) == ledger.CodeNotFound {
+	if codeOf(err) == fault.CodeNotFound {
 		return errNoReceipt
 	}
 	if err != nil {
 		return err
 	}
-	page := &receiptPage{Share: v.shareForm(caller, ledger.ArtifactReceipt, stored.ID.UUID)}
+	page := &receiptPage{Share: v.shareForm(caller, ledger.ArtifactReceipt, stored.ID.UUID), Evidence: v.evidenceForm(caller, stored.ID)}
 	if page.receiptView, err = v.receiptView(caller, stored); err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func showReceipt(v *visit) error {
 	return v.show(http.StatusOK, "receipt.html", title, page)
 }
 
-var errNoReceipt = ledger.Errorf(ledger.CodeNotFound, "your organization has no such receipt")
+var errNoReceipt = fault.Errorf(fault.CodeNotFound, "your organization has no such receipt")
 
 func (v *visit) loadNeighbours(caller *service.Caller, stored *ledger.StoredReceipt, page *receiptPage) error {
 	around, err := v.console.service.Receipts(v.r.Context(), caller, stored.Sequence+2, 3)

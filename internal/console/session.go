@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -22,9 +23,9 @@ func (v *visit) identify() error {
 	}
 	caller, err := v.console.service.SessionCaller(v.r.Context(), session)
 	switch codeOf(err) {
-	case ledger.CodeNotFound, ledger.CodeUnauthenticated:
+	case fault.CodeNotFound, fault.CodeUnauthenticated:
 		return nil
-	case ledger.CodeKeyExpired:
+	case fault.CodeKeyExpired:
 		v.ended = err
 		return nil
 	}
@@ -43,7 +44,7 @@ func (v *visit) signedIn() (*service.Caller, error) {
 		if v.ended != nil {
 			return nil, v.ended
 		}
-		return nil, ledger.Errorf(ledger.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
+		return nil, fault.Errorf(fault.CodeUnauthenticated, "this page belongs to an organization, and you are not signed in, or your session has ended")
 	}
 	return v.caller, nil
 }
@@ -52,7 +53,7 @@ func (v *visit) signedIn() (*service.Caller, error) {
 func (v *visit) member() (*service.Caller, error) {
 	caller, err := v.signedIn()
 	if err == nil && !caller.Role.Includes(ledger.RoleMember) {
-		return nil, ledger.Errorf(ledger.CodeForbidden, "you are signed in with an agent's key, and those see only the approvals that they wait for; sign out, and use a link for a member's or an admin's key")
+		return nil, fault.Errorf(fault.CodeForbidden, "you are signed in with an agent's key, and those see only the approvals that they wait for; sign out, and use a link for a member's or an admin's key")
 	}
 	return caller, err
 }
@@ -61,7 +62,7 @@ func (v *visit) member() (*service.Caller, error) {
 func (v *visit) admin() (*service.Caller, error) {
 	caller, err := v.member()
 	if err == nil && !caller.Role.Includes(ledger.RoleAdmin) {
-		return nil, ledger.Errorf(ledger.CodeForbidden, "this is for admins; ask one, or sign in with a link for an admin's key")
+		return nil, fault.Errorf(fault.CodeForbidden, "this is for admins; ask one, or sign in with a link for an admin's key")
 	}
 	return caller, err
 }
@@ -83,15 +84,15 @@ func signIn(v *visit) error {
 	if err != nil {
 		return err
 	}
-	link, fault := readLink(form.text("link"))
-	if fault != "" {
-		return v.refuseLink(http.StatusUnprocessableEntity, fault)
+	link, problem := readLink(form.text("link"))
+	if problem != "" {
+		return v.refuseLink(http.StatusUnprocessableEntity, problem)
 	}
 	session, expires, err := v.console.service.SignIn(v.r.Context(), link)
 	switch codeOf(err) {
-	case ledger.CodeUnauthenticated:
+	case fault.CodeUnauthenticated:
 		return v.refuseLink(http.StatusUnauthorized, "This sign-in link was used already, has expired, or never existed.")
-	case ledger.CodeKeyExpired:
+	case fault.CodeKeyExpired:
 		return v.refuseLink(http.StatusUnauthorized, "The API key that this sign-in link is for has expired.")
 	}
 	if err != nil {

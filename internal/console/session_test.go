@@ -225,7 +225,7 @@ func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 				b.send(t, http.MethodPost, "/sign-out", nil, c.header).expect(t, http.StatusSeeOther)
 				return
 			}
-			for path, form := range map[string]url.Values{"/sign-in": {"link": {link}}, "/sign-out": nil, "/verify": {"receipt_id": {"x"}}} {
+			for path, form := range map[string]url.Values{"/sign-in": {"link": {link}}, "/sign-out": nil, "/check": {"receipt_id": {"x"}}} {
 				b.send(t, http.MethodPost, path, form, c.header).expect(t, http.StatusForbidden, "another site")
 			}
 			b.get(t, "/").expect(t, http.StatusOK, "admin", "Sign out")
@@ -261,9 +261,9 @@ func TestLimits(t *testing.T) {
 	if got := refused.Header.Get("Retry-After"); got != "60" {
 		t.Errorf("Retry-After is %q, want 60", got)
 	}
-	check := b.post(t, "/verify", url.Values{"receipt_id": {"x"}}).expect(t, http.StatusTooManyRequests)
+	check := b.post(t, "/check", url.Values{"receipt_id": {"x"}}).expect(t, http.StatusTooManyRequests)
 	if got := check.Header.Get("Retry-After"); got != "2" {
 		t.Errorf("Retry-After is %q, want 2", got)
 	}
-	b.get(t, "/verify").expect(t, http.StatusOK)
+	b.get(t, "/check").expect(t, http.StatusOK)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -22,6 +23,7 @@ type settingsForm struct {
 	FastPath                         string // words, one in each line
 	MaxEvents, MaxSeconds, MaxTokens string
 	FailModes                        string // category: mode, one in each line
+	Export                           string // who may take evidence out
 	Listed, TwoPerson                bool
 	Budgets                          []budgetForm
 
@@ -83,7 +85,7 @@ func settingsOf(org *ledger.Organization) (*settingsForm, error) {
 		MaxEvents:  strconv.FormatInt(s.AutoPause.MaxEvents, 10),
 		MaxSeconds: strconv.FormatInt(s.AutoPause.MaxDurationSeconds, 10),
 		MaxTokens:  strconv.FormatInt(s.AutoPause.MaxTokens, 10),
-		FailModes:  strings.Join(modes, "\n"), Seen: seen, Budgets: budgetForms(s.Budgets),
+		Export:     string(s.Exports()), FailModes: strings.Join(modes, "\n"), Seen: seen, Budgets: budgetForms(s.Budgets),
 	}, nil
 }
 
@@ -124,7 +126,7 @@ func (v *visit) changeSettings(caller *service.Caller, sent form) error {
 		return err
 	}
 	if sent.text("seen") != seen {
-		return ledger.Errorf(ledger.CodeInvalid, "somebody changed the settings since this page was opened, and nothing was saved: open the settings again and make your changes there")
+		return fault.Errorf(fault.CodeInvalid, "somebody changed the settings since this page was opened, and nothing was saved: open the settings again and make your changes there")
 	}
 	wanted, err := settingsRequest(sent, &v.organization.Settings)
 	if err != nil {
@@ -142,7 +144,7 @@ func typedSettings(sent form) *settingsForm {
 		Timeout: sent.text("timeout"), TwoPerson: sent.text("two_person") != "",
 		Abandon: sent.text("abandon"), FastPath: sent.text("fast_path"),
 		MaxEvents: sent.text("max_events"), MaxSeconds: sent.text("max_seconds"), MaxTokens: sent.text("max_tokens"),
-		FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withRoom(sentBudgets(sent)),
+		Export: sent.text("evidence_export"), FailModes: sent.text("fail_modes"), Seen: sent.text("seen"), Budgets: withRoom(sentBudgets(sent)),
 	}
 }
 
@@ -161,6 +163,9 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 	if abandon := sent.text("abandon"); abandon != strconv.FormatFloat(now.AbandonHours(), 'f', -1, 64) {
 		members["abandon_after_hours"] = number(abandon)
 	}
+	if export := sent.text("evidence_export"); export != "" && export != string(now.Exports()) {
+		members["evidence_export"] = export
+	}
 	if words := sent.lines("fast_path"); !slices.Equal(words, now.SafeActions()) {
 		members["fast_path_actions"] = words
 	}
@@ -171,7 +176,7 @@ func settingsRequest(sent form, now *ledger.Settings) (canon.Value, error) {
 	for _, line := range sent.lines("fail_modes") {
 		category, mode, found := strings.Cut(line, ":")
 		if !found {
-			return canon.Value{}, ledger.Errorf(ledger.CodeInvalid, "each line of the fail modes is a category, a colon, and deny or allow")
+			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "each line of the fail modes is a category, a colon, and deny or allow")
 		}
 		modes[strings.TrimSpace(category)] = strings.TrimSpace(mode)
 	}

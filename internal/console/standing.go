@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -32,7 +33,7 @@ type standing struct {
 // showStanding answers the script of an approval's page. The page works without it.
 func showStanding(v *visit) error {
 	if v.caller == nil {
-		return ledger.Errorf(ledger.CodeUnauthenticated, "you are not signed in, or your session has ended")
+		return fault.Errorf(fault.CodeUnauthenticated, "you are not signed in, or your session has ended")
 	}
 	caller := v.caller
 	id, err := v.approvalID()

@@ -28,7 +28,7 @@ func TestTamperingStandsOnEveryPage(t *testing.T) {
 		findings, err := w.service.Findings(t.Context(), w.callerOf(t, w.acme, ledger.RoleMember))
 		return err == nil && len(findings) == 1
 	})
-	for _, path := range []string{"/", "/approvals", "/policies", "/kill-switch", "/verify", "/tampering", "/nowhere"} {
+	for _, path := range []string{"/", "/approvals", "/policies", "/kill-switch", "/check", "/tampering", "/nowhere"} {
 		if path != "/nowhere" {
 			member.get(t, path).expect(t, http.StatusOK, banner, "One finding of tampering is", "/tampering")
 		}

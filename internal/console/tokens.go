@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -30,8 +32,11 @@ func (v *visit) shareForm(caller *service.Caller, artifact string, id uuid.UUID)
 	return &shareForm{Artifact: artifact, ID: id, Once: v.id}
 }
 
-// tokensView lists the public links, and shows one that was just issued.
+// tokensView lists the public links, or the shares, and shows one that was just issued.
 type tokensView struct {
+	Path   string // of the list
+	Shares bool
+	Off    bool // shares serve nothing at present
 	Tokens []tokenRow
 	pageLinks
 	Issued bool
@@ -41,6 +46,7 @@ type tokensView struct {
 type tokenRow struct {
 	*service.Token
 	Status string
+	Kind   string // of the artifact
 	Page   string // of the artifact
 }
 
@@ -53,29 +59,45 @@ func showTokens(v *visit) error {
 }
 
 func (v *visit) showTokens(status int, caller *service.Caller, page *tokensView) error {
+	page.Path = "/public-links"
+	if err := v.loadTokens(caller, page); err != nil {
+		return err
+	}
+	return v.show(status, "public-links.html", "Public links", page)
+}
+
+func (v *visit) loadTokens(caller *service.Caller, page *tokensView) error {
 	before, err := v.readID("before")
 	if err != nil {
 		return err
 	}
 	var place *ledger.TokenID
 	if before != uuid.Nil {
-		place, page.Newest = &ledger.TokenID{UUID: before}, "/public-links"
+		place, page.Newest = &ledger.TokenID{UUID: before}, page.Path
 	}
-	tokens, err := v.console.service.Tokens(v.r.Context(), caller, place, tokensPage+1)
+	list := v.console.service.Tokens
+	if page.Shares {
+		list = v.console.service.Shares
+	}
+	tokens, err := list(v.r.Context(), caller, place, tokensPage+1)
 	if err != nil {
 		return err
 	}
 	if len(tokens) > tokensPage {
 		tokens = tokens[:tokensPage]
-		page.Older = "/public-links?before=" + tokens[tokensPage-1].ID.String()
+		page.Older = page.Path + "?before=" + tokens[tokensPage-1].ID.String()
 	}
 	for _, token := range tokens {
+		kind := token.Artifact
+		if kind == ledger.ArtifactShare {
+			kind = ledger.ArtifactReceipt
+		}
 		page.Tokens = append(page.Tokens, tokenRow{
 			Token: token, Status: service.TokenStatus(token, v.console.service.Now()),
-			Page: "/" + token.Artifact + "s/" + token.ArtifactID.String(),
+			Kind: kind, Page: "/" + kind + "s/" + token.ArtifactID.String(),
 		})
 	}
-	return v.show(status, "public-links.html", "Public links", page)
+	return nil
 }
 
 // issueToken answers with the link itself: it is nowhere to be found later.
@@ -109,20 +131,25 @@ func issueToken(v *visit) error {
 
 func (v *visit) readTokenRequest(sent form) (*service.TokenRequest, error) {
 	members := map[string]any{"artifact_type": sent.text("artifact_type"), "artifact_id": sent.text("artifact_id")}
+	body, err := v.tokenBody(sent, members)
+	if err != nil {
+		return nil, err
+	}
+	return service.ParseTokenRequest(body)
+}
+
+// tokenBody is the request for a link that ends as a form says.
+func (v *visit) tokenBody(sent form, members map[string]any) (canon.Value, error) {
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 1 || n > 3650 {
-			return nil, ledger.Errorf(ledger.CodeInvalid, "a link can end after 1 to 3650 days; go back and choose")
+			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "a link can end after 1 to 3650 days; go back and choose")
 		}
 		// Counted from the day's beginning, so that a form sent again asks for the same.
 		const day = ledger.Time(24 * 60 * 60 * 1000)
 		members["expires_at"] = ((v.console.service.Now()/day+1)*day + ledger.Time(n)*day).String()
 	}
-	body, err := request(members)
-	if err != nil {
-		return nil, err
-	}
-	return service.ParseTokenRequest(body)
+	return request(members)
 }
 
 // here is an address where this browser reaches the server: the others do so too.

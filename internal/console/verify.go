@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 )
 
@@ -36,7 +37,7 @@ func verify(v *visit) error {
 		return v.show(http.StatusUnprocessableEntity, "verify.html", verifyTitle, page)
 	}
 	page.Check, err = v.console.service.CheckReceipt(v.r.Context(), ledger.ReceiptID{UUID: id})
-	if codeOf(err) == ledger.CodeNotFound {
+	if codeOf(err) == fault.CodeNotFound {
 		page.Fault = "There is no receipt with this id here. Compare it with the one you were given; if they agree, the receipt is from another server, or it is gone."
 		return v.show(http.StatusNotFound, "verify.html", verifyTitle, page)
 	}

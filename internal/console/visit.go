@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/problem"
 	"countersign/internal/service"
@@ -88,7 +89,7 @@ func (v *visit) attempt() (err error) {
 
 func (v *visit) handle() error {
 	if err := v.console.origins.Check(v.r); err != nil {
-		return ledger.Errorf(ledger.CodeForbidden, "the form was sent from another site, or the browser did not say from where; open the page here and send it again")
+		return fault.Errorf(fault.CodeForbidden, "the form was sent from another site, or the browser did not say from where; open the page here and send it again")
 	}
 	if !v.route.asset {
 		if err := v.identify(); err != nil {
@@ -166,7 +167,7 @@ func (v *visit) seeOther(path string) {
 func (v *visit) pathID(name string) (uuid.UUID, error) {
 	id, err := ledger.ParseID(v.r.PathValue(name))
 	if err != nil {
-		return uuid.Nil, ledger.ErrNotFound
+		return uuid.Nil, fault.ErrNotFound
 	}
 	return id, nil
 }

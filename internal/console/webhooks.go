@@ -21,7 +21,6 @@ type webhooksView struct {
 	Made     *service.Webhook
 	Secret   ledger.Secret
 	Again    bool   // the form was sent before
-	Tested   bool   // a test message was queued
 	URL      string // as it was sent, when it was refused
 	About    string
 	Refusal  *refusal
@@ -37,7 +36,7 @@ func showWebhooks(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return v.showWebhooks(http.StatusOK, caller, &webhooksView{Tested: v.r.URL.Query().Get("tested") == "yes"}, nil)
+	return v.showWebhooks(http.StatusOK, caller, &webhooksView{}, nil)
 }
 
 func (v *visit) showWebhooks(status int, caller *service.Caller, page *webhooksView, checked []string) (err error) {
@@ -90,33 +89,13 @@ func (v *visit) makeWebhook(caller *service.Caller, sent form) (*service.Webhook
 }
 
 func deleteWebhook(v *visit) error {
-	caller, err := v.admin()
+	caller, id, err := v.webhook()
 	if err != nil {
 		return err
 	}
-	id, err := v.pathID("webhook_id")
-	if err != nil {
-		return err
-	}
-	if err := v.console.service.DeleteWebhook(v.r.Context(), caller, ledger.WebhookID{UUID: id}); err != nil {
+	if err := v.console.service.DeleteWebhook(v.r.Context(), caller, id); err != nil {
 		return err
 	}
 	v.seeOther("/webhooks")
-	return nil
-}
-
-func testWebhook(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	id, err := v.pathID("webhook_id")
-	if err != nil {
-		return err
-	}
-	if err := v.console.service.TestWebhook(v.r.Context(), caller, ledger.WebhookID{UUID: id}); err != nil {
-		return err
-	}
-	v.seeOther("/webhooks?tested=yes")
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 
 	"countersign/internal/canon"
 	"countersign/internal/console"
+	"countersign/internal/httpapi"
+	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -45,6 +48,8 @@ type setup struct {
 	db     *testdb.Database // a fresh SQLite database without one
 	tls    bool
 	limits console.Limits
+	signed bool // transparency logs are signed
+	api    bool // serve the API and its pages too
 }
 
 func newWorld(t *testing.T, with setup) *world {
@@ -54,9 +59,19 @@ func newWorld(t *testing.T, with setup) *world {
 		with.db = testdb.SQLite(t)
 	}
 	w.store = &alterable{Store: with.db.Open(t)}
-	w.service = servicetest.Start(t, service.Config{Store: w.store, Clock: func() time.Time {
+	config := service.Config{Store: w.store, Clock: func() time.Time {
 		return time.Now().Add(time.Duration(w.elapsed.Load()))
-	}}).Service
+	}}
+	if with.signed {
+		ring, _ := servicetest.NewRing(t)
+		marks, err := keyring.OpenLogMarks(filepath.Join(t.TempDir(), "heads.logs"), ring)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Keys, config.LogMarks, config.Signing, config.Alone = ring, marks, &service.Signing{Keys: ring, Instance: "log.example.com"}, true
+	}
+	w.service = servicetest.Start(t, config).Service
+	w.service.SignLogs()
 	w.acme, w.rival = w.tenant(t, "acme"), w.tenant(t, "rival")
 	w.listen(t, with)
 	return w
@@ -73,7 +88,11 @@ func (w *world) listen(t *testing.T, with setup) {
 	for _, pattern := range pages.Patterns() {
 		mux.Handle(pattern, pages.Handler())
 	}
-	mux.HandleFunc("/", func(answer http.ResponseWriter, _ *http.Request) { answer.WriteHeader(http.StatusTeapot) })
+	if with.api {
+		mux.Handle("/", httpapi.New(httpapi.Config{Service: w.service, Log: slog.New(slog.DiscardHandler)}).Handler())
+	} else {
+		mux.HandleFunc("/", func(answer http.ResponseWriter, _ *http.Request) { answer.WriteHeader(http.StatusTeapot) })
+	}
 	w.server = httptest.NewUnstartedServer(mux)
 	if with.tls {
 		w.server.StartTLS()
@@ -272,9 +291,14 @@ func (a *answer) expect(t *testing.T, status int, texts ...string) *answer {
 	return a
 }
 
+// without expects that the page contains none of the texts. A few hexadecimal digits are
+// refused: an id or a hash contains them by chance.
 func (a *answer) without(t *testing.T, texts ...string) *answer {
 	t.Helper()
 	for _, text := range texts {
+		if len(text) < 8 && strings.Trim(text, "0123456789abcdef") == "" {
+			t.Fatalf("%q can be part of an id", text)
+		}
 		if strings.Contains(a.body, text) {
 			t.Errorf("%s %s must not contain %q:\n%s", a.Request.Method, a.Request.URL.Path, text, a.body)
 		}

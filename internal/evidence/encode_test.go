@@ -25,6 +25,8 @@ func TestEncodingsCoverTheirRecords(t *testing.T) {
 	check(t, encodeFinding, &store.FindingRecord{}, "Tampered")
 	check(t, encodeFullCheck, &store.FullCheckRecord{}, "Tampered")
 	check(t, encodeImported, &store.ImportedApproval{}, "Tampered")
+	check(t, encodeTransparencyLog, &store.TransparencyLog{}, "Tampered")
+	check(t, encodeDelivery, &store.DeliveryRecord{}, "Tampered")
 	check(t, encodeLedger, &store.LedgerRecord{})
 	check(t, encodeJob, &store.Job{}, "Once", "RunAt", "No", "Lease", "LeasedUntil", "Attempts")
 }

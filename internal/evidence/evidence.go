@@ -12,8 +12,8 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/cache"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -33,8 +33,8 @@ type Store struct {
 	Remembered func(ledger.OrgID) ledger.LogEnd
 
 	keys  ledger.Keys
-	sound *recent.Cache[ledger.KeyID, *ledger.KeyRecord]
-	orgs  *recent.Cache[ledger.OrgID, soundOrg]
+	sound *cache.Cache[ledger.KeyID, *ledger.KeyRecord]
+	orgs  *cache.Cache[ledger.OrgID, soundOrg]
 	logs  logs
 }
 
@@ -48,7 +48,7 @@ const (
 // that is sealed can be read.
 func New(db store.Store, keys ledger.Keys) *Store {
 	return &Store{
-		port: db, keys: keys, sound: recent.New[ledger.KeyID, *ledger.KeyRecord](soundInUse), orgs: recent.New[ledger.OrgID, soundOrg](orgsInUse),
+		port: db, keys: keys, sound: cache.New[ledger.KeyID, *ledger.KeyRecord](soundInUse), orgs: cache.New[ledger.OrgID, soundOrg](orgsInUse),
 		logs: logs{memory: make(map[ledger.OrgID]*logMemory)},
 	}
 }
@@ -214,7 +214,7 @@ func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check fun
 func (s *Store) sealAll(changes *store.Changes) error {
 	sealed := len(changes.NewKeys) + len(changes.Keys) + len(changes.NewRotations) + len(changes.Webhooks) + len(changes.NewPolicies) +
 		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings) + len(changes.Anchors) +
-		len(changes.NewImported)
+		len(changes.NewImported) + len(changes.Transparency)
 	if sealed > 0 && s.keys == nil {
 		return errNoKeys
 	}
@@ -235,6 +235,7 @@ func (s *Store) sealAll(changes *store.Changes) error {
 	sealEach(s.sealFinding, changes.Findings)
 	sealEach(s.sealAnchor, changes.Anchors)
 	sealEach(s.sealImported, changes.NewImported)
+	sealEach(s.sealTransparencyLog, changes.Transparency)
 	var err error
 	changes.NewJobs, err = s.sealJobs(changes.NewJobs)
 	return err

@@ -28,10 +28,14 @@ func init() {
 	pass("what it writes is judged when it is read", "CloseSession")
 	pass("nothing is decided by when something was last used or polled", "TouchKeys", "TouchTokens", "TouchChains", "PutPolls", "Polls", "Polled")
 	pass("nothing is decided by how often a legacy route was used", "AddLegacyUses", "LegacyUses")
+	pass("the search index proposes records, which are authenticated and held against the search before they are shown", "Postings", "AddPostings")
 	pass("chains, states, events, approvals, receipts and heads carry authenticators that are checked where they are decoded",
 		"Chain", "Chains", "Events", "Event", "Addenda", "Approval", "Approvals", "Receipt", "NamedReceipt", "PlacedReceipt", "ReceiptOfChain", "Receipts",
 		"ScanReceipts", "ScanBodies", "ScanChains", "ScanEvents", "Head")
 	pass("counters of budgets carry authenticators that ReadCounter checks", "BudgetCounters", "CountersOf", "AllCounters")
+	pass("checkpoints are signed, and tiles lead to the root that a checkpoint signs: both are held against it where they are used",
+		"LogCheckpoint", "PublishLogs", "PutWitnessed", "LogTiles", "LogTilesFrom")
+	pass("which logs may have to be signed, and who signs, is a hint: what is signed comes from authenticated receipts", "UnsignedLogs", "LeaseSigner")
 	pass("an organization is authenticated over all its columns where it is used: the audit and the notices of tampering need one that fails", "Organization", "OrganizationBySlug", "Organizations")
 	pass("the audit log is a hash chain with an authenticated end", "ActLog", "ActLogs", "Acts", "ScanActs")
 	pass("a fingerprint that was changed keeps the server from starting", "KeyChecks", "AddKeyCheck")

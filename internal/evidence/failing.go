@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"math"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -35,6 +36,7 @@ const (
 	FailingJob        FailingKind = "queued job"
 	FailingCounter    FailingKind = "budget counter"
 	FailingImported   FailingKind = "imported approval"
+	FailingDelivery   FailingKind = "webhook delivery"
 )
 
 // failingRows collects rows that fail, up to a bound: whoever changes a million rows must
@@ -89,12 +91,13 @@ func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id st
 
 // FailingRows lists the rows of an organization that fail their authenticators, or are
 // older than the audit log says, and belong to no chain: API keys, signing keys, webhooks,
-// public tokens, policy sets, full checks, counters of budgets, imported approvals and queued jobs. It names at most so many.
+// public tokens, policy sets, full checks, counters of budgets, imported approvals, the log of
+// webhook deliveries and queued jobs. It names at most so many.
 func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]Failing, error) {
 	seen := make(seenActs)
 	for {
 		f := &failingRows{store: s, most: most, seen: seen}
-		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.counters, f.imported, f.jobs} {
+		for _, list := range []func(context.Context, ledger.OrgID) error{f.keys, f.signingKeys, f.webhooks, f.tokens, f.policies, f.fullChecks, f.counters, f.imported, f.deliveries, f.jobs} {
 			if err := list(ctx, org); err != nil {
 				return nil, err
 			}
@@ -208,6 +211,15 @@ func (f *failingRows) imported(ctx context.Context, org ledger.OrgID) error {
 	return pages(f, read, func(a *store.ImportedApproval) error {
 		after = a.ID
 		return f.judgeNumbered(ctx, FailingImported, a.ID.String(), numberedImported(a), ledger.PurposeImported, a.MAC, encodeImported(a))
+	})
+}
+
+func (f *failingRows) deliveries(ctx context.Context, org ledger.OrgID) error {
+	query := store.DeliveryQuery{Org: org, Since: math.MinInt64, Limit: failingPage}
+	read := func() ([]*store.DeliveryRecord, error) { return f.store.port.Deliveries(ctx, query) }
+	return pages(f, read, func(d *store.DeliveryRecord) error {
+		query.Before = &d.ID
+		return f.judge(FailingDelivery, d.ID.String(), d.Org, ledger.PurposeDelivery, d.MAC, encodeDelivery(d))
 	})
 }
 

@@ -7,13 +7,14 @@ import (
 	"slices"
 	"sync"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
 // ErrRolledBack says that the audit log of an organization, or its receipts, are older
 // than what was known before. Somebody has put the database back.
-var ErrRolledBack = ledger.Errorf(ledger.CodeRolledBack, "the database is older than what this server has acknowledged, or this server remembers nothing of it: nothing is decided, sealed or signed in this organization until an operator has looked at it; see countersign doctor, and countersign rollback accept where it was put back on purpose")
+var ErrRolledBack = fault.Errorf(fault.CodeRolledBack, "the database is older than what this server has acknowledged, or this server remembers nothing of it: nothing is decided, sealed or signed in this organization until an operator has looked at it; see countersign doctor, and countersign rollback accept where it was put back on purpose")
 
 // errLog says that an audit log does not lead to its authenticated end, or has none:
 // what it says of records cannot be known.

@@ -47,6 +47,9 @@ var (
 	adminQueues = [9]int{401, 401, 401, 401, 403, 403, 403, 202, 404}
 	adminAsks   = [9]int{401, 401, 401, 401, 403, 403, 403, 202, 202}
 	adminIssues = [9]int{401, 401, 401, 401, 403, 403, 403, 201, 404}
+	adminUnset  = [9]int{401, 401, 401, 401, 403, 403, 403, 403, 404} // evidence is not exported
+	adminFinds  = [9]int{401, 401, 401, 401, 403, 403, 403, 404, 404} // there is none
+	nobody      = [9]int{404, 404, 404, 404, 404, 404, 404, 404, 404} // nothing was signed
 	adminDrops  = [9]int{401, 401, 401, 401, 403, 403, 403, 204, 404}
 )
 
@@ -54,69 +57,82 @@ var (
 var noHash = "sha256:" + strings.Repeat("0", 64)
 
 var accessRules = map[string]accessRule{
-	"POST /v1/chains":                                       {`{"name":"access"}`, creates},
-	"GET /v1/chains":                                        {"", anyAgent},
-	"GET /v1/chains/{chain_id}":                             {"", ownChain},
-	"POST /v1/chains/{chain_id}/events":                     {anAction, ownChain},
-	"GET /v1/chains/{chain_id}/events":                      {"", memberOwned},
-	"POST /v1/chains/{chain_id}/events/{event_id}/outcome":  {`{"outcome":"succeeded"}`, ownChain},
-	"POST /v1/chains/{chain_id}/events/batch":               {aReport, ownChain},
-	"POST /v1/chains/{chain_id}/complete":                   {"", ownChain},
-	"POST /v1/chains/{chain_id}/resume":                     {"", adminOwned},
-	"GET /v1/chains/{chain_id}/approval-status":             {"", ownChain},
-	"GET /v1/approvals":                                     {"", anyAgent},
-	"GET /v1/approvals/{approval_id}":                       {"", ownChain},
-	"POST /v1/approvals/{approval_id}/approve":              {"", memberOwned},
-	"POST /v1/approvals/{approval_id}/cancel":               {"", ownChain},
-	"POST /v1/approvals/{approval_id}/deny":                 {"", memberOwned},
-	"GET /v1/chains/{chain_id}/receipt":                     {"", ownChain},
-	"GET /v1/receipts":                                      {"", members},
-	"GET /v1/receipts/{receipt_id}":                         {"", memberOwned},
-	"GET /v1/receipts/{receipt_id}/verify":                  {"", everyone},
-	"GET /v1/verification/v2/approvals/{approval_id}":       {"", memberOwned},
-	"GET /v1/verification/v2/receipts/{receipt_id}":         {"", memberOwned},
-	"GET /v1/verification/v2/ledger":                        {"", admins},
-	"POST /v1/verification/v2/anchors":                      {"", adminAsks},
-	"GET /v1/public-verification-tokens":                    {"", admins},
-	"POST /v1/public-verification-tokens":                   {`{"artifact_type":"receipt","artifact_id":"{receipt_id}"}`, adminIssues},
-	"POST /v1/public-verification-tokens/{token_id}/revoke": {"", adminOwned},
-	"GET /public/v2/verify/{opaque_token}":                  {"", everyone},
-	"POST /public/v2/verify/{opaque_token}":                 {`{"hash":"` + noHash + `"}`, everyone},
-	"POST /public/v2/verify/{opaque_token}/compare":         {`{"hash":"` + noHash + `"}`, everyone},
-	"GET /public/approvals/{approval_id}":                   {"", everyone},
-	"GET /v1/approvals/{approval_id}/verify":                {"", everyone},
-	"GET /v1/signing-keys":                                  {"", admins},
-	"POST /v1/signing-keys":                                 {`{"name":"access"}`, adminMakes},
-	"POST /v1/signing-keys/{key_id}/retire":                 {"", adminOwned},
-	"POST /v1/signing-keys/{key_id}/revoke":                 {"", adminOwned},
-	"POST /v1/signing-keys/{key_id}/confirm":                {"", adminOwned},
-	"POST /v1/signing-keys/{key_id}/retract":                {"", adminOwned},
-	"GET /v1/organization":                                  {"", members},
-	"PATCH /v1/organization":                                {`{"two_person_approval":true}`, admins},
-	"GET /v1/budgets":                                       {"", members},
-	"GET /v1/policies":                                      {"", members},
-	"PUT /v1/policies":                                      {`{"rules":[],"fast_path":true}`, admins},
-	"GET /v1/policies/{version}":                            {"", memberOwned},
-	"POST /v1/policies/check":                               {`{"rules":[]}`, members},
-	"POST /v1/policies/simulate":                            {`{"policy":{"rules":[]}}`, admins},
-	"GET /v1/kill-switch":                                   {"", members},
-	"POST /v1/kill-switch/activate":                         {`{"reason":"access"}`, admins},
-	"POST /v1/kill-switch/deactivate":                       {"", admins},
-	"GET /v1/webhooks":                                      {"", admins},
-	"POST /v1/webhooks":                                     {`{"url":"https://hooks.example.com/access"}`, adminMakes},
-	"DELETE /v1/webhooks/{webhook_id}":                      {"", adminDrops},
-	"POST /v1/webhooks/{webhook_id}/test":                   {"", adminQueues},
-	"GET /v1/audit-log":                                     {"", admins},
-	"GET /v1/api-keys":                                      {"", admins},
-	"POST /v1/api-keys":                                     {`{"name":"access","role":"agent"}`, adminMakes},
-	"POST /v1/api-keys/{key_id}/revoke":                     {"", adminOwned},
-	"POST /v1/api-keys/{key_id}/rotate":                     {`{"overlap_seconds":600}`, adminOwned},
-	"GET /healthz":                                          {"", everyone},
-	"GET /readyz":                                           {"", everyone},
-	"GET /openapi.json":                                     {"", everyone},
-	"GET /openapi.yaml":                                     {"", everyone},
-	"GET /docs":                                             {"", everyone},
-	"GET /docs/{asset}":                                     {"", everyone},
+	"POST /v1/chains":                                                   {`{"name":"access"}`, creates},
+	"GET /v1/chains":                                                    {"", anyAgent},
+	"GET /v1/chains/{chain_id}":                                         {"", ownChain},
+	"POST /v1/chains/{chain_id}/events":                                 {anAction, ownChain},
+	"GET /v1/chains/{chain_id}/events":                                  {"", memberOwned},
+	"POST /v1/chains/{chain_id}/events/{event_id}/outcome":              {`{"outcome":"succeeded"}`, ownChain},
+	"POST /v1/chains/{chain_id}/events/batch":                           {aReport, ownChain},
+	"POST /v1/chains/{chain_id}/complete":                               {"", ownChain},
+	"POST /v1/chains/{chain_id}/resume":                                 {"", adminOwned},
+	"GET /v1/chains/{chain_id}/approval-status":                         {"", ownChain},
+	"GET /v1/approvals":                                                 {"", anyAgent},
+	"GET /v1/approvals/{approval_id}":                                   {"", ownChain},
+	"POST /v1/approvals/{approval_id}/approve":                          {"", memberOwned},
+	"POST /v1/approvals/{approval_id}/cancel":                           {"", ownChain},
+	"POST /v1/approvals/{approval_id}/deny":                             {"", memberOwned},
+	"GET /v1/chains/{chain_id}/receipt":                                 {"", ownChain},
+	"GET /v1/receipts":                                                  {"", members},
+	"GET /v1/receipts/{receipt_id}":                                     {"", memberOwned},
+	"GET /v1/receipts/{receipt_id}/bundle":                              {"", adminUnset},
+	"GET /v1/receipts/{receipt_id}/verify":                              {"", everyone},
+	"GET /v1/verification/v2/approvals/{approval_id}":                   {"", memberOwned},
+	"GET /v1/verification/v2/receipts/{receipt_id}":                     {"", memberOwned},
+	"GET /v1/verification/v2/ledger":                                    {"", admins},
+	"POST /v1/verification/v2/anchors":                                  {"", adminAsks},
+	"GET /v1/public-verification-tokens":                                {"", admins},
+	"POST /v1/public-verification-tokens":                               {`{"artifact_type":"receipt","artifact_id":"{receipt_id}"}`, adminIssues},
+	"POST /v1/public-verification-tokens/{token_id}/revoke":             {"", adminOwned},
+	"GET /public/v2/verify/{opaque_token}":                              {"", everyone},
+	"POST /public/v2/verify/{opaque_token}":                             {`{"hash":"` + noHash + `"}`, everyone},
+	"POST /public/v2/verify/{opaque_token}/compare":                     {`{"hash":"` + noHash + `"}`, everyone},
+	"GET /v1/shares":                                                    {"", admins},
+	"POST /v1/shares":                                                   {`{"receipt_id":"{receipt_id}"}`, adminUnset},
+	"POST /v1/shares/{share_id}/revoke":                                 {"", adminFinds},
+	"GET /public/shares/{share}":                                        {"", nobody},
+	"GET /public/approvals/{approval_id}":                               {"", everyone},
+	"GET /v1/approvals/{approval_id}/verify":                            {"", everyone},
+	"GET /v1/signing-keys":                                              {"", admins},
+	"POST /v1/signing-keys":                                             {`{"name":"access"}`, adminMakes},
+	"POST /v1/signing-keys/{key_id}/retire":                             {"", adminOwned},
+	"POST /v1/signing-keys/{key_id}/revoke":                             {"", adminOwned},
+	"POST /v1/signing-keys/{key_id}/confirm":                            {"", adminOwned},
+	"POST /v1/signing-keys/{key_id}/retract":                            {"", adminOwned},
+	"GET /v1/organization":                                              {"", members},
+	"PATCH /v1/organization":                                            {`{"two_person_approval":true}`, admins},
+	"GET /v1/budgets":                                                   {"", members},
+	"GET /v1/policies":                                                  {"", members},
+	"PUT /v1/policies":                                                  {`{"rules":[],"fast_path":true}`, admins},
+	"GET /v1/policies/{version}":                                        {"", memberOwned},
+	"POST /v1/policies/check":                                           {`{"rules":[]}`, members},
+	"POST /v1/policies/simulate":                                        {`{"policy":{"rules":[]}}`, admins},
+	"GET /v1/kill-switch":                                               {"", members},
+	"POST /v1/kill-switch/activate":                                     {`{"reason":"access"}`, admins},
+	"POST /v1/kill-switch/deactivate":                                   {"", admins},
+	"GET /v1/webhooks":                                                  {"", admins},
+	"POST /v1/webhooks":                                                 {`{"url":"https://hooks.example.com/access"}`, adminMakes},
+	"DELETE /v1/webhooks/{webhook_id}":                                  {"", adminDrops},
+	"POST /v1/webhooks/{webhook_id}/test":                               {"", adminOwned},
+	"GET /v1/webhooks/{webhook_id}/deliveries":                          {"", adminOwned},
+	"POST /v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver": {"", adminQueues},
+	"GET /v1/audit-log":                                                 {"", admins},
+	"GET /v1/api-keys":                                                  {"", admins},
+	"POST /v1/api-keys":                                                 {`{"name":"access","role":"agent"}`, adminMakes},
+	"POST /v1/api-keys/{key_id}/revoke":                                 {"", adminOwned},
+	"POST /v1/api-keys/{key_id}/rotate":                                 {`{"overlap_seconds":600}`, adminOwned},
+	"GET /.well-known/countersign/log-keys":                             {"", everyone},
+	"GET /public/log/{log_id}/checkpoint":                               {"", nobody},
+	"GET /public/log/{log_id}/tile/{level}/{number...}":                 {"", nobody},
+	"GET /healthz":                                                      {"", everyone},
+	"GET /readyz":                                                       {"", everyone},
+	"GET /openapi.json":                                                 {"", everyone},
+	"GET /openapi.yaml":                                                 {"", everyone},
+	"GET /verify":                                                       {"", everyone},
+	"GET /docs":                                                         {"", everyone},
+	"GET /docs/{asset}":                                                 {"", everyone},
+	"GET /docs/guides":                                                  {"", everyone},
+	"GET /docs/guides/{name...}":                                        {"", everyone},
 }
 
 // Every route has a rule that says which callers may use it, and answers each caller
@@ -175,23 +191,26 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 	agent := s.acme.agent
 	chainID, eventID, receiptID := "", "", ""
 	tokens := strings.Contains(name, "public")
-	if strings.Contains(name, "{chain_id}") || strings.Contains(name, "{receipt_id}") || tokens {
+	shares := strings.Contains(name, "shares")
+	if strings.Contains(name, "{chain_id}") || strings.Contains(name, "{receipt_id}") || tokens || shares {
 		chainID = s.open(t, agent, `{"name":"fixture"}`)
 		eventID = s.record(t, agent, chainID, anAction).EventID
 	}
-	if (strings.Contains(name, "receipt") || tokens) && chainID != "" {
+	if (strings.Contains(name, "receipt") || tokens || shares) && chainID != "" {
 		receiptID = *s.complete(t, agent, chainID, "").ReceiptID
 	}
-	made := []string{}
+	made := []string{"{share_id}", uuid.NewString(), "{share}", unknownToken()}
 	switch {
 	case strings.Contains(name, "{approval_id}"):
-		made = []string{"{approval_id}", s.ask(t, agent, s.open(t, agent, `{"name":"fixture"}`))}
+		made = append(made, "{approval_id}", s.ask(t, agent, s.open(t, agent, `{"name":"fixture"}`)))
 	case strings.Contains(name, "{version}"):
 		put := s.put(t, s.acme.admin, "application/json", `{"rules":[],"fast_path":false}`).expect(t, http.StatusOK)
-		made = []string{"{version}", decode[policySet](t, put).Version}
+		made = append(made, "{version}", decode[policySet](t, put).Version)
 	case strings.Contains(name, "{webhook_id}"):
 		created := s.post(t, s.acme.admin, "/v1/webhooks", `{"url":"https://hooks.example.com/"}`).expect(t, http.StatusCreated)
-		made = []string{"{webhook_id}", decode[webhook](t, created).ID}
+		id := decode[webhook](t, created).ID
+		tested := s.post(t, s.acme.admin, "/v1/webhooks/"+id+"/test", "").expect(t, http.StatusOK)
+		made = append(made, "{webhook_id}", id, "{delivery_id}", decode[delivery](t, tested).ID)
 	case strings.HasSuffix(name, "/resume"):
 		s.patch(t, s.acme.admin, `{"auto_pause":{"max_events":1}}`).expect(t, http.StatusOK)
 		s.record(t, agent, chainID, anAction)
@@ -203,7 +222,7 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 			public := ledger.HashToken(uuid.NewString())
 			body = `{"public_key":"` + base64.StdEncoding.EncodeToString(public[:]) + `"}`
 		}
-		made = []string{"{key_id}", decode[signingKey](t, s.post(t, s.acme.admin, "/v1/signing-keys", body).expect(t, http.StatusCreated)).ID}
+		made = append(made, "{key_id}", decode[signingKey](t, s.post(t, s.acme.admin, "/v1/signing-keys", body).expect(t, http.StatusCreated)).ID)
 	}
 	if tokens {
 		issued := s.issue(t, s.acme.admin, "receipt", receiptID)
@@ -211,12 +230,13 @@ func fixtureOf(t *testing.T, s *stack, name string) *strings.Replacer {
 	}
 	key := s.named(t, s.acme.slug, "member", "")
 	return strings.NewReplacer(append(made, "{chain_id}", chainID, "{event_id}", eventID, "{receipt_id}", receiptID,
-		"{key_id}", key.id.String(), "{asset}", "docs.css")...)
+		"{key_id}", key.id.String(), "{asset}", "docs.css", "{name...}", "policies")...)
 }
 
 var unknownFixture = strings.NewReplacer("{chain_id}", uuid.NewString(), "{event_id}", uuid.NewString(),
 	"{receipt_id}", uuid.NewString(), "{key_id}", uuid.NewString(), "{approval_id}", uuid.NewString(),
-	"{webhook_id}", uuid.NewString(), "{version}", "v9+0123456789ab", "{token_id}", uuid.NewString(), "{opaque_token}", unknownToken())
+	"{share_id}", uuid.NewString(), "{share}", unknownToken(), "{log_id}", strings.Repeat("0", 32), "{level}", "0", "{number...}", "000",
+	"{webhook_id}", uuid.NewString(), "{delivery_id}", uuid.NewString(), "{version}", "v9+0123456789ab", "{token_id}", uuid.NewString(), "{opaque_token}", unknownToken())
 
 // One organization's objects are in no answer that another gets, an agent's in
 // none that another agent gets, and an address needs all its parts right.

@@ -31,8 +31,9 @@ func patchOrganization(x *exchange) error {
 func (x *exchange) organization(org *ledger.Organization) error {
 	settings := org.Settings
 	settings.FastPathActions, settings.AbandonAfterHours = settings.SafeActions(), settings.AbandonHours()
+	settings.EvidenceExport = settings.Exports()
 	settings.Budgets = append([]ledger.Budget{}, settings.Budgets...) // none is an empty list
-	body, err := json.Marshal(struct {
+	body, err := encode(struct {
 		Slug      string `json:"slug"`
 		Name      string `json:"name"`
 		CreatedAt string `json:"created_at"`

@@ -37,6 +37,9 @@ func TestAdminContext(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", name, diff)
 			}
 		}
+		s.patch(t, s.acme.admin, `{"evidence_export":"admins"}`).expect(t, http.StatusOK)
+		s.get(t, s.acme.admin, path).expect(t, http.StatusOK).without(t, `"can_download_admin_evidence":false`)
+		s.get(t, s.acme.member, path).expect(t, http.StatusOK).without(t, `"can_download_admin_evidence":true`)
 		s.get(t, s.acme.member, path).expect(t, http.StatusOK).without(t, "admin_context", "fine", key, s.acme.member.id.String(), "first admin")
 		receipt := *s.complete(t, s.acme.agent, id, "").ReceiptID
 		of := decode[map[string]any](t, s.get(t, s.acme.admin, "/v1/verification/v2/receipts/"+receipt).expect(t, http.StatusOK))

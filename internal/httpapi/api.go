@@ -20,9 +20,9 @@ type Config struct {
 	Service *service.Service
 	Log     *slog.Logger
 	Observe Observer // optional
-	// Files says what is wrong with the files beside the database, for the readiness;
-	// optional.
-	Files func() []FileFault
+	// Faults says what is wrong beside the database, with its files and with witnesses, for
+	// the readiness; optional.
+	Faults func() []Fault
 	// TrustedProxies are the addresses whose X-Forwarded-For is believed.
 	TrustedProxies []netip.Prefix
 	// PublicRate is how many requests a second each address may make on the
@@ -65,7 +65,7 @@ type API struct {
 	ids      problem.IDs
 	audits   audits
 	survey   survey
-	files    func() []FileFault
+	faults   func() []Fault
 }
 
 // MaxBody bounds every request's body.
@@ -74,7 +74,7 @@ const MaxBody = 1 << 20
 // New makes the front end.
 func New(c Config) *API {
 	a := &API{
-		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies, files: c.Files,
+		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies, faults: c.Faults,
 		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
 		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
 		bodies:   newSharedSlots(mostBodies, mostBodiesOfEach),
@@ -110,8 +110,9 @@ func (a *API) Handler() http.Handler {
 	mux.Handle("/", elsewhere)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Left to itself, the mux would redirect to the shorter form of a path such
-		// as //v1/chains: an object has one address.
-		if r.URL.Path != path.Clean(r.URL.Path) {
+		// as //v1/chains: an object has one address. The list of guides has two, since
+		// people type the one with the slash.
+		if r.URL.Path != path.Clean(r.URL.Path) && r.URL.Path != GuidesPath+"/" {
 			elsewhere.ServeHTTP(w, r)
 			return
 		}

@@ -15,7 +15,7 @@ import (
 const maxWait = 60
 
 func listApprovals(x *exchange) error {
-	q := x.query("status", "chain_id")
+	q := x.search("status", "chain_id")
 	filter := service.ApprovalFilter{Status: ledger.ApprovalStatus(q.text("status")), Limit: q.limit()}
 	if filter.Status != "" && !slices.Contains(ledger.ApprovalStatuses, filter.Status) {
 		q.fault("status", "must be one of pending, escalated, approved, denied, timed_out, cancelled")
@@ -30,17 +30,28 @@ func listApprovals(x *exchange) error {
 	if at, id, given := q.momentCursor(approvalCursor); given {
 		filter.Before = &service.ApprovalPlace{RequestedAt: at, ID: ledger.ApprovalID{UUID: id}}
 	}
+	find := q.find()
 	if err := q.err(); err != nil {
 		return err
 	}
-	approvals, err := x.api.service.Approvals(x.r.Context(), x.caller, filter)
+	found := new(service.Found[*service.ApprovalView, service.ApprovalPlace])
+	var err error
+	if find.Any() {
+		found, err = x.api.service.FindApprovals(x.r.Context(), x.caller, &service.ApprovalSearch{Find: find, ApprovalFilter: filter})
+	} else {
+		found.Items, err = x.api.service.Approvals(x.r.Context(), x.caller, filter)
+	}
 	if err != nil {
 		return err
 	}
 	cursor := func(a *service.ApprovalView) string {
 		return encodeMomentCursor(approvalCursor, a.RequestedAt, a.ID.UUID)
 	}
-	return list(x, approvals, filter.Limit, cursor, x.appendApproval)
+	rest := ""
+	if found.Next != nil {
+		rest = encodeMomentCursor(approvalCursor, found.Next.RequestedAt, found.Next.ID.UUID)
+	}
+	return listPart(x, found.Items, filter.Limit, cursor, rest, x.appendApproval)
 }
 
 func getApproval(x *exchange) error {

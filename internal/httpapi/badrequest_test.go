@@ -138,7 +138,8 @@ func TestBadIDs(t *testing.T) {
 			"POST /v1/public-verification-tokens/{}/revoke": sealed.ID,
 			"POST /v1/signing-keys/{}/retire":               sealed.ID, "POST /v1/signing-keys/{}/revoke": sealed.ID,
 			"POST /v1/signing-keys/{}/confirm": sealed.ID, "POST /v1/signing-keys/{}/retract": sealed.ID,
-			"DELETE /v1/webhooks/{}": sealed.ID, "POST /v1/webhooks/{}/test": sealed.ID,
+			"DELETE /v1/webhooks/{}": sealed.ID, "POST /v1/webhooks/{}/test": sealed.ID, "GET /v1/webhooks/{}/deliveries": sealed.ID,
+			"POST /v1/webhooks/" + sealed.ID + "/deliveries/{}/redeliver": sealed.ID,
 		} {
 			method, path, _ := strings.Cut(pattern, " ")
 			for _, bad := range id(valid) {
@@ -165,7 +166,7 @@ func TestWrongMethods(t *testing.T) {
 			methods[route.Pattern] = append(methods[route.Pattern], route.Method)
 		}
 		for pattern, allowed := range methods {
-			path := unknownFixture.Replace(strings.ReplaceAll(pattern, "{asset}", "docs.js"))
+			path := unknownFixture.Replace(strings.NewReplacer("{asset}", "docs.js", "{name...}", "policies").Replace(pattern))
 			for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND"} {
 				if slices.Contains(allowed, method) {
 					continue

@@ -34,6 +34,10 @@ type queue chan int
 func (q queue) Queued(operations int)      { q <- operations }
 func (queue) Committed(int, time.Duration) {}
 func (queue) Sealed(int)                   {}
+func (queue) Decided(string)               {}
+func (queue) ApprovalMoved(string)         {}
+
+func (queue) OverBudget(string, string, string) {}
 
 // What is written to a chain in one batch with its completion is in the receipt
 // when it came first, and refused when it came after.

@@ -3,9 +3,11 @@ package httpapi
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -15,7 +17,7 @@ import (
 func (x *exchange) pathID(name string) (uuid.UUID, error) {
 	id, err := ledger.ParseID(x.r.PathValue(name))
 	if err != nil {
-		return uuid.Nil, ledger.ErrNotFound
+		return uuid.Nil, fault.ErrNotFound
 	}
 	return id, nil
 }
@@ -33,6 +35,14 @@ func (x *exchange) approvalID() (ledger.ApprovalID, error) {
 func (x *exchange) receiptID() (ledger.ReceiptID, error) {
 	id, err := x.pathID("receipt_id")
 	return ledger.ReceiptID{UUID: id}, err
+}
+
+// namedReceipt is receiptID for routes of members, who may also name a receipt by its number.
+func (x *exchange) namedReceipt() (ledger.ReceiptID, error) {
+	if name := x.r.PathValue("receipt_id"); strings.HasPrefix(name, ledger.NumberPrefix) {
+		return x.api.service.ReceiptNumbered(x.r.Context(), x.caller, name)
+	}
+	return x.receiptID()
 }
 
 func (x *exchange) webhookID() (ledger.WebhookID, error) {
@@ -64,13 +74,13 @@ func (x *exchange) idempotencyKey() (string, error) {
 	}
 	bad := func(r rune) bool { return r < ' ' || r > '~' }
 	if len(keys) > 1 || keys[0] == "" || len(keys[0]) > ledger.MaxIdempotencyKey || slices.ContainsFunc([]rune(keys[0]), bad) {
-		return "", ledger.Invalid(ledger.FieldError{Pointer: "/Idempotency-Key", Detail: "the header must be given once, with 1 to 200 printable ASCII characters"})
+		return "", fault.Invalid(fault.FieldError{Pointer: "/Idempotency-Key", Detail: "the header must be given once, with 1 to 200 printable ASCII characters"})
 	}
 	return keys[0], nil
 }
 
 func listChains(x *exchange) error {
-	q := x.query("status", "environment", "external_chain_id")
+	q := x.search("status", "environment", "external_chain_id", "decision")
 	filter := service.ChainFilter{
 		Status: ledger.ChainStatus(q.text("status")), Environment: q.text("environment"),
 		ExternalID: q.text("external_chain_id"), Limit: q.limit(),
@@ -78,18 +88,30 @@ func listChains(x *exchange) error {
 	if filter.Status != "" && !slices.Contains(ledger.ChainStatuses, filter.Status) {
 		q.fault("status", "must be one of active, auto_paused, completed, failed")
 	}
+	find := q.find()
+	find.Decision = q.decision()
 	if id, given := q.idCursor(chainCursor); given {
 		filter.Before = &ledger.ChainID{UUID: id}
 	}
 	if err := q.err(); err != nil {
 		return err
 	}
-	chains, err := x.api.service.Chains(x.r.Context(), x.caller, filter)
+	found := new(service.Found[*service.ChainView, ledger.ChainID])
+	var err error
+	if find.Any() {
+		found, err = x.api.service.FindChains(x.r.Context(), x.caller, &service.ChainSearch{Find: find, ChainFilter: filter})
+	} else {
+		found.Items, err = x.api.service.Chains(x.r.Context(), x.caller, filter)
+	}
 	if err != nil {
 		return err
 	}
 	cursor := func(c *service.ChainView) string { return encodeIDCursor(chainCursor, c.ID.UUID) }
-	return list(x, chains, filter.Limit, cursor, func(dst []byte, c *service.ChainView) []byte {
+	rest := ""
+	if found.Next != nil {
+		rest = encodeIDCursor(chainCursor, found.Next.UUID)
+	}
+	return listPart(x, found.Items, filter.Limit, cursor, rest, func(dst []byte, c *service.ChainView) []byte {
 		return appendChain(dst, c, nil)
 	})
 }

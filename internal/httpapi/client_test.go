@@ -118,12 +118,13 @@ func (a *answer) refuse(t *testing.T, status int, code string) *answer {
 	return a
 }
 
-// without expects texts not to be in the answer.
+// without expects texts not to be in the answer. A few hexadecimal digits are refused: an
+// id or a hash contains them by chance.
 func (a *answer) without(t *testing.T, texts ...string) *answer {
 	t.Helper()
 	for _, text := range texts {
-		if text == "" {
-			t.Fatal("an empty text is in everything")
+		if len(text) < 8 && strings.Trim(text, "0123456789abcdef") == "" {
+			t.Fatalf("%q can be part of an id", text)
 		}
 		if bytes.Contains(a.body, []byte(text)) {
 			t.Errorf("the answer shows %q: %s", text, a.body)

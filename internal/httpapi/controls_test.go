@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"countersign/internal/testdb"
 )
 
 type act struct {
@@ -33,7 +35,7 @@ func TestAuditLog(t *testing.T) {
 		s.post(t, admin, "/v1/kill-switch/activate", `{"reason":"an exercise"}`).expect(t, http.StatusOK)
 		s.post(t, admin, "/v1/kill-switch/deactivate", "").expect(t, http.StatusOK)
 		hook := decode[webhook](t, s.post(t, admin, "/v1/webhooks", `{"url":"https://hooks.example.com/"}`)).ID
-		s.post(t, admin, "/v1/webhooks/"+hook+"/test", "").expect(t, http.StatusAccepted)
+		s.post(t, admin, "/v1/webhooks/"+hook+"/test", "").expect(t, http.StatusOK)
 		s.do(t, call{method: http.MethodDelete, path: "/v1/webhooks/" + hook, key: admin.text}).expect(t, http.StatusNoContent)
 		made := decode[apiKey](t, s.post(t, admin, "/v1/api-keys", `{"role":"agent","name":"for a while"}`))
 		s.post(t, admin, "/v1/api-keys/"+made.ID+"/revoke", "").expect(t, http.StatusOK)
@@ -137,4 +139,20 @@ func TestReadinessTellsOfPolicies(t *testing.T) {
 			s.put(t, s.acme.admin, "application/yaml", "rules: []\n").expect(t, http.StatusOK)
 		}
 	})
+}
+
+// What people wrote comes back as they wrote it, and not with its angle brackets escaped.
+func TestTextsAreNotEscaped(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	chain := s.open(t, s.acme.agent, `{"name":"n"}`)
+	s.post(t, s.acme.admin, "/v1/kill-switch/activate", `{"reason":"<why> & how"}`).expect(t, http.StatusOK)
+	for _, got := range []*answer{
+		s.get(t, s.acme.admin, "/v1/organization"),
+		s.post(t, s.acme.agent, "/v1/chains/"+chain+"/events", anAction),
+	} {
+		if !strings.Contains(string(got.body), "<why> & how") {
+			t.Errorf("the text is escaped: %s", got.body)
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/json"
 	"net/http"
 
 	"countersign/internal/canon"
@@ -65,7 +64,7 @@ func (x *exchange) appendReported(dst []byte, r *service.Reported) ([]byte, erro
 		return w.End(), nil
 	}
 	shown, kind := problem.Of(r.Err)
-	body, err := json.Marshal(x.document(shown, kind))
+	body, err := encode(x.document(shown, kind))
 	w.Raw("error", body)
 	return w.End(), err
 }

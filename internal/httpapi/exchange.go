@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/problem"
 	"countersign/internal/service"
@@ -112,7 +113,7 @@ func (x *exchange) admitRead() error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), readWait)
 	defer cancel()
 	if !slots.enter(ctx, x.caller.Org) {
-		return ledger.Errorf(ledger.CodeUnavailable, "too many requests of this organization read at once: try again")
+		return fault.Errorf(fault.CodeUnavailable, "too many requests of this organization read at once: try again")
 	}
 	x.reads = slots
 	return nil
@@ -132,7 +133,7 @@ const (
 )
 
 // refusedKeys are the faults of a credential.
-var refusedKeys = []ledger.Code{ledger.CodeUnauthenticated, ledger.CodeMalformedKey, ledger.CodeKeyExpired}
+var refusedKeys = []fault.Code{fault.CodeUnauthenticated, fault.CodeMalformedKey, fault.CodeKeyExpired}
 
 func (x *exchange) authenticate() error {
 	address := x.api.address(x.r)
@@ -146,7 +147,7 @@ func (x *exchange) authenticate() error {
 	if !ok {
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
 		x.api.failures.take(address)
-		return ledger.Errorf(ledger.CodeUnauthenticated, "send an API key: Authorization: Bearer <API_KEY>")
+		return fault.Errorf(fault.CodeUnauthenticated, "send an API key: Authorization: Bearer <API_KEY>")
 	}
 	caller, err := x.api.service.Authenticate(x.r.Context(), key)
 	if err != nil {
@@ -188,7 +189,7 @@ func (x *exchange) authenticateLate(key string, wait time.Duration) error {
 
 // refusedKey reports whether an error is a fault of the credential.
 func refusedKey(err error) bool {
-	var own *ledger.Error
+	var own *fault.Error
 	return errors.As(err, &own) && slices.Contains(refusedKeys, own.Code)
 }
 
@@ -227,7 +228,7 @@ func (x *exchange) admitLarge(slots *sharedSlots) error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), largeWait)
 	defer cancel()
 	if !slots.enter(ctx, x.caller.Org) {
-		return ledger.Errorf(ledger.CodeUnavailable, "too many large requests arrived at once, and nothing was stored: try again")
+		return fault.Errorf(fault.CodeUnavailable, "too many large requests arrived at once, and nothing was stored: try again")
 	}
 	x.held = append(x.held, slots)
 	return nil
@@ -246,7 +247,7 @@ func (x *exchange) release() {
 func (x *exchange) body() (canon.Value, error) {
 	value, given, err := x.optionalBody()
 	if err == nil && !given {
-		err = ledger.Errorf(ledger.CodeInvalidJSON, "the request needs a JSON body")
+		err = fault.Errorf(fault.CodeInvalidJSON, "the request needs a JSON body")
 	}
 	return value, err
 }
@@ -261,7 +262,7 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 		return canon.Value{}, false, err
 	}
 	if !isJSON(x.r.Header.Get("Content-Type")) {
-		return canon.Value{}, false, ledger.Errorf(ledger.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
+		return canon.Value{}, false, fault.Errorf(fault.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
 	}
 	if len(data) > largeBody {
 		if err := x.admitLarge(&x.api.large); err != nil {
@@ -280,7 +281,7 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 func (x *exchange) objectOrNothing() (canon.Value, error) {
 	value, given, err := x.optionalBody()
 	if err == nil && given && value.IsNull() {
-		err = ledger.Invalid(ledger.FieldError{Detail: "must be an object"})
+		err = fault.Invalid(fault.FieldError{Detail: "must be an object"})
 	}
 	return value, err
 }
@@ -326,13 +327,13 @@ func (x *exchange) read(limit int64) ([]byte, error) {
 	case errors.As(err, &exceeded):
 		return nil, tooLarge(limit)
 	case err != nil:
-		return nil, ledger.Errorf(ledger.CodeInvalidJSON, "the body ended before its announced length or took too long")
+		return nil, fault.Errorf(fault.CodeInvalidJSON, "the body ended before its announced length or took too long")
 	}
 	return data, nil
 }
 
 func tooLarge(limit int64) error {
-	return ledger.Errorf(ledger.CodeTooLarge, "the body is larger than %d bytes", limit)
+	return fault.Errorf(fault.CodeTooLarge, "the body is larger than %d bytes", limit)
 }
 
 func isJSON(contentType string) bool {
@@ -351,16 +352,16 @@ func mediaType(contentType string) string {
 }
 
 func unreadable(err error) error {
-	var fault *canon.Error
-	if !errors.As(err, &fault) {
+	var syntax *canon.Error
+	if !errors.As(err, &syntax) {
 		return err
 	}
-	if fault.WellFormed {
-		return ledger.Invalid(ledger.FieldError{Pointer: fault.Pointer, Detail: fault.Reason})
+	if syntax.WellFormed {
+		return fault.Invalid(fault.FieldError{Pointer: syntax.Pointer, Detail: syntax.Reason})
 	}
-	return &ledger.Error{
-		Code: ledger.CodeInvalidJSON, Message: "the body is not acceptable JSON: " + fault.Reason,
-		Fields: []ledger.FieldError{{Pointer: fault.Pointer, Detail: fault.Reason}},
+	return &fault.Error{
+		Code: fault.CodeInvalidJSON, Message: "the body is not acceptable JSON: " + syntax.Reason,
+		Fields: []fault.FieldError{{Pointer: syntax.Pointer, Detail: syntax.Reason}},
 	}
 }
 

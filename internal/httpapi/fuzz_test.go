@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 )
 
@@ -18,7 +19,7 @@ import (
 // for the same place.
 func FuzzCursor(f *testing.F) {
 	id := uuid.MustParse("01890a5d-ac96-774b-bcce-b302099a8057")
-	for _, kind := range []cursorKind{chainCursor, eventCursor, receiptCursor, keyCursor, approvalCursor, policyCursor, webhookCursor, actCursor, tokenCursor, signingKeyCursor, budgetCursor} {
+	for _, kind := range []cursorKind{chainCursor, eventCursor, receiptCursor, keyCursor, approvalCursor, policyCursor, webhookCursor, actCursor, tokenCursor, signingKeyCursor, budgetCursor, deliveryCursor} {
 		f.Add(encodeIDCursor(kind, id))
 		f.Add(encodeMomentCursor(kind, 1, id))
 		f.Add(encodeNumberCursor(kind, 1))
@@ -29,7 +30,7 @@ func FuzzCursor(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		taken := 0
-		for _, kind := range []cursorKind{chainCursor, keyCursor, webhookCursor, tokenCursor, signingKeyCursor, budgetCursor} {
+		for _, kind := range []cursorKind{chainCursor, keyCursor, webhookCursor, tokenCursor, signingKeyCursor, budgetCursor, deliveryCursor} {
 			q := &listQuery{values: url.Values{"cursor": {text}}}
 			if id, given := q.idCursor(kind); given {
 				taken++
@@ -104,7 +105,7 @@ func FuzzRecordRequest(f *testing.F) {
 		}
 		action, err := ledger.ParseAction(value)
 		if err != nil {
-			if _, ok := err.(*ledger.Error); !ok {
+			if _, ok := err.(*fault.Error); !ok {
 				t.Errorf("refused with %T", err)
 			}
 			return

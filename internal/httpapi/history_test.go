@@ -21,6 +21,7 @@ type history struct {
 	clock     *handClock
 	artifacts map[string]artifact
 	chains    map[string]string // by name, their ids
+	shares    []string          // their paths
 }
 
 type artifact struct {

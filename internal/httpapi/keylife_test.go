@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -204,8 +205,8 @@ func TestExpiryInsideTheTransaction(t *testing.T) {
 }
 
 func expired(err error) bool {
-	var own *ledger.Error
-	return errors.As(err, &own) && own.Code == ledger.CodeKeyExpired
+	var own *fault.Error
+	return errors.As(err, &own) && own.Code == fault.CodeKeyExpired
 }
 
 func (s *stack) rotate(t *testing.T, id, body, idempotencyKey string) *answer {

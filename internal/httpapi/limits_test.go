@@ -50,7 +50,7 @@ func TestPublicRate(t *testing.T) {
 			t.Error("the first request was refused")
 		}
 		// The limit is one of addresses, not of routes; it spares probes and keys.
-		for _, limited := range []string{"/openapi.json", "/openapi.yaml", "/docs", "/docs/docs.js", path} {
+		for _, limited := range []string{"/openapi.json", "/openapi.yaml", "/docs", "/docs/docs.js", "/verify", path} {
 			s.get(t, credential{}, limited).refuse(t, http.StatusTooManyRequests, "rate_limited")
 		}
 		for _, free := range []string{"/healthz", "/readyz"} {

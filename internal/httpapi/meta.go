@@ -4,7 +4,7 @@ import (
 	"net/http"
 
 	"countersign/api"
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 )
 
 func health(x *exchange) error {
@@ -39,7 +39,7 @@ func (x *exchange) docs(path string) error {
 			return nil
 		}
 	}
-	return ledger.ErrNotFound
+	return fault.ErrNotFound
 }
 
 // cacheable marks what is the same for everyone until the next version.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 )
 
@@ -29,7 +30,7 @@ const (
 // listQuery reads a query and refuses what it does not know.
 type listQuery struct {
 	values url.Values
-	faults []ledger.FieldError
+	faults []fault.FieldError
 }
 
 // query is the query of a route that answers in pages.
@@ -38,6 +39,11 @@ func (x *exchange) query(known ...string) *listQuery {
 }
 
 func (x *exchange) parameters(known ...string) *listQuery {
+	return x.parametersBut(func(string) (string, bool) { return "", false }, known...)
+}
+
+// parametersBut is parameters for a route that also knows names of a certain form.
+func (x *exchange) parametersBut(form func(name string) (string, bool), known ...string) *listQuery {
 	q := &listQuery{}
 	values, err := url.ParseQuery(x.r.URL.RawQuery)
 	if err != nil {
@@ -45,8 +51,9 @@ func (x *exchange) parameters(known ...string) *listQuery {
 	}
 	q.values = values
 	for name, given := range values {
+		_, formed := form(name)
 		switch {
-		case !slices.Contains(known, name):
+		case !formed && !slices.Contains(known, name):
 			q.fault(name, "is not a known parameter")
 		case len(given) > 1:
 			q.fault(name, "must be given once")
@@ -54,7 +61,7 @@ func (x *exchange) parameters(known ...string) *listQuery {
 			q.fault(name, "must not be empty")
 		}
 	}
-	slices.SortFunc(q.faults, func(a, b ledger.FieldError) int { return strings.Compare(a.Pointer, b.Pointer) })
+	slices.SortFunc(q.faults, func(a, b fault.FieldError) int { return strings.Compare(a.Pointer, b.Pointer) })
 	return q
 }
 
@@ -62,7 +69,7 @@ func (q *listQuery) fault(name, detail string) {
 	if len(name) > 100 {
 		name = "…"
 	}
-	q.faults = append(q.faults, ledger.FieldError{Pointer: "/" + name, Detail: detail})
+	q.faults = append(q.faults, fault.FieldError{Pointer: "/" + name, Detail: detail})
 }
 
 func (q *listQuery) limit() int {
@@ -107,7 +114,7 @@ func (q *listQuery) err() error {
 	if len(q.faults) == 0 {
 		return nil
 	}
-	return ledger.Invalid(q.faults[:min(len(q.faults), maxFaults)]...)
+	return fault.Invalid(q.faults[:min(len(q.faults), maxFaults)]...)
 }
 
 // Each kind of list has its own cursors: one list's cursor means nothing to
@@ -128,6 +135,7 @@ const (
 	tokenCursor      cursorKind = 't'
 	signingKeyCursor cursorKind = 's'
 	budgetCursor     cursorKind = 'b'
+	deliveryCursor   cursorKind = 'd'
 )
 
 func encodeIDCursor(kind cursorKind, id uuid.UUID) string {

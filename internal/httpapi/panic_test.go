@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"countersign/internal/service"
 )
 
 // statuses notes what was counted.
@@ -34,7 +36,7 @@ func TestPanickingHandlersAreAnswered(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
 			var counted statuses
-			api := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Observe: &counted})
+			api := New(Config{Service: new(service.Service), Log: slog.New(slog.NewTextHandler(&log, nil)), Observe: &counted})
 			answer := httptest.NewRecorder()
 			aborted := func() (aborted bool) {
 				defer func() { aborted = recover() == http.ErrAbortHandler }()

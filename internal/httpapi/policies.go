@@ -5,7 +5,7 @@ import (
 	"net/http"
 
 	"countersign/internal/canon"
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 	"countersign/internal/service"
 )
 
@@ -19,7 +19,7 @@ func (x *exchange) policyDocument() (*service.PolicyDocument, error) {
 		return nil, err
 	}
 	if len(text) == 0 {
-		return nil, ledger.Errorf(ledger.CodeInvalidJSON, "the request needs a policy set as its body")
+		return nil, fault.Errorf(fault.CodeInvalidJSON, "the request needs a policy set as its body")
 	}
 	switch mediaType(x.r.Header.Get("Content-Type")) {
 	case "application/json":
@@ -27,7 +27,7 @@ func (x *exchange) policyDocument() (*service.PolicyDocument, error) {
 	case "application/yaml", "application/x-yaml", "text/yaml":
 		return &service.PolicyDocument{Text: text, YAML: true}, nil
 	}
-	return nil, ledger.Errorf(ledger.CodeUnsupportedMedia, "send the policy set as Content-Type: application/yaml or application/json")
+	return nil, fault.Errorf(fault.CodeUnsupportedMedia, "send the policy set as Content-Type: application/yaml or application/json")
 }
 
 func listPolicies(x *exchange) error {
@@ -42,7 +42,7 @@ func listPolicies(x *exchange) error {
 	}
 	cursor := func(p *service.PolicyView) string { return encodeNumberCursor(policyCursor, p.Number) }
 	further := canon.AppendString([]byte(`,"current":`), current.Version)
-	return listWith(x, further, policies, limit, cursor, appendPolicySummary)
+	return listWith(x, further, policies, limit, cursor, "", appendPolicySummary)
 }
 
 func getPolicy(x *exchange) error {

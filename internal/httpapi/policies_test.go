@@ -209,7 +209,7 @@ func TestSimulatePolicy(t *testing.T) {
 		for name, candidate := range map[string]string{"JSON": jsonSet, "YAML": string(encode(t, yamlSet))} {
 			got := simulate(`{"policy":` + candidate + `}`)
 			if got.Events != 4 || got.Chains != 2 || got.Changed != 2 || !got.Complete || !strings.HasPrefix(got.Version, "v1+") ||
-				len(got.Changes) != 1 || got.Changes[0].From != "allow" || got.Changes[0].To != "deny" || got.Changes[0].Count != 2 ||
+				len(got.Changes) != 1 || got.Changes[0].From != "allow_with_flag" || got.Changes[0].To != "deny" || got.Changes[0].Count != 2 ||
 				len(got.Examples) != 2 || got.Examples[0].ActionName != "delete_user" || got.Examples[0].PolicyName != "planted-no-deletes" {
 				t.Errorf("%s: simulated %+v", name, got)
 			}

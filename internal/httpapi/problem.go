@@ -1,12 +1,14 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/problem"
 	"countersign/internal/service"
@@ -14,13 +16,13 @@ import (
 
 // document is an RFC 9457 problem.
 type document struct {
-	Type      string              `json:"type"`
-	Title     string              `json:"title"`
-	Status    int                 `json:"status"`
-	Detail    string              `json:"detail"`
-	Code      ledger.Code         `json:"code"`
-	RequestID string              `json:"request_id"`
-	Errors    []ledger.FieldError `json:"errors,omitempty"`
+	Type      string             `json:"type"`
+	Title     string             `json:"title"`
+	Status    int                `json:"status"`
+	Detail    string             `json:"detail"`
+	Code      fault.Code         `json:"code"`
+	RequestID string             `json:"request_id"`
+	Errors    []fault.FieldError `json:"errors,omitempty"`
 }
 
 // problem answers an error. What is not meant for callers goes to the log.
@@ -31,7 +33,7 @@ func (x *exchange) problem(err error) {
 	}
 	x.api.service.NoteTampering(org, err)
 	shown, kind := problem.Of(service.Visible(err))
-	if shown.Code == ledger.CodeNotFound && secretPath(x.route.Pattern) {
+	if shown.Code == fault.CodeNotFound && secretPath(x.route.Pattern) {
 		shown = errNothingToShow
 	}
 	if kind.Status >= http.StatusInternalServerError {
@@ -42,26 +44,35 @@ func (x *exchange) problem(err error) {
 		// The key was revoked between its authentication and its use.
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
 	}
-	if kind.Status == http.StatusServiceUnavailable && x.w.Header().Get("Retry-After") == "" {
+	if (kind.Status == http.StatusServiceUnavailable || kind.Status == http.StatusTooManyRequests) && x.w.Header().Get("Retry-After") == "" {
 		problem.RetryAfter(x.w.Header(), pause(shown.Code))
 	}
-	body, err := json.Marshal(x.document(shown, kind))
+	body, err := encode(x.document(shown, kind))
 	if err != nil {
 		body = []byte(`{}`)
 	}
 	x.write(kind.Status, "application/problem+json", body)
 }
 
+// encode is json.Marshal for what people read too: <API_KEY> stays as it is.
+func encode(value any) ([]byte, error) {
+	var body bytes.Buffer
+	encoder := json.NewEncoder(&body)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), err
+}
+
 // pause is how long to wait before another try: a store comes back by itself, a
 // database that was put back needs a person.
-func pause(code ledger.Code) time.Duration {
-	if code == ledger.CodeRolledBack {
+func pause(code fault.Code) time.Duration {
+	if code == fault.CodeRolledBack {
 		return time.Minute
 	}
 	return time.Second
 }
 
-func (x *exchange) document(shown *ledger.Error, kind problem.Kind) document {
+func (x *exchange) document(shown *fault.Error, kind problem.Kind) document {
 	return document{
 		Type: "/docs#" + string(shown.Code), Title: kind.Title, Status: kind.Status, Detail: shown.Message,
 		Code: shown.Code, RequestID: x.id, Errors: shown.Fields,
@@ -70,7 +81,7 @@ func (x *exchange) document(shown *ledger.Error, kind problem.Kind) document {
 
 func (x *exchange) tooMany(wait time.Duration, why string) error {
 	problem.RetryAfter(x.w.Header(), wait)
-	return ledger.Errorf(ledger.CodeRateLimited, "%s: try again later", why)
+	return fault.Errorf(fault.CodeRateLimited, "%s: try again later", why)
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -28,12 +29,12 @@ const (
 // to read what it shows: such an address must not travel on from a browser, nor
 // end in an index.
 func secretPath(pattern string) bool {
-	return strings.HasPrefix(pattern, "/public/") || strings.HasSuffix(pattern, "/verify")
+	return strings.HasPrefix(pattern, "/public/") || strings.HasSuffix(pattern, "/verify") && pattern != verifyPath
 }
 
 // errNothingToShow is the one text for whatever is wrong with such a path: there is
 // no key to speak of, and nobody learns whether there ever was something here.
-var errNothingToShow = ledger.Errorf(ledger.CodeNotFound, "there is nothing to show under this address: the link or the id is wrong, incomplete or no longer valid; ask whoever gave it to you for a new one")
+var errNothingToShow = fault.Errorf(fault.CodeNotFound, "there is nothing to show under this address: the link or the id is wrong, incomplete or no longer valid; ask whoever gave it to you for a new one")
 
 func verifyToken(x *exchange) error {
 	token := x.r.PathValue("opaque_token")
@@ -66,7 +67,7 @@ func compareToken(x *exchange) error {
 		return x.compareForm(token, string(data))
 	}
 	if !isJSON(x.r.Header.Get("Content-Type")) {
-		return ledger.Errorf(ledger.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
+		return fault.Errorf(fault.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
 	}
 	body, err := canon.Parse(data)
 	if err != nil {
@@ -89,7 +90,7 @@ func compareToken(x *exchange) error {
 func (x *exchange) compareForm(token, data string) error {
 	sent, err := url.ParseQuery(data)
 	if err != nil {
-		return ledger.Invalid(ledger.FieldError{Detail: "the form cannot be read"})
+		return fault.Invalid(fault.FieldError{Detail: "the form cannot be read"})
 	}
 	c := comparison{Offered: true, Given: strings.TrimSpace(sent.Get("hash"))}
 	if hash, ok := ledger.ParseHash(c.Given); ok {
@@ -131,9 +132,9 @@ func verifyLegacy(x *exchange) error {
 // way, whatever is wrong with a link. People get a page.
 func (x *exchange) public(v *ledger.PublicVerification, err error, c comparison) error {
 	page := wantsPage(x.r.Header.Get("Accept"))
-	var own *ledger.Error
+	var own *fault.Error
 	switch {
-	case page && errors.As(err, &own) && own.Code == ledger.CodeNotFound:
+	case page && errors.As(err, &own) && own.Code == fault.CodeNotFound:
 		return x.page(http.StatusNotFound, nil, c)
 	case err != nil:
 		return err
@@ -173,14 +174,22 @@ var (
 	//go:embed pages/public.css
 	publicCSS string
 
-	publicPage = template.Must(template.New("public").Funcs(template.FuncMap{"words": inWords}).Parse(publicHTML))
+	//go:embed pages/public.js
+	publicJS string
+
+	// publicScript hashes a copy in the browser, with the verifier's code.
+	publicScript = bundleScript + publicJS
+	publicPage   = template.Must(template.New("public").Funcs(template.FuncMap{"words": inWords}).Parse(publicHTML))
 	// publicPolicy lets a browser apply the page's own style, send its form back here and
 	// do nothing else.
-	publicPolicy = "default-src 'none'; style-src 'sha256-" + styleHash(publicCSS) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+	publicPolicy = "default-src 'none'; style-src 'sha256-" + sourceHash(publicCSS) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+	// comparePolicy also lets it run the page's own script, which asks this server.
+	comparePolicy = publicPolicy + "; script-src 'sha256-" + sourceHash(publicScript) + "'; connect-src 'self'"
 )
 
-func styleHash(css string) string {
-	sum := sha256.Sum256([]byte(css))
+// sourceHash names an inline style or script in a content policy.
+func sourceHash(source string) string {
+	sum := sha256.Sum256([]byte(source))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
@@ -199,15 +208,20 @@ func inWords(status any) string {
 
 // page writes the result for people; nil stands for a link that shows nothing.
 func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison) error {
+	policy, script := publicPolicy, ""
+	if v != nil && c.Offered {
+		policy, script = comparePolicy, publicScript
+	}
 	var body bytes.Buffer
 	if err := publicPage.Execute(&body, struct {
 		Style   template.CSS
+		Script  template.JS
 		Result  *ledger.PublicVerification
 		Compare comparison
-	}{template.CSS(publicCSS), v, c}); err != nil { //nolint:gosec // the style is embedded
+	}{template.CSS(publicCSS), template.JS(script), v, c}); err != nil { //nolint:gosec // both are embedded
 		return err
 	}
-	x.w.Header().Set("Content-Security-Policy", publicPolicy)
+	x.w.Header().Set("Content-Security-Policy", policy)
 	x.write(status, "text/html; charset=utf-8", body.Bytes())
 	return nil
 }

@@ -1,6 +1,8 @@
 package httpapi_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -156,8 +158,8 @@ func TestPublicResult(t *testing.T) {
 	})
 }
 
-// The page says what the JSON says, runs nothing, loads nothing and tells nobody
-// where it was.
+// The page says what the JSON says, runs nothing but the script that hashes copies, which
+// its policy names, loads nothing and tells nobody where it was.
 func TestPublicPage(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"planted-page"}`))
@@ -169,14 +171,24 @@ func TestPublicPage(t *testing.T) {
 		broken := *s.seal(t, s.rival.agent, "page").ReceiptID
 		pages["does not verify"] = s.issue(t, s.rival.admin, "receipt", broken).Path
 		s.database.editReceipt(t, broken, func(body string) string { return flipAfter(body, `"signature":"hmac-sha256:`) })
+		ownScript := regexp.MustCompile(`(?s)<script>(.*)</script>`)
 		active := regexp.MustCompile(`(?i)<script|<link|<img|<form [^>]*action|<iframe|\sstyle=|\son[a-z]+=|javascript:|(src|href)=|@import|url\(`)
 		for says, path := range pages {
 			got := s.browse(t, path)
-			page := string(got.body)
+			page, policy := string(got.body), got.header.Get("Content-Security-Policy")
+			if script := ownScript.FindStringSubmatch(page); script != nil {
+				sum := sha256.Sum256([]byte(script[1]))
+				if want := "script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; connect-src 'self'"; !strings.HasSuffix(policy, want) {
+					t.Errorf("the policy of a page with a script is %s", policy)
+				}
+				page = strings.Replace(page, script[0], "", 1)
+			} else if got.status == http.StatusOK || strings.Contains(policy, "script-src") || strings.Contains(policy, "connect-src") {
+				t.Errorf("a page of status %d has no script, under %s", got.status, policy)
+			}
+			page = strings.Replace(page, `<a href="/verify">`, "", 1)
 			if !strings.Contains(page, says) || active.MatchString(page) || !strings.Contains(page, `name="viewport"`) {
 				t.Errorf("the page that should say %q is:\n%s", says, page)
 			}
-			policy := got.header.Get("Content-Security-Policy")
 			if got.header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") {
 				t.Errorf("%s under %s", got.header.Get("Content-Type"), policy)
 			}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,7 +36,7 @@ type readinessLedger struct {
 // serves requests. Anyone can ask, so it counts and names no organization.
 type readinessReason struct {
 	Name  string `json:"name"`
-	Count int    `json:"count"` // of organizations, of findings, of checks, or of files
+	Count int    `json:"count"` // of organizations, of findings, of checks, of files, or of logs
 }
 
 const (
@@ -102,11 +101,11 @@ func ready(x *exchange) error {
 		found := x.api.surveyed(ctx)
 		answer.Checks, answer.Ledger = append([]readinessCheck{storage}, found.checks...), found.ledger
 	}
-	if x.api.files != nil {
-		answer.Checks = append(answer.Checks, fileChecks(x.api.files())...)
+	if x.api.faults != nil {
+		answer.Checks = append(answer.Checks, faultChecks(x.api.faults())...)
 	}
 	status := answer.conclude()
-	body, err := json.Marshal(answer)
+	body, err := encode(answer)
 	if err != nil {
 		return err
 	}
@@ -130,19 +129,20 @@ func (a *API) storageCheck(ctx context.Context) (readinessCheck, error) {
 	return readinessCheck{Name: "storage", Status: "ok"}, nil
 }
 
-// FileFault is something that is wrong with a file beside the database, for anyone to
-// read: it names no path.
-type FileFault struct {
+// Fault is something that is wrong beside the database, for anyone to read: it names no
+// path and no organization.
+type Fault struct {
 	Check  string // the name of the check
 	Reason string // the reason why the service is degraded
 	Detail string // "" where nothing is wrong
+	Count  int    // optional, 1
 }
 
-func fileChecks(faults []FileFault) (checks []readinessCheck) {
+func faultChecks(faults []Fault) (checks []readinessCheck) {
 	for _, fault := range faults {
 		check := readinessCheck{Name: fault.Check, Status: "ok"}
 		if fault.Detail != "" {
-			check = readinessCheck{Name: fault.Check, Status: "degraded", Detail: fault.Detail, reason: &readinessReason{fault.Reason, 1}}
+			check = readinessCheck{Name: fault.Check, Status: "degraded", Detail: fault.Detail, reason: &readinessReason{fault.Reason, max(fault.Count, 1)}}
 		}
 		checks = append(checks, check)
 	}

@@ -20,17 +20,28 @@ func getChainReceipt(x *exchange) error {
 }
 
 func listReceipts(x *exchange) error {
-	q := x.query()
-	limit, before := q.limit(), q.numberCursor(receiptCursor)
+	q := x.search("decision")
+	filter := service.ReceiptSearch{Limit: q.limit(), Before: q.numberCursor(receiptCursor), Find: q.find()}
+	filter.Decision = q.decision()
 	if err := q.err(); err != nil {
 		return err
 	}
-	receipts, err := x.api.service.Receipts(x.r.Context(), x.caller, before, limit)
+	found := new(service.Found[*ledger.StoredReceipt, int64])
+	var err error
+	if filter.Any() {
+		found, err = x.api.service.FindReceipts(x.r.Context(), x.caller, &filter)
+	} else {
+		found.Items, err = x.api.service.Receipts(x.r.Context(), x.caller, filter.Before, filter.Limit)
+	}
 	if err != nil {
 		return err
 	}
 	cursor := func(r *ledger.StoredReceipt) string { return encodeNumberCursor(receiptCursor, r.Sequence) }
-	return list(x, receipts, limit, cursor, func(dst []byte, r *ledger.StoredReceipt) []byte {
+	rest := ""
+	if found.Next != nil {
+		rest = encodeNumberCursor(receiptCursor, *found.Next)
+	}
+	return listPart(x, found.Items, filter.Limit, cursor, rest, func(dst []byte, r *ledger.StoredReceipt) []byte {
 		if r.Tampered {
 			return appendTampered(dst, "receipt_id", r.ID.String())
 		}
@@ -47,7 +58,7 @@ func (x *exchange) receipt(r *ledger.StoredReceipt) error {
 }
 
 func getReceipt(x *exchange) error {
-	id, err := x.receiptID()
+	id, err := x.namedReceipt()
 	if err != nil {
 		return err
 	}

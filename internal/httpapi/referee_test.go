@@ -22,6 +22,7 @@ import (
 	"github.com/getkin/kin-openapi/routers/legacy"
 
 	"countersign/api"
+	"countersign/internal/bundle"
 )
 
 // referee holds every exchange against the published document: an answer that
@@ -138,13 +139,16 @@ func (r *referee) judgeUndescribed(t *testing.T, request *http.Request, got *ans
 			t.Errorf("problem outside the document: %v\n%s", err, got.body)
 		}
 	case http.StatusOK, http.StatusTooManyRequests:
-		if !strings.HasPrefix(request.URL.Path, "/docs/") {
+		if !strings.HasPrefix(request.URL.Path, "/docs/") && !tilePaths.MatchString(request.URL.Path) {
 			t.Errorf("%s %s was served and is not described", request.Method, request.URL.Path)
 		}
 	default:
 		t.Errorf("%s on what is not described answered %d: %s", request.Method, got.status, got.body)
 	}
 }
+
+// tilePaths are those of tiles, whose numbers may have slashes in them.
+var tilePaths = regexp.MustCompile("^/public/log/[0-9a-f]{32}/tile/")
 
 const problemType = "application/problem+json"
 
@@ -195,14 +199,15 @@ var (
 		"X-Robots-Tag": func(r *http.Request, _ *answer) bool {
 			return secretPaths.MatchString(r.URL.EscapedPath()) && isClean(r)
 		},
-		"Deprecation": isLegacy,
-		"Link":        isLegacy,
+		"Content-Disposition": func(_ *http.Request, a *answer) bool { return a.header.Get("Content-Type") == bundle.MediaType },
+		"Deprecation":         isLegacy,
+		"Link":                isLegacy,
 	}
 )
 
 // Whoever knows such an address can read what it shows.
 var (
-	secretPaths = regexp.MustCompile(`^/public/v2/verify/[^/]+(/compare)?$|^/public/approvals/[^/]+$|^/v1/(receipts|approvals)/[^/]+/verify$`)
+	secretPaths = regexp.MustCompile(`^/public/shares/[^/]+$|^/public/log/[^/]+/(checkpoint$|tile/.+/.)|^/public/v2/verify/[^/]+(/compare)?$|^/public/approvals/[^/]+$|^/v1/(receipts|approvals)/[^/]+/verify$`)
 	legacyPaths = regexp.MustCompile(`^/public/approvals/[^/]+$|^/v1/approvals/[^/]+/verify$`)
 )
 
@@ -229,7 +234,9 @@ func (*referee) judgeHeaders(t *testing.T, request *http.Request, got *answer) {
 	if got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("X-Request-Id") == "" {
 		t.Errorf("%s answered without nosniff or a request id: %v", where, got.header)
 	}
-	cache, public := got.header.Get("Cache-Control"), strings.HasPrefix(request.URL.Path, "/docs") || strings.HasPrefix(request.URL.Path, "/openapi")
+	cache, public := got.header.Get("Cache-Control"), slices.ContainsFunc([]string{"/docs", "/openapi", "/public/log/", "/.well-known/countersign/log-keys", "/verify"}, func(prefix string) bool {
+		return strings.HasPrefix(request.URL.Path, prefix)
+	})
 	if cached := public && got.status == http.StatusOK; (cache == "no-store") == cached {
 		t.Errorf("%s answered %d with Cache-Control: %s", where, got.status, cache)
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 )
 
@@ -50,6 +51,7 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/approvals/{approval_id}/deny", Member, false, deny},
 		{http.MethodGet, "/v1/receipts", Member, false, listReceipts},
 		{http.MethodGet, "/v1/receipts/{receipt_id}", Member, false, getReceipt},
+		{http.MethodGet, "/v1/receipts/{receipt_id}/bundle", Admin, false, getBundle},
 		{http.MethodGet, "/v1/receipts/{receipt_id}/verify", Public, true, checkReceipt},
 		{http.MethodGet, "/v1/verification/v2/approvals/{approval_id}", Member, false, verifyApproval},
 		{http.MethodGet, "/v1/verification/v2/receipts/{receipt_id}", Member, false, verifyReceipt},
@@ -61,8 +63,15 @@ func (a *API) Routes() []Route {
 		{http.MethodGet, publicPattern, Public, true, verifyToken},
 		{http.MethodPost, publicPattern, Public, true, compareToken}, // of the page's form, which names no address
 		{http.MethodPost, publicPattern + "/compare", Public, true, compareToken},
+		{http.MethodGet, "/v1/shares", Admin, false, listShares},
+		{http.MethodPost, "/v1/shares", Admin, false, createShare},
+		{http.MethodPost, "/v1/shares/{share_id}/revoke", Admin, false, revokeShare},
+		{http.MethodGet, sharePattern, Public, true, openShare},
 		{http.MethodGet, "/public/approvals/{approval_id}", Public, true, verifyLegacy},
 		{http.MethodGet, "/v1/approvals/{approval_id}/verify", Public, true, verifyLegacy},
+		{http.MethodGet, "/.well-known/countersign/log-keys", Public, true, logKeys},
+		{http.MethodGet, "/public/log/{log_id}/checkpoint", Public, true, logCheckpoint},
+		{http.MethodGet, "/public/log/{log_id}/tile/{level}/{number...}", Public, true, logTile},
 		{http.MethodGet, "/v1/signing-keys", Admin, false, listSigningKeys},
 		{http.MethodPost, "/v1/signing-keys", Admin, false, createSigningKey},
 		{http.MethodPost, "/v1/signing-keys/{key_id}/retire", Admin, false, retireSigningKey},
@@ -84,27 +93,32 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/webhooks", Admin, false, createWebhook},
 		{http.MethodDelete, "/v1/webhooks/{webhook_id}", Admin, false, deleteWebhook},
 		{http.MethodPost, "/v1/webhooks/{webhook_id}/test", Admin, false, testWebhook},
+		{http.MethodGet, "/v1/webhooks/{webhook_id}/deliveries", Admin, false, listDeliveries},
+		{http.MethodPost, "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}/redeliver", Admin, false, redeliver},
 		{http.MethodGet, "/v1/audit-log", Admin, false, listActs},
 		{http.MethodGet, "/v1/api-keys", Admin, false, listKeys},
 		{http.MethodPost, "/v1/api-keys", Admin, false, createKey},
 		{http.MethodPost, "/v1/api-keys/{key_id}/revoke", Admin, false, revokeKey},
 		{http.MethodPost, "/v1/api-keys/{key_id}/rotate", Admin, false, rotateKey},
+		{http.MethodGet, verifyPath, Public, true, verifyPage},
 		{http.MethodGet, "/healthz", Public, false, health},
 		{http.MethodGet, "/readyz", Public, false, ready},
 		{http.MethodGet, "/openapi.json", Public, true, openAPIJSON},
 		{http.MethodGet, "/openapi.yaml", Public, true, openAPIYAML},
 		{http.MethodGet, "/docs", Public, true, docsPage},
 		{http.MethodGet, "/docs/{asset}", Public, true, docsAsset},
+		{http.MethodGet, GuidesPath, Public, true, listGuides},
+		{http.MethodGet, GuidesPath + "/{name...}", Public, true, showGuide},
 	}
 }
 
 var nowhere = Route{Pattern: "/", Access: Public, handle: func(*exchange) error {
-	return ledger.Errorf(ledger.CodeNotFound, "there is no such route; /docs lists those there are")
+	return fault.Errorf(fault.CodeNotFound, "there is no such route; /docs lists those there are")
 }}
 
 func wrongMethod(pattern, methods string) Route {
 	return Route{Pattern: pattern, Access: Public, handle: func(x *exchange) error {
 		x.w.Header().Set("Allow", methods)
-		return ledger.Errorf(ledger.CodeMethodNotAllowed, "this route takes %s", methods)
+		return fault.Errorf(fault.CodeMethodNotAllowed, "this route takes %s", methods)
 	}}
 }

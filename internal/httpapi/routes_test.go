@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,7 +33,8 @@ func TestRoutesAreTheDocument(t *testing.T) {
 	}
 	served := make(map[string]string)
 	for _, route := range httpapi.New(httpapi.Config{}).Routes() {
-		if name := route.Method + " " + route.Pattern; !slices.Contains(pageParts, name) || described[name] != "" {
+		// The document has no word for a parameter with slashes in it.
+		if name := route.Method + " " + strings.Replace(route.Pattern, "...}", "}", 1); !slices.Contains(pageParts, name) || described[name] != "" {
 			served[name] = string(route.Access)
 		}
 	}

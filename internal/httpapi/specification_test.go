@@ -154,7 +154,10 @@ func TestPublicStatuses(t *testing.T) {
 
 // unversioned are the routes without a version: those for operators and browsers, and
 // the oldest public links, which cannot change any more.
-var unversioned = []string{"/healthz", "/readyz", "/openapi.json", "/openapi.yaml", "/docs", "/docs/{asset}", "/public/approvals/{approval_id}"}
+var unversioned = []string{"/healthz", "/readyz", "/openapi.json", "/openapi.yaml", "/docs", "/docs/{asset}", "/docs/guides", "/docs/guides/{name...}", "/verify", "/public/approvals/{approval_id}",
+	// The layout below a log is that of C2SP.
+	"/public/shares/{share}", // a bundle says which format it has
+	"/.well-known/countersign/log-keys", "/public/log/{log_id}/checkpoint", "/public/log/{log_id}/tile/{level}/{number...}"}
 
 // Each group of routes carries its version: /v1 and, below it, v2 for verification, and
 // /public/v2 for tokens.

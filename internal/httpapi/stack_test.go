@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"countersign/internal/httpapi"
+	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -29,6 +31,7 @@ type setup struct {
 	failureRate float64
 	maxPolls    int
 	proxies     []netip.Prefix
+	signing     bool // transparency logs are signed
 }
 
 // stack is the whole service on one store, behind a real socket.
@@ -70,8 +73,18 @@ func start(t *testing.T, db *database, with setup) *stack {
 		opened = with.wrap(opened)
 	}
 	s := &stack{database: db}
-	s.World = servicetest.Start(t, service.Config{Store: opened, Log: log, Clock: with.clock, Meter: with.meter,
-		Watch: with.watch, Timestamps: believer{}, Anchoring: []string{ledger.MethodTSA, ledger.MethodOpenTimestamps}})
+	config := service.Config{Store: opened, Log: log, Clock: with.clock, Meter: with.meter,
+		Watch: with.watch, Timestamps: believer{}, Anchoring: []string{ledger.MethodTSA, ledger.MethodOpenTimestamps}, Alone: with.signing}
+	if with.signing {
+		ring, _ := servicetest.NewRing(t)
+		marks, err := keyring.OpenLogMarks(filepath.Join(t.TempDir(), "heads.logs"), ring)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.Keys, config.LogMarks, config.Signing = ring, marks, &service.Signing{Keys: ring, Instance: "log.example.com"}
+	}
+	s.World = servicetest.Start(t, config)
+	s.Service.SignLogs()
 	if err := s.Service.Operator().AdoptKeys(t.Context(), s.Ring); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,9 @@ var showing = map[string]func(h *history) []string{
 	"GET /v1/verification/v2/approvals/{approval_id}": ofArtifacts("approval", "/v1/verification/v2/approvals/%s"),
 	"GET /v1/receipts":                                func(*history) []string { return []string{"/v1/receipts"} },
 	"GET /v1/receipts/{receipt_id}":                   ofArtifacts("receipt", "/v1/receipts/%s"),
+	"GET /v1/receipts/{receipt_id}/bundle":            ofArtifacts("receipt", "/v1/receipts/%s/bundle?payloads=true"),
 	"GET /v1/receipts/{receipt_id}/verify":            ofArtifacts("receipt", "/v1/receipts/%s/verify"),
+	"GET /public/shares/{share}":                      func(h *history) []string { return h.shares },
 	"GET /v1/verification/v2/receipts/{receipt_id}":   ofArtifacts("receipt", "/v1/verification/v2/receipts/%s"),
 	"GET /v1/verification/v2/ledger":                  func(*history) []string { return []string{"/v1/verification/v2/ledger"} },
 	"GET /public/v2/verify/{opaque_token}": func(h *history) (paths []string) {
@@ -40,11 +42,12 @@ var showing = map[string]func(h *history) []string{
 
 // silent are the other routes that answer a GET, with what they show instead.
 var silent = map[string]string{
-	"GET /v1/public-verification-tokens": "tokens", "GET /v1/signing-keys": "keys", "GET /v1/api-keys": "keys",
+	"GET /v1/public-verification-tokens": "tokens", "GET /v1/shares": "tokens", "GET /v1/signing-keys": "keys", "GET /v1/api-keys": "keys",
 	"GET /v1/organization": "settings", "GET /v1/budgets": "counters, which the audit counts anew", "GET /v1/policies": "policies", "GET /v1/policies/{version}": "policies",
-	"GET /v1/kill-switch": "settings", "GET /v1/webhooks": "endpoints", "GET /v1/audit-log": "acts, which the audit walks",
+	"GET /v1/kill-switch": "settings", "GET /v1/webhooks": "endpoints", "GET /v1/webhooks/{webhook_id}/deliveries": "deliveries", "GET /v1/audit-log": "acts, which the audit walks",
+	"GET /.well-known/countersign/log-keys": "keys", "GET /public/log/{log_id}/checkpoint": "a signed hash", "GET /public/log/{log_id}/tile/{level}/{number...}": "hashes",
 	"GET /healthz": "nothing", "GET /readyz": "nothing",
-	"GET /openapi.json": "documents", "GET /openapi.yaml": "documents", "GET /docs": "documents", "GET /docs/{asset}": "documents",
+	"GET /openapi.json": "documents", "GET /openapi.yaml": "documents", "GET /docs": "documents", "GET /docs/{asset}": "documents", "GET /docs/guides": "documents", "GET /docs/guides/{name...}": "documents", "GET /verify": "a page that reads files of the reader's",
 }
 
 func ofChains(path string) func(*history) []string {
@@ -104,7 +107,7 @@ func TestNoRouteShowsWhatWasForged(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(*testing.T) *database) {
 		c := &handClock{}
 		c.now.Store(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMilli())
-		s := start(t, open(t), setup{clock: c.Now})
+		s := start(t, open(t), setup{clock: c.Now, signing: true})
 		n := 0
 		for intrusion, forgery := range forgeries {
 			n++
@@ -112,6 +115,7 @@ func TestNoRouteShowsWhatWasForged(t *testing.T) {
 			t.Run(intrusion, func(t *testing.T) {
 				t.Parallel()
 				h := live(t, s, c, slug)
+				h.exports(t, slug)
 				if failed := h.marks(t, forgery.text); len(failed) > 0 {
 					t.Fatalf("nothing was forged, and these mark something: %v", failed)
 				}
@@ -125,6 +129,23 @@ func TestNoRouteShowsWhatWasForged(t *testing.T) {
 			})
 		}
 	})
+}
+
+// exports lets the organization's evidence out, and waits until it can be.
+func (h *history) exports(t *testing.T, slug string) {
+	t.Helper()
+	receipts := int64(0)
+	h.stack.patch(t, h.tenant.admin, `{"evidence_export":"admins"}`).expect(t, http.StatusOK)
+	for _, made := range h.artifacts {
+		if made.kind == "receipt" {
+			receipts++
+			got := h.stack.post(t, h.tenant.admin, "/v1/shares", `{"receipt_id":"`+made.id+`"}`).expect(t, http.StatusCreated)
+			h.shares = append(h.shares, decode[struct {
+				Path string `json:"public_path"`
+			}](t, got).Path)
+		}
+	}
+	h.stack.logBase(t, slug, receipts)
 }
 
 // marks asks everything that shows evidence, and returns the routes that mark a part of it

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 
 	"countersign/internal/canon"
@@ -9,6 +10,17 @@ import (
 )
 
 func listTokens(x *exchange) error {
+	if err := x.readSlug(); err != nil {
+		return err
+	}
+	return x.listTokens(x.api.service.Tokens, x.appendToken)
+}
+
+// listTokens answers a page of tokens, or of shares, which are tokens too.
+func (x *exchange) listTokens(
+	read func(ctx context.Context, caller *service.Caller, before *ledger.TokenID, limit int) ([]*service.Token, error),
+	write func(dst []byte, t *service.Token) []byte,
+) error {
 	q := x.query()
 	limit := q.limit()
 	var before *ledger.TokenID
@@ -18,15 +30,12 @@ func listTokens(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	tokens, err := x.api.service.Tokens(x.r.Context(), x.caller, before, limit)
+	tokens, err := read(x.r.Context(), x.caller, before, limit)
 	if err != nil {
 		return err
 	}
-	if err := x.readSlug(); err != nil {
-		return err
-	}
 	cursor := func(token *service.Token) string { return encodeIDCursor(tokenCursor, token.ID.UUID) }
-	return list(x, tokens, limit, cursor, x.appendToken)
+	return list(x, tokens, limit, cursor, write)
 }
 
 // issueToken answers the text with the token that it has just made. Asked again
@@ -90,10 +99,15 @@ func (x *exchange) appendToken(dst []byte, t *service.Token) []byte {
 		return w.End()
 	}
 	x.writeToken(&w, t)
-	appendTime(&w, "revoked_at", t.RevokedAt)
-	w.StringOrNull("revocation_reason", t.RevocationReason)
-	appendTime(&w, "last_used_at", t.LastUsedAt)
+	writeTokenUse(&w, t)
 	return w.End()
+}
+
+// writeTokenUse writes what has become of a token since it was issued.
+func writeTokenUse(w *canon.ObjectWriter, t *service.Token) {
+	appendTime(w, "revoked_at", t.RevokedAt)
+	w.StringOrNull("revocation_reason", t.RevocationReason)
+	appendTime(w, "last_used_at", t.LastUsedAt)
 }
 
 func (x *exchange) appendIssued(dst []byte, t *service.Token, text ledger.Secret) []byte {

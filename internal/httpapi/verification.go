@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/verify"
 )
@@ -25,7 +26,7 @@ func verifyApproval(x *exchange) error {
 }
 
 func verifyReceipt(x *exchange) error {
-	id, err := x.receiptID()
+	id, err := x.namedReceipt()
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func auditLedger(x *exchange) error {
 	defer cancel()
 	audit, err := x.api.service.AuditLedger(ctx, x.caller, options)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return ledger.Errorf(ledger.CodeUnavailable, "the ledger is too long to be audited within one request, so nothing is said about it: run countersign audit")
+		return fault.Errorf(fault.CodeUnavailable, "the ledger is too long to be audited within one request, so nothing is said about it: run countersign audit")
 	}
 	if err != nil {
 		return err

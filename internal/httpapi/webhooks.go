@@ -62,10 +62,75 @@ func testWebhook(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	if err := x.api.service.TestWebhook(x.r.Context(), x.caller, id); err != nil {
+	made, err := x.api.service.TestWebhook(x.r.Context(), x.caller, id)
+	if err != nil {
+		return err
+	}
+	return x.answer(http.StatusOK, appendDelivery(nil, made))
+}
+
+func listDeliveries(x *exchange) error {
+	id, err := x.webhookID()
+	if err != nil {
+		return err
+	}
+	q := x.query()
+	limit := q.limit()
+	before, given := q.idCursor(deliveryCursor)
+	if err := q.err(); err != nil {
+		return err
+	}
+	var from *ledger.DeliveryID
+	if given {
+		from = &ledger.DeliveryID{UUID: before}
+	}
+	page, err := x.api.service.WebhookDeliveries(x.r.Context(), x.caller, id, from, limit)
+	if err != nil {
+		return err
+	}
+	cursor := func(shown *service.WebhookDelivery) string { return encodeIDCursor(deliveryCursor, shown.ID.UUID) }
+	return list(x, page, limit, cursor, appendDelivery)
+}
+
+func redeliver(x *exchange) error {
+	id, err := x.webhookID()
+	if err != nil {
+		return err
+	}
+	attempt, err := x.pathID("delivery_id")
+	if err != nil {
+		return err
+	}
+	if err := x.api.service.Redeliver(x.r.Context(), x.caller, id, ledger.DeliveryID{UUID: attempt}); err != nil {
 		return err
 	}
 	return x.answer(http.StatusAccepted, []byte(`{"status":"queued"}`))
+}
+
+// appendDelivery shows an attempt to deliver, without the body that was sent.
+func appendDelivery(dst []byte, d *service.WebhookDelivery) []byte {
+	w := canon.BeginObject(dst)
+	w.String("delivery_id", d.ID.String())
+	w.String("webhook_id", d.Webhook.String())
+	if d.Tampered {
+		w.String("state", "tampered")
+		return w.End()
+	}
+	w.String("message_id", d.MessageID)
+	w.String("type", d.Kind)
+	w.String("trigger", d.Trigger)
+	w.Int("attempt", d.Attempt)
+	w.String("state", d.State)
+	if d.Code == 0 {
+		w.Null("response_status")
+	} else {
+		w.Int("response_status", d.Code)
+	}
+	w.StringOrNull("error_class", d.Class)
+	w.StringOrNull("error", d.Error)
+	w.String("attempted_at", d.At.String())
+	w.Int("duration_ms", int64(d.Duration))
+	return w.End()
 }
 
 // appendWebhook shows an endpoint; its secret only when it was just made.

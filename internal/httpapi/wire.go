@@ -265,13 +265,19 @@ func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret
 // list answers with a page of a list. The page ends with the entry that makes it as long
 // as was asked for, or as large as a page may be, and then says where the next begins.
 func list[T any](x *exchange, items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) error {
-	return listWith(x, nil, items, limit, cursor, one)
+	return listWith(x, nil, items, limit, cursor, "", one)
 }
 
-// listWith is list with further members of the answer, given as they are written: each
+// listPart is list for a page that can be short before the end of the list. rest is then
+// the cursor of the next.
+func listPart[T any](x *exchange, items []T, limit int, cursor func(T) string, rest string, one func([]byte, T) []byte) error {
+	return listWith(x, nil, items, limit, cursor, rest, one)
+}
+
+// listWith is listPart with further members of the answer, given as they are written: each
 // with a comma before it.
-func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) error {
-	dst, next := append(make([]byte, 0, 4<<10), `{"data":[`...), ""
+func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor func(T) string, rest string, one func([]byte, T) []byte) error {
+	dst, next := append(make([]byte, 0, 4<<10), `{"data":[`...), rest
 	sent := 0
 	for i, item := range items {
 		if i > 0 {

@@ -21,7 +21,7 @@ func (x *exchange) appendVerification(dst []byte, v *ledger.Verification) []byte
 	w.Value(appendContext(w.Name("context"), v))
 	capabilities := canon.BeginObject(w.Name("capabilities"))
 	capabilities.Bool("can_view_identity_context", admin)
-	capabilities.Bool("can_download_admin_evidence", false)
+	capabilities.Bool("can_download_admin_evidence", v.Exportable)
 	w.Value(capabilities.End())
 	if admin {
 		w.Value(appendAdminContext(w.Name("admin_context"), v.Approval))

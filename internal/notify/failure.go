@@ -15,6 +15,7 @@ import (
 // context error: other causes repeat URLs and what the peer said.
 type failure struct {
 	text       string
+	class      Class
 	permanent  bool
 	gone       bool
 	silent     bool
@@ -25,6 +26,44 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 
 func (f *failure) Unwrap() error { return f.cause }
+
+// Class says, for programs, why an attempt failed. A class is never renamed.
+type Class string
+
+// The classes of failures.
+const (
+	ClassInvalid     Class = "invalid"             // the request could not be made
+	ClassAddress     Class = "address_not_allowed" // a private or reserved address
+	ClassName        Class = "name_not_resolved"
+	ClassConnection  Class = "connection"
+	ClassTLS         Class = "tls"
+	ClassTimeout     Class = "timeout"
+	ClassRedirect    Class = "redirect"
+	ClassStatus      Class = "status" // an answer that is neither 2xx, 3xx nor 410
+	ClassGone        Class = "gone"
+	ClassInterrupted Class = "interrupted" // the server stopped, or the caller went away
+	ClassHeldBack    Class = "held_back"   // not tried: an earlier delivery to the receiver still hangs
+)
+
+// Classes lists every class.
+func Classes() []Class {
+	return []Class{
+		ClassInvalid, ClassAddress, ClassName, ClassConnection, ClassTLS, ClassTimeout,
+		ClassRedirect, ClassStatus, ClassGone, ClassInterrupted, ClassHeldBack,
+	}
+}
+
+// ClassOf is the class of a failed attempt, ClassConnection where nothing else is known.
+func ClassOf(err error) Class {
+	var f *failure
+	if errors.As(err, &f) && f.class != "" {
+		return f.class
+	}
+	return ClassConnection
+}
+
+// HeldBack is the failure of an attempt that was not made.
+func HeldBack(text string) error { return &failure{text: text, class: ClassHeldBack} }
 
 // Permanent reports whether another attempt would fail just the same.
 func Permanent(err error) bool {
@@ -58,7 +97,7 @@ func RetryAfter(err error) (time.Duration, bool) {
 
 // permanent marks an error of our own words.
 func permanent(err error) error {
-	return &failure{text: err.Error(), permanent: true}
+	return &failure{text: err.Error(), class: ClassInvalid, permanent: true}
 }
 
 // unreachable is the failure of a connection to peer. When it was the caller who
@@ -66,15 +105,16 @@ func permanent(err error) error {
 // otherwise is what to say of faults that have no words of their own.
 func unreachable(ctx context.Context, peer string, err error, otherwise string) error {
 	if cause := ctx.Err(); cause != nil {
-		return &failure{text: "the delivery was given up: " + cause.Error(), cause: cause}
+		return &failure{text: "the delivery was given up: " + cause.Error(), class: ClassInterrupted, cause: cause}
 	}
 	var timeout net.Error
 	silent := errors.As(err, &timeout) && timeout.Timeout()
-	return &failure{text: peer + " " + cmp.Or(connectionFault(err), otherwise), silent: silent}
+	class, words := connectionFault(err)
+	return &failure{text: peer + " " + cmp.Or(words, otherwise), class: class, silent: silent}
 }
 
 // connectionFault describes err without repeating it; "" if it cannot.
-func connectionFault(err error) string {
+func connectionFault(err error) (class Class, words string) {
 	var (
 		timeout net.Error
 		name    *net.DNSError
@@ -85,17 +125,17 @@ func connectionFault(err error) string {
 	)
 	switch {
 	case errors.Is(err, errPrivateAddress):
-		return "has a private or reserved address, and those are not allowed"
+		return ClassAddress, "has a private or reserved address, and those are not allowed"
 	case errors.As(err, &timeout) && timeout.Timeout():
-		return "did not answer in time"
+		return ClassTimeout, "did not answer in time"
 	case errors.As(err, &name):
-		return "has a host name that could not be resolved"
+		return ClassName, "has a host name that could not be resolved"
 	case errors.As(err, &cert):
-		return "showed a certificate that is not trusted, has expired or is for another name"
+		return ClassTLS, "showed a certificate that is not trusted, has expired or is for another name"
 	case errors.As(err, &record), errors.As(err, &alert) && alert.Op == "remote error":
-		return "did not agree on TLS 1.2 or later"
+		return ClassTLS, "did not agree on TLS 1.2 or later"
 	case errors.As(err, &errno):
-		return fmt.Sprintf("could not be reached: %v", errno)
+		return ClassConnection, fmt.Sprintf("could not be reached: %v", errno)
 	}
-	return ""
+	return ClassConnection, ""
 }

@@ -8,7 +8,10 @@ import (
 	"countersign/internal/ledger"
 )
 
-const maxSubject = 150
+const (
+	maxSubject = 150
+	maxRow     = 500 // characters of a row's value
+)
 
 // wording is how a kind of notice is told to people.
 type wording struct {
@@ -45,22 +48,36 @@ type letter struct {
 	Rows     []row
 	Advice   string
 	Link     string
+	NoLink   string // said in place of a link
 }
+
+// noLink is said where the notice has no link.
+const noLink = "There is no link, because " + linkMissing + "."
 
 type row struct{ Label, Value string }
 
 func compose(n Notice) letter {
-	l := letter{Headline: wordings[n.Kind].headline, Advice: wordings[n.Kind].advice, Link: n.Link}
+	l := letter{Headline: wordings[n.Kind].headline, Advice: wordings[n.Kind].advice, Link: n.Link, NoLink: noLink}
 	add := func(label, value string) {
-		if value = oneLine(value, maxName); value != "" {
+		if value = oneLine(value, maxRow); value != "" {
 			l.Rows = append(l.Rows, row{label, value})
 		}
 	}
 	add("Organization", n.Organization)
 	add("Chain", n.Chain)
+	add("Environment", n.Environment)
 	add("Agent", n.Agent)
 	add("Action", n.Action)
+	if n.Amount != nil {
+		add("Amount", n.Amount.Display()+" "+currency)
+	}
 	add("Policy", n.Policy)
+	add("Reason", n.Reason)
+	if len(n.Rules) > 1 { // a single one is the policy above
+		for _, rule := range shownRules(n.Rules, maxRuleName, maxReason) {
+			add("Rule", ruleForPeople(rule))
+		}
+	}
 	add("Status", n.Status)
 	add("Reviewer", n.Reviewer)
 	add("Decided by", deciders[n.Source])
@@ -69,6 +86,19 @@ func compose(n Notice) letter {
 		add("Expires", n.ExpiresAt.Std().Format(timeForPeople))
 	}
 	return l
+}
+
+// ruleForPeople says which rule matched, what it wants and why.
+func ruleForPeople(rule ledger.MatchedRule) string {
+	text := rule.Name + " (" + string(rule.Outcome)
+	if rule.Shadow {
+		text += ", in shadow"
+	}
+	text += ")"
+	if rule.Reason != "" {
+		text += ": " + rule.Reason
+	}
+	return text
 }
 
 // deciders says in words who decided.
@@ -103,6 +133,8 @@ func (l letter) text() string {
 	b.WriteString("\n" + l.Advice + "\n")
 	if l.Link != "" {
 		b.WriteString("\n" + l.Link + "\n")
+	} else {
+		b.WriteString("\n" + noLink + "\n")
 	}
 	return b.String()
 }
@@ -115,6 +147,7 @@ var letterPage = template.Must(template.New("letter").Parse(`<!DOCTYPE html>
 <tr><th style="text-align: left; padding-right: 1em">{{.Label}}</th><td>{{.Value}}</td></tr>{{end}}
 </table>
 <p>{{.Advice}}</p>{{with .Link}}
-<p><a href="{{.}}">Open the console</a></p>{{end}}
+<p><a href="{{.}}">Open the console</a></p>{{else}}
+<p>{{$.NoLink}}</p>{{end}}
 </body></html>
 `))

@@ -81,9 +81,14 @@ func TestSendDeliversAReadableLetter(t *testing.T) {
 
 Organization: acme
 Chain:        返金フロー
+Environment:  production
 Agent:        Größe <b>&
 Action:       issue_refund
+Amount:       18,450.75 USD
 Policy:       large-refunds
+Reason:       refunds above 500 USD
+Rule:         large-refunds (require_approval): refunds above 500 USD
+Rule:         night-shift (deny, in shadow): nobody is there
 Status:       pending
 Reviewer:     Ada
 Decided by:   a person

@@ -39,25 +39,30 @@ func Kinds() []Kind {
 // Known reports whether k is one of Kinds.
 func (k Kind) Known() bool { return slices.Contains(Kinds(), k) }
 
-// Notice says what happened, by names. There is no room in it for payloads or
-// secrets. An empty field does not apply.
+// Notice says what happened: names, and of an action what was found in it and the
+// rules that matched. There is no room in it for payloads or secrets. An empty field
+// does not apply.
 type Notice struct {
 	Kind         Kind
 	At           ledger.Time
 	Organization string // slug
 
-	Chain    string
-	Agent    string
-	Action   string
-	Policy   string
-	Status   string
-	Reviewer string
+	Chain       string
+	Environment string // of the chain
+	Agent       string
+	Action      string
+	Policy      string // the rule that decided
+	Reason      string // of that rule, or of whoever moved the kill switch
+	Status      string
+	Reviewer    string
 	// Source says who decided: a person or a rule. Its values are those of a decision's
 	// decision_source; "" where nothing was decided.
 	Source ledger.Source
 
-	ExpiresAt ledger.Time // zero: nothing expires
-	Link      string      // console page; opening it decides nothing
+	Amount    *ledger.Money        // in US dollars; nil where the action has none that can be read
+	Rules     []ledger.MatchedRule // all that matched, strictest first
+	ExpiresAt ledger.Time          // zero: nothing expires
+	Link      string               // console page; opening it decides nothing
 
 	// Programs need the ids. They stand in a webhook's body and nowhere else.
 	ChainID    string
@@ -66,12 +71,23 @@ type Notice struct {
 }
 
 // Bounds of a notice, in characters and in bytes of JSON. All names at their
-// longest still fit into a body.
+// longest still fit into a body, and so do the rules without their reasons.
 const (
-	maxName = 200
-	maxLink = 2000
-	maxBody = 20 << 10
+	maxName      = 200
+	maxReason    = 300
+	maxRules     = 20
+	maxRuleName  = 100 // what a policy set allows
+	bareRuleName = 60  // where the reasons were left out
+	maxLink      = 2000
+	maxBody      = 20 << 10
 )
+
+// Amounts are in one currency: what an action says in another cannot be compared
+// with a threshold, and is not taken for an amount.
+const currency = "USD"
+
+// linkMissing stands beside a link that is null.
+const linkMissing = "the server was not given its public address: start it with --public-url"
 
 type member struct {
 	name  string
@@ -87,9 +103,11 @@ func (n *Notice) members() []member {
 		{"chain_name", &n.Chain, maxName},
 		{"approval_id", &n.ApprovalID, maxName},
 		{"receipt_id", &n.ReceiptID, maxName},
+		{"environment", &n.Environment, maxName},
 		{"agent_name", &n.Agent, maxName},
 		{"action_name", &n.Action, maxName},
 		{"policy_name", &n.Policy, maxName},
+		{"reason", &n.Reason, maxReason},
 		{"status", &n.Status, maxName},
 		{"reviewer", &n.Reviewer, maxName},
 		{"decision_source", (*string)(&n.Source), maxName},
@@ -99,19 +117,45 @@ func (n *Notice) members() []member {
 
 // Encode writes the notice as canonical JSON. The same bytes are kept in the
 // queue and sent as a webhook's body. Names are cut and cleaned rather than
-// refused: a strange name is no reason to stay silent.
+// refused: a strange name is no reason to stay silent. Where everything together
+// is too long, rules lose their reasons.
 func (n Notice) Encode() ([]byte, error) {
 	if err := n.check(); err != nil {
 		return nil, err
 	}
+	body, err := n.encode(shownRules(n.Rules, maxRuleName, maxReason))
+	if err == nil && len(body) > maxBody {
+		body, err = n.encode(shownRules(n.Rules, bareRuleName, 0))
+	}
+	return body, err
+}
+
+func (n Notice) encode(rules []ledger.MatchedRule) ([]byte, error) {
 	var data []canon.Member
 	for _, m := range n.members() {
 		if text := oneLine(*m.value, m.limit); text != "" {
 			data = append(data, textMember(m.name, text))
 		}
 	}
+	if n.Link == "" {
+		data = append(data, canon.Member{Name: "link"}, textMember("link_missing", linkMissing))
+	}
 	if n.ExpiresAt != 0 {
 		data = append(data, textMember("expires_at", n.ExpiresAt.String()))
+	}
+	if n.Amount != nil {
+		amount, err := canon.NumberValue(n.Amount.Float())
+		if err != nil {
+			return nil, fmt.Errorf("encode a notice's amount: %w", err)
+		}
+		data = append(data, canon.Member{Name: "amount", Value: amount}, textMember("currency", currency))
+	}
+	if len(rules) > 0 {
+		list, err := canon.Parse(ledger.AppendMatched(nil, rules))
+		if err != nil {
+			return nil, fmt.Errorf("encode a notice's rules: %w", err)
+		}
+		data = append(data, canon.Member{Name: "matched_rules", Value: list})
 	}
 	object, err := canon.ObjectValue(data...)
 	if err != nil {
@@ -122,6 +166,17 @@ func (n Notice) Encode() ([]byte, error) {
 	body.String("timestamp", n.At.String())
 	body.String("type", string(n.Kind))
 	return body.End(), nil
+}
+
+// shownRules are rules with names and reasons of one line and so many characters each.
+func shownRules(rules []ledger.MatchedRule, name, reason int) []ledger.MatchedRule {
+	shown := make([]ledger.MatchedRule, min(len(rules), maxRules))
+	for i := range shown {
+		shown[i] = rules[i]
+		shown[i].Name = oneLine(rules[i].Name, name)
+		shown[i].Reason = oneLine(rules[i].Reason, reason)
+	}
+	return shown
 }
 
 func textMember(name, text string) canon.Member {
@@ -155,6 +210,17 @@ func Decode(body []byte) (Notice, error) {
 		if n.ExpiresAt, err = ledger.ParseTime(expiry); err != nil {
 			return Notice{}, fmt.Errorf("decode a notice's expiry: %w", err)
 		}
+	}
+	if amount, given := data.Get("amount"); given {
+		money := ledger.MoneyOf(amount.Float())
+		n.Amount = &money
+	}
+	rules, _ := data.Get("matched_rules")
+	for _, rule := range rules.Items() {
+		shadow, _ := rule.Get("shadow")
+		n.Rules = append(n.Rules, ledger.MatchedRule{
+			Name: text(rule, "name"), Outcome: ledger.Outcome(text(rule, "decision")), Reason: text(rule, "reason"), Shadow: shadow.Bool(),
+		})
 	}
 	return n, n.check()
 }

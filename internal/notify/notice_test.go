@@ -16,23 +16,34 @@ import (
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
+// sameMoney compares amounts by value.
+var sameMoney = cmp.Comparer(func(a, b ledger.Money) bool { return a.Cmp(b) == 0 })
+
 func fullNotice() Notice {
+	amount := ledger.MoneyOf(18450.75)
 	return Notice{
 		Kind:         ApprovalRequested,
 		At:           ledger.TimeOf(noon),
 		Organization: "acme",
 		Chain:        "refund-flow",
+		Environment:  "production",
 		Agent:        "billing",
 		Action:       "issue_refund",
+		Amount:       &amount,
 		Policy:       "large-refunds",
-		Status:       "pending",
-		Reviewer:     "Ada",
-		Source:       ledger.SourceHuman,
-		ExpiresAt:    ledger.TimeOf(noon.Add(24 * time.Hour)),
-		Link:         "https://countersign.example.com/console/approvals",
-		ChainID:      "chain-1",
-		ApprovalID:   "approval-1",
-		ReceiptID:    "receipt-1",
+		Reason:       "refunds above 500 USD",
+		Rules: []ledger.MatchedRule{
+			{Name: "large-refunds", Outcome: ledger.RequireApproval, Reason: "refunds above 500 USD"},
+			{Name: "night-shift", Outcome: ledger.Deny, Reason: "nobody is there", Shadow: true},
+		},
+		Status:     "pending",
+		Reviewer:   "Ada",
+		Source:     ledger.SourceHuman,
+		ExpiresAt:  ledger.TimeOf(noon.Add(24 * time.Hour)),
+		Link:       "https://countersign.example.com/console/approvals",
+		ChainID:    "chain-1",
+		ApprovalID: "approval-1",
+		ReceiptID:  "receipt-1",
 	}
 }
 
@@ -43,9 +54,12 @@ func TestEncodeWritesTheWebhookBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"data":{"action_name":"issue_refund","agent_name":"billing","approval_id":"approval-1",` +
-		`"chain_id":"chain-1","chain_name":"refund-flow","decision_source":"human_approval","expires_at":"2026-03-05T12:00:00.000Z",` +
-		`"link":"https://countersign.example.com/console/approvals","organization":"acme","policy_name":"large-refunds",` +
+	want := `{"data":{"action_name":"issue_refund","agent_name":"billing","amount":18450.75,"approval_id":"approval-1",` +
+		`"chain_id":"chain-1","chain_name":"refund-flow","currency":"USD","decision_source":"human_approval","environment":"production",` +
+		`"expires_at":"2026-03-05T12:00:00.000Z","link":"https://countersign.example.com/console/approvals","matched_rules":[` +
+		`{"decision":"require_approval","name":"large-refunds","reason":"refunds above 500 USD","shadow":false},` +
+		`{"decision":"deny","name":"night-shift","reason":"nobody is there","shadow":true}],` +
+		`"organization":"acme","policy_name":"large-refunds","reason":"refunds above 500 USD",` +
 		`"receipt_id":"receipt-1","reviewer":"Ada","status":"pending"},` +
 		`"timestamp":"2026-03-04T12:00:00.000Z","type":"approval.requested"}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
@@ -67,9 +81,27 @@ func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 		if err != nil {
 			t.Fatal(kind, err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, sameMoney); diff != "" {
 			t.Error(kind, diff)
 		}
+	}
+}
+
+// A notice without a link says why there is none.
+func TestMissingLinkIsExplained(t *testing.T) {
+	t.Parallel()
+	n := fullNotice()
+	n.Link = ""
+	body, err := n.Encode()
+	if err != nil || !strings.Contains(string(body), `"link":null,"link_missing":"the server was not given its public address: start it with --public-url"`) {
+		t.Errorf("encoded as %s, %v", body, err)
+	}
+	if decoded, err := Decode(body); err != nil || decoded.Link != "" {
+		t.Errorf("decoded with the link %q, %v", decoded.Link, err)
+	}
+	letter := compose(n)
+	if text := letter.text(); !strings.Contains(text, "There is no link, because the server was not given its public address") {
+		t.Errorf("the letter is %s", text)
 	}
 }
 
@@ -83,6 +115,10 @@ func TestAnyNamesSurviveTheQueue(t *testing.T) {
 			if m.name != "organization" && m.name != "link" {
 				*m.value = string(rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, m.name))
 			}
+		}
+		for range rapid.IntRange(0, 3).Draw(t, "rules") {
+			text := string(rapid.SliceOfN(rapid.Byte(), 0, 400).Draw(t, "rule"))
+			n.Rules = append(n.Rules, ledger.MatchedRule{Name: text, Outcome: ledger.Deny, Reason: text})
 		}
 		body, err := n.Encode()
 		if err != nil {
@@ -115,6 +151,11 @@ func TestTheLongestNoticeFits(t *testing.T) {
 		*m.value = strings.Repeat("𝔘", 1000)
 	}
 	n.Link = "https://example.com/" + strings.Repeat("x", maxLink-len("https://example.com/"))
+	amount := ledger.MoneyOf(-1.2345678901234567e-300)
+	n.Amount = &amount
+	for range maxRules + 1 {
+		n.Rules = append(n.Rules, ledger.MatchedRule{Name: n.Chain, Outcome: ledger.RequireApproval, Reason: n.Chain, Shadow: true})
+	}
 	body, err := n.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -122,8 +163,8 @@ func TestTheLongestNoticeFits(t *testing.T) {
 	if len(body) > maxBody {
 		t.Errorf("%d bytes, more than the %d that are delivered", len(body), maxBody)
 	}
-	if _, err := Decode(body); err != nil {
-		t.Error(err)
+	if decoded, err := Decode(body); err != nil || len(decoded.Rules) != maxRules || decoded.Rules[0].Name == "" || decoded.Rules[0].Reason != "" {
+		t.Errorf("%d rules, %v", len(decoded.Rules), err)
 	}
 }
 
@@ -171,7 +212,7 @@ func TestDecodeLeavesOutWhatIsNewer(t *testing.T) {
 	n, err := Decode([]byte(
 		`{"data":{"mood":1,"organization":"acme"},"timestamp":"2026-03-04T12:00:00.000Z","type":"webhook.test","v":2}`))
 	want := Notice{Kind: WebhookTest, At: ledger.TimeOf(noon), Organization: "acme"}
-	if diff := cmp.Diff(want, n); err != nil || diff != "" {
+	if diff := cmp.Diff(want, n, sameMoney); err != nil || diff != "" {
 		t.Error(err, diff)
 	}
 }

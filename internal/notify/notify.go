@@ -39,6 +39,9 @@ func oneLine(name string, limit int) string {
 		return r
 	}, strings.ToValidUTF8(name, "\uFFFD"))
 	name = strings.Join(strings.Fields(name), " ")
+	if limit == 0 {
+		return ""
+	}
 	if runes := []rune(name); len(runes) > limit {
 		return strings.TrimSpace(string(runes[:limit-1])) + "…"
 	}

@@ -65,23 +65,24 @@ func (w *Webhooks) Close() { w.transport.CloseIdleConnections() }
 
 // Deliver makes one attempt to hand body, an encoded notice, to the endpoint. Any
 // 2xx answer is success. The message id stays the same over all attempts; at is
-// the time of this one, because receivers refuse what was signed minutes ago.
-func (w *Webhooks) Deliver(ctx context.Context, to Endpoint, messageID string, at time.Time, body []byte) error {
+// the time of this one, because receivers refuse what was signed minutes ago. It
+// returns the HTTP status of the answer, 0 where there was none.
+func (w *Webhooks) Deliver(ctx context.Context, to Endpoint, messageID string, at time.Time, body []byte) (status int, err error) {
 	timed, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
 	request, err := w.request(timed, to, messageID, at, body)
 	if err != nil {
-		return permanent(err)
+		return 0, permanent(err)
 	}
 	response, err := w.transport.RoundTrip(request)
 	if err != nil {
-		return unreachable(ctx, "the receiver", err, "broke the connection, or answered what is not HTTP")
+		return 0, unreachable(ctx, "the receiver", err, "broke the connection, or answered what is not HTTP")
 	}
 	defer response.Body.Close()
 	// A short answer read to its end lets the connection serve again. Whether it
 	// can be read does not matter: the status has spoken.
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
-	return judge(response, at)
+	return response.StatusCode, judge(response, at)
 }
 
 func (w *Webhooks) request(
@@ -121,12 +122,13 @@ func judge(response *http.Response, at time.Time) error {
 	case status >= 200 && status < 300:
 		return nil
 	case status >= 300 && status < 400:
-		return &failure{text: fmt.Sprintf(
+		return &failure{class: ClassRedirect, text: fmt.Sprintf(
 			"the receiver answered %d: redirects are not followed, so give the webhook the URL they lead to", status)}
 	case status == http.StatusGone:
-		return &failure{text: "the receiver answered 410: it wants no more webhooks", permanent: true, gone: true}
+		return &failure{class: ClassGone, text: "the receiver answered 410: it wants no more webhooks", permanent: true, gone: true}
 	}
 	return &failure{
+		class:      ClassStatus,
 		text:       fmt.Sprintf("the receiver answered %d", status),
 		retryAfter: parseRetryAfter(response.Header.Get("Retry-After"), at),
 	}

@@ -32,7 +32,7 @@ func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 		}
 		cut <- false
 	})
-	if err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err != nil {
+	if _, err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err != nil {
 		t.Error(err)
 	}
 	if !<-cut {
@@ -47,7 +47,7 @@ func TestEndlessHeadersAreCutOff(t *testing.T) {
 	server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Long", strings.Repeat("x", 1<<20))
 	})
-	err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	_, err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
 	if err == nil || Permanent(err) || strings.Contains(err.Error(), "xx") {
 		t.Errorf("%.200v", err)
 	}
@@ -63,13 +63,13 @@ func TestAHangingReceiverTimesOut(t *testing.T) {
 	})
 	w := newWebhooks(newDialer(true), nil, 50*time.Millisecond)
 	t.Cleanup(w.Close)
-	err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	_, err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
 	if err == nil || Permanent(err) || !Silent(err) || !strings.Contains(err.Error(), "in time") || errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := w.Deliver(given, endpoint(server.URL), testMessage, noon, encoded(t)); err == nil || Silent(err) {
+	if _, err := w.Deliver(given, endpoint(server.URL), testMessage, noon, encoded(t)); err == nil || Silent(err) {
 		t.Errorf("given up by the caller: %v", err)
 	}
 }
@@ -86,7 +86,7 @@ func TestAnAnswerThatNeverEndsHoldsUpNobody(t *testing.T) {
 	})
 	w := newWebhooks(newDialer(true), nil, 50*time.Millisecond)
 	t.Cleanup(w.Close)
-	err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+	_, err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
 	if err != nil && !strings.Contains(err.Error(), "in time") {
 		t.Error(err)
 	}
@@ -102,7 +102,7 @@ func TestACallerCanGiveUp(t *testing.T) {
 		cancel()
 		<-r.Context().Done()
 	})
-	err := local(t).Deliver(ctx, endpoint(server.URL), testMessage, noon, encoded(t))
+	_, err := local(t).Deliver(ctx, endpoint(server.URL), testMessage, noon, encoded(t))
 	if !errors.Is(err, context.Canceled) || Permanent(err) {
 		t.Error(err)
 	}
@@ -136,10 +136,10 @@ func TestARebindingNameIsRefused(t *testing.T) {
 	})
 	w := public(server, trusting(server), []string{"8.8.8.8"}, []string{"127.0.0.1"})
 	t.Cleanup(w.Close)
-	if err := w.Deliver(t.Context(), endpoint("https://example.com/hooks"), testMessage, noon, encoded(t)); err != nil {
+	if _, err := w.Deliver(t.Context(), endpoint("https://example.com/hooks"), testMessage, noon, encoded(t)); err != nil {
 		t.Error("public:", err)
 	}
-	err := w.Deliver(t.Context(), endpoint("https://example.com/hooks"), testMessage, noon, encoded(t))
+	_, err := w.Deliver(t.Context(), endpoint("https://example.com/hooks"), testMessage, noon, encoded(t))
 	if err == nil || !strings.Contains(err.Error(), "private or reserved") || Permanent(err) {
 		t.Error("rebound:", err)
 	}
@@ -172,7 +172,7 @@ func TestTLSIsChecked(t *testing.T) {
 		"plain is a rule": {plain, trusting(current), "http://example.com/", "https://"},
 	} {
 		w := public(c.server, c.roots, []string{"8.8.8.8"})
-		err := w.Deliver(t.Context(), endpoint(c.url), testMessage, noon, encoded(t))
+		_, err := w.Deliver(t.Context(), endpoint(c.url), testMessage, noon, encoded(t))
 		w.Close()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
@@ -202,13 +202,13 @@ func TestDeliverRefusesWhatNoRetryMends(t *testing.T) {
 		"a bare secret":           {Endpoint{URL: server.URL, Secrets: []ledger.Secret{ledger.NewSecret("x")}}, testMessage, nil},
 		"many secrets":            {Endpoint{URL: server.URL, Secrets: make([]ledger.Secret, 5)}, testMessage, nil},
 	} {
-		err := local(t).Deliver(t.Context(), c.to, c.message, noon, c.body)
+		_, err := local(t).Deliver(t.Context(), c.to, c.message, noon, c.body)
 		if !Permanent(err) || Gone(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	strict := NewWebhooks(Options{})
-	if err := strict.Deliver(t.Context(), good, testMessage, noon, nil); !Permanent(err) {
+	if _, err := strict.Deliver(t.Context(), good, testMessage, noon, nil); !Permanent(err) {
 		t.Error("a private URL:", err)
 	}
 	if visits.Load() != 0 {
@@ -248,7 +248,7 @@ func TestWebhookErrorsKeepSecrets(t *testing.T) {
 	}
 	for _, url := range urls {
 		to := endpoint(url + "/" + planted + "?key=" + planted)
-		err := local(t).Deliver(t.Context(), to, testMessage, noon, encoded(t))
+		_, err := local(t).Deliver(t.Context(), to, testMessage, noon, encoded(t))
 		if err == nil {
 			t.Errorf("%s: no error", url)
 			continue

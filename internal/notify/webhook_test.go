@@ -77,7 +77,7 @@ func deliverOnce(t *testing.T, secrets ...ledger.Secret) delivery {
 	})
 	// The verifier compares with its own clock.
 	to := Endpoint{URL: server.URL + "/hooks?team=a", Secrets: secrets}
-	if err := local(t).Deliver(t.Context(), to, testMessage, time.Now(), encoded(t)); err != nil {
+	if _, err := local(t).Deliver(t.Context(), to, testMessage, time.Now(), encoded(t)); err != nil {
 		t.Fatal(err)
 	}
 	return <-arrived
@@ -179,7 +179,7 @@ func TestAnswersAreJudged(t *testing.T) {
 			}
 			w.WriteHeader(c.status)
 		})
-		err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+		_, err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
 		wait, asked := RetryAfter(err)
 		if (err == nil) != c.ok || Permanent(err) != c.permanent || Gone(err) != c.permanent ||
 			wait != c.wait || asked != (c.wait > 0) {
@@ -200,10 +200,10 @@ func TestAReceiverThatRecoversGetsTheSameMessage(t *testing.T) {
 		}
 	})
 	w := local(t)
-	if err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err == nil || Permanent(err) {
+	if _, err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err == nil || Permanent(err) {
 		t.Error("first attempt:", err)
 	}
-	if err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err != nil {
+	if _, err := w.Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t)); err != nil {
 		t.Error("second attempt:", err)
 	}
 	if len(ids) != 2 || ids[0] != ids[1] {
@@ -221,7 +221,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 			w.Header().Set("Location", location)
 			w.WriteHeader(http.StatusTemporaryRedirect)
 		})
-		err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
+		_, err := local(t).Deliver(t.Context(), endpoint(server.URL), testMessage, noon, encoded(t))
 		if err == nil || !strings.Contains(err.Error(), "307") {
 			t.Errorf("location %q: %v", location, err)
 		}

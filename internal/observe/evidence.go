@@ -13,6 +13,8 @@ type evidence struct {
 	rolledBack prometheus.Gauge
 	legacy     *prometheus.CounterVec
 	tampering  prometheus.Gauge
+	submitted  *prometheus.CounterVec
+	disagree   prometheus.Gauge
 	chains     prometheus.Gauge
 	dropped    prometheus.Gauge
 	checkAge   prometheus.Gauge
@@ -38,6 +40,12 @@ func newEvidence() evidence {
 		tampering: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_tampering_open", Help: "Findings of tampering that no operator has acknowledged.",
 		}),
+		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "countersign_witness_submissions_total", Help: "Checkpoints submitted to witnesses, by the witness and by what came of it: cosigned, failed, refused or inconsistent.",
+		}, []string{"witness", "result"}),
+		disagree: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "countersign_witness_disagreements", Help: "Transparency logs of which a witness says that it has cosigned another history.",
+		}),
 		checkAge: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_ledger_check_age_seconds", Help: "Time since this process last saw a look over a ledger come to its end, or since its start, of the ledger for which that is longest.",
 		}),
@@ -45,7 +53,7 @@ func newEvidence() evidence {
 }
 
 func (e *evidence) collectors() []prometheus.Collector {
-	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering, e.checkAge, e.chains, e.dropped}
+	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering, e.checkAge, e.chains, e.dropped, e.submitted, e.disagree}
 }
 
 // AnchorMoved counts an anchor that has come to a new standing.
@@ -58,6 +66,14 @@ func (e *evidence) RolledBack(organizations int) { e.rolledBack.Set(float64(orga
 
 // TamperingOpen hears how many findings of tampering are open.
 func (e *evidence) TamperingOpen(findings int) { e.tampering.Set(float64(findings)) }
+
+// Submitted counts a submission to a witness. The operator names the witnesses.
+func (e *evidence) Submitted(witness, result string) {
+	e.submitted.WithLabelValues(witness, result).Inc()
+}
+
+// WitnessesDisagree hears of how many logs a witness has cosigned another history.
+func (e *evidence) WitnessesDisagree(logs int) { e.disagree.Set(float64(logs)) }
 
 // ChainsRemembered hears how many open chains are remembered, and how many were dropped.
 func (e *evidence) ChainsRemembered(chains int, dropped int64) {

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 )
 
 // ErrPanicked is the error of a request whose handler panicked. The log has the stack.
@@ -25,51 +25,51 @@ type Kind struct {
 }
 
 // kinds is the one table of errors: every code that a caller can meet.
-var kinds = map[ledger.Code]Kind{
-	ledger.CodeInvalidJSON:         {http.StatusBadRequest, "Invalid JSON"},
-	ledger.CodeUnauthenticated:     {http.StatusUnauthorized, "Not authenticated"},
-	ledger.CodeMalformedKey:        {http.StatusUnauthorized, "Malformed API key"},
-	ledger.CodeKeyExpired:          {http.StatusUnauthorized, "API key expired"},
-	ledger.CodeForbidden:           {http.StatusForbidden, "Role not sufficient"},
-	ledger.CodeAgentNotAllowed:     {http.StatusForbidden, "Agent not allowed"},
-	ledger.CodeNotFound:            {http.StatusNotFound, "Not found"},
-	ledger.CodeMethodNotAllowed:    {http.StatusMethodNotAllowed, "Method not allowed"},
-	ledger.CodeIdempotencyConflict: {http.StatusConflict, "Idempotency conflict"},
-	ledger.CodeNameTaken:           {http.StatusConflict, "Name taken"},
-	ledger.CodeChainSealed:         {http.StatusConflict, "Chain sealed"},
-	ledger.CodeOutcomeConflict:     {http.StatusConflict, "Outcome conflict"},
-	ledger.CodeApprovalDecided:     {http.StatusConflict, "Approval decided"},
-	ledger.CodeApprovalExpired:     {http.StatusConflict, "Approval expired"},
-	ledger.CodeKillSwitchActive:    {http.StatusConflict, "Kill switch active"},
-	ledger.CodePayloadMismatch:     {http.StatusConflict, "Payload mismatch"},
-	ledger.CodePolicyChanged:       {http.StatusConflict, "Policy changed"},
-	ledger.CodeNotPaused:           {http.StatusConflict, "Chain not paused"},
-	ledger.CodeKeyState:            {http.StatusConflict, "Signing key state"},
-	ledger.CodeAPIKeyEnded:         {http.StatusConflict, "API key has ended"},
-	ledger.CodeOrganizationExists:  {http.StatusConflict, "Organization exists"},
-	ledger.CodeTooLarge:            {http.StatusRequestEntityTooLarge, "Too large"},
-	ledger.CodeUnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type"},
-	ledger.CodeInvalid:             {http.StatusUnprocessableEntity, "Invalid request"},
-	ledger.CodeRateLimited:         {http.StatusTooManyRequests, "Too many requests"},
-	ledger.CodeInternal:            {http.StatusInternalServerError, "Internal error"},
-	ledger.CodeEvidenceTampered:    {http.StatusInternalServerError, "Stored evidence was changed"},
-	ledger.CodeRolledBack:          {http.StatusServiceUnavailable, "Database put back"},
-	ledger.CodeOutcomeUnknown:      {http.StatusServiceUnavailable, "Outcome unknown"},
-	ledger.CodeUnavailable:         {http.StatusServiceUnavailable, "Storage unavailable"},
+var kinds = map[fault.Code]Kind{
+	fault.CodeInvalidJSON:         {http.StatusBadRequest, "Invalid JSON"},
+	fault.CodeUnauthenticated:     {http.StatusUnauthorized, "Not authenticated"},
+	fault.CodeMalformedKey:        {http.StatusUnauthorized, "Malformed API key"},
+	fault.CodeKeyExpired:          {http.StatusUnauthorized, "API key expired"},
+	fault.CodeForbidden:           {http.StatusForbidden, "Role not sufficient"},
+	fault.CodeAgentNotAllowed:     {http.StatusForbidden, "Agent not allowed"},
+	fault.CodeNotFound:            {http.StatusNotFound, "Not found"},
+	fault.CodeMethodNotAllowed:    {http.StatusMethodNotAllowed, "Method not allowed"},
+	fault.CodeIdempotencyConflict: {http.StatusConflict, "Idempotency conflict"},
+	fault.CodeNameTaken:           {http.StatusConflict, "Name taken"},
+	fault.CodeChainSealed:         {http.StatusConflict, "Chain sealed"},
+	fault.CodeOutcomeConflict:     {http.StatusConflict, "Outcome conflict"},
+	fault.CodeApprovalDecided:     {http.StatusConflict, "Approval decided"},
+	fault.CodeApprovalExpired:     {http.StatusConflict, "Approval expired"},
+	fault.CodeKillSwitchActive:    {http.StatusConflict, "Kill switch active"},
+	fault.CodePayloadMismatch:     {http.StatusConflict, "Payload mismatch"},
+	fault.CodePolicyChanged:       {http.StatusConflict, "Policy changed"},
+	fault.CodeNotPaused:           {http.StatusConflict, "Chain not paused"},
+	fault.CodeKeyState:            {http.StatusConflict, "Signing key state"},
+	fault.CodeAPIKeyEnded:         {http.StatusConflict, "API key has ended"},
+	fault.CodeOrganizationExists:  {http.StatusConflict, "Organization exists"},
+	fault.CodeTooLarge:            {http.StatusRequestEntityTooLarge, "Too large"},
+	fault.CodeUnsupportedMedia:    {http.StatusUnsupportedMediaType, "Unsupported media type"},
+	fault.CodeInvalid:             {http.StatusUnprocessableEntity, "Invalid request"},
+	fault.CodeRateLimited:         {http.StatusTooManyRequests, "Too many requests"},
+	fault.CodeInternal:            {http.StatusInternalServerError, "Internal error"},
+	fault.CodeEvidenceTampered:    {http.StatusInternalServerError, "Stored evidence was changed"},
+	fault.CodeRolledBack:          {http.StatusServiceUnavailable, "Database put back"},
+	fault.CodeOutcomeUnknown:      {http.StatusServiceUnavailable, "Outcome unknown"},
+	fault.CodeUnavailable:         {http.StatusServiceUnavailable, "Storage unavailable"},
 }
 
-var errInternal = ledger.Errorf(ledger.CodeInternal, "something went wrong in the service; the request id finds it in the log")
+var errInternal = fault.Errorf(fault.CodeInternal, "something went wrong in the service; the request id finds it in the log")
 
 // Of tells what a caller may see of an error, and how it is answered. What is not
 // meant for callers becomes internal.
-func Of(err error) (*ledger.Error, Kind) {
-	var shown *ledger.Error
+func Of(err error) (*fault.Error, Kind) {
+	var shown *fault.Error
 	if errors.As(err, &shown) {
 		if kind, ok := kinds[shown.Code]; ok {
 			return shown, kind
 		}
 	}
-	return errInternal, kinds[ledger.CodeInternal]
+	return errInternal, kinds[fault.CodeInternal]
 }
 
 // RetryAfter tells a caller how many seconds to wait.

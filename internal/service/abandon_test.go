@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -122,7 +123,7 @@ func TestWhatCountsAsARequest(t *testing.T) {
 		{"another key's look", false, func(s *scene) error {
 			other := newKey(s.t, s.Service, "acme", ledger.RoleAgent)
 			caller := must[*service.Caller](s.t)(s.Authenticate(s.t.Context(), other.Text.Reveal()))
-			if _, err := s.Chain(s.t.Context(), caller, s.chain); codeOf(err) != ledger.CodeNotFound {
+			if _, err := s.Chain(s.t.Context(), caller, s.chain); codeOf(err) != fault.CodeNotFound {
 				return fmt.Errorf("another agent's look: %w", err)
 			}
 			return nil
@@ -363,13 +364,13 @@ func TestSuccessorOfAnAbandonedChain(t *testing.T) {
 						t.Errorf("the early event is answered %+v", r.Event)
 					}
 					_, err := g.RecordEvent(t.Context(), g.who.agent, chain, step(t, "deploy", "early"))
-					checkCode(t, "another action under the early key", err, ledger.CodeIdempotencyConflict)
+					checkCode(t, "another action under the early key", err, fault.CodeIdempotencyConflict)
 				}
 				receipts := int64(1)
 				if test.sealed {
 					receipts = 2
 					_, err := g.RecordEvent(t.Context(), g.who.agent, old, step(t, "deploy", "too late"))
-					checkCode(t, "an event after the successor was completed", err, ledger.CodeChainSealed)
+					checkCode(t, "an event after the successor was completed", err, fault.CodeChainSealed)
 				}
 				checkIntact(t, g.Service, "acme", receipts)
 			})
@@ -399,7 +400,7 @@ func TestLateOutcomes(t *testing.T) {
 		g := govern(t, db)
 		g.settings(`{"auto_pause":{"max_duration_seconds":100000000}}`)
 		old := g.abandoned("quiet", step(t, "look", "early"))
-		refused := func(what string, event ledger.EventID, result ledger.Result, detail string, code ledger.Code) {
+		refused := func(what string, event ledger.EventID, result ledger.Result, detail string, code fault.Code) {
 			t.Helper()
 			_, err := g.ReportOutcome(t.Context(), g.who.agent, old, event, &ledger.Entry{Result: result, Detail: detail})
 			checkCode(t, what, err, code)
@@ -425,9 +426,9 @@ func TestLateOutcomes(t *testing.T) {
 		if again := g.outcome(old, ledger.Failed, "no"); again.RecordedAt != settled.RecordedAt || again.Position != settled.Position {
 			t.Errorf("repeated, the settled outcome is %+v, at first %+v", again.Entry, settled.Entry)
 		}
-		refused("another outcome", event, ledger.Succeeded, "", ledger.CodeOutcomeConflict)
-		refused("another detail", event, ledger.Failed, "yes", ledger.CodeOutcomeConflict)
-		refused("an unknown outcome of what is settled", event, ledger.Unknown, "", ledger.CodeOutcomeConflict)
+		refused("another outcome", event, ledger.Succeeded, "", fault.CodeOutcomeConflict)
+		refused("another detail", event, ledger.Failed, "yes", fault.CodeOutcomeConflict)
+		refused("an unknown outcome of what is settled", event, ledger.Unknown, "", fault.CodeOutcomeConflict)
 		for _, chain := range []ledger.ChainID{second, third} {
 			stored := must[[]*service.EventView](t)(g.Events(t.Context(), g.who.member, chain, 0, 10))
 			marker := must[*ledger.RecordedEvent](t)(ledger.DecodeEvent(stored[0].Body))
@@ -463,8 +464,8 @@ func TestLateOutcomesThatAreRefused(t *testing.T) {
 		g.clock.Advance(73 * time.Hour)
 		g.passRound(g.Service)
 		g.complete(done)
-		for chain, code := range map[ledger.ChainID]ledger.Code{
-			denied: ledger.CodeOutcomeConflict, done: ledger.CodeChainSealed, taken: ledger.CodeOutcomeConflict,
+		for chain, code := range map[ledger.ChainID]fault.Code{
+			denied: fault.CodeOutcomeConflict, done: fault.CodeChainSealed, taken: fault.CodeOutcomeConflict,
 		} {
 			_, err := g.ReportOutcome(t.Context(), g.who.agent, chain, g.firstEvent(chain), &ledger.Entry{Result: ledger.Succeeded})
 			checkCode(t, g.chain(chain).Name, err, code)
@@ -717,7 +718,7 @@ func TestTamperedChainHoldsUpNoOther(t *testing.T) {
 			}
 		}
 		_, err := g.Chain(t.Context(), g.who.member, forged)
-		checkCode(t, "the forged chain", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "the forged chain", err, fault.CodeEvidenceTampered)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -39,16 +40,16 @@ func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
 		}
 		release()
 		for range 2 {
-			checkCode(t, "queued before the key was revoked", <-results, ledger.CodeUnauthenticated)
+			checkCode(t, "queued before the key was revoked", <-results, fault.CodeUnauthenticated)
 		}
 		events := must[[]*service.EventView](t)(b.Events(t.Context(), b.who.member, chain, 0, 10))
 		if len(events) != 0 {
 			t.Errorf("%d events were recorded under a revoked key", len(events))
 		}
 		_, err := b.Chain(t.Context(), again, chain)
-		checkCode(t, "reading", err, ledger.CodeUnauthenticated)
+		checkCode(t, "reading", err, fault.CodeUnauthenticated)
 		_, err = b.Authenticate(t.Context(), key.Text.Reveal())
-		checkCode(t, "authenticating", err, ledger.CodeUnauthenticated)
+		checkCode(t, "authenticating", err, fault.CodeUnauthenticated)
 	})
 }
 
@@ -66,41 +67,41 @@ func TestWhoSeesWhat(t *testing.T) {
 		must[*service.Completed](t)(s.CompleteChain(ctx, own.agent, sealed.ID, &ledger.Completion{}))
 		receipt := must[*ledger.StoredReceipt](t)(s.ReceiptOfChain(ctx, own.agent, sealed.ID))
 
-		const none, notFound, forbidden = ledger.Code(""), ledger.CodeNotFound, ledger.CodeForbidden
+		const none, notFound, forbidden = fault.Code(""), fault.CodeNotFound, fault.CodeForbidden
 		callers := []*service.Caller{own.agent, colleague, own.member, own.admin, foreign.agent, foreign.admin}
 		uses := []struct {
 			name string
 			use  func(*service.Caller) error
-			want [6]ledger.Code // in the order of callers
+			want [6]fault.Code // in the order of callers
 		}{
 			{"chain", func(c *service.Caller) error { _, err := s.Chain(ctx, c, chain.ID); return err },
-				[6]ledger.Code{none, notFound, none, none, notFound, notFound}},
+				[6]fault.Code{none, notFound, none, none, notFound, notFound}},
 			{"events", func(c *service.Caller) error { _, err := s.Events(ctx, c, chain.ID, 0, 9); return err },
-				[6]ledger.Code{forbidden, forbidden, none, none, forbidden, notFound}},
+				[6]fault.Code{forbidden, forbidden, none, none, forbidden, notFound}},
 			{"record", func(c *service.Caller) error {
 				_, err := s.RecordEvent(ctx, c, chain.ID, step(t, "x", "x"))
 				return err
-			}, [6]ledger.Code{none, notFound, none, none, notFound, notFound}},
+			}, [6]fault.Code{none, notFound, none, none, notFound, notFound}},
 			{"outcome", func(c *service.Caller) error {
 				_, err := s.ReportOutcome(ctx, c, chain.ID, recorded.Event.ID, &ledger.Entry{Result: ledger.Succeeded})
 				return err
-			}, [6]ledger.Code{none, notFound, none, none, notFound, notFound}},
+			}, [6]fault.Code{none, notFound, none, none, notFound, notFound}},
 			{"receipt of chain", func(c *service.Caller) error { _, err := s.ReceiptOfChain(ctx, c, sealed.ID); return err },
-				[6]ledger.Code{none, notFound, none, none, notFound, notFound}},
+				[6]fault.Code{none, notFound, none, none, notFound, notFound}},
 			{"receipt", func(c *service.Caller) error { _, err := s.Receipt(ctx, c, receipt.ID); return err },
-				[6]ledger.Code{forbidden, forbidden, none, none, forbidden, notFound}},
+				[6]fault.Code{forbidden, forbidden, none, none, forbidden, notFound}},
 			{"receipts", func(c *service.Caller) error { _, err := s.Receipts(ctx, c, 0, 9); return err },
-				[6]ledger.Code{forbidden, forbidden, none, none, forbidden, none}},
+				[6]fault.Code{forbidden, forbidden, none, none, forbidden, none}},
 			{"organization", func(c *service.Caller) error { _, err := s.Organization(ctx, c); return err },
-				[6]ledger.Code{forbidden, forbidden, none, none, forbidden, none}},
+				[6]fault.Code{forbidden, forbidden, none, none, forbidden, none}},
 			{"keys", func(c *service.Caller) error { _, err := s.APIKeys(ctx, c, ledger.KeyID{}, 9); return err },
-				[6]ledger.Code{forbidden, forbidden, forbidden, none, forbidden, none}},
+				[6]fault.Code{forbidden, forbidden, forbidden, none, forbidden, none}},
 			{"create key", func(c *service.Caller) error {
 				_, err := s.CreateAPIKey(ctx, c, &service.KeyRequest{Role: ledger.RoleAgent})
 				return err
-			}, [6]ledger.Code{forbidden, forbidden, forbidden, none, forbidden, none}},
+			}, [6]fault.Code{forbidden, forbidden, forbidden, none, forbidden, none}},
 			{"revoke key", func(c *service.Caller) error { _, err := s.RevokeAPIKey(ctx, c, colleague.Key); return err },
-				[6]ledger.Code{forbidden, forbidden, forbidden, none, forbidden, notFound}},
+				[6]fault.Code{forbidden, forbidden, forbidden, none, forbidden, notFound}},
 		}
 		for _, u := range uses {
 			for i, caller := range callers {
@@ -151,7 +152,7 @@ func TestIdempotencyKeysAreNotShared(t *testing.T) {
 			t.Error("the same request opened a second chain")
 		}
 		_, err := open(who.agent, "two")
-		checkCode(t, "other content", err, ledger.CodeIdempotencyConflict)
+		checkCode(t, "other content", err, fault.CodeIdempotencyConflict)
 		for _, caller := range []*service.Caller{colleague, who.admin, other.agent} {
 			if theirs := must[*service.ChainView](t)(open(caller, "one")); theirs.ID == first.ID {
 				t.Errorf("the key %q of %s shares an idempotency key", caller.Name, caller.Org)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -102,7 +103,7 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _, err := g.SignIn(ctx, link.Reveal())
-		checkCode(t, "a link used again", err, ledger.CodeUnauthenticated)
+		checkCode(t, "a link used again", err, fault.CodeUnauthenticated)
 		g.checkActs(t, before, []wantedAct{{"sign_in.use", g.who.member.Name, member}})
 		for i, act := range g.acts() {
 			if bytes.Contains(act.Detail, []byte("csl_")) || bytes.Contains(act.Detail, []byte("css_")) {
@@ -113,7 +114,7 @@ func TestEveryActIsLoggedOnce(t *testing.T) {
 			}
 		}
 		_, err = g.Acts(ctx, g.who.member, 0, 10)
-		checkCode(t, "the log for a member", err, ledger.CodeForbidden)
+		checkCode(t, "the log for a member", err, fault.CodeForbidden)
 		if theirs := must[[]*ledger.StoredAct](t)(g.Acts(ctx, newTenant(t, g.Service, "other").admin, 0, 100)); len(theirs) != 3 {
 			t.Errorf("another organization's log has %d acts", len(theirs))
 		}
@@ -144,8 +145,8 @@ func TestActsUnderABentLog(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := g.ActivateKillSwitch(t.Context(), g.who.admin, "r")
-			checkCode(t, name+": the kill switch", err, ledger.CodeEvidenceTampered)
-			checkCode(t, name+": a decision", g.decide(g.who.member, id, true), ledger.CodeEvidenceTampered)
+			checkCode(t, name+": the kill switch", err, fault.CodeEvidenceTampered)
+			checkCode(t, name+": a decision", g.decide(g.who.member, id, true), fault.CodeEvidenceTampered)
 			if err := s.replace(s.last("act_logs"), end); err != nil {
 				t.Fatal(err)
 			}
@@ -194,9 +195,9 @@ func TestSignInsAreOnRecord(t *testing.T) {
 		must[*ledger.KeyRecord](t)(g.RevokeAPIKey(ctx, g.who.admin, reviewer.Key))
 		before := len(g.acts())
 		_, _, err := g.SignIn(ctx, link.Reveal())
-		checkCode(t, "a link of a revoked key", err, ledger.CodeUnauthenticated)
+		checkCode(t, "a link of a revoked key", err, fault.CodeUnauthenticated)
 		_, err = g.CreateSignIn(ctx, g.who.admin, reviewer.Key)
-		checkCode(t, "a link for a revoked key", err, ledger.CodeNotFound)
+		checkCode(t, "a link for a revoked key", err, fault.CodeNotFound)
 		g.checkActs(t, before, nil)
 
 		link = must[ledger.Secret](t)(g.CreateSignIn(ctx, g.who.admin, g.who.member.Key))
@@ -204,19 +205,19 @@ func TestSignInsAreOnRecord(t *testing.T) {
 		end := s.last("act_logs")
 		done(t, s.replace(end, end.with(map[string]any{"mac": make([]byte, 40)})))
 		_, _, err = g.SignIn(ctx, link.Reveal())
-		checkCode(t, "under a bent log", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "under a bent log", err, fault.CodeEvidenceTampered)
 		_, err = g.CreateSignIn(ctx, g.who.admin, g.who.member.Key)
-		checkCode(t, "a link under a bent log", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "a link under a bent log", err, fault.CodeEvidenceTampered)
 		done(t, s.replace(s.last("act_logs"), end))
 
 		other := newTenant(t, g.Service, "other")
 		for name, c := range map[string]struct {
 			caller *service.Caller
 			key    ledger.KeyID
-			code   ledger.Code
+			code   fault.Code
 		}{
-			"a member":            {g.who.member, g.who.member.Key, ledger.CodeForbidden},
-			"for a key of others": {g.who.admin, other.member.Key, ledger.CodeNotFound},
+			"a member":            {g.who.member, g.who.member.Key, fault.CodeForbidden},
+			"for a key of others": {g.who.admin, other.member.Key, fault.CodeNotFound},
 		} {
 			_, err := g.CreateSignIn(ctx, c.caller, c.key)
 			checkCode(t, name, err, c.code)
@@ -239,9 +240,9 @@ func TestNamesAreNotShared(t *testing.T) {
 		before := len(g.acts())
 		for _, role := range []ledger.Role{ledger.RoleAgent, ledger.RoleMember, ledger.RoleAdmin} {
 			_, err := issue("treasury", role)
-			checkCode(t, "the same name as "+string(role), err, ledger.CodeNameTaken)
+			checkCode(t, "the same name as "+string(role), err, fault.CodeNameTaken)
 			_, err = g.Operator().CreateKey(ctx, "acme", &service.KeyRequest{Name: "treasury", Role: role})
-			checkCode(t, "the same name by the operator", err, ledger.CodeNameTaken)
+			checkCode(t, "the same name by the operator", err, fault.CodeNameTaken)
 		}
 		g.checkActs(t, before, nil)
 		must[*service.NewKey](t)(g.Operator().CreateKey(ctx, newTenant(t, g.Service, "other").slug, &service.KeyRequest{Name: "treasury", Role: ledger.RoleMember}))
@@ -257,7 +258,7 @@ func TestNamesAreNotShared(t *testing.T) {
 		for i := range 10 {
 			crowd.Go(func() {
 				_, err := replicas[i%2].CreateAPIKey(context.Background(), g.who.admin, &service.KeyRequest{Name: "at once", Role: ledger.RoleMember})
-				if code := codeOf(err); code != "" && code != ledger.CodeNameTaken {
+				if code := codeOf(err); code != "" && code != fault.CodeNameTaken {
 					t.Errorf("a key at once: %v", err)
 				}
 			})

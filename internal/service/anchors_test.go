@@ -8,6 +8,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -59,19 +60,19 @@ func TestForgedReceiptsAreNotAnchored(t *testing.T) {
 	t.Parallel()
 	type test struct {
 		attack func(*suspect)
-		want   ledger.Code // of the answer; "": the newest receipt is anchored
+		want   fault.Code // of the answer; "": the newest receipt is anchored
 	}
 	tests := map[string]test{
 		"nothing":           {attack: func(*suspect) {}},
-		"no head":           {func(s *suspect) { done(s.t, s.exec("DELETE FROM heads")) }, ledger.CodeEvidenceTampered},
-		"another count":     {func(s *suspect) { done(s.t, s.exec("UPDATE heads SET count = 1")) }, ledger.CodeEvidenceTampered},
-		"the largest count": {func(s *suspect) { done(s.t, s.exec("UPDATE heads SET count = 9223372036854775807")) }, ledger.CodeEvidenceTampered},
-		"the last is gone":  {func(s *suspect) { done(s.t, s.exec("DELETE FROM receipts WHERE sequence = 2")) }, ledger.CodeEvidenceTampered},
+		"no head":           {func(s *suspect) { done(s.t, s.exec("DELETE FROM heads")) }, fault.CodeEvidenceTampered},
+		"another count":     {func(s *suspect) { done(s.t, s.exec("UPDATE heads SET count = 1")) }, fault.CodeEvidenceTampered},
+		"the largest count": {func(s *suspect) { done(s.t, s.exec("UPDATE heads SET count = 9223372036854775807")) }, fault.CodeEvidenceTampered},
+		"the last is gone":  {func(s *suspect) { done(s.t, s.exec("DELETE FROM receipts WHERE sequence = 2")) }, fault.CodeEvidenceTampered},
 		"the last is another's": {func(s *suspect) {
 			done(s.t, s.exec("UPDATE receipts SET sequence = 9 WHERE sequence = 2"))
 			s.forgeReceipt(2)
-		}, ledger.CodeEvidenceTampered},
-		"the last was edited": {func(s *suspect) { s.edit("receipts", "body", 1) }, ledger.CodeEvidenceTampered},
+		}, fault.CodeEvidenceTampered},
+		"the last was edited": {func(s *suspect) { s.edit("receipts", "body", 1) }, fault.CodeEvidenceTampered},
 	}
 	for _, sequence := range []int64{3, 4, 1 << 53, 1<<53 + 1, 1 << 62, math.MaxInt64 - 1, math.MaxInt64} {
 		tests[fmt.Sprint("forged in place ", sequence)] = test{attack: func(s *suspect) { s.forgeReceipt(sequence) }}
@@ -86,7 +87,7 @@ func TestForgedReceiptsAreNotAnchored(t *testing.T) {
 				test.attack(s)
 				err := by.AnchorHead(t.Context(), s.who.admin)
 				var want []string
-				var shown *ledger.Error
+				var shown *fault.Error
 				switch {
 				case test.want == "":
 					done(t, err)

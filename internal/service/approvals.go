@@ -1,17 +1,31 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
-	"countersign/internal/notify"
 	"countersign/internal/store"
 )
 
-// ApprovalView is an approval as it stands, with the payload that it is about.
+// approvalService shows approvals, takes people's decisions, and lets clients wait for them.
+type approvalService struct {
+	*shared
+	chains        *chainService
+	findings      *findingService
+	policies      *policyService
+	waiters       waiters
+	approvalPolls approvalPolls
+	keyRecheck    time.Duration // how often a wait checks its key; tests replace it
+}
+
+// ApprovalView is an approval in its current state, with its payload.
 type ApprovalView struct {
 	*ledger.Approval
 	Status  ledger.ApprovalStatus // now: one whose time has passed is timed out
@@ -24,24 +38,24 @@ type ApprovalView struct {
 	// begin now.
 	Killed     bool
 	KillReason string
-	// Overruled is what the rules in force decide where they deny what a person has
-	// approved; nil where they let it stand.
+	// Overruled is the current decision of the rules where they deny what a person has
+	// approved; nil otherwise.
 	Overruled *ledger.Decision
 	// TwoPerson says whether two people must approve: because that was asked for, or
 	// because the organization asks for it by now.
 	TwoPerson bool
-	// Voters are those who said yes where two must.
+	// Voters are the people who approved, where two must.
 	Voters []Voter
 	Client *Attendance // for those who review; nil for an agent
-	// Tampered says that the stored record, or what it is about, fails. Then the id and
-	// where it stands in the list are all that is told. Only lists have such views.
+	// Tampered says that the stored record, or its event, fails authentication. Then only
+	// the id and the position in the list are shown. Only lists have such views.
 	Tampered bool
 
 	event *ledger.StoredEvent // what it is about
 }
 
-// Now is the status as it stands for those who act on it: while the kill switch is
-// active, and where the rules deny it by now, what was approved is denied.
+// Now is the status to act on: an approved action is denied while the kill switch is active
+// or the current rules deny it.
 func (v *ApprovalView) Now() ledger.ApprovalStatus {
 	if (v.Killed || v.Overruled != nil) && v.Status == ledger.ApprovalApproved {
 		return ledger.ApprovalDenied
@@ -49,16 +63,16 @@ func (v *ApprovalView) Now() ledger.ApprovalStatus {
 	return v.Status
 }
 
-// Approval finds one approval and, where it is still open, waits for its end for
-// as long as the caller likes. Waiting holds no connection to the store.
-func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.ApprovalID, wait time.Duration) (*ApprovalView, error) {
-	s.granted(caller.Org) // perhaps: before anything is read
+// Approval finds an approval and, if it is open, waits up to the given time for its end.
+// Waiting uses no connection to the store.
+func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledger.ApprovalID, wait time.Duration) (*ApprovalView, error) {
+	s.noteGrant(caller.Org) // possibly; noted before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
 	if wait <= 0 {
 		view, err := s.ownApproval(ctx, caller, id)
-		if err == nil && caller.asksFor(view) {
+		if err == nil && caller.isClientOf(view) {
 			s.approvalPolls.note(id, s.now())
 		}
 		return view, err
@@ -71,18 +85,18 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	client := longPoll{polls: &s.approvalPolls, id: id}
 	defer func() { client.end(s.now()) }()
 	for {
-		// A caller that has gone is answered like one whose time is up: with what
-		// stands, which is read to the end.
+		// A caller that has disconnected gets the same answer as one whose wait has timed
+		// out: the current state, which is read to the end.
 		view, err := s.ownApproval(context.WithoutCancel(ctx), caller, id)
-		if err == nil && caller.asksFor(view) {
+		if err == nil && caller.isClientOf(view) {
 			client.begin(s.now())
 		}
 		if err != nil {
 			return nil, err
 		}
 		if !view.Status.Open() {
-			// Confirmed after the approval was read: who is told of a decision has a key
-			// that was good when the decision was made.
+			// Confirmed after the approval was read, so that only a key that was valid at
+			// the time of the decision learns of it.
 			if err := s.confirm(context.WithoutCancel(ctx), caller); err != nil {
 				return nil, err
 			}
@@ -98,14 +112,14 @@ func (s *Service) Approval(ctx context.Context, caller *Caller, id ledger.Approv
 	}
 }
 
-// keyRecheck is how often a wait looks whether its key still stands. A revocation that
-// is committed by a server wakes at once. This is for what announces nothing: a
-// command that works beside a server on SQLite, and a row that was removed by hand.
+// keyRecheck is how often a wait checks its key. A revocation by a server wakes the wait at
+// once. The check is for changes that nothing announces: a command that works next to a
+// server on SQLite, and a row that was deleted by hand.
 const keyRecheck = 10 * time.Second
 
 // await waits until there may be something new, or until the wait has ended. It fails
 // where the key under which the caller waits has ended.
-func (s *Service) await(ctx context.Context, caller *Caller, woken <-chan struct{}, timer *time.Timer) (ended bool, err error) {
+func (s *approvalService) await(ctx context.Context, caller *Caller, woken <-chan struct{}, timer *time.Timer) (ended bool, err error) {
 	recheck := time.NewTicker(s.keyRecheck)
 	defer recheck.Stop()
 	for {
@@ -129,30 +143,30 @@ func (s *Service) await(ctx context.Context, caller *Caller, woken <-chan struct
 	}
 }
 
-func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID) (*ApprovalView, error) {
+func (s *approvalService) ownApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID) (*ApprovalView, error) {
 	record, err := s.store.Approval(ctx, id)
 	if err != nil {
 		return nil, visible(err)
 	}
 	if !caller.sees(record) {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	if record.OpenedBy == caller.Key {
-		s.chainPolls.noteAt(polledChain{record.Org, record.Chain}, record.RequestedAt, s.now())
+		s.chains.chainPolls.noteAt(polledChain{record.Org, record.Chain}, record.RequestedAt, s.now())
 	}
 	org, err := s.organization(ctx, record.Org)
 	if err != nil {
 		return nil, err
 	}
-	viewing := s.viewing(org)
-	if _, watched := s.seenChain(record.Chain); watched { // nothing is told of a chain that was put back
-		if _, err := viewing.chain(ctx, record.Chain); err != nil {
+	approvalViewer := s.viewer(org)
+	if _, watched := s.chains.seenChain(record.Chain); watched { // nothing is told of a chain that was put back
+		if _, err := approvalViewer.chain(ctx, record.Chain); err != nil {
 			return nil, visible(err)
 		}
 	}
-	view, err := s.approvalView(ctx, record, viewing)
+	view, err := s.approvalView(ctx, record, approvalViewer)
 	if err == nil {
-		err = s.attend(ctx, caller, view)
+		err = s.addAttendance(ctx, caller, view)
 	}
 	if err != nil {
 		return nil, err
@@ -160,13 +174,13 @@ func (s *Service) ownApproval(ctx context.Context, caller *Caller, id ledger.App
 	return view, nil
 }
 
-// sees reports whether the caller may see an approval: everyone of its
-// organization but agents, who see those of chains that their own key opened.
+// sees reports whether the caller may see an approval: an agent only those of chains that
+// its own key opened, everyone else all of their organization.
 func (c *Caller) sees(record *store.ApprovalRecord) bool {
 	return record.Org == c.Org && (c.Role != ledger.RoleAgent || record.OpenedBy == c.Key)
 }
 
-func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord, v *viewing) (*ApprovalView, error) {
+func (s *approvalService) approvalView(ctx context.Context, record *store.ApprovalRecord, v *approvalViewer) (*ApprovalView, error) {
 	view, err := s.bareView(record, v.org)
 	if err == nil {
 		err = s.complete(ctx, view, v)
@@ -178,7 +192,7 @@ func (s *Service) approvalView(ctx context.Context, record *store.ApprovalRecord
 }
 
 // bareView is an approval without its payload, and without what the rules say now.
-func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organization) (*ApprovalView, error) {
+func (s *approvalService) bareView(record *store.ApprovalRecord, org *ledger.Organization) (*ApprovalView, error) {
 	approval, err := s.store.ReadApproval(record)
 	if err != nil {
 		return nil, visible(err)
@@ -193,7 +207,7 @@ func (s *Service) bareView(record *store.ApprovalRecord, org *ledger.Organizatio
 }
 
 // readPayload reads what the approval is about, and refuses anything else.
-func (s *Service) readPayload(ctx context.Context, view *ApprovalView) (*ledger.StoredEvent, error) {
+func (s *approvalService) readPayload(ctx context.Context, view *ApprovalView) (*ledger.StoredEvent, error) {
 	event, err := s.store.Event(ctx, store.EventAt{Chain: view.Chain, Sequence: view.Sequence})
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, visible(fmt.Errorf("the event of an approval is missing: %w", ledger.ErrStateTampered))
@@ -210,7 +224,7 @@ func (s *Service) readPayload(ctx context.Context, view *ApprovalView) (*ledger.
 }
 
 // complete reads the payload, and judges the approval by what is in force now.
-func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) error {
+func (s *approvalService) complete(ctx context.Context, view *ApprovalView, v *approvalViewer) error {
 	event, err := s.readPayload(ctx, view)
 	if err != nil {
 		return err
@@ -227,36 +241,36 @@ func (s *Service) complete(ctx context.Context, view *ApprovalView, v *viewing) 
 	return visible(err)
 }
 
-// viewing shows approvals of one organization, and reads each of their chains once.
-type viewing struct {
-	service *Service
+// approvalViewer shows approvals of one organization, and reads each of their chains once.
+type approvalViewer struct {
+	service *approvalService
 	org     *ledger.Organization
 	chains  map[ledger.ChainID]*ChainView
 }
 
-func (s *Service) viewing(org *ledger.Organization) *viewing {
-	return &viewing{service: s, org: org, chains: make(map[ledger.ChainID]*ChainView)}
+func (s *approvalService) viewer(org *ledger.Organization) *approvalViewer {
+	return &approvalViewer{service: s, org: org, chains: make(map[ledger.ChainID]*ChainView)}
 }
 
-func (v *viewing) chain(ctx context.Context, id ledger.ChainID) (*ChainView, error) {
+func (v *approvalViewer) chain(ctx context.Context, id ledger.ChainID) (*ChainView, error) {
 	if chain := v.chains[id]; chain != nil {
 		return chain, nil
 	}
-	chain, err := v.service.readChain(ctx, v.org.ID, id)
+	chain, err := v.service.chains.readChain(ctx, v.org.ID, id)
 	if err == nil {
 		v.chains[id] = chain
 	}
 	return chain, err
 }
 
-// overruled holds what a person approved against a pause of its chain and the rules
-// in force, as a repeat of the event would be.
-func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.Decision, error) {
+// overruled checks an approved action against a pause of its chain and the current rules, as
+// a repeat of the event would be.
+func (v *approvalViewer) overruled(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.Decision, error) {
 	event, policy, question, err := v.question(ctx, approval, stored)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.service.examine(ctx, v.org.ID, policy, question.Action); err != nil {
+	if err := v.service.policies.examine(ctx, v.org.ID, policy, question.Action); err != nil {
 		return nil, err
 	}
 	if now := event.Again(policy, question, approval); now.Decision.Outcome == ledger.Deny {
@@ -266,7 +280,7 @@ func (v *viewing) overruled(ctx context.Context, approval *ledger.Approval, stor
 }
 
 // question is what has to be asked to decide an approval's action once more.
-func (v *viewing) question(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Policy, *ledger.Question, error) {
+func (v *approvalViewer) question(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Policy, *ledger.Question, error) {
 	event, action, err := v.service.recordedAction(v.org.ID, stored)
 	if err != nil {
 		return nil, nil, nil, err
@@ -281,7 +295,7 @@ func (v *viewing) question(ctx context.Context, approval *ledger.Approval, store
 			return nil, nil, nil, err
 		}
 	}
-	policy, err := v.service.policyInForce(ctx, v.org)
+	policy, err := v.service.policies.policyInForce(ctx, v.org)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -296,7 +310,7 @@ func (v *viewing) question(ctx context.Context, approval *ledger.Approval, store
 }
 
 // recordedAction reads an event and the action that it recorded, to decide it once more.
-func (s *Service) recordedAction(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Action, error) {
+func (s *approvalService) recordedAction(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Action, error) {
 	event, err := s.store.ReadEvent(org, stored)
 	if err != nil {
 		return nil, nil, err
@@ -324,8 +338,8 @@ type ApprovalFilter struct {
 
 // Approvals lists approvals, newest first. One that is not as the service wrote it is
 // marked.
-func (s *Service) Approvals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
-	s.granted(caller.Org) // perhaps: before anything is read
+func (s *approvalService) Approvals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
+	s.noteGrant(caller.Org) // possibly; noted before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -336,7 +350,7 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 	}
 	views, err := s.listApprovals(ctx, caller, filter)
 	if err == nil && filter.Chain != nil && len(views) > 0 && views[0].OpenedBy == caller.Key {
-		s.chainPolls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
+		s.chains.chainPolls.noteAt(polledChain{caller.Org, *filter.Chain}, views[0].RequestedAt, s.now())
 	}
 	return views, err
 }
@@ -345,8 +359,8 @@ func (s *Service) Approvals(ctx context.Context, caller *Caller, filter Approval
 // ends there, before its limit.
 const PageBytes = 1 << 20
 
-// listApprovals marks those that fail.
-func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
+// listApprovals lists them; showApprovals marks those that fail.
+func (s *approvalService) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
 	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
 		query.OpenedBy = &caller.Key
@@ -359,7 +373,12 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 	if err != nil {
 		return nil, err
 	}
-	views, shared := make([]*ApprovalView, 0, len(records)), s.viewing(org)
+	return s.showApprovals(ctx, caller, org, records, filter)
+}
+
+// showApprovals shows stored approvals as lists do.
+func (s *approvalService) showApprovals(ctx context.Context, caller *Caller, org *ledger.Organization, records []*store.ApprovalRecord, filter ApprovalFilter) ([]*ApprovalView, error) {
+	views, shared := make([]*ApprovalView, 0, len(records)), s.viewer(org)
 	for bytes, glanced := 0, 0; len(views) < len(records) && bytes < PageBytes; {
 		record := records[len(views)]
 		view, err := s.bareView(record, org)
@@ -384,299 +403,211 @@ func (s *Service) listApprovals(ctx context.Context, caller *Caller, filter Appr
 		}
 		views = append(views, view)
 	}
-	if err := s.attend(ctx, caller, views...); err != nil {
+	if err := s.addAttendance(ctx, caller, views...); err != nil {
 		return nil, err
 	}
 	return views, nil
 }
 
-// DecideApproval takes a person's verdict. The first decision stands.
-func (s *Service) DecideApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID, verdict *ledger.Verdict) (*ApprovalView, error) {
-	s.granted(caller.Org) // perhaps: before anything is read
-	if err := caller.require(ledger.RoleMember); err != nil {
+// ChainApprovals are a chain's approvals for clients that poll per chain.
+type ChainApprovals struct {
+	// Standing is the strictest current status: such a client must not proceed while a
+	// person is being asked, after anyone denied, while the kill switch is active, or when
+	// the rules now deny one of the approvals shown. "" if nobody was asked.
+	Standing ledger.ApprovalStatus
+	Shown    []*ApprovalView // the undecided first, each part oldest first
+}
+
+// ChainApprovals finds what people were asked about in a chain.
+func (s *approvalService) ChainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) (*ChainApprovals, error) {
+	s.noteGrant(caller.Org) // possibly; noted before anything is read
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	// Nothing is decided about a payload that is not the one that was recorded.
-	seen, err := s.ownApproval(ctx, caller, id)
+	view, err := s.chains.newestOf(ctx, caller, chain)
 	if err != nil {
 		return nil, err
 	}
-	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, verdict: verdict, counters: counting{idsOfUses(seen.Reserved.Uses)}}
-	if verdict.Approve && seen.Approval.Status.Open() {
-		// An event never changes, so it is read before the transaction.
-		if op.event, op.action, err = s.recordedAction(caller.Org, seen.event); err != nil {
+	s.chains.polledBy(caller, view)
+	asked, err := s.readChainApprovals(ctx, caller, view)
+	if err != nil {
+		return nil, err
+	}
+	shown := asked.shown
+	if len(shown) == 0 {
+		return &ChainApprovals{Shown: shown}, nil
+	}
+	for _, view := range shown {
+		if view.Status.Open() && caller.isClientOf(view) { // of the others there may be many
+			s.approvalPolls.note(view.ID, s.now())
+		}
+	}
+	slices.SortFunc(shown, func(a, b *ApprovalView) int {
+		switch {
+		case a.Status.Open() == b.Status.Open():
+			return cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), cmp.Compare(a.Sequence, b.Sequence))
+		case a.Status.Open():
+			return -1
+		default:
+			return 1
+		}
+	})
+	standing := shown[0].Status
+	if !standing.Open() {
+		held := func(v *ApprovalView) bool { return v.Killed || v.Now() != v.Status }
+		standing = Polled(&ApprovalView{Status: asked.strictestEnd(), Killed: slices.ContainsFunc(shown, held)})
+	}
+	return &ChainApprovals{Standing: standing, Shown: shown}, nil
+}
+
+// Polled is the status that clients are shown which poll per chain: what may happen
+// now, and for one that was cancelled a plain no.
+func Polled(v *ApprovalView) ledger.ApprovalStatus {
+	if status := v.Now(); status != ledger.ApprovalCancelled {
+		return status
+	}
+	return ledger.ApprovalDenied
+}
+
+// maxShown bounds the approvals shown of a chain and its predecessors.
+const maxShown = 200
+
+// chainApprovalList holds the approvals of a chain and its predecessors.
+type chainApprovalList struct {
+	shown []*ApprovalView                // the newest chain's first, of each chain the open ones first
+	ends  map[ledger.ApprovalStatus]bool // of all that have ended, shown or not
+}
+
+// strictestEnd is how the approvals ended, where none is open.
+func (a *chainApprovalList) strictestEnd() ledger.ApprovalStatus {
+	for _, end := range []ledger.ApprovalStatus{ledger.ApprovalDenied, ledger.ApprovalTimedOut, ledger.ApprovalCancelled} {
+		if a.ends[end] {
+			return end
+		}
+	}
+	return ledger.ApprovalApproved
+}
+
+// readChainApprovals reads the approvals of a chain and its predecessors: a denial outlives
+// the chain it was given in. All of them must be stored.
+func (s *approvalService) readChainApprovals(ctx context.Context, caller *Caller, newest *ChainView) (*chainApprovalList, error) {
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	asked := &chainApprovalList{ends: make(map[ledger.ApprovalStatus]bool)}
+	lineage := append(slices.Clone(newest.Chain.Continues), newest.Chain.ID)
+	for _, id := range slices.Backward(lineage) {
+		view := newest
+		if id != newest.Chain.ID {
+			if view, err = s.chains.ownChain(ctx, caller, id); err != nil {
+				return nil, missingIsTampering(err, "a chain that another continues")
+			}
+		}
+		records, err := s.approvalsOf(ctx, view)
+		if err != nil {
 			return nil, visible(err)
 		}
-		op.nameVoters(seen.Approval)
-	}
-	var actions []*ledger.Action
-	if op.action != nil {
-		actions = append(actions, op.action)
-	}
-	err = s.commitExamined(ctx, op, caller.Org, actions...)
-	for again := 0; errors.Is(err, errVoterNotLoaded) && again < mostAgain; again++ {
-		err = s.commitExamined(ctx, op, caller.Org, actions...)
-	}
-	switch {
-	case err != nil:
-		return nil, err
-	case op.refused != nil:
-		return nil, op.refused
-	}
-	return s.ownApproval(ctx, caller, id)
-}
-
-// CancelApproval ends an approval that its client has given up on: an agent's own,
-// or for a member any. A client that merely dies cancels nothing: its wait can be
-// taken up again.
-func (s *Service) CancelApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID, comment string) (*ApprovalView, error) {
-	if err := caller.require(ledger.RoleAgent); err != nil {
-		return nil, err
-	}
-	seen, err := s.ownApproval(ctx, caller, id)
-	if err != nil {
-		return nil, err
-	}
-	op := &moveApproval{id: id, chain: seen.Chain, org: caller.Org, caller: caller, giveUp: &comment, counters: counting{idsOfUses(seen.Reserved.Uses)}}
-	if err := s.commitWhole(ctx, op); err != nil {
-		return nil, err
-	}
-	return s.ownApproval(ctx, caller, id)
-}
-
-// AdvanceApproval does what the time asks for: escalation, or the time-out. It
-// returns the moment at which to look again, 0 when there is none.
-func (s *Service) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (next ledger.Time, err error) {
-	record, err := s.store.Approval(ctx, id)
-	if err != nil {
-		return 0, visible(err)
-	}
-	op := &moveApproval{id: id, chain: record.Chain, org: record.Org}
-	if err := s.commitWhole(ctx, op); err != nil {
-		return 0, err
-	}
-	return op.next, nil
-}
-
-// moveApproval is a step of an approval: a verdict, a client that gives up, or the
-// passing of time.
-type moveApproval struct {
-	id      ledger.ApprovalID
-	chain   ledger.ChainID
-	org     ledger.OrgID
-	caller  *Caller         // nil for the passing of time
-	verdict *ledger.Verdict // nil for any other step
-	giveUp  *string         // the comment of a client that gives up, nil for any other step
-	// The action that a yes is about and those who said yes before it; nil for any other
-	// step.
-	event  *ledger.RecordedEvent
-	action *ledger.Action
-	voters []ledger.KeyID
-
-	counters counting // in which the action waits
-	next     ledger.Time
-	refused  error // committed, and to be answered with this
-}
-
-func (o *moveApproval) tenant() ledger.OrgID { return o.org }
-
-func (o *moveApproval) size() int { return smallOperation }
-
-func (o *moveApproval) need(needs *store.Needs) {
-	if o.caller != nil {
-		needs.Keys = append(needs.Keys, o.caller.Key)
-		needs.Logs = append(needs.Logs, o.org)
-	}
-	needs.Keys = append(needs.Keys, o.voters...)
-	needs.Orgs = append(needs.Orgs, o.org)
-	needs.Chains = append(needs.Chains, o.chain)
-	needs.Approvals = append(needs.Approvals, o.id)
-	needs.SigningKeys = append(needs.SigningKeys, o.org)
-	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
-	o.counters.need(needs)
-}
-
-func (o *moveApproval) plan(b *batch) error {
-	if o.caller != nil {
-		if err := b.confirm(o.caller); err != nil {
-			return err
+		if err := s.addApprovals(asked, records, org); err != nil {
+			return nil, err
 		}
 	}
-	live, err := b.chainOf(o.org, o.chain)
-	if err != nil {
-		return err
-	}
-	asked, err := b.approval(o.id)
-	if err != nil {
-		return err
-	}
-	if err := o.fresh(b, live, asked.approval); err != nil {
-		return err
-	}
-	org, err := b.org(o.org)
-	if err != nil {
-		return err
-	}
-	if asked.approval.Status.Open() {
-		if err := o.counters.loaded(b, idsOfUses(asked.approval.Reserved.Uses)); err != nil {
-			return err
+	bytes, shared := 0, s.viewer(org)
+	for i, view := range asked.shown {
+		if bytes >= PageBytes {
+			asked.shown = asked.shown[:i]
+			break
 		}
-	}
-	before := *asked.approval
-	o.refused = nil
-	changed, err := o.move(b, org, live, asked.approval)
-	if err != nil {
-		return err
-	}
-	o.next = asked.approval.NextStep()
-	if !changed {
-		return nil
-	}
-	return o.moved(b, org, live, asked, &before)
-}
-
-// fresh refuses an approval that stands open in its row although its end was
-// entered into the chain: the row was put back. Then more approvals stand open than the
-// chain waits for, or another one is hidden.
-func (o *moveApproval) fresh(b *batch, live *liveChain, approval *ledger.Approval) error {
-	if !approval.Status.Open() {
-		return nil
-	}
-	_, err := b.approvalsOf(live)
-	return err
-}
-
-func (o *moveApproval) move(b *batch, org *ledger.Organization, live *liveChain, approval *ledger.Approval) (changed bool, err error) {
-	if o.giveUp != nil {
-		return approval.GiveUp(*o.giveUp, b.now)
-	}
-	if o.verdict == nil {
-		return approval.Advance(b.now), nil
-	}
-	var settlement *ledger.Settlement
-	if o.verdict.Approve && approval.At(b.now).Open() {
-		if settlement, err = o.settlement(b, org, live, approval); err != nil {
-			return false, err
+		if err := s.complete(ctx, view, shared); err != nil {
+			return nil, err
 		}
+		bytes += len(view.Payload)
 	}
-	reviewer := ledger.Reviewer{Key: o.caller.Key, Name: o.caller.Name}
-	changed, err = approval.Decide(o.verdict, reviewer, settlement, b.now)
-	if changed && approval.DeniedBy != nil {
-		o.refused = approval.DeniedBy.PolicyChanged()
-	}
-	return changed, err
-}
-
-// moved writes a step of an approval: into the chain where it is the end, into
-// the audit log where a person made it, and to those who are told.
-func (o *moveApproval) moved(b *batch, org *ledger.Organization, live *liveChain, asked *askedApproval, before *ledger.Approval) error {
-	asked.changed = true
-	approval := asked.approval
-	b.changes.Signals = append(b.changes.Signals, approval.ID.UUID)
-	if !approval.Status.Open() {
-		if err := b.sign(approval); err != nil {
-			b.broken = err // the approval has moved already, and must not be written unsigned
-			return err
-		}
-		b.settle(live, approval)
-		b.changes.NewJobs = append(b.changes.NewJobs,
-			anchorJobs(b.service.anchoring, approval.Org, ledger.SubjectApproval, approval.ID.UUID, 0, approval.Hash(), b.now)...)
-	}
-	if kind := stepKind(before.Status, approval.Status); kind != "" {
-		b.notice(org, approvalNotice(kind, live.chain, approval), approval.ID.String())
-	}
-	if o.caller == nil {
-		return nil
-	}
-	return b.act(o.caller.actor(), org, approvalDeed(o.name(approval), live.chain, before, approval))
-}
-
-// name is what the audit log calls the step of a caller.
-func (o *moveApproval) name(approval *ledger.Approval) string {
-	switch {
-	case approval.DeniedBy != nil:
-		return ledger.ActApprovalOverrule
-	case o.giveUp != nil:
-		return ledger.ActApprovalCancel
-	case o.verdict.Approve:
-		return ledger.ActApprovalApprove
-	default:
-		return ledger.ActApprovalDeny
-	}
-}
-
-// settle enters an approval's end into its chain.
-func (b *batch) settle(live *liveChain, approval *ledger.Approval) {
-	addendum := live.state.Settle(approval, b.now)
-	b.settleUses(approval)
-	live.changed = true
-	b.enter(addendum)
-}
-
-func stepKind(before, after ledger.ApprovalStatus) notify.Kind {
-	switch {
-	case before == after:
-		return ""
-	case after == ledger.ApprovalEscalated:
-		return notify.ApprovalEscalated
-	case after == ledger.ApprovalTimedOut:
-		return notify.ApprovalTimedOut
-	default:
-		return notify.ApprovalDecided
-	}
-}
-
-// askedApproval is an approval that the batch works on.
-type askedApproval struct {
-	record   *store.ApprovalRecord
-	approval *ledger.Approval
-	fresh    bool // made by this batch
-	changed  bool
-}
-
-// approval finds an approval that the operation named among its needs, as the
-// batch leaves it so far.
-func (b *batch) approval(id ledger.ApprovalID) (*askedApproval, error) {
-	if asked := b.asked[id]; asked != nil {
-		return asked, nil
-	}
-	record := b.loaded.Approvals[id]
-	if record == nil {
-		return nil, ledger.ErrNotFound
-	}
-	approval, err := b.service.store.ReadApproval(record)
-	if err != nil {
+	if err := s.addAttendance(ctx, caller, asked.shown...); err != nil {
 		return nil, err
 	}
-	asked := &askedApproval{record: record, approval: approval}
-	b.asked[id] = asked
 	return asked, nil
 }
 
-// ask enters an approval that an action of this batch needs, with its deadline.
-func (b *batch) ask(live *liveChain, approval *ledger.Approval, org *ledger.Organization) {
-	b.asked[approval.ID] = &askedApproval{
-		fresh: true, approval: approval,
-		record: &store.ApprovalRecord{
-			ID: approval.ID, Org: approval.Org, Chain: approval.Chain, Sequence: approval.Sequence,
-			OpenedBy: live.chain.OpenedBy, RequestedAt: approval.RequestedAt,
-		},
+// addApprovals adds the approvals of one chain, newest first.
+func (s *approvalService) addApprovals(asked *chainApprovalList, records []*store.ApprovalRecord, org *ledger.Organization) error {
+	var open, ended []*ApprovalView
+	for _, record := range records {
+		view, err := s.bareView(record, org)
+		if err != nil {
+			return err
+		}
+		// One that has run out is timed out before anyone has recorded that.
+		if view.Status.Open() {
+			open = append(open, view)
+		} else {
+			ended, asked.ends[view.Status] = append(ended, view), true
+		}
 	}
-	b.changes.NewJobs = append(b.changes.NewJobs, &store.Job{
-		Org: org.ID, Kind: JobDeadline, RunAt: approval.EscalatesAt, Body: []byte(approval.ID.String()),
-	})
-	b.notice(org, approvalNotice(notify.ApprovalRequested, live.chain, approval), approval.ID.String())
+	both := append(open, ended...)
+	asked.shown = append(asked.shown, both[:min(len(both), maxShown-len(asked.shown))]...)
+	return nil
 }
 
-func (a *askedApproval) write(b *batch) {
-	if !a.fresh && !a.changed {
-		return
+// approvalsOf reads all approvals of a chain, newest first. It refuses them if one is
+// missing or was reset, so that hiding a denial does not leave the other approvals as the
+// answer. They are compared with the chain as it was read before: approvals requested since
+// then have a greater sequence, and those decided since then are no longer open, so
+// concurrent changes are not mistaken for edits.
+func (s *approvalService) approvalsOf(ctx context.Context, chain *ChainView) ([]*store.ApprovalRecord, error) {
+	records, tampered, err := s.countedApprovals(ctx, chain)
+	if err == nil && tampered > 0 {
+		return nil, fmt.Errorf("an approval of a chain fails: %w", ledger.ErrStateTampered)
 	}
-	a.record.Status = a.approval.Status
-	a.record.Body, a.record.MAC = a.approval.Encode(b.service.keys)
-	if a.fresh {
-		b.changes.NewApprovals = append(b.changes.NewApprovals, a.record)
-	} else {
-		b.changes.Approvals = append(b.changes.Approvals, a.record)
+	return records, err
+}
+
+// countedApprovals is approvalsOf for lists, which mark what fails. A row that fails may be
+// one that counts, so it counts as present.
+func (s *approvalService) countedApprovals(ctx context.Context, chain *ChainView) (records []*store.ApprovalRecord, tampered int64, err error) {
+	query := store.ApprovalQuery{Org: chain.Org, Chain: &chain.Chain.ID, Limit: math.MaxInt32} // how many a chain can have is bounded
+	records, err = s.store.Approvals(ctx, query)
+	if err != nil {
+		return nil, 0, err
 	}
+	var found, open int64
+	for _, record := range records {
+		approval, err := s.store.ReadApproval(record)
+		switch {
+		case errors.Is(err, ledger.ErrStateTampered):
+			tampered++
+		case err != nil:
+			return nil, 0, err
+		case approval.Sequence <= chain.State.Actions:
+			found++
+			if approval.Status.Open() {
+				open++
+			}
+		}
+	}
+	if found > chain.State.Approvals || found+tampered < chain.State.Approvals || open > chain.State.Waiting {
+		return nil, 0, fmt.Errorf("approvals of a chain are missing or put back: %w", ledger.ErrStateTampered)
+	}
+	return records, tampered, nil
+}
+
+// allListed refuses to list a chain's approvals where one is missing.
+func (s *approvalService) allListed(ctx context.Context, caller *Caller, id ledger.ChainID) error {
+	view, err := s.chains.ownChain(ctx, caller, id)
+	if errors.Is(err, fault.ErrNotFound) {
+		return nil // nor has it any approvals that the caller may see
+	}
+	if err == nil {
+		_, _, err = s.countedApprovals(ctx, view)
+	}
+	return visible(err)
+}
+
+// missingIsTampering turns ErrNotFound into tampering, for something that an authentic row
+// names: it was deleted.
+func missingIsTampering(err error, what string) error {
+	if errors.Is(err, fault.ErrNotFound) {
+		return visible(fmt.Errorf("%s is missing: %w", what, ledger.ErrStateTampered))
+	}
+	return err
 }

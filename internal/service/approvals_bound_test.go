@@ -3,6 +3,7 @@ package service_test
 import (
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -16,7 +17,7 @@ func TestAVerdictOnAnotherPayload(t *testing.T) {
 		id := g.ask(g.open("bound"))
 		seen := g.view(id).PayloadSHA256
 		_, err := g.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: true, PayloadSHA256: ledger.PayloadHash([]byte("{}"))})
-		checkCode(t, "the hash of another payload", err, ledger.CodePayloadMismatch)
+		checkCode(t, "the hash of another payload", err, fault.CodePayloadMismatch)
 		checkStatus(t, g.view(id), ledger.ApprovalPending)
 		_, err = g.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: true, PayloadSHA256: seen})
 		checkCode(t, "the hash that was seen", err, "")
@@ -42,10 +43,10 @@ func TestAPayloadEditedWhileItWaits(t *testing.T) {
 			}
 			for _, replica := range []*service.Service{g.Service, g.replica()} {
 				_, err := replica.Approval(t.Context(), g.who.member, id, 0)
-				checkCode(t, name+" read", err, ledger.CodeEvidenceTampered)
+				checkCode(t, name+" read", err, fault.CodeEvidenceTampered)
 				for _, approve := range []bool{true, false} {
 					_, err = replica.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: approve})
-					checkCode(t, name+" decided", err, ledger.CodeEvidenceTampered)
+					checkCode(t, name+" decided", err, fault.CodeEvidenceTampered)
 				}
 			}
 			if err := s.update("events SET payload = ?", genuine); err != nil {
@@ -58,7 +59,7 @@ func TestAPayloadEditedWhileItWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := g.Approval(t.Context(), g.who.agent, id, 0)
-		checkCode(t, "a release of another payload", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "a release of another payload", err, fault.CodeEvidenceTampered)
 	})
 }
 
@@ -84,11 +85,11 @@ func TestAnApprovalPutBack(t *testing.T) {
 				for _, replica := range []*service.Service{g.Service, g.replica()} {
 					for _, second := range []bool{true, false} {
 						_, err := replica.DecideApproval(t.Context(), g.who.admin, id, &ledger.Verdict{Approve: second})
-						checkCode(t, "another verdict", err, ledger.CodeEvidenceTampered)
+						checkCode(t, "another verdict", err, fault.CodeEvidenceTampered)
 					}
 					_, err := replica.AdvanceApproval(t.Context(), id)
-					checkCode(t, "its time", err, ledger.CodeEvidenceTampered)
-					checkCode(t, "completion", complete(t.Context(), replica, g.who.agent, chain), ledger.CodeEvidenceTampered)
+					checkCode(t, "its time", err, fault.CodeEvidenceTampered)
+					checkCode(t, "completion", complete(t.Context(), replica, g.who.agent, chain), fault.CodeEvidenceTampered)
 				}
 				if s.audit("acme") == nil {
 					t.Error("the audit finds nothing")
@@ -111,8 +112,8 @@ func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
 		if err := firstError(s.remove(&entry), s.replace(s.last("approvals"), pending)); err != nil {
 			t.Fatal(err)
 		}
-		checkCode(t, "approve what was denied", g.decide(g.who.admin, id, true), ledger.CodeEvidenceTampered)
-		checkCode(t, "complete", complete(t.Context(), g.Service, g.who.agent, chain), ledger.CodeEvidenceTampered)
+		checkCode(t, "approve what was denied", g.decide(g.who.admin, id, true), fault.CodeEvidenceTampered)
+		checkCode(t, "complete", complete(t.Context(), g.Service, g.who.agent, chain), fault.CodeEvidenceTampered)
 		if s.audit("acme") == nil {
 			t.Error("the audit finds nothing")
 		}
@@ -147,9 +148,9 @@ func TestEditedApprovalsAreNotUsed(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = g.Approval(t.Context(), g.who.member, id, 0)
-			checkCode(t, column+" edited: read", err, ledger.CodeEvidenceTampered)
-			checkCode(t, column+" edited: approve", g.decide(g.who.member, id, true), ledger.CodeEvidenceTampered)
-			checkCode(t, column+" edited: complete", complete(t.Context(), g.Service, g.who.agent, chain), ledger.CodeEvidenceTampered)
+			checkCode(t, column+" edited: read", err, fault.CodeEvidenceTampered)
+			checkCode(t, column+" edited: approve", g.decide(g.who.member, id, true), fault.CodeEvidenceTampered)
+			checkCode(t, column+" edited: complete", complete(t.Context(), g.Service, g.who.agent, chain), fault.CodeEvidenceTampered)
 			if _, err := g.Approval(t.Context(), servicetest.Authenticate(t, g.Service, colleague), id, 0); err == nil {
 				t.Errorf("%s edited: another agent reads it", column)
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -106,12 +107,12 @@ func (g *governed) checkEnding(t *testing.T, e *ending, chain ledger.ChainID, id
 	}
 	// The first decision stands: the same again is harmless, another is refused.
 	for approve, same := range map[bool]ledger.ApprovalStatus{true: ledger.ApprovalApproved, false: ledger.ApprovalDenied} {
-		want := ledger.CodeApprovalDecided
+		want := fault.CodeApprovalDecided
 		switch e.status {
 		case same:
 			want = ""
 		case ledger.ApprovalTimedOut:
-			want = ledger.CodeApprovalExpired
+			want = fault.CodeApprovalExpired
 		}
 		checkCode(t, "another verdict", g.decide(g.who.admin, id, approve), want)
 	}
@@ -122,7 +123,7 @@ func (g *governed) checkEnding(t *testing.T, e *ending, chain ledger.ChainID, id
 	if len(next) != 1 || g.chainState(chain).Entries != 2 {
 		t.Errorf("the chain has %d entries, want the event and its end", g.chainState(chain).Entries)
 	}
-	outcome := ledger.CodeOutcomeConflict
+	outcome := fault.CodeOutcomeConflict
 	if e.status == ledger.ApprovalApproved {
 		outcome = ""
 	}
@@ -184,8 +185,8 @@ func TestApprovalDeadlinesToTheMillisecond(t *testing.T) {
 		// No worker has come by, and still nothing can be decided any more.
 		g.clock.Set(time.UnixMilli(int64(asked.ExpiresAt)))
 		checkStatus(t, g.view(second), ledger.ApprovalTimedOut)
-		checkCode(t, "approve at the end", g.decide(g.who.member, second, true), ledger.CodeApprovalExpired)
-		checkCode(t, "deny at the end", g.decide(g.who.member, second, false), ledger.CodeApprovalExpired)
+		checkCode(t, "approve at the end", g.decide(g.who.member, second, true), fault.CodeApprovalExpired)
+		checkCode(t, "deny at the end", g.decide(g.who.member, second, false), fault.CodeApprovalExpired)
 		g.passTime()
 		checkStatus(t, g.view(second), ledger.ApprovalTimedOut)
 		checkIntact(t, g.Service, "acme", 0)

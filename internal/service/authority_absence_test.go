@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -74,11 +75,11 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 				done(t, hide(direct, was, open, direct.idOf(other.UUID, other.String())))
 				for _, caller := range []*service.Caller{g.who.agent, g.who.member} {
 					_, err := g.ChainApprovals(t.Context(), caller, chain)
-					checkCode(t, what, err, ledger.CodeEvidenceTampered)
+					checkCode(t, what, err, fault.CodeEvidenceTampered)
 				}
 				if how == "deleted" || how == "in another chain" || how == "put back" {
 					_, err := g.Approvals(t.Context(), g.who.member, service.ApprovalFilter{Chain: &chain, Limit: 9})
-					checkCode(t, what+", listed", err, ledger.CodeEvidenceTampered)
+					checkCode(t, what+", listed", err, fault.CodeEvidenceTampered)
 				}
 				g.auditFinds(what, ledger.CheckChain, ledger.CheckApprovals)
 				if how != "deleted" {
@@ -115,10 +116,10 @@ func TestChainsAreNotFoundByForgedColumns(t *testing.T) {
 				done(t, direct.set(&was, column, forged))
 				for _, s := range []*service.Service{g.Service, g.replica()} {
 					_, err := s.Chain(t.Context(), g.who.member, chain)
-					checkCode(t, column+", read", err, ledger.CodeEvidenceTampered)
+					checkCode(t, column+", read", err, fault.CodeEvidenceTampered)
 					if s != g.Service { // what is fixed about a chain may be in memory, as it was written
 						_, err = s.RecordEvent(t.Context(), g.who.agent, chain, step(t, "two", ""))
-						checkCode(t, column+", recorded", err, ledger.CodeEvidenceTampered)
+						checkCode(t, column+", recorded", err, fault.CodeEvidenceTampered)
 					}
 					listed := must[[]*service.ChainView](t)(s.Chains(t.Context(), g.who.member, service.ChainFilter{Limit: 9}))
 					if len(listed) != 1 || !listed[0].Tampered {
@@ -129,7 +130,7 @@ func TestChainsAreNotFoundByForgedColumns(t *testing.T) {
 						key = "second"
 					}
 					_, err = s.OpenChain(t.Context(), g.who.agent, opening, key)
-					checkCode(t, column+", opened again", err, ledger.CodeEvidenceTampered)
+					checkCode(t, column+", opened again", err, fault.CodeEvidenceTampered)
 				}
 				now := direct.last(table)
 				done(t, direct.set(&now, column, was.value(column)))

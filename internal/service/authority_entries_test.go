@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -64,7 +65,7 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 			t.Helper()
 			for _, s := range []*service.Service{g.Service, g.replica()} {
 				for _, result := range results {
-					checkCode(t, what, report(s, chain, id, result), ledger.CodeEvidenceTampered)
+					checkCode(t, what, report(s, chain, id, result), fault.CodeEvidenceTampered)
 				}
 			}
 			g.auditFinds(what, ledger.CheckChain)
@@ -73,12 +74,12 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 			chain := g.open("undecided")
 			g.record(chain, step(t, "one", ""))
 			event := g.record(chain, payment(t, gatedAmount, "")).Event
-			checkCode(t, "undecided", report(g.Service, chain, event.ID, ledger.Succeeded), ledger.CodeOutcomeConflict)
+			checkCode(t, "undecided", report(g.Service, chain, event.ID, ledger.Succeeded), fault.CodeOutcomeConflict)
 			forged := copied(pattern, event, position)
 			done(t, direct.insert(&forged))
 			refused("a forged approval of an undecided action", chain, event.ID, ledger.Succeeded)
 			done(t, direct.remove(&forged))
-			checkCode(t, "undecided again", report(g.Service, chain, event.ID, ledger.Succeeded), ledger.CodeOutcomeConflict)
+			checkCode(t, "undecided again", report(g.Service, chain, event.ID, ledger.Succeeded), fault.CodeOutcomeConflict)
 		}
 
 		denied := g.open("denied")
@@ -90,7 +91,7 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 		refused("a denial that was turned", denied, asked.ID, ledger.Succeeded)
 		now := was.with(map[string]any{"body": body})
 		done(t, direct.replace(now, was))
-		checkCode(t, "denied again", report(g.Service, denied, asked.ID, ledger.Succeeded), ledger.CodeOutcomeConflict)
+		checkCode(t, "denied again", report(g.Service, denied, asked.ID, ledger.Succeeded), fault.CodeOutcomeConflict)
 
 		quiet := g.open("quiet")
 		silent := g.record(quiet, step(t, "one", "")).Event
@@ -106,7 +107,7 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 		refused("a hidden outcome", reported, first.ID, ledger.Succeeded, ledger.Failed)
 		done(t, direct.insert(&outcome))
 		done(t, report(g.Service, reported, first.ID, ledger.Failed))
-		checkCode(t, "another outcome", report(g.replica(), reported, first.ID, ledger.Succeeded), ledger.CodeOutcomeConflict)
+		checkCode(t, "another outcome", report(g.replica(), reported, first.ID, ledger.Succeeded), fault.CodeOutcomeConflict)
 		checkIntact(t, g.Service, g.who.slug, 0)
 	})
 }
@@ -134,11 +135,11 @@ func TestAnApprovalPutBackBesideOneThatWaits(t *testing.T) {
 			}
 			for _, s := range []*service.Service{g.Service, g.replica()} {
 				_, err := s.DecideApproval(t.Context(), g.who.admin, denied.Approval, &ledger.Verdict{Approve: true})
-				checkCode(t, "another verdict", err, ledger.CodeEvidenceTampered)
+				checkCode(t, "another verdict", err, fault.CodeEvidenceTampered)
 				_, err = s.CancelApproval(t.Context(), g.who.agent, denied.Approval, "")
-				checkCode(t, "given up", err, ledger.CodeEvidenceTampered)
+				checkCode(t, "given up", err, fault.CodeEvidenceTampered)
 				_, err = s.AdvanceApproval(t.Context(), denied.Approval)
-				checkCode(t, "its time", err, ledger.CodeEvidenceTampered)
+				checkCode(t, "its time", err, fault.CodeEvidenceTampered)
 			}
 		}
 		done(t, direct.insert(&other))
@@ -168,10 +169,10 @@ func TestHiddenLateOutcomesAllowNoOther(t *testing.T) {
 		marker := direct.newestWith("events", ledger.ActionTypeLateOutcome)
 		done(t, direct.remove(&marker))
 		for _, s := range []*service.Service{g.Service, g.replica()} {
-			checkCode(t, "another outcome", report(s, ledger.Succeeded), ledger.CodeEvidenceTampered)
+			checkCode(t, "another outcome", report(s, ledger.Succeeded), fault.CodeEvidenceTampered)
 		}
 		done(t, direct.insert(&marker))
 		done(t, report(g.Service, ledger.Failed))
-		checkCode(t, "another outcome", report(g.replica(), ledger.Succeeded), ledger.CodeOutcomeConflict)
+		checkCode(t, "another outcome", report(g.replica(), ledger.Succeeded), fault.CodeOutcomeConflict)
 	})
 }

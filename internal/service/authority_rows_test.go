@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -40,7 +41,7 @@ func TestForgedTokensOpenNothing(t *testing.T) {
 		works := func() bool {
 			_, err := g.VerifyToken(t.Context(), secret.Reveal())
 			if err != nil {
-				checkCode(t, "a token", err, ledger.CodeNotFound)
+				checkCode(t, "a token", err, fault.CodeNotFound)
 			}
 			return err == nil
 		}
@@ -63,7 +64,7 @@ func TestForgedTokensOpenNothing(t *testing.T) {
 		// Nothing can be done about one that was changed, under its key or by its id.
 		done(t, scene.update("tokens SET created_at = created_at + 1"))
 		_, _, err = g.IssueToken(t.Context(), g.who.admin, request, "once")
-		checkCode(t, "issued again", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "issued again", err, fault.CodeEvidenceTampered)
 		done(t, scene.update("tokens SET created_at = created_at - 1"))
 		hash := ledger.HashToken("cvt_his")
 		inserted := was.with(map[string]any{"id": make([]byte, 16), "hash": hash[:], "idempotency_key": nil})
@@ -109,7 +110,7 @@ func TestForgedPoliciesDecideNothing(t *testing.T) {
 		scene.editEachColumn(&was, []string{"org_id", "number"}, nil, func(edit string) {
 			fresh := g.replica() // has not compiled the set yet
 			_, err := fresh.RecordEvent(t.Context(), g.who.agent, chain, step(t, "deploy", ""))
-			checkCode(t, edit, err, ledger.CodeEvidenceTampered)
+			checkCode(t, edit, err, fault.CodeEvidenceTampered)
 			views, _, err := fresh.Policies(t.Context(), g.who.member, 0, 9)
 			done(t, err)
 			for _, view := range views {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
@@ -107,7 +108,8 @@ func TestForgedWebhooksAreToldNothing(t *testing.T) {
 				if nothing := (store.WebhookRecord{ID: shown.ID, Org: shown.Org, Tampered: true}); fmt.Sprint(*shown) != fmt.Sprint(nothing) {
 					t.Errorf("%s: it is listed as %+v", edit, shown)
 				}
-				checkCode(t, edit+": a test", g.TestWebhook(t.Context(), g.who.admin, shown.ID), ledger.CodeEvidenceTampered)
+				_, err := g.TestWebhook(t.Context(), g.who.admin, shown.ID)
+				checkCode(t, edit+": a test", err, fault.CodeEvidenceTampered)
 			}
 			g.revive()
 			g.fanOut()

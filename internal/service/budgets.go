@@ -6,20 +6,27 @@ import (
 	"fmt"
 	"slices"
 
+	"countersign/internal/cache"
 	"countersign/internal/evidence"
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 	"countersign/internal/verify"
 )
 
-// counting is what an operation knows of the budget counters that it touches. What it
-// knows is a hint: the organization, the action and the approvals say inside the
-// transaction, and an operation that finds others there than it has named among its needs
-// is planned again with those.
+// budgetService tracks the use of budgets.
+type budgetService struct {
+	*shared
+	chains      *chainService
+	budgetHints budgetHints
+}
+
+// counting names the budget counters that an operation needs. It is a hint: inside the
+// transaction, the organization, the action and the approvals decide, and an operation that
+// needs other counters is planned again with those.
 //
-// It belongs to one operation, and is changed by whoever plans that.
+// It belongs to one operation, and is changed by the goroutine that plans it.
 type counting struct {
 	ids []ledger.CounterID
 }
@@ -32,7 +39,7 @@ func (c *counting) need(needs *store.Needs) { needs.Counters = append(needs.Coun
 
 // loaded refuses counters that were not named, and names them for the next time.
 func (c *counting) loaded(b *batch, ids []ledger.CounterID) error {
-	if !slices.ContainsFunc(ids, func(id ledger.CounterID) bool { return !b.named[id] }) {
+	if !slices.ContainsFunc(ids, func(id ledger.CounterID) bool { return !b.loadedCounters[id] }) {
 		return nil
 	}
 	c.ids = slices.Compact(slices.SortedFunc(slices.Values(append(slices.Clone(c.ids), ids...)), func(a, b ledger.CounterID) int {
@@ -43,9 +50,9 @@ func (c *counting) loaded(b *batch, ids []ledger.CounterID) error {
 
 // commitWhole commits an operation, again where it has found out only in its transaction
 // what it needs.
-func (s *Service) commitWhole(ctx context.Context, op operation) error {
+func (s *shared) commitWhole(ctx context.Context, op operation) error {
 	err := s.committer.commit(ctx, op)
-	for again := 0; again < mostAgain && (errors.Is(err, errApprovalNotLoaded) || errors.Is(err, errCountersNotLoaded)); again++ {
+	for again := 0; again < maxRetries && (errors.Is(err, errApprovalNotLoaded) || errors.Is(err, errCountersNotLoaded)); again++ {
 		err = s.committer.commit(ctx, op)
 	}
 	return err
@@ -62,24 +69,24 @@ type liveCounter struct {
 
 func (c *liveCounter) changed() bool { return c.counter.Moves != c.moves }
 
-// counter finds a counter that the operation named among its needs, as the batch leaves it
-// so far; nil where nothing was counted in it yet. One that is not as the service wrote it,
-// older than what is remembered of it, or gone is refused.
+// counter finds a counter that the operation named among its needs, including earlier
+// changes of this batch; nil if nothing was counted yet. One that fails authentication, is
+// older than what is remembered of it, or was deleted is refused.
 func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, error) {
 	if live := b.counters[id]; live != nil {
 		return live, nil
 	}
-	if !b.named[id] {
+	if !b.loadedCounters[id] {
 		return nil, errCountersNotLoaded
 	}
 	record := b.loaded.Counters[id]
 	if record == nil {
-		if !b.known[id] {
-			// Nobody had made it when the batch was loaded. A batch that has meanwhile is
-			// committed first, and this one is refused by the counter's id.
+		if !b.rememberedCounters[id] {
+			// It did not exist when the batch was loaded. If another batch has created it
+			// since, the store refuses this one by the counter's id.
 			return nil, nil
 		}
-		if err := b.service.chainGone(org, ledger.ChainID(id)); !errors.Is(err, ledger.ErrNotFound) {
+		if err := b.service.chainGone(org, ledger.ChainID(id)); !errors.Is(err, fault.ErrNotFound) {
 			return nil, err
 		}
 		return nil, nil
@@ -89,7 +96,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	}
 	counter, err := b.service.store.ReadCounter(record)
 	if err != nil {
-		b.service.notice(metTampering{org: org, tampering: verify.RowChanged(evidence.FailingCounterOf(record)), tell: true})
+		b.service.noteFinding(pendingFinding{org: org, tampering: verify.RowChanged(evidence.FailingCounterOf(record)), tell: true})
 		return nil, err
 	}
 	if seen, watched := b.service.seenChain(ledger.ChainID(id)); watched {
@@ -102,14 +109,14 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	return live, nil
 }
 
-// knownCounters are the counters of which something is remembered.
-func (s *Service) knownCounters(ids []ledger.CounterID) map[ledger.CounterID]bool {
-	if s.watchedChains == nil || len(ids) == 0 {
+// knownCounters returns the counters that are remembered outside the database.
+func (s *budgetService) knownCounters(ids []ledger.CounterID) map[ledger.CounterID]bool {
+	if s.chains.watchedChains == nil || len(ids) == 0 {
 		return nil
 	}
 	known := make(map[ledger.CounterID]bool, len(ids))
 	for _, id := range ids {
-		if _, watched := s.seenChain(ledger.ChainID(id)); watched {
+		if _, watched := s.chains.seenChain(ledger.ChainID(id)); watched {
 			known[id] = true
 		}
 	}
@@ -134,14 +141,14 @@ func (b *batch) counterFor(applied *ledger.Applied) (*ledger.BudgetCounter, erro
 	return live.counter, nil
 }
 
-// standings are where the budgets stand that an action is held against, and those that
-// rules ask about. It is called before anything is changed.
+// standings returns the standings of the budgets that apply to an action, and of those that
+// rules read. It is called before anything is changed.
 func (b *batch) standings(c *counting, org *ledger.Organization, policy *ledger.Policy, live *liveChain, subject *ledger.Subject, action *ledger.Action) ([]ledger.BudgetStanding, error) {
 	if len(org.Settings.Budgets) == 0 {
-		b.service.hints.drop(org.ID)
+		b.service.budgetHints.drop(org.ID)
 		return nil, nil
 	}
-	b.service.hints.put(org, policy)
+	b.service.budgetHints.put(org, policy)
 	applied := org.Settings.Applying(org.ID, subject, action, ledger.Later(b.now, live.state.LastAt), policy.Budgets)
 	return b.stand(c, action, applied)
 }
@@ -161,8 +168,8 @@ func (b *batch) stand(c *counting, action *ledger.Action, applied []ledger.Appli
 	return standings, nil
 }
 
-// standAgain are the standings of an action that was recorded before: by the counters that
-// it was counted in, and for rules that ask about others by those of now.
+// standAgain returns the standings for an action that was recorded before: those of the
+// counters that it was counted in, and the current ones of other budgets that rules read.
 func (b *batch) standAgain(c *counting, org *ledger.Organization, policy *ledger.Policy, subject *ledger.Subject, action *ledger.Action, uses []ledger.BudgetUse, at ledger.Time) ([]ledger.BudgetStanding, error) {
 	if len(org.Settings.Budgets) == 0 {
 		return nil, nil
@@ -219,9 +226,9 @@ func idsOfUses(uses []ledger.BudgetUse) []ledger.CounterID {
 	return ids
 }
 
-// settleUses ends what an approval held of budgets. A counter that fails is left as it is:
-// it lets nothing happen any more, and must not keep an approval from its end.
-func (b *batch) settleUses(approval *ledger.Approval) {
+// releaseUses ends an approval's reservations. A counter that fails is left alone: it allows
+// nothing, and must not block the end of an approval.
+func (b *batch) releaseUses(approval *ledger.Approval) {
 	for _, use := range approval.Reserved.Uses {
 		live, err := b.counter(approval.Org, use.Counter)
 		if err != nil || live == nil {
@@ -232,8 +239,8 @@ func (b *batch) settleUses(approval *ledger.Approval) {
 	}
 }
 
-// finishCounters encodes the counters that moved.
-func (b *batch) finishCounters() {
+// encodeCounters encodes the changed counters.
+func (b *batch) encodeCounters() {
 	for _, live := range b.counters {
 		if !live.changed() {
 			continue
@@ -249,24 +256,24 @@ func (b *batch) finishCounters() {
 }
 
 // noteCounters remembers the counters that a batch has stored, as noteChains does.
-func (s *Service) noteCounters(b *batch) {
-	if s.watchedChains == nil {
+func (s *budgetService) noteCounters(b *batch) {
+	if s.chains.watchedChains == nil {
 		return
 	}
 	for _, live := range b.counters {
-		if !live.changed() || s.watchedChains.Note(live.loaded, verify.CounterMark(live.counter, live.record.MAC), false) {
+		if !live.changed() || s.chains.watchedChains.Note(live.loaded, verify.CounterMark(live.counter, live.record.MAC), false) {
 			continue
 		}
-		_ = s.refuseChain(&verify.ChainRollback{ // whoever counts next is refused
+		_ = s.chains.refuseChain(&verify.ChainRollback{ // whoever counts next is refused
 			Org: live.counter.Org, Chain: ledger.ChainID{UUID: live.record.ID.UUID}, Budget: live.counter.Budget,
 		})
 	}
 }
 
-// budgetHints keep, of organizations that have budgets, which those are, so that an
-// operation can name its counters before it has read the organization. A hint may be old.
+// budgetHints caches the budgets of organizations, so that an operation can name its
+// counters before it has read the organization. A hint may be outdated.
 type budgetHints struct {
-	known *recent.Cache[ledger.OrgID, *budgetHint]
+	known *cache.Cache[ledger.OrgID, *budgetHint]
 }
 
 type budgetHint struct {
@@ -275,11 +282,11 @@ type budgetHint struct {
 	read     []string // by rules
 }
 
-// hintsInUse bounds what is kept of hints, in bytes.
-const hintsInUse = 1 << 20
+// budgetHintBytes bounds what is kept of hints, in bytes.
+const budgetHintBytes = 1 << 20
 
 func newBudgetHints() budgetHints {
-	return budgetHints{recent.New[ledger.OrgID, *budgetHint](hintsInUse)}
+	return budgetHints{cache.New[ledger.OrgID, *budgetHint](budgetHintBytes)}
 }
 
 func (h *budgetHints) put(org *ledger.Organization, policy *ledger.Policy) {
@@ -295,14 +302,14 @@ func (h *budgetHints) drop(org ledger.OrgID) {
 	}
 }
 
-// expectCounters names the counters that an action is most likely held against.
-func (s *Service) expectCounters(caller *Caller, chain ledger.ChainID, action *ledger.Action) counting {
-	hint, ok := s.hints.known.Get(caller.Org)
+// expectCounters names the counters that an action most likely needs.
+func (s *budgetService) expectCounters(caller *Caller, chain ledger.ChainID, action *ledger.Action) counting {
+	hint, ok := s.budgetHints.known.Get(caller.Org)
 	if !ok {
 		return counting{}
 	}
 	subject := caller.subject(action.AgentName)
-	if known, ok := s.chains.chains.Get(chain); ok {
+	if known, ok := s.chains.chainCache.chains.Get(chain); ok {
 		subject.Environment = known.Environment
 	}
 	return counting{ids: idsOf(hint.settings.Applying(caller.Org, subject, action, s.now(), hint.read))}
@@ -317,21 +324,21 @@ func (c *Caller) subject(agent string) *ledger.Subject {
 func readBudgets(settings *ledger.Settings, names []string, pointer, remedy string) error {
 	for _, name := range names {
 		if settings.Budget(name) == nil {
-			return ledger.Invalid(ledger.FieldError{Pointer: pointer, Detail: fmt.Sprintf("there is no budget %q: %s", name, remedy)})
+			return fault.Invalid(fault.FieldError{Pointer: pointer, Detail: fmt.Sprintf("there is no budget %q: %s", name, remedy)})
 		}
 	}
 	return nil
 }
 
-// approvalSubject is who acts in an action that waits for approval. An approval does not
-// keep the name of the key.
+// approvalSubject is the subject of an action that waits for approval. An approval does not
+// contain the name of the key.
 func approvalSubject(approval *ledger.Approval, chain *ledger.Chain) *ledger.Subject {
 	return &ledger.Subject{Environment: chain.Environment, Agent: approval.AgentName, Key: approval.RequestedBy, Unnamed: true}
 }
 
 // standings are as in standAgain, for what is shown and not decided. A counter that fails
 // is left out: what it leads to is decided in a transaction.
-func (v *viewing) standings(ctx context.Context, policy *ledger.Policy, approval *ledger.Approval, chain *ledger.Chain, action *ledger.Action, at ledger.Time) ([]ledger.BudgetStanding, error) {
+func (v *approvalViewer) standings(ctx context.Context, policy *ledger.Policy, approval *ledger.Approval, chain *ledger.Chain, action *ledger.Action, at ledger.Time) ([]ledger.BudgetStanding, error) {
 	uses := approval.Reserved.Uses
 	read := readAgain(v.org, policy, approvalSubject(approval, chain), action, uses, at)
 	if len(v.org.Settings.Budgets) == 0 || len(uses)+len(read) == 0 {
@@ -361,4 +368,132 @@ func (v *viewing) standings(ctx context.Context, policy *ledger.Policy, approval
 		standings = append(standings, applied.Stand(action, counter))
 	}
 	return standings, nil
+}
+
+// BudgetUse is the use of a budget in the current window, by one member of its scope.
+type BudgetUse struct {
+	Budget  *ledger.Budget
+	Counter ledger.CounterID
+	// Value is the environment, the agent's name as it was spelt first, or the key's name;
+	// "" for the organization. Key is the id of the key, nil in any other scope.
+	Value                string
+	Key                  *ledger.KeyID
+	Spent, Waiting, Left ledger.Money
+	Start, End           ledger.Time
+	// Tampered says that the stored counter fails authentication. Then only its id and its
+	// budget are shown.
+	Tampered bool
+}
+
+// Budgets lists the use of each budget in the current window: by budget in the order of the
+// settings, then by the folded name of the member. A member without any use is left out; the
+// organization never is. The list continues after the given counter.
+func (s *budgetService) Budgets(ctx context.Context, caller *Caller, after ledger.CounterID, limit int) ([]*BudgetUse, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	l := &budgetList{service: s, org: org, now: s.now(), limit: limit}
+	if after != (ledger.CounterID{}) {
+		if err := l.resume(ctx, after); err != nil {
+			return nil, visible(err)
+		}
+	}
+	for ; l.at < len(org.Settings.Budgets) && len(l.found) < limit; l.at++ {
+		if err := l.list(ctx, &org.Settings.Budgets[l.at]); err != nil {
+			return nil, visible(err)
+		}
+		l.after = store.CounterAt{}
+	}
+	return l.found, nil
+}
+
+type budgetList struct {
+	service *budgetService
+	org     *ledger.Organization
+	now     ledger.Time
+	limit   int
+	at      int             // the budget to go on with
+	after   store.CounterAt // the place in it
+	found   []*BudgetUse
+}
+
+// wholeKey is the counter of a budget of the whole organization.
+func (l *budgetList) wholeKey(b *ledger.Budget) ledger.CounterKey {
+	start, _ := b.Window.Span(l.now)
+	return ledger.CounterKey{Org: l.org.ID, Budget: b.Name, Scope: b.Scope, Measure: b.Measure(), Window: b.Window, Start: start}
+}
+
+// resume finds the position of a counter. A counter that no longer exists ends the list.
+func (l *budgetList) resume(ctx context.Context, after ledger.CounterID) error {
+	records, err := l.service.store.BudgetCounters(ctx, []ledger.CounterID{after})
+	if err != nil {
+		return err
+	}
+	record := records[after]
+	for l.at = range l.org.Settings.Budgets {
+		b := &l.org.Settings.Budgets[l.at]
+		whole := l.wholeKey(b)
+		if b.Scope == ledger.ScopeOrganization && whole.ID() == after {
+			l.at++
+			return nil
+		}
+		if record != nil && record.Org == l.org.ID && record.Budget == b.Name {
+			l.after = store.CounterAt{Value: record.Value, ID: record.ID}
+			return nil
+		}
+	}
+	l.at = len(l.org.Settings.Budgets)
+	return nil
+}
+
+func (l *budgetList) list(ctx context.Context, b *ledger.Budget) error {
+	start, end := b.Window.Span(l.now)
+	query := store.CounterQuery{Org: l.org.ID, Budget: b.Name, Start: start, After: l.after}
+	before := len(l.found)
+	for len(l.found) < l.limit {
+		query.Limit = l.limit - len(l.found)
+		records, err := l.service.store.CountersOf(ctx, query)
+		if err != nil {
+			return err
+		}
+		for _, record := range records {
+			query.After = store.CounterAt{Value: record.Value, ID: record.ID}
+			if use := l.use(b, record, start, end); use != nil {
+				l.found = append(l.found, use)
+			}
+		}
+		if len(records) < query.Limit {
+			break
+		}
+	}
+	if b.Scope == ledger.ScopeOrganization && len(l.found) == before && len(l.found) < l.limit && l.after == (store.CounterAt{}) {
+		key := l.wholeKey(b)
+		l.found = append(l.found, &BudgetUse{Budget: b, Counter: key.ID(), Left: b.Limit(), Start: start, End: end})
+	}
+	return nil
+}
+
+// use shows a counter; nil for one of a budget that has the same name and is another one.
+func (l *budgetList) use(b *ledger.Budget, record *store.CounterRecord, start, end ledger.Time) *BudgetUse {
+	counter, err := l.service.store.ReadCounter(record)
+	if err != nil {
+		l.service.log.Error(tamperedLog, "of", "a budget counter")
+		return &BudgetUse{Budget: b, Counter: record.ID, Start: start, End: end, Tampered: true}
+	}
+	if !counter.Of(b) {
+		return nil
+	}
+	use := &BudgetUse{
+		Budget: b, Counter: record.ID, Value: counter.Label, Spent: counter.Spent, Waiting: counter.Waiting, Left: b.Left(counter), Start: start, End: end,
+	}
+	if b.Scope == ledger.ScopeKey {
+		if id, err := ledger.ParseID(counter.Value); err == nil {
+			use.Key = &ledger.KeyID{UUID: id}
+		}
+	}
+	return use
 }

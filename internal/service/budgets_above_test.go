@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/nightly"
 	"countersign/internal/service"
@@ -339,7 +340,7 @@ func (m *budgetModel) pay() {
 func (m *budgetModel) again() {
 	use := m.made[m.random.IntN(len(m.made))]
 	_, err := m.service().RecordEvent(m.t.Context(), m.who.agent, use.chain, use.action)
-	if code := codeOf(err); err != nil && code != ledger.CodeChainSealed {
+	if code := codeOf(err); err != nil && code != fault.CodeChainSealed {
 		m.t.Fatal(err)
 	}
 }
@@ -437,7 +438,7 @@ func TestSimulationsLeaveBudgetsAsTheyWere(t *testing.T) {
 			}
 		}
 		_, err := simulate(`budget("dayly").left < 1.0`)
-		checkCode(t, "a set that asks about no budget", err, ledger.CodeInvalid)
+		checkCode(t, "a set that asks about no budget", err, fault.CodeInvalid)
 	})
 }
 
@@ -458,7 +459,7 @@ func TestLowerLimitsHoldForRepeatsAndApprovals(t *testing.T) {
 		if d := g.record(chain, allowed).Event.Decision; d.Outcome != ledger.Deny || d.PolicyName != "budget:daily" {
 			t.Errorf("a repeat under a lower limit is %s by %q", d.Outcome, d.PolicyName)
 		}
-		checkCode(t, "an approval under a lower limit", g.decide(g.who.member, waiting, true), ledger.CodePolicyChanged)
+		checkCode(t, "an approval under a lower limit", g.decide(g.who.member, waiting, true), fault.CodePolicyChanged)
 		g.checkUse("daily/", 40, 0)
 		if d := g.record(chain, allowed).Event.Decision; d.Outcome != ledger.Allow {
 			t.Errorf("a repeat, when there is room again, is %s: %s", d.Outcome, d.Reason)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -78,7 +79,7 @@ func TestSpentBudgetsStaySpent(t *testing.T) {
 					commit(r.direct, then)
 					live(r)
 					_, err := r.RecordEvent(t.Context(), r.who.agent, chain, pay(t, "a", 5, ""))
-					checkCode(t, "a payment", err, ledger.CodeEvidenceTampered)
+					checkCode(t, "a payment", err, fault.CodeEvidenceTampered)
 					r.record(chain, step(t, "look", "")) // takes nothing of the budget
 					report := must[*verify.AuditReport](t)(r.Operator().Audit(t.Context(), r.who.slug, verify.AuditOptions{}))
 					if report.Break == nil || report.Break.Check != ledger.CheckRollback && report.Break.Check != ledger.CheckBudgets {
@@ -144,7 +145,7 @@ func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
 		}
 		done(t, r.chains.Flush())
 		r.direct.putBack(tables{"budget_counters": nil})
-		checkCode(t, "an approval", r.decide(r.who.member, asked[0], true), ledger.CodeEvidenceTampered)
+		checkCode(t, "an approval", r.decide(r.who.member, asked[0], true), fault.CodeEvidenceTampered)
 		done(t, r.decide(r.who.member, asked[1], false))
 		r.complete(chain)
 		for i, want := range []ledger.ApprovalStatus{ledger.ApprovalCancelled, ledger.ApprovalDenied, ledger.ApprovalCancelled} {
@@ -154,7 +155,7 @@ func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
 		}
 		next := r.open("next")
 		_, err := r.RecordEvent(t.Context(), r.who.agent, next, pay(t, "a", 1, ""))
-		checkCode(t, "a payment", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "a payment", err, fault.CodeEvidenceTampered)
 		found := must[[]*verify.ChainRollback](t)(r.ChainRollbacks(t.Context()))
 		if len(found) != 1 || !strings.Contains(found[0].String(), "budget counter") {
 			t.Fatalf("found: %v", found)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -220,7 +221,7 @@ func TestOpenChainsCannotBeShortened(t *testing.T) {
 					"a completion": func() error { _, err := r.CompleteChain(ctx, r.who.agent, chain, &ledger.Completion{}); return err },
 				}
 				for what, attempt := range attempts {
-					checkCode(t, what, attempt(), ledger.CodeEvidenceTampered)
+					checkCode(t, what, attempt(), fault.CodeEvidenceTampered)
 				}
 				listed := must[[]*service.ChainView](t)(r.Chains(ctx, r.who.member, service.ChainFilter{Limit: 10}))
 				if i := slices.IndexFunc(listed, func(v *service.ChainView) bool { return v.Chain.ID == chain }); i < 0 || !listed[i].Tampered {
@@ -258,7 +259,7 @@ func TestBudgetsCannotBePutBack(t *testing.T) {
 				r.direct.putBack(then)
 				live(r)
 				_, err := r.RecordEvent(t.Context(), r.who.agent, chain, payment(t, 4000, ""))
-				checkCode(t, "a payment", err, ledger.CodeEvidenceTampered)
+				checkCode(t, "a payment", err, fault.CodeEvidenceTampered)
 				r.checkNamed(chain)
 			})
 		}
@@ -293,7 +294,7 @@ func TestSuccessionCannotBePutBack(t *testing.T) {
 		for _, name := range []string{"running", "restarted"} {
 			lives[name](r)
 			_, err := r.RecordEvent(t.Context(), r.who.agent, chain, payment(t, 4000, ""))
-			checkCode(t, name, err, ledger.CodeEvidenceTampered)
+			checkCode(t, name, err, fault.CodeEvidenceTampered)
 		}
 		r.checkNamed(chain)
 	})
@@ -319,12 +320,12 @@ func TestRemovedChainsAreMissed(t *testing.T) {
 				done(t, r.ProveChains(t.Context()))
 				r.checkNamed(chain, "gone")
 				_, err := r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
-				checkCode(t, "an event", err, ledger.CodeEvidenceTampered)
+				checkCode(t, "an event", err, fault.CodeEvidenceTampered)
 				_, err = r.Chain(t.Context(), r.who.agent, chain)
-				checkCode(t, "a view", err, ledger.CodeEvidenceTampered)
+				checkCode(t, "a view", err, fault.CodeEvidenceTampered)
 				stranger := newTenant(t, r.Service, "stranger")
 				_, err = r.Chain(t.Context(), stranger.agent, chain)
-				checkCode(t, "a stranger's view", err, ledger.CodeNotFound)
+				checkCode(t, "a stranger's view", err, fault.CodeNotFound)
 				r.record(kept, step(t, "on", ""))
 			})
 		}
@@ -424,7 +425,7 @@ func TestForksBetweenReplicas(t *testing.T) {
 		other.record(chain, step(t, "second", ""))
 		r.direct.putBack(then)
 		_, err := other.RecordEvent(t.Context(), r.who.agent, chain, step(t, "third", ""))
-		checkCode(t, "at the replica that knows", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "at the replica that knows", err, fault.CodeEvidenceTampered)
 		other.WaitForMet()
 		r.record(chain, step(t, "instead", "")) // as far as this one knows, the chain ended there
 		r.record(chain, step(t, "after", ""))
@@ -471,9 +472,9 @@ func TestChainsThatWereAccepted(t *testing.T) {
 		done(t, r.chains.Flush())
 		r.direct.putBack(then)
 		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
-		checkCode(t, "an event of a chain that was put back once more", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "an event of a chain that was put back once more", err, fault.CodeEvidenceTampered)
 		r.start()
 		_, err = r.RecordEvent(t.Context(), r.who.agent, chain, step(t, "more", ""))
-		checkCode(t, "the same after a restart", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "the same after a restart", err, fault.CodeEvidenceTampered)
 	})
 }

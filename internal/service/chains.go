@@ -4,13 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 
+	"countersign/internal/cache"
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
-// ChainView is a chain as it stands.
+// chainService opens, reads and resumes chains. It refuses those that are older than what is
+// remembered of them, and notes when their clients ask for them.
+type chainService struct {
+	*shared
+	findings   *findingService
+	chainCache chainCache
+	stateCache stateCache
+	// lineages are those of chains that were abandoned or continue one. A cached lineage
+	// spares an operation its second attempt.
+	lineages      *cache.Cache[ledger.ChainID, lineage]
+	chainPolls    chainPolls
+	watchedChains verify.ChainWatch // nil without one
+}
+
+// ChainView is a chain in its current state.
 type ChainView struct {
 	*ledger.Chain
 	State *ledger.ChainState
@@ -18,8 +37,8 @@ type ChainView struct {
 	// BindingKey is for the chain's opener alone, in answer to the opening; nil
 	// elsewhere.
 	BindingKey []byte
-	// Tampered says that the stored record or its state fails. Then the chain's id is all
-	// that is told, and there is no state. Only lists have such views.
+	// Tampered says that the stored record or its state fails authentication. Then only the
+	// chain's id is shown, and there is no state. Only lists have such views.
 	Tampered bool
 	// Organization is the slug of the chain's owner.
 	Organization string
@@ -27,8 +46,8 @@ type ChainView struct {
 	Limits *ledger.EffectiveLimits
 }
 
-// under fills in whose the chain is, and the limits that the settings leave it.
-func (v *ChainView) under(org *ledger.Organization) *ChainView {
+// withOrg sets the chain's owner, and the limits under the owner's settings.
+func (v *ChainView) withOrg(org *ledger.Organization) *ChainView {
 	v.Organization = org.Slug
 	if !v.Tampered && !v.State.Status.Sealed() {
 		v.Limits = org.Settings.Effective(&v.Chain.Limits)
@@ -38,17 +57,16 @@ func (v *ChainView) under(org *ledger.Organization) *ChainView {
 
 // Terms are what an answer to an agent says of its organization.
 type Terms struct {
-	// Act is the number of the act that had last changed the organization. A client
-	// that has seen a greater one holds a newer answer.
+	// Act is the number of the act that last changed the organization. An answer with a
+	// greater number is newer.
 	Act int64
 	// Lease lets the client decide obviously safe actions; nil where it must ask.
 	Lease *ledger.Lease
 }
 
-// terms grants what the organization, as this transaction has read it, lets a
-// client of the chain do by itself. A key that is bound to agents gets no lease: a lease
-// does not say for whom it is good, and what the key may not record must not begin. The
-// caller must have been confirmed.
+// terms grants a lease where the organization, as read in this transaction, allows one. A
+// key that is bound to agents gets none: a lease is not limited to agents, so it would allow
+// more than the key may record. The caller must be confirmed.
 func (b *batch) terms(caller *Caller, org *ledger.Organization, policy *ledger.Policy, chain *ledger.Chain, state *ledger.ChainState) Terms {
 	if len(b.loaded.Keys[caller.Key].Agents) > 0 {
 		return Terms{Act: org.Controls.Act}
@@ -57,14 +75,14 @@ func (b *batch) terms(caller *Caller, org *ledger.Organization, policy *ledger.P
 		Keys: b.service.keys, Policy: policy, Org: org, Chain: chain, Now: b.now, Random: b.service.timedRandom(),
 	})
 	if lease != nil {
-		b.service.granted(org.ID)
+		b.service.noteGrant(org.ID)
 	}
 	return Terms{Act: org.Controls.Act, Lease: lease}
 }
 
 // OpenChain opens a chain as the request describes it. Under an idempotency key
 // the same request opens one chain however often it is sent.
-func (s *Service) OpenChain(ctx context.Context, caller *Caller, request *ledger.Chain, idempotencyKey string) (*ChainView, error) {
+func (s *chainService) OpenChain(ctx context.Context, caller *Caller, request *ledger.Chain, idempotencyKey string) (*ChainView, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -75,7 +93,7 @@ func (s *Service) OpenChain(ctx context.Context, caller *Caller, request *ledger
 	if op.earlier == nil {
 		return op.view, nil
 	}
-	view, err := s.newer(ctx, op.view, op.earlier)
+	view, err := s.rereadIfOlder(ctx, op.view, op.earlier)
 	return view, visible(err)
 }
 
@@ -135,11 +153,12 @@ func (o *openChain) plan(b *batch) error {
 	record.State, record.MAC = state.Encode(b.service.keys, &chain)
 	b.changes.NewChains = append(b.changes.NewChains, record)
 	b.opened = append(b.opened, &liveChain{record: record, chain: &chain, state: state})
+	b.postChain(&chain)
 	if o.idempotencyKey != "" {
 		b.loaded.Opens[o.ref()] = record
 	}
 	terms := b.terms(o.caller, org, policy, &chain, state)
-	o.view = (&ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}).under(org)
+	o.view = (&ChainView{Chain: &chain, State: state, Terms: &terms, BindingKey: b.service.bindingKey(&chain)}).withOrg(org)
 	return nil
 }
 
@@ -159,15 +178,15 @@ func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.Ch
 		return err
 	}
 	if view.OpenedBy != o.caller.Key || !view.SameRequest(&o.chain) {
-		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
+		return fault.Errorf(fault.CodeIdempotencyConflict, "this Idempotency-Key opened another chain already: use a new key for a new chain")
 	}
 	view.Terms, view.BindingKey = &Terms{Act: org.Controls.Act}, b.service.bindingKey(view.Chain)
-	o.view, o.earlier = view.under(org), earlier.MAC
+	o.view, o.earlier = view.withOrg(org), earlier.MAC
 	b.service.chainPolls.note(view.Chain, view.State.LastAt, b.now)
 	return nil
 }
 
-func (s *Service) bindingKey(chain *ledger.Chain) []byte {
+func (s *chainService) bindingKey(chain *ledger.Chain) []byte {
 	key, ok := chain.BindingKey(s.keys)
 	if !ok {
 		return nil
@@ -176,8 +195,8 @@ func (s *Service) bindingKey(chain *ledger.Chain) []byte {
 }
 
 // view decodes and authenticates a stored chain.
-func (s *Service) view(record *store.ChainRecord) (*ChainView, error) {
-	chain, err := s.chains.decode(record)
+func (s *chainService) view(record *store.ChainRecord) (*ChainView, error) {
+	chain, err := s.chainCache.decode(record)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
@@ -188,16 +207,16 @@ func (s *Service) view(record *store.ChainRecord) (*ChainView, error) {
 	if state.Status != record.Status {
 		return nil, fmt.Errorf("the status of a chain is not its state's: %w", ledger.ErrStateTampered)
 	}
-	s.chains.keep(chain, record.Body)
+	s.chainCache.keep(chain, record.Body)
 	return &ChainView{Chain: chain, State: state}, nil
 }
 
 // Chain finds one chain.
-func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+func (s *chainService) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	// The organization first: an act that comes between is told by the next answer.
+	// The organization is read first: the next answer covers an act in between.
 	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
 		return nil, err
@@ -208,16 +227,16 @@ func (s *Service) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) 
 	}
 	view.Terms = &Terms{Act: org.Controls.Act}
 	s.polledBy(caller, view)
-	return view.under(org), nil
+	return view.withOrg(org), nil
 }
 
-func (s *Service) ownChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+func (s *chainService) ownChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
 	view, err := s.readChain(ctx, caller.Org, id)
 	if err != nil {
 		return nil, visible(err)
 	}
 	if !caller.owns(view.Chain) {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	return view, nil
 }
@@ -232,7 +251,7 @@ type ChainFilter struct {
 }
 
 // Chains lists chains, newest first. One that is not as the service wrote it is marked.
-func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter) ([]*ChainView, error) {
+func (s *chainService) Chains(ctx context.Context, caller *Caller, filter ChainFilter) ([]*ChainView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -253,24 +272,34 @@ func (s *Service) Chains(ctx context.Context, caller *Caller, filter ChainFilter
 	}
 	views := make([]*ChainView, 0, len(records))
 	for _, record := range records {
-		view, err := s.view(record)
-		if err == nil {
-			view, err = s.newer(ctx, view, record.MAC)
-		}
-		if errors.Is(err, ledger.ErrStateTampered) {
-			s.log.Error(tamperedLog, "of", "a chain")
-			view, err = &ChainView{Chain: &ledger.Chain{ID: record.ID}, Tampered: true}, nil
-		}
+		view, err := s.listedChain(ctx, record)
 		if err != nil {
 			return nil, visible(err)
 		}
-		views = append(views, view.under(org))
+		views = append(views, view.withOrg(org))
 	}
 	return views, nil
 }
 
+// listedChain is a chain as lists show it: marked where it fails.
+func (s *chainService) listedChain(ctx context.Context, record *store.ChainRecord) (*ChainView, error) {
+	view, err := s.view(record)
+	if err == nil {
+		view, err = s.rereadIfOlder(ctx, view, record.MAC)
+	}
+	if errors.Is(err, ledger.ErrStateTampered) {
+		return s.tamperedChain(record.ID), nil
+	}
+	return view, err
+}
+
+func (s *chainService) tamperedChain(id ledger.ChainID) *ChainView {
+	s.log.Error(tamperedLog, "of", "a chain")
+	return &ChainView{Chain: &ledger.Chain{ID: id}, Tampered: true}
+}
+
 // ResumeChain lifts an auto-pause and grants the same limits again.
-func (s *Service) ResumeChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+func (s *chainService) ResumeChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
@@ -298,7 +327,7 @@ func (s *Service) ResumeChain(ctx context.Context, caller *Caller, id ledger.Cha
 	if view, err = s.ownChain(ctx, caller, id); err != nil {
 		return nil, err
 	}
-	return view.under(org), nil
+	return view.withOrg(org), nil
 }
 
 type resumeChain struct {
@@ -340,9 +369,172 @@ func (o *resumeChain) plan(b *batch) error {
 		return err
 	}
 	live.changed = true
-	b.enter(addendum)
-	return b.act(o.caller.actor(), org, &deed{action: ledger.ActChainResume, target: o.chain.String(), detail: details(func(w *canon.ObjectWriter) {
+	b.addAddendum(addendum)
+	return b.logAct(o.caller.actor(), org, &auditEntry{action: ledger.ActChainResume, target: o.chain.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.StringOrNull("chain_name", live.chain.Name)
-		moved(w, "status", string(from), string(live.state.Status))
+		writeChange(w, "status", string(from), string(live.state.Status))
 	})})
+}
+
+// lineage is what an operation knows of a chain, of its predecessors and of its successors.
+// It is a hint: inside the transaction the chains themselves decide, and an operation that
+// finds more chains there is planned again with those. Successions never change, so what is
+// known stays true.
+//
+// It belongs to one operation, and is changed by the goroutine that plans it.
+type lineage struct {
+	requested ledger.ChainID   // that the request names
+	before    []ledger.ChainID // that it continues, the oldest first
+	after     []ledger.ChainID // that continue it, the oldest first
+	extra     []ledger.ChainID // of before, those whose state is wanted
+}
+
+// errLineage says that an operation found out only in its transaction which chains it
+// needs, and names them the next time.
+var errLineage = errors.New("chains of the lineage not loaded")
+
+// need names the chains from the one that the request names to the newest.
+func (l *lineage) need(needs *store.Needs) {
+	needs.Chains = append(append(append(needs.Chains, l.requested), l.after...), l.extra...)
+}
+
+// all are the chains in which an action may have been recorded before.
+func (l *lineage) all() iter.Seq[ledger.ChainID] {
+	return func(yield func(ledger.ChainID) bool) {
+		for _, id := range l.before {
+			if !yield(id) {
+				return
+			}
+		}
+		if !yield(l.requested) {
+			return
+		}
+		for _, id := range l.after {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// last is the newest chain that is known.
+func (l *lineage) last() ledger.ChainID {
+	if len(l.after) == 0 {
+		return l.requested
+	}
+	return l.after[len(l.after)-1]
+}
+
+// newest finds the chain in which to go on: the one that the request names, which must
+// be the caller's, or the newest that continues it. It may be one that was abandoned
+// and has no successor yet.
+func (l *lineage) newest(b *batch, caller *Caller) (*liveChain, error) {
+	live, err := b.chain(caller, l.requested)
+	if err != nil {
+		return nil, err
+	}
+	if len(live.chain.Continues) != len(l.before) {
+		l.before = live.chain.Continues
+		return nil, errLineage
+	}
+	for live.state.ContinuedBy != nil {
+		id := *live.state.ContinuedBy
+		// What this batch has opened is in no store, nor is anything recorded in it.
+		if known := b.live[id]; (known == nil || !known.fresh) && !slices.Contains(l.after, id) {
+			l.after = append(slices.Clone(l.after), id)
+			return nil, errLineage
+		}
+		next, err := b.chainOf(live.chain.Org, id)
+		if errors.Is(err, fault.ErrNotFound) {
+			return nil, fmt.Errorf("the successor of a chain is missing: %w", ledger.ErrStateTampered)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if from := next.chain.Predecessor(); from == nil || *from != live.chain.ID {
+			return nil, fmt.Errorf("the successor of a chain continues another: %w", ledger.ErrStateTampered)
+		}
+		live = next
+	}
+	return live, nil
+}
+
+// member finds a chain that the newest one continues, or that itself.
+func (l *lineage) member(b *batch, newest *liveChain, id ledger.ChainID) (*liveChain, error) {
+	if b.live[id] == nil && b.loaded.Chains[id] == nil && !slices.Contains(l.extra, id) {
+		l.extra = append(l.extra, id)
+		return nil, errLineage
+	}
+	live, err := b.chainOf(newest.chain.Org, id)
+	if errors.Is(err, fault.ErrNotFound) {
+		return nil, fmt.Errorf("a chain that another continues is missing: %w", ledger.ErrStateTampered)
+	}
+	return live, err
+}
+
+// continuedBy returns the chain in which to continue, for a client that named an earlier
+// one; nil if it named that chain.
+func (l *lineage) continuedBy(newest *liveChain) *ledger.ChainID {
+	if newest.chain.ID == l.requested {
+		return nil
+	}
+	id := newest.chain.ID
+	return &id
+}
+
+// openSuccessor opens the successor of an abandoned chain. The abandoned chain is locked and
+// names its successor, so there is exactly one.
+func (b *batch) openSuccessor(live *liveChain, policy *ledger.Policy) (*liveChain, error) {
+	chain, state, err := live.state.Succeed(live.chain, ledger.ChainID{UUID: b.service.timedID(b.now)}, policy.Version, b.now)
+	if err != nil {
+		return nil, err
+	}
+	live.changed = true
+	next := &liveChain{record: newChainRecord(chain), chain: chain, state: state, summary: &ledger.Summary{}, fresh: true}
+	b.live[chain.ID] = next
+	b.order = append(b.order, next)
+	b.postChain(chain)
+	return next, nil
+}
+
+// lineageCacheBytes bounds the cache of lineages.
+const lineageCacheBytes = 1 << 20
+
+// lineage is what is known of a chain's.
+func (s *chainService) lineage(chain ledger.ChainID) *lineage {
+	if known, ok := s.lineages.Get(chain); ok {
+		return &lineage{requested: chain, before: known.before, after: known.after}
+	}
+	return &lineage{requested: chain}
+}
+
+// retryLineage repeats an operation until it has named all chains of its lineage. Each
+// attempt that fails for that has found at least one more.
+func (s *chainService) retryLineage(line *lineage, attempt func() error) error {
+	err := attempt()
+	if !errors.Is(err, errLineage) {
+		return err
+	}
+	for errors.Is(err, errLineage) {
+		err = attempt()
+	}
+	if err == nil {
+		s.lineages.Put(line.requested, lineage{before: line.before, after: line.after}, 100+16*(len(line.before)+len(line.after)))
+	}
+	return err
+}
+
+// newestOf reads the newest successor of a chain, or the chain itself.
+func (s *chainService) newestOf(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
+	view, err := s.ownChain(ctx, caller, id)
+	for err == nil && view.State.ContinuedBy != nil {
+		from := view.Chain.ID
+		if view, err = s.ownChain(ctx, caller, *view.State.ContinuedBy); err != nil {
+			return nil, missingIsTampering(err, "the successor of a chain")
+		}
+		if before := view.Chain.Predecessor(); before == nil || *before != from {
+			return nil, visible(fmt.Errorf("the successor of a chain continues another: %w", ledger.ErrStateTampered))
+		}
+	}
+	return view, err
 }

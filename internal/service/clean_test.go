@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/nightly"
@@ -102,6 +103,7 @@ func (w *cleanWorld) live(life, operations int, ring *keyring.Ring, watch *keyri
 		}))
 	}
 	done(t, replicas[0].Operator().AdoptKeys(t.Context(), ring))
+	done(t, replicas[0].Operator().AdoptLedger(t.Context(), watch))
 	if life == 0 {
 		for _, slug := range []string{"acme", "other"} {
 			made := servicetest.NewTenant(t, replicas[0], slug)
@@ -252,7 +254,7 @@ func (c *cleanWorker) act() {
 			continue
 		}
 		err := operation.do(context.Background())
-		if code := codeOf(err); errors.Is(err, ledger.ErrStateTampered) || code == ledger.CodeEvidenceTampered || code == ledger.CodeRolledBack || code == ledger.CodeInternal {
+		if code := codeOf(err); errors.Is(err, ledger.ErrStateTampered) || code == fault.CodeEvidenceTampered || code == fault.CodeRolledBack || code == fault.CodeInternal {
 			c.t.Errorf("an alarm: %v", err)
 		}
 		return

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -22,14 +24,14 @@ type operation interface {
 	need(*store.Needs)
 	// tenant is the organization that the operation is for; zero for the service's own.
 	tenant() ledger.OrgID
-	// size is about how many bytes the operation holds until it is committed.
+	// size estimates how many bytes the operation holds until it is committed.
 	size() int
 	// plan decides and enters the operation's changes into the batch. Its error
 	// concerns this operation alone and must leave the batch as it was.
 	plan(*batch) error
 }
 
-// smallOperation is about what an operation holds besides what a client sent.
+// smallOperation is the estimated size of an operation without the client's data, in bytes.
 const smallOperation = 4 << 10
 
 // committer turns what has queued up since the last commit into one
@@ -38,28 +40,27 @@ const smallOperation = 4 << 10
 type committer struct {
 	service *Service
 	meter   Meter
-	decided GovernanceMeter
-	mu      sync.Mutex
-	wake    *sync.Cond
-	queue   writeQueue // guarded by mu
-	running int        // batches under way
+	mu      sync.Mutex // guards queue, running and closed
+	wake    *sync.Cond // on mu: work is due, or the committer is closed
+	queue   writeQueue
+	running int // batches under way
 	closed  bool
-	done    sync.WaitGroup
+	done    sync.WaitGroup // the workers, which newCommitter starts and close waits for
 }
 
 const (
-	// leastBeside is how much must wait before a batch begins beside another: what
-	// is less is cheaper to commit together with what arrives meanwhile.
-	leastBeside = 64
+	// minParallelBatch is how many operations must wait before a batch starts while another
+	// is running. Fewer are cheaper to commit together with what arrives until then.
+	minParallelBatch = 64
 	// commitTimeout bounds how long a batch may wait for the store before it
 	// begins to commit.
 	commitTimeout = 20 * time.Second
 )
 
 func newCommitter(s *Service, meter Meter, workers int) *committer {
-	c := &committer{service: s, meter: meter, decided: silentMeter{}, queue: newWriteQueue()}
-	if counting, ok := meter.(GovernanceMeter); ok {
-		c.decided = counting
+	c := &committer{service: s, meter: meter, queue: newWriteQueue()}
+	if c.meter == nil {
+		c.meter = silentMeter{}
 	}
 	c.wake = sync.NewCond(&c.mu)
 	for range workers {
@@ -82,7 +83,7 @@ func (c *committer) commitFirst(ctx context.Context, op operation) error {
 // commitCompiled commits an operation, again where it has found out only in its transaction
 // that the policy set in force is to be compiled.
 func (c *committer) commitCompiled(ctx context.Context, op operation, stop bool) error {
-	for range mostAgain {
+	for range maxRetries {
 		err := c.await(ctx, &pending{operation: op, stop: stop})
 		var missing *notCompiled
 		if !errors.As(err, &missing) {
@@ -92,7 +93,7 @@ func (c *committer) commitCompiled(ctx context.Context, op operation, stop bool)
 			return visible(err)
 		}
 	}
-	return visible(fmt.Errorf("the policy was changed %d times while it was compiled: %w", mostAgain, store.ErrUnavailable))
+	return visible(fmt.Errorf("the policy was changed %d times while it was compiled: %w", maxRetries, store.ErrUnavailable))
 }
 
 func (c *committer) await(ctx context.Context, p *pending) error {
@@ -126,7 +127,7 @@ func (c *committer) close() {
 
 func (c *committer) run() {
 	for batch := c.take(); batch != nil; batch = c.take() {
-		c.settle(batch)
+		c.commitBatch(batch)
 		c.mu.Lock()
 		c.running--
 		c.mu.Unlock()
@@ -138,7 +139,7 @@ func (c *committer) take() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for {
-		c.stepAside()
+		c.yieldForMore()
 		switch {
 		case c.due():
 			c.running++
@@ -150,17 +151,17 @@ func (c *committer) take() []*pending {
 	}
 }
 
-// due tells whether what is queued should be committed now. Who has committed a
-// batch asks again, so nothing is left behind.
+// due reports whether a batch should start now. The caller holds mu. Every worker checks
+// again after its batch, so nothing is left in the queue.
 func (c *committer) due() bool {
 	waiting := c.queue.length
-	return waiting > 0 && (c.running == 0 || waiting >= leastBeside || c.closed)
+	return waiting > 0 && (c.running == 0 || waiting >= minParallelBatch || c.closed)
 }
 
-// stepAside lets others run for as long as that brings more: requests that have
-// arrived but not queued yet join the batch, and a lone one is not kept waiting.
-// Another worker may have taken everything in the meantime.
-func (c *committer) stepAside() {
+// yieldForMore lets other goroutines run while that adds operations: requests that have
+// arrived join the batch, and a lone one is not delayed. The caller holds mu, which is
+// released in between, so another worker may have taken everything.
+func (c *committer) yieldForMore() {
 	for seen := 0; seen < c.queue.length && c.queue.length < maxBatch; {
 		seen = c.queue.length
 		c.mu.Unlock()
@@ -169,23 +170,22 @@ func (c *committer) stepAside() {
 	}
 }
 
-// settle commits a batch and answers everyone in it. A batch that fails for a
-// reason of one operation's making is taken apart, so that the others do not
-// suffer for it.
-func (c *committer) settle(batch []*pending) {
+// commitBatch commits a batch and answers everyone in it. A batch that fails because of one
+// operation is split, so that the others succeed.
+func (c *committer) commitBatch(batch []*pending) {
 	errs, err := c.transact(batch)
 	if len(batch) > 1 && errors.Is(err, store.ErrExists) {
-		// Another batch stored the same first. It can be found now, and nobody else in this
-		// one has to wait for a transaction of each.
+		// Another batch stored the same row first. It can be read now, so the whole batch is
+		// tried once more before it is taken apart.
 		errs, err = c.transact(batch)
 	}
 	if err != nil && len(batch) > 1 && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnavailable) {
 		for _, p := range batch {
-			c.settle([]*pending{p})
+			c.commitBatch([]*pending{p})
 		}
 		return
 	}
-	for again := 0; again < mostRaced && errors.Is(err, store.ErrExists); again++ {
+	for again := 0; again < maxExistsRetries && errors.Is(err, store.ErrExists); again++ {
 		// Another replica stored the same first: now it can be found.
 		errs, err = c.transact(batch)
 	}
@@ -198,9 +198,9 @@ func (c *committer) settle(batch []*pending) {
 	}
 }
 
-// mostRaced bounds how often a batch is tried again because another replica stored the
+// maxExistsRetries bounds how often a batch is tried again because another replica stored the
 // same first: it may make several counters of budgets.
-const mostRaced = 5
+const maxExistsRetries = 5
 
 func (c *committer) transact(pendings []*pending) ([]error, error) {
 	began := time.Now()
@@ -216,7 +216,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	var b *batch
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		b = newBatch(c.service, loaded)
-		b.name(needs.Counters, known)
+		b.setCounters(needs.Counters, known)
 		last := time.Now()
 		for i, p := range pendings {
 			errs[i] = b.attempt(p.operation)
@@ -236,18 +236,18 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	}
 	c.service.noteChains(b) // before anyone is answered
 	c.service.noteCounters(b)
-	c.service.states.put(b.order)
-	c.service.settled(b)
+	c.service.stateCache.put(b.order)
+	c.service.afterCommit(b)
 	c.meter.Committed(len(pendings), time.Since(began))
 	for _, outcome := range b.outcomes {
-		c.decided.Decided(string(outcome))
+		c.meter.Decided(string(outcome))
 	}
-	for _, budget := range b.over {
-		c.decided.OverBudget(string(budget.Scope), string(budget.Measure()), string(budget.Decision))
+	for _, budget := range b.overBudget {
+		c.meter.OverBudget(string(budget.Scope), string(budget.Measure()), string(budget.Decision))
 	}
-	for _, asked := range b.asked {
+	for _, asked := range b.approvals {
 		if asked.fresh || asked.changed {
-			c.decided.ApprovalMoved(string(asked.approval.Status))
+			c.meter.ApprovalMoved(string(asked.approval.Status))
 		}
 	}
 	if sealed := len(b.changes.NewReceipts); sealed > 0 {
@@ -259,28 +259,28 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 // batch is the state that the operations of one transaction share: each sees
 // what those before it did.
 type batch struct {
-	service  *Service
-	loaded   *store.Loaded
-	now      ledger.Time
-	changes  store.Changes
-	live     map[ledger.ChainID]*liveChain
-	order    []*liveChain
-	opened   []*liveChain // new chains, which no operation of the same batch can name
-	heads    map[ledger.OrgID]bool
-	orgs     map[ledger.OrgID]*ledger.Organization // changed by this batch
-	policies map[policyKey]*ledger.Policy          // that operations have asked for or put
-	logs     map[ledger.OrgID]bool
-	keys     map[ledger.KeyID]bool                // changed by this batch
-	findings map[store.FindingRef]bool            // changed by this batch
-	asked    map[ledger.ApprovalID]*askedApproval // that the batch works on
-	outcomes []ledger.Outcome                     // of what the batch decided
-	over     []*ledger.Budget                     // that actions of the batch were over
-	counters map[ledger.CounterID]*liveCounter    // that the batch works on
-	named    map[ledger.CounterID]bool            // that were loaded where they exist; nil for none
-	known    map[ledger.CounterID]bool            // that were remembered before they were loaded
-	entries  map[ledger.ChainID]*entryLog         // of chains as they were loaded
-	entered  map[store.EventAt]int                // how many of the loaded addenda this batch has added
-	broken   error                                // the store failed while planning: nothing may be written
+	service            *Service
+	loaded             *store.Loaded
+	now                ledger.Time
+	changes            store.Changes
+	live               map[ledger.ChainID]*liveChain
+	order              []*liveChain
+	opened             []*liveChain // new chains, which no operation of the same batch can name
+	heads              map[ledger.OrgID]bool
+	orgs               map[ledger.OrgID]*ledger.Organization // changed by this batch
+	policies           map[policyKey]*ledger.Policy          // that operations have asked for or put
+	logs               map[ledger.OrgID]bool
+	keys               map[ledger.KeyID]bool               // changed by this batch
+	findings           map[store.FindingRef]bool           // changed by this batch
+	approvals          map[ledger.ApprovalID]*liveApproval // that the batch works on
+	outcomes           []ledger.Outcome                    // of what the batch decided
+	overBudget         []*ledger.Budget                    // that actions of the batch were over
+	counters           map[ledger.CounterID]*liveCounter   // that the batch works on
+	loadedCounters     map[ledger.CounterID]bool           // that were loaded where they exist; nil for none
+	rememberedCounters map[ledger.CounterID]bool           // that were remembered before they were loaded
+	entries            map[ledger.ChainID]*entryLog        // of chains as they were loaded
+	addedAddenda       map[store.EventAt]int               // how many of the loaded addenda this batch has added
+	broken             error                               // the store failed while planning: nothing may be written
 }
 
 // liveChain is a chain that the batch works on.
@@ -289,6 +289,7 @@ type liveChain struct {
 	chain   *ledger.Chain
 	state   *ledger.ChainState
 	summary *ledger.Summary // of all its events, or nil where that is not known
+	seen    *ledger.Summary // of those that this process has indexed; nil where there is a summary
 	changed bool
 	fresh   bool              // opened by this batch
 	loaded  keyring.ChainMark // where the chain stood before this batch
@@ -297,47 +298,47 @@ type liveChain struct {
 func newBatch(s *Service, loaded *store.Loaded) *batch {
 	return &batch{
 		service: s, loaded: loaded, now: s.now(),
-		live:     make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
-		heads:    make(map[ledger.OrgID]bool),
-		orgs:     make(map[ledger.OrgID]*ledger.Organization),
-		policies: make(map[policyKey]*ledger.Policy),
-		logs:     make(map[ledger.OrgID]bool),
-		keys:     make(map[ledger.KeyID]bool),
-		findings: make(map[store.FindingRef]bool),
-		asked:    make(map[ledger.ApprovalID]*askedApproval),
-		entries:  make(map[ledger.ChainID]*entryLog),
-		entered:  make(map[store.EventAt]int),
-		counters: make(map[ledger.CounterID]*liveCounter),
+		live:         make(map[ledger.ChainID]*liveChain, len(loaded.Chains)),
+		heads:        make(map[ledger.OrgID]bool),
+		orgs:         make(map[ledger.OrgID]*ledger.Organization),
+		policies:     make(map[policyKey]*ledger.Policy),
+		logs:         make(map[ledger.OrgID]bool),
+		keys:         make(map[ledger.KeyID]bool),
+		findings:     make(map[store.FindingRef]bool),
+		approvals:    make(map[ledger.ApprovalID]*liveApproval),
+		entries:      make(map[ledger.ChainID]*entryLog),
+		addedAddenda: make(map[store.EventAt]int),
+		counters:     make(map[ledger.CounterID]*liveCounter),
 	}
 }
 
-// name says which counters were loaded, and of which something was remembered before.
-func (b *batch) name(ids []ledger.CounterID, known map[ledger.CounterID]bool) {
-	b.known = known
+// setCounters sets which counters were loaded, and which were remembered before that.
+func (b *batch) setCounters(ids []ledger.CounterID, known map[ledger.CounterID]bool) {
+	b.rememberedCounters = known
 	if len(ids) == 0 {
 		return
 	}
-	b.named = make(map[ledger.CounterID]bool, len(ids))
+	b.loadedCounters = make(map[ledger.CounterID]bool, len(ids))
 	for _, id := range ids {
-		b.named[id] = true
+		b.loadedCounters[id] = true
 	}
 }
 
 // attempt plans an operation. One that panics must not take the server with it: it
 // breaks the batch, which is then taken apart, and fails by itself.
 func (b *batch) attempt(op operation) (err error) {
-	defer func() { err = b.survived(recover(), op, err) }()
+	defer func() { err = b.recovered(recover(), op, err) }()
 	return op.plan(b)
 }
 
 // finished is finish, which may fail for what an operation has left behind.
 func (b *batch) finished() (changes *store.Changes, err error) {
-	defer func() { err = b.survived(recover(), b, err) }()
+	defer func() { err = b.recovered(recover(), b, err) }()
 	return b.finish(), nil
 }
 
-// survived turns a panic into an error that breaks the batch.
-func (b *batch) survived(fault, where any, err error) error {
+// recovered turns a panic into an error that breaks the batch.
+func (b *batch) recovered(fault, where any, err error) error {
 	if fault == nil {
 		return err
 	}
@@ -346,9 +347,9 @@ func (b *batch) survived(fault, where any, err error) error {
 	return b.broken
 }
 
-// confirm holds a caller's key against what is stored now.
+// confirm checks a caller's key as it is stored now.
 func (b *batch) confirm(caller *Caller) error {
-	if err := b.ahead(caller.Org); err != nil {
+	if err := b.refuseRolledBack(caller.Org); err != nil {
 		return err
 	}
 	key, err := b.key(caller.Key)
@@ -371,15 +372,14 @@ func (b *batch) key(id ledger.KeyID) (*ledger.KeyRecord, error) {
 	return nil, errUnknownKey
 }
 
-// tampered reports whether what the operation named is there and fails its
-// authenticator.
+// tampered reports whether a row that the operation needs fails authentication.
 func (b *batch) tampered(id any) bool { return slices.Contains(b.loaded.Tampered, id) }
 
 // keyOf is an API key of an organization's, to be changed.
 func (b *batch) keyOf(org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	key, err := b.key(id)
 	if errors.Is(err, errUnknownKey) || err == nil && key.Org != org {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	return key, err
 }
@@ -390,7 +390,7 @@ func (b *batch) mayRecord(caller *Caller, agent string) error {
 	if b.loaded.Keys[caller.Key].MayRecord(agent) {
 		return nil
 	}
-	return ledger.Errorf(ledger.CodeAgentNotAllowed, "this API key records nothing for the agent %q: it is bound to other agents; use a key that is bound to this one, or to none", agent)
+	return fault.Errorf(fault.CodeAgentNotAllowed, "this API key records nothing for the agent %q: it is bound to other agents; use a key that is bound to this one, or to none", agent)
 }
 
 // putKey enters a key's new state, for the operations that follow and for the
@@ -404,7 +404,7 @@ func (b *batch) putKey(key *ledger.KeyRecord) {
 func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
 	live, err := b.chainOf(caller.Org, id)
 	if err == nil && !caller.owns(live.chain) {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	return live, err
 }
@@ -414,35 +414,35 @@ func (b *batch) chainOf(org ledger.OrgID, id ledger.ChainID) (*liveChain, error)
 	live, ok := b.live[id]
 	if !ok {
 		var err error
-		if live, err = b.revive(org, id); err != nil {
+		if live, err = b.loadChain(org, id); err != nil {
 			return nil, err
 		}
 	}
 	if live.chain.Org != org {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	return live, nil
 }
 
-func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
+func (b *batch) loadChain(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
 	record := b.loaded.Chains[id]
 	if record == nil {
 		return nil, b.service.chainGone(org, id)
 	}
 	if record.Org != org {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
-	chain, err := b.service.chains.decode(record)
+	chain, err := b.service.chainCache.decode(record)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
 	live := &liveChain{record: record, chain: chain}
-	if !b.service.states.take(live) {
+	if !b.service.stateCache.take(live) {
 		live.state, err = ledger.DecodeChainState(record.State, record.MAC, b.service.keys, chain)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 		}
-		b.service.chains.keep(chain, record.Body)
+		b.service.chainCache.keep(chain, record.Body)
 		if live.state.Actions == 0 {
 			live.summary = &ledger.Summary{}
 		}
@@ -450,7 +450,7 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 	if live.state.Status != record.Status {
 		return nil, fmt.Errorf("the status of a chain is not its state's: %w", ledger.ErrStateTampered)
 	}
-	if err := b.follows(live); err != nil {
+	if err := b.refuseOlder(live); err != nil {
 		return nil, err
 	}
 	live.loaded = verify.MarkOf(chain, live.state, record.MAC)
@@ -459,7 +459,7 @@ func (b *batch) revive(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) 
 	return live, nil
 }
 
-// finish encodes what moved.
+// finish encodes what has changed.
 func (b *batch) finish() *store.Changes {
 	for _, live := range b.order {
 		if live.changed || live.fresh {
@@ -490,12 +490,210 @@ func (b *batch) finish() *store.Changes {
 	for ref := range b.findings {
 		b.changes.Findings = append(b.changes.Findings, b.loaded.Findings[ref])
 	}
-	for _, asked := range b.asked {
+	for _, asked := range b.approvals {
 		asked.write(b)
 	}
-	b.finishCounters()
+	b.encodeCounters()
 	for chain, log := range b.entries {
-		b.service.entries.logs.Put(chain, log, log.size())
+		b.service.entryLogs.Put(chain, log, log.size())
 	}
 	return &b.changes
+}
+
+// writeQueue holds the operations that wait for a batch, by organization. A batch takes one
+// operation of each organization in turn until it is full, so that an organization with many
+// operations does not delay the others. It is not safe for concurrent use: the committer's
+// mu guards it.
+type writeQueue struct {
+	tenants map[ledger.OrgID]*tenantQueue // those that wait
+	ring    []*tenantQueue                // the same, whose turn it is first
+	length  int                           // operations
+	bytes   int                           // that they hold
+	arrived int64                         // operations so far, which numbers them
+
+	// slow is the moving average of the planning time of one operation, for organizations
+	// that are slower than slowOperation.
+	slow map[ledger.OrgID]time.Duration
+	// slowness is slowOperation. Tests replace it.
+	slowness time.Duration
+}
+
+// pending is an operation that waits, or is being committed.
+type pending struct {
+	operation operation
+	stop      bool       // it makes decisions stricter, and goes first
+	result    chan error // buffered: a committer never waits for a caller
+	number    int64      // by order of arrival
+}
+
+// tenantQueue is what waits of one organization, in order of arrival.
+type tenantQueue struct {
+	org    ledger.OrgID
+	stops  []*pending
+	others []*pending
+	bytes  int
+}
+
+const (
+	maxBatch = 256
+	maxStops = 16 // of one organization in one batch
+	// maxQueuedStops is how many stops of one organization may wait. They have room of their
+	// own, so that a full queue does not keep them out.
+	maxQueuedStops = 256
+	maxBatchBytes  = 16 << 20
+	maxQueued      = 20_000
+	// maxQueuedBytes bounds memory while the store stalls: callers that give up
+	// leave their operations behind.
+	maxQueuedBytes = 64 << 20
+	// tenantShare is the part of these bounds that one organization may fill.
+	tenantShare = 2
+
+	// maxPlanning is about how long a batch spends planning the operations of one
+	// organization, beyond the first: everyone in the batch waits for them.
+	maxPlanning = 4 * time.Millisecond
+	// slowOperation is the planning time from which on an organization is limited to
+	// maxPlanning. Others take a tenth of it, and must not get small batches because the
+	// machine is busy.
+	slowOperation = 100 * time.Microsecond
+	// maxSlow bounds how many organizations are remembered as slow.
+	maxSlow = 10_000
+)
+
+func newWriteQueue() writeQueue {
+	return writeQueue{tenants: make(map[ledger.OrgID]*tenantQueue), slow: make(map[ledger.OrgID]time.Duration), slowness: slowOperation}
+}
+
+// add queues an operation and reports whether there was room for it. A stop has room
+// where others have filled the queue, and stops have a share of their own.
+func (q *writeQueue) add(p *pending) bool {
+	org, size := p.operation.tenant(), p.operation.size()
+	tenant := q.tenants[org]
+	if !q.room(p, tenant) {
+		return false
+	}
+	if tenant == nil {
+		tenant = &tenantQueue{org: org}
+		q.tenants[org] = tenant
+		q.ring = append(q.ring, tenant)
+	}
+	q.arrived++
+	p.number = q.arrived
+	if p.stop {
+		tenant.stops = append(tenant.stops, p)
+	} else {
+		tenant.others = append(tenant.others, p)
+	}
+	tenant.bytes += size
+	q.bytes += size
+	q.length++
+	return true
+}
+
+// room reports whether an operation may be queued. The tenant is nil where nothing of it
+// waits.
+func (q *writeQueue) room(p *pending, tenant *tenantQueue) bool {
+	if p.stop {
+		return tenant == nil || len(tenant.stops) < maxQueuedStops
+	}
+	if q.length >= maxQueued || q.bytes >= maxQueuedBytes {
+		return false
+	}
+	return tenant == nil || len(tenant.others) < maxQueued/tenantShare && tenant.bytes < maxQueuedBytes/tenantShare
+}
+
+// take removes what the next batch commits, in order of arrival: stops first, then one
+// operation of each organization in turn.
+func (q *writeQueue) take() []*pending {
+	var taken []*pending
+	size := 0
+	full := func() bool { return len(taken) >= maxBatch || size >= maxBatchBytes }
+	remove := func(tenant *tenantQueue, from *[]*pending) {
+		p := (*from)[0]
+		(*from)[0] = nil
+		*from = (*from)[1:]
+		held := p.operation.size()
+		size += held
+		tenant.bytes -= held
+		taken = append(taken, p)
+	}
+	for _, tenant := range q.ring {
+		for range min(len(tenant.stops), maxStops) {
+			if !full() {
+				remove(tenant, &tenant.stops)
+			}
+		}
+	}
+	last := 0 // whose turn it was last
+	for round := 0; !full(); round++ {
+		before := len(taken)
+		for i, tenant := range q.ring {
+			if full() {
+				break
+			}
+			if len(tenant.others) > 0 && round < q.share(tenant.org) {
+				remove(tenant, &tenant.others)
+				last = i
+			}
+		}
+		if len(taken) == before {
+			break
+		}
+	}
+	q.length -= len(taken)
+	q.bytes -= size
+	q.turn(last)
+	slices.SortFunc(taken, func(a, b *pending) int { return cmp.Compare(a.number, b.number) })
+	return taken
+}
+
+// share is how many operations of an organization a batch may hold.
+func (q *writeQueue) share(org ledger.OrgID) int {
+	if took := q.slow[org]; took > 0 {
+		return max(int(maxPlanning/took), 1)
+	}
+	return maxBatch
+}
+
+// turn removes organizations that have nothing queued, and rotates the ring so that the next
+// batch starts after the organization served last.
+func (q *writeQueue) turn(last int) {
+	if len(q.ring) == 0 {
+		return
+	}
+	next := (last + 1) % len(q.ring)
+	ring := make([]*tenantQueue, 0, len(q.ring))
+	for i := range q.ring {
+		tenant := q.ring[(next+i)%len(q.ring)]
+		if len(tenant.stops)+len(tenant.others) == 0 {
+			delete(q.tenants, tenant.org)
+			continue
+		}
+		ring = append(ring, tenant)
+	}
+	q.ring = ring
+}
+
+// planned learns how long planning took, of each organization on average: a pause of
+// the whole process must not count as one operation's.
+func (q *writeQueue) planned(batch []*pending, times []time.Duration) {
+	type sum struct {
+		operations int
+		took       time.Duration
+	}
+	sums := make(map[ledger.OrgID]sum, 1)
+	for i, p := range batch {
+		org := p.operation.tenant()
+		known := sums[org]
+		sums[org] = sum{known.operations + 1, known.took + times[i]}
+	}
+	for org, s := range sums {
+		known := q.slow[org]
+		average := (3*known + s.took/time.Duration(s.operations)) / 4
+		switch {
+		case average < q.slowness:
+			delete(q.slow, org)
+		case known > 0 || len(q.slow) < maxSlow:
+			q.slow[org] = average
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -108,7 +109,7 @@ func TestBatchesSideBySide(t *testing.T) {
 type planned struct {
 	name string
 	run  func(context.Context) error
-	want ledger.Code
+	want fault.Code
 }
 
 // inOneBatch runs operations so that they are committed together, in order.
@@ -145,12 +146,12 @@ func TestOneBadOperationDoesNotSpoilOthers(t *testing.T) {
 		agent := b.who.agent
 		b.inOneBatch(t, []planned{
 			{"good", record(agent, chain, "one", "k1"), ""},
-			{"unknown chain", record(agent, ledger.ChainID{}, "one", ""), ledger.CodeNotFound},
-			{"another organization's", record(stranger, chain, "one", ""), ledger.CodeNotFound},
-			{"sealed", record(agent, sealed, "one", ""), ledger.CodeChainSealed},
+			{"unknown chain", record(agent, ledger.ChainID{}, "one", ""), fault.CodeNotFound},
+			{"another organization's", record(stranger, chain, "one", ""), fault.CodeNotFound},
+			{"sealed", record(agent, sealed, "one", ""), fault.CodeChainSealed},
 			{"repeated", record(agent, chain, "one", "k1"), ""},
-			{"conflict", record(agent, chain, "two", "k1"), ledger.CodeIdempotencyConflict},
-			{"refused by the store", record(agent, chain, "three", "poison"), ledger.CodeInternal},
+			{"conflict", record(agent, chain, "two", "k1"), fault.CodeIdempotencyConflict},
+			{"refused by the store", record(agent, chain, "three", "poison"), fault.CodeInternal},
 			{"good as well", record(agent, chain, "two", "k2"), ""},
 		})
 		events := must[[]*service.EventView](t)(b.Events(t.Context(), b.who.member, chain, 0, 200))
@@ -209,11 +210,11 @@ func checkLateEvent(t *testing.T, b *batching, earlier int) {
 			}
 			return err
 		}, ""},
-		{"too late", func(ctx context.Context) error { _, err := b.RecordEvent(ctx, b.who.agent, chain, late); return err }, ledger.CodeChainSealed},
+		{"too late", func(ctx context.Context) error { _, err := b.RecordEvent(ctx, b.who.agent, chain, late); return err }, fault.CodeChainSealed},
 		{"failed instead", func(ctx context.Context) error {
 			_, err := b.CompleteChain(ctx, b.who.agent, chain, &ledger.Completion{Failed: true})
 			return err
-		}, ledger.CodeChainSealed},
+		}, fault.CodeChainSealed},
 	})
 	if completed == nil {
 		t.Fatal("the chain was not completed")
@@ -248,7 +249,7 @@ func TestClosedServiceDrainsAndRefuses(t *testing.T) {
 			t.Errorf("what was queued before is lost: %v", err)
 		}
 		_, err := b.OpenChain(t.Context(), b.who.agent, chainNamed(t, "late"), "")
-		checkCode(t, "after closing", err, ledger.CodeUnavailable)
+		checkCode(t, "after closing", err, fault.CodeUnavailable)
 	})
 }
 
@@ -270,7 +271,7 @@ func TestCallerThatStopsWaiting(t *testing.T) {
 		}()
 		b.meter.await(1)
 		cancel()
-		checkCode(t, "stopped waiting", <-result, ledger.CodeOutcomeUnknown)
+		checkCode(t, "stopped waiting", <-result, fault.CodeOutcomeUnknown)
 		release()
 		recorded := must[*service.Recorded](t)(b.RecordEvent(t.Context(), b.who.agent, chain, step(t, "one", "once")))
 		if recorded.Event.Sequence != 1 {
@@ -300,7 +301,7 @@ func TestTheQueueIsBoundedByBytes(t *testing.T) {
 	const bound = 64
 	refusedAfter := 0
 	for i := range 2 * bound {
-		if _, err := b.RecordEvent(gaveUp, b.who.agent, chain, large); codeOf(err) == ledger.CodeUnavailable {
+		if _, err := b.RecordEvent(gaveUp, b.who.agent, chain, large); codeOf(err) == fault.CodeUnavailable {
 			refusedAfter = i
 			break
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -105,7 +106,7 @@ func workOnce(t *testing.T, s *service.Service, who *tenant, name string, shared
 			}
 		}
 		// Somebody may have completed the shared chain already.
-		if _, err := s.RecordEvent(ctx, who.admin, shared, step(t, name, "")); err != nil && codeOf(err) != ledger.CodeChainSealed {
+		if _, err := s.RecordEvent(ctx, who.admin, shared, step(t, name, "")); err != nil && codeOf(err) != fault.CodeChainSealed {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -26,7 +27,7 @@ type contest struct {
 	throw func(*governed) // once in each wave, at the same time; optional
 	// beaten is what the yes is answered with when the rival was first, and lost
 	// what the approval is then.
-	beaten ledger.Code
+	beaten fault.Code
 	lost   ledger.ApprovalStatus
 }
 
@@ -41,14 +42,14 @@ type contested struct {
 
 var rivalries = []contest{
 	{
-		name: "deny", beaten: ledger.CodeApprovalDecided, lost: ledger.ApprovalDenied,
+		name: "deny", beaten: fault.CodeApprovalDecided, lost: ledger.ApprovalDenied,
 		rival: func(g *governed, s *service.Service, c *contested) error {
 			_, err := s.DecideApproval(context.Background(), g.who.admin, c.id, &ledger.Verdict{})
 			return err
 		},
 	},
 	{
-		name: "time-out", beaten: ledger.CodeApprovalExpired, lost: ledger.ApprovalTimedOut,
+		name: "time-out", beaten: fault.CodeApprovalExpired, lost: ledger.ApprovalTimedOut,
 		rival: func(_ *governed, s *service.Service, c *contested) error {
 			_, err := s.AdvanceApproval(context.Background(), c.id)
 			return err
@@ -56,13 +57,13 @@ var rivalries = []contest{
 		throw: func(g *governed) { g.clock.Advance(24 * time.Hour) },
 	},
 	{
-		name: "completion", beaten: ledger.CodeApprovalDecided, lost: ledger.ApprovalCancelled,
+		name: "completion", beaten: fault.CodeApprovalDecided, lost: ledger.ApprovalCancelled,
 		rival: func(g *governed, s *service.Service, c *contested) error {
 			return complete(context.Background(), s, g.who.agent, c.chain)
 		},
 	},
 	{
-		name: "kill switch", beaten: ledger.CodeKillSwitchActive, lost: ledger.ApprovalPending,
+		name: "kill switch", beaten: fault.CodeKillSwitchActive, lost: ledger.ApprovalPending,
 		rival: func(g *governed, s *service.Service, c *contested) error {
 			_, err := s.Approval(context.Background(), g.who.agent, c.id, 0)
 			return err
@@ -152,11 +153,11 @@ func (g *governed) hold(c *contest, elsewhere *service.Service, turn int) []*con
 func (g *governed) checkContest(t *testing.T, c *contest, one *contested) bool {
 	t.Helper()
 	view, state := g.view(one.id), g.chainState(one.chain)
-	want, spent, rival := c.lost, 0.0, ledger.Code("")
+	want, spent, rival := c.lost, 0.0, fault.Code("")
 	if one.yes == nil {
 		want, spent = ledger.ApprovalApproved, gatedAmount
 		if c.name == "deny" {
-			rival = ledger.CodeApprovalDecided
+			rival = fault.CodeApprovalDecided
 		}
 	} else {
 		checkCode(t, "a yes that came late", one.yes, c.beaten)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -20,7 +21,7 @@ import (
 // elsewhere are the acts that other tests bring about: what an operator does to
 // a database from before, to one that was put back, or to one that was tampered with.
 var elsewhere = []string{
-	ledger.ActLogBegin, ledger.ActRowsTrust, ledger.ActRollbackAccept, ledger.ActLedgerRestore, ledger.ActTamperingFound, ledger.ActTamperingAcknowledge,
+	ledger.ActLogBegin, ledger.ActRowsTrust, ledger.ActRollbackAccept, ledger.ActLedgerRestore, ledger.ActTransparencyClose, ledger.ActTamperingFound, ledger.ActTamperingAcknowledge,
 }
 
 // Every act names what it was done to, and says from what to what it changed. No
@@ -91,15 +92,17 @@ func TestActsSayWhatHappened(t *testing.T) {
 
 		overruled := g.ask(chain)
 		g.put(`rules: [{name: no-payments, when: "action.action_name == 'send_payment'", decision: deny, reason: not today}]`)
-		checkCode(t, "approving what a rule denies by now", g.decide(g.who.member, overruled, true), ledger.CodePolicyChanged)
+		checkCode(t, "approving what a rule denies by now", g.decide(g.who.member, overruled, true), fault.CodePolicyChanged)
 		newest(ledger.ActApprovalOverrule, `"policy_name":"no-payments"`, "approved send_payment of payer in the chain wires, which the rules deny by now: from pending to denied")
 		must[*service.PolicyView](t)(g.PutPolicy(ctx, admin, &service.PolicyDocument{Text: []byte(flagDeploys)}))
 
 		hook, _, err := g.CreateWebhook(ctx, admin, &service.WebhookRequest{URL: "https://hook.example/in?token=planted-token&x=planted-x", Description: "pager"})
 		done(t, err)
 		newest(ledger.ActWebhookCreate, `"description":"pager"`, "to https://hook.example/in?token=redacted&x=redacted")
-		done(t, g.TestWebhook(ctx, admin, hook.ID))
+		sent := must[*service.WebhookDelivery](t)(g.TestWebhook(ctx, admin, hook.ID))
 		newest(ledger.ActWebhookTest, `"url":"https://hook.example/in`, "sent a test to the webhook to https://hook.example/in")
+		done(t, g.Redeliver(ctx, admin, hook.ID, sent.ID))
+		newest(ledger.ActWebhookRedeliver, `"url":"https://hook.example/in`, "sent a message to the webhook to https://hook.example/in?token=redacted&x=redacted again")
 		done(t, g.DeleteWebhook(ctx, admin, hook.ID))
 		newest(ledger.ActWebhookDelete, `"status":{"from":"active","to":"deleted"}`, "deleted the webhook to https://hook.example/in")
 		gone := g.hook()

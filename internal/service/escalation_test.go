@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -78,7 +79,7 @@ func TestUnheardEscalations(t *testing.T) {
 		done(t, g.Jobs().Gone(t.Context(), g.who.id, every.ID))
 		check("the webhook is disabled", mute, true)
 		_, err := mute.Unheard(t.Context(), g.who.member)
-		checkCode(t, "a member asks", err, ledger.CodeForbidden)
+		checkCode(t, "a member asks", err, fault.CodeForbidden)
 	})
 }
 

@@ -1,11 +1,16 @@
 package service
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/verify"
@@ -13,33 +18,33 @@ import (
 
 // EventView is a stored event with what was recorded about it later.
 type EventView struct {
-	// StoredEvent holds the chain and the sequence alone where the facts fail, or are
-	// gone, and no payload where that fails.
+	// StoredEvent holds only the chain and the sequence if the facts fail or are missing,
+	// and no payload if the payload fails.
 	*ledger.StoredEvent
 	Facts    *ledger.RecordedEvent // nil where they fail
 	Outcome  *ledger.Entry         // nil where none was reported
 	Approval *ledger.Entry         // how the wait for a person ended, nil where it has not
-	// Entries are all of it as the running digest covers it, by position; none where the
-	// digest does not vouch for them.
+	// Entries are all entries about the event, by position; none if the running digest does
+	// not cover them.
 	Entries []*ledger.Addendum
 	// Integrity marks what did not verify. Nothing that fails is in the view.
 	Integrity ledger.Integrity
 }
 
-// mostSequence bounds the place of an event: JSON holds no larger number exactly.
-const mostSequence = 1 << 53
+// maxSequence bounds the sequence of an event: JSON holds no larger integer exactly.
+const maxSequence = 1 << 53
 
 // Events lists a chain's events by sequence. One that was changed or removed outside the
-// service keeps its place, and is marked.
-func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.ChainID, after int64, limit int) ([]*EventView, error) {
+// service keeps its position, and is marked.
+func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger.ChainID, after int64, limit int) ([]*EventView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	view, err := s.ownChain(ctx, caller, chain)
+	view, err := s.chains.ownChain(ctx, caller, chain)
 	if err != nil {
 		return nil, err
 	}
-	s.polledBy(caller, view)
+	s.chains.polledBy(caller, view)
 	var views []*EventView
 	last := after
 	// Payloads are large at worst, and small as a rule: few are read at first.
@@ -49,9 +54,9 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 			return nil, visible(err)
 		}
 		for i, event := range few {
-			if event.Sequence > mostSequence {
+			if event.Sequence > maxSequence {
 				s.log.Error(tamperedLog, "of", "an event")
-				s.NoteTampering(caller.Org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
+				s.findings.NoteTampering(caller.Org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
 				few = few[:i] // it is of this chain's events none, and the last
 				break
 			}
@@ -68,7 +73,7 @@ func (s *Service) Events(ctx context.Context, caller *Caller, chain ledger.Chain
 }
 
 // eventView shows of a stored event what is as the service recorded it.
-func (s *Service) eventView(org ledger.OrgID, stored *ledger.StoredEvent) *EventView {
+func (s *recordService) eventView(org ledger.OrgID, stored *ledger.StoredEvent) *EventView {
 	facts, err := s.store.ReadEvent(org, stored)
 	if err != nil {
 		s.log.Error(tamperedLog, "of", "an event")
@@ -84,7 +89,7 @@ func (s *Service) eventView(org ledger.OrgID, stored *ledger.StoredEvent) *Event
 	return view
 }
 
-// lostEvent stands where an event was that cannot be shown.
+// lostEvent marks an event that cannot be shown.
 func lostEvent(chain ledger.ChainID, sequence int64) *EventView {
 	return &EventView{StoredEvent: &ledger.StoredEvent{Chain: chain, Sequence: sequence}, Integrity: ledger.IntegrityFailed}
 }
@@ -114,7 +119,7 @@ func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, li
 
 // withEntries adds what was recorded about events later, where the chain's digest vouches
 // for it.
-func (s *Service) withEntries(ctx context.Context, chain ledger.ChainID, views []*EventView) ([]*EventView, error) {
+func (s *recordService) withEntries(ctx context.Context, chain ledger.ChainID, views []*EventView) ([]*EventView, error) {
 	if len(views) == 0 {
 		return views, nil
 	}
@@ -165,7 +170,7 @@ func (v *EventView) addEntries(recorded *verify.Entries, addenda []*ledger.Adden
 }
 
 // ReportOutcome records what became of an allowed action.
-func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID, report *ledger.Entry) (*Outcome, error) {
+func (s *recordService) ReportOutcome(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID, report *ledger.Entry) (*Outcome, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
@@ -176,8 +181,8 @@ func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledge
 	if err := s.readEntries(ctx, view); err != nil {
 		return nil, err
 	}
-	op := &reportOutcome{caller: caller, event: event, report: *report, line: s.lineage(chain)}
-	if err := s.alongLineage(op.line, func() error { return s.committer.commit(ctx, op) }); err != nil {
+	op := &reportOutcome{caller: caller, event: event, report: *report, line: s.chains.lineage(chain)}
+	if err := s.chains.retryLineage(op.line, func() error { return s.committer.commit(ctx, op) }); err != nil {
 		return nil, err
 	}
 	return &op.result, nil
@@ -186,18 +191,18 @@ func (s *Service) ReportOutcome(ctx context.Context, caller *Caller, chain ledge
 // Outcome is what became of an event, as it was entered.
 type Outcome struct {
 	*ledger.Entry
-	// ContinuedBy is as in Recorded. An outcome that comes after its chain was abandoned
-	// is entered there.
+	// ContinuedBy is as in Recorded. An outcome that is reported after its chain was
+	// abandoned is recorded there.
 	ContinuedBy *ledger.ChainID
 }
 
 // eventByID reads an event's facts, which never change, before the transaction
 // that needs them, and its chain. Whether the caller may see it is judged there.
-func (s *Service) eventByID(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID) (*ledger.RecordedEvent, *ChainView, error) {
+func (s *recordService) eventByID(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID) (*ledger.RecordedEvent, *ChainView, error) {
 	if id.Sequence() == 0 {
-		return nil, nil, ledger.ErrNotFound
+		return nil, nil, fault.ErrNotFound
 	}
-	view, err := s.ownChain(ctx, caller, chain)
+	view, err := s.chains.ownChain(ctx, caller, chain)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -210,7 +215,7 @@ func (s *Service) eventByID(ctx context.Context, caller *Caller, chain ledger.Ch
 		return nil, nil, visible(err)
 	}
 	if event.ID != id {
-		return nil, nil, ledger.ErrNotFound
+		return nil, nil, fault.ErrNotFound
 	}
 	return event, view, nil
 }
@@ -278,7 +283,7 @@ func (o *reportOutcome) plan(b *batch) error {
 		b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	} else {
 		live.changed = true
-		b.enter(addendum)
+		b.addAddendum(addendum)
 	}
 	return nil
 }
@@ -289,7 +294,7 @@ func (o *reportOutcome) decided(b *batch, earlier []*ledger.Entry) error {
 		return nil
 	}
 	asked, err := b.approval(o.event.Approval)
-	if errors.Is(err, ledger.ErrNotFound) || err == nil && asked.approval.Event != o.event.ID {
+	if errors.Is(err, fault.ErrNotFound) || err == nil && asked.approval.Event != o.event.ID {
 		return fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
 	}
 	if err != nil {
@@ -305,4 +310,271 @@ func (o *reportOutcome) decided(b *batch, earlier []*ledger.Entry) error {
 		return fmt.Errorf("an approval does not stand as its end was recorded: %w", ledger.ErrStateTampered)
 	}
 	return nil
+}
+
+// entryLog is what was recorded about a chain's events later, as far as the running digest
+// in the chain's state covers it. A single addendum is not authenticated: the digest proves
+// which there are. A log is extended with what was recorded since, so each entry is read
+// once.
+//
+// It belongs to the goroutine that has taken it out of the cache.
+type entryLog struct {
+	entries int64 // that are covered
+	events  int64 // of those; the last one's sequence
+	digest  [32]byte
+	bodies  map[int64][][32]byte // by the event's sequence, the hashes in order of position
+	late    map[string]bool      // the idempotency keys of late outcomes
+}
+
+func newEntryLog() *entryLog {
+	return &entryLog{digest: sha256.Sum256(nil), bodies: make(map[int64][][32]byte), late: make(map[string]bool)}
+}
+
+// extend covers what follows, up to so many entries. It returns the addenda that are left.
+func (l *entryLog) extend(to int64, events []*ledger.StoredEvent, addenda []*ledger.Addendum) []*ledger.Addendum {
+	for l.entries < to {
+		switch {
+		case len(addenda) > 0 && addenda[0].Position == l.entries+1:
+			a := addenda[0]
+			l.bodies[a.Sequence] = append(l.bodies[a.Sequence], sha256.Sum256(a.Body))
+			l.digest, addenda = ledger.NextDigest(l.digest, a.Body), addenda[1:]
+		case len(events) > 0 && events[0].Sequence == l.events+1:
+			l.addEvent(events[0])
+			events = events[1:]
+		default:
+			return addenda
+		}
+		l.entries++
+	}
+	return addenda
+}
+
+func (l *entryLog) addEvent(event *ledger.StoredEvent) {
+	l.events = event.Sequence
+	l.digest = ledger.NextDigest(l.digest, event.Body)
+	if bytes.Contains(event.Body, []byte(ledger.ActionTypeLateOutcome)) {
+		if facts, err := ledger.DecodeEvent(event.Body); err == nil && facts.Action.ActionType == ledger.ActionTypeLateOutcome {
+			l.late[facts.Action.IdempotencyKey] = true
+		}
+	}
+}
+
+// are reports whether these are what was recorded about an event, all of it and nothing
+// else.
+func (l *entryLog) are(sequence int64, addenda []*ledger.Addendum) bool {
+	return slices.EqualFunc(l.bodies[sequence], addenda, func(known [32]byte, a *ledger.Addendum) bool {
+		return known == sha256.Sum256(a.Body)
+	})
+}
+
+// size is about what it takes in memory, in bytes.
+func (l *entryLog) size() int { return 200 + 120*int(l.entries-l.events) + 120*len(l.late) }
+
+// entryLogBytes bounds the cache of entry logs.
+const entryLogBytes = 8 << 20
+
+// manyEntries is the number of entries from which on a chain's entries are read before the
+// transaction, so that the chain is not locked for long.
+const manyEntries = 500
+
+// readEntries reads a large chain's log where it is not in memory. What it cannot read,
+// and whatever is not as recorded, is left to the transaction.
+func (s *recordService) readEntries(ctx context.Context, chain *ChainView) error {
+	if _, known := s.entryLogs.Get(chain.Chain.ID); known || chain.State.Entries < manyEntries {
+		return nil
+	}
+	addenda, err := s.store.Addenda(ctx, chain.Chain.ID, math.MinInt64, math.MaxInt64)
+	if err != nil {
+		return visible(err)
+	}
+	log := newEntryLog()
+	err = s.store.EachPage(ctx, chain.Chain.ID, 0, func(events []*ledger.StoredEvent) error {
+		addenda = log.extend(chain.State.Entries, events, addenda)
+		return nil
+	})
+	if err == nil && log.entries == chain.State.Entries && log.digest == chain.State.Digest {
+		s.entryLogs.Put(chain.Chain.ID, log, log.size())
+	}
+	return visible(err)
+}
+
+// entriesOf is the log of a chain as it was loaded, without what this batch adds.
+func (b *batch) entriesOf(live *liveChain) (*entryLog, error) {
+	id := live.chain.ID
+	if log := b.entries[id]; log != nil {
+		return log, nil
+	}
+	log, known := b.service.entryLogs.Take(id)
+	if known && log.entries <= live.loaded.Entries {
+		sound, err := b.catchUpEntries(live, log)
+		if err != nil || sound {
+			return log, err
+		}
+	}
+	log = newEntryLog()
+	sound, err := b.catchUpEntries(live, log)
+	if err != nil {
+		return nil, err
+	}
+	if !sound {
+		return nil, fmt.Errorf("entries of a chain are not as recorded: %w", ledger.ErrStateTampered)
+	}
+	return log, nil
+}
+
+// catchUpEntries extends a log to what was loaded, and reports whether the chain's state
+// vouches for it.
+func (b *batch) catchUpEntries(live *liveChain, log *entryLog) (sound bool, err error) {
+	if log.entries < live.loaded.Entries {
+		events, err := b.loaded.EventsAfter(live.chain.ID, log.events)
+		if err != nil {
+			b.broken = err
+			return false, err
+		}
+		addenda, err := b.loaded.AddendaAfter(live.chain.ID, log.entries)
+		if err != nil {
+			b.broken = err
+			return false, err
+		}
+		log.extend(live.loaded.Entries, events, addenda)
+	}
+	if log.entries != live.loaded.Entries || log.digest != live.loaded.Digest {
+		return false, nil
+	}
+	b.entries[live.chain.ID] = log
+	return true, nil
+}
+
+// addAddendum adds an addendum, for later operations of the batch and for the store.
+func (b *batch) addAddendum(addendum *ledger.Addendum) {
+	b.changes.NewAddenda = append(b.changes.NewAddenda, addendum)
+	at := store.EventAt{Chain: addendum.Chain, Sequence: addendum.Sequence}
+	b.loaded.Addenda[at] = append(b.loaded.Addenda[at], addendum)
+	b.addedAddenda[at]++
+}
+
+// recordedAbout is what was recorded about an event of a chain, this batch included. The
+// operation must have named the event's addenda among its needs.
+func (b *batch) recordedAbout(live *liveChain, sequence int64) ([]*ledger.Entry, error) {
+	log, err := b.entriesOf(live)
+	if err != nil {
+		return nil, err
+	}
+	at := store.EventAt{Chain: live.chain.ID, Sequence: sequence}
+	addenda := b.loaded.Addenda[at]
+	if !log.are(sequence, addenda[:len(addenda)-b.addedAddenda[at]]) {
+		return nil, fmt.Errorf("what was recorded about an event is not what is stored: %w", ledger.ErrStateTampered)
+	}
+	entries, err := ledger.DecodeEntries(addenda)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
+	}
+	return entries, nil
+}
+
+// markers are the references under which late outcomes of the event may be stored in a
+// chain.
+func (o *reportOutcome) markers(chain ledger.ChainID) []store.EventRef {
+	var refs []store.EventRef
+	for _, key := range ledger.LateOutcomeKeys(o.event.ID) {
+		refs = append(refs, store.EventRef{Chain: chain, Key: key})
+	}
+	return refs
+}
+
+// planLate records what became of an event of an abandoned chain in the newest
+// chain that continues it. Earlier is what the event's own chain says of it.
+func (o *reportOutcome) planLate(b *batch, earlier []*ledger.Entry) error {
+	if !o.late {
+		o.late = true
+		return errLineage
+	}
+	live, err := o.line.newest(b, o.caller)
+	if err != nil {
+		return err
+	}
+	later, err := o.reportedLate(b, live)
+	if err != nil {
+		return err
+	}
+	org, err := b.org(o.caller.Org)
+	if err != nil {
+		return err
+	}
+	policy, err := b.policy(org)
+	if err != nil {
+		return err
+	}
+	again, err := ledger.JudgeLateOutcome(o.event, append(earlier, later...), &o.report)
+	if err != nil {
+		return err
+	}
+	if again != nil {
+		b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
+		o.result = Outcome{Entry: again, ContinuedBy: o.line.continuedBy(live)}
+		return nil
+	}
+	if live.state.Abandoned {
+		if live, err = b.openSuccessor(live, policy); err != nil {
+			return err
+		}
+	}
+	marker, entry := live.state.LateOutcome(o.event, o.report)
+	if err := live.state.Accepts(marker); err != nil {
+		return err
+	}
+	recorded := live.state.Record(&ledger.Recording{
+		Keys: b.service.keys, Policy: policy, Org: org, Chain: live.chain, Action: marker, By: o.caller.Key,
+		Now: b.now, Random: b.service.timedRandom(), NewApproval: b.service.approvalID,
+	})
+	live.changed = true
+	if live.summary != nil {
+		live.summary.Count(recorded.Event)
+	}
+	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
+	b.loaded.Repeats[store.EventRef{Chain: live.chain.ID, Key: marker.IdempotencyKey}] = recorded.Stored
+	entry.RecordedAt = recorded.Event.RecordedAt
+	o.result = Outcome{Entry: entry, ContinuedBy: o.line.continuedBy(live)}
+	return nil
+}
+
+// reportedLate returns the late outcomes of the event, in the order in which they can have
+// been reported: an unknown result before the final one.
+func (o *reportOutcome) reportedLate(b *batch, newest *liveChain) ([]*ledger.Entry, error) {
+	var entries []*ledger.Entry
+	chains := append(slices.Clone(newest.chain.Continues), newest.chain.ID)
+	logs := make(map[ledger.ChainID]*entryLog)
+	for _, chain := range chains {
+		live, err := o.line.member(b, newest, chain)
+		if err != nil {
+			return nil, err
+		}
+		if live.fresh {
+			continue // nothing of it is stored
+		}
+		if logs[chain], err = b.entriesOf(live); err != nil {
+			return nil, err
+		}
+	}
+	for _, key := range ledger.LateOutcomeKeys(o.event.ID) {
+		for _, chain := range chains {
+			stored := b.loaded.Repeats[store.EventRef{Chain: chain, Key: key}]
+			if stored == nil {
+				if log := logs[chain]; log != nil && log.late[key] {
+					return nil, fmt.Errorf("a late outcome is missing: %w", ledger.ErrStateTampered)
+				}
+				continue
+			}
+			marker, err := b.service.store.ReadEvent(o.caller.Org, stored)
+			if err != nil {
+				return nil, err
+			}
+			entry, err := ledger.ReadLateOutcome(marker, stored.Payload)
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, entry)
+		}
+	}
+	return entries, nil
 }

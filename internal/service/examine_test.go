@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -179,7 +180,7 @@ func TestOneSimulationAtATime(t *testing.T) {
 // for long, are told that nothing was recorded.
 func TestWaitingForRulesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var s service.Service
+		s := service.Bare()
 		org := ledger.OrgID{}
 		release, err := s.HoldExamination(t.Context(), org)
 		if err != nil {
@@ -207,7 +208,7 @@ func TestSetsFromBeforeStayInForce(t *testing.T) {
 		g := govern(t, db)
 		slow := &service.PolicyDocument{Text: []byte(`rules: [{name: slow, when: "action.payload.list.exists(i, i == chain.name)", decision: deny, reason: r}]`), YAML: true}
 		_, err := g.PutPolicy(t.Context(), g.who.admin, slow)
-		checkCode(t, "a set over the bound", err, ledger.CodeInvalid)
+		checkCode(t, "a set over the bound", err, fault.CodeInvalid)
 		must[*service.PolicyView](t)(g.PutPolicyAsBefore(t.Context(), g.who.admin, slow))
 		if found, err := g.Operator().SlowPolicies(t.Context()); err != nil || len(found) != 1 || found[0].Organization != "acme" || found[0].Rules[0] != "slow" {
 			t.Errorf("slow policies: %v %v", found, err)

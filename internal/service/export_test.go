@@ -50,21 +50,24 @@ func (panicking) plan(b *batch) error {
 }
 
 // WaitForMet waits until what requests have come upon is kept.
-func (s *Service) WaitForMet() { s.noticing.Wait() }
+func (s *Service) WaitForMet() { s.unkept.Wait() }
 
 // ForgetFindings has the findings read again, as after a few seconds.
 func (s *Service) ForgetFindings() { s.known.forget() }
 
+// Bare makes a service without a store, to examine actions with.
+func Bare() *Service { return &Service{policyService: new(policyService)} }
+
 // HoldExamination keeps every action of an organization from being examined until the
 // returned function is called.
 func (s *Service) HoldExamination(ctx context.Context, org ledger.OrgID) (release func(), err error) {
-	return s.examining.turn(ctx, org)
+	return s.examining.lock(ctx, org)
 }
 
 // HoldCompilation keeps every policy set of an organization from being compiled until the
 // returned function is called.
 func (s *Service) HoldCompilation(ctx context.Context, org ledger.OrgID) (release func(), err error) {
-	return s.compiling.turn(ctx, org)
+	return s.compiling.lock(ctx, org)
 }
 
 // Compiling is how many callers of an organization compile a set or wait for it.
@@ -73,13 +76,13 @@ func (s *Service) Compiling(org ledger.OrgID) int { return s.compiling.callers(o
 // HoldSimulation keeps every simulation of an organization from beginning until the
 // returned function is called.
 func (s *Service) HoldSimulation(ctx context.Context, org ledger.OrgID) (release func(), err error) {
-	return s.simulating.turn(ctx, org)
+	return s.simulating.lock(ctx, org)
 }
 
 // Simulating is how many callers of an organization simulate or wait for it.
 func (s *Service) Simulating(org ledger.OrgID) int { return s.simulating.callers(org) }
 
-func (t *turns) callers(org ledger.OrgID) int {
+func (t *orgLocks) callers(org ledger.OrgID) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if queue := t.of[org]; queue != nil {
@@ -98,7 +101,7 @@ func (s *Service) PutPolicyAsBefore(ctx context.Context, caller *Caller, documen
 	if err != nil {
 		return nil, err
 	}
-	return s.putPolicy(ctx, caller, document, set)
+	return s.putPolicy(ctx, caller, document, set, false)
 }
 
 // IgnoreSlowness has batches filled however long planning takes: under the race detector

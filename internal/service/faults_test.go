@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -62,7 +63,7 @@ func patient(t *testing.T, what string, attempt func() error) {
 		switch codeOf(err) {
 		case "":
 			return
-		case ledger.CodeUnavailable, ledger.CodeOutcomeUnknown:
+		case fault.CodeUnavailable, fault.CodeOutcomeUnknown:
 			continue
 		}
 		t.Fatalf("%s: %v", what, err)

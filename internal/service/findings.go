@@ -12,8 +12,10 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 	"countersign/internal/verify"
@@ -22,23 +24,35 @@ import (
 // Finding is tampering that the service knows of.
 type Finding = store.FindingRecord
 
+// findingService keeps findings of tampering, notifies organizations of them, and has their
+// ledgers checked.
+type findingService struct {
+	*shared
+	notified     nameSet             // notices that are known to be queued
+	keptToday    nameSet             // findings that are known to be kept today
+	known        knownFindings       // what was last read of the table
+	ledgerChecks ledgerChecks        // when each ledger was last checked to its end
+	pending      chan pendingFinding // to be kept by the goroutine of keepMet
+	unkept       sync.WaitGroup      // what is in met or being kept; tests wait for it
+}
+
 const (
-	// mostFindings bounds what is kept of one organization: whoever changes every row
-	// of a large ledger must not fill the audit log by having it looked at. What is
-	// beyond it is still told, and named by an audit.
-	mostFindings = 1000
-	// mostKnown bounds what is read of an organization.
-	mostKnown = 20_000
-	// mostForged bounds what is shown of rows that the service did not write.
-	mostForged = 100
+	// maxFindings bounds the open findings of one organization, so that changing every row
+	// of a large ledger does not fill the audit log. Others are still reported, and named by
+	// an audit.
+	maxFindings = 1000
+	// maxFindingsRead bounds what is read of an organization.
+	maxFindingsRead = 20_000
+	// maxForgedFindings bounds what is shown of rows that the service did not write.
+	maxForgedFindings = 100
 	// knownFor is how long what was read is shown.
 	knownFor = 3 * time.Second
 )
 
-// keep keeps a finding, and reports whether nobody has acknowledged it yet. Nothing
-// that was tampered with keeps it from that: where the organization or its audit log
-// cannot be believed the row stands alone, without an act.
-func (s *Service) keep(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (open bool, err error) {
+// keep stores a finding, and reports whether it is unacknowledged. Tampering does not
+// prevent that: if the organization or its audit log fails authentication, the row is
+// written without an act.
+func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (open bool, err error) {
 	evidence, err := s.evidenceOf(ctx, t)
 	if err != nil {
 		return true, visible(err)
@@ -68,9 +82,9 @@ func (s *Service) keep(ctx context.Context, id ledger.OrgID, t *verify.Tampering
 	return op.open, nil
 }
 
-// evidenceOf is the digest by which an acknowledgement holds. Of a row that requests
-// come upon nothing tells whether it is the same: it is another one each day.
-func (s *Service) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, error) {
+// evidenceOf is the digest that an acknowledgement applies to. A row that a request runs
+// into has no stable digest, so it counts as new each day.
+func (s *findingService) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, error) {
 	evidence, err := s.judge.Evidence(ctx, t)
 	if err == nil && t.Check == ledger.CheckRow {
 		evidence = fmt.Appendf(evidence, " %d", s.now()/oneDay)
@@ -78,10 +92,10 @@ func (s *Service) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, 
 	return evidence, err
 }
 
-// full reports whether no more findings of an organization are kept. Rows that the
-// service did not write, and those that somebody has acknowledged, take up no room:
-// whoever fills the table must not keep others out of it.
-func (s *Service) full(ctx context.Context, id ledger.OrgID) (bool, error) {
+// full reports whether an organization has the most findings that are kept. Rows that the
+// service did not write and acknowledged findings do not count, so that filling the table
+// keeps no finding out.
+func (s *findingService) full(ctx context.Context, id ledger.OrgID) (bool, error) {
 	list, _, err := s.findingsOf(ctx, id)
 	if err != nil {
 		return false, err
@@ -92,7 +106,7 @@ func (s *Service) full(ctx context.Context, id ledger.OrgID) (bool, error) {
 			count++
 		}
 	}
-	return count >= mostFindings, nil
+	return count >= maxFindings, nil
 }
 
 // keepFinding puts a finding's row, and enters it into the audit log when it is new or
@@ -124,7 +138,8 @@ func (o *keepFinding) need(needs *store.Needs) {
 func (o *keepFinding) plan(b *batch) error {
 	before := b.loaded.Findings[o.ref]
 	if before != nil && before.Tampered {
-		// The row is about to be replaced: that it was changed must stand somewhere.
+		// The row is about to be replaced, so the change to it must be recorded as a
+		// finding.
 		if known := b.loaded.Findings[o.changed()]; known == nil || known.Tampered || !known.Open() {
 			changed := verify.FindingChanged(o.ref.Name)
 			if err := o.put(b, newFinding(o.changed(), changed, changed.Words(), b.now)); err != nil {
@@ -172,9 +187,8 @@ func (b *batch) putFinding(finding *store.FindingRecord) {
 	b.findings[finding.Ref()] = true
 }
 
-// mayLog reports whether an act can be entered that nobody asked for. The organization
-// must be the one that the last act has left: to seal another would hide that it was
-// put back.
+// mayLog reports whether the service may enter an act of its own. The organization must be
+// as the last act left it: sealing another version would hide that it was reset.
 func (b *batch) mayLog(id ledger.OrgID) bool {
 	log := b.loaded.Logs[id]
 	org, err := b.org(id)
@@ -193,7 +207,7 @@ func (b *batch) logFinding(actor ledger.Actor, action string, finding *store.Fin
 		return err
 	}
 	org := *before
-	return b.enact(actor, &org, &deed{action: action, target: verify.FindingID(finding.Name), detail: details(func(w *canon.ObjectWriter) {
+	return b.enact(actor, &org, &auditEntry{action: action, target: verify.FindingID(finding.Name), detail: details(func(w *canon.ObjectWriter) {
 		w.String("about", finding.Subject)
 		w.String("check", finding.Check)
 		w.String("evidence", hex.EncodeToString(finding.Evidence))
@@ -206,7 +220,7 @@ func (b *batch) logFinding(actor ledger.Actor, action string, finding *store.Fin
 
 // knownFindings is what was last read of the findings of all organizations.
 type knownFindings struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below; held while the table is read
 	read  foundSet
 	until time.Time
 }
@@ -223,9 +237,9 @@ func (k *knownFindings) forget() {
 	k.until = time.Time{}
 }
 
-// findings are those of all organizations, a few seconds old at most. A finding is never
-// deleted: one that was open and is gone is a finding itself.
-func (s *Service) findings(ctx context.Context) (foundSet, error) {
+// findings returns the findings of all organizations, at most a few seconds old. A finding
+// is never deleted, so an open one that disappears is itself a finding.
+func (s *findingService) findings(ctx context.Context) (foundSet, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()
 	if time.Now().Before(s.known.until) {
@@ -237,16 +251,16 @@ func (s *Service) findings(ctx context.Context) (foundSet, error) {
 	}
 	if !read.more {
 		for _, gone := range missing(s.known.read.list, read.list) {
-			s.notice(metTampering{org: gone.Org, tampering: verify.FindingDeleted(gone.Name), tell: true})
+			s.noteFinding(pendingFinding{org: gone.Org, tampering: verify.FindingDeleted(gone.Name), tell: true})
 		}
 	}
 	s.known.read, s.known.until = read, time.Now().Add(knownFor)
 	return read, nil
 }
 
-// readFindings reads the findings of each organization by itself, so that whoever fills
-// the table for one hides nothing of the others.
-func (s *Service) readFindings(ctx context.Context) (read foundSet, err error) {
+// readFindings reads the findings of each organization separately, so that filling the table
+// for one hides none of the others.
+func (s *findingService) readFindings(ctx context.Context) (read foundSet, err error) {
 	ids, err := s.foundIn(ctx)
 	if err != nil {
 		return foundSet{}, err
@@ -261,10 +275,10 @@ func (s *Service) readFindings(ctx context.Context) (read foundSet, err error) {
 	return read, nil
 }
 
-// foundIn are the organizations that there may be findings of: those that there are, and
-// some that there are not, by what stands in the table. Organizations that cannot be read
-// keep nobody from the findings of the others.
-func (s *Service) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
+// foundIn lists the organizations that may have findings: the stored ones, and others that
+// the table of findings names. If organizations cannot be read, the findings are still
+// listed.
+func (s *findingService) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
 	seen := map[ledger.OrgID]bool{{}: true} // findings of no organization
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
@@ -273,7 +287,7 @@ func (s *Service) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
 	for _, org := range orgs {
 		seen[org.ID] = true
 	}
-	for after, n := (store.FindingRef{}), 0; n < mostGone; n++ {
+	for after, n := (store.FindingRef{}), 0; n < maxFindingOrgs; n++ {
 		next, err := s.store.Findings(ctx, after, 1)
 		if err != nil {
 			return nil, err
@@ -291,8 +305,8 @@ func (s *Service) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
 	return slices.SortedFunc(maps.Keys(seen), func(a, b ledger.OrgID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) }), nil
 }
 
-// mostGone bounds how many organizations are looked for in the table of findings.
-const mostGone = 1000
+// maxFindingOrgs bounds how many organizations are searched for in the table of findings.
+const maxFindingOrgs = 1000
 
 // idAfter is the id that follows one, false after the last.
 func idAfter(id ledger.OrgID) (ledger.OrgID, bool) {
@@ -304,9 +318,9 @@ func idAfter(id ledger.OrgID) (ledger.OrgID, bool) {
 	return id, false
 }
 
-// findingsOf reads the findings of one organization. There are more where somebody has
-// put them there: of those that the service did not write only a few are read.
-func (s *Service) findingsOf(ctx context.Context, id ledger.OrgID) (list []*store.FindingRecord, more bool, err error) {
+// findingsOf reads the findings of one organization, and reports whether there are more. Of
+// rows that the service did not write, only a few are read.
+func (s *findingService) findingsOf(ctx context.Context, id ledger.OrgID) (list []*store.FindingRecord, more bool, err error) {
 	const page = 500
 	after, forged := store.FindingRef{Org: id}, 0
 	switch nameless, err := s.store.Finding(ctx, after); { // pages begin behind it
@@ -315,7 +329,7 @@ func (s *Service) findingsOf(ctx context.Context, id ledger.OrgID) (list []*stor
 	case !errors.Is(err, store.ErrNotFound):
 		return nil, false, err
 	}
-	for range mostKnown / page {
+	for range maxFindingsRead / page {
 		findings, err := s.store.Findings(ctx, after, page)
 		if err != nil {
 			return nil, false, err
@@ -324,7 +338,7 @@ func (s *Service) findingsOf(ctx context.Context, id ledger.OrgID) (list []*stor
 			switch {
 			case finding.Org != id:
 				return list, false, nil
-			case finding.Tampered && forged >= mostForged:
+			case finding.Tampered && forged >= maxForgedFindings:
 				more = true
 			default:
 				list = append(list, finding)
@@ -341,8 +355,8 @@ func (s *Service) findingsOf(ctx context.Context, id ledger.OrgID) (list []*stor
 	return list, true, nil
 }
 
-// missing are the findings of an earlier list that a later one lacks. Rows that failed
-// their authenticators are nobody's word.
+// missing returns the findings that a later list lacks. Rows that failed authentication are
+// ignored.
 func missing(before, after []*store.FindingRecord) (gone []*store.FindingRecord) {
 	if len(before) == 0 {
 		return nil
@@ -359,9 +373,8 @@ func missing(before, after []*store.FindingRecord) (gone []*store.FindingRecord)
 	return gone
 }
 
-// OpenFindings counts the findings of the whole installation that nobody has
-// acknowledged.
-func (s *Service) OpenFindings(ctx context.Context) (int, error) {
+// OpenFindings counts the unacknowledged findings of all organizations.
+func (s *findingService) OpenFindings(ctx context.Context) (int, error) {
 	known, err := s.findings(ctx)
 	if err != nil {
 		return 0, visible(err)
@@ -375,9 +388,9 @@ func (s *Service) OpenFindings(ctx context.Context) (int, error) {
 	return count, nil
 }
 
-// Findings are those of the caller's organization, those that are open first, then the
+// Findings lists the findings of the caller's organization: open ones first, then the
 // newest.
-func (s *Service) Findings(ctx context.Context, caller *Caller) ([]*Finding, error) {
+func (s *findingService) Findings(ctx context.Context, caller *Caller) ([]*Finding, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
@@ -409,79 +422,80 @@ func sortedFindings(list []*Finding, want func(*Finding) bool) (found []*Finding
 	return found
 }
 
-// metTampering is tampering that somebody came upon who must not wait until it is kept.
-type metTampering struct {
+// pendingFinding is tampering that a request or job has found, to be kept later so that it
+// need not wait.
+type pendingFinding struct {
 	org       ledger.OrgID
 	tampering *verify.Tampering
 	tell      bool // the organization, as well
 }
 
-// mostMet is how many may wait. What is beyond it is met again, or found by the daily
-// check.
-const mostMet = 64
+// maxPendingFindings bounds the queue. Further findings are dropped: they are found again,
+// at the latest by the daily self-check.
+const maxPendingFindings = 64
 
-// NoteTampering keeps, some time later, that a request or a job came upon a row that is
-// not as the service wrote it. Other errors are none of its business. The zero
-// organization stands for one that is not known.
-func (s *Service) NoteTampering(org ledger.OrgID, err error) {
+// NoteTampering keeps, asynchronously, that a request or a job read a row that is not as the
+// service wrote it. Other errors are ignored. The zero organization means that it is not
+// known.
+func (s *findingService) NoteTampering(org ledger.OrgID, err error) {
 	var back *chainBackError
 	if errors.As(err, &back) {
-		s.notice(metTampering{org: back.back.Org, tampering: back.back.Tampering(), tell: true})
+		s.noteFinding(pendingFinding{org: back.back.Org, tampering: back.back.Tampering(), tell: true})
 		return
 	}
-	var own *ledger.Error
-	if errors.Is(err, ledger.ErrStateTampered) || errors.As(err, &own) && own.Code == ledger.CodeEvidenceTampered {
-		s.notice(metTampering{org: org, tampering: &verify.Tampering{Check: ledger.CheckRow, Place: rowOf(err)}, tell: org != ledger.OrgID{}})
+	var own *fault.Error
+	if errors.Is(err, ledger.ErrStateTampered) || errors.As(err, &own) && own.Code == fault.CodeEvidenceTampered {
+		s.noteFinding(pendingFinding{org: org, tampering: &verify.Tampering{Check: ledger.CheckRow, Place: rowOf(err)}, tell: org != ledger.OrgID{}})
 	}
 }
 
-// notice queues what was met unless this process knows that it is kept today. It never
-// waits.
-func (s *Service) notice(met metTampering) {
-	if s.kept.knows(met.org, s.keptName(met.tampering)) {
+// noteFinding queues a finding to be kept, unless this process has kept it today. It never
+// blocks: what finds no room is found again, at the latest by the self-check.
+func (s *findingService) noteFinding(pending pendingFinding) {
+	if s.keptToday.knows(pending.org, s.todaysName(pending.tampering)) {
 		return
 	}
-	s.noticing.Add(1)
+	s.unkept.Add(1)
 	select {
-	case s.met <- met:
+	case s.pending <- pending:
 	default:
-		s.noticing.Done()
+		s.unkept.Done()
 	}
 }
 
-func (s *Service) keptName(t *verify.Tampering) string {
+func (s *findingService) todaysName(t *verify.Tampering) string {
 	return fmt.Sprint(t.Name(), "/", s.now()/oneDay)
 }
 
-// keepMet keeps what was met, one after the other, until the service ends.
-func (s *Service) keepMet(ctx context.Context) {
+// keepPendingFindings keeps what was pending, one after the other, until the service ends.
+func (s *findingService) keepPendingFindings(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case met := <-s.met:
-			s.keepOne(ctx, met)
-			s.noticing.Done()
+		case pending := <-s.pending:
+			s.keepPending(ctx, pending)
+			s.unkept.Done()
 		}
 	}
 }
 
-func (s *Service) keepOne(ctx context.Context, met metTampering) {
-	name := s.keptName(met.tampering)
-	if s.kept.knows(met.org, name) {
+func (s *findingService) keepPending(ctx context.Context, pending pendingFinding) {
+	name := s.todaysName(pending.tampering)
+	if s.keptToday.knows(pending.org, name) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	open, err := s.keep(ctx, met.org, met.tampering)
+	open, err := s.keep(ctx, pending.org, pending.tampering)
 	if err == nil {
-		s.kept.add(met.org, name)
+		s.keptToday.add(pending.org, name)
 	}
-	if met.tell && open {
-		err = errors.Join(err, s.tellLately(ctx, met.org, met.tampering))
+	if pending.tell && open {
+		err = errors.Join(err, s.notifyUnlessRecent(ctx, pending.org, pending.tampering))
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Error("tampering was found and could not be kept: the next look at it tries again", "check", string(met.tampering.Check), "error", err)
+		s.log.Error("tampering was found and could not be kept: the next look at it tries again", "check", string(pending.tampering.Check), "error", err)
 	}
 }
 
@@ -494,7 +508,7 @@ func rowOf(err error) string {
 	return printable(strings.TrimSuffix(err.Error(), ": "+ledger.ErrStateTampered.Error()))
 }
 
-// printable is the beginning of a text that somebody else may have written.
+// printable returns the beginning of an untrusted text, without control characters.
 func printable(text string) string {
 	const most = 500 // bytes
 	var b strings.Builder
@@ -508,4 +522,170 @@ func printable(text string) string {
 		b.WriteRune(r)
 	}
 	return b.String()
+}
+
+// Findings lists the findings of an organization, or of all organizations if slug is empty,
+// open ones first.
+func (o *Operator) Findings(ctx context.Context, slug string) ([]*Finding, error) {
+	want := func(*Finding) bool { return true }
+	if slug != "" {
+		org, err := o.organization(ctx, slug)
+		if err != nil {
+			return nil, err
+		}
+		want = func(f *Finding) bool { return f.Org == org.ID }
+	}
+	read, err := o.service.readFindings(ctx)
+	if err != nil {
+		return nil, visible(err)
+	}
+	return sortedFindings(read.list, want), nil
+}
+
+// maxReason is how long the reason of an acknowledgement may be, in bytes.
+const maxReason = 1000
+
+// Acknowledge records that a person has looked at a finding: it is not reported or shown as
+// open while its evidence stays the same. The act in the audit log is independent of the
+// row.
+func (o *Operator) Acknowledge(ctx context.Context, finding *Finding, reason string) error {
+	switch reason = strings.TrimSpace(reason); {
+	case reason == "":
+		return fault.Errorf(fault.CodeInvalid, "say why with --reason: what was looked at, and what was found")
+	case len(reason) > maxReason || !utf8.ValidString(reason):
+		return fault.Errorf(fault.CodeInvalid, "the reason must be text of at most %d bytes", maxReason)
+	}
+	err := o.service.committer.commit(ctx, &acknowledge{ref: finding.Ref(), reason: reason})
+	o.service.known.forget()
+	return err
+}
+
+// acknowledge closes a finding together with the act that says so.
+type acknowledge struct {
+	ref    store.FindingRef
+	reason string
+}
+
+func (o *acknowledge) tenant() ledger.OrgID { return o.ref.Org }
+
+func (o *acknowledge) size() int { return smallOperation }
+
+func (o *acknowledge) need(needs *store.Needs) {
+	needs.Findings = append(needs.Findings, o.ref)
+	if (o.ref.Org != ledger.OrgID{}) {
+		needs.Govern = append(needs.Govern, o.ref.Org)
+		needs.Logs = append(needs.Logs, o.ref.Org)
+	}
+}
+
+var errNoLog = fault.Errorf(fault.CodeEvidenceTampered,
+	"the organization or its audit log was changed outside the service, and nothing can be entered there: repair that first; countersign audit says what it is")
+
+func (o *acknowledge) plan(b *batch) error {
+	before := b.loaded.Findings[o.ref]
+	if before == nil {
+		return fault.Errorf(fault.CodeNotFound, "there is no finding with that id; countersign tampering list shows those there are")
+	}
+	if !before.Open() {
+		return nil
+	}
+	if !before.Tampered {
+		finding := *before
+		return o.close(b, &finding)
+	}
+	// Nothing that the row says can be believed: what is acknowledged is that it was
+	// changed.
+	changed := verify.FindingChanged(o.ref.Name)
+	if verify.WellFormed(o.ref.Name) {
+		return o.close(b, newFinding(o.ref, changed, nil, b.now))
+	}
+	ref := store.FindingRef{Org: o.ref.Org, Name: changed.Name()}
+	if err := o.close(b, newFinding(ref, changed, changed.Words(), b.now)); err != nil {
+		return err
+	}
+	forged := newFinding(o.ref, changed, nil, b.now)
+	o.sign(forged, b.now)
+	b.putFinding(forged)
+	return nil
+}
+
+// close acknowledges a finding with an act. One that belongs to no organization has no audit
+// log, so only its row is written.
+func (o *acknowledge) close(b *batch, finding *store.FindingRecord) error {
+	o.sign(finding, b.now)
+	if (o.ref.Org != ledger.OrgID{}) {
+		if !b.mayLog(o.ref.Org) {
+			return errNoLog
+		}
+		if err := b.logFinding(ledger.ActorOperator, ledger.ActTamperingAcknowledge, finding, &o.reason); err != nil {
+			return err
+		}
+	}
+	b.putFinding(finding)
+	return nil
+}
+
+func (o *acknowledge) sign(finding *store.FindingRecord, now ledger.Time) {
+	finding.AcknowledgedAt, finding.AcknowledgedBy, finding.Reason = &now, ledger.ActorOperator.Name, o.reason
+}
+
+// shortestID is how much of a finding's id names it.
+const shortestID = 8
+
+// ShortFindingID is the beginning of a finding's id, for people.
+func ShortFindingID(finding *Finding) string {
+	const shown = 12
+	id := verify.FindingID(finding.Name)
+	return id[:min(len(id), shown)]
+}
+
+// FindingByID finds the one finding whose id begins with a text.
+func FindingByID(findings []*Finding, id string) (*Finding, error) {
+	if len(id) < shortestID {
+		return nil, fault.Errorf(fault.CodeInvalid, "give at least %d characters of the finding's id; countersign tampering list shows them", shortestID)
+	}
+	var found *Finding
+	for _, finding := range findings {
+		if !strings.HasPrefix(verify.FindingID(finding.Name), id) {
+			continue
+		}
+		if found != nil {
+			return nil, fault.Errorf(fault.CodeInvalid, "more than one finding begins with %q: give more of the id, or name the organization with --org", id)
+		}
+		found = finding
+	}
+	if found == nil {
+		return nil, fault.Errorf(fault.CodeNotFound, "there is no finding %q; countersign tampering list --all shows those there are", id)
+	}
+	return found, nil
+}
+
+// ReportAudit keeps and reports what an audit has found. An audit itself only reads; its
+// verdict does not depend on whether this succeeds.
+func (o *Operator) ReportAudit(ctx context.Context, org ledger.OrgID, report *verify.AuditReport) error {
+	if report == nil || report.Break == nil {
+		return nil
+	}
+	counted := int64(0)
+	head, err := o.service.store.Head(ctx, org)
+	switch {
+	case err == nil:
+		counted = head.Count
+	case !errors.Is(err, store.ErrNotFound):
+		return visible(err)
+	}
+	return o.service.reportBreaks(ctx, org, report, counted)
+}
+
+// ReportVerdict is ReportAudit for the verdict on one receipt.
+func (o *Operator) ReportVerdict(ctx context.Context, id ledger.ReceiptID, verdict *verify.Verdict) error {
+	failure := verdict.FirstFailure()
+	if failure == nil {
+		return nil
+	}
+	receipt, err := o.service.store.Receipt(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read the receipt again: %w", visible(err))
+	}
+	return o.service.reportTampering(ctx, receipt.Org, &verify.Tampering{Check: failure.Name, Receipt: id})
 }

@@ -9,6 +9,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -119,7 +120,7 @@ func TestTamperingStandsHoweverItIsFound(t *testing.T) {
 			table: "heads", column: "mac",
 			find: func(s *suspect) {
 				_, err := s.CompleteChain(s.t.Context(), s.who.agent, s.open("another"), &ledger.Completion{})
-				checkCode(s.t, "completing a chain", err, ledger.CodeEvidenceTampered)
+				checkCode(s.t, "completing a chain", err, fault.CodeEvidenceTampered)
 				s.NoteTampering(s.who.id, err)
 			},
 			want: func(*suspect) string { return "row " },
@@ -233,8 +234,8 @@ func TestAcknowledgedTampering(t *testing.T) {
 		look(s.Service)
 		s.told()
 		line := fmt.Sprint("signature ", s.receipts[1])
-		checkCode(t, "without a reason", s.Operator().Acknowledge(t.Context(), s.one(), " "), ledger.CodeInvalid)
-		checkCode(t, "with a long reason", s.Operator().Acknowledge(t.Context(), s.one(), strings.Repeat("x", 1001)), ledger.CodeInvalid)
+		checkCode(t, "without a reason", s.Operator().Acknowledge(t.Context(), s.one(), " "), fault.CodeInvalid)
+		checkCode(t, "with a long reason", s.Operator().Acknowledge(t.Context(), s.one(), strings.Repeat("x", 1001)), fault.CodeInvalid)
 		done(t, s.Operator().Acknowledge(t.Context(), s.one(), "a test of ours"))
 		s.wantKnown("acknowledged", s.Service, line+" acknowledged")
 		if got := s.one(); got.Reason != "a test of ours" || got.AcknowledgedBy != "operator" || got.AcknowledgedAt == nil {

@@ -107,6 +107,10 @@ func (m *meter) Sealed(receipts int) {
 	m.sealed += receipts
 }
 
+func (*meter) Decided(string)                    {}
+func (*meter) ApprovalMoved(string)              {}
+func (*meter) OverBudget(string, string, string) {}
+
 // await waits until n more operations have been queued.
 func (m *meter) await(n int) {
 	for range n {

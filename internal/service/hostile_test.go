@@ -3,6 +3,7 @@ package service_test
 import (
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 )
@@ -17,9 +18,9 @@ func TestEditedSettingsAreNotActedOn(t *testing.T) {
 	}
 	s := replica()
 	_, err := s.RecordEvent(t.Context(), who.agent, chain, step(t, "two", ""))
-	checkCode(t, "recording", err, ledger.CodeEvidenceTampered)
+	checkCode(t, "recording", err, fault.CodeEvidenceTampered)
 	_, err = s.CreateAPIKey(t.Context(), who.admin, &service.KeyRequest{Role: ledger.RoleAgent})
-	checkCode(t, "an act", err, ledger.CodeEvidenceTampered)
+	checkCode(t, "an act", err, fault.CodeEvidenceTampered)
 }
 
 // What a client decided by itself does not answer what the service is asked, and an
@@ -32,7 +33,7 @@ func TestHostileActions(t *testing.T) {
 	reported := request(t, ledger.ParseReported, `{"events":[{`+body+`,"decision_source":"local_fast_path"}]}`)
 	must[*service.Report](t)(s.ReportEvents(t.Context(), who.agent, chain, reported))
 	_, err := s.RecordEvent(t.Context(), who.agent, chain, request(t, ledger.ParseAction, `{`+body+`}`))
-	checkCode(t, "the reported action asked about", err, ledger.CodeIdempotencyConflict)
+	checkCode(t, "the reported action asked about", err, fault.CodeIdempotencyConflict)
 
 	huge := request(t, ledger.ParseAction,
 		`{"agent_name":"a","action_type":"tool_call","action_name":"pay","payload":{"payments":[{"amount":1.7e308},{"amount":1.7e308}]}}`)

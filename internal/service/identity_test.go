@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
-	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
 	"countersign/internal/verify"
@@ -24,8 +24,8 @@ func memoryOf(t *testing.T, w *watched) *keyring.Heads {
 
 func wantRolledBack(t *testing.T, err error) {
 	t.Helper()
-	var own *ledger.Error
-	if !errors.As(err, &own) || own.Code != ledger.CodeRolledBack {
+	var own *fault.Error
+	if !errors.As(err, &own) || own.Code != fault.CodeRolledBack {
 		t.Errorf("sealing: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -100,7 +101,7 @@ func TestImportedApprovals(t *testing.T) {
 			}
 		}
 		_, err = g.ConfirmSigningKey(t.Context(), g.who.member, key)
-		checkCode(t, "a member confirms", err, ledger.CodeForbidden)
+		checkCode(t, "a member confirms", err, fault.CodeForbidden)
 		for range 2 {
 			must[*service.SigningKey](t)(g.ConfirmSigningKey(t.Context(), g.who.admin, key))
 			wantKey("confirmed", ledger.KeyTrusted)
@@ -108,7 +109,7 @@ func TestImportedApprovals(t *testing.T) {
 		if _, v := g.verdict(denied.ID); v.Key != ledger.KeyNotEvaluated {
 			t.Errorf("another key is %s", v.Key)
 		}
-		if _, err := g.RetireSigningKey(t.Context(), g.who.admin, key); codeOf(err) != ledger.CodeKeyState {
+		if _, err := g.RetireSigningKey(t.Context(), g.who.admin, key); codeOf(err) != fault.CodeKeyState {
 			t.Errorf("a confirmed key is retired: %v", err)
 		}
 		must[*service.SigningKey](t)(g.Operator().RetractSigningKey(t.Context(), "acme", key))
@@ -120,13 +121,13 @@ func TestImportedApprovals(t *testing.T) {
 			func() error { _, err := g.ConfirmSigningKey(t.Context(), g.who.admin, key); return err },
 			func() error { _, err := g.RetractSigningKey(t.Context(), g.who.admin, key); return err },
 		} {
-			checkCode(t, "a revoked key", change(), ledger.CodeKeyState)
+			checkCode(t, "a revoked key", change(), fault.CodeKeyState)
 		}
 		must[*service.Token](t)(g.RevokeToken(t.Context(), g.who.admin, token.ID, ""))
 
 		rival := newTenant(t, g.Service, "rival")
 		_, err = g.VerifyApproval(t.Context(), rival.admin, approval.ID)
-		checkCode(t, "another organization", err, ledger.CodeNotFound)
+		checkCode(t, "another organization", err, fault.CodeNotFound)
 		if listed := must[[]*service.ImportedApproval](t)(g.ImportedApprovals(t.Context(), g.who.member, ledger.ApprovalID{}, 10)); len(listed) != 4 {
 			t.Errorf("%d are listed, want 4", len(listed))
 		}
@@ -134,7 +135,7 @@ func TestImportedApprovals(t *testing.T) {
 			t.Errorf("another organization lists %d", len(listed))
 		}
 		_, err = g.ImportedApprovals(t.Context(), g.who.agent, ledger.ApprovalID{}, 10)
-		checkCode(t, "an agent lists", err, ledger.CodeForbidden)
+		checkCode(t, "an agent lists", err, fault.CodeForbidden)
 		g.checkAudited("at the end")
 	})
 }
@@ -213,7 +214,7 @@ func TestFaultyImportsChangeNothing(t *testing.T) {
 		if listed := must[[]*service.ImportedApproval](t)(g.ImportedApprovals(t.Context(), g.who.member, ledger.ApprovalID{}, 10)); len(listed) != 1 {
 			t.Errorf("%d are listed, want 1", len(listed))
 		}
-		if _, err := g.Operator().ImportApprovals(t.Context(), "nobody", strings.NewReader(good)); codeOf(err) != ledger.CodeNotFound {
+		if _, err := g.Operator().ImportApprovals(t.Context(), "nobody", strings.NewReader(good)); codeOf(err) != fault.CodeNotFound {
 			t.Errorf("into no organization: %v", err)
 		}
 		g.checkAudited("after all refusals")
@@ -270,7 +271,7 @@ func TestImportedApprovalsReleaseNothing(t *testing.T) {
 			"deny":    func() error { return g.decide(g.who.member, claim.ID, false) },
 			"cancel":  func() error { _, err := g.CancelApproval(t.Context(), g.who.agent, claim.ID, ""); return err },
 		} {
-			checkCode(t, name, try(), ledger.CodeNotFound)
+			checkCode(t, name, try(), fault.CodeNotFound)
 		}
 		done(t, g.decide(g.who.member, asked, false))
 		if status := g.view(asked).Status; status != ledger.ApprovalDenied {
@@ -297,7 +298,7 @@ func TestForgedImportedApprovalsFail(t *testing.T) {
 			t.Helper()
 			v, err := g.VerifyApproval(t.Context(), g.who.member, approval.ID)
 			if err != nil {
-				checkCode(t, edit, err, ledger.CodeNotFound)
+				checkCode(t, edit, err, fault.CodeNotFound)
 				return
 			}
 			if overall, _ := v.Conclude(); overall != ledger.VerdictFailed || v.Approval != nil {

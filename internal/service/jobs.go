@@ -1,13 +1,20 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
 
 	"countersign/internal/canon"
 	"countersign/internal/evidence"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
@@ -29,20 +36,20 @@ func (s *Service) Jobs() *Jobs { return &Jobs{s} }
 // however often they run, and must run however late: an approval's deadline, a key's
 // expiry, an anchor.
 var jobHorizons = map[string]ledger.Time{
-	// A delivery is tried ten times, and a receiver may ask for a day between two tries.
-	// Three may stand behind each other in a stream, as those of an approval do.
+	// A delivery is tried ten times, and a receiver may ask for a day between two attempts.
+	// Up to three wait in one stream, as those of an approval do.
 	JobNotice: 30 * oneDay, JobWebhook: 30 * oneDay, JobEmail: 30 * oneDay,
-	// One that is lost is queued anew within the hour.
+	// A lost job is queued again within the hour.
 	JobCheck: 7 * oneDay, JobAbandon: 7 * oneDay,
 }
 
-// refusedJob tells an organization of a job that somebody put into the queue in its name.
-func (s *Service) refusedJob(ctx context.Context, job *store.Job) {
+// refusedJob reports a job that was not queued by the service to its organization.
+func (s *findingService) refusedJob(ctx context.Context, job *store.Job) {
 	s.log.Error("a job was put into the queue or changed outside the service, and was not run: run countersign audit", "kind", knownKind(job.Kind))
-	s.tellOrLog(ctx, job.Org, verify.RowChanged(evidence.FailingJobOf(job)))
+	s.reportOrLog(ctx, job.Org, verify.RowChanged(evidence.FailingJobOf(job)))
 }
 
-// knownKind is a job's kind as a log may say it: somebody else may have written it.
+// knownKind returns a job's kind for the log. An unknown kind may be an attacker's text.
 func knownKind(kind string) string {
 	switch kind {
 	case JobDeadline, JobKeyExpiry, JobNotice, JobWebhook, JobEmail, JobAnchor, JobCheck, JobAbandon:
@@ -51,14 +58,13 @@ func knownKind(kind string) string {
 	return "unknown"
 }
 
-// Sweep buries jobs that must not run and that no claim comes to.
+// Sweep buries jobs that must not run and that are never claimed.
 func (j *Jobs) Sweep(ctx context.Context) error {
 	_, err := j.service.store.SweepJobs(ctx, j.service.now())
 	return err
 }
 
-// Claim leases jobs that are due until the given span has passed: of each kind as
-// many as there is room for, and none of the others.
+// Claim leases due jobs for the given time: of each kind at most as many as room says.
 func (j *Jobs) Claim(ctx context.Context, span ledger.Time, room map[string]int) ([]*store.Job, error) {
 	now := j.service.now()
 	return j.service.store.ClaimJobs(ctx, now, now+span, room)
@@ -85,7 +91,7 @@ func (j *Jobs) Bury(ctx context.Context, job *store.Job, fault string) error {
 	return j.service.store.BuryJob(ctx, job, fault)
 }
 
-// Count counts the jobs that wait and those that were given up.
+// Count counts the waiting and the buried jobs.
 func (j *Jobs) Count(ctx context.Context) (waiting, buried int64, err error) {
 	return j.service.store.CountJobs(ctx)
 }
@@ -106,8 +112,8 @@ func (j *Jobs) Deadline(ctx context.Context, job *store.Job) error {
 	return j.service.store.FinishJob(ctx, job, []*store.Job{{Org: job.Org, Kind: JobDeadline, RunAt: next, Body: job.Body}})
 }
 
-// FanOut turns a notice into one delivery for each endpoint and one for the
-// people who are told by e-mail, and finishes the notice in the same transaction.
+// FanOut turns a notice into one delivery for each endpoint and one e-mail, and finishes the
+// notice in the same transaction.
 func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 	notice, err := notify.Decode(job.Body)
 	if err != nil {
@@ -120,22 +126,22 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 	now := j.service.now()
 	var follow []*store.Job
 	for _, endpoint := range endpoints {
-		j.tellIfTampered(ctx, endpoint)
+		j.reportIfTampered(ctx, endpoint)
 		if wants(endpoint, notice.Kind) {
-			follow = append(follow, webhookJob(job.Org, endpoint, messageID(job), job.Body, now, job.Stream))
+			follow = append(follow, webhookJob(now, endpoint, message{id: messageID(job), notice: job.Body, trigger: TriggerEvent, stream: job.Stream}))
 		}
 	}
-	letter, err := j.letter(ctx, job, &notice)
+	email, err := j.email(ctx, job, &notice)
 	if err != nil {
 		return err
 	}
-	if len(letter.to) > 0 {
-		follow = append(follow, emailJob(job, letter, now))
+	if len(email.to) > 0 {
+		follow = append(follow, emailJob(job, email, now))
 	}
 	return j.service.store.FinishJob(ctx, job, follow)
 }
 
-// endpoints are those of an organization that may be told of something.
+// endpoints lists the organization's endpoints that may receive a kind of notice.
 func (j *Jobs) endpoints(ctx context.Context, org ledger.OrgID, kind notify.Kind) ([]*store.WebhookRecord, error) {
 	if kind == notify.LedgerTamperFound {
 		return j.service.store.EndpointsToWarn(ctx, org)
@@ -146,23 +152,34 @@ func (j *Jobs) endpoints(ctx context.Context, org ledger.OrgID, kind notify.Kind
 // Delivery is a message on its way to one receiver.
 type Delivery struct {
 	MessageID string
+	Trigger   string // what it goes back to
 	Notice    []byte // as the receiver gets it
 	Webhook   *store.WebhookRecord
 	Secret    ledger.Secret
 	To        []string // of an e-mail
 }
 
+// message is what is sent to an endpoint.
+type message struct {
+	id      string // the same for every attempt and every receiver
+	notice  []byte
+	trigger string
+	stream  string // of what it tells of; "" for none
+}
+
 // A job to deliver carries, in canonical JSON, where the message goes and the
 // message itself.
-func webhookJob(org ledger.OrgID, endpoint *store.WebhookRecord, messageID string, notice []byte, now ledger.Time, stream string) *store.Job {
+func webhookJob(now ledger.Time, endpoint *store.WebhookRecord, m message) *store.Job {
 	w := canon.BeginObject(nil)
-	w.String("message_id", messageID)
-	w.Raw("notice", notice)
+	w.String("message_id", m.id)
+	w.Raw("notice", m.notice)
+	w.String("trigger", m.trigger)
 	w.String("webhook_id", endpoint.ID.String())
+	stream := m.stream
 	if stream != "" {
 		stream = endpoint.ID.String() + "/" + stream
 	}
-	return &store.Job{Org: org, Kind: JobWebhook, Stream: stream, RunAt: now, Body: w.End()}
+	return &store.Job{Org: endpoint.Org, Kind: JobWebhook, Stream: stream, RunAt: now, Body: w.End()}
 }
 
 // messageID is the same for every attempt and every receiver, and no two messages
@@ -174,11 +191,11 @@ func messageID(job *store.Job) string {
 	return "msg-" + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-func emailJob(job *store.Job, letter letter, now ledger.Time) *store.Job {
+func emailJob(job *store.Job, email email, now ledger.Time) *store.Job {
 	w := canon.BeginObject(nil)
 	w.String("message_id", messageID(job))
-	w.Raw("notice", letter.notice)
-	w.Strings("to", letter.to)
+	w.Raw("notice", email.notice)
+	w.Strings("to", email.to)
 	stream := job.Stream
 	if stream != "" {
 		stream = "email/" + stream
@@ -186,8 +203,8 @@ func emailJob(job *store.Job, letter letter, now ledger.Time) *store.Job {
 	return &store.Job{Org: job.Org, Kind: JobEmail, Stream: stream, RunAt: now, Body: w.End()}
 }
 
-// Delivery reads a job to deliver. A webhook that is not wanted any more is
-// ledger.ErrNotFound.
+// Delivery reads a delivery job. It returns ErrNotFound if the webhook was deleted or
+// disabled.
 func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) {
 	v, err := canon.Parse(job.Body)
 	if err != nil {
@@ -195,7 +212,8 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 	}
 	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
 	notice, _ := v.Get("notice")
-	d := &Delivery{MessageID: text("message_id"), Notice: notice.Append(nil)}
+	// A job of an earlier version says nothing of its trigger.
+	d := &Delivery{MessageID: text("message_id"), Trigger: cmp.Or(text("trigger"), TriggerEvent), Notice: notice.Append(nil)}
 	if job.Kind == JobEmail {
 		to, _ := v.Get("to")
 		for _, address := range to.Items() {
@@ -215,7 +233,7 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 		if endpoint.ID.String() != text("webhook_id") {
 			continue
 		}
-		j.tellIfTampered(ctx, endpoint)
+		j.reportIfTampered(ctx, endpoint)
 		if wanted(endpoint) {
 			d.Webhook = endpoint
 			plain, err := j.service.secrets.Open(job.Org.UUID, webhookSecretLabel+endpoint.ID.String(), endpoint.Secret)
@@ -223,18 +241,368 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 			return d, err
 		}
 	}
-	return nil, ledger.ErrNotFound
+	return nil, fault.ErrNotFound
 }
 
-// tellIfTampered tells the organization of an endpoint that was changed outside the
-// service. The endpoint itself is told nothing more.
-func (j *Jobs) tellIfTampered(ctx context.Context, endpoint *store.WebhookRecord) {
+// reportIfTampered reports an endpoint that was changed outside the service. Nothing is sent
+// to that endpoint.
+func (j *Jobs) reportIfTampered(ctx context.Context, endpoint *store.WebhookRecord) {
 	if endpoint.Tampered {
-		j.service.tellOrLog(ctx, endpoint.Org, &verify.Tampering{Check: ledger.CheckRegistry, Place: "webhook " + endpoint.ID.String()})
+		j.service.reportOrLog(ctx, endpoint.Org, &verify.Tampering{Check: ledger.CheckRegistry, Place: "webhook " + endpoint.ID.String()})
 	}
 }
 
 // Gone stops telling an endpoint that says it exists no more.
 func (j *Jobs) Gone(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
 	return j.service.disableWebhook(ctx, org, id)
+}
+
+// The kinds of jobs.
+const (
+	JobDeadline  = verify.JobDeadline
+	JobKeyExpiry = "api_key.expiry" // body: the key's id
+	JobNotice    = "notice"         // body: a notify.Notice, to be fanned out
+	JobWebhook   = "webhook"        // body: see Delivery
+	JobEmail     = "email"
+)
+
+// queueNotice queues a notice in the transaction of the change that it is about. Notices of
+// one stream are delivered in order.
+func (b *batch) queueNotice(org *ledger.Organization, n notify.Notice, stream string) {
+	if org.Controls.Webhooks == 0 && !mailed[n.Kind] {
+		return
+	}
+	n.At, n.Organization = b.now, org.Slug
+	if n.Link == "" {
+		n.Link = b.service.link(&n)
+	}
+	body, err := n.Encode()
+	if err != nil {
+		// The notice consists of validated names, so failing to encode it is a bug, and no
+		// reason to refuse the change.
+		b.service.log.Error("a notice could not be written", "kind", string(n.Kind), "error", err)
+		return
+	}
+	b.changes.NewJobs = append(b.changes.NewJobs, &store.Job{Org: org.ID, Kind: JobNotice, Stream: stream, RunAt: b.now, Body: body})
+}
+
+// mailed are the kinds of notices that are sent by e-mail.
+var mailed = map[notify.Kind]bool{notify.ApprovalRequested: true, notify.ApprovalEscalated: true, notify.LedgerTamperFound: true}
+
+// link is the console's page about a notice, "" where the service does not know
+// its own address.
+func (s *shared) link(n *notify.Notice) string {
+	switch {
+	case s.publicURL == "":
+		return ""
+	case n.ApprovalID != "":
+		return s.publicURL + "/approvals/" + n.ApprovalID
+	case n.ReceiptID != "":
+		return s.publicURL + "/receipts/" + n.ReceiptID
+	case n.ChainID != "":
+		return s.publicURL + "/chains/" + n.ChainID
+	}
+	return s.publicURL + "/"
+}
+
+// afterCommit passes on what a durable batch has changed.
+func (s *Service) afterCommit(b *batch) {
+	if c := &b.changes; len(c.NewChains)+len(c.NewEvents)+len(c.States)+len(c.Heads)+len(c.Logs) > 0 {
+		s.storage.wrote() // a transaction that writes nothing shows nothing
+	}
+	s.judge.NoteHeads(b.changes.Heads)
+	if s.signer != nil {
+		s.signer.Add(b.changes.NewReceipts)
+	}
+	s.noteLogs(b.changes.Logs)
+	if len(b.changes.NewJobs) > 0 {
+		s.jobsAdded()
+	}
+}
+
+// approvalNotice is the notice about an approval.
+func approvalNotice(kind notify.Kind, chain *ledger.Chain, a *ledger.Approval) notify.Notice {
+	n := notify.Notice{
+		Kind: kind, Chain: chain.Name, Environment: chain.Environment, ChainID: chain.ID.String(), ApprovalID: a.ID.String(),
+		Agent: a.AgentName, Action: a.ActionName, Amount: a.Reserved.Facts.Amount,
+		Policy: a.PolicyName, Reason: a.Reason, Rules: a.Matched, Status: string(a.Status), Source: a.DecidedBy(),
+	}
+	if a.Status.Open() {
+		n.ExpiresAt = a.ExpiresAt
+	}
+	if a.DeniedBy != nil {
+		n.Policy, n.Reason = a.DeniedBy.PolicyName, a.DeniedBy.Reason
+	}
+	if a.Reviewer != nil {
+		n.Reviewer = a.Reviewer.Name
+	}
+	return n
+}
+
+// email is an e-mail to be sent.
+type email struct {
+	to     []string
+	notice []byte // encoded
+}
+
+// email is what a notice sends by e-mail: to the approvers that the rule names when a
+// decision is requested, and to the fallback approvers when half the time has passed or
+// tampering was found.
+func (j *Jobs) email(ctx context.Context, job *store.Job, notice *notify.Notice) (email, error) {
+	switch {
+	case !mailed[notice.Kind]:
+		return email{}, nil
+	case notice.Kind == notify.LedgerTamperFound:
+		org, err := j.service.store.Organization(ctx, job.Org)
+		if err != nil {
+			return email{}, err
+		}
+		return email{j.service.tamperRecipients(org), job.Body}, nil
+	}
+	approval, err := j.approvalOf(ctx, notice)
+	switch {
+	case err != nil || approval == nil:
+		return email{}, err
+	case notice.Kind == notify.ApprovalRequested:
+		return email{ledger.Addresses(approval.Approvers), job.Body}, nil
+	case len(approval.Fallback) > 0:
+		return email{approval.Escalate, job.Body}, nil
+	}
+	return j.untrustedEmail(approval, *notice)
+}
+
+// approvalOf finds the approval that a notice is about, nil if it is deleted.
+func (j *Jobs) approvalOf(ctx context.Context, notice *notify.Notice) (*ledger.Approval, error) {
+	id, err := ledger.ParseID(notice.ApprovalID)
+	if err != nil {
+		return nil, fmt.Errorf("a notice of no approval: %w", err)
+	}
+	record, err := j.service.store.Approval(ctx, ledger.ApprovalID{UUID: id})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return j.service.store.ReadApproval(record)
+}
+
+// untrustedEmail is the e-mail to addresses that an agent chose. It contains none of the
+// agent's text, and there are few of them: otherwise an agent's key could be used to send
+// arbitrary mail to anyone.
+func (j *Jobs) untrustedEmail(approval *ledger.Approval, notice notify.Notice) (email, error) {
+	// The environment is the agent's text, too, and a reason may repeat the agent's name.
+	notice.Chain, notice.Environment, notice.Agent, notice.Action, notice.Reason = "", "", "", "", ""
+	notice.Amount, notice.Rules = nil, nil
+	body, err := notice.Encode()
+	if err != nil {
+		return email{}, err
+	}
+	few := j.service.untrustedMails.take(approval, j.service.now())
+	if left := len(approval.Escalate) - few; left > 0 {
+		j.service.log.Warn("mails to a chain's own fallback approvers were left out: too many in an hour", "mails", left, "chain_id", approval.Chain.String())
+	}
+	return email{approval.Escalate[:few], body}, nil
+}
+
+// untrustedMailCount counts the mails of an hour to addresses that agents chose. Each server
+// counts its own.
+type untrustedMailCount struct {
+	mu     sync.Mutex // guards the fields below
+	hour   ledger.Time
+	chains map[ledger.ChainID]int
+	keys   map[ledger.KeyID]int
+}
+
+// The most mails an hour to addresses that agents chose.
+const (
+	maxMailsPerChain = 5
+	maxMailsPerKey   = 20
+)
+
+// take counts the mails of an approval and returns how many of them may be sent.
+func (m *untrustedMailCount) take(approval *ledger.Approval, now ledger.Time) int {
+	const hour = ledger.Time(60 * 60 * 1000)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if begun := now / hour; m.chains == nil || begun != m.hour {
+		m.hour, m.chains, m.keys = begun, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int)
+	}
+	few := max(min(len(approval.Escalate), maxMailsPerChain-m.chains[approval.Chain], maxMailsPerKey-m.keys[approval.OpenedBy]), 0)
+	if few > 0 { // an hour has no more entries than mails
+		m.chains[approval.Chain] += few
+		m.keys[approval.OpenedBy] += few
+	}
+	return few
+}
+
+// anchorService anchors decisions and heads in time.
+type anchorService struct {
+	*shared
+	findings  *findingService
+	anchoring []string // the methods; none without them
+}
+
+// JobAnchor is work on one anchor: to make it, or to follow it up.
+const JobAnchor = "anchor"
+
+// anchorJobs are to anchor a subject by the given methods.
+func anchorJobs(methods []string, org ledger.OrgID, kind string, subject uuid.UUID, sequence int64, digest [32]byte, now ledger.Time) []*store.Job {
+	jobs := make([]*store.Job, 0, len(methods))
+	for _, method := range methods {
+		w := canon.BeginObject(nil)
+		w.String("digest", hex.EncodeToString(digest[:]))
+		w.String("kind", kind)
+		w.String("method", method)
+		w.Int("sequence", sequence)
+		w.String("subject", subject.String())
+		jobs = append(jobs, &store.Job{Org: org, Kind: JobAnchor, Stream: kind + "/" + subject.String() + "/" + method, RunAt: now, Body: w.End()})
+	}
+	return jobs
+}
+
+// AnchorHeads queues the anchoring of each organization's newest receipt, where it
+// has none yet: hourly, and when an admin asks.
+func (s *anchorService) AnchorHeads(ctx context.Context) error {
+	if len(s.anchoring) == 0 {
+		return nil
+	}
+	orgs, err := s.findings.organizations(ctx)
+	if err != nil {
+		return err
+	}
+	// Tampering with one organization must not block the anchoring of the others.
+	var failed []error
+	for _, org := range orgs {
+		if err := s.anchorHead(ctx, org); err != nil {
+			s.findings.NoteTampering(org.ID, err)
+			failed = append(failed, visible(err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// AnchorHead queues the anchoring of the caller's newest receipt now.
+func (s *anchorService) AnchorHead(ctx context.Context, caller *Caller) error {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return err
+	}
+	if len(s.anchoring) == 0 {
+		return fault.Errorf(fault.CodeInvalid, "no anchors are configured: start the server with --tsa-url or --ots-calendars")
+	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return visible(err)
+	}
+	return visible(s.anchorHead(ctx, org))
+}
+
+func (s *anchorService) anchorHead(ctx context.Context, org *ledger.Organization) error {
+	receipt, err := s.judge.NewestReceipt(ctx, org)
+	if err != nil || receipt == nil {
+		return err
+	}
+	known, err := s.store.Anchors(ctx, org.ID, store.AnchorSubject{Kind: ledger.SubjectHead, ID: receipt.ID.UUID})
+	if err != nil {
+		return err
+	}
+	methods := slices.DeleteFunc(slices.Clone(s.anchoring), func(method string) bool {
+		return slices.ContainsFunc(known, func(record *store.AnchorRecord) bool { return record.Method == method && !record.Tampered })
+	})
+	if len(methods) == 0 {
+		return nil
+	}
+	return s.committer.commit(ctx, &queueJobs{anchorJobs(methods, org.ID, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
+}
+
+// queueJobs adds work that has no other cause in the store.
+type queueJobs struct{ jobs []*store.Job }
+
+// tenant is zero: the service queues jobs by itself, for any organization.
+func (o *queueJobs) tenant() ledger.OrgID { return ledger.OrgID{} }
+func (o *queueJobs) size() int            { return smallOperation }
+func (o *queueJobs) need(*store.Needs)    {}
+func (o *queueJobs) plan(b *batch) error {
+	b.changes.NewJobs = append(b.changes.NewJobs, o.jobs...)
+	return nil
+}
+
+// Anchor reads an anchor job, with the proof so far.
+func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, error) {
+	v, err := canon.Parse(job.Body)
+	if err != nil {
+		return nil, fmt.Errorf("an anchor's job that cannot be read: %w", err)
+	}
+	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
+	digest, err := hex.DecodeString(text("digest"))
+	if err != nil || len(digest) != 32 {
+		return nil, errors.New("an anchor's job without a digest")
+	}
+	subject, err := ledger.ParseID(text("subject"))
+	if err != nil {
+		return nil, fmt.Errorf("an anchor's job without a subject: %w", err)
+	}
+	sequence, _ := v.Get("sequence")
+	number, _ := sequence.Int()
+	anchor := &ledger.Anchor{
+		Org: job.Org, Kind: text("kind"), Subject: subject, Sequence: number, Method: text("method"),
+		Digest: [32]byte(digest), Standing: ledger.AnchorPending,
+	}
+	known, err := j.service.store.Anchors(ctx, job.Org, store.AnchorSubject{Kind: anchor.Kind, ID: subject})
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range known {
+		if record.Method == anchor.Method && record.Digest == anchor.Digest && !record.Tampered {
+			anchor.Standing, anchor.Reason, anchor.Proof = ledger.AnchorStanding(record.Status), record.Reason, record.Proof
+			anchor.Block = record.Block
+		}
+	}
+	return anchor, nil
+}
+
+// SaveAnchor writes down what has become of an anchor. That one was made enters the
+// audit log in the same transaction, so that an audit knows which there must be.
+func (j *Jobs) SaveAnchor(ctx context.Context, anchor *ledger.Anchor) error {
+	record := &store.AnchorRecord{
+		Org: anchor.Org, Subject: store.AnchorSubject{Kind: anchor.Kind, ID: anchor.Subject}, Sequence: anchor.Sequence, Method: anchor.Method,
+		Digest: anchor.Digest, Status: string(anchor.Standing), Reason: anchor.Reason, Proof: anchor.Proof,
+		Block: anchor.Block, UpdatedAt: j.service.now(),
+	}
+	if anchor.Standing != ledger.AnchorVerified {
+		return j.service.store.PutAnchor(ctx, record)
+	}
+	return j.service.committer.commit(ctx, &makeAnchor{anchor, record})
+}
+
+// makeAnchor writes an anchor whose proof was found good, with its entry in the audit
+// log. It changes nothing of the organization, so it locks the log alone.
+type makeAnchor struct {
+	anchor *ledger.Anchor
+	record *store.AnchorRecord
+}
+
+func (o *makeAnchor) tenant() ledger.OrgID { return o.anchor.Org }
+
+func (o *makeAnchor) size() int { return smallOperation + len(o.record.Proof) }
+
+func (o *makeAnchor) need(needs *store.Needs) {
+	needs.Orgs = append(needs.Orgs, o.anchor.Org)
+	needs.Logs = append(needs.Logs, o.anchor.Org)
+}
+
+func (o *makeAnchor) plan(b *batch) error {
+	org, err := b.org(o.anchor.Org)
+	if err != nil {
+		return err
+	}
+	if err := b.logAct(ledger.ActorService, org, anchorAuditEntry(o.anchor)); err != nil {
+		return err
+	}
+	b.changes.Anchors = append(b.changes.Anchors, o.record)
+	return nil
+}
+
+func anchorAuditEntry(anchor *ledger.Anchor) *auditEntry {
+	return &auditEntry{action: ledger.ActAnchorMade, target: anchor.Subject.String(), detail: anchor.MadeDetail()}
 }

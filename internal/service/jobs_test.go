@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -32,9 +33,9 @@ func TestJobsShareTheFateOfTheirCause(t *testing.T) {
 			before := g.waitingJobs()
 			broken := g.over(&faulty{Store: g.store, how: how, breaks: func(write int64) bool { return write == 1 }})
 			_, err := broken.RecordEvent(t.Context(), g.who.agent, chain, payment(t, gatedAmount, key))
-			want, jobs := ledger.CodeUnavailable, int64(0)
+			want, jobs := fault.CodeUnavailable, int64(0)
 			if how == kept {
-				want, jobs = ledger.CodeOutcomeUnknown, 2 // the deadline and the notice
+				want, jobs = fault.CodeOutcomeUnknown, 2 // the deadline and the notice
 			}
 			checkCode(t, key, err, want)
 			if got := g.waitingJobs() - before; got != jobs {
@@ -56,7 +57,7 @@ func TestJobsShareTheFateOfTheirCause(t *testing.T) {
 			} {
 				before, acts := g.waitingJobs(), len(g.acts())
 				s := g.over(&faulty{Store: g.store, how: lost, breaks: func(write int64) bool { return write == 1 }})
-				checkCode(t, name+" lost", act(s), ledger.CodeUnavailable)
+				checkCode(t, name+" lost", act(s), fault.CodeUnavailable)
 				if g.waitingJobs() != before || len(g.acts()) != acts {
 					t.Errorf("%s that was lost leaves a job or an act", name)
 				}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -38,15 +39,15 @@ func TestWaitsEndWithTheirKey(t *testing.T) {
 		elsewhere := g.over(heard)
 		for name, test := range map[string]struct {
 			end  func(*service.NewKey)
-			code ledger.Code
+			code fault.Code
 		}{
-			"expired": {func(*service.NewKey) { g.clock.Advance(time.Hour) }, ledger.CodeKeyExpired},
+			"expired": {func(*service.NewKey) { g.clock.Advance(time.Hour) }, fault.CodeKeyExpired},
 			"revoked": {func(key *service.NewKey) {
 				must[*ledger.KeyRecord](t)(g.RevokeAPIKey(t.Context(), g.who.admin, key.Record.ID))
-			}, ledger.CodeUnauthenticated},
+			}, fault.CodeUnauthenticated},
 			"rotated": {func(key *service.NewKey) {
 				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID}))
-			}, ledger.CodeKeyExpired},
+			}, fault.CodeKeyExpired},
 			"rotated with an overlap": {func(key *service.NewKey) {
 				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000}))
 			}, ""},
@@ -82,21 +83,21 @@ func TestAKeyThatEndsWakesItsWaits(t *testing.T) {
 		for name, test := range map[string]struct {
 			replica *service.Service
 			end     func(*service.NewKey)
-			code    ledger.Code
+			code    fault.Code
 		}{
 			"revoked": {elsewhere, func(key *service.NewKey) {
 				must[*ledger.KeyRecord](t)(g.RevokeAPIKey(t.Context(), g.who.admin, key.Record.ID))
-			}, ledger.CodeUnauthenticated},
+			}, fault.CodeUnauthenticated},
 			"rotated": {elsewhere, func(key *service.NewKey) {
 				must[*service.NewKey](t)(g.RotateAPIKey(t.Context(), g.who.admin, &service.Rotation{Key: key.Record.ID}))
-			}, ledger.CodeKeyExpired},
+			}, fault.CodeKeyExpired},
 			"revoked by a command": {rechecking, func(key *service.NewKey) {
 				must[*ledger.KeyRecord](t)(g.over(db.Open(t)).Operator().RevokeKey(t.Context(), g.who.slug, key.Record.ID))
-			}, ledger.CodeUnauthenticated},
+			}, fault.CodeUnauthenticated},
 			"removed by hand": {rechecking, func(key *service.NewKey) {
 				row := scene.keyRow(&service.Caller{Key: key.Record.ID})
 				done(t, scene.remove(&row))
-			}, ledger.CodeUnauthenticated},
+			}, fault.CodeUnauthenticated},
 		} {
 			key, caller := g.newKey(&service.KeyRequest{Name: name, Role: ledger.RoleMember})
 			id := g.ask(g.open(name))
@@ -174,7 +175,7 @@ func TestRotationAgainstUse(t *testing.T) {
 					switch code := codeOf(err); {
 					case round < began && code == "":
 						t.Errorf("an old secret was accepted after its rotation was answered")
-					case code != "" && code != ledger.CodeKeyExpired && code != ledger.CodeUnauthenticated:
+					case code != "" && code != fault.CodeKeyExpired && code != fault.CodeUnauthenticated:
 						t.Errorf("with the secret %d of %d: %v", round, began, err)
 					}
 					tried[round].Add(1)
@@ -221,7 +222,7 @@ func TestRotationsAndRevocationTogether(t *testing.T) {
 					} else {
 						_, err = replicas[i%2].RotateAPIKey(context.Background(), g.who.admin, &service.Rotation{Key: key.Record.ID, Overlap: 60_000})
 					}
-					if code := codeOf(err); code != "" && code != ledger.CodeAPIKeyEnded {
+					if code := codeOf(err); code != "" && code != fault.CodeAPIKeyEnded {
 						t.Errorf("at once: %v", err)
 					}
 				})

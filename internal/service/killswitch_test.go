@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -56,7 +57,7 @@ func TestTheKillSwitchStopsEverything(t *testing.T) {
 			checkStopped(t, name+", an allowed action again", record(step(t, "look", "allowed")))
 			checkStopped(t, name+", a waiting action again", record(payment(t, gatedAmount, "gated")))
 			_, err := s.DecideApproval(t.Context(), g.who.member, waiting, &ledger.Verdict{Approve: true})
-			checkCode(t, name+", approve", err, ledger.CodeKillSwitchActive)
+			checkCode(t, name+", approve", err, fault.CodeKillSwitchActive)
 			view := must[*service.ApprovalView](t)(s.Approval(t.Context(), g.who.agent, approved, forever))
 			if view.Status != ledger.ApprovalApproved || !view.Killed || view.KillReason != "an incident" {
 				t.Errorf("%s, what was approved before is %s, killed %v for %q", name, view.Status, view.Killed, view.KillReason)
@@ -117,7 +118,7 @@ func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
 		}
 		for _, caller := range []*service.Caller{g.who.agent, g.who.member} {
 			_, err := g.DeactivateKillSwitch(t.Context(), caller)
-			checkCode(t, "deactivated by a "+string(caller.Role), err, ledger.CodeForbidden)
+			checkCode(t, "deactivated by a "+string(caller.Role), err, fault.CodeForbidden)
 		}
 	})
 }

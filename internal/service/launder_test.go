@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -38,7 +39,7 @@ func TestNoReceiptOfEditedEvents(t *testing.T) {
 	// Another replica has nothing in memory and summarises what is stored.
 	second := replica()
 	_, err := second.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{})
-	checkCode(t, "completing a chain of an edited event", err, ledger.CodeEvidenceTampered)
+	checkCode(t, "completing a chain of an edited event", err, fault.CodeEvidenceTampered)
 	if err := scene.update("events SET body = ?", body); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,7 @@ func TestNoAnswerFromAnEditedEvent(t *testing.T) {
 	}
 	for name, s := range map[string]*service.Service{"the same": scene.service, "another": replica()} {
 		_, err := s.RecordEvent(t.Context(), who.agent, chain, action)
-		checkCode(t, name+" replica", err, ledger.CodeEvidenceTampered)
+		checkCode(t, name+" replica", err, fault.CodeEvidenceTampered)
 	}
 }
 
@@ -81,10 +82,10 @@ func TestAForgedChainIsRefusedBesideACachedState(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.RecordEvent(t.Context(), servicetest.Authenticate(t, s, other), chain, step(t, "two", ""))
-	if code := codeOf(err); code != ledger.CodeEvidenceTampered && code != ledger.CodeNotFound {
+	if code := codeOf(err); code != fault.CodeEvidenceTampered && code != fault.CodeNotFound {
 		t.Errorf("another agent's record: %v", err)
 	}
 	fresh := replica()
 	_, err = fresh.RecordEvent(t.Context(), servicetest.Authenticate(t, fresh, other), chain, step(t, "two", ""))
-	checkCode(t, "another agent's record on a fresh replica", err, ledger.CodeEvidenceTampered)
+	checkCode(t, "another agent's record on a fresh replica", err, fault.CodeEvidenceTampered)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -84,9 +85,9 @@ func TestLegacyUseIsAddedUp(t *testing.T) {
 			}
 		}
 		_, err := g.LegacyUse(t.Context(), g.reviewer("member"), 2)
-		checkCode(t, "a member", err, ledger.CodeForbidden)
+		checkCode(t, "a member", err, fault.CodeForbidden)
 		_, err = g.Operator().LegacyUse(t.Context(), "nobody", 2)
-		checkCode(t, "an unknown organization", err, ledger.CodeNotFound)
+		checkCode(t, "an unknown organization", err, fault.CodeNotFound)
 	})
 }
 

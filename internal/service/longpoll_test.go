@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -146,7 +147,7 @@ func TestWaitsThatEndWithoutADecision(t *testing.T) {
 		elsewhere.Release() // a second time is harmless
 
 		_, err := g.Approval(t.Context(), g.who.agent, ledger.ApprovalID{}, forever)
-		checkCode(t, "waiting for nothing", err, ledger.CodeNotFound)
+		checkCode(t, "waiting for nothing", err, fault.CodeNotFound)
 	})
 }
 

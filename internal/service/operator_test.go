@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -105,7 +106,7 @@ func TestBootstrapRace(t *testing.T) {
 		if who.Key != caller.Key {
 			t.Error("the sign-in link acts for another key")
 		}
-		if _, _, err := s.SignIn(t.Context(), starts[0].SignIn.Reveal()); codeOf(err) != ledger.CodeUnauthenticated {
+		if _, _, err := s.SignIn(t.Context(), starts[0].SignIn.Reveal()); codeOf(err) != fault.CodeUnauthenticated {
 			t.Errorf("a used link: %v", err)
 		}
 		if err := s.SignOut(t.Context(), session.Reveal()); err != nil {
@@ -176,13 +177,13 @@ func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 		o := s.Operator()
 		who := newTenant(t, s, "acme")
 		_, _, err := o.CreateOrganization(t.Context(), "acme", "")
-		checkCode(t, "a slug that is taken", err, ledger.CodeOrganizationExists)
+		checkCode(t, "a slug that is taken", err, fault.CodeOrganizationExists)
 		_, _, err = o.CreateOrganization(t.Context(), "Not A Slug", "")
-		checkCode(t, "a bad slug", err, ledger.CodeInvalid)
+		checkCode(t, "a bad slug", err, fault.CodeInvalid)
 		_, err = o.CreateKey(t.Context(), "nobody", &service.KeyRequest{Role: ledger.RoleAgent})
-		checkCode(t, "a key for nobody", err, ledger.CodeNotFound)
+		checkCode(t, "a key for nobody", err, fault.CodeNotFound)
 		_, err = o.Audit(t.Context(), "nobody", verify.AuditOptions{})
-		checkCode(t, "an audit of nobody", err, ledger.CodeNotFound)
+		checkCode(t, "an audit of nobody", err, fault.CodeNotFound)
 		for i := range 5 {
 			newKey(t, s, "acme", ledger.RoleAgent)
 			if keys := must[[]*ledger.KeyRecord](t)(o.Keys(t.Context(), "acme")); len(keys) != 4+i {
@@ -198,7 +199,7 @@ func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 			t.Error("revoking again moved the moment")
 		}
 		_, err = o.SignInLink(t.Context(), "acme", who.member.Key)
-		checkCode(t, "a link for a revoked key", err, ledger.CodeNotFound)
+		checkCode(t, "a link for a revoked key", err, fault.CodeNotFound)
 		if err := s.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}

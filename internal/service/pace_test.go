@@ -9,7 +9,7 @@ import (
 // Whoever evaluates for longer than a stretch pauses, and whoever does not is not held up.
 func TestLongEvaluationsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var p pace
+		var p pacer
 		run := func(steps int, each time.Duration) (paused time.Duration) {
 			for range steps {
 				time.Sleep(each)

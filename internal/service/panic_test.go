@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -27,9 +28,9 @@ func TestPanickingOperationFailsAlone(t *testing.T) {
 		}
 		b.inOneBatch(t, []planned{
 			{"before", record("before"), ""},
-			{"panics", b.CommitPanicking, ledger.CodeInternal},
+			{"panics", b.CommitPanicking, fault.CodeInternal},
 			{"between", record("between"), ""},
-			{"panics again", b.CommitPanicking, ledger.CodeInternal},
+			{"panics again", b.CommitPanicking, fault.CodeInternal},
 			{"complete", func(ctx context.Context) error {
 				_, err := b.CompleteChain(ctx, b.who.agent, chain, &ledger.Completion{})
 				return err
@@ -54,7 +55,7 @@ func TestServiceOutlivesALonePanic(t *testing.T) {
 		s := serve(t, service.Config{Store: db.Open(t)})
 		who := newTenant(t, s, "acme")
 		for range 3 { // more than there are committers
-			checkCode(t, "panics", s.CommitPanicking(t.Context()), ledger.CodeInternal)
+			checkCode(t, "panics", s.CommitPanicking(t.Context()), fault.CodeInternal)
 		}
 		must[*service.ChainView](t)(s.OpenChain(t.Context(), who.agent, chainNamed(t, "after"), ""))
 	})

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -43,7 +44,7 @@ func TestAutoPauseAndResume(t *testing.T) {
 				g.settings(limit.settings)
 				chain := g.open(limit.name)
 				_, err := g.ResumeChain(t.Context(), g.who.admin, chain)
-				checkCode(t, "resumed before it paused", err, ledger.CodeNotPaused)
+				checkCode(t, "resumed before it paused", err, fault.CodeNotPaused)
 				for grant := range 3 {
 					for i := range limit.allowed {
 						if e := limit.act(g, chain); e.Status != ledger.EventAllowed {
@@ -62,7 +63,7 @@ func TestAutoPauseAndResume(t *testing.T) {
 					}
 					for _, caller := range []*service.Caller{g.who.agent, g.who.member} {
 						_, err := g.ResumeChain(t.Context(), caller, chain)
-						checkCode(t, "resumed by a "+string(caller.Role), err, ledger.CodeForbidden)
+						checkCode(t, "resumed by a "+string(caller.Role), err, fault.CodeForbidden)
 					}
 					acts := len(g.acts())
 					resumed := must[*service.ChainView](t)(g.ResumeChain(t.Context(), g.who.admin, chain))
@@ -71,11 +72,11 @@ func TestAutoPauseAndResume(t *testing.T) {
 					}
 					g.checkActs(t, acts, []wantedAct{{"chain.resume", "first admin", chain.String()}})
 					_, err := g.ResumeChain(t.Context(), g.who.admin, chain)
-					checkCode(t, "resumed twice", err, ledger.CodeNotPaused)
+					checkCode(t, "resumed twice", err, fault.CodeNotPaused)
 				}
 				g.complete(chain)
 				_, err = g.ResumeChain(t.Context(), g.who.admin, chain)
-				checkCode(t, "resumed when sealed", err, ledger.CodeChainSealed)
+				checkCode(t, "resumed when sealed", err, fault.CodeChainSealed)
 				checkIntact(t, g.Service, "acme", 1)
 			})
 		}

@@ -8,13 +8,26 @@ import (
 	"strings"
 	"sync"
 
+	"countersign/internal/cache"
 	"countersign/internal/canon"
 	"countersign/internal/evidence"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/policy"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
+
+// policyService puts, compiles and evaluates policy sets.
+type policyService struct {
+	*shared
+	findings    *findingService
+	policyCache policyCache
+	examining   orgLocks // of actions by rules
+	compiling   orgLocks // of policy sets
+	simulating  orgLocks
+	// examiningLarge holds a value for each large action that is being examined.
+	examiningLarge chan struct{}
+}
 
 // PolicyDocument is a policy set as someone wrote it.
 type PolicyDocument struct {
@@ -36,19 +49,19 @@ func (d *PolicyDocument) compile() (*policy.Set, error) {
 	set, err := policy.Parse(d.Text, format)
 	var refused *policy.Error
 	if errors.As(err, &refused) {
-		fault := &ledger.Error{Code: ledger.CodeInvalid, Message: "the policy set is refused, and the one in force stays: each problem is named in errors"}
+		invalid := &fault.Error{Code: fault.CodeInvalid, Message: "the policy set is refused, and the one in force stays: each problem is named in errors"}
 		for _, problem := range refused.Problems {
-			fault.Fields = append(fault.Fields, ledger.FieldError{Pointer: "", Detail: problem.String()})
+			invalid.Fields = append(invalid.Fields, fault.FieldError{Pointer: "", Detail: problem.String()})
 		}
-		return nil, fault
+		return nil, invalid
 	}
 	return set, err
 }
 
 // compileFor is compile for an organization, one document at a time: a large one takes a
 // second.
-func (s *Service) compileFor(ctx context.Context, org ledger.OrgID, document *PolicyDocument) (*policy.Set, error) {
-	done, err := s.compiling.turn(ctx, org)
+func (s *policyService) compileFor(ctx context.Context, org ledger.OrgID, document *PolicyDocument) (*policy.Set, error) {
+	done, err := s.compiling.lock(ctx, org)
 	if err != nil {
 		return nil, visible(err)
 	}
@@ -79,7 +92,7 @@ func (v *PolicyView) named(version string) *PolicyView {
 }
 
 // CheckPolicy compiles a document without putting it.
-func (s *Service) CheckPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*policy.Set, error) {
+func (s *policyService) CheckPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*policy.Set, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
@@ -99,10 +112,10 @@ func (s *Service) CheckPolicy(ctx context.Context, caller *Caller, document *Pol
 
 const setBudgetFirst = "set it under budgets in the organization's settings first"
 
-// PutPolicy puts a policy set in force for the very next action on every replica,
-// and returns when nothing that was allowed before can begin any more.
-// The set that is in force already is not put again.
-func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
+// PutPolicy puts a policy set in force for the next action on every replica, and returns
+// when nothing that was allowed before can begin. Putting the set that is in force changes
+// nothing.
+func (s *policyService) PutPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
@@ -110,15 +123,16 @@ func (s *Service) PutPolicy(ctx context.Context, caller *Caller, document *Polic
 	if err != nil {
 		return nil, err
 	}
-	return s.putPolicy(ctx, caller, document, set)
+	return s.putPolicy(ctx, caller, document, set, false)
 }
 
-func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set) (*PolicyView, error) {
+// putPolicy refuses to replace another set where it must be the first.
+func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set, first bool) (*PolicyView, error) {
 	_, format := document.format()
 	var record *store.PolicyRecord
 	var settings ledger.Settings
 	var version string
-	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*auditEntry, error) {
 		defer func() { settings, version = org.Settings, org.PolicyVersion() }()
 		if err := readBudgets(&org.Settings, set.Budgets(), "", setBudgetFirst); err != nil {
 			return nil, err
@@ -129,6 +143,9 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 			record = found
 			return nil, err
 		}
+		if first && current.Number > 0 {
+			return nil, errNotFirstPolicy
+		}
 		number := current.Number + 1
 		record = &store.PolicyRecord{
 			Org: org.ID, Number: number, Version: ledger.PolicyVersion(number, set.Canonical()),
@@ -137,9 +154,9 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 		org.Controls.Policy = ledger.PolicyRef{Number: number, Version: record.Version, SHA256: ledger.PayloadHash(document.Text)}
 		b.changes.NewPolicies = append(b.changes.NewPolicies, record)
 		put := compiled(record.Version, set)
-		s.policies.put(org.ID, record, put)
+		s.policyCache.put(org.ID, record, put)
 		b.policies[policyKey{org.ID, record.Version}] = put
-		return policyDeed(current.Version, record), nil
+		return policyAuditEntry(current.Version, record), nil
 	})
 	if err != nil {
 		return nil, err
@@ -149,12 +166,12 @@ func (s *Service) putPolicy(ctx context.Context, caller *Caller, document *Polic
 	return view.named(version), nil
 }
 
-// policyDeed binds every byte of a set, and names the version that it replaces.
-func policyDeed(from string, record *store.PolicyRecord) *deed {
-	return &deed{action: evidence.ActPutPolicy, target: record.Version, detail: details(func(w *canon.ObjectWriter) {
+// policyAuditEntry binds every byte of a set, and names the version that it replaces.
+func policyAuditEntry(from string, record *store.PolicyRecord) *auditEntry {
+	return &auditEntry{action: evidence.ActPutPolicy, target: record.Version, detail: details(func(w *canon.ObjectWriter) {
 		w.String("format", record.Format)
 		w.String("sha256", ledger.PayloadHash(record.Document))
-		moved(w, "version", from, record.Version)
+		writeChange(w, "version", from, record.Version)
 	})}
 }
 
@@ -170,8 +187,8 @@ func viewOf(record *store.PolicyRecord, set described, inForce bool) *PolicyView
 	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce, Set: record.Version}
 }
 
-// summary is the view without the set's text: a list of large sets would hold all of it
-// until it is answered.
+// summary is the view without the set's document, so that a list of large sets does not hold
+// all of them in memory.
 func (v *PolicyView) summary() *PolicyView {
 	record := *v.PolicyRecord
 	record.Document = nil
@@ -180,7 +197,7 @@ func (v *PolicyView) summary() *PolicyView {
 
 // Policies lists the sets that were put, newest first, and which is in force. Neither
 // their documents nor their rules are shown. An organization has one list made at a time.
-func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, limit int) ([]*PolicyView, *ledger.Policy, error) {
+func (s *policyService) Policies(ctx context.Context, caller *Caller, before int64, limit int) ([]*PolicyView, *ledger.Policy, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, nil, err
 	}
@@ -188,7 +205,7 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 	if err != nil {
 		return nil, nil, err
 	}
-	done, err := s.compiling.turn(ctx, caller.Org)
+	done, err := s.compiling.lock(ctx, caller.Org)
 	if err != nil {
 		return nil, nil, visible(err)
 	}
@@ -218,7 +235,7 @@ func (s *Service) Policies(ctx context.Context, caller *Caller, before int64, li
 
 // Policy finds a set by its version: as it was put, or as decisions and receipts name it,
 // under the settings of then.
-func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*PolicyView, error) {
+func (s *policyService) Policy(ctx context.Context, caller *Caller, version string) (*PolicyView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
@@ -242,11 +259,11 @@ func (s *Service) Policy(ctx context.Context, caller *Caller, version string) (*
 
 // policySet is the set that a version names by its number, whatever settings its digits
 // cover.
-func (s *Service) policySet(ctx context.Context, org *ledger.Organization, version string) (*PolicyView, error) {
+func (s *policyService) policySet(ctx context.Context, org *ledger.Organization, version string) (*PolicyView, error) {
 	number, digits, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 0 || fmt.Sprintf("v%d+%s", n, digits) != version {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	if n == 0 {
 		return &PolicyView{
@@ -266,16 +283,16 @@ func (s *Service) policySet(ctx context.Context, org *ledger.Organization, versi
 }
 
 // settingsOfVersion finds the settings that a version of a set covers, among all that the
-// organization ever had. They are nil for the set as it was put. The audit log tells what
-// they were; a version that none of them makes never was.
-func (s *Service) settingsOfVersion(ctx context.Context, org *ledger.Organization, version, set string) (*ledger.Settings, error) {
+// organization ever had according to the audit log; nil for the set as it was put. A version
+// that none of them makes is not found.
+func (s *policyService) settingsOfVersion(ctx context.Context, org *ledger.Organization, version, set string) (*ledger.Settings, error) {
 	if version == set {
 		return nil, nil
 	}
 	if org.Settings.Names(version, set) {
 		return &org.Settings, nil
 	}
-	done, err := s.compiling.turn(ctx, org.ID) // one at a time: it reads the whole log
+	done, err := s.compiling.lock(ctx, org.ID) // one at a time: it reads the whole log
 	if err != nil {
 		return nil, err
 	}
@@ -288,10 +305,9 @@ func (s *Service) settingsOfVersion(ctx context.Context, org *ledger.Organizatio
 	return past.Find(&org.Settings, version, set)
 }
 
-// PolicyCoverage counts the organizations, and those that have put no policies of
-// their own.
-func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefaults int, err error) {
-	orgs, err := s.organizations(ctx)
+// PolicyCoverage counts the organizations, and those without a policy set.
+func (s *policyService) PolicyCoverage(ctx context.Context) (organizations, underDefaults int, err error) {
+	orgs, err := s.findings.organizations(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -307,7 +323,7 @@ func (s *Service) PolicyCoverage(ctx context.Context) (organizations, underDefau
 // nothing of the others. A version names its rules for ever, so nothing here is ever stale.
 type policyCache struct {
 	mu   sync.Mutex // held by those who change what is kept
-	kept *recent.Cache[ledger.OrgID, *keptPolicies]
+	kept *cache.Cache[ledger.OrgID, *keptPolicies]
 }
 
 // keptPolicies are not changed once they are kept.
@@ -328,8 +344,8 @@ type policyKey struct {
 }
 
 const (
-	// policiesInUse bounds what is kept of compiled sets, in bytes.
-	policiesInUse = 96 << 20
+	// policyCacheBytes bounds what is kept of compiled sets, in bytes.
+	policyCacheBytes = 96 << 20
 	// maxKeptPolicies is how many sets of one organization are kept: the one in force, and
 	// the one before it, which other replicas may still know.
 	maxKeptPolicies = 2
@@ -338,7 +354,7 @@ const (
 )
 
 func newPolicyCache() policyCache {
-	return policyCache{kept: recent.New[ledger.OrgID, *keptPolicies](policiesInUse)}
+	return policyCache{kept: cache.New[ledger.OrgID, *keptPolicies](policyCacheBytes)}
 }
 
 func (c *policyCache) get(org ledger.OrgID, version string) *ledger.Policy {
@@ -398,9 +414,9 @@ func (c *policyCache) noteInForce(org ledger.OrgID, p *ledger.Policy) {
 	}
 }
 
-// notCompiled says that the set in force is not at hand: it was put by another process, or
-// has not been used for long. To compile it may take a second, for which nobody else waits:
-// it is done outside the transaction, and the operation begins anew.
+// notCompiled says that the set in force is not cached: another process put it, or it has
+// not been used for long. Compiling may take a second, so it is done outside the
+// transaction, and the operation is repeated.
 type notCompiled struct {
 	record *store.PolicyRecord
 }
@@ -432,14 +448,14 @@ func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 	return p.Under(&org.Settings), nil
 }
 
-// knownPolicy is the set that an organization names, before it is held under the
-// settings. Where it is not at hand it is the record, which is to be compiled.
-func (s *Service) knownPolicy(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, *store.PolicyRecord, error) {
+// knownPolicy returns the set that an organization names, before the settings apply to it.
+// If it is not cached, it returns the record to be compiled.
+func (s *policyService) knownPolicy(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, *store.PolicyRecord, error) {
 	ref := org.Controls.Policy
 	if ref.Number == 0 {
 		return ledger.BuiltinPolicy, nil, nil
 	}
-	if p := s.policies.get(org.ID, ref.Version); p != nil {
+	if p := s.policyCache.get(org.ID, ref.Version); p != nil {
 		return p, nil, nil
 	}
 	record, err := read(org.ID, ref.Number)
@@ -449,9 +465,9 @@ func (s *Service) knownPolicy(org *ledger.Organization, read func(ledger.OrgID, 
 	return nil, record, err
 }
 
-// policyInForce is the set that an organization names, compiled where it is not at hand.
-// It must not be called inside a transaction.
-func (s *Service) policyInForce(ctx context.Context, org *ledger.Organization) (*ledger.Policy, error) {
+// policyInForce returns the set that an organization names, and compiles it if it is not
+// cached. It must not be called inside a transaction.
+func (s *policyService) policyInForce(ctx context.Context, org *ledger.Organization) (*ledger.Policy, error) {
 	p, record, err := s.knownPolicy(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		return s.store.Policy(ctx, id, number)
 	})
@@ -465,13 +481,13 @@ func (s *Service) policyInForce(ctx context.Context, org *ledger.Organization) (
 }
 
 // compileStored compiles a stored set, for an organization one at a time.
-func (s *Service) compileStored(ctx context.Context, record *store.PolicyRecord) (*ledger.Policy, error) {
-	done, err := s.compiling.turn(ctx, record.Org)
+func (s *policyService) compileStored(ctx context.Context, record *store.PolicyRecord) (*ledger.Policy, error) {
+	done, err := s.compiling.lock(ctx, record.Org)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if p := s.policies.get(record.Org, record.Version); p != nil {
+	if p := s.policyCache.get(record.Org, record.Version); p != nil {
 		return p, nil // by another caller
 	}
 	set, err := evidence.ReadPolicy(record)
@@ -479,7 +495,7 @@ func (s *Service) compileStored(ctx context.Context, record *store.PolicyRecord)
 		return nil, err
 	}
 	p := compiled(record.Version, set)
-	s.policies.put(record.Org, record, p)
+	s.policyCache.put(record.Org, record, p)
 	return p, nil
 }
 
@@ -501,8 +517,7 @@ func compiled(version string, set *policy.Set) *ledger.Policy {
 // ruleSet lets the core ask an organization's rules.
 type ruleSet struct {
 	set *policy.Set
-	// metadata says that a rule may look into the chain's metadata, which is read
-	// for no other.
+	// metadata says that a rule may read the chain's metadata. Otherwise it is not parsed.
 	metadata bool
 }
 
@@ -520,7 +535,7 @@ func (r ruleSet) Examine(a *ledger.Action) {
 	var in policy.Input
 	describeAction(&in, a)
 	in.Payload, in.Metadata = a.Values()
-	in.Step = new(pace).step
+	in.Step = new(pacer).step
 	a.Examined = r.set.Examine(&in)
 }
 
@@ -575,7 +590,8 @@ func policyInput(q *ledger.Question) *policy.Input {
 	return in
 }
 
-// describeAction fills in what an input says of the action, but for what it holds.
+// describeAction sets the input's fields about the action, except for its payload and
+// metadata.
 func describeAction(in *policy.Input, a *ledger.Action) {
 	in.AgentName, in.ParentAgentName, in.ActionType, in.ActionName = a.AgentName, a.ParentAgentName, a.ActionType, a.ActionName
 	in.Categories, in.ExternalDomains, in.RecordsModified = a.Facts.Categories, a.Facts.ExternalDomains, a.Facts.RecordsModified
@@ -608,4 +624,59 @@ func metadataOf(chain *ledger.Chain) canon.Value {
 		return canon.Value{} // it was canonical when the chain was authenticated
 	}
 	return v
+}
+
+// StarterPack names the policy set that is offered to an organization without one.
+const StarterPack = "starter"
+
+// PolicyPack is a policy set that comes with the program.
+func (s *policyService) PolicyPack(ctx context.Context, caller *Caller, name string) (*PolicyView, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	document, set, err := s.compilePack(ctx, caller, name)
+	if err != nil {
+		return nil, err
+	}
+	_, format := document.format()
+	return viewOf(&store.PolicyRecord{Org: caller.Org, Format: format, Document: document.Text}, set, false), nil
+}
+
+// PutFirstPolicyPack puts a pack in force in an organization that has no policy set. It
+// never replaces a set: one may have been put since the pack was offered.
+func (s *policyService) PutFirstPolicyPack(ctx context.Context, caller *Caller, name string) (*PolicyView, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	document, set, err := s.compilePack(ctx, caller, name)
+	if err != nil {
+		return nil, err
+	}
+	return s.putPolicy(ctx, caller, document, set, true)
+}
+
+var errNotFirstPolicy = fault.Errorf(fault.CodePolicyChanged, "the organization has a policy set by now, and it was not replaced; put the new set explicitly to replace it")
+
+func (s *policyService) compilePack(ctx context.Context, caller *Caller, name string) (*PolicyDocument, *policy.Set, error) {
+	text, ok := policy.Pack(name)
+	if !ok {
+		return nil, nil, fault.Errorf(fault.CodeNotFound, "no policy set of this name comes with the program")
+	}
+	document := &PolicyDocument{Text: text, YAML: true}
+	set, err := s.compileFor(ctx, caller.Org, document)
+	return document, set, err
+}
+
+// Unguarded lists the slugs of the organizations that have no policy set.
+func (o *Operator) Unguarded(ctx context.Context) (slugs []string, err error) {
+	orgs, err := o.Organizations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, org := range orgs {
+		if org.Controls.Policy.Number == 0 {
+			slugs = append(slugs, org.Slug)
+		}
+	}
+	return slugs, nil
 }

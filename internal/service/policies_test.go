@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -52,12 +53,12 @@ func TestPolicySetsArePutOnceAndKept(t *testing.T) {
 		}
 		for _, version := range []string{"v2+000000000000", "v9+123456789abc", "v0+123456789abc", "", "v", "2", "v-1+", second.Version + "x"} {
 			_, err := g.Policy(t.Context(), g.who.member, version)
-			checkCode(t, "version "+version, err, ledger.CodeNotFound)
+			checkCode(t, "version "+version, err, fault.CodeNotFound)
 		}
 		_, err = g.PutPolicy(t.Context(), g.who.member, &service.PolicyDocument{Text: []byte(flagDeploys)})
-		checkCode(t, "put by a member", err, ledger.CodeForbidden)
+		checkCode(t, "put by a member", err, fault.CodeForbidden)
 		_, err = g.Policy(t.Context(), newTenant(t, g.Service, "other").member, second.Version)
-		checkCode(t, "another organization reads", err, ledger.CodeNotFound)
+		checkCode(t, "another organization reads", err, fault.CodeNotFound)
 		checkIntact(t, g.Service, "acme", 0)
 	})
 }
@@ -133,13 +134,13 @@ func TestBadSetsAreRefusedWhole(t *testing.T) {
 			"an unknown field":   {"rules: []\nrulez: []", "rulez"},
 		} {
 			_, err := g.PutPolicy(t.Context(), g.who.admin, &service.PolicyDocument{Text: []byte(c.document), YAML: true})
-			checkCode(t, name, err, ledger.CodeInvalid)
-			var own *ledger.Error
+			checkCode(t, name, err, fault.CodeInvalid)
+			var own *fault.Error
 			if errors.As(err, &own) && (len(own.Fields) == 0 || !strings.Contains(own.Fields[0].Detail, c.says)) {
 				t.Errorf("%s: %+v does not say %q", name, own.Fields, c.says)
 			}
 			_, err = g.CheckPolicy(t.Context(), g.who.member, &service.PolicyDocument{Text: []byte(c.document), YAML: true})
-			checkCode(t, name+" checked", err, ledger.CodeInvalid)
+			checkCode(t, name+" checked", err, fault.CodeInvalid)
 		}
 		g.checkActs(t, acts, nil)
 		if e := g.record(g.open("kept"), step(t, "deploy", "")).Event; e.Status != ledger.EventDenied || e.Decision.PolicyVersion != kept.Version {
@@ -191,9 +192,9 @@ func TestAnEditedSetDecidesNothing(t *testing.T) {
 			}
 			fresh := g.replica()
 			_, err := fresh.RecordEvent(t.Context(), g.who.agent, chain, step(t, "deploy", ""))
-			checkCode(t, name, err, ledger.CodeEvidenceTampered)
+			checkCode(t, name, err, fault.CodeEvidenceTampered)
 			_, err = fresh.OpenChain(t.Context(), g.who.agent, chainNamed(t, "new"), "")
-			checkCode(t, name+", a new chain", err, ledger.CodeEvidenceTampered)
+			checkCode(t, name+", a new chain", err, fault.CodeEvidenceTampered)
 			if s.audit("acme") == nil {
 				t.Errorf("%s: the audit finds nothing", name)
 			}
@@ -205,7 +206,7 @@ func TestAnEditedSetDecidesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := g.replica().RecordEvent(t.Context(), g.who.agent, chain, step(t, "deploy", ""))
-		checkCode(t, "a set that is gone", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "a set that is gone", err, fault.CodeEvidenceTampered)
 		if s.audit("acme") == nil {
 			t.Error("a set that is gone: the audit finds nothing")
 		}
@@ -251,7 +252,7 @@ func TestCallersThatGiveUpShareNothingWithTheirCommit(t *testing.T) {
 			// puts what the two do in an order.
 			giveUp()
 			release()
-			checkCode(t, name, <-gaveUp, ledger.CodeOutcomeUnknown)
+			checkCode(t, name, <-gaveUp, fault.CodeOutcomeUnknown)
 		})
 	}
 }

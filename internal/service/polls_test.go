@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
@@ -62,7 +63,7 @@ func TestReviewersSeeWhetherTheClientWaits(t *testing.T) {
 			}, false},
 			"another agent is refused": {func(_ ledger.ChainID, id ledger.ApprovalID) error {
 				_, other := g.newKey(&service.KeyRequest{Role: ledger.RoleAgent})
-				if _, err := g.Approval(t.Context(), other, id, 0); codeOf(err) != ledger.CodeNotFound {
+				if _, err := g.Approval(t.Context(), other, id, 0); codeOf(err) != fault.CodeNotFound {
 					return errors.New("another agent saw the approval")
 				}
 				return nil

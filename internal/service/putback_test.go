@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/nightly"
@@ -82,6 +83,7 @@ func newPutbackWorld(t testing.TB, db *testdb.Database, seed uint64) *putbackWor
 		p.exec("PRAGMA synchronous = 0")
 		p.exec("PRAGMA busy_timeout = 20000")
 	}
+	p.keep() // it makes beforeAttack
 	return p
 }
 
@@ -95,10 +97,12 @@ func (p *putbackWorld) serve(handle store.Store) *service.Service {
 	if p.heads == nil {
 		p.heads = heads
 	}
-	return service.New(service.Config{
+	s := service.New(service.Config{
 		Store: handle, Keys: p.ring, Secrets: p.ring, Clock: p.clock.Now, Watch: heads, PrivateWebhooks: true,
 		Delay: func(context.Context, time.Duration) error { return nil },
 	})
+	done(p.t, s.Operator().AdoptLedger(p.t.Context(), heads))
+	return s
 }
 
 func (p *putbackWorld) exec(query string) {
@@ -111,19 +115,28 @@ func (p *putbackWorld) exec(query string) {
 // keep copies the administrative tables as they are, and returns the copy's number.
 func (p *putbackWorld) keep() int {
 	p.t.Helper()
+	number := p.snapshots
 	p.snapshots++
+	var queries strings.Builder
 	for _, table := range administrative {
-		p.exec(fmt.Sprintf("CREATE TEMP TABLE kept_%d_%s AS SELECT * FROM %s", p.snapshots, table, table))
+		fmt.Fprintf(&queries, "CREATE TEMP TABLE kept_%d_%s AS SELECT * FROM %s; ", number, table, table)
 	}
-	return p.snapshots
+	p.exec(queries.String())
+	return number
 }
 
-// forget drops a copy.
-func (p *putbackWorld) forget(snapshot int) {
+// beforeAttack is the copy that an attack is undone from. Its tables are made once and
+// filled for each attack: making them takes longer than the attack itself.
+const beforeAttack = 0
+
+// keepForUndo copies tables as they are into beforeAttack.
+func (p *putbackWorld) keepForUndo(tables []string) {
 	p.t.Helper()
-	for _, table := range administrative {
-		p.exec(fmt.Sprintf("DROP TABLE kept_%d_%s", snapshot, table))
+	var queries strings.Builder
+	for _, table := range tables {
+		fmt.Fprintf(&queries, "DELETE FROM kept_%[1]d_%[2]s; INSERT INTO kept_%[1]d_%[2]s SELECT * FROM %[2]s; ", beforeAttack, table)
 	}
+	p.exec(queries.String())
 }
 
 // putBack puts tables back to a copy, and reports whether that changed anything that the
@@ -132,16 +145,23 @@ func (p *putbackWorld) putBack(snapshot int, tables []string) (changed bool) {
 	p.t.Helper()
 	tx := p.begin()
 	for _, table := range tables {
-		kept := fmt.Sprintf("kept_%d_%s", snapshot, table)
-		changed = changed || table != "sign_ins" && p.differs(tx, table, kept)
-		for _, query := range []string{"DELETE FROM " + table, "INSERT INTO " + table + " SELECT * FROM " + kept} {
-			if _, err := tx.ExecContext(p.t.Context(), query); err != nil {
-				p.t.Fatalf("%s: %v", query, err)
-			}
-		}
+		changed = changed || table != "sign_ins" && p.differs(tx, table, fmt.Sprintf("kept_%d_%s", snapshot, table))
+	}
+	p.copyBack(tx, snapshot, tables)
+	return changed
+}
+
+// copyBack ends the transaction that it copies in.
+func (p *putbackWorld) copyBack(tx *sql.Tx, snapshot int, tables []string) {
+	p.t.Helper()
+	var queries strings.Builder
+	for _, table := range tables {
+		fmt.Fprintf(&queries, "DELETE FROM %[1]s; INSERT INTO %[1]s SELECT * FROM kept_%[2]d_%[1]s; ", table, snapshot)
+	}
+	if _, err := tx.ExecContext(p.t.Context(), queries.String()); err != nil {
+		p.t.Fatalf("%s: %v", queries.String(), err)
 	}
 	done(p.t, tx.Commit())
-	return changed
 }
 
 // begin begins a transaction that writes: SQLite would refuse one that reads first and
@@ -269,7 +289,7 @@ func (p *putbackWorld) change() {
 	case 11:
 		_, _, err := p.s.CreateWebhook(ctx, p.who.admin, &service.WebhookRequest{URL: "http://127.0.0.1:1/" + uuid.NewString()})
 		if err != nil {
-			checkCode(t, "too many webhooks", err, ledger.CodeInvalid)
+			checkCode(t, "too many webhooks", err, fault.CodeInvalid)
 		}
 	}
 }
@@ -349,7 +369,7 @@ func (p *putbackWorld) restart() *service.Service {
 func (p *putbackWorld) attack(name string, snapshot int, tables []string, key string, running bool) {
 	t := p.t
 	t.Helper()
-	now := p.keep()
+	p.keepForUndo(tables)
 	var changed bool
 	if key == "" {
 		changed = p.putBack(snapshot, tables)
@@ -370,17 +390,16 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	if p.t.Failed() {
 		t.Logf("taken back: killed %t, denies %t, strict %t", p.killed, p.denies, p.strict)
 	}
-	p.putRight(now, tables)
-	p.forget(now)
+	p.putRight(tables)
 }
 
 // putRight undoes an attack. Acts that the service has entered meanwhile stay.
-func (p *putbackWorld) putRight(now int, tables []string) {
+func (p *putbackWorld) putRight(tables []string) {
 	p.t.Helper()
 	others := slices.DeleteFunc(slices.Clone(tables), func(table string) bool { return table == "acts" })
-	p.putBack(now, others)
+	p.copyBack(p.begin(), beforeAttack, others)
 	if len(others) < len(tables) {
-		p.exec(fmt.Sprintf("INSERT INTO acts SELECT * FROM kept_%d_acts k WHERE NOT EXISTS (SELECT 1 FROM acts a WHERE a.org_id = k.org_id AND a.sequence = k.sequence)", now))
+		p.exec(fmt.Sprintf("INSERT INTO acts SELECT * FROM kept_%d_acts k WHERE NOT EXISTS (SELECT 1 FROM acts a WHERE a.org_id = k.org_id AND a.sequence = k.sequence)", beforeAttack))
 	}
 }
 
@@ -419,7 +438,7 @@ func TestRowsThatArePutBack(t *testing.T) {
 			}
 		}
 		for _, put := range puts {
-			now := p.keep()
+			p.keepForUndo(put.tables)
 			p.putBack(before, put.tables)
 			for _, gained := range p.gains(p.s) {
 				t.Errorf("%s, running: %s", put.name, gained)
@@ -435,8 +454,7 @@ func TestRowsThatArePutBack(t *testing.T) {
 				t.Errorf("%s: the audit finds nothing", put.name)
 			}
 			fresh.Close()
-			p.putRight(now, put.tables)
-			p.forget(now)
+			p.putRight(put.tables)
 		}
 		p.checkAccepted(before)
 	})
@@ -493,9 +511,9 @@ func (p *putbackWorld) checkAccepted(before int) {
 	p.exec(fmt.Sprintf("INSERT INTO kept_%d_organizations SELECT * FROM organizations WHERE slug = 'rival'", before))
 	p.putBack(before, administrative)
 	_, err := p.s.OpenChain(ctx, p.who.agent, chainNamed(t, "refused"), "")
-	checkCode(t, "opening a chain after a rollback", err, ledger.CodeRolledBack)
+	checkCode(t, "opening a chain after a rollback", err, fault.CodeRolledBack)
 	_, err = p.s.UpdateOrganization(ctx, p.who.admin, value(t, `{"name":"other"}`))
-	checkCode(t, "changing settings after a rollback", err, ledger.CodeRolledBack)
+	checkCode(t, "changing settings after a rollback", err, fault.CodeRolledBack)
 	must[*service.ChainView](t)(p.s.OpenChain(ctx, rival.agent, chainNamed(t, "of another"), ""))
 
 	heads, err := keyring.OpenHeads(p.file, p.ring)

@@ -3,15 +3,25 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"countersign/internal/evidence"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
 	"countersign/internal/verify"
 )
+
+// receiptService lists and verifies receipts, approvals and whole ledgers.
+type receiptService struct {
+	*shared
+	approvals *approvalService
+	chains    *chainService
+	findings  *findingService
+}
 
 // Completed is a sealed chain with its receipt's stored bytes.
 type Completed struct {
@@ -21,12 +31,12 @@ type Completed struct {
 
 // CompleteChain seals a chain and makes its receipt. Sent again it answers the
 // same; asked for another outcome than the sealed one it refuses.
-func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.ChainID, completion *ledger.Completion) (*Completed, error) {
+func (s *recordService) CompleteChain(ctx context.Context, caller *Caller, id ledger.ChainID, completion *ledger.Completion) (*Completed, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	op := &completeChain{caller: caller, line: s.lineage(id), completion: completion}
-	err := s.alongLineage(op.line, func() error {
+	op := &completeChain{caller: caller, line: s.chains.lineage(id), completion: completion}
+	err := s.chains.retryLineage(op.line, func() error {
 		if err := op.summarise(ctx, s); err != nil {
 			return err
 		}
@@ -36,7 +46,7 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 		return nil, err
 	}
 	if op.receipt == nil {
-		stored, err := s.sealedReceipt(ctx, caller.Org, op.view.Chain.ID)
+		stored, err := s.receipts.sealedReceipt(ctx, caller.Org, op.view.Chain.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -48,9 +58,9 @@ func (s *Service) CompleteChain(ctx context.Context, caller *Caller, id ledger.C
 	return &Completed{ChainView: op.view, Receipt: op.receipt}, nil
 }
 
-// fold summarises what the chain holds so far, outside any transaction: events
-// never change, so only those recorded in the meantime are left for the lock.
-func (s *Service) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID, summary *ledger.Summary) error {
+// fold summarises a chain's events outside any transaction. Events never change, so only
+// those recorded in the meantime are left to read under the lock.
+func (s *recordService) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID, summary *ledger.Summary) error {
 	return visible(s.store.EachPage(ctx, id, summary.Folded, func(events []*ledger.StoredEvent) error {
 		return s.addAll(org, summary, events)
 	}))
@@ -58,7 +68,7 @@ func (s *Service) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID,
 
 // addAll folds events that are as the service recorded them, and refuses others:
 // a receipt must not attest what was edited before it was sealed.
-func (s *Service) addAll(org ledger.OrgID, summary *ledger.Summary, events []*ledger.StoredEvent) error {
+func (s *recordService) addAll(org ledger.OrgID, summary *ledger.Summary, events []*ledger.StoredEvent) error {
 	for _, stored := range events {
 		event, err := s.store.ReadEvent(org, stored)
 		if err != nil {
@@ -88,14 +98,14 @@ type folded struct {
 	*ledger.Summary
 }
 
-// summarise folds the chain that will be sealed as far as that is known, where its
-// summary is not at hand.
-func (o *completeChain) summarise(ctx context.Context, s *Service) error {
+// summarise folds the chain to be sealed, as far as it is known, unless its summary is
+// cached.
+func (o *completeChain) summarise(ctx context.Context, s *recordService) error {
 	o.summary = folded{o.line.last(), &ledger.Summary{}}
-	if s.states.summarised(o.summary.chain) {
+	if s.chains.stateCache.summarised(o.summary.chain) {
 		return nil
 	}
-	if _, err := s.ownChain(ctx, o.caller, o.summary.chain); err != nil {
+	if _, err := s.chains.ownChain(ctx, o.caller, o.summary.chain); err != nil {
 		return err
 	}
 	return s.fold(ctx, o.caller.Org, o.summary.chain, o.summary.Summary)
@@ -139,12 +149,12 @@ func (o *completeChain) plan(b *batch) error {
 		return err
 	}
 	o.receipt = stored.Body
-	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).under(org)
+	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).withOrg(org)
 	return nil
 }
 
-// succeed opens the chain that is sealed in place of an abandoned one. The head is
-// looked at first: an operation that fails leaves the batch as it was.
+// succeed opens the chain that is sealed in place of an abandoned one. The head is checked
+// first, because an operation that fails must leave the batch unchanged.
 func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organization) (*liveChain, error) {
 	if _, err := b.head(org.ID); err != nil {
 		return nil, err
@@ -153,7 +163,7 @@ func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organizat
 	if err != nil {
 		return nil, err
 	}
-	return b.succeed(live, policy)
+	return b.openSuccessor(live, policy)
 }
 
 // head is the organization's, which the operation must have named among its needs.
@@ -168,7 +178,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 	return head, nil
 }
 
-// seal completes an open chain and enters its receipt, and word of it, into the batch.
+// seal completes an open chain, and adds its receipt and a notice to the batch.
 func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counting, begun folded, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
 	summary, err := b.catchUp(live, begun)
 	if err != nil {
@@ -178,11 +188,14 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counti
 	if err != nil {
 		return nil, err
 	}
-	approvals, err := b.closeApprovals(live, org, counters)
+	approvals, err := b.cancelOpenApprovals(live, org, counters)
 	if err != nil {
 		return nil, err
 	}
-	receipt, stored, err := ledger.Seal(b.service.keys, head, org.Slug, live.chain, live.state, summary, approvals, completion, b.service.receiptID(), b.now)
+	receipt, stored, err := ledger.Seal(&ledger.Sealing{
+		Keys: b.service.keys, Head: head, Slug: org.Slug, Chain: live.chain, State: live.state, Summary: summary, Approvals: approvals,
+		Completion: completion, ID: b.service.receiptID(), Now: b.now,
+	})
 	if err != nil {
 		b.broken = err // approvals may have been cancelled already
 		return nil, err
@@ -190,16 +203,17 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counti
 	live.changed = true
 	b.heads[head.Org] = true
 	b.changes.NewReceipts = append(b.changes.NewReceipts, stored)
-	b.notice(org, notify.Notice{
-		Kind: notify.ChainCompleted, Chain: live.chain.Name, ChainID: live.chain.ID.String(),
+	b.postReceipt(live.chain, summary, stored.Sequence)
+	b.queueNotice(org, notify.Notice{
+		Kind: notify.ChainCompleted, Chain: live.chain.Name, Environment: live.chain.Environment, ChainID: live.chain.ID.String(),
 		ReceiptID: receipt.ID.String(), Status: string(live.state.Status),
 	}, live.chain.ID.String())
 	return stored, nil
 }
 
-// closeApprovals ends what nobody has decided and returns all approvals of the
-// chain by the sequence of their events.
-func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization, counters *counting) ([]*ledger.Approval, error) {
+// cancelOpenApprovals cancels the undecided approvals and returns all approvals of the chain
+// by the sequence of their events.
+func (b *batch) cancelOpenApprovals(live *liveChain, org *ledger.Organization, counters *counting) ([]*ledger.Approval, error) {
 	asked, err := b.approvalsOf(live)
 	if err != nil {
 		return nil, err
@@ -218,21 +232,21 @@ func (b *batch) closeApprovals(live *liveChain, org *ledger.Organization, counte
 		if before := a.approval.Status; before.Open() {
 			a.approval.Cancel(b.now)
 			a.changed = true
-			b.settle(live, a.approval)
+			b.endApproval(live, a.approval)
 			b.changes.Signals = append(b.changes.Signals, a.approval.ID.UUID)
-			b.notice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
+			b.queueNotice(org, approvalNotice(stepKind(before, a.approval.Status), live.chain, a.approval), a.approval.ID.String())
 		}
 		approvals = append(approvals, a.approval)
 	}
 	return approvals, nil
 }
 
-// approvalsOf returns all approvals of a chain, as the batch leaves them so far, by the
-// sequence of their events. The operation must have named the chain in Needs.ApprovalsOf.
-// They are refused where they are not as many, or not as many of them open, as the
-// chain's state says: one is missing, or was put back.
-func (b *batch) approvalsOf(live *liveChain) ([]*askedApproval, error) {
-	var asked []*askedApproval
+// approvalsOf returns all approvals of a chain, including earlier changes of this batch, by
+// the sequence of their events. The operation must have named the chain in
+// Needs.ApprovalsOf. They are refused if their number, or the number of open ones, differs
+// from the chain's state: one is missing, or was reset.
+func (b *batch) approvalsOf(live *liveChain) ([]*liveApproval, error) {
+	var asked []*liveApproval
 	for id, record := range b.loaded.Approvals {
 		if record.Chain == live.chain.ID {
 			if _, err := b.approval(id); err != nil {
@@ -240,12 +254,12 @@ func (b *batch) approvalsOf(live *liveChain) ([]*askedApproval, error) {
 			}
 		}
 	}
-	for _, a := range b.asked {
+	for _, a := range b.approvals {
 		if a.approval.Chain == live.chain.ID {
 			asked = append(asked, a)
 		}
 	}
-	slices.SortFunc(asked, func(a, b *askedApproval) int { return cmp.Compare(a.approval.Sequence, b.approval.Sequence) })
+	slices.SortFunc(asked, func(a, b *liveApproval) int { return cmp.Compare(a.approval.Sequence, b.approval.Sequence) })
 	waiting := int64(0)
 	for _, a := range asked {
 		if a.approval.Status.Open() {
@@ -259,9 +273,9 @@ func (b *batch) approvalsOf(live *liveChain) ([]*askedApproval, error) {
 	return asked, nil
 }
 
-// catchUp folds what was recorded since the summary was begun: events that are
-// stored, and those of this very batch. It leaves the operation's own summary as
-// it is, for the batch may fail and be planned again.
+// catchUp adds the events recorded since the summary was begun: stored ones, and those of
+// this batch. It does not change the operation's own summary, because the batch may fail and
+// be planned again.
 func (b *batch) catchUp(live *liveChain, begun folded) (*ledger.Summary, error) {
 	if live.summary != nil {
 		return live.summary, nil
@@ -289,21 +303,22 @@ func (b *batch) catchUp(live *liveChain, begun folded) (*ledger.Summary, error) 
 // repeat answers a chain that is sealed already.
 func (o *completeChain) repeat(live *liveChain, org *ledger.Organization) error {
 	if o.completion.Failed != (live.state.Status == ledger.ChainFailed) {
-		return ledger.Errorf(ledger.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
+		return fault.Errorf(fault.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
 	}
-	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).under(org)
+	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).withOrg(org)
 	o.receipt = nil // of an earlier attempt that was not stored
 	return nil
 }
 
-// tamperedLog is logged where something is marked in place of being shown.
+// tamperedLog is logged where something is marked instead of shown.
 const tamperedLog = "stored evidence was changed outside the service, and is shown as such: run countersign audit"
 
-// ErrTampered says that what was asked for is there, and not as the service wrote it.
-var ErrTampered = ledger.Errorf(ledger.CodeEvidenceTampered, "stored evidence was changed outside the service: run countersign audit")
+// ErrTampered says that the requested record exists and is not as the service wrote it.
+var ErrTampered = fault.Errorf(fault.CodeEvidenceTampered, "stored evidence was changed outside the service: run countersign audit")
 
-// shownReceipt is what may be shown of a stored receipt: all of it, or where it stands.
-func (s *Service) shownReceipt(stored *ledger.StoredReceipt, slug string) *ledger.StoredReceipt {
+// shownReceipt returns a stored receipt if it is authentic, and otherwise only its id and
+// sequence.
+func (s *receiptService) shownReceipt(stored *ledger.StoredReceipt, slug string) *ledger.StoredReceipt {
 	if in := s.judge.InspectReceipt(&store.NamedReceipt{StoredReceipt: stored, Slug: slug}); in.Fault == "" {
 		return stored
 	}
@@ -311,9 +326,9 @@ func (s *Service) shownReceipt(stored *ledger.StoredReceipt, slug string) *ledge
 	return &ledger.StoredReceipt{ID: stored.ID, Org: stored.Org, Sequence: stored.Sequence, Tampered: true}
 }
 
-// shownReceipts is shownReceipt for receipts of one organization. Its slug is held
-// against what each of them has signed.
-func (s *Service) shownReceipts(ctx context.Context, org ledger.OrgID, receipts ...*ledger.StoredReceipt) ([]*ledger.StoredReceipt, error) {
+// shownReceipts is shownReceipt for receipts of one organization. Its slug is compared with
+// the signed one.
+func (s *receiptService) shownReceipts(ctx context.Context, org ledger.OrgID, receipts ...*ledger.StoredReceipt) ([]*ledger.StoredReceipt, error) {
 	owner, err := s.store.Organization(ctx, org)
 	if err != nil {
 		return nil, visible(err)
@@ -327,17 +342,17 @@ func (s *Service) shownReceipts(ctx context.Context, org ledger.OrgID, receipts 
 
 // ReceiptOfChain finds a sealed chain's receipt. Where it is not as the service wrote it,
 // it is marked.
-func (s *Service) ReceiptOfChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ledger.StoredReceipt, error) {
+func (s *receiptService) ReceiptOfChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	if _, err := s.ownChain(ctx, caller, id); err != nil {
+	if _, err := s.chains.ownChain(ctx, caller, id); err != nil {
 		return nil, err
 	}
 	return s.sealedReceipt(ctx, caller.Org, id)
 }
 
-func (s *Service) sealedReceipt(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (*ledger.StoredReceipt, error) {
+func (s *receiptService) sealedReceipt(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (*ledger.StoredReceipt, error) {
 	receipt, err := s.store.ReceiptOfChain(ctx, chain)
 	if err != nil {
 		return nil, visible(err)
@@ -350,7 +365,7 @@ func (s *Service) sealedReceipt(ctx context.Context, org ledger.OrgID, chain led
 }
 
 // Receipt finds one receipt. Where it is not as the service wrote it, it is marked.
-func (s *Service) Receipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
+func (s *receiptService) Receipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
@@ -359,14 +374,58 @@ func (s *Service) Receipt(ctx context.Context, caller *Caller, id ledger.Receipt
 		return nil, visible(err)
 	}
 	if receipt.Org != caller.Org {
-		return nil, ledger.ErrNotFound
+		return nil, fault.ErrNotFound
 	}
 	return s.shownReceipt(receipt.StoredReceipt, receipt.Slug), nil
 }
 
+// ReceiptNumbered finds the id of a receipt by its number, which is unique in its
+// organization. The number is that of the signed bytes.
+func (s *receiptService) ReceiptNumbered(ctx context.Context, caller *Caller, number string) (id ledger.ReceiptID, err error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return id, err
+	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return id, visible(err)
+	}
+	return s.receiptNumbered(ctx, org, number)
+}
+
+// ReceiptNumbered finds the id of an organization's receipt by its number. Without a slug it
+// is that of the only organization there is.
+func (o *Operator) ReceiptNumbered(ctx context.Context, slug, number string) (id ledger.ReceiptID, err error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return id, err
+	}
+	return o.service.receiptNumbered(ctx, org, number)
+}
+
+func (s *receiptService) receiptNumbered(ctx context.Context, org *ledger.Organization, number string) (id ledger.ReceiptID, err error) {
+	sequence, ok := ledger.ParseReceiptNumber(number)
+	if !ok {
+		return id, fault.ErrNotFound
+	}
+	// Not a scan: the verifier may keep what it inspects.
+	listed, err := s.store.Receipts(ctx, org.ID, sequence+1, 1)
+	if err != nil {
+		return id, visible(err)
+	}
+	if len(listed) == 0 || listed[0].Sequence != sequence {
+		return id, fault.ErrNotFound
+	}
+	receipt := listed[0]
+	in := s.judge.InspectReceipt(&store.NamedReceipt{StoredReceipt: receipt, Slug: org.Slug})
+	if in.Fault == "" && in.Check(receipt).Number != number { // one that fails is shown as such
+		return id, fault.ErrNotFound
+	}
+	return receipt.ID, nil
+}
+
 // Receipts lists receipts, newest first. One that is not as the service wrote it is
 // marked.
-func (s *Service) Receipts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredReceipt, error) {
+func (s *receiptService) Receipts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
@@ -377,23 +436,23 @@ func (s *Service) Receipts(ctx context.Context, caller *Caller, before int64, li
 	return s.shownReceipts(ctx, caller.Org, receipts...)
 }
 
-// CheckReceipt is the public check: anyone who holds a receipt's id may ask. While
-// others keep the process busy, and for a chain that is large and was never checked in
-// full, it is a check without the events and approvals, and says so.
-func (s *Service) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
+// CheckReceipt is the public check: anyone with a receipt's id may call it. Under load, and
+// for a large chain that was never checked in full, it leaves out the events and approvals,
+// and says so.
+func (s *receiptService) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
 	return s.checkReceipt(ctx, id, verify.Rationed)
 }
 
-// CheckOwnReceipt is CheckReceipt for a list of the caller's own receipts: no stranger
-// keeps it waiting.
-func (s *Service) CheckOwnReceipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
+// CheckOwnReceipt is CheckReceipt for a list of the caller's own receipts: public load does
+// not restrict it.
+func (s *receiptService) CheckOwnReceipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
 	}
 	return s.checkReceipt(ctx, id, verify.Bounded)
 }
 
-func (s *Service) checkReceipt(ctx context.Context, id ledger.ReceiptID, effort verify.Effort) (*ledger.ReceiptCheck, error) {
+func (s *receiptService) checkReceipt(ctx context.Context, id ledger.ReceiptID, effort verify.Effort) (*ledger.ReceiptCheck, error) {
 	receipt, err := s.store.PlacedReceipt(ctx, id)
 	if err != nil {
 		return nil, visible(err)
@@ -404,7 +463,109 @@ func (s *Service) checkReceipt(ctx context.Context, id ledger.ReceiptID, effort 
 	}
 	if !check.Valid {
 		s.log.Error("a stored receipt does not verify: run countersign audit")
-		s.notice(metTampering{org: receipt.Org, tampering: &verify.Tampering{Check: check.Failed, Receipt: receipt.ID}})
+		s.findings.noteFinding(pendingFinding{org: receipt.Org, tampering: &verify.Tampering{Check: check.Failed, Receipt: receipt.ID}})
 	}
 	return check, nil
+}
+
+// VerifyApproval judges one approval in all that was recorded about it.
+func (s *receiptService) VerifyApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID) (*ledger.Verification, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	approval, err := s.approvals.findApproval(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if approval.org != caller.Org {
+		return nil, fault.ErrNotFound
+	}
+	v, err := s.findings.reportProven(ctx, caller.Org)(approval.judge(ctx))
+	return s.withExport(ctx, caller, v, err)
+}
+
+// VerifyReceipt judges one receipt: by itself, between its neighbours, under the
+// head, with its chain's events and approvals.
+func (s *receiptService) VerifyReceipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.Verification, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	receipt, err := s.store.PlacedReceipt(ctx, id)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if receipt.Org != caller.Org {
+		return nil, fault.ErrNotFound
+	}
+	v, err := s.findings.reportProven(ctx, caller.Org)(s.judge.Receipt(ctx, receipt, verify.InFull))
+	return s.withExport(ctx, caller, v, err)
+}
+
+// withExport adds to a verification whether its caller may take the evidence out of the service.
+func (s *receiptService) withExport(ctx context.Context, caller *Caller, v *ledger.Verification, err error) (*ledger.Verification, error) {
+	if err != nil || !caller.Role.Includes(ledger.RoleAdmin) {
+		return v, err
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	v.Exportable = org.Settings.Exports() == ledger.ExportAdmins
+	return v, nil
+}
+
+// keepFullCheck stores the result of a full check of a large chain, for public checks on
+// every replica. The check itself does not depend on whether this succeeds.
+func (s *receiptService) keepFullCheck(ctx context.Context, check *store.FullCheckRecord) {
+	if err := s.store.PutFullCheck(ctx, check); err != nil {
+		s.log.Warn("the full check of a large chain could not be kept: strangers are shown the one before it", "error", err)
+	}
+}
+
+// VerifyReceipt judges one receipt of any organization: by itself, between its
+// neighbours, under the organization's head, and with its chain's events. It returns
+// an error only when it could not read; tampering is in the verdict.
+func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*verify.Verdict, error) {
+	verdict, err := o.service.judge.VerifyReceipt(ctx, id)
+	return verdict, visible(err)
+}
+
+// Audit walks an organization's whole ledger. It returns an error only when it could
+// not read; tampering is in the report.
+func (o *Operator) Audit(ctx context.Context, slug string, options verify.AuditOptions) (*verify.AuditReport, error) {
+	org, err := o.organization(ctx, slug)
+	if err != nil {
+		return nil, err
+	}
+	return o.AuditOrganization(ctx, org, options)
+}
+
+// AuditOrganization is Audit of an organization from a list. By its slug it may not be
+// found, if the slug was edited.
+func (o *Operator) AuditOrganization(ctx context.Context, org *ledger.Organization, options verify.AuditOptions) (*verify.AuditReport, error) {
+	report, err := o.service.judge.Audit(ctx, org, options)
+	return report, visible(err)
+}
+
+// Rollbacks finds the organizations whose ledger is not the one that this server has
+// given receipts of. While one is missing altogether, no receipts are made for any.
+func (s *receiptService) Rollbacks(ctx context.Context) ([]verify.Rollback, error) {
+	found, err := s.judge.Rollbacks(ctx)
+	return found, visible(err)
+}
+
+// AuditLedger walks the caller's own ledger. It returns an error only when it
+// could not read; tampering is in the report.
+func (s *receiptService) AuditLedger(ctx context.Context, caller *Caller, options verify.AuditOptions) (*verify.LedgerAudit, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	audit, err := s.judge.AuditLedger(ctx, caller.Org, options)
+	err = visible(err)
+	s.findings.reportAudit(ctx, caller.Org, audit)
+	var own *fault.Error
+	if err != nil && !errors.As(err, &own) {
+		return nil, &cause{fault.Errorf(fault.CodeUnavailable, "the ledger could not be read to its end, so nothing is said about it: try again"), err}
+	}
+	return audit, err
 }

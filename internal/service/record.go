@@ -7,33 +7,46 @@ import (
 	"fmt"
 	"time"
 
+	"countersign/internal/cache"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
 )
 
-// Recorded is the answer to a recorded action: the decision, and where the
-// chain stands after it.
+// recordService records events and their outcomes in chains, and seals chains.
+type recordService struct {
+	*shared
+	budgets   *budgetService
+	chains    *chainService
+	findings  *findingService
+	policies  *policyService
+	receipts  *receiptService
+	entryLogs *cache.Cache[ledger.ChainID, *entryLog] // of chains in use
+}
+
+// Recorded is the answer to a recorded action: the decision, and the chain's metrics after
+// it.
 type Recorded struct {
 	Event   *ledger.Event
 	Metrics ledger.Metrics
 	// FastPath says whether the client may still decide harmless actions itself.
 	FastPath bool
-	// ContinuedBy is the chain in which whatever comes next is recorded, where that is
-	// not the one that the request named; nil where it is.
+	// ContinuedBy is the chain in which to continue, if that is not the one that the request
+	// named; nil otherwise.
 	ContinuedBy *ledger.ChainID
 	Terms       Terms
 }
 
 // RecordEvent decides an action and records it. Under an idempotency key the
 // same action is recorded once however often it is sent.
-func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.ChainID, action *ledger.Action) (*Recorded, error) {
+func (s *recordService) RecordEvent(ctx context.Context, caller *Caller, chain ledger.ChainID, action *ledger.Action) (*Recorded, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
 	s.price(action)
-	op := &recordEvent{caller: caller, line: s.lineage(chain), action: action, counters: s.expectCounters(caller, chain, action)}
-	err := s.alongLineage(op.line, func() error { return s.commitExamined(ctx, op, caller.Org, action) })
+	op := &recordEvent{caller: caller, line: s.chains.lineage(chain), action: action, counters: s.budgets.expectCounters(caller, chain, action)}
+	err := s.chains.retryLineage(op.line, func() error { return s.policies.commitExamined(ctx, op, caller.Org, action) })
 	if err != nil {
 		return nil, err
 	}
@@ -44,21 +57,20 @@ func (s *Service) RecordEvent(ctx context.Context, caller *Caller, chain ledger.
 // approval it needs, and names it the next time.
 var errApprovalNotLoaded = errors.New("approval not loaded")
 
-// ReportEvents records actions that a client decided by itself, in order. Each
-// has a result of its own: one that cannot be recorded does not keep the others
-// from the record.
-func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) (*Report, error) {
+// ReportEvents records actions that a client decided by itself, in order. Each has its own
+// result: one that cannot be recorded does not block the others.
+func (s *recordService) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) (*Report, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	op := &reportEvents{line: s.lineage(chain), until: len(actions)}
+	op := &reportEvents{line: s.chains.lineage(chain), until: len(actions)}
 	for _, action := range actions {
 		s.price(action)
-		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action, counters: s.expectCounters(caller, chain, action)})
+		op.events = append(op.events, &recordEvent{caller: caller, line: op.line, action: action, counters: s.budgets.expectCounters(caller, chain, action)})
 	}
-	err := s.alongLineage(op.line, func() error {
+	err := s.chains.retryLineage(op.line, func() error {
 		for !op.done() {
-			if err := s.commitExamined(ctx, op, caller.Org, actions[op.from:]...); err != nil {
+			if err := s.policies.commitExamined(ctx, op, caller.Org, actions[op.from:]...); err != nil {
 				return err
 			}
 			op.advance()
@@ -67,7 +79,7 @@ func (s *Service) ReportEvents(ctx context.Context, caller *Caller, chain ledger
 	})
 	switch {
 	case err != nil && op.before.stored > 0 && errors.Is(err, store.ErrUnavailable):
-		return nil, &cause{ledger.Errorf(ledger.CodeOutcomeUnknown, "a part of the report is stored: send the same request again"), err}
+		return nil, &cause{fault.Errorf(fault.CodeOutcomeUnknown, "a part of the report is stored: send the same request again"), err}
 	case err == nil && op.stored == 0:
 		return nil, op.first // nothing was recorded: the request as a whole is refused
 	case err != nil:
@@ -104,7 +116,7 @@ type reportEvents struct {
 	before progress // of the events before from
 }
 
-// progress is what a plan moves, which begins anew where it is not committed.
+// progress is the state that a plan changes. It is reset if the plan is not committed.
 type progress struct {
 	stored int
 	first  error
@@ -113,8 +125,8 @@ type progress struct {
 // done reports whether all events are committed, each with its result.
 func (o *reportEvents) done() bool { return o.from == len(o.events) }
 
-// advance turns to the events behind those that were committed. It tries twice as many as
-// there was time for.
+// advance moves past the committed events. The next attempt takes twice as many as there was
+// time for.
 func (o *reportEvents) advance() {
 	const least = 8
 	committed := len(o.report.Results)
@@ -145,7 +157,8 @@ func (o *reportEvents) plan(b *batch) error {
 	began := time.Now()
 	o.report.Results = o.report.Results[:o.from] // of a plan that was not committed
 	o.stored, o.first = o.before.stored, o.before.first
-	// Before anything is recorded: what the lineage has not loaded is asked for anew.
+	// Checked before anything is recorded: missing chains of the lineage lead to another
+	// attempt.
 	caller := o.events[0].caller
 	if err := b.confirm(caller); err != nil {
 		return err
@@ -193,8 +206,8 @@ func (o *reportEvents) examined(b *batch, caller *Caller) error {
 	return err
 }
 
-// standings looks whether the counters of the events are loaded, and says of how many: it
-// looks no longer than half of the time that there is.
+// standings checks that the counters of the events are loaded, and returns up to which
+// event. It takes at most half of the planning time.
 func (o *reportEvents) standings(b *batch, live *liveChain, began time.Time) (until int, err error) {
 	org, err := b.org(o.events[0].caller.Org)
 	if err != nil || len(org.Settings.Budgets) == 0 {
@@ -234,7 +247,7 @@ func (o *reportEvents) grant(b *batch) error {
 }
 
 // price finds what a model's call cost.
-func (s *Service) price(action *ledger.Action) {
+func (s *shared) price(action *ledger.Action) {
 	f := &action.Facts
 	if f.Model == "" {
 		return
@@ -279,7 +292,7 @@ func (o *recordEvent) need(needs *store.Needs) {
 	o.counters.need(needs)
 }
 
-// standings are where the budgets stand before the action.
+// standings returns where the budgets stand before the action.
 func (o *recordEvent) standings(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy) ([]ledger.BudgetStanding, error) {
 	return b.standings(&o.counters, org, policy, live, o.subject(live), o.action)
 }
@@ -321,7 +334,7 @@ func (o *recordEvent) plan(b *batch) error {
 		return err
 	}
 	if live.state.Abandoned {
-		if live, err = b.succeed(live, policy); err != nil {
+		if live, err = b.openSuccessor(live, policy); err != nil {
 			return err
 		}
 	}
@@ -355,40 +368,39 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 		Now: b.now, Random: b.service.timedRandom(), NewApproval: b.service.approvalID, Standings: standings,
 	})
 	live.changed = true
-	if live.summary != nil {
-		live.summary.Count(recorded.Event)
-	}
+	b.countEvent(live, recorded.Event)
 	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
 	b.outcomes = append(b.outcomes, recorded.Event.Decision.Outcome)
-	b.over = append(b.over, recorded.Event.Decision.Over...)
+	b.overBudget = append(b.overBudget, recorded.Event.Decision.Over...)
 	if o.action.IdempotencyKey != "" {
 		b.loaded.Repeats[o.ref(live.chain.ID)] = recorded.Stored
 	}
 	if recorded.Approval != nil {
-		b.ask(live, recorded.Approval, org)
+		b.requestApproval(live, recorded.Approval, org)
 	}
 	if recorded.Paused {
-		b.notice(org, notify.Notice{
-			Kind: notify.ChainAutoPaused, Chain: live.chain.Name, ChainID: live.chain.ID.String(),
-			Agent: o.action.AgentName, Action: o.action.ActionName, Policy: recorded.Event.Decision.PolicyName,
+		b.queueNotice(org, notify.Notice{
+			Kind: notify.ChainAutoPaused, Chain: live.chain.Name, Environment: live.chain.Environment, ChainID: live.chain.ID.String(),
+			Agent: o.action.AgentName, Action: o.action.ActionName, Amount: o.action.Facts.Amount,
+			Policy: recorded.Event.Decision.PolicyName, Reason: recorded.Event.Decision.Reason, Rules: recorded.Event.Decision.Matched,
 		}, live.chain.ID.String())
 	}
 	answered := recorded.Event
 	if o.action.Source != "" {
-		// What a lease covered stands as allowed in a paused chain too. The client must not
-		// take that for the end of the pause.
+		// What a lease covered counts as allowed in a paused chain, too. The client must not
+		// mistake that for the end of the pause.
 		answered = (&ledger.RecordedEvent{Event: *answered}).Stands(org, live.state)
 	}
 	o.answer(b, live, org, policy, answered)
 }
 
-// answer tells what was decided, and what the client may decide by itself after it.
+// answer sets the answer: the decision, and what the client may decide by itself afterwards.
 func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, event *ledger.Event) {
 	o.recorded = Recorded{
 		Event: event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath, ContinuedBy: o.line.continuedBy(live),
 	}
 	if !event.Decision.Outcome.StricterThan(ledger.AllowWithFlag) {
-		b.service.granted(org.ID)
+		b.service.noteGrant(org.ID)
 	}
 	if o.action.Source == "" { // a report has the terms of its batch
 		o.recorded.Terms = b.terms(o.caller, org, policy, live.chain, live.state)
@@ -405,7 +417,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 		return err
 	}
 	if !event.Repeats(o.action) {
-		return ledger.Errorf(ledger.CodeIdempotencyConflict, "this idempotency_key recorded another action already: use a new key for a new action")
+		return fault.Errorf(fault.CodeIdempotencyConflict, "this idempotency_key recorded another action already: use a new key for a new action")
 	}
 	b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
 	if o.action.Source != "" { // it has happened
@@ -435,12 +447,12 @@ func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.A
 	if id == (ledger.ApprovalID{}) {
 		return nil, nil
 	}
-	if o.asked == nil && b.asked[id] == nil && b.loaded.Approvals[id] == nil {
+	if o.asked == nil && b.approvals[id] == nil && b.loaded.Approvals[id] == nil {
 		o.asked = &id
 		return nil, errApprovalNotLoaded
 	}
 	asked, err := b.approval(id)
-	if errors.Is(err, ledger.ErrNotFound) || (err == nil && asked.approval.Event != event.ID) {
+	if errors.Is(err, fault.ErrNotFound) || (err == nil && asked.approval.Event != event.ID) {
 		return nil, fmt.Errorf("the approval of an event is missing or another's: %w", ledger.ErrStateTampered)
 	}
 	if err != nil {

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
 )
 
-func fieldsOf(err error) []ledger.FieldError {
-	var own *ledger.Error
+func fieldsOf(err error) []fault.FieldError {
+	var own *fault.Error
 	if errors.As(err, &own) {
 		return own.Fields
 	}
@@ -84,9 +85,9 @@ func TestReportsThatFailAlone(t *testing.T) {
 			batch := []*ledger.Action{happened(t, "a", "a", ""), happened(t, "b", "b", "")}
 			batch = slices.Insert(batch, place, happened(t, "other", "taken", ""))
 			for i, result := range g.report(chain, batch) {
-				want := ledger.Code("")
+				want := fault.Code("")
 				if i == place {
-					want = ledger.CodeIdempotencyConflict
+					want = fault.CodeIdempotencyConflict
 				}
 				checkCode(t, fmt.Sprintf("report %d of a batch with a bad one at %d", i, place), result.Err, want)
 			}
@@ -98,12 +99,12 @@ func TestReportsThatFailAlone(t *testing.T) {
 		g.report(chain, reported(t, "before"))
 		g.complete(chain)
 		_, err := g.ReportEvents(t.Context(), g.who.agent, chain, reported(t, "after"))
-		checkCode(t, "a report on a sealed chain", err, ledger.CodeChainSealed)
+		checkCode(t, "a report on a sealed chain", err, fault.CodeChainSealed)
 		results := g.report(chain, reported(t, "after", "before"))
-		checkCode(t, "a new report on a sealed chain", results[0].Err, ledger.CodeChainSealed)
+		checkCode(t, "a new report on a sealed chain", results[0].Err, fault.CodeChainSealed)
 		checkCode(t, "an old report on a sealed chain", results[1].Err, "")
 		_, err = g.ReportEvents(t.Context(), newTenant(t, g.Service, "other").agent, chain, reported(t, "x"))
-		checkCode(t, "a report on another's chain", err, ledger.CodeNotFound)
+		checkCode(t, "a report on another's chain", err, fault.CodeNotFound)
 		checkIntact(t, g.Service, "acme", 1)
 	})
 }

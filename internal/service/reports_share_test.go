@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -109,10 +110,10 @@ func TestReportsEndInTheMiddle(t *testing.T) {
 		g.record(chain, step(t, "look", "")) // the set is known from here on
 		failing.failAt = 1
 		_, err := g.ReportEvents(t.Context(), g.who.agent, chain, reportOf(t, 200))
-		checkCode(t, "a report of which nothing is stored", err, ledger.CodeUnavailable)
+		checkCode(t, "a report of which nothing is stored", err, fault.CodeUnavailable)
 		failing.failAt = 3
 		_, err = g.ReportEvents(t.Context(), g.who.agent, chain, reportOf(t, 200))
-		checkCode(t, "a report of which a part is stored", err, ledger.CodeOutcomeUnknown)
+		checkCode(t, "a report of which a part is stored", err, fault.CodeOutcomeUnknown)
 		report := must[*service.Report](t)(g.ReportEvents(t.Context(), g.who.agent, chain, reportOf(t, 200)))
 		for i, result := range report.Results {
 			if result.Err != nil || result.Event.Sequence != int64(i+2) {

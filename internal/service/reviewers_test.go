@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -21,11 +22,11 @@ func TestWhoMayDecide(t *testing.T) {
 		id := recorded.Event.Approval
 		for name, c := range map[string]struct {
 			caller *service.Caller
-			want   ledger.Code
+			want   fault.Code
 		}{
-			"the key that recorded it":     {g.who.admin, ledger.CodeForbidden},
-			"an agent":                     {g.who.agent, ledger.CodeForbidden},
-			"another organization's admin": {stranger.admin, ledger.CodeNotFound},
+			"the key that recorded it":     {g.who.admin, fault.CodeForbidden},
+			"an agent":                     {g.who.agent, fault.CodeForbidden},
+			"another organization's admin": {stranger.admin, fault.CodeNotFound},
 		} {
 			for _, approve := range []bool{true, false} {
 				checkCode(t, name, g.decide(c.caller, id, approve), c.want)
@@ -37,9 +38,9 @@ func TestWhoMayDecide(t *testing.T) {
 			t.Errorf("the reviewer is %+v", got)
 		}
 		_, err := g.Approval(t.Context(), stranger.admin, id, 0)
-		checkCode(t, "another organization reads", err, ledger.CodeNotFound)
+		checkCode(t, "another organization reads", err, fault.CodeNotFound)
 		_, err = g.Approval(t.Context(), g.who.admin, ledger.ApprovalID(chain), 0)
-		checkCode(t, "an approval that there is not", err, ledger.CodeNotFound)
+		checkCode(t, "an approval that there is not", err, fault.CodeNotFound)
 	})
 }
 
@@ -55,8 +56,8 @@ func TestARuleNamesItsApprovers(t *testing.T) {
 		if view := g.view(id); view.PolicyName != "deploys" || view.Reason != "ask ann" || len(view.Approvers) != 2 {
 			t.Errorf("asked by %q because %q of %v", view.PolicyName, view.Reason, view.Approvers)
 		}
-		checkCode(t, "someone else", g.decide(bob, id, true), ledger.CodeForbidden)
-		checkCode(t, "an admin", g.decide(g.who.admin, id, false), ledger.CodeForbidden)
+		checkCode(t, "someone else", g.decide(bob, id, true), fault.CodeForbidden)
+		checkCode(t, "an admin", g.decide(g.who.admin, id, false), fault.CodeForbidden)
 		checkCode(t, "ann", g.decide(ann, id, true), "")
 		checkStatus(t, g.view(id), ledger.ApprovalApproved)
 		checkIntact(t, g.Service, "acme", 0)
@@ -120,10 +121,10 @@ func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 		newest := g.ask(chain)
 		for name, c := range map[string]struct {
 			caller *service.Caller
-			code   ledger.Code
+			code   fault.Code
 			listed int
 		}{
-			"its agent": {g.who.agent, "", 3}, "another agent": {colleague, ledger.CodeNotFound, 0}, "a member": {g.who.member, "", 3},
+			"its agent": {g.who.agent, "", 3}, "another agent": {colleague, fault.CodeNotFound, 0}, "a member": {g.who.member, "", 3},
 		} {
 			_, err := g.Approval(t.Context(), c.caller, decided, 0)
 			checkCode(t, name+" reads", err, c.code)
@@ -219,7 +220,7 @@ func TestGatedActionRepeated(t *testing.T) {
 				t.Errorf("sent again it is event %s with approval %s", again.Event.ID, again.Event.Approval)
 			}
 			_, err := s.RecordEvent(t.Context(), g.who.agent, chain, payment(t, gatedAmount+1, "once"))
-			checkCode(t, "another amount under the same key", err, ledger.CodeIdempotencyConflict)
+			checkCode(t, "another amount under the same key", err, fault.CodeIdempotencyConflict)
 		}
 		g.approve(first.Event.Approval)
 		if again := g.record(chain, payment(t, gatedAmount, "once")); again.Event.Approval != first.Event.Approval {

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -38,6 +39,9 @@ func watching(t *testing.T, db *testdb.Database, of *watched) *watched {
 		w.ring, w.heads = of.ring, of.heads
 	}
 	w.Service = serve(t, service.Config{Store: db.Open(t), Keys: w.ring, Watch: w.heads})
+	if of == nil {
+		done(t, w.Operator().AdoptLedger(t.Context(), w.heads))
+	}
 	return w
 }
 
@@ -79,12 +83,12 @@ func TestOrganizationsThatAreMissing(t *testing.T) {
 		if missing[0].ID != acme.id.UUID || missing[1].ID != gone.id.UUID {
 			t.Errorf("missing are %s and %s", missing[0].ID, missing[1].ID)
 		}
-		checkCode(t, "sealing", second.seal(t, local), ledger.CodeRolledBack)
+		checkCode(t, "sealing", second.seal(t, local), fault.CodeRolledBack)
 		checkIntact(t, second.Service, "acme", 0)
 
 		done(t, second.Operator().AcceptRollbacks(t.Context(), missing[:1], first.heads.Accept))
 		second.found(t, verify.Rollback{Organization: "gone", Acknowledged: 2, Missing: true})
-		checkCode(t, "sealing while one is missing", second.seal(t, local), ledger.CodeRolledBack)
+		checkCode(t, "sealing while one is missing", second.seal(t, local), fault.CodeRolledBack)
 		done(t, second.Operator().AcceptRollbacks(t.Context(), missing[1:], first.heads.Accept))
 		done(t, second.seal(t, local)) // at once: nobody has looked again
 		second.found(t)
@@ -119,7 +123,7 @@ func TestMissingOrganizationsThatComeBack(t *testing.T) {
 		first.heads.Note(stranger.UUID, keyring.Seen{Count: 3, Last: [32]byte{3}})
 		missing := first.found(t, verify.Rollback{Organization: stranger.String(), Acknowledged: 3, Missing: true})
 		for _, who := range []*tenant{acme, rival} {
-			checkCode(t, "sealing for "+who.slug, first.seal(t, who), ledger.CodeRolledBack)
+			checkCode(t, "sealing for "+who.slug, first.seal(t, who), fault.CodeRolledBack)
 		}
 		done(t, first.Operator().AcceptRollbacks(t.Context(), missing, first.heads.Accept))
 		for _, who := range []*tenant{acme, rival} {
@@ -140,7 +144,7 @@ func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
 		done(t, w.seal(t, rival))
 		w.heads.Note(acme.id.UUID, keyring.Seen{Count: 5, Last: [32]byte{5}})
 		older := w.found(t, verify.Rollback{Organization: "acme", Acknowledged: 5, Stored: 1})
-		checkCode(t, "sealing", w.seal(t, acme), ledger.CodeRolledBack)
+		checkCode(t, "sealing", w.seal(t, acme), fault.CodeRolledBack)
 		done(t, w.seal(t, rival))
 		done(t, w.Operator().AcceptRollbacks(t.Context(), older, w.heads.Accept))
 		w.checkEntered(t, acme, `"receipts_acknowledged":5,"receipts_stored":1`)

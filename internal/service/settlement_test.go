@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/nightly"
 	"countersign/internal/service"
@@ -160,7 +161,7 @@ func TestTheRulesOfTodayDenyWhatWaits(t *testing.T) {
 		version := g.put(freeze).Version
 		acts := len(g.acts())
 		err := g.decide(g.who.member, id, true)
-		checkCode(t, "a yes", err, ledger.CodePolicyChanged)
+		checkCode(t, "a yes", err, fault.CodePolicyChanged)
 		if err == nil || !strings.Contains(err.Error(), `"freeze"`) {
 			t.Errorf("it is answered %v", err)
 		}
@@ -177,7 +178,7 @@ func TestTheRulesOfTodayDenyWhatWaits(t *testing.T) {
 		checkMoney(t, "spent", g.chainState(chain).Metrics.FinancialExposure, 0)
 		// Putting the old rules back gives nothing back.
 		g.put(thaw)
-		checkCode(t, "a repeated yes", g.decide(g.who.admin, id, true), ledger.CodePolicyChanged)
+		checkCode(t, "a repeated yes", g.decide(g.who.admin, id, true), fault.CodePolicyChanged)
 		checkCode(t, "a no", g.decide(g.who.admin, id, false), "")
 		g.checkActs(t, acts+2, nil)
 		g.complete(chain)
@@ -201,7 +202,7 @@ func TestNothingIsApprovedUnderForgedRules(t *testing.T) {
 		done(t, g.scene().update("policies SET document = ?", []byte(thaw)))
 		replica := g.replica() // has not read them before
 		_, err := replica.DecideApproval(t.Context(), g.who.member, id, &ledger.Verdict{Approve: true})
-		checkCode(t, "a yes", err, ledger.CodeEvidenceTampered)
+		checkCode(t, "a yes", err, fault.CodeEvidenceTampered)
 		view := must[*service.ApprovalView](t)(replica.Approval(t.Context(), g.who.member, id, 0))
 		if view.Status != ledger.ApprovalPending || view.Counting() != 0 {
 			t.Errorf("it is %s and %d count", view.Status, view.Counting())
@@ -217,13 +218,13 @@ func TestNothingIsApprovedUnderForgedRules(t *testing.T) {
 func TestWhatChangesWhileAnApprovalWaits(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		type outcome struct {
-			code   ledger.Code
+			code   fault.Code
 			status ledger.ApprovalStatus
 		}
 		approved, pending := outcome{"", ledger.ApprovalApproved}, outcome{"", ledger.ApprovalPending}
-		forbidden := outcome{ledger.CodeForbidden, ledger.ApprovalPending}
-		overruled := outcome{ledger.CodePolicyChanged, ledger.ApprovalDenied}
-		killed := outcome{ledger.CodeKillSwitchActive, ledger.ApprovalPending}
+		forbidden := outcome{fault.CodeForbidden, ledger.ApprovalPending}
+		overruled := outcome{fault.CodePolicyChanged, ledger.ApprovalDenied}
+		killed := outcome{fault.CodeKillSwitchActive, ledger.ApprovalPending}
 		for _, c := range []struct {
 			name   string
 			before func(g *governed)
@@ -365,16 +366,16 @@ func modelRun(t *testing.T, db *testdb.Database, seed uint64) {
 		default:
 			at := random.IntN(len(open))
 			a, r := open[at], people[random.IntN(len(people))]
-			want, status := ledger.Code(""), ledger.ApprovalPending
+			want, status := fault.Code(""), ledger.ApprovalPending
 			switch {
 			case r.revoked:
-				want = ledger.CodeUnauthenticated
+				want = fault.CodeUnauthenticated
 			case !admitted(a.named, r):
-				want = ledger.CodeForbidden
+				want = fault.CodeForbidden
 			case denies:
-				want, status = ledger.CodePolicyChanged, ledger.ApprovalDenied
+				want, status = fault.CodePolicyChanged, ledger.ApprovalDenied
 			case !admitted(named, r):
-				want = ledger.CodeForbidden
+				want = fault.CodeForbidden
 			default:
 				if a.two = a.two || two; !slices.Contains(a.voters, r) {
 					a.voters = append(a.voters, r)

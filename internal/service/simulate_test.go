@@ -3,6 +3,7 @@ package service_test
 import (
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -56,9 +57,9 @@ func TestSimulation(t *testing.T) {
 		}
 		g.checkActs(t, acts, []wantedAct{{"policy.put", "first admin", report.PolicyVersion}})
 		_, err := g.SimulatePolicy(t.Context(), g.who.admin, &service.Simulation{Document: service.PolicyDocument{Text: []byte("]")}})
-		checkCode(t, "a bad candidate", err, ledger.CodeInvalid)
+		checkCode(t, "a bad candidate", err, fault.CodeInvalid)
 		_, err = g.SimulatePolicy(t.Context(), g.who.member, &service.Simulation{})
-		checkCode(t, "by a member", err, ledger.CodeForbidden)
+		checkCode(t, "by a member", err, fault.CodeForbidden)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -207,7 +208,7 @@ func TestAStopStandsWhenItsCallerGivesUp(t *testing.T) {
 				t.Errorf("%s: the caller is told after %s", name, waited)
 			}
 			cancel()
-			checkCode(t, name, err, ledger.CodeOutcomeUnknown)
+			checkCode(t, name, err, fault.CodeOutcomeUnknown)
 		}
 		if denied := s.record("deploy").Event; denied.Status != ledger.EventDenied || !denied.Decision.KillSwitchActive {
 			t.Errorf("after an activation that nobody waited for an action is %s", denied.Status)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/verify"
 )
@@ -179,7 +180,7 @@ func (s *scene) eraseOrganizations() {
 		s.t.Fatal(err)
 	}
 	_, err := s.service.Operator().Audit(s.t.Context(), "acme", verify.AuditOptions{})
-	checkCode(s.t, "an audit of an organization without its row", err, ledger.CodeNotFound)
+	checkCode(s.t, "an audit of an organization without its row", err, fault.CodeNotFound)
 	s.restore()
 }
 

@@ -78,7 +78,7 @@ func (s *scene) editEverything(table string, every int) {
 					name:   fmt.Sprintf("%s %d of %s: %s %s", table, i, r.org, column, name),
 					commit: func(s *scene) error { return s.set(&r, column, others[name]) },
 					org:    r.org, sequence: r.sequence, checks: checksFor(table),
-					tables: []string{table}, earlier: placing[table+"."+column],
+					tables: []string{table}, earlier: placing[table+"."+column], single: true,
 				}
 				if s.try(edit) {
 					refused[column]++

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -98,7 +99,7 @@ func TestTamperedStateIsNotUsed(t *testing.T) {
 	scene := &scene{t: t, service: s, dialect: sqliteDialect, direct: db.Direct(t)}
 	tampered := func(name string, use func() error) {
 		t.Helper()
-		checkCode(t, name, use(), ledger.CodeEvidenceTampered)
+		checkCode(t, name, use(), fault.CodeEvidenceTampered)
 	}
 	head := scene.last("heads")
 	if err := scene.set(&head, "count", int64(5)); err != nil {

@@ -31,6 +31,7 @@ var postgresDialect = dialect{
 		"findings":           "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"organizations":      "t.slug, 0",
 		"webhooks":           "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"webhook_deliveries": "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"jobs":               "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"tokens":             "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"signing_keys":       "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",

@@ -33,6 +33,7 @@ var sqliteDialect = dialect{
 		"findings":           "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"organizations":      "t.slug, 0",
 		"webhooks":           "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"webhook_deliveries": "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"jobs":               "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"tokens":             "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"signing_keys":       "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",

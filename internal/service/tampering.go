@@ -1,7 +1,9 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"countersign/internal/cache"
+	"countersign/internal/canon"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
@@ -27,44 +31,44 @@ func tamperNotice(t *verify.Tampering, org *ledger.Organization, now ledger.Time
 	return n
 }
 
-// tellTimeout bounds how long an answer waits for the notice of what it says.
-const tellTimeout = 10 * time.Second
+// reportTimeout bounds how long an answer waits for the notice of what it says.
+const reportTimeout = 10 * time.Second
 
-// A finding that still stands, or stands again, is told again after so many days.
+// A finding that is still open is reported again after so many days.
 const (
 	reminderDays = 7
 	oneDay       = ledger.Time(24 * time.Hour / time.Millisecond)
 )
 
-// tell keeps a finding, and queues a notice of it unless it was acknowledged or one was
-// queued lately, whichever replica made it.
-func (s *Service) tell(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
-	// The caller may be gone; the notice is worth writing all the same.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+// reportTampering keeps a finding and queues a notice of it, unless the finding was
+// acknowledged or any replica has queued a notice recently.
+func (s *findingService) reportTampering(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
+	// The notice is queued even if the caller has disconnected.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	open, err := s.keep(ctx, id, t)
 	if err == nil && !open {
 		return nil
 	}
-	return errors.Join(err, s.tellLately(ctx, id, t))
+	return errors.Join(err, s.notifyUnlessRecent(ctx, id, t))
 }
 
-func (s *Service) tellLately(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
-	name, _, err := s.untold(ctx, id, t)
+func (s *findingService) notifyUnlessRecent(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
+	name, _, err := s.dueNotice(ctx, id, t)
 	if err != nil || name == "" {
 		return visible(err)
 	}
-	return s.tellAs(ctx, id, t, name)
+	return s.queueTamperNotice(ctx, id, t, name)
 }
 
-// untold is the name under which a finding is to be told, "" when it was told
-// lately; again, when it was told before at all. Asked once more on the same day,
-// what was told lately costs nothing.
-func (s *Service) untold(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
+// dueNotice returns the name under which to queue a notice of a finding, "" if one was
+// queued recently; again says whether one was queued at all. Repeated calls on one day are
+// answered from memory.
+func (s *findingService) dueNotice(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
 	today := int64(s.now() / oneDay)
 	finding := t.Name() + "/"
 	name = fmt.Sprintf("%s%06d", finding, today) // days in order by their names as well
-	if s.told.knows(id, name) {
+	if s.notified.knows(id, name) {
 		return "", true, nil
 	}
 	last, err := s.store.LastJobName(ctx, id, finding, "")
@@ -73,21 +77,21 @@ func (s *Service) untold(ctx context.Context, id ledger.OrgID, t *verify.Tamperi
 	}
 	day, err := strconv.ParseInt(strings.TrimPrefix(last, finding), 10, 64)
 	if err == nil && day <= today && today-day < reminderDays {
-		s.told.add(id, name)
+		s.notified.add(id, name)
 		return "", true, nil
 	}
 	return name, true, nil
 }
 
-// tellAs does not load the organization to be changed: what someone did to that
-// must not keep the notice back.
-func (s *Service) tellAs(ctx context.Context, id ledger.OrgID, t *verify.Tampering, name string) error {
+// queueTamperNotice does not lock the organization: tampering with it must not block the
+// notice.
+func (s *findingService) queueTamperNotice(ctx context.Context, id ledger.OrgID, t *verify.Tampering, name string) error {
 	s.log.Error("tampering was found: keep the database as it is, and run countersign audit", "check", string(t.Check))
 	org, err := s.store.Organization(ctx, id)
 	if err != nil {
 		return visible(err)
 	}
-	if heard, err := s.hearsOfTampering(ctx, org); err != nil || !heard {
+	if heard, err := s.hasTamperRecipient(ctx, org); err != nil || !heard {
 		return visible(err) // its name stays free until there is someone to tell
 	}
 	n := tamperNotice(t, org, s.now())
@@ -98,20 +102,20 @@ func (s *Service) tellAs(ctx context.Context, id ledger.OrgID, t *verify.Tamperi
 	}
 	err = s.committer.commit(ctx, &queueJobs{[]*store.Job{{Org: id, Kind: JobNotice, RunAt: n.At, Body: body, Once: name}}})
 	if err == nil {
-		s.told.add(id, name)
+		s.notified.add(id, name)
 	}
 	return err
 }
 
-// tellOrLog is for those who have an answer to give, with or without a notice.
-func (s *Service) tellOrLog(ctx context.Context, id ledger.OrgID, t *verify.Tampering) {
-	if err := s.tell(ctx, id, t); err != nil {
+// reportOrLog is reportTampering for callers that have an answer to give either way.
+func (s *findingService) reportOrLog(ctx context.Context, id ledger.OrgID, t *verify.Tampering) {
+	if err := s.reportTampering(ctx, id, t); err != nil {
 		s.log.Error("nobody was told of the tampering that was found: the next look at it tries again", "check", string(t.Check), "error", err)
 	}
 }
 
-func (s *Service) hearsOfTampering(ctx context.Context, org *ledger.Organization) (bool, error) {
-	if len(s.guardians(org)) > 0 {
+func (s *findingService) hasTamperRecipient(ctx context.Context, org *ledger.Organization) (bool, error) {
+	if len(s.tamperRecipients(org)) > 0 {
 		return true, nil
 	}
 	endpoints, err := s.store.EndpointsToWarn(ctx, org.ID)
@@ -121,41 +125,40 @@ func (s *Service) hearsOfTampering(ctx context.Context, org *ledger.Organization
 	return slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.LedgerTamperFound) }), nil
 }
 
-// guardians are told of tampering by e-mail: the people whom the organization names
-// for when nobody else answers. Settings that were changed outside the service
-// name nobody.
-func (s *Service) guardians(org *ledger.Organization) []string {
+// tamperRecipients lists who receives e-mail about tampering: the fallback approvers.
+// Settings that were changed outside the service name nobody.
+func (s *findingService) tamperRecipients(org *ledger.Organization) []string {
 	if !org.Authentic(s.keys) {
 		return nil
 	}
 	return org.Settings.FallbackApprovers
 }
 
-// telling passes a verification on and tells the organization of what it proves.
-func (s *Service) telling(ctx context.Context, org ledger.OrgID) func(*ledger.Verification, error) (*ledger.Verification, error) {
+// reportProven passes a verification through, and reports the tampering that it proves.
+func (s *findingService) reportProven(ctx context.Context, org ledger.OrgID) func(*ledger.Verification, error) (*ledger.Verification, error) {
 	return func(v *ledger.Verification, err error) (*ledger.Verification, error) {
 		if err == nil {
 			if t := verify.Proven(v); t != nil {
-				s.tellOrLog(ctx, org, t)
+				s.reportOrLog(ctx, org, t)
 			}
 		}
 		return v, err
 	}
 }
 
-// tellOfAudit tells the organization of what an audit has found.
-func (s *Service) tellOfAudit(ctx context.Context, org ledger.OrgID, audit *verify.LedgerAudit) {
+// reportAudit tells the organization of what an audit has found.
+func (s *findingService) reportAudit(ctx context.Context, org ledger.OrgID, audit *verify.LedgerAudit) {
 	if audit == nil || audit.AuditReport == nil || audit.Break == nil {
 		return
 	}
-	if err := s.tellOfBreaks(ctx, org, audit.AuditReport, audit.HeadCount); err != nil {
+	if err := s.reportBreaks(ctx, org, audit.AuditReport, audit.HeadCount); err != nil {
 		s.log.Error("nobody was told of the tampering that was found: the next look at it tries again", "check", string(audit.Break.Check), "error", err)
 	}
 }
 
-// tellOfBreaks tells of what a report names. What was done to findings comes first: to
-// keep the other may put the row back that is missing.
-func (s *Service) tellOfBreaks(ctx context.Context, org ledger.OrgID, report *verify.AuditReport, counted int64) error {
+// reportBreaks reports what a report names. Breaks of findings come first, because keeping
+// the others may restore a missing row.
+func (s *findingService) reportBreaks(ctx context.Context, org ledger.OrgID, report *verify.AuditReport, counted int64) error {
 	var failed []error
 	for _, found := range append([]*ledger.Break{report.Further, report.Break}, report.PutBack...) {
 		if found == nil {
@@ -165,47 +168,247 @@ func (s *Service) tellOfBreaks(ctx context.Context, org ledger.OrgID, report *ve
 		if err != nil {
 			t = &verify.Tampering{Check: found.Check, Place: found.Detail}
 		}
-		failed = append(failed, s.tell(ctx, org, t))
+		failed = append(failed, s.reportTampering(ctx, org, t))
 	}
 	return errors.Join(failed...)
 }
 
-// toldNames remembers what this process knows to be queued, to spare a look
-// each time that it comes up. The store has the last word.
-type toldNames struct {
-	mu    sync.Mutex
-	names map[string]struct{}
+// nameSet holds the names that this process knows to be stored, to spare a read each time.
+// It may forget one: the store decides.
+type nameSet struct {
+	names *cache.Cache[string, struct{}]
 }
 
-const maxToldNames = 10_000
+// nameSetBytes bounds a nameSet: about ten thousand names.
+const nameSetBytes = 4 << 20
 
-func (t *toldNames) knows(org ledger.OrgID, name string) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, known := t.names[org.String()+name]
+func newNameSet() nameSet { return nameSet{cache.New[string, struct{}](nameSetBytes)} }
+
+func (n *nameSet) knows(org ledger.OrgID, name string) bool {
+	_, known := n.names.Get(org.String() + name)
 	return known
 }
 
-func (t *toldNames) add(org ledger.OrgID, name string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.names == nil || len(t.names) >= maxToldNames {
-		t.names = make(map[string]struct{})
-	}
-	t.names[org.String()+name] = struct{}{}
+func (n *nameSet) add(org ledger.OrgID, name string) {
+	n.names.Put(org.String()+name, struct{}{}, len(name))
 }
 
-// tamperReporter tells an organization of what a look over its ledger has found.
-type tamperReporter struct{ service *Service }
+// tamperReporter reports what a self-check has found.
+type tamperReporter struct{ service *findingService }
 
 func (r tamperReporter) Keep(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (open bool, err error) {
 	return r.service.keep(ctx, org, t)
 }
 
 func (r tamperReporter) Untold(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
-	return r.service.untold(ctx, org, t)
+	return r.service.dueNotice(ctx, org, t)
 }
 
 func (r tamperReporter) Tell(ctx context.Context, org ledger.OrgID, t *verify.Tampering, name string) error {
-	return r.service.tellAs(ctx, org, t, name)
+	return r.service.queueTamperNotice(ctx, org, t, name)
+}
+
+// JobCheck checks a part of an organization's ledger and is then queued again for the next
+// part. Body: see encodeCheckPlace.
+const JobCheck = "ledger.check"
+
+const (
+	checkPause = ledger.Time(60_000)    // between the jobs of one round
+	checkSlack = ledger.Time(3_600_000) // that a job may be late before it counts as lost
+)
+
+func encodeCheckPlace(p verify.CheckPlace) []byte {
+	w := canon.BeginObject(nil)
+	w.Int("from", p.From)
+	w.Int("looked", p.Looked)
+	w.Int("reminded", p.Reminded)
+	w.Int("told", p.Told)
+	return w.End()
+}
+
+func decodeCheckPlace(body []byte) (p verify.CheckPlace, err error) {
+	v, err := canon.Parse(body)
+	if err != nil {
+		return p, fmt.Errorf("a check of the ledger that cannot be read: %w", err)
+	}
+	for name, field := range map[string]*int64{"from": &p.From, "looked": &p.Looked, "reminded": &p.Reminded, "told": &p.Told} {
+		member, _ := v.Get(name)
+		*field, _ = member.Int()
+	}
+	p.From = max(p.From, 1)
+	return p, nil
+}
+
+// checkJob is in no stream: a job that an attacker postponed must not block its replacement.
+func checkJob(org ledger.OrgID, place verify.CheckPlace, runAt ledger.Time) *store.Job {
+	return &store.Job{Org: org, Kind: JobCheck, RunAt: runAt, Body: encodeCheckPlace(place)}
+}
+
+// QueueChecks ensures that each organization's ledger is checked again and again. Each check
+// queues the next; this queues one where none is due, at first or because it was lost.
+// Checks are spread over the interval. The job's name keeps several replicas from queueing
+// it twice.
+func (s *findingService) QueueChecks(ctx context.Context, every ledger.Time) error {
+	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
+		return checkJob(org, verify.CheckPlace{From: 1}, runAt)
+	})
+}
+
+// queueMissing queues a job of a kind for each organization that has none due within the
+// interval.
+func (s *findingService) queueMissing(ctx context.Context, kind string, every ledger.Time, job func(org ledger.OrgID, runAt ledger.Time) *store.Job) error {
+	orgs, err := s.organizations(ctx)
+	if err != nil {
+		return err
+	}
+	now := s.now()
+	coming, err := s.store.JobsDue(ctx, kind, now, now+every+checkSlack)
+	if err != nil {
+		return visible(err)
+	}
+	var jobs []*store.Job
+	for _, org := range orgs {
+		if coming[org.ID] == 0 {
+			random := ledger.Time(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the bits that all ids share
+			missing := job(org.ID, now+random%max(every, 1))
+			missing.Once = fmt.Sprint(kind, "/", now/checkSlack)
+			jobs = append(jobs, missing)
+		}
+	}
+	if len(jobs) == 0 {
+		return nil
+	}
+	return s.committer.commit(ctx, &queueJobs{jobs})
+}
+
+// CheckLedger checks the next part of a ledger, reports what is broken, and queues the next
+// check: soon or, at the end of the ledger, when the next interval begins.
+func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Time) error {
+	place, err := decodeCheckPlace(job.Body)
+	if err != nil {
+		return err
+	}
+	org, err := j.service.store.Organization(ctx, job.Org)
+	if err != nil {
+		return visible(err)
+	}
+	next, done, err := j.service.judge.LookOver(ctx, org, place, tamperReporter{j.service.findingService})
+	if err != nil {
+		return visible(err)
+	}
+	follow := []*store.Job{checkJob(job.Org, next, j.service.now()+checkPause)}
+	if done {
+		j.service.ledgerChecks.end(job.Org, j.service.now())
+		if follow, err = j.nextRound(ctx, job.Org, every); err != nil {
+			return visible(err)
+		}
+	}
+	return j.service.store.FinishJob(ctx, job, follow)
+}
+
+// nextRound returns the first job of the next pass, none if there is another one already: of
+// two, one remains. If both finish at once and see each other, QueueChecks queues one.
+func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every ledger.Time) ([]*store.Job, error) {
+	now := j.service.now()
+	coming, err := j.service.store.JobsDue(ctx, JobCheck, now, now+every+checkSlack)
+	if err != nil || coming[org] > 1 {
+		return nil, err
+	}
+	return []*store.Job{checkJob(org, verify.CheckPlace{From: 1}, now+every)}, nil
+}
+
+// ledgerChecks remembers, in this process alone, when each ledger was last checked to its
+// end. Deleting queued checks does not delete that.
+type ledgerChecks struct {
+	mu      sync.Mutex // guards ledgers
+	ledgers map[ledger.OrgID]*ledgerCheck
+}
+
+// ledgerCheck is what is remembered of one ledger.
+type ledgerCheck struct {
+	ended ledger.Time // before the first: when this process first asked
+	tried ledger.Time // when this process last looked because none had ended; 0: never
+	place verify.CheckPlace
+}
+
+// of returns what is remembered of a ledger. The caller holds mu.
+func (r *ledgerChecks) of(org ledger.OrgID, now ledger.Time) *ledgerCheck {
+	if r.ledgers == nil {
+		r.ledgers = make(map[ledger.OrgID]*ledgerCheck)
+	}
+	if r.ledgers[org] == nil {
+		r.ledgers[org] = &ledgerCheck{ended: now, place: verify.CheckPlace{From: 1}}
+	}
+	return r.ledgers[org]
+}
+
+func (r *ledgerChecks) end(org ledger.OrgID, now ledger.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.of(org, now)
+	known.ended, known.place = now, verify.CheckPlace{From: 1}
+}
+
+// overdue lists the ledgers that were not checked to their end within one and a half
+// intervals, the longest untried first, and returns the age of the oldest check.
+func (r *ledgerChecks) overdue(orgs []*ledger.Organization, every, now ledger.Time) (late []*ledger.Organization, oldest ledger.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, org := range orgs {
+		age := now - r.of(org.ID, now).ended
+		oldest = max(oldest, age)
+		if age > every+every/2 {
+			late = append(late, org)
+		}
+	}
+	slices.SortStableFunc(late, func(a, b *ledger.Organization) int {
+		return cmp.Compare(r.of(a.ID, now).tried, r.of(b.ID, now).tried)
+	})
+	return late, oldest
+}
+
+func (r *ledgerChecks) begin(org ledger.OrgID, now ledger.Time) verify.CheckPlace {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.of(org, now)
+	known.tried = now
+	return known.place
+}
+
+func (r *ledgerChecks) moveOn(org ledger.OrgID, place verify.CheckPlace, now ledger.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of(org, now).place = place
+}
+
+// overdueTime bounds how long one call checks overdue ledgers, in milliseconds.
+const overdueTime = ledger.Time(10_000)
+
+// LookOverdue checks the next part of each ledger whose queued checks do not finish: jobs
+// are rows, which an attacker may delete as often as they are queued. It returns the age of
+// the oldest finished check. A process does not know of checks that other replicas finished,
+// so each replica checks every ledger itself now and then.
+func (s *findingService) LookOverdue(ctx context.Context, every ledger.Time) (oldest ledger.Time, err error) {
+	orgs, err := s.store.Organizations(ctx)
+	if err != nil {
+		return 0, visible(err)
+	}
+	began := s.now()
+	late, oldest := s.ledgerChecks.overdue(orgs, every, began)
+	var failed []error
+	for i, org := range late {
+		if i > 0 && s.now()-began > overdueTime {
+			break
+		}
+		next, done, err := s.judge.LookOver(ctx, org, s.ledgerChecks.begin(org.ID, began), tamperReporter{s})
+		switch {
+		case err != nil:
+			failed = append(failed, visible(err))
+		case done:
+			s.ledgerChecks.end(org.ID, s.now())
+		default:
+			s.ledgerChecks.moveOn(org.ID, next, began)
+		}
+	}
+	return oldest, errors.Join(failed...)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -70,9 +71,9 @@ func TestUnreadableOrganizationsHideNoOthers(t *testing.T) {
 				}
 				if his.ID == spoilt.id {
 					_, err := g.OpenChain(ctx, spoilt.agent, chainNamed(t, "his"), "")
-					checkCode(t, "a chain", err, ledger.CodeEvidenceTampered)
+					checkCode(t, "a chain", err, fault.CodeEvidenceTampered)
 					_, err = g.Service.Organization(ctx, spoilt.admin)
-					checkCode(t, "the organization", err, ledger.CodeEvidenceTampered)
+					checkCode(t, "the organization", err, fault.CodeEvidenceTampered)
 				}
 				servicetest.Eventually(t, "a finding", func() bool {
 					findings := must[[]*service.Finding](t)(g.Operator().Findings(ctx, ""))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/testdb"
@@ -55,7 +56,7 @@ func TestVerifyReceiptInItsPlace(t *testing.T) {
 			}
 		}
 		_, err := s.Operator().VerifyReceipt(t.Context(), ledger.ReceiptID{})
-		checkCode(t, "an unknown receipt", err, ledger.CodeNotFound)
+		checkCode(t, "an unknown receipt", err, fault.CodeNotFound)
 	})
 }
 

@@ -4,14 +4,28 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
+	"countersign/internal/cache"
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/store"
 )
 
-// WebhookRequest asks for an endpoint to be told.
+// webhookService manages the endpoints that receive notifications, and tests them.
+type webhookService struct {
+	*shared
+	deliverer       Deliverer
+	mail            bool // the server sends e-mail
+	privateWebhooks bool // endpoints may be at addresses that are not public
+	escalationHooks *cache.Cache[ledger.OrgID, escalationHook]
+	untrustedMails  untrustedMailCount
+	tests           chan struct{} // holds a value for each test that is under way
+}
+
+// WebhookRequest asks for an endpoint to be added.
 type WebhookRequest struct {
 	URL         string
 	Events      []string
@@ -20,7 +34,7 @@ type WebhookRequest struct {
 
 // ParseWebhookRequest reads the body of a request that creates a webhook.
 func ParseWebhookRequest(v canon.Value) (*WebhookRequest, error) {
-	f := ledger.NewFields(v)
+	f := canon.NewFields(v)
 	request := &WebhookRequest{
 		URL:         f.RequiredName("url", 2000),
 		Events:      f.Texts("events", int64(len(notify.Kinds())), 100),
@@ -41,12 +55,12 @@ const (
 
 // CreateWebhook adds an endpoint. The secret that signs what is sent to it is
 // returned once.
-func (s *Service) CreateWebhook(ctx context.Context, caller *Caller, request *WebhookRequest) (*store.WebhookRecord, ledger.Secret, error) {
+func (s *webhookService) CreateWebhook(ctx context.Context, caller *Caller, request *WebhookRequest) (*store.WebhookRecord, ledger.Secret, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, ledger.Secret{}, err
 	}
 	if err := notify.CheckURL(request.URL, s.privateWebhooks); err != nil {
-		return nil, ledger.Secret{}, ledger.Invalid(ledger.FieldError{Pointer: "/url", Detail: err.Error()})
+		return nil, ledger.Secret{}, fault.Invalid(fault.FieldError{Pointer: "/url", Detail: err.Error()})
 	}
 	secret := notify.NewSecret(s.entropy())
 	id := ledger.WebhookID{UUID: s.timedID(s.now())}
@@ -58,13 +72,13 @@ func (s *Service) CreateWebhook(ctx context.Context, caller *Caller, request *We
 		ID: id, Org: caller.Org, URL: request.URL,
 		Events: request.Events, Description: request.Description, Secret: sealed, CreatedAt: s.now(),
 	}
-	err = s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*deed, error) {
+	err = s.govern(ctx, caller, func(b *batch, org *ledger.Organization) (*auditEntry, error) {
 		if org.Controls.Webhooks >= maxWebhooks {
-			return nil, ledger.Errorf(ledger.CodeInvalid, "there are %d webhooks, the most there can be: delete one first", maxWebhooks)
+			return nil, fault.Errorf(fault.CodeInvalid, "there are %d webhooks, the most there can be: delete one first", maxWebhooks)
 		}
 		org.Controls.Webhooks++
 		b.changes.Webhooks = append(b.changes.Webhooks, record)
-		return webhookDeed(ledger.ActWebhookCreate, record, "", webhookStatus(record)), nil
+		return webhookAuditEntry(ledger.ActWebhookCreate, record, "", webhookStatus(record)), nil
 	})
 	if err != nil {
 		return nil, ledger.Secret{}, err
@@ -73,7 +87,7 @@ func (s *Service) CreateWebhook(ctx context.Context, caller *Caller, request *We
 }
 
 // Webhooks lists the organization's endpoints.
-func (s *Service) Webhooks(ctx context.Context, caller *Caller) ([]*store.WebhookRecord, error) {
+func (s *webhookService) Webhooks(ctx context.Context, caller *Caller) ([]*store.WebhookRecord, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
@@ -82,7 +96,7 @@ func (s *Service) Webhooks(ctx context.Context, caller *Caller) ([]*store.Webhoo
 }
 
 // DeleteWebhook ends an endpoint. Repeating it changes nothing.
-func (s *Service) DeleteWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID) error {
+func (s *webhookService) DeleteWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID) error {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return err
 	}
@@ -91,51 +105,24 @@ func (s *Service) DeleteWebhook(ctx context.Context, caller *Caller, id ledger.W
 	})
 }
 
-// TestWebhook queues a message to one endpoint.
-func (s *Service) TestWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID) error {
-	if err := caller.require(ledger.RoleAdmin); err != nil {
-		return err
-	}
-	op := &act{caller: caller, org: caller.Org}
-	op.needs = func(needs *store.Needs) { needs.Webhooks = append(needs.Webhooks, id) }
-	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
-		record := b.loaded.Webhooks[id]
-		if record == nil || record.Org != org.ID || record.DeletedAt != nil {
-			return nil, ledger.ErrNotFound
-		}
-		if record.Tampered {
-			return nil, errWebhookTampered
-		}
-		body, err := notify.Notice{Kind: notify.WebhookTest, At: b.now, Organization: org.Slug}.Encode()
-		if err != nil {
-			return nil, err
-		}
-		b.changes.NewJobs = append(b.changes.NewJobs, webhookJob(org.ID, record, "test-"+s.randomID().String(), body, b.now, ""))
-		return webhookDeed(ledger.ActWebhookTest, record, "", ""), nil
-	}
-	return s.committer.commit(ctx, op)
-}
-
-var errWebhookTampered = fmt.Errorf("a webhook fails its authenticator: %w", ledger.ErrStateTampered)
-
-// disableWebhook is for an endpoint that says that it is gone.
-func (s *Service) disableWebhook(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
+// disableWebhook disables an endpoint that answered that it is gone.
+func (s *webhookService) disableWebhook(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
 	return s.changeWebhook(ctx, nil, org, id, ledger.ActWebhookDisable, func(record *store.WebhookRecord, now ledger.Time) {
 		record.DisabledAt = &now
 	})
 }
 
-func (s *Service) changeWebhook(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.WebhookID, action string, change func(*store.WebhookRecord, ledger.Time)) error {
+func (s *webhookService) changeWebhook(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.WebhookID, action string, change func(*store.WebhookRecord, ledger.Time)) error {
 	op := &act{caller: caller, actor: ledger.ActorService, org: org}
 	op.needs = func(needs *store.Needs) { needs.Webhooks = append(needs.Webhooks, id) }
-	op.change = func(b *batch, org *ledger.Organization) (*deed, error) {
+	op.change = func(b *batch, org *ledger.Organization) (*auditEntry, error) {
 		loaded := b.loaded.Webhooks[id]
 		if loaded == nil || loaded.Org != org.ID {
-			return nil, ledger.ErrNotFound
+			return nil, fault.ErrNotFound
 		}
-		// Of one that was tampered with nothing is left but its id. Deleted, it stays so:
-		// an empty row takes its place. It may never have been counted, and counting it
-		// out would keep the others in the dark, so the count stays too high by one.
+		// Only the id is left of a record that was tampered with. Deleting it replaces it by
+		// an empty row. It may never have been counted, and subtracting it could silence the
+		// others, so the count stays too high by one.
 		before, record := wanted(loaded), *loaded
 		record.Tampered = false
 		change(&record, b.now)
@@ -150,17 +137,319 @@ func (s *Service) changeWebhook(ctx context.Context, caller *Caller, org ledger.
 		}
 		b.loaded.Webhooks[id] = &record
 		b.changes.Webhooks = append(b.changes.Webhooks, &record)
-		return webhookDeed(action, &record, webhookStatus(loaded), webhookStatus(&record)), nil
+		return webhookAuditEntry(action, &record, webhookStatus(loaded), webhookStatus(&record)), nil
 	}
 	return s.committer.commit(ctx, op)
 }
 
-// wanted reports whether an endpoint is to be told.
+// wanted reports whether an endpoint receives notifications.
 func wanted(record *store.WebhookRecord) bool {
 	return record.DeletedAt == nil && record.DisabledAt == nil && !record.Tampered
 }
 
-// wants reports whether an endpoint is to be told of a kind.
+// wants reports whether an endpoint receives notifications of a kind.
 func wants(record *store.WebhookRecord, kind notify.Kind) bool {
 	return wanted(record) && (len(record.Events) == 0 || slices.Contains(record.Events, string(kind)))
 }
+
+// What became of a message by an attempt to deliver it.
+const (
+	DeliveryDelivered = "delivered"
+	DeliveryRetrying  = "retrying" // another attempt follows
+	DeliveryFailed    = "failed"   // no other attempt follows
+)
+
+// The causes of an attempt.
+const (
+	TriggerEvent      = "event"
+	TriggerTest       = "test"
+	TriggerRedelivery = "redelivery"
+)
+
+const (
+	// Of each webhook so many attempts are kept, for so long.
+	keptDeliveries = 200
+	deliveryAge    = 30 * oneDay
+
+	// maxWebhookTests is how many tests of webhooks may run in a process: each keeps a
+	// request open until the receiver answers.
+	maxWebhookTests = 8
+	// logTimeout bounds the writing down of an attempt.
+	logTimeout = 10 * time.Second
+)
+
+// Deliverer makes one attempt to deliver to a webhook.
+type Deliverer interface {
+	Deliver(ctx context.Context, to notify.Endpoint, messageID string, at time.Time, body []byte) (status int, err error)
+}
+
+// Attempt is what became of one attempt to deliver.
+type Attempt struct {
+	Number int // from 1
+	At     time.Time
+	Took   time.Duration
+	Code   int // the HTTP status of the answer; 0 without one
+	Err    error
+	State  string
+}
+
+// logDelivery writes an attempt into the webhook's log. It does not end with ctx: the
+// attempt was made.
+func (s *webhookService) logDelivery(ctx context.Context, org ledger.OrgID, d *Delivery, a Attempt) (*store.DeliveryRecord, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
+	defer cancel()
+	notice, err := notify.Decode(d.Notice)
+	if err != nil {
+		return nil, err
+	}
+	at := ledger.TimeOf(a.At)
+	record := &store.DeliveryRecord{
+		ID: ledger.DeliveryID{UUID: s.timedID(at)}, Org: org, Webhook: d.Webhook.ID, MessageID: d.MessageID, Kind: string(notice.Kind), Trigger: d.Trigger,
+		Attempt: int64(a.Number), State: a.State, Code: int64(a.Code), At: at, Duration: ledger.Time(a.Took.Milliseconds()), Notice: d.Notice,
+	}
+	if a.Err != nil {
+		record.Class, record.Error = string(notify.ClassOf(a.Err)), a.Err.Error()
+	}
+	return record, s.store.AddDelivery(ctx, record, keptDeliveries, at-deliveryAge)
+}
+
+// LogDelivery writes an attempt at a job into the log of its webhook.
+func (j *Jobs) LogDelivery(ctx context.Context, job *store.Job, d *Delivery, a Attempt) error {
+	_, err := j.service.logDelivery(ctx, job.Org, d, a)
+	return err
+}
+
+// WebhookDeliveries lists the attempts to deliver to one endpoint, newest first: those
+// before the given one, or all.
+func (s *webhookService) WebhookDeliveries(ctx context.Context, caller *Caller, id ledger.WebhookID, before *ledger.DeliveryID, limit int) ([]*store.DeliveryRecord, error) {
+	if _, err := s.Webhook(ctx, caller, id); err != nil {
+		return nil, err
+	}
+	deliveries, err := s.store.Deliveries(ctx, store.DeliveryQuery{Org: caller.Org, Webhook: &id, Since: s.now() - deliveryAge, Before: before, Limit: limit})
+	return deliveries, visible(err)
+}
+
+// Webhook finds one of the organization's endpoints.
+func (s *webhookService) Webhook(ctx context.Context, caller *Caller, id ledger.WebhookID) (*store.WebhookRecord, error) {
+	records, err := s.Webhooks(ctx, caller)
+	if err != nil {
+		return nil, err
+	}
+	for _, record := range records {
+		if record.ID == id {
+			return record, nil
+		}
+	}
+	return nil, fault.ErrNotFound
+}
+
+// Redeliver queues the message of an attempt again, unchanged and under the same message id.
+// The row is authenticated: what an attacker wrote into the database is never sent.
+func (s *webhookService) Redeliver(ctx context.Context, caller *Caller, id ledger.WebhookID, attempt ledger.DeliveryID) error {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return err
+	}
+	found, err := s.store.Delivery(ctx, attempt)
+	if err != nil {
+		return visible(err)
+	}
+	if found.Org != caller.Org || found.Webhook != id || found.At < s.now()-deliveryAge {
+		return fault.ErrNotFound
+	}
+	return s.aboutWebhook(ctx, caller, id, ledger.ActWebhookRedeliver, func(b *batch, _ *ledger.Organization, record *store.WebhookRecord) error {
+		b.changes.NewJobs = append(b.changes.NewJobs, webhookJob(b.now, record, message{id: found.MessageID, notice: found.Notice, trigger: TriggerRedelivery}))
+		return nil
+	})
+}
+
+// TestWebhook delivers a test message to one endpoint and returns the attempt. It takes no
+// longer than one attempt.
+func (s *webhookService) TestWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID) (*store.DeliveryRecord, error) {
+	if err := caller.require(ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	select {
+	case s.tests <- struct{}{}:
+		defer func() { <-s.tests }()
+	default:
+		return nil, fault.Errorf(fault.CodeRateLimited, "%d tests of webhooks are under way: try again when one has ended", maxWebhookTests)
+	}
+	d := &Delivery{MessageID: "test-" + s.randomID().String(), Trigger: TriggerTest}
+	err := s.aboutWebhook(ctx, caller, id, ledger.ActWebhookTest, func(b *batch, org *ledger.Organization, record *store.WebhookRecord) (err error) {
+		n := notify.Notice{Kind: notify.WebhookTest, At: b.now, Organization: org.Slug}
+		if s.publicURL != "" {
+			n.Link = s.publicURL + "/webhooks/" + id.String()
+		}
+		d.Webhook = record
+		d.Notice, err = n.Encode()
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	plain, err := s.secrets.Open(caller.Org.UUID, webhookSecretLabel+id.String(), d.Webhook.Secret)
+	if err != nil {
+		return nil, err
+	}
+	return s.deliverTest(ctx, caller.Org, d, ledger.NewSecret(string(plain)))
+}
+
+func (s *webhookService) deliverTest(ctx context.Context, org ledger.OrgID, d *Delivery, secret ledger.Secret) (*store.DeliveryRecord, error) {
+	a := Attempt{Number: 1, At: s.clock(), State: DeliveryDelivered}
+	a.Code, a.Err = s.deliverer.Deliver(ctx, notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{secret}}, d.MessageID, a.At, d.Notice)
+	a.Took = s.clock().Sub(a.At)
+	if a.Err != nil {
+		a.State = DeliveryFailed
+	}
+	record, err := s.logDelivery(ctx, org, d, a)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if notify.Gone(a.Err) {
+		if err := s.disableWebhook(ctx, org, d.Webhook.ID); err != nil {
+			return nil, err
+		}
+	}
+	return record, nil
+}
+
+// aboutWebhook enters an act about an active endpoint, after do has added to the batch.
+func (s *webhookService) aboutWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID, action string, do func(*batch, *ledger.Organization, *store.WebhookRecord) error) error {
+	op := &act{caller: caller, org: caller.Org}
+	op.needs = func(needs *store.Needs) { needs.Webhooks = append(needs.Webhooks, id) }
+	op.change = func(b *batch, org *ledger.Organization) (*auditEntry, error) {
+		record := b.loaded.Webhooks[id]
+		switch {
+		case record == nil || record.Org != org.ID || record.DeletedAt != nil:
+			return nil, fault.ErrNotFound
+		case record.Tampered:
+			return nil, errWebhookTampered
+		case record.DisabledAt != nil:
+			return nil, errWebhookDisabled
+		}
+		if err := do(b, org, record); err != nil {
+			return nil, err
+		}
+		return webhookAuditEntry(action, record, "", ""), nil
+	}
+	return s.committer.commit(ctx, op)
+}
+
+var (
+	errWebhookTampered = fmt.Errorf("a webhook fails its authenticator: %w", ledger.ErrStateTampered)
+	errWebhookDisabled = fault.Errorf(fault.CodeInvalid, "the webhook is disabled, because its endpoint answered that it is gone: delete it, and make a new one")
+)
+
+// Unheard is an organization in which an escalation would reach nobody: no webhook receives
+// it, and no e-mail would be sent.
+type Unheard struct {
+	Slug      string
+	Approvers int  // fallback approvers in the settings
+	Mail      bool // the server sends e-mail
+}
+
+// Why says what is missing.
+func (u *Unheard) Why() string {
+	switch {
+	case u.Approvers > 0:
+		return "the settings name fallback approvers, but the server has no mail server to reach them by"
+	case u.Mail:
+		return "the settings name no fallback approvers; only addresses that a chain brings are told"
+	default:
+		return "the settings name no fallback approvers, and the server has no mail server"
+	}
+}
+
+// Remedy says what an admin, or the operator, can do about it.
+func (u *Unheard) Remedy() string {
+	switch {
+	case u.Approvers > 0:
+		return "start the server with --smtp-url-file, or add a webhook for approval.escalated"
+	case u.Mail:
+		return "name fallback approvers in the settings, or add a webhook for approval.escalated"
+	default:
+		return "add a webhook for approval.escalated, or name fallback approvers in the settings and start the server with --smtp-url-file"
+	}
+}
+
+// UnheardEscalations lists the organizations in which an escalation would reach nobody, and
+// counts all organizations. It reads an organization's webhooks only if they may have
+// changed since the last call.
+func (s *webhookService) UnheardEscalations(ctx context.Context) (unheard []*Unheard, organizations int, err error) {
+	return s.unheard(ctx, s.mail)
+}
+
+// UnheardEscalations is for a command that runs next to the server: only its flags say
+// whether the server sends e-mail.
+func (o *Operator) UnheardEscalations(ctx context.Context, mail bool) (unheard []*Unheard, organizations int, err error) {
+	return o.service.unheard(ctx, mail)
+}
+
+func (s *webhookService) unheard(ctx context.Context, mail bool) (unheard []*Unheard, organizations int, err error) {
+	orgs, err := s.store.Organizations(ctx)
+	if err != nil {
+		return nil, 0, visible(err)
+	}
+	for _, org := range orgs {
+		found, err := s.unheardIn(ctx, org, mail)
+		if err != nil {
+			return nil, 0, err
+		}
+		if found != nil {
+			unheard = append(unheard, found)
+		}
+	}
+	return unheard, len(orgs), nil
+}
+
+// Unheard reports whether an escalation would reach nobody in the caller's organization; nil
+// if it would reach someone.
+func (s *webhookService) Unheard(ctx context.Context, caller *Caller) (*Unheard, error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
+		return nil, err
+	}
+	org, err := s.store.Organization(ctx, caller.Org)
+	if err != nil {
+		return nil, visible(err)
+	}
+	return s.unheardIn(ctx, org, s.mail)
+}
+
+func (s *webhookService) unheardIn(ctx context.Context, org *ledger.Organization, mail bool) (*Unheard, error) {
+	approvers := len(org.Settings.FallbackApprovers)
+	if mail && approvers > 0 {
+		return nil, nil
+	}
+	told, err := s.hasEscalationEndpoint(ctx, org)
+	if err != nil || told {
+		return nil, err
+	}
+	return &Unheard{Slug: org.Slug, Approvers: approvers, Mail: mail}, nil
+}
+
+// hasEscalationEndpoint reports whether a webhook receives escalations.
+func (s *webhookService) hasEscalationEndpoint(ctx context.Context, org *ledger.Organization) (bool, error) {
+	if org.Controls.Webhooks == 0 {
+		return false, nil
+	}
+	if hook, ok := s.escalationHooks.Get(org.ID); ok && hook.act == org.Controls.Act {
+		return hook.told, nil
+	}
+	endpoints, err := s.store.Webhooks(ctx, org.ID)
+	if err != nil {
+		return false, visible(err)
+	}
+	told := slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.ApprovalEscalated) })
+	s.escalationHooks.Put(org.ID, escalationHook{org.Controls.Act, told}, 16)
+	return told, nil
+}
+
+// escalationHook says whether an organization has a webhook that receives escalations. Every
+// change of a webhook is an act of its organization, so it holds while the act is the same.
+type escalationHook struct {
+	act  int64
+	told bool
+}
+
+// escalationHookBytes bounds the cache: about ten thousand organizations.
+const escalationHookBytes = 4 << 20

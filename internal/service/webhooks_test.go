@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
@@ -154,7 +155,7 @@ func TestFanOut(t *testing.T) {
 		for _, job := range deliveries {
 			if job.Kind == service.JobWebhook {
 				_, err := g.Jobs().Delivery(t.Context(), job)
-				checkCode(t, "a delivery to an endpoint that is gone", err, ledger.CodeNotFound)
+				checkCode(t, "a delivery to an endpoint that is gone", err, fault.CodeNotFound)
 			}
 		}
 	})
@@ -174,7 +175,7 @@ func TestWebhooksAreActs(t *testing.T) {
 			t.Error("the secret is stored as it is")
 		}
 		second := g.hook()
-		done(t, g.TestWebhook(t.Context(), g.who.admin, hook.ID))
+		g.testHook(hook.ID)
 		for range 2 {
 			done(t, g.Jobs().Gone(t.Context(), g.who.id, hook.ID))
 			done(t, g.DeleteWebhook(t.Context(), g.who.admin, second.ID))
@@ -193,7 +194,7 @@ func TestWebhooksAreActs(t *testing.T) {
 		}
 		strict := serve(t, service.Config{Store: g.store, Keys: g.ring, Clock: g.clock.Now})
 		_, _, err = strict.CreateWebhook(t.Context(), g.who.admin, request)
-		checkCode(t, "a private address", err, ledger.CodeInvalid)
+		checkCode(t, "a private address", err, fault.CodeInvalid)
 		for _, who := range []*service.Caller{g.who.member, newTenant(t, g.Service, "other").admin} {
 			if err := g.DeleteWebhook(t.Context(), who, second.ID); err == nil {
 				t.Errorf("a %s deletes an endpoint that is not theirs", who.Role)

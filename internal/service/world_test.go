@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -110,19 +111,19 @@ func done(t testing.TB, err error) {
 }
 
 // codeOf is the code that a caller sees; "" without an error.
-func codeOf(err error) ledger.Code {
-	var own *ledger.Error
+func codeOf(err error) fault.Code {
+	var own *fault.Error
 	switch {
 	case err == nil:
 		return ""
 	case errors.As(err, &own):
 		return own.Code
 	default:
-		return ledger.CodeInternal
+		return fault.CodeInternal
 	}
 }
 
-func checkCode(t testing.TB, what string, err error, want ledger.Code) {
+func checkCode(t testing.TB, what string, err error, want fault.Code) {
 	t.Helper()
 	if got := codeOf(err); got != want {
 		t.Errorf("%s: %v (code %q), want code %q", what, err, got, want)

@@ -17,6 +17,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/store"
+	"countersign/internal/verify"
 )
 
 // World is a service on a store.
@@ -27,7 +28,8 @@ type World struct {
 }
 
 // Start serves a configuration until the test ends. Where it names no keys, they
-// are made; where it names no delay, a stop does not wait for leases to run out.
+// are made; where it names no delay, a stop does not wait for leases to run out; where
+// it names no deliverer, tests of webhooks go to a Receiver.
 func Start(t testing.TB, config service.Config) *World {
 	t.Helper()
 	w := &World{Store: config.Store}
@@ -40,6 +42,12 @@ func Start(t testing.TB, config service.Config) *World {
 	}
 	if config.Secrets == nil {
 		config.Secrets, _ = config.Keys.(service.Secrets)
+	}
+	if config.LogKeys == nil {
+		config.LogKeys, _ = config.Keys.(verify.LogKeys)
+	}
+	if config.Deliverer == nil {
+		config.Deliverer = Receiver{}
 	}
 	if config.Delay == nil {
 		config.Delay = func(context.Context, time.Duration) error { return nil }

@@ -8,44 +8,44 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Verification finds what proves things to others: public tokens, the keys that
-// sign approvals, and anchors in time. Tokens and keys are changed by Transact
-// alone, together with the entry in the audit log that says so.
+// Verification finds what verification by others needs: public tokens, the keys that
+// sign approvals, anchors in time, and the results of full checks. Tokens and keys are
+// changed only by Transact, together with an audit log entry.
 type Verification interface {
-	// ActiveToken finds a token by its hash that is neither revoked nor expired at
-	// now. The four ways in which there is none (unknown, malformed, revoked,
-	// expired) take one statement each, the same one, so that none can be told from
-	// another by its time.
-	// What it returns may be shared and must not be changed.
+	// ActiveToken finds a token by its hash that is neither revoked nor expired at now,
+	// and the receipt that it opens, in one snapshot. An unknown, malformed, revoked or
+	// expired token runs the same statement and returns the same ErrNotFound, so that
+	// response times do not tell them apart. The result may be shared and must not be
+	// changed.
 	ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*ActiveToken, error)
-	// Tokens lists an organization's tokens, newest first by id.
+	// Tokens lists an organization's tokens with an id smaller than before (nil: all),
+	// newest first by id.
 	Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*TokenRecord, error)
-	// TouchTokens remembers when tokens were last used; a moment that is earlier
-	// than the one remembered changes nothing. Tokens that are gone are left out.
+	// TouchTokens stores when tokens were last used. A moment before the stored one is
+	// ignored, and so is a token that does not exist.
 	TouchTokens(ctx context.Context, used map[ledger.TokenID]ledger.Time) error
 
-	// SigningKeys lists an organization's keys, oldest first by id.
+	// SigningKeys lists all signing keys of an organization, oldest first by id.
 	SigningKeys(ctx context.Context, org ledger.OrgID) ([]*SigningKeyRecord, error)
 
-	// Anchors lists the anchors of one subject.
+	// Anchors lists the anchors of one subject by method.
 	Anchors(ctx context.Context, org ledger.OrgID, subject AnchorSubject) ([]*AnchorRecord, error)
-	// HeadAnchors finds, for each method, the anchor of the smallest receipt at or
-	// after sequence; a method without one is left out.
+	// HeadAnchors finds, for each method, the anchored head with the smallest sequence
+	// that is not below the given one.
 	HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int64) ([]*AnchorRecord, error)
-	// PutAnchor inserts an anchor, or replaces the one with the same subject and
-	// method.
+	// PutAnchor stores an anchor, replacing one with the same subject and method.
 	PutAnchor(ctx context.Context, anchor *AnchorRecord) error
 
-	// FullCheck finds the last full check of the chain behind a receipt.
+	// FullCheck finds the result of the last full check of the chain behind a receipt.
 	FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.ReceiptID) (*FullCheckRecord, error)
-	// FullChecks lists an organization's by the id of the receipt, after the given one.
+	// FullChecks lists an organization's results with a receipt id greater than after,
+	// by receipt id.
 	FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*FullCheckRecord, error)
-	// PutFullCheck inserts a full check, or replaces the one of the same receipt, whatever
-	// its moment.
+	// PutFullCheck stores a result, replacing one of the same receipt, even a later one.
 	PutFullCheck(ctx context.Context, check *FullCheckRecord) error
 }
 
-// TokenRecord is a public verification token as it is kept: by its hash.
+// TokenRecord is a stored public verification token. Only its hash is kept.
 type TokenRecord struct {
 	ID               ledger.TokenID
 	Org              ledger.OrgID
@@ -58,16 +58,16 @@ type TokenRecord struct {
 	RevokedAt        *ledger.Time
 	RevocationReason string
 	LastUsedAt       *ledger.Time
-	Act              int64  // the number of the act that changed it last; 0 in a row from before it was kept
-	MAC              []byte // authenticates all of it but when it was last used
-	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
+	Act              int64  // the number of the act that last changed it; 0 in a row from before this was kept
+	MAC              []byte // authenticates all of it but LastUsedAt
+	// Tampered is as in WebhookRecord; then only ID and Org are set.
 	Tampered bool
 }
 
-// ActiveToken is a token with what it opens, both read at one moment.
+// ActiveToken is a token and the receipt that it opens, from one snapshot.
 type ActiveToken struct {
 	*TokenRecord
-	Receipt *PlacedReceipt // nil for an approval's token, and where there is no such receipt
+	Receipt *PlacedReceipt // nil for an approval's token, and when the receipt does not exist
 }
 
 // TokenRef is the idempotency key of a request that issued a token.
@@ -76,41 +76,41 @@ type TokenRef struct {
 	Key string
 }
 
-// SigningKeyRecord is a key that signs approvals, or signed them before there was
-// a registry.
+// SigningKeyRecord is a key that signs approvals, or that signed them before signing
+// keys were registered.
 type SigningKeyRecord struct {
 	ID        ledger.SigningKeyID
 	Org       ledger.OrgID
 	Public    []byte // 32 bytes
-	Private   []byte // sealed: only the key ring opens it; nil for an imported key
+	Private   []byte // encrypted: only the key ring opens it; nil for an imported key
 	Status    string // "active", "retired", "revoked", "historical" or "confirmed"
 	Name      string
 	CreatedAt ledger.Time
 	RetiredAt *ledger.Time
 	RevokedAt *ledger.Time
-	Act       int64  // the number of the act that changed it last; 0 in a row from before it was kept
-	MAC       []byte // authenticates all of it, the sealed private half included
-	// Tampered is as in WebhookRecord; then nothing but ID and Org is set.
+	Act       int64  // the number of the act that last changed it; 0 in a row from before this was kept
+	MAC       []byte // authenticates all of it, the encrypted private key included
+	// Tampered is as in WebhookRecord; then only ID and Org are set.
 	Tampered bool
 }
 
-// FullCheckRecord is what a check of all that is behind a receipt came to. It is kept of
-// chains that are too large to be checked while somebody waits.
+// FullCheckRecord is the result of checking everything behind a receipt. It is kept
+// for chains that are too large to check within a request.
 type FullCheckRecord struct {
 	Org       ledger.OrgID
 	Receipt   ledger.ReceiptID
-	Hash      [32]byte // of the receipt as it was then
+	Hash      [32]byte // of the receipt when it was checked
 	Failed    string   // the check that failed, "" for none
 	CheckedAt ledger.Time
 	MAC       []byte // authenticates all of it
 
-	// Tampered says that the stored row is not as the service wrote it. A store never
-	// sets it.
+	// Tampered says that the stored row is not what the service wrote. A store leaves it
+	// false.
 	Tampered bool
 }
 
-// AnchorSubject is what is anchored: an approval's decision, or the newest receipt
-// of an organization at some moment.
+// AnchorSubject is what is anchored: an approval's decision, or the head of an
+// organization, which is its newest receipt at that time.
 type AnchorSubject struct {
 	Kind string    // "approval" or "head"
 	ID   uuid.UUID // of the approval, or of the receipt
@@ -126,10 +126,78 @@ type AnchorRecord struct {
 	Status    string // "pending", "verified" or "failed"
 	Reason    string
 	Proof     []byte // nil until there is one
-	Block     []byte // of a proof that was held against block headers: what was found; nil for none
+	Block     []byte // what checking the proof against block headers found; nil before that
 	UpdatedAt ledger.Time
 	MAC       []byte // authenticates all of it
-	// Tampered is as in WebhookRecord; then nothing but Org, Subject, Sequence and Method
-	// is set: what the row was found by.
+	// Tampered is as in WebhookRecord; then only Org, Subject, Sequence and Method are
+	// set.
 	Tampered bool
+}
+
+// Findings keeps the findings of tampering. They are changed only by Transact, and
+// never deleted.
+type Findings interface {
+	Finding(ctx context.Context, ref FindingRef) (*FindingRecord, error)
+	// Findings lists those of every organization after the given one, by organization
+	// and name. Findings of organizations that no longer exist are included.
+	Findings(ctx context.Context, after FindingRef, limit int) ([]*FindingRecord, error)
+}
+
+// FindingRef identifies a finding.
+type FindingRef struct {
+	Org  ledger.OrgID // zero: it concerns no organization in particular
+	Name string
+}
+
+// FindingRecord is a finding of tampering. It has no foreign keys: the records that it
+// is about may be gone.
+type FindingRecord struct {
+	Org            ledger.OrgID
+	Name           string // unique in its organization
+	Check          string // that failed
+	Kind           string // of the subject: "receipt", "approval" or "place"
+	Subject        string // the receipt's or approval's id, or the place
+	Evidence       []byte // digest of what was found
+	FoundAt        ledger.Time
+	SeenAt         ledger.Time  // the last time, to within a day
+	AcknowledgedAt *ledger.Time // nil while it is open
+	AcknowledgedBy string
+	Reason         string // given with the acknowledgement
+	MAC            []byte // authenticates all of it
+
+	// Tampered says that the row fails its authenticator. A store leaves it false.
+	Tampered bool
+}
+
+// Ref identifies the finding.
+func (f *FindingRecord) Ref() FindingRef { return FindingRef{Org: f.Org, Name: f.Name} }
+
+// Open reports whether nobody has acknowledged the finding.
+func (f *FindingRecord) Open() bool { return f.Tampered || f.AcknowledgedAt == nil }
+
+// Unsealed finds and completes rows that were written by versions without
+// authenticators, or without the number of the act that last changed a row. API keys
+// are not among them: they are changed through Transact.
+type Unsealed interface {
+	// UnsealedRows finds rows of an organization that have no authenticator, or name no
+	// act where they should: up to limit of each table, in no order.
+	UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (*Rows, error)
+	// SealRows writes the authenticators and acts of such rows, and nothing else. Rows
+	// that are gone, or have both by now, are skipped.
+	SealRows(ctx context.Context, rows *Rows) error
+}
+
+// Rows are rows of the tables that have one authenticator per row.
+type Rows struct {
+	Webhooks    []*WebhookRecord
+	Policies    []*PolicyRecord
+	Tokens      []*TokenRecord
+	SigningKeys []*SigningKeyRecord
+	Anchors     []*AnchorRecord
+	Jobs        []*Job // waiting ones; SealRows writes MAC and DueAt by their numbers
+}
+
+// Len counts the rows of all tables.
+func (r *Rows) Len() int {
+	return len(r.Webhooks) + len(r.Policies) + len(r.Tokens) + len(r.SigningKeys) + len(r.Anchors) + len(r.Jobs)
 }

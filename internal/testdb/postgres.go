@@ -301,8 +301,15 @@ func (c *copied) reset(address string) error {
 }
 
 const (
-	endOthers = `select pg_terminate_backend(pid, 5000) from pg_stat_activity
-		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`
+	// The wait that pg_terminate_backend offers looks every 100 ms; a session ends in a few.
+	endOthers = `do $$ begin
+		for attempt in 1..2500 loop
+			perform pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend';
+			exit when not found;
+			perform pg_sleep(0.002), pg_stat_clear_snapshot();
+		end loop;
+	end $$`
 
 	schemaDigest = `select md5(string_agg(part, E'\n' order by part)) from (
 		select concat_ws(' ', attrelid::regclass, attname, atttypid::regtype, attnotnull) from pg_attribute join pg_class c on c.oid = attrelid

@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"countersign/internal/cache"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -29,7 +29,7 @@ func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
 
 // judgedAnchors remembers verdicts by everything that they depend on.
 type judgedAnchors struct {
-	verdicts *recent.Cache[[sha256.Size]byte, ledger.AnchorFinding]
+	verdicts *cache.Cache[[sha256.Size]byte, ledger.AnchorFinding]
 }
 
 const (
@@ -38,7 +38,7 @@ const (
 )
 
 func newJudgedAnchors() judgedAnchors {
-	return judgedAnchors{recent.New[[sha256.Size]byte, ledger.AnchorFinding](judgedInUse)}
+	return judgedAnchors{cache.New[[sha256.Size]byte, ledger.AnchorFinding](judgedInUse)}
 }
 
 // judge holds an authentic anchor against what is believed today. One that was not

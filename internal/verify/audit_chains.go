@@ -106,6 +106,7 @@ func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, cha
 		}
 		approvals = append(approvals, approval)
 	}
+	size.export.approvals(approvals)
 	return replay.Approvals(approvals), nil
 }
 
@@ -133,6 +134,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 			if err := size.add(len(addenda[0].Body)); err != nil {
 				return err
 			}
+			size.export.entry(&ledger.StoredEvent{Body: addenda[0].Body})
 			addenda = addenda[1:]
 		}
 		return nil
@@ -152,6 +154,7 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 			if err := size.add(len(event.Body) + len(event.Payload) + len(event.Redactions)); err != nil {
 				return err
 			}
+			size.export.entry(event)
 		}
 		a.events.Add(int64(len(events)))
 		return nil

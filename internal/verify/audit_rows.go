@@ -31,7 +31,7 @@ const mostFailing = 100
 // receipt or act. Each row that fails has an inspection of its own, so that none hides
 // behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
-	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports}
+	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports, a.inspectTransparency}
 	for i := range mostMiscounted {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.miscounted(ctx, i) })
 	}

@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"countersign/internal/cache"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -27,8 +27,8 @@ type Entries struct {
 // entriesInUse is how many bytes of entries are remembered.
 const entriesInUse = 8 << 20
 
-func newEntriesCache() *recent.Cache[ledger.ChainID, *Entries] {
-	return recent.New[ledger.ChainID, *Entries](entriesInUse)
+func newEntriesCache() *cache.Cache[ledger.ChainID, *Entries] {
+	return cache.New[ledger.ChainID, *Entries](entriesInUse)
 }
 
 // Are reports whether these are what was recorded about an event, all of it and nothing

@@ -80,6 +80,8 @@ func RowChanged(row *evidence.Failing) *Tampering {
 		t.Place += ", and says nothing"
 	case evidence.FailingImported:
 		t.Place += ", and is shown as failed"
+	case evidence.FailingDelivery:
+		t.Place += ", and is not delivered again"
 	}
 	return t
 }

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"time"
 
+	"countersign/internal/cache"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -42,7 +43,7 @@ const (
 )
 
 // ErrBusy says that a stranger's check was not made: too many others are under way.
-var ErrBusy = ledger.Errorf(ledger.CodeUnavailable, "too many checks are under way, so nothing is said about this one: try again in some seconds")
+var ErrBusy = fault.Errorf(fault.CodeUnavailable, "too many checks are under way, so nothing is said about this one: try again in some seconds")
 
 // errLarge says that a chain is larger than what a bounded check reads.
 var errLarge = errors.New("the chain is too large for a bounded check")
@@ -51,14 +52,14 @@ var errLarge = errors.New("the chain is too large for a bounded check")
 // for concurrent use.
 type fullChecks struct {
 	slots    chan struct{}
-	verdicts *recent.Cache[ledger.ReceiptID, *chainVerdict]
-	sound    *recent.Cache[ledger.ReceiptID, soundChain]
+	verdicts *cache.Cache[ledger.ReceiptID, *chainVerdict]
+	sound    *cache.Cache[ledger.ReceiptID, soundChain]
 }
 
 func newFullChecks() fullChecks {
 	return fullChecks{
-		make(chan struct{}, maxAtOnce), recent.New[ledger.ReceiptID, *chainVerdict](verdictsInUse),
-		recent.New[ledger.ReceiptID, soundChain](soundChainsInUse),
+		make(chan struct{}, maxAtOnce), cache.New[ledger.ReceiptID, *chainVerdict](verdictsInUse),
+		cache.New[ledger.ReceiptID, soundChain](soundChainsInUse),
 	}
 }
 
@@ -247,6 +248,7 @@ type extent struct {
 	entries int64
 	bytes   int64
 	rows    *rowHash // over what is read; nil where nobody asks
+	export  *Export  // collects what is read; nil where nobody asks
 }
 
 // claim takes the number of entries that the chain's state attests.
@@ -261,7 +263,7 @@ func (e *extent) add(bytes int) error {
 }
 
 func (e *extent) within() error {
-	if e.bounded && e.large() {
+	if e.bounded && e.large() || e.export != nil && e.bytes > maxExport {
 		return errLarge
 	}
 	return nil

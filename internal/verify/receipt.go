@@ -56,7 +56,7 @@ func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdic
 }
 
 // InspectReceipt says what a receipt's stored bytes show by themselves. It may keep
-// the receipt, which must not be changed.
+// the receipt, which must not be changed, and not be lent by a scan.
 func (j *Judge) InspectReceipt(receipt *store.NamedReceipt) ledger.Inspection {
 	return j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
 }

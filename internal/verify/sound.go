@@ -3,8 +3,8 @@ package verify
 import (
 	"bytes"
 
+	"countersign/internal/cache"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 )
 
 // soundReceipts remembers receipts that were found sound, down to the last byte.
@@ -12,14 +12,14 @@ import (
 // meantime, so a receipt that many people ask about is read each time and hashed
 // once. What differs in anything is inspected anew.
 type soundReceipts struct {
-	receipts *recent.Cache[ledger.ReceiptID, *soundReceipt]
+	receipts *cache.Cache[ledger.ReceiptID, *soundReceipt]
 }
 
 // soundInUse is how many bytes of receipts are remembered.
 const soundInUse = 16 << 20
 
 func newSoundReceipts() soundReceipts {
-	return soundReceipts{recent.New[ledger.ReceiptID, *soundReceipt](soundInUse)}
+	return soundReceipts{cache.New[ledger.ReceiptID, *soundReceipt](soundInUse)}
 }
 
 type soundReceipt struct {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/cache"
 	"countersign/internal/evidence"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
@@ -26,6 +26,8 @@ type Config struct {
 	Watch HeadWatch
 	// Chains remembers outside the database how far open chains have come; optional.
 	Chains ChainWatch
+	// LogKeys knows the keys that sign checkpoints; without them none is believed.
+	LogKeys LogKeys
 	// Keep remembers the full check of a large chain, for all who serve the database;
 	// optional. It may be called from several goroutines.
 	Keep func(context.Context, *store.FullCheckRecord)
@@ -45,12 +47,13 @@ type Judge struct {
 	log     *slog.Logger
 
 	chains     ChainWatch // nil without one
+	logKeys    LogKeys    // nil without them
 	timestamps Timestamps
 	judged     judgedAnchors
 
 	sound   soundReceipts
 	full    fullChecks
-	entries *recent.Cache[ledger.ChainID, *Entries]
+	entries *cache.Cache[ledger.ChainID, *Entries]
 	missing atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
 
 	// Of the last look, too: whether there are receipts that a blank watch does not know,
@@ -62,5 +65,5 @@ type Judge struct {
 // New makes a judge.
 func New(c Config) *Judge {
 	ledgers, _ := c.Watch.(LedgerWatch)
-	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, logKeys: c.LogKeys, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }

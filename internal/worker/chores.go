@@ -51,7 +51,7 @@ const (
 
 func (w *Worker) newChores() []*chore {
 	now := w.Clock()
-	return []*chore{
+	chores := []*chore{
 		{name: "count the queue", every: countEvery, do: w.count, next: now},
 		{name: "write down the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
 		{name: "write down the polls of chains", every: useEvery, do: w.Service.FlushChainPolls, next: now},
@@ -70,6 +70,10 @@ func (w *Worker) newChores() []*chore {
 		{name: "look over ledgers that were not", every: overdueEvery, do: w.lookOverdue, next: now},
 		{name: "queue the search for abandoned chains", every: queueEvery, do: w.Service.QueueAbandonment, next: now},
 	}
+	if w.submitter != nil {
+		chores = append(chores, &chore{name: "submit checkpoints to witnesses", every: passEvery, do: w.submitter.pass, next: now})
+	}
+	return chores
 }
 
 // beginChores starts what is due. One that is still under way is left out.

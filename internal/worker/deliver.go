@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"countersign/internal/canon"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
@@ -27,20 +28,17 @@ func undelivered(err error) error {
 // post delivers to a webhook. One that is not wanted any more is done.
 func (w *Worker) post(ctx context.Context, job *service.Job) error {
 	d, err := w.jobs.Delivery(ctx, job)
-	if errors.Is(err, ledger.ErrNotFound) {
+	if errors.Is(err, fault.ErrNotFound) {
 		return w.jobs.Finish(ctx, job)
 	}
 	if err != nil {
 		return err
 	}
-	trial, may := w.endpoints.enter(d.Webhook.ID)
-	if !may {
-		return undelivered(errHanging)
+	attempt := w.try(ctx, job, d)
+	if err := w.jobs.LogDelivery(ctx, job, d, attempt); err != nil {
+		w.Log.Warn("an attempt to deliver is missing in the log of its webhook", "reason", reason(err))
 	}
-	to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
-	err = w.Webhooks.Deliver(ctx, to, d.MessageID, w.Clock(), d.Notice)
-	w.endpoints.leave(d.Webhook.ID, trial, notify.Silent(err))
-	if notify.Gone(err) {
+	if err = attempt.Err; notify.Gone(err) {
 		if err := w.jobs.Gone(ctx, job.Org, d.Webhook.ID); err != nil {
 			w.Log.Warn("a webhook that is gone could not be disabled: the next delivery tries again", "reason", reason(err))
 		}
@@ -49,6 +47,27 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 		return undelivered(err)
 	}
 	return w.jobs.Finish(ctx, job)
+}
+
+// try makes one attempt to deliver to a webhook.
+func (w *Worker) try(ctx context.Context, job *service.Job, d *service.Delivery) service.Attempt {
+	a := service.Attempt{Number: job.Attempts, At: w.Clock(), State: service.DeliveryDelivered}
+	if trial, may := w.endpoints.enter(d.Webhook.ID); may {
+		to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
+		a.Code, a.Err = w.Webhooks.Deliver(ctx, to, d.MessageID, a.At, d.Notice)
+		w.endpoints.leave(d.Webhook.ID, trial, notify.Silent(a.Err))
+	} else {
+		a.Err = errHanging
+	}
+	a.Took = w.Clock().Sub(a.At)
+	switch {
+	case a.Err == nil:
+	case ctx.Err() == nil && hopeless(job, a.Err):
+		a.State = service.DeliveryFailed
+	default:
+		a.State = service.DeliveryRetrying
+	}
+	return a
 }
 
 // mail sends an e-mail to one person. One to several becomes a job for each: a

@@ -1,14 +1,14 @@
 package worker
 
 import (
-	"errors"
 	"sync"
 
 	"countersign/internal/ledger"
+	"countersign/internal/notify"
 )
 
 // errHanging stands for an attempt that was not made.
-var errHanging = errors.New("the receiver did not answer earlier deliveries in time, and one is under way to see whether it does now")
+var errHanging = notify.HeldBack("the receiver did not answer earlier deliveries in time, and one is under way to see whether it does now")
 
 // endpoints keeps receivers that hang from taking all the places: one that let a
 // delivery run out of time is given one at a time, to see whether it answers. What

@@ -6,7 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"countersign/internal/ledger"
+	"countersign/internal/fault"
 	"countersign/internal/notify"
 	"countersign/internal/service"
 )
@@ -172,7 +172,7 @@ func (w *Worker) logRetry(job *service.Job, err error) {
 func reason(err error) string {
 	var undelivered *undeliveredError
 	var unanchored *unanchoredError
-	var own *ledger.Error
+	var own *fault.Error
 	switch {
 	case errors.As(err, &undelivered):
 		return undelivered.Error()
@@ -185,5 +185,5 @@ func reason(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "it took too long"
 	}
-	return string(ledger.CodeInternal)
+	return string(fault.CodeInternal)
 }

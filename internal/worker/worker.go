@@ -1,7 +1,8 @@
 // Package worker does, at least once, what was queued together with its cause:
 // it moves approvals on when their time comes, turns notices into deliveries,
 // delivers them by webhook and e-mail, anchors decisions and heads in time, and
-// looks the ledgers over. Beside that it does what has to be done now and then.
+// looks the ledgers over. Beside that it does what has to be done now and then, and
+// submits the checkpoints of transparency logs to witnesses.
 //
 // Any number of workers, in one process or several, share a store: a job is
 // leased to one of them at a time, and one that dies leaves its lease to run out.
@@ -17,6 +18,7 @@ import (
 	"countersign/internal/ledger"
 	"countersign/internal/notify"
 	"countersign/internal/service"
+	"countersign/internal/witness"
 )
 
 // Config is what a Worker stands on. Zero values of the optional members are
@@ -27,6 +29,8 @@ type Config struct {
 	Mailer   *notify.Mailer // nil: e-mail is not sent
 	// Anchoring does the jobs of anchors, where the service queues any.
 	Anchoring Anchoring
+	// Witnesses are asked to cosign the checkpoints that the service signs; optional.
+	Witnesses []*witness.Client
 	Log       *slog.Logger
 	Meter     Meter            // optional
 	Clock     func() time.Time // the service's own; optional
@@ -55,6 +59,10 @@ type Meter interface {
 	ChainsRemembered(chains int, dropped int64)
 	// TamperingOpen hears how many findings of tampering nobody has acknowledged.
 	TamperingOpen(findings int)
+	// Submitted hears what became of a submission to a witness.
+	Submitted(witness, result string)
+	// WitnessesDisagree hears of how many logs a witness has cosigned another history.
+	WitnessesDisagree(logs int)
 	// LedgersLookedOver hears how long ago this process last saw a look over a ledger come
 	// to its end, of the ledger for which that is longest.
 	LedgersLookedOver(age time.Duration)
@@ -84,6 +92,7 @@ type Worker struct {
 	jobs      *service.Jobs
 	lanes     map[string]lane
 	endpoints endpoints
+	submitter *submitter // nil without witnesses
 
 	finished chan struct{} // nudged when a place became free
 	stopping chan struct{} // closed when nothing more is begun
@@ -126,6 +135,9 @@ func New(c Config) *Worker {
 	}
 	w.stop = sync.OnceFunc(func() { close(w.stopping) })
 	w.working, w.giveUp = context.WithCancel(context.Background())
+	if len(c.Witnesses) > 0 {
+		w.submitter = newSubmitter(c.Service, c.Witnesses, w)
+	}
 	w.chores = w.newChores()
 	return w
 }
@@ -147,6 +159,9 @@ func (w *Worker) Start() {
 // What is not done then is given back: it was not the receiver's fault.
 func (w *Worker) Stop(ctx context.Context) {
 	w.stop()
+	if w.submitter != nil {
+		w.submitter.stop()
+	}
 	done := make(chan struct{})
 	go func() {
 		w.running.Wait()
@@ -227,6 +242,14 @@ func (w *Worker) RunOnce(ctx context.Context) (done int, err error) {
 	return len(jobs), nil
 }
 
+// WitnessDisagreements counts the logs of which a witness has cosigned another history.
+func (w *Worker) WitnessDisagreements() int {
+	if w.submitter == nil {
+		return 0
+	}
+	return w.submitter.disagreements()
+}
+
 func (w *Worker) nudge() {
 	select {
 	case w.finished <- struct{}{}:
@@ -245,6 +268,8 @@ func (silentMeter) JobsCounted(int64, int64)    {}
 func (silentMeter) AnchorMoved(string, string)  {}
 func (silentMeter) RolledBack(int)              {}
 func (silentMeter) TamperingOpen(int)           {}
+func (silentMeter) Submitted(string, string)    {}
+func (silentMeter) WitnessesDisagree(int)       {}
 func (silentMeter) ChainsRemembered(int, int64) {}
 
 func (silentMeter) LedgersLookedOver(time.Duration) {}

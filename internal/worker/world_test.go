@@ -76,8 +76,10 @@ func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 //
 //countersign:replica
 func (w *world) serve(db store.Store) *service.Service {
+	webhooks := notify.NewWebhooks(notify.Options{AllowPrivate: true})
+	w.t.Cleanup(webhooks.Close)
 	return servicetest.Start(w.t, service.Config{
-		Store: db, Keys: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods, Timestamps: w.believes,
+		Deliverer: webhooks, Store: db, Keys: w.ring, Clock: w.clock.Now, PrivateWebhooks: true, Anchoring: w.methods, Timestamps: w.believes,
 	}).Service
 }
 
@@ -209,6 +211,8 @@ func (m *meter) RolledBack(organizations int)         { m.set("rolled back", int
 func (m *meter) LedgersLookedOver(age time.Duration)  { m.set("age", int64(age)) }
 func (m *meter) ChainsRemembered(chains int, _ int64) { m.set("chains", int64(chains)) }
 func (m *meter) TamperingOpen(findings int)           { m.set("tampering", int64(findings)) }
+func (m *meter) Submitted(witness, result string)     { m.add(witness+" "+result, 1) }
+func (m *meter) WitnessesDisagree(logs int)           { m.set("disagree", int64(logs)) }
 func (m *meter) JobsCounted(waiting, buried int64) {
 	m.set("waiting", waiting)
 	m.set("buried", buried)

@@ -1,10 +1,17 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
@@ -125,4 +132,260 @@ func (s *Store) ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledg
 			})
 		return count, err
 	})
+}
+
+const (
+	insertOrganizationsSQL = `insert into organizations (` + organizationColumns + `)
+		select id, slug, name, settings::json, controls::json, created_at
+		from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[]) n(id, slug, name, settings, controls, created_at)`
+	insertHeadsSQL = `insert into heads (` + headColumns + `)
+		select * from unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::text[], $5::bytea[])`
+	updateOrganizationsSQL = `update organizations o set name = n.name, settings = n.settings::json, controls = n.controls::json
+		from unnest($1::uuid[], $2::text[], $3::text[], $4::text[]) n(id, name, settings, controls) where o.id = n.id`
+	insertApprovalsSQL = `insert into approvals (` + approvalColumns + `)
+		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::uuid[], $6::bigint[], $7::text[], $8::bytea[], $9::bytea[])`
+	updateApprovalsSQL = `update approvals a set status = n.status, body = n.body, mac = n.mac
+		from unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[]) n(id, status, body, mac) where a.id = n.id`
+	insertPoliciesSQL = `insert into policies (` + policyColumns + `)
+		select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[], $7::text[], $8::bytea[], $9::bigint[])`
+	// An endpoint never moves to another organization.
+	putWebhooksSQL = `insert into webhooks as w (` + webhookColumns + `)
+		select id, org_id, url, events::json, description, secret, created_at, disabled_at, deleted_at, mac, act
+		from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bytea[], $11::bigint[])
+			n(id, org_id, url, events, description, secret, created_at, disabled_at, deleted_at, mac, act)
+		on conflict (id) do update set url = excluded.url, events = excluded.events, description = excluded.description,
+			secret = excluded.secret, created_at = excluded.created_at, disabled_at = excluded.disabled_at, deleted_at = excluded.deleted_at,
+			mac = excluded.mac, act = excluded.act
+		where w.org_id = excluded.org_id`
+	insertActsSQL = `insert into acts (` + actColumns + `) select * from unnest($1::uuid[], $2::bigint[], $3::bytea[])`
+	putLogsSQL    = `insert into act_logs (` + logColumns + `)
+		select * from unnest($1::uuid[], $2::bigint[], $3::bytea[], $4::bytea[], $5::bytea[])
+		on conflict (org_id) do update set count = excluded.count, last_hash = excluded.last_hash,
+			controls = excluded.controls, mac = excluded.mac`
+)
+
+// encodedOrganization is an organization with its settings and controls as they
+// are stored.
+type encodedOrganization struct {
+	*ledger.Organization
+	settings, controls string
+}
+
+func encodeOrganizations(orgs []*ledger.Organization) ([]encodedOrganization, error) {
+	encoded := make([]encodedOrganization, len(orgs))
+	for i, org := range orgs {
+		settings, err := org.Settings.Encode()
+		if err != nil {
+			return nil, err
+		}
+		controls, err := org.Controls.Encode()
+		if err != nil {
+			return nil, err
+		}
+		encoded[i] = encodedOrganization{org, string(settings), string(controls)}
+	}
+	return encoded, nil
+}
+
+func sendNewOrganization(x *exchange, org *ledger.Organization, head *ledger.Head) error {
+	orgs, err := encodeOrganizations([]*ledger.Organization{org})
+	if err != nil {
+		return err
+	}
+	x.send(insertOrganizationsSQL,
+		ids(orgs, func(o encodedOrganization) uuid.UUID { return o.ID.UUID }),
+		texts(orgs, func(o encodedOrganization) string { return o.Slug }),
+		texts(orgs, func(o encodedOrganization) string { return o.Name }),
+		texts(orgs, func(o encodedOrganization) string { return o.settings }),
+		texts(orgs, func(o encodedOrganization) string { return o.controls }),
+		ints(orgs, func(o encodedOrganization) int64 { return int64(o.CreatedAt) }))
+	x.send(insertHeadsSQL, headParameters([]*ledger.Head{head})...)
+	return nil
+}
+
+func sendOrganizations(x *exchange, changed []*ledger.Organization) error {
+	if len(changed) == 0 {
+		return nil
+	}
+	orgs, err := encodeOrganizations(changed)
+	if err != nil {
+		return err
+	}
+	x.update(len(orgs), "organizations", updateOrganizationsSQL,
+		ids(orgs, func(o encodedOrganization) uuid.UUID { return o.ID.UUID }),
+		texts(orgs, func(o encodedOrganization) string { return o.Name }),
+		texts(orgs, func(o encodedOrganization) string { return o.settings }),
+		texts(orgs, func(o encodedOrganization) string { return o.controls }))
+	return nil
+}
+
+func sendApprovals(x *exchange, asked, moved []*store.ApprovalRecord) {
+	if len(asked) > 0 {
+		x.send(insertApprovalsSQL,
+			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.ID.UUID }),
+			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.Org.UUID }),
+			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.Chain.UUID }),
+			ints(asked, func(a *store.ApprovalRecord) int64 { return a.Sequence }),
+			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.OpenedBy.UUID }),
+			ints(asked, func(a *store.ApprovalRecord) int64 { return int64(a.RequestedAt) }),
+			texts(asked, func(a *store.ApprovalRecord) string { return string(a.Status) }),
+			blobs(asked, func(a *store.ApprovalRecord) []byte { return notNil(a.Body) }),
+			blobs(asked, func(a *store.ApprovalRecord) []byte { return notNil(a.MAC) }))
+	}
+	if len(moved) > 0 {
+		x.update(len(moved), "approvals", updateApprovalsSQL,
+			ids(moved, func(a *store.ApprovalRecord) uuid.UUID { return a.ID.UUID }),
+			texts(moved, func(a *store.ApprovalRecord) string { return string(a.Status) }),
+			blobs(moved, func(a *store.ApprovalRecord) []byte { return notNil(a.Body) }),
+			blobs(moved, func(a *store.ApprovalRecord) []byte { return notNil(a.MAC) }))
+	}
+}
+
+func sendPolicies(x *exchange, policies []*store.PolicyRecord) {
+	if len(policies) == 0 {
+		return
+	}
+	x.send(insertPoliciesSQL,
+		ids(policies, func(p *store.PolicyRecord) uuid.UUID { return p.Org.UUID }),
+		ints(policies, func(p *store.PolicyRecord) int64 { return p.Number }),
+		texts(policies, func(p *store.PolicyRecord) string { return p.Version }),
+		texts(policies, func(p *store.PolicyRecord) string { return p.Format }),
+		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.Document) }),
+		ints(policies, func(p *store.PolicyRecord) int64 { return int64(p.CreatedAt) }),
+		texts(policies, func(p *store.PolicyRecord) string { return p.CreatedBy }),
+		blobs(policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }),
+		ints(policies, func(p *store.PolicyRecord) int64 { return p.Act }))
+}
+
+func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
+	if len(webhooks) == 0 {
+		return nil
+	}
+	events := make([]string, len(webhooks))
+	for i, webhook := range webhooks {
+		encoded, err := json.Marshal(webhook.Events)
+		if err != nil {
+			return err
+		}
+		events[i] = string(encoded)
+	}
+	x.update(len(webhooks), "webhooks", putWebhooksSQL,
+		ids(webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
+		ids(webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.Org.UUID }),
+		texts(webhooks, func(w *store.WebhookRecord) string { return w.URL }),
+		texts(events, func(e string) string { return e }),
+		texts(webhooks, func(w *store.WebhookRecord) string { return w.Description }),
+		blobs(webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.Secret) }),
+		ints(webhooks, func(w *store.WebhookRecord) int64 { return int64(w.CreatedAt) }),
+		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DisabledAt }),
+		intsOrNull(webhooks, func(w *store.WebhookRecord) *ledger.Time { return w.DeletedAt }),
+		blobs(webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }),
+		ints(webhooks, func(w *store.WebhookRecord) int64 { return w.Act }))
+	return nil
+}
+
+func sendActs(x *exchange, acts []*ledger.StoredAct, logs []*ledger.ActLog) {
+	if len(acts) > 0 {
+		x.send(insertActsSQL,
+			ids(acts, func(a *ledger.StoredAct) uuid.UUID { return a.Org.UUID }),
+			ints(acts, func(a *ledger.StoredAct) int64 { return a.Sequence }),
+			blobs(acts, func(a *ledger.StoredAct) []byte { return notNil(a.Body) }))
+	}
+	if len(logs) > 0 {
+		x.send(putLogsSQL,
+			ids(logs, func(l *ledger.ActLog) uuid.UUID { return l.Org.UUID }),
+			ints(logs, func(l *ledger.ActLog) int64 { return l.Count }),
+			blobs(logs, func(l *ledger.ActLog) []byte { return hashOrNil(l.Last) }),
+			blobs(logs, func(l *ledger.ActLog) []byte { return l.Controls[:] }),
+			blobs(logs, func(l *ledger.ActLog) []byte { return notNil(l.MAC) }))
+	}
+}
+
+const (
+	putPollsSQL = `insert into approval_polls (approval_id, polled_at) select * from unnest($1::uuid[], $2::bigint[])
+		on conflict (approval_id) do update set polled_at = excluded.polled_at where approval_polls.polled_at < excluded.polled_at`
+	selectPollsSQL = `select approval_id, polled_at from approval_polls where approval_id = any($1::uuid[])`
+)
+
+// PutPolls implements store.Governance. Rows are written in order of id: in
+// different orders two replicas would wait for each other.
+func (s *Store) PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger.Time) error {
+	if len(polls) == 0 {
+		return nil
+	}
+	asked := slices.SortedFunc(maps.Keys(polls), func(a, b ledger.ApprovalID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) })
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		x.send(putPollsSQL, ids(asked, approvalUUID), ints(asked, func(id ledger.ApprovalID) int64 { return int64(polls[id]) }))
+		x.send(patientCommitSQL)
+		return explain("put polls", x.run(ctx, conn))
+	})
+}
+
+// Polls implements store.Governance.
+func (s *Store) Polls(ctx context.Context, approvals []ledger.ApprovalID) (map[ledger.ApprovalID]ledger.Time, error) {
+	polls := make(map[ledger.ApprovalID]ledger.Time)
+	if len(approvals) == 0 {
+		return polls, nil
+	}
+	wanted := make([][16]byte, len(approvals))
+	for i, id := range approvals {
+		wanted[i] = id.UUID
+	}
+	err := s.query(ctx, "polls", selectPollsSQL, []any{wanted}, func(r *row) error {
+		id := ledger.ApprovalID{UUID: r.id()}
+		polls[id] = r.time()
+		return r.end()
+	})
+	return polls, err
+}
+
+const (
+	importedColumns   = `id, org_id, import_id, key_id, record, signature, imported_at, act, mac`
+	selectImported    = `select ` + importedColumns + ` from imported_approvals `
+	loadImportedSQL   = selectImported + `where id = any($1::uuid[])`
+	insertImportedSQL = `insert into imported_approvals (` + importedColumns + `)
+		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[], $9::bytea[])`
+)
+
+func readImported(r *row) *store.ImportedApproval {
+	return &store.ImportedApproval{
+		ID: ledger.ApprovalID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, Import: r.id(), Key: ledger.SigningKeyID{UUID: r.id()},
+		Record: r.bytes(), Signature: r.bytes(), ImportedAt: r.time(), Act: r.int(), MAC: r.bytes(),
+	}
+}
+
+// ImportedApproval implements store.Imports.
+func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*store.ImportedApproval, error) {
+	return one(ctx, s, "imported approval", selectImported+`where id = $1`, []any{bytesOf(id.UUID)}, readImported)
+}
+
+// ImportedApprovals implements store.Imports.
+func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*store.ImportedApproval, error) {
+	return list(ctx, s, "imported approvals", selectImported+`where org_id = $1 and id > $2 order by id limit $3`,
+		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readImported)
+}
+
+func askImported(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+	loaded.Imported = make(map[ledger.ApprovalID]*store.ImportedApproval)
+	askAll(x, loadImportedSQL, sorted(needs.Imported, approvalUUID), readImported, func(a *store.ImportedApproval) { loaded.Imported[a.ID] = a })
+}
+
+// sendImported writes in order of id, so that two writers do not wait for each other.
+func sendImported(x *exchange, imported []*store.ImportedApproval) {
+	if len(imported) == 0 {
+		return
+	}
+	imported = slices.SortedFunc(slices.Values(imported), func(a, b *store.ImportedApproval) int { return slices.Compare(a.ID.UUID[:], b.ID.UUID[:]) })
+	x.send(insertImportedSQL,
+		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.ID.UUID }),
+		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.Org.UUID }),
+		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.Import }),
+		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.Key.UUID }),
+		blobs(imported, func(a *store.ImportedApproval) []byte { return filled(a.Record) }),
+		blobs(imported, func(a *store.ImportedApproval) []byte { return filled(a.Signature) }),
+		ints(imported, func(a *store.ImportedApproval) int64 { return int64(a.ImportedAt) }),
+		ints(imported, func(a *store.ImportedApproval) int64 { return a.Act }),
+		blobs(imported, func(a *store.ImportedApproval) []byte { return filled(a.MAC) }))
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"countersign/internal/cache"
 	"countersign/internal/ledger"
-	"countersign/internal/recent"
 	"countersign/internal/store"
 )
 
 // Store is a connection pool to one database.
 type Store struct {
 	pool      *pgxpool.Pool
-	chains    *recent.Cache[ledger.ChainID, *store.ChainRecord]
-	orgs      *recent.Cache[ledger.OrgID, knownOrganization]
+	chains    *cache.Cache[ledger.ChainID, *store.ChainRecord]
+	orgs      *cache.Cache[ledger.OrgID, knownOrganization]
 	tokens    *group[heldToken, *store.ActiveToken]
 	named     *group[ledger.ReceiptID, *store.NamedReceipt]
 	placed    *group[ledger.ReceiptID, *store.PlacedReceipt]
@@ -50,8 +50,8 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	s := &Store{
 		pool:   pool,
-		chains: recent.New[ledger.ChainID, *store.ChainRecord](chainsInUse),
-		orgs:   recent.New[ledger.OrgID, knownOrganization](organizationsInUse),
+		chains: cache.New[ledger.ChainID, *store.ChainRecord](chainsInUse),
+		orgs:   cache.New[ledger.OrgID, knownOrganization](organizationsInUse),
 
 		silence: longestSilence,
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"math"
 
+	"github.com/google/uuid"
+
 	"countersign/internal/ledger"
+	"countersign/internal/store"
 )
 
 const selectReceipts = `select ` + receiptColumns + ` from receipts `
@@ -62,4 +65,119 @@ func (s *Store) ScanBodies(ctx context.Context, org ledger.OrgID, from, to int64
 func borrowReceipt(r *row, receipt *ledger.StoredReceipt) {
 	receipt.ID.UUID, receipt.Org.UUID, receipt.Sequence, receipt.Chain.UUID = r.id(), r.id(), r.int(), r.id()
 	receipt.PreviousHash, receipt.Body = r.borrow(), r.borrow()
+}
+
+// Strangers may ask for these as often as they like: what is asked for at the
+// same time is read by one statement. Doubles are found once.
+const (
+	namedReceiptsSQL = `select r.id, r.org_id, r.sequence, r.chain_id, r.previous_hash, r.body, coalesce(o.slug, '')
+		from receipts r left join organizations o on o.id = r.org_id where r.id = any($1::uuid[])`
+
+	// A placed receipt is one row: itself, what is known of its organization, and the
+	// two beside it.
+	placedColumns = `me.id, me.org_id, me.sequence, me.chain_id, me.previous_hash, me.body, coalesce(o.slug, ''),
+			exists (select from anchors a where a.org_id = me.org_id and a.kind = 'head' and a.method in ('tsa', 'opentimestamps')
+				and a.sequence >= me.sequence),
+			h.org_id, h.count, h.last_hash, h.key_id, h.mac,
+			p.id, p.org_id, p.sequence, p.chain_id, p.previous_hash, p.body,
+			n.id, n.org_id, n.sequence, n.chain_id, n.previous_hash, n.body`
+	placedTables = ` left join organizations o on o.id = me.org_id left join heads h on h.org_id = me.org_id
+		left join receipts p on p.org_id = me.org_id and p.sequence = case when me.sequence > 1 then me.sequence - 1 end
+		left join receipts n on n.org_id = me.org_id and n.sequence = case when me.sequence < 9223372036854775807 then me.sequence + 1 end `
+
+	placedReceiptsSQL = `select ` + placedColumns + ` from receipts me` + placedTables + `where me.id = any($1::uuid[])`
+	activeTokensSQL   = `select t.*, ` + placedColumns + ` from (
+			select ` + tokenColumns + ` from tokens
+			where hash = any($1::bytea[]) and revoked_at is null and coalesce(expires_at, 9223372036854775807) > $2
+		) t left join receipts me on t.artifact = 'receipt' and me.id = t.artifact_id` + placedTables
+)
+
+func receiptUUID(id ledger.ReceiptID) uuid.UUID { return id.UUID }
+
+// heldToken asks for a token that is held at a moment.
+type heldToken struct {
+	hash [32]byte
+	now  ledger.Time
+}
+
+// ActiveToken implements store.Verification.
+func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
+	return s.tokens.get(ctx, heldToken{hash: hash, now: now})
+}
+
+// readTokens judges all by the latest of their moments, which has come for each.
+func (s *Store) readTokens(ctx context.Context, wanted []heldToken) (map[heldToken]*store.ActiveToken, error) {
+	now := wanted[0].now
+	for _, token := range wanted {
+		now = max(now, token.now)
+	}
+	byHash := make(map[[32]byte]*store.ActiveToken, len(wanted))
+	keep := func(t *store.ActiveToken) { byHash[t.Hash] = t }
+	hashes := blobs(wanted, func(t heldToken) []byte { return t.hash[:] })
+	err := askAlone(ctx, s, "token", activeTokensSQL, readActiveToken, keep, hashes, intParameter(int64(now)))
+	found := make(map[heldToken]*store.ActiveToken, len(wanted))
+	for _, token := range wanted {
+		if record := byHash[token.hash]; record != nil {
+			found[token] = record
+		}
+	}
+	return found, err
+}
+
+func readActiveToken(r *row) *store.ActiveToken {
+	return &store.ActiveToken{TokenRecord: readToken(r), Receipt: readPlaced(r)}
+}
+
+// NamedReceipt implements store.Reader.
+func (s *Store) NamedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.NamedReceipt, error) {
+	return s.named.get(ctx, id)
+}
+
+func (s *Store) readNamed(ctx context.Context, wanted []ledger.ReceiptID) (map[ledger.ReceiptID]*store.NamedReceipt, error) {
+	found := make(map[ledger.ReceiptID]*store.NamedReceipt, len(wanted))
+	read := func(r *row) *store.NamedReceipt {
+		return &store.NamedReceipt{StoredReceipt: readReceipt(r), Slug: r.text()}
+	}
+	keep := func(r *store.NamedReceipt) { found[r.ID] = r }
+	return found, askAlone(ctx, s, "receipt", namedReceiptsSQL, read, keep, ids(wanted, receiptUUID))
+}
+
+// PlacedReceipt implements store.Reader.
+func (s *Store) PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.PlacedReceipt, error) {
+	return s.placed.get(ctx, id)
+}
+
+func (s *Store) readPlaces(ctx context.Context, wanted []ledger.ReceiptID) (map[ledger.ReceiptID]*store.PlacedReceipt, error) {
+	found := make(map[ledger.ReceiptID]*store.PlacedReceipt, len(wanted))
+	keep := func(r *store.PlacedReceipt) { found[r.ID] = r }
+	return found, askAlone(ctx, s, "receipt", placedReceiptsSQL, readPlaced, keep, ids(wanted, receiptUUID))
+}
+
+// readPlaced is nil where there is no receipt.
+func readPlaced(r *row) *store.PlacedReceipt {
+	receipt := readIfAny(r, receiptWidth, readReceipt)
+	if receipt == nil {
+		r.skip(placeWidth)
+		return nil
+	}
+	placed := &store.PlacedReceipt{NamedReceipt: store.NamedReceipt{StoredReceipt: receipt, Slug: r.text()}, Anchored: r.bool()}
+	placed.Head = readIfAny(r, headWidth, readHead)
+	placed.Previous = readIfAny(r, receiptWidth, readReceipt)
+	placed.Next = readIfAny(r, receiptWidth, readReceipt)
+	return placed
+}
+
+const (
+	receiptWidth = 6
+	headWidth    = 5
+	placeWidth   = 2 + headWidth + 2*receiptWidth // what comes with a receipt
+)
+
+// readIfAny is nil where a record's first value is null.
+func readIfAny[T any](r *row, width int, read func(*row) *T) *T {
+	if r.null() {
+		r.skip(width - 1)
+		return nil
+	}
+	return read(r)
 }

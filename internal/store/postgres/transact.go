@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"slices"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"countersign/internal/ledger"
@@ -50,3 +52,150 @@ const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, '')
 const actsAfterSQL = selectActs + `where org_id = $1 and sequence > $2 order by sequence limit $3`
 
 const addendaAfterSQL = `select ` + addendumColumns + ` from addenda a where a.chain_id = $1 and a.position > $2 order by a.position`
+
+// The locks come first, in one order everywhere: organizations (see locks.go),
+// chains, counters of budgets, heads, audit logs, and each kind in order of id, so that two
+// transactions never wait for each other in a circle. What is read after them is
+// at least as new as the moment at which they were granted.
+const (
+	lockChainsSQL = `select s.chain_id, ` + movingColumns + ` from chain_states s
+		where s.chain_id = any($1::uuid[]) order by s.chain_id for update`
+	lockHeadsSQL = `select ` + headColumns + ` from heads where org_id = any($1::uuid[]) order by org_id for update`
+
+	loadChainsSQL        = `select ` + fixedColumns + ` from chains c where c.id = any($1::uuid[])`
+	loadOrganizationsSQL = `select id, slug, name, settings, o.controls, created_at, l.org_id, l.count, l.last_hash, l.controls, l.mac
+		from (select ` + organizationColumns + ` from organizations where id = any($1::uuid[])) o left join act_logs l on l.org_id = o.id`
+	loadKeysSQL        = `select ` + keyColumns + ` from api_keys where id = any($1::uuid[])`
+	loadLogsSQL        = `select ` + logColumns + ` from act_logs where org_id = any($1::uuid[])`
+	loadWebhooksSQL    = `select ` + webhookColumns + ` from webhooks where id = any($1::uuid[])`
+	loadApprovalsSQL   = `select ` + approvalColumns + ` from approvals where id = any($1::uuid[])`
+	loadApprovalsOfSQL = `select ` + approvalColumns + ` from approvals where chain_id = any($1::uuid[])`
+
+	loadOpensSQL = `select ` + chainColumns + ` from unnest($1::uuid[], $2::uuid[], $3::text[]) n(org_id, opened_by, key)
+		join chains c on c.org_id = n.org_id and c.idempotency_key = n.key and c.opened_by = n.opened_by join chain_states s on s.chain_id = c.id`
+	loadRepeatsSQL = `select ` + eventColumns + ` from unnest($1::uuid[], $2::text[]) n(chain_id, key)
+		join events e on e.chain_id = n.chain_id and e.idempotency_key = n.key`
+	loadAddendaSQL = `select ` + addendumColumns + ` from unnest($1::uuid[], $2::bigint[]) n(chain_id, sequence)
+		join addenda a on a.chain_id = n.chain_id and a.sequence = n.sequence order by a.position`
+)
+
+// load begins the transaction and reads what needs names, in one round trip.
+func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*store.Loaded, error) {
+	loaded := &store.Loaded{
+		Orgs:      make(map[ledger.OrgID]*ledger.Organization),
+		Keys:      make(map[ledger.KeyID]*ledger.KeyRecord),
+		Chains:    make(map[ledger.ChainID]*store.ChainRecord, len(needs.Chains)),
+		Heads:     make(map[ledger.OrgID]*ledger.Head),
+		Logs:      make(map[ledger.OrgID]*ledger.ActLog),
+		Ends:      make(map[ledger.OrgID]*ledger.ActLog),
+		Opens:     make(map[store.OpenRef]*store.ChainRecord),
+		Repeats:   make(map[store.EventRef]*ledger.StoredEvent),
+		Addenda:   make(map[store.EventAt][]*ledger.Addendum),
+		Approvals: make(map[ledger.ApprovalID]*store.ApprovalRecord),
+		Webhooks:  make(map[ledger.WebhookID]*store.WebhookRecord),
+	}
+	x := new(exchange)
+	x.send(beginSQL)
+	lockOrganizations(x, needs)
+	chains := s.askChains(x, needs.Chains)
+	askCounters(x, needs, loaded)
+	heads := sorted(needs.Heads, orgUUID)
+	askAll(x, lockHeadsSQL, heads, readHead, func(h *ledger.Head) { loaded.Heads[h.Org] = h })
+	askLogs(x, needs.Logs, loaded)
+	s.askByID(x, needs, loaded)
+	askReferences(x, needs, loaded)
+	askVerification(x, needs, loaded)
+	askRotations(x, needs, loaded)
+	askFindings(x, needs, loaded)
+	askImported(x, needs, loaded)
+	askPolls(x, needs, loaded)
+	if err := x.run(ctx, conn); err != nil {
+		return nil, explain("load", err)
+	}
+	chains.joinInto(loaded.Chains)
+	return loaded, nil
+}
+
+func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+	orgs := sorted(slices.Concat(needs.Orgs, needs.Govern), orgUUID)
+	askAll(x, loadOrganizationsSQL, orgs, s.readKnownOrganization, func(o knownOrganization) {
+		if loaded.Orgs[o.org.ID] = o.org; o.end != nil {
+			loaded.Ends[o.org.ID] = o.end
+		}
+	})
+	keys := sorted(needs.Keys, keyUUID)
+	askAll(x, loadKeysSQL, keys, readKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k })
+	keep := func(a *store.ApprovalRecord) { loaded.Approvals[a.ID] = a }
+	approvals := sorted(needs.Approvals, approvalUUID)
+	askAll(x, loadApprovalsSQL, approvals, readApproval, keep)
+	chains := sorted(needs.ApprovalsOf, chainUUID)
+	askAll(x, loadApprovalsOfSQL, chains, readApproval, keep)
+	webhooks := sorted(needs.Webhooks, func(id ledger.WebhookID) uuid.UUID { return id.UUID })
+	askAll(x, loadWebhooksSQL, webhooks, readWebhook, func(w *store.WebhookRecord) { loaded.Webhooks[w.ID] = w })
+}
+
+// askReferences asks for what is found by more than an id. A double would come
+// back twice, so each is asked for once.
+func askReferences(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+	if opens := distinct(needs.Opens); len(opens) > 0 {
+		ask(x, loadOpensSQL, readChain,
+			func(c *store.ChainRecord) {
+				loaded.Opens[store.OpenRef{Org: c.Org, By: c.OpenedBy, Key: c.IdempotencyKey}] = c
+			},
+			ids(opens, func(o store.OpenRef) uuid.UUID { return o.Org.UUID }),
+			ids(opens, func(o store.OpenRef) uuid.UUID { return o.By.UUID }),
+			texts(opens, func(o store.OpenRef) string { return o.Key }))
+	}
+	if repeats := distinct(needs.Repeats); len(repeats) > 0 {
+		ask(x, loadRepeatsSQL, readEvent,
+			func(e *ledger.StoredEvent) { loaded.Repeats[store.EventRef{Chain: e.Chain, Key: e.IdempotencyKey}] = e },
+			ids(repeats, func(r store.EventRef) uuid.UUID { return r.Chain.UUID }),
+			texts(repeats, func(r store.EventRef) string { return r.Key }))
+	}
+	if places := distinct(needs.Addenda); len(places) > 0 {
+		ask(x, loadAddendaSQL, readAddendum,
+			func(a *ledger.Addendum) {
+				place := store.EventAt{Chain: a.Chain, Sequence: a.Sequence}
+				loaded.Addenda[place] = append(loaded.Addenda[place], a)
+			},
+			ids(places, func(p store.EventAt) uuid.UUID { return p.Chain.UUID }),
+			ints(places, func(p store.EventAt) int64 { return p.Sequence }))
+	}
+}
+
+// askAll asks for records by one array of ids. Nothing asked for costs nothing.
+func askAll[T any](x *exchange, sql string, wanted []uuid.UUID, read func(*row) T, keep func(T)) {
+	if len(wanted) > 0 {
+		ask(x, sql, read, keep, ids(wanted, itself))
+	}
+}
+
+func itself(id uuid.UUID) uuid.UUID { return id }
+
+// sorted takes each id once, in order.
+func sorted[T any](all []T, id func(T) uuid.UUID) []uuid.UUID {
+	if len(all) == 0 {
+		return nil
+	}
+	wanted := make([]uuid.UUID, len(all))
+	for i, one := range all {
+		wanted[i] = id(one)
+	}
+	slices.SortFunc(wanted, func(a, b uuid.UUID) int { return slices.Compare(a[:], b[:]) })
+	return slices.Compact(wanted)
+}
+
+func distinct[T comparable](all []T) []T {
+	if len(all) < 2 {
+		return all
+	}
+	seen := make(map[T]struct{}, len(all))
+	unique := make([]T, 0, len(all))
+	for _, one := range all {
+		if _, ok := seen[one]; !ok {
+			seen[one] = struct{}{}
+			unique = append(unique, one)
+		}
+	}
+	return unique
+}

@@ -76,7 +76,9 @@ func sendChanges(x *exchange, changes *store.Changes) error {
 	sendSigningKeys(x, changes.SigningKeys)
 	sendAnchors(x, changes.Anchors)
 	sendImported(x, changes.NewImported)
+	sendTransparencyLogs(x, changes.Transparency)
 	sendActs(x, changes.NewActs, changes.Logs)
+	sendPostings(x, changes.NewPostings)
 	sendJobs(x, changes.NewJobs)
 	sendSignals(x, changes.Signals)
 	return nil

@@ -81,8 +81,8 @@ func id(n int) (id [16]byte) {
 	return id
 }
 
-// BenchmarkClaimJobs claims and finishes one job while 100,000 others wait: each
-// for its own moment, or all behind one that is held up, or all due.
+// BenchmarkClaimJobs claims and finishes one job while 100,000 others wait: each for a
+// moment of its own, all behind a job that blocks their stream, or all due.
 func BenchmarkClaimJobs(b *testing.B) {
 	const waiting, now, later = 100_000, 1_000_000, 2_000_000
 	for name, other := range map[string]func(i int) *store.Job{

@@ -20,12 +20,12 @@ func scanCounter(r row) (*store.CounterRecord, error) {
 // BudgetCounters implements store.Budgets.
 func (s *Store) BudgetCounters(ctx context.Context, ids []ledger.CounterID) (map[ledger.CounterID]*store.CounterRecord, error) {
 	found := make(map[ledger.CounterID]*store.CounterRecord, len(ids))
-	err := lists(ids, func(padded []ledger.CounterID) error {
+	err := batches(ids, func(padded []ledger.CounterID) error {
 		args := make([]any, 0, len(padded))
 		for i := range padded {
 			args = append(args, padded[i].UUID[:])
 		}
-		counters, err := readAll(ctx, s, selectCounters+"WHERE id IN ("+marks(len(padded), "?")+")", args, scanCounter)
+		counters, err := readAll(ctx, s, selectCounters+"WHERE id IN ("+placeholders(len(padded), "?")+")", args, scanCounter)
 		for _, c := range counters {
 			found[c.ID] = c
 		}

@@ -7,44 +7,44 @@ import (
 	"countersign/internal/store"
 )
 
-// checkpointer moves the write-ahead log back into the database file beside the
-// writer. SQLite would do it inside a commit, and everyone who waits for that
-// commit would wait for the copying too.
+// checkpointer copies the write-ahead log into the database file in a goroutine of its
+// own. SQLite would do it inside a commit, and every request that waits for that commit
+// would wait for the copying too.
 //
-// The log stays below maxLog as long as nobody keeps a view of the file for long:
-// scans take turns, and a backup, or a foreign program, is all that can hold it.
+// The log stays below maxLog unless a snapshot is kept for long: scans renew theirs, so
+// only a backup or another program can do that.
 type checkpointer struct {
 	store   *Store
-	conn    *connection
-	due     chan struct{}
-	stopped sync.WaitGroup
+	conn    *connection    // owned by the goroutine
+	due     chan struct{}  // wakes the goroutine
+	stopped sync.WaitGroup // the goroutine
 
-	// The log as it is counted, under the writer's lock.
-	frames int64 // that it holds: a page each
-	next   int64 // frames at which a checkpoint is due
+	// Guarded by Store.mu.
+	frames int64 // in the log, one page each
+	next   int64 // frames at which the next checkpoint is due
 }
 
 const (
-	frameSize = 4096 + 24 // bytes, with SQLite's own size of a page
+	frameSize = 4096 + 24 // bytes: SQLite's default page and the header of a frame
 
 	maxLog = 64 << 20 // bytes
 
-	// dueFrames is how much of the log may be written before it is moved, and
-	// againFrames how much more where it could not be moved or begun anew.
+	// A checkpoint begins at dueFrames, and again retryFrames later when it could not
+	// empty the log.
 	dueFrames   = 20 << 20 / frameSize
-	againFrames = 4 << 20 / frameSize
-	// hastyFrames is how long the log may get before the writer has to wait for all of
-	// the moving, and not for its end alone.
-	hastyFrames = 36 << 20 / frameSize
-	// remainderFrames is how much of the log may be left to be moved while the
-	// writer is held up.
+	retryFrames = 4 << 20 / frameSize
+	// Above blockingFrames the writer waits for the whole checkpoint, and not only for
+	// its last part.
+	blockingFrames = 36 << 20 / frameSize
+	// remainderFrames is the last part: what may be left to copy while the writer waits.
 	remainderFrames = 128
-	maxPasses       = 4
+	// maxPasses limits the passes that run while the writer continues.
+	maxPasses = 4
 )
 
-// checkpointPragmas make a checkpoint that restarts the log wait for readers, and the
-// writer with it, for a little longer than a scan's turn takes. SQLite cuts the file to
-// the limit whenever the log starts from its beginning again.
+// checkpointPragmas let a checkpoint that restarts the log wait for readers (in
+// milliseconds), and the writer with it, a little longer than maxSnapshot. SQLite
+// truncates the log's file to journal_size_limit when the log restarts.
 var checkpointPragmas = []string{"busy_timeout(400)", "cache_size(-500)"}
 
 func startCheckpointer(s *Store) (*checkpointer, error) {
@@ -53,9 +53,9 @@ func startCheckpointer(s *Store) (*checkpointer, error) {
 		return nil, err
 	}
 	c := &checkpointer{store: s, conn: conn, due: make(chan struct{}, 1), next: dueFrames}
-	// What a process before this one has left behind: one that is killed again and again
-	// never writes enough to come to a checkpoint of its own. A server that runs beside
-	// this process is not held up: the first pass needs none of its locks.
+	// Copy what an earlier process has left: a process that is killed again and again
+	// never writes enough to reach a checkpoint. The first pass takes no lock that a
+	// running server needs.
 	if _, _, err = c.pass("PASSIVE"); err == nil {
 		_, _, err = c.pass("TRUNCATE")
 	}
@@ -70,28 +70,28 @@ func startCheckpointer(s *Store) (*checkpointer, error) {
 	return c, nil
 }
 
-// notice is told how many frames each commit has added, under the writer's lock.
-func (c *checkpointer) notice(frames int64) {
+// committed counts the frames that a commit has added. The caller holds Store.mu.
+func (c *checkpointer) committed(frames int64) {
 	if c.frames += frames; c.frames < c.next {
 		return
 	}
-	c.next = c.frames + againFrames
+	c.next = c.frames + retryFrames
 	select {
 	case c.due <- struct{}{}:
-	default: // one is due already
+	default: // the goroutine was woken already
 	}
 }
 
-// run copies while the writer goes on, until little is left, and the rest while
-// it waits: only when all of the log has been moved, and nobody reads it, can it start
-// from the beginning again, and a log that never does grows for ever.
+// run makes one checkpoint. It copies while the writer continues until little is left,
+// and copies the rest under Store.mu: the log can restart only when all of it has been
+// copied and nobody reads it, and a log that never restarts grows without limit.
 func (c *checkpointer) run() {
 	for range maxPasses {
-		logged, moved, err := c.pass("PASSIVE")
+		logged, copied, err := c.pass("PASSIVE")
 		if err != nil {
-			return // nothing is lost: the log keeps it, and the next one tries again
+			return // nothing is lost: the log still has it, and the next checkpoint retries
 		}
-		if logged-moved <= remainderFrames || logged > hastyFrames {
+		if logged-copied <= remainderFrames || logged > blockingFrames {
 			break
 		}
 	}
@@ -101,23 +101,23 @@ func (c *checkpointer) run() {
 	if err != nil {
 		return // as above
 	}
-	c.frames, c.next = logged, max(dueFrames, logged+againFrames)
+	c.frames, c.next = logged, max(dueFrames, logged+retryFrames)
 }
 
-// pass moves what can be moved. It returns how many frames the log holds, none where it
-// starts from the beginning again, and how many of them were moved.
-func (c *checkpointer) pass(mode string) (logged, moved int64, err error) {
+// pass copies what can be copied. It returns how many frames the log holds (0 after a
+// restart) and how many of them have been copied.
+func (c *checkpointer) pass(mode string) (logged, copied int64, err error) {
 	err = c.conn.query("PRAGMA wal_checkpoint("+mode+")", nil, func(r row) error {
 		var busy int64
-		if err := r.Scan(&busy, &logged, &moved); err != nil {
+		if err := r.Scan(&busy, &logged, &copied); err != nil {
 			return err
 		}
 		if busy == 0 && mode != "PASSIVE" {
-			logged, moved = 0, 0
+			logged, copied = 0, 0
 		}
 		return nil
 	})
-	return logged, moved, err
+	return logged, copied, err
 }
 
 func (c *checkpointer) close() error {

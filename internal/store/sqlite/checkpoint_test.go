@@ -17,8 +17,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// Scans that let go of their view of the file after each row keep the contract of the
-// storage port as others do.
+// Scans that renew their snapshot of the file after each row keep the contract of the
+// storage port.
 func TestConformanceInShortTurns(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener {
@@ -31,7 +31,7 @@ func TestConformanceInShortTurns(t *testing.T) {
 	})
 }
 
-// logSize is how large the write-ahead log of a database is, in bytes.
+// logSize returns the size of a database's write-ahead log in bytes.
 func logSize(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path + "-wal")
@@ -45,7 +45,7 @@ func logSize(t *testing.T, path string) int64 {
 }
 
 // growth writes as a server does under load: one transaction after the other, each of
-// a few small rows that lie far apart, so that the log grows by many times as much.
+// a few small rows that are far apart, so that the log grows much faster than the data.
 type growth struct {
 	store *sqlite.Store
 	org   ledger.OrgID
@@ -81,8 +81,8 @@ func (g *growth) write(t *testing.T, transactions int) {
 	}
 }
 
-// The write-ahead log stays below its bound while much more than that is written to it,
-// and while others read and scan all the time.
+// The write-ahead log stays below its limit while much more than that is written and
+// other goroutines read and scan all the time.
 //
 //countersign:race
 func TestLogStaysSmall(t *testing.T) {
@@ -124,11 +124,11 @@ func TestLogStaysSmall(t *testing.T) {
 	}
 }
 
-// A log that was left behind is moved and cut when the database is opened.
+// A log that an earlier process left is copied and truncated when the database is opened.
 func TestLogLeftBehindIsMoved(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
-	first := open(t, path) // holds the file open, so that nothing is moved by the last who closes it
+	first := open(t, path) // holds the file open: SQLite would copy the log when the last connection closes
 	if err := first.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

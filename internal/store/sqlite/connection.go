@@ -10,21 +10,30 @@ import (
 	"countersign/internal/store"
 )
 
-// connection speaks to SQLite itself, below its driver for database/sql: every
-// recorded action and every public check passes here, and the driver's pooling,
-// locking, naming of columns and copying would cost more than SQLite does. It
-// serves one goroutine at a time. Its statements are never cancelled: an
-// interrupted one would cost the connection its state.
+// connection calls SQLite directly, below the driver for database/sql. Every recorded
+// action and every public verification uses it, and the driver's pooling, locking,
+// column names and copies would cost more than SQLite itself. Only migrations use the
+// driver.
+//
+// SQLite here is C translated to Go (modernc.org/sqlite/lib). It manages its own
+// memory, outside the Go heap, and takes and returns addresses as uintptr. The garbage
+// collector neither moves nor frees that memory, so an address stays valid until SQLite
+// or this file frees it. Reading and writing there needs package unsafe, which only two
+// functions use: pointer, and memory (see statement.go for the bounds).
+//
+// A connection serves one goroutine at a time: the pool, or Store.mu for the writer,
+// sees to that. Statements are never interrupted, because an interrupted one could
+// roll back the transaction.
 type connection struct {
 	tls        *libc.TLS
-	db         uintptr
-	out        uintptr // where SQLite puts an address that it returns
-	statements map[string]*statement
+	db         uintptr               // the sqlite3 object; 0 before it is open
+	out        uintptr               // addressSize bytes for values that SQLite returns through a pointer
+	statements map[string]*statement // by their text, kept until close
 }
 
-const addressSize = 8
+const addressSize = 8 // bytes
 
-// connect opens a file and sets its pragmas, which are the connection's own.
+// connect opens a file and sets the common pragmas and the given ones.
 func connect(path string, pragmas ...string) (*connection, error) {
 	c := &connection{tls: libc.NewTLS(), statements: make(map[string]*statement)}
 	if err := c.open(path); err != nil {
@@ -38,8 +47,8 @@ func connect(path string, pragmas ...string) (*connection, error) {
 	return c, nil
 }
 
-// failed closes what could not be opened. Why it could not says more than what
-// closing it came to.
+// failed closes a connection that could not be opened, and returns why. The error of
+// closing it adds nothing.
 func (c *connection) failed(err error) error {
 	_ = c.close()
 	return err
@@ -54,8 +63,8 @@ func (c *connection) open(path string) error {
 		return errNoMemory
 	}
 	defer libc.Xfree(c.tls, name)
-	// Without SQLite's own lock on the connection: it would be taken several times
-	// for each column that is read.
+	// NOMUTEX: SQLite would otherwise lock the connection several times for each column
+	// that is read, and only one goroutine uses it.
 	const flags = sqlitelib.SQLITE_OPEN_READWRITE | sqlitelib.SQLITE_OPEN_CREATE | sqlitelib.SQLITE_OPEN_NOMUTEX
 	rc := sqlitelib.Xsqlite3_open_v2(c.tls, name, c.out, flags, 0)
 	c.db = c.returned()
@@ -68,8 +77,8 @@ func (c *connection) open(path string) error {
 	return c.keepPlans()
 }
 
-// keepPlans lets SQLite plan a statement once, whatever its parameters are. It would
-// otherwise prepare every statement with a parameter as its LIMIT anew for each use.
+// keepPlans makes the plan of a statement independent of its parameters. SQLite would
+// otherwise prepare each statement with a parameter in its LIMIT again for every use.
 func (c *connection) keepPlans() error {
 	const slot = 8 // bytes of one variadic argument
 	arguments := libc.Xmalloc(c.tls, 2*slot)
@@ -80,10 +89,10 @@ func (c *connection) keepPlans() error {
 	return c.check(sqlitelib.Xsqlite3_db_config(c.tls, c.db, sqlitelib.SQLITE_DBCONFIG_ENABLE_QPSG, libc.VaList(arguments, int32(1), uintptr(0))))
 }
 
-// returned is the address that the last call has put into out.
+// returned reads the address that the last call has written to out.
 func (c *connection) returned() uintptr { return *(*uintptr)(pointer(c.out)) }
 
-// statement prepares a query once.
+// statement returns the prepared statement for a query, and prepares it on first use.
 func (c *connection) statement(query string) (*statement, error) {
 	if prepared, ok := c.statements[query]; ok {
 		return prepared, nil
@@ -93,7 +102,7 @@ func (c *connection) statement(query string) (*statement, error) {
 		return nil, errNoMemory
 	}
 	defer libc.Xfree(c.tls, text)
-	rc := sqlitelib.Xsqlite3_prepare_v3(c.tls, c.db, text, int32(len(query)), sqlitelib.SQLITE_PREPARE_PERSISTENT, c.out, 0) //nolint:gosec // queries are written in the code
+	rc := sqlitelib.Xsqlite3_prepare_v3(c.tls, c.db, text, int32(len(query)), sqlitelib.SQLITE_PREPARE_PERSISTENT, c.out, 0) //nolint:gosec // the length of a constant query
 	if err := c.check(rc); err != nil {
 		return nil, err
 	}
@@ -102,7 +111,8 @@ func (c *connection) statement(query string) (*statement, error) {
 	return prepared, nil
 }
 
-// takeFrames is how many pages were written to the log since it was last asked.
+// takeFrames returns how many pages were written to the log since the last call. SQLite
+// writes two 32-bit numbers to out: the count and its maximum.
 func (c *connection) takeFrames() int64 {
 	const reset = 1
 	rc := sqlitelib.Xsqlite3_db_status(c.tls, c.db, sqlitelib.SQLITE_DBSTATUS_CACHE_WRITE, c.out, c.out+addressSize/2, reset)
@@ -112,12 +122,13 @@ func (c *connection) takeFrames() int64 {
 	return int64(*(*int32)(pointer(c.out)))
 }
 
+// exec runs a statement and ignores its rows.
 func (c *connection) exec(query string, args ...any) error {
 	return c.query(query, args, func(row) error { return nil })
 }
 
-// change is exec for a statement about a record that must be there; ErrNotFound
-// when it is not.
+// change runs a statement that must change exactly one row; ErrNotFound when it does
+// not.
 func (c *connection) change(query string, args ...any) error {
 	if err := c.exec(query, args...); err != nil {
 		return err
@@ -128,6 +139,8 @@ func (c *connection) change(query string, args ...any) error {
 	return nil
 }
 
+// query runs a statement and calls scan for each row. The row is valid only during the
+// call. scan must not run the same text again: the statement is in use.
 func (c *connection) query(query string, args []any, scan func(row) error) error {
 	s, err := c.statement(query)
 	if err != nil {
@@ -161,14 +174,14 @@ func (c *connection) close() error {
 	return err
 }
 
-// failure is an error of SQLite's.
-type failure struct {
-	code   int32 // the extended one
+// sqliteError is an error that SQLite returned.
+type sqliteError struct {
+	code   int32 // extended result code
 	text   string
-	system syscall.Errno // of the call that failed; 0 where none did
+	system syscall.Errno // of the system call that failed; 0 for none
 }
 
-func (f *failure) Error() string {
+func (f *sqliteError) Error() string {
 	if f.system != 0 {
 		return fmt.Sprintf("SQLite: %s (%d): %s", f.text, f.code, f.system)
 	}
@@ -176,21 +189,22 @@ func (f *failure) Error() string {
 }
 
 var (
-	errNoMemory = &failure{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
-	errTooBig   = &failure{code: sqlitelib.SQLITE_TOOBIG, text: "string or blob too big"}
+	errNoMemory = &sqliteError{code: sqlitelib.SQLITE_NOMEM, text: "out of memory"}
+	errTooBig   = &sqliteError{code: sqlitelib.SQLITE_TOOBIG, text: "string or orEmpty too big"}
 )
 
+// check turns a result code into an error; nil for SQLITE_OK.
 func (c *connection) check(rc int32) error {
 	if rc == sqlitelib.SQLITE_OK {
 		return nil
 	}
-	failed := &failure{code: rc}
+	failed := &sqliteError{code: rc}
 	text := sqlitelib.Xsqlite3_errstr(c.tls, rc)
 	if c.db != 0 {
 		text = sqlitelib.Xsqlite3_errmsg(c.tls, c.db)
-		switch rc & 0xff { // of other failures it may be the number of an earlier one
+		switch rc & 0xff { // after other failures, errno may be an earlier one
 		case sqlitelib.SQLITE_IOERR, sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_FULL:
-			failed.system = syscall.Errno(sqlitelib.Xsqlite3_system_errno(c.tls, c.db)) //nolint:gosec // errors have small numbers
+			failed.system = syscall.Errno(sqlitelib.Xsqlite3_system_errno(c.tls, c.db)) //nolint:gosec // errno is small
 		}
 	}
 	failed.text = libc.GoString(text)

@@ -10,10 +10,10 @@ import (
 	"countersign/internal/store"
 )
 
-// classify turns SQLite's errors into the port's. It is the one place that does, but for
-// commits, whose outcome may be unknown.
+// classify turns SQLite's errors into the port's. Only the errors of COMMIT, whose
+// outcome may be unknown, are classified elsewhere: see transaction.commit.
 func classify(err error) error {
-	var failed *failure
+	var failed *sqliteError
 	switch {
 	case err == nil:
 		return nil
@@ -22,15 +22,15 @@ func classify(err error) error {
 	case failed.code == sqlitelib.SQLITE_CONSTRAINT_UNIQUE || failed.code == sqlitelib.SQLITE_CONSTRAINT_PRIMARYKEY:
 		return fmt.Errorf("%w: %w", store.ErrExists, err)
 	case failed.unavailable():
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, failed.named(err))
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, failed.withCause(err))
 	}
 	return err
 }
 
-// unavailable reports whether the failure is the file's, or the system's below it, and
-// not one of what was asked. A file that is damaged cannot be read, which is all that a
-// caller needs to know; the operator is told by the readiness and the log.
-func (f *failure) unavailable() bool {
+// unavailable reports whether the file or the operating system failed, and not the
+// statement. To a caller a damaged file is just unavailable; operators see the cause in
+// the readiness check and the log.
+func (f *sqliteError) unavailable() bool {
 	switch f.code & 0xff {
 	case sqlitelib.SQLITE_BUSY, sqlitelib.SQLITE_LOCKED, sqlitelib.SQLITE_FULL, sqlitelib.SQLITE_IOERR,
 		sqlitelib.SQLITE_CANTOPEN, sqlitelib.SQLITE_READONLY, sqlitelib.SQLITE_INTERRUPT, sqlitelib.SQLITE_NOMEM,
@@ -40,15 +40,15 @@ func (f *failure) unavailable() bool {
 	return false
 }
 
-// named adds what is wrong with the store, where the failure tells.
-func (f *failure) named(err error) error {
-	if fault := f.fault(); fault != nil {
-		return fmt.Errorf("%w: %w", fault, err)
+// withCause wraps err with the cause that operators are told, where it is known.
+func (f *sqliteError) withCause(err error) error {
+	if cause := f.cause(); cause != nil {
+		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err
 }
 
-func (f *failure) fault() error {
+func (f *sqliteError) cause() error {
 	switch {
 	case f.code&0xff == sqlitelib.SQLITE_CORRUPT || f.code == sqlitelib.SQLITE_NOTADB:
 		return store.ErrDamaged

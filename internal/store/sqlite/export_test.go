@@ -2,7 +2,7 @@ package sqlite
 
 import "context"
 
-// What the store asks of SQLite, for tests of how SQLite answers it.
+// The store's queries, for tests of their plans.
 var ApprovalsQuery = approvalsQuery
 
 const (
@@ -11,14 +11,14 @@ const (
 	ScanRest         = scanRest
 )
 
-// IdleReaders is how many connections for reading are open and not in use.
+// IdleReaders returns the number of open reading connections that are not in use.
 func (s *Store) IdleReaders() int {
 	s.readers.mu.Lock()
 	defer s.readers.mu.Unlock()
 	return len(s.readers.idle)
 }
 
-// Explain is the plan that a connection of the store makes for a query, step by step.
+// Explain returns the steps of SQLite's plan for a query.
 func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]string, error) {
 	return readAll(ctx, s, "EXPLAIN QUERY PLAN "+query, args, func(r row) (step string, err error) {
 		err = r.skip(3).Scan(&step)
@@ -26,8 +26,8 @@ func (s *Store) Explain(ctx context.Context, query string, args ...any) ([]strin
 	})
 }
 
-// MaxLog is how large the file of the write-ahead log may get, in bytes.
+// MaxLog is the limit of the write-ahead log's file, in bytes.
 const MaxLog = maxLog
 
-// ScanInShortTurns makes scans let go of their view after each row.
-func (s *Store) ScanInShortTurns() { s.scanTurn = 0 }
+// ScanInShortTurns makes scans renew their snapshot after each row.
+func (s *Store) ScanInShortTurns() { s.maxSnapshot = 0 }

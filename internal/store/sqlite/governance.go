@@ -27,13 +27,13 @@ func approvalsQuery(q store.ApprovalQuery) (string, []any) {
 		args = append(args, values...)
 	}
 	if q.Chain != nil {
-		where[0] = "+org_id = ?" // without its index: a chain has few approvals, an organization many
+		where[0] = "+org_id = ?" // do not use its index: a chain has few approvals, an organization many
 		filter("chain_id = ?", q.Chain.UUID[:])
 	}
 	switch {
 	case q.OpenedBy == nil:
 	case q.Status.Open():
-		filter("+opened_by = ?", q.OpenedBy.UUID[:]) // likewise: few of anybody's approvals are open
+		filter("+opened_by = ?", q.OpenedBy.UUID[:]) // likewise: few of a key's approvals are open
 	default:
 		filter("opened_by = ?", q.OpenedBy.UUID[:])
 	}
@@ -55,41 +55,42 @@ func (s *Store) Event(ctx context.Context, at store.EventAt) (*ledger.StoredEven
 	})
 }
 
-// scanQuery goes from chain to chain and in each from event to event, so that
-// nothing is sorted and a scan that ends early has read little. The number in its
-// order is there to tell SQLite that no two chains have the same place.
+// scanQuery goes from chain to chain and in each from event to event, so that nothing
+// is sorted and a scan that ends early has read little. c.no in its order tells SQLite
+// that the order of chains is unique.
 const (
 	scanFrom = "SELECT " + chainColumns + `, e.sequence, e.idempotency_key, e.body, e.payload, e.redactions, e.mac
 	FROM chains c CROSS JOIN chain_states s ON s.chain_no = c.no AND s.org_id = c.org_id CROSS JOIN events e ON e.chain_no = c.no
 	WHERE c.org_id = ? AND c.id >= ?`
 	scanOrder = " ORDER BY c.id DESC, c.no DESC, e.sequence"
 	scanQuery = scanFrom + scanOrder
-	// The rest of the chain that was visited last, and the chains behind it.
+	// scanRest continues in the chain that was visited last and goes on to older chains.
 	scanRest = scanFrom + " AND c.id <= ? AND NOT (c.id = ? AND c.no > ?) AND e.sequence > CASE c.no WHEN ? THEN ? ELSE -1 END" + scanOrder
 )
 
-// chainColumnCount is how many columns of scanQuery are the chain's.
+// chainColumnCount is the number of columns in chainColumns.
 var chainColumnCount = strings.Count(chainColumns, ",") + 1
 
-// ScanEvents implements store.Governance. A chain's id begins with the moment at
-// which it was opened, and the smallest one of a moment finds all of them.
+// ScanEvents implements store.Governance. A chain's id begins with the time at which
+// it was opened, so the smallest id of since is a lower bound.
 func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.Time, visit func(*store.ChainRecord, *ledger.StoredEvent) error) error {
 	first := ledger.NewTimedID(max(since, 0), [10]byte{})
 	var chain *store.ChainRecord
 	var chainNo int64
-	// The row visited last, with the chain's id as it is stored, which need not be one.
+	// The row visited last. The chain's id is kept as stored: a forged one may have any
+	// length.
 	var lastID []byte
 	var lastSequence int64
 	rest := func() query {
 		return query{scanRest, []any{org.UUID[:], first[:], lastID, lastID, chainNo, chainNo, lastSequence}}
 	}
-	return s.scanAlone(ctx, query{scanQuery, []any{org.UUID[:], first[:]}}, rest, func(r row) error {
+	return s.scan(ctx, query{scanQuery, []any{org.UUID[:], first[:]}}, rest, func(r row) error {
 		var no int64
 		if err := r.Scan(&no); err != nil {
 			return err
 		}
 		if chain == nil || chainNo != no {
-			lastID = append(lastID[:0], r.lend(1)...)
+			lastID = append(lastID[:0], r.borrow(1)...)
 			var err error
 			if chain, chainNo, err = scanChain(r); err != nil {
 				return err
@@ -124,16 +125,15 @@ func (s *Store) ActLog(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, e
 	})
 }
 
-// ActLogs implements store.Governance. One statement of any length would be planned anew
-// for each, so it asks for a list of one length after the other.
+// ActLogs implements store.Governance.
 func (s *Store) ActLogs(ctx context.Context, orgs []ledger.OrgID) (map[ledger.OrgID]*ledger.ActLog, error) {
 	found := make(map[ledger.OrgID]*ledger.ActLog, len(orgs))
-	err := lists(orgs, func(padded []ledger.OrgID) error {
+	err := batches(orgs, func(padded []ledger.OrgID) error {
 		args := make([]any, len(padded))
 		for i := range padded {
 			args[i] = padded[i].UUID[:]
 		}
-		query := "SELECT org_id, " + logColumns + " FROM act_logs WHERE org_id IN (" + marks(len(padded), "?") + ")"
+		query := "SELECT org_id, " + logColumns + " FROM act_logs WHERE org_id IN (" + placeholders(len(padded), "?") + ")"
 		_, err := readAll(ctx, s, query, args, func(r row) (*ledger.ActLog, error) {
 			var org ledger.OrgID
 			if err := r.Scan(&org.UUID); err != nil {
@@ -164,7 +164,7 @@ func (s *Store) ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledg
 	rest := func() query {
 		return query{"SELECT sequence, body FROM acts WHERE org_id = ? AND sequence > ? ORDER BY sequence", []any{org.UUID[:], last}}
 	}
-	return s.scanAlone(ctx, all, rest, func(r row) error {
+	return s.scan(ctx, all, rest, func(r row) error {
 		act := &ledger.StoredAct{Org: org}
 		if err := r.Scan(&act.Sequence, &act.Body); err != nil {
 			return err
@@ -172,4 +172,79 @@ func (s *Store) ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledg
 		last = act.Sequence
 		return visit(act)
 	})
+}
+
+const (
+	importedColumns = "id, org_id, import_id, key_id, record, signature, imported_at, act, mac"
+	selectImported  = "SELECT " + importedColumns + " FROM imported_approvals "
+)
+
+func scanImported(rows row) (*store.ImportedApproval, error) {
+	a := new(store.ImportedApproval)
+	err := rows.Scan(&a.ID.UUID, &a.Org.UUID, &a.Import, &a.Key.UUID, &a.Record, &a.Signature, (*int64)(&a.ImportedAt), &a.Act, &a.MAC)
+	return a, err
+}
+
+// ImportedApproval implements store.Imports.
+func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*store.ImportedApproval, error) {
+	return readOne(ctx, s, selectImported+"WHERE id = ?", []any{id.UUID[:]}, scanImported)
+}
+
+// ImportedApprovals implements store.Imports.
+func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*store.ImportedApproval, error) {
+	return readAll(ctx, s, selectImported+"WHERE org_id = ? AND id > ? ORDER BY id LIMIT ?", []any{org.UUID[:], after.UUID[:], int64(limit)}, scanImported)
+}
+
+func (tx *transaction) loadImported(needs *store.Needs, loaded *store.Loaded) error {
+	for _, id := range needs.Imported {
+		err := tx.query(selectImported+"WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
+			imported, err := scanImported(rows)
+			loaded.Imported[id] = imported
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *transaction) insertImported(a *store.ImportedApproval) error {
+	return tx.exec("INSERT INTO imported_approvals ("+importedColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		a.ID.UUID[:], a.Org.UUID[:], a.Import[:], a.Key.UUID[:], orEmpty(a.Record), orEmpty(a.Signature), int64(a.ImportedAt), a.Act, orEmpty(a.MAC))
+}
+
+// PutPolls implements store.Governance.
+func (s *Store) PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger.Time) error {
+	if len(polls) == 0 {
+		return nil
+	}
+	return s.writing(ctx, func(tx *transaction) error {
+		for id, at := range polls {
+			err := tx.exec(`INSERT INTO approval_polls (approval_id, polled_at) VALUES (?, ?)
+				ON CONFLICT (approval_id) DO UPDATE SET polled_at = excluded.polled_at WHERE polled_at < excluded.polled_at`,
+				id.UUID[:], int64(at))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Polls implements store.Governance. It makes one lookup for each: a page has few.
+func (s *Store) Polls(ctx context.Context, approvals []ledger.ApprovalID) (map[ledger.ApprovalID]ledger.Time, error) {
+	polls := make(map[ledger.ApprovalID]ledger.Time)
+	for _, id := range approvals {
+		err := s.read(ctx, "SELECT polled_at FROM approval_polls WHERE approval_id = ?", []any{id.UUID[:]}, func(r row) error {
+			var at int64
+			err := r.Scan(&at)
+			polls[id] = ledger.Time(at)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return polls, nil
 }

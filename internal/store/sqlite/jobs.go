@@ -14,11 +14,11 @@ import (
 	"countersign/internal/store"
 )
 
-// insertJob puts a job behind the first of its stream, or before it when that one
-// is due later and has not begun. So the first is always the one that has begun,
-// or else the next that is due.
+// insertJob stores a job behind the first of its stream, or in front of it when that
+// one is due later and was never claimed. So the first of a stream is the job that was
+// claimed, or else the next that is due.
 func (tx *transaction) insertJob(job *store.Job) error {
-	if first, err := tx.firstOfName(job); err != nil || !first {
+	if first, err := tx.takeName(job); err != nil || !first {
 		return err
 	}
 	place, err := tx.place(job)
@@ -29,8 +29,9 @@ func (tx *transaction) insertJob(job *store.Job) error {
 		job.Org.UUID[:], job.Kind, orNull(job.Stream), place, int64(job.RunAt), orEmpty(job.Body), int64(job.DueAt), orEmpty(job.MAC))
 }
 
-// firstOfName takes the name of a job that is to be stored once.
-func (tx *transaction) firstOfName(job *store.Job) (first bool, err error) {
+// takeName reports whether the job is the first under its name (Job.Once), and stores
+// the name.
+func (tx *transaction) takeName(job *store.Job) (first bool, err error) {
 	if job.Once == "" {
 		return true, nil
 	}
@@ -42,6 +43,8 @@ func (tx *transaction) firstOfName(job *store.Job) (first bool, err error) {
 	return first, err
 }
 
+// place returns the place of a new job in its stream, and moves the first of the stream
+// back where the new one precedes it.
 func (tx *transaction) place(job *store.Job) (string, error) {
 	if job.Stream == "" {
 		return "first", nil
@@ -60,7 +63,7 @@ func (tx *transaction) place(job *store.Job) (string, error) {
 	return "first", tx.change("UPDATE jobs SET place = 'behind' WHERE no = ?", no)
 }
 
-// promote gives the first place of a stream, when it has become free, to the next.
+// promote makes the next job of a stream the first when there is no first.
 func (tx *transaction) promote(stream string) error {
 	if stream == "" {
 		return nil
@@ -134,7 +137,7 @@ func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.J
 	})
 }
 
-// RetryJob implements store.Jobs. The job keeps the first place of its stream.
+// RetryJob implements store.Jobs. The job stays the first of its stream.
 func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time, fault string) error {
 	return s.writing(ctx, func(tx *transaction) error {
 		return tx.change("UPDATE jobs SET run_at = ?, fault = ?, lease = NULL, leased_until = 0 WHERE no = ? AND lease = ?",
@@ -170,10 +173,10 @@ func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job
 		return query{"SELECT " + jobColumns + ", leased_until FROM jobs WHERE no > ? AND place <> 'buried' ORDER BY no", []any{last}}
 	}
 	if kind != "" {
-		// Those that are first in their streams: few, and in the order of their times.
+		// Only the first of each stream: few, and there is an index on their order.
 		all, rest = query{"SELECT " + jobColumns + ", leased_until FROM jobs WHERE place = 'first' AND kind = ? ORDER BY run_at, no", []any{kind}}, nil
 	}
-	return s.scanAlone(ctx, all, rest, func(rows row) error {
+	return s.scan(ctx, all, rest, func(rows row) error {
 		job, err := scanJob(rows)
 		if err != nil {
 			return err

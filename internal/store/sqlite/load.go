@@ -47,8 +47,8 @@ func (tx *transaction) load(needs *store.Needs) (*store.Loaded, error) {
 	return loaded, nil
 }
 
-// loadOrgs serves those who hold an organization and those who govern it alike:
-// whoever writes has the whole database to itself.
+// loadOrgs treats Orgs and Govern alike: the transaction has locked the whole
+// database.
 func (tx *transaction) loadOrgs(needs *store.Needs, loaded *store.Loaded) error {
 	for _, ids := range [...][]ledger.OrgID{needs.Orgs, needs.Govern} {
 		for _, id := range ids {
@@ -67,7 +67,7 @@ func (tx *transaction) loadOrg(id ledger.OrgID, loaded *store.Loaded) error {
 	if loaded.Orgs[id] != nil {
 		return nil
 	}
-	if org, ok := tx.recent.orgs.Get(id); ok {
+	if org, ok := tx.cache.orgs.Get(id); ok {
 		loaded.Orgs[id] = org
 		return nil
 	}
@@ -75,18 +75,18 @@ func (tx *transaction) loadOrg(id ledger.OrgID, loaded *store.Loaded) error {
 		org, err := scanOrg(rows)
 		if err == nil {
 			loaded.Orgs[id] = org
-			tx.recent.orgs.Put(id, org, org.Size())
+			tx.cache.orgs.Put(id, org, org.Size())
 		}
 		return err
 	})
 }
 
-// loadEnd loads the end of an organization's audit log.
+// loadEnd loads the end of an organization's audit log for Loaded.Ends.
 func (tx *transaction) loadEnd(id ledger.OrgID, loaded *store.Loaded) error {
 	if loaded.Ends[id] != nil {
 		return nil
 	}
-	if end, ok := tx.recent.ends.Get(id); ok {
+	if end, ok := tx.cache.ends.Get(id); ok {
 		loaded.Ends[id] = end
 		return nil
 	}
@@ -94,16 +94,16 @@ func (tx *transaction) loadEnd(id ledger.OrgID, loaded *store.Loaded) error {
 		end, err := scanLog(rows, id)
 		if err == nil {
 			loaded.Ends[id] = end
-			tx.recent.ends.Put(id, end, endSize)
+			tx.cache.ends.Put(id, end, endSize)
 		}
 		return err
 	})
 }
 
-// endSize is about how many bytes the end of an audit log takes.
+// endSize is roughly the size of an audit log's end in memory, in bytes.
 const endSize = 300
 
-// actsAfter reads acts for Loaded.ActsAfter.
+// actsAfter is Loaded.ActsAfter.
 func (tx *transaction) actsAfter(org ledger.OrgID, after int64, limit int) (acts []*ledger.StoredAct, err error) {
 	query := "SELECT sequence, body FROM acts WHERE org_id = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 	err = tx.query(query, []any{org.UUID[:], after, int64(limit)}, func(r row) error {
@@ -119,14 +119,14 @@ func (tx *transaction) loadKeys(needs *store.Needs, loaded *store.Loaded) error 
 		if loaded.Keys[id] != nil {
 			continue
 		}
-		if key, ok := tx.recent.keys.Get(id); ok {
+		if key, ok := tx.cache.keys.Get(id); ok {
 			loaded.Keys[id] = key
 			continue
 		}
 		err := tx.query("SELECT "+keyColumns+" FROM api_keys WHERE id = ?", []any{id.UUID[:]}, func(rows row) error {
 			key, err := scanKey(rows)
 			if err == nil {
-				tx.recent.keys.Put(id, key, keySize(key))
+				tx.cache.keys.Put(id, key, keySize(key))
 			}
 			loaded.Keys[id] = key
 			return err
@@ -210,7 +210,7 @@ func (tx *transaction) loadWebhooks(needs *store.Needs, loaded *store.Loaded) er
 	return nil
 }
 
-// policy reads a policy set for Loaded.Policy.
+// policy is Loaded.Policy.
 func (tx *transaction) policy(org ledger.OrgID, number int64) (found *store.PolicyRecord, err error) {
 	err = tx.query(policyQuery, []any{org.UUID[:], number}, func(rows row) (err error) {
 		found, err = scanPolicy(rows)

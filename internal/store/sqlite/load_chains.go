@@ -11,18 +11,18 @@ func (tx *transaction) loadChains(needs *store.Needs, loaded *store.Loaded) erro
 		if _, found := loaded.Chains[id]; found {
 			continue
 		}
-		if record, no := tx.recent.find(id); record != nil {
+		if record, no := tx.cache.chain(id); record != nil {
 			loaded.Chains[id], tx.numbers[id], tx.statuses[id] = record, no, record.Status
 		} else {
 			unread = append(unread, id)
 		}
 	}
-	return lists(unread, func(ids []ledger.ChainID) error {
+	return batches(unread, func(ids []ledger.ChainID) error {
 		args := make([]any, len(ids))
 		for i := range ids {
 			args[i] = ids[i].UUID[:]
 		}
-		query := "SELECT " + chainColumns + chainTables + "WHERE c.id IN (" + marks(len(ids), "?") + ")"
+		query := "SELECT " + chainColumns + chainTables + "WHERE c.id IN (" + placeholders(len(ids), "?") + ")"
 		return tx.query(query, args, func(rows row) error {
 			chain, no, err := scanChain(rows)
 			if err != nil {
@@ -53,7 +53,7 @@ func (tx *transaction) loadOpens(needs *store.Needs, loaded *store.Loaded) error
 	return nil
 }
 
-// number finds a chain's number; 0 when there is no such chain.
+// number returns the row number of a chain; 0 when there is no such chain.
 func (tx *transaction) number(chain ledger.ChainID) (int64, error) {
 	if no, ok := tx.numbers[chain]; ok {
 		return no, nil
@@ -77,12 +77,12 @@ func (tx *transaction) loadRepeats(needs *store.Needs, loaded *store.Loaded) err
 			refs = append(refs, ref)
 		}
 	}
-	return lists(refs, func(refs []store.EventRef) error {
+	return batches(refs, func(refs []store.EventRef) error {
 		args := make([]any, 0, 2*len(refs))
 		for _, ref := range refs {
 			args = append(args, tx.numbers[ref.Chain], ref.Key)
 		}
-		query := "WITH wanted (chain_no, key) AS (VALUES " + marks(len(refs), "(?,?)") + `)
+		query := "WITH wanted (chain_no, key) AS (VALUES " + placeholders(len(refs), "(?,?)") + `)
 			SELECT e.chain_no, e.sequence, e.idempotency_key, e.body, e.payload, e.redactions, e.mac
 			FROM wanted CROSS JOIN events e ON e.chain_no = wanted.chain_no AND e.idempotency_key = wanted.key`
 		return tx.query(query, args, func(rows row) error {
@@ -120,7 +120,7 @@ func (tx *transaction) loadAddenda(needs *store.Needs, loaded *store.Loaded) err
 	return nil
 }
 
-// eventsAfter reads events for Loaded.EventsAfter.
+// eventsAfter is Loaded.EventsAfter.
 func (tx *transaction) eventsAfter(chain ledger.ChainID, after int64) ([]*ledger.StoredEvent, error) {
 	no, err := tx.number(chain)
 	if err != nil {
@@ -136,7 +136,7 @@ func (tx *transaction) eventsAfter(chain ledger.ChainID, after int64) ([]*ledger
 	return events, classify(err)
 }
 
-// addendaAfter reads addenda for Loaded.AddendaAfter.
+// addendaAfter is Loaded.AddendaAfter.
 func (tx *transaction) addendaAfter(chain ledger.ChainID, after int64) ([]*ledger.Addendum, error) {
 	no, err := tx.number(chain)
 	if err != nil {

@@ -50,8 +50,8 @@ func wantNewest(t *testing.T, s *sqlite.Store) {
 	}
 }
 
-// copyOlder takes over what the older schema has tables and columns for, as the
-// older version would have written it.
+// copyOlder copies what the older schema has tables and columns for, as the older
+// version would have written it.
 func copyOlder(t *testing.T, from, to string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", to)

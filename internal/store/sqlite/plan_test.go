@@ -10,8 +10,7 @@ import (
 	"countersign/internal/store/sqlite"
 )
 
-// TestPlans: each list has an index that finds its records and nearly no others,
-// in order, however many there are.
+// Each list has an index that finds its records, and hardly any others, in order.
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "test.db"))

@@ -10,32 +10,34 @@ import (
 	"countersign/internal/store"
 )
 
-// readers is a small pool of connections that only read. Each keeps its prepared
-// statements: most reads are one look-up, which costs less than preparing it. The
-// connection used last is used next: its pages are the ones in the processor's
-// caches, and a quiet service keeps few of them.
+// readers is a small pool of read-only connections. Each keeps its prepared
+// statements: most reads are one lookup, which is cheaper than preparing it. The
+// connection that was released last is used next, because its pages are still in the
+// processor's caches.
 type readers struct {
-	path   string
-	places chan struct{} // one for each connection in use
-	mu     sync.Mutex
+	path  string
+	slots chan struct{} // holds one element for each connection in use
+
+	mu     sync.Mutex // guards the fields below
 	idle   []*connection
 	closed bool
 }
 
 const (
 	maxReaders = 16
-	// readerCache is small: each reader has one and keeps it, and what it does not hold
-	// the system does.
+	// readerCache is in KiB. It is small because each reader has one; the operating
+	// system caches the file too.
 	readerCache = "cache_size(-2000)"
 )
 
 func newReaders(path string) *readers {
-	return &readers{path: path, places: make(chan struct{}, maxReaders)}
+	return &readers{path: path, slots: make(chan struct{}, maxReaders)}
 }
 
+// acquire waits until fewer than maxReaders connections are in use, or ctx ends.
 func (r *readers) acquire(ctx context.Context) (*connection, error) {
 	select {
-	case r.places <- struct{}{}:
+	case r.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
@@ -44,13 +46,13 @@ func (r *readers) acquire(ctx context.Context) (*connection, error) {
 		conn, err = connect(r.path, "query_only(1)", readerCache)
 	}
 	if err != nil {
-		<-r.places
+		<-r.slots
 		return nil, classify(err)
 	}
 	return conn, nil
 }
 
-// take is nil when every connection made so far is in use.
+// take returns an idle connection, or nil when there is none.
 func (r *readers) take() (*connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,13 +72,13 @@ func (r *readers) release(conn *connection) {
 	r.mu.Lock()
 	r.idle = append(r.idle, conn)
 	r.mu.Unlock()
-	<-r.places
+	<-r.slots
 }
 
-// close waits for the reads under way.
+// close waits for the reads in progress.
 func (r *readers) close() error {
 	for range maxReaders {
-		r.places <- struct{}{}
+		r.slots <- struct{}{}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +89,7 @@ func (r *readers) close() error {
 	}
 	r.idle = nil
 	for range maxReaders {
-		<-r.places
+		<-r.slots
 	}
 	return errors.Join(errs...)
 }
@@ -102,7 +104,7 @@ func (s *Store) read(ctx context.Context, query string, args []any, scan func(ro
 	return classify(conn.query(query, args, scan))
 }
 
-// readOne is read for at most one record; ErrNotFound when there is none.
+// readOne reads one record; ErrNotFound when there is none.
 func readOne[T any](ctx context.Context, s *Store, query string, args []any, scan func(row) (T, error)) (found T, err error) {
 	rows := 0
 	err = s.read(ctx, query, args, func(r row) (err error) {
@@ -116,7 +118,7 @@ func readOne[T any](ctx context.Context, s *Store, query string, args []any, sca
 	return found, err
 }
 
-// readAll is read for a list.
+// readAll reads a list.
 func readAll[T any](ctx context.Context, s *Store, query string, args []any, scan func(row) (T, error)) ([]T, error) {
 	var found []T
 	err := s.read(ctx, query, args, func(r row) error {
@@ -132,19 +134,21 @@ func readAll[T any](ctx context.Context, s *Store, query string, args []any, sca
 	return found, nil
 }
 
-// scanPragmas map as much of the file as SQLite can, and keep few pages of the
-// rest: a scan comes to each page once.
+// scanPragmas map the file into memory, as much of it as SQLite can, and keep a small
+// page cache (KiB): a scan reads each page once.
 var scanPragmas = []string{"query_only(1)", mapped, "cache_size(-512)"}
 
-// A connection that is not in use maps nothing: the pages would count as the server's own.
+// An idle connection maps nothing (the sizes are in bytes), because mapped pages count
+// as the server's memory.
 const mapped, unmapped = "mmap_size(2147418112)", "mmap_size(0)"
 
-// scanners are the connections of scans. There is no bound to those in use, so that a
-// scan can start another. One idle connection is kept: opening one reads the whole
-// schema, which costs more than the scan of a small ledger.
+// scanners are the connections for scans. Their number is not limited, so that a scan
+// can start another one. One idle connection is kept: opening one reads the whole
+// schema, which costs more than a scan of a small ledger.
 type scanners struct {
-	path   string
-	mu     sync.Mutex
+	path string
+
+	mu     sync.Mutex // guards the fields below
 	idle   *connection
 	closed bool
 }
@@ -173,7 +177,7 @@ func (s *scanners) release(conn *connection) error {
 	return nil
 }
 
-// close leaves the scans under way to close their connections.
+// close closes the idle connection. Scans in progress close theirs when they end.
 func (s *scanners) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,12 +190,12 @@ func (s *scanners) close() error {
 	return conn.close()
 }
 
-// scanTurn is how long a scan may keep its view of the file. While one is kept, the
-// write-ahead log cannot start from its beginning again, and grows.
-const scanTurn = 250 * time.Millisecond
+// maxSnapshot is how long a scan may keep one snapshot of the file. As long as a
+// snapshot exists, the write-ahead log cannot be reused from its start, and grows.
+const maxSnapshot = 250 * time.Millisecond
 
-// errTurnEnds ends a turn of a scan.
-var errTurnEnds = errors.New("the turn of a scan ends")
+// errSnapshotExpired makes a scan continue with a new snapshot.
+var errSnapshotExpired = errors.New("the snapshot of a scan expired")
 
 // query is a statement with its parameters.
 type query struct {
@@ -199,13 +203,12 @@ type query struct {
 	args []any
 }
 
-// scanAlone is read for a scan of a large part of the store. It has a connection
-// of its own, which maps the file instead of copying it page by page, so that it
-// neither keeps the pool waiting nor waits for it while visit reads other things.
-// After a turn it lets go of its view of the file, and goes on with what rest asks for:
-// the rows behind those that were visited. With rest nil the scan is known to be short.
-// An error of visit is returned as it is.
-func (s *Store) scanAlone(ctx context.Context, all query, rest func() query, visit func(row) error) (err error) {
+// scan reads a large part of the store. It has a connection of its own, which maps the
+// file instead of copying it page by page, so that it neither blocks the pool of readers
+// nor waits for it when visit reads. After maxSnapshot it releases its snapshot and
+// continues with the query that rest returns: the rows after those visited. A nil rest
+// says that the scan is short. An error of visit is returned as it is.
+func (s *Store) scan(ctx context.Context, all query, rest func() query, visit func(row) error) (err error) {
 	conn, err := s.scanners.acquire()
 	if err != nil {
 		return classify(err)
@@ -215,22 +218,22 @@ func (s *Store) scanAlone(ctx context.Context, all query, rest func() query, vis
 			err = errors.Join(err, closeErr)
 		}
 	}()
-	for asked := all; ; asked = rest() {
-		ends := time.Now().Add(s.scanTurn)
-		err = conn.query(asked.text, asked.args, func(r row) error {
+	for next := all; ; next = rest() {
+		ends := time.Now().Add(s.maxSnapshot)
+		err = conn.query(next.text, next.args, func(r row) error {
 			if err := visit(r); err != nil {
-				return planError{err}
+				return callerError{err}
 			}
 			if rest != nil && !time.Now().Before(ends) {
-				return errTurnEnds
+				return errSnapshotExpired
 			}
 			return ctx.Err()
 		})
-		if !errors.Is(err, errTurnEnds) || ctx.Err() != nil {
+		if !errors.Is(err, errSnapshotExpired) || ctx.Err() != nil {
 			break
 		}
 	}
-	var own planError
+	var own callerError
 	switch {
 	case errors.As(err, &own):
 		return own.error

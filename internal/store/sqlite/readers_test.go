@@ -11,7 +11,7 @@ import (
 	"countersign/internal/store"
 )
 
-// One after the other, reads share one connection with its pages and statements.
+// Sequential reads share one connection with its pages and statements.
 //
 //countersign:race
 func TestReadersAreUsedAgain(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"countersign/internal/store"
 )
 
-// idOf reads an id; bytes that are none, which only a hand from outside can have
-// put there, become the zero id and agree with nothing.
+// idOf reads an id. Bytes of another length, which this program never wrote, become the
+// zero id, which matches nothing.
 func idOf(column []byte) (id uuid.UUID) {
 	if len(column) == len(id) {
 		copy(id[:], column)
@@ -18,7 +18,7 @@ func idOf(column []byte) (id uuid.UUID) {
 	return id
 }
 
-// hashOf reads a hash, and bytes that are none as idOf does.
+// hashOf reads a hash. Bytes of another length become the zero hash.
 func hashOf(column []byte) (hash [32]byte) {
 	if len(column) == len(hash) {
 		copy(hash[:], column)
@@ -26,8 +26,8 @@ func hashOf(column []byte) (hash [32]byte) {
 	return hash
 }
 
-// lastOf reads the hash of a last record; no bytes: there is none. Bytes that are
-// no hash make the record fail its authenticator, as a changed one should.
+// lastOf reads the hash of the last record; no bytes mean that there is none. Bytes of
+// another length become the zero hash, so that the row fails its authenticator.
 func lastOf(column []byte) *[32]byte {
 	if len(column) == 0 {
 		return nil
@@ -43,10 +43,10 @@ func bytesOf(last *[32]byte) []byte {
 	return last[:]
 }
 
-// lastBefore is the largest number of a list that ends before one; 0 stands for a list of
-// all. It is among them, so that nothing hides behind the largest number that there is.
-// A condition on the parameter instead would make SQLite plan the statement anew for
-// each value.
+// lastBefore returns the greatest number below before, and the greatest of all for 0,
+// which means a list from its end. The list includes it, so that no row can hide at the
+// greatest number. A condition on the parameter would do as well, but SQLite would plan
+// the statement again for each value.
 func lastBefore(before int64) int64 {
 	switch before {
 	case 0:
@@ -71,6 +71,7 @@ func orEmptyText(text *string) string {
 	return *text
 }
 
+// orEmpty is for columns that are never null: nil becomes empty.
 func orEmpty(b []byte) []byte {
 	if b == nil {
 		return []byte{}
@@ -118,7 +119,7 @@ func scanKey(rows row) (*ledger.KeyRecord, error) {
 	}
 	key.Agents, err = ledger.DecodeAgents([]byte(agents))
 	if err != nil || (previous == nil) != (previousExpires == nil) || logged != 0 && logged != 1 {
-		// Somebody else wrote it. It must not keep the others from being read, and
+		// This program did not write it. It must not make other rows unreadable;
 		// without an authenticator it is refused.
 		key.Agents, key.MAC = nil, nil
 	}

@@ -10,11 +10,11 @@ import (
 	"countersign/internal/store"
 )
 
-// Watch implements store.Signals. One process serves the file, so what is
-// committed through this Store is all that there is to hear of.
+// Watch implements store.Signals. One process serves the file, so it sees the commits
+// of this Store only.
 func (s *Store) Watch(ctx context.Context, changed func(uuid.UUID), missed func()) error {
-	w := s.watchers.join()
-	defer s.watchers.leave(w)
+	w := s.watchers.subscribe()
+	defer s.watchers.unsubscribe(w)
 	missed()
 	for {
 		select {
@@ -34,28 +34,28 @@ func (s *Store) Watch(ctx context.Context, changed func(uuid.UUID), missed func(
 	}
 }
 
-// watchers are all who watch. Whoever commits only leaves word with each and goes
-// on: a slow one must not hold up the others.
+// watchers are the calls of Watch in progress. A commit appends to the queue of each
+// and does not wait: a slow watcher delays neither the writer nor other watchers.
 type watchers struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards all and the queues of its watchers
 	all    map[*watcher]struct{}
 	closed chan struct{}
 }
 
 type watcher struct {
-	wake    chan struct{} // holds one token while there is something to take
+	wake    chan struct{} // holds one element while pending or lost is set
 	pending []uuid.UUID
-	lost    bool
+	lost    bool // signals were dropped
 }
 
-// maxPending bounds what is kept for one that does not come to take it.
+// maxPending is how many signals are queued for one watcher before they are dropped.
 const maxPending = 10_000
 
 func newWatchers() *watchers {
 	return &watchers{all: make(map[*watcher]struct{}), closed: make(chan struct{})}
 }
 
-func (ws *watchers) join() *watcher {
+func (ws *watchers) subscribe() *watcher {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	w := &watcher{wake: make(chan struct{}, 1)}
@@ -63,14 +63,14 @@ func (ws *watchers) join() *watcher {
 	return w
 }
 
-func (ws *watchers) leave(w *watcher) {
+func (ws *watchers) unsubscribe(w *watcher) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	delete(ws.all, w)
 }
 
-// announce is called after each commit, under the writer's lock, and so in the
-// order of the commits.
+// announce queues ids for every watcher. The caller holds Store.mu, so signals are
+// queued in the order of the commits.
 func (ws *watchers) announce(ids []uuid.UUID) {
 	if len(ids) == 0 {
 		return
@@ -85,7 +85,7 @@ func (ws *watchers) announce(ids []uuid.UUID) {
 		}
 		select {
 		case w.wake <- struct{}{}:
-		default: // it has not taken the last word yet
+		default: // it was woken already
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"countersign/internal/store"
 )
 
-// signals commits a transaction that names so many approvals.
+// signals commits a transaction that announces count approvals.
 func signals(t *testing.T, s store.Store, count int) {
 	t.Helper()
 	changes := &store.Changes{Signals: make([]uuid.UUID, count)}

@@ -1,11 +1,10 @@
-// Package sqlite keeps Countersign's records in one SQLite file: the embedded
-// default. One process serves it; the command line may work on it beside a
-// running server.
+// Package sqlite implements the storage port on one SQLite file: the embedded
+// default. One process serves the file; commands may use it while a server runs.
 //
-// Durability: write-ahead log with synchronous=FULL, so each commit is on disk
-// before it is reported. There is one writing connection, and every write is a
-// transaction begun IMMEDIATE, which is SQLite's lock on the whole database:
-// stronger than the row locks that the port asks for.
+// Durability: the write-ahead log with synchronous=FULL, so each commit is on disk
+// before it is reported. There is one writing connection, and every write is an
+// IMMEDIATE transaction, which locks the whole database: stronger than the row locks
+// that the port asks for.
 package sqlite
 
 import (
@@ -34,11 +33,12 @@ type Store struct {
 	path     string
 	readers  *readers
 	scanners *scanners
-	scanTurn time.Duration // how long a scan keeps its view of the file
+	// maxSnapshot is how long a scan keeps one snapshot of the file. Tests shorten it.
+	maxSnapshot time.Duration
 
-	mu     sync.Mutex // held while a transaction writes
-	writer *connection
-	recent *recentRecords
+	mu     sync.Mutex  // held for the length of a write transaction; guards writer and cache
+	writer *connection // nil once closed
+	cache  *recordCache
 
 	checkpoints *checkpointer
 	watchers    *watchers
@@ -47,12 +47,12 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// writerCache is smaller than what readers have: after a commit that has moved
-// pages about, SQLite goes through all of its cache, and the writer works on few.
+// writerCache is in KiB. It is small because SQLite walks its whole page cache after
+// a commit that moved pages, and the writer uses few pages.
 const writerCache = "cache_size(-4000)"
 
-// Open opens the file, making an empty one where there is none. The schema is
-// Migrate's affair.
+// Open opens the file, or creates an empty one. It does not create the schema: see
+// Migrate.
 func Open(ctx context.Context, path string) (*Store, error) {
 	if err := touch(path); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	s := &Store{
-		path: path, writer: writer, recent: newRecentRecords(), readers: newReaders(path), scanners: &scanners{path: path}, scanTurn: scanTurn, watchers: newWatchers(),
+		path: path, writer: writer, cache: newRecordCache(), readers: newReaders(path), scanners: &scanners{path: path}, maxSnapshot: maxSnapshot, watchers: newWatchers(),
 	}
 	if s.checkpoints, err = startCheckpointer(s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database: %w", err), s.Close())
@@ -73,8 +73,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	return s, nil
 }
 
-// touch makes the file with a mode of our own choosing: records hold payloads,
-// and nobody else on the machine needs to read them.
+// touch creates the file so that only its owner can read it: records hold payloads.
 func touch(path string) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -84,34 +83,35 @@ func touch(path string) error {
 }
 
 var commonPragmas = []string{
-	"busy_timeout(10000)",
+	"busy_timeout(10000)", // milliseconds
 	"journal_mode(wal)",
 	"synchronous(full)",
 	"foreign_keys(1)",
-	"cache_size(-16000)",
-	"wal_autocheckpoint(0)", // the checkpointer's affair
-	// What the file of the log is cut to when the log starts from its beginning again.
+	"cache_size(-16000)",    // KiB
+	"wal_autocheckpoint(0)", // see checkpointer
+	// In bytes: what SQLite truncates the log's file to when it reuses the log from its
+	// start.
 	"journal_size_limit(33554432)",
 }
 
-// dsn is for database/sql, which makes its connections when it likes: each must
-// have the pragmas.
+// dsn is the data source name for database/sql. It contains the pragmas because
+// database/sql opens connections on its own.
 func dsn(path string) string {
 	query := url.Values{"_pragma": commonPragmas}
 	return (&url.URL{Scheme: "file", Opaque: (&url.URL{Path: path}).EscapedPath(), RawQuery: query.Encode()}).String()
 }
 
-// Migrate brings the schema up to date. It is harmless when repeated.
+// Migrate brings the schema up to date. Repeating it is harmless.
 func (s *Store) Migrate(ctx context.Context) error {
 	return s.migrating(func(p *goose.Provider) error { _, err := p.Up(ctx); return err })
 }
 
-// MigrateTo brings the schema up to one version, for tests of later ones.
+// MigrateTo brings the schema up to the given version, for tests of later migrations.
 func (s *Store) MigrateTo(ctx context.Context, version int64) error {
 	return s.migrating(func(p *goose.Provider) error { _, err := p.UpTo(ctx, version); return err })
 }
 
-// SchemaVersion tells which version the file has and which the binary knows.
+// SchemaVersion returns the version of the file and the newest that the binary knows.
 func (s *Store) SchemaVersion(ctx context.Context) (current, latest int64, err error) {
 	err = s.migrating(func(p *goose.Provider) (err error) {
 		current, latest, err = p.GetVersions(ctx)
@@ -120,7 +120,7 @@ func (s *Store) SchemaVersion(ctx context.Context) (current, latest int64, err e
 	return current, latest, err
 }
 
-// migrating runs migrations on a connection of their own.
+// migrating calls run with a provider of migrations that has its own connection.
 func (s *Store) migrating(run func(*goose.Provider) error) (err error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -141,21 +141,21 @@ func (s *Store) migrating(run func(*goose.Provider) error) (err error) {
 	return nil
 }
 
-// Ping answers whether the file can be read.
+// Ping implements store.Store.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.read(ctx, "SELECT count(*) FROM sqlite_schema", nil, func(row) error { return nil })
 }
 
-// Probe writes the number that a database file has for its program's own use, which
-// this one makes no use of: SQLite writes and syncs the page that it stands on as any
-// other, and no table is needed that somebody could write to.
+// Probe implements store.Store. It writes user_version, a number in the file's header
+// that this program does not use. SQLite writes and syncs that page like any other,
+// and no table is needed.
 func (s *Store) Probe(ctx context.Context) error {
 	return s.writing(ctx, func(tx *transaction) error { return tx.exec("PRAGMA user_version = 0") })
 }
 
-// Backup writes a consistent copy to a new file while the store is in use.
+// Backup implements store.Store.
 func (s *Store) Backup(_ context.Context, path string) error {
-	// SQLite takes an empty file for a new one, so its mode is ours from the start.
+	// SQLite accepts an empty file as a new one, so the copy is private from the start.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists already: %w", path, store.ErrExists)
@@ -177,7 +177,7 @@ func (s *Store) copyTo(path string) error {
 	return errors.Join(source.exec("VACUUM INTO ?", path), source.close())
 }
 
-// Close waits for the transaction under way and closes the file.
+// Close implements store.Store.
 func (s *Store) Close() (err error) {
 	s.closed.Do(func() {
 		err = s.closeWriter()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// SQLite counts in 32 bits: a length that does not fit would reach it as another.
+// Parameters that are too long for SQLite's 32-bit lengths are refused.
 func TestParametersAreBounded(t *testing.T) {
 	t.Parallel()
 	part := strings.Repeat("x", 1<<20)

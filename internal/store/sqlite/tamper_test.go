@@ -11,8 +11,8 @@ import (
 	"countersign/internal/store/storetest"
 )
 
-// TestShortColumnsAreReadAsNothing: whoever can write to the file can put bytes
-// there that are no ids and no hashes, and must not be able to stop the service.
+// An attacker who writes columns of the wrong length into the file cannot make the
+// store fail: they are read as zero ids and hashes.
 func TestShortColumnsAreReadAsNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
@@ -55,7 +55,7 @@ func TestShortColumnsAreReadAsNothing(t *testing.T) {
 	}
 }
 
-// tamper writes behind the store's back.
+// tamper writes to the file without the store.
 func tamper(t *testing.T, path string, statements ...string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path+"?_pragma=ignore_check_constraints(1)&_pragma=busy_timeout(10000)")

@@ -15,36 +15,38 @@ import (
 // Transact implements store.Writer.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
 	return s.writing(ctx, func(tx *transaction) error {
-		if err := s.recent.begin(tx); err != nil {
+		if err := s.cache.validate(tx); err != nil {
 			return err
 		}
-		tx.recent = s.recent
+		tx.cache = s.cache
 		var err error
 		if tx.loaded, err = tx.load(needs); err != nil {
 			return err
 		}
 		if tx.changes, err = plan(tx.loaded); err != nil {
-			return planError{err}
+			return callerError{err}
 		}
 		return tx.apply(tx.changes)
 	})
 }
 
-// planError carries an error of the caller's past classify, untouched.
-type planError struct{ error }
+// callerError marks an error of plan or visit, which is returned as it is and not
+// classified.
+type callerError struct{ error }
 
-// transaction is one unit of work on the writing connection.
+// transaction is one write transaction. It uses the writing connection and so holds
+// Store.mu.
 type transaction struct {
 	*connection
-	recent  *recentRecords
-	numbers map[ledger.ChainID]int64
-	// statuses are those that the chains were loaded with.
-	statuses map[ledger.ChainID]ledger.ChainStatus
+	cache    *recordCache
+	numbers  map[ledger.ChainID]int64              // row numbers; 0: no such chain
+	statuses map[ledger.ChainID]ledger.ChainStatus // as loaded
 	loaded   *store.Loaded
-	changes  *store.Changes // nil for writes that are not of a plan's making
+	changes  *store.Changes // nil for a write that changes no cached record
 }
 
-// writing runs body in one IMMEDIATE transaction and commits it.
+// writing runs body in one IMMEDIATE transaction and commits it. An error of body
+// rolls back.
 func (s *Store) writing(ctx context.Context, body func(*transaction) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,49 +67,49 @@ func (s *Store) writing(ctx context.Context, body func(*transaction) error) erro
 		if rollbackErr := tx.exec("ROLLBACK"); rollbackErr != nil {
 			return errors.Join(classify(err), rollbackErr)
 		}
-		var own planError
+		var own callerError
 		if errors.As(err, &own) {
 			return own.error
 		}
 		return classify(err)
 	}
 	if err := tx.commit(); err != nil {
-		s.recent.forget()
+		s.cache.clear()
 		return err
 	}
 	if tx.changes != nil {
-		s.recent.committed(tx)
+		s.cache.update(tx)
 		s.watchers.announce(tx.changes.Signals)
 	}
-	s.checkpoints.notice(tx.connection.takeFrames())
+	s.checkpoints.committed(tx.connection.takeFrames())
 	return nil
 }
 
-// commit reports an unknown outcome for every failure but a refused lock: after
-// a failed write or sync of the log nobody can say what a crash would leave.
+// commit returns ErrOutcomeUnknown for every failure but a refused lock: after a
+// failed write or sync of the log, a crash may leave either outcome.
 func (tx *transaction) commit() error {
 	err := tx.exec("COMMIT")
 	if err == nil {
 		return nil
 	}
 	rollbackErr := tx.exec("ROLLBACK")
-	var failed *failure
+	var failed *sqliteError
 	if !errors.As(err, &failed) {
 		return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, err)
 	}
 	if failed.code&0xff == sqlitelib.SQLITE_BUSY {
 		return errors.Join(classify(err), rollbackErr)
 	}
-	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, failed.named(err))
+	return fmt.Errorf("%w: %w", store.ErrOutcomeUnknown, failed.withCause(err))
 }
 
-// lists yields slices of at most maxList elements, each padded to a power of two
-// by repeating its last element, so that a handful of prepared statements serves
+// batches calls visit with slices of at most maxBatch elements, each padded to a
+// power of two by repeating its last element, so that a few prepared statements serve
 // lists of any length.
-func lists[T any](elements []T, visit func(padded []T) error) error {
-	const maxList = 256
+func batches[T any](elements []T, visit func(padded []T) error) error {
+	const maxBatch = 256
 	for len(elements) > 0 {
-		n := min(len(elements), maxList)
+		n := min(len(elements), maxBatch)
 		size := 1
 		for size < n {
 			size *= 2
@@ -125,6 +127,7 @@ func lists[T any](elements []T, visit func(padded []T) error) error {
 	return nil
 }
 
-func marks(n int, one string) string {
+// placeholders repeats one n times, separated by commas.
+func placeholders(n int, one string) string {
 	return strings.TrimSuffix(strings.Repeat(one+",", n), ",")
 }

@@ -20,7 +20,7 @@ func scanWebhook(rows row) (*store.WebhookRecord, error) {
 		return nil, err
 	}
 	if json.Unmarshal(events, &w.Events) != nil {
-		// Somebody else wrote it. It must not keep the others from being read, and
+		// This program did not write it. It must not make other rows unreadable;
 		// without an authenticator it is refused.
 		w.Events, w.MAC = nil, nil
 	}
@@ -42,4 +42,52 @@ func (tx *transaction) putWebhook(w *store.WebhookRecord) error {
 func (s *Store) Webhooks(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
 	query := "SELECT " + webhookColumns + " FROM webhooks WHERE org_id = ? AND deleted_at IS NULL ORDER BY id"
 	return readAll(ctx, s, query, []any{org.UUID[:]}, scanWebhook)
+}
+
+const (
+	deliveryColumns = "id, org_id, webhook_id, message_id, kind, cause, attempt, state, code, error_class, error, attempted_at, duration, notice, mac"
+	selectDelivery  = "SELECT " + deliveryColumns + " FROM webhook_deliveries "
+)
+
+func scanDelivery(r row) (*store.DeliveryRecord, error) {
+	d := new(store.DeliveryRecord)
+	err := r.Scan(&d.ID.UUID, &d.Org.UUID, &d.Webhook.UUID, &d.MessageID, &d.Kind, &d.Trigger, &d.Attempt, &d.State, &d.Code,
+		&d.Class, &d.Error, (*int64)(&d.At), (*int64)(&d.Duration), &d.Notice, &d.MAC)
+	return d, err
+}
+
+// AddDelivery implements store.Deliveries.
+func (s *Store) AddDelivery(ctx context.Context, d *store.DeliveryRecord, keep int, since ledger.Time) error {
+	return s.writing(ctx, func(tx *transaction) error {
+		err := tx.exec("INSERT INTO webhook_deliveries ("+deliveryColumns+") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+			d.ID.UUID[:], d.Org.UUID[:], d.Webhook.UUID[:], d.MessageID, d.Kind, d.Trigger, d.Attempt, d.State, d.Code,
+			d.Class, d.Error, int64(d.At), int64(d.Duration), orEmpty(d.Notice), orEmpty(d.MAC))
+		if err != nil {
+			return err
+		}
+		err = tx.exec(`DELETE FROM webhook_deliveries WHERE webhook_id = ?
+			AND id <= (SELECT id FROM webhook_deliveries WHERE webhook_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?)`,
+			d.Webhook.UUID[:], d.Webhook.UUID[:], int64(keep))
+		if err != nil {
+			return err
+		}
+		return tx.exec("DELETE FROM webhook_deliveries WHERE attempted_at < ?", int64(since))
+	})
+}
+
+// Delivery implements store.Deliveries.
+func (s *Store) Delivery(ctx context.Context, id ledger.DeliveryID) (*store.DeliveryRecord, error) {
+	return readOne(ctx, s, selectDelivery+"WHERE id = ?", []any{id.UUID[:]}, scanDelivery)
+}
+
+// Deliveries implements store.Deliveries.
+func (s *Store) Deliveries(ctx context.Context, query store.DeliveryQuery) ([]*store.DeliveryRecord, error) {
+	sql, args := selectDelivery+"WHERE org_id = ? AND attempted_at >= ?", []any{query.Org.UUID[:], int64(query.Since)}
+	if query.Webhook != nil {
+		sql, args = sql+" AND webhook_id = ?", append(args, query.Webhook.UUID[:])
+	}
+	if query.Before != nil {
+		sql, args = sql+" AND id < ?", append(args, query.Before.UUID[:])
+	}
+	return readAll(ctx, s, sql+" ORDER BY id DESC LIMIT ?", append(args, int64(query.Limit)), scanDelivery)
 }

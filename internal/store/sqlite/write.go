@@ -5,8 +5,8 @@ import (
 	"countersign/internal/store"
 )
 
-// apply writes what a plan returned. Organizations and chains come before what
-// refers to them.
+// apply writes what a plan returned. Organizations and chains come before the records
+// that refer to them.
 func (tx *transaction) apply(c *store.Changes) error {
 	for _, write := range [...]func() error{
 		func() error { return each(c.Orgs, tx.updateOrg) },
@@ -30,9 +30,11 @@ func (tx *transaction) apply(c *store.Changes) error {
 		func() error { return each(c.SigningKeys, tx.putSigningKey) },
 		func() error { return each(c.Anchors, tx.putAnchor) },
 		func() error { return each(c.NewImported, tx.insertImported) },
+		func() error { return each(c.Transparency, tx.putTransparencyLog) },
 		func() error { return each(c.NewActs, tx.insertAct) },
 		func() error { return each(c.Logs, tx.putLog) },
 		func() error { return each(c.Findings, tx.putFinding) },
+		func() error { return each(c.NewPostings, tx.insertPosting) },
 		func() error { return each(c.NewJobs, tx.insertJob) },
 	} {
 		if err := write(); err != nil {
@@ -90,8 +92,8 @@ func (tx *transaction) insertChain(c *store.ChainRecord) error {
 		no, c.Org.UUID[:], string(c.Status), c.State, c.MAC)
 }
 
-// known is number for a chain that must be there.
-func (tx *transaction) known(chain ledger.ChainID) (int64, error) {
+// existing is number for a chain that must exist: ErrNotFound when it does not.
+func (tx *transaction) existing(chain ledger.ChainID) (int64, error) {
 	no, err := tx.number(chain)
 	if err == nil && no == 0 {
 		err = store.ErrNotFound
@@ -100,7 +102,7 @@ func (tx *transaction) known(chain ledger.ChainID) (int64, error) {
 }
 
 func (tx *transaction) insertEvent(e *ledger.StoredEvent) error {
-	no, err := tx.known(e.Chain)
+	no, err := tx.existing(e.Chain)
 	if err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func (tx *transaction) insertEvent(e *ledger.StoredEvent) error {
 }
 
 func (tx *transaction) insertAddendum(a *ledger.Addendum) error {
-	no, err := tx.known(a.Chain)
+	no, err := tx.existing(a.Chain)
 	if err != nil {
 		return err
 	}
@@ -121,10 +123,10 @@ func (tx *transaction) insertReceipt(r *ledger.StoredReceipt) error {
 		r.ID.UUID[:], r.Org.UUID[:], r.Sequence, r.Chain.UUID[:], orEmpty(r.PreviousHash), r.Body)
 }
 
-// updateState leaves a status alone that has not changed: SQLite would write its
-// place in the index anew all the same, for every recorded action.
+// updateState does not write a status that has not changed: SQLite would write its
+// index entry again, for every recorded action.
 func (tx *transaction) updateState(c *store.ChainRecord) error {
-	no, err := tx.known(c.ID)
+	no, err := tx.existing(c.ID)
 	if err != nil {
 		return err
 	}

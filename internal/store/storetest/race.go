@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -123,8 +124,8 @@ func oneCompletion(t *testing.T, w *world) {
 	var won atomic.Int64
 	w.together(t, 8, func(ctx context.Context, s store.Store, _ int) error {
 		err := w.seal(ctx, s, m, id)
-		var refusal *ledger.Error
-		if errors.As(err, &refusal) && refusal.Code == ledger.CodeChainSealed {
+		var refusal *fault.Error
+		if errors.As(err, &refusal) && refusal.Code == fault.CodeChainSealed {
 			return nil
 		}
 		won.Add(1)

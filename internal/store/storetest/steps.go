@@ -151,7 +151,10 @@ func (w *world) sealOne(loaded *store.Loaded, head *ledger.Head, m *member, id l
 	if err != nil {
 		return err
 	}
-	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, nil, &ledger.Completion{}, w.receiptID(), w.now())
+	_, receipt, err := ledger.Seal(&ledger.Sealing{
+		Keys: w.keys, Head: head, Slug: m.org.Slug, Chain: o.chain, State: o.state, Summary: summary,
+		Completion: &ledger.Completion{}, ID: w.receiptID(), Now: w.now(),
+	})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -76,7 +77,10 @@ func (w *world) sealInPlan(loaded *store.Loaded, m *member, o *opened, changes *
 		return err
 	}
 	head := loaded.Heads[m.org.ID]
-	_, receipt, err := ledger.Seal(w.keys, head, m.org.Slug, o.chain, o.state, summary, nil, &ledger.Completion{}, w.receiptID(), w.now())
+	_, receipt, err := ledger.Seal(&ledger.Sealing{
+		Keys: w.keys, Head: head, Slug: m.org.Slug, Chain: o.chain, State: o.state, Summary: summary,
+		Completion: &ledger.Completion{}, ID: w.receiptID(), Now: w.now(),
+	})
 	if err != nil {
 		return err
 	}
@@ -205,9 +209,9 @@ func livesWholeLife(t *testing.T, w *world) {
 	w.mustReport(t, id, 1, ledger.Succeeded)
 	w.mustReport(t, id, 3, ledger.Failed)
 	w.mustSeal(t, m, id)
-	var refusal *ledger.Error
-	if err := w.seal(t.Context(), w, m, id); !errors.As(err, &refusal) || refusal.Code != ledger.CodeChainSealed {
-		t.Errorf("second seal: error %v, want %s", err, ledger.CodeChainSealed)
+	var refusal *fault.Error
+	if err := w.seal(t.Context(), w, m, id); !errors.As(err, &refusal) || refusal.Code != fault.CodeChainSealed {
+		t.Errorf("second seal: error %v, want %s", err, fault.CodeChainSealed)
 	}
 }
 

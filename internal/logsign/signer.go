@@ -1,0 +1,589 @@
+// Package logsign signs transparency logs: it adds each organization's receipts to its tree,
+// and publishes signed checkpoints of it. Of several replicas, the one that holds the
+// signer's lease signs. A file beside each replica remembers what it has signed, and a
+// checkpoint is published only on top of the one before it.
+package logsign
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/mod/sumdb/note"
+
+	"countersign/internal/cache"
+	"countersign/internal/evidence"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/tlog"
+	"countersign/internal/verify"
+)
+
+// Keys knows the keys of checkpoints and signs with them.
+type Keys interface {
+	verify.LogKeys
+	SignLog(id string, message []byte) ([]byte, error)
+}
+
+// Config is what a Signer needs. Every field is required, but for Alone.
+type Config struct {
+	Keys        Keys
+	Instance    string // begins the origin of each log that is opened
+	Marks       *keyring.LogMarks
+	Store       *evidence.Store
+	Judge       *verify.Judge
+	ReceiptKeys ledger.Keys // verify receipts
+	Clock       func() time.Time
+	Random      io.Reader
+	Log         *slog.Logger
+	// Alone says that there are no other replicas, so that no lease is needed.
+	Alone bool
+	// Changed reports a log that was changed outside the service. It must not block.
+	Changed func(org ledger.OrgID, log uuid.UUID)
+	// CloseEnded closes an organization's open log, whose mark says that it has ended.
+	CloseEnded func(ctx context.Context, org ledger.OrgID) error
+}
+
+const (
+	// signInterval is how long receipts wait for others to be signed with.
+	signInterval = 200 * time.Millisecond
+	// signPoll is how often the store is asked for receipts that other replicas have sealed,
+	// and signPollAlone where there are none.
+	signPoll      = 500 * time.Millisecond
+	signPollAlone = 5 * time.Second
+	signTimeout   = 30 * time.Second // of one round
+	resignTimeout = 2 * time.Second
+	listPage      = 200 // organizations that are read together
+	// cacheBytes bounds the cached logs.
+	cacheBytes = 16 << 20
+	// maxPublished is how many logs are published in one transaction.
+	maxPublished = 64
+)
+
+// The same in milliseconds, to be added to the time of the store's clock.
+const (
+	signerLease   = ledger.Time(5_000)     // how long a lease lasts unless it is renewed
+	retryPause    = ledger.Time(1_000)     // after a log could not be signed
+	tamperedPause = ledger.Time(10_000)    // after a log was found to be changed
+	rebuildPause  = ledger.Time(3_600_000) // between two rebuilds of one log
+)
+
+// Signer signs the logs. It is safe for concurrent use.
+type Signer struct {
+	Config
+	holder uuid.UUID // identifies this replica as the holder of the lease
+	sealed receiptQueue
+	grown  grownLogs
+	// leasedUntil is a copy of leased that can be read without mu, in milliseconds.
+	leasedUntil atomic.Int64
+	stop        context.CancelFunc // nil before Start
+	done        sync.WaitGroup     // the goroutine that Start starts
+
+	mu     sync.Mutex // held during a round; guards the fields up to reached
+	logs   *cache.Cache[ledger.OrgID, *signedLog]
+	paused map[ledger.OrgID]pause
+	leased ledger.Time // until when this replica is the signer; 0 where it is not
+	signed []string    // ids of the keys that signed in the last round
+	// reached is called at the points where a test may end a round; nil outside tests.
+	reached func(point string) error
+
+	rebuildMu sync.Mutex // guards the two below; a round takes it while it holds mu
+	toRebuild map[ledger.OrgID]bool
+	rebuilt   map[ledger.OrgID]ledger.Time // when a rebuild was last asked for
+}
+
+// pause says until when a log is not tried again, and why.
+type pause struct {
+	until ledger.Time
+	why   string
+}
+
+// New makes a signer, which signs nothing before Start.
+func New(c Config, holder uuid.UUID) *Signer {
+	return &Signer{
+		Config: c, holder: holder, sealed: newReceiptQueue(),
+		logs: cache.New[ledger.OrgID, *signedLog](cacheBytes), paused: make(map[ledger.OrgID]pause),
+		toRebuild: make(map[ledger.OrgID]bool), rebuilt: make(map[ledger.OrgID]ledger.Time),
+	}
+}
+
+func (l *Signer) now() ledger.Time { return ledger.TimeOf(l.Clock()) }
+
+// Add hands over receipts that are committed. They must not be changed any more.
+func (l *Signer) Add(receipts []*ledger.StoredReceipt) { l.sealed.add(receipts) }
+
+// Start starts the goroutine that signs until Close.
+func (l *Signer) Start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	l.stop = cancel
+	l.done.Go(func() {
+		l.run(ctx)
+		last := context.WithoutCancel(ctx)
+		if l.sealed.any() {
+			l.Round(last, false)
+		}
+		l.Resign(last)
+	})
+}
+
+// Close waits until the receipts that were sealed last are signed.
+func (l *Signer) Close() {
+	if l.stop == nil {
+		return
+	}
+	l.stop()
+	l.done.Wait()
+}
+
+// Resign gives up the lease, so that another replica can sign at once. If that fails, the
+// lease expires by itself.
+func (l *Signer) Resign(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leased == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, resignTimeout)
+	defer cancel()
+	now := l.now()
+	_, _ = l.Store.LeaseSigner(ctx, l.holder, now, now)
+	l.lease(0)
+}
+
+// lease sets until when this replica is the signer. The caller holds mu.
+func (l *Signer) lease(until ledger.Time) {
+	l.leased = until
+	l.leasedUntil.Store(int64(until))
+}
+
+func (l *Signer) run(ctx context.Context) {
+	every := signPoll
+	if l.Alone {
+		every = signPollAlone
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for poll := true; ; {
+		again := l.Round(ctx, poll)
+		poll = false
+		if again {
+			if ctx.Err() != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			poll = true
+		case <-l.sealed.wake:
+			select {
+			case <-time.After(signInterval):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// Round signs the receipts that this process sealed since the last round and, with poll,
+// those that other replicas sealed. It reports whether another round should follow at once.
+func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, signTimeout)
+	defer cancel()
+	sealed := l.sealed.take()
+	leads, err := l.leads(ctx)
+	if err == nil && !leads {
+		l.logs.Clear()
+		return false
+	}
+	var wanted []ledger.OrgID
+	if err == nil {
+		wanted, err = l.wanted(ctx, sealed, poll)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			l.Log.Warn("transparency logs could not be signed: the next round tries again", "error", err)
+		}
+		return false
+	}
+	for group := range slices.Chunk(wanted, maxPublished) {
+		var grown []*growth
+		for _, org := range group {
+			g, more, err := l.grow(ctx, org, sealed[org])
+			again = again || more
+			if l.failed(ctx, org, err) || g == nil {
+				continue
+			}
+			grown = append(grown, g)
+		}
+		l.publish(ctx, grown)
+	}
+	return again
+}
+
+// leads reports whether this replica is the signer.
+func (l *Signer) leads(ctx context.Context) (bool, error) {
+	now := l.now()
+	if l.Alone || now < l.leased-signerLease/2 {
+		return true, nil
+	}
+	held, err := l.Store.LeaseSigner(ctx, l.holder, now, now+signerLease)
+	if held {
+		l.lease(now + signerLease)
+	} else {
+		l.lease(0)
+	}
+	return held, err
+}
+
+// wanted lists the organizations whose logs this round checks.
+func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun, poll bool) ([]ledger.OrgID, error) {
+	wanted := make(map[ledger.OrgID]bool, len(sealed))
+	for org := range sealed {
+		wanted[org] = true
+	}
+	l.rebuildMu.Lock()
+	for org := range l.toRebuild {
+		wanted[org] = true
+		l.logs.Drop(org)
+	}
+	l.rebuildMu.Unlock()
+	if poll {
+		var after ledger.OrgID
+		for {
+			orgs, err := l.Store.UnsignedLogs(ctx, after, listPage)
+			if err != nil {
+				return nil, err
+			}
+			for _, org := range orgs {
+				wanted[org] = true
+			}
+			if len(orgs) < listPage {
+				break
+			}
+			after = orgs[len(orgs)-1]
+		}
+	}
+	if keys := l.signers(); !slices.Equal(keys, l.signed) { // a key rotation: sign every log again
+		if l.signed != nil {
+			orgs, err := l.Store.Organizations(ctx)
+			if err != nil {
+				return nil, err
+			}
+			for _, org := range orgs {
+				wanted[org.ID] = true
+			}
+		}
+		l.signed = keys
+	}
+	now, list := l.now(), make([]ledger.OrgID, 0, len(wanted))
+	for org := range wanted {
+		if l.paused[org].until <= now {
+			list = append(list, org)
+		}
+	}
+	slices.SortFunc(list, func(a, b ledger.OrgID) int { return slices.Compare(a.UUID[:], b.UUID[:]) })
+	return list, nil
+}
+
+// signers lists the ids of the keys that sign new checkpoints.
+func (l *Signer) signers() []string {
+	var ids []string
+	for _, key := range l.Keys.LogKeys(l.Clock()) {
+		if key.Signs() {
+			ids = append(ids, key.ID)
+		}
+	}
+	return ids
+}
+
+// failed logs why a log could not be signed, once per reason, and pauses the log. It reports
+// whether there was an error.
+func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) bool {
+	if err == nil {
+		delete(l.paused, org)
+		return false
+	}
+	l.logs.Drop(org)
+	if ctx.Err() != nil {
+		return true
+	}
+	wait := retryPause
+	if errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, keyring.ErrLogForked) || errors.Is(err, keyring.ErrLogEnded) || errors.Is(err, evidence.ErrRolledBack) {
+		wait = tamperedPause
+	}
+	if l.paused[org].why != err.Error() {
+		l.Log.Error("a transparency log cannot be signed: run countersign doctor", "organization", org.String(), "error", err)
+	}
+	l.paused[org] = pause{l.now() + wait, err.Error()}
+	return true
+}
+
+// publish signs the trees and publishes their checkpoints. What is signed is noted on disk
+// first, so that a crash never leads to a second signature over other content.
+func (l *Signer) publish(ctx context.Context, grown []*growth) {
+	if len(grown) == 0 {
+		return
+	}
+	err := l.publishAll(ctx, grown)
+	if err == nil {
+		for _, g := range grown {
+			l.logs.Put(g.log.record.Org, g.log, g.log.edge.Bytes())
+		}
+		return
+	}
+	if len(grown) > 1 && (errors.Is(err, store.ErrNotFound) || errors.Is(err, keyring.ErrLogForked) || errors.Is(err, keyring.ErrLogEnded)) {
+		for _, g := range grown { // a log that fails must not block the others
+			l.publish(ctx, []*growth{g})
+		}
+		return
+	}
+	for _, g := range grown {
+		l.logs.Drop(g.log.record.Org)
+		if !errors.Is(err, store.ErrNotFound) { // otherwise another replica was first: the next round continues from there
+			l.failed(ctx, g.log.record.Org, err)
+		}
+	}
+}
+
+func (l *Signer) publishAll(ctx context.Context, grown []*growth) error {
+	marks := make(map[uuid.UUID]keyring.LogMark, len(grown))
+	for _, g := range grown {
+		marks[g.log.record.ID] = keyring.LogMark{Org: g.log.record.Org.UUID, Size: g.checkpoint.Size, Root: g.checkpoint.Root}
+	}
+	if err := l.reach("before the mark"); err != nil {
+		return err
+	}
+	if err := l.Marks.Advance(marks); err != nil {
+		return err
+	}
+	if err := l.reach("before the signature"); err != nil {
+		return err
+	}
+	publications := make([]*store.LogPublication, len(grown))
+	for i, g := range grown {
+		signed, ids, err := l.sign(g.checkpoint)
+		if err != nil {
+			return err
+		}
+		g.signed = &verify.SignedCheckpoint{Checkpoint: g.checkpoint, Note: signed, SignedBy: ids}
+		publications[i] = &store.LogPublication{
+			LogCheckpoint: store.LogCheckpoint{Log: g.log.record.ID, Size: g.checkpoint.Size, Root: g.checkpoint.Root, Note: signed},
+			Before:        g.log.before(), Tiles: g.tiles,
+		}
+	}
+	if err := l.reach("before publication"); err != nil {
+		return err
+	}
+	if err := l.Store.PublishLogs(ctx, publications); err != nil {
+		return err
+	}
+	for _, g := range grown {
+		g.log.published, g.log.pending = g.signed, nil
+		l.grown.note(g.log.record.Org)
+	}
+	return l.reach("after publication")
+}
+
+func (l *Signer) reach(point string) error {
+	if l.reached == nil {
+		return nil
+	}
+	return l.reached(point)
+}
+
+// sign makes the signed note of a checkpoint, with every signing key.
+func (l *Signer) sign(c tlog.Checkpoint) (signed []byte, ids []string, err error) {
+	signers, ids := l.NoteSigners(c.Origin)
+	signed, err = tlog.Sign(c, signers...)
+	return signed, ids, err
+}
+
+// NoteSigners returns the signing keys under a log's name, and their ids.
+func (l *Signer) NoteSigners(origin string) (signers []note.Signer, ids []string) {
+	for _, key := range l.Keys.LogKeys(l.Clock()) {
+		if key.Signs() {
+			ids = append(ids, key.ID)
+			signers = append(signers, tlog.Signer(origin, key.Public, func(message []byte) ([]byte, error) { return l.Keys.SignLog(key.ID, message) }))
+		}
+	}
+	return signers, ids
+}
+
+// Rebuild asks for a log's tiles to be rebuilt from the receipts, at most once an hour.
+func (l *Signer) Rebuild(org ledger.OrgID) {
+	l.rebuildMu.Lock()
+	defer l.rebuildMu.Unlock()
+	now := l.now()
+	if last, before := l.rebuilt[org]; !before || now-last >= rebuildPause {
+		l.rebuilt[org], l.toRebuild[org] = now, true
+		wakeUp(l.sealed.wake)
+	}
+}
+
+// takeRebuild reports whether a rebuild of a log was asked for, and clears the request.
+func (l *Signer) takeRebuild(org ledger.OrgID) bool {
+	l.rebuildMu.Lock()
+	defer l.rebuildMu.Unlock()
+	damaged := l.toRebuild[org]
+	delete(l.toRebuild, org)
+	return damaged
+}
+
+// maxQueued bounds the receipts that wait in memory to be signed, in bytes. Others are read
+// from the store.
+const maxQueued = 8 << 20
+
+// receiptQueue holds the receipts that this process has sealed since the last round. They
+// need not be read and verified again.
+type receiptQueue struct {
+	wake chan struct{} // holds a value when there are receipts
+
+	mu    sync.Mutex // guards the two below
+	of    map[ledger.OrgID]*receiptRun
+	bytes int // of the receipts in of
+}
+
+// receiptRun is one organization's receipts.
+type receiptRun struct {
+	receipts []*ledger.StoredReceipt
+	more     bool // the store has others, which are not in receipts
+}
+
+func newReceiptQueue() receiptQueue {
+	return receiptQueue{wake: make(chan struct{}, 1), of: make(map[ledger.OrgID]*receiptRun)}
+}
+
+func (s *receiptQueue) add(receipts []*ledger.StoredReceipt) {
+	if len(receipts) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, r := range receipts {
+		run := s.of[r.Org]
+		if run == nil {
+			run = new(receiptRun)
+			s.of[r.Org] = run
+		}
+		if s.bytes += len(r.Body); s.bytes > maxQueued {
+			run.more = true
+			continue
+		}
+		run.receipts = append(run.receipts, r)
+	}
+	s.mu.Unlock()
+	wakeUp(s.wake)
+}
+
+func (s *receiptQueue) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.of) > 0
+}
+
+// take empties the queue. The receipts of each organization are sorted by sequence, because
+// batches may arrive out of order.
+func (s *receiptQueue) take() map[ledger.OrgID]*receiptRun {
+	s.mu.Lock()
+	taken := s.of
+	s.of, s.bytes = make(map[ledger.OrgID]*receiptRun), 0
+	s.mu.Unlock()
+	for _, run := range taken {
+		slices.SortFunc(run.receipts, func(a, b *ledger.StoredReceipt) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	}
+	return taken
+}
+
+// grownLogs are the logs that were published since GrownLogs was last called. Nothing is
+// noted before its first call.
+type grownLogs struct {
+	mu    sync.Mutex // guards the two below
+	asked bool
+	of    map[ledger.OrgID]struct{}
+}
+
+func (g *grownLogs) note(org ledger.OrgID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.asked {
+		g.of[org] = struct{}{}
+	}
+}
+
+// forget makes the next call of take incomplete.
+func (g *grownLogs) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked, g.of = false, nil
+}
+
+// take returns what was noted. It is incomplete in the first call, when every log may have
+// grown.
+func (g *grownLogs) take() (orgs []ledger.OrgID, complete bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for org := range g.of {
+		orgs = append(orgs, org)
+	}
+	complete, g.asked, g.of = g.asked, true, make(map[ledger.OrgID]struct{})
+	return orgs, complete
+}
+
+// GrownLogs lists the organizations whose logs this replica has published since the last
+// call: all of them in the first call since it became the signer. A replica that is not the
+// signer has none.
+func (l *Signer) GrownLogs(ctx context.Context) (grown []ledger.OrgID, signs bool, err error) {
+	if !l.Alone && l.now() >= ledger.Time(l.leasedUntil.Load()) {
+		l.grown.forget()
+		return nil, false, nil
+	}
+	grown, complete := l.grown.take()
+	if complete {
+		return grown, true, nil
+	}
+	orgs, err := l.Store.Organizations(ctx)
+	if err != nil {
+		l.grown.forget()
+		return nil, true, err
+	}
+	grown = grown[:0]
+	for _, org := range orgs {
+		grown = append(grown, org.ID)
+	}
+	return grown, true, nil
+}
+
+// EndRoundsAt ends rounds with an error at the points for which reached returns one, as if
+// the process had ended there. It is for tests.
+func (l *Signer) EndRoundsAt(reached func(point string) error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reached = reached
+}
+
+// ForgetPauses has logs tried again that could not be signed. It is for tests.
+func (l *Signer) ForgetPauses() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.paused)
+}
+
+// wakeUp puts a value into a channel that holds one, unless there is one already.
+func wakeUp(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

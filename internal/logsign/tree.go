@@ -1,0 +1,364 @@
+package logsign
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/evidence"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/tlog"
+	"countersign/internal/verify"
+)
+
+// growStep is how many receipts a round reads from the store for one log, so that a long log
+// does not delay the others.
+const growStep = 4096
+
+// signedLog is a log as the signer knows it. Everything in it was authenticated.
+type signedLog struct {
+	record    *store.TransparencyLog
+	edge      *tlog.Edge
+	last      [32]byte                 // the hash of the last receipt in the tree; zero for none
+	published *verify.SignedCheckpoint // nil before the first
+	// pending is what was signed and is not in the tree yet: the tree must reach the same
+	// root at its size. nil for nothing.
+	pending *keyring.LogMark
+}
+
+// before is the size of the checkpoint that the next one follows, -1 before the first.
+func (l *signedLog) before() int64 {
+	if l.published == nil {
+		return -1
+	}
+	return l.published.Size
+}
+
+// growth is a tree that has grown, with the checkpoint to be published.
+type growth struct {
+	log        *signedLog
+	checkpoint tlog.Checkpoint
+	tiles      []store.LogTile
+	signed     *verify.SignedCheckpoint
+}
+
+// grow adds missing receipts to a log's tree. It returns nil where there is nothing to
+// publish, and reports whether there are more receipts than it has added. sealed is nil
+// where this process has sealed none.
+func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun) (*growth, bool, error) {
+	log, known := l.logs.Get(org)
+	if !known {
+		var err error
+		if log, err = l.load(ctx, org); err != nil {
+			return nil, false, err
+		}
+		sealed = nil // earlier receipts must be read from the store
+	}
+	// The cache holds published trees only, so that a round that fails starts over.
+	l.logs.Drop(org)
+	whole, err := log.take(sealed)
+	if err != nil {
+		return nil, false, err
+	}
+	more := false
+	if !whole {
+		if more, err = l.read(ctx, log); err != nil {
+			return nil, false, err
+		}
+	}
+	if log.pending != nil && log.edge.Size() < log.pending.Size {
+		if !more {
+			return nil, false, fmt.Errorf("%d receipts were signed, and %d are stored: %w", log.pending.Size, log.edge.Size(), evidence.ErrRolledBack)
+		}
+		l.logs.Put(org, log, log.edge.Bytes())
+		l.sealed.again(org)
+		return nil, true, nil
+	}
+	if more {
+		l.sealed.again(org)
+	}
+	if log.published != nil && log.pending == nil && log.published.Size == log.edge.Size() && l.signedByAll(log.published) {
+		l.logs.Put(org, log, log.edge.Bytes())
+		return nil, more, nil
+	}
+	root, err := log.edge.Root()
+	if err != nil {
+		return nil, false, err
+	}
+	g := &growth{log: log, checkpoint: tlog.Checkpoint{Origin: log.record.Origin, Size: log.edge.Size(), Root: root}}
+	for _, tile := range log.edge.Grown() {
+		g.tiles = append(g.tiles, store.LogTile{LogTileAt: store.LogTileAt{Level: tile.Level, Number: tile.Number}, Hashes: tile.Hashes})
+	}
+	return g, more, nil
+}
+
+// again has an organization checked in the next round.
+func (s *receiptQueue) again(org ledger.OrgID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[org] == nil {
+		s.of[org] = new(receiptRun)
+	}
+	s.of[org].more = true
+}
+
+// signedByAll reports whether every key that signs has signed a checkpoint.
+func (l *Signer) signedByAll(c *verify.SignedCheckpoint) bool {
+	for _, id := range l.signed {
+		if !slices.Contains(c.SignedBy, id) {
+			return false
+		}
+	}
+	return !c.Revoked
+}
+
+// take adds the receipts that this process has sealed, as far as they follow the tree. It
+// reports whether that was all of them.
+func (l *signedLog) take(sealed *receiptRun) (whole bool, err error) {
+	if sealed == nil {
+		return false, nil
+	}
+	for _, r := range sealed.receipts {
+		switch next := l.edge.Size() + 1; {
+		case r.Sequence < next: // read from the store already
+		case r.Sequence > next:
+			return false, nil
+		default:
+			if err := l.add(r, r.Hash()); err != nil {
+				return false, err
+			}
+		}
+	}
+	return !sealed.more && len(sealed.receipts) > 0 && l.pending == nil, nil
+}
+
+// add appends a verified receipt, whose hash is given.
+func (l *signedLog) add(r *ledger.StoredReceipt, hash [32]byte) error {
+	linked := len(r.PreviousHash) == 0
+	if l.edge.Size() > 0 {
+		linked = bytes.Equal(r.PreviousHash, l.last[:])
+	}
+	if !linked || r.Sequence != l.edge.Size()+1 {
+		return fmt.Errorf("receipt %d does not follow the one before it: %w", r.Sequence, ledger.ErrStateTampered)
+	}
+	if err := l.edge.Add(tlog.LeafHash(r.Body)); err != nil {
+		return err
+	}
+	l.last = hash
+	if l.pending == nil || l.edge.Size() != l.pending.Size {
+		return nil
+	}
+	root, err := l.edge.Root()
+	if err == nil && root != l.pending.Root {
+		err = fmt.Errorf("the receipts lead to a root other than the signed one: %w", keyring.ErrLogForked)
+	}
+	return err
+}
+
+// read adds receipts from the store and reports whether there are more. It verifies the
+// signature, columns and link of each.
+func (l *Signer) read(ctx context.Context, log *signedLog) (more bool, err error) {
+	id := log.record.Org
+	org, err := l.Store.Organization(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	head, err := l.Judge.Head(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case !head.Authentic(l.ReceiptKeys):
+		return false, fmt.Errorf("organization without an authentic head: %w", ledger.ErrStateTampered)
+	case l.Judge.Behind(head), head.Count < log.edge.Size():
+		return false, evidence.ErrRolledBack
+	}
+	from, to := log.edge.Size()+1, min(head.Count, log.edge.Size()+growStep)
+	if from <= to {
+		err = l.Store.ScanReceipts(ctx, id, from, to, func(r *ledger.StoredReceipt) error {
+			in := ledger.Inspect(r, org.Slug, l.ReceiptKeys)
+			if in.Fault != "" {
+				return fmt.Errorf("receipt %d fails its %s: %w", r.Sequence, in.Fault, ledger.ErrStateTampered)
+			}
+			return log.add(r, in.Hash)
+		})
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case log.edge.Size() != to:
+		return false, fmt.Errorf("receipt %d is missing: %w", log.edge.Size()+1, ledger.ErrStateTampered)
+	case to == head.Count && to > 0 && (head.Last == nil || log.last != *head.Last):
+		return false, fmt.Errorf("the head's hash is not that of the last receipt: %w", ledger.ErrStateTampered)
+	}
+	return to < head.Count, nil
+}
+
+// load reads a log, or opens one, and compares what is stored with what was signed.
+func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error) {
+	record, err := l.record(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	log := &signedLog{record: record, edge: tlog.NewEdge()}
+	mark, marked := l.Marks.Mark(record.ID)
+	if marked && mark.Ended { // the process that ended it did not close it
+		if err := l.CloseEnded(ctx, org); err != nil {
+			return nil, err
+		}
+		return l.load(ctx, org)
+	}
+	log.published, err = l.Judge.AnyCheckpoint(ctx, record, false)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		if marked && mark.Size > 0 {
+			log.pending = &mark
+		}
+		return log, nil
+	case err != nil:
+		return nil, l.changed(ctx, record, err)
+	}
+	c := log.published.Checkpoint
+	if log.published.Revoked && (!marked || mark.Size != c.Size || mark.Root != c.Root) {
+		return nil, l.changed(ctx, record, fmt.Errorf("a checkpoint is signed by revoked keys alone, and not the last that was signed here: %w", ledger.ErrStateTampered))
+	}
+	if marked {
+		if err := l.compare(ctx, log, mark); err != nil {
+			return nil, err
+		}
+	}
+	return log, l.loadEdge(ctx, log)
+}
+
+// compare compares the stored checkpoint with the mark of what was signed here.
+func (l *Signer) compare(ctx context.Context, log *signedLog, mark keyring.LogMark) error {
+	c := log.published.Checkpoint
+	switch {
+	case mark.Size > c.Size: // a crash before publication, or a restored older database
+		log.pending = &mark
+	case mark.Size == c.Size && mark.Root != c.Root:
+		return l.changed(ctx, log.record, keyring.ErrLogForked)
+	case mark.Size > 0 && mark.Size < c.Size: // another replica has signed since
+		_, root, err := l.Judge.Tree(ctx, log.record.ID, c).Consistency(mark.Size)
+		if errors.Is(err, tlog.ErrInconsistent) {
+			return nil // loadEdge rebuilds the tree, and the checkpoint is this log's
+		}
+		if err == nil && root != mark.Root {
+			err = l.changed(ctx, log.record, keyring.ErrLogForked)
+		}
+		return err
+	}
+	return nil
+}
+
+// loadEdge reads the edge of the published tree, and the last receipt in it. A tree whose
+// tiles were changed is rebuilt from the receipts, and must reach the same root.
+func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
+	c := log.published.Checkpoint
+	if c.Size == 0 {
+		return nil
+	}
+	rebuild := l.takeRebuild(log.record.Org)
+	tree := l.Judge.Tree(ctx, log.record.ID, c)
+	edge, err := tree.Edge()
+	if err == nil && !rebuild {
+		read := false
+		err = l.Store.ScanReceipts(ctx, log.record.Org, c.Size, c.Size, func(r *ledger.StoredReceipt) error {
+			read, log.last = true, r.Hash()
+			_, err := tree.Inclusion(c.Size-1, tlog.LeafHash(r.Body))
+			return err
+		})
+		if err == nil && !read {
+			return fmt.Errorf("%d receipts were signed, and the last is missing: %w", c.Size, ledger.ErrStateTampered)
+		}
+	}
+	switch {
+	case err == nil && !rebuild:
+		log.edge = edge
+		return nil
+	case err != nil && !errors.Is(err, tlog.ErrInconsistent):
+		return err
+	case err != nil:
+		_ = l.changed(ctx, log.record, verify.TreeFault(err))
+	}
+	if log.pending == nil {
+		log.pending = &keyring.LogMark{Org: log.record.Org.UUID, Size: c.Size, Root: c.Root}
+	}
+	return nil
+}
+
+// changed reports that a log was changed outside the service, where an error proves that,
+// and returns the error. In a restored older database the log is older, too: that is
+// reported as a rollback and not here.
+func (l *Signer) changed(ctx context.Context, record *store.TransparencyLog, err error) error {
+	head, headErr := l.Judge.Head(ctx, record.Org)
+	if headErr == nil && l.Judge.Behind(head) {
+		return errors.Join(evidence.ErrRolledBack, err)
+	}
+	// An operator may have ended the log during the round: the next round opens another.
+	if reloadErr := l.Marks.Reload(); reloadErr != nil {
+		return errors.Join(reloadErr, err)
+	}
+	if mark, marked := l.Marks.Mark(record.ID); marked && mark.Ended {
+		return errors.Join(keyring.ErrLogEnded, err)
+	}
+	if errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, keyring.ErrLogForked) {
+		l.Changed(record.Org, record.ID)
+	}
+	return err
+}
+
+// record finds the organization's open log, or opens one. A log that was signed here must be
+// stored, open or closed.
+func (l *Signer) record(ctx context.Context, org ledger.OrgID) (*store.TransparencyLog, error) {
+	if err := l.Marks.Reload(); err != nil { // an operator may have ended a log
+		return nil, err
+	}
+	logs, err := l.Store.TransparencyLogs(ctx, org)
+	if err != nil {
+		return nil, err
+	}
+	var open *store.TransparencyLog
+	byID := make(map[uuid.UUID]*store.TransparencyLog, len(logs))
+	for _, log := range logs {
+		if log.Tampered {
+			return nil, l.changed(ctx, log, fmt.Errorf("a transparency log fails its authenticator: %w", ledger.ErrStateTampered))
+		}
+		if byID[log.ID] = log; log.ClosedAt == nil {
+			open = log
+		}
+	}
+	if signed, _, ok := l.Marks.Of(org.UUID); ok && (open == nil || open.ID != signed) {
+		if byID[signed] == nil || byID[signed].ClosedAt == nil {
+			gone := &store.TransparencyLog{ID: signed, Org: org}
+			return nil, l.changed(ctx, gone, fmt.Errorf("the log %s was signed and is not stored: %w", tlog.LogID(signed), ledger.ErrStateTampered))
+		}
+		if err := l.Marks.EndLog(signed); err != nil {
+			return nil, err
+		}
+	}
+	if open != nil {
+		return open, nil
+	}
+	return l.open(ctx, org)
+}
+
+// open opens a log. If several replicas do so at once, the store keeps one.
+func (l *Signer) open(ctx context.Context, org ledger.OrgID) (*store.TransparencyLog, error) {
+	var id tlog.LogID
+	if _, err := io.ReadFull(l.Random, id[:]); err != nil {
+		return nil, fmt.Errorf("make the id of a transparency log: %w", err)
+	}
+	record := &store.TransparencyLog{ID: uuid.UUID(id), Org: org, Origin: tlog.Origin(l.Instance, id), OpenedAt: l.now()}
+	if err := l.Store.OpenTransparencyLog(ctx, record); err != nil {
+		return nil, err
+	}
+	return record, nil
+}

@@ -1,0 +1,637 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"countersign/internal/cache"
+	"countersign/internal/evidence"
+	"countersign/internal/fault"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+	"countersign/internal/verify"
+)
+
+// The sizes of the caches, in bytes.
+const (
+	chainCacheBytes = 16 << 20
+	stateCacheBytes = 40 << 20
+)
+
+// chainCache keeps what is fixed about chains in use. Chains never change, so
+// nothing here is ever stale.
+type chainCache struct {
+	chains *cache.Cache[ledger.ChainID, *ledger.Chain]
+}
+
+func newChainCache() chainCache {
+	return chainCache{cache.New[ledger.ChainID, *ledger.Chain](chainCacheBytes)}
+}
+
+// decode reads a chain and refuses a body that is not its row's: a chain is found by its
+// columns, so they must say what the body says. What it returns
+// is vouched for only once the chain's state is authenticated, for the state's
+// authenticator covers it; then it may be kept.
+func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
+	chain, ok := c.chains.Get(record.ID)
+	if !ok {
+		var err error
+		if chain, err = ledger.DecodeChain(record.Body); err != nil {
+			return nil, err
+		}
+	}
+	if chain.ID != record.ID || chain.Org != record.Org || chain.OpenedBy != record.OpenedBy || chain.ExternalID != record.ExternalID ||
+		chain.Environment != record.Environment || chain.IdempotencyKey != record.IdempotencyKey {
+		return nil, ledger.ErrStateTampered
+	}
+	return chain, nil
+}
+
+// keep caches a chain. Its size is estimated from its stored bytes.
+func (c *chainCache) keep(chain *ledger.Chain, body []byte) {
+	if _, known := c.chains.Get(chain.ID); !known {
+		c.chains.Put(chain.ID, chain, 500+2*len(body))
+	}
+}
+
+// stateCache keeps the states of chains in use as they were last committed, to
+// spare each action the decoding of what the action before it encoded, and each
+// completion the reading of what it summarises. The store stays the only truth: a
+// state is used when the stored bytes, and the chain that their authenticator
+// covers, are the very ones it was stored with, whichever replica wrote them, and
+// not otherwise.
+type stateCache struct {
+	states *cache.Cache[ledger.ChainID, *cachedState]
+}
+
+func newStateCache() stateCache {
+	return stateCache{cache.New[ledger.ChainID, *cachedState](stateCacheBytes)}
+}
+
+type cachedState struct {
+	chain     [32]byte
+	body, mac []byte
+	state     *ledger.ChainState
+	summary   *ledger.Summary
+	seen      *ledger.Summary
+}
+
+// maxSummary bounds the cached summary of one chain, in bytes.
+const maxSummary = 512 << 10
+
+// size estimates the memory of the decoded state and of its summaries, in bytes.
+func (c *cachedState) size() int {
+	bytes := 500 + 2*len(c.body)
+	if c.summary != nil {
+		bytes += c.summary.Size()
+	}
+	if c.seen != nil {
+		bytes += c.seen.Size()
+	}
+	return bytes
+}
+
+// take removes a cached state that matches a live chain's stored record, and reports whether
+// there was one. The live chain owns it then and may change it; the committer puts it back
+// after the commit.
+func (c *stateCache) take(live *liveChain) bool {
+	cached, ok := c.states.Take(live.record.ID)
+	if !ok || cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
+		return false
+	}
+	live.state, live.summary, live.seen = cached.state, cached.summary, cached.seen
+	return true
+}
+
+// summarised reports whether a chain's summary is cached. It is a hint: the summary may be
+// evicted before the chain is loaded.
+func (c *stateCache) summarised(id ledger.ChainID) bool {
+	cached, ok := c.states.Get(id)
+	return ok && cached.summary != nil
+}
+
+func (c *stateCache) put(live []*liveChain) {
+	for _, l := range live {
+		if l.summary != nil && l.summary.Size() > maxSummary {
+			l.summary = nil
+		}
+		if l.seen != nil && l.seen.Size() > maxSummary {
+			l.seen = nil
+		}
+		if !l.state.Status.Sealed() {
+			cached := &cachedState{chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary, seen: l.seen}
+			c.states.Put(l.record.ID, cached, cached.size())
+		}
+	}
+}
+
+// chainBackError says that a chain is older than what this process remembers of it, or
+// deleted.
+type chainBackError struct{ back *verify.ChainRollback }
+
+func (e *chainBackError) Error() string { return e.back.String() }
+func (e *chainBackError) Unwrap() error { return ledger.ErrStateTampered }
+
+// seenChain is what is remembered of a chain. What is read of the chain after it was asked
+// for must not be older.
+func (s *chainService) seenChain(id ledger.ChainID) (seen keyring.ChainWatched, watched bool) {
+	if s.watchedChains == nil {
+		return seen, false
+	}
+	return s.watchedChains.Seen(id.UUID)
+}
+
+// chainGone is the error for a chain that is remembered and not stored, ErrNotFound where
+// nothing is remembered of it, or nothing that concerns the organization.
+func (s *chainService) chainGone(org ledger.OrgID, id ledger.ChainID) error {
+	seen, watched := s.seenChain(id)
+	if !watched || seen.Org != org.UUID {
+		return fault.ErrNotFound
+	}
+	return s.refuseChain(&verify.ChainRollback{Org: org, Chain: id, Gone: true})
+}
+
+// refuseChain keeps the rollback of a chain as a finding, some time later, and returns it
+// as an error.
+func (s *chainService) refuseChain(back *verify.ChainRollback) error {
+	s.findings.noteFinding(pendingFinding{org: back.Org, tampering: back.Tampering(), tell: true})
+	return &chainBackError{back}
+}
+
+// refuseOlder refuses a live chain that is older than what is remembered of it. The chain is
+// locked, so no newer state can have been stored since it was read.
+func (b *batch) refuseOlder(live *liveChain) error {
+	seen, watched := b.service.seenChain(live.chain.ID)
+	if !watched {
+		return nil
+	}
+	if back := verify.ChainBehind(&seen, live.chain, live.state, live.record.MAC); back != nil {
+		return b.service.refuseChain(back)
+	}
+	return nil
+}
+
+// noteChains remembers the states that a batch has stored. It detects a chain that was reset
+// during the commit.
+func (s *chainService) noteChains(b *batch) {
+	if s.watchedChains == nil {
+		return
+	}
+	for _, live := range b.order {
+		if live.changed || live.fresh {
+			s.noteChain(live.loaded, verify.MarkOf(live.chain, live.state, live.record.MAC), live.state)
+		}
+	}
+	for _, opened := range b.opened {
+		s.noteChain(keyring.ChainMark{}, verify.MarkOf(opened.chain, opened.state, opened.record.MAC), opened.state)
+	}
+}
+
+func (s *chainService) noteChain(before, now keyring.ChainMark, state *ledger.ChainState) {
+	if s.watchedChains.Note(before, now, verify.Final(state)) {
+		return
+	}
+	back := &verify.ChainRollback{Org: ledger.OrgID{UUID: now.Org}, Chain: ledger.ChainID{UUID: now.Chain}}
+	if state.Status.Sealed() {
+		back.Receipt = state.Receipt
+	}
+	_ = s.refuseChain(back) // whoever uses the chain next is refused
+}
+
+// readChain reads and authenticates a chain, and refuses one older than what is remembered
+// of it.
+func (s *chainService) readChain(ctx context.Context, org ledger.OrgID, id ledger.ChainID) (*ChainView, error) {
+	seen, watched := s.seenChain(id)
+	record, err := s.store.Chain(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound) && watched && seen.Org == org.UUID:
+		return nil, s.chainGone(org, id)
+	case err != nil:
+		return nil, err
+	}
+	view, err := s.view(record)
+	if err != nil || !watched {
+		return view, err
+	}
+	if back := verify.ChainBehind(&seen, view.Chain, view.State, record.MAC); back != nil {
+		return nil, s.refuseChain(back)
+	}
+	return view, nil
+}
+
+// rereadIfOlder reads a chain again, which was read without its lock, if it is older than
+// what is remembered of it.
+func (s *chainService) rereadIfOlder(ctx context.Context, view *ChainView, mac []byte) (*ChainView, error) {
+	seen, watched := s.seenChain(view.Chain.ID)
+	if !watched || verify.ChainBehind(&seen, view.Chain, view.State, mac) == nil {
+		return view, nil
+	}
+	again, err := s.readChain(ctx, view.Chain.Org, view.Chain.ID)
+	if err != nil {
+		return nil, err
+	}
+	again.Terms, again.BindingKey, again.Organization = view.Terms, view.BindingKey, view.Organization
+	if !again.State.Status.Sealed() {
+		again.Limits = view.Limits
+	}
+	return again, nil
+}
+
+// maxChainReports bounds how many chains one call reports. The next call reports the others.
+const maxChainReports = 100
+
+// ProveChains compares open chains with what this process remembers of them, and reports
+// those that were reset or deleted to their organizations.
+func (s *chainService) ProveChains(ctx context.Context) error {
+	told := 0
+	err := s.judge.ProveChains(ctx, func(back *verify.ChainRollback) {
+		if told++; told <= maxChainReports {
+			s.findings.reportOrLog(ctx, back.Org, back.Tampering())
+		}
+	})
+	return visible(err)
+}
+
+// ChainsRemembered says how many open chains are remembered, and how many were dropped
+// from that since the start for want of room.
+func (s *chainService) ChainsRemembered() (chains int, dropped int64) {
+	if s.watchedChains == nil {
+		return 0, 0
+	}
+	return s.watchedChains.Watched()
+}
+
+// ChainRollbacks lists the chains that differ from what this server has acknowledged.
+func (s *chainService) ChainRollbacks(ctx context.Context) ([]*verify.ChainRollback, error) {
+	found, err := s.judge.ChainRollbacks(ctx)
+	return found, visible(err)
+}
+
+// chainPolls remembers which chains were asked for by requests that recorded nothing, until
+// the worker writes it down: a read must not cost a write. What is recorded in a chain
+// moves the chain's own state, and needs no note.
+//
+// A moment is written down only when it lies PollGrain or more after all that is
+// stored of the chain. So a chain that lives for minutes costs nothing, and one that is
+// polled all day a row that is written six times an hour at most, over all replicas
+// about as often. What is not written yet is at most PollGrain and pollLag old, and the
+// sealing of abandoned chains waits that much longer.
+type chainPolls struct {
+	mu      sync.Mutex               // guards noted
+	noted   map[polledChain]polledAt // since the last flush
+	written *cache.Cache[ledger.ChainID, ledger.Time]
+}
+
+type polledChain struct {
+	org   ledger.OrgID
+	chain ledger.ChainID
+}
+
+// polledAt is when a chain was polled, and a moment at which something is stored of it.
+type polledAt struct{ since, at ledger.Time }
+
+const (
+	// shortestGrain is below what any organization can set, in milliseconds.
+	shortestGrain = ledger.Time(100)
+	// pollLag is how long a poll may take to be written down, in milliseconds: two
+	// flushes of the worker, with something to spare for the clocks of replicas.
+	pollLag = ledger.Time(15_000)
+	// pollCacheBytes bounds what is kept of moments that were written down, in bytes.
+	pollCacheBytes = 1 << 20
+)
+
+func newChainPolls() chainPolls {
+	return chainPolls{written: cache.New[ledger.ChainID, ledger.Time](pollCacheBytes)}
+}
+
+// note records a poll of a chain that was last changed at since.
+func (p *chainPolls) note(chain *ledger.Chain, since, now ledger.Time) {
+	p.noteAt(polledChain{chain.Org, chain.ID}, since, now)
+}
+
+func (p *chainPolls) noteAt(chain polledChain, since, now ledger.Time) {
+	if now-since < shortestGrain {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.noted == nil {
+		p.noted = make(map[polledChain]polledAt)
+	}
+	earlier, known := p.noted[chain]
+	if !known && len(p.noted) >= maxLastUses {
+		return // the next poll after a flush is remembered
+	}
+	p.noted[chain] = polledAt{max(since, earlier.since), max(now, earlier.at)}
+}
+
+func (p *chainPolls) take() map[polledChain]polledAt {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	taken := p.noted
+	p.noted = nil
+	return taken
+}
+
+// polledBy records a read of a chain by the key that opened it. Other readers, such as a
+// member in the console, do not keep a chain open.
+func (s *chainService) polledBy(caller *Caller, view *ChainView) {
+	if view.OpenedBy == caller.Key && !view.State.Status.Sealed() {
+		s.chainPolls.note(view.Chain, view.State.LastAt, s.now())
+	}
+}
+
+// FlushChainPolls writes down when chains were last polled. The worker calls it every few
+// seconds. What could not be written is noted again, for the next
+// time.
+func (s *chainService) FlushChainPolls(ctx context.Context) error {
+	taken := s.chainPolls.take()
+	again := func(org func(ledger.OrgID) bool) {
+		for chain, polled := range taken {
+			if org(chain.org) {
+				s.chainPolls.noteAt(chain, polled.since, polled.at)
+			}
+		}
+	}
+	grains, failed := s.pollGrains(ctx, taken)
+	due := make(map[ledger.ChainID]ledger.Time)
+	for chain, polled := range taken {
+		written, _ := s.chainPolls.written.Get(chain.chain)
+		if grain, ok := grains[chain.org]; ok && polled.at-max(polled.since, written) >= grain {
+			due[chain.chain] = polled.at
+		}
+	}
+	if err := s.store.TouchChains(ctx, due); err != nil {
+		again(func(ledger.OrgID) bool { return true })
+		return visible(err)
+	}
+	for chain, at := range due {
+		s.chainPolls.written.Put(chain, at, 100)
+	}
+	again(func(org ledger.OrgID) bool { _, ok := grains[org]; return !ok })
+	return failed
+}
+
+// pollGrains reads the organizations of polled chains. One that cannot be read does not
+// keep the others from being written down.
+func (s *chainService) pollGrains(ctx context.Context, polled map[polledChain]polledAt) (map[ledger.OrgID]ledger.Time, error) {
+	grains := make(map[ledger.OrgID]ledger.Time)
+	faults := make(map[ledger.OrgID]error)
+	for chain := range polled {
+		if _, ok := grains[chain.org]; ok || faults[chain.org] != nil {
+			continue
+		}
+		org, err := s.organization(ctx, chain.org)
+		if err != nil {
+			faults[chain.org] = err
+			continue
+		}
+		grains[chain.org] = org.Settings.PollGrain()
+	}
+	return grains, errors.Join(slices.Collect(maps.Values(faults))...)
+}
+
+// JobAbandon seals an organization's abandoned chains, and is then queued again. Body: the
+// id of the chain to continue at, "" at the beginning.
+const JobAbandon = "chain.abandon"
+
+// One job does a bounded amount of work, so that it delays no other; going over all chains
+// may take several.
+const (
+	abandonPage  = 100                  // chains that are read together
+	maxExamined  = 2000                 // chains that one job looks at
+	maxSealed    = 100                  // chains that one job seals
+	abandonEvery = ledger.Time(900_000) // milliseconds between the rounds of an organization, at most
+	abandonSoon  = ledger.Time(120_000) // as long where chains are abandoned within hours
+	abandonLeast = ledger.Time(5_000)   // at least
+	abandonSlow  = abandonEvery * 16    // from when on chains take so long that abandonEvery is soon enough
+	abandonLease = ledger.Time(300_000) // at least as long as a job is leased to a worker
+)
+
+// abandonPause is the time between two passes. It is never close to abandonLease: see
+// nextAbandonment.
+func abandonPause(settings *ledger.Settings) ledger.Time {
+	after := settings.AbandonAfter()
+	if after >= abandonSlow {
+		return abandonEvery
+	}
+	return max(abandonLeast, min(abandonSoon, after/16))
+}
+
+func abandonJob(org ledger.OrgID, place string, runAt ledger.Time) *store.Job {
+	return &store.Job{Org: org, Kind: JobAbandon, RunAt: runAt, Body: []byte(place)}
+}
+
+// QueueAbandonment ensures that each organization's chains are checked for abandonment
+// regularly, as QueueChecks does for its ledger.
+func (s *recordService) QueueAbandonment(ctx context.Context) error {
+	return s.findings.queueMissing(ctx, JobAbandon, abandonEvery, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
+		return abandonJob(org, "", runAt)
+	})
+}
+
+// Abandon seals what is abandoned, as much as one job may, and queues the next.
+func (j *Jobs) Abandon(ctx context.Context, job *store.Job) error {
+	org, err := j.service.organization(ctx, job.Org)
+	if err != nil {
+		return err
+	}
+	round := &abandonment{service: j.service, org: org, now: j.service.now()}
+	if err := round.begin(string(job.Body)); err != nil {
+		return err
+	}
+	if err := round.run(ctx); err != nil {
+		return visible(err)
+	}
+	if !round.done {
+		return j.FinishWith(ctx, job, []*store.Job{abandonJob(org.ID, round.before.String(), j.service.now())})
+	}
+	follow, err := j.nextAbandonment(ctx, org)
+	if err != nil {
+		return visible(err)
+	}
+	return j.FinishWith(ctx, job, follow)
+}
+
+// nextAbandonment returns the job for the next pass, none if there is another one already:
+// of two, one remains. The finishing job is among those counted only if its lease ends
+// before the next pass.
+func (j *Jobs) nextAbandonment(ctx context.Context, org *ledger.Organization) ([]*store.Job, error) {
+	now, pause := j.service.now(), abandonPause(&org.Settings)
+	coming, err := j.service.store.JobsDue(ctx, JobAbandon, now, now+pause)
+	if err != nil {
+		return nil, err
+	}
+	own := int64(0)
+	if pause > abandonLease {
+		own = 1
+	}
+	if coming[org.ID] > own {
+		return nil, nil
+	}
+	return []*store.Job{abandonJob(org.ID, "", now+pause)}, nil
+}
+
+// abandonment goes over an organization's chains, from the newest that may be abandoned to
+// the oldest. A chain's id contains when it was opened, so only chains that have been open
+// long enough are read.
+type abandonment struct {
+	service *Service
+	org     *ledger.Organization
+	now     ledger.Time
+	before  ledger.ChainID // chains with smaller ids are left to look at
+	looked  int
+	sealed  int
+	done    bool
+}
+
+func (a *abandonment) begin(place string) error {
+	if place == "" {
+		opened := a.now - a.org.Settings.AbandonAfter()
+		a.before = ledger.ChainID{UUID: ledger.NewTimedID(max(opened, 0), [10]byte{})}
+		return nil
+	}
+	id, err := ledger.ParseID(place)
+	if err != nil {
+		return fmt.Errorf("a round of abandonment without a place: %w", err)
+	}
+	a.before = ledger.ChainID{UUID: id}
+	return nil
+}
+
+func (a *abandonment) run(ctx context.Context) error {
+	for a.looked < maxExamined && a.sealed < maxSealed {
+		query := store.ChainQuery{Org: a.org.ID, Status: ledger.ChainActive, Before: &a.before, Limit: abandonPage}
+		records, err := a.service.store.Chains(ctx, query)
+		if err != nil {
+			return err
+		}
+		if err := a.page(ctx, records); err != nil {
+			return err
+		}
+		if len(records) < abandonPage {
+			a.done = true
+			break
+		}
+	}
+	if a.sealed > 0 {
+		a.service.log.Info("chains were sealed as abandoned", "chains", a.sealed)
+	}
+	return nil
+}
+
+func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) error {
+	ids := make([]ledger.ChainID, 0, len(records))
+	for _, record := range records {
+		ids = append(ids, record.ID)
+	}
+	polled, err := a.service.store.Polled(ctx, ids)
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("seal abandoned chains: %w", err)
+		}
+		if err := a.look(ctx, record, polled[record.ID]); err != nil {
+			return err
+		}
+		a.looked++
+		a.before = record.ID
+		if a.sealed >= maxSealed {
+			break
+		}
+	}
+	return nil
+}
+
+// look seals a chain if it is abandoned. A chain that cannot be sealed, most likely because
+// it was tampered with, must not block the others: only errors that concern all of them end
+// the job.
+func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polled ledger.Time) error {
+	view, err := a.service.view(record)
+	if err == nil {
+		if at, ok := view.State.AbandonedAt(&a.org.Settings, polled, pollLag); !ok || at > a.now {
+			return nil
+		}
+		var sealed bool
+		if sealed, err = a.service.abandon(ctx, a.org.ID, record.ID); sealed {
+			a.sealed++
+		}
+	}
+	for _, common := range []error{store.ErrUnavailable, store.ErrOutcomeUnknown, evidence.ErrRolledBack, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, common) {
+			return err
+		}
+	}
+	if err != nil {
+		a.service.log.Error("an abandoned chain could not be sealed: run countersign audit")
+	}
+	return nil
+}
+
+// abandon seals a chain if it is abandoned, and reports whether it did.
+func (s *recordService) abandon(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (bool, error) {
+	op := &abandonChain{org: org, chain: chain, summary: folded{chain, &ledger.Summary{}}}
+	if !s.chains.stateCache.summarised(chain) {
+		if err := s.fold(ctx, org, chain, op.summary.Summary); err != nil {
+			return false, err
+		}
+	}
+	if err := s.commitWhole(ctx, op); err != nil {
+		return false, err
+	}
+	return op.sealed, nil
+}
+
+type abandonChain struct {
+	org     ledger.OrgID
+	chain   ledger.ChainID
+	summary folded
+	sealed  bool
+
+	counters counting // of approvals that are cancelled
+}
+
+func (o *abandonChain) tenant() ledger.OrgID { return o.org }
+
+func (o *abandonChain) size() int { return smallOperation }
+
+func (o *abandonChain) need(needs *store.Needs) {
+	needs.Orgs = append(needs.Orgs, o.org)
+	needs.Chains = append(needs.Chains, o.chain)
+	needs.Polls = append(needs.Polls, o.chain)
+	needs.Heads = append(needs.Heads, o.org)
+	needs.ApprovalsOf = append(needs.ApprovalsOf, o.chain)
+	o.counters.need(needs)
+}
+
+// plan checks again, under the chain's lock: a chain that was sealed, used, paused or asked
+// about in the meantime is left alone. The chain's own times are authenticated. The time of
+// its last poll is not: an attacker with access to the database can have a chain sealed
+// early or kept open, but can change nothing that was recorded.
+func (o *abandonChain) plan(b *batch) error {
+	o.sealed = false
+	live, err := b.chainOf(o.org, o.chain)
+	if err != nil {
+		return err
+	}
+	org, err := b.org(o.org)
+	if err != nil {
+		return err
+	}
+	if at, ok := live.state.AbandonedAt(&org.Settings, b.loaded.Polls[o.chain], pollLag); !ok || at > b.now {
+		return nil
+	}
+	if _, err := b.seal(live, org, &o.counters, o.summary, ledger.Abandonment(&org.Settings)); err != nil {
+		return err
+	}
+	o.sealed = true
+	return nil
+}

@@ -1,0 +1,445 @@
+package service_test
+
+import (
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
+
+	"countersign/internal/fault"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/servicetest"
+	"countersign/internal/testdb"
+	"countersign/internal/tlog"
+	"countersign/internal/verify"
+)
+
+// notary signs as a ring does, and refuses nothing: it remembers all that was ever signed,
+// and fails the test where two checkpoints of one size differ.
+type notary struct {
+	*keyring.Ring
+	t *testing.T
+
+	mu     sync.Mutex
+	signed map[string]tlog.Checkpoint // by origin and size
+}
+
+func (n *notary) SignLog(id string, message []byte) ([]byte, error) {
+	c, err := tlog.ParseCheckpoint(string(message))
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	name := fmt.Sprint(c.Origin, " ", c.Size)
+	if before, ok := n.signed[name]; ok && before != c {
+		n.t.Errorf("two checkpoints of size %d were signed with different roots", c.Size)
+	}
+	n.signed[name] = c
+	return n.Ring.SignLog(id, message)
+}
+
+// logged is a service that signs logs when the test says so.
+type logged struct {
+	*service.Service
+	t      *testing.T
+	db     *testdb.Database
+	notary *notary
+	marks  *keyring.LogMarks
+	file   string // of the marks
+	keys   string // the key file
+}
+
+// logging starts a service that signs, on a database and beside a file of marks that may
+// be another's.
+//
+//countersign:replica
+func logging(t *testing.T, db *testdb.Database, of *logged, alone bool) *logged {
+	t.Helper()
+	l := &logged{t: t, db: db}
+	if of == nil {
+		ring, keys := servicetest.NewRing(t)
+		l.keys = keys
+		l.notary = &notary{Ring: ring, t: t, signed: make(map[string]tlog.Checkpoint)}
+		l.file = filepath.Join(t.TempDir(), "heads.logs")
+	} else {
+		l.notary, l.file, l.keys = of.notary, of.file, of.keys
+	}
+	l.marks = must[*keyring.LogMarks](t)(keyring.OpenLogMarks(l.file, l.notary.Ring))
+	l.Service = serve(t, service.Config{
+		Store: db.Open(t), Keys: l.notary.Ring, LogKeys: l.notary, Alone: alone, Clock: time.Now,
+		LogMarks: l.marks, Signing: &service.Signing{Keys: l.notary, Instance: "log.example.com"},
+	})
+	return l
+}
+
+func (l *logged) seal(who *tenant, receipts int) {
+	l.t.Helper()
+	for range receipts {
+		chain := must[*service.ChainView](l.t)(l.OpenChain(l.t.Context(), who.agent, chainNamed(l.t, "sealed-"+randomName()), ""))
+		must[*service.Completed](l.t)(l.CompleteChain(l.t.Context(), who.agent, chain.ID, &ledger.Completion{}))
+	}
+}
+
+// checkpoint is the newest of an organization's log, opened with the log's key.
+func (l *logged) checkpoint(slug string) tlog.Checkpoint {
+	l.t.Helper()
+	origin, keys, err := l.Operator().LogVerifierKeys(l.t.Context(), slug)
+	done(l.t, err)
+	current := keys[len(keys)-1]
+	verifier, err := tlog.Verifier(origin, current.Public)
+	done(l.t, err)
+	_, id, _ := strings.Cut(origin, "/")
+	c, _, err := tlog.Open(must[[]byte](l.t)(l.LogCheckpoint(l.t.Context(), id)), origin, verifier)
+	done(l.t, err)
+	return c
+}
+
+// prove wants every receipt of a log proved, by another implementation.
+func (l *logged) prove(who *tenant, size int64) {
+	l.t.Helper()
+	c := l.checkpoint(who.slug)
+	if c.Size != size {
+		l.t.Fatalf("the log has %d leaves, want %d", c.Size, size)
+	}
+	for sequence := int64(1); sequence <= size; sequence++ {
+		p := must[*service.LogProof](l.t)(l.InclusionProof(l.t.Context(), who.id, sequence))
+		steps := make([][]byte, len(p.Hashes))
+		for i := range steps {
+			steps[i] = p.Hashes[i][:]
+		}
+		receipts := must[[]*ledger.StoredReceipt](l.t)(l.db.Open(l.t).Receipts(l.t.Context(), who.id, sequence+1, 1))
+		leaf := rfc6962.DefaultHasher.HashLeaf(receipts[0].Body)
+		if err := proof.VerifyInclusion(rfc6962.DefaultHasher, uint64(p.Index), uint64(p.Size), leaf, steps, c.Root[:]); err != nil {
+			l.t.Errorf("receipt %d: %v", sequence, err)
+		}
+	}
+}
+
+// Receipts are in a signed log after a round, whichever way the signer learns of them, and
+// what it learns of them by is the same tree; a receipt that is not signed yet is proved
+// by nothing.
+//
+//countersign:race
+func TestLogGrowsWithReceipts(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := logging(t, db, nil, true)
+		acme := newTenant(t, l.Service, "acme")
+		l.SignRound(t.Context())
+		if c := l.checkpoint("acme"); c.Size != 0 || c.Root != tlog.EmptyRoot() {
+			t.Errorf("without receipts: %+v", c)
+		}
+		l.seal(acme, 2)
+		if _, err := l.InclusionProof(t.Context(), acme.id, 1); codeOf(err) != fault.CodeUnavailable {
+			t.Errorf("before it is signed: %v", err)
+		}
+		l.SignSealed(t.Context()) // from memory
+		l.prove(acme, 2)
+		l.seal(acme, 1)
+		again := logging(t, db, l, true) // from the store
+		again.SignRound(t.Context())
+		again.prove(acme, 3)
+		if _, err := again.LogCheckpoint(t.Context(), strings.Repeat("0", 32)); codeOf(err) != fault.CodeNotFound {
+			t.Errorf("an unknown log: %v", err)
+		}
+		checkIntact(t, again.Service, "acme", 3)
+	})
+}
+
+var errKilled = errors.New("killed")
+
+// A signer that dies at any point signs the same afterwards, and what was sealed meanwhile
+// with it: never two checkpoints of one size with different roots.
+//
+//countersign:race
+func TestSignerThatDies(t *testing.T) {
+	t.Parallel()
+	l := logging(t, testdb.SQLite(t), nil, true)
+	acme := newTenant(t, l.Service, "acme")
+	size := 0
+	for _, point := range []string{"before the mark", "before the signature", "before publication", "after publication"} {
+		l.seal(acme, 2)
+		l.EndRoundsAt(errKilled, point)
+		l.SignRound(t.Context())
+		l = logging(t, l.db, l, true)
+		l.SignRound(t.Context())
+		size += 2
+		l.prove(acme, int64(size))
+		// The same once more, with receipts sealed between the crash and the next start.
+		l.seal(acme, 1)
+		l.EndRoundsAt(errKilled, point)
+		l.SignRound(t.Context())
+		l.EndRoundsAt(nil, "")
+		l.seal(acme, 1)
+		l = logging(t, l.db, l, true)
+		l.SignRound(t.Context())
+		size += 2
+		l.prove(acme, int64(size))
+	}
+}
+
+// putBackReceipts makes a database hold the first receipts of an organization alone, with
+// the head of then, as someone who kept that head can.
+func putBackReceipts(t *testing.T, db *testdb.Database, who *tenant, count int64, head *ledger.Head) {
+	t.Helper()
+	direct := db.Direct(t)
+	execute(t, direct, db, "DELETE FROM receipts WHERE org_id = ? AND sequence > ?", idOf(db, who.id), count)
+	execute(t, direct, db, "UPDATE heads SET count = ?, last_hash = ?, key_id = ?, mac = ? WHERE org_id = ?", head.Count, head.Last[:], head.KeyID, head.MAC, idOf(db, who.id))
+}
+
+func idOf(db *testdb.Database, org ledger.OrgID) any {
+	if db.Kind == "postgres" {
+		return org.String()
+	}
+	return org.UUID[:]
+}
+
+// execute runs a statement written with question marks on either kind of database.
+func execute(t *testing.T, direct *sql.DB, db *testdb.Database, query string, args ...any) {
+	t.Helper()
+	for i := 1; db.Kind == "postgres" && strings.Contains(query, "?"); i++ {
+		query = strings.Replace(query, "?", fmt.Sprintf("$%d", i), 1)
+	}
+	if _, err := direct.ExecContext(t.Context(), query, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A database that was put back, and in which other receipts were sealed since, is not
+// signed beside the file that knows more, whether or not the log was put back with it.
+// Once an operator has accepted it, another log begins, and the end of the old one stands
+// in the audit log.
+//
+//countersign:race
+func TestPutBackDatabaseIsNotSigned(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := logging(t, db, nil, true)
+		acme := newTenant(t, l.Service, "acme")
+		l.seal(acme, 2)
+		l.SignRound(t.Context())
+		head := must[*ledger.Head](t)(db.Open(t).Head(t.Context(), acme.id))
+		older := must[[]byte](t)(l.LogCheckpoint(t.Context(), logOf(l, "acme")))
+		l.seal(acme, 2)
+		l.SignRound(t.Context())
+		l.prove(acme, 4)
+		before := l.checkpoint("acme")
+
+		putBackReceipts(t, db, acme, 2, head)
+		l = logging(t, db, l, true)
+		l.SignRound(t.Context())
+		l.seal(acme, 3) // others, under the numbers of those that were signed
+		l.ForgetPauses()
+		l.SignRound(t.Context())
+		if c := l.checkpoint("acme"); c != before {
+			t.Errorf("signed: %+v", c)
+		}
+		c, _ := tlog.ParseCheckpoint(strings.SplitN(string(older), "\n\n", 2)[0] + "\n")
+		execute(t, db.Direct(t), db, "UPDATE log_checkpoints SET size = ?, root = ?, note = ? WHERE kind = 'newest'", c.Size, c.Root[:], older)
+		l = logging(t, db, l, true)
+		l.SignRound(t.Context())
+		if c := l.checkpoint("acme"); c.Size != 2 {
+			t.Errorf("signed after the log was put back as well: %+v", c)
+		}
+
+		done(t, l.Operator().CloseLogForTest(t.Context(), acme.id, "acme"))
+		l.ForgetPauses()
+		l.SignRound(t.Context())
+		l.prove(acme, 5)
+		if c := l.checkpoint("acme"); c.Origin == before.Origin {
+			t.Error("the log goes on under the same origin")
+		}
+		acts := must[[]*ledger.StoredAct](t)(l.Acts(t.Context(), acme.admin, 0, 1))
+		if !strings.Contains(string(acts[0].Body), `"log_closed":"`+before.Origin[len("log.example.com/"):]+`"`) || !strings.Contains(string(acts[0].Body), `"log_size":4`) {
+			t.Errorf("the audit log says %s", acts[0].Body)
+		}
+	})
+}
+
+// A log that was ended outside the database, by a command that did not come to close it, is
+// closed by the signer, and another begins.
+//
+//countersign:race
+func TestEndedLogIsClosed(t *testing.T) {
+	t.Parallel()
+	l := logging(t, testdb.SQLite(t), nil, true)
+	acme := newTenant(t, l.Service, "acme")
+	l.seal(acme, 2)
+	l.SignRound(t.Context())
+	before := l.checkpoint("acme")
+	done(t, l.marks.End(acme.id.UUID))
+	l = logging(t, l.db, l, true)
+	l.seal(acme, 1)
+	l.SignRound(t.Context())
+	l.prove(acme, 3)
+	if l.checkpoint("acme").Origin == before.Origin {
+		t.Error("an ended log was signed")
+	}
+	acts := must[[]*ledger.StoredAct](t)(l.Acts(t.Context(), acme.admin, 0, 1))
+	if !strings.Contains(string(acts[0].Body), ledger.ActTransparencyClose) {
+		t.Errorf("the audit log says %s", acts[0].Body)
+	}
+}
+
+// During a rotation both keys sign, and logs that stand still are signed anew. Once the old
+// key is revoked, it signs nothing, and a checkpoint that it alone has signed is not shown.
+func TestRotationOfLogKeys(t *testing.T) {
+	t.Parallel()
+	l := logging(t, testdb.SQLite(t), nil, true)
+	acme := newTenant(t, l.Service, "acme")
+	l.seal(acme, 2)
+	l.SignRound(t.Context())
+	id := logOf(l, "acme")
+	signatures := func() int { return strings.Count(string(must[[]byte](t)(l.LogCheckpoint(t.Context(), id))), "\n— ") }
+	if signatures() != 1 {
+		t.Error("more than one key has signed")
+	}
+	old := l.notary.CurrentKey()
+	must[*keyring.Ring](t)(keyring.Rotate(l.keys, rand.Reader, time.Now()))
+	done(t, l.notary.Reload())
+	l.SignRound(t.Context())
+	if signatures() != 2 {
+		t.Error("not both keys have signed")
+	}
+	must[*keyring.Ring](t)(keyring.RevokeLogKey(l.keys, old, time.Now()))
+	done(t, l.notary.Reload())
+	l.seal(acme, 1)
+	l.SignRound(t.Context())
+	if signatures() != 1 {
+		t.Error("a revoked key has signed")
+	}
+	l.prove(acme, 3)
+}
+
+func logOf(l *logged, slug string) string {
+	l.t.Helper()
+	origin, _, err := l.Operator().LogVerifierKeys(l.t.Context(), slug)
+	done(l.t, err)
+	_, id, _ := strings.Cut(origin, "/")
+	return id
+}
+
+// A tile that was changed is refused, told of, and made anew from the receipts; a log or a
+// checkpoint that was changed is refused and told of, and nothing is signed upon it.
+//
+//countersign:race
+func TestChangedLogIsRefused(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		l := logging(t, db, nil, true)
+		acme := newTenant(t, l.Service, "acme")
+		l.seal(acme, 3)
+		l.SignRound(t.Context())
+		id, before := logOf(l, "acme"), l.checkpoint("acme")
+		good, err := l.LogTile(t.Context(), id, "tile/0/000.p/3")
+		done(t, err)
+
+		bad := slices.Clone(good)
+		bad[40] ^= 1
+		direct := db.Direct(t)
+		execute(t, direct, db, "UPDATE log_tiles SET hashes = ?", bad)
+		if _, err := l.LogTile(t.Context(), id, "tile/0/000.p/2"); codeOf(err) != fault.CodeEvidenceTampered {
+			t.Errorf("a changed tile: %v", err)
+		}
+		if _, err := l.InclusionProof(t.Context(), acme.id, 1); codeOf(err) != fault.CodeEvidenceTampered {
+			t.Errorf("a proof from a changed tile: %v", err)
+		}
+		l.checkFound(acme)
+		l.SignRound(t.Context())
+		if again, err := l.LogTile(t.Context(), id, "tile/0/000.p/3"); err != nil || !slices.Equal(again, good) {
+			t.Errorf("after a round: %v", err)
+		}
+		l.prove(acme, 3)
+
+		for what, change := range map[string]string{
+			"an origin":       "UPDATE transparency_logs SET origin = 'elsewhere'",
+			"a size":          "UPDATE log_checkpoints SET size = 2",
+			"a note":          "UPDATE log_checkpoints SET note = root",
+			"an opened log":   "UPDATE transparency_logs SET opened_at = 7",
+			"cosignatures":    "UPDATE log_checkpoints SET cosignatures = root",
+			"a log's closing": "UPDATE transparency_logs SET closed_at = 7",
+		} {
+			tables := keepLog(t, direct)
+			execute(t, direct, db, change)
+			if _, err := l.LogCheckpoint(t.Context(), id); codeOf(err) != fault.CodeEvidenceTampered {
+				t.Errorf("%s: %v", what, err)
+			}
+			report := must[*verify.LedgerAudit](t)(l.AuditLedger(t.Context(), acme.admin, verify.AuditOptions{}))
+			if report.Break == nil || report.Break.Check != ledger.CheckTransparency {
+				t.Errorf("%s: the audit finds %+v", what, report.Break)
+			}
+			other := logging(t, db, l, true)
+			other.SignRound(t.Context())
+			tables(t, direct, db)
+		}
+		l.ForgetPauses()
+		l.SignRound(t.Context())
+		if c := l.checkpoint("acme"); c != before {
+			t.Errorf("afterwards: %+v", c)
+		}
+	})
+}
+
+// keepLog returns a function that puts back what a log says of itself.
+func keepLog(t *testing.T, direct *sql.DB) func(*testing.T, *sql.DB, *testdb.Database) {
+	t.Helper()
+	var origin string
+	var opened, size int64
+	var note []byte
+	row := direct.QueryRowContext(t.Context(), "SELECT l.origin, l.opened_at, c.size, c.note FROM transparency_logs l JOIN log_checkpoints c ON c.log_id = l.id")
+	if err := row.Scan(&origin, &opened, &size, &note); err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T, direct *sql.DB, db *testdb.Database) {
+		t.Helper()
+		execute(t, direct, db, "DELETE FROM transparency_logs WHERE origin NOT IN (?, 'elsewhere')", origin)
+		execute(t, direct, db, "UPDATE transparency_logs SET origin = ?, opened_at = ?, closed_at = NULL", origin, opened)
+		execute(t, direct, db, "UPDATE log_checkpoints SET size = ?, note = ?, cosignatures = ?", size, note, []byte{})
+	}
+}
+
+func (l *logged) checkFound(who *tenant) {
+	l.t.Helper()
+	l.WaitForMet()
+	findings := must[[]*service.Finding](l.t)(l.Operator().Findings(l.t.Context(), who.slug))
+	if !slices.ContainsFunc(findings, func(f *service.Finding) bool { return f.Check == string(ledger.CheckTransparency) }) {
+		l.t.Errorf("nobody was told: %+v", findings)
+	}
+}
+
+// Two replicas that seal and sign side by side make one log, which no two checkpoints
+// contradict, whichever of them is the signer when.
+//
+//countersign:race
+func TestReplicasShareALog(t *testing.T) {
+	t.Parallel()
+	db := testdb.Postgres(t)
+	one := logging(t, db, nil, false)
+	acme := newTenant(t, one.Service, "acme")
+	two := logging(t, db, &logged{notary: one.notary, file: filepath.Join(t.TempDir(), "heads.logs")}, false)
+	replicas := []*logged{one, two}
+	const each = 10
+	var working sync.WaitGroup
+	for _, replica := range replicas {
+		working.Go(func() {
+			for range each {
+				replica.seal(acme, 1)
+				replica.SignRound(t.Context())
+			}
+		})
+	}
+	working.Wait()
+	for _, replica := range replicas {
+		replica.SignRound(t.Context())
+	}
+	one.prove(acme, 2*each)
+}

@@ -1,0 +1,666 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// searchService finds records through the search index, and rebuilds it.
+type searchService struct {
+	*shared
+	approvals *approvalService
+	chains    *chainService
+	receipts  *receiptService
+}
+
+// A search finds candidates in an index that has no authority. Each candidate is read,
+// authenticated and matched again. So editing the index can hide a record, but can show
+// nothing that does not match. A candidate that fails authentication is marked, since it may
+// match or not.
+
+// Found is one page of a search. Next is where the next page begins, nil at the end: a page
+// can be short, or empty, before the end.
+type Found[T, P any] struct {
+	Items []T
+	Next  *P
+}
+
+// clockSlack is how far the order of a list and its moments may be apart: replicas' clocks
+// differ.
+const clockSlack = ledger.Time(10 * time.Second / time.Millisecond)
+
+// ChainSearch selects chains by what they say.
+type ChainSearch struct {
+	ledger.Find
+	ChainFilter
+}
+
+// FindChains lists the chains that a search finds, newest first.
+func (s *searchService) FindChains(ctx context.Context, caller *Caller, filter *ChainSearch) (*Found[*ChainView, ledger.ChainID], error) {
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	var from []byte
+	if filter.Since != nil {
+		bound := ledger.NewTimedID(*filter.Since, [10]byte{})
+		from = bound[:6] // no id of that time is smaller
+	}
+	before := string([]byte{255}) // no id of ours begins so
+	if filter.Until != nil {
+		bound := ledger.NewTimedID(*filter.Until+clockSlack, [10]byte{})
+		before = string(bound[:6])
+	}
+	if filter.Before != nil {
+		before = min(before, string(filter.Before.UUID[:]))
+	}
+	query := store.ChainQuery{Org: caller.Org, Status: filter.Status, Environment: filter.Environment, ExternalID: filter.ExternalID}
+	if caller.Role == ledger.RoleAgent {
+		query.OpenedBy = &caller.Key
+	}
+	rows := 0
+	streams := s.conditions(&filter.Find, ledger.ListChains, caller.Org, from, &rows)
+	if len(streams) == 0 || query != (store.ChainQuery{Org: caller.Org}) {
+		streams = append(streams, s.chainStream(query, from, &rows))
+	}
+	found := &Found[*ChainView, ledger.ChainID]{}
+	q := &search{streams: streams, before: before, limit: filter.Limit, rows: &rows}
+	q.examine = func(ctx context.Context, place string, events [][]int64) (bool, error) {
+		view, err := s.matchChain(ctx, &query, filter, place, events)
+		if errors.Is(err, errNoRecord) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		found.Items = append(found.Items, view.withOrg(org))
+		return true, nil
+	}
+	if err := q.run(ctx); err != nil {
+		return nil, visible(err)
+	}
+	if q.next != "" {
+		found.Next = &ledger.ChainID{UUID: idBound(q.next)}
+	}
+	return found, nil
+}
+
+// matchChain reads the chain at a place and matches it; errNoRecord if it does not match.
+func (s *searchService) matchChain(ctx context.Context, query *store.ChainQuery, filter *ChainSearch, place string, events [][]int64) (*ChainView, error) {
+	if len(place) != len(ledger.ChainID{}.UUID) {
+		return nil, errNoRecord
+	}
+	record, err := s.store.Chain(ctx, ledger.ChainID{UUID: [16]byte([]byte(place))})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, errNoRecord
+	}
+	if err != nil {
+		return nil, err
+	}
+	if record.Org != query.Org || query.OpenedBy != nil && record.OpenedBy != *query.OpenedBy ||
+		query.Status != "" && record.Status != query.Status || query.Environment != "" && record.Environment != query.Environment ||
+		query.ExternalID != "" && record.ExternalID != query.ExternalID {
+		return nil, errNoRecord
+	}
+	view, err := s.chains.listedChain(ctx, record)
+	if err != nil || view.Tampered {
+		return view, err
+	}
+	if !filter.During(view.StartedAt) || !filter.MatchesChain(view.Chain) || query.Status != "" && view.State.Status != query.Status {
+		return nil, errNoRecord
+	}
+	if !filter.OfActions() {
+		return view, nil
+	}
+	actions, err := s.actedAt(ctx, view.Chain, events)
+	switch {
+	case errors.Is(err, ledger.ErrStateTampered):
+		return s.chains.tamperedChain(view.Chain.ID), nil
+	case err != nil:
+		return nil, err
+	case !filter.MatchesActions(actions):
+		return nil, errNoRecord
+	}
+	return view, nil
+}
+
+// actedAt reads the events that the index names.
+func (s *searchService) actedAt(ctx context.Context, chain *ledger.Chain, events [][]int64) ([]ledger.Acted, error) {
+	read := make(map[int64]bool)
+	var actions []ledger.Acted
+	for _, sequences := range events {
+		for _, sequence := range sequences {
+			if read[sequence] {
+				continue
+			}
+			read[sequence] = true
+			stored, err := s.store.Event(ctx, store.EventAt{Chain: chain.ID, Sequence: sequence})
+			if errors.Is(err, store.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			event, err := s.store.ReadEvent(chain.Org, stored)
+			if err != nil {
+				return nil, err
+			}
+			actions = append(actions, event.Acted())
+		}
+	}
+	return actions, nil
+}
+
+// ReceiptSearch selects receipts by what they and their chains say.
+type ReceiptSearch struct {
+	ledger.Find
+	Before int64 // those with a smaller sequence; 0: all
+	Limit  int
+}
+
+// FindReceipts lists the receipts that a search finds, newest first.
+func (s *searchService) FindReceipts(ctx context.Context, caller *Caller, filter *ReceiptSearch) (*Found[*ledger.StoredReceipt, int64], error) {
+	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
+		return nil, err
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	from, end, err := s.receiptsDuring(ctx, org.ID, &filter.Find)
+	if err != nil {
+		return nil, visible(err)
+	}
+	if filter.Before > 0 {
+		end = min(end, filter.Before)
+	}
+	rows := 0
+	streams := s.conditions(&filter.Find, ledger.ListReceipts, org.ID, receiptPlace(from), &rows)
+	if len(streams) == 0 {
+		streams = append(streams, receiptStream{from})
+	}
+	found := &Found[*ledger.StoredReceipt, int64]{}
+	q := &search{streams: streams, before: string(receiptPlace(end)), limit: filter.Limit, rows: &rows}
+	q.examine = func(ctx context.Context, place string, _ [][]int64) (bool, error) {
+		receipt, err := s.matchReceipt(ctx, org, &filter.Find, place)
+		if errors.Is(err, errNoRecord) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		found.Items = append(found.Items, receipt)
+		return true, nil
+	}
+	if err := q.run(ctx); err != nil {
+		return nil, visible(err)
+	}
+	if q.next != "" {
+		next := placeNumber(q.next)
+		if len(q.next) > 8 {
+			next++
+		}
+		found.Next = &next
+	}
+	return found, nil
+}
+
+func (s *searchService) matchReceipt(ctx context.Context, org *ledger.Organization, find *ledger.Find, place string) (*ledger.StoredReceipt, error) {
+	if len(place) != 8 {
+		return nil, errNoRecord
+	}
+	sequence := placeNumber(place)
+	stored, err := s.receiptAt(ctx, org.ID, sequence)
+	if err != nil {
+		return nil, err
+	}
+	receipt := s.receipts.shownReceipt(stored, org.Slug)
+	if receipt.Tampered {
+		return receipt, nil
+	}
+	generated, actions, err := ledger.ReceiptContent(receipt.Body)
+	if err != nil {
+		return nil, err
+	}
+	if !find.During(generated) || !find.MatchesActions(actions) {
+		return nil, errNoRecord
+	}
+	if find.Name == "" && len(find.Metadata) == 0 {
+		return receipt, nil
+	}
+	chain, err := s.chains.readChain(ctx, org.ID, receipt.Chain)
+	switch {
+	case errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, store.ErrNotFound):
+		s.log.Error(tamperedLog, "of", "a receipt's chain")
+		return &ledger.StoredReceipt{ID: stored.ID, Org: stored.Org, Sequence: stored.Sequence, Tampered: true}, nil
+	case err != nil:
+		return nil, err
+	case !find.MatchesChain(chain.Chain):
+		return nil, errNoRecord
+	}
+	return receipt, nil
+}
+
+func (s *searchService) receiptAt(ctx context.Context, org ledger.OrgID, sequence int64) (*ledger.StoredReceipt, error) {
+	if sequence < 1 || sequence == math.MaxInt64 {
+		return nil, errNoRecord
+	}
+	receipts, err := s.store.Receipts(ctx, org, sequence+1, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(receipts) == 0 || receipts[0].Sequence != sequence {
+		return nil, errNoRecord
+	}
+	return receipts[0], nil
+}
+
+// receiptsDuring narrows a search to the sequences from..end (end excluded) by time. What it
+// reads is not authenticated: editing it can hide a match, as editing the index can.
+func (s *searchService) receiptsDuring(ctx context.Context, org ledger.OrgID, find *ledger.Find) (from, end int64, err error) {
+	newest, err := s.store.Receipts(ctx, org, 0, 1)
+	if err != nil || len(newest) == 0 {
+		return 1, 1, err
+	}
+	from, end = 1, newest[0].Sequence+1
+	if find.Since != nil {
+		if from, err = s.firstReceipt(ctx, org, *find.Since-clockSlack, from, end); err != nil {
+			return 0, 0, err
+		}
+	}
+	if find.Until != nil {
+		end, err = s.firstReceipt(ctx, org, *find.Until+clockSlack, from, end)
+	}
+	return from, end, err
+}
+
+// firstReceipt is the first sequence of from..end whose receipt was generated at that
+// moment or later; end where none was.
+func (s *searchService) firstReceipt(ctx context.Context, org ledger.OrgID, at ledger.Time, from, end int64) (int64, error) {
+	for from < end {
+		middle := from + (end-from)/2
+		earlier := false
+		stored, err := s.receiptAt(ctx, org, middle)
+		if err == nil {
+			generated, _, contentErr := ledger.ReceiptContent(stored.Body)
+			earlier = contentErr == nil && generated < at
+		} else if !errors.Is(err, errNoRecord) {
+			return 0, err
+		}
+		if earlier {
+			from = middle + 1
+		} else {
+			end = middle
+		}
+	}
+	return from, nil
+}
+
+// ApprovalSearch selects approvals by what they and their chains say. Their Decision is
+// not asked for: an approval has a status.
+type ApprovalSearch struct {
+	ledger.Find
+	ApprovalFilter
+}
+
+// FindApprovals lists the approvals that a search finds, newest first.
+func (s *searchService) FindApprovals(ctx context.Context, caller *Caller, filter *ApprovalSearch) (*Found[*ApprovalView, ApprovalPlace], error) {
+	s.noteGrant(caller.Org) // possibly; noted before anything is read
+	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
+		return nil, err
+	}
+	if filter.Chain != nil {
+		if err := s.approvals.allListed(ctx, caller, *filter.Chain); err != nil {
+			return nil, err
+		}
+	}
+	var from []byte
+	if filter.Since != nil {
+		from = approvalPlace(*filter.Since, ledger.ApprovalID{})
+	}
+	before := string(approvalPlace(math.MaxInt64, ledger.ApprovalID{}))
+	if filter.Until != nil {
+		before = string(approvalPlace(*filter.Until, ledger.ApprovalID{}))
+	}
+	if filter.Before != nil {
+		before = min(before, string(approvalPlace(filter.Before.RequestedAt, filter.Before.ID)))
+	}
+	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status}
+	if caller.Role == ledger.RoleAgent {
+		query.OpenedBy = &caller.Key
+	}
+	org, err := s.organization(ctx, caller.Org)
+	if err != nil {
+		return nil, err
+	}
+	rows := 0
+	streams := s.conditions(&filter.Find, ledger.ListApprovals, caller.Org, from, &rows)
+	if len(streams) == 0 || query != (store.ApprovalQuery{Org: caller.Org}) {
+		streams = append(streams, s.approvalStream(query, from, &rows))
+	}
+	var records []*store.ApprovalRecord
+	q := &search{streams: streams, before: before, limit: filter.Limit, rows: &rows}
+	shared := s.approvals.viewer(org)
+	q.examine = func(ctx context.Context, place string, _ [][]int64) (bool, error) {
+		record, err := s.matchApproval(ctx, shared, &query, &filter.Find, place)
+		if errors.Is(err, errNoRecord) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		records = append(records, record)
+		return true, nil
+	}
+	if err := q.run(ctx); err != nil {
+		return nil, visible(err)
+	}
+	found := &Found[*ApprovalView, ApprovalPlace]{}
+	if found.Items, err = s.approvals.showApprovals(ctx, caller, org, records, filter.ApprovalFilter); err != nil {
+		return nil, err
+	}
+	if shown := len(found.Items); shown < len(records) {
+		last := records[shown-1]
+		found.Next = &ApprovalPlace{RequestedAt: last.RequestedAt, ID: last.ID}
+	} else if q.next != "" {
+		found.Next = approvalBound(q.next)
+	}
+	return found, nil
+}
+
+func approvalBound(before string) *ApprovalPlace {
+	return &ApprovalPlace{RequestedAt: placeTime(before), ID: ledger.ApprovalID{UUID: idBound(before[min(len(before), 8):])}}
+}
+
+// matchApproval returns the record at a place, if it matches or fails.
+func (s *searchService) matchApproval(ctx context.Context, shared *approvalViewer, query *store.ApprovalQuery, find *ledger.Find, place string) (*store.ApprovalRecord, error) {
+	if len(place) != 8+16 {
+		return nil, errNoRecord
+	}
+	record, err := s.store.Approval(ctx, ledger.ApprovalID{UUID: [16]byte([]byte(place[8:]))})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, errNoRecord
+	}
+	if err != nil {
+		return nil, err
+	}
+	if record.Org != query.Org || record.RequestedAt != placeTime(place) || query.OpenedBy != nil && record.OpenedBy != *query.OpenedBy ||
+		query.Status != "" && record.Status != query.Status || query.Chain != nil && record.Chain != *query.Chain {
+		return nil, errNoRecord
+	}
+	approval, err := s.store.ReadApproval(record)
+	if errors.Is(err, ledger.ErrStateTampered) {
+		return record, nil // it is marked where it is shown
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !find.During(approval.RequestedAt) || !find.MatchesActions([]ledger.Acted{actedOf(approval)}) {
+		return nil, errNoRecord
+	}
+	if find.Name == "" && len(find.Metadata) == 0 {
+		return record, nil
+	}
+	chain, err := shared.chain(ctx, approval.Chain)
+	switch {
+	case errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, store.ErrNotFound):
+		return nil, errNoRecord // its chain is marked where chains are listed
+	case err != nil:
+		return nil, err
+	case !find.MatchesChain(chain.Chain):
+		return nil, errNoRecord
+	}
+	return record, nil
+}
+
+// The bounds of one page of a search: rows read to find records, and records examined. A
+// page that reaches one ends early, and the next begins there.
+const (
+	maxSearchRows     = 20_000
+	maxSearchExamined = 500
+)
+
+// stream lists places in descending order. A place is the position of a record in its list,
+// as bytes that sort like the list.
+type stream interface {
+	// below returns the greatest place that is smaller than before, "" for none. before
+	// never grows from call to call.
+	below(ctx context.Context, before string) (string, error)
+	// events appends the sequences of the events that the index names at the place that
+	// below has just returned.
+	events(place string, to []int64) []int64
+}
+
+// search walks the places that all streams have.
+type search struct {
+	streams []stream
+	before  string // where the page begins: places smaller than that
+	limit   int
+	// examine reads the record at a place and reports whether it is a hit. The sequences
+	// are of events that the index names, for each stream.
+	examine func(ctx context.Context, place string, events [][]int64) (bool, error)
+
+	rows *int   // that the streams have read
+	next string // where the next page begins; "" when there is none
+}
+
+func (q *search) run(ctx context.Context) error {
+	examined, hits := 0, 0
+	for at := q.before; ; {
+		if *q.rows > maxSearchRows || examined == maxSearchExamined || hits == q.limit {
+			q.next = at
+			return nil
+		}
+		place, common, err := q.lowest(ctx, at)
+		if err != nil || place == "" {
+			return err
+		}
+		if !common {
+			at = place + "\x00" // the place itself comes next
+			continue
+		}
+		at = place
+		events := make([][]int64, len(q.streams))
+		for i, s := range q.streams {
+			events[i] = s.events(place, nil)
+		}
+		hit, err := q.examine(ctx, place, events)
+		if err != nil {
+			return err
+		}
+		if examined++; hit {
+			hits++
+		}
+	}
+}
+
+// lowest is the smallest of the streams' next places, and whether all of them have it.
+func (q *search) lowest(ctx context.Context, before string) (lowest string, common bool, err error) {
+	common = true
+	for i, s := range q.streams {
+		place, err := s.below(ctx, before)
+		if err != nil || place == "" {
+			return "", false, err
+		}
+		if i > 0 && place != lowest {
+			common = false
+		}
+		if i == 0 || place < lowest {
+			lowest = place
+			before = place + "\x00" // the others need not stop before
+		}
+	}
+	return lowest, common, nil
+}
+
+// pages reads a stream page by page: few rows at first, and more if consecutive places are
+// used.
+type pages struct {
+	read func(ctx context.Context, before string, limit int) ([]store.Posting, error)
+	rows *int
+
+	page  []store.Posting
+	size  int
+	taken int // of the page
+	ended bool
+}
+
+const (
+	minPage = 16
+	maxPage = 512
+)
+
+func (p *pages) below(ctx context.Context, before string) (string, error) {
+	for {
+		for len(p.page) > 0 && string(p.page[0].Place) >= before {
+			p.page = p.page[1:]
+		}
+		if len(p.page) > 0 {
+			p.taken++
+			return string(p.page[0].Place), nil
+		}
+		if p.ended {
+			return "", nil
+		}
+		if p.taken >= p.size/2 && p.size > 0 {
+			p.size = min(2*p.size, maxPage)
+		} else {
+			p.size = minPage
+		}
+		var err error
+		if p.page, err = p.read(ctx, before, p.size); err != nil {
+			return "", err
+		}
+		p.taken, p.ended = 0, len(p.page) < p.size
+		*p.rows += len(p.page) + 1
+	}
+}
+
+func (p *pages) events(place string, to []int64) []int64 {
+	if len(p.page) > 0 && string(p.page[0].Place) == place && p.page[0].Sequence > 0 {
+		to = append(to, p.page[0].Sequence)
+	}
+	return to
+}
+
+// anyOf has the places of all its streams.
+type anyOf []stream
+
+func (a anyOf) below(ctx context.Context, before string) (string, error) {
+	greatest := ""
+	for _, s := range a {
+		place, err := s.below(ctx, before)
+		if err != nil {
+			return "", err
+		}
+		greatest = max(greatest, place)
+	}
+	return greatest, nil
+}
+
+func (a anyOf) events(place string, to []int64) []int64 {
+	for _, s := range a {
+		to = s.events(place, to)
+	}
+	return to
+}
+
+// conditions returns a stream of places for each condition of a search, starting at a place.
+func (s *searchService) conditions(find *ledger.Find, list ledger.SearchList, org ledger.OrgID, from []byte, rows *int) (streams []stream) {
+	for _, condition := range find.Conditions(list, org) {
+		var terms anyOf
+		for _, term := range condition.AnyOf {
+			terms = append(terms, &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
+				return s.store.Postings(ctx, store.PostingQuery{Term: term, Before: []byte(before), From: from, Limit: limit})
+			}})
+		}
+		streams = append(streams, terms)
+	}
+	return streams
+}
+
+// chainStream lists chains by what the store finds them by.
+func (s *searchService) chainStream(query store.ChainQuery, from []byte, rows *int) stream {
+	return &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
+		query.Before, query.Limit = &ledger.ChainID{UUID: idBound(before)}, limit
+		records, err := s.store.Chains(ctx, query)
+		var found []store.Posting
+		for _, record := range records {
+			if string(record.ID.UUID[:]) < string(from) {
+				break
+			}
+			found = append(found, store.Posting{Place: record.ID.UUID[:]})
+		}
+		return found, err
+	}}
+}
+
+// idBound is the smallest id that is greater than every id below a place.
+func idBound(before string) (id uuid.UUID) {
+	copy(id[:], before)
+	if len(before) > len(id) { // the id itself is below it
+		for i := len(id) - 1; i >= 0; i-- {
+			if id[i]++; id[i] != 0 {
+				break
+			}
+		}
+	}
+	return id
+}
+
+// approvalStream lists approvals by what the store finds them by.
+func (s *searchService) approvalStream(query store.ApprovalQuery, from []byte, rows *int) stream {
+	return &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
+		query.Before, query.Limit = approvalBound(before), limit
+		records, err := s.store.Approvals(ctx, query)
+		var found []store.Posting
+		for _, record := range records {
+			place := approvalPlace(record.RequestedAt, record.ID)
+			if string(place) < string(from) {
+				break
+			}
+			found = append(found, store.Posting{Place: place})
+		}
+		return found, err
+	}}
+}
+
+// receiptStream lists all receipts: their numbers have no gaps.
+type receiptStream struct{ from int64 }
+
+func (r receiptStream) below(_ context.Context, before string) (string, error) {
+	sequence := placeNumber(before) - 1
+	if len(before) > 8 { // the place itself is below it
+		sequence++
+	}
+	if sequence < max(r.from, 1) {
+		return "", nil
+	}
+	return string(receiptPlace(sequence)), nil
+}
+
+func (receiptStream) events(_ string, to []int64) []int64 { return to }
+
+// placeNumber is the number that a place begins with.
+func placeNumber(place string) int64 {
+	if len(place) < 8 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64([]byte(place[:8]))) //nolint:gosec // places are made of positive numbers
+}
+
+func placeTime(place string) ledger.Time { return ledger.Time(placeNumber(place)) }
+
+// errNoRecord says that the index names a record that is not there, or is another's.
+var errNoRecord = errors.New("the search index names no record of the organization")

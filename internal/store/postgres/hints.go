@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+const (
+	// Rows are written in order of id: in different orders two writers would wait for
+	// each other.
+	touchChainsSQL = `insert into chain_polls (chain_id, polled_at)
+		select n.id, n.at from unnest($1::uuid[], $2::bigint[]) n(id, at) join chains c on c.id = n.id order by n.id
+		on conflict (chain_id) do update set polled_at = excluded.polled_at where chain_polls.polled_at < excluded.polled_at`
+	loadPollsSQL = `select chain_id, polled_at from chain_polls where chain_id = any($1::uuid[])`
+)
+
+// TouchChains implements store.Polls.
+func (s *Store) TouchChains(ctx context.Context, polled map[ledger.ChainID]ledger.Time) error {
+	if len(polled) == 0 {
+		return nil
+	}
+	chains := slices.Collect(maps.Keys(polled))
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		x.send(touchChainsSQL, ids(chains, chainUUID), ints(chains, func(id ledger.ChainID) int64 { return int64(polled[id]) }))
+		x.send(patientCommitSQL)
+		return explain("touch chains", x.run(ctx, conn))
+	})
+}
+
+type poll struct {
+	chain uuid.UUID
+	at    ledger.Time
+}
+
+func readPoll(r *row) poll { return poll{r.id(), r.time()} }
+
+// Polled implements store.Polls.
+func (s *Store) Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger.ChainID]ledger.Time, error) {
+	polled := make(map[ledger.ChainID]ledger.Time)
+	if len(chains) == 0 {
+		return polled, nil
+	}
+	err := askAlone(ctx, s, "polls", loadPollsSQL, readPoll, func(p poll) { polled[ledger.ChainID{UUID: p.chain}] = p.at },
+		ids(chains, chainUUID))
+	return polled, err
+}
+
+func askPolls(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+	loaded.Polls = make(map[ledger.ChainID]ledger.Time)
+	chains := sorted(needs.Polls, chainUUID)
+	askAll(x, loadPollsSQL, chains, readPoll,
+		func(p poll) { loaded.Polls[ledger.ChainID{UUID: p.chain}] = p.at })
+}
+
+const (
+	addLegacyUsesSQL = `insert into legacy_uses (org_id, day, route, requests) select * from unnest($1::uuid[], $2::bigint[], $3::text[], $4::bigint[])
+		on conflict (org_id, day, route) do update
+		set requests = legacy_uses.requests + least(excluded.requests, 9007199254740992 - legacy_uses.requests)`
+	selectLegacyUsesSQL = `select org_id, day, route, requests from legacy_uses where day >= $1 and ($2::uuid is null or org_id = $2)
+		and ($3::uuid is null or (org_id, day, route) > ($3, $4, $5)) order by org_id, day, route limit $6`
+)
+
+func compareLegacyUses(a, b store.LegacyUseRef) int {
+	return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.Day, b.Day), cmp.Compare(a.Route, b.Route))
+}
+
+// AddLegacyUses implements store.LegacyUses. Rows are written in one order: in different
+// orders two replicas would wait for each other.
+func (s *Store) AddLegacyUses(ctx context.Context, uses map[store.LegacyUseRef]int64) error {
+	if len(uses) == 0 {
+		return nil
+	}
+	sorted := slices.SortedFunc(maps.Keys(uses), compareLegacyUses)
+	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		x := new(exchange)
+		x.send(beginSQL)
+		x.send(addLegacyUsesSQL,
+			ids(sorted, func(u store.LegacyUseRef) uuid.UUID { return u.Org.UUID }),
+			ints(sorted, func(u store.LegacyUseRef) int64 { return int64(u.Day) }),
+			texts(sorted, func(u store.LegacyUseRef) string { return u.Route }),
+			ints(sorted, func(u store.LegacyUseRef) int64 { return uses[u] }))
+		x.send(patientCommitSQL)
+		return explain("add legacy uses", x.run(ctx, conn))
+	})
+}
+
+// LegacyUses implements store.LegacyUses.
+func (s *Store) LegacyUses(ctx context.Context, query store.LegacyUseQuery) ([]*store.LegacyUse, error) {
+	var org, afterOrg any
+	after := store.LegacyUseRef{}
+	if query.Org != nil {
+		org = bytesOf(query.Org.UUID)
+	}
+	if query.After != nil {
+		after, afterOrg = *query.After, bytesOf(query.After.Org.UUID)
+	}
+	return list(ctx, s, "legacy uses", selectLegacyUsesSQL, []any{int64(query.Since), org, afterOrg, int64(after.Day), after.Route, query.Limit},
+		func(r *row) *store.LegacyUse {
+			return &store.LegacyUse{LegacyUseRef: store.LegacyUseRef{Org: ledger.OrgID{UUID: r.id()}, Day: r.time(), Route: r.text()}, Requests: r.int()}
+		})
+}
+
+const (
+	insertPostingsSQL = `insert into postings (term, place, sequence) select * from unnest($1::bigint[], $2::bytea[], $3::bigint[])
+		on conflict do nothing`
+	// With "$3 is null or place < $3" in one statement PostgreSQL would walk all places from
+	// the last one down.
+	selectPostingsSQL       = `select place, sequence from postings where term = $1 and place >= $2 order by place desc limit $3`
+	selectPostingsBeforeSQL = `select place, sequence from postings where term = $1 and place >= $2 and place < $4 order by place desc limit $3`
+)
+
+// sendPostings writes rows in one order: in different orders two transactions could wait
+// for each other.
+func sendPostings(x *exchange, postings []store.Posting) {
+	if len(postings) == 0 {
+		return
+	}
+	x.send(insertPostingsSQL, postingParameters(postings)...)
+}
+
+func postingParameters(postings []store.Posting) [][]byte {
+	sorted := slices.Clone(postings)
+	slices.SortFunc(sorted, func(a, b store.Posting) int {
+		return cmp.Or(cmp.Compare(a.Term, b.Term), bytes.Compare(a.Place, b.Place))
+	})
+	return [][]byte{
+		ints(sorted, func(p store.Posting) int64 { return int64(p.Term) }),
+		blobs(sorted, func(p store.Posting) []byte { return p.Place }),
+		ints(sorted, func(p store.Posting) int64 { return p.Sequence }),
+	}
+}
+
+// AddPostings implements store.Search.
+func (s *Store) AddPostings(ctx context.Context, postings []store.Posting) (added int64, err error) {
+	if len(postings) == 0 {
+		return 0, nil
+	}
+	err = s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		added = 0
+		x := new(exchange)
+		x.send(beginSQL)
+		ask(x, insertPostingsSQL+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { added += n }, postingParameters(postings)...)
+		x.send(patientCommitSQL)
+		return explain("add postings", x.run(ctx, conn))
+	})
+	return added, err
+}
+
+// Postings implements store.Search.
+func (s *Store) Postings(ctx context.Context, q store.PostingQuery) ([]store.Posting, error) {
+	query, args := selectPostingsSQL, []any{int64(q.Term), notNil(q.From), q.Limit}
+	if q.Before != nil {
+		query, args = selectPostingsBeforeSQL, append(args, q.Before)
+	}
+	return list(ctx, s, "postings", query, args, func(r *row) store.Posting {
+		return store.Posting{Term: q.Term, Place: r.bytes(), Sequence: r.int()}
+	})
+}

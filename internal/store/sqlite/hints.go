@@ -1,0 +1,153 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// TouchChains implements store.Polls.
+func (s *Store) TouchChains(ctx context.Context, polled map[ledger.ChainID]ledger.Time) error {
+	if len(polled) == 0 {
+		return nil
+	}
+	return s.writing(ctx, func(tx *transaction) error {
+		for id, at := range polled {
+			err := tx.exec(`INSERT INTO chain_polls (chain_no, polled_at) SELECT no, ? FROM chains WHERE id = ?
+				ON CONFLICT (chain_no) DO UPDATE SET polled_at = excluded.polled_at WHERE polled_at < excluded.polled_at`, int64(at), id.UUID[:])
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Polled implements store.Polls.
+func (s *Store) Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger.ChainID]ledger.Time, error) {
+	polled := make(map[ledger.ChainID]ledger.Time)
+	err := batches(chains, func(ids []ledger.ChainID) error {
+		args := make([]any, len(ids))
+		for i := range ids {
+			args[i] = ids[i].UUID[:]
+		}
+		query := "SELECT c.id, p.polled_at FROM chains c JOIN chain_polls p ON p.chain_no = c.no WHERE c.id IN (" + placeholders(len(ids), "?") + ")"
+		found, err := readAll(ctx, s, query, args, scanPoll)
+		for _, p := range found {
+			polled[p.chain] = p.at
+		}
+		return err
+	})
+	return polled, err
+}
+
+type poll struct {
+	chain ledger.ChainID
+	at    ledger.Time
+}
+
+func scanPoll(rows row) (*poll, error) {
+	var id []byte
+	var at int64
+	if err := rows.Scan(&id, &at); err != nil {
+		return nil, err
+	}
+	chain, err := uuid.FromBytes(id)
+	return &poll{ledger.ChainID{UUID: chain}, ledger.Time(at)}, err
+}
+
+func (tx *transaction) loadPolls(needs *store.Needs, loaded *store.Loaded) error {
+	for _, id := range needs.Polls {
+		no, err := tx.number(id)
+		if err != nil {
+			return err
+		}
+		err = tx.query("SELECT polled_at FROM chain_polls WHERE chain_no = ?", []any{no}, func(rows row) error {
+			var at int64
+			err := rows.Scan(&at)
+			loaded.Polls[id] = ledger.Time(at)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AddLegacyUses implements store.LegacyUses.
+func (s *Store) AddLegacyUses(ctx context.Context, uses map[store.LegacyUseRef]int64) error {
+	if len(uses) == 0 {
+		return nil
+	}
+	return s.writing(ctx, func(tx *transaction) error {
+		for use, requests := range uses {
+			err := tx.exec(`INSERT INTO legacy_uses (org_id, day, route, requests) VALUES (?, ?, ?, ?)
+				ON CONFLICT (org_id, day, route) DO UPDATE SET requests = requests + min(excluded.requests, 9007199254740992 - requests)`,
+				use.Org.UUID[:], int64(use.Day), use.Route, requests)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// LegacyUses implements store.LegacyUses.
+func (s *Store) LegacyUses(ctx context.Context, query store.LegacyUseQuery) ([]*store.LegacyUse, error) {
+	sql, args := "SELECT org_id, day, route, requests FROM legacy_uses WHERE day >= ?", []any{int64(query.Since)}
+	if query.Org != nil {
+		sql, args = sql+" AND org_id = ?", append(args, query.Org.UUID[:])
+	}
+	if after := query.After; after != nil {
+		sql, args = sql+" AND (org_id, day, route) > (?, ?, ?)", append(args, after.Org.UUID[:], int64(after.Day), after.Route)
+	}
+	return readAll(ctx, s, sql+" ORDER BY org_id, day, route LIMIT ?", append(args, int64(query.Limit)), scanLegacyUse)
+}
+
+func scanLegacyUse(rows row) (*store.LegacyUse, error) {
+	var org []byte
+	use := new(store.LegacyUse)
+	err := rows.Scan(&org, (*int64)(&use.Day), &use.Route, &use.Requests)
+	copy(use.Org.UUID[:], org)
+	return use, err
+}
+
+const insertPostingSQL = "INSERT INTO postings (term, place, sequence) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+
+func (tx *transaction) insertPosting(p store.Posting) error {
+	return tx.exec(insertPostingSQL, int64(p.Term), p.Place, p.Sequence)
+}
+
+// AddPostings implements store.Search.
+func (s *Store) AddPostings(ctx context.Context, postings []store.Posting) (added int64, err error) {
+	err = s.writing(ctx, func(tx *transaction) error {
+		added = 0
+		for _, p := range postings {
+			err := tx.query(insertPostingSQL+" RETURNING 1", []any{int64(p.Term), p.Place, p.Sequence}, func(row) error {
+				added++
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return added, err
+}
+
+// Postings implements store.Search.
+func (s *Store) Postings(ctx context.Context, q store.PostingQuery) ([]store.Posting, error) {
+	query, args := "SELECT place, sequence FROM postings WHERE term = ? AND place >= ?", []any{int64(q.Term), orEmpty(q.From)}
+	if q.Before != nil {
+		query, args = query+" AND place < ?", append(args, q.Before)
+	}
+	return readAll(ctx, s, query+" ORDER BY place DESC LIMIT ?", append(args, int64(q.Limit)), func(r row) (store.Posting, error) {
+		p := store.Posting{Term: q.Term}
+		return p, r.Scan(&p.Place, &p.Sequence)
+	})
+}

@@ -1,0 +1,100 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"countersign/internal/fault"
+	"countersign/internal/ledger"
+	"countersign/internal/store"
+)
+
+// maxExport bounds the evidence of one chain that leaves the service, in bytes: it is held in
+// memory.
+const maxExport = 24 << 20
+
+// ErrTooLargeToExport says that a chain has more evidence than one file may hold.
+var ErrTooLargeToExport = fault.Errorf(fault.CodeTooLarge, "the chain has more than %d MiB of evidence, too much for one bundle: a share of its receipt has no such bound", maxExport>>20)
+
+// Export is the evidence behind a receipt. All of it was found to hold.
+type Export struct {
+	// Entries are events, and what was recorded about them, in the order of the digest.
+	// What is no event has a body and nothing else.
+	Entries   []*ledger.StoredEvent
+	Approvals []*ledger.Approval // by the sequence of their events
+	Anchors   []*ledger.Anchor   // of the receipt and of its approvals, those that are made
+}
+
+func (e *Export) entry(entry *ledger.StoredEvent) {
+	if e != nil {
+		kept := *entry
+		e.Entries = append(e.Entries, &kept)
+	}
+}
+
+func (e *Export) approvals(approvals []*ledger.Approval) {
+	if e != nil {
+		e.Approvals = slices.SortedFunc(slices.Values(approvals), func(a, b *ledger.Approval) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	}
+}
+
+// Export reads the evidence behind a receipt, or, where it is not full, the receipt's anchors
+// alone. What does not hold is ledger.ErrStateTampered, and nothing of it is returned.
+func (j *Judge) Export(ctx context.Context, receipt *store.PlacedReceipt, full bool) (*Export, error) {
+	check, err := j.Check(ctx, receipt, Bounded)
+	if err != nil {
+		return nil, err
+	}
+	if !check.Valid {
+		return nil, fmt.Errorf("the receipt fails its %s check: %w", check.Failed, ledger.ErrStateTampered)
+	}
+	export := &Export{}
+	if full {
+		if err := j.exportChain(ctx, receipt, export); err != nil {
+			return nil, err
+		}
+	}
+	return export, j.exportAnchors(ctx, receipt, export)
+}
+
+func (j *Judge) exportChain(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
+	in := j.InspectReceipt(&receipt.NamedReceipt)
+	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
+	sealed := &sealedChain{receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash}
+	found, err := a.inspectCounted(ctx, sealed, &extent{export: export})
+	switch {
+	case errors.Is(err, errLarge):
+		return ErrTooLargeToExport
+	case err != nil:
+		return err
+	case found != nil:
+		return fmt.Errorf("the chain fails its %s check: %w", found.Check, ledger.ErrStateTampered)
+	}
+	return nil
+}
+
+// exportAnchors collects the proofs that are made: one that is pending or failed proves nothing.
+func (j *Judge) exportAnchors(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
+	subjects := []store.AnchorSubject{{Kind: ledger.SubjectHead, ID: receipt.ID.UUID}}
+	for _, approval := range export.Approvals {
+		subjects = append(subjects, store.AnchorSubject{Kind: ledger.SubjectApproval, ID: approval.ID.UUID})
+	}
+	for _, subject := range subjects {
+		records, err := j.store.Anchors(ctx, receipt.Org, subject)
+		if err != nil {
+			return err
+		}
+		for _, record := range records {
+			if record.Tampered {
+				return fmt.Errorf("an anchor fails its authenticator: %w", ledger.ErrStateTampered)
+			}
+			if anchor := anchorOf(record); anchor.Standing == ledger.AnchorVerified {
+				export.Anchors = append(export.Anchors, anchor)
+			}
+		}
+	}
+	return nil
+}
