@@ -56,7 +56,7 @@ func TestDocsHaveNothingInline(t *testing.T) {
 // Every file that the documentation page refers to is served.
 func TestDocsReferencesResolve(t *testing.T) {
 	t.Parallel()
-	served := []string{"/openapi.json", "/openapi.yaml"}
+	served := []string{"/openapi.json", "/openapi.yaml", "/docs/guides"}
 	for _, file := range DocsFiles() {
 		served = append(served, file.Path)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"countersign/internal/anchor/anchortest"
+	"countersign/internal/cli"
 	"countersign/internal/servicetest"
 )
 
@@ -140,7 +141,7 @@ func TestAnchorSettingsAreChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := refuse(t, exitUnclear, test.says, newSQLite(t).args(append([]string{"serve", "--listen", "127.0.0.1:0"}, test.flags...)...)...)
+			r := refuse(t, cli.ExitInconclusive, test.says, newSQLite(t).args(append([]string{"serve", "--listen", "127.0.0.1:0"}, test.flags...)...)...)
 			if strings.Contains(r.err, "planted-word") {
 				t.Errorf("the error repeats what may be a secret: %s", r.err)
 			}

@@ -3,15 +3,15 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/review"
 	"countersign/internal/servicetest"
 )
 
@@ -87,11 +87,11 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 		if out := succeed(t, person.args("list")...); strings.Count(out, "  waiting  ") != 1 || strings.Count(out, "never asked") != 1 {
 			t.Errorf("the list does not say whose client waits:\n%s", out)
 		}
-		if listed := decode[[]approval](t, succeed(t, person.args("list", "--json")...)); len(listed) != 2 || listed[0].ID != first {
+		if listed := decode[[]review.Approval](t, succeed(t, person.args("list", "--json")...)); len(listed) != 2 || listed[0].ID != first {
 			t.Errorf("the list is %+v", listed)
 		}
 
-		refuse(t, exitUnclear, "--yes", person.args("approve", first[:8])...)
+		refuse(t, cli.ExitInconclusive, "--yes", person.args("approve", first[:8])...)
 		if status := admin.approvalStatus(t, first); status != "pending" {
 			t.Errorf("it is %s although nobody was asked", status)
 		}
@@ -106,7 +106,7 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 				t.Errorf("what was decided was not shown, %q:\n%s", word, r.err)
 			}
 		}
-		if decided := decode[approval](t, succeed(t, person.args("deny", second, "--yes", "--json")...)); decided.Status != "denied" || decided.ID != second {
+		if decided := decode[review.Approval](t, succeed(t, person.args("deny", second, "--yes", "--json")...)); decided.Status != "denied" || decided.ID != second {
 			t.Errorf("deny: %+v", decided)
 		}
 		if one, two := admin.approvalStatus(t, first), admin.approvalStatus(t, second); one != "approved" || two != "denied" {
@@ -123,7 +123,7 @@ func TestApprovalsAtTheTerminal(t *testing.T) {
 			if again.code != 0 || !strings.HasPrefix(again.out, "approved  ") || !strings.Contains(again.err, "already approved by member at 20") {
 				t.Errorf("approve %s once more: %+v", id, again)
 			}
-			refuse(t, exitFailed, "already approved by member at 20", person.args("deny", id, "--yes")...)
+			refuse(t, cli.ExitFailed, "already approved by member at 20", person.args("deny", id, "--yes")...)
 		}
 	})
 }
@@ -139,12 +139,12 @@ func TestApprovalsSayWhatIsWrong(t *testing.T) {
 	person := newReviewer(t, s, server, "member")
 	agent := newReviewer(t, s, server, "agent")
 
-	refuse(t, exitFailed, "use another key", own.args("approve", id, "--yes")...)
-	refuse(t, exitFailed, "no such object", agent.args("approve", id, "--yes")...)
-	refuse(t, exitUnclear, "first 4 characters", person.args("approve", "abc", "--yes")...)
-	refuse(t, exitUnclear, "first 4 characters", person.args("approve", "../organization", "--yes")...)
-	refuse(t, exitUnclear, "approvals list", person.args("approve", strings.Repeat("0", 8), "--yes")...)
-	refuse(t, exitUnclear, "see countersign approvals list --help", person.args("list", "--status", "maybe")...)
+	refuse(t, cli.ExitFailed, "use another key", own.args("approve", id, "--yes")...)
+	refuse(t, cli.ExitFailed, "no such object", agent.args("approve", id, "--yes")...)
+	refuse(t, cli.ExitInconclusive, "first 4 characters", person.args("approve", "abc", "--yes")...)
+	refuse(t, cli.ExitInconclusive, "first 4 characters", person.args("approve", "../organization", "--yes")...)
+	refuse(t, cli.ExitInconclusive, "approvals list", person.args("approve", strings.Repeat("0", 8), "--yes")...)
+	refuse(t, cli.ExitInconclusive, "see countersign approvals list --help", person.args("list", "--status", "maybe")...)
 
 	for name, test := range map[string]struct{ key, says string }{
 		"unknown":    {"csk_" + strings.Repeat("a", 40), "API key"},
@@ -152,19 +152,19 @@ func TestApprovalsSayWhatIsWrong(t *testing.T) {
 		"incomplete": {admin.key[:10], "not complete"},
 	} {
 		stranger := &reviewer{keyFile: keyFile(t, test.key), url: server.address}
-		if r := refuse(t, exitUnclear, test.says, stranger.args("list")...); strings.Contains(r.err, strings.TrimSpace(test.key)) && test.key != " \n" {
+		if r := refuse(t, cli.ExitInconclusive, test.says, stranger.args("list")...); strings.Contains(r.err, strings.TrimSpace(test.key)) && test.key != " \n" {
 			t.Errorf("%s: the error shows the key: %s", name, r.err)
 		}
 	}
 	if err := os.Chmod(person.keyFile, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitUnclear, "chmod 600", person.args("list")...)
-	refuse(t, exitUnclear, keyVariable, "approvals", "list", "--url", server.address)
+	refuse(t, cli.ExitInconclusive, "chmod 600", person.args("list")...)
+	refuse(t, cli.ExitInconclusive, "COUNTERSIGN_API_KEY", "approvals", "list", "--url", server.address)
 	nobody := &reviewer{keyFile: own.keyFile, url: "http://127.0.0.1:1"}
-	refuse(t, exitUnclear, "is it running", nobody.args("list")...)
+	refuse(t, cli.ExitInconclusive, "check that it is running", nobody.args("list")...)
 	nobody.url = "ftp://host"
-	refuse(t, exitUnclear, "--url", nobody.args("list")...)
+	refuse(t, cli.ExitInconclusive, "--url", nobody.args("list")...)
 }
 
 // A server that shows one payload and means another gets no verdict; nor does
@@ -182,14 +182,14 @@ func TestApprovalsTrustNoStranger(t *testing.T) {
 	liar := httptest.NewServer(http.HandlerFunc(answer))
 	defer liar.Close()
 	person := &reviewer{keyFile: keyFile(t, key), url: liar.URL}
-	refuse(t, exitFailed, "do not decide", person.args("approve", id, "--yes")...)
+	refuse(t, cli.ExitFailed, "do not decide", person.args("approve", id, "--yes")...)
 	if got := <-asked; got != "GET /v1/approvals/"+id || len(asked) > 0 {
 		t.Errorf("asked for %s and %d more", got, len(asked))
 	}
 	astray := httptest.NewServer(http.RedirectHandler(liar.URL, http.StatusFound))
 	defer astray.Close()
 	person.url = astray.URL
-	refuse(t, exitUnclear, "is --url right", person.args("list")...)
+	refuse(t, cli.ExitInconclusive, "check --url", person.args("list")...)
 	if len(asked) > 0 {
 		t.Error("the key followed a redirect")
 	}
@@ -199,7 +199,7 @@ func TestApprovalsTrustNoStranger(t *testing.T) {
 func TestApprovalsWithAKeyFromTheEnvironment(t *testing.T) {
 	s := newSQLite(t)
 	server := start(t, s.flags...)
-	t.Setenv(keyVariable, server.admin(t).key)
+	t.Setenv("COUNTERSIGN_API_KEY", server.admin(t).key)
 	t.Setenv("COUNTERSIGN_URL", server.address)
 	if r := execute(t, "approvals", "list"); r.code != 0 || !strings.Contains(r.err, "No approval is waiting") {
 		t.Errorf("list: %+v", r)
@@ -220,20 +220,7 @@ func TestApprovalsWatch(t *testing.T) {
 	if code := watching.stop(t); code != 0 {
 		t.Errorf("exit status %d", code)
 	}
-	refuse(t, exitUnclear, "--json", person.args("list", "--watch", "--json")...)
-}
-
-// Only a line that says y or yes is a yes.
-func TestAsk(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		answer string
-		want   bool
-	}{{"y\n", true}, {" YES \n", true}, {"n\n", false}, {"\n", false}, {"", false}, {"y", false}, {strings.Repeat("y", 200) + "\n", false}} {
-		if got := ask(strings.NewReader(test.answer), io.Discard, "Approve this?"); got != test.want {
-			t.Errorf("%q is taken for %t", test.answer, got)
-		}
-	}
+	refuse(t, cli.ExitInconclusive, "--json", person.args("list", "--watch", "--json")...)
 }
 
 // A person at the terminal is told that the rules have changed, and is shown whose yes
@@ -264,34 +251,12 @@ func TestApprovalsThatTheRulesOvertake(t *testing.T) {
 			t.Errorf("approve after a revoked one: %+v", r)
 		}
 		admin.call(t, http.MethodPut, "/v1/policies", `{"rules":[{"name":"freeze","when":"true","decision":"deny","reason":"nothing is paid in May"}]}`, &ignored)
-		refuse(t, exitFailed, "record the action again", person.args("approve", frozen, "--yes")...)
-		refuse(t, exitFailed, "denied because the rules changed while it waited: nothing is paid in May", person.args("approve", frozen, "--yes")...)
+		refuse(t, cli.ExitFailed, "record the action again", person.args("approve", frozen, "--yes")...)
+		refuse(t, cli.ExitFailed, "denied because the rules changed while it waited: nothing is paid in May", person.args("approve", frozen, "--yes")...)
 		if out := succeed(t, person.args("list", "--status", "denied")...); !strings.Contains(out, "a rule") {
 			t.Errorf("the denied are %s", out)
 		}
 	})
-}
-
-// Durations are shown in short words, and control and invisible characters are shown
-// as escapes.
-func TestWordsForPeople(t *testing.T) {
-	t.Parallel()
-	for span, want := range map[time.Duration]string{
-		-time.Second: "none", 59 * time.Second: "59s", time.Hour - 1: "59m", 90 * time.Minute: "1h30m", 47*time.Hour + 59*time.Minute: "47h59m", 72 * time.Hour: "3d",
-	} {
-		if got := spanText(span); got != want {
-			t.Errorf("%s is shown as %q, want %q", span, got, want)
-		}
-	}
-	for text, want := range map[string]string{"plain ü": "plain ü", "a\x1b[2Jb": `a\u001b[2Jb`, "\u202e": `\u202e`, "\U000e0041": `\U000e0041`, "cut here": "cut here"} {
-		if got := visible(text); got != want {
-			t.Errorf("%q is shown as %q, want %q", text, got, want)
-		}
-	}
-	var unreadable json.SyntaxError
-	if got := withoutURL(&unreadable); got != error(&unreadable) {
-		t.Errorf("an error that names no address became %v", got)
-	}
 }
 
 // That a client asked about an approval is known to the server that comes after.
@@ -305,7 +270,7 @@ func TestPollsSurviveARestart(t *testing.T) {
 		admin.approvalStatus(t, polled)
 		server.stop(t)
 		person := newReviewer(t, s, start(t, s.flags...), "member")
-		for _, a := range decode[[]approval](t, succeed(t, person.args("list", "--json")...)) {
+		for _, a := range decode[[]review.Approval](t, succeed(t, person.args("list", "--json")...)) {
 			if asked := a.LastPolledAt != nil; asked != (a.ID == polled) || a.ID != polled && a.ID != never {
 				t.Errorf("%s was asked about: %t", a.ID, asked)
 			}

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/servicetest"
 	"countersign/internal/verify"
 )
@@ -31,8 +33,8 @@ func TestServeBesideAnUnreadableOne(t *testing.T) {
 			return err == nil && status == http.StatusOK && strings.Contains(string(body), `"name":"tampering","count":`)
 		})
 		server.stop(t)
-		refuse(t, exitFailed, "default: intact", s.args("audit")...)
-		refuse(t, exitFailed, "his: BROKEN", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "default: intact", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "his: BROKEN", s.args("audit")...)
 		for _, command := range [][]string{{"orgs", "list"}, {"tampering", "list"}} {
 			if out := succeed(t, s.args(command...)...); !strings.Contains(out, "his") {
 				t.Errorf("%v says %s", command, out)
@@ -70,11 +72,11 @@ func TestAuditOfOneBesideAnUnreadableOne(t *testing.T) {
 			spoil = `update organizations set settings = '[]' where slug = 'spoilt'`
 		}
 		s.exec(t, spoil)
-		found := decode[auditResult](t, succeed(t, s.args("audit", "--json", "--org", "sound")...))
+		found := decode[operate.AuditResult](t, succeed(t, s.args("audit", "--json", "--org", "sound")...))
 		if len(found.Organizations) != 1 || found.Status != verify.AuditIntact || len(found.Organizations[0].NotChecked) > 0 {
 			t.Errorf("the audit found %+v", found)
 		}
-		refuse(t, exitFailed, "spoilt: BROKEN at audit_log", s.args("audit")...)
-		refuse(t, exitFailed, "sound: intact", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "spoilt: BROKEN at audit_log", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "sound: intact", s.args("audit")...)
 	})
 }

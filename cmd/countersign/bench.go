@@ -7,22 +7,23 @@ import (
 	"time"
 
 	"countersign/internal/bench"
+	"countersign/internal/cli"
 )
 
-// benchCommand measures this binary against what the machine can do.
+// benchCommand measures this binary and compares it with what the machine can do.
 type benchCommand struct {
 	Scenario []string      `help:"Scenarios to run, by name; the default is all of them." placeholder:"NAME"`
 	Rounds   int           `help:"Rounds of each scenario; medians are reported." default:"5"`
-	Duration time.Duration `help:"How long each target is under load in each round." default:"3s"`
-	Postgres string        `help:"PostgreSQL server to measure on too; databases of its own are made there and dropped." placeholder:"URL"`
-	Dir      string        `help:"Folder for temporary stores, on the disk to be measured; the default is the system's." type:"existingdir"`
+	Duration time.Duration `help:"Duration of the load on each target in each round." default:"3s"`
+	Postgres string        `help:"PostgreSQL server to also measure on; temporary databases are created there and dropped." placeholder:"URL"`
+	Dir      string        `help:"Folder for temporary stores, on the disk to be measured; the default is the system's temporary folder." type:"existingdir"`
 	Chains   int           `help:"Chains that each round may complete." default:"5000"`
 	Receipts int           `help:"Receipts that the audit scans." default:"20000"`
-	Waiters  int           `help:"Clients that wait for approvals at once." default:"2000"`
+	Waiters  int           `help:"Clients that wait for approvals concurrently." default:"2000"`
 	Preload  int           `help:"Events stored before start and memory are measured." default:"0"`
 	JSON     string        `name:"json" help:"Also write the report to this file." placeholder:"FILE" type:"path"`
 	Keep     bool          `help:"Keep the temporary stores."`
-	Bare     string        `hidden:"" help:"Be the server that the service is compared with." type:"path"`
+	Bare     string        `hidden:"" help:"Run the bare server that the service is compared with." type:"path"`
 }
 
 // Validate implements kong's check of a command.
@@ -41,11 +42,11 @@ func (c *benchCommand) config() bench.Config {
 	}
 }
 
-// Run measures and reports. A figure that misses its bar is marked, and is no
-// failure; a request that goes wrong is.
-func (c *benchCommand) Run(p *process) error {
+// Run measures and reports. A figure that misses its target is marked but is not a
+// failure; a failed request is.
+func (c *benchCommand) Run(p *cli.Process) error {
 	if c.Bare != "" {
-		return bench.ServeBare(p.ctx, c.Bare, p.errOutput)
+		return bench.ServeBare(p.Ctx, c.Bare, p.Err)
 	}
 	executable, err := os.Executable()
 	if err != nil {
@@ -53,12 +54,12 @@ func (c *benchCommand) Run(p *process) error {
 	}
 	config := c.config()
 	config.Executable = executable
-	config.Progress = func(format string, args ...any) { fmt.Fprintf(p.errOutput, format+"\n", args...) }
-	report, err := bench.Run(p.ctx, config)
+	config.Progress = func(format string, args ...any) { fmt.Fprintf(p.Err, format+"\n", args...) }
+	report, err := bench.Run(p.Ctx, config)
 	if err != nil {
 		return err
 	}
-	if err := report.WriteTable(p.out); err != nil {
+	if err := report.WriteTable(p.Out); err != nil {
 		return err
 	}
 	if c.JSON == "" {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/testdb"
 )
 
@@ -43,9 +45,9 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		}
 		s.exec(t, "insert into "+table+" (version_id, is_applied) values (9999, "+yes+")")
 		for _, words := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"orgs", "create", "acme"}, {"migrate"}} {
-			refuse(t, exitFailed, "newer than this program", s.args(words...)...)
+			refuse(t, cli.ExitFailed, "newer than this program", s.args(words...)...)
 		}
-		refuse(t, exitUnclear, "newer than this program", s.args("audit")...)
+		refuse(t, cli.ExitInconclusive, "newer than this program", s.args("audit")...)
 	})
 }
 
@@ -54,7 +56,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		succeed(t, s.args("orgs", "create", "acme", "--name", "Acme & Co")...)
-		orgs := decode[[]orgLine](t, succeed(t, s.args("orgs", "list", "--json")...))
+		orgs := decode[[]operate.OrgLine](t, succeed(t, s.args("orgs", "list", "--json")...))
 		if len(orgs) != 1 || orgs[0].Slug != "acme" || orgs[0].Name != "Acme & Co" {
 			t.Errorf("the organizations are %+v", orgs)
 		}
@@ -65,7 +67,7 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 		if created.code != 0 || created.out != keyPattern.FindString(created.out)+"\n" {
 			t.Fatalf("standard output must be the key alone: %+v", created)
 		}
-		keys := decode[[]keyLine](t, succeed(t, s.args("keys", "list", "--org", "acme", "--json")...))
+		keys := decode[[]operate.KeyLine](t, succeed(t, s.args("keys", "list", "--org", "acme", "--json")...))
 		if len(keys) != 2 || keys[1].Name != "reader" || keys[1].Role != "member" || keys[1].Status != "active" || keys[1].Key != "" {
 			t.Fatalf("the keys are %+v", keys)
 		}
@@ -75,28 +77,28 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 		if r := execute(t, s.args("keys", "sign-in", keys[1].ID, "--org", "acme", "--url", "https://host.example/")...); !strings.HasPrefix(r.out, "https://host.example/sign-in#csl_") || !strings.Contains(r.err, "signs in as reader (member)") {
 			t.Errorf("the link is %+v", r)
 		}
-		revoked := decode[keyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
-		again := decode[keyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
+		revoked := decode[operate.KeyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
+		again := decode[operate.KeyLine](t, succeed(t, s.args("keys", "revoke", keys[1].ID, "--org", "acme", "--json")...))
 		if revoked.Status != "revoked" || revoked.RevokedAt == nil || *again.RevokedAt != *revoked.RevokedAt {
 			t.Errorf("revoked %+v, then %+v", revoked, again)
 		}
 		if err := os.Rename(s.keyFile(), s.keyFile()+".away"); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, exitFailed, "the audit log cannot be written without it", s.args("keys", "create", "--org", "acme", "--role", "agent")...)
-		refuse(t, exitFailed, "name it with --keys", s.args("keys", "revoke", keys[0].ID, "--org", "acme")...)
-		refuse(t, exitUnclear, "nothing can be verified without it", s.args("keys", "list", "--org", "acme")...)
+		refuse(t, cli.ExitFailed, "the audit log cannot be written without it", s.args("keys", "create", "--org", "acme", "--role", "agent")...)
+		refuse(t, cli.ExitFailed, "name it with --keys", s.args("keys", "revoke", keys[0].ID, "--org", "acme")...)
+		refuse(t, cli.ExitInconclusive, "nothing can be verified without it", s.args("keys", "list", "--org", "acme")...)
 		succeed(t, s.args("orgs", "list")...)
 		if err := os.Rename(s.keyFile()+".away", s.keyFile()); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, exitUnclear, "no active key", s.args("keys", "sign-in", keys[1].ID, "--org", "acme")...)
-		refuse(t, exitUnclear, "orgs list", s.args("keys", "create", "--org", "nobody", "--role", "agent")...)
-		refuse(t, exitUnclear, "keys list", s.args("keys", "revoke", "00000000-0000-7000-8000-000000000000", "--org", "acme")...)
-		refuse(t, exitUnclear, "keys list", s.args("keys", "revoke", "nonsense", "--org", "acme")...)
-		refuse(t, exitUnclear, "agent", s.args("keys", "create", "--org", "acme", "--role", "king")...)
-		refuse(t, exitUnclear, "200 characters", s.args("keys", "create", "--org", "acme", "--role", "agent", "--name", strings.Repeat("x", 201))...)
-		refuse(t, exitUnclear, "--url", s.args("keys", "sign-in", keys[0].ID, "--org", "acme", "--url", "host")...)
+		refuse(t, cli.ExitInconclusive, "no active key", s.args("keys", "sign-in", keys[1].ID, "--org", "acme")...)
+		refuse(t, cli.ExitInconclusive, "orgs list", s.args("keys", "create", "--org", "nobody", "--role", "agent")...)
+		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "revoke", "00000000-0000-7000-8000-000000000000", "--org", "acme")...)
+		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "revoke", "nonsense", "--org", "acme")...)
+		refuse(t, cli.ExitInconclusive, "agent", s.args("keys", "create", "--org", "acme", "--role", "king")...)
+		refuse(t, cli.ExitInconclusive, "200 characters", s.args("keys", "create", "--org", "acme", "--role", "agent", "--name", strings.Repeat("x", 201))...)
+		refuse(t, cli.ExitInconclusive, "--url", s.args("keys", "sign-in", keys[0].ID, "--org", "acme", "--url", "host")...)
 	})
 }
 
@@ -105,30 +107,30 @@ func TestDirectoryCommandsWithoutAServer(t *testing.T) {
 func TestKeysAreBoundAndRotated(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		succeed(t, s.args("orgs", "create", "acme")...)
-		made := decode[keyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--name", "worker", "--agent", "intern", "--agent", "clerk, senior",
+		made := decode[operate.KeyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--name", "worker", "--agent", "intern", "--agent", "clerk, senior",
 			"--owner", "ops@example.com", "--expires", "90d", "--json")...))
 		if !slices.Equal(made.Agents, []string{"intern", "clerk, senior"}) || made.Owner == nil || *made.Owner != "ops@example.com" || made.ExpiresAt == nil || made.Status != "active" {
 			t.Errorf("made %+v", made)
 		}
-		plain := decode[keyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--json")...))
+		plain := decode[operate.KeyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--json")...))
 		if plain.Agents == nil || len(plain.Agents) != 0 || plain.Owner != nil || plain.ExpiresAt != nil || plain.PreviousExpiresAt != nil || plain.LastUsedAt != nil {
 			t.Errorf("made %+v", plain)
 		}
-		moment := decode[keyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--expires", "2999-01-31T00:00:00Z", "--json")...))
+		moment := decode[operate.KeyLine](t, succeed(t, s.args("keys", "create", "--role", "agent", "--expires", "2999-01-31T00:00:00Z", "--json")...))
 		if moment.ExpiresAt == nil || *moment.ExpiresAt != "2999-01-31T00:00:00.000Z" {
 			t.Errorf("made %+v", moment)
 		}
 		for _, bad := range []string{"soon", "0d", "-1h", "-90d", "99999d", "2020-01-01T00:00:00Z", "d"} {
-			refuse(t, exitUnclear, "--expires", s.args("keys", "create", "--role", "agent", "--expires="+bad)...)
+			refuse(t, cli.ExitInconclusive, "--expires", s.args("keys", "create", "--role", "agent", "--expires="+bad)...)
 		}
-		refuse(t, exitUnclear, "--agent", s.args("keys", "create", "--role", "agent", "--agent", strings.Repeat("x", 201))...)
-		refuse(t, exitUnclear, "--owner", s.args("keys", "create", "--role", "agent", "--owner", strings.Repeat("x", 201))...)
+		refuse(t, cli.ExitInconclusive, "--agent", s.args("keys", "create", "--role", "agent", "--agent", strings.Repeat("x", 201))...)
+		refuse(t, cli.ExitInconclusive, "--owner", s.args("keys", "create", "--role", "agent", "--owner", strings.Repeat("x", 201))...)
 
 		shown := execute(t, s.args("keys", "rotate", made.ID, "--overlap", "10m")...)
 		if !strings.HasPrefix(shown.out, "csk_") || strings.TrimSpace(shown.out) == made.Key || !strings.Contains(shown.err, "accepted until") {
 			t.Errorf("rotated, it prints %d characters and says %q", len(shown.out), shown.err)
 		}
-		overlapping := decode[[]keyLine](t, succeed(t, s.args("keys", "list", "--json")...))
+		overlapping := decode[[]operate.KeyLine](t, succeed(t, s.args("keys", "list", "--json")...))
 		var until string
 		for _, line := range overlapping {
 			if line.ID == made.ID && line.PreviousExpiresAt != nil {
@@ -144,7 +146,7 @@ func TestKeysAreBoundAndRotated(t *testing.T) {
 		if list := execute(t, s.args("keys", "list")...); strings.Contains(list.out, until) {
 			t.Errorf("the list shows an old secret that has ended:\n%s", list.out)
 		}
-		rotated := decode[keyLine](t, succeed(t, s.args("keys", "rotate", made.ID, "--json")...))
+		rotated := decode[operate.KeyLine](t, succeed(t, s.args("keys", "rotate", made.ID, "--json")...))
 		if rotated.ID != made.ID || rotated.Key == made.Key || rotated.Name != "worker" || !slices.Equal(rotated.Agents, made.Agents) || rotated.PreviousExpiresAt == nil {
 			t.Errorf("rotated to %+v", rotated)
 		}
@@ -155,12 +157,12 @@ func TestKeysAreBoundAndRotated(t *testing.T) {
 			}
 		}
 		for _, bad := range []string{"8d", "-1s", "1500ms", "soon"} {
-			refuse(t, exitUnclear, "--overlap", s.args("keys", "rotate", made.ID, "--overlap="+bad)...)
+			refuse(t, cli.ExitInconclusive, "--overlap", s.args("keys", "rotate", made.ID, "--overlap="+bad)...)
 		}
 		succeed(t, s.args("keys", "revoke", made.ID)...)
-		refuse(t, exitFailed, "make a new key", s.args("keys", "rotate", made.ID)...)
-		refuse(t, exitUnclear, "keys list", s.args("keys", "rotate", "00000000-0000-7000-8000-000000000000")...)
-		refuse(t, exitUnclear, "keys list", s.args("keys", "rotate", "nonsense")...)
+		refuse(t, cli.ExitFailed, "make a new key", s.args("keys", "rotate", made.ID)...)
+		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "rotate", "00000000-0000-7000-8000-000000000000")...)
+		refuse(t, cli.ExitInconclusive, "keys list", s.args("keys", "rotate", "nonsense")...)
 	})
 }
 
@@ -178,14 +180,14 @@ func TestBackup(t *testing.T) {
 	}
 	copied := filepath.Join(restored.folder, "countersign.db")
 	succeed(t, s.args("backup", copied)...)
-	refuse(t, exitFailed, "exists already", s.args("backup", copied)...)
-	refuse(t, exitUnclear, "make it first", s.args("backup", filepath.Join(restored.folder, "missing", "copy.db"))...)
+	refuse(t, cli.ExitFailed, "already exists", s.args("backup", copied)...)
+	refuse(t, cli.ExitInconclusive, "make it first", s.args("backup", filepath.Join(restored.folder, "missing", "copy.db"))...)
 	info, err := os.Stat(copied)
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the copy: %v, %v", info, err)
 	}
 	succeed(t, restored.args("verify", receipt, "--keys", s.keyFile())...)
-	refuse(t, exitUnclear, "pg_dump", newPostgres(t, testdb.Postgres(t)).args("backup", copied+".2")...)
+	refuse(t, cli.ExitInconclusive, "pg_dump", newPostgres(t, testdb.Postgres(t)).args("backup", copied+".2")...)
 }
 
 // The doctor passes a healthy store and names the check that fails.
@@ -204,7 +206,7 @@ func TestDoctor(t *testing.T) {
 		if err := os.Chmod(s.keyFile(), 0o640); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, exitFailed, "✗ key file", s.args("doctor")...)
+		refuse(t, cli.ExitFailed, "✗ key file", s.args("doctor")...)
 	})
 }
 
@@ -240,7 +242,7 @@ func TestDoctorWarnsOfEscalationsThatReachNobody(t *testing.T) {
 func TestDoctorSaysOnceThatThereIsNothing(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
-	out := refuse(t, exitFailed, "1 failed", s.args("doctor")...).out
+	out := refuse(t, cli.ExitFailed, "1 failed", s.args("doctor")...).out
 	if strings.Count(out, s.folder) != 1 || strings.Count(out, "there is no data folder") != 1 {
 		t.Errorf("something is said more than once:\n%s", out)
 	}
@@ -268,9 +270,9 @@ func TestDoctorFindsAnOpenFolderAndADamagedFile(t *testing.T) {
 	if err := os.Chmod(s.folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitFailed, "chmod 700", s.args("doctor")...)
+	refuse(t, cli.ExitFailed, "chmod 700", s.args("doctor")...)
 	damage(t, s)
-	refuse(t, exitFailed, "✗ database integrity", s.args("doctor")...)
+	refuse(t, cli.ExitFailed, "✗ database integrity", s.args("doctor")...)
 }
 
 // damage overwrites the pages of an index.

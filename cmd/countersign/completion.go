@@ -7,31 +7,38 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"countersign/internal/cli"
 )
 
 type completionCommand struct {
 	Shell string `arg:"" help:"The shell: ${enum}." enum:"bash,zsh,fish"`
 }
 
-// Help says how to use the scripts.
+// Help returns how to use the scripts.
 func (*completionCommand) Help() string {
-	// Lines that are indented stay lines.
-	return "For the shell that is running:\n\n" +
+	// Kong joins lines into paragraphs, except indented ones.
+	return "For the current shell:\n\n" +
 		"  bash: source <(countersign completion bash)\n" +
 		"  zsh:  source <(countersign completion zsh)\n" +
 		"  fish: countersign completion fish | source"
 }
 
 // Run writes the script.
-func (c *completionCommand) Run(p *process) error {
-	places := placesOf(p.model)
-	writers := map[string]func(io.Writer, []place){"bash": writeBash, "zsh": writeZsh, "fish": writeFish}
-	writers[c.Shell](p.out, places)
+func (c *completionCommand) Run(p *cli.Process, parser *kong.Kong) error {
+	places := placesOf(parser.Model)
+	switch c.Shell {
+	case "bash":
+		writeBash(p.Out, places)
+	case "zsh":
+		writeZsh(p.Out, places)
+	case "fish":
+		writeFish(p.Out, places)
+	}
 	return nil
 }
 
-// place is one point of the command line: the words that led there, and what can
-// follow.
+// place is a point on the command line: the words before it, and what can follow.
 type place struct {
 	path     string // "" at the top, then "keys", "keys create"
 	commands []suggestion
@@ -40,20 +47,20 @@ type place struct {
 
 type suggestion struct {
 	word, help string
-	takes      following // of a flag
-	values     []string  // of a flag or an argument that takes one of a few
+	takes      valueKind // of a flag
+	values     []string  // of a flag or an argument with an enum
 }
 
-// following is what a flag takes.
-type following int
+// valueKind is the kind of value that a flag takes.
+type valueKind int
 
 const (
-	takesNothing following = iota
+	takesNothing valueKind = iota
 	takesText
 	takesPath
 )
 
-func followingOf(flag *kong.Flag) following {
+func valueKindOf(flag *kong.Flag) valueKind {
 	switch {
 	case flag.IsBool():
 		return takesNothing
@@ -70,7 +77,7 @@ func placesOf(model *kong.Application) []place {
 		here := place{path: path}
 		for _, group := range node.AllFlags(true) {
 			for _, flag := range group {
-				here.flags = append(here.flags, suggestion{"--" + flag.Name, flag.Help, followingOf(flag), enumOf(flag.Value)})
+				here.flags = append(here.flags, suggestion{"--" + flag.Name, flag.Help, valueKindOf(flag), enumOf(flag.Value)})
 			}
 		}
 		for _, argument := range node.Positional {
@@ -107,9 +114,8 @@ func words(suggestions ...[]suggestion) string {
 	return strings.Join(all, " ")
 }
 
-// writeCases writes the two tables that bash and zsh share: what can follow a
-// path, and what can follow a flag that takes a value. Where that is nothing that
-// is known, the shell offers files and folders.
+// writeCases writes the two tables that bash and zsh share: what can follow a path, and
+// which values a flag takes. Where no values are known, the shell offers files.
 func writeCases(w io.Writer, places []place) {
 	fmt.Fprint(w, "  case \"$at\" in\n")
 	for _, here := range places {
@@ -126,8 +132,8 @@ func writeCases(w io.Writer, places []place) {
 	fmt.Fprint(w, "  esac\n")
 }
 
-// writeWalk writes the loop that finds the path in the words before the cursor:
-// a word that leads nowhere is a flag or a value and is passed over.
+// writeWalk writes the loop that finds the path in the words before the cursor. It skips
+// words that are no command: flags and their values.
 func writeWalk(w io.Writer, places []place, sequence string) {
 	fmt.Fprintf(w, "  for word in %s; do\n    case \"${at:+$at }$word\" in\n", sequence)
 	var paths []string
@@ -176,8 +182,8 @@ func writeFish(w io.Writer, places []place) {
 	}
 }
 
-// fishValues says what follows a flag: files where it takes a path, and else only
-// what is known.
+// fishValues returns what follows a flag: files if it takes a path, otherwise only the
+// known values.
 func fishValues(flag suggestion) string {
 	switch {
 	case flag.takes == takesNothing:

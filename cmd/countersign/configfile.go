@@ -11,11 +11,13 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
+
+	"countersign/internal/cli"
 )
 
-// configFile finds flags in the file that --config names: YAML or JSON, one
-// member for each flag of serve, by its name. It stands between the defaults and
-// the environment.
+// configFile resolves flags from the file that --config names: YAML or JSON, with one
+// member for each flag of serve. It overrides the defaults and is overridden by the
+// environment.
 type configFile struct {
 	path   string
 	values map[string]any
@@ -26,8 +28,8 @@ const (
 	maxConfigFile = 1 << 20
 )
 
-// configError is a fault of the file. It is reported without the flag in whose
-// name the file happened to be read.
+// configError is an error in the configuration file. It is reported without the flag
+// that kong was resolving when the file was read.
 type configError struct{ error }
 
 func (e *configError) Unwrap() error { return e.error }
@@ -61,7 +63,7 @@ func setByEnvironment(flag *kong.Flag) bool {
 	})
 }
 
-// configPath is the file's name from the flag, or from the flag's variable.
+// configPath returns the file's name from the flag or its environment variable.
 func configPath(parsing *kong.Context) string {
 	for _, step := range parsing.Path {
 		for _, flag := range step.Flags {
@@ -76,8 +78,8 @@ func configPath(parsing *kong.Context) string {
 	return ""
 }
 
-// settable are the flags that a file may set. A file is written for the server,
-// and the other commands take from it what concerns them.
+// settable returns the flags that a file may set. The file is written for the server;
+// other commands use the settings that they have a flag for.
 func settable(model *kong.Application) map[string]*kong.Flag {
 	flags := make(map[string]*kong.Flag)
 	for _, command := range model.Children {
@@ -99,7 +101,7 @@ func readConfig(path string, known map[string]*kong.Flag) (map[string]any, error
 		return nil, fmt.Errorf("configuration file: %w", err)
 	}
 	defer file.Close()
-	data, err := readBounded(file, maxConfigFile)
+	data, err := cli.ReadBounded(file, maxConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
@@ -117,27 +119,27 @@ func readConfig(path string, known map[string]*kong.Flag) (map[string]any, error
 	return values, errors.Join(faults...)
 }
 
-// linesOf says where each setting stands.
+// linesOf returns the line of each setting, as text for an error.
 func linesOf(data []byte) map[string]string {
 	lines := make(map[string]string)
 	var document yaml.Node
 	if yaml.Unmarshal(data, &document) != nil || len(document.Content) == 0 {
 		return lines
 	}
-	settings := document.Content[0].Content // names and values in turn
+	settings := document.Content[0].Content // names and values alternate
 	for i := 0; i+1 < len(settings); i += 2 {
 		lines[settings[i].Value] = fmt.Sprintf(", line %d", settings[i].Line)
 	}
 	return lines
 }
 
-// checkSetting says what is wrong with a setting, "" if nothing is. Kinds that are
-// not told apart here are the flag's own to judge.
+// checkSetting returns what is wrong with a setting, or "". Kinds that it does not know
+// are checked when kong decodes the flag.
 func checkSetting(name string, value any, known map[string]*kong.Flag) string {
 	flag := known[name]
 	switch {
 	case flag == nil:
-		return fmt.Sprintf("there is no setting %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return fmt.Sprintf("there is no setting %q; the settings are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	case value == nil:
 		return name + " has no value"
 	}
@@ -173,7 +175,8 @@ func checkText(flag *kong.Flag, value any) string {
 	return ""
 }
 
-// isTexts takes a lone text for a list too, as the flags do.
+// isTexts reports whether value is a list of texts. Like the flags, it accepts a single
+// text.
 func isTexts(value any) bool {
 	if _, ok := value.(string); ok {
 		return true

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
 	"countersign/internal/servicetest"
 )
 
@@ -114,19 +115,7 @@ func TestDemoThatIsLeft(t *testing.T) {
 	go func() { ended <- run(ctx, []string{"demo"}, reader, &out, &errOutput) }()
 	servicetest.Eventually(t, "the person is asked", func() bool { return strings.Contains(out.String(), "[y/N]") })
 	leave()
-	if code := <-ended; code != exitFailed {
+	if code := <-ended; code != cli.ExitFailed {
 		t.Errorf("exit status %d", code)
-	}
-}
-
-// The demo prints colour codes only when it is to use colours.
-func TestColours(t *testing.T) {
-	t.Parallel()
-	plain, coloured := &stage{}, &stage{colours: true}
-	if text := plain.paint(red, "no"); text != "no" {
-		t.Errorf("without colours: %q", text)
-	}
-	if text := coloured.paint(red, "no"); text != "\x1b[31mno\x1b[0m" {
-		t.Errorf("with colours: %q", text)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/ledger"
 	"countersign/internal/verify"
 )
@@ -50,13 +52,23 @@ func TestEvidenceCommands(t *testing.T) {
 		if out := succeed(t, s.args("verify", receipts[0])...); !strings.HasPrefix(out, "VALID  receipt CSN-") {
 			t.Errorf("verify says %q", out)
 		}
+		number := decode[verify.Verdict](t, succeed(t, s.args("verify", receipts[1], "--json")...)).ReceiptNumber
+		for _, name := range []string{number, strings.ToLower(number)} {
+			if out := succeed(t, s.args("verify", name)...); !strings.HasPrefix(out, "VALID  receipt "+number) {
+				t.Errorf("verify %s says %q", name, out)
+			}
+		}
+		succeed(t, s.args("orgs", "create", "other")...)
+		refuse(t, cli.ExitInconclusive, "name one with --org", s.args("verify", number)...)
+		refuse(t, cli.ExitInconclusive, "no receipt with that number", s.args("verify", number, "--org", "other")...)
+		succeed(t, s.args("verify", number, "--org", "default")...)
 		if out := succeed(t, s.args("audit", "--receipts-only", "--org", "default")...); !strings.Contains(out, "not checked: columns, events_digest, chain") {
 			t.Errorf("the audit does not say what it left out: %q", out)
 		}
 		server.stop(t)
-		refuse(t, exitUnclear, "no receipt with that id", s.args("verify", "00000000-0000-4000-8000-000000000000")...)
-		refuse(t, exitUnclear, "36 characters", s.args("verify", "not-an-id")...)
-		if r := refuse(t, exitUnclear, `no organization "nobody"`, s.args("audit", "--org", "nobody")...); r.out != "" {
+		refuse(t, cli.ExitInconclusive, "no receipt with that id", s.args("verify", "00000000-0000-4000-8000-000000000000")...)
+		refuse(t, cli.ExitInconclusive, "36 characters", s.args("verify", "not-an-id")...)
+		if r := refuse(t, cli.ExitInconclusive, `no organization "nobody"`, s.args("audit", "--org", "nobody")...); r.out != "" {
 			t.Errorf("a name that leads nowhere gets a verdict: %s", r.out)
 		}
 	})
@@ -83,17 +95,17 @@ func TestTamperingIsFound(t *testing.T) {
 				}
 				s.exec(t, statement)
 
-				r := refuse(t, exitFailed, string(tampering.audit), s.args("audit", "--json")...)
-				result := decode[auditResult](t, r.out)
+				r := refuse(t, cli.ExitFailed, string(tampering.audit), s.args("audit", "--json")...)
+				result := decode[operate.AuditResult](t, r.out)
 				if result.Status != verify.AuditBroken || result.Organizations[0].Break == nil || result.Organizations[0].Break.Check != tampering.audit {
 					t.Errorf("the audit found %s", r.out)
 				}
-				refuse(t, exitFailed, "default: BROKEN at CSN-", s.args("audit")...)
-				verdict := decode[verify.Verdict](t, refuse(t, exitFailed, `"valid": false`, s.args("verify", second, "--json")...).out)
+				refuse(t, cli.ExitFailed, "default: BROKEN at CSN-", s.args("audit")...)
+				verdict := decode[verify.Verdict](t, refuse(t, cli.ExitFailed, `"valid": false`, s.args("verify", second, "--json")...).out)
 				if failure := verdict.FirstFailure(); failure == nil || failure.Name != tampering.verify {
 					t.Errorf("verify found %+v", verdict.Checks)
 				}
-				refuse(t, exitFailed, "TAMPERED", s.args("verify", second)...)
+				refuse(t, cli.ExitFailed, "TAMPERED", s.args("verify", second)...)
 			})
 		})
 	}
@@ -106,8 +118,8 @@ func TestUnreadableIsNotTampered(t *testing.T) {
 		id := server.admin(t).seal(t).ReceiptID
 		server.stop(t)
 		s.exec(t, "ALTER TABLE receipts RENAME TO hidden")
-		refuse(t, exitUnclear, "could not read", s.args("audit")...)
-		refuse(t, exitUnclear, "could not read", s.args("verify", id)...)
+		refuse(t, cli.ExitInconclusive, "could not read", s.args("audit")...)
+		refuse(t, cli.ExitInconclusive, "could not read", s.args("verify", id)...)
 	})
 }
 

@@ -6,14 +6,15 @@ import (
 	"countersign/internal/httpapi"
 )
 
-// fileFaults is what is wrong with the files beside the database, by the watch that
-// looks at them, for the readiness. The texts name paths: only the log shows them.
+// fileFaults are the problems with the files next to the database. The watch sets them
+// and the readiness check reads them. The texts contain paths, so only the log shows
+// them.
 type fileFaults struct {
 	mu                  sync.Mutex
-	keys, heads, chains string // "" where nothing is wrong
+	keys, heads, chains string // "" for no problem; guarded by mu
 }
 
-// note keeps what is wrong, "" for nothing, and reports whether that is new.
+// note sets one of the faults to err and reports whether it is a new problem.
 func (f *fileFaults) note(which *string, err error) (isNew bool) {
 	text := ""
 	if err != nil {
@@ -32,19 +33,19 @@ func (f *fileFaults) known(which *string) bool {
 	return *which != ""
 }
 
-// report is what anyone may know.
-func (f *fileFaults) report() []httpapi.FileFault {
+// report returns the faults without paths, for the public readiness check.
+func (f *fileFaults) report() []httpapi.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	faults := []httpapi.FileFault{{Check: "key file", Reason: "key_file"}, {Check: "file of heads", Reason: "heads_not_written"}}
+	faults := []httpapi.Fault{{Check: "key file", Reason: "key_file"}, {Check: "file of heads", Reason: "heads_not_written"}}
 	if f.keys != "" {
-		faults[0].Detail = "the key file is missing, unreadable or not valid: this server goes on with the keys that it has read, and no other starts; put the file back, see countersign doctor"
+		faults[0].Detail = "the key file is missing, unreadable or not valid: this server keeps using the keys in memory, and no other can start; restore the file, see countersign doctor"
 	}
 	switch {
 	case f.heads != "":
-		faults[1].Detail = "the file of heads cannot be read or written, so that a database that is put back would not be noticed: see the log and countersign doctor"
+		faults[1].Detail = "the heads file cannot be read or written, so a restored older database would not be noticed: see the log and countersign doctor"
 	case f.chains != "":
-		faults[1].Detail = "the journal of open chains beside the file of heads cannot be written, so that a chain that is put back would not be noticed after a restart: see the log"
+		faults[1].Detail = "the journal of open chains next to the heads file cannot be written, so a chain that is rolled back would not be noticed after a restart: see the log"
 	}
 	return faults
 }

@@ -9,16 +9,16 @@ import (
 	"countersign/internal/httpapi"
 )
 
-// handler puts the front ends together: the console has its own few paths, and
-// everything else is the API's. They share one set of limits, so an address gains
-// nothing by knocking at both.
+// handler joins the front ends: the console has its own few paths, and everything else
+// belongs to the API. They share one set of rate limits, so a client gains nothing by
+// using both.
 func (s *server) handler() http.Handler {
 	c := s.command
 	api := httpapi.New(httpapi.Config{
-		Service: s.opened.service, Log: s.log, Observe: s.metrics, Files: s.files.report, TrustedProxies: s.proxies,
+		Service: s.opened.Service, Log: s.log, Observe: s.metrics, Faults: s.faults, TrustedProxies: s.proxies,
 		PublicRate: c.PublicRate, FailureRate: c.FailureRate,
 	})
-	pages := console.New(console.Config{Service: s.opened.service, Log: s.log, Observe: s.metrics, Limits: api, Secure: api.Secure})
+	pages := console.New(console.Config{Service: s.opened.Service, Log: s.log, Observe: s.metrics, Limits: api, Secure: api.Secure})
 	handler := frontends(api.Handler(), api.Routes(), pages)
 	if s.traces == nil {
 		return handler
@@ -31,27 +31,26 @@ func frontends(api http.Handler, routes []httpapi.Route, pages *console.Console)
 	for _, pattern := range pages.Patterns() {
 		paths.Handle(pattern, pages.Handler())
 	}
-	nameOf, nowhere := routeNames(routes), pages.NotFound()
+	nameOf, notFound := routeNames(routes), pages.NotFound()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// A path that is not in its shortest form names nothing; a mux would
-		// redirect it instead.
-		shortest := r.URL.Path == path.Clean(r.URL.Path)
-		if !strings.HasPrefix(r.URL.Path, "/v1/") && shortest {
+		// A path that is not clean does not exist; a mux would redirect it.
+		clean := r.URL.Path == path.Clean(r.URL.Path) || r.URL.Path == httpapi.GuidesPath+"/"
+		if !strings.HasPrefix(r.URL.Path, "/v1/") && clean {
 			if page, pattern := paths.Handler(r); pattern != "" {
 				page.ServeHTTP(w, r)
 				return
 			}
 		}
-		if asksForPage(r) && (!shortest || nameOf(r) == otherRoute) {
-			nowhere.ServeHTTP(w, r)
+		if asksForPage(r) && (!clean || nameOf(r) == otherRoute) {
+			notFound.ServeHTTP(w, r)
 			return
 		}
 		api.ServeHTTP(w, r)
 	})
 }
 
-// asksForPage reports whether a person's browser asks, and not for the API: programs
-// are told in JSON what is wrong.
+// asksForPage reports whether a browser requests a page. Other clients get errors as
+// JSON.
 func asksForPage(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, "/v1/") &&
 		strings.Contains(r.Header.Get("Accept"), "text/html")

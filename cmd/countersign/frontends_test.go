@@ -27,7 +27,10 @@ func TestUnknownAddresses(t *testing.T) {
 		{"a program", http.MethodGet, "/nowhere", program, http.StatusNotFound, "application/problem+json", "not_found"},
 		{"a program that does not say", http.MethodGet, "/nowhere", "", http.StatusNotFound, "application/problem+json", "not_found"},
 		{"a route of the API", http.MethodGet, "/healthz", browser, http.StatusOK, "application/json", "ok"},
+		{"the verifier of bundles", http.MethodGet, "/verify", browser, http.StatusOK, "text/html", "Check an evidence file"},
+		{"the check by a receipt's id", http.MethodGet, "/check", browser, http.StatusOK, "text/html", "receipt_id"},
 		{"the API reference", http.MethodGet, "/docs", browser, http.StatusOK, "text/html", "Countersign"},
+		{"the guides, with a slash", http.MethodGet, "/docs/guides/", browser, http.StatusOK, "text/html", "/docs/guides/policies"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

@@ -10,6 +10,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
+	"countersign/internal/fault"
 	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
@@ -54,7 +57,7 @@ func wantNoReceipts(t *testing.T, clients ...*client) {
 		return clients[0].status(t, http.MethodGet, "/readyz", "") == http.StatusServiceUnavailable
 	})
 	for _, c := range clients {
-		if code := c.problemCode(t, http.MethodPost, "/v1/chains/"+c.open(t)+"/complete", ""); code != ledger.CodeRolledBack {
+		if code := c.problemCode(t, http.MethodPost, "/v1/chains/"+c.open(t)+"/complete", ""); code != fault.CodeRolledBack {
 			t.Errorf("completing answers %s", code)
 		}
 	}
@@ -90,7 +93,7 @@ func loseHeads(t *testing.T, s *testStore, older bool) {
 	remove(t, s.headsFile())
 
 	server = start(t, s.flags...)
-	if !strings.Contains(server.log.String(), "nothing is remembered of the receipts") {
+	if !strings.Contains(server.log.String(), "the heads file knows none of the receipts") {
 		t.Errorf("the log does not say so:\n%s", server.log.String())
 	}
 	admin, rival = server.client(admin.key), server.client(rival.key)
@@ -104,10 +107,10 @@ func loseHeads(t *testing.T, s *testStore, older bool) {
 	if out := succeed(t, s.args("audit")...); !strings.Contains(out, "not checked: rollback") {
 		t.Errorf("the audit says %q", out)
 	}
-	refuse(t, exitFailed, "no file of heads remembers which were acknowledged: import what another machine remembers", s.args("doctor")...)
-	refuse(t, exitUnclear, "nothing is remembered", s.args("heads", "show")...)
-	refuse(t, exitUnclear, "nothing is remembered", s.args("heads", "export")...)
-	refuse(t, exitUnclear, "without --org", s.args("rollback", "accept", "--yes", "--org", "default")...)
+	refuse(t, cli.ExitFailed, "the heads file does not know which were acknowledged: import the heads of another machine", s.args("doctor")...)
+	refuse(t, cli.ExitInconclusive, "nothing is remembered", s.args("heads", "show")...)
+	refuse(t, cli.ExitInconclusive, "nothing is remembered", s.args("heads", "export")...)
+	refuse(t, cli.ExitInconclusive, "without --org", s.args("rollback", "accept", "--yes", "--org", "default")...)
 	chain := admin.open(t)
 	succeed(t, s.args("rollback", "accept", "--yes")...)
 	checkAccepted(t, s, server, admin, chain, ledger.ActRollbackAccept)
@@ -125,7 +128,7 @@ func TestReplicaThatIsAdmitted(t *testing.T) {
 		admin.seal(t)
 		exported := filepath.Join(t.TempDir(), "export.json")
 		servicetest.Eventually(t, "the file has it", func() bool {
-			shown := decode[headsAnswer](t, succeed(t, s.args("heads", "show", "--json")...))
+			shown := decode[operate.HeadsAnswer](t, succeed(t, s.args("heads", "show", "--json")...))
 			return shown.Ledger != nil && len(shown.Organizations) == 1 && shown.Organizations[0].Receipts == 1
 		})
 		if s.Kind == "sqlite" {
@@ -136,7 +139,7 @@ func TestReplicaThatIsAdmitted(t *testing.T) {
 		replica := second.client(admin.key)
 		wantNoReceipts(t, replica)
 		succeed(t, s.args("heads", "export", "--output", exported)...)
-		refuse(t, exitFailed, "exists already", s.args("heads", "export", "--output", exported)...)
+		refuse(t, cli.ExitFailed, "already exists", s.args("heads", "export", "--output", exported)...)
 		if out := succeed(t, other.args("heads", "import", exported)...); !strings.Contains(out, "1 organization read") {
 			t.Errorf("importing says %q", out)
 		}
@@ -154,7 +157,7 @@ func TestReplicaThatIsAdmitted(t *testing.T) {
 	})
 }
 
-// A server whose file watches another ledger does not start, commands change nothing,
+// A server whose file is about another ledger does not start, commands change nothing,
 // and everyone says what to do. An operator can accept it.
 //
 //countersign:race
@@ -169,14 +172,14 @@ func TestFileOfHeadsOfAnotherLedger(t *testing.T) {
 		succeed(t, "orgs", "create", "strangers", "--data", elsewhere.folder, "--keys", s.keyFile(), "--heads", foreign)
 		other := s.with(foreign)
 
-		const says = "watches another ledger"
-		refuse(t, exitFailed, says, other.args("serve", "--listen", "127.0.0.1:0")...)
-		refuse(t, exitFailed, says, other.args("keys", "create", "--role", "agent")...)
-		refuse(t, exitFailed, says, other.args("audit")...)
-		refuse(t, exitFailed, says, other.args("doctor")...)
+		const says = "another ledger"
+		refuse(t, cli.ExitFailed, says, other.args("serve", "--listen", "127.0.0.1:0")...)
+		refuse(t, cli.ExitFailed, says, other.args("keys", "create", "--role", "agent")...)
+		refuse(t, cli.ExitFailed, says, other.args("audit")...)
+		refuse(t, cli.ExitFailed, says, other.args("doctor")...)
 		exported := filepath.Join(t.TempDir(), "export.json")
 		succeed(t, other.args("heads", "export", "--output", exported)...)
-		refuse(t, exitFailed, says, s.args("heads", "import", exported)...)
+		refuse(t, cli.ExitFailed, says, s.args("heads", "import", exported)...)
 		succeed(t, s.args("audit")...)
 
 		succeed(t, other.args("rollback", "accept", "--yes")...)
@@ -217,11 +220,11 @@ func TestImportsThatAreRefused(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "import.json")
 			writeFile(t, file, test.body)
 			r := execute(t, s.args("heads", "import", file)...)
-			if r.code != exitUnclear || !strings.Contains(r.err, test.says) {
+			if r.code != cli.ExitInconclusive || !strings.Contains(r.err, test.says) {
 				t.Errorf("%s: exit status %d, says %s", name, r.code, r.err)
 			}
 		}
-		refuse(t, exitUnclear, "no such file", s.args("heads", "import", filepath.Join(t.TempDir(), "none.json"))...)
+		refuse(t, cli.ExitInconclusive, "no such file", s.args("heads", "import", filepath.Join(t.TempDir(), "none.json"))...)
 		if now, err := os.ReadFile(s.headsFile()); err != nil || string(now) != string(content) {
 			t.Errorf("the file of heads was changed (%v)", err)
 		}
@@ -254,7 +257,7 @@ func TestCopiesThatWereServedApart(t *testing.T) {
 		server.client(admin.key).seal(t)
 		server.stop(t)
 		succeed(t, twin.args("audit")...)
-		refuse(t, exitFailed, "another history", twin.args("heads", "import", s.headsFile())...)
+		refuse(t, cli.ExitFailed, "another history", twin.args("heads", "import", s.headsFile())...)
 		succeed(t, twin.args("audit")...)
 	})
 }
@@ -269,17 +272,17 @@ func TestIdentityThatWasTamperedWith(t *testing.T) {
 		admin := server.admin(t)
 		admin.seal(t)
 		server.stop(t)
-		before := decode[auditResult](t, succeed(t, s.args("audit", "--json")...)).Ledger
+		before := decode[operate.AuditResult](t, succeed(t, s.args("audit", "--json")...)).Ledger
 
 		s.exec(t, "UPDATE ledger_identity SET created_at = created_at + 1")
-		refuse(t, exitFailed, "the id of the ledger was changed outside the service", s.args("audit")...)
-		refuse(t, exitFailed, "✗ ledger", s.args("doctor")...)
+		refuse(t, cli.ExitFailed, "the id of the ledger was changed outside the service", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "✗ ledger", s.args("doctor")...)
 		server = start(t, s.flags...)
 		server.client(admin.key).seal(t)
 		server.stop(t)
-		refuse(t, exitFailed, "the id of the ledger was changed outside the service", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "the id of the ledger was changed outside the service", s.args("audit")...)
 		succeed(t, s.args("rollback", "accept", "--yes")...)
-		if now := decode[auditResult](t, succeed(t, s.args("audit", "--json")...)).Ledger; now == nil || now.ID != before.ID {
+		if now := decode[operate.AuditResult](t, succeed(t, s.args("audit", "--json")...)).Ledger; now == nil || now.ID != before.ID {
 			t.Errorf("the ledger is %v, want %v", now, before)
 		}
 
@@ -287,7 +290,7 @@ func TestIdentityThatWasTamperedWith(t *testing.T) {
 		server = start(t, s.flags...)
 		server.client(admin.key).seal(t)
 		server.stop(t)
-		if now := decode[auditResult](t, succeed(t, s.args("audit", "--json")...)).Ledger; now == nil || now.ID != before.ID {
+		if now := decode[operate.AuditResult](t, succeed(t, s.args("audit", "--json")...)).Ledger; now == nil || now.ID != before.ID {
 			t.Errorf("the ledger is %v, want %v", now, before)
 		}
 	})
@@ -321,8 +324,8 @@ func TestUpgradeToIdentities(t *testing.T) {
 		server = start(t, s.flags...)
 		server.client(admin.key).seal(t)
 		server.stop(t)
-		found := decode[auditResult](t, succeed(t, s.args("audit", "--json")...))
-		shown := decode[headsAnswer](t, succeed(t, s.args("heads", "show", "--json")...))
+		found := decode[operate.AuditResult](t, succeed(t, s.args("audit", "--json")...))
+		shown := decode[operate.HeadsAnswer](t, succeed(t, s.args("heads", "show", "--json")...))
 		if found.Ledger == nil || shown.Ledger == nil || found.Ledger.ID != *shown.Ledger || shown.Organizations[0].Receipts != 2 {
 			t.Errorf("the ledger is %+v, and watched is %+v", found.Ledger, shown)
 		}
@@ -348,11 +351,11 @@ func TestReplicasAgreeOnTheLedger(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			stored, err := o.ledger(t.Context())
-			if err != nil || stored == nil || o.heads.Ledger() != stored.ID {
-				t.Errorf("the ledger is %v, watched is %v (%v)", stored, o.heads.Ledger(), err)
+			stored, err := o.Ledger(t.Context())
+			if err != nil || stored == nil || o.Heads.Ledger() != stored.ID {
+				t.Errorf("the ledger is %v, watched is %v (%v)", stored, o.Heads.Ledger(), err)
 			}
-			if err := o.close(); err != nil {
+			if err := o.Close(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -361,8 +364,8 @@ func TestReplicasAgreeOnTheLedger(t *testing.T) {
 }
 
 // openOther opens a store as a server does.
-func openOther(t *testing.T, s *testStore) (*opened, error) {
+func openOther(t *testing.T, s *testStore) (*cli.Opened, error) {
 	t.Helper()
-	at := storage{Data: s.folder, Database: s.URL, Heads: s.flags[len(s.flags)-1]}
-	return at.openService(t.Context(), service.Config{})
+	at := cli.Storage{Data: s.folder, Database: s.URL, Heads: s.flags[len(s.flags)-1]}
+	return at.OpenForServing(&cli.Process{Ctx: t.Context(), Databases: drivers{}}, service.Config{})
 }

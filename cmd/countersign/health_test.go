@@ -6,6 +6,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"countersign/internal/cli"
 )
 
 // health exits with 0 where a server is ready, with 1 where it is not, says why, and does
@@ -23,8 +25,8 @@ func TestHealthCommand(t *testing.T) {
 		t.Errorf("the answer is %q", out)
 	}
 	server.stop(t)
-	refuse(t, exitFailed, "cannot be reached", "health", "--url", url)
-	refuse(t, exitUnclear, "--url", "health", "--url", "nonsense")
+	refuse(t, cli.ExitFailed, "cannot be reached", "health", "--url", url)
+	refuse(t, cli.ExitInconclusive, "--url", "health", "--url", "nonsense")
 
 	answer := func(status int, body string) string {
 		other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -34,9 +36,9 @@ func TestHealthCommand(t *testing.T) {
 		t.Cleanup(other.Close)
 		return other.URL
 	}
-	refuse(t, exitFailed, "not as countersign does", "health", "--url", answer(http.StatusOK, "hello"))
+	refuse(t, cli.ExitFailed, "not like a countersign server", "health", "--url", answer(http.StatusOK, "hello"))
 	broken := answer(http.StatusServiceUnavailable, `{"status":"unavailable","checks":[{"name":"storage","status":"failed","detail":"the disk is full"}]}`)
-	if got := execute(t, "health", "--url", broken); got.code != exitFailed || got.out != "unavailable\nfailed storage: the disk is full\n" {
+	if got := execute(t, "health", "--url", broken); got.code != cli.ExitFailed || got.out != "unavailable\nfailed storage: the disk is full\n" {
 		t.Errorf("a server that is not ready: %+v", got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/servicetest"
 )
 
@@ -25,7 +27,7 @@ func TestImportApprovals(t *testing.T) {
 			}
 		}
 		write(line + "\n{}\n\nno JSON\n")
-		refused := refuse(t, exitFailed, "nothing was imported: 2 lines are faulty", s.args("import", "approvals", file)...)
+		refused := refuse(t, cli.ExitFailed, "nothing was imported: 2 lines are faulty", s.args("import", "approvals", file)...)
 		if !strings.Contains(refused.err, "line 2:") || !strings.Contains(refused.err, "line 4:") {
 			t.Errorf("the lines are not named: %s", refused.err)
 		}
@@ -34,11 +36,11 @@ func TestImportApprovals(t *testing.T) {
 			t.Errorf("after the refusal it is answered %d", status)
 		}
 		write(line + "\n")
-		done := decode[importLine](t, succeed(t, s.args("import", "approvals", file, "--org", "default", "--json")...))
+		done := decode[operate.ImportLine](t, succeed(t, s.args("import", "approvals", file, "--org", "default", "--json")...))
 		if done.Imported != 1 || done.ID == "" || len(done.Keys) != 1 || done.Keys[0].Status != "historical" {
 			t.Fatalf("imported %+v", done)
 		}
-		if again := decode[importLine](t, succeed(t, s.args("import", "approvals", file, "--json")...)); again.Known != 1 || again.Imported != 0 || again.ID != "" || again.Keys == nil {
+		if again := decode[operate.ImportLine](t, succeed(t, s.args("import", "approvals", file, "--json")...)); again.Known != 1 || again.Imported != 0 || again.ID != "" || again.Keys == nil {
 			t.Errorf("imported again %+v", again)
 		}
 		if out := succeed(t, s.args("import", "approvals", file)...); out != "Imported 0 approvals; 1 were there already.\n" {
@@ -64,7 +66,7 @@ func TestImportApprovals(t *testing.T) {
 			if step.command != "" {
 				succeed(t, s.args("signing-keys", step.command, key)...)
 			}
-			keys := decode[[]signingKeyLine](t, succeed(t, s.args("signing-keys", "list", "--json")...))
+			keys := decode[[]operate.SigningKeyLine](t, succeed(t, s.args("signing-keys", "list", "--json")...))
 			if len(keys) != 2 || keys[1].ID != key || keys[1].Status != step.status {
 				t.Errorf("after %q the keys are %+v", step.command, keys)
 			}
@@ -72,10 +74,10 @@ func TestImportApprovals(t *testing.T) {
 				t.Errorf("after %q the approval is %s, want %s", step.command, got, step.standing)
 			}
 		}
-		refuse(t, exitFailed, "only a historical key", s.args("signing-keys", "confirm", decode[[]signingKeyLine](t, succeed(t, s.args("signing-keys", "list", "--json")...))[0].ID)...)
-		refuse(t, exitFailed, "no such signing key", s.args("signing-keys", "confirm", "00000000-0000-4000-8000-000000000000")...)
-		refuse(t, exitUnclear, "36 characters", s.args("signing-keys", "confirm", "x")...)
-		refuse(t, exitUnclear, "could not read", s.args("import", "approvals", file+".missing")...)
+		refuse(t, cli.ExitFailed, "only a historical key", s.args("signing-keys", "confirm", decode[[]operate.SigningKeyLine](t, succeed(t, s.args("signing-keys", "list", "--json")...))[0].ID)...)
+		refuse(t, cli.ExitFailed, "no such signing key", s.args("signing-keys", "confirm", "00000000-0000-4000-8000-000000000000")...)
+		refuse(t, cli.ExitInconclusive, "36 characters", s.args("signing-keys", "confirm", "x")...)
+		refuse(t, cli.ExitInconclusive, "could not read", s.args("import", "approvals", file+".missing")...)
 		if out := succeed(t, s.args("audit")...); !strings.Contains(out, "intact") {
 			t.Errorf("the audit says %q", out)
 		}

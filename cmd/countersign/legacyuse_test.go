@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 )
 
 // What was asked for on legacy routes until the server was stopped is listed by
@@ -32,7 +35,7 @@ func TestLegacyUseCommand(t *testing.T) {
 		listed := func(args ...string) map[[2]string]int64 {
 			t.Helper()
 			uses := make(map[[2]string]int64)
-			for _, line := range decode[[]legacyUseLine](t, succeed(t, s.args(append([]string{"legacy-use", "--json"}, args...)...)...)) {
+			for _, line := range decode[[]operate.LegacyUseLine](t, succeed(t, s.args(append([]string{"legacy-use", "--json"}, args...)...)...)) {
 				if _, err := time.Parse(time.DateOnly, line.Day); err != nil {
 					t.Error(err)
 				}
@@ -60,7 +63,7 @@ func TestLegacyUseCommand(t *testing.T) {
 		if !strings.Contains(out, "(unknown)") || !strings.Contains(out, "default") || strings.Contains(out, event.ApprovalID) {
 			t.Errorf("listed:\n%s", out)
 		}
-		refuse(t, exitUnclear, "no organization", s.args("legacy-use", "--org", "nobody")...)
-		refuse(t, exitUnclear, "--days must be", s.args("legacy-use", "--days", "0")...)
+		refuse(t, cli.ExitInconclusive, "no organization", s.args("legacy-use", "--org", "nobody")...)
+		refuse(t, cli.ExitInconclusive, "--days must be", s.args("legacy-use", "--days", "0")...)
 	})
 }

@@ -26,6 +26,7 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"countersign/internal/cli"
 	"countersign/internal/servicetest"
 )
 
@@ -115,8 +116,8 @@ func TestTLS(t *testing.T) {
 func TestTLSNeedsBothFiles(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
-	refuse(t, exitUnclear, "go together", s.args("serve", "--tls-cert", "cert.pem")...)
-	refuse(t, exitFailed, "TLS certificate", s.args("serve", "--tls-cert", "none.pem", "--tls-key", "none.pem")...)
+	refuse(t, cli.ExitInconclusive, "must be given together", s.args("serve", "--tls-cert", "cert.pem")...)
+	refuse(t, cli.ExitFailed, "TLS certificate", s.args("serve", "--tls-cert", "none.pem", "--tls-key", "none.pem")...)
 	if _, err := os.Stat(s.folder + "/countersign.db"); !os.IsNotExist(err) {
 		t.Errorf("a database was made before the certificate was read: %v", err)
 	}
@@ -180,7 +181,7 @@ func TestTrustedProxies(t *testing.T) {
 	if answered := exhaust(t, forwarded(wary, "192.0.2.2"), most); answered != 0 {
 		t.Errorf("%d more requests were answered to whoever claims another address", answered)
 	}
-	refuse(t, exitUnclear, "10.0.0.0/8", newSQLite(t).args("serve", "--trusted-proxies", "10.0.0.1")...)
+	refuse(t, cli.ExitInconclusive, "10.0.0.0/8", newSQLite(t).args("serve", "--trusted-proxies", "10.0.0.1")...)
 }
 
 var metricsPattern = regexp.MustCompile(`"msg":"serving metrics","address":"([^"]+)"`)

@@ -1,6 +1,7 @@
-// Command countersign serves Countersign and works on its store. This package
-// only wires: flags into configuration, drivers into ports, ports into the
-// service, the service into its front ends.
+// Command countersign runs the Countersign server and its command line. This package
+// only wires parts together: flags into configuration, drivers into ports, ports into
+// the service, the service into its front ends. Commands other than serve live in
+// internal/cli.
 package main
 
 import (
@@ -12,8 +13,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks for an orderly end. From then on signals have their
-	// usual effect, so a second one ends the program at once.
+	// The first signal asks for an orderly shutdown. Signals then get their default
+	// effect back, so a second one ends the program at once.
 	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

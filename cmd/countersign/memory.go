@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// quietTime is how long the heap must not have been collected before a server counts
-	// as quiet: under load that happens several times a second.
+	// quietTime is how long the heap must not have been collected for a server to count as
+	// idle: under load it is collected several times a second.
 	quietTime = 5 * time.Second
-	// worthReturning is how many bytes must have come in use, or into the runtime's
-	// keeping, since memory was last returned, for it to be worth a collection.
+	// worthReturning is by how many bytes the heap must have grown since memory was last
+	// returned for another collection to be worthwhile.
 	worthReturning = 32 << 20
 )
 
-// returnMemory gives the memory of a server that has fallen quiet back to the system,
-// until ctx ends. The heap may grow to several times what is in use before it is collected
-// (see tuneRuntime), and without requests it is not collected at all.
+// returnMemory returns the unused memory of an idle server to the system, until ctx
+// ends. The heap may grow to several times what is in use before it is collected (see
+// tuneRuntime), and without requests it is not collected at all.
 func returnMemory(ctx context.Context) {
 	ticker := time.NewTicker(quietTime)
 	defer ticker.Stop()
-	var kept, collections uint64 // bytes that were left the last time; collections until then
+	var kept, collections uint64 // bytes held and collections counted when memory was last returned
 	for {
 		select {
 		case <-ctx.Done():
@@ -39,8 +39,8 @@ func returnMemory(ctx context.Context) {
 	}
 }
 
-// heapHeld is how many bytes of the system's the heap holds, used or not, and how often it
-// was collected.
+// heapHeld returns how many bytes the heap holds, used or not, and how often it was
+// collected.
 func heapHeld() (bytes, collections uint64) {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},

@@ -16,6 +16,7 @@ import (
 
 	"github.com/emersion/go-smtp"
 
+	"countersign/internal/cli"
 	"countersign/internal/servicetest"
 )
 
@@ -157,7 +158,7 @@ func TestStopEndsWaiting(t *testing.T) {
 	servicetest.Eventually(t, "the request waits", func() bool {
 		var stacks strings.Builder
 		_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-		return strings.Contains(stacks.String(), "service.(*Service).Approval+")
+		return strings.Contains(stacks.String(), "service.(*approvalService).Approval+")
 	})
 	if code := server.stop(t); code != 0 {
 		t.Errorf("exit status %d\n%s", code, server.log.String())
@@ -193,7 +194,7 @@ func TestOutboundSettingsAreChecked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := refuse(t, exitUnclear, test.says, newSQLite(t).args(append([]string{"serve", "--listen", "127.0.0.1:0"}, test.flags...)...)...)
+			r := refuse(t, cli.ExitInconclusive, test.says, newSQLite(t).args(append([]string{"serve", "--listen", "127.0.0.1:0"}, test.flags...)...)...)
 			if strings.Contains(r.err, "planted-word") {
 				t.Errorf("the error repeats a secret: %s", r.err)
 			}

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/cli"
+	"countersign/internal/cli/policy"
 )
 
 const examples = "../../examples/policies/"
@@ -17,13 +20,13 @@ func TestPolicyCheck(t *testing.T) {
 	if !strings.Contains(out, "payments above 1,000") || !strings.Contains(out, "ok: 4 rules; its version will be v<N>+") {
 		t.Errorf("check says %s", out)
 	}
-	checked := decode[checkedPolicy](t, succeed(t, "policy", "check", "--json", examples+"payments.yaml"))
+	checked := decode[policy.CheckResult](t, succeed(t, "policy", "check", "--json", examples+"payments.yaml"))
 	if !checked.Valid || len(checked.Hash) != 12 || len(checked.Rules) != 4 || checked.Rules[3].Mode != "shadow" || checked.FastPath {
 		t.Errorf("check says %+v", checked)
 	}
 	empty := filepath.Join(t.TempDir(), "none.json")
 	writeFile(t, empty, []byte(`{"rules":[],"fast_path":true}`))
-	if checked := decode[checkedPolicy](t, succeed(t, "policy", "check", "--json", empty)); !checked.Valid || !checked.FastPath {
+	if checked := decode[policy.CheckResult](t, succeed(t, "policy", "check", "--json", empty)); !checked.Valid || !checked.FastPath {
 		t.Errorf("check says %+v", checked)
 	}
 }
@@ -35,20 +38,20 @@ func TestPolicyCheckNamesEveryProblem(t *testing.T) {
 	t.Parallel()
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	writeFile(t, bad, []byte(badPolicy))
-	out := refuse(t, exitFailed, "refused: 2 problems", "policy", "check", bad).out
+	out := refuse(t, cli.ExitFailed, "refused: 2 problems", "policy", "check", bad).out
 	for _, place := range []string{bad + ":3:", bad + ":4:15: first: "} {
 		if !strings.Contains(out, "\n"+place) && !strings.HasPrefix(out, place) {
 			t.Errorf("no line begins with %q:\n%s", place, out)
 		}
 	}
-	checked := decode[checkedPolicy](t, refuse(t, exitFailed, `"valid": false`, "policy", "check", "--json", bad).out)
+	checked := decode[policy.CheckResult](t, refuse(t, cli.ExitFailed, `"valid": false`, "policy", "check", "--json", bad).out)
 	if len(checked.Problems) != 2 || checked.Problems[1].Line != 4 || checked.Problems[1].Column != 15 {
 		t.Errorf("check says %+v", checked)
 	}
-	refuse(t, exitUnclear, "no such file", "policy", "check", bad+".none")
+	refuse(t, cli.ExitInconclusive, "no such file", "policy", "check", bad+".none")
 	huge := filepath.Join(t.TempDir(), "huge.yaml")
-	writeFile(t, huge, make([]byte, maxPolicyFile+1))
-	refuse(t, exitUnclear, "longer than", "policy", "check", huge)
+	writeFile(t, huge, make([]byte, 4<<20+1))
+	refuse(t, cli.ExitInconclusive, "longer than", "policy", "check", huge)
 }
 
 // What the documentation shows must hold.
@@ -115,7 +118,7 @@ func TestPolicyTest(t *testing.T) {
 	folder := t.TempDir()
 	set, cases := filepath.Join(folder, "set.yaml"), filepath.Join(folder, "set.cases.yaml")
 	writeFile(t, set, []byte(ruleFile))
-	refuse(t, exitUnclear, "set.cases.yaml", "policy", "test", set)
+	refuse(t, cli.ExitInconclusive, "set.cases.yaml", "policy", "test", set)
 	writeFile(t, cases, []byte(caseFile))
 	if out := succeed(t, "policy", "test", set); !strings.Contains(out, "6 passed, 0 failed") {
 		t.Errorf("test says %s", out)
@@ -131,11 +134,11 @@ func TestPolicyTest(t *testing.T) {
   organization: {slug: Not A Slug}
   expect: {policy_decision: allow}
 `))
-	r := refuse(t, exitFailed, "6 passed, 2 failed", "policy", "test", set, cases, wrong)
+	r := refuse(t, cli.ExitFailed, "6 passed, 2 failed", "policy", "test", set, cases, wrong)
 	if !strings.Contains(r.out, "policy_decision should be deny and is allow; policy_name should be everything at once and is null") {
 		t.Errorf("test says %s", r.out)
 	}
-	tested := decode[testedPolicy](t, refuse(t, exitFailed, `"failed": 2`, "policy", "test", "--json", set, cases, wrong).out)
+	tested := decode[policy.TestResult](t, refuse(t, cli.ExitFailed, `"failed": 2`, "policy", "test", "--json", set, cases, wrong).out)
 	last := tested.Cases[len(tested.Cases)-1]
 	faults := strings.Join(last.Faults, "\n")
 	for _, place := range []string{"action/action_type is required", "action/payload is required", "chain/colour is not a known field", "slug"} {
@@ -145,13 +148,13 @@ func TestPolicyTest(t *testing.T) {
 	}
 	bad := filepath.Join(folder, "bad.yaml")
 	writeFile(t, bad, []byte("cases: 7\n"))
-	refuse(t, exitFailed, bad+":1:8: ", "policy", "test", set, bad)
+	refuse(t, cli.ExitFailed, bad+":1:8: ", "policy", "test", set, bad)
 	writeFile(t, set, []byte(badPolicy))
-	refuse(t, exitFailed, "refused: 2 problems", "policy", "test", set, cases)
+	refuse(t, cli.ExitFailed, "refused: 2 problems", "policy", "test", set, cases)
 	if err := os.Remove(set); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitUnclear, "no such file", "policy", "test", set, cases)
+	refuse(t, cli.ExitInconclusive, "no such file", "policy", "test", set, cases)
 }
 
 // A case can set budgets and say how far they are used: the budgets decide, and rules that
@@ -185,5 +188,5 @@ func TestPolicyTestWithBudgets(t *testing.T) {
 		t.Errorf("test says %s", out)
 	}
 	writeFile(t, cases, []byte("cases:"+one("misspelt", "a", "dayly: 5", "allow", "null")+"\n"))
-	refuse(t, exitFailed, "1 failed", "policy", "test", set)
+	refuse(t, cli.ExitFailed, "1 failed", "policy", "test", set)
 }

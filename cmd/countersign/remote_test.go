@@ -4,6 +4,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"countersign/internal/cli"
+	"countersign/internal/cli/policy"
+	"countersign/internal/cli/review"
 )
 
 // What an admin does over the API can be done at a terminal: find chains and receipts, try
@@ -37,12 +41,12 @@ func TestAdministrationAtTheTerminal(t *testing.T) {
 		if out := succeed(t, at("chains", "show", chain.ID)...); !strings.Contains(out, "bash") {
 			t.Errorf("the chain is\n%s", out)
 		}
-		shown := decode[struct{ Events []eventEntry }](t, succeed(t, at("chains", "show", chain.ID, "--json")...))
+		shown := decode[struct{ Events []review.EventEntry }](t, succeed(t, at("chains", "show", chain.ID, "--json")...))
 		if len(shown.Events) != 1 || shown.Events[0].Action != "bash" {
 			t.Errorf("the events are %+v", shown.Events)
 		}
 		for _, name := range []string{receipt.ReceiptID, receipt.Receipt.Number, strings.ToLower(receipt.Receipt.Number)} {
-			if got := decode[receiptEntry](t, succeed(t, at("receipts", "show", name)...)); got.ID != receipt.ReceiptID {
+			if got := decode[review.ReceiptEntry](t, succeed(t, at("receipts", "show", name)...)); got.ID != receipt.ReceiptID {
 				t.Errorf("receipt %s is %+v", name, got)
 			}
 		}
@@ -52,33 +56,65 @@ func TestAdministrationAtTheTerminal(t *testing.T) {
 		if out := succeed(t, at("approvals", "list", "--status", "all")...); !strings.Contains(out, "pay_invoice") {
 			t.Errorf("all approvals are\n%s", out)
 		}
+		for _, search := range []struct{ command, want string }{
+			{"chains list --name SHELL --agent helper --action-type tool_call --action bash --since 2020-01-01", "shell work"},
+			{"receipts list --since 2020-01-01 --until 9999-01-01 --json", receipt.ReceiptID},
+			{"approvals list --action pay_invoice", "pay_invoice"},
+			{"chains list --decision deny --metadata customer=4;2 --metadata a=b", ""},
+			{"receipts list --agent helper --decision deny", ""},
+			{"approvals list --agent nobody", ""},
+		} {
+			if out := succeed(t, at(strings.Fields(search.command)...)...); !strings.Contains(out, search.want) || search.want == "" && out != "" {
+				t.Errorf("%s prints\n%s", search.command, out)
+			}
+		}
+		refuse(t, cli.ExitFailed, "since", at("chains", "list", "--since", "yesterday")...)
 		succeed(t, at("webhooks", "list")...)
+		var hook review.WebhookEntry
+		admin.call(t, http.MethodPost, "/v1/webhooks", `{"url":"https://hooks.invalid/"}`, &hook)
+		failed := decode[review.DeliveryEntry](t, refuse(t, cli.ExitFailed, "", at("webhooks", "test", hook.ID, "--json")...).out)
+		if failed.State != "failed" || failed.Error == nil {
+			t.Errorf("the test is %+v", failed)
+		}
+		if out := refuse(t, cli.ExitFailed, "", at("webhooks", "test", hook.ID)...).out; !strings.HasPrefix(out, "failed in ") {
+			t.Errorf("the test says %q", out)
+		}
+		succeed(t, at("webhooks", "redeliver", hook.ID, failed.ID)...)
+		if out := succeed(t, at("webhooks", "deliveries", hook.ID)...); !strings.Contains(out, failed.ID) || !strings.Contains(out, "webhook.test") {
+			t.Errorf("the log is\n%s", out)
+		}
+		refuse(t, cli.ExitInconclusive, "a webhook's id has the form", at("webhooks", "test", "nonsense")...)
+		refuse(t, cli.ExitInconclusive, "a delivery's id has the form", at("webhooks", "redeliver", hook.ID, "nonsense")...)
 
-		if out := succeed(t, at("policy", "simulate", "--pack", "starter", "--since", "1h")...); !strings.Contains(out, "require_approval instead of allow") || !strings.Contains(out, "shells") {
+		if out := succeed(t, at("policy", "simulate", "--pack", "starter", "--since", "1h")...); !strings.Contains(out, "require_approval instead of allow_with_flag") || !strings.Contains(out, "shells") {
 			t.Errorf("the simulation says\n%s", out)
 		}
 		if out := succeed(t, at("policy", "put", "--pack", "starter")...); !strings.HasPrefix(out, "v1+") || !strings.HasSuffix(out, " is in force: 5 rules\n") {
 			t.Errorf("put says %q", out)
 		}
-		if put := decode[putPolicy](t, succeed(t, at("policy", "put", examples+"payments.yaml", "--json")...)); !strings.HasPrefix(put.Version, "v2+") {
+		if put := decode[policy.PutPolicy](t, succeed(t, at("policy", "put", examples+"payments.yaml", "--json")...)); !strings.HasPrefix(put.Version, "v2+") {
 			t.Errorf("put says %+v", put)
 		}
-		refuse(t, exitUnclear, "there is no pack", at("policy", "put", "--pack", "none")...)
-		refuse(t, exitUnclear, "name a file", at("policy", "put")...)
-		refuse(t, exitUnclear, "name a file", at("policy", "put", "--pack", "starter", examples+"payments.yaml")...)
+		refuse(t, cli.ExitInconclusive, "there is no pack", at("policy", "put", "--pack", "none")...)
+		refuse(t, cli.ExitInconclusive, "name a file", at("policy", "put")...)
+		refuse(t, cli.ExitInconclusive, "name a file", at("policy", "put", "--pack", "starter", examples+"payments.yaml")...)
 
 		if out := succeed(t, at("kill-switch", "on", "a drill")...); !strings.HasPrefix(out, "ON: nothing is allowed (a drill)") {
 			t.Errorf("the kill switch is %q", out)
 		}
-		if now := decode[killSwitch](t, succeed(t, at("kill-switch", "show", "--json")...)); !now.Active {
+		if now := decode[review.KillSwitch](t, succeed(t, at("kill-switch", "show", "--json")...)); !now.Active {
 			t.Errorf("the kill switch is %+v", now)
 		}
 		if out := succeed(t, at("kill-switch", "off")...); !strings.HasPrefix(out, "off: agents may act") {
 			t.Errorf("the kill switch is %q", out)
 		}
-		refuse(t, exitUnclear, "a chain's id has the form", at("chains", "show", "nonsense")...)
-		refuse(t, exitUnclear, "a receipt's id, or its number", at("receipts", "show", "nonsense")...)
-		refuse(t, exitUnclear, "has that number", at("receipts", "show", "CSN-1999-000001")...)
-		refuse(t, exitUnclear, "--limit must be between", at("chains", "list", "--limit", "0")...)
+		if out := succeed(t, append([]string{"reindex"}, s.flags...)...); !strings.Contains(out, ": added 0 missing entries") {
+			t.Errorf("reindex says\n%s", out)
+		}
+		refuse(t, cli.ExitInconclusive, "there is no organization", append([]string{"reindex", "--org", "nobody"}, s.flags...)...)
+		refuse(t, cli.ExitInconclusive, "a chain's id has the form", at("chains", "show", "nonsense")...)
+		refuse(t, cli.ExitInconclusive, "a receipt's id, or its number", at("receipts", "show", "nonsense")...)
+		refuse(t, cli.ExitInconclusive, "no receipt of that id or number", at("receipts", "show", "CSN-1999-00001")...)
+		refuse(t, cli.ExitInconclusive, "--limit must be between", at("chains", "list", "--limit", "0")...)
 	})
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/ledger"
 	"countersign/internal/service"
 	"countersign/internal/servicetest"
@@ -29,13 +31,13 @@ func ledgerOf(t *testing.T, c *client) (id uuid.UUID, parent *uuid.UUID) {
 }
 
 // restore restores what was copied, in the way of the store.
-func (s *testStore) restore(t *testing.T, back func() *testStore, copied string) (*testStore, restoreAnswer) {
+func (s *testStore) restore(t *testing.T, back func() *testStore, copied string) (*testStore, operate.RestoreAnswer) {
 	t.Helper()
 	if s.Kind == "sqlite" {
-		return s, decode[restoreAnswer](t, succeed(t, s.args("restore", copied, "--replace", "--json")...))
+		return s, decode[operate.RestoreAnswer](t, succeed(t, s.args("restore", copied, "--replace", "--json")...))
 	}
 	s = back()
-	return s, decode[restoreAnswer](t, succeed(t, s.args("restore", "--in-place", "--yes", "--json")...))
+	return s, decode[operate.RestoreAnswer](t, succeed(t, s.args("restore", "--in-place", "--yes", "--json")...))
 }
 
 // A restored backup is a ledger of its own: it names its parent, says in each audit log
@@ -70,9 +72,9 @@ func TestRestore(t *testing.T) {
 		admin.seal(t)
 		admin.call(t, http.MethodPost, events, anAction, &struct{}{})
 		if s.Kind == "sqlite" {
-			refuse(t, exitFailed, "stop it", s.args("restore", copied, "--replace")...)
+			refuse(t, cli.ExitFailed, "stop it", s.args("restore", copied, "--replace")...)
 		} else {
-			refuse(t, exitFailed, "stop every server", s.args("restore", "--in-place", "--yes")...)
+			refuse(t, cli.ExitFailed, "stop every server", s.args("restore", "--in-place", "--yes")...)
 		}
 		server.stop(t)
 		memory := filepath.Join(t.TempDir(), "heads.json")
@@ -110,14 +112,14 @@ func TestRestore(t *testing.T) {
 		succeed(t, s.args("doctor")...)
 
 		older := s.with(memory)
-		refuse(t, exitFailed, "watches another ledger", older.args("serve", "--listen", "127.0.0.1:0")...)
-		refuse(t, exitFailed, "watches another ledger", s.args("heads", "import", memory)...)
+		refuse(t, cli.ExitFailed, "is about another ledger", older.args("serve", "--listen", "127.0.0.1:0")...)
+		refuse(t, cli.ExitFailed, "another ledger", s.args("heads", "import", memory)...)
 		succeed(t, older.args("rollback", "accept", "--yes")...)
 		start(t, older.flags...).client(admin.key).seal(t)
 	})
 }
 
-func checkRestoration(t *testing.T, answer *restoreAnswer, parent uuid.UUID) {
+func checkRestoration(t *testing.T, answer *operate.RestoreAnswer, parent uuid.UUID) {
 	t.Helper()
 	if answer.Parent == nil || *answer.Parent != parent || answer.Ledger == parent || answer.Ledger == uuid.Nil {
 		t.Errorf("the ledger is %s of %v, want one of %s", answer.Ledger, answer.Parent, parent)
@@ -153,7 +155,7 @@ func TestRestoredBesideItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, memory, content)
-	refuse(t, exitUnclear, "give --replace", s.args("restore", copied)...)
+	refuse(t, cli.ExitInconclusive, "give --replace", s.args("restore", copied)...)
 	r := execute(t, s.args("restore", copied, "--replace")...)
 	if r.code != 0 || !strings.Contains(r.out, "default goes on from 1 receipt") || !strings.Contains(r.err, "No acknowledged receipt is known to be lost") {
 		t.Fatalf("restoring says %+v", r)
@@ -181,8 +183,8 @@ func TestRestoredBesideItsParent(t *testing.T) {
 	restored.stop(t)
 
 	s.exec(t, "ATTACH '"+copied+"' AS older; UPDATE ledger_identity SET id = o.id, parent_id = o.parent_id, created_at = o.created_at, mac = o.mac FROM older.ledger_identity o")
-	refuse(t, exitFailed, "watches another ledger", s.args("serve", "--listen", "127.0.0.1:0")...)
-	refuse(t, exitFailed, "watches another ledger", s.args("audit")...)
+	refuse(t, cli.ExitFailed, "is about another ledger", s.args("serve", "--listen", "127.0.0.1:0")...)
+	refuse(t, cli.ExitFailed, "is about another ledger", s.args("audit")...)
 }
 
 // What is no sound backup of this ledger is not put in place, and nothing is changed or
@@ -234,10 +236,11 @@ func TestRestoresThatAreRefused(t *testing.T) {
 		t.Errorf("in the folder are %s, and before %s", after, before)
 	}
 	succeed(t, s.args("audit")...)
-	refuse(t, exitUnclear, "name the backup, or give --in-place", s.args("restore")...)
-	refuse(t, exitUnclear, "pg_restore", "restore", backup(""), "--database", "postgres://user@host/none", "--data", s.folder)
+	refuse(t, cli.ExitInconclusive, "name the backup, or give --in-place", s.args("restore")...)
+	refuse(t, cli.ExitInconclusive, "pg_restore", "restore", backup(""), "--database", "postgres://user@host/none", "--data", s.folder)
 
-	for _, path := range databaseFiles(filepath.Join(s.folder, "countersign.db")) {
+	for _, name := range []string{"countersign.db", "countersign.db-wal", "countersign.db-shm"} {
+		path := filepath.Join(s.folder, name)
 		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}

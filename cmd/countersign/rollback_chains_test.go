@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/ledger"
+	"countersign/internal/cli"
+	"countersign/internal/fault"
 	"countersign/internal/servicetest"
 )
 
@@ -34,16 +35,16 @@ func TestOpenChainThatWasPutBack(t *testing.T) {
 	}
 	putBack(t, s, copied)
 
-	refuse(t, exitFailed, chain, s.args("audit")...)
-	refuse(t, exitFailed, "✗ rollback", s.args("doctor")...)
-	listed := refuse(t, exitFailed, "", s.args("rollback", "list")...).out
+	refuse(t, cli.ExitFailed, chain, s.args("audit")...)
+	refuse(t, cli.ExitFailed, "✗ rollback", s.args("doctor")...)
+	listed := refuse(t, cli.ExitFailed, "", s.args("rollback", "list")...).out
 	if !strings.Contains(listed, chain) || !strings.Contains(listed, later) {
 		t.Errorf("listed: %s", listed)
 	}
 	server = start(t, s.flags...)
 	admin = server.client(admin.key)
 	for path, body := range map[string]string{events: event, "/v1/chains/" + chain + "/complete": "", "/v1/chains/" + later + "/events": event} {
-		if code := admin.problemCode(t, http.MethodPost, path, body); code != ledger.CodeEvidenceTampered {
+		if code := admin.problemCode(t, http.MethodPost, path, body); code != fault.CodeEvidenceTampered {
 			t.Errorf("%s answers %s", path, code)
 		}
 	}

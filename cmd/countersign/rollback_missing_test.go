@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/servicetest"
 	"countersign/internal/verify"
@@ -48,7 +51,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 		s = emptied(t, s)
 
 		server = start(t, append([]string{"--metrics-listen", "127.0.0.1:0"}, s.flags...)...)
-		if !strings.Contains(server.log.String(), "takes no new ones") {
+		if !strings.Contains(server.log.String(), "no new ones are sealed") {
 			t.Errorf("the log does not say so:\n%s", server.log.String())
 		}
 		admin = server.admin(t)
@@ -56,7 +59,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 			t.Error("it is ready")
 		}
 		chain := admin.open(t)
-		if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != ledger.CodeRolledBack {
+		if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != fault.CodeRolledBack {
 			t.Errorf("completing answers %s", code)
 		}
 		metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
@@ -66,7 +69,7 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 		})
 		checkMissing(t, s)
 
-		refuse(t, exitUnclear, "--yes", s.args("rollback", "accept")...) // nobody to ask
+		refuse(t, cli.ExitInconclusive, "--yes", s.args("rollback", "accept")...) // nobody to ask
 		if out := succeed(t, s.args("rollback", "accept", "--yes")...); !strings.Contains(out, "is not waited for any more") {
 			t.Errorf("accepting says %q", out)
 		}
@@ -79,17 +82,17 @@ func TestDatabaseThatWasEmptied(t *testing.T) {
 func checkMissing(t *testing.T, s *testStore) {
 	t.Helper()
 	for _, args := range [][]string{s.args("audit", "--json"), s.args("audit", "--json", "--org", "default")} {
-		found := decode[auditResult](t, refuse(t, exitFailed, string(ledger.CheckRollback), args...).out)
+		found := decode[operate.AuditResult](t, refuse(t, cli.ExitFailed, string(ledger.CheckRollback), args...).out)
 		if found.Status != verify.AuditBroken || len(found.Organizations) != 2 ||
 			found.Organizations[0].Status != verify.AuditIntact || found.Organizations[0].Organization != "default" ||
 			found.Organizations[1].Break.Check != ledger.CheckRollback || found.Organizations[1].Organization != "default" {
 			t.Errorf("the audit found %+v", found)
 		}
 	}
-	refuse(t, exitUnclear, "there is no organization", s.args("audit", "--org", "stranger")...)
-	refuse(t, exitFailed, "2 receipts were acknowledged, and the database does not know that organization", s.args("audit")...)
-	out := refuse(t, exitFailed, "✗ rollback", s.args("doctor")...).out
-	if !strings.Contains(out, "of default (") || !strings.Contains(out, "does not know that organization") {
+	refuse(t, cli.ExitInconclusive, "there is no organization", s.args("audit", "--org", "stranger")...)
+	refuse(t, cli.ExitFailed, "2 receipts were acknowledged, but the database does not contain that organization", s.args("audit")...)
+	out := refuse(t, cli.ExitFailed, "✗ rollback", s.args("doctor")...).out
+	if !strings.Contains(out, "of default (") || !strings.Contains(out, "does not contain that organization") {
 		t.Errorf("the doctor says\n%s", out)
 	}
 }
@@ -104,14 +107,14 @@ func TestOrganizationMadeAfterTheCopy(t *testing.T) {
 	server.client(succeed(t, s.args("orgs", "create", "late")...)).seal(t)
 	server.stop(t)
 	putBack(t, s, copied)
-	found := decode[auditResult](t, refuse(t, exitFailed, "late", s.args("audit", "--json", "--org", "late")...).out)
+	found := decode[operate.AuditResult](t, refuse(t, cli.ExitFailed, "late", s.args("audit", "--json", "--org", "late")...).out)
 	if len(found.Organizations) != 1 || found.Organizations[0].Organization != "late" {
 		t.Errorf("the audit found %+v", found)
 	}
 	if r := execute(t, s.args("rollback", "accept", "--yes", "--org", "default")...); r.code != 0 || !strings.Contains(r.err, "nothing to accept") {
 		t.Errorf("of another organization: %+v", r)
 	}
-	refuse(t, exitUnclear, `no organization "lat"`, s.args("rollback", "accept", "--yes", "--org", "lat")...)
+	refuse(t, cli.ExitInconclusive, `no organization "lat"`, s.args("rollback", "accept", "--yes", "--org", "lat")...)
 	succeed(t, s.args("rollback", "accept", "--yes", "--org", "late")...)
 	succeed(t, s.args("audit")...)
 }
@@ -137,15 +140,15 @@ func TestFileOfHeadsElsewhere(t *testing.T) {
 	emptied(t, s)
 	start(t, s.args("--heads", heads)...).stop(t)
 	succeed(t, s.args("audit")...) // it knows nothing of that file
-	refuse(t, exitFailed, "does not know that organization", s.args("audit", "--heads", heads)...)
-	refuse(t, exitFailed, "✗ rollback", s.args("doctor", "--heads", heads)...)
+	refuse(t, cli.ExitFailed, "does not contain that organization", s.args("audit", "--heads", heads)...)
+	refuse(t, cli.ExitFailed, "✗ rollback", s.args("doctor", "--heads", heads)...)
 	succeed(t, s.args("rollback", "accept", "--yes", "--heads", heads)...)
 	succeed(t, s.args("audit", "--heads", heads)...)
 
 	nowhere := filepath.Join(folder, "none", "heads.json")
-	refuse(t, exitFailed, "name a file in a folder that is there", s.args("serve", "--listen", "127.0.0.1:0", "--heads", nowhere)...)
-	refuse(t, exitFailed, "name another file with --heads", s.args("serve", "--listen", "127.0.0.1:0", "--heads", folder)...)
-	refuse(t, exitUnclear, "name another file with --heads", s.args("audit", "--heads", folder)...)
+	refuse(t, cli.ExitFailed, "name a file in an existing folder", s.args("serve", "--listen", "127.0.0.1:0", "--heads", nowhere)...)
+	refuse(t, cli.ExitFailed, "name another file with --heads", s.args("serve", "--listen", "127.0.0.1:0", "--heads", folder)...)
+	refuse(t, cli.ExitInconclusive, "name another file with --heads", s.args("audit", "--heads", folder)...)
 	if out := succeed(t, s.args("doctor", "--heads", nowhere)...); !strings.Contains(out, "! rollback") {
 		t.Errorf("the doctor says\n%s", out)
 	}

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
+	"countersign/internal/fault"
 	"countersign/internal/ledger"
 	"countersign/internal/servicetest"
 	"countersign/internal/verify"
@@ -29,13 +32,13 @@ func putBack(t *testing.T, s *testStore, copied string) {
 }
 
 // problemCode is the code of the problem that a request is answered with.
-func (c *client) problemCode(t *testing.T, method, path, body string) ledger.Code {
+func (c *client) problemCode(t *testing.T, method, path, body string) fault.Code {
 	t.Helper()
 	_, data, err := c.send(t.Context(), method, path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return decode[struct{ Code ledger.Code }](t, string(data)).Code
+	return decode[struct{ Code fault.Code }](t, string(data)).Code
 }
 
 func (c *client) open(t *testing.T) string {
@@ -66,16 +69,16 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 	}
 	putBack(t, s, copied)
 
-	found := decode[auditResult](t, refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit", "--json")...).out)
+	found := decode[operate.AuditResult](t, refuse(t, cli.ExitFailed, string(ledger.CheckRollback), s.args("audit", "--json")...).out)
 	if found.Status != verify.AuditBroken || found.Organizations[0].Break.Check != ledger.CheckRollback {
 		t.Errorf("the audit found %+v", found)
 	}
-	refuse(t, exitFailed, "✗ rollback", s.args("doctor")...)
+	refuse(t, cli.ExitFailed, "✗ rollback", s.args("doctor")...)
 	server = start(t, append([]string{"--metrics-listen", "127.0.0.1:0"}, s.flags...)...)
 	admin = server.client(admin.key)
 	servicetest.Eventually(t, "it is not ready", func() bool { return admin.status(t, http.MethodGet, "/readyz", "") == http.StatusServiceUnavailable })
 	chain := admin.open(t)
-	if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != ledger.CodeRolledBack {
+	if code := admin.problemCode(t, http.MethodPost, "/v1/chains/"+chain+"/complete", ""); code != fault.CodeRolledBack {
 		t.Errorf("completing answers %s", code)
 	}
 	metrics := &client{base: metricsPattern.FindStringSubmatch(server.log.String())[1], http: http.DefaultClient}
@@ -84,7 +87,7 @@ func TestDatabaseThatWasPutBack(t *testing.T) {
 		return err == nil && strings.Contains(string(body), "countersign_ledger_rolled_back 1")
 	})
 
-	refuse(t, exitUnclear, "--yes", s.args("rollback", "accept")...) // nobody to ask
+	refuse(t, cli.ExitInconclusive, "--yes", s.args("rollback", "accept")...) // nobody to ask
 	if out := succeed(t, s.args("rollback", "accept", "--yes")...); out != "default goes on from 1 receipt\n" {
 		t.Errorf("accepting says %q", out)
 	}
@@ -128,7 +131,7 @@ func TestLedgerThatWasEmptied(t *testing.T) {
 	admin.seal(t)
 	server.stop(t)
 	putBack(t, s, copied)
-	refuse(t, exitFailed, string(ledger.CheckRollback), s.args("audit")...)
+	refuse(t, cli.ExitFailed, string(ledger.CheckRollback), s.args("audit")...)
 	accepted := decode[[]verify.Rollback](t, succeed(t, s.args("rollback", "accept", "--yes", "--org", "default", "--json")...))
 	if len(accepted) != 1 || accepted[0].Organization != "default" || accepted[0].Acknowledged != 1 || accepted[0].Stored != 0 || accepted[0].Missing {
 		t.Errorf("accepted was %+v", accepted)
@@ -154,9 +157,9 @@ func TestFileOfHeadsThatWasChanged(t *testing.T) {
 		t.Fatal(err)
 	}
 	writeFile(t, heads, []byte(strings.Replace(string(content), `"count": 1`, `"count": 0`, 1)))
-	refuse(t, exitFailed, "it was changed", s.args("serve", "--listen", "127.0.0.1:0")...)
-	refuse(t, exitUnclear, "it was changed", s.args("audit")...)
-	out := refuse(t, exitFailed, "✗ rollback", s.args("doctor")...).out
+	refuse(t, cli.ExitFailed, "it was changed", s.args("serve", "--listen", "127.0.0.1:0")...)
+	refuse(t, cli.ExitInconclusive, "it was changed", s.args("audit")...)
+	out := refuse(t, cli.ExitFailed, "✗ rollback", s.args("doctor")...).out
 	if !strings.Contains(out, "✓ keys belong to store") {
 		t.Errorf("the doctor blames the keys:\n%s", out)
 	}
@@ -175,7 +178,7 @@ func TestHeadsThatCannotBeWritten(t *testing.T) {
 		return os.Mkdir(heads, 0o700) == nil // the server may have written it again
 	})
 	server.admin(t).seal(t)
-	servicetest.Eventually(t, "the log says so", func() bool { return strings.Contains(server.log.String(), "cannot be remembered") })
+	servicetest.Eventually(t, "the log says so", func() bool { return strings.Contains(server.log.String(), "the heads file cannot be written") })
 	if code := server.stop(t); code != 0 {
 		t.Errorf("exit status %d", code)
 	}

@@ -1,5 +1,5 @@
 package main
 
-// Where the system has no certificates, as in a container that holds nothing but this
-// program, the roots of these take their place.
+// These root certificates are used if the system has none, as in a container that holds
+// nothing but this program.
 import _ "golang.org/x/crypto/x509roots/fallback"

@@ -10,126 +10,87 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"countersign/internal/observe"
+	"countersign/internal/cli"
+	"countersign/internal/cli/demo"
+	"countersign/internal/cli/doctor"
+	"countersign/internal/cli/operate"
+	"countersign/internal/cli/policy"
+	"countersign/internal/cli/review"
+	"countersign/internal/cli/witness"
 )
 
-// commandLine is every command.
+// commandLine lists all commands.
 type commandLine struct {
-	Serve       serveCommand        `cmd:"" help:"Serve the API."`
-	Migrate     migrateCommand      `cmd:"" help:"Bring the database's schema up to date."`
-	Orgs        orgsCommands        `cmd:"" help:"Make and list organizations."`
-	Keys        keysCommands        `cmd:"" help:"Work with API keys and the signing keys."`
-	Verify      verifyCommand       `cmd:"" help:"Verify one receipt in the local store (exit 0 valid, 1 tampered, 2 could not read)."`
-	Audit       auditCommand        `cmd:"" help:"Walk the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
-	Rollback    rollbackCommands    `cmd:"" help:"Go on with a database that was put back to an earlier day."`
-	Heads       headsCommands       `cmd:"" help:"Show, export and import what was acknowledged, as the file of heads remembers it."`
-	Tampering   tamperingCommands   `cmd:"" help:"List and acknowledge what was changed outside the service."`
-	Import      importCommands      `cmd:"" help:"Import what was made elsewhere."`
-	SigningKeys signingKeysCommands `cmd:"" help:"List the keys that sign decisions, and confirm those of imported ones."`
-	LegacyUse   legacyUseCommand    `cmd:"" help:"List how often routes were used that are kept for compatibility alone."`
-	Policy      policyCommands      `cmd:"" help:"Check and test policy sets; try them on recorded events, and put them in force, over the API."`
-	Approvals   approvalsCommands   `cmd:"" help:"List and decide what waits for a person, over the API."`
-	KillSwitch  killSwitchCommands  `cmd:"" help:"Stop everything, or let agents act again, over the API."`
-	Chains      chainsCommands      `cmd:"" help:"List and show chains, over the API."`
-	Receipts    receiptsCommands    `cmd:"" help:"List and print receipts, over the API."`
-	Webhooks    webhooksCommands    `cmd:"" help:"List webhooks, over the API."`
-	Backup      backupCommand       `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
-	Restore     restoreCommand      `cmd:"" help:"Put a backup in place of the database, as a ledger of its own."`
-	Health      healthCommand       `cmd:"" help:"Ask a running server whether it is ready (exit 1 when it is not)."`
-	Doctor      doctorCommand       `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
-	Demo        demoCommand         `cmd:"" help:"See it all in a minute, on a throw-away store: actions, an approval of yours, a receipt, a forgery found out."`
-	Bench       benchCommand        `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`
-	Version     versionCommand      `cmd:"" help:"Show which version this is."`
-	Completion  completionCommand   `cmd:"" help:"Write a completion script for a shell."`
+	Serve       serveCommand                `cmd:"" help:"Serve the API and the console."`
+	Migrate     operate.MigrateCommand      `cmd:"" help:"Bring the database schema up to date."`
+	Orgs        operate.OrgsCommands        `cmd:"" help:"Create and list organizations."`
+	Keys        operate.KeysCommands        `cmd:"" help:"Create, list, rotate and revoke API keys; rotate the master key."`
+	Verify      operate.VerifyCommand       `cmd:"" help:"Verify a bundle offline, or a receipt in the local store (exit 0 valid, 1 tampered, 2 could not tell)."`
+	Audit       operate.AuditCommand        `cmd:"" help:"Verify the whole ledger (exit 0 intact, 1 tampered, 2 could not read)."`
+	Reindex     operate.ReindexCommand      `cmd:"" help:"Add missing records to the search index: older ones, or those of a server of an earlier version."`
+	Rollback    operate.RollbackCommands    `cmd:"" help:"Accept a restored, older database and resume sealing."`
+	Heads       operate.HeadsCommands       `cmd:"" help:"Show, export and import the heads file, the record of what was acknowledged."`
+	Tampering   operate.TamperingCommands   `cmd:"" help:"List and acknowledge findings of tampering."`
+	Import      operate.ImportCommands      `cmd:"" help:"Import records from another system."`
+	SigningKeys operate.SigningKeysCommands `cmd:"" help:"List the keys that sign decisions, and confirm the keys of imported decisions."`
+	Log         operate.LogCommands         `cmd:"" help:"Show and revoke the keys that sign the transparency logs."`
+	LegacyUse   operate.LegacyUseCommand    `cmd:"" help:"Show how often the legacy routes were used."`
+	Policy      policy.Commands             `cmd:"" help:"Check and test policy sets; simulate and activate them over the API."`
+	Approvals   review.ApprovalsCommands    `cmd:"" help:"List and decide pending approvals, over the API."`
+	KillSwitch  review.KillSwitchCommands   `cmd:"" help:"Show, activate or deactivate the kill switch, over the API."`
+	Chains      review.ChainsCommands       `cmd:"" help:"List and show chains, over the API."`
+	Receipts    review.ReceiptsCommands     `cmd:"" help:"List and print receipts, over the API."`
+	Bundle      review.BundleCommand        `cmd:"" help:"Download the evidence bundle of a receipt, which anyone can verify offline, over the API."`
+	Shares      review.SharesCommands       `cmd:"" help:"Create, list and revoke public links to a receipt and its proof, over the API."`
+	Webhooks    review.WebhooksCommands     `cmd:"" help:"List and test webhooks, and show their deliveries, over the API."`
+	Witness     witness.Commands            `cmd:"" help:"Run a witness, which cosigns the checkpoints of transparency logs."`
+	Backup      operate.BackupCommand       `cmd:"" help:"Copy the embedded database to a new file while it is in use."`
+	Restore     operate.RestoreCommand      `cmd:"" help:"Restore a backup as a new ledger with its own id."`
+	Health      doctor.HealthCommand        `cmd:"" help:"Ask a running server whether it is ready (exit 1 when it is not)."`
+	Doctor      doctor.Command              `cmd:"" help:"Check folders, keys, database and clock (exit 1 when a check fails)."`
+	Demo        demo.Command                `cmd:"" help:"Watch a one-minute tour on a temporary store: actions, an approval, a receipt, a detected forgery."`
+	Bench       benchCommand                `cmd:"" help:"Measure this machine and this binary: events, durability, hashing, audit."`
+	Version     versionCommand              `cmd:"" help:"Show the version."`
+	Completion  completionCommand           `cmd:"" help:"Write a completion script for a shell."`
 }
 
 const description = `Countersign governs what software agents do and proves it.
 
-Flags shown with a variable can be set by it, or by a file named with --config. A flag wins over the
-environment, the environment over the file, the file over the default.
+Every flag can also be set by the environment variable shown with it, or in the file named by --config.
+A flag takes precedence over the environment, the environment over the file, the file over the default.
 
-Exit status: 0 done; 1 it failed, or a check did; 2 wrong usage, or what was asked about could not be read.`
+Exit status: 0 success; 1 the command or a check failed; 2 wrong usage, or something could not be read.`
 
-// process is what a command may use of the world, so that tests run the same
-// commands inside one process.
-type process struct {
-	ctx            context.Context
-	in             io.Reader
-	out, errOutput io.Writer
-	model          *kong.Application
-}
-
-const (
-	exitFailed = 1
-	// exitUnclear is for wrong usage and for what could not be read: in both
-	// cases nothing was found out.
-	exitUnclear = 2
-)
-
-// exitError ends the program with a status of its own. Without an error nothing
-// is printed: the command has said it already.
-type exitError struct {
-	code int
-	err  error
-}
-
-func (e *exitError) Error() string {
-	if e.err == nil {
-		return fmt.Sprintf("exit status %d", e.code)
-	}
-	return e.err.Error()
-}
-
-func (e *exitError) Unwrap() error { return e.err }
-
-// unclear marks an error as one of usage or reading.
-func unclear(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &exitError{exitUnclear, err}
-}
-
-// usageError is a fault of the command line: whoever made it is told where the
-// right usage is described.
-type usageError struct{ error }
-
-func (e *usageError) Unwrap() error { return e.error }
-
-// misused marks an error as one of usage.
-func misused(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &usageError{err}
-}
-
-// run is the program: arguments in, exit status out.
+// run runs the program with its arguments and returns its exit status.
 func run(ctx context.Context, args []string, in io.Reader, out, errOutput io.Writer) int {
-	args = translated(args)
-	var cli commandLine
+	args = translateArgs(args)
+	var commands commandLine
 	exited := -1
-	parser, err := newParser(&cli, out, errOutput, func(code int) { exited = code })
+	parser, err := newParser(&commands, out, errOutput, func(code int) { exited = code })
 	if err != nil {
-		return report(errOutput, unclear(err))
+		return cli.Report(errOutput, cli.Inconclusive(err))
 	}
 	command, err := parser.Parse(args)
 	if exited >= 0 { // --help was answered
 		return exited
 	}
 	if err != nil {
-		return report(errOutput, unclear(explained(err)))
+		return cli.Report(errOutput, cli.Inconclusive(explainParseError(err)))
 	}
-	err = command.Run(&process{ctx: ctx, in: in, out: out, errOutput: errOutput, model: parser.Model})
-	var misuse *usageError
+	if err := checkDatabase(command); err != nil {
+		return cli.Report(errOutput, cli.Inconclusive(withHelp(err, command)))
+	}
+	command.BindTo(demoHost{}, (*demo.Host)(nil))
+	err = command.Run(&cli.Process{Ctx: ctx, In: in, Out: out, Err: errOutput, Version: currentBuild().Version, Databases: drivers{}})
+	var misuse *cli.UsageError
 	if errors.As(err, &misuse) {
-		err = unclear(described(misuse, command))
+		err = cli.Inconclusive(withHelp(misuse, command))
 	}
-	return report(errOutput, err)
+	return cli.Report(errOutput, err)
 }
 
-// translated takes what people try by habit for what it means here.
-func translated(args []string) []string {
+// translateArgs accepts the common spellings "--version" and "help COMMAND".
+func translateArgs(args []string) []string {
 	switch {
 	case slices.Equal(args, []string{"--version"}):
 		return []string{"version"}
@@ -139,34 +100,35 @@ func translated(args []string) []string {
 	return args
 }
 
-// explained is an error of parsing as a person can use it.
-func explained(err error) error {
+// explainParseError adds to an error of parsing where the usage is described.
+func explainParseError(err error) error {
 	var config *configError
-	if errors.As(err, &config) { // without the flag in whose name the file was read
+	if errors.As(err, &config) { // drops the flag that kong was resolving when the file was read
 		return fmt.Errorf("%w; see countersign serve --help", config)
 	}
 	var parse *kong.ParseError
 	if errors.As(err, &parse) {
-		return described(clarified(err), parse.Context)
+		return withHelp(clarifyMissingValue(err), parse.Context)
 	}
 	return fmt.Errorf("%w; see countersign --help", err)
 }
 
-// withoutValue is what the parser says of a flag that is followed by another one.
-var withoutValue = regexp.MustCompile(`^(--[a-z-]+): expected (\S+) value but got .* \((?:long|short) flag\)`)
+// missingValuePattern matches kong's error for a flag that is followed by another flag
+// instead of its value.
+var missingValuePattern = regexp.MustCompile(`^(--[a-z-]+): expected (\S+) value but got .* \((?:long|short) flag\)`)
 
-// clarified says of a flag without its value that the value is missing. The parser
-// advises to take the next flag for it.
-func clarified(err error) error {
-	if found := withoutValue.FindStringSubmatch(err.Error()); found != nil {
+// clarifyMissingValue replaces kong's error for a flag without a value, which suggests
+// to use the next flag as the value.
+func clarifyMissingValue(err error) error {
+	if found := missingValuePattern.FindStringSubmatch(err.Error()); found != nil {
 		return fmt.Errorf("%s needs a value", found[1])
 	}
 	return err
 }
 
-// described says where the right usage is described: at the command that was
-// meant, as far as it is known.
-func described(err error, parsed *kong.Context) error {
+// withHelp adds to an error which help page to read: that of the command as far as it
+// was parsed.
+func withHelp(err error, parsed *kong.Context) error {
 	where := "countersign"
 	for _, step := range parsed.Path {
 		if step.Command != nil {
@@ -176,8 +138,8 @@ func described(err error, parsed *kong.Context) error {
 	return fmt.Errorf("%w; see %s --help", err, where)
 }
 
-func newParser(cli *commandLine, out, errOutput io.Writer, exit func(int)) (*kong.Kong, error) {
-	return kong.New(cli,
+func newParser(commands *commandLine, out, errOutput io.Writer, exit func(int)) (*kong.Kong, error) {
+	return kong.New(commands,
 		kong.Name("countersign"),
 		kong.Description(description),
 		kong.Writers(out, errOutput),
@@ -188,19 +150,13 @@ func newParser(cli *commandLine, out, errOutput io.Writer, exit func(int)) (*kon
 	)
 }
 
-// report prints an error and returns the status that it ends the program with.
-// Standard error often ends up where the log does, so the log's rule holds.
-func report(w io.Writer, err error) int {
-	if err == nil {
-		return 0
+// checkDatabase refuses a --database that PostgreSQL's driver cannot parse. The flag's
+// own check knows no driver.
+func checkDatabase(parsed *kong.Context) error {
+	for _, flag := range parsed.Flags() {
+		if address, ok := parsed.FlagValue(flag).(string); ok && flag.Name == "database" && address != "" {
+			return checkPostgresURL(address)
+		}
 	}
-	code := exitFailed
-	var exit *exitError
-	if errors.As(err, &exit) {
-		code, err = exit.code, exit.err
-	}
-	if err != nil {
-		fmt.Fprintln(w, "countersign:", observe.Mask(err.Error()))
-	}
-	return code
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
 )
@@ -44,7 +46,7 @@ func TestSecondServerOnTheSameFolderIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newSQLite(t)
 	first := start(t, s.flags...)
-	refuse(t, exitFailed, "another countersign serves the folder", s.args("serve", "--listen", "127.0.0.1:0")...)
+	refuse(t, cli.ExitFailed, "another countersign server is using the folder", s.args("serve", "--listen", "127.0.0.1:0")...)
 	if status := first.admin(t).status(t, http.MethodGet, "/v1/organization", ""); status != http.StatusOK {
 		t.Errorf("the first server answers %d", status)
 	}
@@ -69,7 +71,7 @@ func TestReplicasShareAPostgres(t *testing.T) {
 func TestRevokedKeyStopsAtTheNextRequest(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		server := start(t, s.flags...)
-		created := decode[keyLine](t, succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "worker", "--json")...))
+		created := decode[operate.KeyLine](t, succeed(t, s.args("keys", "create", "--org", "default", "--role", "agent", "--name", "worker", "--json")...))
 		agent := server.client(created.Key)
 		agent.seal(t)
 		succeed(t, s.args("keys", "revoke", created.ID, "--org", "default")...)
@@ -95,8 +97,8 @@ func TestOrganizationsMadeBesideARunningServer(t *testing.T) {
 		if sealed.Receipt.Number[len(sealed.Receipt.Number)-5:] != "00001" {
 			t.Errorf("the first receipt of an organization is %s", sealed.Receipt.Number)
 		}
-		refuse(t, exitFailed, "exists already", s.args("orgs", "create", "acme")...)
-		refuse(t, exitUnclear, "slug", s.args("orgs", "create", "Not A Slug")...)
+		refuse(t, cli.ExitFailed, "exists already", s.args("orgs", "create", "acme")...)
+		refuse(t, cli.ExitInconclusive, "slug", s.args("orgs", "create", "Not A Slug")...)
 	})
 }
 
@@ -143,7 +145,7 @@ func TestExposedKeyFileIsRefused(t *testing.T) {
 	if err := os.Chmod(s.keyFile(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	refuse(t, exitFailed, "chmod 600", s.args("serve", "--listen", "127.0.0.1:0")...)
+	refuse(t, cli.ExitFailed, "chmod 600", s.args("serve", "--listen", "127.0.0.1:0")...)
 }
 
 // A database with receipts is not served with new or foreign keys.
@@ -157,13 +159,13 @@ func TestStoreIsNeverServedWithFreshKeys(t *testing.T) {
 		if err := os.Rename(s.keyFile(), s.keyFile()+".away"); err != nil {
 			t.Fatal(err)
 		}
-		refuse(t, exitFailed, "restore it", s.args("serve", "--listen", "127.0.0.1:0")...)
+		refuse(t, cli.ExitFailed, "restore it", s.args("serve", "--listen", "127.0.0.1:0")...)
 		if _, err := os.Stat(s.keyFile()); !os.IsNotExist(err) {
 			t.Errorf("a key file was made: %v", err)
 		}
-		refuse(t, exitUnclear, "--keys", s.args("audit")...)
+		refuse(t, cli.ExitInconclusive, "--keys", s.args("audit")...)
 		foreign := newSQLite(t)
 		start(t, foreign.flags...).stop(t)
-		refuse(t, exitFailed, "restore the key file", s.args("serve", "--listen", "127.0.0.1:0", "--keys", foreign.keyFile())...)
+		refuse(t, cli.ExitFailed, "restore the key file", s.args("serve", "--listen", "127.0.0.1:0", "--keys", foreign.keyFile())...)
 	})
 }

@@ -8,39 +8,40 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"countersign/internal/cli"
 	"countersign/internal/notify"
 	"countersign/internal/observe"
 	"countersign/internal/service"
 	"countersign/internal/worker"
 )
 
-// server is a running serve command: what is open and has to be closed again.
+// server is the state of a running serve command. The goroutine of Run owns it; only
+// files is shared.
 type server struct {
 	command *serveCommand
-	process *process
+	process *cli.Process
 	log     *slog.Logger
 	settings
 
 	metrics     *observe.Metrics
 	traces      *observe.Traces // nil without a collector
-	opened      *opened
+	opened      *cli.Opened
 	webhooks    *notify.Webhooks
 	worker      *worker.Worker
-	certificate *certificate // nil without TLS
+	certificate *cli.Certificate // nil without TLS
 	listener    net.Listener
 	metricsAt   net.Listener // nil when off
 	files       fileFaults
-	failed      bool // open failed: there is nothing to serve
 }
 
-// open opens everything up to the listeners. What it opened before it failed is
-// close's to close.
+// open opens everything up to the listeners. If it fails, close closes what it has
+// opened so far.
 func (s *server) open() (err error) {
-	defer func() { s.failed = err != nil }()
-	c, ctx := s.command, s.process.ctx
+	c, ctx := s.command, s.process.Ctx
 	s.metrics = observe.NewMetrics(currentBuild().observed())
 	if c.OTLPEndpoint != "" {
 		if s.traces, err = observe.StartTraces(ctx, c.OTLPEndpoint, currentBuild().observed(), s.log); err != nil {
@@ -48,42 +49,40 @@ func (s *server) open() (err error) {
 		}
 	}
 	if c.TLSCert != "" {
-		if s.certificate, err = loadCertificate(c.TLSCert, c.TLSKey); err != nil {
+		if s.certificate, err = cli.LoadCertificate(c.TLSCert, c.TLSKey); err != nil {
 			return err
 		}
 	}
-	if s.opened, err = c.openService(ctx, service.Config{
-		Log: s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
-		Probe: true, Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil,
-		// A folder has one server at a time; the commands that work beside it decide
-		// nothing.
-		Alone: c.embedded(),
+	s.webhooks = notify.NewWebhooks(notify.Options{AllowPrivate: c.WebhooksAllowPrivate})
+	if s.opened, err = c.OpenForServing(s.process, service.Config{
+		Deliverer: s.webhooks,
+		Log:       s.log, Meter: s.metrics, Prices: s.prices, PrivateWebhooks: c.WebhooksAllowPrivate, PublicURL: s.publicURL,
+		Signing: &service.Signing{Instance: s.instance},
+		Probe:   true, Anchoring: s.anchoring.methods, Timestamps: &s.anchoring.verifier, Mail: s.mailer != nil,
+		// A data folder has one server at a time, and other commands make no decisions.
+		Alone: c.Embedded(),
 	}); err != nil {
 		return err
 	}
-	if s.opened.newKeys {
-		s.log.Info("new master keys were made: back them up, nothing can be verified without them", "path", c.keyFile())
+	if s.opened.NewKeys {
+		s.log.Info("new master keys were created: back them up, nothing can be verified without them", "path", c.KeyFile())
 	}
-	if err = s.lookBack(); err != nil {
+	if err = s.checkRollback(); err != nil {
 		return err
 	}
-	s.webhooks = notify.NewWebhooks(notify.Options{AllowPrivate: c.WebhooksAllowPrivate})
+	s.opened.Service.SignLogs()
 	s.worker = worker.New(worker.Config{
-		Service: s.opened.service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring.Anchoring, Log: s.log, Meter: s.metrics,
+		Service: s.opened.Service, Webhooks: s.webhooks, Mailer: s.mailer, Anchoring: s.anchoring.Anchoring, Witnesses: s.witnesses, Log: s.log, Meter: s.metrics,
 	})
-	if s.listener, err = listen(ctx, c.Listen); err != nil {
+	if s.listener, err = cli.Listen(ctx, c.Listen); err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
 	}
 	if c.MetricsListen != "" {
-		if s.metricsAt, err = listen(ctx, c.MetricsListen); err != nil {
+		if s.metricsAt, err = cli.Listen(ctx, c.MetricsListen); err != nil {
 			return fmt.Errorf("--metrics-listen: %w", err)
 		}
 	}
 	return nil
-}
-
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	return new(net.ListenConfig).Listen(ctx, "tcp", address)
 }
 
 func (s *server) scheme() string {
@@ -93,26 +92,31 @@ func (s *server) scheme() string {
 	return "http"
 }
 
-// serve answers requests until the process is told to stop. Then it takes no new
-// ones, lets those under way finish, and returns when all are answered.
+// serve answers requests until the process is told to stop. It then accepts no new
+// requests and returns when those in flight are answered.
 func (s *server) serve() error {
-	if s.failed {
-		return nil
+
+	base := cmp.Or(s.publicURL, cli.ReachableURL(s.scheme(), s.listener.Addr().String()))
+	if err := s.command.NoteAddress(base); err != nil {
+		s.log.Warn("the server's address could not be stored: pass --url to countersign keys sign-in", "error", err)
 	}
-	first, err := s.opened.operator().Bootstrap(s.process.ctx)
+	first, err := s.opened.Operator().Bootstrap(s.process.Ctx)
 	if err != nil {
 		return err
 	}
 	if first != nil {
-		announce(s.process, cmp.Or(s.publicURL, reachable(s.scheme(), s.listener.Addr().String())), first)
+		announce(s.process, base, first)
+	}
+	if err := s.logUnguarded(); err != nil {
+		return err
 	}
 	s.worker.Start()
 	if s.certificate == nil && !loopback(s.listener.Addr()) {
-		s.log.Warn("serving plain HTTP beyond this machine: API keys can be read on the way; use --tls-cert and --tls-key, or a proxy that does TLS")
+		s.log.Warn("serving plain HTTP beyond this machine: API keys can be read in transit; use --tls-cert and --tls-key, or a TLS proxy")
 	}
 	hangups, releaseHangups := catchHangups()
 	defer releaseHangups()
-	watching, stopWatching := context.WithCancel(s.process.ctx)
+	watching, stopWatching := context.WithCancel(s.process.Ctx)
 	var background sync.WaitGroup
 	background.Go(func() { s.watch(watching, hangups) })
 	background.Go(func() { returnMemory(watching) })
@@ -121,13 +125,27 @@ func (s *server) serve() error {
 	return s.answer()
 }
 
+// logUnguarded logs a single line about all organizations that have no policy set.
+func (s *server) logUnguarded() error {
+	slugs, err := s.opened.Operator().Unguarded(s.process.Ctx)
+	if err != nil || len(slugs) == 0 {
+		return err
+	}
+	const most = 3
+	named := slugs[:min(len(slugs), most)]
+	s.log.Info("organizations have no policy set: payments above the thresholds wait for a person, other risky actions are only flagged; "+
+		"countersign policy put --pack starter puts a first set in force",
+		"count", len(slugs), "organizations", strings.Join(named, ", "))
+	return nil
+}
+
 func (s *server) answer() error {
-	main := newHTTPServer(s.handler(), s.log)
+	main := cli.NewHTTPServer(s.handler(), s.log)
 	failed := make(chan error, 2)
 	go func() { failed <- s.serveMain(main) }()
 	servers := []*http.Server{main}
 	if s.metricsAt != nil {
-		figures := newHTTPServer(s.metrics.Handler(s.log), s.log)
+		figures := cli.NewHTTPServer(s.metrics.Handler(s.log), s.log)
 		go func() { failed <- figures.Serve(s.metricsAt) }()
 		servers = append(servers, figures)
 		s.log.Info("serving metrics", "address", "http://"+s.metricsAt.Addr().String()+"/metrics")
@@ -136,42 +154,42 @@ func (s *server) answer() error {
 	var err error
 	select {
 	case err = <-failed:
-	case <-s.process.ctx.Done():
-		s.log.Info("stopping: finishing the requests under way")
+	case <-s.process.Ctx.Done():
+		s.log.Info("stopping: finishing the requests in flight")
 	}
 	return errors.Join(err, s.finish(servers))
 }
 
-// finish ends what is under way. Those who wait for a person are let go, or
-// nothing would end before they do.
+// finish waits for the requests and deliveries in flight. It first releases the requests
+// that wait for an approval, which would otherwise delay the shutdown.
 func (s *server) finish(servers []*http.Server) error {
-	s.opened.service.Release()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.process.ctx), deliveryTimeout)
+	s.opened.Service.Release()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.process.Ctx), deliveryTimeout)
 	defer cancel()
 	var deliveries sync.WaitGroup
 	deliveries.Go(func() { s.worker.Stop(ctx) })
-	err := shutDown(s.process.ctx, servers)
+	err := cli.ShutDown(s.process.Ctx, servers)
 	deliveries.Wait()
 	s.flush()
 	return err
 }
 
-// flush writes down what was only noted. It has time of its own: what came before may have
-// used up all of its.
+// flush stores the counters that are only kept in memory. It has a timeout of its own:
+// the steps before it may have used up theirs.
 func (s *server) flush() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.process.ctx), flushTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.process.Ctx), flushTimeout)
 	defer cancel()
-	if flushErr := s.opened.service.FlushTokenUse(ctx); flushErr != nil {
-		s.log.Warn("when tokens were last used was not stored", "error", flushErr)
+	if flushErr := s.opened.Service.FlushTokenUse(ctx); flushErr != nil {
+		s.log.Warn("the last use of tokens was not stored", "error", flushErr)
 	}
-	if flushErr := s.opened.service.FlushPolls(ctx); flushErr != nil {
-		s.log.Warn("when clients last polled chains and approvals was not stored", "error", flushErr)
+	if flushErr := s.opened.Service.FlushPolls(ctx); flushErr != nil {
+		s.log.Warn("the last polls of chains and approvals were not stored", "error", flushErr)
 	}
-	if flushErr := s.opened.service.FlushKeyUse(ctx); flushErr != nil {
-		s.log.Warn("when API keys were last used was not stored", "error", flushErr)
+	if flushErr := s.opened.Service.FlushKeyUse(ctx); flushErr != nil {
+		s.log.Warn("the last use of API keys was not stored", "error", flushErr)
 	}
-	if flushErr := s.opened.service.FlushLegacyUse(ctx); flushErr != nil {
-		s.log.Warn("how often legacy routes were used was not stored", "error", flushErr)
+	if flushErr := s.opened.Service.FlushLegacyUse(ctx); flushErr != nil {
+		s.log.Warn("the use of legacy routes was not stored", "error", flushErr)
 	}
 }
 
@@ -179,44 +197,20 @@ func (s *server) serveMain(main *http.Server) error {
 	if s.certificate == nil {
 		return main.Serve(s.listener)
 	}
-	main.TLSConfig = s.certificate.config()
-	return main.ServeTLS(s.listener, "", "") // it announces HTTP/2 as well
-}
-
-func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       30 * time.Second,
-		WriteTimeout:      90 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
+	main.TLSConfig = s.certificate.Config()
+	return main.ServeTLS(s.listener, "", "") // also offers HTTP/2
 }
 
 const (
-	shutdownTimeout = 30 * time.Second
-	// deliveryTimeout is shorter: a delivery that is broken off is made again.
+	// deliveryTimeout is shorter than the one for requests: an interrupted delivery is
+	// retried.
 	deliveryTimeout = 10 * time.Second
-	// flushTimeout is for the small writes at the end.
+	// flushTimeout bounds the small writes at the end.
 	flushTimeout = 5 * time.Second
 )
 
-func shutDown(ctx context.Context, servers []*http.Server) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	var errs []error
-	for _, server := range servers {
-		if err := server.Shutdown(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("some requests were still under way after %s: %w", shutdownTimeout, err), server.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// close gives back what open took, the last first: queued writes are committed
-// before the store goes.
+// close closes what open has opened, in reverse order: queued writes are committed
+// before the store is closed.
 func (s *server) close() error {
 	var errs []error
 	for _, listener := range []net.Listener{s.metricsAt, s.listener} {
@@ -230,13 +224,13 @@ func (s *server) close() error {
 		s.webhooks.Close()
 	}
 	if s.opened != nil {
-		errs = append(errs, s.opened.close())
-		s.keepHeads() // now that nothing more is acknowledged
+		errs = append(errs, s.opened.Close())
+		s.keepHeads() // after the last acknowledgement
 		s.keepChains()
-		errs = append(errs, s.opened.chains.Close())
+		errs = append(errs, s.opened.Chains.Close())
 	}
 	if s.traces != nil {
-		if err := s.traces.Shutdown(s.process.ctx); err != nil {
+		if err := s.traces.Shutdown(s.process.Ctx); err != nil {
 			s.log.Warn("the last traces were not sent", "error", err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"countersign/internal/servicetest"
+	"countersign/internal/cli"
 )
 
 // The environment is the process's, so this test runs alone.
@@ -65,13 +65,13 @@ func TestConfigFileFaults(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "config.yaml")
 			writeFile(t, path, []byte(test.content))
-			r := refuse(t, exitUnclear, test.says, newSQLite(t).args("serve", "--config", path)...)
+			r := refuse(t, cli.ExitInconclusive, test.says, newSQLite(t).args("serve", "--config", path)...)
 			if strings.Contains(r.err, "--help:") {
 				t.Errorf("the error names a flag that has nothing to do with it: %s", r.err)
 			}
 		})
 	}
-	refuse(t, exitUnclear, "no such file", newSQLite(t).args("serve", "--config", filepath.Join(t.TempDir(), "none.yaml"))...)
+	refuse(t, cli.ExitInconclusive, "no such file", newSQLite(t).args("serve", "--config", filepath.Join(t.TempDir(), "none.yaml"))...)
 }
 
 // The completion scripts for bash, zsh and fish offer commands, flags and values.
@@ -112,29 +112,5 @@ func TestCompletion(t *testing.T) {
 	if out := succeed(t, "completion", "fish"); !strings.Contains(out, "'serve'\" -l data -r -F ") || !strings.Contains(out, "'serve'\" -l listen -x ") {
 		t.Errorf("fish is not told which flags take files:\n%s", out)
 	}
-	refuse(t, exitUnclear, "bash", "completion", "tcsh")
-}
-
-// A progress bar is drawn on a terminal only.
-func TestProgressBar(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		done, total int64
-		want        string
-	}{
-		{0, 0, "x [..............................] 0/0"},
-		{1, 2, "x [###############...............] 1/2"},
-		{5, 4, "x [##############################] 5/4"},
-	} {
-		if got := bar("x", test.done, test.total); got != test.want {
-			t.Errorf("bar(%d, %d) = %q", test.done, test.total, got)
-		}
-	}
-	var out servicetest.Buffer
-	silent := newProgress(&out, "x")
-	silent.show(1, 2)
-	silent.clear()
-	if out.String() != "" {
-		t.Errorf("something other than a terminal was shown %q", out.String())
-	}
+	refuse(t, cli.ExitInconclusive, "bash", "completion", "tcsh")
 }

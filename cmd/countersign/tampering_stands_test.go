@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"countersign/internal/cli"
+	"countersign/internal/cli/operate"
 	"countersign/internal/ledger"
 	"countersign/internal/servicetest"
 )
@@ -31,13 +33,13 @@ func TestTamperingStandsUntilAcknowledged(t *testing.T) {
 			statement = tampering.postgres
 		}
 		s.exec(t, statement)
-		refuse(t, exitFailed, "signature", s.args("audit")...)
-		refuse(t, exitFailed, "signature", s.args("audit")...)
-		lines := decode[[]findingLine](t, succeed(t, s.args("tampering", "list", "--json", "--org", "default")...))
+		refuse(t, cli.ExitFailed, "signature", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "signature", s.args("audit")...)
+		lines := decode[[]operate.FindingLine](t, succeed(t, s.args("tampering", "list", "--json", "--org", "default")...))
 		if len(lines) != 1 || lines[0].Check != string(ledger.CheckSignature) || lines[0].Status != "open" || lines[0].Organization != "default" {
 			t.Fatalf("found are %+v", lines)
 		}
-		refuse(t, exitFailed, "✗ tampering", s.args("doctor")...)
+		refuse(t, cli.ExitFailed, "✗ tampering", s.args("doctor")...)
 
 		server = start(t, append([]string{"--metrics-listen", "127.0.0.1:0"}, s.flags...)...)
 		admin = server.client(admin.key)
@@ -45,13 +47,13 @@ func TestTamperingStandsUntilAcknowledged(t *testing.T) {
 		server.stop(t)
 
 		s.exec(t, "DELETE FROM findings")
-		refuse(t, exitFailed, lines[0].ID+" was deleted", s.args("audit")...)
-		if known := decode[[]findingLine](t, succeed(t, s.args("tampering", "list", "--json")...)); len(known) != 2 {
+		refuse(t, cli.ExitFailed, lines[0].ID+" was deleted", s.args("audit")...)
+		if known := decode[[]operate.FindingLine](t, succeed(t, s.args("tampering", "list", "--json")...)); len(known) != 2 {
 			t.Errorf("known are %+v, want the finding and its deletion", known)
 		}
 
-		refuse(t, exitUnclear, "--reason", s.args("tampering", "acknowledge", lines[0].ID)...)
-		refuse(t, exitUnclear, "--all", s.args("tampering", "acknowledge", "--reason", "none")...)
+		refuse(t, cli.ExitInconclusive, "--reason", s.args("tampering", "acknowledge", lines[0].ID)...)
+		refuse(t, cli.ExitInconclusive, "--all", s.args("tampering", "acknowledge", "--reason", "none")...)
 		for _, id := range []string{"0123", "ffffffffffff"} {
 			if r := execute(t, s.args("tampering", "acknowledge", id, "--reason", "none")...); r.code == 0 {
 				t.Errorf("%s is acknowledged: %s", id, r.out)
@@ -61,7 +63,7 @@ func TestTamperingStandsUntilAcknowledged(t *testing.T) {
 			t.Errorf("acknowledging says %q", out)
 		}
 		succeed(t, s.args("tampering", "acknowledge", "--all", "--reason", "a drill")...)
-		refuse(t, exitFailed, "signature", s.args("audit")...)
+		refuse(t, cli.ExitFailed, "signature", s.args("audit")...)
 		if out := succeed(t, s.args("tampering", "list", "--json")...); out != "[]\n" {
 			t.Errorf("after all were acknowledged are open %s", out)
 		}

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"countersign/internal/cli"
 )
 
 // A database from before rows had authenticators is not served until the operator has
@@ -12,7 +14,7 @@ import (
 func TestTrustExisting(t *testing.T) {
 	onEachStore(t, func(t *testing.T, s *testStore) {
 		succeed(t, s.args("orgs", "create", "acme")...)
-		refuse(t, exitFailed, "were authenticated before", s.args("migrate", "--trust-existing")...)
+		refuse(t, cli.ExitFailed, "were authenticated before", s.args("migrate", "--trust-existing")...)
 		older := func() {
 			t.Helper()
 			file, err := os.ReadFile(s.keyFile())
@@ -34,15 +36,15 @@ func TestTrustExisting(t *testing.T) {
 		older()
 		s.exec(t, none)
 		for _, words := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"orgs", "create", "other"}, {"keys", "create", "--role", "agent"}} {
-			refuse(t, exitFailed, "migrate --trust-existing", s.args(words...)...)
+			refuse(t, cli.ExitFailed, "migrate --trust-existing", s.args(words...)...)
 		}
-		if out := succeed(t, s.args("migrate", "--trust-existing")...); !strings.Contains(out, "1 rows were authenticated") {
+		if out := succeed(t, s.args("migrate", "--trust-existing")...); !strings.Contains(out, "authenticated 1 row as found") {
 			t.Errorf("it says %q", out)
 		}
 		succeed(t, s.args("keys", "create", "--role", "agent")...)
 		succeed(t, s.args("audit")...)
 		s.exec(t, none)
-		refuse(t, exitFailed, "were authenticated before", s.args("migrate", "--trust-existing")...)
+		refuse(t, cli.ExitFailed, "were authenticated before", s.args("migrate", "--trust-existing")...)
 		if out := succeed(t, s.args("keys", "list")...); strings.Count(out, "tampered") != 2 {
 			t.Errorf("the keys are listed as %s", out)
 		}

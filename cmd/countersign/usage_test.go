@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"countersign/internal/cli"
 )
 
 // A command line that is wrong gets exit status 2, what is expected, and the help
@@ -13,7 +15,7 @@ func TestUsage(t *testing.T) {
 	if out := succeed(t, "serve", "--help"); !strings.Contains(out, "$COUNTERSIGN_PUBLIC_RATE") {
 		t.Errorf("help does not name the variables: %s", out)
 	}
-	refuse(t, exitFailed, "--listen", newSQLite(t).args("serve", "--listen", "256.0.0.1:1")...)
+	refuse(t, cli.ExitFailed, "--listen", newSQLite(t).args("serve", "--listen", "256.0.0.1:1")...)
 	for says, words := range map[string][]string{
 		"unexpected argument fly; see countersign --help":                  {"fly"},
 		"see countersign --help":                                           {},
@@ -23,10 +25,10 @@ func TestUsage(t *testing.T) {
 		"see countersign keys --help":                                      {"keys", "fly"},
 		"0 (no limit) or more; see countersign serve --help":               {"serve", "--public-rate=-1"},
 		"--listen must have the form host:port, such as":                   {"serve", "--listen", "nonsense"},
-		"port 0 takes a free one; see countersign serve --help":            {"serve", "--listen", "127.0.0.1:65536"},
+		"port 0 picks a free one; see countersign serve --help":            {"serve", "--listen", "127.0.0.1:65536"},
 		"--metrics-listen must have the form":                              {"serve", "--metrics-listen", "nonsense"},
 		"postgres://user@host:5432/database; see countersign serve --help": {"serve", "--database", "foo"},
-		"--database cannot be read":                                        {"audit", "--database", "postgres://host:port/name"},
+		"--database cannot be parsed":                                      {"audit", "--database", "postgres://host:port/name"},
 		`there is no scenario "foo"; choose from events`:                   {"bench", "--scenario", "foo"},
 		"rounds must be between 1 and":                                     {"bench", "--rounds", "0"},
 		"the duration of a round must be":                                  {"bench", "--duration", "1ms"},
@@ -35,7 +37,7 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(strings.Join(words, " "), func(t *testing.T) {
 			t.Parallel()
-			refuse(t, exitUnclear, says, words...)
+			refuse(t, cli.ExitInconclusive, says, words...)
 		})
 	}
 }
@@ -49,13 +51,14 @@ func TestHelpAsACommand(t *testing.T) {
 			t.Errorf("help %v says %q, and --help %q", words, asked, flag)
 		}
 	}
-	refuse(t, exitUnclear, "unexpected argument fly", "help", "fly")
+	refuse(t, cli.ExitInconclusive, "unexpected argument fly", "help", "fly")
 	if out := succeed(t, "completion", "--help"); !strings.Contains(out, "\n    zsh:  source <(countersign completion zsh)\n") {
 		t.Errorf("a line to copy is not one line:\n%s", out)
 	}
 }
 
-// The environment is the process's, so this test runs alone.
+// A sign-in link leads to where the server is said to be, or else to where it is. The
+// environment is the process's, so this test runs alone.
 func TestSignInLinksLeadToTheServer(t *testing.T) {
 	s := newSQLite(t)
 	succeed(t, s.args("orgs", "create", "acme")...)
@@ -77,8 +80,8 @@ func TestSignInLinksLeadToTheServer(t *testing.T) {
 	check("the file", signIn("--config", config), "http://127.0.0.1:9001")
 	writeFile(t, config, []byte("listen: '127.0.0.1:9001'\npublic-url: https://file.example\n"))
 	check("the file's public address", signIn("--config", config), "https://file.example")
-	refuse(t, exitUnclear, "--url", s.args("keys", "sign-in", "--listen", "127.0.0.1:0")...)
-	refuse(t, exitUnclear, "--listen", s.args("keys", "sign-in", "--listen", "nonsense")...)
+	refuse(t, cli.ExitInconclusive, "--url", s.args("keys", "sign-in", "--listen", "127.0.0.1:0")...)
+	refuse(t, cli.ExitInconclusive, "--listen", s.args("keys", "sign-in", "--listen", "nonsense")...)
 	t.Setenv("COUNTERSIGN_LISTEN", "127.0.0.1:9002")
 	check("the environment", signIn(), "http://127.0.0.1:9002")
 	t.Setenv("COUNTERSIGN_PUBLIC_URL", "https://variable.example")
@@ -92,7 +95,7 @@ func TestSignInLinksLeadToTheServer(t *testing.T) {
 //countersign:race
 func TestNewMasterKeysAreNamed(t *testing.T) {
 	t.Parallel()
-	const says = "new master keys were made"
+	const says = "new master keys were created"
 	s := newSQLite(t)
 	keys := filepath.Join(s.folder, "elsewhere", "keys.json")
 	first := start(t, append(s.flags, "--keys", keys)...)

@@ -6,10 +6,11 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"countersign/internal/cli"
 	"countersign/internal/observe"
 )
 
-// version is set by release builds; others are named by their revision.
+// version is set by release builds; other builds are named by their revision.
 var version = ""
 
 type buildInfo struct {
@@ -52,11 +53,11 @@ type versionCommand struct {
 }
 
 // Run shows the build.
-func (c *versionCommand) Run(p *process) error {
+func (c *versionCommand) Run(p *cli.Process) error {
 	info := currentBuild()
 	if c.JSON {
-		return p.printJSON(info)
+		return p.PrintJSON(info)
 	}
-	fmt.Fprintf(p.out, "countersign %s (%s, %s)\n", info.Version, info.Go, info.Platform)
+	fmt.Fprintf(p.Out, "countersign %s (%s, %s)\n", info.Version, info.Go, info.Platform)
 	return nil
 }

@@ -1,0 +1,53 @@
+package operate
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"countersign/internal/canon"
+	"countersign/internal/cli"
+	"countersign/internal/fault"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// request is what the flags ask for.
+func (c *keysCreateCommand) request(now ledger.Time) (*service.KeyRequest, error) {
+	expires, err := cli.ParseExpiry(c.Expires, now)
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	asked := map[string]any{"role": c.Role, "agents": c.Agent, "expires_at": cli.TimeText(expires)}
+	if c.Owner != "" {
+		asked["owner"] = c.Owner
+	}
+	body, err := json.Marshal(asked)
+	if err != nil {
+		return nil, err
+	}
+	value, err := canon.Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	request, err := service.ParseKeyRequest(value)
+	if err != nil {
+		return nil, flagFault(err)
+	}
+	request.Name = c.Name
+	return request, nil
+}
+
+// flagFault says in the command line's words which flag is at fault.
+func flagFault(err error) error {
+	var own *fault.Error
+	if !errors.As(err, &own) || len(own.Fields) == 0 {
+		return err
+	}
+	field := own.Fields[0]
+	name, _, _ := strings.Cut(strings.TrimPrefix(field.Pointer, "/"), "/")
+	flag := map[string]string{"agents": "--agent", "expires_at": "--expires", "owner": "--owner", "overlap_seconds": "--overlap"}[name]
+	return cli.Usage(fmt.Errorf("%s %s", cmp.Or(flag, name), field.Detail))
+}

@@ -1,0 +1,263 @@
+package operate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"countersign/internal/cli"
+	"countersign/internal/fault"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// KeysCommands are the commands on API keys and the master key.
+type KeysCommands struct {
+	Create        keysCreateCommand    `cmd:"" help:"Issue an API key, printed once, alone on standard output."`
+	List          keysListCommand      `cmd:"" help:"List an organization's API keys."`
+	Rotate        keysRotateCommand    `cmd:"" help:"Replace an API key's secret, printed once, alone on standard output; the id stays."`
+	Revoke        keysRevokeCommand    `cmd:"" help:"End an API key; it stops at the next request."`
+	SignIn        keysSignInCommand    `cmd:"" help:"Make a one-time link that signs a browser in as an API key."`
+	RotateSigning rotateSigningCommand `cmd:"" help:"Add a master key for new signatures; old ones still verify. A running server picks it up by itself."`
+}
+
+// organizationFlag names the organization that a command is about.
+type organizationFlag struct {
+	Org string `help:"The organization's slug; needed only where there are several." env:"-" placeholder:"SLUG"`
+}
+
+// KeyLine is an API key as the command line shows it.
+type KeyLine struct {
+	ID                string   `json:"key_id"`
+	Name              string   `json:"name"`
+	Role              string   `json:"role"`
+	Hint              string   `json:"hint"`
+	Status            string   `json:"status"`
+	Agents            []string `json:"agents"`
+	Owner             *string  `json:"owner"`
+	CreatedAt         string   `json:"created_at"`
+	ExpiresAt         *string  `json:"expires_at"`
+	LastUsedAt        *string  `json:"last_used_at"`
+	PreviousExpiresAt *string  `json:"previous_expires_at"`
+	RevokedAt         *string  `json:"revoked_at"`
+	Key               string   `json:"key,omitempty"` // on creation and rotation alone
+}
+
+func keyLineOf(key *ledger.KeyRecord, now ledger.Time) KeyLine {
+	line := KeyLine{
+		ID: key.ID.String(), Name: key.Name, Role: string(key.Role), Hint: key.Hint, Status: string(key.Status(now)),
+		Agents: append([]string{}, key.Agents...), CreatedAt: key.CreatedAt.String(), ExpiresAt: cli.TimeText(key.ExpiresAt),
+		LastUsedAt: cli.TimeText(key.LastUsedAt), RevokedAt: cli.TimeText(key.RevokedAt),
+	}
+	if key.Owner != "" {
+		line.Owner = &key.Owner
+	}
+	if key.Previous != nil {
+		line.PreviousExpiresAt = cli.TimeText(&key.Previous.ExpiresAt)
+	}
+	return line
+}
+
+func newKeyLine(key *service.NewKey, now ledger.Time) KeyLine {
+	line := keyLineOf(key.Record, now)
+	line.Key = key.Text.Reveal()
+	return line
+}
+
+type keysCreateCommand struct {
+	cli.Storage
+	organizationFlag
+	Role    string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
+	Name    string   `help:"Name to tell keys apart by." env:"-"`
+	Agent   []string `help:"An agent that the key may record for; repeat it for several. Without one, any." placeholder:"NAME" sep:"none" env:"-"`
+	Owner   string   `help:"Who answers for the key, such as an e-mail address." env:"-"`
+	Expires string   `help:"When the key ends: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. Without one, never." placeholder:"WHEN" env:"-"`
+	JSON    bool     `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run issues the key.
+func (c *keysCreateCommand) Run(p *cli.Process) (err error) {
+	if err := checkName(c.Name); err != nil {
+		return cli.Usage(err)
+	}
+	o, err := c.OpenForChanges(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	request, err := c.request(o.Service.Now())
+	if err != nil {
+		return err
+	}
+	key, err := o.Operator().CreateKey(p.Ctx, c.Org, request)
+	if err != nil {
+		return namesNothing(flagFault(err))
+	}
+	return showKey(p, key, o.Service.Now(), c.JSON)
+}
+
+// showKey shows a key's text: on creation and rotation alone.
+func showKey(p *cli.Process, key *service.NewKey, now ledger.Time, asJSON bool) error {
+	if asJSON {
+		return p.PrintJSON(newKeyLine(key, now))
+	}
+	p.Notef("The key with the id " + key.Record.ID.String() + " is shown once, here:")
+	fmt.Fprintln(p.Out, key.Text.Reveal())
+	return nil
+}
+
+type keysListCommand struct {
+	cli.Storage
+	organizationFlag
+	JSON bool `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run lists the keys, never their texts.
+func (c *keysListCommand) Run(p *cli.Process) (err error) {
+	o, err := c.OpenForReading(p)
+	if err != nil {
+		return cli.Inconclusive(err)
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	keys, err := o.Operator().Keys(p.Ctx, c.Org)
+	if err != nil {
+		return cli.Inconclusive(err)
+	}
+	lines, rows := make([]KeyLine, len(keys)), make([][]string, len(keys))
+	for i, key := range keys {
+		line := keyLineOf(key, o.Service.Now())
+		lines[i] = line
+		rows[i] = []string{
+			line.ID, cmp.Or(line.Name, "-"), line.Role, line.Hint, line.Status, cmp.Or(key.Owner, "-"), cmp.Or(strings.Join(key.Agents, ", "), "any"),
+			orDash(line.ExpiresAt), oldSecretEnds(key, o.Service.Now()), orDash(line.LastUsedAt), line.CreatedAt,
+		}
+	}
+	if c.JSON {
+		return p.PrintJSON(lines)
+	}
+	return p.PrintTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
+}
+
+// oldSecretEnds says until when the secret before the last rotation is accepted,
+// if it still is.
+func oldSecretEnds(key *ledger.KeyRecord, now ledger.Time) string {
+	if key.Previous == nil || key.Previous.ExpiresAt <= now || !key.Active(now) {
+		return "-"
+	}
+	return key.Previous.ExpiresAt.String()
+}
+
+func orDash(text *string) string {
+	if text == nil {
+		return "-"
+	}
+	return *text
+}
+
+// keyArgument names one API key by its record's id.
+type keyArgument struct {
+	KeyID string `arg:"" name:"key_id" help:"The key's id, as keys list shows it; not the key itself."`
+}
+
+func (k *keyArgument) parse() (ledger.KeyID, error) {
+	id, err := ledger.ParseID(k.KeyID)
+	if err != nil {
+		return ledger.KeyID{}, cli.Usage(fmt.Errorf("%w: give the key's id, as countersign keys list shows it", err))
+	}
+	return ledger.KeyID{UUID: id}, nil
+}
+
+type keysRevokeCommand struct {
+	cli.Storage
+	organizationFlag
+	keyArgument
+	JSON bool `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run ends the key. Repeating it changes nothing.
+func (c *keysRevokeCommand) Run(p *cli.Process) (err error) {
+	id, err := c.parse()
+	if err != nil {
+		return err
+	}
+	o, err := c.OpenForChanges(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	key, err := o.Operator().RevokeKey(p.Ctx, c.Org, id)
+	if err != nil {
+		return noSuchKey(err, c.Org)
+	}
+	if c.JSON {
+		return p.PrintJSON(keyLineOf(key, o.Service.Now()))
+	}
+	fmt.Fprintf(p.Out, "revoked %s (%s)\n", key.Hint, key.RevokedAt)
+	return nil
+}
+
+type keysRotateCommand struct {
+	cli.Storage
+	organizationFlag
+	keyArgument
+	Overlap string `help:"How long the old secret is still accepted, at most 7d; without it, not at all." placeholder:"SPAN" default:"0s" env:"-"`
+	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run replaces the secret.
+func (c *keysRotateCommand) Run(p *cli.Process) (err error) {
+	id, err := c.parse()
+	if err != nil {
+		return err
+	}
+	overlap, err := cli.ParseSpan(c.Overlap)
+	if err != nil || overlap < 0 || overlap%time.Second != 0 || overlap.Milliseconds() > int64(service.MaxOverlap) {
+		return cli.Usage(fmt.Errorf("--overlap %q is not a span of whole seconds such as 10m or 1d, of at most 7d", c.Overlap))
+	}
+	o, err := c.OpenForChanges(p)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	key, err := o.Operator().RotateKey(p.Ctx, c.Org, &service.Rotation{Key: id, Overlap: ledger.Time(overlap.Milliseconds())})
+	if err != nil {
+		return noSuchKey(err, c.Org)
+	}
+	if err := showKey(p, key, o.Service.Now(), c.JSON); err != nil || c.JSON {
+		return err
+	}
+	if overlap == 0 {
+		p.Notef("The old secret no longer works.")
+		return nil
+	}
+	p.Notef("The old secret is accepted until " + key.Record.Previous.ExpiresAt.String() + ".")
+	return nil
+}
+
+// noSuchKey says where the ids are to be found.
+func noSuchKey(err error, slug string) error {
+	if errors.Is(err, fault.ErrNotFound) {
+		return cli.Inconclusive(errors.New("there is no key with that id; " + listKeys(slug) + " shows those there are"))
+	}
+	return namesNothing(err)
+}
+
+// namesNothing tells a name on the command line that leads nowhere, or to several,
+// from a failure.
+func namesNothing(err error) error {
+	var own *fault.Error
+	if errors.As(err, &own) && (own.Code == fault.CodeNotFound || own.Code == fault.CodeInvalid) {
+		return cli.Inconclusive(err)
+	}
+	return err
+}
+
+// listKeys is the command that shows an organization's keys.
+func listKeys(slug string) string {
+	if slug == "" {
+		return "countersign keys list"
+	}
+	return "countersign keys list --org " + slug
+}

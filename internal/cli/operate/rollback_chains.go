@@ -1,0 +1,146 @@
+package operate
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"countersign/internal/cli"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/verify"
+)
+
+type rollbackListCommand struct {
+	cli.Storage
+	JSON bool `name:"json" help:"Print JSON." env:"-"`
+}
+
+// Run shows what was lost, and fails where anything was.
+func (c *rollbackListCommand) Run(p *cli.Process) (err error) {
+	o, err := c.OpenForReading(p)
+	if err != nil {
+		return cli.Inconclusive(err)
+	}
+	defer func() { err = errors.Join(err, o.Close()) }()
+	found, err := o.Service.Rollbacks(p.Ctx)
+	if err != nil {
+		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+	}
+	chains, err := findChains(p, o, "")
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = p.PrintJSON(rollbackLines(found, chains))
+	} else {
+		for _, rollback := range found {
+			fmt.Fprintln(p.Out, cli.RollbackText(rollback))
+		}
+		for _, chain := range chains {
+			fmt.Fprintln(p.Out, chain.text())
+		}
+	}
+	if err == nil && len(found)+len(chains) > 0 {
+		err = &cli.ExitError{Code: cli.ExitFailed}
+	}
+	return err
+}
+
+// putBackChain is a chain, or the counter of a budget, that is not the one that was
+// acknowledged.
+type putBackChain struct {
+	Organization string    `json:"organization"`
+	ID           uuid.UUID `json:"organization_id"`
+	Chain        string    `json:"chain_id,omitempty"`
+	Counter      string    `json:"budget_counter_id,omitempty"`
+	Receipt      string    `json:"receipt_id,omitempty"` // under which it was sealed
+	Gone         bool      `json:"gone"`
+
+	found *verify.ChainRollback
+}
+
+func (c *putBackChain) text() string {
+	return fmt.Sprintf("%s: %s", cli.Quoted(c.Organization, cli.MaxSlug), c.found)
+}
+
+// findChains finds the chains that were put back, those of one organization where it is
+// named.
+func findChains(p *cli.Process, o *cli.Opened, org string) ([]putBackChain, error) {
+	found, err := o.Service.ChainRollbacks(p.Ctx)
+	if err != nil {
+		return nil, cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	orgs, err := o.Operator().Organizations(p.Ctx)
+	if err != nil {
+		return nil, cli.Inconclusive(fmt.Errorf("could not read: %w", err))
+	}
+	slugs := make(map[ledger.OrgID]string, len(orgs))
+	for _, org := range orgs {
+		slugs[org.ID] = org.Slug
+	}
+	var chains []putBackChain
+	for _, back := range found {
+		chain := putBackChain{Organization: slugs[back.Org], ID: back.Org.UUID, Chain: back.Chain.String(), Gone: back.Gone, found: back}
+		if ledger.IsCounterID(back.Chain.UUID) {
+			chain.Chain, chain.Counter = "", chain.Chain
+		}
+		if chain.Organization == "" { // it is gone as well
+			chain.Organization = back.Org.String()
+		}
+		if back.Receipt != nil {
+			chain.Receipt = back.Receipt.String()
+		}
+		if org == "" || org == chain.Organization || org == back.Org.String() {
+			chains = append(chains, chain)
+		}
+	}
+	return chains, nil
+}
+
+// acceptChains has the chains taken as they are, but for those of organizations whose
+// whole ledger was accepted.
+func acceptChains(p *cli.Process, o *cli.Opened, chains []putBackChain, ledgers []verify.Rollback) error {
+	accepted := make(map[uuid.UUID]bool, len(ledgers))
+	for _, rollback := range ledgers {
+		accepted[rollback.ID] = true
+	}
+	var left []*verify.ChainRollback
+	for _, chain := range chains {
+		if !accepted[chain.ID] {
+			left = append(left, chain.found)
+		}
+	}
+	return o.Operator().AcceptChains(p.Ctx, left, o.Chains.Accept)
+}
+
+// sayChains names the chains before anybody is asked.
+func sayChains(p *cli.Process, chains []putBackChain) {
+	for i := range chains {
+		p.Notef("%s", chains[i].text())
+	}
+}
+
+// rollbackLines is all that was found, for a program to read: ledgers, then chains.
+func rollbackLines(ledgers []verify.Rollback, chains []putBackChain) []any {
+	lines := make([]any, 0, len(ledgers)+len(chains)) // an empty list, never null
+	for _, rollback := range ledgers {
+		lines = append(lines, rollback)
+	}
+	for _, chain := range chains {
+		lines = append(lines, chain)
+	}
+	return lines
+}
+
+// acceptHead has the memory outside the database follow an organization's ledger.
+func acceptHead(o *cli.Opened, org uuid.UUID, now keyring.Seen) error {
+	if err := o.Heads.Accept(org, now); err != nil {
+		return err
+	}
+	return o.Chains.Accept(org)
+}

@@ -1,0 +1,162 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"countersign/internal/anchor"
+	"countersign/internal/bundle"
+	"countersign/internal/cli"
+	"countersign/internal/ledger"
+)
+
+// bundleFlags say what a verifier of a bundle believes before it looks at it.
+type bundleFlags struct {
+	LogKey    []string  `name:"log-key" help:"Key of the organization's log, as countersign log vkey prints it; without one no bundle is verified. Repeat it during a rotation." placeholder:"VKEY" env:"-" sep:"none"`
+	Witness   []string  `name:"witness" help:"Key of a witness that may have cosigned the log; repeat it." placeholder:"VKEY" env:"-" sep:"none"`
+	Quorum    int       `name:"quorum" help:"How many of the witnesses must have cosigned; at least one where any is given." placeholder:"N" env:"-"`
+	RevokedAt time.Time `name:"log-key-revoked-at" help:"When the log key was revoked: what witnesses saw before still counts." placeholder:"TIME" env:"-"`
+	TSARoots  string    `name:"tsa-roots" help:"PEM file of certificates by which RFC 3161 anchors are judged." type:"path" placeholder:"FILE" env:"-"`
+	Headers   string    `name:"bitcoin-headers" help:"File of Bitcoin's block headers (file:PATH) by which OpenTimestamps anchors are judged." placeholder:"SOURCE" env:"-"`
+}
+
+// verifyBundle verifies a file. It opens no store and asks no server.
+func (c *VerifyCommand) verifyBundle(p *cli.Process, path string) error {
+	trust, err := c.trust(p.Ctx)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	data, err := readBundle(path)
+	if err != nil {
+		return cli.Inconclusive(err)
+	}
+	verdict, err := trust.Verify(data)
+	if err != nil {
+		return cli.Inconclusive(fmt.Errorf("%s: %w", path, err))
+	}
+	if err := c.printBundle(p, verdict); err != nil {
+		return err
+	}
+	switch verdict.Status {
+	case bundle.Verified:
+		return nil
+	case bundle.Failed:
+		return &cli.ExitError{Code: cli.ExitFailed}
+	}
+	if len(c.LogKey) == 0 {
+		return cli.Inconclusive(errors.New("no log key was given: get it from the organization (countersign log vkey prints it) and pass it with --log-key"))
+	}
+	return &cli.ExitError{Code: cli.ExitInconclusive}
+}
+
+func (f *bundleFlags) trust(ctx context.Context) (*bundle.Trust, error) {
+	keys := bundle.Keys{Log: f.LogKey, Witnesses: f.Witness, Quorum: f.Quorum, RevokedAt: f.RevokedAt}
+	judge, err := f.anchors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys.Anchors = judge
+	return bundle.NewTrust(keys)
+}
+
+// anchors judges proofs of time by the roots and headers that were given, and says of the
+// others that it has none.
+func (f *bundleFlags) anchors(ctx context.Context) (bundle.AnchorJudge, error) {
+	var roots *anchor.Trust
+	if f.TSARoots != "" {
+		_, trust, err := ReadTSARoots(f.TSARoots)
+		if err != nil {
+			return nil, err
+		}
+		roots = trust
+	}
+	var bitcoin anchor.Bitcoin
+	if f.Headers != "" {
+		if !strings.HasPrefix(f.Headers, "file:") {
+			return nil, errors.New("--bitcoin-headers: a bundle is verified offline: give a file, file:PATH")
+		}
+		source, err := anchor.ParseHeaderSource(f.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("--bitcoin-headers: %w", err)
+		}
+		bitcoin.Headers = source
+	}
+	return func(method string, digest [32]byte, proof []byte) (bundle.Status, string) {
+		switch {
+		case method == ledger.MethodTSA && roots != nil:
+			if _, err := anchor.VerifyToken(proof, digest, roots, 0); err != nil {
+				return bundle.Fail, err.Error()
+			}
+			return bundle.Pass, ""
+		case method == ledger.MethodOpenTimestamps && bitcoin.Headers != nil:
+			verdict, err := bitcoin.Verify(ctx, proof, digest)
+			switch {
+			case err != nil:
+				return bundle.NotChecked, err.Error()
+			case verdict.Status == anchor.Verified:
+				return bundle.Pass, ""
+			case verdict.Status == anchor.Failed:
+				return bundle.Fail, string(verdict.Reason)
+			}
+			return bundle.NotChecked, "the proof is not in a block yet"
+		}
+		return bundle.NotChecked, fmt.Sprintf("no roots for %s were given (--tsa-roots, --bitcoin-headers)", method)
+	}, nil
+}
+
+func readBundle(path string) ([]byte, error) {
+	file, err := os.Open(path) //nolint:gosec // the file that was asked for
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := cli.ReadBounded(file, bundle.MaxSize)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return data, nil
+}
+
+func (c *VerifyCommand) printBundle(p *cli.Process, verdict *bundle.Verdict) error {
+	if c.JSON {
+		return p.PrintJSON(verdict)
+	}
+	fmt.Fprintf(p.Out, "%s  receipt %s of organization %s, made %s\n", strings.ToUpper(verdict.Status),
+		cli.OneLine(verdict.ReceiptNumber), cli.OneLine(verdict.Organization), cli.OneLine(verdict.GeneratedAt))
+	for _, check := range verdict.Checks {
+		status := ledger.CheckStatus(check.Status)
+		fmt.Fprintf(p.Out, "  %s %-20s %s\n", cli.CheckMark(status), check.Name, remark(status, cli.OneLine(check.Detail)))
+	}
+	return nil
+}
+
+// isFile reports whether an argument names a file that is there.
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}
+
+// ReadTSARoots reads the certificates by which tokens are judged, also those of an authority
+// that is not asked any more.
+func ReadTSARoots(path string) ([]byte, *anchor.Trust, error) {
+	file, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, nil, fmt.Errorf("--tsa-roots: %w", err)
+	}
+	defer file.Close()
+	roots, err := cli.ReadBounded(file, maxRoots)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--tsa-roots: %s: %w", path, err)
+	}
+	trust, err := anchor.ParseTrust(roots)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--tsa-roots: %w", err)
+	}
+	return roots, trust, nil
+}
+
+const maxRoots = 1 << 20

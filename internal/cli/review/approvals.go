@@ -1,0 +1,179 @@
+package review
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/internal/cli"
+	"countersign/internal/ledger"
+)
+
+// ApprovalsCommands are the commands on approvals.
+type ApprovalsCommands struct {
+	List    approvalsListCommand `cmd:"" help:"List what waits for a person."`
+	Approve approveCommand       `cmd:"" help:"Let an action happen, after showing it."`
+	Deny    denyCommand          `cmd:"" help:"Refuse an action, after showing it."`
+}
+
+// matchedRule is a rule that applied, as the API shows it.
+type matchedRule struct {
+	Name     string `json:"name"`
+	Decision string `json:"decision"`
+	Reason   string `json:"reason"`
+}
+
+// Approval is one as the API shows it.
+type Approval struct {
+	ID            string          `json:"id"`
+	Integrity     string          `json:"integrity"` // "failed" where nothing but the id is told
+	ChainID       string          `json:"chain_id"`
+	Chain         *ChainLine      `json:"-"` // where it was looked up
+	AgentName     string          `json:"agent_name"`
+	ActionType    string          `json:"action_type"`
+	ActionName    string          `json:"action_name"`
+	AmountUSD     *float64        `json:"amount_usd"`
+	Payload       json.RawMessage `json:"payload"`
+	PayloadSHA256 string          `json:"payload_sha256"`
+	Unbound       []string        `json:"unbound"`
+	Reason        string          `json:"reason"`
+	PolicyName    *string         `json:"policy_name"`
+	Matched       []matchedRule   `json:"matched_rules"`
+	Approvers     []string        `json:"approvers"`
+	Fallback      []string        `json:"fallback_approvers"` // not for agents
+	EscalatedAt   *time.Time      `json:"escalated_at"`
+	LastPolledAt  *time.Time      `json:"last_polled_at"` // not for agents
+	Waiting       *bool           `json:"waiting"`        // not for agents, nor from older servers
+	TwoPerson     bool            `json:"two_person"`
+	Votes         int             `json:"votes"`
+	Status        string          `json:"status"`
+	RequestedAt   time.Time       `json:"requested_at"`
+	ExpiresAt     time.Time       `json:"expires_at"`
+	DecidedAt     *time.Time      `json:"decided_at"`
+	Reviewer      *struct {
+		Name string `json:"name"`
+	} `json:"reviewer"` // not for agents
+	Voters []struct { // not for agents, nor from older servers
+		Discounted *string `json:"discounted"`
+		Reviewer   struct {
+			Name string `json:"name"`
+		} `json:"reviewer"`
+	} `json:"voters"`
+	DeniedBy *struct {
+		PolicyName *string `json:"policy_name"`
+		Reason     string  `json:"reason"`
+	} `json:"denied_by"` // not from older servers
+}
+
+// ChainLine is a chain as far as a reviewer wants to know it.
+type ChainLine struct {
+	Name        string `json:"name"`
+	Environment string `json:"environment"`
+}
+
+// Open reports whether the approval can still be decided.
+func (a *Approval) Open() bool { return ledger.ApprovalStatus(a.Status).Open() }
+
+// tampered says that the approval was changed outside the service.
+func (a *Approval) tampered() bool { return a.Integrity == string(ledger.IntegrityFailed) }
+
+// short is enough of the id to tell approvals apart at a glance.
+func (a *Approval) short() string { return a.ID[:min(len(a.ID), 8)] }
+
+// LookUpChains adds the chains that approvals belong to, asking for each once.
+func LookUpChains(ctx context.Context, c *cli.Client, known map[string]*ChainLine, list ...*Approval) error {
+	for _, a := range list {
+		if a.tampered() {
+			continue
+		}
+		if known[a.ChainID] == nil {
+			chain := new(ChainLine)
+			if err := c.Call(ctx, http.MethodGet, "/v1/chains/"+url.PathEscape(a.ChainID), nil, chain); err != nil {
+				return err
+			}
+			known[a.ChainID] = chain
+		}
+		a.Chain = known[a.ChainID]
+	}
+	return nil
+}
+
+// readApprovals reads those of one status, newest first; "" for all. It returns each
+// with the text that it came in.
+func readApprovals(ctx context.Context, c *cli.Client, status string, query url.Values, most int) (list []Approval, raw []json.RawMessage, err error) {
+	query = maps.Clone(query)
+	if status != "" {
+		query.Set("status", status)
+	}
+	return readList[Approval](ctx, c, "/v1/approvals", query, most)
+}
+
+const mostApprovals = 2000
+
+// waitingApprovals reads those that can still be decided, the oldest first.
+func waitingApprovals(ctx context.Context, c *cli.Client, query url.Values) (list []Approval, raw []json.RawMessage, err error) {
+	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalEscalated, ledger.ApprovalPending} {
+		part, texts, err := readApprovals(ctx, c, string(status), query, mostApprovals)
+		if err != nil {
+			return nil, nil, err
+		}
+		list, raw = append(part, list...), append(texts, raw...)
+	}
+	// One whose time is over stays listed until someone has noted it.
+	for i := len(list) - 1; i >= 0; i-- {
+		if !list[i].Open() && !list[i].tampered() {
+			list, raw = slices.Delete(list, i, i+1), slices.Delete(raw, i, i+1)
+		}
+	}
+	slices.Reverse(list)
+	slices.Reverse(raw)
+	return list, raw, nil
+}
+
+const leastPrefix = 4
+
+// FindApproval resolves an id, or the beginning of one; those that still wait come first.
+func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, error) {
+	text = strings.ToLower(strings.TrimSpace(text))
+	if _, err := ledger.ParseID(text); err == nil {
+		var found Approval
+		return &found, c.Call(ctx, http.MethodGet, "/v1/approvals/"+text, nil, &found)
+	}
+	if len(text) < leastPrefix || strings.Trim(text, "0123456789abcdef-") != "" {
+		return nil, cli.Usage(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list shows them", leastPrefix))
+	}
+	others := func(a Approval) bool { return !strings.HasPrefix(a.ID, text) }
+	list, _, err := waitingApprovals(ctx, c, url.Values{})
+	if list = slices.DeleteFunc(list, others); err == nil && len(list) == 0 {
+		list, _, err = readApprovals(ctx, c, "", url.Values{}, mostApprovals)
+		list = slices.DeleteFunc(list, others)
+	}
+	if err != nil {
+		return nil, err
+	}
+	switch len(list) {
+	case 0:
+		return nil, cli.Inconclusive(errors.New("no approval begins with that; countersign approvals list shows those that wait"))
+	case 1:
+		return &list[0], nil
+	}
+	return nil, cli.Inconclusive(fmt.Errorf("%d approvals begin with that: give more of the id", len(list)))
+}
+
+// SendDecision sends a verdict on exactly the payload that was shown.
+func SendDecision(ctx context.Context, c *cli.Client, a *Approval, verb, comment, shown string) (*Approval, error) {
+	body := map[string]string{"payload_sha256": shown}
+	if comment != "" {
+		body["comment"] = comment
+	}
+	var decided Approval
+	err := c.Call(ctx, http.MethodPost, "/v1/approvals/"+a.ID+"/"+verb, body, &decided)
+	return &decided, err
+}

@@ -1,0 +1,188 @@
+package review
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"countersign/internal/cli"
+)
+
+type approvalsListCommand struct {
+	cli.Remote
+	searchFlags
+	Status string        `help:"Which to list: ${enum}." enum:"waiting,pending,escalated,approved,denied,timed_out,cancelled,all" default:"waiting" env:"-"`
+	Watch  bool          `help:"Stay, and show the list again when it has changed." env:"-"`
+	Every  time.Duration `help:"How often to look with --watch." default:"2s" env:"-"`
+	JSON   bool          `name:"json" help:"Print JSON." env:"-"`
+
+	chains map[string]*ChainLine // that were looked up
+}
+
+// Run lists approvals.
+func (c *approvalsListCommand) Run(p *cli.Process) error {
+	if c.Watch && (c.JSON || c.Every < 100*time.Millisecond) {
+		return cli.Usage(fmt.Errorf("--watch goes without --json, and looks at most ten times a second"))
+	}
+	api, err := c.Connect(p)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	c.chains = make(map[string]*ChainLine)
+	shown, err := c.show(p, api, "")
+	if err != nil || !c.Watch {
+		return err
+	}
+	ticker := time.NewTicker(c.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-p.Ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if shown, err = c.show(p, api, shown); err != nil && p.Ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+// show prints the list unless it is the one that was shown before, and returns
+// what tells the two apart.
+func (c *approvalsListCommand) show(p *cli.Process, api *cli.Client, before string) (string, error) {
+	list, raw, err := c.read(p, api)
+	if err != nil {
+		return before, err
+	}
+	if c.JSON {
+		return "", p.PrintJSON(raw)
+	}
+	var now strings.Builder
+	for i := range list {
+		fmt.Fprintln(&now, list[i].ID, list[i].Status, list[i].Votes, list[i].Waiting != nil && *list[i].Waiting)
+	}
+	identity := now.String() + "."
+	if identity == before {
+		return before, nil
+	}
+	if before != "" {
+		fmt.Fprintln(p.Out)
+	}
+	if len(list) == 0 {
+		if c.Status == "all" {
+			p.Notef("There is no approval.")
+			return identity, nil
+		}
+		p.Notef("No approval is " + plainStatus(c.Status) + ".")
+		return identity, nil
+	}
+	if !slices.Contains([]string{"waiting", "pending", "escalated"}, c.Status) {
+		return identity, printSettled(p, list)
+	}
+	for i := range list {
+		if err := LookUpChains(p.Ctx, api, c.chains, &list[i]); err != nil {
+			return before, err
+		}
+	}
+	return identity, printWaiting(p, list, time.Now())
+}
+
+func (c *approvalsListCommand) read(p *cli.Process, api *cli.Client) ([]Approval, []json.RawMessage, error) {
+	switch c.Status {
+	case "waiting":
+		return waitingApprovals(p.Ctx, api, c.query())
+	case "all":
+		return readApprovals(p.Ctx, api, "", c.query(), mostApprovals)
+	}
+	return readApprovals(p.Ctx, api, c.Status, c.query(), mostApprovals)
+}
+
+func printWaiting(p *cli.Process, list []Approval, now time.Time) error {
+	rows := make([][]string, len(list))
+	for i := range list {
+		a := &list[i]
+		if a.tampered() {
+			rows[i] = tamperedRow(a, 11)
+			continue
+		}
+		rows[i] = cli.Cells(a.short(), chainText(a), a.AgentName, a.ActionName, amountText(a.AmountUSD), domainsText(a),
+			ruleText(a), decidersText(a), timeLeft(a, now), clientText(a, now), a.Reason)
+	}
+	return p.PrintTable([]string{"ID", "CHAIN", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "WHO MAY DECIDE", "TIME LEFT", "CLIENT", "REASON"}, rows)
+}
+
+// tamperedRow stands for an approval of which nothing but the id is told.
+func tamperedRow(a *Approval, columns int) []string {
+	row := slices.Repeat([]string{cli.None}, columns)
+	row[0], row[columns-1] = a.short(), "changed outside the service: run countersign audit on the server"
+	return row
+}
+
+func printSettled(p *cli.Process, list []Approval) error {
+	rows := make([][]string, len(list))
+	for i := range list {
+		a := &list[i]
+		if a.tampered() {
+			rows[i] = tamperedRow(a, 10)
+			continue
+		}
+		by, at := cli.None, cli.None
+		if a.Reviewer != nil {
+			by = reviewerText(a)
+		} else if a.DeniedBy != nil {
+			by = "a rule"
+		}
+		if a.DecidedAt != nil {
+			at = cli.FormatTime(*a.DecidedAt)
+		}
+		rows[i] = cli.Cells(a.short(), a.AgentName, a.ActionName, amountText(a.AmountUSD), domainsText(a), ruleText(a), plainStatus(a.Status), by, at, a.Reason)
+	}
+	return p.PrintTable([]string{"ID", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "STATUS", "BY", "AT", "REASON"}, rows)
+}
+
+func plainStatus(status string) string { return strings.ReplaceAll(status, "_", " ") }
+
+// timeLeft is how long a person has.
+func timeLeft(a *Approval, now time.Time) string {
+	if !a.Open() {
+		return spanText(0)
+	}
+	text := spanText(a.ExpiresAt.Sub(now))
+	if a.Status == "escalated" {
+		text += " (escalated)"
+	}
+	return text
+}
+
+// clientText says whether somebody still waits for the decision, as far as the
+// server tells.
+func clientText(a *Approval, now time.Time) string {
+	switch {
+	case a.Waiting == nil:
+		return cli.None
+	case *a.Waiting:
+		return "waiting"
+	case a.LastPolledAt == nil:
+		return "never asked"
+	}
+	// The server's clock may be ahead of this one's.
+	return "asked " + spanText(max(now.Sub(*a.LastPolledAt), time.Second)) + " ago"
+}
+
+// spanText rounds down to what matters at a glance.
+func spanText(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d <= 0:
+		return "none"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 2*day:
+		return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd", d/day)
+}

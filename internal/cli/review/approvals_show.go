@@ -1,0 +1,128 @@
+package review
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"countersign/internal/canon"
+	"countersign/internal/classify"
+	"countersign/internal/cli"
+	"countersign/internal/ledger"
+)
+
+// PayloadHash is the hash of the payload as it is shown, which has to be the one
+// that the server speaks of.
+func PayloadHash(a *Approval) (string, error) {
+	payload, err := canon.Parse(a.Payload)
+	if err != nil || payload.IsNull() {
+		return "", errors.New("the action's payload is not there any more, so nobody can see what they would decide")
+	}
+	hash := ledger.PayloadHash(payload.Append(nil))
+	if hash != a.PayloadSHA256 {
+		return "", errors.New("the payload that the server shows is not the one that the approval is about: do not decide, and run countersign audit on the server")
+	}
+	return hash, nil
+}
+
+// ShowApproval is what a person decides by.
+func ShowApproval(w io.Writer, a *Approval, hash string) error {
+	var payload bytes.Buffer
+	if err := json.Indent(&payload, a.Payload, "  ", "  "); err != nil {
+		return err
+	}
+	for _, line := range [][2]string{
+		{"agent", a.AgentName},
+		{"action", a.ActionName + " (" + a.ActionType + ")"},
+		{"chain", chainText(a)},
+		{"amount", amountText(a.AmountUSD)},
+		{"domains", domainsText(a)},
+		{"rule", ruleText(a)},
+		{"reason", a.Reason},
+		{"deciders", decidersText(a)},
+		{"status", a.Status},
+		{"left", timeLeft(a, time.Now())},
+		{"client", clientText(a, time.Now())},
+	} {
+		fmt.Fprintf(w, "%-8s %s\n", line[0], cli.Printable(line[1]))
+	}
+	for _, voter := range a.Voters {
+		text := voter.Reviewer.Name + " approved"
+		if voter.Discounted != nil {
+			text += ", which does not count any more: " + *voter.Discounted
+		}
+		fmt.Fprintf(w, "%-8s %s\n", "vote", cli.Printable(text))
+	}
+	for _, rule := range a.Matched {
+		fmt.Fprintf(w, "%-8s %s\n", "matched", cli.Printable(fmt.Sprintf("%s (%s): %s", rule.Name, plainStatus(rule.Decision), rule.Reason)))
+	}
+	fmt.Fprintf(w, "payload\n  %s\nsha256   %s\n", cli.Printable(payload.String()), hash)
+	if len(a.Unbound) > 0 {
+		fmt.Fprintf(w, "unbound  %s: taken out of the payload, and nobody can prove later what stood there\n", cli.Printable(someOf(a.Unbound, cli.None)))
+	}
+	return nil
+}
+
+func chainText(a *Approval) string {
+	if a.Chain == nil {
+		return cli.None
+	}
+	return a.Chain.Name + " (" + a.Chain.Environment + ")"
+}
+
+func amountText(amount *float64) string {
+	if amount == nil {
+		return cli.None
+	}
+	return cli.Dollars(*amount)
+}
+
+func ruleText(a *Approval) string {
+	if a.PolicyName == nil {
+		return cli.None
+	}
+	return *a.PolicyName
+}
+
+// domainsText names where the action would go. It is found in the payload as the
+// service finds it, so that it is said of what is shown.
+func domainsText(a *Approval) string {
+	payload, err := canon.Parse(a.Payload)
+	if err != nil {
+		return cli.None
+	}
+	found := classify.Classify(classify.Input{ActionType: a.ActionType, ActionName: a.ActionName, Payload: payload})
+	return someOf(found.ExternalDomains, cli.None)
+}
+
+func decidersText(a *Approval) string {
+	text := someOf(a.Approvers, "any member or admin")
+	if len(a.Approvers) > 0 && len(a.Fallback) > 0 {
+		when := "; once it has escalated also "
+		if a.EscalatedAt != nil {
+			when = "; since it escalated also "
+		}
+		text += when + someOf(a.Fallback, cli.None)
+	}
+	if a.TwoPerson {
+		text += fmt.Sprintf("; two people, %d so far", a.Votes)
+	}
+	return text
+}
+
+// someOf lists as many as a person reads.
+func someOf(names []string, otherwise string) string {
+	const most = 20
+	if len(names) == 0 {
+		return otherwise
+	}
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}

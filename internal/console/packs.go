@@ -1,0 +1,57 @@
+package console
+
+import (
+	"net/http"
+
+	"countersign/internal/fault"
+	"countersign/internal/service"
+)
+
+// packView is a policy set that comes with the program, before it is put in force.
+type packView struct {
+	*service.PolicyView
+	Name    string
+	Offered bool // the organization has no set that this one would replace
+	Refusal *refusal
+}
+
+func showPack(v *visit) error {
+	caller, err := v.member()
+	if err != nil {
+		return err
+	}
+	return v.showPack(http.StatusOK, caller, nil)
+}
+
+func (v *visit) showPack(status int, caller *service.Caller, why *refusal) error {
+	name := v.r.PathValue("pack")
+	set, err := v.console.service.PolicyPack(v.r.Context(), caller, name)
+	if err != nil {
+		return err
+	}
+	return v.show(status, "pack.html", "The "+name+" policies", &packView{
+		PolicyView: set, Name: name, Offered: v.unguarded() && why == nil, Refusal: why,
+	})
+}
+
+// unguarded reports whether the organization has no policy set.
+func (v *visit) unguarded() bool { return v.organization.Controls.Policy.Number == 0 }
+
+// putPack puts the set that the page shows, which is a part of this program: the form
+// holds nothing to read.
+func putPack(v *visit) error {
+	caller, err := v.admin()
+	if err != nil {
+		return err
+	}
+	_, err = v.console.service.PutFirstPolicyPack(v.r.Context(), caller, v.r.PathValue("pack"))
+	if codeOf(err) == fault.CodePolicyChanged {
+		why := refusalOf(err)
+		return v.showPack(why.Status, caller, why)
+	}
+	if err != nil {
+		return err
+	}
+	v.seeOther("/policies")
+	return nil
+}

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"net/http"
+	"time"
+
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+)
+
+// webhookView is an endpoint with the log of its deliveries.
+type webhookView struct {
+	Webhook    *service.Webhook
+	Deliveries []deliveryRow
+	Test       *deliveryRow // the test that was just made
+	Queued     bool         // a message was just queued once more
+}
+
+type deliveryRow struct{ *service.WebhookDelivery }
+
+// Took is how long the attempt took.
+func (d deliveryRow) Took() time.Duration {
+	return time.Duration(d.Duration) * time.Millisecond
+}
+
+// mostDeliveries is all that the log of an endpoint keeps.
+const mostDeliveries = 200
+
+func (v *visit) webhook() (*service.Caller, ledger.WebhookID, error) {
+	caller, err := v.admin()
+	if err != nil {
+		return nil, ledger.WebhookID{}, err
+	}
+	id, err := v.pathID("webhook_id")
+	return caller, ledger.WebhookID{UUID: id}, err
+}
+
+func showWebhook(v *visit) error {
+	caller, id, err := v.webhook()
+	if err != nil {
+		return err
+	}
+	page := &webhookView{Queued: v.r.URL.Query().Get("queued") == "yes"}
+	if page.Webhook, err = v.console.service.Webhook(v.r.Context(), caller, id); err != nil {
+		return err
+	}
+	if page.Webhook.Tampered { // the list says what to do about it
+		v.seeOther("/webhooks")
+		return nil
+	}
+	deliveries, err := v.console.service.WebhookDeliveries(v.r.Context(), caller, id, nil, mostDeliveries)
+	if err != nil {
+		return err
+	}
+	for _, d := range deliveries {
+		page.Deliveries = append(page.Deliveries, deliveryRow{d})
+		if !d.Tampered && d.Trigger == service.TriggerTest && d.ID.String() == v.r.URL.Query().Get("test") {
+			page.Test = &deliveryRow{d}
+		}
+	}
+	return v.show(http.StatusOK, "webhook.html", "Webhook", page)
+}
+
+// testWebhook delivers a test and leads to its result in the log.
+func testWebhook(v *visit) error {
+	caller, id, err := v.webhook()
+	if err != nil {
+		return err
+	}
+	made, err := v.console.service.TestWebhook(v.r.Context(), caller, id)
+	if err != nil {
+		return err
+	}
+	v.seeOther("/webhooks/" + id.String() + "?test=" + made.ID.String())
+	return nil
+}
+
+func redeliver(v *visit) error {
+	caller, id, err := v.webhook()
+	if err != nil {
+		return err
+	}
+	attempt, err := v.pathID("delivery_id")
+	if err != nil {
+		return err
+	}
+	if err := v.console.service.Redeliver(v.r.Context(), caller, id, ledger.DeliveryID{UUID: attempt}); err != nil {
+		return err
+	}
+	v.seeOther("/webhooks/" + id.String() + "?queued=yes")
+	return nil
+}

@@ -1,0 +1,380 @@
+// The checks of an evidence bundle: each is a function of the bundle and of what its reader
+// trusts. It returns what it found, or throws Failure or NotChecked with the reason.
+"use strict";
+
+globalThis.bundleChecks = (() => {
+  const {
+    canonical,
+    concat,
+    cosignedAt,
+    equal,
+    fromBase64,
+    hasShape,
+    hex,
+    isObject,
+    list,
+    NotChecked,
+    object,
+    parseNote,
+    rootOf,
+    signedByLog,
+    text,
+    textOrNull,
+    utf8,
+  } = globalThis.bundleFormat;
+
+  const hashesAtATime = 100;
+
+  const checkNames = [
+    "receipt_hash",
+    "events_digest",
+    "payload_hashes",
+    "approval_records",
+    "approval_signatures",
+    "inclusion",
+    "checkpoint_signature",
+    "witnesses",
+    "anchors",
+    "receipt_signature",
+  ];
+
+  // Failure is thrown by a check that fails.
+  class Failure extends Error {}
+
+  const plural = (n, one, many = one + "s") => `${n} ${n === 1 ? one : many}`;
+
+  const receiptFormats = ["countersign-receipt-v1", "countersign-receipt-v2"];
+
+  const checkReceiptHash = ({ bundle, receipt, receiptHash, proof }) => {
+    if (receipt === null) {
+      throw new Failure("the receipt cannot be read");
+    }
+    if (!receiptFormats.includes(receipt.format)) {
+      throw new Failure("the receipt is of a format that this page does not know; a newer one may");
+    }
+    if (bundle.receipt_hash !== receiptHash) {
+      throw new Failure("the receipt is not the one that the hash in the file is of");
+    }
+    const number = text(receipt.receipt_number) ? receipt.receipt_number.split("-").at(-1) : "";
+    if (proof.index === undefined || !/^(\d{5}|[1-9]\d{5,17})$/.test(number) || BigInt(number) !== proof.index + 1n) {
+      throw new Failure("the receipt’s number is not its place in the log");
+    }
+    return "the receipt has the hash and the number under which the log holds it";
+  };
+
+  // readEntries gives the bodies, each with what it says; null where one of them does not
+  // read as an entry of the receipt's chain, in its place.
+  const readEntries = ({ bundle, receipt }) => {
+    if (receipt === null) {
+      return null;
+    }
+    const read = [];
+    let sequence = 0;
+    for (const entry of bundle.entries) {
+      const body = object(entry.body);
+      if (body === null) {
+        return null;
+      }
+      const event = !Object.hasOwn(body, "kind");
+      if (event) {
+        sequence++;
+        if (!text(body.chain_id) || body.chain_id !== receipt.chain_id || body.sequence !== sequence) {
+          return null;
+        }
+      } else if (entry.payload !== null || entry.redactions !== null) {
+        return null; // only events have them
+      }
+      read.push({ ...entry, event, facts: body });
+    }
+    return read;
+  };
+
+  // isAction: receipts of the first format count every event.
+  const isAction = (receipt) => (entry) =>
+    entry.event && (receipt.format === "countersign-receipt-v1" || !["gap", "late_outcome"].includes(entry.facts.action_type));
+
+  const checkEvents = async ({ crypto, bundle, receipt, entries }) => {
+    if (bundle.entries === null) {
+      throw new NotChecked("the events are not included");
+    }
+    if (entries === null) {
+      throw new Failure("an entry is not an event of this receipt, or not in its place");
+    }
+    let digest = await crypto.sha256(new Uint8Array(0));
+    for (const entry of entries) {
+      digest = await crypto.sha256(concat(digest, utf8.encode(entry.body)));
+    }
+    if (receipt.events_digest !== "sha256:" + hex(digest)) {
+      throw new Failure("the events are not those that the receipt attests: one was changed, added, moved or left out");
+    }
+    const actions = entries.filter(isAction(receipt)).length;
+    if (receipt.total_actions !== actions) {
+      throw new Failure(`the receipt counts ${plural(receipt.total_actions, "action")}, and there are ${actions}`);
+    }
+    return `all ${plural(entries.length, "entry", "entries")} of the record are those that the receipt attests`;
+  };
+
+  const checkPayloads = async ({ crypto, bundle, entries }) => {
+    if (bundle.entries === null) {
+      throw new NotChecked("the events are not included");
+    }
+    if (entries === null) {
+      throw new NotChecked("the events could not be read");
+    }
+    const events = entries.filter(({ event }) => event);
+    const is = async (written, hash) => written === null || hex(await crypto.sha256(utf8.encode(written))) === hash;
+    // Many hashes at a time, for each is a message to another thread of the browser.
+    for (let from = 0; from < events.length; from += hashesAtATime) {
+      await Promise.all(
+        events.slice(from, from + hashesAtATime).map(async ({ facts, payload, redactions }) => {
+          if (!(await is(payload, facts.payload_sha256))) {
+            throw new Failure(`the payload of event ${facts.sequence} is not the one that was recorded`);
+          }
+          if (!(await is(redactions, facts.redactions_sha256))) {
+            throw new Failure(`the redactions of event ${facts.sequence} are not those that were recorded`);
+          }
+        }),
+      );
+    }
+    const payloads = events.filter(({ payload }) => payload !== null).length;
+    if (payloads === 0 && events.length > 0) {
+      throw new NotChecked("no payload is included");
+    }
+    return `${payloads} of ${plural(events.length, "payload")} included, each as it was recorded`;
+  };
+
+  const approvalsOf = (receipt) => (Array.isArray(receipt?.approvals) ? receipt.approvals.filter(isObject) : []);
+
+  const checkApprovalRecords = async ({ crypto, bundle, receipt }) => {
+    if (bundle.approvals === null) {
+      throw new NotChecked("the decisions are not included");
+    }
+    if (receipt === null) {
+      throw new Failure("the receipt cannot be read");
+    }
+    const wanted = approvalsOf(receipt);
+    if (wanted.length !== bundle.approvals.length) {
+      throw new Failure(`the receipt names ${plural(wanted.length, "decision")}, and ${bundle.approvals.length} are here`);
+    }
+    for (const [i, approval] of bundle.approvals.entries()) {
+      const record = object(approval.record);
+      const hash = "sha256:" + hex(await crypto.sha256(utf8.encode(approval.record)));
+      if (
+        record === null ||
+        !text(record.approval_id) ||
+        record.approval_id !== wanted[i].approval_id ||
+        !text(record.status) ||
+        record.status !== wanted[i].status ||
+        hash !== wanted[i].approval_hash
+      ) {
+        throw new Failure(`decision ${i + 1} is not the one that the receipt names`);
+      }
+    }
+    return wanted.length === 0
+      ? "nobody had to decide anything"
+      : `${plural(wanted.length, "decision")}, as the receipt names them`;
+  };
+
+  const registryShape = {
+    keys: list({ created_at: text, ended_at: textOrNull, key_id: text, public_key: text, status: text }),
+    signed_at: text,
+  };
+
+  // readRegistry gives the keys of the registry by their ids.
+  const readRegistry = ({ bundle, proof }) => {
+    const note = bundle.signing_keys === null ? null : parseNote(bundle.signing_keys);
+    const lines = note?.text.split("\n") ?? [];
+    if (lines.length !== 4 || lines[0] !== "countersign-signing-keys-v1") {
+      throw new Failure("the list of the reviewers’ keys cannot be read");
+    }
+    if (!proof.checkpoint || lines[1] !== proof.checkpoint.origin) {
+      throw new Failure("the list of the reviewers’ keys is not of this log");
+    }
+    const content = object(lines[2]);
+    const keys = new Map();
+    for (const { key_id, public_key } of hasShape(content, registryShape) ? content.keys : []) {
+      const key = fromBase64(public_key);
+      if (key?.length !== 32 || keys.has(key_id)) {
+        throw new Failure("the list of the reviewers’ keys cannot be read");
+      }
+      keys.set(key_id, key);
+    }
+    if (content === null || canonical(content) !== lines[2] || !hasShape(content, registryShape)) {
+      throw new Failure("the list of the reviewers’ keys cannot be read");
+    }
+    return { note, keys };
+  };
+
+  const checkApprovalSignatures = async (given) => {
+    const { crypto, bundle, proof, trust } = given;
+    if (bundle.approvals === null) {
+      throw new NotChecked("the decisions are not included");
+    }
+    const { note, keys } = readRegistry(given);
+    let signatures = 0;
+    let unsupported = null; // where the browser has no Ed25519, what is wrong otherwise still shows
+    const judge = async (judged) => {
+      try {
+        return await judged;
+      } catch (error) {
+        if (!(error instanceof NotChecked)) {
+          throw error;
+        }
+        unsupported = error;
+        return true;
+      }
+    };
+    if (trust.logKeys.length > 0 && !(await judge(signedByLog(crypto, note, proof.checkpoint.origin, trust.logKeys)))) {
+      throw new Failure("the list of the reviewers’ keys is not signed with the log key that you gave");
+    }
+    for (const [i, approval] of bundle.approvals.entries()) {
+      if (approval.signature === null && approval.key_id === null && object(approval.record)?.status === "cancelled") {
+        continue;
+      }
+      const signature = approval.signature === null ? null : fromBase64(approval.signature);
+      const key = keys.get(approval.key_id);
+      if (
+        signature === null ||
+        key === undefined ||
+        !(await judge(crypto.signed(key, utf8.encode(approval.record), signature)))
+      ) {
+        throw new Failure(`decision ${i + 1} is not signed with a key of the list`);
+      }
+      signatures++;
+    }
+    if (signatures === 0) {
+      throw new NotChecked("there is no signed decision");
+    }
+    if (trust.logKeys.length === 0) {
+      throw new NotChecked("no log key was given, so nothing vouches for the reviewers’ keys");
+    }
+    if (unsupported) {
+      throw unsupported;
+    }
+    return `${plural(signatures, "signature")} of reviewers, with keys that the log key vouches for`;
+  };
+
+  const unreadable = "the log’s proof cannot be read";
+
+  const checkInclusion = async ({ crypto, bundle, proof }) => {
+    if (!proof.checkpoint) {
+      throw new Failure(unreadable);
+    }
+    const { size, root } = proof.checkpoint;
+    const leaf = await crypto.sha256(concat(Uint8Array.of(0), utf8.encode(bundle.receipt)));
+    const reached = await rootOf(crypto, leaf, proof.index, size, proof.hashes);
+    if (reached === null || !equal(reached, root)) {
+      throw new Failure("the log does not hold this receipt at this place");
+    }
+    return `the log of ${plural(Number(size), "receipt")} holds this very receipt`;
+  };
+
+  // cosignatures lists the times at which the given witnesses cosigned.
+  const cosignatures = async ({ crypto, proof, trust }) => {
+    const times = [];
+    for (const witness of trust.witnesses) {
+      const time = await cosignedAt(crypto, proof.checkpoint.note, witness);
+      if (time !== null) {
+        times.push(time);
+      }
+    }
+    return times;
+  };
+
+  const checkCheckpoint = async (given) => {
+    const { crypto, proof, trust } = given;
+    if (trust.logKeys.length === 0) {
+      throw new NotChecked("no log key was given");
+    }
+    if (!proof.checkpoint) {
+      throw new Failure(unreadable);
+    }
+    const { note, origin } = proof.checkpoint;
+    if (!(await signedByLog(crypto, note, origin, trust.logKeys))) {
+      throw new Failure("the log’s state is not signed with the log key that you gave");
+    }
+    if (trust.revokedAt === null) {
+      return "the log’s state is signed with the log key that you gave";
+    }
+    const before = (await cosignatures(given)).filter((time) => Number(time) * 1000 < trust.revokedAt).length;
+    if (before < Math.max(trust.quorum, 1)) {
+      throw new Failure("the log key was revoked, and too few witnesses saw this state before that");
+    }
+    return `the log’s state is signed with the log key that you gave, and ${plural(before, "witness", "witnesses")} saw it before that key was revoked`;
+  };
+
+  const checkWitnesses = async (given) => {
+    const { proof, trust } = given;
+    if (trust.witnesses.length === 0) {
+      throw new NotChecked("no witness was given");
+    }
+    if (!proof.checkpoint) {
+      throw new Failure(unreadable);
+    }
+    const seen = (await cosignatures(given)).length;
+    const result = `seen by ${seen} of ${plural(trust.witnesses.length, "witness", "witnesses")}`;
+    if (seen < Math.max(trust.quorum, 1)) {
+      throw new Failure(`${result}, and ${Math.max(trust.quorum, 1)} ${trust.quorum > 1 ? "are" : "is"} needed`);
+    }
+    return result;
+  };
+
+  const checkAnchors = ({ bundle, receipt, receiptHash }) => {
+    if (bundle.anchors.length === 0) {
+      throw new NotChecked("there are none");
+    }
+    for (const { digest, proof, subject } of bundle.anchors) {
+      const anchored =
+        subject === "receipt" ? receiptHash : approvalsOf(receipt).find((a) => a.approval_id === subject)?.approval_hash;
+      if (digest !== anchored) {
+        throw new Failure("a proof of time is of something else");
+      }
+      if (fromBase64(proof) === null) {
+        throw new Failure("a proof of time cannot be read");
+      }
+    }
+    throw new NotChecked(`${plural(bundle.anchors.length, "proof")} of time included, which this page cannot judge`);
+  };
+
+  const checkReceiptSignature = () => {
+    throw new NotChecked("only the service can check its own seal; the log covers it");
+  };
+
+  const checks = {
+    receipt_hash: checkReceiptHash,
+    events_digest: checkEvents,
+    payload_hashes: checkPayloads,
+    approval_records: checkApprovalRecords,
+    approval_signatures: checkApprovalSignatures,
+    inclusion: checkInclusion,
+    checkpoint_signature: checkCheckpoint,
+    witnesses: checkWitnesses,
+    anchors: checkAnchors,
+    receipt_signature: checkReceiptSignature,
+  };
+
+  const makeCheck = async (name, given) => {
+    try {
+      return { name, status: "pass", reason: await checks[name](given) };
+    } catch (error) {
+      if (error instanceof Failure) {
+        return { name, status: "fail", reason: error.message };
+      }
+      if (error instanceof NotChecked) {
+        return { name, status: "not_checked", reason: error.message };
+      }
+      throw error;
+    }
+  };
+
+  const verdictOf = (results, quorum) => {
+    if (results.some(({ status }) => status === "fail")) {
+      return "failed";
+    }
+    const needed = ["receipt_hash", "inclusion", "checkpoint_signature", ...(quorum > 0 ? ["witnesses"] : [])];
+    const passed = (name) => results.some((result) => result.name === name && result.status === "pass");
+    return needed.every(passed) ? "verified" : "indeterminate";
+  };
+
+  return { checkNames, makeCheck, plural, readEntries, receiptFormats, verdictOf };
+})();

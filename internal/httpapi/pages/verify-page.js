@@ -1,0 +1,208 @@
+// The page of the verifier: it reads a file and keys from its form, and says in words what
+// verifyBundle finds. It stores nothing.
+"use strict";
+
+(() => {
+  const maxFile = 64 * 1024 * 1024; // bytes
+  const maxShown = 2000; // characters of one member of a receipt
+  const byId = (id) => document.getElementById(id);
+
+  const titles = {
+    receipt_hash: "The receipt itself",
+    events_digest: "The record of what happened",
+    payload_hashes: "What the actions contained",
+    approval_records: "What people decided",
+    approval_signatures: "Reviewers’ signatures",
+    inclusion: "Its place in the log",
+    checkpoint_signature: "The log’s signature",
+    witnesses: "Witnesses",
+    anchors: "Proofs of time",
+    receipt_signature: "The service’s own seal",
+  };
+  const marks = { pass: "✓ passed", fail: "✗ failed", not_checked: "– not checked" };
+
+  const element = (name, content, className) => {
+    const made = document.createElement(name);
+    if (className) {
+      made.className = className;
+    }
+    made.append(...[content].flat());
+    return made;
+  };
+
+  const tooLarge = { verdict: "no_bundle", problem: "the file is larger than 64 MiB", checks: [], receipt: null };
+  let file = null; // what was chosen: name, and bytes or null where it is too large
+  let turn = 0; // counts the runs: only the newest may show its result
+
+  const lines = (text) => text.split(/\s+/).filter((line) => line !== "");
+
+  const trust = () => ({
+    log_keys: lines(byId("log-key").value),
+    witnesses: lines(byId("witnesses").value),
+    quorum: byId("quorum").value === "" ? 0 : Number(byId("quorum").value),
+    log_key_revoked_at: byId("revoked-at").value.trim() || null,
+  });
+
+  const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + ".";
+
+  // judgement puts a result into words: a headline, what it means, and what it rests on.
+  const judgement = (result, given) => {
+    const of = (name) => result.checks.find((check) => check.name === name);
+    const reasons = (status) => result.checks.filter((check) => check.status === status).map(({ reason }) => sentence(reason));
+    switch (result.verdict) {
+      case "verified":
+        return [
+          "Verified: this receipt stands in the organization’s log, exactly as shown here.",
+          "That rests on:",
+          [
+            "The log key that you gave. If it is not the organization’s, this result is worth nothing.",
+            of("witnesses").status === "pass"
+              ? `Witnesses whom you named: ${of("witnesses").reason}. They would have to be in league with the operator to hide another history.`
+              : "The log’s operator. No witness was asked, so nobody else confirms that everyone is shown the same log.",
+            of("events_digest").status === "pass"
+              ? "The record of events in the file, which is the one that the receipt attests."
+              : "The receipt alone: the events behind it are not in the file.",
+          ],
+        ];
+      case "failed":
+        return [
+          "Do not rely on this file: it failed a check.",
+          given.log_keys.length + given.witnesses.length > 0
+            ? "Something in it was changed, or a key that you gave belongs to another log. What failed:"
+            : "Something in it was changed. What failed:",
+          reasons("fail"),
+        ];
+      case "no_bundle":
+        return [
+          "This is not an evidence file.",
+          sentence(result.problem) + " Ask for the file again, as the service wrote it.",
+          [],
+        ];
+    }
+    if (!globalThis.crypto?.subtle) {
+      return [
+        "Nothing was checked: this browser offers no cryptography to this page.",
+        "It does so only for pages that came over HTTPS or from a file. Save this page and open it from there, or use another browser.",
+        [],
+      ];
+    }
+    if (given.log_keys.length === 0) {
+      return [
+        "Not verified yet: the log key is missing.",
+        "What could be checked without it fits together, but anyone could have made such a file. Enter the organization’s log key above.",
+        [],
+      ];
+    }
+    if (!result.signatures) {
+      return [
+        "Not verified: this browser cannot check the signatures.",
+        "It lacks Ed25519. The hashes fit together, but anyone could have made such a file. Use a newer browser, or the command line.",
+        [],
+      ];
+    }
+    return ["Not verified: a check that is needed could not be made.", "What is missing:", reasons("not_checked")];
+  };
+
+  const showVerdict = (kind, [headline, meaning, points]) => {
+    const box = element("div", [element("h2", headline), element("p", meaning)], "verdict " + kind);
+    if (points.length > 0) {
+      box.append(
+        element(
+          "ul",
+          points.map((point) => element("li", point)),
+        ),
+      );
+    }
+    byId("verdict").replaceChildren(box);
+  };
+
+  const showReceipt = (receipt, verified) => {
+    byId("receipt-title").textContent = verified ? "What the receipt says" : "What the file claims, which is not proven";
+    const text = (value) => {
+      const shown = typeof value === "string" ? value : "";
+      return shown.length > maxShown ? shown.slice(0, maxShown) + "…" : shown || "not given";
+    };
+    const rows = [
+      ["Receipt number", text(receipt?.receipt_number)],
+      ["Organization", text(receipt?.organization)],
+      ["Summary", text(receipt?.summary)],
+      ["Made at", text(receipt?.generated_at)],
+    ];
+    byId("receipt").replaceChildren(...rows.map(([name, value]) => element("div", [element("dt", name), element("dd", value)])));
+  };
+
+  const showChecks = (checks) => {
+    byId("checks").replaceChildren(
+      ...checks.map(({ name, status, reason }) =>
+        element("li", [
+          element("span", marks[status], "status " + status),
+          element("div", [element("p", [titles[name], " ", element("code", name)]), element("p", sentence(reason), "why")]),
+        ]),
+      ),
+    );
+  };
+
+  const show = (result, given) => {
+    showVerdict(result.verdict, judgement(result, given));
+    byId("evidence").hidden = result.verdict === "no_bundle";
+    showReceipt(result.receipt, result.verdict === "verified");
+    showChecks(result.checks);
+    byId("checked").textContent = `Checked in this browser at ${new Date().toISOString()}: ${file.name}.`;
+    document.body.dataset.verdict = result.verdict;
+  };
+
+  const verify = async () => {
+    if (file === null) {
+      return;
+    }
+    const mine = ++turn;
+    delete document.body.dataset.verdict;
+    const given = trust();
+    let result;
+    try {
+      result = await (file.bytes ? globalThis.verifyBundle(file.bytes, given) : tooLarge);
+    } catch (error) {
+      if (mine === turn) {
+        const expected = error instanceof TypeError && error.isTrust;
+        const said = expected ? error.message : "This browser could not finish the checks. Use another one, or the command line.";
+        showVerdict("indeterminate", ["Nothing was checked.", said, []]);
+        byId("evidence").hidden = true;
+        document.body.dataset.verdict = "none";
+      }
+      return;
+    }
+    if (mine === turn) {
+      show(result, given);
+    }
+  };
+
+  const choose = async (chosen) => {
+    if (!chosen) {
+      return;
+    }
+    byId("chosen").textContent = chosen.name;
+    file = { name: chosen.name, bytes: chosen.size > maxFile ? null : new Uint8Array(await chosen.arrayBuffer()) };
+    await verify();
+  };
+
+  byId("file").addEventListener("change", (event) => choose(event.target.files[0]));
+  byId("form").addEventListener("submit", (event) => event.preventDefault());
+  byId("form").addEventListener("input", (event) => {
+    if (event.target.type !== "file") {
+      verify();
+    }
+  });
+  // A file that misses the field would otherwise be opened in the place of this page.
+  const drop = byId("drop");
+  for (const kind of ["dragover", "drop"]) {
+    document.addEventListener(kind, (event) => event.preventDefault());
+  }
+  document.addEventListener("dragover", () => drop.classList.add("over"));
+  document.addEventListener("dragleave", () => drop.classList.remove("over"));
+  document.addEventListener("drop", (event) => {
+    drop.classList.remove("over");
+    choose(event.dataTransfer.files[0]);
+  });
+  byId("print").addEventListener("click", () => globalThis.print());
+  byId("online").hidden = location.protocol === "file:";
+})();

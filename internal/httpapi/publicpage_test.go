@@ -1,0 +1,135 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"countersign/internal/testdb"
+)
+
+// bundleAround is an evidence file with a receipt in it, as far as the page of a link reads it.
+func bundleAround(t *testing.T, receipt []byte) []byte {
+	t.Helper()
+	document, err := json.Marshal(map[string]any{ // the names come out sorted
+		"anchors": []any{}, "approvals": nil, "entries": nil, "format": "countersign-bundle-v1", "generated_at": "", "log_proof": "",
+		"receipt": string(receipt), "receipt_hash": fmt.Sprintf("sha256:%x", sha256.Sum256(receipt)), "signing_keys": nil,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return document
+}
+
+// answer waits until the page of a link has said something about a copy.
+func (b *tab) answer(t *testing.T) string {
+	t.Helper()
+	return ask[string](t, b, `new Promise((done) => {
+		const look = () => document.getElementById("answer").textContent ? done(document.getElementById("answer").textContent) : requestAnimationFrame(look);
+		look();
+	})`)
+}
+
+// Whoever holds a copy drops it on the page of a link and learns whether the link is about it.
+// Only its hash leaves the browser.
+func TestPublicPageComparesACopy(t *testing.T) {
+	t.Parallel()
+	s := start(t, openDatabase(t, testdb.SQLite(t)), setup{})
+	sealed, other := s.seal(t, s.acme.agent, "planted-held"), s.seal(t, s.acme.agent, "another")
+	token := s.issue(t, s.acme.admin, "receipt", *sealed.ReceiptID)
+	served := s.get(t, s.acme.member, "/v1/receipts/"+*sealed.ReceiptID).expect(t, http.StatusOK).body
+	var indented bytes.Buffer
+	if err := json.Indent(&indented, served, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(s.base+token.Path))
+	b.says(t, "This receipt is as it was recorded", "What this rests on", "only its hash is sent")
+	ask[bool](t, b, `(() => {
+		window.sent = [];
+		const real = window.fetch;
+		window.fetch = (address, options) => { window.sent.push(options.body); return real(address, options); };
+		return true;
+	})()`)
+	for name, c := range map[string]struct {
+		copy []byte
+		want string
+	}{
+		"receipt.json":   {served, "✓ This link is about that very receipt"},
+		"indented.json":  {indented.Bytes(), "✓ This link is about that very receipt"},
+		"receipt.bundle": {bundleAround(t, sealed.Receipt), "✓ This link is about that very receipt"},
+		"other.json":     {other.Receipt, "✗ This link is not about what is in other.json"},
+		"other.bundle":   {bundleAround(t, other.Receipt), "✗ This link is not about what is in other.bundle"},
+		"changed.json":   {bytes.Replace(served, []byte(`"total_actions":1`), []byte(`"total_actions":2`), 1), "✗ This link is not about what is in changed.json"},
+		"twice.json":     {bytes.Replace(served, []byte(`{`), []byte(`{"summary":"another",`), 1), "This file is no receipt, no decision record and no evidence file"},
+		"letter.txt":     {[]byte("Dear Sir or Madam"), "This file is no receipt, no decision record and no evidence file"},
+		"picture.png":    {[]byte("\x89PNG\xff"), "This file is no receipt, no decision record and no evidence file"},
+	} {
+		ask[bool](t, b, `document.getElementById("answer").textContent = "", true`)
+		b.drop(t, name, c.copy)
+		if got := b.answer(t); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: the page says %q, want %q", name, got, c.want)
+		}
+	}
+	for _, sent := range ask[[]string](t, b, "window.sent") {
+		if len(sent) != len(`{"hash":""}`)+len(noHash) {
+			t.Errorf("the page sent %s", sent)
+		}
+	}
+	b.fits(t)
+	b.quiet(t)
+}
+
+// A copy of a decision record, alone or in an evidence file, has the hash that the receipt
+// names for the decision.
+func TestPublicPageHashesDecisionRecords(t *testing.T) {
+	t.Parallel()
+	_, vectors := readVectors(t)
+	var bundle struct {
+		Receipt   string
+		Approvals []struct{ Record string }
+	}
+	if err := json.Unmarshal([]byte(vectors.Bases["bundle"]), &bundle); err != nil {
+		t.Fatal(err)
+	}
+	var receipt struct {
+		Approvals []struct {
+			Hash string `json:"approval_hash"`
+		}
+	}
+	if err := json.Unmarshal([]byte(bundle.Receipt), &receipt); err != nil {
+		t.Fatal(err)
+	}
+	const record = `{ "status": "approved", "payload_sha256": "00", "approval_id": "a" }`
+	canonical := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(`{"approval_id":"a","payload_sha256":"00","status":"approved"}`)))
+	b := openTab(t)
+	b.do(t, chromedp.Navigate(verifierPage(t)))
+	for name, c := range map[string]struct{ copy, artifact, want string }{
+		"in a bundle":         {vectors.Bases["bundle"], "approval", receipt.Approvals[0].Hash},
+		"alone":               {record, "approval", canonical},
+		"of a receipt's link": {record, "receipt", "This file is a decision record, and the link is about something else."},
+		"a share":             {vectors.Bases["share"], "approval", "There is no decision in this evidence file, and the link is about one."},
+		"a receipt":           {bundle.Receipt, "approval", "This file is a receipt, and the link is about something else."},
+	} {
+		got := ask[string](t, b, fmt.Sprintf("hashesOfCopy(new TextEncoder().encode(%s), %q).then(String, ({ message }) => message)", quoted(t, c.copy), c.artifact))
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// quoted writes a text as a literal of JavaScript.
+func quoted(t *testing.T, text string) string {
+	t.Helper()
+	literal, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(literal)
+}
