@@ -21,9 +21,9 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / part) for part in ("", "adapters")]
 
-from agents import QUESTION, Marks, ScriptedModel
 from langchain.agents import create_agent
 from office import Office
+from scripted_agents import QUESTION, Marks, ScriptedModel
 
 import countersign
 from countersign.adapters import last_chain

@@ -97,7 +97,8 @@ class Server:
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         headers = {"authorization": f"Bearer {self.key}"}
-        with httpx.Client(trust_env=False) as client:
+        # No TLS is spoken here, and reading the machine's certificates takes longer than the call.
+        with httpx.Client(trust_env=False, verify=False) as client:
             answer = client.request(
                 method, self.url + path, json=body, headers=headers, timeout=_DEADLINE
             )

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 
-import httpx
 import pytest
 
 import countersign
@@ -26,10 +25,7 @@ def _abandon(server: Server, chain_id: str | None) -> None:
 
 
 def _settings(server: Server, **settings: object) -> None:
-    headers = {"authorization": f"Bearer {server.key}"}
-    with httpx.Client(trust_env=False) as client:
-        url = f"{server.url}/v1/organization"
-        client.patch(url, json=settings, headers=headers, timeout=60).raise_for_status()
+    server.call("PATCH", "/v1/organization", settings)
 
 
 def test_a_run_goes_on_in_the_successor(

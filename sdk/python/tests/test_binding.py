@@ -304,7 +304,7 @@ def test_metadata_without_secrets_warns_of_nothing(
         ({"n": float("nan")}, "finite"),
         ({"n": 2**60}, "integers"),
         ({"lone": "\ud800"}, "Unicode"),
-        ({"object": object()}, "object"),
+        ({"object": object()}, "JSON types"),
         ({"deep": nested(70, 1)}, "levels"),
         ([1], "mapping"),
     ],

@@ -129,10 +129,10 @@ def test_the_address_of_the_command_line_serves_too(
         ({"api_key": KEY[:20] + "1" + KEY[21:]}, "api_key: its last 6 characters do not match"),
         ({"environment": ""}, "environment must not be empty"),
         ({"environment": 1}, "environment must be a string"),
-        ({"backend_url": "countersign.example.com"}, "backend_url must be an address"),
-        ({"backend_url": "ftp://x"}, "backend_url must be an address"),
-        ({"backend_url": "http://[::1"}, "backend_url must be an address"),
-        ({"backend_url": "https://u:p@x.example.com"}, "backend_url must hold no credentials"),
+        ({"backend_url": "countersign.example.com"}, "backend_url must be a URL"),
+        ({"backend_url": "ftp://x"}, "backend_url must be a URL"),
+        ({"backend_url": "http://[::1"}, "backend_url must be a URL"),
+        ({"backend_url": "https://u:p@x.example.com"}, "backend_url must not contain credentials"),
         ({"backend_timeout_seconds": 0}, "backend_timeout_seconds must be a number from"),
         ({"backend_timeout_seconds": float("nan")}, "backend_timeout_seconds must be a number"),
         ({"backend_timeout_seconds": "5"}, "backend_timeout_seconds must be a number, not str"),
@@ -185,7 +185,7 @@ def test_the_key_prints_itself_nowhere(caplog: pytest.LogCaptureFixture) -> None
         logging.getLogger("app").warning("%s %r", config, config.api_key)
     shown = (repr(config), str(config), f"{config.api_key}", repr(vars(config)), caplog.text)
     assert not any(KEY in text for text in shown)
-    with pytest.raises(TypeError, match="not pickled"):
+    with pytest.raises(TypeError, match="cannot be pickled"):
         __import__("pickle").dumps(config.api_key)
 
 

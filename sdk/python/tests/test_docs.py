@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from server import Server
 
 REPOSITORY = Path(__file__).parents[3]
 GUIDE = (REPOSITORY / "docs" / "python.md").read_text("utf-8")
+VERIFICATION = (REPOSITORY / "docs" / "verification.md").read_text("utf-8")
+VECTORS = REPOSITORY / "testdata" / "vectors" / "bundles.json"
 README = (Path(__file__).parents[1] / "README.md").read_text("utf-8")
 FRONT = (REPOSITORY / "README.md").read_text("utf-8")
 PUBLIC_INDEX = re.compile(r"pip install ['\"]?countersign")
@@ -34,6 +39,34 @@ def test_the_example_of_a_users_test(pytester: pytest.Pytester) -> None:
     (example,) = (block for block in blocks(GUIDE) if "countersign_service" in block)
     pytester.makepyfile(example)
     pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)
+
+
+def by_hand(folder: Path, bundle: str, vkey: str) -> str:
+    """Runs what the guide shows, and returns what it printed."""
+    (folder / "receipt.bundle").write_text(bundle, "utf-8")
+    unwrap, prove = (block for block in blocks(VERIFICATION))
+    (openssl,) = re.findall(r"```sh\n(openssl .*)\n```", VERIFICATION)
+    python = [sys.executable, "-X", "utf8", "-c"]
+    told = ""
+    for command in ([*python, unwrap, vkey], openssl.split(), [*python, prove, vkey]):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+        told += done.stdout + done.stderr
+        if done.returncode != 0:
+            return f"failed: {told}"
+    return told
+
+
+def test_checking_by_hand(tmp_path: Path) -> None:
+    vectors = json.loads(VECTORS.read_text("utf-8"))
+    (vkey,), (forgers,) = (vectors["trust"][name]["log_keys"] for name in ("log", "forger"))
+    for name in ("alone", "bundle", "first", "last", "share"):
+        told = by_hand(tmp_path, vectors["bases"][name], vkey)
+        assert "Signature Verified Successfully" in told, (name, told)
+        assert "is in the log" in told, (name, told)
+    good, other = vectors["bases"]["bundle"], vectors["bases"]["first"]
+    changed = json.dumps({**json.loads(good), "receipt": json.loads(other)["receipt"]})
+    for bundle, key in ((changed, vkey), (good, forgers), (vectors["bases"]["forged"], vkey)):
+        assert by_hand(tmp_path, bundle, key).startswith("failed: ")
 
 
 def test_nothing_tells_anyone_to_install_a_strangers_package() -> None:

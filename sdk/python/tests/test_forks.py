@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 import countersign
-from countersign import _client, _place
+from countersign import _client, _scope
 from countersign._session import Session
 from countersign.testing import example_api_key
 from scripted import ScriptedService
@@ -40,9 +40,9 @@ def in_child(act: Callable[[], str]) -> str:
         return pipe.read().decode()
 
 
-def take_turn(session: Session, held: ExitStack) -> None:
+def take_flushing(session: Session, held: ExitStack) -> None:
     """Another thread delivers what was decided here: its turn never ends in the child."""
-    session._turn = Future()
+    session._flushing = Future()
     session.outbox.put({"idempotency_key": "k", "executed_at": "2026-01-01T00:00:00.000Z"})
     session.outbox.begin()
 
@@ -52,14 +52,14 @@ BUSY: dict[str, Callable[[Session, ExitStack], object]] = {
     "nothing": lambda session, held: None,
     "learning": lambda session, held: held.enter_context(session._lock),
     "learning of the organization": lambda session, held: held.enter_context(
-        session.transport._learning
+        session.transport._lock
     ),
     "buffering": lambda session, held: held.enter_context(session.outbox._lock),
-    "delivering": take_turn,
+    "delivering": take_flushing,
     "submitting": lambda session, held: held.enter_context(session.transport.sender._changed),
     "connecting": lambda session, held: held.enter_context(session.transport.clients._lock),
     "initializing": lambda session, held: held.enter_context(_client._lock),
-    "governing": lambda session, held: held.enter_context(_place._installing),
+    "governing": lambda session, held: held.enter_context(_scope._installing),
 }
 
 

@@ -592,7 +592,7 @@ def test_a_pause_of_a_chain_is_that_of_its_successor(still: Still) -> None:
         session.follow("the-successor")
         found = []
         for chain_id in ("another", first):
-            session.told_of_pause(chain_id, None)
+            session.note_pause(chain_id, None)
             found.append(session.paused)
         assert found == [False, True]
         session.follow(first)

@@ -124,7 +124,7 @@ def test_an_outage_is_told_once_for_a_chain(
                 chain.record_agent_action_sync(*SAFE)
     where = "ConnectError at http://127.0.0.1:8080"
     assert [r.message for r in caplog.records if "unreachable" in r.message] == [
-        f"countersign is unreachable ({where}): the chain is opened later"
+        f"the service is unreachable ({where}): the chain is opened later"
     ]
     fake.come_back()
     eventually(lambda: countersign.flush(5))

@@ -38,6 +38,16 @@ def test_the_public_surface_is_pinned() -> None:
         assert name in dir(countersign)
 
 
+def test_nothing_else_is_an_attribute() -> None:
+    """Editors offer what the package has: not what it imports."""
+    script = (
+        "import countersign, types; print(*(n for n in vars(countersign) if not n.startswith('_')"
+        " and not isinstance(getattr(countersign, n), types.ModuleType)))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert set(out.stdout.split()) <= set(countersign.__all__)
+
+
 def test_what_is_public_is_documented() -> None:
     for module in (countersign, exceptions, records, tokens, verify, countersign.testing):
         assert module.__doc__
@@ -83,9 +93,17 @@ with FakeService() as service:
 """
 
 
-def test_the_wheel_and_the_sdist_install_into_a_clean_environment(tmp_path: Path) -> None:
-    built = tmp_path / "dist"
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", built, PROJECT)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, PROJECT)
+    return folder
+
+
+def test_the_wheel_and_the_sdist_install_into_a_clean_environment(
+    built: Path, tmp_path: Path
+) -> None:
     (wheel,) = built.glob("*.whl")
     (sdist,) = built.glob("*.tar.gz")
     names = zipfile.ZipFile(wheel).namelist()
@@ -111,9 +129,7 @@ def test_the_wheel_and_the_sdist_install_into_a_clean_environment(tmp_path: Path
     run(*mypy, "--python-executable", python, user, cwd=tmp_path)
 
 
-def test_older_pythons_are_refused(tmp_path: Path) -> None:
-    built = tmp_path / "dist"
-    run(sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", built, PROJECT)
+def test_older_pythons_are_refused(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     archive = zipfile.ZipFile(wheel)
     (metadata,) = (n for n in archive.namelist() if n.endswith("METADATA"))
@@ -123,7 +139,8 @@ def test_older_pythons_are_refused(tmp_path: Path) -> None:
 def test_importing_loads_nothing_that_it_does_not_need() -> None:
     program = (
         "import sys, countersign; "
-        "print(*(m for m in ('asyncio', 'countersign.verify', 'countersign.testing', 'pytest') "
+        "print(*(m for m in ('asyncio', 'countersign.verify', 'countersign._bundle', "
+        "'cryptography', 'countersign.testing', 'pytest') "
         "if m in sys.modules))"
     )
     assert run(sys.executable, "-c", program).strip() == ""

@@ -110,7 +110,7 @@ class NoSender:
     def submit(self, work: object, delay: float = 0) -> None:
         pass
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         pass
 
     def close(self, timeout: float) -> None:

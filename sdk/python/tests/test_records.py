@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import date, datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 import httpx
@@ -119,6 +120,7 @@ def test_the_real_service_is_read(server: Server) -> None:
     with countersign.Chain(
         "read",
         external_chain_id="read-1",
+        metadata={"ticket": "OPS 7", "urgent": True, "n": 4.5},
         high_risk_agents=["intern"],
         approval_timeout_hours=0.0003,
     ) as chain:
@@ -127,6 +129,23 @@ def test_the_real_service_is_read(server: Server) -> None:
         with pytest.raises(countersign.ApprovalTimedOutError):
             chain.record_agent_action_sync("intern", "tool_call", "noop", {"n": 1})
     (found,) = countersign.list_chains_sync(external_chain_id="read-1")
+    search: dict[str, Any] = {
+        "name": "READ",
+        "agent_name": "clerk",
+        "action_type": "tool_call",
+        "action_name": "noop",
+        "decision": "allow",
+        "since": date(2020, 1, 1),
+        "until": datetime.now(timezone.utc) + timedelta(hours=1),
+        "metadata": {"ticket": "OPS 7", "urgent": True, "n": 4.50},
+    }
+    assert list(countersign.list_chains_sync(**search)) == [found]
+    assert [r.chain_id for r in countersign.receipts_sync(**search)] == [found.id]
+    assert asyncio.run(collected(countersign.list_chains(**search))) == [found]
+    assert len(asyncio.run(collected(countersign.receipts(**search)))) == 1
+    assert list(countersign.list_chains_sync(**search | {"decision": "deny"})) == []
+    with pytest.raises(ValueError, match="time zone"):
+        list(countersign.receipts_sync(since=datetime(2026, 1, 1)))
     assert found == countersign.get_chain_sync(str(chain.id))
     assert (found.status, found.total_actions) == ("completed", 2)
     first, second = chain.events_sync()

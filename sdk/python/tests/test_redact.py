@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from countersign._classify import categories_of
+from countersign._classify import classify
 from countersign._config import DEFAULT_FIELD_PATTERNS, DEFAULT_VALUE_PATTERNS
 from countersign._redact import OMITTED, REDACTED, Sanitizer, encode
 from countersign._words import fold_name
@@ -247,7 +247,7 @@ def test_no_value_under_a_sensitive_name_survives(
 @given(names, names, values)
 def test_classifying_never_raises(kind: str, name: str, value: Any) -> None:
     payload = cleaned_object(value)
-    assert categories_of(kind, name, payload, payload) <= {
+    assert classify(kind, name, payload, payload).categories <= {
         "financial",
         "external_communication",
         "data_modification",

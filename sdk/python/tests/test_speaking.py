@@ -83,8 +83,8 @@ def test_progress_is_told_while_the_wait_goes_on(
     fake: FakeService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With each answer that brings no decision: that it escalated, and until when it is valid."""
-    monkeypatch.setattr(_approvals, "_HOLD", 0)
-    monkeypatch.setattr(_approvals, "_SHORTEST", 0.01)
+    monkeypatch.setattr(_approvals, "_LONG_POLL", 0)
+    monkeypatch.setattr(_approvals, "_MIN_HOLD", 0.01)
     told: list[ApprovalProgress] = []
 
     def on_wait(progress: ApprovalProgress) -> None:

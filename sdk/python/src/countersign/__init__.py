@@ -8,11 +8,11 @@
 
     async with countersign.Chain("invoice-run") as chain:
         await chain.record_agent_action("clerk", "tool_call", "pay_invoice", {"amount_usd": 120})
-        ...  # carry it out: it was allowed
+        ...  # the action was allowed: carry it out
     print(chain.receipt["receipt_number"])
 """
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing  # the underscore keeps it out of the package's public names
 
 from countersign import exceptions
 from countersign._approvals import (
@@ -26,9 +26,9 @@ from countersign._client import Client, aclose, close, flush, init
 from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._governed import governed
-from countersign._place import carry
 from countersign._progress import ApprovalProgress
 from countersign._run import GovernedRun, governed_run
+from countersign._scope import carry
 from countersign._version import __version__
 from countersign.exceptions import (
     ActionDeniedError,
@@ -43,7 +43,11 @@ from countersign.exceptions import (
     PolicyViolationError,
 )
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
+    from countersign._bundle import BundleCheck as BundleCheck
+    from countersign._bundle import BundleError as BundleError
+    from countersign._bundle import BundleVerdict as BundleVerdict
+    from countersign._bundle import verify_bundle as verify_bundle
     from countersign.records import ChainRecord as ChainRecord
     from countersign.records import EventRecord as EventRecord
     from countersign.records import OutcomeRecord as OutcomeRecord
@@ -125,15 +129,20 @@ __all__ = [
     "wait_for_approval_sync",
 ]
 
-# Most programs record and never verify: these are loaded when they are asked for.
-_LATER = ("countersign.records", "countersign.verify", "countersign.tokens")
+# Most programs record and never verify, so these modules are imported on first use.
+_LAZY_MODULES = ("countersign.records", "countersign.verify", "countersign.tokens")
+
+# These need the extra "verify", so `from countersign import *` leaves them out.
+_WITH_VERIFY = ("BundleCheck", "BundleError", "BundleVerdict", "verify_bundle")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
+    from importlib import import_module
+
+    if name in _WITH_VERIFY:
+        return getattr(import_module("countersign._bundle"), name)
     if name in __all__:
-        from importlib import import_module
-
-        for module in map(import_module, _LATER):
+        for module in map(import_module, _LAZY_MODULES):
             if name in module.__all__:
                 return getattr(module, name)
     raise AttributeError(f"module 'countersign' has no attribute {name!r}")

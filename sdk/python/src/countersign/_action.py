@@ -1,4 +1,4 @@
-"""An action as it is sent: looked at and sanitized once, and the same from then on."""
+"""An action as it is sent: classified and sanitized once, and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from countersign._safe import SAFE_VERBS, is_obviously_safe
 __all__ = ["Action", "name_of", "new_key", "now"]
 
 _MAX_NAME = 200
-_MAX_METADATA = 15 << 10  # the service takes 16 KiB
-_MOST_USD = 10**15  # more is no amount to the service
-_MOST_DOMAINS = 100
+_MAX_METADATA = 15 << 10  # bytes; the service accepts 16 KiB
+_MAX_USD = 10**15  # the service rejects larger amounts
+_MAX_DOMAINS = 100
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 class Action:
-    """What the agent is about to do. A snapshot: changing the payload afterwards, during a
-    wait for approval say, does not change what was recorded."""
+    """What the agent is about to do.
+
+    It is a snapshot: changing the payload later, for example while the action waits for approval,
+    does not change what was recorded.
+    """
 
     __slots__ = ("_payload", "facts", "safe", "wire")
 
@@ -48,48 +51,51 @@ class Action:
             "action_type": name_of("action_type", action_type),
             "action_name": name_of("action_name", action_name),
             "payload": cleaned.value,
-            "idempotency_key": _key_of(idempotency_key),
+            "idempotency_key": _idempotency_key(idempotency_key),
         }
         if parent_agent_name is not None:
             self.wire["parent_agent_name"] = name_of("parent_agent_name", parent_agent_name)
-        beside: Cleaned | None = None
+        extra: Cleaned | None = None
         if metadata is not None:
-            beside = sanitizer.clean_object(metadata, _MAX_METADATA)
-            self.wire["metadata"] = beside.value
-        # Of the raw values: what is redacted or cut must not hide an amount or an address.
+            extra = sanitizer.clean_object(metadata, _MAX_METADATA)
+            self.wire["metadata"] = extra.value
+        # Classify the raw values: redacting or cutting must not hide an amount or an address.
         self.facts: Facts = classify(
-            self.wire["action_type"], action_name, cleaned.raw, beside.raw if beside else None
+            self.wire["action_type"], action_name, cleaned.raw, extra.raw if extra else None
         )
         untouched = (
             cleaned.untouched
-            and (beside is None or beside.untouched)
+            and (extra is None or extra.untouched)
             and action_name == self.wire["action_name"]
         )
         self.safe = is_obviously_safe(action_name, SAFE_VERBS, self.facts, opaque=not untouched)
-        """Whether nothing speaks against deciding it here: see :mod:`countersign._safe`."""
+        """Whether the action may be decided locally: see :mod:`countersign._safe`."""
 
     @property
     def categories(self) -> frozenset[str]:
         return self.facts.categories
 
     def as_sent(self, binding_key: bytes | None) -> dict[str, Any]:
-        """The action as the service is asked about it, with what was found in the raw values,
-        and with digests that bind what was taken out. Without a key they are null."""
-        beside: dict[str, Any] = {}
+        """Return the action as it is sent to the service.
+
+        It includes the facts that were found in the raw values and a digest for each value that
+        was redacted or cut. The digests are null without a binding key.
+        """
+        extra: dict[str, Any] = {}
         if found := _found(self.facts):
-            beside["found"] = found
+            extra["found"] = found
         if self._payload.redacted:
-            # What was not read to its end cannot be bound.
+            # A value that was not read to its end cannot be bound.
             key = binding_key if self._payload.snapshot.whole else None
-            beside["redactions"] = {
+            extra["redactions"] = {
                 pointer: digest_of(key, raw) for pointer, raw in self._payload.redacted.items()
             }
-        return {**self.wire, **beside} if beside else self.wire
+        return {**self.wire, **extra} if extra else self.wire
 
-    def decided_here(
+    def as_local_event(
         self, source: str, binding_key: bytes | None, lease_id: str | None = None
     ) -> dict[str, Any]:
-        """The action as part of a batch of decisions that were made in this process."""
+        """Return the action as an event of a batch that was decided in this process."""
         event = {
             **self.as_sent(binding_key),
             "executed_at": now(),
@@ -106,28 +112,28 @@ class Action:
 
 
 def _found(facts: Facts) -> dict[str, Any]:
-    """What the service may not see any more, as the wire names it."""
+    """Return the facts in their JSON form. The service cannot find them in a redacted payload."""
     found: dict[str, Any] = {}
     if facts.categories:
         found["categories"] = sorted(facts.categories)
-    if facts.amount_usd is not None and facts.amount_usd <= _MOST_USD:
+    if facts.amount_usd is not None and facts.amount_usd <= _MAX_USD:
         found["amount_usd"] = float(facts.amount_usd)
     if facts.external_domains:
-        found["external_domains"] = list(facts.external_domains[:_MOST_DOMAINS])
+        found["external_domains"] = list(facts.external_domains[:_MAX_DOMAINS])
     if facts.records_modified:
         found["records_modified"] = facts.records_modified
     return found
 
 
 def digest_of(key: bytes | None, raw: Any) -> str | None:
-    """Binds a raw value to the action that it was taken out of; None without a key."""
+    """Return the digest that binds a raw value to its action; None without a key."""
     if key is None:
         return None
     return "hmac-sha256:" + hmac.new(key, canonical(raw), hashlib.sha256).hexdigest()
 
 
 def name_of(parameter: str, value: Any) -> str:
-    """A name as the service takes it: one line of at most 200 characters."""
+    """Return a name as the service accepts it: one line of at most 200 characters."""
     if not isinstance(value, str):
         raise TypeError(f"{parameter} must be a string, not {type(value).__name__}")
     name = str(value)
@@ -138,9 +144,12 @@ def name_of(parameter: str, value: Any) -> str:
     return name[:_MAX_NAME]
 
 
-def _key_of(given: str | None) -> str:
-    """The caller's key, or a new one. A key that is too long is hashed and not cut: two keys
-    must never become one, or the second action would go unrecorded."""
+def _idempotency_key(given: str | None) -> str:
+    """Return the caller's key, or a new one.
+
+    A key that is too long is hashed, not cut: two keys must never become one, or the second action
+    would not be recorded.
+    """
     if given is None:
         return new_key()
     name = name_of("idempotency_key", given)
@@ -150,10 +159,10 @@ def _key_of(given: str | None) -> str:
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else has."""
+    """Return a random idempotency key."""
     return os.urandom(16).hex()
 
 
 def now() -> str:
-    """The present time as the service writes it."""
+    """Return the current time in the service's format (RFC 3339, milliseconds, UTC)."""
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,4 +1,4 @@
-"""What an answer means: a result, a refusal, or the silence of a service that is not there."""
+"""Interpreting answers: a result, an error, or a service that cannot be reached."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from countersign._clients import Unreachable
 from countersign._steps import Reply
 from countersign.exceptions import APIError
 
-__all__ = ["may_pass", "read", "retry_after"]
+__all__ = ["is_retryable", "read", "retry_after"]
 
 _GATEWAY = frozenset((502, 503, 504))
 _TEMPORARY = frozenset((408, 425, 429))
-# Nothing that a client can wait for: somebody has to look at the service first.
-_LASTING = frozenset(("evidence_tampered", "store_rolled_back"))
+# An operator has to look at the service first, so retrying does not help.
+_PERMANENT = frozenset(("evidence_tampered", "store_rolled_back"))
 
 
 def read(reply: Reply) -> dict[str, Any]:
-    """The answer's object. Raises ``APIError`` for every other answer of the service, and
-    ``Unreachable`` for a proxy's word that it is not there and for a service without storage."""
+    """Return the JSON object of a successful answer.
+
+    Raises ``APIError`` for any other answer of the service, and ``Unreachable`` if a proxy could
+    not reach it or it has lost its storage.
+    """
     try:
         answer = json.loads(reply.body)
     except (ValueError, RecursionError):
@@ -40,19 +43,19 @@ def read(reply: Reply) -> dict[str, Any]:
     raise refusal
 
 
-def may_pass(error: APIError) -> bool:
-    """Whether the same request may be answered otherwise a little later."""
-    if error.code in _LASTING:
+def is_retryable(error: APIError) -> bool:
+    """Whether the same request may succeed a little later."""
+    if error.code in _PERMANENT:
         return False
     return error.status in _TEMPORARY or error.status >= 500 or 200 <= error.status < 300
 
 
 def retry_after(reply: Reply) -> float:
-    """The seconds for which the service asked to be left alone."""
+    """Return the seconds of the Retry-After header; 0 without one."""
     try:
         return min(max(float(reply.headers.get("retry-after", 0)), 0.0), 3600.0)
     except ValueError:
-        return 0.0  # a date: our own backoff does
+        return 0.0  # a date: use our own backoff
 
 
 def _refusal(reply: Reply, problem: Mapping[str, Any]) -> APIError:

@@ -1,4 +1,4 @@
-"""Waiting for people."""
+"""Waiting for approvals, and cancelling them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from countersign._answers import may_pass
+from countersign._answers import is_retryable
 from countersign._client import Client, client_of
 from countersign._clients import Unreachable
 from countersign._clock import Moment
@@ -27,29 +27,29 @@ __all__ = [
     "wait_for_approval_sync",
 ]
 
-_HOLD = 30  # seconds the service holds an answer back; proxies often cut off at 60
-_SHORTEST = 1.0  # an undecided answer sooner than this means that nothing was held back
-_LONGEST_BACKOFF = 5.0
-_GRACE = 60.0
+_LONG_POLL = 30  # seconds; proxies often close a connection after 60
+_MIN_HOLD = 1.0  # seconds; a faster answer means that the service did not hold the request
+_LONGEST_BACKOFF = 5.0  # seconds
+_GRACE = 60.0  # seconds
 _LONGEST_COMMENT = 2000
 
-LATE_ANSWERS = 3
-"""So many allows that came too late to be used are taken for silence."""
+MAX_LATE_ANSWERS = 3
+"""After this many stale answers the service counts as unreachable."""
 TOO_LATE = "its answers come too late"
 
 
 async def wait_for_approval(
     approval_id: str, *, config: ChainConfig | Client | None = None
 ) -> PolicyDecision:
-    """Wait for the decision on an approval, for instance after a restart of the process.
+    """Wait for the decision on an approval, for example after a restart of the process.
 
-    Returns once it is approved and nothing else stands against the action now; raises
-    ``ActionDeniedError`` when it was denied or cancelled, ``ApprovalTimedOutError`` when nobody
-    decided in time, and ``KillSwitchActiveError`` while the kill switch is active.
+    Returns once the approval is granted and the action may be carried out. Raises
+    ``ActionDeniedError`` if it was denied or cancelled, ``ApprovalTimedOutError`` if nobody decided
+    in time, and ``KillSwitchActiveError`` while the kill switch is active.
     """
     client = client_of(config)
     return await client.transport.run_async(
-        await_release(client.transport, approval_id, client.config)
+        wait_for_release(client.transport, approval_id, client.config)
     )
 
 
@@ -58,21 +58,21 @@ def wait_for_approval_sync(
 ) -> PolicyDecision:
     """:func:`wait_for_approval` for code without an event loop."""
     client = client_of(config)
-    return client.transport.run(await_release(client.transport, approval_id, client.config))
+    return client.transport.run(wait_for_release(client.transport, approval_id, client.config))
 
 
 async def cancel_approval(
     approval_id: str, comment: str | None = None, *, config: ChainConfig | Client | None = None
 ) -> bool:
-    """Give up on an approval for good, so that nobody decides it for nothing.
+    """Cancel an approval, so that no reviewer decides it in vain.
 
-    Returns true once it is cancelled, and false where a person had decided or its time had run
-    out before: that stands. A call that waits for it raises ``ActionDeniedError``. Nothing else
-    cancels: a wait that is broken off, or a process that ends, leaves the question open.
+    Returns true once it is cancelled, and false if a reviewer had already decided or its time had
+    run out; that result stands. A call that waits for it raises ``ActionDeniedError``. Ending a
+    wait or the process does not cancel an approval.
     """
     client = client_of(config)
     return await client.transport.run_async(
-        give_up(client.transport, approval_id, client.config, comment)
+        cancel(client.transport, approval_id, client.config, comment)
     )
 
 
@@ -81,13 +81,13 @@ def cancel_approval_sync(
 ) -> bool:
     """:func:`cancel_approval` for code without an event loop."""
     client = client_of(config)
-    return client.transport.run(give_up(client.transport, approval_id, client.config, comment))
+    return client.transport.run(cancel(client.transport, approval_id, client.config, comment))
 
 
-def give_up(
+def cancel(
     transport: Transport, approval_id: str, config: ChainConfig, comment: str | None
 ) -> Steps[bool]:
-    """Cancel an approval; whether it ended so. Repeating it is harmless."""
+    """Cancel an approval and return whether it ended as cancelled. Safe to repeat."""
     body = None
     if comment is not None:
         body = {"comment": config._sanitizer.prose(str(comment))[:_LONGEST_COMMENT]}
@@ -96,7 +96,7 @@ def give_up(
     except Unreachable as fault:
         raise BackendUnavailableError(
             f"the service did not confirm that the approval is cancelled ({fault}): cancel it "
-            f"again, as a person may still be deciding it"
+            f"again, because a reviewer may still decide it"
         ) from fault
     except APIError as error:
         if error.code in ("approval_decided", "approval_expired"):
@@ -105,29 +105,32 @@ def give_up(
     return True
 
 
-def await_release(
+def wait_for_release(
     transport: Transport, approval_id: str, config: ChainConfig
 ) -> Steps[PolicyDecision]:
-    """Wait, and ask once more: a wait is long, and an allow is good for a second."""
-    yield from await_decision(transport, approval_id, config)
-    patience = Patience(transport, config)
+    """Wait for the decision, then confirm it: an allow is valid for one second only."""
+    yield from wait_for_decision(transport, approval_id, config)
+    backoff = ConfirmationBackoff(transport, config)
     while True:
         reason = TOO_LATE
         try:
-            for _ in range(LATE_ANSWERS):
-                decision, sent, current = yield from transport.again.through(
-                    release_now(transport, approval_id)
+            for _ in range(MAX_LATE_ANSWERS):
+                decision, sent, current = yield from transport.retry_slots.run(
+                    check_release(transport, approval_id)
                 )
                 if current and transport.is_fresh(sent):
                     return decision
         except Unreachable as fault:
             reason = str(fault)
-        yield from patience.pause(reason)
+        yield from backoff.pause(reason)
 
 
-class Patience:
-    """For an action that was approved and that the service has yet to confirm: it is never
-    carried out offline, and not given up either while the approval could be valid."""
+class ConfirmationBackoff:
+    """Spaces the attempts to confirm an approved action.
+
+    An approved action is never carried out offline. It is retried for as long as the approval can
+    be valid.
+    """
 
     def __init__(self, transport: Transport, config: ChainConfig) -> None:
         self._clock = transport.clock
@@ -135,17 +138,17 @@ class Patience:
         self._backoff = 0.1
 
     def pause(self, reason: str) -> Steps[None]:
-        """Wait a little longer than the last time. Raises when the time is up."""
+        """Wait, each time longer. Raises ``BackendUnavailableError`` when the time is up."""
         if self._clock.monotonic() > self._until:
             raise BackendUnavailableError(
                 f"the action was approved, but the service did not confirm it ({reason}): record "
-                f"it again under the same idempotency key"
+                f"it again with the same idempotency key"
             )
         self._backoff = min(self._backoff * 2, _LONGEST_BACKOFF)
         yield Pause(self._backoff * JITTER.uniform(0.5, 1.0))
 
 
-def await_decision(
+def wait_for_decision(
     transport: Transport,
     approval_id: str,
     config: ChainConfig,
@@ -153,13 +156,13 @@ def await_decision(
     action: str | None = None,
     chain_name: str | None = None,
 ) -> Steps[PolicyDecision]:
-    """Wait for a person's decision, and say so. Raises unless it releases the action."""
+    """Wait for a reviewer's decision and report the wait. Raises unless the action is released."""
     wait = Wait(approval_id, config, transport.clock, known, action, chain_name)
     ended = "broken_off"
     try:
         approval, sent = yield from _poll(transport, approval_id, config, known, wait)
         ended = str(approval.get("status"))
-        return _released(transport, known, approval, sent)[0]
+        return _read_release(transport, known, approval, sent)[0]
     except ApprovalTimedOutError:
         ended = "timed_out"
         raise
@@ -174,24 +177,26 @@ def _poll(
     known: PolicyDecision | None,
     wait: Wait,
 ) -> Steps[tuple[dict[str, Any], Moment]]:
-    """Long-poll until the approval is decided. An unreachable or overloaded service is waited
-    out: to fail here would forget that somebody was asked. What is returned is too old to act
-    on."""
+    """Long-poll until the approval is decided.
+
+    An outage of the service is waited out: failing here would abandon a pending approval. The
+    returned decision is too old to act on.
+    """
     clock = transport.clock
-    # The service says when the time is up; this one counts only while it is silent.
+    # The service enforces the time limit. This deadline matters only while it is unreachable.
     deadline = clock.monotonic() + config.default_approval_timeout_hours * 3600 + _GRACE
-    path = f"{_path(approval_id)}?wait={_HOLD}"
+    path = f"{_path(approval_id)}?wait={_LONG_POLL}"
     backoff = 0.1
     while True:
         asked = clock.monotonic()
         try:
-            approval, sent = yield from transport.ask("GET", path, wait=_HOLD)
+            approval, sent = yield from transport.ask("GET", path, wait=_LONG_POLL)
         except (Unreachable, APIError) as fault:
-            if isinstance(fault, APIError) and not may_pass(fault):
+            if isinstance(fault, APIError) and not is_retryable(fault):
                 raise
             if clock.monotonic() > deadline:
                 late = {"id": approval_id, "status": "timed_out"}
-                raise denial_of(_settled(known, late), "the action", "timed_out") from None
+                raise denial_of(_resolved(known, late), "the action", "timed_out") from None
             backoff = min(backoff * 2, _LONGEST_BACKOFF)
             yield Pause(backoff)
             continue
@@ -199,17 +204,17 @@ def _poll(
             return approval, sent
         wait.go_on(approval)
         deadline = asked + _validity(approval, deadline - asked) + _GRACE
-        if clock.monotonic() - asked < _SHORTEST:
-            yield Pause(_SHORTEST / 4)
+        if clock.monotonic() - asked < _MIN_HOLD:
+            yield Pause(_MIN_HOLD / 4)
 
 
-def release_now(
+def check_release(
     transport: Transport, approval_id: str, known: PolicyDecision | None = None
 ) -> Steps[tuple[PolicyDecision, Moment, bool]]:
-    """Whether the approval releases its action at this moment, when that was asked, and whether
-    the answer is as new as what is known of the organization. Raises when it does not."""
+    """Return the current decision on an approval, when it was requested, and whether the answer is
+    as new as what is known about the organization. Raises if the action is not released."""
     approval, sent = yield from transport.ask("GET", _path(approval_id))
-    decision, current = _released(transport, known, approval, sent)
+    decision, current = _read_release(transport, known, approval, sent)
     return decision, sent, current
 
 
@@ -217,15 +222,15 @@ def _path(approval_id: str) -> str:
     return f"/v1/approvals/{quote(approval_id, safe='')}"
 
 
-def _released(
+def _read_release(
     transport: Transport,
     known: PolicyDecision | None,
     approval: Mapping[str, Any],
     sent: Moment,
 ) -> tuple[PolicyDecision, bool]:
-    """The approval's decision, and not its status, says what may happen: under the kill switch
+    """Read the decision of an approval. The status is not enough: while the kill switch is active,
     an approved action is denied."""
-    decision = _settled(known, approval)
+    decision = _resolved(known, approval)
     current = transport.learn(
         {
             "act_number": approval.get("act_number"),
@@ -238,19 +243,19 @@ def _released(
         return decision, current
     if decision.auto_paused:
         for delivery in tuple(transport.deliveries):
-            delivery.told_of_pause(str(approval.get("chain_id")), decision.pause_reason)
+            delivery.note_pause(str(approval.get("chain_id")), decision.pause_reason)
     action = f"{approval.get('action_type', 'action')} {approval.get('action_name', '')!r}"
     raise denial_of(decision, action, str(approval.get("status")))
 
 
-def _settled(known: PolicyDecision | None, approval: Mapping[str, Any]) -> PolicyDecision:
-    """What an approval that is no longer open amounts to."""
+def _resolved(known: PolicyDecision | None, approval: Mapping[str, Any]) -> PolicyDecision:
+    """Return the decision of an approval that is no longer pending."""
     status = approval.get("status")
     told = approval.get("decision")
     if isinstance(told, Mapping):
         decision = PolicyDecision.from_json(told)
     else:
-        reason = f"the approval is {status}, and the answer does not say what that means now"
+        reason = f"the approval is {status}, but the answer has no decision"
         if status == "timed_out":
             reason = "nobody decided in time"
         decision = PolicyDecision("deny", decision_reason=reason)
@@ -277,7 +282,7 @@ def _settled(known: PolicyDecision | None, approval: Mapping[str, Any]) -> Polic
 
 
 def _validity(approval: Mapping[str, Any], otherwise: float) -> float:
-    """How long an approval is valid in all, by the service's own clock."""
+    """Return how many seconds an approval is valid in total, by the service's clock."""
     try:
         requested, expires = (
             datetime.fromisoformat(str(approval[name]).replace("Z", "+00:00"))

@@ -1,4 +1,4 @@
-"""A call's arguments as the payload that is recorded."""
+"""Turning the arguments of a call into the recorded payload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RECEIVERS = ("self", "cls")
 
 
 class Arguments:
-    """How the arguments of one function are named.
+    """Names the arguments of one function's calls.
 
     >>> def pay(invoice, amount_usd=10, *notes, **more): ...
     >>> Arguments(pay).of((7,), {"note": "soon"})
@@ -24,7 +24,7 @@ class Arguments:
         self._given: tuple[Any, ...] = ()
         self._named: Mapping[str, Any] = {}
         while isinstance(function, functools.partial):
-            # Its signature does not show what was filled in by position.
+            # The signature of a partial does not show arguments that it fills by position.
             self._given = (*function.args, *self._given)
             self._named = {**function.keywords, **self._named}
             function = function.func
@@ -35,8 +35,8 @@ class Arguments:
         self._receiver = self._receiver_of(function)
 
     def _receiver_of(self, function: Callable[..., Any]) -> str | None:
-        """The name of the parameter that is the object itself, of a function in a class. A
-        function that is static is found in a class too, but calls no parameter by these names."""
+        """Return the name of a method's ``self`` or ``cls`` parameter. A static method is defined
+        in a class too, but has no parameter of that name."""
         if self._signature is None or not inspect.isfunction(function):
             return None
         outer, _, _ = function.__qualname__.rpartition(".")
@@ -45,8 +45,8 @@ class Arguments:
         return first if in_class and first in _RECEIVERS else None
 
     def of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by their parameters' names, defaults included. Raises ``TypeError`` for
-        what the function could not be called with."""
+        """Return the arguments by parameter name, including defaults. Raises ``TypeError`` if the
+        function cannot be called with them."""
         args, kwargs = (*self._given, *args), {**self._named, **kwargs}
         if self._signature is None:
             return {"args": args, "kwargs": kwargs}

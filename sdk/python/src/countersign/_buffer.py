@@ -1,4 +1,4 @@
-"""Events that were decided here and have not reached the service yet."""
+"""The queue of events that were decided in this process and not yet delivered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from countersign._redact import encode
 __all__ = ["Outbox"]
 
 _BATCH_EVENTS = 100
-_BATCH_BYTES = 700 << 10  # the service takes 1 MiB a request
+_BATCH_BYTES = 700 << 10  # the service accepts 1 MiB in a request
 
 
 @dataclass
@@ -22,40 +22,42 @@ class _Entry:
     event: dict[str, Any]
     gap: bool = False
     frozen: bool = False
-    """It is, or may be, with the service: under its key it can only be sent as it is."""
+    """The service may have it already, so it must not change under its idempotency key."""
 
 
 class Outbox:
-    """A chain's events in the order in which they were decided.
+    """A chain's undelivered events in the order in which they were decided.
 
-    Each stays until the service has acknowledged it, under one idempotency key, so sending
-    it again settles what a lost answer left open. Beyond the capacity the oldest is dropped,
-    and a gap takes its place: a hole in the record is never silent.
+    An event stays in the queue, under one idempotency key, until the service has acknowledged it,
+    so it can be sent again after a lost answer. When the queue is full, the oldest event is
+    dropped and a gap event takes its place, so that the record shows the loss.
+
+    Safe to use from several threads.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._entries: list[_Entry] = []
-        self._sending = 0  # how many of the first are on their way just now
+        self._sending = 0  # length of the batch that is being sent: the first entries
         self._repeated = False
         self._events = 0
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards everything above
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
     def waiting(self) -> int:
-        """How many of them are not on their way to the service yet."""
+        """The number of entries that are not being sent."""
         return len(self._entries) - self._sending
 
     @property
     def full(self) -> bool:
-        """Whether one more event would push another out."""
+        """Whether adding an event would drop another."""
         return self._events >= self._capacity
 
     def put(self, event: dict[str, Any]) -> None:
-        """Add an event; its ``idempotency_key`` and ``executed_at`` are set."""
+        """Add an event, which must have an ``idempotency_key`` and ``executed_at``."""
         with self._lock:
             self._entries.append(_Entry(event))
             self._events += 1
@@ -83,17 +85,17 @@ class Outbox:
             self._entries.insert(position, _Entry(_gap(at), gap=True))
 
     def begin(self, without: Collection[str] = ()) -> list[tuple[str, bytes]]:
-        """The next batch: each event's idempotency key, and the event encoded. Until
-        :meth:`end` none of them can be dropped.
+        """Return the next batch: the idempotency key and the JSON of each event. None of them is
+        dropped until :meth:`end`.
 
-        What an earlier attempt may have delivered goes first and alone: as long as it is not
-        settled, the gap behind it stays open, and grows instead of being followed by more.
+        Events that an earlier attempt may have delivered form a batch of their own. Until they are
+        acknowledged, the gap after them stays open and grows.
         """
         with self._lock:
             batch: list[tuple[str, bytes]] = []
             size = 0
-            unsettled = list(takewhile(lambda e: e.frozen, self._entries))
-            for entry in unsettled or self._entries[:_BATCH_EVENTS]:
+            repeated = list(takewhile(lambda e: e.frozen, self._entries))
+            for entry in repeated or self._entries[:_BATCH_EVENTS]:
                 encoded = encode({k: v for k, v in entry.event.items() if k not in without})
                 size += len(encoded) + 1
                 if batch and size > _BATCH_BYTES:
@@ -101,12 +103,12 @@ class Outbox:
                 entry.frozen = True
                 batch.append((entry.event["idempotency_key"], encoded))
             self._sending = len(batch)
-            self._repeated = bool(unsettled)
+            self._repeated = bool(repeated)
             return batch
 
     def end(self, *, delivered: bool, sent: bool = True) -> None:
-        """Close the batch: its events are gone if they were delivered, and as before if they
-        were not even sent."""
+        """End the batch. Delivered events leave the queue; events that were never sent may change
+        and be dropped again."""
         with self._lock:
             batch = self._entries[: self._sending]
             if delivered:

@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785): the one spelling of a value, over which digests are made."""
+"""Canonical JSON (RFC 8785), over which digests are computed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["canonical"]
 
 _MAX_EXACT = 2**53
 
-_text = json.encoder.encode_basestring  # escapes what RFC 8785 escapes, and nothing else
+_text = json.encoder.encode_basestring  # escapes exactly what RFC 8785 requires
 
 
 def canonical(value: Any) -> bytes:
-    """The canonical form of a value that is made of plain JSON types.
+    """Encode a value made of plain JSON types.
 
     >>> canonical({"b": 1e21, "a": [1.0, "é", None, True]})
     b'{"a":[1,"\\xc3\\xa9",null,true],"b":1e+21}'
@@ -31,7 +31,7 @@ def _write(value: Any, parts: list[str]) -> None:
     elif value is None or isinstance(value, bool):
         parts.append({None: "null", True: "true", False: "false"}[value])
     elif isinstance(value, int):
-        # Every number is a double: beyond 2**53 an integer is written as the nearest one.
+        # Every number is a double: beyond 2**53 an integer is written as the nearest double.
         parts.append(str(value) if abs(value) <= _MAX_EXACT else _number(float(value)))
     elif isinstance(value, float):
         parts.append(_number(value))
@@ -48,7 +48,7 @@ def _write(value: Any, parts: list[str]) -> None:
 
 def _write_object(members: dict[str, Any], parts: list[str]) -> None:
     parts.append("{")
-    # Sorted by UTF-16 code units, which differs from code points beyond the basic plane.
+    # UTF-16 code units sort differently from code points beyond the basic plane.
     for i, name in enumerate(sorted(members, key=lambda name: name.encode("utf-16-be"))):
         if i:
             parts.append(",")
@@ -59,7 +59,7 @@ def _write_object(members: dict[str, Any], parts: list[str]) -> None:
 
 
 def _number(value: float) -> str:
-    """A double as ECMAScript writes it: Python's repr has the same digits in another form."""
+    """Format a double as ECMAScript does. Python's repr has the same digits in another form."""
     if not math.isfinite(value):
         raise ValueError("JSON has no such number")
     if value == 0:
@@ -68,7 +68,7 @@ def _number(value: float) -> str:
     _, places, exponent = Decimal(repr(abs(value))).as_tuple()
     assert isinstance(exponent, int)
     digits = "".join(map(str, places)).rstrip("0")
-    point = len(places) + exponent  # where the decimal point stands in the digits
+    point = len(places) + exponent  # position of the decimal point in the digits
     if len(digits) <= point <= 21:
         return sign + digits + "0" * (point - len(digits))
     if 0 < point <= 21:

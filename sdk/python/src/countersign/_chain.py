@@ -1,4 +1,4 @@
-"""The chain: what most users of the library touch."""
+"""The Chain, the central class of the public API."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from countersign import _validate as check
 from countersign._action import Action, name_of
-from countersign._approvals import await_release, give_up
+from countersign._approvals import cancel, wait_for_release
 from countersign._client import Client, client_of
 from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
-from countersign._loops import finish, refuse_in_loop
+from countersign._loops import refuse_in_loop, run_to_completion
 from countersign._metadata import chain_metadata
-from countersign._place import Place, enter, leave
+from countersign._scope import Scope, enter, leave
 from countersign._session import Session
 from countersign._steps import Steps
 from countersign.exceptions import ConfigurationError
@@ -30,15 +30,14 @@ from countersign.records import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Chain", "ChainPlace"]
+__all__ = ["Chain", "ChainScope"]
 
 
 class Chain:
-    """A workflow whose actions are governed and end in a receipt.
+    """A workflow whose actions are governed and which ends with a receipt.
 
-    Use it as an async or a sync context manager. Entering opens the chain, leaving completes
-    it; an exception on the way marks it as failed. The limits are those of :func:`init`, for this
-    chain alone.
+    Use it as an async or sync context manager. Entering opens the chain and leaving completes it;
+    an exception marks it as failed. The limits override those of :func:`init` for this chain.
 
     >>> import asyncio, countersign
     >>> from countersign.testing import FakeService
@@ -56,8 +55,8 @@ class Chain:
     CSN-2026-00001
     """
 
-    _is_place = True
-    """Whether governed calls inside of the context are recorded here."""
+    _is_scope = True
+    """Whether governed calls inside the context are recorded in this chain."""
 
     def __init__(
         self,
@@ -93,23 +92,23 @@ class Chain:
             opening["fallback_approvers"] = list(self._config.fallback_approvers)
         self._opening = opening
         self._session: Session | None = None
-        self._left = False
-        self._place = ChainPlace(self)
-        self._before: Place | None = None  # the place that was left for this one
+        self._closed = False
+        self._scope = ChainScope(self)
+        self._previous_scope: Scope | None = None  # restored on leaving
 
     def __repr__(self) -> str:
         return f"Chain({self.name!r}, id={self.id!r})"
 
     @property
     def id(self) -> str | None:
-        """The identifier that the service assigned: set on entry, or, for a chain that was
-        opened offline, once the service could be reached."""
+        """The id that the service assigned. It is set on entry; a chain that was opened offline
+        gets it once the service can be reached."""
         return self._session.id if self._session else None
 
     @property
     def receipt(self) -> dict[str, Any] | None:
-        """The signed receipt, after leaving; for a chain that was completed offline, once the
-        service could be reached."""
+        """The signed receipt. It is set on leaving; a chain that was completed offline gets it once
+        the service can be reached."""
         return self._session.receipt if self._session else None
 
     # -- recording -------------------------------------------------------------------
@@ -125,11 +124,11 @@ class Chain:
         metadata: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> PolicyDecision:
-        """Record an action before it is carried out, and return when it may be.
+        """Record an action before it is carried out. Returns once it may be.
 
-        Blocks while a reviewer decides. Raises when the action must not be carried out; see
+        Waits while a reviewer decides. Raises if the action must not be carried out; see
         :mod:`countersign.exceptions`. ``payload`` is sanitized before it leaves the process.
-        Give the ``idempotency_key`` of a step that may be replayed, and it is recorded once.
+        A step that may be replayed is recorded once if it always has the same ``idempotency_key``.
         """
         session = self._open_session()
         action = Action(
@@ -142,7 +141,7 @@ class Chain:
             metadata,
             idempotency_key,
         )
-        with session.latching():
+        with session.latch_errors():
             decision = session.decide_locally(action)
             if decision is not None:
                 return decision
@@ -172,7 +171,7 @@ class Chain:
             metadata,
             idempotency_key,
         )
-        with session.latching():
+        with session.latch_errors():
             decision = session.decide_locally(action)
             if decision is not None:
                 return decision
@@ -184,8 +183,8 @@ class Chain:
         outcome: Literal["succeeded", "failed", "unknown"],
         detail: str | None = None,
     ) -> bool:
-        """Report what became of an allowed action. Returns whether the service recorded it:
-        an outcome is not kept while the service is unreachable."""
+        """Report the outcome of an allowed action. Returns whether the service recorded it; an
+        outcome is not queued while the service is unreachable."""
         session = self._open_session()
         return await session.transport.run_async(session.report(decision, outcome, detail))
 
@@ -201,18 +200,18 @@ class Chain:
         return session.transport.run(session.report(decision, outcome, detail))
 
     async def wait_for_approval(self, approval_id: str) -> PolicyDecision:
-        """Wait again for an approval that an earlier run of the process asked for."""
+        """Wait for an approval that an earlier run of the process requested."""
         session = self._open_session()
-        steps = await_release(session.transport, approval_id, self._config)
-        with session.latching():
+        steps = wait_for_release(session.transport, approval_id, self._config)
+        with session.latch_errors():
             return await session.transport.run_async(steps)
 
     def wait_for_approval_sync(self, approval_id: str) -> PolicyDecision:
         """:meth:`wait_for_approval` for code without an event loop."""
         refuse_in_loop("await wait_for_approval(...)")
         session = self._open_session()
-        steps = await_release(session.transport, approval_id, self._config)
-        with session.latching():
+        steps = wait_for_release(session.transport, approval_id, self._config)
+        with session.latch_errors():
             return session.transport.run(steps)
 
     async def cancel_approval(
@@ -222,13 +221,15 @@ class Chain:
         idempotency_key: str | None = None,
         comment: str | None = None,
     ) -> bool:
-        """Give up for good on an approval that a step of this chain waits for, or waited for
-        until its wait was broken off: by the step's ``idempotency_key``, or by the approval's
-        id. Returns true once it is cancelled, and false where it was decided, or its time had
-        run out, before."""
+        """Cancel an approval that a step of this chain waits for, or waited for until the wait was
+        interrupted.
+
+        The approval is named by its id or by the step's ``idempotency_key``. Returns true once it
+        is cancelled, and false if it was already decided or its time had run out.
+        """
         session = self._open_session()
         return await session.transport.run_async(
-            self._giving_up(session, approval_id, idempotency_key, comment)
+            self._cancel_steps(session, approval_id, idempotency_key, comment)
         )
 
     def cancel_approval_sync(
@@ -242,10 +243,10 @@ class Chain:
         refuse_in_loop("await cancel_approval(...)")
         session = self._open_session()
         return session.transport.run(
-            self._giving_up(session, approval_id, idempotency_key, comment)
+            self._cancel_steps(session, approval_id, idempotency_key, comment)
         )
 
-    def _giving_up(
+    def _cancel_steps(
         self,
         session: Session,
         approval_id: str | None,
@@ -254,33 +255,33 @@ class Chain:
     ) -> Steps[bool]:
         if (approval_id is None) == (idempotency_key is None):
             raise ConfigurationError(
-                "cancel_approval takes the approval's id or the idempotency_key of the step that "
-                "waits for it, and not both"
+                "cancel_approval takes either the approval's id or the idempotency_key of the step "
+                "that waits for it"
             )
         if approval_id is None:
-            approval_id = session.asked.get(idempotency_key or "")
+            approval_id = session.pending_approvals.get(idempotency_key or "")
             if approval_id is None:
                 raise ConfigurationError(
                     "no step of this chain waits for an approval under that idempotency_key: "
-                    "give the approval's id, which GET /v1/approvals tells"
+                    "pass the approval's id, which GET /v1/approvals lists"
                 )
-        cancelled = yield from give_up(session.transport, approval_id, self._config, comment)
-        for key, asked in tuple(session.asked.items()):
+        cancelled = yield from cancel(session.transport, approval_id, self._config, comment)
+        for key, asked in tuple(session.pending_approvals.items()):
             if asked == approval_id:
-                session.asked.pop(key, None)
+                session.pending_approvals.pop(key, None)
         return cancelled
 
     def _open_session(self) -> Session:
         if self._session is None:
             raise RuntimeError("the chain is not open: use it inside `with` or `async with`")
-        if self._left:
-            raise RuntimeError("the chain was completed; open a new one for further actions")
+        if self._closed:
+            raise RuntimeError("the chain was completed; open a new chain for further actions")
         return self._session
 
     # -- reading -----------------------------------------------------------------------
 
     async def detail(self) -> ChainRecord:
-        """The chain as the service describes it now, while it is open and afterwards."""
+        """Return the chain's current record. Works while it is open and afterwards."""
         return await get_chain(self._known_id(), config=self._config)
 
     def detail_sync(self) -> ChainRecord:
@@ -289,7 +290,7 @@ class Chain:
         return get_chain_sync(self._known_id(), config=self._config)
 
     def events(self) -> AsyncIterator[EventRecord]:
-        """What was recorded, in order. Takes a member's key."""
+        """Iterate over the recorded events, in order. Needs a member's key."""
         return events_of(self._known_id(), config=self._config)
 
     def events_sync(self) -> Iterator[EventRecord]:
@@ -300,17 +301,17 @@ class Chain:
     def _known_id(self) -> str:
         if self.id is None:
             raise RuntimeError(
-                "the service does not know the chain: enter it first, or, where it was opened "
-                "offline, wait until countersign.flush() is true"
+                "the service does not know the chain: enter it first or, if it was opened "
+                "offline, wait until countersign.flush() returns True"
             )
         return self.id
 
     # -- entering and leaving ----------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        session = self._begin()
+        session = self._start_session()
         await session.transport.run_async(session.open())
-        self._enter_place()
+        self._enter_scope()
         return self
 
     async def __aexit__(
@@ -319,14 +320,14 @@ class Chain:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        session = self._leave_place()
-        await finish(session.transport.run_async(self._leave(session, error)))
+        session = self._leave_scope()
+        await run_to_completion(session.transport.run_async(self._leave(session, error)))
 
     def __enter__(self) -> Self:
         refuse_in_loop("async with Chain(...)")
-        session = self._begin()
+        session = self._start_session()
         session.transport.run(session.open())
-        self._enter_place()
+        self._enter_scope()
         return self
 
     def __exit__(
@@ -335,24 +336,24 @@ class Chain:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        session = self._leave_place()
+        session = self._leave_scope()
         session.transport.run(self._leave(session, error))
 
-    def _begin(self) -> Session:
+    def _start_session(self) -> Session:
         if self._session is not None:
-            raise RuntimeError("a chain is entered once; make a new Chain for another run")
+            raise RuntimeError("a chain can be entered once; make a new Chain for another run")
         self._session = Session(self._config, self._opening)
         return self._session
 
-    def _enter_place(self) -> None:
-        if self._is_place:
-            self._before = enter(self._place)
+    def _enter_scope(self) -> None:
+        if self._is_scope:
+            self._previous_scope = enter(self._scope)
 
-    def _leave_place(self) -> Session:
+    def _leave_scope(self) -> Session:
         session = self._open_session()
-        self._left = True
-        leave(self._place, self._before)
-        self._before = None
+        self._closed = True
+        leave(self._scope, self._previous_scope)
+        self._previous_scope = None
         return session
 
     def _leave(self, session: Session, error: BaseException | None) -> Steps[None]:
@@ -362,7 +363,7 @@ class Chain:
         except Exception as fault:
             if error is None:
                 raise
-            # What went wrong first is what the caller must see.
+            # The caller must see the first error.
             session.fail(fault)
 
     def _completion(self, error: BaseException | None) -> dict[str, Any]:
@@ -377,9 +378,9 @@ class Chain:
         return {"outcome": "failed", "error": {"type": kind, "message": message}}
 
 
-class ChainPlace(Place):
-    """An open chain as the place of governed calls. A denial is raised where it comes up, and
-    nothing is latched: that is what a run adds."""
+class ChainScope(Scope):
+    """The scope of governed calls inside an open chain. A denial is raised by its call and is not
+    latched; a run adds that."""
 
     def __init__(self, chain: Chain) -> None:
         super().__init__()
@@ -391,7 +392,7 @@ class ChainPlace(Place):
 
     @property
     def session(self) -> Session | None:
-        return None if self.chain._left else self.chain._session
+        return None if self.chain._closed else self.chain._session
 
     def check(self) -> None:
         pass

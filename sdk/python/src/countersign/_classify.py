@@ -1,8 +1,8 @@
-"""What is in an action: categories, amount, domains, records, model and tokens.
+"""Classification of actions: categories, amount, domains, records, model and tokens.
 
-The rules are the service's (docs/classification.md), held to the same vectors: a client that
-decides locally must see what the service will see. It looks at the values as they are passed,
-before anything is redacted or cut.
+The rules are the service's (docs/classification.md) and are tested with the same vectors, because a
+client that decides locally must find what the service will find. The values are classified before
+anything is redacted or cut.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from countersign._money import (
     read_money,
     stricter,
 )
-from countersign._words import normal, words_of
+from countersign._words import snake_case, words_of
 
-__all__ = ["Facts", "categories_of", "classify"]
+__all__ = ["Facts", "classify"]
 
 FINANCIAL = "financial"
 EXTERNAL = "external_communication"
@@ -42,18 +42,18 @@ def _by_word(lists: Mapping[str, str]) -> dict[str, str]:
     return {word: category for category, text in lists.items() for word in text.split()}
 
 
-# As a name's first word, one of these says that the rest is only looked at...
+# If a name begins with one of these words, the action only reads...
 _READING = frozenset(
     """analyse analyze calculate can check compare count describe estimate explain fetch find get
     has inspect is list look lookup preview query read retrieve search show summarise summarize
     validate verify view""".split()
 )
-# ...unless a second verb is joined to it: check_and_pay.
+# ...unless a second verb follows: check_and_pay.
 _CONNECTIVES = frozenset(("and", "or", "then"))
-# Money's as the last word; transfer_to_agent hands a conversation over.
+# Financial only as the last word: transfer_to_agent hands over a conversation.
 _TRANSFERS = frozenset(("transfer", "transfers"))
-# Verbs count wherever they stand.
-_ACTS = _by_word(
+# These verbs count anywhere in a name.
+_VERBS = _by_word(
     {
         FINANCIAL: "buy disburse donate pay reimburse remit sell spend withdraw",
         EXTERNAL: "broadcast browse crawl notify publish reply scrape send tweet upload",
@@ -62,8 +62,8 @@ _ACTS = _by_word(
             write""",
     }
 )
-# What get_payment, list_emails and check_update look at, they do not do.
-_THINGS = _by_word(
+# These nouns do not count in a name that only reads: get_payment, list_emails, check_update.
+_NOUNS = _by_word(
     {
         FINANCIAL: """bill bills charge charges debit deposit deposits disbursement disbursements
             donation donations funds invoice invoices money payment payments payout payouts payroll
@@ -81,17 +81,17 @@ _MAX_RECORDS = 1_000_000_000
 _MAX_TOKENS = 1_000_000_000_000
 _MAX_MODEL = 200  # bytes
 _BLANKS = " \t\r\n"
-# What is larger is not looked at to its end: the service takes 64 containers and 1 MiB.
+# Larger payloads are not classified completely. The service accepts a depth of 64 and 1 MiB.
 _MAX_DEPTH = 64
 _MAX_VALUES = 200_000
 _MAX_CHARACTERS = 4 << 20
-# The words of statements that change data, and those with which others begin.
+# The words of SQL statements that change data, and the first words of other statements.
 STATEMENT_WORDS = frozenset(
     """alter call create delete drop exec execute grant insert merge replace revoke set truncate
     update upsert""".split()
 )
 QUERY_WORDS = frozenset("begin explain select with".split())
-_Tokens = tuple[int, int]  # of a model's input and output
+_Tokens = tuple[int, int]  # a model's input and output tokens
 
 
 class Facts(NamedTuple):
@@ -99,9 +99,9 @@ class Facts(NamedTuple):
 
     categories: frozenset[str] = frozenset()
     amount_usd: Decimal | None = None
-    """The largest; None when there is none that can be held against a threshold."""
+    """The largest amount; None if there is none that can be compared with a threshold."""
     amount_unusable: bool = False
-    """There is no amount because one was found that cannot be read or is in another currency."""
+    """An amount was found that cannot be read or is in another currency."""
     external_domains: tuple[str, ...] = ()
     records_modified: int = 0
     model: str = ""
@@ -110,17 +110,17 @@ class Facts(NamedTuple):
     code: bool = False
     """The payload holds a program or a statement that changes data."""
     unseen: bool = False
-    """Something was too deep or too large to be looked at."""
+    """Part of the payload was too deep or too large to be classified."""
 
 
 class _Name(NamedTuple):
     categories: frozenset[str]
     reading: bool
-    """It only looks at things."""
+    """The action only reads."""
 
 
 class _Declared(NamedTuple):
-    """What the caller says about the action beside its payload."""
+    """What the action type and the metadata say about the action."""
 
     categories: frozenset[str]
     amount: Money = NO_MONEY
@@ -130,8 +130,8 @@ class _Declared(NamedTuple):
 
 
 class _Sums(NamedTuple):
-    """What a container of the payload comes to: in an object the largest that stands in it, in
-    a list the sum of its items."""
+    """The amount and tokens of a container: the maximum of an object's members, or the sum of a
+    list's items."""
 
     amount: Money = NO_MONEY
     tokens: _Tokens = (0, 0)
@@ -158,7 +158,7 @@ def _with_count(tokens: _Tokens, role: Role, value: Any) -> _Tokens:
 
 
 def classify(action_type: str, action_name: str, payload: Any, metadata: Any) -> Facts:
-    """The facts of an action.
+    """Classify an action.
 
     >>> facts = classify("tool_call", "pay", {"amount": "$5", "to": "a@example.com"}, None)
     >>> sorted(facts.categories), facts.amount_usd, facts.external_domains
@@ -182,7 +182,7 @@ def classify(action_type: str, action_name: str, payload: Any, metadata: Any) ->
             declared.amount.found and declared.amount.amount is None
         )
         amount = None if unusable else larger(declared.amount, found.amount).amount
-    model = declared.model or search.called()
+    model = declared.model or search.model()
     tokens = (
         declared.tokens[0] or found.tokens[0],
         declared.tokens[1] or found.tokens[1],
@@ -208,30 +208,16 @@ def classify(action_type: str, action_name: str, payload: Any, metadata: Any) ->
     )
 
 
-def categories_of(
-    action_type: str,
-    action_name: str,
-    payload: Any,
-    metadata: Mapping[str, Any] | None,
-) -> frozenset[str]:
-    """The categories of an action.
-
-    >>> sorted(categories_of("tool_call", "pay_invoice", {"payee": "a@example.com"}, None))
-    ['external_communication', 'financial']
-    """
-    return classify(action_type, action_name, payload, metadata).categories
-
-
 @lru_cache(maxsize=2048)
 def _read_name(text: str) -> _Name:
     words = words_of(text)
-    acts = frozenset(_ACTS[w] for w in words if w in _ACTS)
-    things = frozenset(_THINGS[w] for w in words if w in _THINGS)
+    verbs = frozenset(_VERBS[w] for w in words if w in _VERBS)
+    nouns = frozenset(_NOUNS[w] for w in words if w in _NOUNS)
     if words and words[-1] in _TRANSFERS:
-        things |= {FINANCIAL}
+        nouns |= {FINANCIAL}
     if words and words[0] in _READING and not _CONNECTIVES.intersection(words):
-        return _Name(acts, DATA not in acts)
-    return _Name(acts | things, False)
+        return _Name(verbs, DATA not in verbs)
+    return _Name(verbs | nouns, False)
 
 
 def _declare(action_type: str, metadata: Any) -> _Declared:
@@ -243,7 +229,7 @@ def _declare(action_type: str, metadata: Any) -> _Declared:
         return _Declared(found)
     amount, currency, model, tokens = NO_MONEY, UNSTATED, "", (0, 0)
     for key, raw in tuple(metadata.items()):
-        name, value = normal(_name(key)), _plain(raw)
+        name, value = snake_case(_name(key)), _plain(raw)
         role = role_of(name)
         if name in ("category", "categories"):
             found |= _declared_categories(value)
@@ -271,7 +257,7 @@ def _declared_categories(value: Any) -> frozenset[str]:
 
 @lru_cache(maxsize=2048)
 def _named(text: str) -> frozenset[str]:
-    return _CATEGORIES.intersection((normal(text),))
+    return _CATEGORIES.intersection((snake_case(text),))
 
 
 def _read_model(value: Any) -> str:
@@ -281,7 +267,8 @@ def _read_model(value: Any) -> str:
 
 
 def _count(value: Any, limit: int) -> int:
-    """A whole number, cut to a limit. What is none, negative or a fraction counts as 0."""
+    """Return a whole number, at most ``limit``. Negative numbers, fractions and other values count
+    as 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return 0
     if value >= limit:
@@ -293,7 +280,7 @@ _JSON = (str, int, float, bool, type(None), dict, list, tuple)
 
 
 def _plain(value: Any) -> Any:
-    """What stands for a value in JSON, one step deep."""
+    """Convert a value to JSON, one level deep."""
     return value if type(value) in _JSON else convert(value)
 
 
@@ -303,15 +290,15 @@ def _name(key: Any) -> str:
 
 
 class _Search:
-    """One walk over a payload."""
+    """One pass over a payload."""
 
     def __init__(self, by_name: bool, counting: bool, listing: bool) -> None:
         self._by_name = by_name
         self._counting = counting
         self._listing = listing
-        self._amounts = 0  # how many were found, whether they can be used or not
+        self._amounts = 0  # number of amounts found, usable or not
         self._unusable = False
-        self._unstated = False  # some amount has no currency stated beside or above it
+        self._unstated = False  # some amount has no currency next to it or above it
         self._foreign = False  # a currency other than the dollar is named somewhere
         self.explicit = False
         self.records: dict[int, int] = {}  # by depth
@@ -321,8 +308,8 @@ class _Search:
         self._nesting = 0
         self._values = _MAX_VALUES
         self._characters = _MAX_CHARACTERS
-        self._model = ""  # the payload's own
-        self._models: set[str] = set()  # those that stand beside tokens below it
+        self._model = ""  # named at the top of the payload
+        self._models: set[str] = set()  # named further down, next to token counts
 
     def payload(self, value: Any, currency: int) -> _Sums:
         plain = _plain(value)
@@ -332,8 +319,8 @@ class _Search:
             plain = {"value": plain}
         return self._container(plain, -1, Role.NONE, currency)
 
-    def called(self) -> str:
-        """The model that the payload names. Between two that stand below, it would guess."""
+    def model(self) -> str:
+        """Return the model that the payload names; empty if several are named further down."""
         if self._model or len(self._models) != 1:
             return self._model
         return next(iter(self._models))
@@ -342,8 +329,8 @@ class _Search:
         return self._unusable or (self._unstated and self._foreign)
 
     def _object(self, value: Mapping[Any, Any], depth: int, inherited: int, under: Role) -> _Sums:
-        """Look at an object's own members before those below, which inherit the currency that it
-        states. Tokens count in the payload itself, beside a model, and under a key of usage."""
+        """Classify an object's own members first: nested containers inherit its currency. Token
+        counts matter at the top of the payload, next to a model and under a usage key."""
         largest, tokens, model = NO_MONEY, (0, 0), ""
         stated, records, bare = UNSTATED, 0, False
         below: list[tuple[Role, Any]] = []
@@ -370,7 +357,7 @@ class _Search:
                 largest = larger(largest, amount)
         stated = stated or inherited
         if bare:
-            self._hold_against(stated)
+            self._check_currency(stated)
         if records:
             self.records[depth] = min(self.records.get(depth, 0) + records, _MAX_RECORDS)
         counted = depth == 0 or under is Role.USAGE or model
@@ -384,8 +371,8 @@ class _Search:
         return found
 
     def _below(self, role: Role, value: Any, depth: int, currency: int) -> _Sums:
-        """A container under an amount's key must have an amount in it, or there is one that
-        cannot be read."""
+        """Classify a nested container. Under an amount's key it must hold an amount; otherwise the
+        amount cannot be read."""
         before = self._amounts
         found = self._container(value, depth, role, currency)
         if role is Role.DOLLARS or role is Role.AMOUNT:
@@ -407,7 +394,7 @@ class _Search:
             self._nesting -= 1
 
     def _list(self, items: Any, depth: int, role: Role, currency: int) -> _Sums:
-        """The sum of the items: the payments of a batch are made together."""
+        """Return the sum of the items, because the payments of a batch are made together."""
         total = _Sums()
         for raw in tuple(items):
             item = _plain(raw)
@@ -419,7 +406,7 @@ class _Search:
                 if role in _AMOUNTS:
                     amount = self._amount(role, item, depth)
                     if amount.found and role is not Role.DOLLARS:
-                        self._hold_against(currency)
+                        self._check_currency(currency)
                     total = total.plus(_Sums(amount))
         return total
 
@@ -444,7 +431,7 @@ class _Search:
             self._foreign = True
         return currency
 
-    def _hold_against(self, currency: int) -> None:
+    def _check_currency(self, currency: int) -> None:
         self._unusable = self._unusable or currency == FOREIGN
         self._unstated = self._unstated or currency == UNSTATED
 
@@ -474,8 +461,8 @@ class _Search:
 
 
 def _is_statement(text: str) -> bool:
-    """Whether a text is a statement that changes data. In prose its words say nothing: they must
-    begin the text, or stand in one that is a statement."""
+    """Whether a text is a statement that changes data. The words mean nothing in prose: one must
+    begin the text, or the text must be a statement."""
     words = words_of(text)
     if not words:
         return False

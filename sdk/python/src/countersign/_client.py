@@ -1,4 +1,4 @@
-"""The settings together with the connections that belong to them."""
+"""The client: settings together with their connections."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from countersign import _validate as check
 from countersign._config import DEFAULT_BACKEND_URL, ChainConfig, Unset
+from countersign._fork import in_child
 from countersign._progress import ApprovalProgress
 from countersign._secret import SecretStr
 from countersign._transport import Transport
@@ -23,11 +24,11 @@ __all__ = ["Client", "aclose", "client_of", "close", "flush", "init", "transport
 
 
 class Client:
-    """One way to one service: settings, and the connections that were opened under them.
+    """Settings, and the connections that use them.
 
-    :func:`init` makes the one that is used by default. Make others to work for several keys or
-    services side by side, and give them as ``config=``. Two clients of one configuration share its
-    connections, and what the service has said under it: a kill switch that one hears of, both know.
+    :func:`init` makes the default client. Make others to use several keys or services side by side,
+    and pass them as ``config=``. Clients of the same configuration share its connections and what
+    the service has reported, such as an active kill switch.
 
     >>> from countersign.testing import FakeService
     >>> import countersign
@@ -51,12 +52,11 @@ class Client:
         return transport_of(self.config)
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Deliver what was decided in this process and has not reached the service yet. Returns
-        whether nothing is left."""
+        """Deliver the queued events of this process. Returns whether the queue is empty."""
         return self.transport.sender.flush(timeout)
 
     def close(self) -> None:
-        """Flush, and close the connections that sync code uses. It happens by itself at exit."""
+        """Flush, and close the connections of sync code. Called automatically at exit."""
         self.transport.close()
 
     async def aclose(self) -> None:
@@ -68,14 +68,11 @@ _default: Client | None = None
 _lock = threading.Lock()
 
 
+@in_child
 def _after_fork() -> None:
-    # Another thread of the parent may have held it.
+    # Another thread of the parent may have held the lock.
     global _lock
     _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def init(
@@ -101,13 +98,12 @@ def init(
     on_wait: Callable[[ApprovalProgress], object] | None = None,
     transport: httpx.MockTransport | None = None,
 ) -> ChainConfig:
-    """Configure the library for this process. Call it once, before any chain is opened.
+    """Configure the library for this process. Call it once, before opening a chain.
 
-    Without ``api_key`` the environment's ``COUNTERSIGN_API_KEY`` is used, and without
-    ``backend_url`` its ``COUNTERSIGN_BACKEND_URL``, else the ``COUNTERSIGN_URL`` that the
-    command line reads too. ``fail_mode`` is the older form of
-    ``fail_modes={"default": fail_mode}``. The guide, ``docs/python.md``, explains every
-    parameter.
+    ``api_key`` defaults to the environment variable ``COUNTERSIGN_API_KEY``, and ``backend_url`` to
+    ``COUNTERSIGN_BACKEND_URL`` or ``COUNTERSIGN_URL``, which the command line reads too.
+    ``fail_mode`` is the older form of ``fail_modes={"default": fail_mode}``. The guide,
+    ``docs/python.md``, explains every parameter.
 
     >>> import countersign
     >>> from countersign.testing import example_api_key
@@ -121,7 +117,7 @@ def init(
     """
     if fail_mode is not None:
         if fail_modes is not None:
-            raise ConfigurationError("fail_mode and fail_modes: give one of them, not both")
+            raise ConfigurationError("fail_mode and fail_modes: pass one of them, not both")
         fail_modes = {"default": check.fail_mode("fail_mode", fail_mode)}
     key = api_key if api_key is not None else os.environ.get("COUNTERSIGN_API_KEY")
     if not key:
@@ -129,7 +125,7 @@ def init(
     config = ChainConfig(
         api_key=key,
         environment=environment,
-        backend_url=backend_url or _backend_url_of_the_environment(),
+        backend_url=backend_url or _backend_url_from_environment(),
         backend_timeout_seconds=backend_timeout_seconds,
         fail_modes=fail_modes,
         offline_buffer_max_events=offline_buffer_max_events,
@@ -159,7 +155,7 @@ def init(
     return config
 
 
-def _backend_url_of_the_environment() -> str:
+def _backend_url_from_environment() -> str:
     for name in ("COUNTERSIGN_BACKEND_URL", "COUNTERSIGN_URL"):
         if address := os.environ.get(name):
             return address
@@ -167,7 +163,7 @@ def _backend_url_of_the_environment() -> str:
 
 
 def client_of(given: ChainConfig | Client | None = None) -> Client:
-    """The given client, or that of the given configuration, else the one that :func:`init` made."""
+    """Return the given client, a client of the given configuration, or the default client."""
     if isinstance(given, Client):
         return given
     if given is not None:
@@ -178,24 +174,25 @@ def client_of(given: ChainConfig | Client | None = None) -> Client:
 
 
 def flush(timeout: float = 5.0, *, config: ChainConfig | Client | None = None) -> bool:
-    """Deliver what was decided in this process and has not reached the service yet: chains that
-    were opened or completed offline, and their events. Returns whether nothing is left."""
+    """Deliver the queue of this process: events that were decided here, and chains that were opened
+    or completed offline. Returns whether the queue is empty."""
     return client_of(config).flush(timeout)
 
 
 def close(*, config: ChainConfig | Client | None = None) -> None:
-    """Flush, and close the connections that sync code uses. It happens by itself at exit."""
+    """Flush, and close the connections of sync code. Called automatically at exit."""
     client_of(config).close()
 
 
 async def aclose(*, config: ChainConfig | Client | None = None) -> None:
-    """Close the connections of the running event loop. ``asyncio.run`` does so by itself; call
-    this before closing a loop by hand."""
+    """Close the connections of the running event loop. ``asyncio.run`` does this automatically;
+    call it before closing a loop yourself."""
     await client_of(config).aclose()
 
 
 def transport_of(config: ChainConfig) -> Transport:
-    """The configuration's transport, made when first needed and closed with it."""
+    """Return the configuration's transport. It is made on first use and closed with the
+    configuration."""
     config = config._base or config
     if config._transports:
         return config._transports[0]
@@ -207,7 +204,7 @@ def transport_of(config: ChainConfig) -> Transport:
                 config.backend_timeout_seconds,
                 config.transport,
             )
-            # Runs when the configuration is dropped, and at the interpreter's exit.
+            # Runs when the configuration is collected, and when the interpreter exits.
             weakref.finalize(config, transport.close)
             config._transports.append(transport)
     return config._transports[0]

@@ -1,14 +1,13 @@
-"""HTTP clients: one for all threads, and one for each event loop.
+"""HTTP connections: one pool for all threads, and pools for each event loop.
 
-An async client belongs to the loop that opened its connections; another loop that used it
-would lose requests. httpx's transports are used without its ``Client``, which would write
-every address, and with it tokens and ids, into the log.
+The connections of an async client belong to the event loop that opened them and do not work on
+another one. httpx's transports are used without its ``Client``, which logs every URL and with it
+tokens and ids.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from countersign._fork import reset_in_child
 from countersign._secret import SecretStr
 from countersign._steps import Reply, Send
 from countersign._validate import is_loopback
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Clients", "Unreachable"]
 
-_MAX_ANSWER = 64 << 20  # bytes; beyond any honest answer
-# As many connections as there are waits: five hundred approvals must not queue for ten.
+_MAX_ANSWER = 64 << 20  # bytes
+# Unlimited, because each waiting approval holds a connection.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30)
-_POOL = 8  # requests at once in one pool of an event loop
-_KEPT_POOLS = 8  # pools that stay open when a crowd of requests is over
+_POOL_SIZE = 8  # concurrent requests in one pool of an event loop
+_IDLE_POOLS = 8  # pools that stay open after a burst of requests
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _FAULTS = (httpx.TransportError, httpx.DecodingError, httpx.StreamError)
 
 
 class Unreachable(Exception):
-    """No usable answer came: the request may or may not have had its effect."""
+    """No usable answer arrived. The request may or may not have taken effect."""
 
     def __init__(self, reason: str, *, slow: bool = False, sent: bool = True) -> None:
         super().__init__(reason)
         self.slow = slow
-        """Whether finding out took the whole timeout."""
+        """Whether the whole timeout elapsed."""
         self.sent = sent
-        """Whether the request may have arrived. Without a connection it cannot have."""
+        """Whether the request may have reached the service. Without a connection it cannot have."""
         self.address = ""
-        """Where the service was looked for, without path and credentials."""
+        """The service's address, without path and credentials."""
 
     def __str__(self) -> str:
         reason = super().__str__()
@@ -59,14 +59,14 @@ class Unreachable(Exception):
 
 
 class Clients:
-    """Sends single requests; every fault of the network becomes :class:`Unreachable`."""
+    """Sends single requests. Every network error becomes :class:`Unreachable`."""
 
     def __init__(
         self, base_url: str, key: SecretStr, version: str, mock: httpx.MockTransport | None
     ) -> None:
         self._base_url = base_url
         parts = urlsplit(base_url)
-        # Without what could be in front of the host: no credentials get into a message.
+        # Without user info, so that no credentials get into a message.
         self.address = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._mock = mock
         python = ".".join(map(str, sys.version_info[:3]))
@@ -75,51 +75,52 @@ class Clients:
             "user-agent": f"countersign-python/{version} python/{python}",
         }
         self._authorized = {**self._plain, "authorization": f"Bearer {key.reveal()}"}
-        self._lock = threading.Lock()
-        self._forget()
-        _every.add(self)
+        self.reset_after_fork()
+        reset_in_child(self)
 
-    def _forget(self) -> None:
+    def reset_after_fork(self) -> None:
+        """Forget all connections: parent and child would send over each other on one."""
+        self._lock = threading.Lock()
         self._sync: httpx.BaseTransport | None = None
-        # A loop's client lives inside an async generator, which asyncio.run() closes with
-        # the loop, and which asyncio closes by itself when this object is gone.
+        # The pools of a loop live inside an async generator, so that asyncio closes them with the
+        # loop or when this object is collected.
         self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = (
             weakref.WeakKeyDictionary()
         )
 
     def send(self, send: Send) -> Reply:
-        """Send a request, blocking."""
+        """Send a request and block until the answer has arrived."""
         client = self._sync or self._open()
-        reading = _Reading(send.timeout)
+        reader = _BodyReader(send.timeout)
         try:
             response = client.handle_request(self._request(send))
             try:
                 for chunk in response.iter_bytes():
-                    reading.take(chunk)
+                    reader.add(chunk)
             finally:
                 response.close()
         except _FAULTS as fault:
             raise _unreachable(fault) from fault
-        return Reply(response.status_code, response.headers, reading.body())
+        return Reply(response.status_code, response.headers, reader.body())
 
     async def send_async(self, send: Send) -> Reply:
         """Send a request on the running event loop."""
-        pools = await self._of_this_loop()
-        reading = _Reading(send.timeout)
+        pools = await self._loop_pools()
+        reader = _BodyReader(send.timeout)
         async with pools.borrow() as client:
             try:
                 response = await client.handle_async_request(self._request(send))
                 try:
                     async for chunk in response.aiter_bytes():
-                        reading.take(chunk)
+                        reader.add(chunk)
                 finally:
                     await response.aclose()
             except _FAULTS as fault:
                 raise _unreachable(fault) from fault
-        return Reply(response.status_code, response.headers, reading.body())
+        return Reply(response.status_code, response.headers, reader.body())
 
     def close(self) -> None:
-        """Close the threads' connections. The next request opens new ones."""
+        """Close the connections of sync code. The next request opens new ones."""
         with self._lock:
             client, self._sync = self._sync, None
         if client is not None:
@@ -153,14 +154,14 @@ class Clients:
                 self._sync = self._mock or httpx.HTTPTransport(**self._options())
             return self._sync
 
-    async def _of_this_loop(self) -> _Pools:
+    async def _loop_pools(self) -> _Pools:
         import asyncio
 
         loop = asyncio.get_running_loop()
         opened = self._by_loop.get(loop)
         if opened is None:
             lifetime = self._lifetime()
-            # Nothing is awaited between here and the entry: no second task comes between.
+            # __anext__ does not suspend here, so no other task runs before the entry is stored.
             pools = await lifetime.__anext__()
             opened = self._by_loop[loop] = (pools, lifetime)
         return opened[0]
@@ -170,14 +171,14 @@ class Clients:
             pools = _Pools(lambda: self._mock, math.inf)  # type: ignore[arg-type,return-value]
         else:
             options = self._options()
-            pools = _Pools(lambda: httpx.AsyncHTTPTransport(**options), _POOL)
+            pools = _Pools(lambda: httpx.AsyncHTTPTransport(**options), _POOL_SIZE)
         try:
             yield pools
         finally:
             await pools.aclose()
 
     def _options(self) -> dict[str, Any]:
-        # Loading the certificates takes longer than many a call; plain HTTP needs none.
+        # Plain HTTP needs no certificates, and loading them is slow.
         encrypted = self._base_url.startswith("https")
         return {
             "limits": _LIMITS,
@@ -187,9 +188,12 @@ class Clients:
 
 
 class _Pools:
-    """The connections of one event loop. A pool compares all of its connections with each other
-    at every request: five hundred waits in one pool would keep the loop from anything else, and
-    answers from arriving in time. All of it happens on the loop's own thread."""
+    """The connection pools of one event loop, used only on its thread.
+
+    httpx scans all connections of a pool for every request. With five hundred waiting requests in
+    one pool that scan would block the loop, and answers would be handled too late. Several small
+    pools keep it short.
+    """
 
     def __init__(self, make: Callable[[], httpx.AsyncBaseTransport], size: float) -> None:
         self._make = make
@@ -198,7 +202,7 @@ class _Pools:
 
     @asynccontextmanager
     async def borrow(self) -> AsyncIterator[httpx.AsyncBaseTransport]:
-        """The first pool with room for one more request."""
+        """Lend the first pool that has room for another request."""
         pool = next((p for p in self._pools if p.busy < self._size), None)
         if pool is None:
             pool = _Pool(self._make())
@@ -208,7 +212,7 @@ class _Pools:
             yield pool.client
         finally:
             pool.busy -= 1
-            if pool.busy == 0 and pool in self._pools[_KEPT_POOLS:]:
+            if pool.busy == 0 and pool in self._pools[_IDLE_POOLS:]:
                 self._pools.remove(pool)
                 await pool.client.aclose()
 
@@ -222,14 +226,14 @@ class _Pools:
 class _Pool:
     client: httpx.AsyncBaseTransport
     busy: int = 0
-    """How many requests it has just now."""
+    """Number of requests in progress."""
 
 
 _LoopClient = tuple[_Pools, AsyncGenerator[_Pools, None]]
 
 
 def _proxy_for(address: str) -> str | None:
-    """The proxy that the environment names. None can reach this machine's own loopback."""
+    """Return the proxy from the environment. Loopback addresses never use one."""
     parts = urlsplit(address)
     if is_loopback(address) or proxy_bypass(parts.hostname or ""):
         return None
@@ -237,15 +241,15 @@ def _proxy_for(address: str) -> str | None:
     return proxies.get(parts.scheme) or proxies.get("all")
 
 
-class _Reading:
-    """Collects an answer within a time and a size: httpx bounds the time of each piece."""
+class _BodyReader:
+    """Collects an answer within a time and a size. httpx limits only the time of each chunk."""
 
     def __init__(self, timeout: float) -> None:
         self._deadline = time.monotonic() + timeout
         self._chunks: list[bytes] = []
         self._size = 0
 
-    def take(self, chunk: bytes) -> None:
+    def add(self, chunk: bytes) -> None:
         self._size += len(chunk)
         if self._size > _MAX_ANSWER:
             raise APIError("the answer is too large; is backend_url the service's?")
@@ -258,23 +262,9 @@ class _Reading:
 
 
 def _unreachable(fault: Exception) -> Unreachable:
-    # The fault's kind, not its text: a text could hold the address, and with it a token.
+    # Only the type: the text could contain the URL, and with it a token.
     return Unreachable(
         type(fault).__name__,
         slow=isinstance(fault, httpx.TimeoutException),
         sent=not isinstance(fault, _UNSENT),
     )
-
-
-_every: weakref.WeakSet[Clients] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # Parent and child would talk over each other on one connection.
-    for clients in tuple(_every):
-        clients._lock = threading.Lock()
-        clients._forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

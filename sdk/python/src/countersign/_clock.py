@@ -1,8 +1,8 @@
-"""Time, and how long a permission lasts.
+"""The clock, and how long an allow is valid.
 
-Every allow is a lease, counted from the moment at which the request that brought it was sent. No
-clock of another machine is involved. Whoever stops the organization is answered only after every
-lease has run out, so what is decided here must never outlive its own.
+An allow is a lease that starts when its request was sent, so no clock of another machine matters.
+The service answers whoever stops the organization only after all leases have expired. No action may
+begin after its lease has.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import NamedTuple
 __all__ = ["LEASE_SECONDS", "Clock", "Moment", "is_fresh"]
 
 LEASE_SECONDS = 1.0
-"""How long an allow is good for."""
+"""How long an allow is valid."""
 
 _MAX_DISAGREEMENT = 0.25  # seconds between the two clocks
 
 
 class Moment(NamedTuple):
-    """A reading of both clocks, in one process."""
+    """A reading of both clocks, and the process that took it."""
 
     monotonic: float
-    """Seconds. It never jumps, and on some systems stands still while the machine sleeps."""
+    """Seconds. Never jumps, but stops on some systems while the machine sleeps."""
     wall: float
-    """Seconds. It counts while the machine sleeps, and jumps when it is set."""
+    """Seconds. Counts while the machine sleeps, but jumps when the clock is set."""
     process: int
-    """A fork copies every permission; only the process that asked for one may use it."""
+    """The process id. A fork copies leases, but only the process that requested one may use it."""
 
 
 class Clock:
-    """Where the library reads the time: ``Transport.clock``, which tests replace."""
+    """The library's source of time, ``Transport.clock``. Tests replace it."""
 
     def monotonic(self) -> float:
         return time.monotonic()
@@ -47,8 +47,10 @@ class Clock:
 
 
 def is_fresh(sent: Moment, now: Moment, seconds: float = LEASE_SECONDS) -> bool:
-    """Whether a permission that was asked for at ``sent`` can still be used. Each clock alone
-    can be wrong about the time that has passed: both must say that it is short, and agree.
+    """Whether a lease that was requested at ``sent`` is still valid at ``now``.
+
+    Each clock alone can be wrong about the elapsed time, so both must be within the lease and
+    agree.
 
     >>> is_fresh(Moment(10.0, 1000.0, 1), Moment(10.9, 1000.9, 1))
     True

@@ -1,4 +1,4 @@
-"""The library's settings: checked once, then never changed."""
+"""The library's settings: validated once, then immutable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_BACKEND_URL", "ChainConfig", "Unset"]
 
 DEFAULT_BACKEND_URL = "http://127.0.0.1:8080"
-"""Where ``countersign serve`` listens when it is told nothing else."""
+"""The default address of ``countersign serve``."""
 
 DEFAULT_FIELD_PATTERNS = (
     "api_key",
@@ -34,13 +34,13 @@ DEFAULT_VALUE_PATTERNS = ("sk_", "pk_", "ghp_", "hf_", "eyJ", "AKIA", API_KEY_PR
 
 
 class Unset(float):
-    """A default that can be told from the same number given by the caller: only what
-    was given is sent, as the service takes it for a wish to tighten its own settings."""
+    """A default that differs from the same number passed by the caller. Only limits that the caller
+    passed are sent, because the service tightens its own settings to them."""
 
 
 @dataclass(frozen=True)
 class ChainConfig:
-    """What :func:`init` returns. Build one directly to use several side by side.
+    """The settings that :func:`init` returns. Create one directly to use several side by side.
 
     >>> from countersign.testing import example_api_key
     >>> config = ChainConfig(example_api_key(), environment="staging")
@@ -87,7 +87,7 @@ class ChainConfig:
         object.__setattr__(self, "_transports", [])
 
     def _checked(self) -> dict[str, Any]:
-        """Every parameter in its final form; the first that is wrong raises."""
+        """Return every parameter in its final form. Raises for the first invalid one."""
         key = self.api_key
         return {
             "api_key": key
@@ -143,7 +143,7 @@ class ChainConfig:
         }
 
     def with_limits(self, **limits: Any) -> ChainConfig:
-        """These settings with other limits, where any are given, over the same connections."""
+        """Return these settings with other limits. They share the connections."""
         given = {name: value for name, value in limits.items() if value is not None}
         if not given:
             return self
@@ -152,7 +152,7 @@ class ChainConfig:
         return limited
 
     def policy_config(self) -> dict[str, Any]:
-        """What a chain is opened with: the limits that were given, and no defaults."""
+        """Return the limits that the caller passed, without defaults, to open a chain with."""
         given = {
             "financial_approval_threshold_usd": self.financial_approval_threshold_usd,
             "cumulative_financial_threshold_usd": self.cumulative_financial_threshold_usd,

@@ -1,4 +1,4 @@
-"""What stands for a Python object in JSON."""
+"""Conversion of Python objects to JSON types."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["convert"]
 
 
 def convert(value: Any) -> Any:
-    """One step towards JSON: a plain dict, list, string, number, boolean or None, whose
-    members may still be anything. Never raises: objects can fail in every method."""
+    """Convert one level: return a dict, list, string, number, boolean or None, whose members may
+    still be any object. Never raises, although any method of an object can."""
     try:
         return _convert(value)
     except Exception:
@@ -34,7 +34,7 @@ def _convert(value: Any) -> Any:
     if callable(dump):
         dumped = dump(value)
         return dict(dumped) if isinstance(dumped, Mapping) else str(dumped)
-    if any(c.__module__ == "uuid" for c in type(value).__mro__):  # without loading it
+    if any(c.__module__ == "uuid" for c in type(value).__mro__):  # without importing uuid
         return str(value)
     if isinstance(value, type) or callable(value):
         return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
@@ -59,11 +59,11 @@ def _mapping(value: Any) -> dict[Any, Any]:
 
 
 def _set(value: Any) -> list[Any]:
-    # Sorted, so that the same set is the same payload whatever the hash seed.
+    # Sorted, so that the payload does not depend on the hash seed.
     return sorted(value, key=lambda item: (type(item).__name__, str(item)))
 
 
-# The first that fits counts. Decimal stays a text: as a double it could lose a cent.
+# The first match wins. Decimal becomes text, because a double could lose a cent.
 _FORMS: tuple[tuple[Any, Any], ...] = (
     (enum.Enum, lambda v: v.value),
     (str, lambda v: str.__str__(v)),

@@ -1,4 +1,4 @@
-"""The decision on an action, and what it means for the agent."""
+"""The decision on an action."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DecisionSource = Literal["backend_evaluation", "local_fast_path", "human_approva
 
 @dataclass(frozen=True)
 class PolicyDecision:
-    """What was decided about one action, and why.
+    """The decision on one action, and its reason.
 
     >>> decision = PolicyDecision("allow_with_flag", decision_reason="unlisted domain")
     >>> decision.allowed, decision.decision_source
@@ -26,7 +26,7 @@ class PolicyDecision:
     decision_reason: str = ""
     """The explanation, if a policy matched."""
     decision_source: DecisionSource = "backend_evaluation"
-    """Who decided: the service, this process, a reviewer, or the fail mode while offline."""
+    """Who decided: the service, this process under a lease, a reviewer, or the fail mode."""
     policy_name: str | None = None
     """The policy that matched."""
     kill_switch_active: bool = False
@@ -49,7 +49,7 @@ class PolicyDecision:
     """The recorded event; ``None`` while it has not reached the service."""
     chain_id: str | None = None
     sequence: int | None = None
-    """The event's place in its chain, from 1."""
+    """The event's position in its chain, from 1."""
     approval_id: str | None = None
     """The approval that the action needed; keep it to resume waiting after a restart."""
     policy_version: str | None = None
@@ -57,7 +57,7 @@ class PolicyDecision:
     """``allowed``, ``flagged``, ``awaiting_approval`` or ``denied``."""
     cumulative_metrics: Mapping[str, Any] | None = field(default=None, hash=False)
     idempotency_key: str | None = None
-    """The key under which the action was recorded: the same key records it once."""
+    """The key under which the action was recorded. The same key records it only once."""
 
     @property
     def allowed(self) -> bool:
@@ -66,14 +66,14 @@ class PolicyDecision:
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any], **known: Any) -> PolicyDecision:
-        """Read an answer of the service. Members that this version does not know are ignored.
+        """Read an answer of the service. Unknown members are ignored.
 
         >>> PolicyDecision.from_json({"policy_decision": "deny", "added_later": 1}).allowed
         False
         """
         given = {name: answer[name] for name in _NAMES if answer.get(name) is not None}
         if given.get("policy_decision") not in _OUTCOMES:
-            # Fail closed: what cannot be understood is not permission.
+            # Fail closed: an unknown decision is not permission.
             given["decision_reason"] = (
                 f"the service answered with a decision that this version does not know: "
                 f"{given.get('policy_decision')!r}"
@@ -88,5 +88,5 @@ _STRICTNESS = {outcome: rank for rank, outcome in enumerate(_OUTCOMES)}
 
 
 def stricter_than_allow(outcome: object) -> bool:
-    """Whether a decision, shadow or not, is more than a plain ``allow``."""
+    """Whether a decision, shadow or not, is stricter than ``allow``."""
     return _STRICTNESS.get(cast("str", outcome), 0) > 0

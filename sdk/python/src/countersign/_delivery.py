@@ -1,13 +1,11 @@
-"""Getting a chain's record to the service: in order, once, and however long it takes."""
+"""Delivery of a chain's record to the service: in order, exactly once, with retries."""
 
 from __future__ import annotations
 
 import base64
 import logging
 import math
-import os
 import threading
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -15,7 +13,7 @@ from urllib.parse import quote
 
 from countersign import _fastpath
 from countersign._action import new_key
-from countersign._answers import may_pass
+from countersign._answers import is_retryable
 from countersign._buffer import Outbox
 from countersign._client import transport_of
 from countersign._clients import Unreachable
@@ -24,6 +22,7 @@ from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._enforce import denial_of, is_stop
 from countersign._fastpath import Lease
+from countersign._fork import reset_in_child
 from countersign._limits import looser_than
 from countersign._steps import Steps, Until
 from countersign.exceptions import APIError, PolicyViolationError
@@ -37,51 +36,53 @@ _ABOUT_CONTENT = frozenset((400, 409, 413, 422))
 
 
 class Delivery:
-    """A chain as the service knows it, and what it does not know yet. Safe to use from several
-    threads and event loops: each delivers in its turn."""
+    """A chain as the service knows it, and the queue of what it does not know yet.
+
+    Safe to use from several threads and event loops; one at a time delivers.
+    """
 
     def __init__(self, config: ChainConfig, opening: dict[str, Any]) -> None:
         self.config = config
         self.transport = transport_of(config)
         self.chain: dict[str, Any] = {}
-        """The chain as the service last described it; empty while it was opened offline."""
+        """The chain's record, as the service last sent it. Empty until it is opened."""
         self.paused = False
         self.pause_reason: str | None = None
         self.lease: Lease | None = None
-        """Under which obviously safe actions are decided here; the lock guards it."""
+        """Permission to decide obviously safe actions locally. Written with the lock held."""
         self.binding_key: bytes | None = None
-        """Binds what is redacted to its action. A chain that was opened offline has none."""
+        """The key of the digests that bind redacted values. None for a chain opened offline."""
         self.completion: dict[str, Any] | None = None
-        """How the chain ended, once it was left."""
+        """How the chain ended; set on leaving."""
         self.receipt: dict[str, Any] | None = None
         self.outbox = Outbox(config.offline_buffer_max_events)
         self.events: dict[str, tuple[str, str]] = {}
-        """Events decided here, by idempotency key, once the service has recorded them: the
-        chain that each stands in, and its id."""
+        """Locally decided events that the service has recorded, by idempotency key: the chain's id
+        and the event's id."""
         self._opening = opening
         self._opening_key = new_key()
-        self._bound = False  # whether the service binds what was redacted
-        self._takes_found = False  # whether it takes what was found in an action
-        self._paused_at = -math.inf  # when an answer last told of the pause
+        self._bound = False  # whether the service accepts digests of redacted values
+        self._takes_found = False  # whether it accepts the facts found in an action
+        self._paused_at = -math.inf  # monotonic seconds; when an answer last reported the pause
         self._latched: dict[type[Exception], Exception] = {}
-        self._turn: Future[None] | None = None
-        self._followed = False  # whether the log says that the chain was abandoned
-        self._earlier: set[str] = set()  # ids of the chains that this one continues
+        self._flushing: Future[None] | None = None
+        self._logged_abandonment = False
+        self._earlier_ids: set[str] = set()  # ids of the chains that this one continues
+        # Guards the lease, the pause, the chain's id, the latched errors and _flushing.
         self._lock = threading.Lock()
-        _every.add(self)
+        reset_in_child(self)
         self.transport.deliveries.add(self)
 
-    def _begin_in_child(self) -> None:
-        """After a fork. Other threads of the parent may have held the lock or had the turn; what
-        was decided there, they deliver."""
+    def reset_after_fork(self) -> None:
+        """Start with an empty queue: the parent delivers what was decided there."""
         self._lock = threading.Lock()
-        self._turn = None
+        self._flushing = None
         self.lease = None
         self.outbox = Outbox(self.config.offline_buffer_max_events)
 
     @property
     def name(self) -> str | None:
-        """The chain's name, as it was opened."""
+        """The chain's name."""
         return self._opening.get("name")
 
     @property
@@ -89,32 +90,32 @@ class Delivery:
         return self.chain.get("id")
 
     def open_now(self) -> Steps[None]:
-        """Open the chain. Repeated under its key, it is opened once."""
+        """Open the chain. It has one idempotency key, so repeating this opens it once."""
         headers = {"idempotency-key": self._opening_key}
         chain, sent = yield from self.transport.ask(
             "POST", "/v1/chains", self._opening, headers=headers
         )
         self._learn_chain(chain, sent)
 
-    def unsettled(self) -> bool:
-        """Whether anything must be delivered before the service is asked about more."""
+    def has_undelivered(self) -> bool:
+        """Whether something must be delivered before the next action can be decided."""
         return not self.chain or len(self.outbox) > 0
 
-    def settle(self) -> Steps[None]:
-        """Deliver everything, in order, one caller at a time."""
+    def flush(self) -> Steps[None]:
+        """Deliver the queue, in order. One caller at a time does; others wait for it."""
         while True:
             with self._lock:
-                if self._turn is None:
-                    self._turn = Future()
+                if self._flushing is None:
+                    self._flushing = Future()
                     break
-                others = self._turn
-            yield Until(others)
+                theirs = self._flushing
+            yield Until(theirs)
         try:
             yield from self._deliver()
         finally:
             with self._lock:
-                turn, self._turn = self._turn, None
-            turn.set_result(None)
+                ours, self._flushing = self._flushing, None
+            ours.set_result(None)
 
     def _deliver(self) -> Steps[None]:
         if not self.chain:
@@ -128,8 +129,8 @@ class Delivery:
                 sent = fault.sent
                 raise
             except APIError as error:
-                # Refused for good, sending it again would not help.
-                delivered = not may_pass(error)
+                # A permanent error: do not send the batch again.
+                delivered = not is_retryable(error)
                 raise
             finally:
                 self.outbox.end(delivered=delivered, sent=sent)
@@ -144,10 +145,10 @@ class Delivery:
             if error.status not in _ABOUT_CONTENT or error.code == "chain_sealed":
                 raise
             if len(batch) > 1:
-                # One of them is at fault; that says nothing of the others.
+                # One event is at fault: send each alone, so that the others are recorded.
                 for one in batch:
                     yield from self._send([one])
-            elif error.code != "idempotency_conflict":  # that one was recorded before
+            elif error.code != "idempotency_conflict":  # a conflict means it is recorded already
                 self.fail(_refusal(error))
             return
         results = answer.get("results")
@@ -157,9 +158,9 @@ class Delivery:
             batch, results if isinstance(results, list) else (), strict=False
         ):
             if isinstance(result, dict):
-                self._take(key, {"act_number": number, **result}, sent)
+                self._handle_result(key, {"act_number": number, **result}, sent)
 
-    def _take(self, key: str, result: dict[str, Any], sent: Moment) -> None:
+    def _handle_result(self, key: str, result: dict[str, Any], sent: Moment) -> None:
         problem = result.get("error") or result.get("problem")
         if isinstance(problem, dict):
             if problem.get("code") != "idempotency_conflict":
@@ -187,7 +188,7 @@ class Delivery:
         self.receipt = receipt
 
     def check_latched(self) -> None:
-        """Raise what the background has found, once: a stop before anything else."""
+        """Raise an error that was found in the background, once. Stops come first."""
         if not self._latched:
             return
         with self._lock:
@@ -197,7 +198,7 @@ class Delivery:
             raise latched
 
     def fail(self, error: Exception) -> None:
-        """Keep an error for the next call; the first of its kind counts."""
+        """Latch an error for the next call. Only the first of each type is kept."""
         logger.warning("countersign: %s", error)
         with self._lock:
             self._latched.setdefault(type(error), error)
@@ -206,8 +207,8 @@ class Delivery:
         return len(self.outbox)
 
     def learn(self, answer: dict[str, Any], sent: Moment) -> bool:
-        """Take what any answer says about organization and chain. False when it is older than
-        what is known of the organization: an allow in it is not to be relied on."""
+        """Update the state of the organization and the chain from an answer. Returns False if the
+        answer is older than what is known: an allow in it must not be used."""
         current = self.transport.learn(answer, sent)
         self.follow(answer.get("continued_by"))
         with self._lock:
@@ -215,21 +216,21 @@ class Delivery:
             if not current:
                 return False
             if "fast_path_lease" in answer:
-                # The answer's own number: another thread may have learnt of a newer act since.
+                # The answer's own number: another thread may have seen a newer one since.
                 number = answer.get("act_number")
                 act = number if isinstance(number, int) else self.transport.act_number
                 self._learn_lease(answer["fast_path_lease"], sent, act)
         return True
 
     def follow(self, successor: object) -> None:
-        """Go on in the chain that the service has opened in place of an abandoned one. It
-        belongs to the same run: the service holds it to the same limits."""
+        """Continue in the chain that the service opened in place of an abandoned one. The same
+        limits apply to it."""
         with self._lock:
             if not isinstance(successor, str) or not self.chain or successor == self.id:
                 return
-            self._earlier.add(str(self.id))
+            self._earlier_ids.add(str(self.id))
             self.chain = {**self.chain, "id": successor}
-            first, self._followed = not self._followed, True
+            first, self._logged_abandonment = not self._logged_abandonment, True
         if first:
             logger.warning(
                 "countersign: the chain was sealed as abandoned because nothing was sent for too"
@@ -237,9 +238,12 @@ class Delivery:
             )
 
     def _learn_pause(self, answer: dict[str, Any], sent: Moment) -> None:
-        """The lock is held. As with the kill switch, what lifts a pause is the answer to a request
-        that was sent when the pause was known. Of two that were under way together, the one that
-        was sent later may have been decided before the pause."""
+        """Update the pause. The lock is held.
+
+        As with the kill switch, only the answer to a request that was sent after the pause was
+        known lifts it. Of two concurrent requests, the later one may have been decided before the
+        pause.
+        """
         paused = answer.get("auto_paused")
         if paused is None and "status" in answer and "policy_decision" not in answer:
             paused = answer["status"] == "auto_paused"
@@ -249,10 +253,10 @@ class Delivery:
             self.paused = False
             self.pause_reason = None
 
-    def told_of_pause(self, chain: str, reason: str | None) -> None:
-        """An answer that is about an approval says that a chain is paused: perhaps this one."""
+    def note_pause(self, chain: str, reason: str | None) -> None:
+        """Pause if the chain is this one. Called for answers about approvals."""
         with self._lock:
-            if chain == self.id or chain in self._earlier:
+            if chain == self.id or chain in self._earlier_ids:
                 self._pause(reason)
 
     def _pause(self, reason: str | None) -> None:
@@ -267,7 +271,7 @@ class Delivery:
         if lease is None:
             self.lease = None
         elif self.lease is None or lease.sent.monotonic >= self.lease.sent.monotonic:
-            # The service counted what it knew of; the rest is counted here.
+            # The service could not count the events that are still in the queue.
             lease.reserve(self.outbox.waiting)
             self.lease = lease
 
@@ -276,12 +280,12 @@ class Delivery:
         self.binding_key = _binding_key(chain.pop("binding_key", None))
         self.chain = chain
         self.learn(chain, sent)
-        self._tell_of_looser_limits(chain)
+        self._warn_of_looser_limits(chain)
 
-    def _tell_of_looser_limits(self, chain: Mapping[str, Any]) -> None:
-        """Logs, once for each limit and client, that the service holds actions to a tighter one."""
+    def _warn_of_looser_limits(self, chain: Mapping[str, Any]) -> None:
+        """Log, once for each limit and client, that the organization's limit is tighter."""
         looser = looser_than(chain.get("effective_limits"), self.config.policy_config())
-        new = self.transport.first_told(looser)
+        new = self.transport.not_yet_reported(looser)
         if new:
             logger.warning(
                 "the organization's limits are tighter than those of this client, and apply: %s",
@@ -289,26 +293,14 @@ class Delivery:
             )
 
     def unknown_members(self) -> tuple[str, ...]:
-        """Members of an event that a service which does not know them would refuse."""
+        """Return the members of an event that an older service would reject."""
         if self._bound:
             return ()
         return ("redactions",) if self._takes_found else ("found", "redactions")
 
     def path(self, rest: str, chain: str | None = None) -> str:
-        """The address of something of this chain, or of one that it continues."""
+        """Return a path under this chain, or under one that it continues."""
         return f"/v1/chains/{quote(chain or str(self.id), safe='')}{rest}"
-
-
-_every: weakref.WeakSet[Delivery] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for delivery in tuple(_every):
-        delivery._begin_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _binding_key(given: object) -> bytes | None:
@@ -320,14 +312,14 @@ def _binding_key(given: object) -> bytes | None:
 
 
 def _refusal(error: APIError) -> APIError:
-    """The same error with a message that can be raised by a later call, which it is not about."""
+    """Return the error with a message that fits a later call, which raises it."""
     text = f"an earlier action, decided in this process, was not recorded: {error.message}"
     return APIError(text, error.status, error.code, error.request_id, error.errors)
 
 
 def _violation(decision: PolicyDecision) -> Exception:
-    """What to raise for an action that was decided here without cover: the stop that stood
-    against it, else that the policies were violated."""
+    """Return the error for a locally decided action that the service would have denied: the stop
+    that was in force, otherwise a policy violation."""
     stop = denial_of(decision, "an earlier action, decided in this process")
     if is_stop(type(stop)):
         return stop

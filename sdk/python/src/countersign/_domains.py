@@ -1,4 +1,4 @@
-"""Which bare words end like a domain: the service's lists and rules."""
+"""Which words end like a domain name. The lists and rules are the service's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = [
 
 from countersign._words import lower
 
-# They end the names of files and of no host.
+# These end file names, and no host names.
 FILE_EXTENSIONS = frozenset(
     """7z asp aspx avi bak bin bmp bz2 c cfg class conf cpp cs css csv dat db deb dll doc
     docx eml env epub exe flac gif go gz h heic hpp htm html ico ics ini ipynb iso jar java
@@ -21,10 +21,9 @@ FILE_EXTENSIONS = frozenset(
     svg swift tar tgz tif tiff toml ts tsv tsx ttf txt wav webm webp whl wmv woff woff2 xls
     xlsx xml xz yaml yml""".split()
 )
-# They end files' names when nothing but one word stands before them, and hosts otherwise.
+# These end a file name if a single word precedes them, and a host name otherwise.
 AMBIGUOUS_EXTENSIONS = frozenset("ai cc md mov pl ps py rs sh so zip".split())
-# The top-level domains of more than two letters under which most names are registered. All of
-# two letters are countries'.
+# The most used top-level domains of more than two letters. Those of two letters are countries.
 GENERIC_DOMAINS = frozenset(
     """academy accountant actor aero africa agency app arpa art asia autos bank bar beauty
     best bet bid bike bio biz blog boats bond build business buzz cafe camp capital care
@@ -50,8 +49,8 @@ _FOREIGN_DOTS = frozenset("\u3002\uff0e\uff61")
 
 
 def ends_like_domain(host: str, known: bool) -> bool:
-    """Judge a host in lower case that is only a word under a key. With ``known``, only the
-    domains that are listed count.
+    """Whether a word in lower case ends like a domain name. With ``known``, only the listed
+    top-level domains count.
 
     >>> ends_like_domain("example.com", True), ends_like_domain("report.pdf", False)
     (True, False)
@@ -67,6 +66,6 @@ def ends_like_domain(host: str, known: bool) -> bool:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether a text is a name with an ambiguous extension and nothing else."""
+    """Whether a text is a single name with an ambiguous extension."""
     name, _, extension = text.partition(".")
     return lower(extension) in AMBIGUOUS_EXTENSIONS and not any(c in name for c in "/:@?#")

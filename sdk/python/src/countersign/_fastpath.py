@@ -1,4 +1,4 @@
-"""Which actions may be decided in this process, and what the service said of it afterwards."""
+"""Local decisions: leases, and which actions they cover."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ from countersign._decision import stricter_than_allow
 from countersign._transport import Transport
 from countersign._words import fold_name, words_of
 
-__all__ = ["Lease", "is_violation", "permits"]
+__all__ = ["Lease", "is_violation", "lease_for"]
 
 _MOST_ACTIONS = 100
 
 
 class Lease:
-    """The service's permission to decide a few obviously safe actions here, for a moment."""
+    """Permission of the service to decide a limited number of obviously safe actions locally, for
+    at most one second."""
 
     def __init__(self, given: Mapping[str, Any], sent: Moment, act_number: int) -> None:
-        """Raises ``KeyError``, ``TypeError`` or ``ValueError`` where it is not understood."""
+        """Raises ``KeyError``, ``TypeError`` or ``ValueError`` if the lease is malformed."""
         self.id = str(given["id"])
         self.sent = sent
         self.act_number = act_number
         self.actions = frozenset(map(str, given["actions"]))
         self.except_agents = frozenset(fold_name(str(name)) for name in given["except_agents"])
-        # Whatever an answer says, neither is longer than the contract's.
+        # The protocol's limits hold, whatever the answer says.
         self._seconds = min(float(given["milliseconds"]) / 1000, LEASE_SECONDS)
-        self._left = min(int(given["max_actions"]), _MOST_ACTIONS)
+        self._remaining = min(int(given["max_actions"]), _MOST_ACTIONS)
         self._lock = threading.Lock()
 
     @classmethod
     def read(cls, given: object, sent: Moment, act_number: int) -> Lease | None:
-        """The lease in an answer; None where there is none or it is not understood."""
+        """Read the lease of an answer; None if there is none or it is malformed."""
         if not isinstance(given, Mapping) or isinstance(given.get("actions"), str):
             return None
         try:
@@ -49,21 +50,21 @@ class Lease:
         return first in self.actions and agent not in self.except_agents
 
     def reserve(self, count: int) -> None:
-        """Count actions that the service did not know of when it granted the lease."""
+        """Use up actions that the service did not know about when it granted the lease."""
         with self._lock:
-            self._left -= count
+            self._remaining -= count
 
     def take(self, now: Moment) -> bool:
-        """Use it for one action, if that is still possible."""
+        """Use the lease for one action. Returns False if it has expired or is used up."""
         if not is_fresh(self.sent, now, self._seconds):
             return False
         with self._lock:
-            self._left -= 1
-            return self._left >= 0
+            self._remaining -= 1
+            return self._remaining >= 0
 
 
 class Decider(Protocol):
-    """A chain, as far as deciding in this process depends on it."""
+    """The parts of a chain that local decisions depend on."""
 
     config: ChainConfig
     transport: Transport
@@ -72,8 +73,8 @@ class Decider(Protocol):
     outbox: Outbox
 
 
-def permits(session: Decider, action: Action) -> Lease | None:
-    """The lease under which an action may be decided here. It must still be taken."""
+def lease_for(session: Decider, action: Action) -> Lease | None:
+    """Return the lease that covers an action, or None. The caller must then ``take`` it."""
     config, transport, lease = session.config, session.transport, session.lease
     if (
         lease is None
@@ -93,7 +94,7 @@ def permits(session: Decider, action: Action) -> Lease | None:
 
 
 def is_violation(result: Mapping[str, Any]) -> bool:
-    """Whether the service would have decided an event of a batch more strictly."""
+    """Whether the service would have decided a delivered event more strictly."""
     if isinstance(result.get("violation"), bool):
         return bool(result["violation"])
     if stricter_than_allow(result.get("policy_decision")):

@@ -1,4 +1,4 @@
-"""The hosts outside the own network that a text names: the service's rules."""
+"""External hosts that a text names. The rules are the service's."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from countersign._words import lower
 
 __all__ = ["LINK", "TARGET", "URL", "Hosts"]
 
-# How sure it is that a text is a host.
+# How certain it is that a text is a host.
 URL = 0
-"""It stands in an address or under a key of hosts."""
-_NO_PORT = 1  # in an address without a scheme or slashes: a short number is a port there
+"""Part of a URL, or the value of a host key."""
+_NO_PORT = 1  # in a URL without scheme or slashes, where a short number is a port
 LINK = 2
-"""A bare word under a key of links: a page's name is no host."""
+"""A word under a link key, where the name of a page is not a host."""
 TARGET = 3
-"""A bare word under a key of what is sent to or copied: only what ends like a domain is one."""
+"""A word under a target key (to, destination), where only a known domain is a host."""
 
 _MAX_DOMAINS = 100
-_MAX_DOMAIN = 253  # bytes, the longest name that DNS knows
+_MAX_DOMAIN = 253  # bytes, the longest DNS name
 _MORE = "*"
 _PRIVATE = tuple(
     ipaddress.ip_network(n) for n in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 )
-_BREAKS = "\t\r\n"  # web clients drop them wherever they stand in an address
+_BREAKS = "\t\r\n"  # web clients drop them anywhere in a URL
 _ANY_BREAK = re.compile(r"[\t\r\n]+")
 _WEB_SCHEMES = ("https", "http", "wss", "ws", "ftp")
 _SLASHES = re.compile(r"[/\\\t\r\n]*")
 _CONTROLS = "".join(map(chr, range(0x21)))
-_MAX_WHOLE = 4096  # bytes in which a host must end that is read without its breaks
+_MAX_WHOLE = 4096  # bytes that are searched for a host after joining lines
 _HOST_MARKS = frozenset(".-@:[]/\\")
 _ATTRIBUTE = re.compile(r"""(?<=["'=(])//""")
 # Letters and digits, and everything beyond ASCII.
 _WORD_CHARACTER = re.compile(r"[^\x00-/:-@\[-`{-\x7f]")
 _AUTHORITY = re.compile(r"""[^/?#\\"<>`\x00-\x20]*""")
 _DOMAIN = re.compile(r"[^\x00-,/:-@\[-^`{-\x7f]*")  # these, and . - _
-# It may end a URL in prose, and may also stand in the user part that an authority begins with.
+# It may end a URL in prose, and may also be part of the authority's user info.
 _PUNCTUATION = re.compile(r"[,;()'}!*|]")
 _HOST_AND_PORT = re.compile(r"[^,;()'}!*|:]*(?::[^,;()'}!*|:]*)?")
 _LITERAL = re.compile(r"\[[^,;()'}!*|\]]{0,64}\]?[^,;()'}!*|:]*(?::[^,;()'}!*|:]*)?")
@@ -61,7 +61,7 @@ class Hosts:
         self._found: set[str] = set()
 
     def sorted(self) -> tuple[str, ...]:
-        """The domains in the order of their bytes. Beyond a hundred, * stands for the rest."""
+        """Return the domains, sorted by their bytes. Beyond a hundred, * stands for the rest."""
         found = sorted(self._found, key=lambda host: host.encode("utf-8", "replace"))
         if len(found) > _MAX_DOMAINS:
             found = [_MORE, *found[: _MAX_DOMAINS - 1]]
@@ -90,9 +90,9 @@ class Hosts:
             at = text.find(":", max(start, at + 1))
 
     def _slashless(self, text: str, start: int, span: tuple[int, int]) -> tuple[int, int]:
-        """Read the authority behind a scheme without slashes: the host behind the last @, and what
-        stands before punctuation, with at most one colon in it. Others may stand in it: where it
-        ends and the @ stands are found once for all of them."""
+        """Read the authority after a scheme without slashes: the host after the last @, and the
+        text before punctuation if it has at most one colon. The authority can contain further
+        schemes, so its end and the position of the @ (``span``) are found once for all of them."""
         end, at = span
         if start >= end:
             end = _AUTHORITY.match(text, start).end()  # type: ignore[union-attr]
@@ -100,7 +100,7 @@ class Hosts:
             if at >= 0:
                 self._authority(text[at:end], _NO_PORT)
         limit = at if at >= start else end
-        # An address in brackets has colons of its own.
+        # An IPv6 address in brackets contains colons.
         shape = _LITERAL if text[start : start + 1] == "[" else _HOST_AND_PORT
         found = shape.match(text, start, limit)
         stop = found.end() if found else start
@@ -111,8 +111,7 @@ class Hosts:
         return end, at
 
     def _relative(self, text: str) -> None:
-        """Addresses that leave the scheme out: at the beginning of a text, or in an attribute or
-        a link."""
+        """Find URLs without a scheme: at the start of a text, or in an attribute or a link."""
         begin = _first_visible(text)
         run = _SLASHES.match(text, begin)[0]  # type: ignore[index]
         if _count_slashes(run) > 1:
@@ -127,9 +126,9 @@ class Hosts:
             self._authority(_AUTHORITY.match(text, start)[0], _NO_PORT)  # type: ignore[index]
 
     def _whole(self, text: str) -> None:
-        """Read a text that begins like an address as a web client does that is given all of it:
-        without line breaks. Prose that begins with an address is left alone, unless the break
-        stands at a mark that goes on with the host."""
+        """Read a text that begins like a URL the way a web client reads it: without line breaks.
+        Prose that begins with a URL keeps its breaks, except next to a character that continues a
+        host."""
         text = text.strip(_CONTROLS)
         head = _first_bytes(text)
         if not _begins_address(head):
@@ -140,8 +139,8 @@ class Hosts:
             self._relative(joined)
 
     def _authority(self, text: str, how: int) -> None:
-        """The host behind the last @. When punctuation stands before it, the text may also be a
-        host and an e-mail address side by side."""
+        """Add the host after the last @. With punctuation before the @, the text may also be a host
+        followed by an e-mail address, so both are added."""
         user, at, host = text.rpartition("@")
         if at and (cut := _PUNCTUATION.search(user)):
             self._add(user[: cut.start()], how)
@@ -163,8 +162,8 @@ class Hosts:
             at = text.find("@", end)
 
     def bare(self, text: str, how: int) -> None:
-        """The value of a key that is said to hold hosts, with or without a scheme. Some clients
-        drop line breaks inside an address, others take each line for one: both count."""
+        """Read the value of a key that names hosts, with or without a scheme. Some clients drop
+        line breaks in a URL and others treat each line as one, so both readings count."""
         joined = text.translate(_NO_BREAKS)
         if joined != text:
             if how == URL:
@@ -186,7 +185,7 @@ class Hosts:
         authority = _AUTHORITY.match(host)[0]  # type: ignore[index]
         rest = host[len(authority) : len(authority) + 2]
         if rest == "//" and authority.endswith(":"):
-            return  # another scheme, which scan reads
+            return  # another scheme, which scan handles
         if rest.startswith(" ") or (how != URL and is_file_name(host)):
             return
         self._authority(authority, how)
@@ -208,7 +207,7 @@ class Hosts:
             self._found.add(_last_bytes(host))
 
     def _add_address(self, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
-        # Link-local addresses count: credentials of clouds are served there.
+        # Link-local addresses count as external: clouds serve credentials there.
         if isinstance(address, ipaddress.IPv6Address):
             address = address.ipv4_mapped or ipaddress.IPv6Address(int(address))  # without its zone
         if address.is_loopback or address.is_unspecified:
@@ -218,9 +217,8 @@ class Hosts:
 
 
 def _authority_after(text: str, colon: int) -> tuple[int, int | None]:
-    """Where the authority of a URL begins whose scheme ends at a colon, and how sure it is that
-    there is one. Web clients take backslashes for slashes, any number of them and none, and
-    drop line breaks."""
+    """Return where the authority of a URL begins whose scheme ends at ``colon``, and how certain it
+    is. Web clients treat backslashes as slashes, accept any number of them and drop line breaks."""
     run = _SLASHES.match(text, colon + 1)[0]  # type: ignore[index]
     end = colon + 1 + len(run)
     scheme = colon
@@ -232,7 +230,7 @@ def _authority_after(text: str, colon: int) -> tuple[int, int | None]:
     if begin is not None:
         if _count_slashes(run):
             return end, URL
-        # In https:443 stands a port, and in xhttp:a.b no scheme.
+        # https:443 has a port, and xhttp:a.b has no web scheme.
         alone = begin == 0 or not _WORD_CHARACTER.match(text[begin - 1])
         return end, _NO_PORT if alone else None
     if scheme == colon and run.startswith("//") and not _ANY_BREAK.search(run):
@@ -245,7 +243,7 @@ def _count_slashes(run: str) -> int:
 
 
 def _web_scheme(text: str, end: int) -> int | None:
-    """Where a scheme of the web begins that ends at an index. Line breaks may stand in it."""
+    """Return where a web scheme begins that ends at ``end``. It may contain line breaks."""
     for scheme in _WEB_SCHEMES:
         begin = _before(text, end, scheme)
         if begin is not None:
@@ -289,8 +287,8 @@ def _begins_address(text: str) -> bool:
 
 
 def _join_lines(text: str, everywhere: bool) -> str:
-    """Drop line breaks. A break stays before another address and, where not all are dropped,
-    unless a mark of a host stands beside it."""
+    """Drop line breaks. A break before another URL stays. Unless ``everywhere`` is set, so does a
+    break that is not next to a host's punctuation."""
     out = ""
     at = 0
     for found in _ANY_BREAK.finditer(text):
@@ -304,7 +302,7 @@ def _join_lines(text: str, everywhere: bool) -> str:
 
 
 def _is_mail_domain(domain: str) -> bool:
-    # In name@1.2.3 stands a version.
+    # name@1.2.3 is a version.
     if domain.startswith("["):
         return True
     name, _, top = domain.rpartition(".")
@@ -312,21 +310,21 @@ def _is_mail_domain(domain: str) -> bool:
 
 
 def _is_external(host: str) -> bool:
-    """When in doubt a host is external: what cannot be judged must not slip past an allowlist."""
+    """Whether a host is external. In doubt it is, so that nothing slips past an allowlist."""
     if not host:
         return False
     if not host.isascii() or "%" in host:
         return True
     top = host.rpartition(".")[2]
     if top.isdigit() or top.startswith("0x"):
-        return True  # an IP address in one of its odder spellings
+        return True  # an IP address in an unusual notation
     if top == host or top in ("localhost", "local", "internal"):
         return False
     return host != "home.arpa" and not host.endswith(".home.arpa")
 
 
 def _last_bytes(host: str) -> str:
-    """The end, which is what an allowlist looks at."""
+    """Return the last bytes of a long host: allowlists compare the end."""
     if len(host) * 4 <= _MAX_DOMAIN:
         return host
     return host.encode("utf-8", "replace")[-_MAX_DOMAIN:].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-"""What the keys of a payload mean."""
+"""The meaning of a payload's keys."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ __all__ = ["Role", "role_of"]
 
 
 class Role(enum.Enum):
-    """What a key says about its value."""
+    """The meaning of a key's value."""
 
     NONE = enum.auto()
     DOLLARS = enum.auto()
-    """An amount in US dollars by its name."""
+    """An amount in US dollars."""
     AMOUNT = enum.auto()
-    """It can only be about money."""
+    """An amount of money."""
     PLAIN = enum.auto()
-    """It can also be about something else: a total of pages, a price that is only shown."""
+    """An amount, or something else: a total of pages, a price that is only shown."""
     VALUE = enum.auto()
-    """Money in an action that is financial by its name, and there alone."""
+    """An amount, but only in an action whose name is financial."""
     CURRENCY = enum.auto()
     UNIT = enum.auto()
-    """A currency when it holds a text. It can also be about something else."""
+    """A currency if the value is text; it can also be another unit."""
     HOST = enum.auto()
-    """Its value is a host or an address even without a scheme."""
+    """A host or URL, even without a scheme."""
     LINK = enum.auto()
-    """Its value may be a host, or the name of a page."""
+    """A host, or the name of a page."""
     TARGET = enum.auto()
-    """Its value may be a host, a file or a person."""
+    """A host, a file or a person."""
     COUNT = enum.auto()
-    """A number of records, or the list of them."""
+    """A number of records, or a list of records."""
     IDS = enum.auto()
-    """A list of records' ids."""
+    """A list of record ids."""
     MODEL = enum.auto()
     """The name of a language model."""
     INPUT = enum.auto()
-    """A count of tokens."""
+    """A number of input tokens."""
     OUTPUT = enum.auto()
-    """A count of tokens."""
+    """A number of output tokens."""
     CODE = enum.auto()
-    """A program, or a statement of one."""
+    """A program or a command."""
     QUERY = enum.auto()
-    """A search, or a statement."""
+    """A search query or a statement."""
     USAGE = enum.auto()
-    """An object of such counts, as providers return it."""
+    """An object of token counts, as providers return it."""
 
 
 _BY_NAME = {
@@ -69,7 +69,7 @@ _BY_NAME = {
     }.items()
     for name in names.split()
 }
-_MAX_CACHED = 200  # characters: longer keys are not worth the memory
+_MAX_CACHED = 200  # characters; longer keys would waste memory
 _CURRENCY_WORDS = frozenset(("currency", "ccy"))
 _BY_LAST_WORD = {
     **dict.fromkeys(
@@ -92,7 +92,7 @@ _BY_LAST_WORD = {
 
 
 def role_of(key: str) -> Role:
-    """What a key means, however it is spelled.
+    """Return the role of a key, in any spelling.
 
     >>> role_of("amountUsd"), role_of("payout-currency")
     (<Role.DOLLARS: 2>, <Role.CURRENCY: 6>)

@@ -1,4 +1,4 @@
-"""Compares the limits that this process asked for with those that are in force."""
+"""Comparing the limits of this client with those in force."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _NUMBERS = (
 
 
 def looser_than(in_force: object, asked: Mapping[str, Any]) -> dict[str, str]:
-    """The limits of a chain that are looser than what its answer says is in force, each with a
-    sentence. A limit that was not asked for is none.
+    """Return the requested limits that are looser than those in force, each with an explanation.
+    Limits that were not requested are ignored.
 
     >>> looser_than({"approval_timeout_hours": 2}, {"approval_timeout_hours": 24})
     {'approval_timeout_hours': 'approval_timeout_hours is 24 here and 2 in force'}

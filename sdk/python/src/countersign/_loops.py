@@ -1,4 +1,4 @@
-"""What event loops ask of code that blocks or must not be cut off."""
+"""Code that must not block an event loop, or must not be interrupted by cancellation."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["finish", "refuse_in_loop"]
+__all__ = ["in_event_loop", "refuse_in_loop", "run_to_completion"]
 
 T = TypeVar("T")
 
 
+def in_event_loop() -> bool:
+    """Whether an event loop is running in this thread. Does not import asyncio: a program that
+    never imported it has no loop."""
+    asyncio = sys.modules.get("asyncio")
+    return asyncio is not None and asyncio._get_running_loop() is not None
+
+
 def refuse_in_loop(instead: str) -> None:
     """Refuse to block a thread that runs an event loop."""
-    asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:
-        return
-    raise RuntimeError(f"an event loop is running in this thread, and would stop: use `{instead}`")
+    if in_event_loop():
+        raise RuntimeError(
+            f"this call would block the event loop that runs in this thread: use `{instead}`"
+        )
 
 
-async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Await to the end even if the caller is cancelled: otherwise a cancelled agent's chain
-    would stay open for ever. The cancellation is delivered afterwards."""
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """Await the work to its end even if the caller is cancelled, and then deliver the cancellation.
+    Otherwise the chain of a cancelled agent would stay open."""
     import asyncio
 
     task = asyncio.ensure_future(work)

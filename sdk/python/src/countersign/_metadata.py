@@ -1,4 +1,4 @@
-"""A chain's metadata: opaque, and sent as it was given."""
+"""A chain's metadata, which is sent unchanged."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ logger = logging.getLogger("countersign")
 
 
 def chain_metadata(given: Mapping[str, Any], sanitizer: Sanitizer) -> dict[str, Any]:
-    """The metadata as it is sent: not redacted, cut or bounded. What is no JSON is refused here;
-    how large it may be is for the service to say."""
+    """Return the metadata as it is sent: neither redacted nor cut. Raises ``ConfigurationError``
+    for anything that is not JSON. The service limits the size."""
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"metadata must be a mapping, not {type(given).__name__}")
     snapshot = Snapshot(given)
     if not isinstance(snapshot.value, dict) or not snapshot.faithful:
         raise ConfigurationError(
-            "metadata must be JSON: finite numbers and integers up to 2**53, Unicode text, no "
-            "object that JSON does not know, no cycle, and at most 60 levels"
+            "metadata must be JSON: only JSON types, finite numbers, integers up to 2**53, "
+            "valid Unicode text, no cycles and at most 60 levels"
         )
     _warn_of_secrets(snapshot.value, sanitizer)
     return snapshot.value
@@ -34,8 +34,8 @@ def _warn_of_secrets(value: dict[str, Any], sanitizer: Sanitizer) -> None:
     suspects = sanitizer.secrets_in(value)
     if suspects:
         logger.warning(
-            "the chain's metadata stands in its receipt as it is, and %d of its values look like "
-            "secrets, the first at %s: take them out",
+            "the chain's metadata is copied into its receipt, and %d of its values look like "
+            "secrets, the first at %s: remove them",
             len(suspects),
             suspects[0],
         )

@@ -1,4 +1,4 @@
-"""Amounts of money and currencies, as the service reads them."""
+"""Parsing amounts of money and currencies. The rules are the service's."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _DOLLARS = re.compile(
     rf"|{_MARK}[ \t\r\n]*[+-]?(?P<signed>{_NUMBER})[ \t\r\n]*{_MARK}?",
     re.ASCII | re.IGNORECASE,
 )
-# Sums are exact: a double's digits reach from 1e308 to 1e-324.
+# Enough digits for exact sums of doubles, from 1e308 to 1e-324.
 _EXACT = Context(prec=1000)
 
 
 class Money(NamedTuple):
-    """What stands under an amount's key: nothing, something unreadable, or an amount."""
+    """The value of an amount's key: nothing, something unreadable, or an amount."""
 
     found: bool
     amount: Decimal | None
-    """Absolute; None when it cannot be read."""
+    """The absolute amount; None if it cannot be read."""
 
 
 NO_MONEY = Money(False, None)
@@ -49,28 +49,28 @@ _UNREADABLE = Money(True, None)
 
 
 def larger(one: Money, other: Money) -> Money:
-    """The larger of two that are readable or absent."""
+    """Return the larger of two amounts that are readable or absent."""
     if other.amount is None:
         return one
     return other if one.amount is None or other.amount > one.amount else one
 
 
 def plus(one: Money, other: Money) -> Money:
-    """The sum of two that are readable or absent."""
+    """Return the sum of two amounts that are readable or absent."""
     if one.amount is None or other.amount is None:
         return larger(one, other)
     return Money(True, _EXACT.add(one.amount, other.amount))
 
 
 def stricter(one: Money, other: Money) -> Money:
-    """What counts when a key stands twice, spelled differently."""
+    """Return the stricter of two values of the same key, spelled differently."""
     if _UNREADABLE in (one, other):
         return _UNREADABLE
     return larger(one, other)
 
 
 def read_money(value: Any) -> Money:
-    """Read a plain JSON value.
+    """Read the amount of a plain JSON value.
 
     >>> read_money("$1,200.50").amount, read_money("lots")
     (Decimal('1200.50'), Money(found=True, amount=None))
@@ -84,14 +84,14 @@ def read_money(value: Any) -> Money:
     if isinstance(value, float):
         if not math.isfinite(value):
             return _UNREADABLE
-        return Money(True, Decimal(repr(value)).copy_abs())  # what the sender wrote
+        return Money(True, Decimal(repr(value)).copy_abs())  # the digits that the sender wrote
     if value.bit_length() > 1024:  # no double holds it
         return _UNREADABLE
     return Money(True, Decimal(abs(value)))
 
 
 def _read_text(text: str) -> Money:
-    # It accepts no exponent: the text of a number must be as long as the number.
+    # No exponents: a short text must not stand for a huge number.
     if len(text) > _MAX_TEXT or len(text.encode("utf-8", "replace")) > _MAX_TEXT:
         return _UNREADABLE
     found = _DOLLARS.fullmatch(text.strip(_BLANKS))
@@ -100,8 +100,8 @@ def _read_text(text: str) -> Money:
 
 
 def looks_like_money(value: Any) -> bool:
-    """Whether a text that cannot be read may still be an amount to another program: 9.000,00,
-    9e6, 9_000, EUR 500, digits of another script. Words, dates and identifiers are none."""
+    """Whether another program might read an unreadable text as an amount: 9.000,00, 9e6, 9_000,
+    EUR 500, digits of another script. Words, dates and identifiers do not look like money."""
     if not isinstance(value, str) or len(value) > _MAX_TEXT:
         return False
     if len(value.encode("utf-8", "replace")) > _MAX_TEXT or any(c in value for c in "/:@#"):
@@ -111,8 +111,8 @@ def looks_like_money(value: Any) -> bool:
 
 
 def read_currency(value: Any, vague: bool) -> int:
-    """Whatever is not known is a foreign currency. Under a vague key, which can be about
-    something else (a unit, an asset), a number names none."""
+    """Read a currency. Anything unknown is foreign. Under a ``vague`` key, such as unit or asset,
+    a number is not a currency."""
     if value is None or (vague and isinstance(value, (bool, int, float))):
         return UNSTATED
     if not isinstance(value, str):

@@ -1,7 +1,7 @@
-"""A snapshot of whatever an agent passes, as plain JSON types and before anything is taken out.
+"""Snapshots of any value as plain JSON types, before anything is redacted.
 
-Nothing here raises into the agent, changes what it was given, or follows it without bound. What
-was not looked at is known: such an action is never taken for harmless.
+Taking a snapshot never raises, never changes the value and is bounded in size. It notes if part of
+the value was skipped, because such an action is never obviously safe.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Snapshot:
     ({'when': [1, 2], 'n': '1152921504606846976'}, False, True)
     """
 
-    __slots__ = ("_above", "_left", "faithful", "value", "whole")
+    __slots__ = ("_above", "_remaining", "faithful", "value", "whole")
 
     def __init__(self, value: Any) -> None:
         self.whole = True
-        """Nothing was left out for its depth or size."""
+        """Nothing was skipped for its depth or size."""
         self.faithful = True
-        """Besides, nothing had to be replaced: no object that cannot be read, no cycle, no
-        text that is not Unicode, no number that JSON does not have."""
-        self._left = _MAX_CHARACTERS
-        self._above: set[int] = set()  # the containers that hold the present one
+        """Nothing was skipped or replaced: no unreadable object, no cycle, no invalid Unicode and
+        no number that JSON does not have."""
+        self._remaining = _MAX_CHARACTERS
+        self._above: set[int] = set()  # ids of the containers around the current one
         self.value: Any = self._visit(value, 0)
 
     def _visit(self, value: Any, depth: int) -> Any:
@@ -51,25 +51,26 @@ class Snapshot:
         if value is None or kind is bool:
             return value
         if kind is int:
-            return value if -_MAX_EXACT <= value <= _MAX_EXACT else self._replaced(_big(value))
+            exact = -_MAX_EXACT <= value <= _MAX_EXACT
+            return value if exact else self._replaced(_integer_text(value))
         if kind is float:
             return value if value - value == 0 else self._replaced(str(value))
         if kind is dict or kind is list or kind is tuple:
             return self._nested(value, depth)
         converted = convert(value)
-        if type(converted) is kind:  # a subclass that convert() could not simplify
+        if type(converted) is kind:  # convert() could not simplify it
             return self._replaced(f"<{kind.__name__}>")
         if isinstance(converted, (dict, list)):
             return self._nested(converted, depth, id(value))
         if isinstance(converted, str) and converted[:1] == "<" and converted[-1:] == ">":
-            self.faithful = False  # the name of what could not be read
+            self.faithful = False  # a placeholder for an unreadable object
         return self._visit(converted, depth)
 
     def _string(self, value: str) -> str:
-        self._left -= len(value)
-        if self._left < 0:
+        self._remaining -= len(value)
+        if self._remaining < 0:
             self.whole = self.faithful = False
-            value = value[: max(self._left + len(value), 0)]
+            value = value[: max(self._remaining + len(value), 0)]
         if value.isascii():
             return value
         readable = without_surrogates(value)
@@ -85,9 +86,9 @@ class Snapshot:
         identity = identity or id(value)
         if identity in self._above:
             return self._replaced(CYCLE)
-        if depth >= _MAX_DEPTH or self._left <= 0:
+        if depth >= _MAX_DEPTH or self._remaining <= 0:
             self.whole = False
-            return self._replaced(TOO_DEEP if self._left > 0 else OMITTED)
+            return self._replaced(TOO_DEEP if self._remaining > 0 else OMITTED)
         self._above.add(identity)
         try:
             if isinstance(value, dict):
@@ -98,9 +99,9 @@ class Snapshot:
 
     def _items(self, items: Any, depth: int) -> list[Any]:
         taken = []
-        for item in tuple(items):  # a snapshot: other threads may append
-            self._left -= 2
-            if self._left <= 0:
+        for item in tuple(items):  # a copy, because other threads may append
+            self._remaining -= 2
+            if self._remaining <= 0:
                 self.whole = self.faithful = False
                 taken.append(OMITTED)
                 break
@@ -111,12 +112,12 @@ class Snapshot:
         taken: dict[str, Any] = {}
         for key, value in tuple(members.items()):
             name = self._name(key)
-            self._left -= len(name) + 4
-            if self._left <= 0:
+            self._remaining -= len(name) + 4
+            if self._remaining <= 0:
                 self.whole = self.faithful = False
                 taken[OMITTED] = OMITTED
                 break
-            while name in taken:  # 1 and "1" are two keys here and one in JSON
+            while name in taken:  # 1 and "1" are two keys in Python and one in JSON
                 name += "_"
                 self.faithful = False
             taken[name] = self._visit(value, depth)
@@ -143,8 +144,8 @@ def without_surrogates(text: str) -> str:
     return text
 
 
-def _big(value: int) -> str:
-    # Python refuses to write integers of more than 4300 digits.
+def _integer_text(value: int) -> str:
+    # Python refuses to format integers of more than 4300 digits.
     return str(value) if value.bit_length() < 4096 else f"<integer of {value.bit_length()} bits>"
 
 
@@ -154,5 +155,5 @@ def _name_of_other(key: Any) -> str:
     if key is None or isinstance(key, bool):
         return json.dumps(key)
     if isinstance(key, int):
-        return _big(key)
+        return _integer_text(key)
     return repr(key) if isinstance(key, float) else f"<{type(key).__name__}>"

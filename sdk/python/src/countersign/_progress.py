@@ -1,4 +1,4 @@
-"""What a program is told of a wait for a person."""
+"""Progress of a wait for an approval."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ _OPEN = ("pending", "escalated")
 
 @dataclass(frozen=True)
 class ApprovalProgress:
-    """What ``on_wait`` is told: when a wait begins, about every half minute, and when it ends."""
+    """Passed to ``on_wait`` when a wait begins, about every 30 seconds, and when it ends."""
 
     status: str
-    """``pending`` or ``escalated`` while it is open; then ``approved``, ``denied``, ``timed_out``,
-    ``cancelled``, or ``broken_off`` where the wait ended before the approval."""
+    """``pending`` or ``escalated`` during the wait; then ``approved``, ``denied``, ``timed_out``,
+    ``cancelled``, or ``broken_off`` if the wait was interrupted."""
     waited_seconds: float
     approval_id: str
-    """Keep it out of logs: whoever may decide can be sent to ``console_url``."""
+    """Do not log it; send reviewers to ``console_url`` instead."""
     chain_id: str | None
     chain_name: str | None
     sequence: int | None
     action: str
     console_url: str | None
-    """The page on which the action is the first, with a link to its approval."""
+    """The console page that begins with the action and links to its approval."""
     expires_at: str | None
 
     @property
     def waiting(self) -> bool:
-        """Whether the call still waits."""
+        """Whether the call is still waiting."""
         return self.status in _OPEN

@@ -1,7 +1,7 @@
-"""Turns whatever an agent passes into JSON that is safe to send.
+"""Sanitizing: turning any value into JSON that is safe to send.
 
-Secrets are taken out and long texts cut; what leaves the process has no secret in it. What stood
-there is remembered by its place, so that a digest can bind it to the action.
+Secrets are redacted and long texts are cut. The raw values are kept by their JSON pointers, so that
+digests can bind them to the action.
 """
 
 from __future__ import annotations
@@ -29,22 +29,21 @@ __all__ = [
 
 TRUNCATED = "...[truncated]"
 
-_MAX_DEPTH = 32  # the service takes 64, of which an action's own members need a few
-_MAX_BYTES = 512 << 10  # the service takes 1 MiB a request
-_MAX_REDACTIONS = 2000  # the service takes no more digests for one action
-_LOOK_AHEAD = 4096  # characters behind the cut that are still searched for a secret's end
+_MAX_DEPTH = 32  # the service accepts 64, and the action around the payload needs a few
+_MAX_BYTES = 512 << 10  # the service accepts 1 MiB in a request
+_MAX_REDACTIONS = 2000  # digests that the service accepts for one action
+_LOOK_AHEAD = 4096  # characters after the cut that are searched for the end of a secret
 _SEPARATORS = re.compile("[_ -]")
 _HEADERS = re.compile("cookie|authorization", re.IGNORECASE)
-# Sensitive names besides the patterns that the caller can set. Those of two words are kept without
-# what parts them.
+# Sensitive names in addition to the configurable patterns. Those of two words have no separator.
 _MORE_NAMES = ("passwd", "pwd", "passphrase")
 _MORE_PHRASES = ("accountkey", "sharedaccesskey")
-# Words that make a name with "token" in it the name of a number: token_count, tokenLimit.
+# With one of these words a name that contains "token" is a counter: token_count, tokenLimit.
 _COUNTERS = frozenset(["budget", "count", "counts", "limit", "number", "total", "usage", "used"])
 
 
 class Sanitizer:
-    """Holds the patterns, compiled once.
+    """Sanitizes values by compiled patterns.
 
     >>> Sanitizer(["password"], ["sk_"], 20).clean({"password": "x", "note": "a" * 30})
     {'password': '[REDACTED]', 'note': 'aaaaaa...[truncated]'}
@@ -52,8 +51,8 @@ class Sanitizer:
 
     def __init__(self, fields: Sequence[str], values: Sequence[str], longest: int) -> None:
         folded = [lower(f) for f in fields]
-        # Patterns of two words are also found without what parts them (apiKey); the others are
-        # not, or business_name would have an ssn in it.
+        # Patterns of two words also match without the separator (apiKey). Single words do not, or
+        # business_name would contain ssn.
         plain = [*(f for f in folded if not _SEPARATORS.search(f)), *_MORE_NAMES]
         parted = [_SEPARATORS.sub("", f) for f in folded if _SEPARATORS.search(f)]
         self._plain = re.compile("|".join(map(re.escape, plain)))
@@ -64,17 +63,18 @@ class Sanitizer:
         self._texts = TextRedactor(values, self.is_sensitive, self.is_counter)
 
     def clean(self, value: Any, max_bytes: int = _MAX_BYTES) -> Any:
-        """A JSON value made of ``value``: a copy, however simple it was."""
+        """Return a sanitized copy of ``value`` as JSON types."""
         return _Walk(self, max_bytes).visit(Snapshot(value).value, 0)
 
     def clean_object(
         self, value: Any, max_bytes: int = _MAX_BYTES, *, redact: Collection[str] = ()
     ) -> Cleaned:
-        """The same as an object, of at most ``max_bytes`` of JSON, with what was taken out. The
-        members that ``redact`` names are taken out too, whatever they hold.
+        """Sanitize ``value`` as an object of at most ``max_bytes`` of JSON, and keep what was
+        removed. Members that ``redact`` names are always removed.
 
-        Where that is more than the service can be told of, the whole value is taken out: it is
-        bound as one, and nothing of it is left unbound."""
+        If more values are removed than the service accepts digests for, the whole value is removed
+        and bound by a single digest.
+        """
         snapshot = Snapshot(value)
         raw = snapshot.value
         if not isinstance(raw, dict):
@@ -85,7 +85,7 @@ class Sanitizer:
             cleaned = walk.visit(raw, 0)
             if len(walk.redacted) > _MAX_REDACTIONS:
                 break
-            # The walk estimates: escapes can make a text six times as long.
+            # The walk only estimates the size: escapes can make a text six times as long.
             if walk.spent * 6 <= max_bytes or len(encode(cleaned)) <= max_bytes:
                 return Cleaned(cleaned, walk, snapshot)
             budget //= 2
@@ -93,7 +93,7 @@ class Sanitizer:
         return Cleaned({"value": OMITTED}, walk, snapshot)
 
     def secrets_in(self, value: Any) -> list[str]:
-        """Where in a JSON value secrets stand, as JSON pointers; cut texts are not among them."""
+        """Return the JSON pointers of the secrets in a value, without texts that were only cut."""
         walk = _Walk(self, _MAX_BYTES)
         walk.visit(value, 0)
         return [pointer for pointer, raw in walk.redacted.items() if self._is_secret(pointer, raw)]
@@ -105,24 +105,23 @@ class Sanitizer:
         return self.is_sensitive(name)
 
     def text(self, value: str) -> str:
-        """A string without secrets, lone surrogates or excess."""
+        """Sanitize a string: redact secrets, replace lone surrogates, cut it to size."""
         return self._cut(self._texts.value(self._readable(value)))
 
     def prose(self, value: str) -> str:
-        """The same for a sentence, such as an error's message."""
+        """Sanitize free text, such as an error message."""
         return self._cut(self._texts.prose(self._readable(value)))
 
     def _readable(self, value: str) -> str:
-        # Cut before the search, so that its cost is bounded, and again after it, so that no
-        # secret is saved by being cut in two.
+        # Cut before the search to bound its cost. The look-ahead ensures that a secret is found
+        # before the final cut divides it.
         value = value[: self._longest + _LOOK_AHEAD]
         return value if value.isascii() else without_surrogates(value)
 
     def _cut(self, value: str) -> str:
         if len(value) <= self._longest:
             return value
-        # The marker stays whole, also where it is longer than the limit: the service knows by it
-        # that something is missing.
+        # The marker stays whole even if it exceeds the limit: the service recognizes it.
         return value[: max(self._longest - len(TRUNCATED), 0)] + TRUNCATED
 
     def _is_sensitive(self, name: str) -> bool:
@@ -132,7 +131,7 @@ class Sanitizer:
         return self._parted.search(_SEPARATORS.sub("", folded)) is not None
 
     def _is_counter(self, name: str) -> bool:
-        """Whether a name is that of a count of tokens, and has nothing else sensitive in it."""
+        """Whether a name is a count of tokens and contains nothing else that is sensitive."""
         words = words_of(name)
         if "tokens" not in words and ("token" not in words or not _COUNTERS.intersection(words)):
             return False
@@ -140,64 +139,64 @@ class Sanitizer:
 
 
 class Cleaned:
-    """A value without secrets, and what was taken out of it."""
+    """A sanitized value, and what was removed from it."""
 
     __slots__ = ("raw", "redacted", "snapshot", "value")
 
     def __init__(self, value: Any, walk: _Walk, snapshot: Snapshot) -> None:
         self.value = value
         self.redacted: Mapping[str, Any] = walk.redacted
-        """What stood where something was redacted or cut, by JSON pointer."""
+        """The raw values that were redacted or cut, by JSON pointer."""
         self.raw = snapshot.value
         self.snapshot = snapshot
 
     @property
     def untouched(self) -> bool:
-        """Whether all of it was looked at and sent as it was given."""
+        """Whether the whole value was read and is sent unchanged."""
         return not self.redacted and self.snapshot.faithful
 
 
 class _Walk:
     """One pass over one snapshot."""
 
-    __slots__ = ("_left", "_limit", "_named", "_path", "_sanitizer", "redacted")
+    __slots__ = ("_limit", "_named", "_path", "_remaining", "_sanitizer", "redacted")
 
     def __init__(self, sanitizer: Sanitizer, max_bytes: int, named: Collection[str] = ()) -> None:
         self._sanitizer = sanitizer
-        self._named = named  # members of the outermost object that are redacted by name
-        self._left = self._limit = max_bytes
+        self._named = named  # members of the outermost object that are always redacted
+        self._remaining = self._limit = max_bytes
         self._path: list[str | int] = []
         self.redacted: dict[str, Any] = {}
 
     @property
     def spent(self) -> int:
-        """About how long the result is in JSON."""
-        return self._limit - self._left
+        """The approximate length of the result in JSON."""
+        return self._limit - self._remaining
 
     def visit(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
             text = self._sanitizer.text(value)
-            self._left -= len(text) + 3
-            if self._left <= 0:
-                return self._instead(value, OMITTED)
-            return text if text == value else self._instead(value, text)
+            self._remaining -= len(text) + 3
+            if self._remaining <= 0:
+                return self._replace(value, OMITTED)
+            return text if text == value else self._replace(value, text)
         if kind is int or kind is float:
-            self._left -= 17
+            self._remaining -= 17
             return value
         if kind is dict or kind is list:
-            if self._left <= 0:
-                return self._instead(value, OMITTED)
+            if self._remaining <= 0:
+                return self._replace(value, OMITTED)
             if depth >= _MAX_DEPTH:
-                return self._instead(value, TOO_DEEP)
+                return self._replace(value, TOO_DEEP)
             if kind is dict:
                 return self._members(value, depth + 1)
             return self._items(value, depth + 1)
-        self._left -= 5
+        self._remaining -= 5
         return value
 
-    def _instead(self, raw: Any, marker: str) -> str:
-        """Put a marker where a value stood, and remember the value."""
+    def _replace(self, raw: Any, marker: str) -> str:
+        """Keep the raw value and return the marker that replaces it."""
         self.redacted[_pointer(self._path)] = raw
         return marker
 
@@ -206,8 +205,8 @@ class _Walk:
         self._path.append(0)
         for i, item in enumerate(items):
             self._path[-1] = i
-            if self._left <= 0:
-                cleaned.append(self._instead(items[i:], OMITTED))
+            if self._remaining <= 0:
+                cleaned.append(self._replace(items[i:], OMITTED))
                 break
             cleaned.append(self.visit(item, depth))
         self._path.pop()
@@ -217,18 +216,18 @@ class _Walk:
         cleaned: dict[str, Any] = {}
         self._path.append("")
         for name, value in members.items():
-            if self._left <= 0:
+            if self._remaining <= 0:
                 self._path[-1] = OMITTED
-                # A member that has the marker's name gives it its place, and is bound too.
+                # A member with the marker's own name is replaced by it, and bound with the rest.
                 rest = {n: v for n, v in members.items() if n not in cleaned or n == OMITTED}
                 if OMITTED in cleaned:
                     inside = _pointer(self._path) + "/"
                     for pointer in [p for p in self.redacted if p.startswith(inside)]:
                         del self.redacted[pointer]
-                cleaned[OMITTED] = self._instead(rest, OMITTED)
+                cleaned[OMITTED] = self._replace(rest, OMITTED)
                 break
             self._path[-1] = name
-            self._left -= len(name) + 4
+            self._remaining -= len(name) + 4
             cleaned[name] = self._member(name, value, depth)
         self._path.pop()
         return cleaned
@@ -236,34 +235,34 @@ class _Walk:
     def _member(self, name: str, value: Any, depth: int) -> Any:
         sanitizer = self._sanitizer
         if depth == 1 and name in self._named:
-            return self._instead(value, REDACTED)
+            return self._replace(value, REDACTED)
         if not sanitizer.is_sensitive(name):
             return self._header(name, value, depth)
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if number and sanitizer.is_counter(name):
             return self.visit(value, depth)
-        return self._instead(value, REDACTED)
+        return self._replace(value, REDACTED)
 
     def _header(self, name: str, value: Any, depth: int) -> Any:
-        """Look at the headers that hold secrets in some of their values."""
+        """Redact cookies and the credentials of authorization headers."""
         if _HEADERS.search(name):
             if isinstance(value, (str, dict, list)) and is_cookie(name):
-                return self._instead(value, REDACTED)
+                return self._replace(value, REDACTED)
             if isinstance(value, str):
                 clean = without_credentials(name, value)
                 if clean is not None:
-                    self._left -= len(clean) + 3
-                    return self._instead(value, clean)
+                    self._remaining -= len(clean) + 3
+                    return self._replace(value, clean)
         return self.visit(value, depth)
 
 
 def _pointer(path: Sequence[str | int]) -> str:
-    """A JSON pointer (RFC 6901)."""
+    """Return the JSON pointer (RFC 6901) of a path."""
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in path)
 
 
 def encode(value: Any) -> bytes:
-    """The value's JSON as it is sent: compact, UTF-8."""
+    """Encode a value as compact JSON in UTF-8."""
     return _ENCODER.encode(value).encode("utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What verification answers, typed. Members that this version does not know are ignored."""
+"""The results of verification. Unknown members of an answer are ignored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ReceiptVerifyResponse:
-    """The public check of a receipt."""
+    """The result of the public check of a receipt."""
 
     valid: bool
     """False when the receipt was changed after it was signed."""
@@ -30,7 +30,7 @@ class ReceiptVerifyResponse:
 
 @dataclass(frozen=True)
 class CheckStatus:
-    """One aspect: ``valid``, ``invalid``, ``missing`` or ``not_applicable``, and why."""
+    """The status of one aspect: ``valid``, ``invalid``, ``missing`` or ``not_applicable``."""
 
     status: str
     reason_code: str | None = None
@@ -38,7 +38,7 @@ class CheckStatus:
 
 @dataclass(frozen=True)
 class SignatureStatus:
-    """An Ed25519 signature, and what is known of the key that made it."""
+    """The status of an Ed25519 signature and of its key."""
 
     status: str
     key_status: str
@@ -56,8 +56,7 @@ class AnchorStatus:
 
 @dataclass(frozen=True)
 class VerificationCheck:
-    """One thing that was looked at, or was not: ``pass``, ``fail``, ``not_applicable`` or
-    ``not_checked``."""
+    """One check: ``pass``, ``fail``, ``not_applicable`` or ``not_checked``."""
 
     name: str
     status: str
@@ -73,7 +72,7 @@ class VerificationResult:
     integrity: CheckStatus
     asymmetric_signature: SignatureStatus
     tsa: AnchorStatus
-    """The timestamp authority's anchor; it never changes the signature's result."""
+    """The anchor of a timestamp authority; it never changes the signature's status."""
     opentimestamps: AnchorStatus
     evidence_chain: CheckStatus
     checks: tuple[VerificationCheck, ...]
@@ -82,18 +81,18 @@ class VerificationResult:
     context: Mapping[str, Any] = field(hash=False)
     capabilities: Mapping[str, Any] = field(hash=False)
     admin_context: Mapping[str, Any] | None = field(default=None, hash=False)
-    """For admins alone; ``None`` for members."""
+    """Only for admins; ``None`` for members."""
     verification_version: str = "2"
 
     @property
     def verified(self) -> bool:
-        """Whether everything that was looked at is as it was signed."""
+        """Whether everything that was checked is authentic."""
         return self.overall_status == "verified"
 
 
 @dataclass(frozen=True)
 class PublicVerificationResult:
-    """The minimized result that a public token unlocks."""
+    """The minimized result that a public token shows."""
 
     artifact_type: str
     overall_status: str
@@ -105,13 +104,13 @@ class PublicVerificationResult:
 
     @property
     def verified(self) -> bool:
-        """Whether everything that was looked at is as it was signed."""
+        """Whether everything that was checked is authentic."""
         return self.overall_status == "verified"
 
 
 def read_receipt_check(answer: Mapping[str, Any]) -> ReceiptVerifyResponse:
     return ReceiptVerifyResponse(
-        # Fail closed: only the service's own true counts.
+        # Fail closed: anything but true is not valid.
         valid=answer.get("valid") is True,
         receipt_number=_text(answer, "receipt_number"),
         chain_id=_text(answer, "chain_id"),

@@ -1,4 +1,4 @@
-"""A governed run: a chain, and a latch that no framework can open."""
+"""``governed_run``: a chain whose first denial ends the run, even if a framework swallows it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar, cast
 
-from countersign._chain import Chain, ChainPlace
+from countersign._chain import Chain, ChainScope
 from countersign._client import Client
 from countersign._config import ChainConfig
-from countersign._place import Place, current_place, enter, inherit_in_threads, leave
+from countersign._scope import Scope, current_scope, enter, inherit_in_threads, leave
 from countersign._session import Session
 from countersign.exceptions import ConfigurationError
 
-__all__ = ["GovernedRun", "RunScope", "governed_run"]
+__all__ = ["GovernedRun", "RunContext", "governed_run"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 
-class GovernedRun(ChainPlace):
-    """What ``with governed_run(...) as run`` gives. Safe to use from several threads."""
+class GovernedRun(ChainScope):
+    """The value of ``with governed_run(...) as run``. Safe to use from several threads."""
 
     chain: Chain
-    """The chain that the run records in. After the run its ``receipt`` is there."""
+    """The chain of the run. It has its ``receipt`` after the run."""
 
-    def __init__(self, chain: Chain, agent: str | None, outer: ChainPlace | None = None) -> None:
+    def __init__(self, chain: Chain, agent: str | None, outer: ChainScope | None = None) -> None:
         super().__init__(chain)
         self._agent = agent or (outer.agent if outer else chain.name)
         self._outer = outer
         self._denial: Exception | None = None
-        self._over = False
+        self._ended = False
         self._lock = threading.Lock()
 
     @property
     def denial(self) -> Exception | None:
-        """What ended the run: the first denial, stop or failure to record. Nothing that is
-        governed runs after it."""
+        """The error that ended the run: the first denial, stop or failure to record. No governed
+        call runs after it."""
         return self._denial
 
     @property
@@ -47,7 +47,7 @@ class GovernedRun(ChainPlace):
 
     @property
     def session(self) -> Session | None:
-        return None if self._over else super().session
+        return None if self._ended else super().session
 
     def check(self) -> None:
         if self._outer is not None:
@@ -61,9 +61,9 @@ class GovernedRun(ChainPlace):
                 self._denial = error
         return error if self._outer is None else self._outer.deny(error)
 
-    def _end(self, error: BaseException | None) -> BaseException | None:
-        """What the run ends with: its denial, whatever has become of it on the way. What is no
-        ``Exception``, such as a cancellation, goes on as it is."""
+    def _final_error(self, error: BaseException | None) -> BaseException | None:
+        """Return the error that the run ends with: its denial, even if the code inside caught it.
+        A cancellation or another ``BaseException`` is kept."""
         if self._denial is None or (error is not None and not isinstance(error, Exception)):
             return error
         return self._denial
@@ -76,16 +76,15 @@ def governed_run(
     external_chain_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     config: ChainConfig | Client | None = None,
-) -> RunScope:
-    """A run whose denials surface, whatever a framework makes of them.
+) -> RunContext:
+    """Run an agent so that a denial is always raised, even if a framework catches it.
 
     Use it around an agent's run, as a sync or async context manager or as a decorator. It opens a
-    chain, which governed calls inside are recorded in, and completes it at the end. The first
-    denial, stop, time-out or failure to record ends the run: later governed calls are refused, and
-    at the end of the block it is raised, even when everything inside went on and returned. Inside
-    another run, or an open :class:`Chain`, the block is part of that.
+    chain, records the governed calls inside in it and completes it at the end. The first denial,
+    stop, timeout or failure to record ends the run: later governed calls are refused, and the end
+    of the block raises it. Inside another run or an open :class:`Chain` the block is part of that.
 
-    ``agent`` is who acts, where a governed call does not say; without it, ``name``.
+    ``agent`` is the agent of governed calls that do not name one; the default is ``name``.
 
     >>> import countersign
     >>> from countersign.testing import FakeService
@@ -107,32 +106,32 @@ def governed_run(
     countersign.exceptions.ActionDeniedError: tool_call 'pay' by 'clerk' was denied: over budget
     """
 
-    def make() -> Chain:
+    def make_chain() -> Chain:
         return Chain(name, external_chain_id=external_chain_id, metadata=metadata, config=config)
 
-    return RunScope(make, agent)
+    return RunContext(make_chain, agent)
 
 
-class RunScope:
-    """What :func:`governed_run` returns: a context manager for one run, or a decorator that makes
-    a run of each call."""
+class RunContext:
+    """What :func:`governed_run` returns: a context manager for one run, or a decorator that runs
+    each call as a run."""
 
-    def __init__(self, make: Callable[[], Chain], agent: str | None) -> None:
+    def __init__(self, make_chain: Callable[[], Chain], agent: str | None) -> None:
         inherit_in_threads()
-        self._make = make
+        self._make_chain = make_chain
         self._agent = agent
         self._run: GovernedRun | None = None
-        self._before: Place | None = None
-        self._opens = False  # whether the chain is ours to open and complete
+        self._previous: Scope | None = None
+        self._owns_chain = False  # whether this object opens and completes the chain
         self._latches: list[Callable[[Exception], object]] | None = None
 
     # -- as a context manager ------------------------------------------------------------
 
     def __enter__(self) -> GovernedRun:
         run = self._begin()
-        if self._opens:
+        if self._owns_chain:
             run.chain.__enter__()
-        return self._entered(run)
+        return self._enter(run)
 
     def __exit__(
         self,
@@ -140,16 +139,16 @@ class RunScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        run, final = self._left(error)
-        if self._opens:
+        run, final = self._leave(error)
+        if self._owns_chain:
             run.chain.__exit__(_kind(final), final, None)
-        _surface(final, error)
+        _raise_final(final, error)
 
     async def __aenter__(self) -> GovernedRun:
         run = self._begin()
-        if self._opens:
+        if self._owns_chain:
             await run.chain.__aenter__()
-        return self._entered(run)
+        return self._enter(run)
 
     async def __aexit__(
         self,
@@ -157,62 +156,62 @@ class RunScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        run, final = self._left(error)
-        if self._opens:
+        run, final = self._leave(error)
+        if self._owns_chain:
             await run.chain.__aexit__(_kind(final), final, None)
-        _surface(final, error)
+        _raise_final(final, error)
 
     def _begin(self) -> GovernedRun:
         if self._run is not None:
-            raise RuntimeError("a run is entered once; call governed_run() for each")
-        around = current_place()
+            raise RuntimeError("a run can be entered once; call governed_run() for each run")
+        around = current_scope()
         if isinstance(around, GovernedRun):
             run = around
-        elif isinstance(around, ChainPlace):
+        elif isinstance(around, ChainScope):
             run = GovernedRun(around.chain, self._agent, around)
         else:
-            self._opens = True
-            run = GovernedRun(self._make(), self._agent)
+            self._owns_chain = True
+            run = GovernedRun(self._make_chain(), self._agent)
         self._run = run
         return run
 
-    def _entered(self, run: GovernedRun) -> GovernedRun:
-        self._before = enter(run)
+    def _enter(self, run: GovernedRun) -> GovernedRun:
+        self._previous = enter(run)
         session = run.session
         if session is not None and run.deny not in session.latches:
             self._latches = session.latches
             self._latches.append(run.deny)
         return run
 
-    def _left(self, error: BaseException | None) -> tuple[GovernedRun, BaseException | None]:
+    def _leave(self, error: BaseException | None) -> tuple[GovernedRun, BaseException | None]:
         run = self._run
         assert run is not None
-        leave(run, self._before)
+        leave(run, self._previous)
         if self._latches is not None:
             self._latches.remove(run.deny)
-            run._over = True
-        return run, run._end(error)
+            run._ended = True
+        return run, run._final_error(error)
 
     # -- as a decorator --------------------------------------------------------------------
 
     def __call__(self, function: F) -> F:
         if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
             raise ConfigurationError(
-                "governed_run decorates functions and coroutine functions; use it inside of a "
+                "governed_run decorates functions and coroutine functions; use it inside the "
                 "generator, or around the loop that consumes it"
             )
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def run_async(*args: Any, **kwargs: Any) -> Any:
-                async with RunScope(self._make, self._agent):
+                async with RunContext(self._make_chain, self._agent):
                     return await function(*args, **kwargs)
 
             return cast("F", run_async)
 
         @functools.wraps(function)
         def run(*args: Any, **kwargs: Any) -> Any:
-            with RunScope(self._make, self._agent):
+            with RunContext(self._make_chain, self._agent):
                 return function(*args, **kwargs)
 
         return cast("F", run)
@@ -222,8 +221,8 @@ def _kind(error: BaseException | None) -> type[BaseException] | None:
     return None if error is None else type(error)
 
 
-def _surface(final: BaseException | None, error: BaseException | None) -> None:
-    """Raise what the run ends with, unless it is on its way already."""
+def _raise_final(final: BaseException | None, error: BaseException | None) -> None:
+    """Raise the final error, unless it is already being raised."""
     if final is not None and final is not error:
-        # Its own cause, and not what a framework made of it.
+        # Keep the denial's own cause instead of the framework's error.
         raise final from final.__cause__

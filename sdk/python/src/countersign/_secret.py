@@ -1,4 +1,4 @@
-"""Secrets that do not print themselves, and the form of API keys."""
+"""Secrets that are never printed, and the format of API keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BASE62 = string.digits + string.ascii_lowercase + string.ascii_uppercase
 
 
 class SecretStr:
-    """A text that shows itself only when asked to.
+    """A string that is shown only by :meth:`reveal`.
 
     >>> key = SecretStr("hunter2")
     >>> print(key, [key])
@@ -47,12 +47,12 @@ class SecretStr:
         return hash(("SecretStr", self._text))
 
     def __reduce__(self) -> str:
-        # A pickle would hold the text in the clear, and travel.
-        raise TypeError("a secret is not pickled; call countersign.init() in the other process")
+        # A pickle would contain the text in the clear.
+        raise TypeError("a secret cannot be pickled; call countersign.init() in the other process")
 
 
 def parse_api_key(text: str) -> SecretStr:
-    """Check the form of an API key. No message repeats any part of it."""
+    """Check the format of an API key. No error repeats any part of it."""
     if not text.startswith(API_KEY_PREFIX):
         raise ConfigurationError(f"api_key: it must begin with {API_KEY_PREFIX}")
     if len(text) != _KEY_LENGTH:
@@ -72,7 +72,7 @@ def parse_api_key(text: str) -> SecretStr:
 
 
 def check_of(signed: str) -> str:
-    """The check characters of a key: the CRC-32 of all before them, in base62."""
+    """Return the check characters of a key: the CRC-32 of everything before them, in base62."""
     value = zlib.crc32(signed.encode("ascii"))
     digits = ""
     for _ in range(_CHECK_LENGTH):

@@ -1,4 +1,4 @@
-"""Secrets inside longer texts: the service's rules, with the caller's patterns added."""
+"""Finding secrets in text. The rules are the service's, plus the caller's patterns."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ __all__ = ["REDACTED", "TextRedactor", "is_cookie", "without_credentials"]
 
 REDACTED = "[REDACTED]"
 
-# Shorter words are more likely names: pk_id, hf_hub.
+# Lengths in characters. Shorter words are probably names: pk_id, hf_hub.
 _MIN_SECRET = 8
-_MIN_BEARER = 8  # with a digit in it
+_MIN_BEARER = 8  # if it contains a digit
 _MIN_PLAIN_BEARER = 20
 
-# Secrets that begin like nothing else, besides the patterns that the caller can set.
+# Prefixes that only secrets have, in addition to the configurable patterns.
 _BEGINNINGS = (
     *("sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "xoxb-", "xoxp-", "xoxa-", "xoxr-"),
     *("xoxs-", "xapp-", "AIza", "github_pat_", "gho_", "ghu_", "ghs_", "ghr_", "glpat-", "ya29."),
     *("dop_v1_", "shpat_", "whsec_"),
 )
-# Beginnings that words have too: a secret has as many letters and digits behind them.
+# Prefixes that words have too: a secret continues with this many letters and digits.
 _LIKELY = re.compile(
     r"ASIA[A-Za-z0-9]{8,}|SG\.[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9]{20,}"
 )
-_MAX_BASIC = 1000  # longer ones are no names and passwords
-_MAX_NAME = 1000  # what stands further before is not looked at for a header's name
-_MAX_LABEL = 64  # between the dashes of a key's first and last line
+_MAX_BASIC = 1000  # characters; longer base64 is not a name and password
+_MAX_NAME = 1000  # characters before a value that are searched for a header's name
+_MAX_LABEL = 64  # characters between the dashes of a PEM key's first or last line
 
 _RUN = re.compile(r"[A-Za-z0-9_]+")
 _SECRET = re.compile(r"[A-Za-z0-9_\-.~+/=%]*")
@@ -41,18 +41,18 @@ _SCHEMES = frozenset(
 )
 _AUTHORITY = re.compile(r"""[^/?#\\"<>`\x00-\x20]*""")
 _HEADER = re.compile(r"""[^\r\n"'`]*""")
-# The line with which a private key begins, and the one with which a key ends.
+# The first line of a private key, and the last line of any key.
 _KEY_BEGINS = re.compile(r"-----BEGIN (?=[A-Z0-9 ]{0,59}-----)[A-Z0-9 ]*PRIVATE KEY")
 _KEY_ENDS = re.compile(r"-----END ")
 _NEXT = re.compile(r"[A-Za-z0-9_]|-----BEGIN ")
-# What a name can be followed by to give it a value: name=value, name="value", "name": "value".
+# The ways to assign a value to a name: name=value, name="value", "name": "value".
 _GIVES = re.compile(r"""=(?P<quote>["']?)|["'] ?: ?(?P<json>["'])""")
 _UNQUOTED = re.compile(r"""[^\x00-\x20&;,"'`<>)}]*""")
 
 
 class TextRedactor:
-    """Takes out words that begin like a secret, bearer tokens, and the values given to
-    sensitive names. Redacting twice changes nothing more."""
+    """Redacts words that begin like a secret, bearer tokens and the values of sensitive names.
+    Redacting is idempotent."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class TextRedactor:
         self._is_counter = is_counter
         self._prefixes += tuple(p for p in _BEGINNINGS if p not in self._prefixes)
         starts = "|".join(re.escape(p) for p in self._prefixes)
-        # Most texts hold none of these, and need no closer look.
+        # Most texts contain none of these and need no full search.
         self._trigger = re.compile(
             rf"""{starts}|{_LIKELY.pattern}|(?i:bearer |basic )|=|["'] ?:|: |://|-----BEGIN """,
             re.ASCII,
@@ -73,20 +73,20 @@ class TextRedactor:
         self._start = re.compile(starts)
 
     def value(self, text: str) -> str:
-        """Redact a string that stands alone: one that begins like a secret is one."""
+        """Redact a value. If it begins like a secret, all of it is one."""
         if text.startswith(self._prefixes):
             return REDACTED
         return self.inside(text)
 
     def prose(self, text: str) -> str:
-        """Redact free text: a secret at the start does not take the rest with it."""
+        """Redact free text. A secret at the start does not extend to the rest."""
         if found := self._start.match(text):
             end = _end_of_secret(text, found.end())
             return REDACTED + self.inside(text[end:])
         return self.inside(text)
 
     def inside(self, text: str) -> str:
-        """Redact what stands in the text, from its second word on or alone."""
+        """Redact the secrets inside a text."""
         if self._trigger.search(text) is None:
             return text
         parts: list[str] = []
@@ -97,7 +97,7 @@ class TextRedactor:
         return "".join(parts) + text[copied:]
 
     def _secrets(self, text: str) -> list[tuple[int, int]]:
-        """The bounds of every secret, in order."""
+        """Return the start and end of every secret, in order."""
         walk = _Walk(text)
         at = 0
         while at < len(text):
@@ -139,7 +139,7 @@ class TextRedactor:
         return None
 
     def _after_name(self, walk: _Walk, at: int) -> int:
-        """Look at what follows a name, note its value if it is a secret, and say where to go on."""
+        """Note the value after a name if it is a secret. Returns where to continue."""
         text, name = walk.text, walk.text[walk.name : at]
         if text[at] == ":":
             return self._after_colon(walk, at, name)
@@ -156,7 +156,7 @@ class TextRedactor:
         return walk.note(start, stop)
 
     def _after_colon(self, walk: _Walk, at: int, name: str) -> int:
-        """Look at what follows a scheme or the name of a header."""
+        """Note a secret after a URL scheme or a header's name. Returns where to continue."""
         text = walk.text
         if text.startswith("://", at):
             walk.password = _password_in(text, at + 3)
@@ -175,37 +175,37 @@ class TextRedactor:
 
 
 class _Walk:
-    """A text on its way to being redacted."""
+    """The state of one search."""
 
     __slots__ = ("ended", "found", "name", "password", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.found: list[tuple[int, int]] = []
-        self.name = 0  # where the run of words and hyphens before the cursor began
-        self.ended = 0  # where that run ended
-        self.password = (0, 0)  # of an address that is being passed
+        self.name = 0  # start of the words and hyphens before the cursor
+        self.ended = 0  # end of those words
+        self.password = (0, 0)  # start and end of the password in the current URL
 
     def note(self, start: int, end: int) -> int:
         self.found.append((start, end))
         return end
 
     def next(self, at: int) -> int:
-        """The next place where something can begin."""
+        """Return the next position at which a word, key or password can begin."""
         found = _NEXT.search(self.text, at)
         after = found.start() if found else len(self.text)
         return self.password[0] if at <= self.password[0] < after else after
 
 
 def is_cookie(name: str) -> bool:
-    """Whether cookie is the last word of a name: cookie_policy and cookies_accepted hold none."""
+    """Whether the last word of a name is cookie. cookie_policy and cookies_accepted are not."""
     words = words_of(name[-_MAX_NAME:])
     return bool(words) and words[-1] in ("cookie", "cookies")
 
 
 def without_credentials(name: str, value: str) -> str | None:
-    """The value of a header of authorization without its secret. None for what is none: an
-    authorization can also be pending."""
+    """Return the value of an authorization header without its credentials. None if it has none:
+    ``authorization`` can also be a state, such as pending."""
     if words_of(name[-_MAX_NAME:])[-1:] != ["authorization"]:
         return None
     scheme, blank, rest = value.partition(" ")
@@ -218,8 +218,8 @@ def without_credentials(name: str, value: str) -> str | None:
 
 
 def _basic_credentials(text: str, at: int, start: int) -> tuple[int, int] | None:
-    """Behind a header's name they are what follows; elsewhere what follows must be a name and a
-    password in base64: in "basic research" stand none."""
+    """Return the bounds of the credentials after "basic". Without a header's name before it, they
+    must be a name and password in base64: "basic research" has none."""
     before = text[max(at - _MAX_NAME, 0) : at]
     header = before.rstrip(" :=\"'")
     if header != before and lower(header[-13:]) == "authorization":
@@ -250,7 +250,7 @@ def _password_in(text: str, start: int) -> tuple[int, int]:
 
 
 def _end_of_key(text: str, at: int) -> int:
-    """Behind the line with which the key ends, or the end of a text that was cut."""
+    """Return the end of a PEM key; the end of the text if the key was cut."""
     ends = _KEY_ENDS.search(text, at)
     dashes = text.find("-----", ends.end(), ends.end() + _MAX_LABEL) if ends else -1
     return dashes + 5 if dashes >= 0 else len(text)
@@ -272,12 +272,13 @@ def _is_bearer(text: str, at: int, start: int, end: int) -> bool:
     if not token:
         return False
     if at == 0 and end == len(text):
-        return True  # nothing but the header
+        return True  # the text is only the header
     return _is_random(token)
 
 
 def _is_random(token: str) -> bool:
-    """Tells tokens from words. Lengths are in bytes, as the service counts them."""
+    """Whether a text looks like a token rather than a word. Lengths are in bytes, as in the
+    service."""
     size = len(token) if token.isascii() else len(token.encode("utf-8", "replace"))
     if size >= _MIN_PLAIN_BEARER:
         return True

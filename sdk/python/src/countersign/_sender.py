@@ -1,17 +1,16 @@
-"""The background thread that delivers what was decided in this process."""
+"""The background thread that delivers locally decided events."""
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from countersign._answers import may_pass
+from countersign._answers import is_retryable
 from countersign._clients import Unreachable
+from countersign._fork import reset_in_child
 from countersign._steps import Steps
 from countersign.exceptions import APIError
 
@@ -19,35 +18,36 @@ __all__ = ["Sender"]
 
 logger = logging.getLogger("countersign")
 
-_LINGER = 0.02  # seconds in which events gather into one batch
+_LINGER = 0.02  # seconds during which events are collected into one batch
 _IDLE = 5.0  # seconds without work after which the thread ends
-_FIRST_BACKOFF = 0.2
-_LONGEST_BACKOFF = 5.0
+_FIRST_BACKOFF = 0.2  # seconds
+_LONGEST_BACKOFF = 5.0  # seconds
 
 
 class Deliverable(Protocol):
     """Something with undelivered work."""
 
-    def settle(self) -> Steps[None]:
-        """Deliver it all. Raises ``Unreachable`` when it is to be tried again."""
+    def flush(self) -> Steps[None]:
+        """Deliver everything. Raises ``Unreachable`` to be tried again later."""
 
     def fail(self, error: Exception) -> None:
-        """Learn that it can never be delivered."""
+        """Called with a permanent error: the work will not be tried again."""
 
     def undelivered(self) -> int:
-        """How many events would be lost if the process ended now."""
+        """Return the number of undelivered events."""
 
 
 class Sender:
-    """Runs while there is work, and not otherwise. One thread for all chains of a
-    configuration: what waits is ordered by when it is due."""
+    """Delivers the work of all chains of a configuration on one thread, ordered by due time. The
+    thread exists only while there is work."""
 
     def __init__(self, run: Callable[[Steps[Any]], Any]) -> None:
         self._run = run
-        self._forget()
-        _every.add(self)
+        self.reset_after_fork()
+        reset_in_child(self)
 
-    def _forget(self) -> None:
+    def reset_after_fork(self) -> None:
+        """Start empty: the parent has the thread, and delivers what was submitted there."""
         self._changed = threading.Condition()
         self._due: dict[Deliverable, float] = {}
         self._busy: set[Deliverable] = set()
@@ -56,7 +56,7 @@ class Sender:
         self._closing = False
 
     def submit(self, work: Deliverable, delay: float = _LINGER) -> None:
-        """Have the work delivered soon. Submitting it again changes nothing."""
+        """Schedule the work. Does nothing if it is already scheduled."""
         if work in self._due:
             return
         with self._changed:
@@ -68,15 +68,15 @@ class Sender:
                 self._thread.start()
             self._changed.notify_all()
 
-    def hurry(self) -> None:
-        """The service is back: try everything now."""
+    def retry_now(self) -> None:
+        """Try all scheduled work now, because the service answers again."""
         if self._due:
             with self._changed:
                 self._due = dict.fromkeys(self._due, 0.0)
                 self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Try to deliver everything, in this thread; whether nothing is left."""
+        """Deliver everything on the calling thread. Returns whether nothing is left."""
         deadline = time.monotonic() + timeout
         for work in tuple(self._due):
             if time.monotonic() >= deadline:
@@ -87,7 +87,7 @@ class Sender:
             return not self._due and not self._busy
 
     def close(self, timeout: float) -> None:
-        """One last try; what cannot be delivered is lost, and said to be."""
+        """Flush one last time, and log how many events are lost."""
         self._closing = True
         try:
             if not self.flush(timeout):
@@ -111,7 +111,7 @@ class Sender:
             self._deliver(work)
 
     def _await_due(self) -> Deliverable | None:
-        """The next piece of work, once it is due; None after a while without any."""
+        """Return the next work once it is due; None when idle. The condition is held."""
         while True:
             if not self._due:
                 if not self._changed.wait_for(lambda: bool(self._due), _IDLE):
@@ -124,16 +124,16 @@ class Sender:
             self._changed.wait(due - now)
 
     def _deliver(self, work: Deliverable) -> None:
-        # Taken off first: what arrives during the delivery submits the work anew.
+        # Removed first, so that events which arrive during the delivery schedule it again.
         with self._changed:
             if self._due.pop(work, None) is None:
                 return
             self._busy.add(work)
         try:
-            self._run(work.settle())
+            self._run(work.flush())
             self._failures.pop(work, None)
         except (Unreachable, APIError) as error:
-            if isinstance(error, APIError) and not may_pass(error):
+            if isinstance(error, APIError) and not is_retryable(error):
                 self._failures.pop(work, None)
                 work.fail(error)
                 return
@@ -146,16 +146,3 @@ class Sender:
             with self._changed:
                 self._busy.discard(work)
                 self._changed.notify_all()
-
-
-_every: weakref.WeakSet[Sender] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    # The thread stayed with the parent, and so does what it had to deliver.
-    for sender in tuple(_every):
-        sender._forget()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

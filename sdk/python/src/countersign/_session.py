@@ -1,4 +1,4 @@
-"""What a chain decides, written once for sync and async callers."""
+"""The life of a chain: opening, deciding actions, reporting outcomes, completing."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 from countersign import _fastpath
 from countersign._action import Action
-from countersign._answers import may_pass
+from countersign._answers import is_retryable
 from countersign._approvals import (
-    LATE_ANSWERS,
+    MAX_LATE_ANSWERS,
     TOO_LATE,
-    Patience,
-    await_decision,
-    release_now,
+    ConfirmationBackoff,
+    check_release,
+    wait_for_decision,
 )
 from countersign._clients import Unreachable
 from countersign._config import ChainConfig
@@ -41,22 +41,23 @@ _DEFAULT = frozenset(("default",))
 
 
 class Session(Delivery):
-    """One chain, from opening to receipt."""
+    """One chain, from opening to receipt. Its methods serve sync and async callers."""
 
     def __init__(self, config: ChainConfig, opening: dict[str, Any]) -> None:
         super().__init__(config, opening)
         self._began = self.transport.clock.monotonic()
-        self._warned = False  # of the service's absence
-        self.asked: dict[str, str] = {}
-        """The approvals that steps wait for, or have waited for in vain, by the steps' keys."""
-        self.waited: set[str] = set()
-        """The keys of the steps that a person released while this process waited."""
+        self._warned = False  # whether the log says that the service is unreachable
+        self.pending_approvals: dict[str, str] = {}
+        """Approval ids by the idempotency keys of the steps that wait for them, or waited until
+        they were interrupted."""
+        self.released_keys: set[str] = set()
+        """Idempotency keys of the steps that a reviewer released while this process waited."""
         self.latches: list[Callable[[Exception], object]] = []
-        """Told of whatever keeps an action from being carried out."""
+        """Called with every error that prevents an action."""
 
     @contextmanager
-    def latching(self) -> Iterator[None]:
-        """Tell the latches of what the block raises."""
+    def latch_errors(self) -> Iterator[None]:
+        """Pass the errors of the block to the latches."""
         try:
             yield
         except Exception as error:
@@ -67,8 +68,8 @@ class Session(Delivery):
     # -- opening and leaving ---------------------------------------------------------
 
     def open(self) -> Steps[None]:
-        """Open the chain, or decide to open it later. That alone harms nobody: it depends on
-        whether anything at all may be done offline."""
+        """Open the chain now, or later if the service is unreachable and the fail mode of safe
+        actions is allow."""
         try:
             yield from self.open_now()
         except Unreachable as fault:
@@ -78,38 +79,38 @@ class Session(Delivery):
             self.transport.sender.submit(self)
 
     def leave(self, completion: dict[str, Any]) -> Steps[None]:
-        """Deliver what is left, complete the chain and take its receipt."""
+        """Deliver the queue, complete the chain and keep its receipt."""
         self.completion = completion
         try:
-            yield from self.settle()
+            yield from self.flush()
         except Unreachable as fault:
             self.transport.sender.submit(self)
             if self._fail_mode(_SAFE) == "deny":
                 raise self._unavailable("the chain is completed later", fault) from fault
             self._warn("the chain is completed later", fault)
         except APIError as error:
-            if may_pass(error):
+            if is_retryable(error):
                 self.transport.sender.submit(self)
             raise
 
     # -- actions ---------------------------------------------------------------------
 
     def decide_locally(self, action: Action) -> PolicyDecision | None:
-        """Decide an obviously safe action here, if a lease allows that just now."""
-        lease = _fastpath.permits(self, action)
+        """Decide an obviously safe action in this process if a lease covers it; None otherwise."""
+        lease = _fastpath.lease_for(self, action)
         if lease is None:
             return None
         self.check()
         if not lease.take(self.transport.clock.now()):
             return None
-        return self._decided_here(action, "local_fast_path", "obviously safe", lease.id)
+        return self._record_locally(action, "local_fast_path", "obviously safe", lease.id)
 
     def record(self, action: Action) -> Steps[PolicyDecision]:
-        """Have the service decide, and wait for a person where it says so."""
+        """Let the service decide, and wait for a reviewer if it requires approval."""
         self.check()
         try:
-            if self.unsettled():
-                yield from self.settle()
+            if self.has_undelivered():
+                yield from self.flush()
                 self.check()
             return (yield from self._ask(action))
         except Unreachable as fault:
@@ -121,21 +122,21 @@ class Session(Delivery):
             raise
 
     def _ask(self, action: Action) -> Steps[PolicyDecision]:
-        """Ask until an allow comes in time. Asked again under the same key, the service decides
-        nothing twice, and says what may happen now."""
+        """Ask until an allow arrives in time. Requests repeat the idempotency key, so the service
+        records the action once and answers with the current decision."""
         unknown = self.unknown_members()
         whole = action.as_sent(self.binding_key)
         body = {k: v for k, v in whole.items() if k not in unknown} if unknown else whole
-        decision, in_time = yield from self._ask_thrice(body, str(action), None)
+        decision, in_time = yield from self._ask_until_fresh(body, str(action), None)
         if decision.policy_decision != "require_approval":
             if not in_time:
                 raise Unreachable(TOO_LATE)
             return decision
         assert decision.approval_id is not None
         key = body["idempotency_key"]
-        self.asked[key] = decision.approval_id
+        self.pending_approvals[key] = decision.approval_id
         try:
-            approved = yield from await_decision(
+            approved = yield from wait_for_decision(
                 self.transport,
                 decision.approval_id,
                 self.config,
@@ -144,39 +145,43 @@ class Session(Delivery):
                 self.name,
             )
         except PolicyError:
-            self.asked.pop(key, None)
+            self.pending_approvals.pop(key, None)
             raise
-        self.asked.pop(key, None)
-        self.waited.add(key)
-        patience = Patience(self.transport, self.config)
+        self.pending_approvals.pop(key, None)
+        self.released_keys.add(key)
+        backoff = ConfirmationBackoff(self.transport, self.config)
         while True:
             reason = TOO_LATE
             try:
-                _, in_time = yield from self._ask_thrice(body, str(action), decision)
+                _, in_time = yield from self._ask_until_fresh(body, str(action), decision)
                 if in_time:
                     return approved
             except Unreachable as fault:
                 reason = str(fault)
-            yield from patience.pause(reason)
+            yield from backoff.pause(reason)
 
-    def _ask_thrice(
+    def _ask_until_fresh(
         self, body: dict[str, Any], action: str, asked: PolicyDecision | None
     ) -> Steps[tuple[PolicyDecision, bool]]:
-        """Ask until an allow comes in time, and at most three times. ``asked`` is the question
-        that a person has answered meanwhile; another one is returned. A denial is raised."""
-        for attempt in range(LATE_ANSWERS):
+        """Ask until an allow arrives in time, at most three times. Returns the decision and whether
+        it is fresh. A denial is raised.
+
+        ``asked`` is the decision that required approval, once a reviewer has approved. Without it,
+        a decision that requires approval is returned.
+        """
+        for attempt in range(MAX_LATE_ANSWERS):
             asking = self.transport.ask("POST", self.path("/events"), body)
             if attempt or asked:
-                asking = self.transport.again.through(asking)
+                asking = self.transport.retry_slots.run(asking)
             answer, sent = yield from asking
             current = self.learn(answer, sent)
             decision = PolicyDecision.from_json(answer, idempotency_key=body["idempotency_key"])
             if decision.policy_decision == "require_approval" and decision.approval_id:
                 if asked is None:
                     return decision, False
-                # It answered with the question as it was recorded.
-                decision, sent, current = yield from self.transport.again.through(
-                    release_now(self.transport, decision.approval_id, decision)
+                # The service repeated the recorded decision: read the approval itself.
+                decision, sent, current = yield from self.transport.retry_slots.run(
+                    check_release(self.transport, decision.approval_id, decision)
                 )
             if not decision.allowed:
                 raise denial_of(decision, action)
@@ -185,13 +190,13 @@ class Session(Delivery):
         return decision, False
 
     def report(self, decision: PolicyDecision, outcome: str, detail: str | None) -> Steps[bool]:
-        """Report what became of an action; whether the service knows it now."""
+        """Report the outcome of an action. Returns whether the service recorded it."""
         body = {"outcome": outcome}
         if detail is not None:
             body["detail"] = self.config._sanitizer.prose(str(detail))[:2000]
         try:
             if decision.event_id is None:
-                yield from self.settle()
+                yield from self.flush()
             if decision.event_id:
                 chain, event_id = decision.chain_id, decision.event_id
             elif known := self.events.get(decision.idempotency_key or ""):
@@ -206,14 +211,13 @@ class Session(Delivery):
         except APIError as error:
             if error.code == "chain_sealed":
                 logger.warning("countersign: an outcome came after the chain was sealed")
-            elif not may_pass(error):
+            elif not is_retryable(error):
                 raise
             return False
         return True
 
     def check(self) -> None:
-        """Raise what was found since the last call. The chain's age comes first: the service
-        finds the same a moment later."""
+        """Raise if the chain ran too long, or an error was latched since the last call."""
         limit = self.config.chain_timeout_seconds
         if limit is not None and self.transport.clock.monotonic() - self._began > limit:
             raise ChainTimeoutError(f"the chain has run for longer than {limit:g} seconds")
@@ -228,10 +232,10 @@ class Session(Delivery):
         if self._fail_mode(_SAFE if action.safe else action.categories or _DEFAULT) == "deny":
             raise self._unavailable(f"{action} was not recorded", fault) from fault
         self._warn("the fail modes decide", fault)
-        return self._decided_here(action, "offline_stub", absent)
+        return self._record_locally(action, "offline_stub", absent)
 
     def _stopped(self, action: str, circumstance: str) -> Exception:
-        """A stop that was in force when the service was last heard of stays in force."""
+        """Return the error for a stop. A known stop stays in force while offline."""
         switch = self.transport.kill_switch_active
         reason = self.transport.kill_switch_reason if switch else self.pause_reason
         decision = PolicyDecision(
@@ -247,7 +251,7 @@ class Session(Delivery):
         return denial_of(decision, action)
 
     def _fail_mode(self, categories: frozenset[str]) -> str:
-        """The strictest of the categories' modes."""
+        """Return the strictest fail mode of the categories."""
         given = self.config.fail_modes or self.transport.fail_modes
         default = given.get("default")
         modes = [
@@ -262,15 +266,15 @@ class Session(Delivery):
         )
 
     def _warn(self, consequence: str, fault: Unreachable) -> None:
-        """Once for a chain: an outage is one thing to know, however many actions it meets."""
+        """Log an outage, once for each chain."""
         if not self._warned:
             self._warned = True
-            logger.warning("countersign is unreachable (%s): %s", fault, consequence)
+            logger.warning("the service is unreachable (%s): %s", fault, consequence)
 
-    def _decided_here(
+    def _record_locally(
         self, action: Action, source: DecisionSource, reason: str, lease_id: str | None = None
     ) -> PolicyDecision:
-        self.outbox.put(action.decided_here(source, self.binding_key, lease_id))
+        self.outbox.put(action.as_local_event(source, self.binding_key, lease_id))
         self.transport.sender.submit(self)
         return PolicyDecision(
             "allow",

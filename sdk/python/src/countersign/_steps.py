@@ -1,8 +1,8 @@
 """One implementation for sync and async callers.
 
-What the library does is written once, as generators that yield what they need done: send a
-request, pause, wait for somebody else's turn to end. Two small drivers perform it, one by
-blocking and one by awaiting; neither knows what it is part of.
+The library's logic is written once, as generators ("steps") that yield the effects they need: send
+a request, pause, wait for a future. Two small drivers perform the effects, :func:`run` by blocking
+and :func:`run_async` by awaiting.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = [
 
 
 JITTER = random.Random()
-"""Spreads retries. Its own generator: a program that seeds Python's gets the same numbers."""
+"""Spreads retries. A generator of its own leaves the state of Python's global one alone."""
 
 
 @dataclass
 class Send:
-    """Send one request and get a :class:`Reply`, or have ``Unreachable`` raised."""
+    """Send one request. Results in a :class:`Reply`, or raises ``Unreachable``."""
 
     method: str
     path: str
@@ -60,7 +60,7 @@ class Until:
 
 @dataclass
 class Reply:
-    """An answer of the service, whole."""
+    """A complete answer of the service."""
 
     status: int
     headers: Any
@@ -87,15 +87,15 @@ def run(steps: Steps[T], send: Callable[[Send], Reply]) -> T:
                     effect.done.result()
             except BaseException as error:
                 fault = error
-            # Not inside the handler: what the steps raise next shall not drag this along.
+            # Outside the handler, so that a later error is not chained to this one.
             effect = steps.send(reply) if fault is None else steps.throw(fault)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
 
 
 async def run_async(steps: Steps[T], send: Callable[[Send], Awaitable[Reply]]) -> T:
-    """Perform the steps on the running event loop; cancellation reaches the steps."""
-    import asyncio  # late, as everywhere here: sync programs need not load it
+    """Perform the steps on the running event loop. A cancellation is raised inside the steps."""
+    import asyncio  # imported late, so that sync programs do not load it
 
     try:
         effect = next(steps)
@@ -110,7 +110,7 @@ async def run_async(steps: Steps[T], send: Callable[[Send], Awaitable[Reply]]) -
                     await until(effect.done)
             except BaseException as error:
                 fault = error
-            # Not inside the handler: what the steps raise next shall not drag this along.
+            # Outside the handler, so that a later error is not chained to this one.
             effect = steps.send(reply) if fault is None else steps.throw(fault)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
@@ -132,7 +132,7 @@ async def until(done: Future[None]) -> None:
         try:
             loop.call_soon_threadsafe(wake)
         except RuntimeError:
-            pass  # the loop was closed, and nobody waits on it any more
+            pass  # the loop was closed, so nothing waits on it any more
 
     done.add_done_callback(on_done)
     await woken

@@ -1,4 +1,4 @@
-"""Checks of parameters. Every message begins with the parameter's name and never shows a
+"""Validation of parameters. Every message begins with the parameter's name and never contains a
 value that could be a secret."""
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ def text(name: str, value: Any, longest: int) -> str:
 
 
 def opaque(name: str, value: Any) -> str:
-    """A text that is the caller's own: the service keeps it unchanged, and says what it refuses."""
+    """Check a text that the service stores unchanged. The service enforces further limits."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{name} must be a string, not {type(value).__name__}")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ConfigurationError(f"{name} must be Unicode text, without half of a pair") from None
+        raise ConfigurationError(f"{name} must be valid Unicode: it has a lone surrogate") from None
     return value
 
 
 def texts(name: str, value: Any, most: int, longest: int) -> tuple[str, ...] | None:
     if value is None:
         return None
-    # A lone string is a sequence of its letters: an easy slip with a silent effect.
+    # A string is a sequence of its letters: an easy mistake without an error.
     if isinstance(value, (str, bytes)) or not isinstance(value, (Sequence, set, frozenset)):
         raise ConfigurationError(f"{name} must be a list of strings")
     if len(value) > most:
@@ -58,7 +58,7 @@ def addresses(name: str, value: Any) -> tuple[str, ...] | None:
 
 
 def patterns(name: str, defaults: tuple[str, ...], value: Any) -> tuple[str, ...]:
-    """The defaults with the caller's patterns after them, each once."""
+    """Return the defaults followed by the caller's patterns, without duplicates."""
     return tuple(dict.fromkeys(defaults + (texts(name, value, 1000, 200) or ())))
 
 
@@ -106,17 +106,15 @@ def url(name: str, value: Any) -> str:
     except ValueError:
         host, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not host:
-        raise ConfigurationError(
-            f"{name} must be an address such as https://countersign.example.com"
-        )
+        raise ConfigurationError(f"{name} must be a URL such as https://countersign.example.com")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigurationError(f"{name} must hold no credentials, query or fragment")
+        raise ConfigurationError(f"{name} must not contain credentials, a query or a fragment")
     return address.rstrip("/")
 
 
 def function(name: str, value: Any) -> Any:
     if value is not None and not callable(value):
-        raise ConfigurationError(f"{name} must be a function, or None")
+        raise ConfigurationError(f"{name} must be a function or None")
     return value
 
 

@@ -1,3 +1,3 @@
-"""The version, in a place that every module can import."""
+"""The version, in a module that every other can import."""
 
 __version__ = "0.1.0"

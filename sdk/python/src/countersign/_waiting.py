@@ -1,4 +1,4 @@
-"""Saying that a call waits for a person: in the log, and to whoever asked to be told."""
+"""Reporting waits for approvals, in the log and to listeners."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from countersign._config import ChainConfig
 from countersign._decision import PolicyDecision
 from countersign._progress import ApprovalProgress
 
-__all__ = ["Wait", "told_of_waits"]
+__all__ = ["Wait", "notify_of_waits"]
 
 logger = logging.getLogger("countersign")
 
-_TOLD: ContextVar[Callable[[ApprovalProgress], object] | None] = ContextVar(
+_LISTENER: ContextVar[Callable[[ApprovalProgress], object] | None] = ContextVar(
     "countersign_told_of_waits", default=None
 )
 
 
 @contextmanager
-def told_of_waits(listener: Callable[[ApprovalProgress], object] | None) -> Iterator[None]:
-    """Tell a listener of the waits that begin inside of the block, besides ``on_wait``."""
-    token = _TOLD.set(listener)
+def notify_of_waits(listener: Callable[[ApprovalProgress], object] | None) -> Iterator[None]:
+    """Report waits that begin inside the block to a listener, in addition to ``on_wait``."""
+    token = _LISTENER.set(listener)
     try:
         yield
     finally:
-        _TOLD.reset(token)
+        _LISTENER.reset(token)
 
 
 class Wait:
-    """One wait for one approval, from when it is known where it stands. One thread or task at a
-    time uses it."""
+    """One wait for one approval. Only one thread or task at a time uses it."""
 
     def __init__(
         self,
@@ -55,13 +54,13 @@ class Wait:
         self._action = action or "an action"
         self._chain_name = chain_name
         self._expires_at: str | None = None
-        self._said = False
-        self._listeners = tuple(it for it in (config.on_wait, _TOLD.get()) if it is not None)
+        self._announced = False
+        self._listeners = tuple(it for it in (config.on_wait, _LISTENER.get()) if it is not None)
         if known is not None:
             self._begin("pending")
 
     def go_on(self, approval: Mapping[str, Any]) -> None:
-        """The approval was asked for, and is still open."""
+        """Called with each answer that says the approval is still pending."""
         self._chain_id = self._chain_id or _text(approval.get("chain_id"))
         if self._sequence is None and isinstance(approval.get("sequence"), int):
             self._sequence = approval["sequence"]
@@ -69,14 +68,14 @@ class Wait:
             self._action = f"{approval.get('action_type')} {approval['action_name']!r}"
         self._expires_at = _text(approval.get("expires_at"))
         status = str(approval.get("status"))
-        if self._said:
-            self._tell(status)
+        if self._announced:
+            self._notify(status)
         else:
             self._begin(status)
 
     def end(self, status: str) -> None:
-        """The wait is over. One that ended with the first answer was none."""
-        if not self._said:
+        """End the wait. An approval that was decided in the first answer is not reported."""
+        if not self._announced:
             return
         waited = self._clock.monotonic() - self._began
         logger.warning(
@@ -86,17 +85,18 @@ class Wait:
             self._action,
             self._where(),
         )
-        self._tell(status)
+        self._notify(status)
 
     def _begin(self, status: str) -> None:
-        self._said = True
+        self._announced = True
         logger.warning(
             "countersign: waiting for a person to decide %s, %s", self._action, self._where()
         )
-        self._tell(status)
+        self._notify(status)
 
     def _where(self) -> str:
-        """The chain, the sequence and a link by those two; no approval's id, which is in no log."""
+        """Return the chain, the sequence and a link, without the approval's id, which is not
+        logged."""
         parts = [f"chain {self._chain_name!r}"] if self._chain_name else []
         if self._sequence is not None:
             parts.append(f"sequence {self._sequence}")
@@ -110,7 +110,7 @@ class Wait:
         chain = quote(self._chain_id, safe="")
         return f"{self._config.backend_url}/chains/{chain}?after={self._sequence - 1}#events"
 
-    def _tell(self, status: str) -> None:
+    def _notify(self, status: str) -> None:
         if not self._listeners:
             return
         progress = ApprovalProgress(
@@ -128,7 +128,7 @@ class Wait:
             try:
                 listener(progress)
             except Exception as error:
-                # The wait goes on: what is told of it is none of its business.
+                # A failing listener must not end the wait.
                 logger.warning("countersign: on_wait raised %s", type(error).__name__)
 
 

@@ -1,4 +1,4 @@
-"""The words of names, as the service cuts them, and names as it compares them."""
+"""Splitting names into words, and comparing names. The rules are the service's."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import re
 import string
 import unicodedata
 
-__all__ = ["fold_name", "lower", "normal", "words_of"]
+__all__ = ["fold_name", "lower", "snake_case", "words_of"]
 
-# Characters beyond ASCII count as lower case letters: they match nothing, and never cut a word
-# in two. HTTPServer2 is HTTP, Server, 2.
-_LOWER = r"[^\x00-\x60\x7b-\x7f]"  # what is left is a-z and all beyond: quick to compile
+# Characters beyond ASCII count as lower case letters: they match no known word and never divide
+# one. HTTPServer2 is HTTP, Server, 2.
+_LOWER = r"[^\x00-\x60\x7b-\x7f]"  # a-z and everything beyond ASCII, in a form that compiles fast
 _WORD = re.compile(f"[A-Z]+(?=[A-Z]{_LOWER})|[A-Z]?{_LOWER}+|[A-Z]+|[0-9]+")
 _FOLD = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
-# What Unicode calls blanks.
+# Unicode white space.
 _BLANKS = re.compile("[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-# Control characters, and the ranges of those that Unicode calls default-ignorable or format
-# characters, and the blank of Braille. They are written out, so that the languages agree whatever
-# version of Unicode they know.
+# Control characters, Unicode's default-ignorable and format characters, and the Braille blank. The
+# ranges are written out, so that Go and Python agree whatever version of Unicode they have.
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891"
     "\u08e2\u115f-\u1160\u17b4-\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800"
@@ -28,12 +27,12 @@ _INVISIBLE = re.compile(
 
 
 def lower(text: str) -> str:
-    """Folds ASCII alone: other letters differ from language to language."""
+    """Fold the case of ASCII letters only: other letters fold differently in each language."""
     return text.lower() if text.isascii() else text.translate(_FOLD)
 
 
 def words_of(name: str) -> list[str]:
-    """The words of a name, in lower case.
+    """Return the words of a name, in lower case.
 
     >>> words_of("sendHTTPRequest-2")
     ['send', 'http', 'request', '2']
@@ -41,15 +40,15 @@ def words_of(name: str) -> list[str]:
     return [lower(word) for word in _WORD.findall(name)]
 
 
-def normal(name: str) -> str:
-    """The one spelling under which names are looked up."""
+def snake_case(name: str) -> str:
+    """Return a name in snake case, in which names are looked up."""
     return "_".join(words_of(name))
 
 
 def fold_name(name: str) -> str:
-    """The form in which names are compared: compatibility characters replaced (NFKC), case
-    folded, invisible characters left out, blanks trimmed and runs of them made one. Letters
-    that only look alike (a Cyrillic and a Latin a) stay different.
+    """Return a name in the form in which names are compared: compatibility characters replaced
+    (NFKC), case folded, invisible characters removed, white space trimmed and collapsed. Letters
+    that only look alike, such as Cyrillic and Latin a, stay different.
 
     >>> fold_name(" In\\u200btern ")
     'intern'
@@ -57,7 +56,7 @@ def fold_name(name: str) -> str:
     if not name.isascii():
         name = unicodedata.normalize("NFKC", _visible(name))
         name = unicodedata.normalize("NFKC", name.casefold())
-        # Folding can bring forth what is left out or combines anew.
+        # Folding can produce characters that must be removed or that combine.
         return unicodedata.normalize("NFKC", _visible(name)).strip(" ")
     return _visible(name.lower()).strip(" ")
 

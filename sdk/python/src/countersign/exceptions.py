@@ -2,19 +2,19 @@
 
 ::
 
-    PolicyError                      a policy stands against the action
+    PolicyError                      base of the policy errors below
     ├── ActionDeniedError            a policy or a reviewer denied it
     │   └── ApprovalTimedOutError    nobody decided in time
-    ├── PolicyViolationError         found after the action was decided offline
+    ├── PolicyViolationError         an action decided offline should have been denied
     └── KillSwitchActiveError        the organization has stopped everything
     BackendUnavailableError          the service is unreachable and the fail mode is deny
-    ChainTimeoutError                the chain ran longer than it may
-    ChainAutoPausedError             too many events, too long, or too many tokens
-    APIError                         the service answered with anything but a decision
-    ConfigurationError               a parameter of this library is wrong (a ValueError)
+    ChainTimeoutError                the chain ran longer than its limit
+    ChainAutoPausedError             the chain reached a limit of events, duration or tokens
+    APIError                         the service answered with an error instead of a decision
+    ConfigurationError               a parameter of this library is invalid (a ValueError)
 
-All but the last two carry the decision they rest on, where there is one. All of them
-can be pickled and copied.
+All except the last two have the ``decision`` that caused them, if there is one. All of them can be
+pickled and copied.
 
 >>> issubclass(ApprovalTimedOutError, PolicyError), issubclass(ChainTimeoutError, PolicyError)
 (True, False)
@@ -41,13 +41,13 @@ __all__ = [
 
 
 class _Decided:
-    """What the exceptions about an action share; not an exception to catch."""
+    """Mixin of the exceptions about an action. Not to be caught."""
 
     message: str
     decision: PolicyDecision | None
 
     def __init__(self, message: str = "", decision: PolicyDecision | None = None) -> None:
-        # Both reach BaseException.args, from which pickle and copy rebuild.
+        # Pickle and copy rebuild the exception from BaseException.args, so both must be in it.
         super().__init__(message, decision)  # type: ignore[call-arg]
         self.message = message
         self.decision = decision
@@ -57,25 +57,28 @@ class _Decided:
 
 
 class PolicyError(_Decided, Exception):
-    """A policy stands against the action. Base of the denials."""
+    """Base of the errors that a policy causes."""
 
 
 class ActionDeniedError(PolicyError):
-    """A policy or a human reviewer denied the action: it must not be carried out."""
+    """A policy or a reviewer denied the action. It must not be carried out."""
 
 
 class ApprovalTimedOutError(ActionDeniedError):
-    """Nobody decided within the approval's time. The request is no longer valid."""
+    """No reviewer decided before the approval timed out."""
 
 
 class PolicyViolationError(PolicyError):
-    """An action that was decided in this process without a lease, while the service was
-    unreachable, would have been decided more strictly by the service. The action has happened;
-    the next one was stopped to say so."""
+    """An earlier action does not comply with the policies: it was decided by the fail mode while
+    the service was unreachable, and the service would have decided more strictly. That action has
+    been carried out; the next call raises this error.
+
+    Also raised if the arguments of a governed call change while it waits for a decision.
+    """
 
 
 class KillSwitchActiveError(PolicyError):
-    """The organization's kill switch is active: nothing may be done."""
+    """The organization's kill switch is active. No action may be carried out."""
 
 
 class BackendUnavailableError(_Decided, Exception):
@@ -83,19 +86,19 @@ class BackendUnavailableError(_Decided, Exception):
 
 
 class ChainTimeoutError(_Decided, Exception):
-    """The chain exceeded its configured timeout."""
+    """The chain ran longer than its limit."""
 
 
 class ChainAutoPausedError(_Decided, Exception):
-    """An auto-pause rule fired: events, duration or tokens. An admin can resume the chain."""
+    """The chain was paused at a limit of events, duration or tokens. An admin can resume it."""
 
 
 class APIError(Exception):
-    """The service answered, and not with a decision: the action must not be carried out. What
-    could pass, such as 429, was tried again within the time-out first.
+    """The service answered with an error instead of a decision. The action must not be carried out.
+    Temporary errors, such as 429, are raised after retries within the timeout.
 
-    ``status`` is the HTTP status, ``code`` the stable name to branch on, ``errors`` names
-    faulty fields, and ``request_id`` finds the request in the service's log.
+    ``status`` is the HTTP status, ``code`` a stable identifier to branch on, ``errors`` the invalid
+    fields, and ``request_id`` identifies the request in the service's log.
     """
 
     def __init__(
@@ -118,4 +121,4 @@ class APIError(Exception):
 
 
 class ConfigurationError(ValueError):
-    """A parameter is missing or wrong. The message names it and says what to do."""
+    """A parameter is missing or invalid. The message names it and says what to do."""

@@ -1,6 +1,6 @@
-"""Public verification tokens, for admins: a link that shows one result outside the account.
+"""Public verification tokens: links that show one verification result to anyone. For admins.
 
-Every helper is async and has a twin for sync code whose name ends in ``_sync``.
+Every function is async and has a sync variant whose name ends in ``_sync``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
-from countersign._asking import ask, ask_sync
 from countersign._client import Client
 from countersign._config import ChainConfig
+from countersign._request import request, request_sync
 from countersign._secret import SecretStr
 
 __all__ = [
@@ -34,7 +34,7 @@ ArtifactType = Literal["approval", "receipt"]
 
 @dataclass(frozen=True)
 class PublicToken:
-    """A token's record. The plaintext is in the answer that created it, and in no other."""
+    """A token's record. Only the answer that created it has the plaintext."""
 
     token_id: str
     artifact_type: str
@@ -49,12 +49,12 @@ class PublicToken:
     token: SecretStr | None = None
     """Call ``.reveal()`` for the text."""
     public_path: SecretStr | None = None
-    """``/public/v2/verify/...``: it holds the token."""
+    """``/public/v2/verify/...``, which contains the token."""
 
 
 @dataclass(frozen=True)
 class TokenPage:
-    """Some of the tokens; ``next_cursor`` asks for those after them."""
+    """A page of tokens. Pass ``next_cursor`` as ``cursor`` for the next page."""
 
     data: tuple[PublicToken, ...]
     next_cursor: str | None
@@ -68,9 +68,9 @@ async def create_public_token(
     idempotency_key: str | None = None,
     config: ChainConfig | Client | None = None,
 ) -> PublicToken:
-    """Issue a token for one approval or receipt. Keep the plaintext: it is shown this once."""
+    """Issue a token for one approval or receipt. The plaintext is returned only this once."""
     body, headers = _creation(artifact_type, artifact_id, expires_at, idempotency_key)
-    return _token(await ask(config, "POST", _PATH, body, headers=headers))
+    return _token(await request(config, "POST", _PATH, body, headers=headers))
 
 
 def create_public_token_sync(
@@ -83,35 +83,35 @@ def create_public_token_sync(
 ) -> PublicToken:
     """:func:`create_public_token` for code without an event loop."""
     body, headers = _creation(artifact_type, artifact_id, expires_at, idempotency_key)
-    return _token(ask_sync(config, "POST", _PATH, body, headers=headers))
+    return _token(request_sync(config, "POST", _PATH, body, headers=headers))
 
 
 async def list_public_tokens(
     *, limit: int = 50, cursor: str | None = None, config: ChainConfig | Client | None = None
 ) -> TokenPage:
     """List tokens, without plaintexts."""
-    return _page(await ask(config, "GET", _listing(limit, cursor)))
+    return _page(await request(config, "GET", _listing(limit, cursor)))
 
 
 def list_public_tokens_sync(
     *, limit: int = 50, cursor: str | None = None, config: ChainConfig | Client | None = None
 ) -> TokenPage:
     """:func:`list_public_tokens` for code without an event loop."""
-    return _page(ask_sync(config, "GET", _listing(limit, cursor)))
+    return _page(request_sync(config, "GET", _listing(limit, cursor)))
 
 
 async def revoke_public_token(
     token_id: str, *, reason: str | None = None, config: ChainConfig | Client | None = None
 ) -> PublicToken:
-    """End a token. Repeats harmlessly."""
-    return _token(await ask(config, "POST", _revocation(token_id), _reason(reason)))
+    """Revoke a token. Safe to repeat."""
+    return _token(await request(config, "POST", _revocation(token_id), _reason(reason)))
 
 
 def revoke_public_token_sync(
     token_id: str, *, reason: str | None = None, config: ChainConfig | Client | None = None
 ) -> PublicToken:
     """:func:`revoke_public_token` for code without an event loop."""
-    return _token(ask_sync(config, "POST", _revocation(token_id), _reason(reason)))
+    return _token(request_sync(config, "POST", _revocation(token_id), _reason(reason)))
 
 
 def _creation(

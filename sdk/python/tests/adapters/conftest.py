@@ -26,7 +26,7 @@ collect_ignore_glob = [
     for pattern in (f"test_{name}*.py", f"{name}_*.py")
 ]
 if not all(find_spec(module) for module in ("langgraph", "langchain")):
-    collect_ignore_glob += ["agents.py", "ways.py"]
+    collect_ignore_glob += ["scripted_agents.py", "ways.py"]
 
 
 @pytest.fixture(scope="session")

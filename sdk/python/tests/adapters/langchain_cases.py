@@ -6,10 +6,10 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from agents import Marks, ScriptedModel
 from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from matrix import Framework, Work, replay
+from scripted_agents import Marks, ScriptedModel
 from ways import WAYS, Way
 
 from countersign.adapters.langchain import govern

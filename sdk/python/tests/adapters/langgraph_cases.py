@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agents import QUESTION, Marks, ScriptedModel
 from langchain.agents import create_agent
 from langgraph.checkpoint.memory import InMemorySaver
 from matrix import Framework, Work, replay
+from scripted_agents import QUESTION, Marks, ScriptedModel
 from ways import WAYS, Way
 
 from countersign.adapters.langgraph import govern

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import openai_agents_package  # noqa: F401
 from agents import Agent, FunctionTool, function_tool, set_tracing_disabled
 from agents.items import ModelResponse
 from agents.models.interface import Model
@@ -73,7 +72,7 @@ class ScriptedModel(Model):
         usage = Usage(requests=1, input_tokens=10, output_tokens=2, total_tokens=12)
         return ModelResponse(output=output, usage=usage, response_id=None)
 
-    async def stream_response(  # type: ignore[override]
+    async def stream_response(
         self,
         system_instructions: Any,
         input: Any,  # noqa: A002

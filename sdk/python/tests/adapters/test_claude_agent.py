@@ -122,7 +122,7 @@ def test_can_use_tool_does_not_record_again_what_was_recorded(office: Office) ->
 
 def test_a_hook_that_cannot_decide_keeps_the_tool_from_running(office: Office) -> None:
     """The CLI is told to block where the hook fails, and to wait as long as people take."""
-    from countersign.adapters._acts import Governance
+    from countersign.adapters._agent_runs import Governance
     from countersign.adapters.claude_agent import _Hooks
 
     options = _Hooks(Governance("x").begin("clerk")).added_to(None)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, ScriptedModel, agent, approving
 from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables import Runnable, RunnableLambda, RunnableParallel
 from office import Office
+from scripted_agents import QUESTION, Marks, ScriptedModel, agent, approving
 from ways import WAYS, Way
 
 import countersign

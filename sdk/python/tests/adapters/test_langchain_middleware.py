@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, agent, agent_with, approving
 from langchain.agents.middleware import AgentMiddleware, hook_config
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from office import Office
+from scripted_agents import QUESTION, Marks, agent, agent_with, approving
 
 import countersign
 from countersign.adapters.langchain import GovernanceMiddleware, govern

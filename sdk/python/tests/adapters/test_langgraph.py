@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, agent, agent_with, approving
 from langgraph.pregel import Pregel
 from office import Office
+from scripted_agents import QUESTION, Marks, agent, agent_with, approving
 from ways import WAYS, Way
 
 import countersign

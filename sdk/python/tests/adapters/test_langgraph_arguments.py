@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import pytest
-from agents import QUESTION
 from langchain_core.documents import Document
 from langchain_core.tools import InjectedToolArg, StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -16,6 +15,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from office import Office
 from pydantic import BaseModel, Field
+from scripted_agents import QUESTION
 
 import countersign
 from countersign.adapters.langgraph import govern

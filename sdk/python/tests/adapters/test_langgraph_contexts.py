@@ -15,13 +15,13 @@ from multiprocessing.pool import ThreadPool
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, agent
 from langchain_core.runnables.config import ContextThreadPoolExecutor
 from langgraph._internal import _runnable
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from matrix import NIGHTLY
 from office import Office
+from scripted_agents import QUESTION, Marks, agent
 
 import countersign
 from countersign.adapters._callbacks import Governor

@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, ScriptedModel, agent, agent_with
 from langchain.agents import create_agent
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import RetryPolicy
 from office import Office
+from scripted_agents import QUESTION, Marks, ScriptedModel, agent, agent_with
 
 import countersign
 from countersign.adapters import last_chain

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, agent, approving
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy, interrupt
 from office import Office
+from scripted_agents import QUESTION, Marks, agent, approving
 
 import countersign
 from countersign.adapters.langgraph import govern

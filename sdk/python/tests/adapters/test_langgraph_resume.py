@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import QUESTION, Marks, approving
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 from matrix import NIGHTLY
 from office import Office
+from scripted_agents import QUESTION, Marks, approving
 
 import countersign
 from countersign.adapters.langgraph import govern

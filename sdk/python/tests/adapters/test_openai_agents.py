@@ -207,6 +207,7 @@ def test_a_stream_that_is_left_early(office: Office) -> None:
         result = GovernedRunner("left").run_streamed(clerk, "go")
         async for _ in result.stream_events():
             break
+        assert result.run_loop_task is not None
         await asyncio.wait({result.run_loop_task})
         for _ in range(200):
             if office.chains("left")[0]["status"] == "completed":

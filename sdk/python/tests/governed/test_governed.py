@@ -242,12 +242,7 @@ def test_once_the_kill_switch_is_answered_nothing_more_begins(own_server: Server
 
 
 def test_too_many_events_pause_the_chain(own_server: Server) -> None:
-    import httpx
-
-    with httpx.Client(headers={"authorization": f"Bearer {own_server.key}"}) as client:
-        client.patch(
-            f"{own_server.url}/v1/organization", json={"auto_pause": {"max_events": 2}}
-        ).raise_for_status()
+    own_server.call("PATCH", "/v1/organization", {"auto_pause": {"max_events": 2}})
     agent_config(own_server, enable_local_fast_path=False)
     with pytest.raises(countersign.ChainAutoPausedError), countersign.Chain("busy") as chain:
         for n in range(5):

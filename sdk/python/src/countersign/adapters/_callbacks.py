@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +18,11 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 
 from countersign._decision import PolicyDecision
-from countersign._place import inherit_in_threads
+from countersign._scope import inherit_in_threads
+from countersign.adapters._call_sites import CallSite, CallSites
+from countersign.adapters._content import prompt_payload
 from countersign.adapters._models import message_of, model_name_of, tokens_of
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
-from countersign.adapters._places import Place, Places
 from countersign.adapters._shared import Run, Step, usage_of
 from countersign.adapters._tool_defaults import tool_that_runs, with_defaults
 
@@ -100,7 +100,7 @@ class Governor(BaseCallbackHandler):
 
     def __init__(self, run: Run, agent_name: str, parent_agent_name: str | None = None) -> None:
         self.run = run
-        self._places = Places(agent_name, parent_agent_name)
+        self._call_sites = CallSites(agent_name, parent_agent_name)
         self._calls: dict[UUID, Step] = {}
         self._released: dict[UUID, PolicyDecision] = {}
         self._around: dict[UUID, UUID | None] = {}
@@ -129,7 +129,7 @@ class Governor(BaseCallbackHandler):
         return parent_run_id or (here if here in self._around else None)
 
     def _leave(self, run_id: UUID) -> None:
-        self._places.leave(run_id)
+        self._call_sites.leave(run_id)
         if run_id in self._around:
             around = self._around.pop(run_id)
             if _HERE.get() == run_id:
@@ -152,11 +152,11 @@ class Governor(BaseCallbackHandler):
         self.run.check()
         name = name or (serialized or {}).get("name") or ""
         parent_run_id = self._enter(run_id, parent_run_id)
-        place, entered = self._places.enter(run_id, parent_run_id, name, tags, metadata)
+        site, entered = self._call_sites.enter(run_id, parent_run_id, name, tags, metadata)
         if not entered:
             return []
-        payload = {"node": place.run, "step": (metadata or {}).get("langgraph_step")}
-        return [_step(place, "state_update", "enter_node", payload, key=place.entry)]
+        payload = {"node": site.run, "step": (metadata or {}).get("langgraph_step")}
+        return [_step(site, "state_update", "enter_node", payload, key=site.entry)]
 
     def _tool_start(
         self,
@@ -171,13 +171,13 @@ class Governor(BaseCallbackHandler):
         **_: Any,
     ) -> Iterable[Work]:
         self.run.check()
-        place = self._places.stay(run_id, self._enter(run_id, parent_run_id))
+        site = self._call_sites.add_call(run_id, self._enter(run_id, parent_run_id))
         tool = (serialized or {}).get("name") or name or "tool"
         given = {"input": input_str} if inputs is None else _without_injected(inputs)
         runs = tool_that_runs(tool) if inputs is not None else None
         payload = _without_injected(with_defaults(runs, given))
-        key = self.run.attempt(place.key_of("tool", tool, payload, tool_call_id))
-        return [_step(place, "tool_call", tool, payload, key=key)]
+        key = self.run.attempt(site.key_of("tool", tool, payload, tool_call_id))
+        return [_step(site, "tool_call", tool, payload, key=key)]
 
     def _retriever_start(self, serialized: Any, query: str, **given: Any) -> Iterable[Work]:
         name = (serialized or {}).get("name") or given.pop("name", None) or "retriever"
@@ -199,16 +199,12 @@ class Governor(BaseCallbackHandler):
         **given: Any,
     ) -> Iterable[Work]:
         self.run.check()
-        place = self._places.stay(run_id, self._enter(run_id, parent_run_id))
+        site = self._call_sites.add_call(run_id, self._enter(run_id, parent_run_id))
         model = model_name_of(serialized, metadata, given)
-        # A prompt's words would be taken for what the agent does: its digest is evidence enough.
-        said = json.dumps(prompts, sort_keys=True, default=str).encode()
-        payload = {
-            "messages": sum(len(p) if isinstance(p, list) else 1 for p in prompts),
-            "prompt_sha256": hashlib.sha256(said).hexdigest(),
-        }
-        key = self.run.attempt(place.key_of("model", model, payload, None))
-        call = _step(place, "llm_call", model, payload, {"model": model}, key)
+        count = sum(len(p) if isinstance(p, list) else 1 for p in prompts)
+        payload = prompt_payload(json.dumps(prompts, sort_keys=True, default=str), count)
+        key = self.run.attempt(site.key_of("model", model, payload, None))
+        call = _step(site, "llm_call", model, payload, {"model": model}, key)
         self._calls[run_id] = call
         return [call]
 
@@ -254,7 +250,7 @@ class Governor(BaseCallbackHandler):
 
 def is_past(handler: Any) -> bool:
     """Whether it is the handler of a run that is over."""
-    return isinstance(handler, Governor) and not handler.run.is_here()
+    return isinstance(handler, Governor) and not handler.run.is_open()
 
 
 @contextmanager
@@ -280,14 +276,14 @@ _HERE: ContextVar[UUID | None] = ContextVar("countersign_here", default=None)
 
 
 def _step(
-    place: Place,
+    site: CallSite,
     kind: str,
     name: str,
     payload: dict[str, Any],
     metadata: dict[str, Any] | None = None,
     key: str | None = None,
 ) -> Step:
-    return Step(place.agent, kind, name, payload, place.parent_agent, metadata, key)
+    return Step(site.agent, kind, name, payload, site.parent_agent, metadata, key)
 
 
 def _without_injected(inputs: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from countersign._convert import convert
 
-__all__ = ["Content"]
+__all__ = ["Content", "prompt_payload"]
 
 _MOST = 5000  # values of one call
 _DEEPEST = 40
@@ -33,19 +33,19 @@ class Content:
     def __init__(self, given: Any) -> None:
         self._given = given
         self._marks: dict[int, tuple[Any, str]] = {}  # holds the objects: an id is used again
-        self._left = _MOST
+        self._remaining = _MOST
         self.value: Any = self._of(given, 0, ())
 
     def read_again(self) -> Any:
         """The arguments as they are now."""
-        self._left = _MOST
+        self._remaining = _MOST
         return self._of(self._given, 0, ())
 
     def _of(self, value: Any, depth: int, above: tuple[int, ...]) -> Any:
         if value is None or isinstance(value, (str, int, float)):
             return value
-        self._left -= 1
-        if depth > _DEEPEST or self._left < 0 or id(value) in above:
+        self._remaining -= 1
+        if depth > _DEEPEST or self._remaining < 0 or id(value) in above:
             return self._mark(value)
         above = (*above, id(value))
         if isinstance(value, Mapping):
@@ -94,6 +94,13 @@ class Content:
             text = f"<{type(value).__qualname__} {os.urandom(8).hex()}>"
             known = self._marks[id(value)] = (value, text)
         return known[1]
+
+
+def prompt_payload(text: str, messages: int) -> dict[str, Any]:
+    """The payload of a model call. The prompt itself stays out: its words would be classified as
+    if the agent did what they say. Its digest is evidence enough."""
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    return {"messages": messages, "prompt_sha256": digest}
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

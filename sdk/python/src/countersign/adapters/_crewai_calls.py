@@ -21,27 +21,30 @@ from crewai import BaseLLM
 from crewai.agents.agent_builder.base_agent import BaseAgent
 from crewai.hooks.dispatch import HookAborted
 
+from countersign.adapters._content import prompt_payload
 from countersign.adapters._crewai_tools import GATES, KINDS, Permit, gate, with_defaults
 from countersign.adapters._shared import Run, Step, current_run, usage_of
 
-__all__ = ["abortion", "before_call", "govern_loaded_classes", "names"]
+__all__ = ["agent_names", "as_hook_aborted", "govern_loaded_classes", "record_if_unwrapped"]
 
 _WRAPPED = "_countersign_wrapped"
 _lock = threading.Lock()
 
 
-class _Work(NamedTuple):
+class _Assignment(NamedTuple):
     agent: str
     task: int
 
 
-_WORK: ContextVar[tuple[_Work, ...]] = ContextVar("countersign_crewai_work", default=())
+_ASSIGNMENTS: ContextVar[tuple[_Assignment, ...]] = ContextVar(
+    "countersign_crewai_work", default=()
+)
 """Who is at work here; the one that delegated comes first."""
-_CALL: ContextVar[list[int] | None] = ContextVar("countersign_crewai_call", default=None)
+_TOKENS: ContextVar[list[int] | None] = ContextVar("countersign_crewai_call", default=None)
 """Input and output tokens of the model call that is under way here."""
 
 
-def abortion(error: Exception) -> Exception:
+def as_hook_aborted(error: Exception) -> Exception:
     """An error as CrewAI lets it pass: everything else that a hook raises is swallowed."""
     if isinstance(error, HookAborted):
         return error
@@ -50,9 +53,9 @@ def abortion(error: Exception) -> Exception:
     return aborted
 
 
-def names(role: str | None) -> tuple[str, str | None]:
+def agent_names(role: str | None) -> tuple[str, str | None]:
     """The agent that acts here, and the one that delegated to it."""
-    agents = [work.agent for work in _WORK.get()]
+    agents = [work.agent for work in _ASSIGNMENTS.get()]
     if role is not None and (not agents or _name(role) != agents[-1]):
         agents.append(_name(role))
     if not agents:
@@ -70,22 +73,22 @@ def _name(role: Any) -> str:
 def govern_loaded_classes() -> None:
     """Wrap the methods of every class of models, tools and agents that is loaded."""
     with _lock:
-        for model in _family(BaseLLM):
+        for model in _subclasses(BaseLLM):
             _wrap(model, "call", _model_call)
             _wrap(model, "acall", _model_call_async)
             _wrap(model, "_track_token_usage_internal", _count_tokens)
-        for kind in (k for base in KINDS for k in _family(base)):
+        for kind in (k for base in KINDS for k in _subclasses(base)):
             for name in GATES:
-                _wrap(kind, name, gate(names, kind, name))
-        for agent in _family(BaseAgent):
+                _wrap(kind, name, gate(agent_names, kind, name))
+        for agent in _subclasses(BaseAgent):
             _wrap(agent, "execute_task", _task)
             _wrap(agent, "aexecute_task", _task_async)
 
 
-def _family(kind: type[Any]) -> Iterator[type[Any]]:
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     yield kind
-    for heir in kind.__subclasses__():
-        yield from _family(heir)
+    for subclass in kind.__subclasses__():
+        yield from _subclasses(subclass)
 
 
 def _wrap(kind: type[Any], name: str, wrapper: Callable[[Any], Any]) -> None:
@@ -103,11 +106,11 @@ def _wrap(kind: type[Any], name: str, wrapper: Callable[[Any], Any]) -> None:
 def _model_call(method: Any) -> Any:
     def call(llm: Any, *args: Any, **kwargs: Any) -> Any:
         run = current_run()
-        if run is None or _CALL.get() is not None:
+        if run is None or _TOKENS.get() is not None:
             return method(llm, *args, **kwargs)
         given = _bind(method, run, llm, args, kwargs)
         step = _model_step(llm, given.arguments)
-        with run.carried_out(step), _counting() as tokens:
+        with run.performing(step), _counting() as tokens:
             answer = method(*given.args, **given.kwargs)
         if any(tokens):
             run.record(usage_of(step, step.action_name, *tokens))
@@ -119,11 +122,11 @@ def _model_call(method: Any) -> Any:
 def _model_call_async(method: Any) -> Any:
     async def acall(llm: Any, *args: Any, **kwargs: Any) -> Any:
         run = current_run()
-        if run is None or _CALL.get() is not None:
+        if run is None or _TOKENS.get() is not None:
             return await method(llm, *args, **kwargs)
         given = _bind(method, run, llm, args, kwargs)
         step = _model_step(llm, given.arguments)
-        async with run.carried_out_async(step):
+        async with run.performing_async(step):
             with _counting() as tokens:
                 answer = await method(*given.args, **given.kwargs)
         if any(tokens):
@@ -133,7 +136,7 @@ def _model_call_async(method: Any) -> Any:
     return acall
 
 
-def before_call(run: Run, context: Any) -> None:
+def record_if_unwrapped(run: Run, context: Any) -> None:
     """A model call that is about to be made. If its class was loaded only now, wrapping it
     comes too late for a call that is under way already: that one is recorded here."""
     known = hasattr(getattr(type(context.llm), "call", None), _WRAPPED)
@@ -161,23 +164,23 @@ def _function(run: Run, name: str, function: Any, role: str | None) -> Any:
 
     @wraps(function)
     def governed(**arguments: Any) -> Any:
-        agent, parent = names(role)
+        agent, parent = agent_names(role)
         tool = getattr(function, "__self__", None)
         given = with_defaults(tool, arguments)
         step = Step(agent, "tool_call", name, given, parent)
         # What it does in its turn is not part of the model call.
-        token = _CALL.set(None)
+        token = _TOKENS.set(None)
         try:
             if isinstance(tool, KINDS):
                 Permit(run, run.record(step), tool, name, given).grant()
                 try:
                     return function(**arguments)
                 finally:
-                    Permit.withdraw()
-            with run.carried_out(step):
+                    Permit.revoke()
+            with run.performing(step):
                 return function(**arguments)
         finally:
-            _CALL.reset(token)
+            _TOKENS.reset(token)
 
     return governed
 
@@ -189,29 +192,25 @@ def _model_step(llm: Any, given: Mapping[str, Any]) -> Step:
 
 def _step_of(llm: Any, messages: Any, role: str | None) -> Step:
     model = str(getattr(llm, "model", None) or llm or "model")
-    # A prompt's words would be taken for what the agent does: its digest is evidence enough.
-    said = json.dumps(messages, sort_keys=True, default=str).encode("utf-8", "replace")
-    payload = {
-        "messages": len(messages) if isinstance(messages, list) else 1,
-        "prompt_sha256": hashlib.sha256(said).hexdigest(),
-    }
-    agent, parent = names(role)
+    count = len(messages) if isinstance(messages, list) else 1
+    payload = prompt_payload(json.dumps(messages, sort_keys=True, default=str), count)
+    agent, parent = agent_names(role)
     return Step(agent, "llm_call", model, payload, parent, {"model": model})
 
 
 @contextmanager
 def _counting() -> Iterator[list[int]]:
     tokens = [0, 0]
-    token = _CALL.set(tokens)
+    token = _TOKENS.set(tokens)
     try:
         yield tokens
     finally:
-        _CALL.reset(token)
+        _TOKENS.reset(token)
 
 
 def _count_tokens(method: Any) -> Any:
     def track(llm: Any, *args: Any, **kwargs: Any) -> Any:
-        tokens = _CALL.get()
+        tokens = _TOKENS.get()
         if tokens is None:
             return method(llm, *args, **kwargs)
         # The counters are the model's, whose calls may run side by side.
@@ -231,9 +230,9 @@ def _count_tokens(method: Any) -> Any:
 def _task(method: Any) -> Any:
     def execute_task(agent: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
         run = current_run()
-        if run is None or _is_under_way(agent, task):
+        if run is None or _is_retry(agent, task):
             return method(agent, task, *args, **kwargs)
-        with _at_work(agent, task) as step:
+        with _working_on(agent, task) as step:
             run.record(step)
             return method(agent, task, *args, **kwargs)
 
@@ -243,31 +242,31 @@ def _task(method: Any) -> Any:
 def _task_async(method: Any) -> Any:
     async def aexecute_task(agent: Any, task: Any, *args: Any, **kwargs: Any) -> Any:
         run = current_run()
-        if run is None or _is_under_way(agent, task):
+        if run is None or _is_retry(agent, task):
             return await method(agent, task, *args, **kwargs)
-        with _at_work(agent, task) as step:
+        with _working_on(agent, task) as step:
             await run.record_async(step)
             return await method(agent, task, *args, **kwargs)
 
     return aexecute_task
 
 
-def _is_under_way(agent: Any, task: Any) -> bool:
+def _is_retry(agent: Any, task: Any) -> bool:
     """Whether this is another attempt of the agent at the task that it is at."""
-    work = _WORK.get()
-    return bool(work) and work[-1] == _Work(_name(agent.role), id(task))
+    work = _ASSIGNMENTS.get()
+    return bool(work) and work[-1] == _Assignment(_name(agent.role), id(task))
 
 
 @contextmanager
-def _at_work(agent: Any, task: Any) -> Iterator[Step]:
-    token = _WORK.set((*_WORK.get(), _Work(_name(agent.role), id(task))))
+def _working_on(agent: Any, task: Any) -> Iterator[Step]:
+    token = _ASSIGNMENTS.set((*_ASSIGNMENTS.get(), _Assignment(_name(agent.role), id(task))))
     try:
         description = str(task.description).encode("utf-8", "replace")
         payload = {
             "task": task.name or "unnamed",
             "description_sha256": hashlib.sha256(description).hexdigest(),
         }
-        name, parent = names(None)
+        name, parent = agent_names(None)
         yield Step(name, "state_update", "enter_task", payload, parent)
     finally:
-        _WORK.reset(token)
+        _ASSIGNMENTS.reset(token)

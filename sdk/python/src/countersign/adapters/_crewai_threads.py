@@ -10,7 +10,6 @@ outside of governed runs it is the one that they saw before.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +18,7 @@ from importlib import import_module
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+from countersign._fork import in_child
 from countersign.adapters._shared import current_run
 
 __all__ = ["give_steps_threads"]
@@ -35,7 +35,7 @@ _MODULES = (
 """Those that start threads for steps, in the versions that are supported."""
 
 
-_KEPT = 5.0  # seconds that a thread waits for another step
+_IDLE_SECONDS = 5.0  # seconds that a thread waits for another step
 _lock = threading.Lock()  # guards _idle
 _idle: list[SimpleQueue[Callable[[], None]]] = []
 """The threads that wait for a step, each by where it takes it from."""
@@ -60,7 +60,7 @@ def _serve(work: Callable[[], None]) -> None:
         with _lock:
             _idle.append(steps)
         try:
-            work = steps.get(timeout=_KEPT)
+            work = steps.get(timeout=_IDLE_SECONDS)
         except Empty:
             with _lock:
                 if steps in _idle:
@@ -69,15 +69,12 @@ def _serve(work: Callable[[], None]) -> None:
             work = steps.get()  # it came at the last moment
 
 
-def _forget() -> None:
+@in_child
+def _after_fork() -> None:
     """The threads of the parent are not in a forked process."""
     global _lock
     _lock = threading.Lock()
     _idle.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
 
 
 class _Asyncio:

@@ -37,7 +37,7 @@ class Permit:
     ) -> None:
         self._run = run
         self._decision = decision
-        self._tool = _own(tool)
+        self._tool = _unwrapped(tool)
         self._name = name
         self._given = given
         self._last: tuple[int, str, type[Any]] | None = None
@@ -48,7 +48,7 @@ class Permit:
         _PERMIT.set(self)
 
     @staticmethod
-    def withdraw() -> None:
+    def revoke() -> None:
         """The call is over. If its body did not run (it was answered from a cache, say, or is
         over its limit), the permit must not let anything else through."""
         permit = _PERMIT.get()
@@ -59,7 +59,9 @@ class Permit:
 
     def admits(self, tool: Any, name: str, owner: type[Any], given: Mapping[str, Any]) -> bool:
         """Whether a method that was called is on the way of this call to its body."""
-        same = _own(tool) is self._tool if self._tool is not None else _name(tool) == self._name
+        same = (
+            _unwrapped(tool) is self._tool if self._tool is not None else _name(tool) == self._name
+        )
         if not same or self._run is not current_run():
             return False
         level = GATES[name]
@@ -87,7 +89,7 @@ class Permit:
         await self._run.outcomes.end_async(self._decision, ending)
 
     @contextmanager
-    def carried(self) -> Iterator[None]:
+    def running(self) -> Iterator[None]:
         """While the body runs. Afterwards nothing comes through: a body that is tried again is
         recorded again."""
         token = _PERMIT.set(self)
@@ -101,7 +103,7 @@ class Permit:
 _PERMIT: ContextVar[Permit | None] = ContextVar("countersign_crewai_permit", default=None)
 
 
-def gate(names: Any, owner: type[Any], name: str) -> Any:
+def gate(agent_names: Any, owner: type[Any], name: str) -> Any:
     """A wrapper for the method of a class of tools. ``names`` tells who acts."""
 
     def wrapper(method: Any) -> Any:
@@ -116,10 +118,10 @@ def gate(names: Any, owner: type[Any], name: str) -> Any:
                 is_new = permit.is_new
                 if permit.admits(tool, name, owner, given):
                     return run, permit if is_new else None, None
-            agent, parent = names(None)
+            agent, parent = agent_names(None)
             return run, None, Step(agent, "tool_call", _name(tool), given, parent)
 
-        def permitted(run: Run, decision: PolicyDecision, tool: Any, step: Step) -> Permit:
+        def permit_for(run: Run, decision: PolicyDecision, tool: Any, step: Step) -> Permit:
             permit = Permit(run, decision, tool, step.action_name, step.payload)
             permit.admits(tool, name, owner, {})
             return permit
@@ -129,11 +131,11 @@ def gate(names: Any, owner: type[Any], name: str) -> Any:
                 return method(tool, *args, **kwargs)
             run, permit, step = begin(tool, args, kwargs)
             if step is not None:
-                permit = permitted(run, run.record(step), tool, step)
+                permit = permit_for(run, run.record(step), tool, step)
             if permit is None:
                 return method(tool, *args, **kwargs)
             try:
-                with permit.carried():
+                with permit.running():
                     result = method(tool, *args, **kwargs)
             except BaseException as error:
                 permit.end(ending_of(error))
@@ -146,11 +148,11 @@ def gate(names: Any, owner: type[Any], name: str) -> Any:
                 return await method(tool, *args, **kwargs)
             run, permit, step = begin(tool, args, kwargs)
             if step is not None:
-                permit = permitted(run, await run.record_async(step), tool, step)
+                permit = permit_for(run, await run.record_async(step), tool, step)
             if permit is None:
                 return await method(tool, *args, **kwargs)
             try:
-                with permit.carried():
+                with permit.running():
                     result = await method(tool, *args, **kwargs)
             except BaseException as error:
                 await permit.end_async(ending_of(error))
@@ -182,19 +184,19 @@ def _given(method: Any, tool: Any, name: str, args: Any, kwargs: Any) -> dict[st
         given = dict(value) if isinstance(value, Mapping) else {"input": value}
         return with_defaults(tool, {**given, **bound.get("kwargs", {})})
     if args:
-        names = getattr(getattr(tool, "args_schema", None), "model_fields", {})
-        named = dict(zip(names, args, strict=False))
+        fields = getattr(getattr(tool, "args_schema", None), "model_fields", {})
+        named = dict(zip(fields, args, strict=False))
         rest = args[len(named) :]
         kwargs = {**named, **({"args": list(rest)} if rest else {}), **kwargs}
     return with_defaults(tool, kwargs)
 
 
-def _own(tool: Any) -> Any:
+def _unwrapped(tool: Any) -> Any:
     return getattr(tool, "_original_tool", None) or tool
 
 
 def _name(tool: Any) -> str:
-    return sanitize_tool_name(_own(tool).name)
+    return sanitize_tool_name(_unwrapped(tool).name)
 
 
 def _ending_with(result: Any) -> Ending:

@@ -11,12 +11,16 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config, patch_config
 
 from countersign.adapters._callbacks import Governor, apart_from_past, is_past
-from countersign.adapters._disguise import STEERING, body_ending, disguised
-from countersign.adapters._shared import Earlier, Run, RunChain, opened_run, opened_run_async
+from countersign.adapters._langgraph_errors import CONTROL_FLOW, as_bubble_up, body_ending
+from countersign.adapters._shared import Run, RunChain, SavedChain, opened_run, opened_run_async
 
 __all__ = ["Governance"]
 
-_OPTIONS: dict[str, Any] = {"disguise": disguised, "benign": STEERING, "ending": body_ending}
+_OPTIONS: dict[str, Any] = {
+    "convert_error": as_bubble_up,
+    "benign": CONTROL_FLOW,
+    "ending": body_ending,
+}
 
 
 class Governance:
@@ -70,7 +74,7 @@ class Governance:
         """How the runs of something are recorded that the governed object is a part of."""
         return Governance(self.chain_name, self.metadata, self.agent)
 
-    def _chain(self, earlier: Earlier | None) -> RunChain:
+    def _chain(self, earlier: SavedChain | None) -> RunChain:
         return RunChain(self.chain_name, metadata=self.metadata, earlier=earlier)
 
     def _begun(self, run: Run, config: Any) -> tuple[Governor, RunnableConfig]:
@@ -85,11 +89,11 @@ class Governance:
         """The configuration from which the run can be found again."""
         return config
 
-    def unfinished(self, runnable: Any, config: Any) -> Earlier | None:
+    def unfinished(self, runnable: Any, config: Any) -> SavedChain | None:
         """The chain that an earlier, interrupted call left open."""
         return None
 
-    async def unfinished_async(self, runnable: Any, config: Any) -> Earlier | None:
+    async def unfinished_async(self, runnable: Any, config: Any) -> SavedChain | None:
         return None
 
     def is_paused(self, runnable: Any, config: Any) -> bool:

@@ -12,20 +12,20 @@ import anyio
 
 from countersign._progress import ApprovalProgress
 
-__all__ = ["Caller", "CallerGoneError", "Scope"]
+__all__ = ["Caller", "CallerGoneError", "SessionLifetime"]
 
 logger = logging.getLogger("countersign")
 
 T = TypeVar("T")
 
-_LOOK = 1.0  # seconds between two looks at whether a caller is still there
+_POLL_SECONDS = 1.0  # seconds between two looks at whether a caller is still there
 
 
 class CallerGoneError(Exception):
     """The caller went away while its call waited. Nobody reads this."""
 
 
-class Scope:
+class SessionLifetime:
     """A session of a server, or the time during which it serves calls that have none."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Caller:
 
     def __init__(
         self,
-        scope: Scope | None,
+        scope: SessionLifetime | None,
         report: Callable[[float, str], Awaitable[None]] | None,
         is_gone: Callable[[], Awaitable[bool]] | None,
     ) -> None:
@@ -77,13 +77,13 @@ class Caller:
         except Exception as fault:
             logger.debug("countersign: progress was not told (%s)", type(fault).__name__)
 
-    async def while_there(self, work: Awaitable[T]) -> T:
+    async def while_connected(self, work: Awaitable[T]) -> T:
         """What the work returns. Raises and cancels it if the caller goes away meanwhile."""
         if self._is_gone is None:
             return await work
         task = asyncio.ensure_future(work)
         try:
-            while not (await asyncio.wait((task,), timeout=_LOOK))[0]:
+            while not (await asyncio.wait((task,), timeout=_POLL_SECONDS))[0]:
                 await self.check()
         finally:
             if not task.done():

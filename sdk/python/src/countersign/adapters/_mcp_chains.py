@@ -23,20 +23,20 @@ from countersign._steps import until
 from countersign.adapters._outcomes import Ending, Outcomes
 from countersign.adapters._threads import blocking
 
-__all__ = ["GivenChain", "Part", "SessionChain", "Source", "closed_at_exit"]
+__all__ = ["ChainSource", "GivenChain", "OpenChain", "SessionChain", "close_at_exit"]
 
 logger = logging.getLogger("countersign")
 
 _LEFT = Ending("unknown", "the session ended before it did")
-_PATIENCE = 10.0  # seconds
-_SHARE = 0.9
+_TIMEOUT = 10.0  # seconds
+_ROLLOVER_SHARE = 0.9
 """Of a limit: what begins before it is reached must also end before it."""
 _LIMITS = {"max_events": 10_000, "max_duration_seconds": 86_400, "max_tokens": 10_000_000}
 """At which an organization that has set nothing pauses a chain. A chain's answer says its own."""
 
 
 @dataclass(eq=False)
-class Part:
+class OpenChain:
     """One chain of a session, with the calls that are under way in it."""
 
     chain: Chain
@@ -59,26 +59,26 @@ class Part:
             self.tokens = max(self.tokens, total)
 
 
-class Source(ABC):
+class ChainSource(ABC):
     """Where calls are recorded."""
 
     @abstractmethod
-    def held(self) -> AbstractAsyncContextManager[Part]:
+    def held(self) -> AbstractAsyncContextManager[OpenChain]:
         """The chain of a call, which stays open for the length of the block."""
 
 
-class GivenChain(Source):
+class GivenChain(ChainSource):
     """A chain that the program has opened, and will complete."""
 
     def __init__(self, chain: Chain) -> None:
-        self._part = Part(chain, 0.0)
+        self._part = OpenChain(chain, 0.0)
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[Part]:
+    async def held(self) -> AsyncIterator[OpenChain]:
         yield self._part
 
 
-class SessionChain(Source):
+class SessionChain(ChainSource):
     """The chains of one session, one after the other. Safe to use from several event loops."""
 
     def __init__(
@@ -93,13 +93,13 @@ class SessionChain(Source):
         self._given = limits
         self._completed = completed
         self._lock = threading.Lock()  # guards what follows, and the counters of the parts
-        self._part: Part | None = None
+        self._part: OpenChain | None = None
         self._opening: Future[None] | None = None
-        self._parts: set[Part] = set()
+        self._parts: set[OpenChain] = set()
         self._ended = False
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[Part]:
+    async def held(self) -> AsyncIterator[OpenChain]:
         part = await self._take()
         try:
             yield part
@@ -108,7 +108,7 @@ class SessionChain(Source):
                 part.users -= 1
                 is_over = part.retired and not part.users
             if is_over:
-                with anyio.move_on_after(_PATIENCE, shield=True):
+                with anyio.move_on_after(_TIMEOUT, shield=True):
                     await self._complete(part)
 
     async def aclose(self) -> None:
@@ -120,7 +120,7 @@ class SessionChain(Source):
         """:meth:`aclose` for code without an event loop."""
         for part in self._end():
             try:
-                for decision in part.outcomes._left():
+                for decision in part.outcomes.open_decisions():
                     part.outcomes.end(decision, _LEFT)
                 blocking(part.chain.__exit__, None, None, None)
             except Exception as fault:
@@ -128,13 +128,13 @@ class SessionChain(Source):
 
     # -- inside --------------------------------------------------------------------------
 
-    async def _take(self) -> Part:
+    async def _take(self) -> OpenChain:
         while True:
             with self._lock:
                 if self._ended:
                     raise RuntimeError("the session of this call has ended")
                 part = self._part
-                if part is not None and not self._is_due(part):
+                if part is not None and not self._needs_rollover(part):
                     part.users += 1
                     part.actions += 1
                     return part
@@ -145,7 +145,7 @@ class SessionChain(Source):
             else:
                 await until(opening)
 
-    async def _open(self, before: Part | None, opening: Future[None]) -> None:
+    async def _open(self, before: OpenChain | None, opening: Future[None]) -> None:
         try:
             part = await self._opened(before)
         except BaseException:
@@ -166,15 +166,15 @@ class SessionChain(Source):
         if is_late:
             await self._complete(part)
 
-    async def _opened(self, before: Part | None) -> Part:
+    async def _opened(self, before: OpenChain | None) -> OpenChain:
         metadata = dict(self._metadata)
         if before is not None:
             metadata["predecessor_chain_id"] = before.chain.id
-        chain = _SessionsChain(self._name, metadata=metadata or None)
+        chain = _UnscopedChain(self._name, metadata=metadata or None)
         await chain.__aenter__()
-        return Part(chain, transport_of(chain._config).clock.monotonic())
+        return OpenChain(chain, transport_of(chain._config).clock.monotonic())
 
-    def _is_due(self, part: Part) -> bool:
+    def _needs_rollover(self, part: OpenChain) -> bool:
         """Whether the chain is about to reach a limit. One that was paused is not left: only an
         admin lets it go on."""
         session = part.chain._session
@@ -188,25 +188,25 @@ class SessionChain(Source):
             longest = min(longest, own)
         age = session.transport.clock.monotonic() - part.began
         return (
-            age >= longest * _SHARE
-            or part.actions >= max(1, int(limits["max_events"] * _SHARE))
-            or part.tokens >= limits["max_tokens"] * _SHARE
+            age >= longest * _ROLLOVER_SHARE
+            or part.actions >= max(1, int(limits["max_events"] * _ROLLOVER_SHARE))
+            or part.tokens >= limits["max_tokens"] * _ROLLOVER_SHARE
         )
 
-    def _end(self) -> list[Part]:
+    def _end(self) -> list[OpenChain]:
         with self._lock:
             self._ended = True
             self._part = None
             parts, self._parts = list(self._parts), set()
         return parts
 
-    async def _complete(self, part: Part) -> None:
+    async def _complete(self, part: OpenChain) -> None:
         with self._lock:
             self._parts.discard(part)
-        if part.chain._left:
+        if part.chain._closed:
             return
         try:
-            for decision in part.outcomes._left():
+            for decision in part.outcomes.open_decisions():
                 await part.outcomes.end_async(decision, _LEFT)
             await part.chain.__aexit__(None, None, None)
         except Exception as fault:
@@ -214,10 +214,10 @@ class SessionChain(Source):
         self._completed(part.chain)
 
 
-class _SessionsChain(Chain):
+class _UnscopedChain(Chain):
     # It is opened by one task and used by others: it is the place of governed calls while a tool
     # is carried out.
-    _is_place = False
+    _is_scope = False
 
 
 def _log(fault: Exception) -> None:
@@ -227,7 +227,7 @@ def _log(fault: Exception) -> None:
 _OPEN: weakref.WeakSet[SessionChain] = weakref.WeakSet()
 
 
-def closed_at_exit(session: SessionChain) -> SessionChain:
+def close_at_exit(session: SessionChain) -> SessionChain:
     """For a session whose end nobody tells of: it ends with the process."""
     _OPEN.add(session)
     return session

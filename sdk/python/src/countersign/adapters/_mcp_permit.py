@@ -10,7 +10,7 @@ from dataclasses import is_dataclass
 from typing import Any
 
 from countersign._decision import PolicyDecision
-from countersign.adapters._mcp_chains import Part, Source
+from countersign.adapters._mcp_chains import ChainSource, OpenChain
 
 __all__ = ["Permit", "copy_of", "current_permit"]
 
@@ -25,10 +25,10 @@ class Permit:
     """
 
     def __init__(
-        self, source: Source, name: str, arguments: Mapping[str, Any] | None, *, passed: str
+        self, source: ChainSource, name: str, arguments: Mapping[str, Any] | None, *, passed: str
     ) -> None:
         self.source = source
-        self.part: Part | None = None
+        self.part: OpenChain | None = None
         """The chain that it was recorded in."""
         self._name = name
         self._arguments = {k: copy_of(v) for k, v in (arguments or {}).items()}
@@ -47,8 +47,8 @@ class Permit:
     def in_use(self) -> bool:
         return self._uses > 0
 
-    def extends_to(
-        self, gate: str, source: Source, name: str, arguments: Mapping[str, Any] | None
+    def covers(
+        self, gate: str, source: ChainSource, name: str, arguments: Mapping[str, Any] | None
     ) -> bool:
         """Whether the call at this gate is the one that was recorded; true once per gate."""
         if source is not self.source or name != self._name or gate in self._passed:

@@ -12,7 +12,7 @@ from mcp.server.lowlevel import Server
 
 from countersign import exceptions
 from countersign.adapters._mcp_fastmcp import Registry, contexts, is_fastmcp, tool_errors
-from countersign.adapters._mcp_scopes import (
+from countersign.adapters._mcp_sessions import (
     caller_in_first_major,
     caller_in_second_major,
     serve_scopes_in_first_major,
@@ -48,7 +48,7 @@ request also its caller."""
 
 _FIRST_MAJOR = MCPServer.__name__ == "FastMCP"
 _METHOD = "tools/call"
-_PATIENCE = 10.0  # seconds
+_TIMEOUT = 10.0  # seconds
 
 
 def parts_of(server: Any) -> tuple[Any, Any]:
@@ -103,7 +103,7 @@ def cause_of(error: BaseException) -> BaseException:
 
 def shielded() -> Any:
     """For what must be said after a cancellation, and must not take long."""
-    return anyio.move_on_after(_PATIENCE, shield=True)
+    return anyio.move_on_after(_TIMEOUT, shield=True)
 
 
 # -- gates -----------------------------------------------------------------------------

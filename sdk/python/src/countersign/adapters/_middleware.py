@@ -3,7 +3,6 @@ governed."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,7 +11,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langgraph.config import get_config
 
 from countersign._chain import Chain
-from countersign.adapters._disguise import body_ending, disguised
+from countersign.adapters._content import prompt_payload
+from countersign.adapters._langgraph_errors import as_bubble_up, body_ending
 from countersign.adapters._outcomes import HANDLED, Ending
 from countersign.adapters._shared import Run, Step, current_run, step_key, usage_of
 
@@ -35,7 +35,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         self, chain: Chain, agent_name: str = "agent", parent_agent_name: str | None = None
     ) -> None:
         super().__init__()
-        self._run = Run(chain, disguised, ending=_ending)
+        self._run = Run(chain, as_bubble_up, ending=_ending)
         self._agent = agent_name
         self._parent = parent_agent_name
 
@@ -44,7 +44,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         if current_run() is not None:
             return handler(request)
         try:
-            with self._run.carried_out(self._tool_step(request)):
+            with self._run.performing(self._tool_step(request)):
                 return _checked(handler(request))
         except _ToolFailed as failure:
             return failure.answer
@@ -54,7 +54,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         if current_run() is not None:
             return await handler(request)
         try:
-            async with self._run.carried_out_async(self._tool_step(request)):
+            async with self._run.performing_async(self._tool_step(request)):
                 return _checked(await handler(request))
         except _ToolFailed as failure:
             return failure.answer
@@ -63,7 +63,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         """Record the call, make it if it is allowed, and record what it took."""
         if current_run() is not None:
             return handler(request)
-        with self._run.carried_out(self._model_step(request)) as call:
+        with self._run.performing(self._model_step(request)) as call:
             response = handler(request)
         if usage := _usage(call, response):
             self._run.record(usage)
@@ -73,7 +73,7 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
         """:meth:`wrap_model_call` on the running event loop."""
         if current_run() is not None:
             return await handler(request)
-        async with self._run.carried_out_async(self._model_step(request)) as call:
+        async with self._run.performing_async(self._model_step(request)) as call:
             response = await handler(request)
         if usage := _usage(call, response):
             await self._run.record_async(usage)
@@ -96,11 +96,10 @@ class GovernanceMiddleware(AgentMiddleware[Any, Any]):
 
     def _model_step(self, request: Any) -> Step:
         said = json.dumps([[m.type, m.content] for m in request.messages], default=str)
-        digest = hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
         model = getattr(request.model, "model_name", None) or getattr(request.model, "model", None)
         name = str(model or type(request.model).__name__)
-        payload = {"messages": len(request.messages), "prompt_sha256": digest}
-        key = step_key(_step_id(), "model", name, digest)
+        payload = prompt_payload(said, len(request.messages))
+        key = step_key(_step_id(), "model", name, payload["prompt_sha256"])
         return Step(self._agent, "llm_call", name, payload, self._parent, {"model": name}, key)
 
 

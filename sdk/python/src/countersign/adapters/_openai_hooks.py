@@ -14,14 +14,14 @@ from agents import FunctionTool, LocalShellTool, RunHooks, ShellTool
 from agents.models import get_default_model
 from agents.tool import CustomTool
 
-from countersign._governed import Denied, Permit
-from countersign.adapters._acts import (
-    Act,
+from countersign._permit import Denied, Permit
+from countersign.adapters._agent_runs import (
+    AgentAction,
     AgentRun,
     current_agent_run,
-    model_act,
-    noted,
-    permitted,
+    model_call,
+    record_only,
+    request_permit,
     with_defaults,
 )
 from countersign.adapters._outcomes import ending_of
@@ -38,7 +38,7 @@ class Hooks(RunHooks[Any]):
         self._run = run
         self._theirs: RunHooks[Any] = options.get("hooks") or RunHooks()
         self._config = options.get("run_config")
-        self._model: tuple[Permit, Act] | None = None  # the call that is under way
+        self._model: tuple[Permit, AgentAction] | None = None  # the call that is under way
         self._named: defaultdict[int, list[Permit]] = defaultdict(list)
         self.permits: defaultdict[tuple[str, str], list[Permit | Denied]] = defaultdict(list)
         """What was decided before the time-out of a tool began, for its gate: by the tool's name
@@ -65,20 +65,20 @@ class Hooks(RunHooks[Any]):
     ) -> None:
         name = await self._begin(agent)
         model = _model_of(agent, self._config)
-        act = model_act(self._run, name, model, [system_prompt, input_items], len(input_items))
-        permit = await permitted(self._run, act)
+        action = model_call(self._run, name, model, [system_prompt, input_items], len(input_items))
+        permit = await request_permit(self._run, action)
         assert isinstance(permit, Permit)
         self._run.begin(permit)
-        self._model = permit, act
+        self._model = permit, action
         await self._theirs.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         if self._model is not None:
-            (permit, act), self._model = self._model, None
+            (permit, action), self._model = self._model, None
             await self._run.end(permit, ending_of(None))
             usage = response.usage
             if usage.input_tokens or usage.output_tokens:
-                await noted(self._run, act.used(usage.input_tokens, usage.output_tokens))
+                await record_only(self._run, action.usage(usage.input_tokens, usage.output_tokens))
         await self._theirs.on_llm_end(context, agent, response)
 
     async def broken_off(self, error: BaseException) -> None:
@@ -100,8 +100,8 @@ class Hooks(RunHooks[Any]):
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         name = await self._begin(from_agent)
         payload = {"from": name, "to": str(to_agent.name)}
-        act = Act(name, "hand_off", payload, "state_update", self._run.parent)
-        await noted(self._run, act)
+        action = AgentAction(name, "hand_off", payload, "state_update", self._run.parent)
+        await record_only(self._run, action)
         self._run.enter(str(to_agent.name))
         await self._theirs.on_handoff(context, from_agent, to_agent)
 
@@ -112,15 +112,17 @@ class Hooks(RunHooks[Any]):
         if isinstance(tool, (FunctionTool, CustomTool)):
             _gate_invocation(tool)
             given = str(context.tool_arguments)
-            act = _act(self._run, name, tool, given)
-            decided = await permitted(self._run, act, tells=self._run.tells)
+            action = _action_of(self._run, name, tool, given)
+            decided = await request_permit(self._run, action, tell_model=self._run.tell_model)
             if isinstance(decided, Permit):
                 self._run.begin(decided)
             self.permits[tool.name, given].append(decided)
         elif isinstance(tool, (LocalShellTool, ShellTool)) and tool.executor is not None:
             _gate_executor(tool)  # which learns the commands
         else:
-            permit = await permitted(self._run, Act(name, tool.name, {}, parent=self._run.parent))
+            permit = await request_permit(
+                self._run, AgentAction(name, tool.name, {}, parent=self._run.parent)
+            )
             assert isinstance(permit, Permit)
             self._run.begin(permit)
             self._named[id(tool)].append(permit)
@@ -133,7 +135,7 @@ class Hooks(RunHooks[Any]):
         await self._theirs.on_tool_end(context, agent, tool, result)
 
 
-def _act(run: AgentRun, agent: str, tool: Any, given: str) -> Act:
+def _action_of(run: AgentRun, agent: str, tool: Any, given: str) -> AgentAction:
     try:
         arguments = json.loads(given or "{}")
     except ValueError:
@@ -141,7 +143,7 @@ def _act(run: AgentRun, agent: str, tool: Any, given: str) -> Act:
     if not isinstance(arguments, Mapping):
         arguments = {"input": arguments}
     schema = getattr(tool, "params_json_schema", None)
-    return Act(agent, tool.name, with_defaults(arguments, schema), parent=run.parent)
+    return AgentAction(agent, tool.name, with_defaults(arguments, schema), parent=run.parent)
 
 
 def _gate_invocation(tool: Any) -> None:
@@ -167,7 +169,9 @@ def _gate_invocation(tool: Any) -> None:
         decided = (
             waiting.pop(0)
             if waiting
-            else await permitted(run, _act(run, run.agent, tool, given), tells=run.tells)
+            else await request_permit(
+                run, _action_of(run, run.agent, tool, given), tell_model=run.tell_model
+            )
         )
         return await _carry_out(run, decided, lambda: body(context, given))
 
@@ -186,8 +190,8 @@ def _gate_executor(tool: Any) -> None:
         if run is None:
             return await _result(body(request))
         action = getattr(request.data, "action", request.data)
-        act = Act(run.agent, tool.name, {"action": action}, parent=run.parent)
-        decided = await permitted(run, act, tells=run.tells)
+        action = AgentAction(run.agent, tool.name, {"action": action}, parent=run.parent)
+        decided = await request_permit(run, action, tell_model=run.tell_model)
         return await _carry_out(run, decided, lambda: body(request))
 
     setattr(gate, _GATED, True)

@@ -18,7 +18,7 @@ __all__ = ["HANDLED", "Ending", "Outcomes", "ending_of"]
 
 logger = logging.getLogger("countersign")
 
-_LEFT = "the run ended before it did"
+_RUN_ENDED = "the run ended before it did"
 _PAUSED = "the run was interrupted before it ended"
 _BROKEN_OFF = "an earlier run was broken off"
 
@@ -63,7 +63,7 @@ class Outcomes:
 
     def end(self, decision: PolicyDecision, ending: Ending) -> None:
         """A body has ended. Blocks until the service knows it; the first report stands."""
-        if not self._take(decision):
+        if not self._forget(decision):
             return
         try:
             blocking(self._report, decision, ending)
@@ -72,14 +72,14 @@ class Outcomes:
 
     async def end_async(self, decision: PolicyDecision, ending: Ending) -> None:
         """:meth:`end` on the running event loop."""
-        if not self._take(decision):
+        if not self._forget(decision):
             return
         try:
             await self._chain.record_outcome(decision, ending.outcome, ending.detail)
         except Exception as fault:
             _log(fault)
 
-    def doubt(self, decision: PolicyDecision) -> None:
+    def report_unknown(self, decision: PolicyDecision) -> None:
         """A body is about to run again that an earlier run may have begun. If nobody said how it
         ended, that is not known; how this run of it ends settles it."""
         try:
@@ -87,29 +87,29 @@ class Outcomes:
         except Exception as fault:
             _log_unless_known(fault)
 
-    async def doubt_async(self, decision: PolicyDecision) -> None:
+    async def report_unknown_async(self, decision: PolicyDecision) -> None:
         """:meth:`doubt` on the running event loop."""
         try:
             await self._chain.record_outcome(decision, "unknown", _BROKEN_OFF)
         except Exception as fault:
             _log_unless_known(fault)
 
-    def leave(self, *, paused: bool) -> None:
+    def close(self, *, paused: bool) -> None:
         """The run ends, or pauses: what became of the bodies that are still open is not known.
         The run that resumes this one settles it."""
-        for decision in self._left():
-            self.end(decision, Ending("unknown", _PAUSED if paused else _LEFT))
+        for decision in self.open_decisions():
+            self.end(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
 
-    async def leave_async(self, *, paused: bool) -> None:
+    async def close_async(self, *, paused: bool) -> None:
         """:meth:`leave` on the running event loop."""
-        for decision in self._left():
-            await self.end_async(decision, Ending("unknown", _PAUSED if paused else _LEFT))
+        for decision in self.open_decisions():
+            await self.end_async(decision, Ending("unknown", _PAUSED if paused else _RUN_ENDED))
 
-    def _take(self, decision: PolicyDecision) -> bool:
+    def _forget(self, decision: PolicyDecision) -> bool:
         with self._lock:
             return self._open.pop(id(decision), None) is not None
 
-    def _left(self) -> list[PolicyDecision]:
+    def open_decisions(self) -> list[PolicyDecision]:
         with self._lock:
             return list(self._open.values())
 

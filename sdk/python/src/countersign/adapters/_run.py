@@ -12,16 +12,17 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
-from countersign._chain import Chain, ChainPlace
+from countersign._chain import Chain, ChainScope
 from countersign._client import transport_of
 from countersign._clock import Moment, is_fresh
 from countersign._decision import PolicyDecision
-from countersign._place import entered, inherit_in_threads
+from countersign._enforce import arguments_changed
+from countersign._loops import in_event_loop
+from countersign._scope import entered, inherit_in_threads
 from countersign._steps import until
 from countersign.adapters._content import Content
 from countersign.adapters._outcomes import Ending, Outcomes, ending_of
-from countersign.adapters._threads import blocking, in_loop
-from countersign.exceptions import PolicyViolationError
+from countersign.adapters._threads import blocking
 
 __all__ = ["Run", "Step", "current_run", "step_key", "usage_of"]
 
@@ -55,7 +56,7 @@ class Step:
         }
 
 
-class Run(ChainPlace):
+class Run(ChainScope):
     """One governed run: everything that happens within the outermost call of a framework.
 
     Safe to use from several threads and event loops.
@@ -64,7 +65,7 @@ class Run(ChainPlace):
     def __init__(
         self,
         chain: Chain,
-        disguise: Callable[[Exception], Exception] | None = None,
+        convert_error: Callable[[Exception], Exception] | None = None,
         benign: tuple[type[BaseException], ...] = (),
         ending: Callable[[BaseException | None], Ending | None] = ending_of,
     ) -> None:
@@ -80,7 +81,7 @@ class Run(ChainPlace):
         self.outcomes = Outcomes(chain)
         self.ending = ending
         """How a body ended that raised an error, or none; nothing if it is to be resumed."""
-        self._disguise = disguise
+        self._convert_error = convert_error
         self._attempts: dict[str, int] = {}
         self._decisions: dict[str, Future[PolicyDecision]] = {}
         self._asked: dict[str, Moment] = {}
@@ -92,20 +93,20 @@ class Run(ChainPlace):
     def check(self) -> None:
         """Raise if the run was denied, or is over. Every hook calls it before anything else."""
         if self.denial is not None:
-            raise self._disguised(self.denial)
-        if self.chain._left:
-            raise self._disguised(RuntimeError(_late(self)))
+            raise self._as_raised(self.denial)
+        if self.chain._closed:
+            raise self._as_raised(RuntimeError(_run_over_text(self)))
 
     def deny(self, error: Exception) -> Exception:
         """Latch an error that ends the run; returns what the hook is to raise. Whatever keeps an
         action from being recorded ends the run: an unrecorded action must not be carried out."""
         if self.denial is None:
             self.denial = error
-        return self._disguised(error)
+        return self._as_raised(error)
 
-    def _disguised(self, error: Exception) -> Exception:
+    def _as_raised(self, error: Exception) -> Exception:
         """The error as the framework lets it pass."""
-        return self._disguise(error) if self._disguise else error
+        return self._convert_error(error) if self._convert_error else error
 
     # -- recording -------------------------------------------------------------------
 
@@ -114,17 +115,17 @@ class Run(ChainPlace):
         a reviewer decides, and no other."""
         self.check()
         # On a thread whose loop runs, waiting for one of its own tasks would never end.
-        decision, is_ours = self._begin(step.key, may_wait=not in_loop())
+        decision, is_ours = self._begin(step.key, may_wait=not in_event_loop())
         if is_ours:
             content = Content(step.payload)
             try:
                 decided = blocking(self._record, step, content)
                 if self._may_have_run(step, decided):
-                    self.outcomes.doubt(decided)
+                    self.outcomes.report_unknown(decided)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
-                self._settle(step, decision, decided, content)
+                self._resolve(step, decision, decided, content)
         return self._result(step, decision)
 
     async def record_async(self, step: Step) -> PolicyDecision:
@@ -138,17 +139,17 @@ class Run(ChainPlace):
                     *step._given(content), **step._named()
                 )
                 if self._may_have_run(step, decided):
-                    await self.outcomes.doubt_async(decided)
+                    await self.outcomes.report_unknown_async(decided)
             except BaseException as error:
                 self._fail(step.key, decision, error)
             else:
-                self._settle(step, decision, decided, content)
+                self._resolve(step, decision, decided, content)
         elif not decision.done():
             await until(decision)  # type: ignore[arg-type]
         return self._result(step, decision)
 
     @contextmanager
-    def carried_out(self, step: Step) -> Iterator[Step]:
+    def performing(self, step: Step) -> Iterator[Step]:
         """Record the next run of a step's body, which the block carries out, and report how it
         ended. Gives the step as it was recorded."""
         attempt = self._attempt(step)
@@ -162,7 +163,7 @@ class Run(ChainPlace):
         self.outcomes.end(decision, ending_of(None))
 
     @asynccontextmanager
-    async def carried_out_async(self, step: Step) -> AsyncIterator[Step]:
+    async def performing_async(self, step: Step) -> AsyncIterator[Step]:
         """:meth:`carried_out` on the running event loop."""
         attempt = self._attempt(step)
         decision = await self.record_async(attempt)
@@ -200,7 +201,7 @@ class Run(ChainPlace):
         session = self.chain._session
         if not step.has_body or session is None or decided.sequence is None:
             return False
-        return decided.sequence <= self._before and step.key not in session.waited
+        return decided.sequence <= self._before and step.key not in session.released_keys
 
     def _begin(self, key: str | None, may_wait: bool = True) -> tuple[Future[PolicyDecision], bool]:
         """The decision on a step, and whether it is ours to get. A step that was decided, or
@@ -225,7 +226,7 @@ class Run(ChainPlace):
             return False
         return not is_fresh(self._asked[key], self._clock.now())
 
-    def _settle(
+    def _resolve(
         self,
         step: Step,
         decision: Future[PolicyDecision],
@@ -236,11 +237,7 @@ class Run(ChainPlace):
             # Another branch was denied while this one waited.
             decision.set_exception(self.denial)
         elif content.read_again() != content.value:
-            text = (
-                f"the arguments of {step.action_name!r} changed while it waited: what was "
-                "decided is not what would be carried out"
-            )
-            decision.set_exception(PolicyViolationError(text, decided))
+            decision.set_exception(arguments_changed(step.action_name, decided))
         else:
             decision.set_result(decided)
 
@@ -295,10 +292,10 @@ _CURRENT: ContextVar[Run | None] = ContextVar("countersign_run", default=None)
 def current_run() -> Run | None:
     """The run that this code is part of, if it still goes on. A context may outlive its run."""
     run = _CURRENT.get()
-    return run if run is not None and run.is_here() else None
+    return run if run is not None and run.is_open() else None
 
 
-def _late(run: Run) -> str:
+def _run_over_text(run: Run) -> str:
     ended = "was interrupted, to be resumed by another call" if run.paused else "has ended"
     return (
         f"nothing was carried out: the run of {run.chain.name!r} that this is part of {ended}. "

@@ -6,22 +6,22 @@ of a run is latched, every later hook of that run refuses, and the outermost cal
 
 from __future__ import annotations
 
-from countersign.adapters._opening import (
-    Earlier,
+from countersign.adapters._run import Run, Step, current_run, step_key, usage_of
+from countersign.adapters._run_chains import (
     RunChain,
+    SavedChain,
     governed_run,
     governed_run_async,
     last_chain,
     opened_run,
     opened_run_async,
 )
-from countersign.adapters._run import Run, Step, current_run, step_key, usage_of
 from countersign.adapters._threads import blocking
 
 __all__ = [
-    "Earlier",
     "Run",
     "RunChain",
+    "SavedChain",
     "Step",
     "blocking",
     "current_run",

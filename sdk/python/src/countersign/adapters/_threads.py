@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["blocking", "in_loop"]
+from countersign._fork import in_child
+from countersign._loops import in_event_loop
+
+__all__ = ["blocking"]
 
 T = TypeVar("T")
 
@@ -21,15 +22,9 @@ _pool_lock = threading.Lock()
 def blocking(function: Callable[..., T], *arguments: Any) -> T:
     """Call a function that the client refuses in a thread whose event loop runs. Sync code that
     is called there blocks its loop by itself; here it does so by waiting for another thread."""
-    if in_loop():
+    if in_event_loop():
         return _threads().submit(function, *arguments).result()
     return function(*arguments)
-
-
-def in_loop() -> bool:
-    """Whether an event loop runs in this thread."""
-    asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -40,11 +35,8 @@ def _threads() -> ThreadPoolExecutor:
         return _pool
 
 
+@in_child
 def _after_fork() -> None:
     # The child has none of the threads, and another one may have held the lock.
     global _pool, _pool_lock
     _pool, _pool_lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -25,9 +25,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
-from countersign._governed import Denied, OnDenial, Permit
-from countersign._place import entered
-from countersign.adapters._acts import Act, AgentRun, Governance, noted, permitted
+from countersign._permit import Denied, OnDenial, Permit
+from countersign._scope import entered
+from countersign.adapters._agent_runs import (
+    AgentAction,
+    AgentRun,
+    Governance,
+    record_only,
+    request_permit,
+)
 from countersign.adapters._outcomes import Ending, ending_of
 from countersign.adapters._shared import missing_extra
 
@@ -133,13 +139,13 @@ class GovernedClient(sdk.ClaudeSDKClient):
             self._hooks.run.check()
 
     async def disconnect(self) -> None:
-        await self._left(None)
+        await self._leave(None)
 
     async def __aexit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> bool:
-        await self._left(exc_val)
+        await self._leave(exc_val)
         return False
 
-    async def _left(self, error: BaseException | None) -> None:
+    async def _leave(self, error: BaseException | None) -> None:
         opened, self._opened, self._hooks = self._opened, None, None
         try:
             await super().disconnect()
@@ -217,7 +223,9 @@ class _Hooks:
         try:
             name = str(given["tool_name"])
             payload = arguments if isinstance(arguments, Mapping) else {"input": arguments}
-            permit = await permitted(run, self._act(given, name, payload), tells=run.tells)
+            permit = await request_permit(
+                run, self._action_of(given, name, payload), tell_model=run.tell_model
+            )
         except Exception as error:
             run.deny(error)
             return str(error)
@@ -229,12 +237,12 @@ class _Hooks:
             self._inputs[call_id] = arguments
         return None
 
-    def _act(self, given: Any, name: str, payload: Mapping[str, Any]) -> Act:
+    def _action_of(self, given: Any, name: str, payload: Mapping[str, Any]) -> AgentAction:
         run = self.run
         if given.get("agent_id"):  # inside of a subagent
             agent = str(given.get("agent_type") or given["agent_id"])
-            return Act(agent, name, payload, parent=run.agent)
-        return Act(run.agent, name, payload, parent=run.parent)
+            return AgentAction(agent, name, payload, parent=run.agent)
+        return AgentAction(run.agent, name, payload, parent=run.parent)
 
     def _refusal(self, text: str) -> dict[str, Any]:
         output: dict[str, Any] = {
@@ -268,8 +276,8 @@ class _Hooks:
         kinds = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         took = sum(int(usage.get(kind) or 0) for kind in kinds)
         model = message.model or "model"
-        act = Act(self.run.agent, model, {}, "llm_call", self.run.parent)
-        await noted(self.run, act.used(took, int(usage.get("output_tokens") or 0)))
+        action = AgentAction(self.run.agent, model, {}, "llm_call", self.run.parent)
+        await record_only(self.run, action.usage(took, int(usage.get("output_tokens") or 0)))
 
 
 def _ending(given: Any) -> Ending:

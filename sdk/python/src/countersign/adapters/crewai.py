@@ -84,24 +84,24 @@ class _Governed:
         # of this same method with streaming turned off.
         if self.stream:
             return super().kickoff(*args, **kwargs)  # type: ignore[misc]
-        with governed_run(self._new_chain, disguise=calls.abortion), _hooks():
+        with governed_run(self._new_chain, convert_error=calls.as_hook_aborted), _with_hooks():
             return super().kickoff(*args, **kwargs)  # type: ignore[misc]
 
     async def kickoff_async(self, *args: Any, **kwargs: Any) -> Any:
         if self.stream:
             return await super().kickoff_async(*args, **kwargs)  # type: ignore[misc]
-        async with governed_run_async(self._new_chain, disguise=calls.abortion):
+        async with governed_run_async(self._new_chain, convert_error=calls.as_hook_aborted):
             return await super().kickoff_async(*args, **kwargs)  # type: ignore[misc]
 
     async def akickoff(self, *args: Any, **kwargs: Any) -> Any:
         if self.stream:
             return await super().akickoff(*args, **kwargs)  # type: ignore[misc]
-        async with governed_run_async(self._new_chain, disguise=calls.abortion):
-            with _hooks():
+        async with governed_run_async(self._new_chain, convert_error=calls.as_hook_aborted):
+            with _with_hooks():
                 return await super().akickoff(*args, **kwargs)  # type: ignore[misc]
 
     def replay(self, *args: Any, **kwargs: Any) -> Any:
-        with governed_run(self._new_chain, disguise=calls.abortion), _hooks():
+        with governed_run(self._new_chain, convert_error=calls.as_hook_aborted), _with_hooks():
             return super().replay(*args, **kwargs)  # type: ignore[misc]
 
     def copy(self) -> Any:
@@ -123,7 +123,7 @@ def _governed(kind: Any) -> type[Any]:
 
 
 @contextmanager
-def _hooks() -> Iterator[None]:
+def _with_hooks() -> Iterator[None]:
     """Hold every tool call, after the hooks that are there already: what they make of its
     arguments is what is recorded."""
     calls.govern_loaded_classes()
@@ -146,14 +146,14 @@ def _before_tool(context: Any) -> None:
         raise HookAborted("the governed run of this tool call is over", "countersign")
     try:
         arguments = deepcopy(context.tool_input)
-        agent, parent = calls.names(getattr(context.agent, "role", None))
+        agent, parent = calls.agent_names(getattr(context.agent, "role", None))
         given = with_defaults(context.tool, arguments)
         decision = run.record(Step(agent, "tool_call", context.tool_name, given, parent))
         Permit(run, decision, context.tool, context.tool_name, given).grant()
     except HookAborted:
         raise
     except Exception as error:
-        raise calls.abortion(run.deny(error)) from error
+        raise calls.as_hook_aborted(run.deny(error)) from error
     # What was decided is what is carried out, whoever has changed it during the wait.
     context.tool_input.clear()
     context.tool_input.update(arguments)
@@ -161,7 +161,7 @@ def _before_tool(context: Any) -> None:
 
 def _after_tool(context: Any) -> None:
     """The call is over, whether its body has run or not."""
-    Permit.withdraw()
+    Permit.revoke()
 
 
 def _before_model(context: Any) -> None:
@@ -172,8 +172,8 @@ def _before_model(context: Any) -> None:
         raise HookAborted("the governed run of this model call is over", "countersign")
     try:
         run.check()
-        calls.before_call(run, context)
+        calls.record_if_unwrapped(run, context)
     except HookAborted:
         raise
     except Exception as error:
-        raise calls.abortion(run.deny(error)) from error
+        raise calls.as_hook_aborted(run.deny(error)) from error

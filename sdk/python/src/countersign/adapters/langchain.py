@@ -8,7 +8,7 @@
     executor.invoke({"input": "pay invoice 7"})
 
 Hooks: the framework's callbacks before tools, models and retrievers (``_callbacks.py``), and every
-public method of the object (``_governed.py``, ``_surface.py``). They do not see functions that are
+public method of the object (``_runnables.py``, ``_methods.py``). They do not see functions that are
 called directly, such as a tool's ``func``, nor the parts of a governed object called by themselves.
 """
 
@@ -26,7 +26,7 @@ except ImportError as error:
     raise missing_extra("langchain", error) from error
 
 from countersign.adapters._governance import Governance
-from countersign.adapters._governed import governed_copy
+from countersign.adapters._runnables import governed_copy
 
 try:
     from langgraph.pregel import Pregel

@@ -8,7 +8,7 @@
     graph.invoke({"messages": [("user", "pay invoice 7")]})
 
 Hooks: the framework's callbacks before tools, models, retrievers and nodes (``_callbacks.py``),
-and every public method of the graph (``_governed.py``, ``_surface.py``). They do not see functions
+and every public method of the graph (``_runnables.py``, ``_methods.py``). They do not see functions
 that are called directly, such as a tool's ``func``, nor graphs that run elsewhere.
 """
 
@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from countersign.adapters._shared import Earlier, RunChain, missing_extra, step_key
+from countersign.adapters._shared import RunChain, SavedChain, missing_extra, step_key
 
 try:
     from langchain_core.runnables import RunnableConfig
@@ -31,7 +31,7 @@ except ImportError as error:
 from langchain_core.runnables.config import ensure_config, merge_configs
 
 from countersign.adapters._governance import Governance
-from countersign.adapters._governed import governed_copy
+from countersign.adapters._runnables import governed_copy
 
 __all__ = ["govern"]
 
@@ -86,22 +86,22 @@ class GraphGovernance(Governance):
         return GraphGovernance(self.chain_name, self.metadata, self.agent, graph)
 
     def configured(self, config: RunnableConfig, chain: RunChain) -> RunnableConfig:
-        opened = chain.opened_as
+        opened = chain.saved
         kept = json.dumps({"id": opened.chain_id, "opening": opened.opening}, default=str)
         return merge_configs(config, {"metadata": {_KEY: opened.key, _CHAIN: kept}})
 
-    def unfinished(self, runnable: Any, config: Any) -> Earlier | None:
+    def unfinished(self, runnable: Any, config: Any) -> SavedChain | None:
         graph = self._graph or runnable
         if key := _key_in_parent(config):
-            return Earlier(key)
+            return SavedChain(key)
         if not _is_resumable(graph, config):
             return None
         return _earlier(graph.get_state(ensure_config(config)))
 
-    async def unfinished_async(self, runnable: Any, config: Any) -> Earlier | None:
+    async def unfinished_async(self, runnable: Any, config: Any) -> SavedChain | None:
         graph = self._graph or runnable
         if key := _key_in_parent(config):
-            return Earlier(key)
+            return SavedChain(key)
         if not _is_resumable(graph, config):
             return None
         return _earlier(await graph.aget_state(ensure_config(config)))
@@ -140,7 +140,7 @@ def _newest(graph: Any, config: Any) -> RunnableConfig:
     return {"configurable": kept}
 
 
-def _earlier(snapshot: Any) -> Earlier | None:
+def _earlier(snapshot: Any) -> SavedChain | None:
     """The chain of an unfinished run."""
     kept = snapshot.metadata or {}
     key = kept.get(_KEY)
@@ -148,9 +148,9 @@ def _earlier(snapshot: Any) -> Earlier | None:
         return None
     try:
         opened = json.loads(kept.get(_CHAIN) or "{}")
-        return Earlier(key, opened.get("id"), opened.get("opening"))
+        return SavedChain(key, opened.get("id"), opened.get("opening"))
     except (AttributeError, TypeError, ValueError):
-        return Earlier(key)
+        return SavedChain(key)
 
 
 def _key_in_parent(config: Any) -> str | None:

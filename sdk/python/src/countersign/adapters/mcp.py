@@ -28,21 +28,22 @@ from weakref import WeakKeyDictionary
 
 from countersign._action import new_key
 from countersign._chain import Chain
-from countersign._place import entered
-from countersign._waiting import told_of_waits
+from countersign._enforce import arguments_changed
+from countersign._scope import entered
+from countersign._waiting import notify_of_waits
 from countersign.adapters._content import Content
 from countersign.adapters._outcomes import HANDLED, Ending, ending_of
 from countersign.adapters._shared import missing_extra
-from countersign.exceptions import ConfigurationError, PolicyViolationError
+from countersign.exceptions import ConfigurationError
 
 try:
     from countersign.adapters import _mcp_sdk as sdk
-    from countersign.adapters._mcp_caller import Caller, CallerGoneError, Scope
+    from countersign.adapters._mcp_caller import Caller, CallerGoneError, SessionLifetime
     from countersign.adapters._mcp_chains import (
+        ChainSource,
         GivenChain,
         SessionChain,
-        Source,
-        closed_at_exit,
+        close_at_exit,
     )
     from countersign.adapters._mcp_permit import Permit, copy_of, current_permit
 except ImportError as error:
@@ -102,7 +103,7 @@ class MCPAdapter:
         self._given = GivenChain(chain) if chain is not None else None
         self._lock = threading.Lock()  # guards what follows
         self._shared: SessionChain | None = None
-        self._sessions: WeakKeyDictionary[Scope, SessionChain] = WeakKeyDictionary()
+        self._sessions: WeakKeyDictionary[SessionLifetime, SessionChain] = WeakKeyDictionary()
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,7 +203,7 @@ class MCPAdapter:
         """Carry out a call once it may be. Raises :class:`_Refused` when it must not."""
         source = self._source()
         current = current_permit()
-        if current is not None and current.extends_to(gate, source, name, arguments):
+        if current is not None and current.covers(gate, source, name, arguments):
             return await self._carry_out(current, body)
         permit = Permit(source, name, arguments, passed=gate)
         async with AsyncExitStack() as stack:
@@ -213,10 +214,10 @@ class MCPAdapter:
                 raise _Refused(denial) from denial
             if source is not self._given:
                 # Governed functions that the tool calls are part of the session.
-                stack.enter_context(entered(permit.part.chain._place))
+                stack.enter_context(entered(permit.part.chain._scope))
             return await self._carry_out(permit, body)
 
-    def _source(self) -> Source:
+    def _source(self) -> ChainSource:
         """Where the calls of the current caller are recorded."""
         if self._given is not None:
             return self._given
@@ -225,7 +226,7 @@ class MCPAdapter:
         with self._lock:
             if scope is None:
                 if self._shared is None:
-                    self._shared = closed_at_exit(self._new_session())
+                    self._shared = close_at_exit(self._new_session())
                 return self._shared
             session = self._sessions.get(scope)
             if session is None:
@@ -258,25 +259,21 @@ class MCPAdapter:
             if caller is None:
                 permit.decision = await recording
             else:
-                with told_of_waits(caller.tell):
-                    permit.decision = await caller.while_there(recording)
+                with notify_of_waits(caller.tell):
+                    permit.decision = await caller.while_connected(recording)
         except CallerGoneError:
-            await self._given_up(part.chain, key)
+            await self._cancel_approval(part.chain, key)
             raise
         except Exception:
             raise
         except BaseException:
-            await self._given_up(part.chain, key)
+            await self._cancel_approval(part.chain, key)
             raise
         part.learn(permit.decision)
         part.outcomes.begin(permit.decision)
         try:
             if content.read_again() != content.value:
-                raise PolicyViolationError(
-                    f"the arguments of {name!r} changed while it waited: what was decided is not "
-                    "what would be carried out",
-                    permit.decision,
-                )
+                raise arguments_changed(name, permit.decision)
             if caller is not None and permit.decision.decision_source == "human_approval":
                 await caller.check()
         except Exception:
@@ -303,7 +300,7 @@ class MCPAdapter:
             await outcomes.end_async(permit.decision, _ending(permit, result))
         return result
 
-    async def _given_up(self, chain: Chain, key: str) -> None:
+    async def _cancel_approval(self, chain: Chain, key: str) -> None:
         """The caller is gone: nobody is to decide on its call any more."""
         with sdk.shielded():
             try:

@@ -24,14 +24,14 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from countersign._governed import OnDenial
-from countersign._place import entered
-from countersign.adapters._acts import (
+from countersign._permit import OnDenial
+from countersign._scope import entered
+from countersign.adapters._agent_runs import (
     AgentRun,
     Governance,
-    carried_through,
+    RunLifetime,
     current_agent_run,
-    from_sync,
+    keep_last_chain,
 )
 from countersign.adapters._shared import missing_extra
 
@@ -69,7 +69,7 @@ class GovernedRunner:
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:  # noqa: A002
         """``Runner.run_sync``, governed."""
-        with from_sync():
+        with keep_last_chain():
             return self._runner().run_sync(starting_agent, input, **options)
 
     def run_streamed(
@@ -103,7 +103,7 @@ class _Runner(AgentRunner):
         if run is None:
             return await self.inner.run(starting_agent, input, **options)
         hooks = Hooks(run, options)
-        async with carried_through(run):
+        async with RunLifetime(run):
             with entered(run):
                 try:
                     return await self.inner.run(starting_agent, input, **hooks.added_to(options))
@@ -141,13 +141,15 @@ class _Runner(AgentRunner):
         around = current_agent_run()  # an agent that is a tool, or is run by one
         if around is None:
             return None
-        return Governance("", None, "tell_model" if around.tells else "raise").begin(_name(agent))
+        return Governance("", None, "tell_model" if around.tell_model else "raise").begin(
+            _name(agent)
+        )
 
 
 async def _through(run: AgentRun, hooks: Hooks, result: Any) -> None:
     """The run of a stream, from the first hook to the end of its task, whoever reads it."""
     try:
-        async with carried_through(run):
+        async with RunLifetime(run):
             hooks.ready.set()
             await asyncio.wait({result.run_loop_task})
             if result.run_loop_task.cancelled():

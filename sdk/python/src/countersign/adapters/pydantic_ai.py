@@ -24,17 +24,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from countersign._governed import Denied, OnDenial
-from countersign._place import enter, leave
-from countersign.adapters._acts import (
-    Act,
+from countersign._permit import Denied, OnDenial
+from countersign._scope import enter, leave
+from countersign.adapters._agent_runs import (
+    AgentAction,
     AgentRun,
     Governance,
-    carried_out,
-    from_sync,
-    model_act,
-    noted,
-    permitted,
+    keep_last_chain,
+    model_call,
+    performing,
+    record_only,
+    request_permit,
     with_defaults,
 )
 from countersign.adapters._outcomes import ending_of
@@ -89,7 +89,7 @@ class _Governed(WrapperAgent[Any, Any]):
                 leave(run, before)
 
     def run_sync(self, *args: Any, **kwargs: Any) -> Any:
-        with from_sync():
+        with keep_last_chain():
             return super().run_sync(*args, **kwargs)
 
     def _open_realtime_session(self, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,9 @@ async def _carry_out(
     run: AgentRun, name: str, given: Mapping[str, Any], body: Any, tell: Any
 ) -> Any:
     """Record a call; carry it out and report how it ended, or tell the model that it may not be."""
-    permit = await permitted(run, Act(run.agent, name, given, parent=run.parent), tells=run.tells)
+    permit = await request_permit(
+        run, AgentAction(run.agent, name, given, parent=run.parent), tell_model=run.tell_model
+    )
     if isinstance(permit, Denied):
         return tell(permit.text)
     try:
@@ -162,28 +164,30 @@ class _Model(WrapperModel):
         self._run = run
 
     async def request(self, messages: Any, *args: Any, **kwargs: Any) -> Any:
-        act = self._act(messages)
-        async with carried_out(self._run, act):
+        action = self._action_of(messages)
+        async with performing(self._run, action):
             response = await self.wrapped.request(messages, *args, **kwargs)
-        await self._note(act, response)
+        await self._note(action, response)
         return response
 
     @asynccontextmanager
     async def request_stream(self, messages: Any, *args: Any, **kwargs: Any) -> AsyncGenerator[Any]:
-        act = self._act(messages)
+        action = self._action_of(messages)
         async with (
-            carried_out(self._run, act),
+            performing(self._run, action),
             self.wrapped.request_stream(messages, *args, **kwargs) as response,
         ):
             yield response
-        await self._note(act, response)
+        await self._note(action, response)
 
-    def _act(self, messages: Any) -> Act:
+    def _action_of(self, messages: Any) -> AgentAction:
         run = self._run
-        return model_act(run, run.agent, self.model_name or "model", messages, len(messages))
+        return model_call(run, run.agent, self.model_name or "model", messages, len(messages))
 
-    async def _note(self, act: Act, response: Any) -> None:
+    async def _note(self, action: AgentAction, response: Any) -> None:
         usage = response.usage
         if usage.input_tokens or usage.output_tokens:
-            model = response.model_name or act.name
-            await noted(self._run, act.used(usage.input_tokens, usage.output_tokens, model))
+            model = response.model_name or action.name
+            await record_only(
+                self._run, action.usage(usage.input_tokens, usage.output_tokens, model)
+            )

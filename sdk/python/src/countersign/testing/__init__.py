@@ -1,4 +1,4 @@
-"""For tests of code that uses Countersign: a service in memory, with fixed ids and clock.
+"""Testing code that uses Countersign: an in-memory service with deterministic ids and times.
 
 >>> import countersign
 >>> from countersign.testing import FakeService
@@ -12,8 +12,8 @@
 ...             print(error)
 tool_call 'pay' by 'clerk' was denied: not today
 
-With pytest, ask for the fixture ``countersign_service``: it is such a service, with
-``countersign.init`` already called.
+With pytest, use the fixture ``countersign_service``: a fake service for which ``countersign.init``
+has been called.
 """
 
 from countersign.testing._fake import FakeService

@@ -1,4 +1,4 @@
-"""What a fake service says when its records are verified."""
+"""Verification results of the fake service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Evidence"]
 
 
 class Evidence:
-    """Verification of receipts and approvals, and the tokens that share it."""
+    """Verifies receipts and approvals, and issues public tokens."""
 
     def __init__(self) -> None:
         self.approvals: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""A service in memory that answers as the real one does."""
+"""An in-memory service that answers like the real one."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ __all__ = ["FakeService"]
 
 
 class FakeService:
-    """Decides ``allow`` unless it is told otherwise, and remembers every call.
+    """Decides ``allow`` unless scripted otherwise, and keeps every call.
 
-    Ids count up and the clock moves a millisecond with each reading, so that two runs give
-    the same records.
+    Ids are counted and the clock advances one millisecond per reading, so that every run gives the
+    same records.
     """
 
     def __init__(self, *, fast_path: bool = False) -> None:
         self.calls: list[RecordedCall] = []
-        """Every request, in order; without the API key."""
+        """Every request, in order and without the API key."""
         self._records = RecordKeeper(fast_path)
         self._scripted: deque[dict[str, Any]] = deque()
         self._online = True
         self._server: LoopbackServer | None = None
         self._lock = threading.RLock()
 
-    # -- what a test says ------------------------------------------------------------
+    # -- setting up ------------------------------------------------------------------
 
     def settings(self) -> dict[str, Any]:
-        """What to pass to ``countersign.init`` to talk to this service without a socket."""
+        """Return arguments for ``countersign.init`` to use this service without a socket."""
         return {"api_key": example_api_key(), "transport": FakeTransport(self._receive)}
 
     def serve(self) -> dict[str, Any]:
-        """The same over a real socket: a server on a loopback port, until :meth:`close`."""
+        """Return arguments to use it over a socket: a server on a loopback port, which runs until
+        :meth:`close`."""
         self._server = self._server or LoopbackServer(self._receive)
         return {"api_key": example_api_key(), "backend_url": self._server.url}
 
     def script(self, policy_decision: str, **attributes: Any) -> None:
-        """Decide the next action, of those not scripted yet, like this."""
+        """Script the decision of the next action that has none yet."""
         self._scripted.append({"policy_decision": policy_decision, **attributes})
 
     def approve(self, approval_id: str, comment: str | None = None) -> None:
@@ -68,12 +69,12 @@ class FakeService:
 
     @property
     def lease_terms(self) -> dict[str, Any]:
-        """What a lease grants where ``fast_path`` is on; a test may change it."""
+        """The terms of leases, if ``fast_path`` is on. A test may change them."""
         return self._records.lease_terms
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The organization's limits. Chains that are opened later are under them."""
+        """The organization's limits. They apply to chains that are opened later."""
         return self._records.limits
 
     def activate_kill_switch(self, reason: str = "stopped") -> None:
@@ -81,18 +82,18 @@ class FakeService:
         self._records.kill_switch = reason
 
     def deactivate_kill_switch(self) -> None:
-        """Let things go on."""
+        """Lift the stop."""
         self._records.kill_switch = None
 
     def go_offline(self) -> None:
-        """Refuse connections (without a socket) until :meth:`come_back`."""
+        """Refuse connections until :meth:`come_back`. Not supported over a socket."""
         self._online = False
 
     def come_back(self) -> None:
         """Answer again."""
         self._online = True
 
-    # -- what a test looks at ----------------------------------------------------------
+    # -- inspecting --------------------------------------------------------------------
 
     @property
     def chains(self) -> list[dict[str, Any]]:
@@ -289,14 +290,14 @@ _LISTED = (
 
 
 def _page(records: list[dict[str, Any]], limit: str = "50", cursor: str = "0", **_: str) -> Answer:
-    """The records from the cursor on, which is a number here."""
+    """Return the page at the cursor, which is an index."""
     begin, end = int(cursor), int(cursor) + int(limit)
     following = str(end) if end < len(records) else None
     return Answer(200, {"data": records[begin:end], "next_cursor": following})
 
 
 def _recorded(event: dict[str, Any]) -> dict[str, Any]:
-    """An event as it is read: its outcome is an object there."""
+    """Return an event as it is read: with its outcome as an object."""
     if "outcome" not in event:
         return event
     outcome = {"outcome": event["outcome"], "detail": event["outcome_detail"], "recorded_at": None}

@@ -1,4 +1,4 @@
-"""Keys that are well formed and open nothing."""
+"""API keys that are well-formed but not valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["example_api_key"]
 
 
 def example_api_key(fill: str = "0") -> str:
-    """An API key of the right form that no service has issued.
+    """Return a well-formed API key that no service has issued.
 
     >>> example_api_key()[:8]
     'csk_0000'

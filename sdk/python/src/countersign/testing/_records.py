@@ -1,4 +1,4 @@
-"""What a fake service keeps."""
+"""The records of the fake service."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _DECISION: dict[str, Any] = {
 
 
 class RecordKeeper(Evidence):
-    """Chains, events, approvals, receipts and tokens, with ids and times that repeat."""
+    """Chains, events, approvals, receipts and tokens, with deterministic ids and times."""
 
     def __init__(self, fast_path: bool) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class RecordKeeper(Evidence):
             "except_agents": [],
         }
         self.limits: dict[str, Any] = dict(_LIMITS)
-        """The organization's: what a chain asks for can only be tighter."""
+        """The organization's limits. A chain can only tighten them."""
         self.act_number = 1
         self._kill_switch: str | None = None
         self.chains: dict[str, dict[str, Any]] = {}
@@ -96,7 +96,7 @@ class RecordKeeper(Evidence):
         self.act_number += 1
 
     def granted(self, chain: dict[str, Any]) -> dict[str, Any]:
-        """What every answer about a chain says of the organization just now."""
+        """Return the organization's state, which every answer about a chain contains."""
         lease = None
         if self.fast_path and self.kill_switch is None and chain["status"] == "active":
             lease = {"id": f"lease-{next(self._leases)}", **self.lease_terms}
@@ -169,15 +169,15 @@ class RecordKeeper(Evidence):
         return {**self._now_of(decision), **self.granted(chain)}
 
     def _now_of(self, decision: dict[str, Any]) -> dict[str, Any]:
-        """What a recorded decision means now."""
+        """Return a recorded decision as it is answered now."""
         approval = self.approvals.get(decision["approval_id"] or "")
         if approval is not None and approval["status"] not in ("pending", "escalated"):
             decision = {**decision, **self.release(approval)}
         if self.kill_switch is None or decision["policy_decision"] == "deny":
             return decision
-        return {**decision, **self._halted()}
+        return {**decision, **self._stop_decision()}
 
-    def _halted(self) -> dict[str, Any]:
+    def _stop_decision(self) -> dict[str, Any]:
         return {
             "policy_decision": "deny",
             "kill_switch_active": True,
@@ -186,7 +186,7 @@ class RecordKeeper(Evidence):
         }
 
     def release(self, approval: dict[str, Any]) -> dict[str, Any]:
-        """What an approval that is no longer open amounts to just now."""
+        """Return the current decision of an approval that is no longer pending."""
         status = approval["status"]
         reason = {
             "approved": "a reviewer approved the action",
@@ -207,20 +207,20 @@ class RecordKeeper(Evidence):
             "docs_url": None,
             "status": "allowed" if allowed else "denied",
         }
-        return decision if self.kill_switch is None else {**decision, **self._halted()}
+        return decision if self.kill_switch is None else {**decision, **self._stop_decision()}
 
     def _record(
         self, chain: dict[str, Any], action: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
         chain_id = chain["id"]
-        if action["action_type"] != "gap":  # which is no action and no agent's
+        if action["action_type"] != "gap":  # a gap is not an action and has no agent
             chain["total_actions"] += 1
             if action["agent_name"] not in chain["agents_involved"]:
                 chain["agents_involved"].append(action["agent_name"])
         decision = {"policy_decision": "allow", "kill_switch_active": False, **_DECISION, **script}
-        decided_here = action.get("decision_source") is not None
-        if self.kill_switch is not None and not decided_here:
-            decision.update(self._halted())
+        decided_by_client = action.get("decision_source") is not None
+        if self.kill_switch is not None and not decided_by_client:
+            decision.update(self._stop_decision())
         decision.update(
             event_id=self._id(),
             chain_id=chain_id,
@@ -238,8 +238,8 @@ class RecordKeeper(Evidence):
     def record_decided(
         self, chain_id: str, event: dict[str, Any], script: dict[str, Any]
     ) -> dict[str, Any]:
-        """Record what a client decided by itself; a script says what the service thinks. What
-        was decided under a lease is no violation."""
+        """Record an event that the client decided. A script says what the service would have
+        decided; a decision under a lease is never a violation."""
         stricter = script.get("policy_decision", "allow")
         if self.kill_switch is not None:
             stricter = "deny"
@@ -298,7 +298,7 @@ class RecordKeeper(Evidence):
             "policy_version": _POLICY_VERSION,
             "previous_receipt_hash": None if last is None else "sha256:" + _digest(last),
         }
-        # Of the right form, and no signature: a fake has no key to keep.
+        # Well-formed but not a signature: the fake service has no signing key.
         return {**receipt, "signature": "hmac-sha256:" + _digest(receipt)}
 
     # -- approvals -------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Two ways to a fake service: as an httpx transport, and as a server on a loopback port."""
+"""Access to the fake service: as an httpx transport, or as a server on a loopback port."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Answer", "FakeTransport", "Hold", "LoopbackServer", "RecordedCall", 
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One request that the fake service received."""
+    """A request that the fake service received."""
 
     method: str
     path: str
@@ -31,7 +31,7 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the fake service answers."""
+    """An answer of the fake service."""
 
     status: int
     body: Any
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Hold:
-    """An answer that waits for something, as a long poll does."""
+    """An answer that waits for a future, as in long polling."""
 
     until: Future[None]
     seconds: float
@@ -77,7 +77,7 @@ class FakeTransport(httpx.MockTransport):
 
 
 def offline(_: RecordedCall) -> Answer:
-    """What happens to a request when nobody is there."""
+    """Fail a request as if nothing listened."""
     raise httpx.ConnectError("the fake service is offline")
 
 
@@ -135,7 +135,7 @@ def _release(answer: Answer | Hold) -> Answer:
 
 
 def _recorded(method: str, path: str, headers: dict[str, str], content: bytes) -> RecordedCall:
-    # A test's output is often shared: the key has no place in it.
+    # Without the API key, because the output of tests is often shared.
     shown = {k: v for k, v in headers.items() if k != "authorization"}
     return RecordedCall(method, path, json.loads(content) if content else None, shown)
 

@@ -1,4 +1,4 @@
-"""The pytest plugin: found by pytest where the library is installed."""
+"""The pytest plugin, which pytest finds if the library is installed."""
 
 from __future__ import annotations
 

@@ -21,8 +21,15 @@ from langchain_core.tools import BaseTool
 
 from countersign.adapters._callbacks import Governor
 from countersign.adapters._governance import Governance
+from countersign.adapters._methods import (
+    CALL_STYLES,
+    DERIVING,
+    PLAIN,
+    calling,
+    deriving,
+    methods_of,
+)
 from countersign.adapters._shared import current_run
-from countersign.adapters._surface import DERIVES, PLAIN, STYLES, calling, deriving, methods_of
 
 __all__ = ["Governed", "governed_copy"]
 
@@ -95,7 +102,7 @@ class Governed:
             yield from stream(input, config, **kwargs)
             return
         with self._countersign.opened(self, config) as (governor, config):
-            yield from _driven(governor, stream(input, config, **kwargs))
+            yield from _iterate(governor, stream(input, config, **kwargs))
 
     async def _astreamed(
         self, stream: Any, input: Any, config: Any, **kwargs: Any
@@ -133,7 +140,7 @@ class Governed:
     def abatch_as_completed(self, inputs: Any, config: Any = None, **kwargs: Any) -> Any:
         return Runnable.abatch_as_completed(cast("Any", self), inputs, config, **kwargs)
 
-    # -- every other method: see _surface.py ----------------------------------------------------
+    # -- every other method: see _methods.py ----------------------------------------------------
 
     def _called(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if current_run() is not None:
@@ -156,7 +163,7 @@ class Governed:
             with governor.active():
                 return await method(*args, **kwargs)
 
-    def _beyond(self, name: str) -> Callable[..., Any]:
+    def _original_method(self, name: str) -> Callable[..., Any]:
         """The method of the object's own type."""
         return cast("Callable[..., Any]", getattr(super(type(self)._countersign_mixin, self), name))
 
@@ -168,9 +175,9 @@ class Governed:
         value = found(name)
         if name.startswith("_") or name in PLAIN or not inspect.isroutine(value):
             return value
-        if name in DERIVES:
+        if name in DERIVING:
             return lambda *args, **kwargs: self._extended(value(*args, **kwargs))
-        return types.MethodType(calling(name, value), _Beyond(self, value))
+        return types.MethodType(calling(name, value), _InnerMethod(self, value))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # The class was made here and cannot be found by its name.
@@ -195,24 +202,27 @@ class Governed:
     def _extended(self, made: Any) -> Any:
         if isinstance(made, (Governed, BaseTool)) or not isinstance(made, Runnable):
             return made
-        if isinstance(getattr(made, "bound", None), Governed) and type(made).__name__ in _THIN:
+        if (
+            isinstance(getattr(made, "bound", None), Governed)
+            and type(made).__name__ in _PASS_THROUGH
+        ):
             return made  # every call of it is one of the object inside
         return governed_copy(made, self._countersign.extended(self))
 
 
-class _Beyond:
-    """A method of the object inside, as the wrappers of :mod:`_surface` look for one."""
+class _InnerMethod:
+    """A method of the object inside, as the wrappers of :mod:`_methods` look for one."""
 
     def __init__(self, governed: Governed, method: Callable[..., Any]) -> None:
         self._called, self._acalled = governed._called, governed._acalled
         self._streamed, self._astreamed = governed._streamed, governed._astreamed
         self._method = method
 
-    def _beyond(self, name: str) -> Callable[..., Any]:
+    def _original_method(self, name: str) -> Callable[..., Any]:
         return self._method
 
 
-_THIN = ("RunnableBinding", "_ChatModelBinding", "RunnableEach")
+_PASS_THROUGH = ("RunnableBinding", "_ChatModelBinding", "RunnableEach")
 """What hands each call on to one object, and calls nothing besides."""
 
 
@@ -249,7 +259,7 @@ class _Iteration:
         return begun.__aiter__()  # type: ignore[no-any-return]
 
 
-def _driven(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
+def _iterate(governor: Governor, items: Iterator[Any]) -> Iterator[Any]:
     """The items of a stream, each computed within the run and handed out outside of it."""
     try:
         while True:
@@ -289,7 +299,7 @@ def governed_copy(runnable: R, governance: Governance) -> R:
     type.__setattr__(made, "_countersign", governance)
     type.__setattr__(made, "_countersign_type", kind)
     type.__setattr__(made, "_countersign_mixin", mixin)
-    return cast("R", _twin(held, made))
+    return cast("R", _copy_as(held, made))
 
 
 @functools.lru_cache(maxsize=256)
@@ -298,19 +308,19 @@ def _mixin_of(kind: type) -> type:
     mixin = GovernedExecutor if hasattr(kind, "iter") else Governed
     methods: dict[str, Any] = {}
     for name in methods_of(kind):
-        if name in DERIVES:
+        if name in DERIVING:
             methods[name] = deriving(name)
-        elif name not in PLAIN and name not in STYLES:
+        elif name not in PLAIN and name not in CALL_STYLES:
             methods[name] = calling(name, inspect.getattr_static(kind, name))
     return type(f"Governed{kind.__name__}", (mixin,), methods)
 
 
 def _original(governed: Governed) -> Any:
     """The object as it was before it was governed."""
-    return _twin(governed, governed._countersign_type)
+    return _copy_as(governed, governed._countersign_type)
 
 
-def _twin(runnable: Any, kind: type) -> Any:
+def _copy_as(runnable: Any, kind: type) -> Any:
     twin: Any = object.__new__(kind)
     object.__setattr__(twin, "__dict__", dict(vars(runnable)))
     for name in _PYDANTIC:

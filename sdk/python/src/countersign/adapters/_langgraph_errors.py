@@ -12,9 +12,9 @@ from countersign.adapters._outcomes import Ending, ending_of
 try:
     from langgraph.errors import GraphBubbleUp, GraphInterrupt
 except ImportError:  # LangChain alone, in which nothing is to be passed
-    STEERING: tuple[type[BaseException], ...] = ()
+    CONTROL_FLOW: tuple[type[BaseException], ...] = ()
 
-    def disguised(error: Exception) -> Exception:
+    def as_bubble_up(error: Exception) -> Exception:
         """The error as a hook raises it."""
         return error if not isinstance(error, NotImplementedError) else RuntimeError(str(error))
 
@@ -23,14 +23,14 @@ except ImportError:  # LangChain alone, in which nothing is to be passed
         return ending_of(error)
 
 else:
-    STEERING = (GraphBubbleUp,)
+    CONTROL_FLOW = (GraphBubbleUp,)
 
     class Refused(GraphBubbleUp, RuntimeError):
         """Something kept an action from being recorded: it must not be carried out."""
 
     _KINDS: dict[type[Exception], type[Exception]] = {}
 
-    def disguised(error: Exception) -> Exception:
+    def as_bubble_up(error: Exception) -> Exception:
         """The error as a hook raises it: both itself and what the framework lets pass."""
         kind = type(error)
         if isinstance(error, GraphBubbleUp):
@@ -58,4 +58,4 @@ def _brief(error: Exception) -> str:
     return f"{type(error).__name__}({str(error)!r})"
 
 
-__all__ = ["STEERING", "body_ending", "disguised"]
+__all__ = ["CONTROL_FLOW", "as_bubble_up", "body_ending"]

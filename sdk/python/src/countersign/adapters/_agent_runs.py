@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -14,27 +13,28 @@ from types import TracebackType
 from typing import Any, cast
 
 from countersign._action import Action
-from countersign._chain import Chain, ChainPlace
-from countersign._governed import Denied, OnDenial, Permit, Request
-from countersign._loops import finish
-from countersign._place import current_place, inherit_in_threads
+from countersign._chain import Chain, ChainScope
+from countersign._enforce import arguments_changed
+from countersign._loops import run_to_completion
+from countersign._permit import Denied, OnDenial, Permit, Request
 from countersign._run import GovernedRun
-from countersign.adapters._content import Content
-from countersign.adapters._opening import _LAST, RunChain
+from countersign._scope import current_scope, inherit_in_threads
+from countersign.adapters._content import Content, prompt_payload
 from countersign.adapters._outcomes import Ending, ending_of
-from countersign.exceptions import ConfigurationError, PolicyViolationError
+from countersign.adapters._run_chains import LAST_CHAIN, RunChain
+from countersign.exceptions import ConfigurationError
 
 __all__ = [
-    "Act",
+    "AgentAction",
     "AgentRun",
     "Governance",
-    "carried_out",
-    "carried_through",
+    "RunLifetime",
     "current_agent_run",
-    "from_sync",
-    "model_act",
-    "noted",
-    "permitted",
+    "keep_last_chain",
+    "model_call",
+    "performing",
+    "record_only",
+    "request_permit",
     "with_defaults",
 ]
 
@@ -56,21 +56,21 @@ class Governance:
         is not made the place of the context: a generator yields to code that is no part of the
         run. See :func:`countersign._place.entered`."""
         inherit_in_threads()
-        around = current_place()
-        tells = self.on_denial == "tell_model"
-        if isinstance(around, ChainPlace):
-            return AgentRun(around.chain, agent, around, tells)
-        return AgentRun(RunChain(self.chain_name, metadata=self.metadata), agent, None, tells)
+        around = current_scope()
+        tell_model = self.on_denial == "tell_model"
+        if isinstance(around, ChainScope):
+            return AgentRun(around.chain, agent, around, tell_model)
+        return AgentRun(RunChain(self.chain_name, metadata=self.metadata), agent, None, tell_model)
 
     @asynccontextmanager
     async def opened(self, agent: str) -> AsyncIterator[AgentRun]:
         """:meth:`begin`, and carry it out in the block."""
         run = self.begin(agent)
-        async with carried_through(run):
+        async with RunLifetime(run):
             yield run
 
 
-class carried_through:  # noqa: N801
+class RunLifetime:
     """Open the run's chain, unless it is another's, and complete it at the end. At the end the
     run's denial is raised, whatever has become of it inside.
 
@@ -83,7 +83,7 @@ class carried_through:  # noqa: N801
 
     async def __aenter__(self) -> None:
         run = self._run
-        if not run.is_part:
+        if not run.is_nested:
             await run.chain.__aenter__()
             _remember(run.chain)
         session = run.session
@@ -100,8 +100,8 @@ class carried_through:  # noqa: N801
         run = self._run
         self._latches.remove(run.deny)
         await run.leave()
-        final = run._end(error)
-        if not run.is_part:
+        final = run._final_error(error)
+        if not run.is_nested:
             # Whoever reads a stream may have had enough; that is no failure.
             failed = None if isinstance(final, GeneratorExit) else final
             await run.chain.__aexit__(None if failed is None else type(failed), failed, None)
@@ -114,7 +114,7 @@ _FROM_SYNC: ContextVar[list[Chain] | None] = ContextVar("countersign_from_sync",
 
 
 @contextmanager
-def from_sync() -> Iterator[None]:
+def keep_last_chain() -> Iterator[None]:
     """Around a sync call that runs an event loop: what is set in its tasks is not seen here, and
     :func:`last_chain` is asked here."""
     chains: list[Chain] = []
@@ -124,11 +124,11 @@ def from_sync() -> Iterator[None]:
     finally:
         _FROM_SYNC.reset(token)
         if chains:
-            _LAST.set(chains[0])
+            LAST_CHAIN.set(chains[0])
 
 
 def _remember(chain: Chain) -> None:
-    _LAST.set(chain)
+    LAST_CHAIN.set(chain)
     chains = _FROM_SYNC.get()
     if chains is not None:
         chains.append(chain)
@@ -137,11 +137,13 @@ def _remember(chain: Chain) -> None:
 class AgentRun(GovernedRun):
     """One run of a framework's agent."""
 
-    def __init__(self, chain: Chain, agent: str, outer: ChainPlace | None, tells: bool) -> None:
+    def __init__(
+        self, chain: Chain, agent: str, outer: ChainScope | None, tell_model: bool
+    ) -> None:
         super().__init__(chain, agent, outer)
-        self.is_part = outer is not None
+        self.is_nested = outer is not None
         """Whether the chain is another's, which completes it."""
-        self.tells = tells
+        self.tell_model = tell_model
         """Whether the denial of a tool call is told to the model."""
         self.parent = outer.agent if isinstance(outer, AgentRun) else None
         """The agent whose tool started the run."""
@@ -161,23 +163,23 @@ class AgentRun(GovernedRun):
         """A body has ended. A cancelled task reports first."""
         self._open.pop(permit, None)
         steps = permit.reporting(ending.outcome, ending.detail)
-        await finish(permit._session.transport.run_async(steps))
+        await run_to_completion(permit._session.transport.run_async(steps))
 
     async def leave(self) -> None:
         """The run ends: what became of the bodies that are still open is not known."""
         for permit in tuple(self._open):
             await self.end(permit, Ending("unknown", "the run ended before it did"))
-        self._over = True
+        self._ended = True
 
 
 def current_agent_run() -> AgentRun | None:
     """The run that this code is part of."""
-    place = current_place()
-    return place if isinstance(place, AgentRun) else None
+    scope = current_scope()
+    return scope if isinstance(scope, AgentRun) else None
 
 
 @dataclass(frozen=True)
-class Act:
+class AgentAction:
     """One action of an agent, before it is decided."""
 
     agent: str
@@ -187,7 +189,7 @@ class Act:
     parent: str | None = None
     metadata: Mapping[str, Any] | None = None
 
-    def used(self, input_tokens: int, output_tokens: int, model: str | None = None) -> Act:
+    def usage(self, input_tokens: int, output_tokens: int, model: str | None = None) -> AgentAction:
         """What a model call took, known only afterwards: an action of its own, from which the
         service computes the cost."""
         usage = {
@@ -195,61 +197,71 @@ class Act:
             "input_tokens": input_tokens,
             "output_tokens": output_tokens,
         }
-        return Act(self.agent, self.name, {}, "llm_usage", self.parent, usage)
+        return AgentAction(self.agent, self.name, {}, "llm_usage", self.parent, usage)
 
 
-def model_act(run: AgentRun, agent: str, model: str, messages: Any, count: int) -> Act:
+def model_call(run: AgentRun, agent: str, model: str, messages: Any, count: int) -> AgentAction:
     """A model call. The prompt's words would be taken for what the agent does: its digest is
     evidence enough."""
     said = json.dumps(Content(messages).value, sort_keys=True, default=str)
-    payload = {
-        "messages": count,
-        "prompt_sha256": hashlib.sha256(said.encode("utf-8", "replace")).hexdigest(),
-    }
-    return Act(agent, model, payload, "llm_call", run.parent, {"model": model})
+    return AgentAction(
+        agent, model, prompt_payload(said, count), "llm_call", run.parent, {"model": model}
+    )
 
 
 class _Request(Request):
-    def __init__(self, run: AgentRun, act: Act, tells: bool) -> None:
+    def __init__(self, run: AgentRun, action: AgentAction, tell_model: bool) -> None:
         session = run.session
         if session is None:
-            raise RuntimeError(f"{act.name} was not called: the run that it is part of has ended")
-        self._act = act
-        self._content = Content(act.arguments)
+            raise RuntimeError(
+                f"{action.name} was not called: the run that it is part of has ended"
+            )
+        self._agent_action = action
+        self._content = Content(action.arguments)
         super().__init__(
-            run, session, act.agent, act.action_type, act.name, act.arguments, None, (), tells
+            run,
+            session,
+            action.agent,
+            action.action_type,
+            action.name,
+            action.arguments,
+            None,
+            (),
+            tell_model,
         )
 
     def _action(self) -> Action:
-        act = self._act
+        action = self._agent_action
         return Action(
             self._session.config._sanitizer,
-            act.agent,
-            act.action_type,
-            act.name,
+            action.agent,
+            action.action_type,
+            action.name,
             self._content.value,
-            act.parent,
-            act.metadata,
+            action.parent,
+            action.metadata,
             None,  # a key of its own: no two runs of a body share a record
         )
 
 
-async def permitted(run: AgentRun, act: Act, *, tells: bool = False) -> Permit | Denied:
+async def request_permit(
+    run: AgentRun, action: AgentAction, *, tell_model: bool = False
+) -> Permit | Denied:
     """Returns when the action may be carried out, once. A denial is raised and ends the run, or,
     where the model is told, is the result."""
-    request = _Request(run, act, tells)
+    request = _Request(run, action, tell_model)
     permit = await request.decide_async()
     if isinstance(permit, Permit) and request._content.read_again() != request._content.value:
-        violation: PolicyViolationError = request._changed(permit.decision)
+        violation = arguments_changed(action.name, permit.decision)
         await run.end(permit, ending_of(violation))
         raise run.deny(violation)
     return permit
 
 
 @asynccontextmanager
-async def carried_out(run: AgentRun, act: Act) -> AsyncIterator[None]:
+async def performing(run: AgentRun, action: AgentAction) -> AsyncIterator[None]:
     """Record an action whose denial nobody is told of; the block carries it out."""
-    permit = cast("Permit", await permitted(run, act))
+    permit = cast("Permit", await request_permit(run, action))
     try:
         yield
     except BaseException as error:
@@ -258,9 +270,9 @@ async def carried_out(run: AgentRun, act: Act) -> AsyncIterator[None]:
     await run.end(permit, ending_of(None))
 
 
-async def noted(run: AgentRun, act: Act) -> None:
+async def record_only(run: AgentRun, action: AgentAction) -> None:
     """Record what has no body: usage."""
-    await permitted(run, act)
+    await request_permit(run, action)
 
 
 def with_defaults(given: Mapping[str, Any], schema: Any) -> dict[str, Any]:

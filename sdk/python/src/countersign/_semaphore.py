@@ -1,4 +1,4 @@
-"""A limit to how many do something at the same time, across threads and event loops."""
+"""A semaphore for steps, shared by threads and event loops."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Any, TypeVar
 
 from countersign._steps import Effect, Steps, Until
 
-__all__ = ["Turns"]
+__all__ = ["Semaphore"]
 
 T = TypeVar("T")
 
 
-class Turns:
-    """Lets ``most`` at a time through, in the order in which they came."""
+class Semaphore:
+    """Runs at most ``slots`` steps at a time, in the order of arrival."""
 
-    def __init__(self, most: int) -> None:
-        self._free = most
+    def __init__(self, slots: int) -> None:
+        self._free = slots
         self._waiting: deque[Future[None]] = deque()
         self._lock = threading.Lock()
 
-    def through(self, steps: Steps[T]) -> Steps[T]:
-        """Perform the steps when it is their turn."""
-        yield from self._wait()
+    def run(self, steps: Steps[T]) -> Steps[T]:
+        """Perform the steps once a slot is free."""
+        yield from self._acquire()
         try:
             return (yield from steps)
         finally:
-            self._pass_on()
+            self._release()
 
-    def _wait(self) -> Generator[Effect, Any, None]:
+    def _acquire(self) -> Generator[Effect, Any, None]:
         with self._lock:
             if self._free > 0:
                 self._free -= 1
@@ -45,10 +45,10 @@ class Turns:
                 if turn in self._waiting:
                     self._waiting.remove(turn)
                     raise
-            self._pass_on()  # the turn had come, and is not used
+            self._release()  # the slot was assigned already
             raise
 
-    def _pass_on(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             following = self._waiting.popleft() if self._waiting else None
             if following is None:

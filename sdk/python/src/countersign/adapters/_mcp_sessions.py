@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from countersign.adapters._mcp_caller import Caller, Scope
+from countersign.adapters._mcp_caller import Caller, SessionLifetime
 
 __all__ = [
     "caller_in_first_major",
@@ -27,19 +27,19 @@ __all__ = [
     "serve_scopes_in_second_major",
 ]
 
-_PATIENCE = 10.0  # seconds for what is said at the end of a session
+_TIMEOUT = 10.0  # seconds for what is said at the end of a session
 _KEY = "countersign"
 
 
-async def _end(scope: Scope) -> None:
-    with anyio.move_on_after(_PATIENCE, shield=True):
+async def _end(scope: SessionLifetime) -> None:
+    with anyio.move_on_after(_TIMEOUT, shield=True):
         await scope.end()
 
 
 # -- the first major -------------------------------------------------------------------
 
-_RUN: ContextVar[Scope | None] = ContextVar("countersign_mcp_run", default=None)
-_MANAGED: weakref.WeakKeyDictionary[Any, Scope] = weakref.WeakKeyDictionary()
+_RUN: ContextVar[SessionLifetime | None] = ContextVar("countersign_mcp_run", default=None)
+_MANAGED: weakref.WeakKeyDictionary[Any, SessionLifetime] = weakref.WeakKeyDictionary()
 """What serves the requests without a session, by server."""
 
 
@@ -50,7 +50,7 @@ def serve_scopes_in_first_major(server: Any) -> None:
     @wraps(run)
     async def scoped(*args: Any, **kwargs: Any) -> Any:
         is_one_request = signature.bind(*args, **kwargs).arguments.get("stateless")
-        scope = _MANAGED[server] if is_one_request else Scope()
+        scope = _MANAGED[server] if is_one_request else SessionLifetime()
         token = _RUN.set(scope)
         try:
             return await run(*args, **kwargs)
@@ -60,7 +60,7 @@ def serve_scopes_in_first_major(server: Any) -> None:
                 await _end(scope)
 
     server.run = scoped
-    _MANAGED[server] = Scope()
+    _MANAGED[server] = SessionLifetime()
     _watch_managers()
 
 
@@ -113,7 +113,7 @@ class _Lifespans:
 
     @asynccontextmanager
     async def entered(self, state: Any) -> AsyncIterator[None]:
-        entry = self._open.setdefault(id(state), [state, Scope(), 0])
+        entry = self._open.setdefault(id(state), [state, SessionLifetime(), 0])
         entry[2] += 1
         try:
             yield
@@ -123,7 +123,7 @@ class _Lifespans:
                 del self._open[id(state)]
                 await _end(entry[1])
 
-    def scope(self, state: Any) -> Scope | None:
+    def scope(self, state: Any) -> SessionLifetime | None:
         entry = self._open.get(id(state))
         return entry[1] if entry is not None else None
 
@@ -152,13 +152,13 @@ def caller_in_second_major(context: Any) -> Caller:
     return Caller(_scope_of(context), report, _disconnection(context))
 
 
-def _scope_of(context: Any) -> Scope | None:
+def _scope_of(context: Any) -> SessionLifetime | None:
     connection = getattr(context.session, "_connection", None)
     if connection is None or not _has_handshake(connection):
         return _LIFESPANS.scope(context.lifespan_context)
     scope = connection.state.get(_KEY)
     if scope is None:
-        scope = connection.state[_KEY] = Scope()
+        scope = connection.state[_KEY] = SessionLifetime()
         connection.exit_stack.push_async_callback(_end, scope)
     return scope  # type: ignore[no-any-return]
 

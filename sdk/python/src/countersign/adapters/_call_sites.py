@@ -9,7 +9,7 @@ from uuid import UUID
 
 from countersign.adapters._shared import step_key
 
-__all__ = ["Place", "Places"]
+__all__ = ["CallSite", "CallSites"]
 
 _UNNAMED_GRAPH = "LangGraph"
 _HIDDEN = "langsmith:hidden"
@@ -22,7 +22,7 @@ _MIDDLEWARE = (".before_agent", ".before_model", ".after_model", ".after_agent")
 
 
 @dataclass(frozen=True)
-class Place:
+class CallSite:
     """The surroundings of a call."""
 
     run: str
@@ -37,7 +37,7 @@ class Place:
     _graph: list[str] = field(default_factory=list, compare=False)
     _seen: dict[str, int] = field(default_factory=dict, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
-    _naming: threading.Lock = field(default_factory=threading.Lock, compare=False)
+    _graph_lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
     def key_of(self, kind: str, name: str, payload: Any, call_id: str | None) -> str:
         """What identifies a call here, but for how often it is made: the step, and the call's
@@ -46,7 +46,7 @@ class Place:
 
     def graph_key(self) -> str:
         """The identity of a graph's run: the nth of its name within the step around it."""
-        with self._naming:
+        with self._graph_lock:
             if not self._graph:
                 which = self.key_of("graph", self.run, None, None)
                 with self._lock:
@@ -55,12 +55,12 @@ class Place:
         return self._graph[0]
 
 
-class Places:
+class CallSites:
     """The places of one run, by the identifiers that the framework gives to its calls."""
 
     def __init__(self, agent: str, parent_agent: str | None) -> None:
-        self._root = Place("", agent, parent_agent, outermost=True)
-        self._of: dict[UUID, Place] = {}
+        self._root = CallSite("", agent, parent_agent, outermost=True)
+        self._sites: dict[UUID, CallSite] = {}
 
     def enter(
         self,
@@ -69,33 +69,33 @@ class Places:
         name: str,
         tags: list[str] | None,
         metadata: dict[str, Any] | None,
-    ) -> tuple[Place, bool]:
+    ) -> tuple[CallSite, bool]:
         """The place of something that starts, and whether it is a node of a graph."""
-        above = self._above(parent_run_id)
+        parent = self._parent_of(parent_run_id)
         entered = _is_node(name, tags, metadata)
         if entered:
             assert metadata is not None
-            place = _node(above, name, metadata)
+            site = _node(parent, name, metadata)
         else:
             # The outermost call is that of the governed object itself.
-            outermost = above is self._root and not self._of
-            place = replace(
-                above, run=name, outermost=outermost, _graph=[], _naming=threading.Lock()
+            outermost = parent is self._root and not self._sites
+            site = replace(
+                parent, run=name, outermost=outermost, _graph=[], _graph_lock=threading.Lock()
             )
-        self._of[run_id] = place
-        return place, entered
+        self._sites[run_id] = site
+        return site, entered
 
-    def stay(self, run_id: UUID, parent_run_id: UUID | None) -> Place:
+    def add_call(self, run_id: UUID, parent_run_id: UUID | None) -> CallSite:
         """The place of a call that happens in what runs already."""
-        place = replace(self._above(parent_run_id), outermost=False)
-        self._of[run_id] = place
-        return place
+        site = replace(self._parent_of(parent_run_id), outermost=False)
+        self._sites[run_id] = site
+        return site
 
     def leave(self, run_id: UUID) -> None:
-        self._of.pop(run_id, None)
+        self._sites.pop(run_id, None)
 
-    def _above(self, parent_run_id: UUID | None) -> Place:
-        return self._of.get(parent_run_id, self._root) if parent_run_id else self._root
+    def _parent_of(self, parent_run_id: UUID | None) -> CallSite:
+        return self._sites.get(parent_run_id, self._root) if parent_run_id else self._root
 
 
 def _is_node(name: str, tags: list[str] | None, metadata: dict[str, Any] | None) -> bool:
@@ -104,7 +104,7 @@ def _is_node(name: str, tags: list[str] | None, metadata: dict[str, Any] | None)
     return _HIDDEN not in tags and any(tag.startswith("graph:step:") for tag in tags)
 
 
-def _node(graph: Place, name: str, metadata: dict[str, Any]) -> Place:
+def _node(graph: CallSite, name: str, metadata: dict[str, Any]) -> CallSite:
     """The place of a node. Its agent is the node itself, unless it is a part of which a
     prebuilt agent is made: then it is that agent."""
     agent, parent = graph.agent, graph.parent_agent
@@ -114,4 +114,4 @@ def _node(graph: Place, name: str, metadata: dict[str, Any]) -> Place:
         agent, parent = name, agent
     step = str(metadata.get("langgraph_checkpoint_ns", ""))
     entry = step_key(graph.graph_key(), name, metadata.get("langgraph_step"))
-    return Place(name, agent, parent, step, entry=entry)
+    return CallSite(name, agent, parent, step, entry=entry)

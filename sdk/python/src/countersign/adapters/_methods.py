@@ -12,15 +12,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["DERIVES", "PLAIN", "STYLES", "calling", "deriving", "methods_of"]
+__all__ = ["CALL_STYLES", "DERIVING", "PLAIN", "calling", "deriving", "methods_of"]
 
-STYLES = frozenset(
+CALL_STYLES = frozenset(
     """invoke ainvoke stream astream transform atransform stream_events astream_events astream_log
     batch abatch batch_as_completed abatch_as_completed iter""".split()
 )
 """The ways of calling that are written out in ``_governed.py``."""
 
-DERIVES = frozenset(
+DERIVING = frozenset(
     """as_tool assign bind bind_tools configurable_alternatives configurable_fields copy map
     model_copy partial pick pipe with_alisteners with_config with_fallbacks with_listeners
     with_retry with_structured_output with_types""".split()
@@ -57,7 +57,7 @@ def deriving(name: str) -> Callable[..., Any]:
     """A method whose result is governed as a whole."""
 
     def derive(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._extended(self._beyond(name)(*args, **kwargs))
+        return self._extended(self._original_method(name)(*args, **kwargs))
 
     return derive
 
@@ -68,7 +68,7 @@ def calling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(method)
         async def acall(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return await self._acalled(self._beyond(name), *args, **kwargs)
+            return await self._acalled(self._original_method(name), *args, **kwargs)
 
         return acall
 
@@ -77,7 +77,9 @@ def calling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(method)
         def aiterate(self: Any, *args: Any, **kwargs: Any) -> Any:
             # The configuration is not its parameter: it finds the callbacks by itself.
-            return self._astreamed(lambda *_: self._beyond(name)(*args, **kwargs), None, None)
+            return self._astreamed(
+                lambda *_: self._original_method(name)(*args, **kwargs), None, None
+            )
 
         return aiterate
 
@@ -85,12 +87,14 @@ def calling(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(method)
         def iterate(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._streamed(lambda *_: self._beyond(name)(*args, **kwargs), None, None)
+            return self._streamed(
+                lambda *_: self._original_method(name)(*args, **kwargs), None, None
+            )
 
         return iterate
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._called(self._beyond(name), *args, **kwargs)
+        return self._called(self._original_method(name), *args, **kwargs)
 
     return call

@@ -1,4 +1,4 @@
-"""Single calls whose answers no fail mode can stand in for."""
+"""Single requests that no fail mode applies to: reading, verifying, issuing tokens."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from countersign._steps import Steps
 from countersign._transport import Transport
 from countersign.exceptions import BackendUnavailableError
 
-__all__ = ["ask", "ask_sync", "segment"]
+__all__ = ["path_segment", "request", "request_sync"]
 
 
-async def ask(
+async def request(
     config: ChainConfig | Client | None, method: str, path: str, body: Any = None, **options: Any
 ) -> dict[str, Any]:
-    """Make one call whose answer no fail mode can stand in for."""
+    """Make one request. Raises ``BackendUnavailableError`` if the service is unreachable."""
     transport = client_of(config).transport
-    return await transport.run_async(_asking(transport, method, path, body, **options))
+    return await transport.run_async(_request_steps(transport, method, path, body, **options))
 
 
-def ask_sync(
+def request_sync(
     config: ChainConfig | Client | None, method: str, path: str, body: Any = None, **options: Any
 ) -> dict[str, Any]:
-    """:func:`ask`, blocking."""
+    """:func:`request` for code without an event loop."""
     transport = client_of(config).transport
-    return transport.run(_asking(transport, method, path, body, **options))
+    return transport.run(_request_steps(transport, method, path, body, **options))
 
 
-def _asking(
+def _request_steps(
     transport: Transport,
     method: str,
     path: str,
@@ -45,13 +45,13 @@ def _asking(
         )
     except Unreachable as fault:
         reason = str(fault)
-    # Outside the handler, so that the fault is no context of this: it holds the request, and
-    # the request the token.
-    raise BackendUnavailableError(f"the service is unreachable ({reason}); nothing was learned")
+    # Raised outside the handler, so that the fault is not chained: it holds the request, which
+    # may hold a token.
+    raise BackendUnavailableError(f"the service is unreachable ({reason}); try again later")
 
 
-def segment(value: str) -> str:
-    """An identifier or a token as a part of an address."""
+def path_segment(value: str) -> str:
+    """Quote an identifier or a token as one segment of a path."""
     if not isinstance(value, str) or not value:
         raise ValueError("the identifier or token must be a non-empty string")
     return quote(value, safe="")

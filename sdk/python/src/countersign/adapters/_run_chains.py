@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -15,6 +14,7 @@ from urllib.parse import quote
 from countersign._action import new_key
 from countersign._chain import Chain
 from countersign._clients import Unreachable
+from countersign._fork import in_child
 from countersign._session import Session
 from countersign._steps import Steps
 from countersign.adapters._run import Run, current_run
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = [
-    "Earlier",
     "RunChain",
+    "SavedChain",
     "governed_run",
     "governed_run_async",
     "last_chain",
@@ -68,17 +68,17 @@ async def governed_run_async(chain: Callable[[], Chain], **options: Any) -> Asyn
 def opened_run(chain: Chain, **options: Any) -> Iterator[Run]:
     """A new run on a chain that is opened here and completed at the end. It is not made the
     current one: see :meth:`Run.active`."""
-    with _held(chain) as chain:
+    with _reserved(chain) as chain:
         try:
             blocking(chain.__enter__)
         except APIError as error:
-            chain = _another(chain, error)
+            chain = _replacement(chain, error)
             blocking(chain.__enter__)
         if _was_sealed(chain):
-            chain = _another(chain)
+            chain = _replacement(chain)
             blocking(chain.__enter__)
         run = Run(chain, **options)
-        _LAST.set(chain)
+        LAST_CHAIN.set(chain)
         try:
             with run._ending():
                 yield run
@@ -91,17 +91,17 @@ def opened_run(chain: Chain, **options: Any) -> Iterator[Run]:
 @asynccontextmanager
 async def opened_run_async(chain: Chain, **options: Any) -> AsyncIterator[Run]:
     """:func:`opened_run` on the running event loop."""
-    with _held(chain) as chain:
+    with _reserved(chain) as chain:
         try:
             await chain.__aenter__()
         except APIError as error:
-            chain = _another(chain, error)
+            chain = _replacement(chain, error)
             await chain.__aenter__()
         if _was_sealed(chain):
-            chain = _another(chain)
+            chain = _replacement(chain)
             await chain.__aenter__()
         run = Run(chain, **options)
-        _LAST.set(chain)
+        LAST_CHAIN.set(chain)
         try:
             with run._ending():
                 yield run
@@ -112,13 +112,13 @@ async def opened_run_async(chain: Chain, **options: Any) -> AsyncIterator[Run]:
 
 
 @contextmanager
-def _held(chain: Chain) -> Iterator[Chain]:
+def _reserved(chain: Chain) -> Iterator[Chain]:
     """The chain, or another one if a run of this process is in it just now: the first of two to
     end would seal it under the other."""
     key = getattr(chain, "key", None)
     with _LOCK:
         if key in _IN_USE:
-            chain, key = _another(chain), None
+            chain, key = _replacement(chain), None
         if key is not None:
             _IN_USE.add(key)
     try:
@@ -132,6 +132,7 @@ _IN_USE: set[str | None] = set()
 _LOCK = threading.Lock()
 
 
+@in_child
 def _after_fork() -> None:
     # Another thread of the parent may have held it; its runs are not this process's.
     global _LOCK
@@ -139,15 +140,11 @@ def _after_fork() -> None:
     _IN_USE.clear()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 def _leave(run: Run, error: BaseException | None) -> None:
     stays = _stays_open(run)
-    run.outcomes.leave(paused=stays)
+    run.outcomes.close(paused=stays)
     if stays:
-        blocking(run.chain.park)  # type: ignore[attr-defined]
+        blocking(run.chain.leave_open)  # type: ignore[attr-defined]
         return
     blocking(run.chain.__exit__, *_reason(run, error))
 
@@ -155,10 +152,10 @@ def _leave(run: Run, error: BaseException | None) -> None:
 async def _leave_async(run: Run, error: BaseException | None) -> None:
     stays = _stays_open(run)
     try:
-        await run.outcomes.leave_async(paused=stays)
+        await run.outcomes.close_async(paused=stays)
     finally:
         if stays:
-            await run.chain.park_async()  # type: ignore[attr-defined]
+            await run.chain.leave_open_async()  # type: ignore[attr-defined]
         else:
             await run.chain.__aexit__(*_reason(run, error))
 
@@ -177,25 +174,25 @@ def _was_sealed(chain: Chain) -> bool:
     return isinstance(chain, RunChain) and chain.sealed
 
 
-def _another(chain: Chain, error: APIError | None = None) -> Chain:
+def _replacement(chain: Chain, error: APIError | None = None) -> Chain:
     """A new chain in place of one that cannot be continued: it was completed, or was opened
     with other settings."""
     if isinstance(chain, RunChain) and (error is None or error.code == "idempotency_conflict"):
-        return chain.renewed()
+        return chain.replacement()
     raise error or RuntimeError("the chain cannot be continued")
 
 
-_LAST: ContextVar[Chain | None] = ContextVar("countersign_last_chain", default=None)
+LAST_CHAIN: ContextVar[Chain | None] = ContextVar("countersign_last_chain", default=None)
 
 
 def last_chain() -> Chain | None:
     """The chain of the governed run that this thread or task started last. After the run its
     ``receipt`` is there."""
-    return _LAST.get()
+    return LAST_CHAIN.get()
 
 
 @dataclass(frozen=True)
-class Earlier:
+class SavedChain:
     """The chain of a run that was interrupted, as it was opened then."""
 
     key: str
@@ -211,14 +208,14 @@ class RunChain(Chain):
 
     # The run is the place of governed calls: the code between the items of a stream is not part
     # of it, and the chain is open there too.
-    _is_place = False
+    _is_scope = False
 
     def __init__(
         self,
         name: str,
         *,
         metadata: Mapping[str, Any] | None = None,
-        earlier: Earlier | None = None,
+        earlier: SavedChain | None = None,
     ) -> None:
         super().__init__(name, metadata=metadata)
         self._earlier = earlier
@@ -230,11 +227,11 @@ class RunChain(Chain):
             self._opening = dict(earlier.opening)
 
     @property
-    def opened_as(self) -> Earlier:
+    def saved(self) -> SavedChain:
         """What a later run needs to go on in this chain."""
-        return Earlier(self.key, self.id, self._opening)
+        return SavedChain(self.key, self.id, self._opening)
 
-    def renewed(self) -> RunChain:
+    def replacement(self) -> RunChain:
         """Another chain with the same name and metadata."""
         return RunChain(self.name, metadata=self._metadata)
 
@@ -250,8 +247,8 @@ class RunChain(Chain):
         await session.transport.run_async(self._rejoin(session))
         return self
 
-    def _begin(self) -> Session:
-        session = super()._begin()
+    def _start_session(self) -> Session:
+        session = super()._start_session()
         session._opening_key = self.key
         return session
 
@@ -284,14 +281,14 @@ class RunChain(Chain):
         chain = self._session.chain if self._session else {}
         return chain.get("status") in ("completed", "failed")
 
-    def park(self) -> None:
+    def leave_open(self) -> None:
         """Deliver what was decided here, and leave the chain open."""
         session = self._open_session()
-        self._left = True
-        session.transport.run(session.settle())
+        self._closed = True
+        session.transport.run(session.flush())
 
-    async def park_async(self) -> None:
+    async def leave_open_async(self) -> None:
         """:meth:`park` on the running event loop."""
         session = self._open_session()
-        self._left = True
-        await session.transport.run_async(session.settle())
+        self._closed = True
+        await session.transport.run_async(session.flush())

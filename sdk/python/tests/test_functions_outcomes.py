@@ -1,0 +1,219 @@
+"""``governed``: how a call ended is reported, and a denial can be told to the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+import countersign
+from conftest import configure
+from countersign import governed, governed_run
+from countersign.testing import FakeService
+from forms import (
+    RAN,
+    _pay,
+    pay,
+    reports,
+    start_over,
+    stream,
+    stream_async,
+)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    start_over(monkeypatch)
+
+
+# -- outcomes ------------------------------------------------------------------------------
+
+
+def test_a_cancelled_call_is_reported_as_unknown(fake: FakeService) -> None:
+    """It was cut off: nobody knows how far it came. The cancellation goes on afterwards."""
+    configure(fake)
+
+    @governed
+    async def slow() -> None:
+        await asyncio.sleep(3600)
+
+    async def main() -> None:
+        async with governed_run():
+            task = asyncio.ensure_future(slow())
+            while not fake.events:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert reports(fake) == [{"outcome": "unknown", "detail": "CancelledError"}]
+
+
+def test_generators_are_decided_before_the_first_item_and_reported_at_their_end(
+    fake: FakeService,
+) -> None:
+    configure(fake)
+    with governed_run():
+        items = stream(3)
+        assert fake.events == []
+        assert RAN == []
+        assert next(items) == 3
+        assert len(fake.events) == 1
+        assert reports(fake) == []
+        items.close()  # type: ignore[attr-defined]
+        assert reports(fake) == [{"outcome": "succeeded", "detail": "closed before its end"}]
+
+
+def test_async_generators_are_reported_when_they_are_closed(fake: FakeService) -> None:
+    configure(fake)
+
+    async def main() -> None:
+        async with governed_run():
+            items: Any = stream_async(3)
+            assert await items.__anext__() == 3
+            await items.aclose()
+
+    asyncio.run(main())
+    assert reports(fake) == [{"outcome": "succeeded", "detail": "closed before its end"}]
+
+
+def test_generators_keep_their_protocol(fake: FakeService) -> None:
+    """Values are sent, exceptions thrown and results returned as without a decorator."""
+    configure(fake)
+
+    @governed
+    def echo() -> Any:
+        got = yield "first"
+        try:
+            got = yield got
+        except KeyError:
+            got = yield "caught"
+        return got
+
+    @governed
+    async def echo_async() -> Any:
+        got = yield "first"
+        try:
+            got = yield got
+        except KeyError:
+            yield "caught"
+
+    with governed_run():
+        items = echo()
+        assert (next(items), items.send(1), items.throw(KeyError())) == ("first", 1, "caught")
+        with pytest.raises(StopIteration) as stop:
+            items.send("end")
+        assert stop.value.value == "end"
+
+    async def main() -> None:
+        async with governed_run():
+            items = echo_async()
+            assert await items.__anext__() == "first"
+            assert await items.asend(1) == 1
+            assert await items.athrow(KeyError()) == "caught"
+            with pytest.raises(StopAsyncIteration):
+                await items.__anext__()
+
+    asyncio.run(main())
+    assert reports(fake) == [{"outcome": "succeeded"}] * 2
+
+
+def test_an_outcome_that_cannot_be_reported_does_not_take_the_result_away(
+    fake: FakeService,
+) -> None:
+    configure(fake)
+
+    @governed
+    def last() -> str:
+        fake.go_offline()
+        return "done"
+
+    with governed_run():
+        assert last() == "done"
+        fake.come_back()
+
+
+def test_a_function_that_returns_a_coroutine_is_reported_when_that_ends(fake: FakeService) -> None:
+    configure(fake)
+
+    async def inner() -> str:
+        raise KeyError("a secret text")
+
+    @governed
+    def outer() -> Any:
+        return inner()
+
+    with governed_run():
+        made = outer()
+        assert reports(fake) == []
+        with pytest.raises(KeyError):
+            asyncio.run(made)
+        assert reports(fake) == [{"outcome": "failed", "detail": "KeyError"}]
+
+
+# -- a denial for the model -----------------------------------------------------------------
+
+
+def test_a_denial_can_be_told_to_the_model(fake: FakeService) -> None:
+    """As the result, with the true reason; the run goes on, and the chain has it on record."""
+    configure(fake)
+    tell = governed(on_denial="tell_model")
+
+    @tell
+    def sync() -> str:
+        return "ran"
+
+    @tell
+    async def coroutine() -> str:
+        return "ran"
+
+    @tell
+    def items() -> Iterator[str]:
+        yield "ran"
+
+    @tell
+    async def items_async() -> AsyncIterator[str]:
+        yield "ran"
+
+    async def main() -> list[Any]:
+        async with governed_run("x"):
+            return [await coroutine(), *[i async for i in items_async()]]
+
+    def deny_two() -> None:
+        for _ in range(2):
+            fake.script("deny", decision_reason="over budget", policy_name="cap")
+
+    deny_two()
+    with governed_run("x"):
+        told = [sync(), *items()]
+        assert sync() == "ran"
+    deny_two()
+    told += asyncio.run(main())
+    assert len(told) == 4
+    for text in told:
+        assert "was denied by policy 'cap': over budget" in text
+    assert [e["status"] for e in fake.events].count("denied") == 4
+
+
+def test_a_denial_of_another_call_is_not_told_as_the_result(fake: FakeService) -> None:
+    """The run has ended: that is raised, also from what would tell its own denial."""
+    configure(fake)
+    fake.script("deny")
+    with pytest.raises(countersign.ActionDeniedError), governed_run():
+        with pytest.raises(countersign.ActionDeniedError):
+            pay(5)
+        with pytest.raises(countersign.ActionDeniedError):
+            governed(on_denial="tell_model")(_pay)(6)
+    assert RAN == []
+
+
+def test_a_stop_is_not_told_to_the_model_but_ends_the_run(fake: FakeService) -> None:
+    configure(fake)
+    fake.activate_kill_switch()
+    with pytest.raises(countersign.KillSwitchActiveError), governed_run():
+        governed(on_denial="tell_model")(_pay)(5)
+    assert RAN == []
