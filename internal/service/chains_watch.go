@@ -62,7 +62,7 @@ func (c *chainCache) keep(chain *ledger.Chain, body []byte) {
 
 // stateCache keeps the states of chains in use as they were last committed, to
 // spare each action the decoding of what the action before it encoded, and each
-// completion the reading of what it summarises. The store stays the only truth: a
+// completion the decoding of what it summarises. The store stays the only truth: a
 // state is used when the stored bytes, and the chain that their authenticator
 // covers, are the very ones it was stored with, whichever replica wrote them, and
 // not otherwise.
@@ -75,10 +75,12 @@ func newStateCache() stateCache {
 }
 
 type cachedState struct {
+	org       ledger.OrgID
 	chain     [32]byte
 	body, mac []byte
 	state     *ledger.ChainState
 	summary   *ledger.Summary
+	rows      [32]byte
 	seen      *ledger.Summary
 }
 
@@ -105,15 +107,15 @@ func (c *stateCache) take(live *liveChain) bool {
 	if !ok || cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
 		return false
 	}
-	live.state, live.summary, live.seen = cached.state, cached.summary, cached.seen
+	live.state, live.summary, live.rows, live.seen = cached.state, cached.summary, cached.rows, cached.seen
 	return true
 }
 
-// summarised reports whether a chain's summary is cached. It is a hint: the summary may be
-// evicted before the chain is loaded.
-func (c *stateCache) summarised(id ledger.ChainID) bool {
+// summarized reports whether the summary of a chain of this organization is cached. It is a
+// hint: the summary may be evicted before the chain is loaded.
+func (c *stateCache) summarized(org ledger.OrgID, id ledger.ChainID) bool {
 	cached, ok := c.states.Get(id)
-	return ok && cached.summary != nil
+	return ok && cached.org == org && cached.summary != nil
 }
 
 func (c *stateCache) put(live []*liveChain) {
@@ -125,7 +127,10 @@ func (c *stateCache) put(live []*liveChain) {
 			l.seen = nil
 		}
 		if !l.state.Status.Sealed() {
-			cached := &cachedState{chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state, summary: l.summary, seen: l.seen}
+			cached := &cachedState{
+				org: l.chain.Org, chain: l.chain.Hash(), body: l.record.State, mac: l.record.MAC, state: l.state,
+				summary: l.summary, rows: l.rows, seen: l.seen,
+			}
 			c.states.Put(l.record.ID, cached, cached.size())
 		}
 	}
@@ -578,12 +583,11 @@ func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polle
 
 // abandon seals a chain if it is abandoned, and reports whether it did.
 func (s *recordService) abandon(ctx context.Context, org ledger.OrgID, chain ledger.ChainID) (bool, error) {
-	op := &abandonChain{org: org, chain: chain, summary: folded{chain, &ledger.Summary{}}}
-	if !s.chains.stateCache.summarised(chain) {
-		if err := s.fold(ctx, org, chain, op.summary.Summary); err != nil {
-			return false, err
-		}
+	read, err := s.readChain(ctx, org, chain)
+	if err != nil {
+		return false, err
 	}
+	op := &abandonChain{org: org, chain: chain, read: read}
 	if err := s.commitWhole(ctx, op); err != nil {
 		return false, err
 	}
@@ -591,11 +595,10 @@ func (s *recordService) abandon(ctx context.Context, org ledger.OrgID, chain led
 }
 
 type abandonChain struct {
-	org     ledger.OrgID
-	chain   ledger.ChainID
-	summary folded
-	sealed  bool
-
+	org      ledger.OrgID
+	chain    ledger.ChainID
+	read     *chainReading
+	sealed   bool
 	counters counting // of approvals that are cancelled
 }
 
@@ -629,7 +632,7 @@ func (o *abandonChain) plan(b *batch) error {
 	if at, ok := live.state.AbandonedAt(&org.Settings, b.loaded.Polls[o.chain], pollLag); !ok || at > b.now {
 		return nil
 	}
-	if _, err := b.seal(live, org, &o.counters, o.summary, ledger.Abandonment(&org.Settings)); err != nil {
+	if _, err := b.seal(live, org, &o.counters, o.read, ledger.Abandonment(&org.Settings)); err != nil {
 		return err
 	}
 	o.sealed = true

@@ -289,6 +289,7 @@ type liveChain struct {
 	chain   *ledger.Chain
 	state   *ledger.ChainState
 	summary *ledger.Summary // of all its events, or nil where that is not known
+	rows    [32]byte        // running digest over the rows of these events; set only with summary
 	seen    *ledger.Summary // of those that this process has indexed; nil where there is a summary
 	changed bool
 	fresh   bool              // opened by this batch

@@ -530,6 +530,7 @@ func (o *reportOutcome) planLate(b *batch, earlier []*ledger.Entry) error {
 	live.changed = true
 	if live.summary != nil {
 		live.summary.Count(recorded.Event)
+		live.rows = recorded.Stored.Extend(live.rows)
 	}
 	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
 	b.loaded.Repeats[store.EventRef{Chain: live.chain.ID, Key: marker.IdempotencyKey}] = recorded.Stored

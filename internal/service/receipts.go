@@ -37,7 +37,7 @@ func (s *recordService) CompleteChain(ctx context.Context, caller *Caller, id le
 	}
 	op := &completeChain{caller: caller, line: s.chains.lineage(id), completion: completion}
 	err := s.chains.retryLineage(op.line, func() error {
-		if err := op.summarise(ctx, s); err != nil {
+		if err := op.readEvents(ctx, s); err != nil {
 			return err
 		}
 		return s.commitWhole(ctx, op)
@@ -58,26 +58,43 @@ func (s *recordService) CompleteChain(ctx context.Context, caller *Caller, id le
 	return &Completed{ChainView: op.view, Receipt: op.receipt}, nil
 }
 
-// fold summarises a chain's events outside any transaction. Events never change, so only
-// those recorded in the meantime are left to read under the lock.
-func (s *recordService) fold(ctx context.Context, org ledger.OrgID, id ledger.ChainID, summary *ledger.Summary) error {
-	return visible(s.store.EachPage(ctx, id, summary.Folded, func(events []*ledger.StoredEvent) error {
-		return s.addAll(org, summary, events)
+// chainReading is what was read of a chain's events before the transaction that seals it,
+// so that only those recorded in the meantime are left to read under the lock.
+type chainReading struct {
+	chain   ledger.ChainID
+	events  int64           // how many were read; the sequence of the last
+	rows    [32]byte        // running digest over their rows
+	summary *ledger.Summary // nil if they were not decoded, because the chain's summary is cached
+}
+
+// readChain reads the events of a chain that is about to be sealed: a receipt must not attest
+// what was edited before. They are decoded only if the chain's summary is not cached; the
+// digest that is cached with the summary finds edits as well.
+func (s *recordService) readChain(ctx context.Context, org ledger.OrgID, id ledger.ChainID) (*chainReading, error) {
+	read := &chainReading{chain: id}
+	if !s.chains.stateCache.summarized(org, id) {
+		read.summary = &ledger.Summary{}
+	}
+	return read, visible(s.store.EachPage(ctx, id, 0, func(events []*ledger.StoredEvent) error {
+		return s.extend(read, org, events)
 	}))
 }
 
-// addAll folds events that are as the service recorded them, and refuses others:
-// a receipt must not attest what was edited before it was sealed.
-func (s *recordService) addAll(org ledger.OrgID, summary *ledger.Summary, events []*ledger.StoredEvent) error {
+// extend adds the events that follow those of a reading.
+func (s *recordService) extend(read *chainReading, org ledger.OrgID, events []*ledger.StoredEvent) error {
 	for _, stored := range events {
-		event, err := s.store.ReadEvent(org, stored)
-		if err != nil {
-			return err
+		if stored.Sequence != read.events+1 {
+			return fmt.Errorf("event %d is missing: %w", read.events+1, ledger.ErrStateTampered)
 		}
-		if event.Sequence != summary.Folded+1 {
-			return fmt.Errorf("event %d is missing: %w", summary.Folded+1, ledger.ErrStateTampered)
+		if read.summary != nil {
+			event, err := s.store.ReadEvent(org, stored)
+			if err != nil {
+				return err
+			}
+			read.summary.Count(&event.Event)
 		}
-		summary.Count(&event.Event)
+		read.events++
+		read.rows = stored.Extend(read.rows)
 	}
 	return nil
 }
@@ -86,29 +103,24 @@ type completeChain struct {
 	caller     *Caller
 	line       *lineage
 	completion *ledger.Completion
-	summary    folded
+	read       *chainReading
 	counters   counting // of approvals that are cancelled
 	view       ChainView
 	receipt    []byte
 }
 
-// folded is a summary begun outside the transaction, and whose it is.
-type folded struct {
-	chain ledger.ChainID
-	*ledger.Summary
-}
-
-// summarise folds the chain to be sealed, as far as it is known, unless its summary is
-// cached.
-func (o *completeChain) summarise(ctx context.Context, s *recordService) error {
-	o.summary = folded{o.line.last(), &ledger.Summary{}}
-	if s.chains.stateCache.summarised(o.summary.chain) {
-		return nil
+// readEvents reads the newest chain of the lineage, as far as it is known.
+func (o *completeChain) readEvents(ctx context.Context, s *recordService) error {
+	newest := o.line.last()
+	if !s.chains.stateCache.summarized(o.caller.Org, newest) {
+		// The events of a chain that is not the caller's are not read.
+		if _, err := s.chains.ownChain(ctx, o.caller, newest); err != nil {
+			return err
+		}
 	}
-	if _, err := s.chains.ownChain(ctx, o.caller, o.summary.chain); err != nil {
-		return err
-	}
-	return s.fold(ctx, o.caller.Org, o.summary.chain, o.summary.Summary)
+	var err error
+	o.read, err = s.readChain(ctx, o.caller.Org, newest)
+	return err
 }
 
 func (o *completeChain) tenant() ledger.OrgID { return o.caller.Org }
@@ -144,7 +156,7 @@ func (o *completeChain) plan(b *batch) error {
 	case live.state.Status.Sealed():
 		return o.repeat(live, org)
 	}
-	stored, err := b.seal(live, org, &o.counters, o.summary, o.completion)
+	stored, err := b.seal(live, org, &o.counters, o.read, o.completion)
 	if err != nil {
 		return err
 	}
@@ -179,7 +191,7 @@ func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 }
 
 // seal completes an open chain, and adds its receipt and a notice to the batch.
-func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counting, begun folded, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
+func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counting, begun *chainReading, completion *ledger.Completion) (*ledger.StoredReceipt, error) {
 	summary, err := b.catchUp(live, begun)
 	if err != nil {
 		return nil, err
@@ -273,31 +285,43 @@ func (b *batch) approvalsOf(live *liveChain) ([]*liveApproval, error) {
 	return asked, nil
 }
 
-// catchUp adds the events recorded since the summary was begun: stored ones, and those of
-// this batch. It does not change the operation's own summary, because the batch may fail and
-// be planned again.
-func (b *batch) catchUp(live *liveChain, begun folded) (*ledger.Summary, error) {
-	if live.summary != nil {
-		return live.summary, nil
+// catchUp adds to a reading the events recorded since, stored ones and those of this batch,
+// and returns the summary of them all. It does not change the operation's own reading,
+// because the batch may fail and be planned again.
+func (b *batch) catchUp(live *liveChain, begun *chainReading) (*ledger.Summary, error) {
+	read := chainReading{chain: live.chain.ID, summary: &ledger.Summary{}}
+	switch {
+	case begun.chain != live.chain.ID: // a successor was opened
+	case begun.summary != nil:
+		read = *begun
+		read.summary = begun.summary.Clone()
+	case live.summary != nil: // otherwise it was evicted from the cache, and all is read again
+		read = *begun
 	}
-	if begun.chain != live.chain.ID {
-		begun.Summary = &ledger.Summary{}
-	}
-	if begun.Folded == live.state.Actions {
-		return begun.Summary, nil
-	}
-	summary := begun.Clone()
-	events, err := b.loaded.EventsAfter(live.chain.ID, summary.Folded)
-	if err != nil {
-		b.broken = err
-		return nil, err
-	}
-	for _, event := range b.changes.NewEvents {
-		if event.Chain == live.chain.ID {
-			events = append(events, event)
+	if read.events < live.state.Actions {
+		events, err := b.loaded.EventsAfter(live.chain.ID, read.events)
+		if err != nil {
+			b.broken = err
+			return nil, err
+		}
+		for _, event := range b.changes.NewEvents {
+			if event.Chain == live.chain.ID {
+				events = append(events, event)
+			}
+		}
+		if err := b.service.extend(&read, live.chain.Org, events); err != nil {
+			return nil, err
 		}
 	}
-	return summary, b.service.addAll(live.chain.Org, summary, events)
+	switch {
+	case read.events != live.state.Actions:
+		return nil, fmt.Errorf("%d of %d events are stored: %w", read.events, live.state.Actions, ledger.ErrStateTampered)
+	case live.summary == nil:
+		return read.summary, nil
+	case read.rows != live.rows:
+		return nil, fmt.Errorf("an event is not as it was recorded: %w", ledger.ErrStateTampered)
+	}
+	return live.summary, nil
 }
 
 // repeat answers a chain that is sealed already.

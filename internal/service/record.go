@@ -368,7 +368,7 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 		Now: b.now, Random: b.service.timedRandom(), NewApproval: b.service.approvalID, Standings: standings,
 	})
 	live.changed = true
-	b.countEvent(live, recorded.Event)
+	b.countEvent(live, recorded)
 	b.changes.NewEvents = append(b.changes.NewEvents, recorded.Stored)
 	b.outcomes = append(b.outcomes, recorded.Event.Decision.Outcome)
 	b.overBudget = append(b.overBudget, recorded.Event.Decision.Over...)

@@ -34,15 +34,17 @@ func (b *batch) postChain(chain *ledger.Chain) {
 
 // countEvent adds an event to the chain's summary, if there is one, and posts the terms that
 // are new. Without a summary it may post terms that are there already.
-func (b *batch) countEvent(live *liveChain, event *ledger.Event) {
+func (b *batch) countEvent(live *liveChain, recorded *ledger.Recorded) {
 	summary := live.summary
-	if summary == nil {
+	if summary != nil {
+		live.rows = recorded.Stored.Extend(live.rows)
+	} else {
 		if live.seen == nil {
 			live.seen = &ledger.Summary{}
 		}
 		summary = live.seen
 	}
-	b.post(live.chain.ID.UUID[:], event.Sequence, summary.CountTerms(live.chain.Org, event)...)
+	b.post(live.chain.ID.UUID[:], recorded.Event.Sequence, summary.CountTerms(live.chain.Org, recorded.Event)...)
 }
 
 func (b *batch) postReceipt(chain *ledger.Chain, summary *ledger.Summary, sequence int64) {
