@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"errors"
 
@@ -173,19 +172,15 @@ func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
 	return authentic(keys, org, PurposeEvent, e.MAC, e.Body)
 }
 
-// Extend adds the event's facts, as they are stored, to a running digest over a chain's
-// events. A digest that was kept since they were recorded then finds every edit, without
-// decoding any of them.
+// Extend adds the event's authenticator and idempotency key to a running digest over a
+// chain's events. A digest that was kept since they were recorded then tells whether events
+// that are Authentic are the same ones, without decoding any of them.
 func (e *StoredEvent) Extend(digest [32]byte) [32]byte {
-	h := sha256.New()
-	h.Write(digest[:])
-	for _, part := range [][]byte{[]byte(e.IdempotencyKey), e.Body, e.MAC} {
-		var length [8]byte
-		binary.BigEndian.PutUint64(length[:], uint64(len(part)))
-		h.Write(length[:])
-		h.Write(part)
-	}
-	return [32]byte(h.Sum(digest[:0]))
+	joined := make([]byte, 0, 128)
+	joined = append(joined, digest[:]...)
+	joined = append(joined, e.MAC...)
+	joined = append(joined, e.IdempotencyKey...)
+	return sha256.Sum256(joined)
 }
 
 // payloadFault says what is wrong with the payload that is stored with an event's facts,

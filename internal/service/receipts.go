@@ -86,7 +86,11 @@ func (s *recordService) extend(read *chainReading, org ledger.OrgID, events []*l
 		if stored.Sequence != read.events+1 {
 			return fmt.Errorf("event %d is missing: %w", read.events+1, ledger.ErrStateTampered)
 		}
-		if read.summary != nil {
+		if read.summary == nil {
+			if !stored.Authentic(s.keys, org) {
+				return fmt.Errorf("event %d fails its authenticator: %w", stored.Sequence, ledger.ErrStateTampered)
+			}
+		} else {
 			event, err := s.store.ReadEvent(org, stored)
 			if err != nil {
 				return err
