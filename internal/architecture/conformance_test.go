@@ -391,8 +391,8 @@ func TestMakeTestRunsWhatTheTableNames(t *testing.T) {
 	t.Parallel()
 	for file, lines := range map[string][]string{
 		"Makefile":            {"scripts/test\n"},
-		"scripts/test":        {"scripts/test-go ", "scripts/test-python \"${waiting[@]}\"", "scripts/test-python \"${waiting[@]/#/--ignore=}\"", "scripts/test-adapters newest"},
-		"scripts/test-go":     {`| names)" ./...`},
+		"scripts/test":        {"scripts/test-go --plain", "scripts/test-go --marked", "scripts/test-python \"${waiting[@]}\"", "scripts/test-python \"${waiting[@]/#/--ignore=}\"", "scripts/test-adapters newest"},
+		"scripts/test-go":     {`{{.ImportPath}}' ./...`, `| names)" "${packages[@]}"`},
 		"scripts/test-python": {"-m pytest"},
 	} {
 		text, err := os.ReadFile(filepath.Join(root, file))
