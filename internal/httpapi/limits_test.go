@@ -151,25 +151,29 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 		for range ofKey {
 			go wait(s.acme.agent)
 		}
+		waiting := func(count int) {
+			t.Helper()
+			for began := time.Now(); s.api.Polls() < count; time.Sleep(time.Millisecond) {
+				if time.Since(began) > time.Minute {
+					t.Fatalf("%d requests wait, want %d", s.api.Polls(), count)
+				}
+			}
+		}
 		refused := func(key credential) {
 			t.Helper()
-			for s.api.Polls() < ofKey {
-				time.Sleep(time.Millisecond)
-			}
 			got := s.get(t, key, path+"?wait=60")
 			got.refuse(t, http.StatusTooManyRequests, "rate_limited")
 			if got.header.Get("Retry-After") != "5" {
 				t.Errorf("Retry-After is %q", got.header.Get("Retry-After"))
 			}
 		}
+		waiting(ofKey)
 		refused(s.acme.agent)
 		s.get(t, s.acme.agent, path).expect(t, http.StatusOK)
 		for range ofOrganization - ofKey {
 			go wait(s.acme.member)
 		}
-		for s.api.Polls() < ofOrganization {
-			time.Sleep(time.Millisecond)
-		}
+		waiting(ofOrganization)
 		refused(s.acme.admin)
 		s.post(t, s.acme.admin, path+"/deny", `{"comment":"no"}`).expect(t, http.StatusOK)
 		for range ofOrganization {
