@@ -63,32 +63,36 @@ type filled struct {
 // eventsPerBatch bounds a transaction's memory.
 const eventsPerBatch = 5000
 
-// fill writes chains with so many events each, sealed if asked for.
+// fill writes chains with so many events each, sealed if asked for. A batch is
+// computed before its transaction begins: PostgreSQL ends a transaction that idles,
+// and on a busy machine computing takes seconds.
 func (r *records) fill(ctx context.Context, chains, events int, seal bool) (*filled, error) {
 	f, err := newFiller(r)
 	if err != nil {
 		return nil, err
 	}
+	needs := &store.Needs{Orgs: []ledger.OrgID{r.org.ID}}
+	var head *ledger.Head
+	if seal {
+		needs.Heads = needs.Orgs
+		// Nothing else seals here, so the head stays what the last batch made it.
+		if head, err = r.store.Head(ctx, r.org.ID); err != nil {
+			return nil, fmt.Errorf("read the head: %w", err)
+		}
+	}
 	done := &filled{}
 	size := max(1, eventsPerBatch/max(events, 1))
 	for left := chains; left > 0; left -= size {
-		needs := &store.Needs{Orgs: []ledger.OrgID{r.org.ID}}
-		if seal {
-			needs.Heads = needs.Orgs
+		changes := &store.Changes{}
+		for range min(size, left) {
+			if err := f.add(changes, done, events, head); err != nil {
+				return nil, err
+			}
 		}
-		err := r.store.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
-			changes := &store.Changes{}
-			head := loaded.Heads[r.org.ID]
-			for range min(size, left) {
-				if err := f.add(changes, done, events, head); err != nil {
-					return nil, err
-				}
-			}
-			if head != nil {
-				changes.Heads = append(changes.Heads, head)
-			}
-			return changes, nil
-		})
+		if head != nil {
+			changes.Heads = append(changes.Heads, head)
+		}
+		err := r.store.Transact(ctx, needs, func(*store.Loaded) (*store.Changes, error) { return changes, nil })
 		if err != nil {
 			return nil, fmt.Errorf("fill the store: %w", err)
 		}
