@@ -58,9 +58,9 @@ func (l *load) drive(ctx context.Context) (*Measurement, error) {
 		running.Go(w.run)
 	}
 	pause(ctx, l.warmUp)
-	before := l.processorTimes()
+	before, began := l.usage(), time.Now()
 	running.Wait()
-	after := l.processorTimes()
+	used, took := l.usage().since(before), time.Since(began)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -68,8 +68,10 @@ func (l *load) drive(ctx context.Context) (*Measurement, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.ServerCPU = (after.server - before.server).Seconds() / m.Elapsed.Seconds()
-	m.LoadCPU = (after.load - before.load).Seconds() / m.Elapsed.Seconds()
+	m.ServerCPU = used.server.Seconds() / m.Elapsed.Seconds()
+	m.BackendCPU = used.backends.Seconds() / m.Elapsed.Seconds()
+	m.LoadCPU = used.load.Seconds() / m.Elapsed.Seconds()
+	m.CoreShare = used.coreShare(took)
 	return m, nil
 }
 
@@ -84,10 +86,14 @@ func (l *load) connect(ctx context.Context) (connections []*connection, err erro
 	return connections, nil
 }
 
-type processorTimes struct{ server, load time.Duration }
-
-func (l *load) processorTimes() processorTimes {
-	return processorTimes{server: processorTime(l.server.pid()), load: processorTime(os.Getpid())}
+func (l *load) usage() usage {
+	u := usage{
+		server: processorTime(l.server.pid()), load: processorTime(os.Getpid()), cores: idleTimes(l.server.core),
+	}
+	if l.server.postmaster != 0 {
+		u.backends = familyTime(l.server.postmaster)
+	}
+	return u
 }
 
 func pause(ctx context.Context, d time.Duration) {

@@ -100,22 +100,102 @@ func (c cores) start(cmd *exec.Cmd, cpu int) error {
 	return startErr
 }
 
-// processorTime is what a process has used so far; 0 when it cannot be told.
-func processorTime(pid int) time.Duration {
+// The fields of /proc/PID/stat that are read here, counted from the one after the
+// process's name.
+const (
+	statParent  = 1
+	statUser    = 11 // utime, stime, and both of the children that were waited for
+	statFields  = 15
+	statOwn     = 2 // of the four times
+	statFamily  = 4
+	statIdle    = 4 // of a line of /proc/stat: idle, iowait
+	statIdleEnd = 6
+)
+
+// statOf reads what the kernel says about a process; nil when there is none.
+func statOf(pid int) []string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return 0
+		return nil
 	}
 	// The name in parentheses may hold spaces; what follows does not.
 	_, rest, _ := strings.Cut(string(stat), ") ")
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
+	if len(fields) < statFields {
+		return nil
+	}
+	return fields
+}
+
+func sumOfTicks(fields []string) time.Duration {
+	const ticksPerSecond = 100 // fixed in what Linux shows to programs
+	var sum int64
+	for _, field := range fields {
+		ticks, _ := strconv.ParseInt(field, 10, 64)
+		sum += ticks
+	}
+	return time.Duration(sum) * time.Second / ticksPerSecond
+}
+
+// processorTime is what a process has used so far; 0 when it cannot be told.
+func processorTime(pid int) time.Duration {
+	stat := statOf(pid)
+	if stat == nil {
 		return 0
 	}
-	user, _ := strconv.ParseInt(fields[11], 10, 64)
-	system, _ := strconv.ParseInt(fields[12], 10, 64)
-	const ticksPerSecond = 100 // fixed in what Linux shows to programs
-	return time.Duration(user+system) * time.Second / ticksPerSecond
+	return sumOfTicks(stat[statUser : statUser+statOwn])
+}
+
+// familyTime is what a process has used so far, its children, and those that have
+// ended.
+func familyTime(pid int) time.Duration {
+	stat := statOf(pid)
+	if stat == nil {
+		return 0
+	}
+	total := sumOfTicks(stat[statUser : statUser+statFamily])
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid)) // a process that has ended has none
+	for _, child := range strings.Fields(string(children)) {
+		if id, err := strconv.Atoi(child); err == nil {
+			total += processorTime(id)
+		}
+	}
+	return total
+}
+
+// parentOf is the parent of a process whose command line holds a text; 0 where there
+// is no such process.
+func parentOf(pid int, text string) int {
+	command, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	stat := statOf(pid)
+	if err != nil || stat == nil || !strings.Contains(string(command), text) {
+		return 0
+	}
+	parent, _ := strconv.Atoi(stat[statParent])
+	return parent
+}
+
+// idleTimes is how long one core and all of them were idle since the machine began.
+func idleTimes(core int) idle {
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return idle{}
+	}
+	var found idle
+	for line := range strings.Lines(string(stat)) {
+		fields := strings.Fields(line)
+		number, isCore := strings.CutPrefix(fields[0], "cpu")
+		if !isCore || number == "" || len(fields) < statIdleEnd {
+			continue
+		}
+		idled := sumOfTicks(fields[statIdle:statIdleEnd])
+		if number == strconv.Itoa(core) {
+			found.server = idled
+		}
+		found.all += idled
+		found.count++
+	}
+	return found
 }
 
 // memoryOf is a process's resident memory now and at its highest, in bytes.

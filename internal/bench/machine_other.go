@@ -24,6 +24,9 @@ func (cores) unpinSelf()       {}
 func (cores) start(cmd *exec.Cmd, _ int) error { return cmd.Start() }
 
 func processorTime(int) time.Duration { return 0 }
+func familyTime(int) time.Duration    { return 0 }
+func parentOf(int, string) int        { return 0 }
+func idleTimes(int) idle              { return idle{} }
 func memoryOf(int) (now, peak int64)  { return 0, 0 }
 func inMemory(string) bool            { return false }
 func syncData(file *os.File) error    { return file.Sync() }

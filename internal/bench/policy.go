@@ -77,7 +77,7 @@ func (b *bench) compareRules(ctx context.Context, s *Scenario, name string) (err
 	}
 	defer func() { err = errors.Join(err, endRuled()) }()
 	ruled.name = fmt.Sprintf("%s, %d rules", name, benchRules)
-	err = b.rounds(ctx, []*target{plain, ruled}, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+	err = b.rounds(ctx, []*target{plain, ruled}, s, func(ctx context.Context, t *target) (*Measurement, error) {
 		return b.eventLoad(t, manyConnections).drive(ctx)
 	})
 	if err != nil {

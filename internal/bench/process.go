@@ -18,11 +18,15 @@ import (
 type server struct {
 	name    string
 	address string        // host:port
+	core    int           // that it is pinned to
 	started time.Duration // from the start of the process to its first answer
-	cmd     *exec.Cmd
-	log     *logWatch
-	ended   chan struct{}
-	err     error // of the process, once ended
+	// postmaster is the process id of PostgreSQL's first process, if the server uses
+	// one on this machine; else 0.
+	postmaster int
+	cmd        *exec.Cmd
+	log        *logWatch
+	ended      chan struct{}
+	err        error // of the process, once ended
 }
 
 const (
@@ -36,14 +40,14 @@ const (
 // waits until it answers. Settings of the bench's own environment must not
 // change what is measured, so the process gets only those named here.
 func (b *bench) launch(ctx context.Context, name string, environment []string, arguments ...string) (*server, error) {
-	s := &server{name: name, log: newLogWatch(), ended: make(chan struct{})}
+	s := &server{name: name, core: b.cores.server, log: newLogWatch(), ended: make(chan struct{})}
 	s.cmd = exec.CommandContext(ctx, b.Executable, arguments...) //nolint:gosec // this program itself
 	s.cmd.Env = append(foreignEnvironment(), environment...)
 	s.cmd.Stderr = s.log
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = stopTimeout
 	began := time.Now()
-	if err := b.cores.start(s.cmd, b.cores.server); err != nil {
+	if err := b.cores.start(s.cmd, s.core); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	go func() {

@@ -84,6 +84,18 @@ func administer(ctx context.Context, address, statement string) error {
 	return errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
 }
 
+// postmasterOf finds PostgreSQL's first process, whose children all the others are; 0
+// if they do not run on this machine. A backend's command line holds its database,
+// whose name is random: another machine's process is not mistaken for one of this.
+func postmasterOf(ctx context.Context, address string) (int, error) {
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return 0, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	parent := parentOf(int(conn.PgConn().PID()), conn.Config().Database)
+	return parent, conn.Close(ctx)
+}
+
 // records is an opened place with an organization and an agent's key in it.
 type records struct {
 	store   store.Store

@@ -29,22 +29,29 @@ type Scenario struct {
 	Bars    []Bar    `json:"bars,omitempty"`
 }
 
-// Row is one target under load: medians of the rounds, and the rounds
+// Row is one target under load: medians of the rounds that count, and those rounds
 // themselves.
 type Row struct {
-	Target string        `json:"target"`
-	Rate   float64       `json:"per_second"`
-	P50    time.Duration `json:"p50_ns"`
-	P99    time.Duration `json:"p99_ns"`
-	// Ratio is the median of the ratios that each round has to the bare server
-	// of the same round; 0 where there is none.
-	Ratio     float64 `json:"ratio_to_bare,omitempty"`
-	ServerCPU float64 `json:"server_cpu"`
-	LoadCPU   float64 `json:"load_cpu"`
-	// Cost is the server's processor time for one request that counts: on a busy
-	// machine it says more than the rate.
-	Cost   time.Duration  `json:"cpu_per_request_ns"`
-	Rounds []*Measurement `json:"rounds"`
+	Target string `json:"target"`
+	// Cost is the server's processor time for one request that counts: on a shared
+	// machine it drifts far less than the rate. BackendCost is that of PostgreSQL's
+	// processes for it.
+	Cost        time.Duration `json:"cpu_per_request_ns"`
+	BackendCost time.Duration `json:"backend_cpu_per_request_ns,omitempty"`
+	// CPURatio and Ratio are the medians of the ratios that each round has to the bare
+	// server of the same round, of the server's processor time for a request and of
+	// the rate; 0 where there is no bare server.
+	CPURatio  float64       `json:"cpu_ratio_to_bare,omitempty"`
+	Rate      float64       `json:"per_second"`
+	Ratio     float64       `json:"ratio_to_bare,omitempty"`
+	P50       time.Duration `json:"p50_ns"`
+	P99       time.Duration `json:"p99_ns"`
+	ServerCPU float64       `json:"server_cpu"`
+	LoadCPU   float64       `json:"load_cpu"`
+	// Dropped is how many rounds do not count, because a server had too little of its
+	// core in them.
+	Dropped int            `json:"dropped_rounds"`
+	Rounds  []*Measurement `json:"rounds"`
 }
 
 // Figure is a value by itself.
@@ -81,8 +88,11 @@ type Measurement struct {
 	P50      time.Duration `json:"p50_ns"`
 	P99      time.Duration `json:"p99_ns"`
 	// Cores' worth of processor time that each side used.
-	ServerCPU float64 `json:"server_cpu"`
-	LoadCPU   float64 `json:"load_cpu"`
+	ServerCPU  float64 `json:"server_cpu"`
+	BackendCPU float64 `json:"backend_cpu,omitempty"` // PostgreSQL's processes
+	LoadCPU    float64 `json:"load_cpu"`
+	// CoreShare is the part of its core that the server had, used or left idle.
+	CoreShare float64 `json:"core_share,omitempty"`
 }
 
 func (m *Measurement) rate() float64 {
@@ -92,8 +102,13 @@ func (m *Measurement) rate() float64 {
 	return float64(m.Requests) / m.Elapsed.Seconds()
 }
 
+// cost is the server's processor time for a request, in nanoseconds.
 func (m *Measurement) cost() float64 {
 	return quotient(m.ServerCPU*float64(m.Elapsed), float64(m.Requests))
+}
+
+func (m *Measurement) backendCost() float64 {
+	return quotient(m.BackendCPU*float64(m.Elapsed), float64(m.Requests))
 }
 
 // summarize makes a row of a target's rounds.
@@ -105,7 +120,9 @@ func summarize(target string, rounds []*Measurement) *Row {
 		P99:       time.Duration(medianOf(rounds, func(m *Measurement) float64 { return float64(m.P99) })),
 		ServerCPU: medianOf(rounds, func(m *Measurement) float64 { return m.ServerCPU }),
 		LoadCPU:   medianOf(rounds, func(m *Measurement) float64 { return m.LoadCPU }),
-		Cost:      time.Duration(medianOf(rounds, (*Measurement).cost)),
+
+		Cost:        time.Duration(medianOf(rounds, (*Measurement).cost)),
+		BackendCost: time.Duration(medianOf(rounds, (*Measurement).backendCost)),
 	}
 }
 

@@ -30,7 +30,7 @@ func measureEvents(ctx context.Context, b *bench) (*Scenario, error) {
 		Notes: []string{openingNote, "every event has an idempotency key"},
 	}
 	err := b.withTargets(ctx, nothing, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
 			return b.eventLoad(t, manyConnections).drive(ctx)
 		})
 	})
@@ -38,10 +38,8 @@ func measureEvents(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, err
 	}
 	s.compareWithBare()
-	bare, sqlite := s.row(bareName), s.row(sqliteName)
-	s.Bars = append(s.Bars,
-		atLeast("events on SQLite, of the bare server's requests", 0.45, sqlite.Ratio, ""),
-		atMost("p99 on SQLite, times the bare server's", 3, against(sqlite.Rounds, bare.Rounds, p99Of), ""))
+	s.cpuBars("an event", 1.7)
+	s.p99Bars()
 	return s, nil
 }
 
@@ -50,15 +48,11 @@ func measureLatency(ctx context.Context, b *bench) (*Scenario, error) {
 		Title: fmt.Sprintf("durable events, %d connections", fewConnections),
 		Notes: []string{openingNote, "fdatasync is measured in the same rounds on the same file system, after appends of 64 KiB"},
 	}
-	var syncs []*Measurement
 	err := b.withTargets(ctx, nothing, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
-			if t.bare() {
-				m, err := b.timeSyncs(ctx)
-				if err != nil {
-					return nil, err
-				}
-				syncs = append(syncs, m)
+		targets = append(targets, &target{name: syncName})
+		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
+			if t.name == syncName {
+				return b.timeSyncs(ctx)
 			}
 			return b.eventLoad(t, fewConnections).drive(ctx)
 		})
@@ -67,8 +61,7 @@ func measureLatency(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, err
 	}
 	s.compareWithBare()
-	s.Rows = append(s.Rows, summarize("fdatasync", syncs))
-	s.Bars = append(s.Bars, atMost("p50 on SQLite, times an fdatasync's", 10, against(s.row(sqliteName).Rounds, syncs, p50Of), ""))
+	s.Bars = append(s.Bars, atMost("p50 on SQLite, times an fdatasync's", 10, against(s.row(sqliteName).Rounds, s.row(syncName).Rounds, p50Of), ""))
 	return s, nil
 }
 
@@ -118,7 +111,7 @@ func measureCompletion(ctx context.Context, b *bench) (*Scenario, error) {
 		Notes: []string{fmt.Sprintf("the server opens the chains and records their events before the clock starts; a round ends early when its %d are complete", b.Chains)},
 	}
 	err := b.withTargets(ctx, nothing, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
 			ids := &queue{ids: []string{idPlace}, endless: true}
 			if !t.bare() {
 				var err error
@@ -136,10 +129,7 @@ func measureCompletion(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, err
 	}
 	s.compareWithBare()
-	s.Bars = append(s.Bars, atLeast("completions on SQLite, of the bare server's requests", 0.2, s.row(sqliteName).Ratio, ""))
-	if row := s.row(postgresName); row != nil {
-		s.Bars = append(s.Bars, atLeast("completions on PostgreSQL, of the bare server's requests", 0.2, row.Ratio, ""))
-	}
+	s.cpuBars("a completion", 3)
 	return s, nil
 }
 
@@ -167,7 +157,7 @@ func measureVerification(ctx context.Context, b *bench) (*Scenario, error) {
 		return r.fill(ctx, receiptsToCheck, eventsPerCompletion, true)
 	}
 	err := b.withTargets(ctx, receipts, func(targets []*target) error {
-		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
 			ids := &queue{ids: []string{idPlace}, endless: true}
 			if !t.bare() {
 				ids.ids = receiptTexts(t.filled.receipts)
@@ -181,6 +171,7 @@ func measureVerification(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, err
 	}
 	s.compareWithBare()
-	s.publicBars("receipt checks", func(string) float64 { return 0.5 })
+	s.cpuBars("a receipt check", 1.7)
+	s.p99Bars()
 	return s, nil
 }

@@ -42,7 +42,7 @@ func measurePgbench(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, errors.Join(err, p.drop())
 	}
 	targets := []*target{t, {name: pgbenchName}}
-	err = b.rounds(ctx, targets, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+	err = b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {
 		if t.name == pgbenchName {
 			return p.run(ctx)
 		}

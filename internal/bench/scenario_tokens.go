@@ -106,7 +106,7 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 			asked[&reused] = &queue{ids: t.filled.tokens[:fewTokens], endless: true}
 			rows = append(rows, &fresh, &reused)
 		}
-		err := b.rounds(ctx, rows, s, func(ctx context.Context, t *target, _ int) (*Measurement, error) {
+		err := b.rounds(ctx, rows, s, func(ctx context.Context, t *target) (*Measurement, error) {
 			l := &load{server: t.server, connections: manyConnections, warmUp: b.warmUp(), duration: b.Duration}
 			l.session = func(int) session {
 				if t.bare() {
@@ -132,27 +132,9 @@ func measureTokens(ctx context.Context, b *bench) (*Scenario, error) {
 		return nil, err
 	}
 	s.compareWithBare()
-	s.publicBars("token checks", func(target string) float64 {
-		if strings.HasSuffix(target, "reused") {
-			return 0.3
-		}
-		return 0.2
-	})
+	s.cpuBars("a token check", 3)
+	s.p99Bars()
 	return s, nil
-}
-
-// publicBars are what strangers' requests are meant to reach: a part of the bare
-// server's rate, and three times its p99.
-func (s *Scenario) publicBars(what string, part func(target string) float64) {
-	bare := s.row(bareName)
-	for _, row := range s.Rows {
-		if row == bare {
-			continue
-		}
-		s.Bars = append(s.Bars,
-			atLeast(what+" on "+row.Target+", of the bare server's requests", part(row.Target), row.Ratio, ""),
-			atMost("p99 on "+row.Target+", times the bare server's", 3, against(row.Rounds, bare.Rounds, p99Of), ""))
-	}
 }
 
 const timedRequests = 2000

@@ -31,11 +31,13 @@ func (s *Scenario) write(b *strings.Builder) {
 	}
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	if len(s.Rows) > 0 {
-		fmt.Fprint(t, "  target\tper second\tp50\tp99\tof bare\tserver CPU\tload CPU\trequest's CPU\n")
+		fmt.Fprint(t, "  target\trequest's CPU\ttimes bare\tPostgreSQL's\tper second\tof bare\tp50\tp99\tserver CPU\tload CPU\n")
 	}
 	for _, row := range s.Rows {
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Target, number(row.Rate), latency(row.P50), latency(row.P99),
-			orDash(row.Ratio, percent), orDash(row.ServerCPU, percent), orDash(row.LoadCPU, percent), latency(row.Cost))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Target,
+			latency(row.Cost), orDash(row.CPURatio, ratio), latency(row.BackendCost),
+			number(row.Rate), orDash(row.Ratio, percent), latency(row.P50), latency(row.P99),
+			orDash(row.ServerCPU, percent), orDash(row.LoadCPU, percent))
 	}
 	flush(t)
 	for _, figure := range s.Figures {
@@ -60,7 +62,7 @@ func (bar Bar) wanted() string {
 
 func (bar Bar) show(v float64) string {
 	if bar.Unit == "" {
-		return fmt.Sprintf("%.3g", v)
+		return ratio(v)
 	}
 	return strings.TrimSpace(number(v) + " " + bar.Unit)
 }
@@ -87,6 +89,7 @@ func latency(d time.Duration) string {
 }
 
 func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+func ratio(v float64) string   { return fmt.Sprintf("%.2f", v) }
 
 func orDash(v float64, show func(float64) string) string {
 	if v == 0 {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"time"
 )
 
 // The targets' names.
@@ -14,6 +16,7 @@ const (
 	sqliteName   = "SQLite"
 	postgresName = "PostgreSQL"
 	pgbenchName  = "pgbench"
+	syncName     = "fdatasync"
 )
 
 // target is a server under load.
@@ -64,6 +67,11 @@ func (b *bench) startService(ctx context.Context, name string, stock stock) (_ *
 	t.server, err = b.launch(ctx, name, t.environment, "serve", "--data", p.dir, "--listen", "127.0.0.1:0", "--public-rate", "0")
 	if err != nil {
 		return nil, nil, err
+	}
+	if p.database != "" {
+		if t.server.postmaster, err = postmasterOf(ctx, p.database); err != nil {
+			return nil, nil, errors.Join(err, t.server.stop())
+		}
 	}
 	return t, func() error { return errors.Join(t.server.stop(), p.remove()) }, nil
 }
@@ -136,25 +144,58 @@ func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target
 	return use(append([]*target{bare}, services...))
 }
 
-// rounds measures every target in turn, over and over, and adds a row for each.
-func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one func(ctx context.Context, t *target, round int) (*Measurement, error)) error {
+// rounds measures every target in turn, over and over, and adds a row for each. A
+// round in which a server had too little of its core is dropped for all targets.
+func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one func(context.Context, *target) (*Measurement, error)) error {
 	b.cores.pinSelf()
 	defer b.cores.unpinSelf()
-	all := make([][]*Measurement, len(targets))
-	for round := range b.Rounds {
-		for i, t := range targets {
-			m, err := one(ctx, t, round)
+	var all []round
+	for number := range b.Rounds {
+		var measured round
+		for _, t := range targets {
+			m, err := one(ctx, t)
 			if err != nil {
 				return errors.Join(errors.New(t.name), err)
 			}
-			b.Progress("  round %d, %s: %.0f/s", round+1, t.name, m.rate())
-			all[i] = append(all[i], m)
+			b.Progress("  round %d, %s: %s a request, %.0f/s", number+1, t.name, latency(time.Duration(m.cost())), m.rate())
+			measured = append(measured, m)
 		}
+		all = append(all, measured)
+	}
+	kept, note := accepted(all)
+	if note != "" {
+		s.Notes = append(s.Notes, note)
 	}
 	for i, t := range targets {
-		s.Rows = append(s.Rows, summarize(t.name, all[i]))
+		var rounds []*Measurement
+		for _, measured := range kept {
+			rounds = append(rounds, measured[i])
+		}
+		row := summarize(t.name, rounds)
+		row.Dropped = len(all) - len(kept)
+		s.Rows = append(s.Rows, row)
 	}
 	return nil
+}
+
+// round is one measurement of each target.
+type round []*Measurement
+
+// accepted are the rounds that count, with a note on the others. If every round was
+// starved, all of them count: the note then says what the figures are worth.
+func accepted(all []round) (kept []round, note string) {
+	for _, measured := range all {
+		if !slices.ContainsFunc(measured, (*Measurement).starved) {
+			kept = append(kept, measured)
+		}
+	}
+	switch dropped := len(all) - len(kept); {
+	case len(kept) == 0:
+		return all, fmt.Sprintf("in each of the %d rounds a server had less than %.0f %% of its core: these are figures of a busy machine", len(all), 100*leastShare)
+	case dropped > 0:
+		return kept, fmt.Sprintf("%d of %d rounds dropped: a server had less than %.0f %% of its core", dropped, len(all), 100*leastShare)
+	}
+	return kept, ""
 }
 
 // row finds a target's row; nil where it was not measured.
@@ -171,8 +212,29 @@ func (s *Scenario) row(target string) *Row {
 func (s *Scenario) compareWithBare() {
 	bare := s.row(bareName)
 	for _, row := range s.Rows {
-		if row != bare {
+		if row != bare && row.Target != syncName {
+			row.CPURatio = against(row.Rounds, bare.Rounds, (*Measurement).cost)
 			row.Ratio = against(row.Rounds, bare.Rounds, (*Measurement).rate)
+		}
+	}
+}
+
+// cpuBars are what a request may cost each service, times the bare server's. There
+// are none where the system does not tell processor times.
+func (s *Scenario) cpuBars(what string, most float64) {
+	for _, row := range s.Rows {
+		if row.CPURatio > 0 {
+			s.Bars = append(s.Bars, atMost("CPU of "+what+" on "+row.Target+", times the bare server's", most, row.CPURatio, ""))
+		}
+	}
+}
+
+// p99Bars are what each service's p99 may be, times the bare server's.
+func (s *Scenario) p99Bars() {
+	bare := s.row(bareName)
+	for _, row := range s.Rows {
+		if row != bare {
+			s.Bars = append(s.Bars, atMost("p99 on "+row.Target+", times the bare server's", 2, against(row.Rounds, bare.Rounds, p99Of), ""))
 		}
 	}
 }
