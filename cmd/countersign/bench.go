@@ -21,6 +21,7 @@ type benchCommand struct {
 	Receipts int           `help:"Receipts that the audit scans." default:"20000"`
 	Waiters  int           `help:"Clients that wait for approvals concurrently." default:"2000"`
 	Preload  int           `help:"Events stored before start and memory are measured." default:"0"`
+	Peers    string        `help:"Folder with OPA and immudb as scripts/bench-peers builds them, to compare with." placeholder:"DIR" type:"existingdir"`
 	JSON     string        `name:"json" help:"Also write the report to this file." placeholder:"FILE" type:"path"`
 	Keep     bool          `help:"Keep the temporary stores."`
 	Bare     string        `hidden:"" help:"Run the bare server that the service is compared with." type:"path"`
@@ -38,7 +39,7 @@ func (c *benchCommand) Validate() error {
 func (c *benchCommand) config() bench.Config {
 	return bench.Config{
 		Dir: c.Dir, Postgres: c.Postgres, Scenarios: c.Scenario, Rounds: c.Rounds, Duration: c.Duration,
-		Chains: c.Chains, Receipts: c.Receipts, Preload: c.Preload, Waiters: c.Waiters, Keep: c.Keep,
+		Chains: c.Chains, Receipts: c.Receipts, Preload: c.Preload, Waiters: c.Waiters, Peers: c.Peers, Keep: c.Keep,
 	}
 }
 

@@ -37,6 +37,9 @@ type Config struct {
 	Receipts int
 	// Preload is how many events are stored before memory and start are measured.
 	Preload int
+	// Peers is a folder with the programs of other projects that scripts/bench-peers
+	// builds, "" for none.
+	Peers string
 	// Waiters is how many clients wait for approvals at once.
 	Waiters int
 	// Keep leaves the temporary stores for a closer look.
@@ -95,6 +98,7 @@ var scenarios = []scenario{
 	{"rules", measureRules},
 	{"approvals", measureApprovals},
 	{"neighbours", measureNeighbours},
+	{"peers", measurePeers},
 }
 
 // ScenarioNames lists what can be measured.

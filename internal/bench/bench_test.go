@@ -46,7 +46,13 @@ var builtBinary = sync.OnceValues(func() (string, error) {
 	return binary, nil
 })
 
-func TestMain(m *testing.M) { os.Exit(withFolder(m.Run)) }
+func TestMain(m *testing.M) {
+	if served, err := runStandIn(); served {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(withFolder(m.Run))
+}
 
 func withFolder(run func() int) int {
 	var err error
@@ -87,6 +93,7 @@ func TestRunMeasuresEveryScenario(t *testing.T) {
 		"decide":     nil,
 		"rules":      {"SQLite", "SQLite, 20 rules", "PostgreSQL", "PostgreSQL, 20 rules"},
 		"approvals":  {"SQLite", "PostgreSQL"},
+		"peers":      nil, // without their programs; TestRunMeasuresPeers has them
 		"neighbours": {"SQLite", "SQLite, noisy", "PostgreSQL", "PostgreSQL, noisy"},
 	}
 	got := make(map[string][]string)

@@ -37,16 +37,30 @@ const (
 )
 
 // launch starts this program with other arguments on the server's core, and
-// waits until it answers. Settings of the bench's own environment must not
-// change what is measured, so the process gets only those named here.
+// waits until it answers.
 func (b *bench) launch(ctx context.Context, name string, environment []string, arguments ...string) (*server, error) {
+	began := time.Now()
+	s, err := b.spawn(ctx, name, b.Executable, environment, arguments...)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.await(ctx); err != nil {
+		return nil, errors.Join(err, s.stop())
+	}
+	s.started = time.Since(began)
+	return s, nil
+}
+
+// spawn starts a program on the server's core. Settings of the bench's own
+// environment must not change what is measured, so the process gets only those
+// named here.
+func (b *bench) spawn(ctx context.Context, name, program string, environment []string, arguments ...string) (*server, error) {
 	s := &server{name: name, core: b.cores.server, log: newLogWatch(), ended: make(chan struct{})}
-	s.cmd = exec.CommandContext(ctx, b.Executable, arguments...) //nolint:gosec // this program itself
+	s.cmd = exec.CommandContext(ctx, program, arguments...) //nolint:gosec // this program itself, or one that the user named
 	s.cmd.Env = append(foreignEnvironment(), environment...)
 	s.cmd.Stderr = s.log
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = stopTimeout
-	began := time.Now()
 	if err := b.cores.start(s.cmd, s.core); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -54,10 +68,6 @@ func (b *bench) launch(ctx context.Context, name string, environment []string, a
 		s.err = s.cmd.Wait()
 		close(s.ended)
 	}()
-	if err := s.await(ctx); err != nil {
-		return nil, errors.Join(err, s.stop())
-	}
-	s.started = time.Since(began)
 	return s, nil
 }
 
