@@ -66,7 +66,7 @@ func withFolder(run func() int) int {
 
 func smallConfig(t *testing.T, binary string) bench.Config {
 	return bench.Config{
-		Executable: binary, Dir: t.TempDir(), Rounds: 1, Duration: 100 * time.Millisecond,
+		Executable: binary, Dir: t.TempDir(), Rounds: 1, Duration: 20 * time.Millisecond,
 		Chains: 200, Receipts: 50, Preload: 100, Waiters: 20,
 	}
 }

@@ -58,6 +58,7 @@ type filled struct {
 	noisyAgent, noisyAdmin string
 	tokens                 []string
 	dead                   map[string]string // tokens that open nothing, by why
+	expires                ledger.Time       // of the one that expires
 }
 
 // eventsPerBatch bounds a transaction's memory.

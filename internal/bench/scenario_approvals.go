@@ -112,7 +112,7 @@ func (w *waitingRoom) run(ctx context.Context) (*Measurement, error) {
 			answered[i], errs[i] = time.Now(), err
 		})
 	}
-	pause(ctx, 2*time.Second) // until all of them wait
+	pause(ctx, time.Duration(w.clients)*time.Millisecond) // until all of them wait
 	clicked, err := w.decide(ctx, approvals)
 	waiting.Wait()
 	if err := errors.Join(errors.Join(errs...), err); err != nil {

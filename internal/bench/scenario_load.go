@@ -149,12 +149,16 @@ func (b *bench) openChains(ctx context.Context, t *target) ([]string, error) {
 const receiptsToCheck = 1000
 
 func measureVerification(ctx context.Context, b *bench) (*Scenario, error) {
+	count := receiptsToCheck
+	if b.short() {
+		count /= 10
+	}
 	s := &Scenario{
 		Title: fmt.Sprintf("public receipt check, %d connections", manyConnections),
-		Notes: []string{fmt.Sprintf("over %d receipts in turn; the limit on public requests is off", receiptsToCheck)},
+		Notes: []string{fmt.Sprintf("over %d receipts in turn; the limit on public requests is off", count)},
 	}
 	receipts := func(ctx context.Context, r *records) (*filled, error) {
-		return r.fill(ctx, receiptsToCheck, eventsPerCompletion, true)
+		return r.fill(ctx, count, eventsPerCompletion, true)
 	}
 	err := b.withTargets(ctx, receipts, func(targets []*target) error {
 		return b.rounds(ctx, targets, s, func(ctx context.Context, t *target) (*Measurement, error) {

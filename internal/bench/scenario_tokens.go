@@ -71,9 +71,8 @@ func (b *bench) withTokens(ctx context.Context, r *records) (*filled, error) {
 	if _, err := r.service.RevokeToken(ctx, admin, token.ID, ""); err != nil {
 		return nil, err
 	}
-	soon := r.service.Now() + expiry
-	_, expired, err := issue(made.receipts[0].UUID, &soon)
-	pause(ctx, time.Duration(soon-r.service.Now()+1)*time.Millisecond)
+	made.expires = r.service.Now() + expiry
+	_, expired, err := issue(made.receipts[0].UUID, &made.expires)
 	made.dead = map[string]string{
 		"revoked": revoked, "expired": expired,
 		"unknown": "cvt_" + strings.Repeat("1", len(tokenPlace)-len("cvt_")),
@@ -141,6 +140,7 @@ const timedRequests = 2000
 
 // tellApart times the answers to tokens that fail in different ways.
 func (b *bench) tellApart(ctx context.Context, t *target) (float64, error) {
+	pause(ctx, time.Duration(t.filled.expires-ledger.TimeOf(time.Now())+1)*time.Millisecond)
 	c, err := dial(ctx, t.server.address)
 	if err != nil {
 		return 0, err
