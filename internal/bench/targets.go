@@ -144,27 +144,58 @@ func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target
 	return use(append([]*target{bare}, services...))
 }
 
-// rounds measures every target in turn, over and over, and adds a row for each. A
-// round in which a server had too little of its core is dropped for all targets.
-func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one func(context.Context, *target) (*Measurement, error)) error {
+// roundsAtMost bounds how many rounds are taken, times the rounds that are wanted.
+const roundsAtMost = 3
+
+// measure measures one target once.
+type measure func(context.Context, *target) (*Measurement, error)
+
+// rounds measures every target in turn, over and over, and adds a row for each.
+func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one measure) error {
 	b.cores.pinSelf()
 	defer b.cores.unpinSelf()
-	var all []round
-	for number := range b.Rounds {
+	return b.takeRounds(ctx, targets, s, one)
+}
+
+// takeRounds drops a round in which a server had too little of its core, for all
+// targets, and takes another in its place.
+func (b *bench) takeRounds(ctx context.Context, targets []*target, s *Scenario, one measure) error {
+	var kept, dropped []round
+	for len(kept) < b.Rounds && len(kept)+len(dropped) < roundsAtMost*b.Rounds {
 		var measured round
 		for _, t := range targets {
 			m, err := one(ctx, t)
 			if err != nil {
 				return errors.Join(errors.New(t.name), err)
 			}
-			b.Progress("  round %d, %s: %s a request, %.0f/s", number+1, t.name, latency(time.Duration(m.cost())), m.rate())
+			b.Progress("  round %d, %s: %s a request, %.0f/s", len(kept)+1, t.name, latency(time.Duration(m.cost())), m.rate())
 			measured = append(measured, m)
 		}
-		all = append(all, measured)
+		if measured.starved() {
+			b.Progress("  dropped: a server had less than %.0f %% of its core", 100*leastShare)
+			dropped = append(dropped, measured)
+		} else {
+			kept = append(kept, measured)
+		}
 	}
-	kept, note := accepted(all)
-	if note != "" {
-		s.Notes = append(s.Notes, note)
+	s.addRows(targets, kept, dropped)
+	return nil
+}
+
+// round is one measurement of each target.
+type round []*Measurement
+
+func (r round) starved() bool { return slices.ContainsFunc(r, (*Measurement).starved) }
+
+// addRows makes a row of each target's rounds. If every round was dropped, the last
+// one counts all the same, and a note says what the figures are worth.
+func (s *Scenario) addRows(targets []*target, kept, dropped []round) {
+	switch count := len(kept) + len(dropped); {
+	case len(kept) == 0:
+		kept, dropped = dropped[len(dropped)-1:], dropped[:len(dropped)-1]
+		s.Notes = append(s.Notes, fmt.Sprintf("in each of %d rounds a server had less than %.0f %% of its core: these are the last one's figures, of a busy machine", count, 100*leastShare))
+	case len(dropped) > 0:
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d rounds dropped: a server had less than %.0f %% of its core", len(dropped), count, 100*leastShare))
 	}
 	for i, t := range targets {
 		var rounds []*Measurement
@@ -172,30 +203,9 @@ func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one 
 			rounds = append(rounds, measured[i])
 		}
 		row := summarize(t.name, rounds)
-		row.Dropped = len(all) - len(kept)
+		row.Dropped = len(dropped)
 		s.Rows = append(s.Rows, row)
 	}
-	return nil
-}
-
-// round is one measurement of each target.
-type round []*Measurement
-
-// accepted are the rounds that count, with a note on the others. If every round was
-// starved, all of them count: the note then says what the figures are worth.
-func accepted(all []round) (kept []round, note string) {
-	for _, measured := range all {
-		if !slices.ContainsFunc(measured, (*Measurement).starved) {
-			kept = append(kept, measured)
-		}
-	}
-	switch dropped := len(all) - len(kept); {
-	case len(kept) == 0:
-		return all, fmt.Sprintf("in each of the %d rounds a server had less than %.0f %% of its core: these are figures of a busy machine", len(all), 100*leastShare)
-	case dropped > 0:
-		return kept, fmt.Sprintf("%d of %d rounds dropped: a server had less than %.0f %% of its core", dropped, len(all), 100*leastShare)
-	}
-	return kept, ""
 }
 
 // row finds a target's row; nil where it was not measured.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -30,32 +31,45 @@ func TestCoreShare(t *testing.T) {
 	}
 }
 
-// A round in which any server had less than 90 % of its core is dropped and noted. If
-// that leaves none, all are kept, and the note says so.
+// A round in which any server had less than 90 % of its core is dropped, noted, and
+// replaced by another. If no round is better, the last one is reported, and the note
+// says so.
 func TestStarvedRoundsAreDropped(t *testing.T) {
 	t.Parallel()
-	measured := func(shares ...float64) round {
-		var r round
-		for _, share := range shares {
-			r = append(r, &Measurement{CoreShare: share})
-		}
-		return r
-	}
 	cases := []struct {
-		name string
-		all  []round
-		kept int
-		note string
+		name          string
+		shares        [][2]float64 // of two targets, round by round
+		kept, dropped int
+		note          string
 	}{
-		{"all good", []round{measured(1, 0.9), measured(0.95, 1)}, 2, ""},
-		{"not told", []round{measured(0, 0)}, 1, ""},
-		{"one starved", []round{measured(1, 0.89), measured(1, 1), measured(0.2, 1)}, 1, "2 of 3 rounds dropped"},
-		{"all starved", []round{measured(0.5, 1), measured(1, 0.5)}, 2, "in each of the 2 rounds"},
+		{"all good", [][2]float64{{1, 0.9}, {0.95, 1}}, 2, 0, ""},
+		{"not told", [][2]float64{{0, 0}, {0, 0}}, 2, 0, ""},
+		{"some starved", [][2]float64{{1, 0.89}, {1, 1}, {0.2, 1}, {1, 1}}, 2, 2, "2 of 4 rounds dropped"},
+		{"one good", [][2]float64{{1, 0.8}, {0.8, 1}, {0.2, 1}, {1, 1}, {1, 0.1}, {1, 0.1}}, 1, 5, "5 of 6 rounds dropped"},
+		{"all starved", [][2]float64{{0.5, 1}, {1, 0.5}, {0.5, 1}, {0.5, 1}, {0.5, 1}, {1, 0.5}}, 1, 5, "in each of 6 rounds"},
 	}
 	for _, c := range cases {
-		kept, note := accepted(c.all)
-		if len(kept) != c.kept || !strings.HasPrefix(note, c.note) || (note == "") != (c.note == "") {
-			t.Errorf("%s: got %d rounds, %q, want %d, %q", c.name, len(kept), note, c.kept, c.note)
+		b := &bench{Config: Config{Rounds: 2, Progress: func(string, ...any) {}}}
+		s := &Scenario{}
+		measured := 0
+		err := b.takeRounds(t.Context(), []*target{{name: "one"}, {name: "two"}}, s, func(context.Context, *target) (*Measurement, error) {
+			share := c.shares[measured/2][measured%2]
+			measured++
+			return &Measurement{CoreShare: share}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if measured != 2*len(c.shares) {
+			t.Errorf("%s: %d measurements, want %d", c.name, measured, 2*len(c.shares))
+		}
+		for _, row := range s.Rows {
+			if len(row.Rounds) != c.kept || row.Dropped != c.dropped {
+				t.Errorf("%s: %d rounds kept and %d dropped, want %d and %d", c.name, len(row.Rounds), row.Dropped, c.kept, c.dropped)
+			}
+		}
+		if note := strings.Join(s.Notes, ""); len(s.Rows) != 2 || !strings.HasPrefix(note, c.note) || (note == "") != (c.note == "") {
+			t.Errorf("%s: got %d rows, %q, want 2, %q", c.name, len(s.Rows), note, c.note)
 		}
 	}
 }
