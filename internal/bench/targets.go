@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,7 +179,7 @@ func (b *bench) takeRounds(ctx context.Context, targets []*target, s *Scenario, 
 			kept = append(kept, measured)
 		}
 	}
-	s.addRows(targets, kept, dropped)
+	s.addRows(targets, kept, dropped, b.Rounds)
 	return nil
 }
 
@@ -187,13 +188,25 @@ type round []*Measurement
 
 func (r round) starved() bool { return slices.ContainsFunc(r, (*Measurement).starved) }
 
-// addRows makes a row of each target's rounds. If every round was dropped, the last
-// one counts all the same, and a note says what the figures are worth.
-func (s *Scenario) addRows(targets []*target, kept, dropped []round) {
+// share is the least that a server had of its core.
+func (r round) share() float64 {
+	least := 1.0
+	for _, m := range r {
+		if m.CoreShare != 0 {
+			least = min(least, m.CoreShare)
+		}
+	}
+	return least
+}
+
+// addRows makes a row of each target's rounds. If every round was dropped, the best of
+// them count all the same, as many as were wanted, and a note says what they are worth.
+func (s *Scenario) addRows(targets []*target, kept, dropped []round, wanted int) {
 	switch count := len(kept) + len(dropped); {
 	case len(kept) == 0:
-		kept, dropped = dropped[len(dropped)-1:], dropped[:len(dropped)-1]
-		s.Notes = append(s.Notes, fmt.Sprintf("in each of %d rounds a server had less than %.0f %% of its core: these are the last one's figures, of a busy machine", count, 100*leastShare))
+		slices.SortStableFunc(dropped, func(a, b round) int { return cmp.Compare(b.share(), a.share()) })
+		kept, dropped = dropped[:wanted], dropped[wanted:]
+		s.Notes = append(s.Notes, fmt.Sprintf("in each of %d rounds a server had less than %.0f %% of its core: these are the %d best, on a busy machine", count, 100*leastShare, wanted))
 	case len(dropped) > 0:
 		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d rounds dropped: a server had less than %.0f %% of its core", len(dropped), count, 100*leastShare))
 	}

@@ -32,8 +32,7 @@ func TestCoreShare(t *testing.T) {
 }
 
 // A round in which any server had less than 90 % of its core is dropped, noted, and
-// replaced by another. If no round is better, the last one is reported, and the note
-// says so.
+// replaced by another. If none is better, the best are reported, and the note says so.
 func TestStarvedRoundsAreDropped(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -46,7 +45,7 @@ func TestStarvedRoundsAreDropped(t *testing.T) {
 		{"not told", [][2]float64{{0, 0}, {0, 0}}, 2, 0, ""},
 		{"some starved", [][2]float64{{1, 0.89}, {1, 1}, {0.2, 1}, {1, 1}}, 2, 2, "2 of 4 rounds dropped"},
 		{"one good", [][2]float64{{1, 0.8}, {0.8, 1}, {0.2, 1}, {1, 1}, {1, 0.1}, {1, 0.1}}, 1, 5, "5 of 6 rounds dropped"},
-		{"all starved", [][2]float64{{0.5, 1}, {1, 0.5}, {0.5, 1}, {0.5, 1}, {0.5, 1}, {1, 0.5}}, 1, 5, "in each of 6 rounds"},
+		{"all starved", [][2]float64{{0.5, 1}, {1, 0.8}, {0.5, 1}, {0.5, 1}, {0.7, 1}, {1, 0.5}}, 2, 4, "in each of 6 rounds"},
 	}
 	for _, c := range cases {
 		b := &bench{Config: Config{Rounds: 2, Progress: func(string, ...any) {}}}
@@ -66,6 +65,11 @@ func TestStarvedRoundsAreDropped(t *testing.T) {
 		for _, row := range s.Rows {
 			if len(row.Rounds) != c.kept || row.Dropped != c.dropped {
 				t.Errorf("%s: %d rounds kept and %d dropped, want %d and %d", c.name, len(row.Rounds), row.Dropped, c.kept, c.dropped)
+			}
+			for _, m := range row.Rounds {
+				if m.CoreShare == 0.5 {
+					t.Errorf("%s: one of the worst rounds counts", c.name)
+				}
 			}
 		}
 		if note := strings.Join(s.Notes, ""); len(s.Rows) != 2 || !strings.HasPrefix(note, c.note) || (note == "") != (c.note == "") {
