@@ -42,8 +42,9 @@ func (c *immudbCall) send(conn net.Conn, message []byte) ([]byte, error) {
 	if c.transport == nil {
 		c.transport = transportOver(conn)
 	}
-	frame := make([]byte, messagePrefix, messagePrefix+len(message))
-	binary.BigEndian.PutUint32(frame[1:], uint32(len(message))) //nolint:gosec // an event's size
+	frame := make([]byte, 0, messagePrefix+len(message))
+	frame = append(frame, 0)                                           // not compressed
+	frame = binary.BigEndian.AppendUint32(frame, uint32(len(message))) //nolint:gosec // an event's size
 	frame = append(frame, message...)
 	c.request.Body, c.request.ContentLength = io.NopCloser(bytes.NewReader(frame)), int64(len(frame))
 	response, err := c.transport.RoundTrip(c.request)

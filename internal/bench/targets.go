@@ -145,7 +145,8 @@ func (b *bench) withTargets(ctx context.Context, stock stock, use func([]*target
 	return use(append([]*target{bare}, services...))
 }
 
-// roundsAtMost bounds how many rounds are taken, times the rounds that are wanted.
+// roundsAtMost bounds how many rounds of a measurement are taken, times those that are
+// wanted.
 const roundsAtMost = 3
 
 // measure measures one target once.
@@ -161,8 +162,12 @@ func (b *bench) rounds(ctx context.Context, targets []*target, s *Scenario, one 
 // takeRounds drops a round in which a server had too little of its core, for all
 // targets, and takes another in its place.
 func (b *bench) takeRounds(ctx context.Context, targets []*target, s *Scenario, one measure) error {
+	most := roundsAtMost * b.Rounds
+	if b.short() {
+		most = b.Rounds
+	}
 	var kept, dropped []round
-	for len(kept) < b.Rounds && len(kept)+len(dropped) < roundsAtMost*b.Rounds {
+	for len(kept) < b.Rounds && len(kept)+len(dropped) < most {
 		var measured round
 		for _, t := range targets {
 			m, err := one(ctx, t)

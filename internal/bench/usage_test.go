@@ -48,7 +48,7 @@ func TestStarvedRoundsAreDropped(t *testing.T) {
 		{"all starved", [][2]float64{{0.5, 1}, {1, 0.8}, {0.5, 1}, {0.5, 1}, {0.7, 1}, {1, 0.5}}, 2, 4, "in each of 6 rounds"},
 	}
 	for _, c := range cases {
-		b := &bench{Config: Config{Rounds: 2, Progress: func(string, ...any) {}}}
+		b := &bench{Config: Config{Rounds: 2, Duration: time.Second, Progress: func(string, ...any) {}}}
 		s := &Scenario{}
 		measured := 0
 		err := b.takeRounds(t.Context(), []*target{{name: "one"}, {name: "two"}}, s, func(context.Context, *target) (*Measurement, error) {
