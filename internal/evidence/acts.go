@@ -10,49 +10,49 @@ import (
 	"countersign/internal/store"
 )
 
-// numbered is a record that carries the number of the act that changed it last.
-type numbered struct {
+// recordRef identifies a record and the number of the act that last changed it.
+type recordRef struct {
 	org  ledger.OrgID
 	kind ledger.RecordKind
 	name string
 	act  int64
 }
 
-func numberedKey(k *ledger.KeyRecord) numbered {
-	return numbered{k.Org, ledger.RecordKey, k.ID.String(), k.Act}
+func keyRef(k *ledger.KeyRecord) recordRef {
+	return recordRef{k.Org, ledger.RecordKey, k.ID.String(), k.Act}
 }
 
-func numberedToken(t *store.TokenRecord) numbered {
-	return numbered{t.Org, ledger.RecordToken, t.ID.String(), t.Act}
+func tokenRef(t *store.TokenRecord) recordRef {
+	return recordRef{t.Org, ledger.RecordToken, t.ID.String(), t.Act}
 }
 
-func numberedSigningKey(k *store.SigningKeyRecord) numbered {
-	return numbered{k.Org, ledger.RecordSigningKey, k.ID.String(), k.Act}
+func signingKeyRef(k *store.SigningKeyRecord) recordRef {
+	return recordRef{k.Org, ledger.RecordSigningKey, k.ID.String(), k.Act}
 }
 
-func numberedWebhook(w *store.WebhookRecord) numbered {
-	return numbered{w.Org, ledger.RecordWebhook, w.ID.String(), w.Act}
+func webhookRef(w *store.WebhookRecord) recordRef {
+	return recordRef{w.Org, ledger.RecordWebhook, w.ID.String(), w.Act}
 }
 
-func numberedPolicy(p *store.PolicyRecord) numbered {
-	return numbered{p.Org, ledger.RecordPolicy, p.Version, p.Act}
+func policyRef(p *store.PolicyRecord) recordRef {
+	return recordRef{p.Org, ledger.RecordPolicy, p.Version, p.Act}
 }
 
-func numberedSignIn(in *store.SignIn) numbered {
-	return numbered{in.Org, ledger.RecordSignIn, SignInName(in.Hash), in.Act}
+func signInRef(in *store.SignIn) recordRef {
+	return recordRef{in.Org, ledger.RecordSignIn, SignInName(in.Hash), in.Act}
 }
 
-// SignInName is what acts call a sign-in link or a session: half of what is stored of it,
-// which opens nothing.
+// SignInName is the name of a sign-in link or session in the audit log. It is half of the stored
+// hash, so it cannot be used to sign in.
 func SignInName(hash [32]byte) string { return hex.EncodeToString(hash[:16]) }
 
-// errOld says that a record is authentic and not the newest.
-func errOld(n numbered) error {
-	return fmt.Errorf("a record (%s) is not the one that the last act about it has left: %w", n.kind, ledger.ErrStateTampered)
+// errStale says that a record is authentic but not the newest version.
+func errStale(n recordRef) error {
+	return fmt.Errorf("a record (%s) is not the version that the last act about it wrote: %w", n.kind, ledger.ErrStateTampered)
 }
 
-// number gives the records of some changes the numbers of the acts that change them.
-func number(changes *store.Changes) error {
+// assignActs sets the act number of every changed record to the act that changes it.
+func assignActs(changes *store.Changes) error {
 	acts := make(map[ledger.OrgID][]*ledger.StoredAct)
 	for _, act := range changes.NewActs {
 		acts[act.Org] = append(acts[act.Org], act)
@@ -66,16 +66,16 @@ func number(changes *store.Changes) error {
 		changed[org] = history
 	}
 	return errors.Join(
-		numberEach(changed, numberedKey, func(k *ledger.KeyRecord, act int64) { k.Act = act }, changes.NewKeys, changes.Keys),
-		numberEach(changed, numberedToken, func(t *store.TokenRecord, act int64) { t.Act = act }, changes.NewTokens, changes.RevokedTokens),
-		numberEach(changed, numberedSigningKey, func(k *store.SigningKeyRecord, act int64) { k.Act = act }, changes.SigningKeys),
-		numberEach(changed, numberedWebhook, func(w *store.WebhookRecord, act int64) { w.Act = act }, changes.Webhooks),
-		numberEach(changed, numberedPolicy, func(p *store.PolicyRecord, act int64) { p.Act = act }, changes.NewPolicies),
-		numberEach(changed, numberedImported, func(a *store.ImportedApproval, act int64) { a.Act = act }, changes.NewImported),
+		assignEach(changed, keyRef, func(k *ledger.KeyRecord, act int64) { k.Act = act }, changes.NewKeys, changes.Keys),
+		assignEach(changed, tokenRef, func(t *store.TokenRecord, act int64) { t.Act = act }, changes.NewTokens, changes.RevokedTokens),
+		assignEach(changed, signingKeyRef, func(k *store.SigningKeyRecord, act int64) { k.Act = act }, changes.SigningKeys),
+		assignEach(changed, webhookRef, func(w *store.WebhookRecord, act int64) { w.Act = act }, changes.Webhooks),
+		assignEach(changed, policyRef, func(p *store.PolicyRecord, act int64) { p.Act = act }, changes.NewPolicies),
+		assignEach(changed, importedRef, func(a *store.ImportedApproval, act int64) { a.Act = act }, changes.NewImported),
 	)
 }
 
-func numberEach[R any](changed map[ledger.OrgID]*ledger.History, name func(R) numbered, set func(R, int64), lists ...[]R) error {
+func assignEach[R any](changed map[ledger.OrgID]*ledger.History, name func(R) recordRef, set func(R, int64), lists ...[]R) error {
 	for _, rows := range lists {
 		for _, row := range rows {
 			n := name(row)
@@ -89,59 +89,59 @@ func numberEach[R any](changed map[ledger.OrgID]*ledger.History, name func(R) nu
 	return nil
 }
 
-// held is check for a row of a transaction: its organization's log stands still for what
-// changes records, so that the history is that of the row.
-func (s *Store) held(n numbered) error {
+// checkCurrent checks that a row loaded in a transaction is the newest version. The organization's
+// log is locked against changes to records, so the history covers the row.
+func (s *Store) checkCurrent(n recordRef) error {
 	m := s.memoryOf(n.org)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.history == nil || m.behind && m.history.End().Count < m.known.Count {
-		return m.trouble()
+		return m.historyErr()
 	}
 	if m.history.LastAct(n.kind, n.name) != n.act {
-		return errOld(n)
+		return errStale(n)
 	}
 	return nil
 }
 
-// trouble is why nothing can be said of records. Callers hold the mutex.
-func (m *logMemory) trouble() error {
+// historyErr says why the history cannot be used. The caller holds m.mu.
+func (m *logMemory) historyErr() error {
 	if m.behind {
 		return ErrRolledBack
 	}
 	return errLog
 }
 
-// seenActs are the acts that were known to have changed records last, before those
-// records were read. The key leaves the number out.
-type seenActs map[numbered]int64
+// seenActs maps a record to the act that was known to have changed it last before the record was
+// read. The ref's act number is zero in the key.
+type seenActs map[recordRef]int64
 
-// verdict on a record that was read without a lock.
+// verdict is the result of judging a record that was read without a lock.
 type verdict int
 
 const (
 	current verdict = iota
-	old             // another act changed it last, and that was known before it was read
-	unsure          // it may have changed since it was read: it must be read again
+	stale           // a later act was known before the record was read
+	unsure          // the record may have changed since it was read; read it again
 )
 
-// judge holds a record that was read outside a transaction against the history. Where
-// the record is newer, the history goes on first.
-func (s *Store) judge(ctx context.Context, n numbered, seen seenActs) (verdict, error) {
+// judge compares a record that was read outside a transaction with the history. It brings the
+// history up to date first if the record is newer.
+func (s *Store) judge(ctx context.Context, n recordRef, seen seenActs) (verdict, error) {
 	m := s.memoryOf(n.org)
 	last, ahead, err := m.last(n)
-	// Others may enter acts faster than they are read here.
+	// Other writers may append acts faster than this loop reads them.
 	for tries := 0; (errors.Is(err, errLags) || ahead) && tries < maxTries; tries++ {
 		if err := s.catchUp(ctx, n.org); err != nil && !errors.Is(err, ErrRolledBack) {
-			return old, err
+			return stale, err
 		}
 		last, ahead, err = m.last(n)
-		if ahead { // the log was read after the record, and does not know its act
+		if ahead { // the log was read after the record and does not contain its act
 			break
 		}
 	}
 	if err != nil {
-		return old, err
+		return stale, err
 	}
 	name := n
 	name.act = 0
@@ -150,21 +150,21 @@ func (s *Store) judge(ctx context.Context, n numbered, seen seenActs) (verdict, 
 	case last == n.act:
 		return current, nil
 	case ahead || known && (n.act < before || last == before):
-		return old, nil
+		return stale, nil
 	}
 	seen[name] = last
 	return unsure, nil
 }
 
-// maxTries is how often a log is read again that moves on meanwhile.
+// maxTries bounds how often a growing log is read again.
 const maxTries = 100
 
-// errLags says that the history does not lead to the end that is known.
-var errLags = fmt.Errorf("the audit log moves on faster than it is read: %w", store.ErrUnavailable)
+// errLags says that the history does not reach the known end of the log.
+var errLags = fmt.Errorf("the audit log grows faster than it is read: %w", store.ErrUnavailable)
 
-// last is the number of the act that changed a record last, and whether the record says
-// that it was changed by one that is not known yet.
-func (m *logMemory) last(n numbered) (last int64, ahead bool, err error) {
+// last returns the number of the act that last changed a record. ahead reports whether the record
+// names an act beyond the end of the history.
+func (m *logMemory) last(n recordRef) (last int64, ahead bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
@@ -176,9 +176,9 @@ func (m *logMemory) last(n numbered) (last int64, ahead bool, err error) {
 	return m.history.LastAct(n.kind, n.name), n.act > m.history.End().Count, nil
 }
 
-// readCurrent reads rows outside a transaction until it is known of each whether it is
-// the newest. check authenticates a row, reject says what may be told of one that fails.
-func readCurrent[R any](ctx context.Context, s *Store, read func() ([]R, error), check func(R) error, name func(R) numbered, reject func(R, error) (R, error)) ([]R, error) {
+// readCurrent reads rows outside a transaction until each is known to be either current or stale.
+// check authenticates a row. reject turns a failing row into what callers may see of it.
+func readCurrent[R any](ctx context.Context, s *Store, read func() ([]R, error), check func(R) error, name func(R) recordRef, reject func(R, error) (R, error)) ([]R, error) {
 	seen := make(seenActs)
 	for {
 		rows, err := read()
@@ -190,8 +190,8 @@ func readCurrent[R any](ctx context.Context, s *Store, read func() ([]R, error),
 			err := check(row)
 			if err == nil {
 				var v verdict
-				if v, err = s.judge(ctx, name(row), seen); err == nil && v == old {
-					err = errOld(name(row))
+				if v, err = s.judge(ctx, name(row), seen); err == nil && v == stale {
+					err = errStale(name(row))
 				}
 				again = again || err == nil && v == unsure
 			}
@@ -211,8 +211,8 @@ func readCurrent[R any](ctx context.Context, s *Store, read func() ([]R, error),
 	}
 }
 
-// readOneCurrent is readCurrent for a single row, which is refused when it fails.
-func readOneCurrent[R any](ctx context.Context, s *Store, read func() (R, error), check func(R) error, name func(R) numbered) (R, error) {
+// readOneCurrent is readCurrent for a single row. A row that fails is refused.
+func readOneCurrent[R any](ctx context.Context, s *Store, read func() (R, error), check func(R) error, name func(R) recordRef) (R, error) {
 	rows, err := readCurrent(ctx, s, func() ([]R, error) {
 		row, err := read()
 		return []R{row}, err

@@ -40,8 +40,7 @@ func (s *Store) AddDelivery(ctx context.Context, d *store.DeliveryRecord, keep i
 	return s.port.AddDelivery(ctx, d, keep, since)
 }
 
-// Delivery implements store.Deliveries. What it returns can be sent again: it is the
-// service's own.
+// Delivery implements store.Deliveries. The result is authentic, so the caller may send it again.
 func (s *Store) Delivery(ctx context.Context, id ledger.DeliveryID) (*store.DeliveryRecord, error) {
 	d, err := s.port.Delivery(ctx, id)
 	if err == nil {
@@ -53,8 +52,8 @@ func (s *Store) Delivery(ctx context.Context, id ledger.DeliveryID) (*store.Deli
 	return d, nil
 }
 
-// Deliveries implements store.Deliveries. Of a row that fails only its ids are told, and
-// that it was tampered with.
+// Deliveries implements store.Deliveries. A row that fails is reduced to its ids and marked as
+// tampered.
 func (s *Store) Deliveries(ctx context.Context, query store.DeliveryQuery) ([]*store.DeliveryRecord, error) {
 	deliveries, err := s.port.Deliveries(ctx, query)
 	if err != nil {

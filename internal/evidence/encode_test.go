@@ -9,8 +9,8 @@ import (
 	"countersign/internal/store"
 )
 
-// Everything that a record says changes its bytes, but what is named here: a member that
-// is added to a record and not to its encoding fails.
+// Changing any member of a record changes its encoded bytes, except for the members named here. A
+// member that is added to a record but not to its encoding fails this test.
 func TestEncodingsCoverTheirRecords(t *testing.T) {
 	t.Parallel()
 	once := ledger.Time(1)
@@ -42,7 +42,7 @@ func check[R any](t *testing.T, encode func(*R) []byte, sample *R, idle ...strin
 			bytes := string(encode(&record))
 			name = kind.Name() + "." + kind.Field(i).Name + " " + name
 			if before, same := seen[bytes]; same != slices.Contains(idle, kind.Field(i).Name) {
-				t.Errorf("%s: its bytes are those with %s: %t", name, before, same)
+				t.Errorf("%s: encoded like %s: %t", name, before, same)
 			}
 			if !slices.Contains(idle, kind.Field(i).Name) {
 				seen[bytes] = name
@@ -51,7 +51,7 @@ func check[R any](t *testing.T, encode func(*R) []byte, sample *R, idle ...strin
 	}
 }
 
-// changes are copies of a record with one member changed, as deep as it goes.
+// changes returns copies of a record, each with one member changed, recursively.
 func changes(record reflect.Value, field int) map[string]reflect.Value {
 	all := make(map[string]reflect.Value)
 	for name, value := range others(record.Field(field)) {
@@ -63,7 +63,7 @@ func changes(record reflect.Value, field int) map[string]reflect.Value {
 	return all
 }
 
-// others are values unlike the given one.
+// others returns values that differ from v.
 func others(v reflect.Value) map[string]reflect.Value {
 	one := reflect.New(v.Type()).Elem()
 	one.Set(v)
@@ -101,7 +101,7 @@ func others(v reflect.Value) map[string]reflect.Value {
 		}
 		return all
 	default:
-		panic("a kind of member that the test does not know: " + v.Kind().String())
+		panic("unsupported kind of member: " + v.Kind().String())
 	}
 	return map[string]reflect.Value{"changed": one}
 }

@@ -1,9 +1,9 @@
-// Package evidence stands between the use cases and the database. Whoever can write
-// the database can write any row; he cannot make its authenticator, for he has no
-// master key. So what is written here is sealed, and what is read here is held against
-// its seal, and a row that fails is refused before anyone can act on it.
+// Package evidence authenticates the rows between the service and the database. An attacker with
+// write access to the database can write any row, but cannot compute its authenticator without a
+// master key. So every row is sealed when it is written and checked when it is read, and a row that
+// fails is refused before anything depends on it.
 //
-// The service holds a Store of this package and no other.
+// The service uses a Store of this package and no other.
 package evidence
 
 import (
@@ -17,19 +17,19 @@ import (
 	"countersign/internal/store"
 )
 
-// port is the database as it is. Its name keeps others from reaching it through a Store.
+// port is the plain database. The embedded field is unexported so that callers cannot bypass a
+// Store.
 type port = store.Store
 
-// Store is a database whose rows are authenticated on their way in and out. The
-// methods that it does not replace are listed in a test, each with the reason: their rows
-// authenticate themselves where they are decoded, or carry no authority, or are not
-// authenticated yet.
+// Store is a database whose rows are authenticated when written and when read. A test lists the
+// methods that Store does not override, each with the reason: their rows are authenticated where
+// they are decoded, carry no authority, or are not authenticated yet.
 type Store struct {
 	port
-	// Jobs is set before the store is used.
+	// Jobs must be set before the store is used.
 	Jobs JobRules
-	// Remembered tells which end of an audit log was remembered outside the database, the
-	// zero value for none; optional, and set before the store is used.
+	// Remembered returns the end of an audit log that was recorded outside the database, or the
+	// zero value if there is none. It is optional and must be set before the store is used.
 	Remembered func(ledger.OrgID) ledger.LogEnd
 
 	keys  ledger.Keys
@@ -38,34 +38,32 @@ type Store struct {
 	logs  logs
 }
 
-// soundInUse bounds what is remembered of rows that were found authentic, in bytes.
+// Sizes of the caches of rows that were found authentic, in bytes.
 const (
-	soundInUse = 1 << 20
-	orgsInUse  = 4 << 20
+	maxKeyCache = 1 << 20
+	maxOrgCache = 4 << 20
 )
 
-// New puts the authentication of rows in front of a database. Without keys nothing
-// that is sealed can be read.
+// New returns a Store that authenticates the rows of db. Without keys, no sealed row can be read.
 func New(db store.Store, keys ledger.Keys) *Store {
 	return &Store{
-		port: db, keys: keys, sound: cache.New[ledger.KeyID, *ledger.KeyRecord](soundInUse), orgs: cache.New[ledger.OrgID, soundOrg](orgsInUse),
+		port: db, keys: keys, sound: cache.New[ledger.KeyID, *ledger.KeyRecord](maxKeyCache), orgs: cache.New[ledger.OrgID, soundOrg](maxOrgCache),
 		logs: logs{memory: make(map[ledger.OrgID]*logMemory)},
 	}
 }
 
-// tampered says that a row is not as the service wrote it.
+// tampered says that a row is not what the service wrote.
 func tampered(what string) error {
 	return fmt.Errorf("%s fails its authenticator: %w", what, ledger.ErrStateTampered)
 }
 
 var errNoKeys = errors.New("rows cannot be authenticated without the master keys: name the key file with --keys")
 
-// seal returns a record's authenticator.
 func (s *Store) seal(org ledger.OrgID, purpose ledger.Purpose, record []byte) []byte {
 	return ledger.Authenticate(s.keys, org, purpose, record)
 }
 
-// check holds a record against its authenticator.
+// check verifies a record's authenticator.
 func (s *Store) check(what string, org ledger.OrgID, purpose ledger.Purpose, mac, record []byte) error {
 	if s.keys == nil {
 		return errNoKeys
@@ -76,9 +74,8 @@ func (s *Store) check(what string, org ledger.OrgID, purpose ledger.Purpose, mac
 	return nil
 }
 
-// Transact implements store.Writer. A row that fails is not among what is loaded, and
-// Loaded.Tampered names it: the operation that needs it is refused, and the others of
-// the same transaction are not.
+// Transact implements store.Writer. A row that fails is removed from what was loaded and named in
+// Loaded.Tampered. Only the operations that need it are refused, not the others in the transaction.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
 	if s.keys == nil {
 		return errNoKeys
@@ -92,7 +89,7 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 	err = s.port.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		loaded.Tampered, loaded.Behind = nil, nil
 		var err error
-		if suspects, err = s.holdLogs(loaded, known); err != nil {
+		if suspects, err = s.verifyLogs(loaded, known); err != nil {
 			return nil, err
 		}
 		if err := s.admit(loaded); err != nil {
@@ -107,7 +104,7 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 		s.committed(changes)
 	}
 	for _, org := range suspects {
-		// What it finds stands in the memory of the log; the operations were refused anyway.
+		// The result is kept in the log's memory. The operations were refused anyway.
 		_ = s.catchUp(ctx, org)
 	}
 	return err
@@ -125,23 +122,22 @@ func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization
 	return err
 }
 
-// admit takes out of what was loaded whatever is not as the service wrote it.
+// admit removes everything from loaded that is not what the service wrote.
 func (s *Store) admit(loaded *store.Loaded) error {
 	for _, err := range [...]error{
-		admitAll(loaded, loaded.Keys, holding(s, loaded, s.checkKey, numberedKey)),
+		admitAll(loaded, loaded.Keys, requireCurrent(s, loaded, s.checkKey, keyRef)),
 		admitAll(loaded, loaded.Rotations, s.checkRotation),
-		admitAll(loaded, loaded.Tokens, holding(s, loaded, s.checkToken, numberedToken)),
-		admitAll(loaded, loaded.Issued, holding(s, loaded, s.checkToken, numberedToken)),
-		admitAll(loaded, loaded.Imported, holding(s, loaded, s.checkImported, numberedImported)),
+		admitAll(loaded, loaded.Tokens, requireCurrent(s, loaded, s.checkToken, tokenRef)),
+		admitAll(loaded, loaded.Issued, requireCurrent(s, loaded, s.checkToken, tokenRef)),
+		admitAll(loaded, loaded.Imported, requireCurrent(s, loaded, s.checkImported, importedRef)),
 	} {
 		if err != nil {
 			return err
 		}
 	}
-	// The place of an endpoint is kept, with nothing but its id: an admin must be able to
-	// delete one that was tampered with.
+	// A tampered endpoint keeps its entry, reduced to its id, so that an admin can delete it.
 	for id, webhook := range loaded.Webhooks {
-		err := holding(s, loaded, s.checkWebhook, numberedWebhook)(webhook)
+		err := requireCurrent(s, loaded, s.checkWebhook, webhookRef)(webhook)
 		if errors.Is(err, ledger.ErrStateTampered) {
 			loaded.Webhooks[id] = tamperedWebhook(webhook)
 		} else if err != nil {
@@ -155,7 +151,7 @@ func (s *Store) admit(loaded *store.Loaded) error {
 		}
 		loaded.Findings[ref] = judged
 	}
-	check := holding(s, loaded, s.checkSigningKey, numberedSigningKey)
+	check := requireCurrent(s, loaded, s.checkSigningKey, signingKeyRef)
 	for _, keys := range loaded.SigningKeys {
 		for i, key := range keys {
 			if err := check(key); errors.Is(err, ledger.ErrStateTampered) {
@@ -166,7 +162,7 @@ func (s *Store) admit(loaded *store.Loaded) error {
 		}
 	}
 	if read := loaded.Policy; read != nil {
-		check := holding(s, loaded, s.checkPolicy, numberedPolicy)
+		check := requireCurrent(s, loaded, s.checkPolicy, policyRef)
 		loaded.Policy = func(org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 			policy, err := read(org, number)
 			if err == nil {
@@ -181,10 +177,10 @@ func (s *Store) admit(loaded *store.Loaded) error {
 	return nil
 }
 
-// holding is a check that a row of a transaction is authentic and the newest. A row of an
-// organization that was not loaded is nobody's in this transaction, and of one that is
-// behind nothing is decided.
-func holding[R any](s *Store, loaded *store.Loaded, check func(R) error, name func(R) numbered) func(R) error {
+// requireCurrent returns a check that a row loaded in a transaction is authentic and current. Rows
+// of organizations that the transaction did not load are not used by it, and nothing is decided for
+// an organization that is behind, so both pass.
+func requireCurrent[R any](s *Store, loaded *store.Loaded, check func(R) error, name func(R) recordRef) func(R) error {
 	return func(row R) error {
 		if err := check(row); err != nil {
 			return err
@@ -193,11 +189,11 @@ func holding[R any](s *Store, loaded *store.Loaded, check func(R) error, name fu
 		if loaded.Orgs[n.org] == nil || slices.Contains(loaded.Behind, n.org) {
 			return nil
 		}
-		return s.held(n)
+		return s.checkCurrent(n)
 	}
 }
 
-// admitAll takes the rows of one map out that fail, and names them.
+// admitAll deletes the rows that fail from one map and adds them to loaded.Tampered.
 func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check func(R) error) error {
 	for id, row := range rows {
 		if err := check(row); errors.Is(err, ledger.ErrStateTampered) {
@@ -210,7 +206,7 @@ func admitAll[K comparable, R any](loaded *store.Loaded, rows map[K]R, check fun
 	return nil
 }
 
-// sealAll authenticates what is about to be written.
+// sealAll authenticates everything that is about to be written.
 func (s *Store) sealAll(changes *store.Changes) error {
 	sealed := len(changes.NewKeys) + len(changes.Keys) + len(changes.NewRotations) + len(changes.Webhooks) + len(changes.NewPolicies) +
 		len(changes.NewTokens) + len(changes.RevokedTokens) + len(changes.SigningKeys) + len(changes.Findings) + len(changes.Anchors) +
@@ -219,7 +215,7 @@ func (s *Store) sealAll(changes *store.Changes) error {
 		return errNoKeys
 	}
 	if sealed > 0 {
-		if err := number(changes); err != nil {
+		if err := assignActs(changes); err != nil {
 			return err
 		}
 	}

@@ -11,21 +11,20 @@ import (
 	"countersign/internal/store"
 )
 
-// Failing is a stored row that fails its authenticator, or is older than it should be.
+// Failing is a stored row that fails its authenticator or is stale.
 type Failing struct {
 	Kind FailingKind
 	ID   string
-	// Old says that the row is authentic and not the one that the last act about it has
-	// left: somebody has put it back.
+	// Old reports that the row is authentic but not the version that the last act about it wrote:
+	// someone has restored an earlier version.
 	Old bool
-	// Digest is of the row as it is stored: after another edit it is another one.
+	// Digest identifies the stored bytes: another edit of the row gives another digest.
 	Digest [32]byte
 }
 
-// FailingKind says what a row that fails was to be.
+// FailingKind says what kind of row failed.
 type FailingKind string
 
-// The kinds of rows that are listed.
 const (
 	FailingKey        FailingKind = "API key"
 	FailingSigningKey FailingKind = "signing key"
@@ -39,14 +38,14 @@ const (
 	FailingDelivery   FailingKind = "webhook delivery"
 )
 
-// failingRows collects rows that fail, up to a bound: whoever changes a million rows must
-// not fill the memory of those who look.
+// failingRows collects failing rows up to a limit, so that an attacker who changes a million rows
+// does not exhaust memory.
 type failingRows struct {
 	store *Store
 	most  int
 	found []Failing
 	seen  seenActs
-	again bool // a row may have changed while it was read: all are read again
+	again bool // a row may have changed while it was read; read all of them again
 }
 
 func (f *failingRows) full() bool { return len(f.found) >= f.most }
@@ -60,17 +59,17 @@ func (f *failingRows) judge(kind FailingKind, id string, org ledger.OrgID, purpo
 	return nil
 }
 
-func (f *failingRows) add(kind FailingKind, id string, old bool, mac, record []byte) {
+func (f *failingRows) add(kind FailingKind, id string, stale bool, mac, record []byte) {
 	if !f.full() {
 		h := sha256.New()
 		h.Write(record)
 		h.Write(mac)
-		f.found = append(f.found, Failing{Kind: kind, ID: id, Old: old, Digest: [32]byte(h.Sum(nil))})
+		f.found = append(f.found, Failing{Kind: kind, ID: id, Old: stale, Digest: [32]byte(h.Sum(nil))})
 	}
 }
 
-// judgeNumbered is judge for a record that names the act that changed it last.
-func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id string, n numbered, purpose ledger.Purpose, mac, record []byte) error {
+// judgeCurrent is judge for a record that names the act that last changed it.
+func (f *failingRows) judgeCurrent(ctx context.Context, kind FailingKind, id string, n recordRef, purpose ledger.Purpose, mac, record []byte) error {
 	found := len(f.found)
 	if err := f.judge(kind, id, n.org, purpose, mac, record); err != nil || len(f.found) > found || f.full() {
 		return err
@@ -78,10 +77,10 @@ func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id st
 	v, err := f.store.judge(ctx, n, f.seen)
 	switch {
 	case errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, ErrRolledBack):
-		return nil // the log itself is found by those who look at it
+		return nil // the check of the log itself reports this
 	case err != nil:
 		return err
-	case v == old:
+	case v == stale:
 		f.add(kind, id, true, mac, record)
 	case v == unsure:
 		f.again = true
@@ -89,10 +88,10 @@ func (f *failingRows) judgeNumbered(ctx context.Context, kind FailingKind, id st
 	return nil
 }
 
-// FailingRows lists the rows of an organization that fail their authenticators, or are
-// older than the audit log says, and belong to no chain: API keys, signing keys, webhooks,
-// public tokens, policy sets, full checks, counters of budgets, imported approvals, the log of
-// webhook deliveries and queued jobs. It names at most so many.
+// FailingRows lists the rows of an organization that belong to no chain and fail their
+// authenticators or are older than the audit log says: API keys, signing keys, webhooks, public
+// tokens, policy sets, full checks, budget counters, imported approvals, webhook deliveries and
+// queued jobs. It returns at most the given number.
 func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]Failing, error) {
 	seen := make(seenActs)
 	for {
@@ -110,7 +109,7 @@ func (s *Store) FailingRows(ctx context.Context, org ledger.OrgID, most int) ([]
 
 const failingPage = 200
 
-// pages visits a list page by page, until it ends or enough was found.
+// pages reads a list page by page until it ends or enough failing rows were found.
 func pages[R any](f *failingRows, read func() ([]R, error), visit func(R) error) error {
 	for !f.full() {
 		rows, err := read()
@@ -134,7 +133,7 @@ func (f *failingRows) keys(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*ledger.KeyRecord, error) { return f.store.port.Keys(ctx, org, after, failingPage) }
 	return pages(f, read, func(key *ledger.KeyRecord) error {
 		after = key.ID
-		return f.judgeNumbered(ctx, FailingKey, key.ID.String(), numberedKey(key), ledger.PurposeAPIKey, key.MAC, encodeKey(key))
+		return f.judgeCurrent(ctx, FailingKey, key.ID.String(), keyRef(key), ledger.PurposeAPIKey, key.MAC, encodeKey(key))
 	})
 }
 
@@ -144,7 +143,7 @@ func (f *failingRows) signingKeys(ctx context.Context, org ledger.OrgID) error {
 		return err
 	}
 	for _, key := range keys {
-		if err := f.judgeNumbered(ctx, FailingSigningKey, key.ID.String(), numberedSigningKey(key), ledger.PurposeSigningKey, key.MAC, encodeSigningKey(key)); err != nil {
+		if err := f.judgeCurrent(ctx, FailingSigningKey, key.ID.String(), signingKeyRef(key), ledger.PurposeSigningKey, key.MAC, encodeSigningKey(key)); err != nil {
 			return err
 		}
 	}
@@ -157,7 +156,7 @@ func (f *failingRows) webhooks(ctx context.Context, org ledger.OrgID) error {
 		return err
 	}
 	for _, webhook := range webhooks {
-		if err := f.judgeNumbered(ctx, FailingWebhook, webhook.ID.String(), numberedWebhook(webhook), ledger.PurposeWebhook, webhook.MAC, encodeWebhook(webhook)); err != nil {
+		if err := f.judgeCurrent(ctx, FailingWebhook, webhook.ID.String(), webhookRef(webhook), ledger.PurposeWebhook, webhook.MAC, encodeWebhook(webhook)); err != nil {
 			return err
 		}
 	}
@@ -169,7 +168,7 @@ func (f *failingRows) tokens(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*store.TokenRecord, error) { return f.store.port.Tokens(ctx, org, before, failingPage) }
 	return pages(f, read, func(token *store.TokenRecord) error {
 		before = &token.ID
-		return f.judgeNumbered(ctx, FailingToken, token.ID.String(), numberedToken(token), ledger.PurposeToken, token.MAC, encodeToken(token))
+		return f.judgeCurrent(ctx, FailingToken, token.ID.String(), tokenRef(token), ledger.PurposeToken, token.MAC, encodeToken(token))
 	})
 }
 
@@ -178,7 +177,7 @@ func (f *failingRows) policies(ctx context.Context, org ledger.OrgID) error {
 	read := func() ([]*store.PolicyRecord, error) { return f.store.port.Policies(ctx, org, before, failingPage) }
 	return pages(f, read, func(policy *store.PolicyRecord) error {
 		before = policy.Number
-		return f.judgeNumbered(ctx, FailingPolicy, policy.Version, numberedPolicy(policy), ledger.PurposePolicy, policy.MAC, encodePolicy(policy))
+		return f.judgeCurrent(ctx, FailingPolicy, policy.Version, policyRef(policy), ledger.PurposePolicy, policy.MAC, encodePolicy(policy))
 	})
 }
 
@@ -210,7 +209,7 @@ func (f *failingRows) imported(ctx context.Context, org ledger.OrgID) error {
 	}
 	return pages(f, read, func(a *store.ImportedApproval) error {
 		after = a.ID
-		return f.judgeNumbered(ctx, FailingImported, a.ID.String(), numberedImported(a), ledger.PurposeImported, a.MAC, encodeImported(a))
+		return f.judgeCurrent(ctx, FailingImported, a.ID.String(), importedRef(a), ledger.PurposeImported, a.MAC, encodeImported(a))
 	})
 }
 
@@ -223,7 +222,7 @@ func (f *failingRows) deliveries(ctx context.Context, org ledger.OrgID) error {
 	})
 }
 
-// FailingCounterOf is a budget's counter as a row that fails.
+// FailingCounterOf returns a budget counter as a failing row.
 func FailingCounterOf(c *store.CounterRecord) *Failing {
 	r := make(record, 0, 256+len(c.Body))
 	r.bytes(c.ID.UUID[:])
@@ -236,7 +235,7 @@ func FailingCounterOf(c *store.CounterRecord) *Failing {
 	return &Failing{Kind: FailingCounter, ID: c.ID.String(), Digest: sha256.Sum256(r)}
 }
 
-// jobs are many, and nearly all of them sound: only one that fails is given a name.
+// jobs scans all jobs. Nearly all of them are sound, so only a failing one is identified.
 func (f *failingRows) jobs(ctx context.Context, org ledger.OrgID) error {
 	return f.store.port.ScanJobs(ctx, "", func(job *store.Job) error {
 		if job.Org != org {
@@ -253,8 +252,8 @@ func (f *failingRows) jobs(ctx context.Context, org ledger.OrgID) error {
 	})
 }
 
-// FailingJobOf is a job as a row that fails. A digest tells it from others: it has no
-// other name that could be believed.
+// FailingJobOf returns a job as a failing row. Its id is a digest, because none of the row's own
+// names can be trusted.
 func FailingJobOf(job *store.Job) *Failing {
 	h := sha256.New()
 	h.Write(encodeJob(job))

@@ -29,9 +29,8 @@ func (s *Store) sealFinding(f *store.FindingRecord) {
 	f.MAC = s.seal(f.Org, ledger.PurposeFinding, encodeFinding(f))
 }
 
-// judged is a finding as it may be believed: of a row that fails only its name is told,
-// and that it was tampered with. It is not refused, for a finding that is refused would
-// be one that nobody hears of.
+// judged returns a finding as far as it can be believed: a row that fails is reduced to its name
+// and marked as tampered. It is not refused, because then nobody would hear of the finding.
 func (s *Store) judged(f *store.FindingRecord) (*store.FindingRecord, error) {
 	err := s.check("a finding", f.Org, ledger.PurposeFinding, f.MAC, encodeFinding(f))
 	if errors.Is(err, ledger.ErrStateTampered) {
@@ -63,7 +62,7 @@ func (s *Store) Findings(ctx context.Context, after store.FindingRef, limit int)
 	return findings, nil
 }
 
-// OfFinding is the digest, in hex, that an act about a finding names; "" for none.
+// OfFinding returns the hex digest that an act about a finding names, or "" if there is none.
 func OfFinding(detail []byte) string {
 	v, err := canon.Parse(detail)
 	if err != nil {

@@ -34,8 +34,8 @@ func (s *Store) FullCheck(ctx context.Context, org ledger.OrgID, receipt ledger.
 	return c, nil
 }
 
-// FullChecks implements store.Verification. Of a row that fails only the receipt's id is
-// told, and that it was tampered with.
+// FullChecks implements store.Verification. A row that fails is reduced to the receipt's id and
+// marked as tampered.
 func (s *Store) FullChecks(ctx context.Context, org ledger.OrgID, after ledger.ReceiptID, limit int) ([]*store.FullCheckRecord, error) {
 	checks, err := s.port.FullChecks(ctx, org, after, limit)
 	if err != nil {

@@ -39,8 +39,7 @@ func (s *Store) PutLedger(ctx context.Context, l *store.LedgerRecord, replaces u
 	return s.port.PutLedger(ctx, l, replaces)
 }
 
-// ReplaceLedger gives the ledger an identity in the place of whatever stands there, also
-// of a row that fails.
+// ReplaceLedger replaces the ledger's identity, even if the stored row fails its authenticator.
 func (s *Store) ReplaceLedger(ctx context.Context, l *store.LedgerRecord) error {
 	var replaces uuid.UUID
 	switch stored, err := s.port.Ledger(ctx); {

@@ -30,40 +30,39 @@ func (s *Store) checkImported(a *store.ImportedApproval) error {
 	return s.check("an imported approval", a.Org, ledger.PurposeImported, a.MAC, encodeImported(a))
 }
 
-// numberedImported names an approval by its import: the audit log tells of the import as a
-// whole.
-func numberedImported(a *store.ImportedApproval) numbered {
-	return numbered{a.Org, ledger.RecordImport, a.Import.String(), a.Act}
+// importedRef names an approval by its import, because the audit log has one entry for the whole
+// import.
+func importedRef(a *store.ImportedApproval) recordRef {
+	return recordRef{a.Org, ledger.RecordImport, a.Import.String(), a.Act}
 }
 
-// tamperedImported is what may be told of an approval that fails: one that is left out
-// would be one that never was.
+// tamperedImported is what callers see of an approval that fails. Leaving it out would hide that it
+// existed.
 func tamperedImported(a *store.ImportedApproval, _ error) (*store.ImportedApproval, error) {
 	return &store.ImportedApproval{ID: a.ID, Org: a.Org, Tampered: true}, nil
 }
 
-// ImportedApproval implements store.Imports. Of a row that fails only the id is told, and
-// that it was tampered with.
+// ImportedApproval implements store.Imports. A row that fails is reduced to its id and marked as
+// tampered.
 func (s *Store) ImportedApproval(ctx context.Context, id ledger.ApprovalID) (*store.ImportedApproval, error) {
 	read := func() ([]*store.ImportedApproval, error) {
 		imported, err := s.port.ImportedApproval(ctx, id)
 		return []*store.ImportedApproval{imported}, err
 	}
-	found, err := readCurrent(ctx, s, read, s.checkImported, numberedImported, tamperedImported)
+	found, err := readCurrent(ctx, s, read, s.checkImported, importedRef, tamperedImported)
 	if err != nil {
 		return nil, err
 	}
 	return found[0], nil
 }
 
-// ImportedApprovals implements store.Imports. A row that fails keeps its place.
+// ImportedApprovals implements store.Imports. A row that fails keeps its place in the list.
 func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after ledger.ApprovalID, limit int) ([]*store.ImportedApproval, error) {
 	read := func() ([]*store.ImportedApproval, error) { return s.port.ImportedApprovals(ctx, org, after, limit) }
-	return readCurrent(ctx, s, read, s.checkImported, numberedImported, tamperedImported)
+	return readCurrent(ctx, s, read, s.checkImported, importedRef, tamperedImported)
 }
 
-// DigestImported is a digest of an imported approval as it is stored, whether or not it is
-// authentic.
+// DigestImported returns a digest of an imported approval as stored, authentic or not.
 func (s *Store) DigestImported(ctx context.Context, id ledger.ApprovalID) ([32]byte, error) {
 	a, err := s.port.ImportedApproval(ctx, id)
 	if err != nil {
@@ -74,17 +73,17 @@ func (s *Store) DigestImported(ctx context.Context, id ledger.ApprovalID) ([32]b
 	return sha256.Sum256(r), nil
 }
 
-// ImportDigest adds up the approvals of one import, in order of their ids. The audit log
-// names its sum, so that none can be taken away.
+// ImportDigest hashes the approvals of one import in order of their ids. The audit log records the
+// sum, so that a missing approval is noticed.
 type ImportDigest struct {
 	hash  hash.Hash
 	Count int64
 }
 
-// NewImportDigest is that of nothing.
+// NewImportDigest returns the digest of no approvals.
 func NewImportDigest() *ImportDigest { return &ImportDigest{hash: sha256.New()} }
 
-// Add takes the next approval.
+// Add appends the next approval to the digest.
 func (d *ImportDigest) Add(a *store.ImportedApproval) {
 	r := make(record, 0, 256+len(a.Record))
 	r.bytes(a.ID.UUID[:])
@@ -95,5 +94,5 @@ func (d *ImportDigest) Add(a *store.ImportedApproval) {
 	d.Count++
 }
 
-// Sum is the digest so far, as a hash is written.
+// Sum returns the digest so far, formatted as a hash.
 func (d *ImportDigest) Sum() string { return ledger.FormatHash([32]byte(d.hash.Sum(nil))) }

@@ -13,37 +13,35 @@ import (
 	"countersign/internal/store"
 )
 
-// JobRules say which authentic jobs are not run any more, and who hears of those that
-// were refused.
+// JobRules say which authentic jobs are too late to run, and who is notified of refused jobs.
 type JobRules struct {
-	// Horizons are how long after DueAt a job of a kind may still begin, in
-	// milliseconds. Whoever keeps a copy of an authentic row cannot have it run after
-	// that. A kind that is not here has none: running such a job again changes nothing,
-	// for it only does what its cause, which is authenticated, says is due.
+	// Horizons says how long after DueAt a job of each kind may still start, in milliseconds. A
+	// replayed copy of an authentic row cannot run after that. A kind without a horizon may start
+	// at any time: such a job only does what its authenticated cause says is due, so running it
+	// again changes nothing.
 	Horizons map[string]ledger.Time
-	// Refused hears of jobs that fail their authenticators. It may be nil.
+	// Refused is called for each job that fails its authenticator. It may be nil.
 	Refused func(ctx context.Context, job *store.Job)
 }
 
-// The faults under which jobs are buried here.
+// Faults of jobs that this package buries.
 const (
 	faultForged = "the job fails its authenticator: it was changed or put into the database outside the service, and was not run"
 	faultLate   = "the job is older than its last retry could be, and was not run"
 )
 
 const (
-	// claimRounds bounds how often a claim goes on to the jobs behind those that it
-	// refused.
+	// claimRounds bounds how often a claim continues past jobs that it refused.
 	claimRounds = 50
-	// mostSwept bounds how many jobs one sweep refuses. The next goes on.
-	mostSwept = 1000
-	// mostNames bounds how many forged names are stepped over.
-	mostNames = 1000
+	// maxSwept bounds how many jobs one sweep refuses. The next sweep continues.
+	maxSwept = 1000
+	// maxForgedNames bounds how many forged names are skipped.
+	maxForgedNames = 1000
 )
 
-// encodeJob covers what a job says. When it runs again, who has leased it, how often it
-// was tried and what went wrong are the store's own: by changing those somebody can delay
-// a job or have it given up, and no more.
+// encodeJob covers the content of a job. The next run, the lease, the number of attempts and the
+// last error belong to the store: by changing them an attacker can only delay a job or have it
+// given up.
 func encodeJob(j *store.Job) []byte {
 	r := make(record, 0, 512)
 	r.bytes(j.Org.UUID[:])
@@ -54,7 +52,7 @@ func encodeJob(j *store.Job) []byte {
 	return r
 }
 
-// sealJobs returns sealed copies: who made a job may have to store it again.
+// sealJobs returns sealed copies, because the caller may have to store the same job again.
 func (s *Store) sealJobs(jobs []*store.Job) ([]*store.Job, error) {
 	if len(jobs) > 0 && s.keys == nil {
 		return nil, errNoKeys
@@ -74,16 +72,15 @@ func (s *Store) sealJobs(jobs []*store.Job) ([]*store.Job, error) {
 
 func (s *Store) sealJob(j *store.Job) { j.MAC = s.seal(j.Org, ledger.PurposeJob, encodeJob(j)) }
 
-// A name under which a job is stored once carries its own authenticator. One that somebody
-// puts into the database is thus another name, and suppresses nothing; one that he takes
-// out is stored once more.
+// A unique job name carries its own authenticator. A name that an attacker inserts is a different
+// name and suppresses nothing. A name that an attacker deletes is stored again.
 const nameMark = "#"
 
 func (s *Store) sealName(org ledger.OrgID, name string) string {
 	return name + nameMark + base64.RawURLEncoding.EncodeToString(s.seal(org, ledger.PurposeJobName, []byte(name)))
 }
 
-// openName is a name as it was given, "" where the service did not store it.
+// openName returns the name as it was given, or "" if the service did not store it.
 func (s *Store) openName(org ledger.OrgID, sealed string) (string, error) {
 	at := strings.LastIndex(sealed, nameMark)
 	if at < 0 {
@@ -91,7 +88,7 @@ func (s *Store) openName(org ledger.OrgID, sealed string) (string, error) {
 	}
 	mac, err := base64.RawURLEncoding.DecodeString(sealed[at+len(nameMark):])
 	if err != nil {
-		return "", nil //nolint:nilerr // then nobody here has written it
+		return "", nil //nolint:nilerr // the service did not write it
 	}
 	err = s.check("the name of a job", org, ledger.PurposeJobName, mac, []byte(sealed[:at]))
 	if errors.Is(err, ledger.ErrStateTampered) {
@@ -100,11 +97,10 @@ func (s *Store) openName(org ledger.OrgID, sealed string) (string, error) {
 	return sealed[:at], err
 }
 
-// LastJobName implements store.Jobs. Names that the service did not store are stepped
-// over; where there are too many of them there is none, so that what was done once is
-// done again rather than never.
+// LastJobName implements store.Jobs. Names that the service did not store are skipped. If there are
+// too many of them the result is empty, so that the job is done again rather than never.
 func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix, before string) (string, error) {
-	for range mostNames {
+	for range maxForgedNames {
 		sealed, err := s.port.LastJobName(ctx, org, prefix, before)
 		if err != nil || sealed == "" {
 			return "", err
@@ -117,7 +113,7 @@ func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix, befor
 	return "", nil
 }
 
-// fault is why a job must not run, "" where it may.
+// fault says why a job must not run, or returns "" if it may.
 func (s *Store) fault(j *store.Job, now ledger.Time) (string, error) {
 	err := s.check("a job", j.Org, ledger.PurposeJob, j.MAC, encodeJob(j))
 	if errors.Is(err, ledger.ErrStateTampered) {
@@ -135,19 +131,19 @@ func (s *Store) refused(ctx context.Context, job *store.Job, fault string) {
 	}
 }
 
-// ClaimJobs implements store.Jobs. A job that must not run is buried, which frees its
-// stream, and the claim goes on to those behind it.
-func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[string]int) ([]*store.Job, error) {
+// ClaimJobs implements store.Jobs. A job that must not run is buried, which unblocks its stream,
+// and the claim continues with the jobs behind it.
+func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, capacity map[string]int) ([]*store.Job, error) {
 	if s.keys == nil {
 		return nil, errNoKeys
 	}
 	var sound []*store.Job
-	room = maps.Clone(room)
+	capacity = maps.Clone(capacity)
 	for range claimRounds {
-		jobs, err := s.port.ClaimJobs(ctx, now, until, room)
+		jobs, err := s.port.ClaimJobs(ctx, now, until, capacity)
 		if err != nil {
 			if len(sound) > 0 {
-				break // they are leased already, and would wait for their leases to run out
+				break // these are leased already; dropping them would leave them until their leases expire
 			}
 			return nil, err
 		}
@@ -159,7 +155,7 @@ func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[
 			}
 			if fault == "" {
 				sound = append(sound, job)
-				room[job.Kind]--
+				capacity[job.Kind]--
 				continue
 			}
 			buried = true
@@ -185,7 +181,7 @@ func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.J
 	return s.port.FinishJob(ctx, job, sealed)
 }
 
-// ScanJobs implements store.Jobs. Jobs that fail their authenticators are left out.
+// ScanJobs implements store.Jobs. Jobs that fail their authenticators are skipped.
 func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job) error) error {
 	return s.port.ScanJobs(ctx, kind, func(job *store.Job) error {
 		err := s.check("a job", job.Org, ledger.PurposeJob, job.MAC, encodeJob(job))
@@ -199,9 +195,9 @@ func (s *Store) ScanJobs(ctx context.Context, kind string, visit func(*store.Job
 	})
 }
 
-// JobsDue counts, by organization, the jobs of a kind that can be claimed at a moment
-// unless they are done by then: of those that wait, leased ones included, the ones whose
-// RunAt and lease end at or before it. Jobs that must not run are not counted.
+// JobsDue counts, by organization, the waiting and leased jobs of a kind that can be claimed at the
+// given time unless they finish before: RunAt and the lease end at or before it. Jobs that must not
+// run are not counted.
 func (s *Store) JobsDue(ctx context.Context, kind string, now, by ledger.Time) (map[ledger.OrgID]int64, error) {
 	due := make(map[ledger.OrgID]int64)
 	err := s.port.ScanJobs(ctx, kind, func(job *store.Job) error {
@@ -214,9 +210,9 @@ func (s *Store) JobsDue(ctx context.Context, kind string, now, by ledger.Time) (
 	return due, err
 }
 
-// SweepJobs buries jobs that must not run, also those that no claim comes to: of a kind
-// that nobody knows, leased for ever, or put off for ever. In a stream they would hold up
-// the service's own. It returns how many there were.
+// SweepJobs buries jobs that must not run, including those that no claim reaches: jobs of an
+// unknown kind, leased forever or postponed forever. They would block the service's own jobs in the
+// same stream. It returns the number of buried jobs.
 func (s *Store) SweepJobs(ctx context.Context, now ledger.Time) (int, error) {
 	faults := make(map[string][]*store.Job)
 	swept := 0
@@ -225,7 +221,7 @@ func (s *Store) SweepJobs(ctx context.Context, now ledger.Time) (int, error) {
 		if err != nil || fault == "" {
 			return err
 		}
-		if swept++; swept > mostSwept {
+		if swept++; swept > maxSwept {
 			return errSwept
 		}
 		faults[fault] = append(faults[fault], &store.Job{No: job.No, Org: job.Org, Kind: job.Kind, Stream: job.Stream})
@@ -242,7 +238,7 @@ func (s *Store) SweepJobs(ctx context.Context, now ledger.Time) (int, error) {
 			s.refused(ctx, job, fault)
 		}
 	}
-	return min(swept, mostSwept), nil
+	return min(swept, maxSwept), nil
 }
 
 var errSwept = errors.New("enough for one sweep")

@@ -7,8 +7,7 @@ import (
 	"countersign/internal/store"
 )
 
-// encodeKey covers everything about an API key but when it was last used, by which
-// nothing is decided.
+// encodeKey covers everything about an API key except its last use, which decides nothing.
 func encodeKey(k *ledger.KeyRecord) []byte {
 	r := make(record, 0, 256)
 	r.bytes(k.ID.UUID[:])
@@ -36,8 +35,8 @@ func (s *Store) sealKey(k *ledger.KeyRecord) {
 	k.MAC = s.seal(k.Org, ledger.PurposeAPIKey, encodeKey(k))
 }
 
-// checkKey authenticates a key's row. A store lends out the same record until it has
-// changed, and nobody changes what is lent: the very same one is sound again.
+// checkKey authenticates a key's row. A store returns the same record until it changes, and nobody
+// modifies a returned record, so a record that passed once passes again.
 func (s *Store) checkKey(k *ledger.KeyRecord) error {
 	if known, _ := s.sound.Get(k.ID); known == k {
 		return nil
@@ -51,19 +50,19 @@ func (s *Store) checkKey(k *ledger.KeyRecord) error {
 
 // Key implements store.Directory.
 func (s *Store) Key(ctx context.Context, id ledger.KeyID) (*ledger.KeyRecord, error) {
-	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.Key(ctx, id) }, s.checkKey, numberedKey)
+	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.Key(ctx, id) }, s.checkKey, keyRef)
 }
 
 // KeyByHash implements store.Directory.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (*ledger.KeyRecord, error) {
-	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.KeyByHash(ctx, hash) }, s.checkKey, numberedKey)
+	return readOneCurrent(ctx, s, func() (*ledger.KeyRecord, error) { return s.port.KeyByHash(ctx, hash) }, s.checkKey, keyRef)
 }
 
-// Keys implements store.Directory. Of a row that fails only the id is told, and that it
-// was tampered with: a list without it would say that there is no such key.
+// Keys implements store.Directory. A row that fails is reduced to its id and marked as tampered,
+// because leaving it out would say that the key does not exist.
 func (s *Store) Keys(ctx context.Context, org ledger.OrgID, after ledger.KeyID, limit int) ([]*ledger.KeyRecord, error) {
 	read := func() ([]*ledger.KeyRecord, error) { return s.port.Keys(ctx, org, after, limit) }
-	return readCurrent(ctx, s, read, s.checkKey, numberedKey, func(key *ledger.KeyRecord, _ error) (*ledger.KeyRecord, error) {
+	return readCurrent(ctx, s, read, s.checkKey, keyRef, func(key *ledger.KeyRecord, _ error) (*ledger.KeyRecord, error) {
 		return &ledger.KeyRecord{ID: key.ID, Org: org, Tampered: true}, nil
 	})
 }

@@ -12,43 +12,42 @@ import (
 	"countersign/internal/store"
 )
 
-// ErrRolledBack says that the audit log of an organization, or its receipts, are older
-// than what was known before. Somebody has put the database back.
-var ErrRolledBack = fault.Errorf(fault.CodeRolledBack, "the database is older than what this server has acknowledged, or this server remembers nothing of it: nothing is decided, sealed or signed in this organization until an operator has looked at it; see countersign doctor, and countersign rollback accept where it was put back on purpose")
+// ErrRolledBack says that an organization's audit log or receipts are older than what was known
+// before: the database was rolled back.
+var ErrRolledBack = fault.Errorf(fault.CodeRolledBack, "the database is older than what this server has acknowledged, or this server has no record of it: nothing is decided, sealed or signed in this organization until an operator has investigated; see countersign doctor, or run countersign rollback accept if it was restored on purpose")
 
-// errLog says that an audit log does not lead to its authenticated end, or has none:
-// what it says of records cannot be known.
+// errLog says that an audit log has no authenticated end or does not lead to it, so what it says
+// about records cannot be trusted.
 var errLog = fmt.Errorf("the audit log is incomplete or was changed: %w", ledger.ErrStateTampered)
 
-// logs are what this process knows of the audit logs in use.
+// logs holds what this process knows about the audit logs in use.
 type logs struct {
 	mu     sync.Mutex
 	memory map[ledger.OrgID]*logMemory
 }
 
-// logMemory is what this process knows of one audit log. A row that was put back is
-// authentic; only such a memory tells.
+// logMemory is what this process knows about one audit log. A restored row is authentic, so only
+// this memory reveals a rollback.
 type logMemory struct {
-	catching sync.Mutex // held by the one who reads what others have entered
+	catching sync.Mutex // held while reading the acts of other writers; taken before mu
 
 	mu sync.Mutex
-	// known is the furthest end that was ever seen: committed here, read, or remembered
-	// outside the database.
+	// known is the furthest end ever seen: committed here, read, or recorded outside the database.
 	known ledger.LogEnd
-	// outside is what was last remembered outside the database. It goes back only when an
-	// operator accepts an older database.
+	// outside is the last end that was recorded outside the database. It moves backwards only when
+	// an operator accepts an older database.
 	outside ledger.LogEnd
 	// history is nil until it is needed. It leads to end, which is authentic.
 	history *ledger.History
 	end     *ledger.ActLog
-	// behind says that the stored log was found to be older than known.
+	// behind reports that the stored log was found to be older than known.
 	behind bool
-	// fault is what is wrong with the log; nil where nothing is.
+	// fault is what is wrong with the log, or nil.
 	fault error
 }
 
-// memoryOf is what is known of a log. Where nothing is yet, what was remembered outside
-// the database is.
+// memoryOf returns what is known about a log. It starts with the end that was recorded outside the
+// database.
 func (s *Store) memoryOf(org ledger.OrgID) *logMemory {
 	s.logs.mu.Lock()
 	defer s.logs.mu.Unlock()
@@ -68,15 +67,15 @@ func (s *Store) remembered(org ledger.OrgID) ledger.LogEnd {
 	return s.Remembered(org)
 }
 
-// Follows reports whether an organization's log is in use here.
+// Follows reports whether this process uses an organization's log.
 func (s *Store) Follows(org ledger.OrgID) bool {
 	s.logs.mu.Lock()
 	defer s.logs.mu.Unlock()
 	return s.logs.memory[org] != nil
 }
 
-// KnownEnd is the furthest end of a log that this process knows of, the zero value where
-// it does not follow that log.
+// KnownEnd returns the furthest end of a log that this process knows, or the zero value if it does
+// not follow the log.
 func (s *Store) KnownEnd(org ledger.OrgID) ledger.LogEnd {
 	s.logs.mu.Lock()
 	m := s.logs.memory[org]
@@ -87,41 +86,41 @@ func (s *Store) KnownEnd(org ledger.OrgID) ledger.LogEnd {
 	return m.knownEnd()
 }
 
-// CheckLog reads a log to its end. The error is ErrRolledBack where the log is older than
-// it was known to be, and ledger.ErrStateTampered where it was changed.
+// CheckLog reads a log to its end. It returns ErrRolledBack if the log is older than it was known
+// to be, and ledger.ErrStateTampered if it was changed.
 func (s *Store) CheckLog(ctx context.Context, org ledger.OrgID) error {
 	if s.keys == nil {
 		return errNoKeys
 	}
-	s.lookOutside(org, s.memoryOf(org))
+	s.refreshOutside(org, s.memoryOf(org))
 	return s.catchUp(ctx, org)
 }
 
-// AcceptLog takes a log as it is stored for the truth, whatever was known before: an
-// operator has said so.
+// AcceptLog accepts a log as it is stored, whatever was known before. Only an operator's decision
+// leads here.
 func (s *Store) AcceptLog(org ledger.OrgID) {
 	m := s.memoryOf(org)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forget(s.remembered(org), ledger.LogEnd{})
+	m.reset(s.remembered(org), ledger.LogEnd{})
 }
 
-// forget begins anew from an end that was accepted. Callers hold the mutex.
-func (m *logMemory) forget(outside, known ledger.LogEnd) {
+// reset forgets the log and starts again from an accepted end. The caller holds m.mu.
+func (m *logMemory) reset(outside, known ledger.LogEnd) {
 	m.outside, m.known = outside, known
 	m.history, m.end, m.behind, m.fault = nil, nil, false, nil
 }
 
-// lookOutside takes up what was remembered outside the database since: an end that
-// another process has acknowledged, or an older one that an operator has accepted.
-func (s *Store) lookOutside(org ledger.OrgID, m *logMemory) {
+// refreshOutside picks up changes to what is recorded outside the database: an end that another
+// process has acknowledged, or an older one that an operator has accepted.
+func (s *Store) refreshOutside(org ledger.OrgID, m *logMemory) {
 	now := s.remembered(org)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case now == m.outside:
 	case now.Count < m.outside.Count:
-		m.forget(now, now)
+		m.reset(now, now)
 	default:
 		m.outside = now
 		if m.known.Behind(now) {
@@ -130,19 +129,19 @@ func (s *Store) lookOutside(org ledger.OrgID, m *logMemory) {
 	}
 }
 
-// knownEnd is taken before the database is read: what is entered meanwhile is no sign of
-// anything.
+// knownEnd must be called before the database is read: acts that are appended meanwhile prove
+// nothing.
 func (m *logMemory) knownEnd() ledger.LogEnd {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.known
 }
 
-// mostCaughtUp is how many acts are held together; where more are missing the log is
-// replayed from its beginning, which holds one at a time.
-const mostCaughtUp = 1000
+// maxCatchUp bounds how many acts are held in memory at once. If more are missing, the log is
+// replayed from its beginning, one act at a time.
+const maxCatchUp = 1000
 
-// catchUp reads how far a log has come, and what was entered since.
+// catchUp reads the end of a log and the acts that were appended since the last time.
 func (s *Store) catchUp(ctx context.Context, org ledger.OrgID) error {
 	m := s.memoryOf(org)
 	m.catching.Lock()
@@ -155,41 +154,41 @@ func (s *Store) catchUp(ctx context.Context, org ledger.OrgID) error {
 	return s.follow(ctx, org, m, end, known)
 }
 
-// follow goes on to an end that was read, nil where there is none. The caller holds
-// m.catching, and took known before it read.
+// follow advances the memory to an end that was read, or nil if there is none. The caller holds
+// m.catching and called knownEnd before reading.
 func (s *Store) follow(ctx context.Context, org ledger.OrgID, m *logMemory, end *ledger.ActLog, known ledger.LogEnd) error {
 	if end == nil && known.Count == 0 {
 		return m.fail(errLog)
 	}
-	if end != nil && !m.vouchedFor(end) && !end.Authentic(s.keys) {
+	if end != nil && !m.isVerifiedEnd(end) && !end.Authentic(s.keys) {
 		return m.fail(errLog)
 	}
 	if end == nil || end.End().Behind(known) {
-		return s.suspect(ctx, org, m, known)
+		return s.confirmRollback(ctx, org, m, known)
 	}
-	history, err := s.leading(ctx, org, m, end, known)
+	history, err := s.historyTo(ctx, org, m, end, known)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.settle(history, end)
+	m.adopt(history, end)
 	return nil
 }
 
-// vouchedFor reports whether an end is the one that was found authentic before.
-func (m *logMemory) vouchedFor(end *ledger.ActLog) bool {
+// isVerifiedEnd reports whether an end is the one that was found authentic before.
+func (m *logMemory) isVerifiedEnd(end *ledger.ActLog) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sameEnd(end)
 }
 
-// sameEnd is vouchedFor. Callers hold the mutex.
+// sameEnd is isVerifiedEnd for callers that hold m.mu.
 func (m *logMemory) sameEnd(end *ledger.ActLog) bool {
 	return m.end != nil && (m.end == end || m.end.End() == end.End() && m.end.Controls == end.Controls && slices.Equal(m.end.MAC, end.MAC))
 }
 
-// fail keeps what is wrong with a log.
+// fail records what is wrong with a log.
 func (m *logMemory) fail(fault error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,9 +196,9 @@ func (m *logMemory) fail(fault error) error {
 	return fault
 }
 
-// settle takes over a history that leads to an authentic end, unless another one has come
-// further. Callers hold the mutex.
-func (m *logMemory) settle(history *ledger.History, end *ledger.ActLog) {
+// adopt installs a history that leads to an authentic end, unless the memory is already further.
+// The caller holds m.mu.
+func (m *logMemory) adopt(history *ledger.History, end *ledger.ActLog) {
 	if m.end != nil && m.end.Count > end.Count || history == nil || history.End().Count < end.Count {
 		return
 	}
@@ -209,20 +208,20 @@ func (m *logMemory) settle(history *ledger.History, end *ledger.ActLog) {
 	}
 }
 
-// leading is the history that leads to an authentic end, or past it.
-func (s *Store) leading(ctx context.Context, org ledger.OrgID, m *logMemory, end *ledger.ActLog, known ledger.LogEnd) (*ledger.History, error) {
+// historyTo returns a history that leads to an authentic end or past it.
+func (s *Store) historyTo(ctx context.Context, org ledger.OrgID, m *logMemory, end *ledger.ActLog, known ledger.LogEnd) (*ledger.History, error) {
 	m.mu.Lock()
 	history := m.history
-	var at ledger.LogEnd // where it leads to; others take it further once the mutex is free
+	var at ledger.LogEnd // others may extend the history once the mutex is released
 	if history != nil {
 		at = history.End()
 	}
 	m.mu.Unlock()
 	missing := end.Count - at.Count
 	switch {
-	case history == nil || missing > mostCaughtUp || missing == 0 && at != end.End():
+	case history == nil || missing > maxCatchUp || missing == 0 && at != end.End():
 		return s.replay(ctx, org, m, end, known)
-	case missing <= 0: // what was entered here while the end was read is compared the next time
+	case missing <= 0: // acts committed here while the end was read are compared next time
 		return history, nil
 	}
 	acts, err := s.port.Acts(ctx, org, end.Count+1, int(missing))
@@ -232,7 +231,7 @@ func (s *Store) leading(ctx context.Context, org ledger.OrgID, m *logMemory, end
 	slices.Reverse(acts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if history != m.history || history.End() != at { // another came first
+	if history != m.history || history.End() != at { // another goroutine was first
 		return m.history, nil
 	}
 	if err := m.extend(acts, end, known); err != nil {
@@ -241,7 +240,7 @@ func (s *Store) leading(ctx context.Context, org ledger.OrgID, m *logMemory, end
 	return history, nil
 }
 
-// extend goes on with acts that were read. Callers hold the mutex.
+// extend appends acts that were read to the history. The caller holds m.mu.
 func (m *logMemory) extend(acts []*ledger.StoredAct, end *ledger.ActLog, known ledger.LogEnd) error {
 	for _, act := range acts {
 		if act.Sequence == known.Count && act.Hash() != known.Last {
@@ -258,7 +257,7 @@ func (m *logMemory) extend(acts []*ledger.StoredAct, end *ledger.ActLog, known l
 
 var errEnough = errors.New("enough was read")
 
-// replay makes the history of a log from its beginning.
+// replay builds the history of a log from its beginning.
 func (s *Store) replay(ctx context.Context, org ledger.OrgID, m *logMemory, end *ledger.ActLog, known ledger.LogEnd) (*ledger.History, error) {
 	history, forked := ledger.NewHistory(), false
 	var broken error
@@ -288,9 +287,9 @@ func (s *Store) replay(ctx context.Context, org ledger.OrgID, m *logMemory, end 
 	return history, nil
 }
 
-// suspect reads the end of a log once more, under its lock, before it is said that the
-// log was put back.
-func (s *Store) suspect(ctx context.Context, org ledger.OrgID, m *logMemory, known ledger.LogEnd) error {
+// confirmRollback reads the end of a log once more, under its lock, before reporting that the log
+// was rolled back.
+func (s *Store) confirmRollback(ctx context.Context, org ledger.OrgID, m *logMemory, known ledger.LogEnd) error {
 	var end *ledger.ActLog
 	err := s.port.Transact(ctx, &store.Needs{Logs: []ledger.OrgID{org}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		end = loaded.Logs[org]
@@ -304,7 +303,7 @@ func (s *Store) suspect(ctx context.Context, org ledger.OrgID, m *logMemory, kno
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.known != known && m.known.Count <= known.Count { // an operator has accepted it meanwhile
+	if m.known != known && m.known.Count <= known.Count { // an operator has accepted the log in the meantime
 		return fmt.Errorf("the audit log was accepted while it was read: %w", store.ErrUnavailable)
 	}
 	if end != nil && !end.End().Behind(known) {
@@ -314,15 +313,15 @@ func (s *Store) suspect(ctx context.Context, org ledger.OrgID, m *logMemory, kno
 	return ErrRolledBack
 }
 
-// LogTrouble is what is wrong with a log that was followed.
+// LogTrouble is what is wrong with one followed log.
 type LogTrouble struct {
 	Org ledger.OrgID
 	Err error
 }
 
-// FollowLogs reads how far the logs in use have come, in one statement, and what was
-// entered since. Replicas learn of each other's acts by it. It returns what is wrong with
-// single logs, and an error where nothing could be read.
+// FollowLogs reads the ends of all logs in use in one statement, and then the acts that were
+// appended since. This is how replicas learn of each other's acts. It returns the problems of
+// individual logs, and an error if nothing could be read.
 func (s *Store) FollowLogs(ctx context.Context) ([]LogTrouble, error) {
 	if s.keys == nil {
 		return nil, nil
@@ -339,37 +338,37 @@ func (s *Store) FollowLogs(ctx context.Context) ([]LogTrouble, error) {
 		return nil, nil
 	}
 	for org, m := range memory {
-		s.lookOutside(org, m)
+		s.refreshOutside(org, m)
 		known[org] = m.knownEnd()
 	}
 	ends, err := s.port.ActLogs(ctx, orgs)
 	if err != nil {
 		return nil, err
 	}
-	var troubles []LogTrouble
+	var failures []LogTrouble
 	for _, org := range orgs {
 		m, end := memory[org], ends[org]
 		if end == nil && known[org].Count == 0 {
-			continue // of nobody, or not begun
+			continue // no such organization, or no act yet
 		}
 		m.mu.Lock()
-		settled := end != nil && m.sameEnd(end) && m.known == m.end.End() && !m.behind && m.fault == nil
+		upToDate := end != nil && m.sameEnd(end) && m.known == m.end.End() && !m.behind && m.fault == nil
 		m.mu.Unlock()
-		if settled {
+		if upToDate {
 			continue
 		}
 		m.catching.Lock()
 		err := s.follow(ctx, org, m, end, known[org])
 		m.catching.Unlock()
 		if err != nil {
-			troubles = append(troubles, LogTrouble{org, err})
+			failures = append(failures, LogTrouble{org, err})
 		}
 	}
-	return troubles, nil
+	return failures, nil
 }
 
-// prepare makes sure that the logs of some organizations were replayed, and returns how
-// far they were known to go before the transaction reads anything.
+// prepare makes sure that the logs of the needed organizations were replayed, and returns their
+// known ends before the transaction reads anything.
 func (s *Store) prepare(ctx context.Context, needs *store.Needs) (map[ledger.OrgID]ledger.LogEnd, error) {
 	known := make(map[ledger.OrgID]ledger.LogEnd, 1)
 	for _, orgs := range [...][]ledger.OrgID{needs.Orgs, needs.Govern} {
@@ -393,11 +392,11 @@ func (s *Store) prepare(ctx context.Context, needs *store.Needs) (map[ledger.Org
 	return known, nil
 }
 
-// holdLogs holds the organizations that were loaded against their logs, and the logs
-// against what was known of them. What is wrong it names in Loaded.
-func (s *Store) holdLogs(loaded *store.Loaded, known map[ledger.OrgID]ledger.LogEnd) (suspects []ledger.OrgID, err error) {
+// verifyLogs checks the loaded organizations against their logs, and the logs against what was
+// known about them. It names the failures in loaded.
+func (s *Store) verifyLogs(loaded *store.Loaded, known map[ledger.OrgID]ledger.LogEnd) (suspects []ledger.OrgID, err error) {
 	for id, org := range loaded.Orgs {
-		switch err := s.holdLog(loaded, org, known[id]); {
+		switch err := s.verifyLog(loaded, org, known[id]); {
 		case errors.Is(err, ErrRolledBack):
 			loaded.Behind = append(loaded.Behind, id)
 			suspects = append(suspects, id)
@@ -410,7 +409,7 @@ func (s *Store) holdLogs(loaded *store.Loaded, known map[ledger.OrgID]ledger.Log
 	return suspects, nil
 }
 
-func (s *Store) holdLog(loaded *store.Loaded, org *ledger.Organization, known ledger.LogEnd) error {
+func (s *Store) verifyLog(loaded *store.Loaded, org *ledger.Organization, known ledger.LogEnd) error {
 	m, end := s.memoryOf(org.ID), loaded.Ends[org.ID]
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -436,22 +435,22 @@ func (s *Store) holdLog(loaded *store.Loaded, org *ledger.Organization, known le
 		}
 	}
 	if m.history.End().Count == end.Count {
-		m.settle(m.history, end)
+		m.adopt(m.history, end)
 	}
-	return s.holdOrganization(org, end)
+	return s.verifyOrganization(org, end)
 }
 
-// soundOrg is an organization that was found to be the one that a log's end left.
+// soundOrg is an organization that matched the controls hash of its log's end.
 type soundOrg struct {
 	org      *ledger.Organization
 	controls [32]byte
 }
 
-var errOrganization = fmt.Errorf("organization fails its authenticator, or is not the one that the last act has left: %w", ledger.ErrStateTampered)
+var errOrganization = fmt.Errorf("organization fails its authenticator, or is not the version that the last act wrote: %w", ledger.ErrStateTampered)
 
-// holdOrganization wants the organization that the last act has left. A store lends out
-// the same record until it has changed.
-func (s *Store) holdOrganization(org *ledger.Organization, end *ledger.ActLog) error {
+// verifyOrganization requires the version of the organization that the last act wrote. A store
+// returns the same record until it changes, so a verified pointer needs no second check.
+func (s *Store) verifyOrganization(org *ledger.Organization, end *ledger.ActLog) error {
 	if known, _ := s.orgs.Get(org.ID); known.org == org && known.controls == end.Controls {
 		return nil
 	}
@@ -463,7 +462,7 @@ func (s *Store) holdOrganization(org *ledger.Organization, end *ledger.ActLog) e
 	return nil
 }
 
-// CurrentOrganization finds an organization that is the one that the last act has left.
+// CurrentOrganization returns the version of an organization that the last act wrote.
 func (s *Store) CurrentOrganization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
 	if s.keys == nil {
 		return nil, errNoKeys
@@ -475,10 +474,10 @@ func (s *Store) CurrentOrganization(ctx context.Context, id ledger.OrgID) (*ledg
 		if err != nil {
 			return nil, err
 		}
-		if end := m.authentic(); end != nil && s.holdOrganization(org, end) == nil {
+		if end := m.authentic(); end != nil && s.verifyOrganization(org, end) == nil {
 			return org, nil
 		}
-		// It may be newer than what is known, or have changed since it was read.
+		// The organization may be newer than the known end, or have changed since it was read.
 		if err := s.catchUp(ctx, id); err != nil {
 			return nil, err
 		}
@@ -488,8 +487,8 @@ func (s *Store) CurrentOrganization(ctx context.Context, id ledger.OrgID) (*ledg
 	}
 }
 
-// authentic is the end to which the history leads, nil where it is not known or is older
-// than it should be.
+// authentic returns the end that the history leads to, or nil if it is unknown or older than the
+// known end.
 func (m *logMemory) authentic() *ledger.ActLog {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -499,7 +498,7 @@ func (m *logMemory) authentic() *ledger.ActLog {
 	return m.end
 }
 
-// committed goes on with what a transaction has entered.
+// committed advances the memory by what a transaction has appended.
 func (s *Store) committed(changes *store.Changes) {
 	for _, log := range changes.Logs {
 		m, end := s.memoryOf(log.Org), *log
@@ -513,9 +512,9 @@ func (s *Store) committed(changes *store.Changes) {
 		if m.known.Count < end.Count {
 			m.known = end.End()
 		}
-		// Where another transaction's acts come between, they are read when they are needed.
+		// If acts of another transaction come in between, they are read when they are needed.
 		if m.history != nil && m.history.End().Count+int64(len(acts)) == end.Count && m.history.Extend(acts, end.End()) == nil {
-			m.settle(m.history, &end)
+			m.adopt(m.history, &end)
 		}
 		m.mu.Unlock()
 	}

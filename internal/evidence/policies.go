@@ -10,10 +10,10 @@ import (
 	"countersign/internal/store"
 )
 
-// ActPutPolicy is what the audit log calls the putting of a policy set.
+// ActPutPolicy is the audit log's name for storing a policy set.
 const ActPutPolicy = "policy.put"
 
-// PolicyDetail is what the audit log says of a stored set: it binds every byte of it.
+// PolicyDetail is the audit log's detail about a stored set. It binds every byte of the document.
 func PolicyDetail(record *store.PolicyRecord) []byte {
 	w := canon.BeginObject(nil)
 	w.String("format", record.Format)
@@ -21,13 +21,12 @@ func PolicyDetail(record *store.PolicyRecord) []byte {
 	return w.End()
 }
 
-// ReadPolicy compiles a stored set and refuses one whose bytes are not those that
-// its version names.
+// ReadPolicy compiles a stored set. It refuses a set whose bytes do not match its version.
 func ReadPolicy(record *store.PolicyRecord) (*policy.Set, error) {
 	return readPolicy(record, policy.ParseStored)
 }
 
-// OutlinePolicy is ReadPolicy for what is shown: the conditions are not compiled.
+// OutlinePolicy is ReadPolicy without compiling the conditions, for display.
 func OutlinePolicy(record *store.PolicyRecord) (*policy.Outline, error) {
 	return readPolicy(record, policy.ReadStored)
 }
@@ -69,14 +68,14 @@ func (s *Store) checkPolicy(p *store.PolicyRecord) error {
 
 // Policy implements store.Governance.
 func (s *Store) Policy(ctx context.Context, org ledger.OrgID, number int64) (*store.PolicyRecord, error) {
-	return readOneCurrent(ctx, s, func() (*store.PolicyRecord, error) { return s.port.Policy(ctx, org, number) }, s.checkPolicy, numberedPolicy)
+	return readOneCurrent(ctx, s, func() (*store.PolicyRecord, error) { return s.port.Policy(ctx, org, number) }, s.checkPolicy, policyRef)
 }
 
-// Policies implements store.Governance. Of a row that fails only the number is told, and
-// that it was tampered with.
+// Policies implements store.Governance. A row that fails is reduced to its number and marked as
+// tampered.
 func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, limit int) ([]*store.PolicyRecord, error) {
 	read := func() ([]*store.PolicyRecord, error) { return s.port.Policies(ctx, org, before, limit) }
-	return readCurrent(ctx, s, read, s.checkPolicy, numberedPolicy, func(policy *store.PolicyRecord, _ error) (*store.PolicyRecord, error) {
+	return readCurrent(ctx, s, read, s.checkPolicy, policyRef, func(policy *store.PolicyRecord, _ error) (*store.PolicyRecord, error) {
 		return &store.PolicyRecord{Org: org, Number: policy.Number, Tampered: true}, nil
 	})
 }

@@ -21,8 +21,8 @@ func (s *Store) ReadApproval(record *store.ApprovalRecord) (*ledger.Approval, er
 	return approval, nil
 }
 
-// ReadEvent reads an event's facts and refuses those that are not as the service
-// recorded them, or not where they are stored.
+// ReadEvent decodes an event's facts. It refuses an event that is not what the service recorded or
+// that was moved.
 func (s *Store) ReadEvent(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, error) {
 	if !stored.Authentic(s.keys, org) {
 		return nil, fmt.Errorf("an event fails its authenticator: %w", ledger.ErrStateTampered)
@@ -32,13 +32,12 @@ func (s *Store) ReadEvent(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger
 		return nil, fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
 	}
 	if event.Chain != stored.Chain || event.Sequence != stored.Sequence || event.Action.IdempotencyKey != stored.IdempotencyKey {
-		return nil, fmt.Errorf("an event stands in another's place: %w", ledger.ErrStateTampered)
+		return nil, fmt.Errorf("an event was stored in another event's place: %w", ledger.ErrStateTampered)
 	}
 	return event, nil
 }
 
-// ReadCounter authenticates a stored counter of a budget. One that stands in another's
-// place is refused too.
+// ReadCounter authenticates a stored budget counter. It also refuses a counter that was moved.
 func (s *Store) ReadCounter(record *store.CounterRecord) (*ledger.BudgetCounter, error) {
 	counter, err := ledger.DecodeBudgetCounter(record.Body, record.MAC, s.keys, record.Org)
 	if err != nil {
@@ -50,12 +49,12 @@ func (s *Store) ReadCounter(record *store.CounterRecord) (*ledger.BudgetCounter,
 	return counter, nil
 }
 
-// eventPage is how many events are held at a time where a whole chain is read. Each
-// may be as large as a request, and nothing tells beforehand which are: so it is few.
+// eventPage is how many events are held in memory when a whole chain is read. It is small because
+// each event may be as large as a request.
 const eventPage = 32
 
-// EachPage shows a chain's events after one, by sequence, some at a time. They are as
-// they are stored: ReadEvent authenticates them.
+// EachPage visits a chain's events after a sequence, in order, one page at a time. The events are
+// not authenticated: pass them to ReadEvent.
 func (s *Store) EachPage(ctx context.Context, chain ledger.ChainID, after int64, visit func([]*ledger.StoredEvent) error) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -72,7 +71,7 @@ func (s *Store) EachPage(ctx context.Context, chain ledger.ChainID, after int64,
 	}
 }
 
-// AllKeys lists an organization's API keys, those that were changed included.
+// AllKeys lists an organization's API keys, including tampered ones.
 func (s *Store) AllKeys(ctx context.Context, org ledger.OrgID) ([]*ledger.KeyRecord, error) {
 	const page = 200
 	var all []*ledger.KeyRecord

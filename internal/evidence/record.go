@@ -6,9 +6,9 @@ import (
 	"countersign/internal/ledger"
 )
 
-// record is a row as it is authenticated: its fields in a fixed order, each with its
-// length, so that no two rows have the same bytes. A row may hold anything that its
-// columns can, also what the service would never write.
+// record is the authenticated encoding of a row: its fields in a fixed order, each with its length,
+// so that no two rows have the same bytes. It can encode anything that the columns can hold,
+// including values that the service would never write.
 type record []byte
 
 func (r *record) bytes(b []byte) {
@@ -40,16 +40,16 @@ func (r *record) flag(set bool) {
 
 func (r *record) time(t ledger.Time) { r.int(int64(t)) }
 
-// act is the number of the act that changed a record last. A row from before it was kept
-// has none, and its bytes are those that it had then. It stands at the end, where it can be
-// told from nothing.
+// act appends the number of the act that last changed a record. Rows written before act numbers
+// existed have none, and their encoding is unchanged. act must be the last field, so that its
+// absence is unambiguous.
 func (r *record) act(number int64) {
 	if number != 0 {
 		r.int(number)
 	}
 }
 
-// timeOrNone tells no moment from the first one.
+// timeOrNone distinguishes nil from time zero.
 func (r *record) timeOrNone(t *ledger.Time) {
 	r.flag(t != nil)
 	if t != nil {

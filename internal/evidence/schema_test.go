@@ -9,8 +9,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// covered says, for each table, what covers its columns: whoever changes one of them
-// gains nothing, for what he wrote is refused.
+// covered says, for each table, what authenticates its columns. Changing one of them gains an
+// attacker nothing, because the row is then refused.
 var covered = map[string]struct{ by, columns string }{
 	"organizations": {"the authenticator in controls, and the hash at the end of the audit log, checked where an organization is used", "id slug name settings controls created_at"},
 	"api_keys": {"mac, checked here", `id org_id name role hash hint created_at revoked_at agents owner expires_at expiry_logged
@@ -49,16 +49,16 @@ var covered = map[string]struct{ by, columns string }{
 	"receipts":        {"the receipt's own signature, and the hash chain that heads ends", "id org_id sequence chain_id previous_hash body"},
 }
 
-// idle are the columns that carry no authority, each with the reason.
+// idle lists the columns that carry no authority, each with the reason.
 var idle = map[string]string{
 	"api_keys.last_used_at":      "nothing is decided by when a key was last used",
 	"tokens.last_used_at":        "nothing is decided by when a token was last used",
-	"chain_polls.chain_no":       "a poll decides when a chain that nobody asks for is sealed, and nothing else",
+	"chain_polls.chain_no":       "a poll only decides when an abandoned chain is sealed",
 	"chain_polls.chain_id":       "as chain_no",
 	"chain_polls.polled_at":      "as chain_no",
 	"approval_polls.approval_id": "reviewers are shown when a client last asked; nothing is decided by it",
 	"approval_polls.polled_at":   "as approval_id",
-	"postings.term":              "it proposes records to a search, each of which is authenticated and held against the search: one can be kept from being found",
+	"postings.term":              "it proposes records, which are authenticated and matched against the search: an attacker can only hide one from a search",
 	"postings.place":             "as term",
 	"postings.sequence":          "as term",
 
@@ -66,12 +66,12 @@ var idle = map[string]string{
 	"legacy_uses.day":         "as org_id",
 	"legacy_uses.route":       "as org_id",
 	"legacy_uses.requests":    "as org_id",
-	"master_keys.key_id":      "a fingerprint that was changed keeps the server from starting",
+	"master_keys.key_id":      "a changed fingerprint only keeps the server from starting",
 	"master_keys.fingerprint": "as key_id",
 
-	"jobs.no":           "it names a row, and says nothing",
-	"jobs.run_at":       "once a job is stored it says when it is tried: a job can be delayed",
-	"jobs.place":        "the store's own: a job can be delayed or given up",
+	"jobs.no":           "it only identifies a row",
+	"jobs.run_at":       "it only schedules a stored job: a job can be delayed",
+	"jobs.place":        "internal to the store: a job can be delayed or given up",
 	"jobs.held":         "as place",
 	"jobs.buried":       "as place",
 	"jobs.attempts":     "as place",
@@ -79,24 +79,24 @@ var idle = map[string]string{
 	"jobs.leased_until": "as place",
 	"jobs.fault":        "it is shown to operators",
 
-	"log_signer.no":     "it keeps the table at one row",
-	"log_signer.holder": "whoever signs, signs the same tree: signing can be delayed",
+	"log_signer.no":     "it limits the table to one row",
+	"log_signer.holder": "every signer signs the same tree: signing can be delayed",
 	"log_signer.until":  "as holder",
 
-	"ledger_identity.no": "it keeps the table at one row",
+	"ledger_identity.no": "it limits the table to one row",
 
 	"chains.no":   "it joins a chain with its rows, which name and cover the chain",
-	"events.no":   "it keeps rows apart",
-	"receipts.no": "it keeps rows apart",
-	"anchors.no":  "it keeps rows apart",
+	"events.no":   "it only identifies a row",
+	"receipts.no": "it only identifies a row",
+	"anchors.no":  "it only identifies a row",
 }
 
-// bookkeeping are the tables of the migrations and of SQLite itself.
+// bookkeeping lists the tables of the migrations and of SQLite itself.
 var bookkeeping = []string{"goose_db_version", "schema_versions", "sqlite_sequence"}
 
-// Every column of the schema is covered by an authenticator, a hash or a signature, or
-// stands in a table with the reason why it carries no authority. A column that nobody has
-// thought of fails.
+// Every column of the schema is covered by an authenticator, a hash or a signature, or is listed
+// with the reason why it carries no authority. A new column that is in neither list fails this
+// test.
 func TestEveryColumnIsAccountedFor(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		query := `SELECT m.name, c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c WHERE m.type = 'table'`
@@ -115,13 +115,13 @@ func TestEveryColumnIsAccountedFor(t *testing.T) {
 			}
 			isCovered := slices.Contains(strings.Fields(covered[table].columns), column)
 			if _, isIdle := idle[name]; isCovered == isIdle {
-				t.Errorf("%s: covered %t, without authority %t; want one of the two", name, isCovered, isIdle)
+				t.Errorf("%s: covered %t, without authority %t; want exactly one", name, isCovered, isIdle)
 			}
 		}
 	})
 }
 
-// What is listed is in the schema of at least one of the two stores.
+// Every listed column exists in the schema of at least one of the two stores.
 func TestNoColumnIsListedForNothing(t *testing.T) {
 	t.Parallel()
 	lite, full := testdb.SQLite(t), testdb.Postgres(t)
@@ -131,13 +131,13 @@ func TestNoColumnIsListedForNothing(t *testing.T) {
 		columnsOf(t, full.Direct(t), `SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = current_schema()`)...)
 	for name := range idle {
 		if !slices.Contains(found, name) {
-			t.Errorf("%s is listed and is no column", name)
+			t.Errorf("%s is listed but is not a column", name)
 		}
 	}
 	for table, c := range covered {
 		for _, column := range strings.Fields(c.columns) {
 			if !slices.Contains(found, table+"."+column) {
-				t.Errorf("%s.%s is listed and is no column", table, column)
+				t.Errorf("%s.%s is listed but is not a column", table, column)
 			}
 		}
 	}

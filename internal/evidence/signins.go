@@ -8,7 +8,8 @@ import (
 	"countersign/internal/store"
 )
 
-// A sign-in belongs to a key and not to an organization: it is sealed for none.
+// noOrganization seals rows that do not belong to an organization, such as sign-ins, which belong
+// to a key.
 var noOrganization ledger.OrgID
 
 func encodeSignIn(in *store.SignIn) []byte {
@@ -30,9 +31,9 @@ func (s *Store) sealSignIn(in *store.SignIn) error {
 	return nil
 }
 
-// soundSignIn is a link or a session that is authentic and the newest. One that is not
-// the newest was used up or has ended: its act is entered before its row is written, so
-// that this is no sign of tampering.
+// soundSignIn returns a link or session that is authentic and current. One that is stale was used
+// or has ended. Its act is recorded before its row is written, so a stale row is no sign of
+// tampering.
 func (s *Store) soundSignIn(ctx context.Context, read func() (*store.SignIn, error)) (*store.SignIn, error) {
 	rows, err := readCurrent(ctx, s,
 		func() ([]*store.SignIn, error) {
@@ -42,7 +43,7 @@ func (s *Store) soundSignIn(ctx context.Context, read func() (*store.SignIn, err
 		func(in *store.SignIn) error {
 			return s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in))
 		},
-		numberedSignIn,
+		signInRef,
 		func(in *store.SignIn, err error) (*store.SignIn, error) {
 			if s.check("a sign-in", noOrganization, ledger.PurposeSignIn, in.MAC, encodeSignIn(in)) == nil && !errors.Is(err, errLog) {
 				err = store.ErrNotFound
@@ -55,9 +56,9 @@ func (s *Store) soundSignIn(ctx context.Context, read func() (*store.SignIn, err
 	return rows[0], nil
 }
 
-// SignInHeld reports whether a link or a session is the newest, inside a transaction that
-// has loaded its organization.
-func (s *Store) SignInHeld(in *store.SignIn) bool { return s.held(numberedSignIn(in)) == nil }
+// SignInHeld reports whether a link or session is current, inside a transaction that has loaded its
+// organization.
+func (s *Store) SignInHeld(in *store.SignIn) bool { return s.checkCurrent(signInRef(in)) == nil }
 
 // CreateSignIn implements store.SignIns.
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {

@@ -40,8 +40,8 @@ func (s *Store) TransparencyLog(ctx context.Context, id uuid.UUID) (*store.Trans
 	return log, nil
 }
 
-// TransparencyLogs implements store.Transparency. Of a row that fails only the id is told,
-// and that it was tampered with.
+// TransparencyLogs implements store.Transparency. A row that fails is reduced to its id and marked
+// as tampered.
 func (s *Store) TransparencyLogs(ctx context.Context, org ledger.OrgID) ([]*store.TransparencyLog, error) {
 	logs, err := s.port.TransparencyLogs(ctx, org)
 	if err != nil {

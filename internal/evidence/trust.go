@@ -7,12 +7,12 @@ import (
 	"countersign/internal/store"
 )
 
-// trustPage is how many rows of a table are read together.
+// trustPage is the number of rows read at a time.
 const trustPage = 200
 
-// Unsealed reports how many rows of an organization have no authenticator or name no act,
-// or, where there are many, that there are some. They are from before there were any, or
-// somebody took it away; either way they are refused.
+// Unsealed counts the rows of an organization that have no authenticator or name no act. If there
+// are many, the count is a lower bound. Such rows predate authenticators or had theirs removed;
+// either way they are refused.
 func (s *Store) Unsealed(ctx context.Context, org ledger.OrgID) (int, error) {
 	keys, err := s.unsealedKeys(ctx, org)
 	if err != nil {
@@ -25,19 +25,19 @@ func (s *Store) Unsealed(ctx context.Context, org ledger.OrgID) (int, error) {
 	return len(keys) + rows.Len(), nil
 }
 
-// Trust is how much of what it finds an operator believes who takes a database over.
+// Trust says how much of an existing database an operator trusts when taking it over.
 type Trust int
 
 const (
-	// TrustNumbers believes authentic rows that name no act, from before they did.
+	// TrustNumbers trusts authentic rows that name no act because they predate act numbers.
 	TrustNumbers Trust = iota
-	// TrustAll believes rows without an authenticator too.
+	// TrustAll also trusts rows without an authenticator.
 	TrustAll
 )
 
-// TakeOver seals the rows of an organization that are from before they had authenticators
-// or named the act that changed them last, as they are: each names the act that the audit
-// log says. It is for an operator, once: it believes that each row is the newest.
+// TakeOver seals, as they are, the rows of an organization that predate authenticators or act
+// numbers. Each gets the number of the last act about it in the audit log. It is meant to be run
+// once, by an operator: it trusts that each row is the newest version.
 func (s *Store) TakeOver(ctx context.Context, org ledger.OrgID, trust Trust) (int, error) {
 	if s.keys == nil {
 		return 0, errNoKeys
@@ -55,10 +55,10 @@ func (s *Store) TakeOver(ctx context.Context, org ledger.OrgID, trust Trust) (in
 		if err != nil {
 			return taken, err
 		}
-		rows.Webhooks = takeEach(t, rows.Webhooks, s.checkWebhook, s.sealWebhook, numberedWebhook, func(w *store.WebhookRecord) *rowSeal { return &rowSeal{&w.MAC, &w.Act} })
-		rows.Policies = takeEach(t, rows.Policies, s.checkPolicy, s.sealPolicy, numberedPolicy, func(p *store.PolicyRecord) *rowSeal { return &rowSeal{&p.MAC, &p.Act} })
-		rows.Tokens = takeEach(t, rows.Tokens, s.checkToken, s.sealToken, numberedToken, func(t *store.TokenRecord) *rowSeal { return &rowSeal{&t.MAC, &t.Act} })
-		rows.SigningKeys = takeEach(t, rows.SigningKeys, s.checkSigningKey, s.sealSigningKey, numberedSigningKey, func(k *store.SigningKeyRecord) *rowSeal { return &rowSeal{&k.MAC, &k.Act} })
+		rows.Webhooks = takeEach(t, rows.Webhooks, s.checkWebhook, s.sealWebhook, webhookRef, func(w *store.WebhookRecord) *rowSeal { return &rowSeal{&w.MAC, &w.Act} })
+		rows.Policies = takeEach(t, rows.Policies, s.checkPolicy, s.sealPolicy, policyRef, func(p *store.PolicyRecord) *rowSeal { return &rowSeal{&p.MAC, &p.Act} })
+		rows.Tokens = takeEach(t, rows.Tokens, s.checkToken, s.sealToken, tokenRef, func(t *store.TokenRecord) *rowSeal { return &rowSeal{&t.MAC, &t.Act} })
+		rows.SigningKeys = takeEach(t, rows.SigningKeys, s.checkSigningKey, s.sealSigningKey, signingKeyRef, func(k *store.SigningKeyRecord) *rowSeal { return &rowSeal{&k.MAC, &k.Act} })
 		if trust != TrustAll {
 			rows.Anchors, rows.Jobs = nil, nil
 		}
@@ -67,7 +67,7 @@ func (s *Store) TakeOver(ctx context.Context, org ledger.OrgID, trust Trust) (in
 			job.DueAt = job.RunAt
 			s.sealJob(job)
 		}
-		if rows.Len() == 0 { // none is left, but those that are not believed
+		if rows.Len() == 0 { // only rows that are not trusted are left
 			return taken, nil
 		}
 		if err := s.SealRows(ctx, rows); err != nil {
@@ -77,29 +77,28 @@ func (s *Store) TakeOver(ctx context.Context, org ledger.OrgID, trust Trust) (in
 	}
 }
 
-// takeOver is one taking over of an organization's rows.
 type takeOver struct {
 	store *Store
 	org   ledger.OrgID
 	trust Trust
 }
 
-// rowSeal are the members of a record that a taking over writes.
+// rowSeal points to the fields of a record that TakeOver sets.
 type rowSeal struct {
 	mac *[]byte
 	act *int64
 }
 
-// believed reports whether a row may be sealed as it is.
-func (t *takeOver) believed(mac []byte, check error) bool {
+// trusted reports whether a row may be sealed as it is.
+func (t *takeOver) trusted(mac []byte, check error) bool {
 	if len(mac) == 0 {
 		return t.trust == TrustAll
 	}
 	return check == nil
 }
 
-// lastAct is the act that changed a record last, as the audit log says.
-func (t *takeOver) lastAct(n numbered) int64 {
+// lastAct returns the last act about a record in the audit log.
+func (t *takeOver) lastAct(n recordRef) int64 {
 	m := t.store.memoryOf(t.org)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -109,12 +108,12 @@ func (t *takeOver) lastAct(n numbered) int64 {
 	return m.history.LastAct(n.kind, n.name)
 }
 
-// takeEach numbers and seals the rows that are believed, and returns them.
-func takeEach[R any](t *takeOver, rows []R, check func(R) error, seal func(R), name func(R) numbered, members func(R) *rowSeal) []R {
+// takeEach numbers and seals the trusted rows, and returns them.
+func takeEach[R any](t *takeOver, rows []R, check func(R) error, seal func(R), name func(R) recordRef, members func(R) *rowSeal) []R {
 	var taken []R
 	for _, row := range rows {
 		part := members(row)
-		if !t.believed(*part.mac, check(row)) {
+		if !t.trusted(*part.mac, check(row)) {
 			continue
 		}
 		*part.act = t.lastAct(name(row))
@@ -135,11 +134,11 @@ func (t *takeOver) keys(ctx context.Context) (int, error) {
 		changes := new(store.Changes)
 		for _, id := range keys {
 			key := loaded.Keys[id]
-			if key == nil || len(key.MAC) > 0 && key.Act > 0 || !t.believed(key.MAC, s.checkKey(key)) {
+			if key == nil || len(key.MAC) > 0 && key.Act > 0 || !t.trusted(key.MAC, s.checkKey(key)) {
 				continue
 			}
 			sealed := *key
-			sealed.Act = t.lastAct(numberedKey(key))
+			sealed.Act = t.lastAct(keyRef(key))
 			s.sealKey(&sealed)
 			changes.Keys = append(changes.Keys, &sealed)
 		}

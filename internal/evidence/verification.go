@@ -9,8 +9,7 @@ import (
 	"countersign/internal/store"
 )
 
-// encodeToken covers everything about a token but when it was last used, by which nothing
-// is decided.
+// encodeToken covers everything about a token except its last use, which decides nothing.
 func encodeToken(t *store.TokenRecord) []byte {
 	r := make(record, 0, 256)
 	r.bytes(t.ID.UUID[:])
@@ -43,7 +42,7 @@ func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time)
 	}
 	tokens, err := readCurrent(ctx, s, read,
 		func(t *store.ActiveToken) error { return s.checkToken(t.TokenRecord) },
-		func(t *store.ActiveToken) numbered { return numberedToken(t.TokenRecord) },
+		func(t *store.ActiveToken) recordRef { return tokenRef(t.TokenRecord) },
 		func(t *store.ActiveToken, _ error) (*store.ActiveToken, error) {
 			return &store.ActiveToken{TokenRecord: &store.TokenRecord{ID: t.ID, Org: t.Org, Tampered: true}}, nil
 		})
@@ -53,11 +52,11 @@ func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time)
 	return tokens[0], nil
 }
 
-// Tokens implements store.Verification. Of a row that fails only the id is told, and that
-// it was tampered with.
+// Tokens implements store.Verification. A row that fails is reduced to its id and marked as
+// tampered.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
 	read := func() ([]*store.TokenRecord, error) { return s.port.Tokens(ctx, org, before, limit) }
-	return readCurrent(ctx, s, read, s.checkToken, numberedToken, func(token *store.TokenRecord, _ error) (*store.TokenRecord, error) {
+	return readCurrent(ctx, s, read, s.checkToken, tokenRef, func(token *store.TokenRecord, _ error) (*store.TokenRecord, error) {
 		return &store.TokenRecord{ID: token.ID, Org: org, Tampered: true}, nil
 	})
 }
@@ -86,22 +85,22 @@ func (s *Store) checkSigningKey(k *store.SigningKeyRecord) error {
 	return s.check("a signing key", k.Org, ledger.PurposeSigningKey, k.MAC, encodeSigningKey(k))
 }
 
-// tamperedSigningKey is what may be told of a key that fails: a registry that lacks one
-// would say that there is no such key.
+// tamperedSigningKey is what callers see of a key that fails. Leaving it out would say that the key
+// does not exist.
 func tamperedSigningKey(k *store.SigningKeyRecord) *store.SigningKeyRecord {
 	return &store.SigningKeyRecord{ID: k.ID, Org: k.Org, Tampered: true}
 }
 
-// SigningKeys implements store.Verification. Of a row that fails only the id is told, and
-// that it was tampered with.
+// SigningKeys implements store.Verification. A row that fails is reduced to its id and marked as
+// tampered.
 func (s *Store) SigningKeys(ctx context.Context, org ledger.OrgID) ([]*store.SigningKeyRecord, error) {
 	read := func() ([]*store.SigningKeyRecord, error) { return s.port.SigningKeys(ctx, org) }
-	return readCurrent(ctx, s, read, s.checkSigningKey, numberedSigningKey, func(k *store.SigningKeyRecord, _ error) (*store.SigningKeyRecord, error) {
+	return readCurrent(ctx, s, read, s.checkSigningKey, signingKeyRef, func(k *store.SigningKeyRecord, _ error) (*store.SigningKeyRecord, error) {
 		return tamperedSigningKey(k), nil
 	})
 }
 
-// Genuine reports whether a registry of signing keys is as the service wrote it.
+// Genuine reports whether none of the signing keys was tampered with.
 func Genuine(keys []*store.SigningKeyRecord) bool {
 	return !slices.ContainsFunc(keys, func(key *store.SigningKeyRecord) bool { return key.Tampered })
 }
@@ -143,12 +142,12 @@ func (s *Store) soundAnchors(anchors []*store.AnchorRecord, err error) ([]*store
 	return anchors, nil
 }
 
-// Anchors implements store.Verification. A row that fails keeps its place.
+// Anchors implements store.Verification. A row that fails keeps its place in the list.
 func (s *Store) Anchors(ctx context.Context, org ledger.OrgID, subject store.AnchorSubject) ([]*store.AnchorRecord, error) {
 	return s.soundAnchors(s.port.Anchors(ctx, org, subject))
 }
 
-// HeadAnchors implements store.Verification. A row that fails keeps its place.
+// HeadAnchors implements store.Verification. A row that fails keeps its place in the list.
 func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int64) ([]*store.AnchorRecord, error) {
 	return s.soundAnchors(s.port.HeadAnchors(ctx, org, sequence))
 }

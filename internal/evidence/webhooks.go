@@ -32,15 +32,15 @@ func (s *Store) checkWebhook(w *store.WebhookRecord) error {
 	return s.check("a webhook", w.Org, ledger.PurposeWebhook, w.MAC, encodeWebhook(w))
 }
 
-// tamperedWebhook is what may be told of an endpoint that is not as the service wrote it:
-// its id, and that it was tampered with.
+// tamperedWebhook is what callers see of an endpoint that is not what the service wrote: its id and
+// the mark.
 func tamperedWebhook(w *store.WebhookRecord) *store.WebhookRecord {
 	return &store.WebhookRecord{ID: w.ID, Org: w.Org, Tampered: true}
 }
 
-// EndpointsToWarn are the endpoints that are told of tampering. Where the audit log itself
-// was tampered with, nothing says which of them are the newest; then those that are
-// authentic are told all the same, for somebody must be.
+// EndpointsToWarn returns the endpoints to notify of tampering. If the audit log itself was
+// tampered with, nothing says which endpoints are current. Then all authentic endpoints are
+// returned, because someone must be notified.
 func (s *Store) EndpointsToWarn(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
 	webhooks, err := s.Webhooks(ctx, org)
 	if err == nil && !slices.ContainsFunc(webhooks, func(w *store.WebhookRecord) bool { return w.Tampered }) {
@@ -50,7 +50,7 @@ func (s *Store) EndpointsToWarn(ctx context.Context, org ledger.OrgID) ([]*store
 		return nil, err
 	}
 	if s.CheckLog(ctx, org) == nil {
-		return webhooks, nil // it is the endpoints that were tampered with
+		return webhooks, nil // the endpoints were tampered with, not the log
 	}
 	if webhooks, err = s.port.Webhooks(ctx, org); err != nil {
 		return nil, err
@@ -65,11 +65,11 @@ func (s *Store) EndpointsToWarn(ctx context.Context, org ledger.OrgID) ([]*store
 	return webhooks, nil
 }
 
-// Webhooks implements store.Governance. Of a row that fails only the id is told, and
-// that it was tampered with.
+// Webhooks implements store.Governance. A row that fails is reduced to its id and marked as
+// tampered.
 func (s *Store) Webhooks(ctx context.Context, org ledger.OrgID) ([]*store.WebhookRecord, error) {
 	read := func() ([]*store.WebhookRecord, error) { return s.port.Webhooks(ctx, org) }
-	return readCurrent(ctx, s, read, s.checkWebhook, numberedWebhook, func(w *store.WebhookRecord, _ error) (*store.WebhookRecord, error) {
+	return readCurrent(ctx, s, read, s.checkWebhook, webhookRef, func(w *store.WebhookRecord, _ error) (*store.WebhookRecord, error) {
 		return tamperedWebhook(w), nil
 	})
 }
