@@ -25,6 +25,7 @@ type Failing struct {
 // FailingKind says what kind of row failed.
 type FailingKind string
 
+// Kinds of failing rows.
 const (
 	FailingKey        FailingKind = "API key"
 	FailingSigningKey FailingKind = "signing key"

@@ -16,6 +16,9 @@ func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 // Std converts to the standard library's time, in UTC.
 func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 
+// Add returns t+d. Fractions of a millisecond in d are dropped.
+func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
+
 // Year is the UTC year.
 func (t Time) Year() int { return t.Std().Year() }
 

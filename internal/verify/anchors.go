@@ -11,15 +11,14 @@ import (
 	"countersign/internal/store"
 )
 
-// Timestamps judges the proofs of anchors by what the operator believes today, and
-// reaches no network. What it believes stays the same for as long as a process runs.
+// Timestamps judges the proofs of anchors by the operator's current trust configuration, without
+// network access. The configuration does not change while a process runs.
 type Timestamps interface {
-	// Judge says where an authentic anchor stands whose proof was found good when it
-	// was made.
+	// Judge returns the standing of an authentic anchor whose proof was valid when it was made.
 	Judge(anchor *ledger.Anchor) ledger.AnchorFinding
 }
 
-// anchorOf is the anchor that a record keeps, with the block that attests it.
+// anchorOf returns the anchor stored in a record, with the block that attests it.
 func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
 	return &ledger.Anchor{
 		Org: record.Org, Kind: record.Subject.Kind, Subject: record.Subject.ID, Sequence: record.Sequence, Method: record.Method,
@@ -27,22 +26,22 @@ func anchorOf(record *store.AnchorRecord) *ledger.Anchor {
 	}
 }
 
-// judgedAnchors remembers verdicts by everything that they depend on.
+// judgedAnchors caches verdicts, keyed by everything that they depend on.
 type judgedAnchors struct {
 	verdicts *cache.Cache[[sha256.Size]byte, ledger.AnchorFinding]
 }
 
 const (
-	judgedInUse = 1 << 20 // bytes
-	judgedSize  = 128     // of one verdict
+	maxJudged   = 1 << 20 // bytes
+	judgedBytes = 128     // of one verdict
 )
 
 func newJudgedAnchors() judgedAnchors {
-	return judgedAnchors{cache.New[[sha256.Size]byte, ledger.AnchorFinding](judgedInUse)}
+	return judgedAnchors{cache.New[[sha256.Size]byte, ledger.AnchorFinding](maxJudged)}
 }
 
-// judge holds an authentic anchor against what is believed today. One that was not
-// found good when it was made, or is not made yet, stands where the service left it.
+// judge checks an authentic anchor against the current trust configuration. An anchor that is
+// pending or was not valid when it was made keeps its stored standing.
 func (j *Judge) judge(anchor *ledger.Anchor) ledger.AnchorFinding {
 	if anchor.Standing != ledger.AnchorVerified {
 		return ledger.AnchorFinding{Standing: anchor.Standing, Reason: anchor.Reason}
@@ -60,11 +59,11 @@ func (j *Judge) judge(anchor *ledger.Anchor) ledger.AnchorFinding {
 		return known
 	}
 	found := j.timestamps.Judge(anchor)
-	j.judged.verdicts.Put(key, found, judgedSize)
+	j.judged.verdicts.Put(key, found, judgedBytes)
 	return found
 }
 
-// approvalAnchors fills in how an approval's decision is anchored in time.
+// approvalAnchors fills in the anchors of an approval's decision.
 func (j *Judge) approvalAnchors(ctx context.Context, v *ledger.Verification, approval *ledger.Approval) error {
 	subject := store.AnchorSubject{Kind: ledger.SubjectApproval, ID: approval.ID.UUID}
 	records, err := j.store.Anchors(ctx, approval.Org, subject)
@@ -72,17 +71,17 @@ func (j *Judge) approvalAnchors(ctx context.Context, v *ledger.Verification, app
 		return err
 	}
 	for _, record := range records {
-		j.place(v, record, approval.Hash())
+		j.addAnchor(v, record, approval.Hash())
 	}
 	return nil
 }
 
-// maxAnchorWalk bounds how many receipts may lie between one and the head whose
-// anchor covers it.
+// maxAnchorWalk bounds the number of receipts between a receipt and the anchored head that covers
+// it.
 const maxAnchorWalk = 5000
 
-// headAnchors fills in how a receipt is anchored: by the first anchored head at or
-// after it, to which its hash is linked.
+// headAnchors fills in the anchors of a receipt: those of the first anchored head at or after it,
+// to which its hash is linked.
 func (j *Judge) headAnchors(ctx context.Context, v *ledger.Verification, receipt *ledger.StoredReceipt) error {
 	records, err := j.store.HeadAnchors(ctx, receipt.Org, receipt.Sequence)
 	if err != nil {
@@ -96,13 +95,13 @@ func (j *Judge) headAnchors(ctx context.Context, v *ledger.Verification, receipt
 		if err != nil {
 			return err
 		}
-		j.place(v, record, digest)
+		j.addAnchor(v, record, digest)
 	}
 	return nil
 }
 
-// hashAt follows the links from a receipt to a later one and returns that one's
-// hash; the zero hash where the links are broken.
+// hashAt follows the links from a receipt to a later one and returns the later one's hash, or the
+// zero hash if the links are broken.
 func (j *Judge) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, sequence int64) ([32]byte, error) {
 	hash := receipt.Hash()
 	next := receipt.Sequence + 1
@@ -124,22 +123,22 @@ func (j *Judge) hashAt(ctx context.Context, receipt *ledger.StoredReceipt, seque
 	return hash, nil
 }
 
-// unreadableAnchors says of an approval that cannot be read what is known of its
-// anchors: those that there are cannot be held against anything.
+// unreadableAnchors marks the anchors of an unreadable approval as failed, because there is nothing
+// to compare them with.
 func (j *Judge) unreadableAnchors(ctx context.Context, v *ledger.Verification, record *store.ApprovalRecord) error {
 	records, err := j.store.Anchors(ctx, record.Org, store.AnchorSubject{Kind: ledger.SubjectApproval, ID: record.ID.UUID})
 	if err != nil {
 		return err
 	}
 	for _, anchor := range records {
-		enter(v, anchor.Method, ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "record_failed"})
+		setAnchor(v, anchor.Method, ledger.AnchorFinding{Standing: ledger.AnchorFailed, Reason: "record_failed"})
 	}
 	return nil
 }
 
-// place judges an anchor and puts the finding into a result. One that was changed, or
-// that is about something else, has failed.
-func (j *Judge) place(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
+// addAnchor judges an anchor and records the finding. An anchor that was changed or has another
+// digest has failed.
+func (j *Judge) addAnchor(v *ledger.Verification, record *store.AnchorRecord, digest [32]byte) {
 	anchor := anchorOf(record)
 	var found ledger.AnchorFinding
 	switch {
@@ -150,10 +149,10 @@ func (j *Judge) place(v *ledger.Verification, record *store.AnchorRecord, digest
 	default:
 		found = j.judge(anchor)
 	}
-	enter(v, record.Method, found)
+	setAnchor(v, record.Method, found)
 }
 
-func enter(v *ledger.Verification, method string, found ledger.AnchorFinding) {
+func setAnchor(v *ledger.Verification, method string, found ledger.AnchorFinding) {
 	if method == ledger.MethodTSA {
 		v.TSA = found
 	} else {

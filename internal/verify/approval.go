@@ -10,7 +10,7 @@ import (
 	"countersign/internal/store"
 )
 
-// The checks of an approval, besides those that receipts have too.
+// Checks of an approval, in addition to those that it shares with receipts.
 const (
 	checkRecord     ledger.Check = "record"
 	checkPayload    ledger.Check = "payload"
@@ -41,7 +41,7 @@ func (v *approvalVerification) skip(why string, status ledger.CheckStatus, names
 
 func (v *approvalVerification) run(ctx context.Context) error {
 	r := v.result
-	approval, _ := v.judge.store.ReadApproval(v.record) // why it cannot be read is a finding, not an error
+	approval, _ := v.judge.store.ReadApproval(v.record) // a failure to read is a finding, not an error
 	if approval == nil {
 		v.check(checkRecord, "the record fails its authenticator or its columns do not agree with it")
 		v.skip("nothing vouches for the record", ledger.CheckNotChecked, checkPayload, ledger.CheckSignature, checkChainEntry, checkReceipt)
@@ -51,8 +51,8 @@ func (v *approvalVerification) run(ctx context.Context) error {
 	}
 	v.check(checkRecord, "")
 	r.Approval, r.CreatedAt = approval, &approval.RequestedAt
-	r.Undecided = approval.Status.Open() // one that has lapsed is not decided until that is recorded
-	r.Chain = v.judge.chainNamed(ctx, approval.Chain)
+	r.Undecided = approval.Status.Open() // a lapsed approval counts as undecided until the timeout is recorded
+	r.Chain = v.judge.authenticChain(ctx, approval.Chain)
 	if err := v.payload(ctx, approval); err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (v *approvalVerification) run(ctx context.Context) error {
 	if err := v.signature(ctx, approval.Org, approval); err != nil {
 		return err
 	}
-	if err := v.evidence(ctx, approval); err != nil {
+	if err := v.chainEvidence(ctx, approval); err != nil {
 		return err
 	}
 	return v.judge.approvalAnchors(ctx, r, approval)
@@ -73,7 +73,7 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 		v.check(checkPayload, "the event that it is about is missing")
 	case err != nil:
 		return err
-	case !v.about(approval, event):
+	case !v.matchesEvent(approval, event):
 		v.check(checkPayload, "the event that it is about was changed")
 	case event.Payload == nil:
 		v.skip("the payload was erased", ledger.CheckNotChecked, checkPayload)
@@ -85,16 +85,15 @@ func (v *approvalVerification) payload(ctx context.Context, approval *ledger.App
 	return nil
 }
 
-// about reports whether a stored event is the one that an approval is about,
-// as the service recorded it.
-func (v *approvalVerification) about(approval *ledger.Approval, stored *ledger.StoredEvent) bool {
+// matchesEvent reports whether a stored event is authentic and the one that the approval is about.
+func (v *approvalVerification) matchesEvent(approval *ledger.Approval, stored *ledger.StoredEvent) bool {
 	event, err := v.judge.store.ReadEvent(approval.Org, stored)
 	return err == nil && event.ID == approval.Event && event.Approval == approval.ID && event.PayloadSHA256 == approval.PayloadSHA256 &&
 		(approval.RedactionsSHA256 == nil || event.RedactionsSHA256 != nil && *event.RedactionsSHA256 == *approval.RedactionsSHA256)
 }
 
-// signature judges the decision's signature, and apart from it how far its key is
-// trusted today by the organization that keeps the approval.
+// signature judges the decision's signature. Separately it reports how far the organization that
+// stores the approval trusts the key today.
 func (v *approvalVerification) signature(ctx context.Context, org ledger.OrgID, approval *ledger.Approval) error {
 	r := v.result
 	if approval.Status.Open() || approval.Status == ledger.ApprovalCancelled {
@@ -151,9 +150,9 @@ func keyStanding(key *store.SigningKeyRecord) ledger.KeyStanding {
 	}
 }
 
-// evidence holds the approval against its chain: the end that was entered there,
-// and the receipt where there is one.
-func (v *approvalVerification) evidence(ctx context.Context, approval *ledger.Approval) error {
+// chainEvidence checks the approval against its chain: the entry that ended it, and the receipt if
+// there is one.
+func (v *approvalVerification) chainEvidence(ctx context.Context, approval *ledger.Approval) error {
 	addenda, err := v.judge.store.Addenda(ctx, approval.Chain, approval.Sequence, approval.Sequence)
 	if err != nil {
 		return err
@@ -217,13 +216,12 @@ func (v *approvalVerification) receipt(ctx context.Context, approval *ledger.App
 	return nil
 }
 
-// maxJudgements bounds how often an approval is read anew: it changes a few times
-// in its life.
+// maxJudgements bounds how often an approval is read again. An approval changes only a few times.
 const maxJudgements = 3
 
-// Approval verifies an approval in all that was recorded about it. What is decided or sealed while it is being
-// read disagrees with what was read before, and is no tampering: so nothing is
-// called failed that was looked at once.
+// Approval verifies an approval and everything recorded about it. A decision or a seal between two
+// reads looks like a difference but is not tampering, so a failure is reported only after reading
+// again.
 func (j *Judge) Approval(ctx context.Context, record *store.ApprovalRecord) (*ledger.Verification, error) {
 	for attempt := 1; ; attempt++ {
 		v := &approvalVerification{judge: j, record: record, result: j.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
@@ -244,7 +242,8 @@ func (j *Judge) Approval(ctx context.Context, record *store.ApprovalRecord) (*le
 	}
 }
 
-// withoutReceipt says why there is none: the chain goes on, or someone took it.
+// withoutReceipt reports why there is no receipt: the chain is still open, or the receipt was
+// removed.
 func (v *approvalVerification) withoutReceipt(ctx context.Context, approval *ledger.Approval) error {
 	record, err := v.judge.store.Chain(ctx, approval.Chain)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {

@@ -13,12 +13,11 @@ import (
 	"countersign/internal/store"
 )
 
-// AuditOptions say how deep to look.
+// AuditOptions control the depth of an audit.
 type AuditOptions struct {
-	// ReceiptsOnly checks the signatures and links of the stored bytes and leaves
-	// everything else alone.
+	// ReceiptsOnly checks only the signatures and links of the stored receipts.
 	ReceiptsOnly bool
-	// Progress hears of receipts done; it may be called from several goroutines.
+	// Progress receives the number of checked receipts. It may be called from several goroutines.
 	Progress func(done, total int64)
 }
 
@@ -32,30 +31,30 @@ type AuditReport struct {
 	Acts         int64         `json:"acts_checked"`
 	NotChecked   []string      `json:"not_checked"`
 	Break        *ledger.Break `json:"first_break"`
-	// Further is what was done to the findings, where something else broke first: it
-	// must not hide behind the tampering that the findings are about.
+	// Further is a break among the findings, if something else broke first. It is reported
+	// separately so that other tampering cannot hide it.
 	Further *ledger.Break `json:"further_break,omitempty"`
-	// PutBack are the chains that are not those which were acknowledged, but for the one
-	// that Break is about. They hide behind no other tampering.
+	// PutBack lists the chains that differ from what was acknowledged, except the one that Break is
+	// about. They are listed separately so that other tampering cannot hide them.
 	PutBack []*ledger.Break `json:"chains_put_back,omitempty"`
 }
 
-// LedgerAudit is an audit with the head that it began under.
+// LedgerAudit is an audit with the state of the head when it started.
 type LedgerAudit struct {
 	*AuditReport
-	HeadCount  int64  // how many receipts the stored head counts
-	LastNumber string // of the newest receipt that verifies by itself; "" where none does
+	HeadCount  int64  // number of receipts according to the stored head
+	LastNumber string // number of the newest receipt, or "" if it does not verify on its own
 }
 
-// The verdicts of an audit.
+// Values of AuditReport.Status.
 const (
 	AuditIntact = "intact"
 	AuditBroken = "broken"
 )
 
-// Audit walks an organization's whole ledger: every receipt's signature, columns
-// and links, the head, and, unless told otherwise, every event of every chain.
-// It returns an error only when it could not read; tampering is in the report.
+// Audit walks an organization's whole ledger: the signature, columns and links of every receipt,
+// the head and, unless options say otherwise, every event of every chain. It returns an error only
+// if it could not read. Tampering is in the report.
 func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options AuditOptions) (*AuditReport, error) {
 	a := &audit{judge: j, org: org, options: options}
 	report := &AuditReport{Organization: org.Slug, Status: AuditIntact, NotChecked: []string{}}
@@ -80,7 +79,7 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 		}
 	}
 	if !options.ReceiptsOnly {
-		back, err := a.putBackChains(ctx)
+		back, err := a.rolledBackChains(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +94,7 @@ func (j *Judge) Audit(ctx context.Context, org *ledger.Organization, options Aud
 	return report, nil
 }
 
-// AuditLedger is Audit with the head that it began under.
+// AuditLedger is Audit for an organization's id. It also returns the state of the head.
 func (j *Judge) AuditLedger(ctx context.Context, id ledger.OrgID, options AuditOptions) (*LedgerAudit, error) {
 	org, err := j.store.Organization(ctx, id)
 	if err != nil {
@@ -130,28 +129,28 @@ type audit struct {
 	events   atomic.Int64
 	acts     atomic.Int64
 
-	mostAnchors int   // of those that were made, the newest; 0: all
-	mostActs    int64 // that are read; 0: all
-	mostChains  int   // that are held against what is remembered of them; 0: all
-	mostCounted int   // events that budgets are counted anew from, the newest; 0: all
+	maxAnchors int   // number of the newest anchors to check; 0: all
+	maxActs    int64 // acts to read; 0: all
+	maxChains  int   // watched chains to check; 0: all
+	maxCounted int   // newest events to recount budgets from; 0: all
 
-	failing []evidence.Failing // rows, once they are read
-	budgets []*ledger.Break    // counters that do not say what the events do, once they are counted anew
+	failing []evidence.Failing // failing rows; set by the first call of failingRow
+	budgets []*ledger.Break    // counters that disagree with the events; set by the first call of miscounted
 
-	records      map[ledger.Record]changedBy // that the audit log names, once it is walked
-	recordsUntil ledger.LogEnd               // how far it was walked
-	imports      map[string]importSaid       // of approvals, by their ids
+	records      map[ledger.Record]changedBy // records that the audit log names; set by inspectActs
+	recordsUntil ledger.LogEnd               // the log's end when it was walked
+	imports      map[string]loggedImport     // imports of approvals by id
 }
 
-// A worker takes so many receipts at once: enough to forget the cost of opening a
-// scan, few enough that memory stays constant and every worker has a share.
+// Number of receipts in a worker's segment: large enough to amortize opening a scan, small enough
+// to bound memory and give every worker a share.
 const (
-	leastSegment = 2048
-	mostSegment  = 16384
+	minSegment = 2048
+	maxSegment = 16384
 )
 
 func segmentSize(receipts int64, workers int) int64 {
-	return min(max(receipts/int64(4*workers), leastSegment), mostSegment)
+	return min(max(receipts/int64(4*workers), minSegment), maxSegment)
 }
 
 func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
@@ -172,12 +171,12 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 		if again, err := a.newest(ctx); err != nil {
 			return nil, err
 		} else if again > newest {
-			continue // receipts were sealed meanwhile: walk on to them
+			continue // receipts were sealed in the meantime; walk them too
 		}
 		if found := walk.Finish(head, a.judge.keys); found != nil {
 			return found, nil
 		}
-		if found, err := a.inspectPast(ctx); found != nil || err != nil || a.options.ReceiptsOnly {
+		if found, err := a.inspectRollback(ctx); found != nil || err != nil || a.options.ReceiptsOnly {
 			return found, err
 		}
 		if found, err := a.inspectChains(ctx, walk); found != nil || err != nil {
@@ -195,8 +194,8 @@ func (a *audit) run(ctx context.Context) (*ledger.Break, error) {
 	}
 }
 
-// newest is the last receipt's sequence, 0 when there is none. Receipts that
-// stand where none can be count as one: the walk from 1 comes upon them.
+// newest returns the sequence of the last receipt, or 0 if there is none. A receipt with an
+// impossible sequence counts as 1, so that the walk from 1 finds it.
 func (a *audit) newest(ctx context.Context) (int64, error) {
 	receipts, err := a.judge.store.Receipts(ctx, a.org.ID, 0, 1)
 	if err != nil || len(receipts) == 0 {
@@ -205,7 +204,7 @@ func (a *audit) newest(ctx context.Context) (int64, error) {
 	return max(receipts[0].Sequence, 1), nil
 }
 
-// segment is one worker's share and what it found there.
+// segment is one worker's share and its result.
 type segment struct {
 	from, to int64
 	walk     *ledger.Walk
@@ -214,8 +213,8 @@ type segment struct {
 	done     chan struct{}
 }
 
-// walkTo inspects the receipts after those walked, in parallel, and joins the
-// segments in order, so that the first break is the first.
+// walkTo inspects the receipts after those already walked, in parallel. It joins the segments in
+// order, so that the break it returns is the first one.
 func (a *audit) walkTo(ctx context.Context, walk *ledger.Walk, newest int64) (*ledger.Break, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	workers := runtime.GOMAXPROCS(0)
@@ -273,7 +272,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 	var seen []sealedChain
 	from := s.from
 	if from == 1 {
-		from = math.MinInt64 // what stands before the first shows as well
+		from = math.MinInt64 // include receipts with a sequence below 1
 	}
 	step := func(r *ledger.StoredReceipt, in ledger.Inspection) error {
 		if s.found = s.walk.Step(r, &in); s.found != nil {
@@ -287,7 +286,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 		err = a.judge.store.ScanBodies(ctx, a.org.ID, from, s.to, func(body []byte) error {
 			in := ledger.InspectBytes(body, a.org.ID, a.judge.keys, r)
 			if in.Fault != "" {
-				r.Sequence = s.walk.Checked + 1 // what it claims counts for nothing: it stands where the next belongs
+				r.Sequence = s.walk.Checked + 1 // do not trust its claimed sequence; it takes the next one's place
 			}
 			return step(r, in)
 		})
@@ -305,7 +304,7 @@ func (a *audit) inspect(ctx context.Context, s *segment, total int64) {
 		s.err = err
 		return
 	}
-	// The events come after the scan, so that no connection waits for another.
+	// The events are read after the scan, so that no connection waits for another.
 	for _, sealed := range seen {
 		found, err := a.inspectSealed(ctx, &sealed)
 		if err != nil {

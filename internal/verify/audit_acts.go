@@ -13,10 +13,9 @@ import (
 	"countersign/internal/store"
 )
 
-// inspectActs walks the audit log and holds its end against the organization as
-// it is now, and the policy sets and anchors against the acts that made them. An act may be
-// written between the reads, so a difference counts only while the log stands
-// still.
+// inspectActs walks the audit log. It checks the log's end against the current organization, and
+// the policy sets and anchors against the acts that made them. An act may be appended between the
+// reads, so a difference counts only if the log has not grown.
 func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 	for {
 		end, err := a.actLog(ctx)
@@ -61,7 +60,7 @@ func (a *audit) inspectActs(ctx context.Context) (*ledger.Break, error) {
 	}
 }
 
-// actLog is the end of the audit log, nil where there is none.
+// actLog returns the end of the audit log, or nil if there is none.
 func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
 	end, err := a.judge.store.ActLog(ctx, a.org.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -70,28 +69,28 @@ func (a *audit) actLog(ctx context.Context) (*ledger.ActLog, error) {
 	return end, err
 }
 
-// walkedActs are what the log says, and of policy sets and anchors in particular.
+// walkedActs is what the log says, in particular about policy sets and anchors.
 type walkedActs struct {
 	ledger.ActWalk
 	puts    map[string]*ledger.Act // by version
 	anchors []madeAnchor           // in the order of the log
 	records map[ledger.Record]changedBy
-	imports map[string]importSaid
+	imports map[string]loggedImport
 }
 
-// changedBy is the act that changed a record last.
+// changedBy is the act that last changed a record.
 type changedBy struct {
 	number int64
 	action string
 }
 
 func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err error) {
-	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy), imports: make(map[string]importSaid)}
+	walked = &walkedActs{puts: make(map[string]*ledger.Act), records: make(map[ledger.Record]changedBy), imports: make(map[string]loggedImport)}
 	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
 		if fault = walked.Step(stored); fault != nil {
 			return errBroken
 		}
-		if a.mostActs > 0 && walked.Checked > a.mostActs {
+		if a.maxActs > 0 && walked.Checked > a.maxActs {
 			fault = errors.New("more acts are stored than the audit log counts")
 			return errBroken
 		}
@@ -112,7 +111,7 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 		}
 		if act.Action == ledger.ActAnchorMade {
 			var made madeAnchor
-			if made, fault = readMade(act); fault != nil {
+			if made, fault = readMadeAnchor(act); fault != nil {
 				return errBroken
 			}
 			walked.anchors = append(walked.anchors, made)
@@ -125,9 +124,9 @@ func (a *audit) walkActs(ctx context.Context) (walked *walkedActs, fault, err er
 	return walked, fault, err
 }
 
-// saysSo reports whether an act's detail says of a policy set what there is to say. It
-// may say more: the version that the set replaced.
-func saysSo(detail []byte, record *store.PolicyRecord) bool {
+// bindsPolicy reports whether an act's detail matches a policy set. The detail may contain more,
+// such as the version that the set replaced.
+func bindsPolicy(detail []byte, record *store.PolicyRecord) bool {
 	said, err := canon.Parse(detail)
 	if err != nil {
 		return false
@@ -144,7 +143,7 @@ func saysSo(detail []byte, record *store.PolicyRecord) bool {
 	return true
 }
 
-// inspectPolicies wants exactly the sets that were put, as they were put.
+// inspectPolicies requires exactly the sets that were put, unchanged.
 func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act) (fault, err error) {
 	records, err := a.judge.store.Policies(ctx, a.org.ID, 0, len(puts)+1)
 	if err != nil {
@@ -156,7 +155,7 @@ func (a *audit) inspectPolicies(ctx context.Context, puts map[string]*ledger.Act
 		if put == nil || record.Number != int64(i)+1 {
 			return fmt.Errorf("policy set %d is not one that was put", record.Number), nil
 		}
-		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !saysSo(put.Detail, record) {
+		if put.At != record.CreatedAt || put.Actor.Name != record.CreatedBy || !bindsPolicy(put.Detail, record) {
 			return fmt.Errorf("policy set %s is not as it was put", record.Version), nil
 		}
 		if _, unreadable := evidence.ReadPolicy(record); unreadable != nil {

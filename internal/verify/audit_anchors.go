@@ -12,12 +12,12 @@ import (
 	"countersign/internal/store"
 )
 
-// madeAnchor is an anchor that the audit log says was made. There is one for each
-// decision, so it is small.
+// madeAnchor is an anchor that the audit log says was made. It is kept small because there is one
+// for each decision.
 type madeAnchor struct {
 	subject uuid.UUID
-	head    bool              // the subject is a receipt, and not an approval
-	detail  [sha256.Size]byte // the hash of what the act says
+	head    bool              // the subject is a receipt, not an approval
+	detail  [sha256.Size]byte // hash of the act's detail
 }
 
 func (m *madeAnchor) kind() string {
@@ -27,7 +27,7 @@ func (m *madeAnchor) kind() string {
 	return ledger.SubjectApproval
 }
 
-func readMade(act *ledger.Act) (madeAnchor, error) {
+func readMadeAnchor(act *ledger.Act) (madeAnchor, error) {
 	detail, err := canon.Parse(act.Detail)
 	if err != nil {
 		return madeAnchor{}, fmt.Errorf("act %d says of an anchor what cannot be read", act.Sequence)
@@ -40,11 +40,11 @@ func readMade(act *ledger.Act) (madeAnchor, error) {
 	return madeAnchor{subject: subject, head: kind.Str() == ledger.SubjectHead, detail: sha256.Sum256(act.Detail)}, nil
 }
 
-// inspectAnchors wants every anchor that was made as it was made. The newest come
-// first: a look that is bounded has at least seen those.
+// inspectAnchors requires every anchor that was made, unchanged. It starts with the newest, so that
+// a bounded check covers at least those.
 func (a *audit) inspectAnchors(ctx context.Context, made []madeAnchor) (fault, err error) {
-	if a.mostAnchors > 0 && len(made) > a.mostAnchors {
-		made = made[len(made)-a.mostAnchors:]
+	if a.maxAnchors > 0 && len(made) > a.maxAnchors {
+		made = made[len(made)-a.maxAnchors:]
 	}
 	for i := len(made) - 1; i >= 0; i-- {
 		if err := ctx.Err(); err != nil {
@@ -55,15 +55,15 @@ func (a *audit) inspectAnchors(ctx context.Context, made []madeAnchor) (fault, e
 		if err != nil {
 			return nil, err
 		}
-		if !a.holds(records, &made[i]) {
+		if !a.containsAnchor(records, &made[i]) {
 			return fmt.Errorf("an anchor of the %s %s was made, and is missing or was changed", subjectName(subject.Kind), subject.ID), nil
 		}
 	}
 	return nil, nil
 }
 
-// holds reports whether one of a subject's anchors is the one that was made.
-func (a *audit) holds(records []*store.AnchorRecord, made *madeAnchor) bool {
+// containsAnchor reports whether one of a subject's anchors is the one that was made.
+func (a *audit) containsAnchor(records []*store.AnchorRecord, made *madeAnchor) bool {
 	for _, record := range records {
 		anchor := anchorOf(record)
 		if anchor.Standing == ledger.AnchorVerified && sha256.Sum256(anchor.MadeDetail()) == made.detail && !record.Tampered {

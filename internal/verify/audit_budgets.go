@@ -13,36 +13,35 @@ import (
 	"countersign/internal/store"
 )
 
-// A budget's counter can be counted anew: each event says what it took of which counter.
-// Only windows that are not over are, for no other counter limits anything.
+// A budget's counter can be recounted, because each event records what it took from which counter.
+// Only current windows are recounted: the counters of past windows limit nothing.
 
-// tally is what the events of a window say of one counter.
+// tally is the value of one counter according to the events of its window.
 type tally struct {
 	budget         string
 	spent, waiting ledger.Money
 }
 
-// recount counts the counters of an organization anew.
+// recount recomputes the counters of an organization.
 type recount struct {
 	*audit
-	since   ledger.Time // when the longest window began
-	most    int         // events that are looked at; 0: all
+	since   ledger.Time // start of the longest window
+	most    int         // events to read; 0: all
 	tallies map[ledger.CounterID]*tally
-	waiting map[ledger.ChainID]map[int64][]ledger.BudgetUse // by the sequence of the event
-	partial bool                                            // not all events were looked at
+	waiting map[ledger.ChainID]map[int64][]ledger.BudgetUse // uses by event sequence
+	partial bool                                            // not all events were read
 }
 
 var errEnough = errors.New("enough")
 
-// mostMiscounted is how many counters a look names one by one.
-const mostMiscounted = 20
+// maxMiscounted bounds how many wrong counters an audit names.
+const maxMiscounted = 20
 
-// miscounted is the i-th counter that does not say what the events do, nil where there are
-// fewer.
+// miscounted returns the i-th counter that disagrees with the events, or nil if there are fewer.
 func (a *audit) miscounted(ctx context.Context, i int) (*ledger.Break, error) {
 	if i == 0 {
 		var err error
-		if a.budgets, err = a.countAnew(ctx); err != nil {
+		if a.budgets, err = a.recountBudgets(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -52,20 +51,20 @@ func (a *audit) miscounted(ctx context.Context, i int) (*ledger.Break, error) {
 	return a.budgets[i], nil
 }
 
-// countAnew holds the counters of the windows of now against the events. Where all events
-// were looked at and a counter has not moved meanwhile, it must say the same; otherwise it
-// must not say less, for what is spent never becomes less within a window.
-func (a *audit) countAnew(ctx context.Context) ([]*ledger.Break, error) {
+// recountBudgets compares the counters of the current windows with the events. If all events were
+// read and a counter has not moved in the meantime, the values must be equal. Otherwise the counter
+// must not be lower, because spending never decreases within a window.
+func (a *audit) recountBudgets(ctx context.Context) ([]*ledger.Break, error) {
 	budgets := a.org.Settings.Budgets
 	if len(budgets) == 0 {
 		return nil, nil
 	}
-	r := &recount{audit: a, since: math.MaxInt64, most: a.mostCounted, tallies: make(map[ledger.CounterID]*tally), waiting: make(map[ledger.ChainID]map[int64][]ledger.BudgetUse)}
+	r := &recount{audit: a, since: math.MaxInt64, most: a.maxCounted, tallies: make(map[ledger.CounterID]*tally), waiting: make(map[ledger.ChainID]map[int64][]ledger.BudgetUse)}
 	before := make(map[ledger.CounterID]*store.CounterRecord)
 	for i := range budgets {
 		start, _ := budgets[i].Window.Span(a.judge.now())
 		r.since = min(r.since, start)
-		if err := r.standing(ctx, &budgets[i], start, before); err != nil {
+		if err := r.loadCounters(ctx, &budgets[i], start, before); err != nil {
 			return nil, err
 		}
 	}
@@ -78,8 +77,8 @@ func (a *audit) countAnew(ctx context.Context) ([]*ledger.Break, error) {
 	return r.compare(ctx, before)
 }
 
-// standing reads the counters of a budget before the events are.
-func (r *recount) standing(ctx context.Context, b *ledger.Budget, start ledger.Time, into map[ledger.CounterID]*store.CounterRecord) error {
+// loadCounters reads the counters of a budget. It is called before the events are read.
+func (r *recount) loadCounters(ctx context.Context, b *ledger.Budget, start ledger.Time, into map[ledger.CounterID]*store.CounterRecord) error {
 	const page = 200
 	query := store.CounterQuery{Org: r.org.ID, Budget: b.Name, Start: start, Limit: page}
 	for {
@@ -97,13 +96,13 @@ func (r *recount) standing(ctx context.Context, b *ledger.Budget, start ledger.T
 	}
 }
 
-// usesMember is in the facts of each event that took something of a budget.
+// usesMember occurs in the facts of every event that used a budget.
 var usesMember = []byte(`"budgets":[{`)
 
 func (r *recount) events(ctx context.Context) error {
-	looked := 0
+	read := 0
 	err := r.judge.store.ScanEvents(ctx, r.org.ID, 0, func(record *store.ChainRecord, stored *ledger.StoredEvent) error {
-		if looked++; r.most > 0 && looked > r.most {
+		if read++; r.most > 0 && read > r.most {
 			r.partial = true
 			return errEnough
 		}
@@ -112,7 +111,7 @@ func (r *recount) events(ctx context.Context) error {
 		}
 		event, err := r.judge.store.ReadEvent(r.org.ID, stored)
 		if err != nil || event.RecordedAt < r.since {
-			return nil //nolint:nilerr // an event that fails is named by those who look at its chain
+			return nil //nolint:nilerr // the check of its chain reports an event that fails
 		}
 		if event.Status != ledger.EventAwaiting {
 			r.add(event.Uses, true)
@@ -145,8 +144,8 @@ func (r *recount) add(uses []ledger.BudgetUse, spent bool) {
 	}
 }
 
-// approvals says what became of the actions that waited. They are read after the scan, so
-// that no connection waits for another.
+// approvals accounts for the actions that waited for approval. It runs after the scan, so that no
+// connection waits for another.
 func (r *recount) approvals(ctx context.Context) error {
 	for chain, waiting := range r.waiting {
 		records, err := r.approvalRecords(ctx, chain)
@@ -160,7 +159,7 @@ func (r *recount) approvals(ctx context.Context) error {
 			}
 			approval, err := r.judge.store.ReadApproval(record)
 			switch {
-			case err != nil: // it is named by those who look at its chain
+			case err != nil: // the check of its chain reports it
 			case approval.Status == ledger.ApprovalApproved:
 				r.add(uses, true)
 			case approval.Status.Open():
@@ -171,13 +170,13 @@ func (r *recount) approvals(ctx context.Context) error {
 	return nil
 }
 
-// compare reads the counters once more, after all that they should say.
+// compare reads the counters once more, after everything that they should reflect.
 func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*store.CounterRecord) ([]*ledger.Break, error) {
 	ids := make([]ledger.CounterID, 0, len(r.tallies))
 	for id := range r.tallies {
 		ids = append(ids, id)
 	}
-	if !r.partial { // those of which no event says anything
+	if !r.partial { // counters that no event mentions
 		for id := range before {
 			if r.tallies[id] == nil {
 				r.tallies[id] = &tally{budget: before[id].Budget}
@@ -195,7 +194,7 @@ func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*stor
 			return nil, err
 		}
 		for _, id := range chunk {
-			if detail := r.miscount(id, before[id], records[id]); detail != "" && len(breaks) < mostMiscounted {
+			if detail := r.miscount(id, before[id], records[id]); detail != "" && len(breaks) < maxMiscounted {
 				breaks = append(breaks, &ledger.Break{Check: ledger.CheckBudgets, Detail: detail})
 			}
 		}
@@ -203,7 +202,7 @@ func (r *recount) compare(ctx context.Context, before map[ledger.CounterID]*stor
 	return breaks, nil
 }
 
-// miscount says what is wrong with a counter, "" for nothing.
+// miscount says what is wrong with a counter, or returns "".
 func (r *recount) miscount(id ledger.CounterID, before, now *store.CounterRecord) string {
 	t := r.tallies[id]
 	if now == nil || now.Org != r.org.ID {
@@ -211,9 +210,9 @@ func (r *recount) miscount(id ledger.CounterID, before, now *store.CounterRecord
 	}
 	counter, err := r.judge.store.ReadCounter(now)
 	if err != nil {
-		return "" // the row fails, and is named as one that does
+		return "" // failingRow reports it
 	}
-	// No amounts: what is said of tampering must be the same in the next look.
+	// The text contains no amounts, because it must be the same in every check.
 	if counter.Spent.Cmp(t.spent) < 0 {
 		return fmt.Sprintf("the counter %s of the budget %q says that less is spent than the events do: it was put back", id, t.budget)
 	}

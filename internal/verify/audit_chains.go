@@ -10,7 +10,7 @@ import (
 	"countersign/internal/store"
 )
 
-// sealedChain is what a receipt attests of its chain's events.
+// sealedChain is what a receipt attests about its chain's events.
 type sealedChain struct {
 	receipt  ledger.ReceiptID
 	chain    ledger.ChainID
@@ -24,17 +24,17 @@ func (s *sealedChain) broken(check ledger.Check, detail string) *ledger.Break {
 	return &ledger.Break{Sequence: s.sequence, ReceiptNumber: s.label, Check: check, Detail: detail}
 }
 
-// inspectSealed holds a receipt's chain and events against what was signed.
+// inspectSealed checks a receipt's chain and events against what was signed.
 func (a *audit) inspectSealed(ctx context.Context, sealed *sealedChain) (*ledger.Break, error) {
 	return a.inspectWithin(ctx, sealed, new(extent))
 }
 
-// inspectWithin is inspectSealed that counts what it reads, and fails with errLarge where
-// that is too much. What a full check of a large chain comes to is kept.
+// inspectWithin is inspectSealed with a size limit. It fails with errLarge if the chain exceeds it.
+// The result of a full check of a large chain is stored.
 func (a *audit) inspectWithin(ctx context.Context, sealed *sealedChain, size *extent) (*ledger.Break, error) {
 	began := a.judge.now()
 	found, err := a.inspectCounted(ctx, sealed, size)
-	// One that fails ends before its size is known.
+	// A failed check may end before the size is known, so it is always stored.
 	if err != nil || size.bounded || a.judge.keep == nil || found == nil && !size.large() {
 		return found, err
 	}
@@ -91,7 +91,7 @@ func (a *audit) inspectCounted(ctx context.Context, sealed *sealedChain, size *e
 	return nil, nil
 }
 
-// inspectApprovals holds a chain's stored approvals against its replayed entries.
+// inspectApprovals checks a chain's stored approvals against its replayed entries.
 func (a *audit) inspectApprovals(ctx context.Context, replay *ledger.Replay, chain ledger.ChainID, size *extent) (found, err error) {
 	records, err := a.approvalRecords(ctx, chain)
 	if err != nil {
@@ -114,11 +114,11 @@ func (a *audit) approvalRecords(ctx context.Context, chain ledger.ChainID) ([]*s
 	return a.judge.store.Approvals(ctx, store.ApprovalQuery{Org: a.org.ID, Chain: &chain, Limit: math.MaxInt32})
 }
 
-// evidenceFault tells what the entries say from a failure to read them.
+// evidenceFault distinguishes wrong entries from a failure to read them.
 type evidenceFault struct{ error }
 
-// replayChain feeds a chain's entries in the order of their positions: addenda
-// say where they stand, events fill the places between.
+// replayChain replays a chain's entries in order. Addenda carry their positions, and events fill
+// the positions in between.
 func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *extent) (*ledger.Replay, error) {
 	addenda, err := a.judge.store.Addenda(ctx, chain, math.MinInt64, math.MaxInt64)
 	if err != nil {
@@ -171,8 +171,8 @@ func (a *audit) replayChain(ctx context.Context, chain ledger.ChainID, size *ext
 	return replay, nil
 }
 
-// inspectChains holds every chain's record against its authenticator, its
-// receipt, and, where it is still open, its events.
+// inspectChains checks every chain's record against its authenticator, its receipt and, if it is
+// still open, its events.
 func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.Break, error) {
 	var found *ledger.Break
 	err := a.judge.store.ScanChains(ctx, a.org.ID, func(record *store.ChainRecord) error {
@@ -182,8 +182,8 @@ func (a *audit) inspectChains(ctx context.Context, walk *ledger.Walk) (*ledger.B
 			return err
 		}
 		if detail != "" {
-			// Every receipt that is there has been held against its chain, so what
-			// is wrong comes after the last of them.
+			// Every stored receipt has been checked against its chain, so the break comes after the
+			// last of them.
 			next := walk.Checked + 1
 			found = &ledger.Break{
 				Sequence: next, ReceiptNumber: walk.Label(next),
@@ -214,13 +214,13 @@ func (a *audit) inspectChain(ctx context.Context, record *store.ChainRecord) (st
 	return a.inspectOpen(ctx, record.ID, state)
 }
 
-// readState is readChain for those who want the state alone.
+// readState is readChain for callers that need only the state.
 func (j *Judge) readState(record *store.ChainRecord) (state *ledger.ChainState, detail string) {
 	_, state, detail = j.readChain(record)
 	return state, detail
 }
 
-// readChain authenticates a chain's record and state, or says what is wrong.
+// readChain authenticates a chain's record and state, or says what is wrong with them.
 func (j *Judge) readChain(record *store.ChainRecord) (chain *ledger.Chain, state *ledger.ChainState, detail string) {
 	chain, err := ledger.DecodeChain(record.Body)
 	if err != nil {
@@ -237,8 +237,8 @@ func (j *Judge) readChain(record *store.ChainRecord) (chain *ledger.Chain, state
 	return chain, state, ""
 }
 
-// inspectOpen replays a chain that is still running. Events may arrive between
-// the two reads, so a difference counts only while the chain stands still.
+// inspectOpen replays a chain that is still open. Events may arrive between the two reads, so a
+// difference counts only if the chain has not grown.
 func (a *audit) inspectOpen(ctx context.Context, id ledger.ChainID, state *ledger.ChainState) (string, error) {
 	replay, err := a.replayChain(ctx, id, new(extent))
 	if err == nil {

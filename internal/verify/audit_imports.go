@@ -10,31 +10,31 @@ import (
 	"countersign/internal/ledger"
 )
 
-// importSaid is what the audit log says of an import of approvals.
-type importSaid struct {
+// loggedImport is what the audit log says about an import of approvals.
+type loggedImport struct {
 	approvals int64
 	sum       string
 }
 
-func readImport(act *ledger.Act) (importSaid, error) {
+func readImport(act *ledger.Act) (loggedImport, error) {
 	detail, err := canon.Parse(act.Detail)
 	if err != nil {
-		return importSaid{}, fmt.Errorf("act %d cannot be read", act.Sequence)
+		return loggedImport{}, fmt.Errorf("act %d cannot be read", act.Sequence)
 	}
 	count, _ := detail.Get("approvals")
 	sum, _ := detail.Get("sha256")
 	n, ok := count.Int()
 	if !ok || sum.Str() == "" {
-		return importSaid{}, fmt.Errorf("act %d does not say what was imported", act.Sequence)
+		return loggedImport{}, fmt.Errorf("act %d does not say what was imported", act.Sequence)
 	}
-	return importSaid{n, sum.Str()}, nil
+	return loggedImport{n, sum.Str()}, nil
 }
 
-// inspectImports wants all approvals of each import that the audit log tells of. That no
-// other is there is for the rows that fail to show.
+// inspectImports requires all approvals of each import in the audit log. Forged additional
+// approvals are among the failing rows.
 func (a *audit) inspectImports(ctx context.Context) (*ledger.Break, error) {
 	if len(a.imports) == 0 {
-		return nil, nil // there are none, or the log was not walked
+		return nil, nil // no imports, or the log was not walked
 	}
 	found := make(map[string]*evidence.ImportDigest, len(a.imports))
 	for name := range a.imports {
@@ -48,7 +48,7 @@ func (a *audit) inspectImports(ctx context.Context) (*ledger.Break, error) {
 		}
 		for _, row := range rows {
 			after = row.ID
-			if d := found[row.Import.String()]; d != nil && !row.Tampered { // one that came since is not in the log that was walked
+			if d := found[row.Import.String()]; d != nil && !row.Tampered { // d is nil for imports after the walk
 				d.Add(row)
 			}
 		}

@@ -4,33 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
 
-// JobDeadline moves an approval on when its time has come. Body: the approval's id.
+// JobDeadline is the kind of the job that escalates or times out an approval. Its body is the
+// approval's id.
 const JobDeadline = "approval.deadline"
 
-// DeadlineSlack is how late an approval's deadline may be before its job counts as lost,
-// in milliseconds. A job that fails is tried again every few seconds.
+// DeadlineSlack is how late an approval's deadline may be before its job counts as lost, in
+// milliseconds. A job that fails is retried every few seconds.
 const DeadlineSlack = ledger.Time(3_600_000)
 
-// deadlineGrace is how far ahead the job of an approval may be whose next step is past by as
-// much, in milliseconds: longer than the lease of one that runs and the pause before one
-// that failed is tried again. Somebody who puts the job off again and again, by less
-// than the slack each time, is found by it.
-const deadlineGrace = ledger.Time(10 * 60_000)
+// deadlineGrace is how long after a missed step its job may still be scheduled ahead. It is longer
+// than a job's lease and the pause before a retry. It detects an attacker who repeatedly postpones
+// a job by less than DeadlineSlack.
+const deadlineGrace = 10 * time.Minute
 
-// inTime reports whether a job that runs at a moment moves an approval on in time.
-func inTime(runs, next, now ledger.Time) bool {
-	if next < now-deadlineGrace {
-		return runs <= now+deadlineGrace
+// movesInTime reports whether a job that runs at a given time handles an approval's next step in
+// time.
+func movesInTime(runs, next, now ledger.Time) bool {
+	if next < now.Add(-deadlineGrace) {
+		return runs <= now.Add(deadlineGrace)
 	}
 	return runs <= max(next, now)+DeadlineSlack
 }
 
-// inspectQueue wants for each approval that waits the work that moves it on.
+// inspectQueue requires a deadline job for each open approval.
 func (a *audit) inspectQueue(ctx context.Context) (*ledger.Break, error) {
 	missing, err := a.judge.MissingDeadlines(ctx, a.org.ID)
 	if err != nil || len(missing) == 0 {
@@ -40,9 +42,8 @@ func (a *audit) inspectQueue(ctx context.Context) (*ledger.Break, error) {
 		"%d approvals wait without the work that moves them on: it was deleted or put off; a server queues it anew within the hour", len(missing))}, nil
 }
 
-// MissingDeadlines are the approvals of an organization that wait without a job that
-// moves them on in time, each with its next step. An approval that is decided, and one
-// that is made, while this looks is not among them.
+// MissingDeadlines returns the open approvals of an organization without a deadline job in time,
+// each with its next step. Approvals that are opened or decided during the check are not included.
 func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
 	open, err := j.openApprovals(ctx, org)
 	if err != nil || len(open) == 0 {
@@ -52,7 +53,7 @@ func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[led
 	err = j.store.ScanJobs(ctx, JobDeadline, func(job *store.Job) error {
 		id, err := ledger.ParseID(string(job.Body))
 		approval := ledger.ApprovalID{UUID: id}
-		if err == nil && job.Org == org && inTime(max(job.RunAt, job.LeasedUntil), open[approval], now) {
+		if err == nil && job.Org == org && movesInTime(max(job.RunAt, job.LeasedUntil), open[approval], now) {
 			delete(open, approval)
 		}
 		return nil
@@ -72,8 +73,8 @@ func (j *Judge) MissingDeadlines(ctx context.Context, org ledger.OrgID) (map[led
 	return open, nil
 }
 
-// openApprovals are an organization's approvals that wait, each with its next step. What
-// was tampered with is found elsewhere.
+// openApprovals returns an organization's open approvals, each with its next step. Tampered
+// approvals are reported elsewhere.
 func (j *Judge) openApprovals(ctx context.Context, org ledger.OrgID) (map[ledger.ApprovalID]ledger.Time, error) {
 	const page = 200
 	open := make(map[ledger.ApprovalID]ledger.Time)

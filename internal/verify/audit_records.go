@@ -9,13 +9,12 @@ import (
 	"countersign/internal/ledger"
 )
 
-// inspectRecords wants every record that the audit log says was made: API keys, tokens,
-// signing keys, endpoints and policy sets are never deleted, but for endpoints by an act.
-// That each is the newest is for the rows that fail to show; that none is there which
-// nothing made, too. What is made meanwhile is not asked for.
+// inspectRecords requires every record that the audit log says was made. API keys, tokens, signing
+// keys, endpoints and policy sets are never deleted, except for endpoints by an act. Stale and
+// forged records are among the failing rows. Records made during the check are not required.
 func (a *audit) inspectRecords(ctx context.Context) (*ledger.Break, error) {
 	if len(a.records) == 0 {
-		return nil, nil // the log is too long to be walked now, or was not
+		return nil, nil // the log was not walked
 	}
 	missing := make(map[ledger.Record]bool)
 	for record, by := range a.records {
@@ -58,9 +57,9 @@ func (a *audit) inspectRecords(ctx context.Context) (*ledger.Break, error) {
 	}, nil
 }
 
-// stillMissing leaves out what was deleted by an act since the log was walked.
+// stillMissing drops the records that an act has deleted since the log was walked.
 func (a *audit) stillMissing(ctx context.Context, missing map[ledger.Record]bool) (map[ledger.Record]bool, error) {
-	walked, _, err := a.walkActs(ctx) // a fault in the log is found by those who look at it
+	walked, _, err := a.walkActs(ctx) // inspectActs reports a fault in the log
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +98,8 @@ func (a *audit) storedTokens(ctx context.Context, org ledger.OrgID, missing map[
 	}
 }
 
-// storedRows leaves out the records of which an organization has few. Policy sets were
-// held against the log already.
+// storedRows handles the kinds of which an organization has few. Policy sets were already checked
+// against the log.
 func (a *audit) storedRows(ctx context.Context, org ledger.OrgID, missing map[ledger.Record]bool) error {
 	keys, err := a.judge.store.SigningKeys(ctx, org)
 	if err != nil {

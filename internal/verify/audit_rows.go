@@ -9,9 +9,8 @@ import (
 	"countersign/internal/store"
 )
 
-// inspectPast holds the ledger against what this server remembers to have
-// acknowledged.
-func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
+// inspectRollback compares the ledger with what this server has acknowledged.
+func (a *audit) inspectRollback(ctx context.Context) (*ledger.Break, error) {
 	rollback, err := a.judge.rollback(ctx, a.org)
 	if err != nil || rollback == nil {
 		return nil, err
@@ -24,27 +23,26 @@ func (a *audit) inspectPast(ctx context.Context) (*ledger.Break, error) {
 		"%d receipts were acknowledged, and the ledger of %d is not that one: the database was put back", rollback.Acknowledged, rollback.Stored)}, nil
 }
 
-// mostFailing is how many rows that fail a look names one by one.
-const mostFailing = 100
+// maxFailing bounds how many failing rows an audit names.
+const maxFailing = 100
 
-// rows are the inspections of what belongs to an organization as a whole, and to no
-// receipt or act. Each row that fails has an inspection of its own, so that none hides
-// behind another.
+// rows returns the inspections of everything that belongs to an organization but not to a receipt
+// or act. Each failing row has its own inspection, so that none hides behind another.
 func (a *audit) rows() []func(context.Context) (*ledger.Break, error) {
 	inspections := []func(context.Context) (*ledger.Break, error){a.inspectRegistry, a.inspectQueue, a.inspectRecords, a.inspectImports, a.inspectTransparency}
-	for i := range mostMiscounted {
+	for i := range maxMiscounted {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.miscounted(ctx, i) })
 	}
-	for i := range mostFailing {
+	for i := range maxFailing {
 		inspections = append(inspections, func(ctx context.Context) (*ledger.Break, error) { return a.failingRow(ctx, i) })
 	}
 	return inspections
 }
 
-// failingRow is the i-th row that fails, nil where there are fewer.
+// failingRow returns the i-th failing row, or nil if there are fewer.
 func (a *audit) failingRow(ctx context.Context, i int) (*ledger.Break, error) {
 	if i == 0 {
-		failing, err := a.judge.store.FailingRows(ctx, a.org.ID, mostFailing)
+		failing, err := a.judge.store.FailingRows(ctx, a.org.ID, maxFailing)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +55,7 @@ func (a *audit) failingRow(ctx context.Context, i int) (*ledger.Break, error) {
 	return &ledger.Break{Check: t.Check, Detail: t.Place, Evidence: t.Digest}, nil
 }
 
-// inspectRegistry wants a key that signs decisions: the service always leaves one.
+// inspectRegistry requires an active signing key: the service always leaves one.
 func (a *audit) inspectRegistry(ctx context.Context) (*ledger.Break, error) {
 	keys, err := a.judge.store.SigningKeys(ctx, a.org.ID)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"countersign/internal/store"
 )
 
-// ChainWatch remembers outside the database how far each open chain has come.
+// ChainWatch records the progress of each open chain outside the database.
 type ChainWatch interface {
 	Seen(chain uuid.UUID) (keyring.ChainWatched, bool)
 	Of(org uuid.UUID) []keyring.ChainWatched
@@ -26,7 +26,7 @@ type ChainWatch interface {
 	Drop(id uuid.UUID)
 }
 
-// MarkOf is where a chain stands whose state is stored with an authenticator.
+// MarkOf returns the mark of a chain whose state is stored with an authenticator.
 func MarkOf(chain *ledger.Chain, state *ledger.ChainState, mac []byte) keyring.ChainMark {
 	mark := keyring.ChainMark{
 		Org: chain.Org.UUID, Chain: chain.ID.UUID,
@@ -36,25 +36,25 @@ func MarkOf(chain *ledger.Chain, state *ledger.ChainState, mac []byte) keyring.C
 	return mark
 }
 
-// Final reports whether a state is a chain's last. That of an abandoned chain that goes on
-// in another one is the only record of that, and is watched as if the chain were open.
+// Final reports whether a state is a chain's last. An abandoned chain with a successor is the only
+// record of the succession, so it is watched like an open chain.
 func Final(state *ledger.ChainState) bool {
 	return state.Status.Sealed() && state.ContinuedBy == nil
 }
 
-// ChainRollback says that a chain is not the one that was acknowledged.
+// ChainRollback says that a chain or budget counter differs from what was acknowledged.
 type ChainRollback struct {
 	Org     ledger.OrgID
 	Chain   ledger.ChainID
-	Receipt *ledger.ReceiptID // under which it was sealed, nil where it was not
-	Gone    bool              // the database does not know the chain
-	// Budget is the name of the budget whose counter Chain is the id of; "" for a chain, and
-	// for a counter that is gone.
+	Receipt *ledger.ReceiptID // the chain's receipt; nil if it is not sealed
+	Gone    bool              // the chain is not in the database
+	// Budget is the budget whose counter has Chain as its id. It is "" for a chain and for a
+	// missing counter.
 	Budget string
 }
 
-// Tampering is the rollback as a finding. What is said of it does not change with what
-// is put there next.
+// Tampering returns the rollback as a finding. Its text does not depend on what is stored there
+// later.
 func (r *ChainRollback) Tampering() *Tampering {
 	return &Tampering{Check: ledger.CheckRollback, Place: r.String()}
 }
@@ -73,8 +73,8 @@ func (r *ChainRollback) String() string {
 	return fmt.Sprintf("the chain %s is not the one that was acknowledged: it was put back to an earlier state", r.Chain)
 }
 
-// ChainBehind holds a chain's state against what was remembered of the chain before it
-// was read. It returns nil where the state can follow upon that.
+// ChainBehind compares a chain's state with what was recorded about the chain before the state was
+// read. It returns nil if the state can follow.
 func ChainBehind(seen *keyring.ChainWatched, chain *ledger.Chain, state *ledger.ChainState, mac []byte) *ChainRollback {
 	now := MarkOf(chain, state, mac)
 	if !seen.Forked && seen.Before(&now) {
@@ -87,8 +87,8 @@ func ChainBehind(seen *keyring.ChainWatched, chain *ledger.Chain, state *ledger.
 	return back
 }
 
-// ProveChain shows that a chain's entries lead from all that is remembered of it to where
-// it stands, or returns what is wrong. The watch is told what was shown.
+// ProveChain checks that a chain's entries lead from everything recorded about it to its current
+// state, and otherwise returns what is wrong. It updates the watch if the check succeeds.
 func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
 	if ledger.IsCounterID(seen.Chain) {
 		return j.proveCounter(ctx, seen)
@@ -125,9 +125,8 @@ func (j *Judge) ProveChain(ctx context.Context, seen *keyring.ChainWatched) (*Ch
 	return nil, nil
 }
 
-// follows adds the entries after the oldest mark to its digest, and wants each later mark
-// and the state that stands now on the way. Entries are never changed, so that it does
-// not matter that the chain goes on meanwhile.
+// follows extends the oldest mark's digest by the later entries and requires every later mark and
+// the current state on the way. Entries never change, so the chain may grow during the check.
 func (j *Judge) follows(ctx context.Context, seen *keyring.ChainWatched, now *keyring.ChainMark) (bool, error) {
 	if len(seen.Unproven) == 0 && seen.Entries == now.Entries { // Before has compared the digests
 		return true, nil
@@ -138,57 +137,56 @@ func (j *Judge) follows(ctx context.Context, seen *keyring.ChainWatched, now *ke
 			return false, nil
 		}
 	}
-	way := &entryWalk{entries: marks[0].Entries, events: marks[0].Actions, digest: marks[0].Digest, marks: marks[1:]}
+	walk := &entryWalk{entries: marks[0].Entries, events: marks[0].Actions, digest: marks[0].Digest, marks: marks[1:]}
 	id := ledger.ChainID{UUID: seen.Chain}
 	addenda, err := j.store.Addenda(ctx, id, math.MinInt64, math.MaxInt64)
 	if err != nil {
 		return false, err
 	}
 	for _, addendum := range addenda {
-		if addendum.Position > way.entries {
-			way.addenda = append(way.addenda, addendum)
+		if addendum.Position > walk.entries {
+			walk.addenda = append(walk.addenda, addendum)
 		}
 	}
-	err = j.store.EachPage(ctx, id, way.events, func(events []*ledger.StoredEvent) error {
+	err = j.store.EachPage(ctx, id, walk.events, func(events []*ledger.StoredEvent) error {
 		for _, event := range events {
-			if !way.event(event) {
+			if !walk.event(event) {
 				return errBroken
 			}
 		}
 		return nil
 	})
 	if errors.Is(err, errBroken) {
-		return len(way.marks) == 0, nil
+		return len(walk.marks) == 0, nil
 	}
-	way.feed()
-	return err == nil && len(way.marks) == 0, err
+	walk.feed()
+	return err == nil && len(walk.marks) == 0, err
 }
 
-// entryWalk moves a running digest on over the entries of a chain, past marks.
+// entryWalk advances a running digest over the entries of a chain and compares it with marks.
 type entryWalk struct {
-	entries int64 // that the digest covers
-	events  int64 // of those
-	digest  [32]byte
-	addenda []*ledger.Addendum  // that are left, by position
-	marks   []keyring.ChainMark // that are left, the oldest first
-	off     bool                // a mark was passed and is not on the way
+	entries  int64 // entries covered by the digest
+	events   int64 // events among them
+	digest   [32]byte
+	addenda  []*ledger.Addendum  // remaining, by position
+	marks    []keyring.ChainMark // remaining, oldest first
+	diverged bool                // a mark did not match
 }
 
-// event takes the next event, after the addenda that stand before it. It reports whether
-// there is any use in going on.
+// event takes the next event, after the addenda that precede it. It reports whether to continue.
 func (w *entryWalk) event(event *ledger.StoredEvent) bool {
-	if w.feed(); w.off || len(w.marks) == 0 || event.Sequence != w.events+1 {
+	if w.feed(); w.diverged || len(w.marks) == 0 || event.Sequence != w.events+1 {
 		return false
 	}
 	w.events++
 	w.step(event.Body)
-	return !w.off && len(w.marks) > 0
+	return !w.diverged && len(w.marks) > 0
 }
 
 // feed takes the addenda that come next.
 func (w *entryWalk) feed() {
 	w.pass()
-	for !w.off && len(w.marks) > 0 && len(w.addenda) > 0 && w.addenda[0].Position == w.entries+1 {
+	for !w.diverged && len(w.marks) > 0 && len(w.addenda) > 0 && w.addenda[0].Position == w.entries+1 {
 		w.step(w.addenda[0].Body)
 		w.addenda = w.addenda[1:]
 	}
@@ -200,32 +198,31 @@ func (w *entryWalk) step(body []byte) {
 	w.pass()
 }
 
-// pass takes the marks that stand here.
+// pass compares the marks at the current position.
 func (w *entryWalk) pass() {
-	for !w.off && len(w.marks) > 0 && w.marks[0].Entries == w.entries {
-		w.off = w.marks[0].Digest != w.digest || w.marks[0].Actions != w.events
-		if !w.off {
+	for !w.diverged && len(w.marks) > 0 && w.marks[0].Entries == w.entries {
+		w.diverged = w.marks[0].Digest != w.digest || w.marks[0].Actions != w.events
+		if !w.diverged {
 			w.marks = w.marks[1:]
 		}
 	}
 }
 
-// proofsAtOnce is how many chains with nothing unproven are held against the database
-// each time. With more open chains than that they take turns.
-const proofsAtOnce = 5000
+// maxProofs bounds how many chains without unproven marks are checked at a time. If more chains are
+// open, they take turns.
+const maxProofs = 5000
 
-// ProveChains holds the chains whose turn it is against what is remembered of them, and
-// hands over what is wrong.
+// ProveChains checks the chains that are due against the watch and passes what is wrong to found.
 func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) error {
 	if j.chains == nil {
 		return nil
 	}
 	for _, chain := range j.chains.Forgotten() {
-		if err := j.takeOver(ctx, ledger.ChainID{UUID: chain}); err != nil {
+		if err := j.adopt(ctx, ledger.ChainID{UUID: chain}); err != nil {
 			return err
 		}
 	}
-	for _, seen := range j.chains.Due(proofsAtOnce) {
+	for _, seen := range j.chains.Due(maxProofs) {
 		back, err := j.ProveChain(ctx, &seen)
 		if err != nil {
 			return err
@@ -237,11 +234,10 @@ func (j *Judge) ProveChains(ctx context.Context, found func(*ChainRollback)) err
 	return nil
 }
 
-// takeOver remembers a chain as it stands, where it is open and authentic: an operator has
-// accepted it.
-func (j *Judge) takeOver(ctx context.Context, id ledger.ChainID) error {
+// adopt records an open, authentic chain in its current state, because an operator has accepted it.
+func (j *Judge) adopt(ctx context.Context, id ledger.ChainID) error {
 	if ledger.IsCounterID(id.UUID) {
-		return j.takeOverCounter(ctx, ledger.CounterID(id))
+		return j.adoptCounter(ctx, ledger.CounterID(id))
 	}
 	record, err := j.store.Chain(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -256,7 +252,7 @@ func (j *Judge) takeOver(ctx context.Context, id ledger.ChainID) error {
 	return nil
 }
 
-// ChainRollbacks finds every chain that is not the one that was acknowledged.
+// ChainRollbacks returns every chain that differs from what was acknowledged.
 func (j *Judge) ChainRollbacks(ctx context.Context) (found []*ChainRollback, err error) {
 	if j.chains == nil {
 		return nil, nil
@@ -279,16 +275,16 @@ func (j *Judge) proveAll(ctx context.Context, watched []keyring.ChainWatched, mo
 	return found, nil
 }
 
-// putBackChains are the chains of the organization's that were put back or are gone.
-func (a *audit) putBackChains(ctx context.Context) ([]*ledger.Break, error) {
+// rolledBackChains returns the organization's chains that were rolled back or deleted.
+func (a *audit) rolledBackChains(ctx context.Context) ([]*ledger.Break, error) {
 	if a.judge.chains == nil {
 		return nil, nil
 	}
 	watched := a.judge.chains.Of(a.org.ID.UUID)
-	if a.mostChains > 0 && len(watched) > a.mostChains {
-		watched = watched[:a.mostChains]
+	if a.maxChains > 0 && len(watched) > a.maxChains {
+		watched = watched[:a.maxChains]
 	}
-	back, err := a.judge.proveAll(ctx, watched, mostPutBack)
+	back, err := a.judge.proveAll(ctx, watched, maxRolledBack)
 	breaks := make([]*ledger.Break, 0, len(back))
 	for _, chain := range back {
 		t := chain.Tampering()
@@ -297,5 +293,5 @@ func (a *audit) putBackChains(ctx context.Context) ([]*ledger.Break, error) {
 	return breaks, err
 }
 
-// mostPutBack is how many chains that were put back a look names one by one.
-const mostPutBack = 100
+// maxRolledBack bounds how many chains that were rolled back an audit names.
+const maxRolledBack = 100

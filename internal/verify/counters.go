@@ -9,12 +9,11 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Counters of budgets are remembered as open chains are: an older counter is authentic as
-// well. Their marks have no entries of their own. In their place stand the moves of the
-// counter, and in the digest's the end of its window, after which the mark is dropped:
-// then the counter limits nothing any more.
+// Budget counters are watched like open chains, because an older counter is authentic too. Their
+// marks have no entries. Instead, Entries counts the moves of the counter, and Digest holds the end
+// of its window. The mark is dropped after the window, when the counter limits nothing.
 
-// CounterMark is where a counter stands that is stored with an authenticator.
+// CounterMark returns the mark of a counter that is stored with an authenticator.
 func CounterMark(c *ledger.BudgetCounter, mac []byte) keyring.ChainMark {
 	mark := keyring.ChainMark{Org: c.Org.UUID, Chain: c.ID().UUID, Revision: c.Revision, Actions: c.Uses, Entries: c.Moves}
 	binary.BigEndian.PutUint64(mark.Digest[:], uint64(c.End())) //nolint:gosec // all 64 bits are kept
@@ -22,13 +21,13 @@ func CounterMark(c *ledger.BudgetCounter, mac []byte) keyring.ChainMark {
 	return mark
 }
 
-// counterEnds is when the window of a mark's counter is over.
+// counterEnds returns the end of the window of a mark's counter.
 func counterEnds(mark *keyring.ChainMark) ledger.Time {
 	return ledger.Time(binary.BigEndian.Uint64(mark.Digest[:])) //nolint:gosec // as CounterMark wrote it
 }
 
-// CounterBehind holds a counter against what was remembered of it before it was read. It
-// returns nil where the counter can follow upon that.
+// CounterBehind compares a counter with what was recorded about it before it was read. It returns
+// nil if the counter can follow.
 func CounterBehind(seen *keyring.ChainWatched, c *ledger.BudgetCounter, mac []byte) *ChainRollback {
 	now := CounterMark(c, mac)
 	if !seen.Forked && seen.Before(&now) {
@@ -37,14 +36,14 @@ func CounterBehind(seen *keyring.ChainWatched, c *ledger.BudgetCounter, mac []by
 	return &ChainRollback{Org: c.Org, Chain: ledger.ChainID{UUID: now.Chain}, Budget: c.Budget}
 }
 
-// counterGrace is for how long a mark is kept after the window is over, in milliseconds: the
-// clocks of replicas differ.
-const counterGrace = ledger.Time(time.Hour / time.Millisecond)
+// counterGrace is how long a mark is kept after the window has ended, because the clocks of
+// replicas differ.
+const counterGrace = time.Hour
 
-// proveCounter holds a counter against what is remembered of it. That nothing is missing
-// from what it counts is shown by counting anew (countAnew), which takes the events.
+// proveCounter compares a counter with its mark. recountBudgets checks the amounts, because that
+// requires the events.
 func (j *Judge) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (*ChainRollback, error) {
-	if j.now() > counterEnds(&seen.ChainMark)+counterGrace {
+	if j.now() > counterEnds(&seen.ChainMark).Add(counterGrace) {
 		j.chains.Drop(seen.Chain)
 		return nil, nil
 	}
@@ -61,7 +60,7 @@ func (j *Judge) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (*
 	}
 	counter, err := j.store.ReadCounter(record)
 	if err != nil {
-		return nil, nil //nolint:nilerr // the row fails, and is named as one that does
+		return nil, nil //nolint:nilerr // failingRow reports it
 	}
 	if behind := CounterBehind(seen, counter, record.MAC); behind != nil {
 		return behind, nil
@@ -70,8 +69,8 @@ func (j *Judge) proveCounter(ctx context.Context, seen *keyring.ChainWatched) (*
 	return nil, nil
 }
 
-// takeOverCounter remembers a counter as it stands, where it is authentic.
-func (j *Judge) takeOverCounter(ctx context.Context, id ledger.CounterID) error {
+// adoptCounter records an authentic counter in its current state.
+func (j *Judge) adoptCounter(ctx context.Context, id ledger.CounterID) error {
 	found, err := j.store.BudgetCounters(ctx, []ledger.CounterID{id})
 	if err != nil || found[id] == nil {
 		return err

@@ -12,36 +12,34 @@ import (
 	"countersign/internal/store"
 )
 
-// Entries knows what was recorded about the events of a chain after them. Events are
-// authenticated one by one; what was recorded about them later is held against the
-// chain's running digest, all of it together. It is not changed once it is made.
+// Entries holds what was recorded about the events of a chain after they were recorded. Events are
+// authenticated individually. Later entries are checked together, against the chain's running
+// digest. Entries is immutable.
 type Entries struct {
 	// Integrity says how far the chain's digest vouches for its entries.
 	Integrity ledger.Integrity
 
 	entries int64
 	digest  [32]byte
-	bodies  map[int64][][32]byte // by the event's sequence, the hashes in order of position
+	bodies  map[int64][][32]byte // hashes in order of position, by event sequence
 }
 
-// entriesInUse is how many bytes of entries are remembered.
-const entriesInUse = 8 << 20
+const maxEntryCache = 8 << 20 // bytes
 
 func newEntriesCache() *cache.Cache[ledger.ChainID, *Entries] {
-	return cache.New[ledger.ChainID, *Entries](entriesInUse)
+	return cache.New[ledger.ChainID, *Entries](maxEntryCache)
 }
 
-// Are reports whether these are what was recorded about an event, all of it and nothing
-// else.
+// Are reports whether the addenda are exactly what was recorded about an event.
 func (e *Entries) Are(sequence int64, addenda []*ledger.Addendum) bool {
 	return slices.EqualFunc(e.bodies[sequence], addenda, func(known [32]byte, a *ledger.Addendum) bool {
 		return known == sha256.Sum256(a.Body)
 	})
 }
 
-// EntriesOf holds what was recorded about a chain's events against the digest in its
-// state, which must be read after whatever is to be compared with it. Of a chain that is
-// too large for a bounded check it says that it did not look.
+// EntriesOf checks what was recorded about a chain's events against the digest in its state. record
+// must be read after anything that is compared with the result. If the chain is too large for a
+// bounded check, Integrity is IntegrityNotChecked.
 func (j *Judge) EntriesOf(ctx context.Context, record *store.ChainRecord) (*Entries, error) {
 	state, fault := j.readState(record)
 	if fault != "" {
@@ -51,7 +49,7 @@ func (j *Judge) EntriesOf(ctx context.Context, record *store.ChainRecord) (*Entr
 		return known, nil
 	}
 	e := &Entries{entries: state.Entries, digest: state.Digest}
-	if state.Entries == state.Actions { // nothing was recorded but events
+	if state.Entries == state.Actions { // only events were recorded
 		return e, nil
 	}
 	e.bodies = make(map[int64][][32]byte)
@@ -68,8 +66,8 @@ func (j *Judge) EntriesOf(ctx context.Context, record *store.ChainRecord) (*Entr
 	return e, nil
 }
 
-// digestTo is the running digest over so many of a chain's entries, in the order of
-// their positions. It notes those that are no events.
+// digestTo returns the running digest over the first entries of a chain, in order. It adds those
+// that are not events to noted.
 func (j *Judge) digestTo(ctx context.Context, chain ledger.ChainID, entries int64, noted *Entries) ([32]byte, error) {
 	size := &extent{bounded: true}
 	if err := size.claim(entries); err != nil {
@@ -97,7 +95,7 @@ func (j *Judge) digestTo(ctx context.Context, chain ledger.ChainID, entries int6
 				return err
 			}
 			if position == entries {
-				return errBroken // the rest was recorded since
+				return errBroken // the rest was recorded later
 			}
 			digest, position = ledger.NextDigest(digest, event.Body), position+1
 			if err := size.add(len(event.Body) + len(event.Payload)); err != nil {

@@ -12,20 +12,19 @@ import (
 	"countersign/internal/store"
 )
 
-// maxExport bounds the evidence of one chain that leaves the service, in bytes: it is held in
-// memory.
+// maxExport bounds the evidence of one chain in an export, in bytes. It is held in memory.
 const maxExport = 24 << 20
 
 // ErrTooLargeToExport says that a chain has more evidence than one file may hold.
 var ErrTooLargeToExport = fault.Errorf(fault.CodeTooLarge, "the chain has more than %d MiB of evidence, too much for one bundle: a share of its receipt has no such bound", maxExport>>20)
 
-// Export is the evidence behind a receipt. All of it was found to hold.
+// Export is the evidence behind a receipt. All of it was verified.
 type Export struct {
-	// Entries are events, and what was recorded about them, in the order of the digest.
-	// What is no event has a body and nothing else.
+	// Entries are the events and what was recorded about them, in the order of the digest. An entry
+	// that is not an event has only a body.
 	Entries   []*ledger.StoredEvent
 	Approvals []*ledger.Approval // by the sequence of their events
-	Anchors   []*ledger.Anchor   // of the receipt and of its approvals, those that are made
+	Anchors   []*ledger.Anchor   // completed anchors of the receipt and its approvals
 }
 
 func (e *Export) entry(entry *ledger.StoredEvent) {
@@ -41,8 +40,8 @@ func (e *Export) approvals(approvals []*ledger.Approval) {
 	}
 }
 
-// Export reads the evidence behind a receipt, or, where it is not full, the receipt's anchors
-// alone. What does not hold is ledger.ErrStateTampered, and nothing of it is returned.
+// Export reads the evidence behind a receipt, or only the receipt's anchors if full is false. If
+// anything fails, it returns ledger.ErrStateTampered and no evidence.
 func (j *Judge) Export(ctx context.Context, receipt *store.PlacedReceipt, full bool) (*Export, error) {
 	check, err := j.Check(ctx, receipt, Bounded)
 	if err != nil {
@@ -76,7 +75,7 @@ func (j *Judge) exportChain(ctx context.Context, receipt *store.PlacedReceipt, e
 	return nil
 }
 
-// exportAnchors collects the proofs that are made: one that is pending or failed proves nothing.
+// exportAnchors collects the completed proofs. A pending or failed anchor proves nothing.
 func (j *Judge) exportAnchors(ctx context.Context, receipt *store.PlacedReceipt, export *Export) error {
 	subjects := []store.AnchorSubject{{Kind: ledger.SubjectHead, ID: receipt.ID.UUID}}
 	for _, approval := range export.Approvals {

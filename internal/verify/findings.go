@@ -16,7 +16,7 @@ import (
 	"countersign/internal/store"
 )
 
-// The kinds of what a finding is about.
+// Kinds of subjects of a finding.
 const (
 	AboutReceipt  = "receipt"
 	AboutApproval = "approval"
@@ -25,22 +25,22 @@ const (
 
 const namePrefix = "tampering/"
 
-// FindingID is what people call a finding by its name.
+// FindingID returns the id of the finding with the given name.
 func FindingID(name string) string { return strings.TrimPrefix(name, namePrefix) }
 
-// FindingName is the name of the finding with an id.
+// FindingName returns the name of the finding with the given id.
 func FindingName(id string) string { return namePrefix + id }
 
-// WellFormed reports whether a finding's name is one that Name gives. Whoever writes a
-// row can call it anything, and what is not well-formed stands in no act.
+// WellFormed reports whether name could be the result of Tampering.Name. An attacker can store a
+// row under any name, and no act mentions a name that is not well-formed.
 func WellFormed(name string) bool {
 	id, ok := strings.CutPrefix(name, namePrefix)
 	sum, err := hex.DecodeString(id)
 	return ok && err == nil && len(sum) == sha256.Size && strings.ToLower(id) == id
 }
 
-// called is what a finding is called where another one is about it.
-func called(name string) string {
+// findingLabel returns how another finding refers to this one.
+func findingLabel(name string) string {
 	if WellFormed(name) {
 		return FindingID(name)
 	}
@@ -48,19 +48,17 @@ func called(name string) string {
 	return "that nobody made, " + hex.EncodeToString(sum[:8]) + ","
 }
 
-// FindingDeleted is the tampering by which a finding's row has gone.
+// FindingDeleted returns the tampering for a deleted finding.
 func FindingDeleted(name string) *Tampering {
-	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + called(name) + " was deleted"}
+	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + findingLabel(name) + " was deleted"}
 }
 
-// FindingChanged is the tampering by which a finding's row is not as the service wrote
-// it.
+// FindingChanged returns the tampering for a finding that is not what the service wrote.
 func FindingChanged(name string) *Tampering {
-	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + called(name) + " was changed"}
+	return &Tampering{Check: ledger.CheckFindings, Place: "the finding " + findingLabel(name) + " was changed"}
 }
 
-// RowChanged is the tampering by which a row that belongs to no chain is not as the
-// service wrote it.
+// RowChanged returns the tampering for a row outside any chain that is not what the service wrote.
 func RowChanged(row *evidence.Failing) *Tampering {
 	done := " was changed outside the service"
 	if row.Old {
@@ -86,7 +84,7 @@ func RowChanged(row *evidence.Failing) *Tampering {
 	return t
 }
 
-// About says what the tampering is about.
+// About returns the subject of the tampering.
 func (t *Tampering) About() (kind, subject string) {
 	switch {
 	case t.Receipt != ledger.ReceiptID{}:
@@ -97,10 +95,10 @@ func (t *Tampering) About() (kind, subject string) {
 	return AboutPlace, t.Place
 }
 
-// Evidence is a digest of what is stored of the thing that tampering is about. An
-// acknowledgement holds as long as it is the same: a receipt with its chain, events and
-// approvals, an approval with its event, or a row of its own. Where it is about none of
-// them, what is said of it is all that there is.
+// Evidence returns a digest of what is stored about the subject of the tampering: a receipt with
+// its chain, events and approvals, an approval with its event, or a single row. An acknowledgement
+// is valid as long as the digest is unchanged. If the subject is none of these, the digest covers
+// only the description.
 func (j *Judge) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 	d := digest{sha256.New()}
 	d.bytes(t.Words())
@@ -116,13 +114,13 @@ func (j *Judge) Evidence(ctx context.Context, t *Tampering) ([]byte, error) {
 	default:
 		err = j.digestApproval(ctx, d, t.Approval)
 	}
-	if err != nil && !errors.Is(err, store.ErrNotFound) { // what is missing is told by where the digest ends
+	if err != nil && !errors.Is(err, store.ErrNotFound) { // the digest ends where something is missing
 		return nil, err
 	}
 	return d.Sum(nil), nil
 }
 
-// Words is a digest of what is said of the tampering.
+// Words returns a digest of the description of the tampering.
 func (t *Tampering) Words() []byte {
 	sum := sha256.Sum256([]byte(t.Name()))
 	return sum[:]
@@ -189,7 +187,7 @@ func (j *Judge) digestApproval(ctx context.Context, d digest, id ledger.Approval
 	return err
 }
 
-// digest takes values with their lengths, so that no two rows have the same bytes.
+// digest hashes values with their lengths, so that no two rows have the same bytes.
 type digest struct{ hash.Hash }
 
 func (d digest) bytes(values ...[]byte) {
@@ -222,10 +220,9 @@ func (d digest) approval(a *store.ApprovalRecord) {
 	d.text(string(a.Status))
 }
 
-// inspectFindings holds the findings that are kept against the audit log: each that was
-// entered there has its row, and the row says of its acknowledgement what the log says.
-// Acts and rows are written together, so a difference counts only while the log stands
-// still. Whether the log itself is whole is for inspectActs to say.
+// inspectFindings checks the stored findings against the audit log: each finding in the log has a
+// row, and both agree on its acknowledgement. Acts and rows are written together, so a difference
+// counts only if the log has not grown. inspectActs checks the log itself.
 func (a *audit) inspectFindings(ctx context.Context) (*ledger.Break, error) {
 	for {
 		before, err := a.actLog(ctx)
@@ -269,7 +266,7 @@ func (a *audit) compareFindings(ctx context.Context) (*Tampering, error) {
 // findingAct is the last act about a finding.
 type findingAct struct {
 	acknowledged bool
-	evidence     string // that was acknowledged, in hex
+	evidence     string // the acknowledged evidence, in hex
 }
 
 func (f findingAct) agrees(finding *store.FindingRecord) bool {
@@ -279,14 +276,14 @@ func (f findingAct) agrees(finding *store.FindingRecord) bool {
 	return finding.Open() || hex.EncodeToString(finding.Evidence) == f.evidence
 }
 
-// findingActs are the last acts about each finding, and the findings in the order in
-// which they were made. Acts are canonical, and begin with what they are: of a long log
-// only these few are read.
+// findingActs returns the last act about each finding, and the findings in the order in which they
+// were made. Acts are canonical and start with their action, so in a long log only these few are
+// decoded.
 func (a *audit) findingActs(ctx context.Context) (acts map[string]findingAct, order []string, err error) {
 	acts = make(map[string]findingAct)
 	read := int64(0)
 	err = a.judge.store.ScanActs(ctx, a.org.ID, func(stored *ledger.StoredAct) error {
-		if read++; a.mostActs > 0 && read > a.mostActs {
+		if read++; a.maxActs > 0 && read > a.maxActs {
 			return errBroken
 		}
 		if !bytes.HasPrefix(stored.Body, []byte(`{"action":"tampering.`)) {
@@ -309,8 +306,8 @@ func (a *audit) findingActs(ctx context.Context) (acts map[string]findingAct, or
 	return acts, order, err
 }
 
-// changedFinding is a finding of the organization's that the audit log does not know, or
-// does not know yet, and whose row was changed.
+// changedFinding returns a changed finding of the organization, even if the audit log does not
+// mention it.
 func (a *audit) changedFinding(ctx context.Context) (*Tampering, error) {
 	const page, most = 200, 10_000
 	after := store.FindingRef{Org: a.org.ID}

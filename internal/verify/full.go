@@ -12,44 +12,41 @@ import (
 	"countersign/internal/store"
 )
 
-// Effort says how much work a check of a receipt may be. All make the same checks.
+// Effort says how much work a check of a receipt may do. All efforts perform the same checks.
 type Effort int
 
-// The efforts.
 const (
-	// InFull reads the chain however long it is.
+	// InFull reads the whole chain, however long it is.
 	InFull Effort = iota
-	// Bounded reads a chain of up to MaxEntries and MaxBytes, and reuses a verdict that
-	// is younger than reusable. Of a larger chain it tells the last check in full.
+	// Bounded reads a chain of up to MaxEntries and MaxBytes, and reuses a verdict that is younger
+	// than verdictTTL. For a larger chain it returns the result of the last full check.
 	Bounded
-	// Rationed is Bounded for strangers: a process makes at most maxAtOnce such checks at
-	// the same time. Who has waited for maxWait gets the last verdict, or ErrBusy.
+	// Rationed is Bounded for unauthenticated callers. A process runs at most maxParallel such
+	// checks at a time. A caller that has waited for maxWait gets the last verdict or ErrBusy.
 	Rationed
 )
 
-// What a bounded check reads of a chain.
+// Limits of a bounded check.
 const (
-	MaxEntries = 20_000  // events, and what was recorded about them later
+	MaxEntries = 20_000  // events and later entries about them
 	MaxBytes   = 8 << 20 // of facts, payloads and entries
 )
 
 const (
-	maxAtOnce = 2
-	maxWait   = 2 * time.Second
-	reusable  = ledger.Time(2_000) // milliseconds
-	// verdictsInUse is how many bytes of verdicts are remembered.
-	verdictsInUse = 4 << 20
-	verdictBytes  = 400
+	maxParallel = 2
+	maxWait     = 2 * time.Second
+	verdictTTL  = 2 * time.Second
+	// maxVerdicts bounds the cache of verdicts, in bytes.
+	maxVerdicts  = 4 << 20
+	verdictBytes = 400
 )
 
-// ErrBusy says that a stranger's check was not made: too many others are under way.
-var ErrBusy = fault.Errorf(fault.CodeUnavailable, "too many checks are under way, so nothing is said about this one: try again in some seconds")
+// ErrBusy says that an unauthenticated check was not made because too many others are running.
+var ErrBusy = fault.Errorf(fault.CodeUnavailable, "too many checks are running, so this one was not made: try again in a few seconds")
 
-// errLarge says that a chain is larger than what a bounded check reads.
 var errLarge = errors.New("the chain is too large for a bounded check")
 
-// fullChecks are the verdicts on chains that this process has come to lately. It is safe
-// for concurrent use.
+// fullChecks caches recent verdicts on chains. It is safe for concurrent use.
 type fullChecks struct {
 	slots    chan struct{}
 	verdicts *cache.Cache[ledger.ReceiptID, *chainVerdict]
@@ -58,23 +55,22 @@ type fullChecks struct {
 
 func newFullChecks() fullChecks {
 	return fullChecks{
-		make(chan struct{}, maxAtOnce), cache.New[ledger.ReceiptID, *chainVerdict](verdictsInUse),
-		cache.New[ledger.ReceiptID, soundChain](soundChainsInUse),
+		make(chan struct{}, maxParallel), cache.New[ledger.ReceiptID, *chainVerdict](maxVerdicts),
+		cache.New[ledger.ReceiptID, soundChain](maxSoundChains),
 	}
 }
 
-// chainVerdict is what the chain behind one receipt came to. It is not changed once it is
-// made.
+// chainVerdict is the verdict on the chain behind one receipt. It is immutable.
 type chainVerdict struct {
 	hash   [32]byte // of the receipt
 	checks []ledger.CheckResult
-	at     ledger.Time // when the chain was looked at
-	made   ledger.Time // when this verdict was made; later than at where it tells an older one
-	full   bool        // the events and approvals were looked at
-	large  bool        // it is not for a bounded check to find out
+	at     ledger.Time // when the chain was checked
+	made   ledger.Time // when this verdict was made; later than at if it repeats a stored check
+	full   bool        // the events and approvals were checked
+	large  bool        // the chain is too large for a bounded check
 }
 
-// chainUnknown is the verdict on a chain that was not looked at.
+// chainUnknown returns the verdict on a chain that was not checked.
 func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
 	v := &chainVerdict{hash: hash, at: at, made: at}
 	for _, name := range []ledger.Check{ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals} {
@@ -83,15 +79,15 @@ func chainUnknown(hash [32]byte, why string, at ledger.Time) *chainVerdict {
 	return v
 }
 
-// chainOf judges the chain behind a receipt that is sound by itself.
+// chainOf judges the chain behind a receipt that is sound on its own.
 func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, effort Effort) (*chainVerdict, error) {
 	if effort == InFull {
-		return j.lookAtChain(ctx, receipt, in, false)
+		return j.checkChain(ctx, receipt, in, false)
 	}
 	known := j.knownVerdict(receipt.ID, in)
-	if known == nil || known.made > j.now() || j.now()-known.made >= reusable {
+	if known == nil || known.made > j.now() || j.now() >= known.made.Add(verdictTTL) {
 		if effort == Rationed {
-			release, err := j.full.enter(ctx)
+			release, err := j.full.acquire(ctx)
 			switch {
 			case errors.Is(err, ErrBusy) && known != nil:
 				return known, nil
@@ -99,7 +95,7 @@ func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *l
 				return nil, err
 			}
 			defer release()
-			// Another may have checked the same chain while this one waited.
+			// Another caller may have checked the same chain during the wait.
 			if again := j.knownVerdict(receipt.ID, in); again != nil && again != known {
 				return again, nil
 			}
@@ -114,7 +110,7 @@ func (j *Judge) chainOf(ctx context.Context, receipt *store.PlacedReceipt, in *l
 	return known, nil
 }
 
-// knownVerdict is the last on the very same receipt, however old, nil without one.
+// knownVerdict returns the last verdict on exactly this receipt, however old, or nil.
 func (j *Judge) knownVerdict(id ledger.ReceiptID, in *ledger.Inspection) *chainVerdict {
 	known, ok := j.full.verdicts.Get(id)
 	if !ok || known.hash != in.Hash {
@@ -123,8 +119,8 @@ func (j *Judge) knownVerdict(id ledger.ReceiptID, in *ledger.Inspection) *chainV
 	return known
 }
 
-// enter waits for a place among those who check.
-func (f *fullChecks) enter(ctx context.Context) (release func(), err error) {
+// acquire waits for a slot.
+func (f *fullChecks) acquire(ctx context.Context) (release func(), err error) {
 	release = func() { <-f.slots }
 	select {
 	case f.slots <- struct{}{}:
@@ -143,10 +139,10 @@ func (f *fullChecks) enter(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// boundedVerdict looks at a chain, or, where it is too large, for the last look at it.
+// boundedVerdict checks a chain, or returns the last stored check if the chain is too large.
 func (j *Judge) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
 	if known := j.knownVerdict(receipt.ID, in); known == nil || !known.large {
-		verdict, err := j.lookAtChain(ctx, receipt, in, true)
+		verdict, err := j.checkChain(ctx, receipt, in, true)
 		if !errors.Is(err, errLarge) {
 			return verdict, err
 		}
@@ -159,8 +155,7 @@ func (j *Judge) boundedVerdict(ctx context.Context, receipt *store.PlacedReceipt
 	return verdict, nil
 }
 
-// lastFullCheck is what is remembered of a large chain. A row that somebody has changed
-// says nothing.
+// lastFullCheck returns the stored result for a large chain. A tampered row counts as no result.
 func (j *Judge) lastFullCheck(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection) (*chainVerdict, error) {
 	last, err := j.store.FullCheck(ctx, receipt.Org, receipt.ID)
 	switch {
@@ -178,15 +173,15 @@ func (j *Judge) lastFullCheck(ctx context.Context, receipt *store.PlacedReceipt,
 	return chainUnknown(in.Hash, "the chain is large, and was not checked in full yet", j.now()), nil
 }
 
-// lookAtChain holds the chain and its events against what the receipt attests.
-func (j *Judge) lookAtChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
+// checkChain checks the chain and its events against what the receipt attests.
+func (j *Judge) checkChain(ctx context.Context, receipt *store.PlacedReceipt, in *ledger.Inspection, bounded bool) (*chainVerdict, error) {
 	now := j.now()
 	verdict := &chainVerdict{hash: in.Hash, at: now, made: now, full: true}
 	a := &audit{judge: j, org: &ledger.Organization{ID: receipt.Org, Slug: receipt.Slug}}
 	sealed := &sealedChain{
 		receipt: receipt.ID, chain: receipt.Chain, attested: in.Attested, sequence: receipt.Sequence, hash: in.Hash,
 	}
-	if bounded && j.soundBefore(ctx, a, sealed) {
+	if bounded && j.knownSound(ctx, a, sealed) {
 		verdict.checks = chainChecks(nil)
 		return verdict, nil
 	}
@@ -205,9 +200,9 @@ func (j *Judge) lookAtChain(ctx context.Context, receipt *store.PlacedReceipt, i
 	return verdict, nil
 }
 
-// soundBefore reports whether everything behind a receipt is, byte by byte, what was found
-// sound before. Whatever else there is to say is for a whole check to find.
-func (j *Judge) soundBefore(ctx context.Context, a *audit, sealed *sealedChain) bool {
+// knownSound reports whether every row behind a receipt is byte for byte what was found sound
+// before. If not, a whole check says why.
+func (j *Judge) knownSound(ctx context.Context, a *audit, sealed *sealedChain) bool {
 	known, ok := j.full.sound.Get(sealed.receipt)
 	if !ok || known.receipt != sealed.hash {
 		return false
@@ -216,7 +211,7 @@ func (j *Judge) soundBefore(ctx context.Context, a *audit, sealed *sealedChain) 
 	return a.hashRows(ctx, sealed, size) == nil && size.rows.sum() == known.rows
 }
 
-// chainChecks are the checks of a chain in which a break was found, or none.
+// chainChecks returns the results of a chain's checks, given the break that was found, or nil.
 func chainChecks(found *ledger.Break) []ledger.CheckResult {
 	v := &verification{}
 	switch {
@@ -240,18 +235,17 @@ func chainChecks(found *ledger.Break) []ledger.CheckResult {
 	return v.checks
 }
 
-// extent counts what is read of a chain and found in order. What is not in order is a
-// finding, however large it is: nobody makes a chain too large to be checked by what he
-// puts into it.
+// extent measures the sound part of a chain that was read. Anything that is not sound is a finding
+// regardless of its size, so an attacker cannot make a chain too large to be checked.
 type extent struct {
 	bounded bool
 	entries int64
 	bytes   int64
-	rows    *rowHash // over what is read; nil where nobody asks
-	export  *Export  // collects what is read; nil where nobody asks
+	rows    *rowHash // hashes what is read; may be nil
+	export  *Export  // collects what is read; may be nil
 }
 
-// claim takes the number of entries that the chain's state attests.
+// claim sets the number of entries that the chain's state attests.
 func (e *extent) claim(entries int64) error {
 	e.entries = entries
 	return e.within()

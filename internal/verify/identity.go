@@ -10,19 +10,18 @@ import (
 	"countersign/internal/store"
 )
 
-// LedgerWatch is a HeadWatch that knows which ledger it watches, and whether it
-// remembers anything at all.
+// LedgerWatch is a HeadWatch that knows which ledger it watches and whether it has any records.
 type LedgerWatch interface {
 	HeadWatch
-	// Ledger is uuid.Nil before it was told.
+	// Ledger returns uuid.Nil if the ledger is not set yet.
 	Ledger() uuid.UUID
-	// Blank reports whether nothing is remembered: neither a ledger nor a receipt.
+	// Blank reports whether the watch is empty: it has neither a ledger nor a receipt.
 	Blank() bool
 }
 
-// unrecognized reports whether this ledger is one that the watch does not know, by the
-// last look at it: it holds receipts and nothing is remembered of any, or another
-// ledger is watched. An operator's acceptance ends either at once.
+// unrecognized reports whether, at the last check, the watch did not know this ledger: the ledger
+// has receipts but the watch is empty, or the watch belongs to another ledger. An operator's
+// acceptance clears either immediately.
 func (j *Judge) unrecognized() bool {
 	if j.ledgers == nil {
 		return false
@@ -34,12 +33,12 @@ func (j *Judge) unrecognized() bool {
 	return stored != nil && differ(*stored, j.ledgers.Ledger())
 }
 
-// differ tells two ledgers apart; one that is not known is no other.
+// differ reports whether two ledgers are known to be different.
 func differ(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a != b }
 
-// Sealed reports whether an organization has ever sealed a receipt, as far as the
-// database tells, and how many its head counts. A head is made with its organization:
-// one that is missing was removed.
+// Sealed reports whether an organization has ever sealed a receipt, according to the database, and
+// how many its head counts. The head is created with its organization, so a missing head was
+// removed.
 func (j *Judge) Sealed(ctx context.Context, org ledger.OrgID) (stored int64, sealed bool, err error) {
 	head, err := j.store.Head(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {
@@ -55,9 +54,8 @@ func (j *Judge) Sealed(ctx context.Context, org ledger.OrgID) (stored int64, sea
 	return 0, len(receipts) > 0, err
 }
 
-// unknown finds what a watch says of a ledger that it does not know. blank is what the
-// watch said before the organizations were read: what is sealed from then on is no
-// sign of anything.
+// unknown returns what is wrong if the watch does not know this ledger. blank is whether the watch
+// was empty before the organizations were read, because receipts sealed after that prove nothing.
 func (j *Judge) unknown(ctx context.Context, orgs []*ledger.Organization, blank bool) ([]Rollback, error) {
 	if j.ledgers == nil {
 		return nil, nil
@@ -75,7 +73,7 @@ func (j *Judge) unknown(ctx context.Context, orgs []*ledger.Organization, blank 
 		}
 	}
 	j.unremembered.Store(len(found) > 0)
-	// One that fails its authenticator says nothing; the audit names it.
+	// A row that fails its authenticator proves nothing here; the audit reports it.
 	stored, err := j.store.Ledger(ctx)
 	switch {
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, ledger.ErrStateTampered):

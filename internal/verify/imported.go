@@ -7,8 +7,8 @@ import (
 	"countersign/internal/store"
 )
 
-// Imported verifies an approval that was decided elsewhere: its record and its signature.
-// The chain that it was about is not in this ledger, and the verdict says so.
+// Imported verifies an approval that was decided elsewhere: its record and its signature. Its chain
+// is not in this ledger, and the verdict says so.
 func (j *Judge) Imported(ctx context.Context, record *store.ImportedApproval) (*ledger.Verification, error) {
 	v := &approvalVerification{judge: j, result: j.newVerification(ledger.ArtifactApproval, record.ID.UUID)}
 	r := v.result
@@ -32,8 +32,7 @@ func (j *Judge) Imported(ctx context.Context, record *store.ImportedApproval) (*
 	return r, nil
 }
 
-// readImported is an imported approval as its record tells it; nil where it cannot be
-// believed.
+// readImported decodes an imported approval, or returns nil if it cannot be trusted.
 func readImported(record *store.ImportedApproval) *ledger.Approval {
 	if record.Tampered {
 		return nil
@@ -46,8 +45,8 @@ func readImported(record *store.ImportedApproval) *ledger.Approval {
 	return approval
 }
 
-// ImportedHash is the hash of an imported decision record; false where nothing vouches for
-// it.
+// ImportedHash returns the hash of an imported decision record. ok is false if the record cannot be
+// trusted.
 func ImportedHash(record *store.ImportedApproval) (hash [32]byte, ok bool, err error) {
 	approval := readImported(record)
 	if approval == nil {

@@ -12,7 +12,7 @@ import (
 	"countersign/internal/store"
 )
 
-// Verdict is what there is to say about one receipt in its place.
+// Verdict is the result of verifying one receipt.
 type Verdict struct {
 	Valid         bool                 `json:"valid"`
 	ReceiptNumber string               `json:"receipt_number"`
@@ -22,7 +22,7 @@ type Verdict struct {
 	Checks        []ledger.CheckResult `json:"checks"`
 }
 
-// FirstFailure is the first check that failed, nil when none did.
+// FirstFailure returns the first check that failed, or nil.
 func (v *Verdict) FirstFailure() *ledger.CheckResult { return firstFailure(v.Checks) }
 
 func firstFailure(checks []ledger.CheckResult) *ledger.CheckResult {
@@ -34,9 +34,9 @@ func firstFailure(checks []ledger.CheckResult) *ledger.CheckResult {
 	return nil
 }
 
-// VerifyReceipt judges one receipt: by itself, between its neighbours, under the
-// organization's head, and with its chain's events. It returns an error only when
-// it could not read; tampering is in the verdict.
+// VerifyReceipt checks one receipt: on its own, between its neighbors, against the organization's
+// head, and with its chain's events. It returns an error only if it could not read. Tampering is in
+// the verdict.
 func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {
 	receipt, err := j.store.PlacedReceipt(ctx, id)
 	if err != nil {
@@ -55,19 +55,19 @@ func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdic
 	return verdict, nil
 }
 
-// InspectReceipt says what a receipt's stored bytes show by themselves. It may keep
-// the receipt, which must not be changed, and not be lent by a scan.
+// InspectReceipt checks a receipt's stored bytes on their own. It may keep the receipt, so the
+// receipt must not be modified afterwards or belong to a scan's buffer.
 func (j *Judge) InspectReceipt(receipt *store.NamedReceipt) ledger.Inspection {
 	return j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
 }
 
-// verification holds a receipt against what stands around it.
+// verification checks a receipt in its context.
 type verification struct {
 	judge   *Judge
 	receipt *store.PlacedReceipt
 	effort  Effort
 	checks  []ledger.CheckResult
-	chain   *chainVerdict // nil where nothing vouches for what the receipt says of it
+	chain   *chainVerdict // nil if the receipt itself failed
 }
 
 func (v *verification) add(name ledger.Check, fault string) {
@@ -92,11 +92,11 @@ func (v *verification) run(ctx context.Context) error {
 	return v.events(ctx, &in)
 }
 
-// maxChecks is how many there are of a receipt.
+// maxChecks is the number of checks of a receipt.
 const maxChecks = 9
 
-// inspected says what the stored bytes show by themselves. Columns cannot be held
-// against bytes that nothing vouches for.
+// inspected records what the stored bytes show on their own. The columns are not compared with
+// bytes that failed.
 func (v *verification) inspected(in *ledger.Inspection) {
 	switch in.Fault {
 	case ledger.CheckSignature:
@@ -124,7 +124,7 @@ func (v *verification) previousLink() {
 	case v.receipt.Previous == nil:
 		fault = fmt.Sprintf("receipt %d, which comes before it, is missing", v.receipt.Sequence-1)
 	default:
-		// Its hash is that of its bytes, sound or not.
+		// The hash covers the stored bytes, whether they are sound or not.
 		in := v.judge.sound.inspect(v.receipt.Previous, v.receipt.Slug, v.judge.keys)
 		if !bytes.Equal(in.Hash[:], v.receipt.PreviousHash) {
 			fault = "it does not carry the hash of the receipt before it"
@@ -168,7 +168,7 @@ func (v *verification) nextLink(in *ledger.Inspection) {
 	v.add(ledger.CheckNextLink, fault)
 }
 
-// events holds the chain and its events against what the receipt attests.
+// events checks the chain and its events against what the receipt attests.
 func (v *verification) events(ctx context.Context, in *ledger.Inspection) error {
 	if in.Fault != "" {
 		v.skip(ledger.CheckChain, ledger.CheckNotChecked, "nothing vouches for what the receipt says of it")
@@ -194,22 +194,21 @@ func (j *Judge) newVerification(artifact string, id uuid.UUID) *ledger.Verificat
 	}
 }
 
-// Gone is what a token shows whose artifact was removed: the service removes
-// none.
+// Gone returns the verification of a missing artifact. The service deletes none, so it has failed.
 func (j *Judge) Gone(artifact string, id uuid.UUID) *ledger.Verification {
 	v := j.newVerification(artifact, id)
 	v.Integrity = ledger.Finding{Standing: ledger.StandingInvalid, Reason: "artifact_missing"}
 	return v
 }
 
-// Receipt makes a result of the checks of a receipt in its place.
+// Receipt verifies a receipt in its context.
 func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.Verification, error) {
 	run := &verification{judge: j, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil {
 		return nil, err
 	}
 	v := j.newVerification(ledger.ArtifactReceipt, receipt.ID.UUID)
-	if effort == InFull { // strangers learn none of it
+	if effort == InFull { // public checks reveal none of it
 		j.describeReceipt(ctx, v, receipt)
 	}
 	v.Checks = run.checks
@@ -217,7 +216,7 @@ func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, effor
 	v.Evidence = finding(run.checks, ledger.CheckPreviousLink, ledger.CheckNextLink, ledger.CheckSequence, ledger.CheckHead,
 		ledger.CheckChain, ledger.CheckEventsDigest, ledger.CheckApprovals)
 	if run.chain != nil {
-		// The oldest of what is said: the rest was looked at just now.
+		// VerifiedAt is the time of the oldest check; all others were made just now.
 		v.Partial, v.VerifiedAt = !run.chain.full, min(v.VerifiedAt, run.chain.at)
 	}
 	if !receipt.Anchored {
@@ -226,8 +225,8 @@ func (j *Judge) Receipt(ctx context.Context, receipt *store.PlacedReceipt, effor
 	return v, j.headAnchors(ctx, v, receipt.StoredReceipt)
 }
 
-// Check is the short verdict on a receipt in its place. It is not full where the events
-// were not looked at.
+// Check returns the short verdict on a receipt in its context. Full is false if the events were not
+// checked.
 func (j *Judge) Check(ctx context.Context, receipt *store.PlacedReceipt, effort Effort) (*ledger.ReceiptCheck, error) {
 	run := &verification{judge: j, receipt: receipt, effort: effort}
 	if err := run.run(ctx); err != nil && !errors.Is(err, ErrBusy) {
@@ -235,14 +234,14 @@ func (j *Judge) Check(ctx context.Context, receipt *store.PlacedReceipt, effort 
 	}
 	in := j.InspectReceipt(&receipt.NamedReceipt)
 	check := in.Check(receipt.StoredReceipt)
-	check.Full = run.chain != nil && run.chain.full && !run.chain.large // what is remembered was not made now
+	check.Full = run.chain != nil && run.chain.full && !run.chain.large // a stored result is not a full check
 	if failed := firstFailure(run.checks); failed != nil {
 		check.Valid, check.Failed = false, failed.Name
 	}
 	return &check, nil
 }
 
-// describeReceipt says what a receipt is about, where its signature vouches for it.
+// describeReceipt adds what a receipt is about, if its signature is valid.
 func (j *Judge) describeReceipt(ctx context.Context, v *ledger.Verification, receipt *store.PlacedReceipt) {
 	in := j.sound.inspect(receipt.StoredReceipt, receipt.Slug, j.keys)
 	shown := in.Check(receipt.StoredReceipt)
@@ -253,10 +252,10 @@ func (j *Judge) describeReceipt(ctx context.Context, v *ledger.Verification, rec
 	if at, err := ledger.ParseTime(shown.GeneratedAt); err == nil {
 		v.CreatedAt = &at
 	}
-	v.Chain = j.chainNamed(ctx, receipt.Chain)
+	v.Chain = j.authenticChain(ctx, receipt.Chain)
 }
 
-// finding sums checks up: one that failed makes the whole invalid.
+// finding combines checks: one failure makes the result invalid.
 func finding(checks []ledger.CheckResult, names ...ledger.Check) ledger.Finding {
 	for _, check := range checks {
 		for _, name := range names {
@@ -268,9 +267,8 @@ func finding(checks []ledger.CheckResult, names ...ledger.Check) ledger.Finding 
 	return ledger.Finding{Standing: ledger.StandingValid, Reason: "ok"}
 }
 
-// chainNamed finds a chain for a result to name; nil where nothing vouches for
-// what is stored of it.
-func (j *Judge) chainNamed(ctx context.Context, id ledger.ChainID) *ledger.Chain {
+// authenticChain returns the chain to name in a result, or nil if it is not authentic.
+func (j *Judge) authenticChain(ctx context.Context, id ledger.ChainID) *ledger.Chain {
 	record, err := j.store.Chain(ctx, id)
 	if err != nil {
 		return nil
@@ -282,10 +280,9 @@ func (j *Judge) chainNamed(ctx context.Context, id ledger.ChainID) *ledger.Chain
 	return chain
 }
 
-// NewestReceipt is the receipt that an organization's head says is the last, nil where
-// there is none. Neither is believed by itself: the head must be authentic, and the
-// receipt signed and the one with the hash that the head holds. Rows behind the head
-// are not looked at.
+// NewestReceipt returns the last receipt of an organization according to its head, or nil if there
+// is none. The head must be authentic, and the receipt must be signed and have the hash in the
+// head. Rows beyond the head are ignored.
 func (j *Judge) NewestReceipt(ctx context.Context, org *ledger.Organization) (*ledger.StoredReceipt, error) {
 	head, err := j.store.Head(ctx, org.ID)
 	switch {

@@ -16,18 +16,18 @@ import (
 	"countersign/internal/store"
 )
 
-// HeadWatch remembers outside the database which receipts were acknowledged.
+// HeadWatch records outside the database which receipts were acknowledged.
 type HeadWatch interface {
 	Seen(org uuid.UUID) (keyring.Seen, bool)
 	All() map[uuid.UUID]keyring.Seen
 	Note(org uuid.UUID, now keyring.Seen)
-	// Flush writes what was noted to where it survives the process.
+	// Flush makes everything that was noted durable.
 	Flush() error
 }
 
-// Behind reports whether a head must not move on: it is older than what was
-// acknowledged, or an organization is gone altogether, and then nothing in this
-// database can be taken for the newest; or nothing is known of this ledger.
+// Behind reports whether a head must not advance: it is older than what was acknowledged, an
+// organization is missing, so that no head in this database can be assumed to be the newest, or the
+// ledger is not recognized.
 func (j *Judge) Behind(head *ledger.Head) bool {
 	if j.watch == nil {
 		return false
@@ -36,9 +36,9 @@ func (j *Judge) Behind(head *ledger.Head) bool {
 	return older(head, seen) || j.incomplete() || j.unrecognized()
 }
 
-// older reports whether a head is not that of the ledger which was acknowledged. One
-// that is as long but ends otherwise is another history, and as bad. Where nothing
-// was acknowledged, or an empty ledger accepted, nothing is behind it.
+// older reports whether a head is not from the ledger that was acknowledged. A head with the same
+// count but another hash is a different history. If nothing was acknowledged, or an empty ledger
+// was accepted, no head is older.
 func older(head *ledger.Head, seen keyring.Seen) bool {
 	if seen.Count == 0 {
 		return false
@@ -46,8 +46,8 @@ func older(head *ledger.Head, seen keyring.Seen) bool {
 	return head.Count < seen.Count || (head.Count == seen.Count && (head.Last == nil || *head.Last != seen.Last))
 }
 
-// incomplete reports whether the last look at the organizations found one missing
-// that is still watched. An operator's acceptance ends it at once.
+// incomplete reports whether the last check found a watched organization missing. An operator's
+// acceptance clears it immediately.
 func (j *Judge) incomplete() bool {
 	missing := j.missing.Load()
 	return missing != nil && slices.ContainsFunc(*missing, func(org uuid.UUID) bool {
@@ -56,7 +56,7 @@ func (j *Judge) incomplete() bool {
 	})
 }
 
-// NoteHeads remembers what a batch has acknowledged.
+// NoteHeads records the heads that a batch has acknowledged.
 func (j *Judge) NoteHeads(heads []*ledger.Head) {
 	if j.watch == nil {
 		return
@@ -68,7 +68,7 @@ func (j *Judge) NoteHeads(heads []*ledger.Head) {
 	}
 }
 
-// NoteLogs remembers how far audit logs have come, so that it survives the process.
+// NoteLogs records the ends of audit logs durably.
 func (j *Judge) NoteLogs(logs []*ledger.ActLog) error {
 	if j.watch == nil {
 		return nil
@@ -79,8 +79,8 @@ func (j *Judge) NoteLogs(logs []*ledger.ActLog) error {
 	return j.watch.Flush()
 }
 
-// remembered is what the watch calls an organization; the store is asked the first
-// time. It is for people to read, so that nothing fails without it.
+// remembered returns the watch's name for an organization, or reads it from the store the first
+// time. The name is only for display, so failures are ignored.
 func (j *Judge) remembered(id ledger.OrgID) string {
 	if seen, _ := j.watch.Seen(id.UUID); seen.Slug != "" {
 		return seen.Slug
@@ -94,42 +94,40 @@ func (j *Judge) remembered(id ledger.OrgID) string {
 	return org.Slug
 }
 
-// namingTimeout is short: those whose receipts are noted wait for it.
+// namingTimeout is short because requests wait for it.
 const namingTimeout = time.Second
 
-// Rollback says that an organization's ledger or audit log has gone back behind what was
-// acknowledged.
+// Rollback says that an organization's ledger or audit log is older than what was acknowledged.
 type Rollback struct {
 	Organization string    `json:"organization"`
 	ID           uuid.UUID `json:"organization_id"`
 	Acknowledged int64     `json:"receipts_acknowledged"`
 	Stored       int64     `json:"receipts_stored"`
-	// The same of the audit log.
+	// ActsAcknowledged and ActsStored are the same counts for the audit log.
 	ActsAcknowledged int64 `json:"acts_acknowledged"`
 	ActsStored       int64 `json:"acts_stored"`
-	// Missing says that the database does not know the organization at all. Its name
-	// is then the one that was remembered, which another may bear by now.
+	// Missing says that the organization is not in the database. Organization is then its recorded
+	// name, which another organization may use by now.
 	Missing bool `json:"missing"`
-	// Unremembered says that there are receipts, and that nothing at all is remembered:
-	// the file of heads was lost, or never was on this machine.
+	// Unremembered says that there are receipts but no records of what was acknowledged: the heads
+	// file was lost, or was never on this machine.
 	Unremembered bool `json:"unremembered"`
-	// OtherLedger says that the watch is one of another ledger than the one that is stored,
-	// whose id ID is then. It concerns all organizations, and names none.
+	// OtherLedger says that the watch belongs to another ledger than the stored one, whose id is
+	// then ID. It concerns all organizations and names none.
 	OtherLedger bool `json:"other_ledger"`
 }
 
-// OfActsAlone reports whether the receipts are those that were acknowledged, or none was,
-// and the audit log is not.
+// OfActsAlone reports whether only the audit log differs: the receipts are those that were
+// acknowledged, or none was.
 func (r *Rollback) OfActsAlone() bool {
 	return (r.Acknowledged == 0 || r.Acknowledged == r.Stored) && r.ActsAcknowledged != r.ActsStored
 }
 
-// Rollbacks finds the organizations whose ledger is not the one that this server
-// has given receipts of. While one is missing altogether, no receipts are made for
-// any.
+// Rollbacks returns the organizations whose ledger is not the one that this server has issued
+// receipts for. While an organization is missing, no receipts are sealed for any.
 func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
-	// Before the database is read: whoever seals their first receipt meanwhile is
-	// not missing.
+	// Read the watch before the database, so that an organization that seals its first receipt in
+	// the meantime does not count as missing.
 	var watched map[uuid.UUID]keyring.Seen
 	if j.watch != nil {
 		watched = j.watch.All()
@@ -154,11 +152,11 @@ func (j *Judge) Rollbacks(ctx context.Context) ([]Rollback, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(found, j.miss(watched)...), unknown...), nil
+	return append(append(found, j.noteMissing(watched)...), unknown...), nil
 }
 
-// miss keeps in mind which organizations are watched and not stored.
-func (j *Judge) miss(watched map[uuid.UUID]keyring.Seen) []Rollback {
+// noteMissing remembers and returns the organizations that are watched but not stored.
+func (j *Judge) noteMissing(watched map[uuid.UUID]keyring.Seen) []Rollback {
 	if j.watch == nil {
 		return nil
 	}
@@ -185,8 +183,8 @@ func (j *Judge) rollback(ctx context.Context, org *ledger.Organization) (*Rollba
 	return j.compare(ctx, org, seen)
 }
 
-// compare holds an organization's ledger against what was seen of it before: what is
-// sealed from then on is no rollback.
+// compare checks an organization's ledger against what was recorded before it is read. Receipts
+// sealed after that are no rollback.
 func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
 	known := seen.Acts
 	if here := j.store.KnownEnd(org.ID); here.Count > known.Count {
@@ -219,7 +217,7 @@ func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyr
 	}, nil
 }
 
-// otherReceipts reports whether a ledger is not the one that was seen before.
+// otherReceipts reports whether a ledger is not the one that was recorded.
 func (j *Judge) otherReceipts(ctx context.Context, head *ledger.Head, seen keyring.Seen) (bool, error) {
 	if seen.Count == 0 || older(head, seen) {
 		return seen.Count > 0, nil
@@ -232,8 +230,9 @@ func (j *Judge) otherReceipts(ctx context.Context, head *ledger.Head, seen keyri
 	return !same, err
 }
 
-// logBehind reports whether an audit log is not the one that was known before. One whose
-// end fails, or that does not lead to it, is not older but changed: the audit says so.
+// logBehind reports whether an audit log is not the one that was known before. A log whose end
+// fails, or that does not lead to its end, was changed rather than rolled back; the audit reports
+// that.
 func (j *Judge) logBehind(ctx context.Context, end *ledger.ActLog, known ledger.LogEnd) (bool, error) {
 	if known.Count == 0 || end.End() == known {
 		return false, nil
@@ -254,7 +253,7 @@ func (j *Judge) logBehind(ctx context.Context, end *ledger.ActLog, known ledger.
 	return false, err
 }
 
-// Head is an organization's, an empty one where it is gone.
+// Head returns an organization's head, or an empty one if it is missing.
 func (j *Judge) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error) {
 	head, err := j.store.Head(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {

@@ -7,19 +7,17 @@ import (
 	"countersign/internal/ledger"
 )
 
-// soundReceipts remembers receipts that were found sound, down to the last byte.
-// The very same bytes are sound again, whatever has been done to the store in the
-// meantime, so a receipt that many people ask about is read each time and hashed
-// once. What differs in anything is inspected anew.
+// soundReceipts caches receipts that were found sound, byte for byte. Identical bytes are sound
+// again, so a popular receipt is read each time but hashed only once. A receipt that differs in any
+// way is inspected again.
 type soundReceipts struct {
 	receipts *cache.Cache[ledger.ReceiptID, *soundReceipt]
 }
 
-// soundInUse is how many bytes of receipts are remembered.
-const soundInUse = 16 << 20
+const maxSoundReceipts = 16 << 20 // bytes
 
 func newSoundReceipts() soundReceipts {
-	return soundReceipts{cache.New[ledger.ReceiptID, *soundReceipt](soundInUse)}
+	return soundReceipts{cache.New[ledger.ReceiptID, *soundReceipt](maxSoundReceipts)}
 }
 
 type soundReceipt struct {
@@ -34,7 +32,7 @@ func (s *soundReceipt) same(r *ledger.StoredReceipt, slug string) bool {
 		bytes.Equal(known.PreviousHash, r.PreviousHash) && bytes.Equal(known.Body, r.Body)
 }
 
-// inspect is ledger.Inspect. It may keep the receipt, which must not be changed.
+// inspect is ledger.Inspect with a cache. It may keep the receipt, which must not be modified.
 func (s *soundReceipts) inspect(r *ledger.StoredReceipt, slug string, keys ledger.Keys) ledger.Inspection {
 	if known, ok := s.receipts.Get(r.ID); ok && known.same(r, slug) {
 		return known.inspection

@@ -10,27 +10,27 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Tampering is proof that evidence was changed outside the service: which check
-// failed, and on what.
+// Tampering is proof that evidence was changed outside the service: the check that failed, and its
+// subject.
 type Tampering struct {
 	Check    ledger.Check
-	Receipt  ledger.ReceiptID  // zero: it is about none that is stored
-	Approval ledger.ApprovalID // likewise
-	Place    string            // what it is about, where it is about neither
-	// Digest is of the row that it is about, where it is about neither and one is; nil
-	// where none tells it from a later one. It is no part of the name.
+	Receipt  ledger.ReceiptID  // zero if it is about no stored receipt
+	Approval ledger.ApprovalID // zero if it is about no approval
+	Place    string            // the subject if it is neither of these
+	// Digest is the digest of the affected row if it is neither a receipt nor an approval. It is
+	// nil if there is no such row. It is not part of the name.
 	Digest []byte
 }
 
-// Name is the same for the same finding, whoever comes upon it.
+// Name identifies the finding. It is the same whichever check finds it. The texts in
+// Place are part of it: rewording one makes a new finding out of an acknowledged one.
 func (t *Tampering) Name() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n%s\n%s\n%s", t.Check, t.Receipt, t.Approval, t.Place)
 	return "tampering/" + hex.EncodeToString(h.Sum(nil))
 }
 
-// Proven is the tampering that a verification proves, nil where it failed in
-// nothing.
+// Proven returns the tampering that a verification proves, or nil if nothing failed.
 func Proven(v *ledger.Verification) *Tampering {
 	overall, reason := v.Conclude()
 	if overall != ledger.VerdictFailed {
@@ -48,10 +48,9 @@ func Proven(v *ledger.Verification) *Tampering {
 	return t
 }
 
-// Broken is the tampering behind a break. One among the receipts that were counted
-// when the audit began is about the receipt in that place. One behind them is
-// about something without a receipt, whose place moves on as others are sealed:
-// then what is said of it tells it from others.
+// Broken returns the tampering behind a break. A break among the receipts that were counted when
+// the audit started is about the receipt at that position. A break beyond them is about something
+// without a receipt, whose position moves as others are sealed, so its detail identifies it.
 func (j *Judge) Broken(ctx context.Context, org ledger.OrgID, found *ledger.Break, counted int64) (*Tampering, error) {
 	t := &Tampering{Check: found.Check, Place: found.Detail, Digest: found.Evidence}
 	if found.Sequence < 1 || found.Sequence > counted {

@@ -16,7 +16,7 @@ import (
 	"countersign/internal/tlog"
 )
 
-// LogKeys knows the keys that sign checkpoints, or have signed them.
+// LogKeys returns the current and former keys that sign checkpoints.
 type LogKeys interface {
 	LogKeys(now time.Time) []keyring.LogKey
 }
@@ -26,20 +26,18 @@ type SignedCheckpoint struct {
 	tlog.Checkpoint
 	Note         []byte
 	Cosignatures []byte
-	// SignedBy are the keys whose signatures hold; Revoked says that all of them are
-	// revoked.
+	// SignedBy are the keys with valid signatures. Revoked says that all of them are revoked.
 	SignedBy []string
 	Revoked  bool
 }
 
-// Bytes is the checkpoint as it is published: a signed note, with the lines of witnesses.
+// Bytes returns the checkpoint as it is published: a signed note with the witnesses' lines.
 func (c *SignedCheckpoint) Bytes() []byte {
 	return append(append(make([]byte, 0, len(c.Note)+len(c.Cosignatures)), c.Note...), c.Cosignatures...)
 }
 
-// Checkpoint is the newest checkpoint of a log. One that no key has signed which is good
-// today is refused; a closed log, which nobody signs again, is shown with the signatures
-// that it has.
+// Checkpoint returns the newest checkpoint of a log. It refuses one that only revoked keys have
+// signed, except for a closed log, which is never signed again.
 func (j *Judge) Checkpoint(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
 	c, err := j.AnyCheckpoint(ctx, log, false)
 	if err != nil {
@@ -51,8 +49,8 @@ func (j *Judge) Checkpoint(ctx context.Context, log *store.TransparencyLog) (*Si
 	return c, nil
 }
 
-// AnyCheckpoint is the newest checkpoint of a log, or the newest that witnesses have cosigned,
-// for whoever judges by itself what a revoked key has signed.
+// AnyCheckpoint returns the newest checkpoint of a log, or the newest that witnesses have cosigned.
+// It does not refuse checkpoints signed by revoked keys.
 func (j *Judge) AnyCheckpoint(ctx context.Context, log *store.TransparencyLog, witnessed bool) (*SignedCheckpoint, error) {
 	stored, err := j.store.LogCheckpoint(ctx, log.ID, witnessed)
 	if err != nil {
@@ -73,9 +71,10 @@ func (j *Judge) AnyCheckpoint(ctx context.Context, log *store.TransparencyLog, w
 	return opened, nil
 }
 
-// Cosigned is the newest checkpoint of a log that witnesses have cosigned, with the log's
-// newest signatures where it is the newest of all: the log's keys may have changed since. One
-// that only revoked keys have signed is store.ErrNotFound: the witnesses are asked again.
+// Cosigned returns the newest checkpoint of a log that witnesses have cosigned. If that is also the
+// log's newest checkpoint, it has the log's newest signatures, because the log's keys may have
+// changed since. If only revoked keys have signed it, the error is store.ErrNotFound, so that the
+// witnesses cosign again.
 func (j *Judge) Cosigned(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
 	c, err := j.AnyCheckpoint(ctx, log, true)
 	if err != nil {
@@ -94,7 +93,7 @@ func (j *Judge) Cosigned(ctx context.Context, log *store.TransparencyLog) (*Sign
 	return c, nil
 }
 
-// OpenCheckpoint reads a signed checkpoint of a log.
+// OpenCheckpoint parses and verifies a signed checkpoint of a log.
 func (j *Judge) OpenCheckpoint(log *store.TransparencyLog, signed []byte) (*SignedCheckpoint, error) {
 	if j.logKeys == nil {
 		return nil, errors.New("checkpoints cannot be read without the master keys")
@@ -123,8 +122,8 @@ func (j *Judge) OpenCheckpoint(log *store.TransparencyLog, signed []byte) (*Sign
 	return opened, nil
 }
 
-// Tree is the tree under a checkpoint. What it returns leads to the checkpoint's root; what
-// does not is TreeFault's.
+// Tree returns the tree under a checkpoint. Everything that it returns is verified against the
+// checkpoint's root. Pass its errors to TreeFault.
 func (j *Judge) Tree(ctx context.Context, log uuid.UUID, c tlog.Checkpoint) *tlog.Tree {
 	return tlog.NewTree(c.Size, c.Root, func(tiles []tlog.Tile) ([][]byte, error) {
 		wanted := make([]store.LogTileAt, len(tiles))
@@ -143,7 +142,7 @@ func (j *Judge) Tree(ctx context.Context, log uuid.UUID, c tlog.Checkpoint) *tlo
 	})
 }
 
-// TreeFault says of an error of a Tree that it proves tampering, where it does.
+// TreeFault marks an error of a Tree as tampering if it proves it.
 func TreeFault(err error) error {
 	if errors.Is(err, tlog.ErrInconsistent) {
 		return fmt.Errorf("%w: %w", ledger.ErrStateTampered, err)
@@ -151,14 +150,14 @@ func TreeFault(err error) error {
 	return err
 }
 
-// TransparencyChanged is the tampering by which an organization's transparency log is not
-// as the service wrote it.
+// TransparencyChanged returns the tampering for a transparency log that is not what the service
+// wrote.
 func TransparencyChanged(log uuid.UUID) *Tampering {
 	return &Tampering{Check: ledger.CheckTransparency, Place: fmt.Sprintf("the transparency log %s was changed outside the service", tlog.LogID(log))}
 }
 
-// inspectTransparency holds every log of the organization, and all of its tiles, against
-// the checkpoint that was signed.
+// inspectTransparency checks every log of the organization, and all of its tiles, against the
+// signed checkpoint.
 func (a *audit) inspectTransparency(ctx context.Context) (*ledger.Break, error) {
 	logs, err := a.judge.store.TransparencyLogs(ctx, a.org.ID)
 	if err != nil {
@@ -195,8 +194,8 @@ func (a *audit) inspectLog(ctx context.Context, log *store.TransparencyLog) erro
 	return nil
 }
 
-// inspectTiles reads every tile of a tree. A tile is checked with those above it, of which
-// there are few: so a look at all costs a few times as much as reading each.
+// inspectTiles reads every tile of a tree. A tile is checked together with the few tiles above it,
+// so the cost is a small multiple of reading each tile once.
 func (a *audit) inspectTiles(ctx context.Context, log *store.TransparencyLog, c tlog.Checkpoint) error {
 	tree := a.judge.Tree(ctx, log.ID, c)
 	for level := 0; ; level++ {

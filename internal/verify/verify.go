@@ -1,6 +1,6 @@
-// Package verify judges what is stored: whether a receipt, an approval or a whole
-// ledger is as the service acknowledged it, and whether the database has gone back.
-// It reads and writes nothing; what it finds is told by whoever asked.
+// Package verify checks what is stored: whether a receipt, an approval or a whole ledger is what
+// the service acknowledged, and whether the database was rolled back. It only reads; callers report
+// what it finds.
 package verify
 
 import (
@@ -16,31 +16,31 @@ import (
 	"countersign/internal/store"
 )
 
-// Config is what a Judge stands on.
+// Config configures a Judge.
 type Config struct {
 	Store *evidence.Store
 	Keys  ledger.Keys
-	// Timestamps judges the proofs of anchors; without it none is believed.
+	// Timestamps judges the proofs of anchors. Without it, no anchor is trusted.
 	Timestamps Timestamps
-	// Watch remembers outside the database what was acknowledged; optional.
+	// Watch records outside the database what was acknowledged. It is optional.
 	Watch HeadWatch
-	// Chains remembers outside the database how far open chains have come; optional.
+	// Chains records the progress of open chains outside the database. It is optional.
 	Chains ChainWatch
-	// LogKeys knows the keys that sign checkpoints; without them none is believed.
+	// LogKeys returns the keys that sign checkpoints. Without it, no checkpoint is trusted.
 	LogKeys LogKeys
-	// Keep remembers the full check of a large chain, for all who serve the database;
-	// optional. It may be called from several goroutines.
+	// Keep stores the full check of a large chain for all replicas. It is optional and may be
+	// called from several goroutines.
 	Keep func(context.Context, *store.FullCheckRecord)
 	Now  func() ledger.Time
 	Log  *slog.Logger
 }
 
-// Judge says what holds of stored evidence. It is safe for concurrent use.
+// Judge verifies stored evidence. It is safe for concurrent use.
 type Judge struct {
 	store *evidence.Store
 	keys  ledger.Keys
 	watch HeadWatch
-	// ledgers is the watch, where it knows of ledgers; nil else.
+	// ledgers is watch if it implements LedgerWatch, otherwise nil.
 	ledgers LedgerWatch
 	keep    func(context.Context, *store.FullCheckRecord)
 	now     func() ledger.Time
@@ -54,15 +54,15 @@ type Judge struct {
 	sound   soundReceipts
 	full    fullChecks
 	entries *cache.Cache[ledger.ChainID, *Entries]
-	missing atomic.Pointer[[]uuid.UUID] // organizations that the watch knows and the store does not
+	missing atomic.Pointer[[]uuid.UUID] // organizations that are watched but not stored
 
-	// Of the last look, too: whether there are receipts that a blank watch does not know,
-	// and the ledger that the store holds, nil for none.
+	// Results of the last check for an unknown ledger: whether there are receipts although the
+	// watch is empty, and the stored ledger's id, or nil.
 	unremembered atomic.Bool
 	stored       atomic.Pointer[uuid.UUID]
 }
 
-// New makes a judge.
+// New returns a Judge.
 func New(c Config) *Judge {
 	ledgers, _ := c.Watch.(LedgerWatch)
 	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, logKeys: c.LogKeys, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}

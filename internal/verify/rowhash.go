@@ -10,25 +10,24 @@ import (
 	"countersign/internal/store"
 )
 
-// soundChain is a chain that was found sound behind a receipt, by a hash over every row
-// that was read for it. The very same rows are sound again: they are read each time, and
-// decoded and authenticated once.
+// soundChain is a chain that was found sound behind a receipt, identified by a hash over every row
+// that was read. Identical rows are sound again: they are read and hashed each time, but decoded
+// and authenticated only once.
 type soundChain struct {
 	receipt [32]byte // the hash of the receipt
 	rows    [32]byte
 }
 
 const (
-	soundChainsInUse = 4 << 20 // bytes
-	soundChainBytes  = 100
+	maxSoundChains  = 4 << 20 // bytes
+	soundChainBytes = 100
 )
 
-// rowHash is a hash over rows in the order in which they are read. The nil rowHash hashes
-// nothing.
+// rowHash hashes rows in the order in which they are read. A nil rowHash hashes nothing.
 type rowHash struct{ hash.Hash }
 
-// fields takes the fields of a row, each with its length, so that no two rows give the
-// same bytes. A field that is not there is no empty one.
+// fields hashes the fields of a row, each with its length, so that no two rows have the same bytes.
+// A nil field differs from an empty one.
 func (h *rowHash) fields(fields ...[]byte) {
 	if h == nil {
 		return
@@ -84,7 +83,7 @@ func (h *rowHash) sum() (sum [32]byte) {
 	return sum
 }
 
-// hashRows reads what a check reads, in the same order, and does no more than hash it.
+// hashRows reads what a full check reads, in the same order, and only hashes it.
 func (a *audit) hashRows(ctx context.Context, sealed *sealedChain, size *extent) error {
 	record, err := a.judge.store.Chain(ctx, sealed.chain)
 	if err != nil {
