@@ -8,8 +8,7 @@ import (
 	"countersign/internal/store"
 )
 
-// BenchmarkClaimJobs measures a claim of ten jobs, and their ends, beside 100,000
-// others.
+// BenchmarkClaimJobs measures claiming and finishing ten jobs among 100,000 others.
 func BenchmarkClaimJobs(b *testing.B) {
 	const now, later = 1000, 2000
 	for name, others := range map[string]string{

@@ -9,8 +9,7 @@ import (
 	"countersign/internal/store"
 )
 
-// BenchmarkTransact measures transactions that record one event in each of
-// several chains.
+// BenchmarkTransact measures transactions that record one event in each of several chains.
 func BenchmarkTransact(b *testing.B) {
 	for _, width := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprintf("chains=%d", width), func(b *testing.B) {

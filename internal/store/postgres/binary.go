@@ -10,9 +10,9 @@ import (
 	"countersign/internal/ledger"
 )
 
-// row is one row of an answer, in the server's binary form, whose values are
-// taken one after the other. It is read without the driver's own conversions:
-// those cost the write path more than the rest of its work together.
+// row is one row of a result in the server's binary form. Its values are read one after the other.
+// It does not use the driver's conversions, which would cost the write path more than everything
+// else together.
 type row struct {
 	values [][]byte
 	next   int
@@ -21,7 +21,7 @@ type row struct {
 
 var errUnexpectedForm = errors.New("the server sent a record in an unexpected form")
 
-// end says whether the row had the form that its reader took it for.
+// end returns an error unless the row had exactly the values that were read.
 func (r *row) end() error {
 	if r.failed || r.next != len(r.values) {
 		return errUnexpectedForm
@@ -29,8 +29,7 @@ func (r *row) end() error {
 	return nil
 }
 
-// borrow takes a value that is valid only until the next row is read; nil for
-// null.
+// borrow returns the next value, or nil for null. It is valid only until the next row is read.
 func (r *row) borrow() []byte {
 	if r.next >= len(r.values) {
 		r.failed = true
@@ -41,10 +40,9 @@ func (r *row) borrow() []byte {
 	return value
 }
 
-// skip leaves values out.
 func (r *row) skip(values int) { r.next += values }
 
-// bytes takes a copy; nil for null.
+// bytes returns a copy of the next value, or nil for null.
 func (r *row) bytes() []byte {
 	value := r.borrow()
 	if value == nil {
@@ -55,7 +53,7 @@ func (r *row) bytes() []byte {
 
 func (r *row) text() string { return string(r.borrow()) }
 
-// sized takes a value of one size.
+// sized returns the next value, which must have the given size.
 func (r *row) sized(size int) []byte {
 	value := r.borrow()
 	if len(value) != size {
@@ -66,12 +64,12 @@ func (r *row) sized(size int) []byte {
 }
 
 func (r *row) id() uuid.UUID     { return uuid.UUID(r.sized(len(uuid.UUID{}))) }
-func (r *row) int() int64        { return int64(binary.BigEndian.Uint64(r.sized(8))) } //nolint:gosec // bit for bit, as PostgreSQL writes it
+func (r *row) int() int64        { return int64(binary.BigEndian.Uint64(r.sized(8))) } //nolint:gosec // two's complement, as PostgreSQL writes it
 func (r *row) hash() [32]byte    { return [32]byte(r.sized(32)) }
 func (r *row) bool() bool        { return r.sized(1)[0] != 0 }
 func (r *row) time() ledger.Time { return ledger.Time(r.int()) }
 
-// null takes a value that is null and says so, or leaves it.
+// null reports whether the next value is null, and consumes it if it is.
 func (r *row) null() bool {
 	if r.next < len(r.values) && r.values[r.next] == nil {
 		r.next++
@@ -96,19 +94,19 @@ func (r *row) timeOrNil() *ledger.Time {
 	return &t
 }
 
-// Parameters of the write path are arrays, one for each column, written here in
-// the server's binary form: the driver would look at each element by reflection.
+// Parameters of the write path are arrays, one for each column. They are encoded here in the
+// server's binary form, because the driver would use reflection for each element.
 
 const arrayHeader = 20
 
-// beginArray begins an array of one dimension with room for its elements.
+// beginArray starts a one-dimensional array with capacity for its elements.
 func beginArray(element uint32, count, bytes int) []byte {
 	array := make([]byte, 0, arrayHeader+4*count+bytes)
 	array = appendInt32(array, 1) // dimensions
-	array = appendInt32(array, 1) // may hold nulls
+	array = appendInt32(array, 1) // may contain nulls
 	array = appendInt32(array, int(element))
 	array = appendInt32(array, count)
-	return appendInt32(array, 1) // the first index
+	return appendInt32(array, 1) // lower bound
 }
 
 func appendInt32(array []byte, value int) []byte {
@@ -116,7 +114,7 @@ func appendInt32(array []byte, value int) []byte {
 }
 
 func appendInt64(array []byte, value int64) []byte {
-	return binary.BigEndian.AppendUint64(array, uint64(value)) //nolint:gosec // bit for bit, as PostgreSQL writes it
+	return binary.BigEndian.AppendUint64(array, uint64(value)) //nolint:gosec // two's complement, as PostgreSQL writes it
 }
 
 func ids[T any](records []T, id func(T) uuid.UUID) []byte {
@@ -136,7 +134,7 @@ func ints[T any](records []T, value func(T) int64) []byte {
 	return array
 }
 
-// intsOrNull leaves null where there is no value.
+// intsOrNull encodes nil as null.
 func intsOrNull[T any, I ~int64](records []T, value func(T) *I) []byte {
 	array := beginArray(pgtype.Int8OID, len(records), 8*len(records))
 	for _, record := range records {
@@ -165,7 +163,7 @@ func texts[T any](records []T, value func(T) string) []byte {
 	return variable(pgtype.TextOID, records, func(record T) (string, bool) { return value(record), true })
 }
 
-// textsOrNull leaves null where the text is empty.
+// textsOrNull encodes an empty text as null.
 func textsOrNull[T any](records []T, value func(T) string) []byte {
 	return variable(pgtype.TextOID, records, func(record T) (string, bool) {
 		text := value(record)
@@ -173,7 +171,7 @@ func textsOrNull[T any](records []T, value func(T) string) []byte {
 	})
 }
 
-// blobs leaves null where the bytes are nil.
+// blobs encodes nil as null.
 func blobs[T any](records []T, value func(T) []byte) []byte {
 	return variable(pgtype.ByteaOID, records, func(record T) ([]byte, bool) {
 		bytes := value(record)

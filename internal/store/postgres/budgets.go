@@ -35,7 +35,7 @@ func (s *Store) BudgetCounters(ctx context.Context, wanted []ledger.CounterID) (
 	if len(wanted) == 0 {
 		return found, nil
 	}
-	err := askAlone(ctx, s, "budget counters", selectCounters+`where id = any($1::uuid[])`, readCounter,
+	err := fetchNow(ctx, s, "budget counters", selectCounters+`where id = any($1::uuid[])`, readCounter,
 		func(c *store.CounterRecord) { found[c.ID] = c }, ids(sorted(wanted, counterUUID), itself))
 	return found, err
 }
@@ -53,19 +53,19 @@ func (s *Store) AllCounters(ctx context.Context, org ledger.OrgID, after ledger.
 		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readCounter)
 }
 
-// askCounters locks and loads counters. One that nobody has made yet cannot be locked: who
-// makes it second is refused by its id.
-func askCounters(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+// loadCounters locks and loads counters. A counter that does not exist cannot be locked: the second
+// transaction to insert it violates the primary key.
+func loadCounters(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Counters = make(map[ledger.CounterID]*store.CounterRecord, len(needs.Counters))
-	askAll(x, lockCountersSQL, sorted(needs.Counters, counterUUID), readCounter, func(c *store.CounterRecord) { loaded.Counters[c.ID] = c })
+	fetchAll(rt, lockCountersSQL, sorted(needs.Counters, counterUUID), readCounter, func(c *store.CounterRecord) { loaded.Counters[c.ID] = c })
 }
 
-// sendCounters writes new counters in order of id, so that two who make the same ones do
-// not wait for each other.
-func sendCounters(x *exchange, made, moved []*store.CounterRecord) {
+// sendCounters inserts new counters in order of id, so that two transactions that insert the same
+// counters do not deadlock.
+func sendCounters(rt *roundTrip, made, moved []*store.CounterRecord) {
 	if len(made) > 0 {
 		made = slices.SortedFunc(slices.Values(made), func(a, b *store.CounterRecord) int { return slices.Compare(a.ID.UUID[:], b.ID.UUID[:]) })
-		x.send(insertCountersSQL,
+		rt.send(insertCountersSQL,
 			ids(made, func(c *store.CounterRecord) uuid.UUID { return c.ID.UUID }),
 			ids(made, func(c *store.CounterRecord) uuid.UUID { return c.Org.UUID }),
 			texts(made, func(c *store.CounterRecord) string { return c.Budget }),
@@ -75,7 +75,7 @@ func sendCounters(x *exchange, made, moved []*store.CounterRecord) {
 			blobs(made, func(c *store.CounterRecord) []byte { return notNil(c.MAC) }))
 	}
 	if len(moved) > 0 {
-		x.update(len(moved), "budget counters", updateCountersSQL,
+		rt.update(len(moved), "budget counters", updateCountersSQL,
 			ids(moved, func(c *store.CounterRecord) uuid.UUID { return c.ID.UUID }),
 			blobs(moved, func(c *store.CounterRecord) []byte { return notNil(c.Body) }),
 			blobs(moved, func(c *store.CounterRecord) []byte { return notNil(c.MAC) }))

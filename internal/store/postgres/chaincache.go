@@ -10,51 +10,49 @@ import (
 	"countersign/internal/store"
 )
 
-// What is fixed about a chain is loaded once and kept while the chain is in use:
-// every action locks its chain, and would read the same bytes again. Only what a
-// transaction has moved and committed is kept, so that the caller has vouched for
-// it: the state that it moved authenticates the chain. A body that is changed in
-// the database afterwards changes nothing here, and is found by whoever reads it
-// there, as an audit and every other replica do.
+// The immutable part of a chain is cached while the chain is in use, because every action locks its
+// chain and would read the same bytes again. It is cached only when a transaction has written the
+// chain's state and committed: that state authenticates the chain, so the caller has verified it. A
+// body that is changed in the database later does not affect the cache; audits and other replicas,
+// which read the database, detect it.
 
-// chainsInUse bounds what is kept of chains, in bytes.
-const chainsInUse = 16 << 20
+// maxChainCache bounds the cache of chains, in bytes.
+const maxChainCache = 16 << 20
 
-// askedChains are the two halves of chains on their way.
-type askedChains struct {
+// chainLoad holds the two parts of chains while they are loaded.
+type chainLoad struct {
 	fixed  map[ledger.ChainID]*store.ChainRecord
 	moving []*store.ChainRecord
 }
 
-// askChains locks the chains' states, and reads what is fixed about those that
-// are not known.
-func (s *Store) askChains(x *exchange, chains []ledger.ChainID) *askedChains {
-	asked := new(askedChains)
+// loadChains locks the chains' states, and reads the immutable part of those that are not cached.
+func (s *Store) loadChains(rt *roundTrip, chains []ledger.ChainID) *chainLoad {
+	load := new(chainLoad)
 	wanted := sorted(chains, chainUUID)
 	if len(wanted) == 0 {
-		return asked
+		return load
 	}
-	asked.fixed = make(map[ledger.ChainID]*store.ChainRecord, len(wanted))
-	asked.moving = make([]*store.ChainRecord, 0, len(wanted))
-	askAll(x, lockChainsSQL, wanted, readMoving, func(c *store.ChainRecord) { asked.moving = append(asked.moving, c) })
+	load.fixed = make(map[ledger.ChainID]*store.ChainRecord, len(wanted))
+	load.moving = make([]*store.ChainRecord, 0, len(wanted))
+	fetchAll(rt, lockChainsSQL, wanted, readMoving, func(c *store.ChainRecord) { load.moving = append(load.moving, c) })
 	var unknown []uuid.UUID
 	for _, id := range wanted {
 		if known, ok := s.chains.Get(ledger.ChainID{UUID: id}); ok {
-			asked.fixed[known.ID] = known
+			load.fixed[known.ID] = known
 		} else {
 			unknown = append(unknown, id)
 		}
 	}
-	askAll(x, loadChainsSQL, unknown, readFixed, func(c *store.ChainRecord) { asked.fixed[c.ID] = c })
-	return asked
+	fetchAll(rt, loadChainsSQL, unknown, readFixed, func(c *store.ChainRecord) { load.fixed[c.ID] = c })
+	return load
 }
 
 func readMoving(r *row) *store.ChainRecord {
 	return &store.ChainRecord{ID: ledger.ChainID{UUID: r.id()}, Status: ledger.ChainStatus(r.text()), State: r.bytes(), MAC: r.bytes()}
 }
 
-// joinInto puts the halves together; a chain without one of them is absent.
-func (a *askedChains) joinInto(chains map[ledger.ChainID]*store.ChainRecord) {
+// joinInto combines the parts. A chain with a missing part is omitted.
+func (a *chainLoad) joinInto(chains map[ledger.ChainID]*store.ChainRecord) {
 	for _, moving := range a.moving {
 		if fixed := a.fixed[moving.ID]; fixed != nil {
 			whole := *fixed
@@ -64,20 +62,20 @@ func (a *askedChains) joinInto(chains map[ledger.ChainID]*store.ChainRecord) {
 	}
 }
 
-// remember keeps what is fixed about the chains that a committed transaction has
-// opened or moved.
-func (s *Store) remember(loaded *store.Loaded, changes *store.Changes) {
+// cacheChains caches the immutable part of the chains that a committed transaction has opened or
+// changed.
+func (s *Store) cacheChains(loaded *store.Loaded, changes *store.Changes) {
 	for _, opened := range changes.NewChains {
-		s.rememberChain(opened, opened.Status)
+		s.cacheChain(opened, opened.Status)
 	}
 	for _, moved := range changes.States {
 		if chain := loaded.Chains[moved.ID]; chain != nil {
-			s.rememberChain(chain, moved.Status)
+			s.cacheChain(chain, moved.Status)
 		}
 	}
 }
 
-func (s *Store) rememberChain(chain *store.ChainRecord, status ledger.ChainStatus) {
+func (s *Store) cacheChain(chain *store.ChainRecord, status ledger.ChainStatus) {
 	if status.Sealed() {
 		s.chains.Drop(chain.ID)
 		return
@@ -90,16 +88,16 @@ func (s *Store) rememberChain(chain *store.ChainRecord, status ledger.ChainStatu
 	s.chains.Put(chain.ID, &fixed, len(fixed.Body))
 }
 
-// readKnownOrganization reads an organization with the end of its audit log, and decodes
-// either only when it is not the one that was read last: they are needed by every
-// transaction and change seldom.
-func (s *Store) readKnownOrganization(r *row) knownOrganization {
+// readCachedOrganization reads an organization with the end of its audit log. Every transaction
+// needs them and they rarely change, so each is decoded only if its bytes differ from the last
+// read.
+func (s *Store) readCachedOrganization(r *row) cachedOrganization {
 	if len(r.values) != organizationWidth+logWidth || len(r.values[0]) != len(uuid.UUID{}) {
 		r.failed = true
-		return knownOrganization{org: new(ledger.Organization)}
+		return cachedOrganization{org: new(ledger.Organization)}
 	}
 	id := ledger.OrgID{UUID: uuid.UUID(r.values[0])}
-	now := knownOrganization{raw: bytes.Join(r.values[:organizationWidth], []byte{0}), rawEnd: bytes.Join(r.values[organizationWidth:], []byte{0})}
+	now := cachedOrganization{raw: bytes.Join(r.values[:organizationWidth], []byte{0}), rawEnd: bytes.Join(r.values[organizationWidth:], []byte{0})}
 	known, ok := s.orgs.Get(id)
 	if ok && bytes.Equal(known.raw, now.raw) && bytes.Equal(known.rawEnd, now.rawEnd) {
 		r.skip(len(r.values))
@@ -115,8 +113,8 @@ func (s *Store) readKnownOrganization(r *row) knownOrganization {
 	case log[0] == nil:
 		r.skip(logWidth)
 	case log[2] != nil && len(log[2]) != sha256.Size || len(log[3]) != sha256.Size:
-		// Somebody else wrote it. It must not keep the organization from being read, and
-		// without an authenticator it is refused.
+		// The service did not write this row. It must not keep the organization from being read.
+		// Without an authenticator it is refused later.
 		now.end = &ledger.ActLog{Org: id}
 		r.skip(logWidth)
 	default:
@@ -128,18 +126,18 @@ func (s *Store) readKnownOrganization(r *row) knownOrganization {
 	return now
 }
 
-// How many columns an organization and the end of a log have.
+// Number of columns of an organization and of a log's end.
 const (
 	organizationWidth = 6
 	logWidth          = 5
 )
 
-// organizationsInUse bounds what is kept of organizations, in bytes.
-const organizationsInUse = 4 << 20
+// maxOrgCache bounds the cache of organizations, in bytes.
+const maxOrgCache = 4 << 20
 
-// knownOrganization is an organization and the end of its audit log, nil where there is
-// none, with the stored bytes that they were read from.
-type knownOrganization struct {
+// cachedOrganization is an organization and the end of its audit log, which may be nil, with the
+// stored bytes that they were decoded from.
+type cachedOrganization struct {
 	raw, rawEnd []byte
 	org         *ledger.Organization
 	end         *ledger.ActLog

@@ -23,10 +23,9 @@ func (s *Store) Chains(ctx context.Context, query store.ChainQuery) ([]*store.Ch
 	return list(ctx, s, "chains", sql, args, readChain)
 }
 
-// chainsStatement names only the filters that are set, so that each combination
-// gets a plan of its own with the index that fits it. The organization is named
-// once, on the table whose index leads to the chains; the other is then joined
-// by id and in no other way.
+// chainsStatement includes only the filters that are set, so that each combination gets its own
+// plan with a suitable index. The organization is compared only in the table whose index leads to
+// the chains. The other table is then joined by id.
 func chainsStatement(query store.ChainQuery) (string, []any) {
 	var sql strings.Builder
 	sql.WriteString(selectChains)
@@ -50,7 +49,7 @@ func chainsStatement(query store.ChainQuery) (string, []any) {
 		filter("c.environment =", query.Environment)
 	}
 	if query.ExternalID != "" {
-		sql.WriteString(" and c.external_id <> ''") // the index holds no others
+		sql.WriteString(" and c.external_id <> ''") // the index contains only these
 		filter("c.external_id =", query.ExternalID)
 	}
 	if query.Before != nil {
@@ -61,12 +60,12 @@ func chainsStatement(query store.ChainQuery) (string, []any) {
 	return sql.String(), args
 }
 
-// scanPage bounds what one statement of a scan returns: a scan may take longer
-// than any statement should.
+// scanPage bounds the rows of one statement of a scan, because a scan may take longer than any
+// statement should.
 const scanPage = 500
 
-// An audit must see what is left of a record: a chain without its state, and a
-// state whose chain is another organization's.
+// An audit must see incomplete records: a chain without its state, and a state whose chain belongs
+// to another organization.
 const (
 	auditChains = `select ` + chainColumns + ` from chains c left join chain_states s on s.chain_id = c.id and s.org_id = c.org_id
 		where c.org_id = $1 and c.id > $2 order by c.id limit $3`
@@ -95,7 +94,7 @@ func (s *Store) ScanChains(ctx context.Context, org ledger.OrgID, visit func(*st
 	})
 }
 
-// show visits a record that was read whole.
+// show visits a record after checking that it was read completely.
 func show[T any](r *row, record T, visit func(T) error) error {
 	if err := r.end(); err != nil {
 		return err
@@ -103,7 +102,7 @@ func show[T any](r *row, record T, visit func(T) error) error {
 	return visit(record)
 }
 
-// scanPages reads pages until one is not full.
+// scanPages calls page until a page is not full.
 func scanPages(size int, page func() (int, error)) error {
 	for {
 		count, err := page()
@@ -133,16 +132,15 @@ func (s *Store) Addenda(ctx context.Context, chain ledger.ChainID, from, to int6
 		[]any{bytesOf(chain.UUID), from, to}, readAddendum)
 }
 
-// chainPage bounds the chains that a scan of events holds at a time, with their
-// states.
+// chainPage bounds the chains that a scan of events holds in memory, with their states.
 const chainPage = 50
 
-// ScanEvents implements store.Governance. A chain's id carries the moment at which
-// it was opened, so that those since then are the end of an index.
+// ScanEvents implements store.Governance. A chain's id starts with the time at which it was opened,
+// so the chains since then are the end of an index.
 func (s *Store) ScanEvents(ctx context.Context, org ledger.OrgID, since ledger.Time, visit func(*store.ChainRecord, *ledger.StoredEvent) error) error {
 	const sql = selectChains + `where c.org_id = $1 and c.id >= $2 and c.id < $3 order by c.id desc limit $4`
 	first := ledger.NewTimedID(max(since, 0), [10]byte{})
-	first[6], first[8] = 0, 0 // the smallest of all ids of the moment
+	first[6], first[8] = 0, 0 // the smallest id of that millisecond
 	last := ledger.ChainID{}
 	for i := range last.UUID {
 		last.UUID[i] = math.MaxUint8

@@ -12,9 +12,9 @@ import (
 	"countersign/internal/store"
 )
 
-// A claim never waits for another: rows that others look at are stepped over, and
-// so are streams. Which job of a stream may run is judged under the stream's
-// lock, by a statement that begins after the lock was granted.
+// A claim never waits for another: locked rows and locked streams are skipped. Which job of a
+// stream may run is decided under the stream's lock, by a statement that starts after the lock was
+// granted.
 const (
 	dueJobsSQL = `select j.no, j.kind, j.stream from unnest($2::text[], $3::bigint[]) w(kind, count)
 		cross join lateral (select no, kind, stream, run_at from jobs
@@ -36,30 +36,30 @@ const (
 )
 
 const (
-	// spareJobs are looked at beyond those that are wanted: some may turn out to
-	// be held up.
+	// spareJobs is how many jobs are read beyond those that are wanted, because some may be blocked
+	// by their streams.
 	spareJobs = 16
-	// claimRounds bounds a claim that finds one stream after the other held up.
+	// claimRounds bounds a claim that finds one blocked stream after another.
 	claimRounds = 50
 )
 
-// claim is one call of ClaimJobs under way.
+// claim is the state of one call of ClaimJobs.
 type claim struct {
 	conn       *pgx.Conn
 	now, until ledger.Time
-	room       map[string]int // of the kinds of which there may be more to claim
+	capacity   map[string]int // for the kinds that may have more jobs to claim
 	jobs       []*store.Job
-	held       bool // some were marked as held
+	held       bool // some jobs were marked as held
 }
 
 // ClaimJobs implements store.Jobs.
-func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, room map[string]int) ([]*store.Job, error) {
-	c := &claim{now: now, until: until, room: maps.Clone(room)}
-	maps.DeleteFunc(c.room, func(_ string, count int) bool { return count <= 0 })
+func (s *Store) ClaimJobs(ctx context.Context, now, until ledger.Time, capacity map[string]int) ([]*store.Job, error) {
+	c := &claim{now: now, until: until, capacity: maps.Clone(capacity)}
+	maps.DeleteFunc(c.capacity, func(_ string, count int) bool { return count <= 0 })
 	err := s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		c.conn = conn
 		for range claimRounds {
-			if len(c.room) == 0 {
+			if len(c.capacity) == 0 {
 				break
 			}
 			more, err := c.round(ctx)
@@ -89,19 +89,18 @@ type dueJob struct {
 	kind, stream string
 }
 
-// standing is where a stream stands: the job that has begun and is not done, or
-// else the one that comes next; 0 for none.
-type standing struct {
+// streamState describes a stream: the job that was started and is not done, and the one that comes
+// next; 0 for none.
+type streamState struct {
 	stream       string
 	begun, first int64
 }
 
-// round claims what it can of the oldest jobs that are due, and reports whether
-// another round can find more.
+// round claims what it can of the oldest due jobs and reports whether another round can find more.
 func (c *claim) round(ctx context.Context) (more bool, err error) {
 	const what = "claim jobs"
-	kinds, windows := make([]string, 0, len(c.room)), make([]int64, 0, len(c.room))
-	for kind, count := range c.room {
+	kinds, windows := make([]string, 0, len(c.capacity)), make([]int64, 0, len(c.capacity))
+	for kind, count := range c.capacity {
 		kinds, windows = append(kinds, kind), append(windows, int64(count+spareJobs))
 	}
 	due, err := collect(ctx, c.conn, what, dueJobsSQL, []any{int64(c.now), kinds, windows}, func(r *row) dueJob {
@@ -129,30 +128,31 @@ func (c *claim) round(ctx context.Context) (more bool, err error) {
 	return marked || len(chosen) > 0, err
 }
 
-// satisfied leaves out the kinds of which there is no more to claim: there is no
-// room for more, or all that is due was looked at. It reports whether none is left.
+// satisfied removes the kinds that have no more jobs to claim, because there is no capacity or all
+// due jobs were read. It reports whether no kind is left.
 func (c *claim) satisfied(due []dueJob, kinds []string, windows []int64) bool {
-	looked := make(map[string]int64, len(kinds))
+	seen := make(map[string]int64, len(kinds))
 	for _, job := range due {
-		looked[job.kind]++
+		seen[job.kind]++
 	}
 	for i, kind := range kinds {
-		if c.room[kind] == 0 || looked[kind] < windows[i] {
-			delete(c.room, kind)
+		if c.capacity[kind] == 0 || seen[kind] < windows[i] {
+			delete(c.capacity, kind)
 		}
 	}
-	return len(c.room) == 0
+	return len(c.capacity) == 0
 }
 
-// judge locks the streams of the jobs and returns how those stand that it got.
-func (c *claim) judge(ctx context.Context, due []dueJob) (map[string]standing, error) {
+// judge locks the streams of the jobs, as far as they are free, and returns the state of those that
+// it locked.
+func (c *claim) judge(ctx context.Context, due []dueJob) (map[string]streamState, error) {
 	var names []string
 	for _, job := range due {
 		if job.stream != "" {
 			names = append(names, job.stream)
 		}
 	}
-	streams := make(map[string]standing)
+	streams := make(map[string]streamState)
 	if len(names) == 0 {
 		return streams, nil
 	}
@@ -166,21 +166,21 @@ func (c *claim) judge(ctx context.Context, due []dueJob) (map[string]standing, e
 	if err != nil || len(locked) == 0 {
 		return streams, err
 	}
-	standings, err := collect(ctx, c.conn, "judge streams", judgeStreamsSQL, []any{locked}, func(r *row) standing {
-		return standing{r.text(), r.int(), r.int()}
+	states, err := collect(ctx, c.conn, "judge streams", judgeStreamsSQL, []any{locked}, func(r *row) streamState {
+		return streamState{r.text(), r.int(), r.int()}
 	})
-	for _, s := range standings {
+	for _, s := range states {
 		streams[s.stream] = s
 	}
 	return streams, err
 }
 
-// choose takes the jobs that may run now, as long as there is room for their
-// kind. It notes in the standings which of them have begun thereby.
-func (c *claim) choose(due []dueJob, streams map[string]standing) []int64 {
+// choose returns the jobs that may run now, within the capacity of their kinds. It marks them as
+// started in streams.
+func (c *claim) choose(due []dueJob, streams map[string]streamState) []int64 {
 	var chosen []int64
 	for _, job := range due {
-		if c.room[job.kind] == 0 {
+		if c.capacity[job.kind] == 0 {
 			continue
 		}
 		if job.stream != "" {
@@ -192,14 +192,13 @@ func (c *claim) choose(due []dueJob, streams map[string]standing) []int64 {
 			streams[job.stream] = s
 		}
 		chosen = append(chosen, job.no)
-		c.room[job.kind]--
+		c.capacity[job.kind]--
 	}
 	return chosen
 }
 
-// hold takes the jobs that wait behind one that has begun out of the index of
-// those that can be claimed.
-func (c *claim) hold(ctx context.Context, streams map[string]standing) (marked bool, err error) {
+// hold removes the jobs behind a started one from the index of jobs that can be claimed.
+func (c *claim) hold(ctx context.Context, streams map[string]streamState) (marked bool, err error) {
 	var begun []string
 	for name, s := range streams {
 		if s.begun != 0 {
@@ -222,7 +221,7 @@ func readJob(r *row) *store.Job {
 
 const queuedColumns = `no, org_id, kind, stream, run_at, body, due_at, mac`
 
-// readQueued reads what was stored of a job.
+// readQueued reads the stored columns of a job.
 func readQueued(r *row) *store.Job {
 	return &store.Job{
 		No: r.int(), Org: ledger.OrgID{UUID: r.id()}, Kind: r.text(), Stream: r.text(), RunAt: r.time(), Body: r.bytes(),

@@ -19,51 +19,51 @@ import (
 )
 
 const (
-	longestURL         = 8 << 10
+	maxURL             = 8 << 10
 	defaultConnections = 20
 
-	// connectTimeout is for each host of the URL: a caller that waits for a read must be
-	// able to try the second when the first is gone without a word.
+	// connectTimeout applies to each host of the URL. A caller that waits for a read must be able
+	// to try the second host if the first one does not answer.
 	connectTimeout = 3 * time.Second
 )
 
-// sessionSettings are those of every connection, each unless the URL sets it.
+// sessionSettings are set on every connection, except those that the URL sets.
 var sessionSettings = map[string]string{
 	"synchronous_commit": "on",
 	"statement_timeout":  "30s",
-	// Longer than a replica can hold a lock that has stopped in the middle of a
-	// transaction, after it has waited for another one that has.
+	// Longer than a replica that stopped in the middle of a transaction can hold a lock, plus its
+	// own wait for another such replica.
 	"lock_timeout": "8s",
-	// A replica that vanishes, or is frozen, in the middle of a transaction must not keep
-	// its locks for as long as TCP believes in it: a kill switch waits for them.
+	// A replica that vanishes or freezes in the middle of a transaction must not hold its locks
+	// until TCP times out: a kill switch waits for them.
 	"idle_in_transaction_session_timeout": "3s",
-	// Every statement here finds its rows through an index. Left to itself, the
-	// planner would cache plans made while the tables were small, which read
-	// them whole, and keep to them while the tables grow.
+	// Every statement finds its rows through an index. Without these settings the planner would
+	// cache plans with sequential scans, made while the tables were small, and keep them while the
+	// tables grow.
 	"enable_seqscan":   "off",
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
-	// For the same reason there is nothing to gain from planning a statement anew
-	// for its parameters, which costs more than most of them take.
+	// For the same reason, planning a statement again for its parameters gains nothing, and it
+	// would take longer than most statements.
 	"plan_cache_mode": "force_generic_plan",
 	"jit":             "off",
 }
 
-// durableCommits are the values of synchronous_commit under which a commit is
-// answered no sooner than it is on disk, and on the standby where there is one.
+// durableCommits are the values of synchronous_commit with which a commit is acknowledged only
+// after it is on disk, and on the standby if there is one.
 var durableCommits = []string{"on", "remote_apply"}
 
 func parseURL(url string) (*pgxpool.Config, error) {
 	if !strings.HasPrefix(url, "postgres://") && !strings.HasPrefix(url, "postgresql://") {
 		return nil, errors.New("the database URL must have the form postgres://user@host:5432/database")
 	}
-	if len(url) > longestURL {
-		return nil, fmt.Errorf("the database URL must have at most %d characters", longestURL)
+	if len(url) > maxURL {
+		return nil, fmt.Errorf("the database URL must have at most %d characters", maxURL)
 	}
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
-		// The cause may repeat the password: a text that cannot be parsed cannot
-		// be redacted for certain either.
+		// The cause may contain the password, and a URL that cannot be parsed cannot be redacted
+		// reliably.
 		return nil, errors.New("the database URL cannot be read: check its port, its options (sslmode, pool_max_conns, …), " +
 			"and that special characters in user and password are percent-encoded")
 	}
@@ -81,7 +81,7 @@ func configureConnections(config *pgxpool.Config) error {
 	}
 	switch config.ConnConfig.DefaultQueryExecMode {
 	case pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeExec:
-		return errors.New("the database URL sets default_query_exec_mode to one in which answers come as text, which this program does not read: remove it")
+		return errors.New("the database URL sets default_query_exec_mode to a mode that returns results as text, which this program does not support: remove it")
 	}
 	if params["application_name"] == "" {
 		params["application_name"] = "countersign"
@@ -103,8 +103,8 @@ func configureConnections(config *pgxpool.Config) error {
 	return nil
 }
 
-// dialer notices a peer that is gone without a word: by asking it when nothing is under
-// way, and by waiting no longer than that for what was sent to be received.
+// dialer detects a peer that has disappeared: with keep-alives when the connection is idle, and
+// with a limit on how long sent data may stay unacknowledged.
 var dialer = &net.Dialer{
 	KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3},
 	Control: func(_, _ string, conn syscall.RawConn) (err error) {
@@ -112,22 +112,22 @@ var dialer = &net.Dialer{
 		if runtime.GOOS != "linux" {
 			return nil
 		}
-		// A socket of another kind does not know it, and needs none.
+		// Other kinds of sockets do not support the option and do not need it.
 		return conn.Control(func(fd uintptr) {
 			_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, userTimeout, milliseconds)
 		})
 	},
 }
 
-// keepConnection gives up a connection that the server is about to end, one to a
-// primary that has become a standby, for the next one finds the new primary, and
-// one that has lost its prepared statements, as a pooler's may.
+// keepConnection reports whether to keep a connection after an error. It drops a connection that
+// the server is about to close, one to a primary that has become a standby, so that the next one
+// finds the new primary, and one whose prepared statements were lost, as can happen with a pooler.
 func keepConnection(_ *pgconn.PgConn, refusal *pgconn.PgError) bool {
 	return refusal.SeverityUnlocalized != "FATAL" && refusal.Code != codeReadOnly && refusal.Code != codeNoStatement
 }
 
-// applySettings sets what the URL did not. It does so after connecting, and not
-// in the start-up message, because connection poolers refuse settings there.
+// applySettings applies the settings that the URL does not set. It runs after connecting, because
+// connection poolers refuse settings in the start-up message.
 func applySettings(ctx context.Context, conn *pgx.Conn) error {
 	given := conn.Config().RuntimeParams
 	var names, values []string
@@ -140,30 +140,30 @@ func applySettings(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// hosts remembers which of the hosts in the URL took the last connection, and has the next
-// one try it first. With a primary that does not answer any more as the first of the URL,
-// each new connection would otherwise wait for it once more before it tries the second.
+// hosts remembers which host of the URL accepted the last connection, so that the next one tries it
+// first. Otherwise, if the first host of the URL no longer answers, every new connection would wait
+// for it before trying the second.
 type hosts struct {
 	mu    sync.Mutex
-	names map[string]string // of addresses, as they were looked up
-	last  place             // of the last connection; the zero place before the first
+	names map[string]string // host names by address
+	last  hostPort          // of the last connection
 }
 
-type place struct {
+type hostPort struct {
 	host string
 	port uint16
 }
 
-// prefer puts the host of the last connection first.
+// prefer moves the host of the last connection to the front.
 func (h *hosts) prefer(_ context.Context, config *pgx.ConnConfig) error {
 	config.LookupFunc = h.lookUp
 	h.mu.Lock()
 	last := h.last
 	h.mu.Unlock()
 	all := append([]*pgconn.FallbackConfig{{Host: config.Host, Port: config.Port, TLSConfig: config.TLSConfig}}, config.Fallbacks...)
-	var first, others []*pgconn.FallbackConfig // a host is there twice where it may be spoken to with and without TLS
+	var first, others []*pgconn.FallbackConfig // a host occurs twice if TLS is optional
 	for _, one := range all {
-		if (place{one.Host, one.Port}) == last {
+		if (hostPort{one.Host, one.Port}) == last {
 			first = append(first, one)
 		} else {
 			others = append(others, one)
@@ -178,7 +178,7 @@ func (h *hosts) lookUp(ctx context.Context, host string) ([]string, error) {
 	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.names == nil || len(h.names) > 1000 { // names move, and none is needed for long
+	if h.names == nil || len(h.names) > 1000 { // bound the map; old entries are not needed
 		h.names = make(map[string]string)
 	}
 	for _, address := range addresses {
@@ -187,11 +187,11 @@ func (h *hosts) lookUp(ctx context.Context, host string) ([]string, error) {
 	return addresses, err
 }
 
-// connected notes where a connection leads.
+// connected records the host of a connection.
 func (h *hosts) connected(conn *pgx.Conn) {
 	address, text, err := net.SplitHostPort(conn.PgConn().Conn().RemoteAddr().String())
 	if err != nil {
-		return // a socket of this machine: there is one host
+		return // a Unix socket; there is only one host
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
@@ -200,6 +200,6 @@ func (h *hosts) connected(conn *pgx.Conn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if host, ok := h.names[address]; ok {
-		h.last = place{host, uint16(port)}
+		h.last = hostPort{host, uint16(port)}
 	}
 }

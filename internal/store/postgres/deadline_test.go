@@ -11,12 +11,12 @@ import (
 	"countersign/internal/store"
 )
 
-// atLeast and atMost bound what a caller waits for an answer that does not come: the
-// deadline is 5 s, and the machine may be busy.
+// atLeast and atMost bound how long a caller waits for an answer that does not come. The timeout is
+// 5 s, and the machine may be busy.
 const atLeast, atMost = 4 * time.Second, 20 * time.Second
 
-// A COMMIT that is not answered in time is reported as unknown, is not cancelled, and
-// keeps its connection until the answer comes. While many wait so, no transaction is begun.
+// A COMMIT that is not answered in time is reported as unknown, is not cancelled, and keeps its
+// connection until the answer comes. While many commits are pending, no transaction starts.
 //
 //countersign:race
 func TestCommitThatIsAnsweredLate(t *testing.T) {
@@ -63,8 +63,8 @@ func TestCommitThatIsAnsweredLate(t *testing.T) {
 	}
 }
 
-// A read of every kind is given up after its deadline when the server does not answer, and
-// the next one does not wait for another dead connection.
+// Every kind of read fails after its timeout if the server does not answer, and the next read does
+// not wait for another dead connection.
 //
 //countersign:race
 func TestReadsOfAServerThatDoesNotAnswer(t *testing.T) {
@@ -116,8 +116,8 @@ func TestReadsOfAServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// A scan whose visitor takes its time is not given up: only the wait for the server counts.
-// A caller that goes away leaves the other connections as they are.
+// A scan with a slow visitor is not interrupted: only the wait for the server counts. A caller that
+// gives up does not reset the other connections.
 func TestOnlyTheServerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))
@@ -143,12 +143,12 @@ func TestOnlyTheServerIsWaitedFor(t *testing.T) {
 		t.Error(err)
 	}
 	if s.Resets() != 0 {
-		t.Error("a caller that went away had all connections made anew")
+		t.Error("a caller that gave up reset all connections")
 	}
 }
 
-// A session that the server has ended because it was idle in its transaction has written
-// nothing, and the caller is told so.
+// If the server ends a session because it was idle in its transaction, nothing was written, and the
+// caller gets an error that says so.
 func TestSessionThatWasIdleInItsTransaction(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))

@@ -13,8 +13,8 @@ const (
 	deliveryColumns   = `id, org_id, webhook_id, message_id, kind, cause, attempt, state, code, error_class, error, attempted_at, duration, notice, mac`
 	selectDelivery    = `select ` + deliveryColumns + ` from webhook_deliveries `
 	insertDeliverySQL = `insert into webhook_deliveries (` + deliveryColumns + `) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
-	// Two replicas may remove the same rows at once. Each skips what the other has locked,
-	// so that neither waits; what is left over goes with the next attempt.
+	// Two replicas may delete the same rows at once. Each skips what the other has locked, so
+	// neither waits. The next attempt deletes what is left.
 	trimDeliveriesSQL = `delete from webhook_deliveries where id in (select id from webhook_deliveries where webhook_id = $1
 		and id <= (select id from webhook_deliveries where webhook_id = $1 order by id desc limit 1 offset $2) for update skip locked)`
 	dropDeliveriesSQL = `delete from webhook_deliveries where id in
@@ -35,7 +35,7 @@ func readDelivery(r *row) *store.DeliveryRecord {
 func (s *Store) AddDelivery(ctx context.Context, d *store.DeliveryRecord, keep int, since ledger.Time) error {
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, insertDeliverySQL, bytesOf(d.ID.UUID), bytesOf(d.Org.UUID), bytesOf(d.Webhook.UUID), d.MessageID, d.Kind, d.Trigger,
-			d.Attempt, d.State, d.Code, d.Class, d.Error, int64(d.At), int64(d.Duration), filled(d.Notice), filled(d.MAC))
+			d.Attempt, d.State, d.Code, d.Class, d.Error, int64(d.At), int64(d.Duration), notNil(d.Notice), notNil(d.MAC))
 		if err == nil {
 			_, err = conn.Exec(ctx, trimDeliveriesSQL, bytesOf(d.Webhook.UUID), keep)
 		}

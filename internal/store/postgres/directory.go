@@ -22,16 +22,16 @@ const (
 // CreateOrganization implements store.Directory.
 func (s *Store) CreateOrganization(ctx context.Context, org *ledger.Organization, head *ledger.Head, with *store.Changes) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		if err := sendNewOrganization(x, org, head); err != nil {
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		if err := sendNewOrganization(rt, org, head); err != nil {
 			return err
 		}
-		if err := sendChanges(x, with); err != nil {
+		if err := sendChanges(rt, with); err != nil {
 			return err
 		}
-		x.send(patientCommitSQL)
-		return explain("create organization", x.run(ctx, conn))
+		rt.send(noTimeoutSQL)
+		return explain("create organization", rt.run(ctx, conn))
 	})
 }
 
@@ -70,10 +70,9 @@ const (
 	insertKeysSQL = `insert into api_keys (` + keyColumns + `)
 		select * from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::bytea[], $6::text[], $7::bigint[], $8::bigint[],
 			$9::text[], $10::text[], $11::bigint[], $12::boolean[], $13::bigint[], $14::bytea[], $15::bigint[], $16::bytea[], $17::bigint[])`
-	// Rows are locked in order of id before they are written: in different orders
-	// two writers would wait for each other. A rotation changes a unique column,
-	// which needs the strongest lock; a use does not, and waits for no chain that is
-	// being opened.
+	// Rows are locked in order of id before they are written, so that two writers do not deadlock.
+	// A rotation changes a unique column, which needs the strongest lock. Recording a use does not,
+	// so it does not wait for a chain that is being opened.
 	lockKeysSQL   = `select from api_keys where id = any($1::uuid[]) order by id for update`
 	lockKeyUseSQL = `select from api_keys where id = any($1::uuid[]) order by id for no key update`
 	updateKeysSQL = `update api_keys k set hash = n.hash, hint = n.hint, previous_hash = n.previous_hash,
@@ -96,15 +95,7 @@ func keyOrg(k *ledger.KeyRecord) uuid.UUID { return k.Org.UUID }
 
 func keyAct(k *ledger.KeyRecord) int64 { return k.Act }
 
-func keyMAC(k *ledger.KeyRecord) []byte { return filled(k.MAC) }
-
-// filled is bytes for a column that takes no null.
-func filled(b []byte) []byte {
-	if b == nil {
-		return []byte{}
-	}
-	return b
-}
+func keyMAC(k *ledger.KeyRecord) []byte { return notNil(k.MAC) }
 
 func previousHash(k *ledger.KeyRecord) []byte {
 	if k.Previous == nil {
@@ -120,9 +111,9 @@ func previousExpiry(k *ledger.KeyRecord) *ledger.Time {
 	return &k.Previous.ExpiresAt
 }
 
-func sendKeys(x *exchange, keys, changed []*ledger.KeyRecord) {
+func sendKeys(rt *roundTrip, keys, changed []*ledger.KeyRecord) {
 	if len(keys) > 0 {
-		x.send(insertKeysSQL, ids(keys, keyID), ids(keys, keyOrg),
+		rt.send(insertKeysSQL, ids(keys, keyID), ids(keys, keyOrg),
 			texts(keys, func(k *ledger.KeyRecord) string { return k.Name }),
 			texts(keys, func(k *ledger.KeyRecord) string { return string(k.Role) }),
 			blobs(keys, func(k *ledger.KeyRecord) []byte { return k.Hash[:] }),
@@ -137,8 +128,8 @@ func sendKeys(x *exchange, keys, changed []*ledger.KeyRecord) {
 			blobs(keys, previousHash), intsOrNull(keys, previousExpiry), blobs(keys, keyMAC), ints(keys, keyAct))
 	}
 	if len(changed) > 0 {
-		x.send(lockKeysSQL, ids(changed, keyID))
-		x.update(len(changed), "keys", updateKeysSQL, ids(changed, keyID), ids(changed, keyOrg),
+		rt.send(lockKeysSQL, ids(changed, keyID))
+		rt.update(len(changed), "keys", updateKeysSQL, ids(changed, keyID), ids(changed, keyOrg),
 			blobs(changed, func(k *ledger.KeyRecord) []byte { return k.Hash[:] }),
 			texts(changed, func(k *ledger.KeyRecord) string { return k.Hint }),
 			blobs(changed, previousHash), intsOrNull(changed, previousExpiry),
@@ -147,27 +138,27 @@ func sendKeys(x *exchange, keys, changed []*ledger.KeyRecord) {
 	}
 }
 
-// sendRotations inserts in order of key, as sendChains does and for the same reason.
-func sendRotations(x *exchange, rotations []*store.RotationRecord) {
+// sendRotations inserts in order of key, for the same reason as sendChains.
+func sendRotations(rt *roundTrip, rotations []*store.RotationRecord) {
 	if len(rotations) == 0 {
 		return
 	}
 	rotations = slices.SortedFunc(slices.Values(rotations), func(a, b *store.RotationRecord) int {
 		return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.IdempotencyKey, b.IdempotencyKey))
 	})
-	x.send(insertRotationsSQL,
+	rt.send(insertRotationsSQL,
 		ids(rotations, func(r *store.RotationRecord) uuid.UUID { return r.Org.UUID }),
 		ids(rotations, func(r *store.RotationRecord) uuid.UUID { return r.Key.UUID }),
 		ints(rotations, func(r *store.RotationRecord) int64 { return int64(r.Overlap) }),
 		ints(rotations, func(r *store.RotationRecord) int64 { return int64(r.RotatedAt) }),
 		texts(rotations, func(r *store.RotationRecord) string { return r.IdempotencyKey }),
-		blobs(rotations, func(r *store.RotationRecord) []byte { return filled(r.MAC) }))
+		blobs(rotations, func(r *store.RotationRecord) []byte { return notNil(r.MAC) }))
 }
 
-func askRotations(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+func loadRotations(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Rotations = make(map[store.RotationRef]*store.RotationRecord)
 	if rotations := distinct(needs.Rotations); len(rotations) > 0 {
-		ask(x, loadRotationsSQL, readRotation,
+		fetch(rt, loadRotationsSQL, readRotation,
 			func(r *store.RotationRecord) {
 				loaded.Rotations[store.RotationRef{Org: r.Org, Key: r.IdempotencyKey}] = r
 			},
@@ -184,12 +175,12 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 	keys := slices.Collect(maps.Keys(used))
 	wanted := ids(keys, keyUUID)
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.send(lockKeyUseSQL, wanted)
-		x.send(touchKeysSQL, wanted, ints(keys, func(id ledger.KeyID) int64 { return int64(used[id]) }))
-		x.send(patientCommitSQL)
-		return explain("touch keys", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.send(lockKeyUseSQL, wanted)
+		rt.send(touchKeysSQL, wanted, ints(keys, func(id ledger.KeyID) int64 { return int64(used[id]) }))
+		rt.send(noTimeoutSQL)
+		return explain("touch keys", rt.run(ctx, conn))
 	})
 }
 
@@ -197,13 +188,13 @@ func (s *Store) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.Time
 func (s *Store) CreateSignIn(ctx context.Context, link *store.SignIn) error {
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, `insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) values ($1, $2, $3, $4, false, $5, $6)`,
-			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), link.Act, filled(link.MAC))
+			link.Hash[:], bytesOf(link.Key), bytesOf(link.Org.UUID), int64(link.ExpiresAt), link.Act, notNil(link.MAC))
 		return explain("create sign-in", err)
 	})
 }
 
-// OpenSession implements store.SignIns. Of two uses of a link at once, the second
-// waits for the first one's row to go, and finds none.
+// OpenSession implements store.SignIns. If a link is used twice at the same time, the second use
+// waits until the first has deleted the row and then finds none.
 func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.SignIn, now ledger.Time) error {
 	const sql = `with used as (
 			delete from sign_ins where hash = $1 and not session and expires_at > $2 and key_id = $3 returning key_id
@@ -211,7 +202,7 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 		insert into sign_ins (hash, key_id, org_id, expires_at, session, act, mac) select $4, key_id, $7, $5, true, $8, $6 from used returning key_id`
 	return s.change(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		var key uuid.UUID
-		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), filled(session.MAC),
+		row := conn.QueryRow(ctx, sql, link[:], int64(now), bytesOf(session.Key), session.Hash[:], int64(session.ExpiresAt), notNil(session.MAC),
 			bytesOf(session.Org.UUID), session.Act)
 		if err := scanRow("open session", row, target(&key)); err != nil {
 			return err
@@ -220,8 +211,7 @@ func (s *Store) OpenSession(ctx context.Context, link [32]byte, session *store.S
 	})
 }
 
-// forgetExpired keeps the table small. It steps around rows that somebody else
-// is forgetting.
+// forgetExpired deletes some expired rows. It skips rows that another transaction is deleting.
 func forgetExpired(ctx context.Context, conn *pgx.Conn, now ledger.Time) error {
 	_, err := conn.Exec(ctx, `delete from sign_ins where hash in (
 		select hash from sign_ins where expires_at <= $1 order by expires_at limit 100 for update skip locked)`, int64(now))
@@ -268,9 +258,8 @@ func (s *Store) KeyChecks(ctx context.Context) (map[string][32]byte, error) {
 	return checks, nil
 }
 
-// AddKeyCheck implements store.KeyChecks. The update changes nothing: it makes
-// the row that is there already come back, also when another process adds it at
-// the same moment.
+// AddKeyCheck implements store.KeyChecks. The update changes nothing. It makes the statement return
+// the existing row, even if another process inserts it at the same time.
 func (s *Store) AddKeyCheck(ctx context.Context, keyID string, fingerprint [32]byte) error {
 	const what = "add key check"
 	const sql = `insert into master_keys as m (key_id, fingerprint) values ($1, $2)

@@ -13,7 +13,7 @@ import (
 	"countersign/internal/store"
 )
 
-// Codes of the server (SQLSTATE) that decide what a caller is told.
+// SQLSTATE codes that determine the error that a caller gets.
 const (
 	codeUniqueViolation = "23505"
 	codeReadOnly        = "25006"
@@ -23,8 +23,7 @@ const (
 	classDataException  = "22"
 )
 
-// busyCodes mean that nothing was written and that the same call may succeed
-// later.
+// busyCodes mean that nothing was written and that the same call may succeed later.
 var busyCodes = map[string]bool{
 	"40001":         true, // serialization failure
 	"40P01":         true, // deadlock
@@ -36,15 +35,14 @@ var busyCodes = map[string]bool{
 	"57P05":         true, // idle session timeout
 	codeIdleTooLong: true,
 	codeReadOnly:    true, // a standby, or a primary that became one
-	codeNoStatement: true, // somebody forgot the connection's prepared statements
+	codeNoStatement: true, // the prepared statements were lost, for example by a pooler
 }
 
-// busyClasses likewise: connection lost, resources exhausted, input or output
-// of the server's system failed.
+// busyClasses are classes with the same meaning as busyCodes: connection lost, resources exhausted,
+// input or output of the server's system failed.
 var busyClasses = map[string]bool{"08": true, "53": true, "58": true}
 
-// faults are what is wrong with a store, by the codes that tell. What is damaged cannot
-// be read: that is all that a caller needs to know.
+// faults maps codes to problems of the store itself.
 var faults = map[string]error{
 	"53100":      store.ErrFull,
 	codeReadOnly: store.ErrReadOnly,
@@ -53,8 +51,8 @@ var faults = map[string]error{
 	"XX002":      store.ErrDamaged, // index corrupted
 }
 
-// explain says in the port's terms what went wrong before anything was
-// committed. Nil stays nil, and what was explained already stays as it is.
+// explain translates an error that occurred before the commit into an error of the port. It returns
+// nil for nil, and an error that is already translated unchanged.
 func explain(what string, err error) error {
 	if err == nil || isExplained(err) {
 		return err
@@ -67,19 +65,19 @@ func explain(what string, err error) error {
 		return unavailable(what, err)
 	case refusal != nil:
 		return fmt.Errorf("%s: %w", what, describe(refusal))
-	case errors.Is(err, context.Canceled): // the caller has gone
+	case errors.Is(err, context.Canceled): // the caller has given up
 		return unavailable(what, err)
 	case connectionFailed(err):
 		return unavailable(what, fmt.Errorf("%w: %w", errGone, err))
 	}
 	if strings.Contains(err.Error(), "unable to encode") {
-		// The driver's text goes on with the value.
+		// The rest of the driver's text contains the value.
 		return fmt.Errorf("%s: a parameter does not fit its type", what)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// errGone says that a server did not answer, or that the connection to it was lost.
+// errGone says that the server did not answer or that the connection was lost.
 var errGone = errors.New("no answer from the server")
 
 func isExplained(err error) bool {
@@ -97,8 +95,8 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("%s: %w: %w", what, store.ErrUnavailable, err)
 }
 
-// describe leaves out whatever of a server's error can hold a value that was
-// sent to it: the detail always, and the message where it is about data.
+// describe returns a server's error without anything that can contain a value: always without the
+// detail, and without the message if it is about data.
 func describe(refusal *pgconn.PgError) error {
 	message := refusal.Message
 	if class(refusal) == classDataException {
@@ -116,7 +114,7 @@ func connectionFailed(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
 }
 
-// class is the first part of an error's code.
+// class returns the first part of an error's code.
 func class(refusal *pgconn.PgError) string {
 	return refusal.Code[:min(2, len(refusal.Code))]
 }

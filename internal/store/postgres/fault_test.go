@@ -54,8 +54,8 @@ func exists(t *testing.T, s store.Store, chain *store.ChainRecord) bool {
 	return err == nil
 }
 
-// A commit whose result is lost is reported as unknown and one that the server
-// rolled back as failed, and the store goes on.
+// A commit whose result is lost is reported as unknown, and one that the server rolled back as
+// failed. The store remains usable.
 func TestCommitFaults(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -82,7 +82,7 @@ func TestCommitFaults(t *testing.T) {
 			if err := insert(t.Context(), s, chain); !errors.Is(err, test.want) {
 				t.Errorf("error %v, want %v", err, test.want)
 			}
-			// The server may still be at it; a lock on the table waits for it.
+			// The server may still be executing it. Locking the table waits for that.
 			administer(t, address, "begin; lock table chains; commit")
 			if written := exists(t, direct, chain); written != test.written {
 				t.Errorf("written: %t, want %t", written, test.written)
@@ -101,7 +101,7 @@ func TestCommitFaults(t *testing.T) {
 	}
 }
 
-// A caller that gives up during the commit neither cancels nor hides it.
+// A caller that gives up during the commit does not cancel it and still gets its result.
 func TestContextThatEndsDuringCommitChangesNothing(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -127,8 +127,8 @@ func TestContextThatEndsDuringCommitChangesNothing(t *testing.T) {
 	}
 }
 
-// A connection that is lost before the commit leaves nothing written, and the same
-// call succeeds afterwards.
+// If the connection is lost before the commit, nothing is written, and the same call succeeds
+// afterwards.
 func TestConnectionLostBeforeCommit(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -151,8 +151,7 @@ func TestConnectionLostBeforeCommit(t *testing.T) {
 	}
 }
 
-// A transaction that cannot lock its chain in time is told that the store is
-// unavailable.
+// A transaction that cannot lock its chain in time fails with ErrUnavailable.
 func TestLockThatIsNotFreedInTime(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -175,7 +174,7 @@ func TestLockThatIsNotFreedInTime(t *testing.T) {
 	}
 }
 
-// A caller that gets no connection in time is told that the store is unavailable.
+// A caller that gets no connection in time gets ErrUnavailable.
 func TestPoolThatIsExhausted(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -191,7 +190,7 @@ func TestPoolThatIsExhausted(t *testing.T) {
 	}
 }
 
-// A server that accepts no writes is refused when the store is opened.
+// Open refuses a server that does not accept writes.
 func TestServerThatTakesNoWrites(t *testing.T) {
 	t.Parallel()
 	address := testdb.WithParameter(t, newDatabase(t), "default_transaction_read_only", "on")
@@ -204,7 +203,7 @@ func TestServerThatTakesNoWrites(t *testing.T) {
 	}
 }
 
-// An error of the database shows no stored value.
+// Errors from the database contain no stored values.
 func TestErrorsShowNoValues(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))

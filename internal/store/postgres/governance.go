@@ -35,7 +35,7 @@ func (s *Store) Approvals(ctx context.Context, query store.ApprovalQuery) ([]*st
 	return list(ctx, s, "approvals", sql, args, readApproval)
 }
 
-// approvalsStatement names only the filters that are set, as chainsStatement does.
+// approvalsStatement includes only the filters that are set, like chainsStatement.
 func approvalsStatement(query store.ApprovalQuery) (string, []any) {
 	var sql strings.Builder
 	sql.WriteString(selectApprovals + "where org_id = $1")
@@ -55,7 +55,7 @@ func approvalsStatement(query store.ApprovalQuery) (string, []any) {
 		filter("chain_id = $%d", bytesOf(query.Chain.UUID))
 	}
 	if query.Status.Open() {
-		sql.WriteString(" and status in ('pending', 'escalated')") // the index holds no others
+		sql.WriteString(" and status in ('pending', 'escalated')") // the index contains only these
 	}
 	if query.Status != "" {
 		filter("status = $%d", string(query.Status))
@@ -79,8 +79,8 @@ func (s *Store) Policies(ctx context.Context, org ledger.OrgID, before int64, li
 		[]any{bytesOf(org.UUID), lastBefore(before), limit}, readPolicy)
 }
 
-// lastBefore is the largest number of a list that ends before one; 0 stands for a list of
-// all. It is among them, so that nothing hides behind the largest number that there is.
+// lastBefore returns the largest number in a list that ends before the given one; 0 means a list of
+// all. The largest possible number is included, so that no row can hide there.
 func lastBefore(before int64) int64 {
 	switch before {
 	case 0:
@@ -108,7 +108,7 @@ func (s *Store) ActLogs(ctx context.Context, orgs []ledger.OrgID) (map[ledger.Or
 	if len(orgs) == 0 {
 		return found, nil
 	}
-	err := askAlone(ctx, s, "audit logs", loadLogsSQL, readLog, func(l *ledger.ActLog) { found[l.Org] = l }, ids(orgs, orgUUID))
+	err := fetchNow(ctx, s, "audit logs", loadLogsSQL, readLog, func(l *ledger.ActLog) { found[l.Org] = l }, ids(orgs, orgUUID))
 	return found, err
 }
 
@@ -118,8 +118,8 @@ func (s *Store) Acts(ctx context.Context, org ledger.OrgID, before int64, limit 
 		[]any{bytesOf(org.UUID), lastBefore(before), limit}, readAct)
 }
 
-// ScanActs implements store.Governance. The first sequence asked for is the
-// smallest number there is: an audit must see what should not be there.
+// ScanActs implements store.Governance. It starts at the smallest possible sequence, because an
+// audit must also see acts that should not exist.
 func (s *Store) ScanActs(ctx context.Context, org ledger.OrgID, visit func(*ledger.StoredAct) error) error {
 	last := int64(math.MinInt64)
 	return scanPages(scanPage, func() (int, error) {
@@ -164,8 +164,7 @@ const (
 			controls = excluded.controls, mac = excluded.mac`
 )
 
-// encodedOrganization is an organization with its settings and controls as they
-// are stored.
+// encodedOrganization is an organization with its settings and controls in their stored form.
 type encodedOrganization struct {
 	*ledger.Organization
 	settings, controls string
@@ -187,23 +186,23 @@ func encodeOrganizations(orgs []*ledger.Organization) ([]encodedOrganization, er
 	return encoded, nil
 }
 
-func sendNewOrganization(x *exchange, org *ledger.Organization, head *ledger.Head) error {
+func sendNewOrganization(rt *roundTrip, org *ledger.Organization, head *ledger.Head) error {
 	orgs, err := encodeOrganizations([]*ledger.Organization{org})
 	if err != nil {
 		return err
 	}
-	x.send(insertOrganizationsSQL,
+	rt.send(insertOrganizationsSQL,
 		ids(orgs, func(o encodedOrganization) uuid.UUID { return o.ID.UUID }),
 		texts(orgs, func(o encodedOrganization) string { return o.Slug }),
 		texts(orgs, func(o encodedOrganization) string { return o.Name }),
 		texts(orgs, func(o encodedOrganization) string { return o.settings }),
 		texts(orgs, func(o encodedOrganization) string { return o.controls }),
 		ints(orgs, func(o encodedOrganization) int64 { return int64(o.CreatedAt) }))
-	x.send(insertHeadsSQL, headParameters([]*ledger.Head{head})...)
+	rt.send(insertHeadsSQL, headParameters([]*ledger.Head{head})...)
 	return nil
 }
 
-func sendOrganizations(x *exchange, changed []*ledger.Organization) error {
+func sendOrganizations(rt *roundTrip, changed []*ledger.Organization) error {
 	if len(changed) == 0 {
 		return nil
 	}
@@ -211,7 +210,7 @@ func sendOrganizations(x *exchange, changed []*ledger.Organization) error {
 	if err != nil {
 		return err
 	}
-	x.update(len(orgs), "organizations", updateOrganizationsSQL,
+	rt.update(len(orgs), "organizations", updateOrganizationsSQL,
 		ids(orgs, func(o encodedOrganization) uuid.UUID { return o.ID.UUID }),
 		texts(orgs, func(o encodedOrganization) string { return o.Name }),
 		texts(orgs, func(o encodedOrganization) string { return o.settings }),
@@ -219,21 +218,21 @@ func sendOrganizations(x *exchange, changed []*ledger.Organization) error {
 	return nil
 }
 
-func sendApprovals(x *exchange, asked, moved []*store.ApprovalRecord) {
-	if len(asked) > 0 {
-		x.send(insertApprovalsSQL,
-			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.ID.UUID }),
-			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.Org.UUID }),
-			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.Chain.UUID }),
-			ints(asked, func(a *store.ApprovalRecord) int64 { return a.Sequence }),
-			ids(asked, func(a *store.ApprovalRecord) uuid.UUID { return a.OpenedBy.UUID }),
-			ints(asked, func(a *store.ApprovalRecord) int64 { return int64(a.RequestedAt) }),
-			texts(asked, func(a *store.ApprovalRecord) string { return string(a.Status) }),
-			blobs(asked, func(a *store.ApprovalRecord) []byte { return notNil(a.Body) }),
-			blobs(asked, func(a *store.ApprovalRecord) []byte { return notNil(a.MAC) }))
+func sendApprovals(rt *roundTrip, opened, moved []*store.ApprovalRecord) {
+	if len(opened) > 0 {
+		rt.send(insertApprovalsSQL,
+			ids(opened, func(a *store.ApprovalRecord) uuid.UUID { return a.ID.UUID }),
+			ids(opened, func(a *store.ApprovalRecord) uuid.UUID { return a.Org.UUID }),
+			ids(opened, func(a *store.ApprovalRecord) uuid.UUID { return a.Chain.UUID }),
+			ints(opened, func(a *store.ApprovalRecord) int64 { return a.Sequence }),
+			ids(opened, func(a *store.ApprovalRecord) uuid.UUID { return a.OpenedBy.UUID }),
+			ints(opened, func(a *store.ApprovalRecord) int64 { return int64(a.RequestedAt) }),
+			texts(opened, func(a *store.ApprovalRecord) string { return string(a.Status) }),
+			blobs(opened, func(a *store.ApprovalRecord) []byte { return notNil(a.Body) }),
+			blobs(opened, func(a *store.ApprovalRecord) []byte { return notNil(a.MAC) }))
 	}
 	if len(moved) > 0 {
-		x.update(len(moved), "approvals", updateApprovalsSQL,
+		rt.update(len(moved), "approvals", updateApprovalsSQL,
 			ids(moved, func(a *store.ApprovalRecord) uuid.UUID { return a.ID.UUID }),
 			texts(moved, func(a *store.ApprovalRecord) string { return string(a.Status) }),
 			blobs(moved, func(a *store.ApprovalRecord) []byte { return notNil(a.Body) }),
@@ -241,11 +240,11 @@ func sendApprovals(x *exchange, asked, moved []*store.ApprovalRecord) {
 	}
 }
 
-func sendPolicies(x *exchange, policies []*store.PolicyRecord) {
+func sendPolicies(rt *roundTrip, policies []*store.PolicyRecord) {
 	if len(policies) == 0 {
 		return
 	}
-	x.send(insertPoliciesSQL,
+	rt.send(insertPoliciesSQL,
 		ids(policies, func(p *store.PolicyRecord) uuid.UUID { return p.Org.UUID }),
 		ints(policies, func(p *store.PolicyRecord) int64 { return p.Number }),
 		texts(policies, func(p *store.PolicyRecord) string { return p.Version }),
@@ -257,7 +256,7 @@ func sendPolicies(x *exchange, policies []*store.PolicyRecord) {
 		ints(policies, func(p *store.PolicyRecord) int64 { return p.Act }))
 }
 
-func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
+func sendWebhooks(rt *roundTrip, webhooks []*store.WebhookRecord) error {
 	if len(webhooks) == 0 {
 		return nil
 	}
@@ -269,7 +268,7 @@ func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
 		}
 		events[i] = string(encoded)
 	}
-	x.update(len(webhooks), "webhooks", putWebhooksSQL,
+	rt.update(len(webhooks), "webhooks", putWebhooksSQL,
 		ids(webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
 		ids(webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.Org.UUID }),
 		texts(webhooks, func(w *store.WebhookRecord) string { return w.URL }),
@@ -284,15 +283,15 @@ func sendWebhooks(x *exchange, webhooks []*store.WebhookRecord) error {
 	return nil
 }
 
-func sendActs(x *exchange, acts []*ledger.StoredAct, logs []*ledger.ActLog) {
+func sendActs(rt *roundTrip, acts []*ledger.StoredAct, logs []*ledger.ActLog) {
 	if len(acts) > 0 {
-		x.send(insertActsSQL,
+		rt.send(insertActsSQL,
 			ids(acts, func(a *ledger.StoredAct) uuid.UUID { return a.Org.UUID }),
 			ints(acts, func(a *ledger.StoredAct) int64 { return a.Sequence }),
 			blobs(acts, func(a *ledger.StoredAct) []byte { return notNil(a.Body) }))
 	}
 	if len(logs) > 0 {
-		x.send(putLogsSQL,
+		rt.send(putLogsSQL,
 			ids(logs, func(l *ledger.ActLog) uuid.UUID { return l.Org.UUID }),
 			ints(logs, func(l *ledger.ActLog) int64 { return l.Count }),
 			blobs(logs, func(l *ledger.ActLog) []byte { return hashOrNil(l.Last) }),
@@ -307,19 +306,19 @@ const (
 	selectPollsSQL = `select approval_id, polled_at from approval_polls where approval_id = any($1::uuid[])`
 )
 
-// PutPolls implements store.Governance. Rows are written in order of id: in
-// different orders two replicas would wait for each other.
+// PutPolls implements store.Governance. Rows are written in order of id, so that two replicas do
+// not deadlock.
 func (s *Store) PutPolls(ctx context.Context, polls map[ledger.ApprovalID]ledger.Time) error {
 	if len(polls) == 0 {
 		return nil
 	}
-	asked := slices.SortedFunc(maps.Keys(polls), func(a, b ledger.ApprovalID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) })
+	approvals := slices.SortedFunc(maps.Keys(polls), func(a, b ledger.ApprovalID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) })
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.send(putPollsSQL, ids(asked, approvalUUID), ints(asked, func(id ledger.ApprovalID) int64 { return int64(polls[id]) }))
-		x.send(patientCommitSQL)
-		return explain("put polls", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.send(putPollsSQL, ids(approvals, approvalUUID), ints(approvals, func(id ledger.ApprovalID) int64 { return int64(polls[id]) }))
+		rt.send(noTimeoutSQL)
+		return explain("put polls", rt.run(ctx, conn))
 	})
 }
 
@@ -367,25 +366,25 @@ func (s *Store) ImportedApprovals(ctx context.Context, org ledger.OrgID, after l
 		[]any{bytesOf(org.UUID), bytesOf(after.UUID), limit}, readImported)
 }
 
-func askImported(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+func loadImported(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Imported = make(map[ledger.ApprovalID]*store.ImportedApproval)
-	askAll(x, loadImportedSQL, sorted(needs.Imported, approvalUUID), readImported, func(a *store.ImportedApproval) { loaded.Imported[a.ID] = a })
+	fetchAll(rt, loadImportedSQL, sorted(needs.Imported, approvalUUID), readImported, func(a *store.ImportedApproval) { loaded.Imported[a.ID] = a })
 }
 
-// sendImported writes in order of id, so that two writers do not wait for each other.
-func sendImported(x *exchange, imported []*store.ImportedApproval) {
+// sendImported inserts in order of id, so that two writers do not deadlock.
+func sendImported(rt *roundTrip, imported []*store.ImportedApproval) {
 	if len(imported) == 0 {
 		return
 	}
 	imported = slices.SortedFunc(slices.Values(imported), func(a, b *store.ImportedApproval) int { return slices.Compare(a.ID.UUID[:], b.ID.UUID[:]) })
-	x.send(insertImportedSQL,
+	rt.send(insertImportedSQL,
 		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.ID.UUID }),
 		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.Org.UUID }),
 		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.Import }),
 		ids(imported, func(a *store.ImportedApproval) uuid.UUID { return a.Key.UUID }),
-		blobs(imported, func(a *store.ImportedApproval) []byte { return filled(a.Record) }),
-		blobs(imported, func(a *store.ImportedApproval) []byte { return filled(a.Signature) }),
+		blobs(imported, func(a *store.ImportedApproval) []byte { return notNil(a.Record) }),
+		blobs(imported, func(a *store.ImportedApproval) []byte { return notNil(a.Signature) }),
 		ints(imported, func(a *store.ImportedApproval) int64 { return int64(a.ImportedAt) }),
 		ints(imported, func(a *store.ImportedApproval) int64 { return a.Act }),
-		blobs(imported, func(a *store.ImportedApproval) []byte { return filled(a.MAC) }))
+		blobs(imported, func(a *store.ImportedApproval) []byte { return notNil(a.MAC) }))
 }

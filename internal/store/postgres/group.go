@@ -10,73 +10,73 @@ import (
 	"countersign/internal/store"
 )
 
-// group reads what several callers ask for at the same time with one statement: a
-// round trip costs more than the rows that it brings. A caller that is alone waits
-// for nobody.
+// group combines concurrent lookups into one statement, because a round trip costs more than the
+// rows that it returns. A single caller does not wait for others.
 type group[K comparable, V any] struct {
 	what string
-	// read finds values by their keys; what does not exist is left out.
+	// read finds values by their keys. Keys that do not exist are missing from the result.
 	read func(ctx context.Context, keys []K) (map[K]V, error)
 
-	mu      sync.Mutex
-	waiting []*asker[K, V]
+	mu      sync.Mutex // guards the fields below
+	waiting []*waiter[K, V]
 	reading int
 }
 
 const (
-	// maxReading is how many statements of a group are under way at once: while they
-	// are, those who come gather for the next.
+	// maxReading bounds the number of concurrent statements of a group. Later callers join the next
+	// statement.
 	maxReading = 2
 	maxGroup   = 64
 )
 
-type asker[K comparable, V any] struct {
+type waiter[K comparable, V any] struct {
 	key  K
-	told chan answer[V]
+	done chan result[V]
 }
 
-type answer[V any] struct {
+type result[V any] struct {
 	value V
 	err   error
 }
 
-// get finds one value; ErrNotFound when there is none.
+// get returns one value, or ErrNotFound.
 func (g *group[K, V]) get(ctx context.Context, key K) (V, error) {
-	a := &asker[K, V]{key: key, told: make(chan answer[V], 1)}
-	g.join(a)
+	w := &waiter[K, V]{key: key, done: make(chan result[V], 1)}
+	g.join(w)
 	select {
-	case answered := <-a.told:
-		return answered.value, answered.err
+	case r := <-w.done:
+		return r.value, r.err
 	case <-ctx.Done():
 		var none V
 		return none, unavailable(g.what, ctx.Err())
 	}
 }
 
-func (g *group[K, V]) join(a *asker[K, V]) {
+func (g *group[K, V]) join(w *waiter[K, V]) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.waiting = append(g.waiting, a)
+	g.waiting = append(g.waiting, w)
 	if g.reading < maxReading {
 		g.reading++
 		go g.serve()
 	}
 }
 
-// serve reads for those who wait until nobody does.
+// serve runs statements until no caller is waiting. join starts it; at most
+// maxReading run at once.
 func (g *group[K, V]) serve() {
 	for {
-		askers := g.take()
-		if len(askers) == 0 {
+		waiters := g.take()
+		if len(waiters) == 0 {
 			return
 		}
-		g.answer(askers)
+		g.resolve(waiters)
 	}
 }
 
-// take steps aside for as long as that brings more: who has come and not asked yet
-// is served with the others, and one that is alone is not kept waiting.
-func (g *group[K, V]) take() []*asker[K, V] {
+// take removes the next waiters from the queue. It yields as long as that brings more, so that
+// callers about to join are included but a single caller does not have to wait.
+func (g *group[K, V]) take() []*waiter[K, V] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for seen := 0; seen < len(g.waiting) && len(g.waiting) < maxGroup; {
@@ -96,37 +96,37 @@ func (g *group[K, V]) take() []*asker[K, V] {
 	return taken
 }
 
-func (g *group[K, V]) answer(askers []*asker[K, V]) {
+func (g *group[K, V]) resolve(waiters []*waiter[K, V]) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	keys := make([]K, len(askers))
-	for i, a := range askers {
-		keys[i] = a.key
+	keys := make([]K, len(waiters))
+	for i, w := range waiters {
+		keys[i] = w.key
 	}
-	found, err := g.survive(ctx, keys)
-	if err != nil && len(askers) > 1 && !errors.Is(err, store.ErrUnavailable) {
-		// One of them may be at fault: the others must not suffer for it.
-		for _, a := range askers {
-			g.answer([]*asker[K, V]{a})
+	found, err := g.safeRead(ctx, keys)
+	if err != nil && len(waiters) > 1 && !errors.Is(err, store.ErrUnavailable) {
+		// One key may cause the error. Retry one by one, so that it does not fail the others.
+		for _, w := range waiters {
+			g.resolve([]*waiter[K, V]{w})
 		}
 		return
 	}
-	for _, a := range askers {
-		value, ok := found[a.key]
+	for _, w := range waiters {
+		value, ok := found[w.key]
 		switch {
 		case err != nil:
-			a.told <- answer[V]{err: err}
+			w.done <- result[V]{err: err}
 		case !ok:
-			a.told <- answer[V]{err: fmt.Errorf("%s: %w", g.what, store.ErrNotFound)}
+			w.done <- result[V]{err: fmt.Errorf("%s: %w", g.what, store.ErrNotFound)}
 		default:
-			a.told <- answer[V]{value: value}
+			w.done <- result[V]{value: value}
 		}
 	}
 }
 
-// survive is read in a goroutine that no request's own handler looks after: what
-// panics there must not end the server.
-func (g *group[K, V]) survive(ctx context.Context, keys []K) (found map[K]V, err error) {
+// safeRead calls read and recovers from a panic. It runs in a goroutine without a request handler,
+// where a panic would end the server.
+func (g *group[K, V]) safeRead(ctx context.Context, keys []K) (found map[K]V, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("%s: reading panicked: %v", g.what, fault)

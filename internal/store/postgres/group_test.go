@@ -9,14 +9,13 @@ import (
 	"countersign/internal/store"
 )
 
-func joined(g *group[int, int], key int) *asker[int, int] {
-	a := &asker[int, int]{key: key, told: make(chan answer[int], 1)}
-	g.join(a)
-	return a
+func joined(g *group[int, int], key int) *waiter[int, int] {
+	w := &waiter[int, int]{key: key, done: make(chan result[int], 1)}
+	g.join(w)
+	return w
 }
 
-// While statements are under way, those who come gather for one that serves them
-// all.
+// While statements are running, later callers are combined into one next statement.
 func TestGroupGathers(t *testing.T) {
 	t.Parallel()
 	started, release := make(chan []int, 10), make(chan struct{})
@@ -31,33 +30,33 @@ func TestGroupGathers(t *testing.T) {
 		}
 		return found, nil
 	}}
-	var askers []*asker[int, int]
+	var waiters []*waiter[int, int]
 	for key := range maxReading {
-		askers = append(askers, joined(g, key+1))
+		waiters = append(waiters, joined(g, key+1))
 		if keys := <-started; !slices.Equal(keys, []int{key + 1}) {
 			t.Errorf("a statement asks for %v, want %d alone", keys, key+1)
 		}
 	}
 	late := []int{0, 7, 8, 8, 9}
 	for _, key := range late {
-		askers = append(askers, joined(g, key))
+		waiters = append(waiters, joined(g, key))
 	}
 	close(release)
 	if keys := <-started; !slices.Equal(keys, late) {
 		t.Errorf("the next statement asks for %v, want all of %v", keys, late)
 	}
-	for _, a := range askers {
-		told := <-a.told
+	for _, w := range waiters {
+		got := <-w.done
 		switch {
-		case a.key == 0 && !errors.Is(told.err, store.ErrNotFound):
-			t.Errorf("what does not exist: error %v, want %v", told.err, store.ErrNotFound)
-		case a.key != 0 && (told.err != nil || told.value != 10*a.key):
-			t.Errorf("%d is %d, %v", a.key, told.value, told.err)
+		case w.key == 0 && !errors.Is(got.err, store.ErrNotFound):
+			t.Errorf("a key that does not exist: error %v, want %v", got.err, store.ErrNotFound)
+		case w.key != 0 && (got.err != nil || got.value != 10*w.key):
+			t.Errorf("%d is %d, %v", w.key, got.value, got.err)
 		}
 	}
 }
 
-// A read that panics or fails affects only those who asked for its key.
+// A read that panics or fails affects only the callers that requested its key.
 func TestGroupSurvives(t *testing.T) {
 	t.Parallel()
 	refused := errors.New("refused")
@@ -79,18 +78,18 @@ func TestGroupSurvives(t *testing.T) {
 	if value, err := g.get(t.Context(), 3); err != nil || value != 30 {
 		t.Errorf("afterwards: %d, %v", value, err)
 	}
-	// Who is asked for together with what cannot be read does not suffer for it.
-	bad, good := &asker[int, int]{key: 2, told: make(chan answer[int], 1)}, &asker[int, int]{key: 3, told: make(chan answer[int], 1)}
-	g.answer([]*asker[int, int]{bad, good})
-	if told := <-bad.told; !errors.Is(told.err, refused) {
-		t.Errorf("what cannot be read: error %v", told.err)
+	// A key that cannot be read does not affect the others in its statement.
+	bad, good := &waiter[int, int]{key: 2, done: make(chan result[int], 1)}, &waiter[int, int]{key: 3, done: make(chan result[int], 1)}
+	g.resolve([]*waiter[int, int]{bad, good})
+	if got := <-bad.done; !errors.Is(got.err, refused) {
+		t.Errorf("a key that cannot be read: error %v", got.err)
 	}
-	if told := <-good.told; told.err != nil || told.value != 30 {
-		t.Errorf("beside it: %d, %v", told.value, told.err)
+	if got := <-good.done; got.err != nil || got.value != 30 {
+		t.Errorf("the other key: %d, %v", got.value, got.err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if value, err := g.get(gone, 3); err != nil && !errors.Is(err, store.ErrUnavailable) || err == nil && value != 30 {
-		t.Errorf("a caller that has gone: %d, %v", value, err)
+		t.Errorf("a caller that gave up: %d, %v", value, err)
 	}
 }

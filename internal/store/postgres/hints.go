@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// Rows are written in order of id: in different orders two writers would wait for
-	// each other.
+	// Rows are written in order of id, so that two writers do not deadlock.
 	touchChainsSQL = `insert into chain_polls (chain_id, polled_at)
 		select n.id, n.at from unnest($1::uuid[], $2::bigint[]) n(id, at) join chains c on c.id = n.id order by n.id
 		on conflict (chain_id) do update set polled_at = excluded.polled_at where chain_polls.polled_at < excluded.polled_at`
@@ -30,11 +29,11 @@ func (s *Store) TouchChains(ctx context.Context, polled map[ledger.ChainID]ledge
 	}
 	chains := slices.Collect(maps.Keys(polled))
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.send(touchChainsSQL, ids(chains, chainUUID), ints(chains, func(id ledger.ChainID) int64 { return int64(polled[id]) }))
-		x.send(patientCommitSQL)
-		return explain("touch chains", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.send(touchChainsSQL, ids(chains, chainUUID), ints(chains, func(id ledger.ChainID) int64 { return int64(polled[id]) }))
+		rt.send(noTimeoutSQL)
+		return explain("touch chains", rt.run(ctx, conn))
 	})
 }
 
@@ -51,15 +50,15 @@ func (s *Store) Polled(ctx context.Context, chains []ledger.ChainID) (map[ledger
 	if len(chains) == 0 {
 		return polled, nil
 	}
-	err := askAlone(ctx, s, "polls", loadPollsSQL, readPoll, func(p poll) { polled[ledger.ChainID{UUID: p.chain}] = p.at },
+	err := fetchNow(ctx, s, "polls", loadPollsSQL, readPoll, func(p poll) { polled[ledger.ChainID{UUID: p.chain}] = p.at },
 		ids(chains, chainUUID))
 	return polled, err
 }
 
-func askPolls(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+func loadPolls(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Polls = make(map[ledger.ChainID]ledger.Time)
 	chains := sorted(needs.Polls, chainUUID)
-	askAll(x, loadPollsSQL, chains, readPoll,
+	fetchAll(rt, loadPollsSQL, chains, readPoll,
 		func(p poll) { loaded.Polls[ledger.ChainID{UUID: p.chain}] = p.at })
 }
 
@@ -75,23 +74,23 @@ func compareLegacyUses(a, b store.LegacyUseRef) int {
 	return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.Day, b.Day), cmp.Compare(a.Route, b.Route))
 }
 
-// AddLegacyUses implements store.LegacyUses. Rows are written in one order: in different
-// orders two replicas would wait for each other.
+// AddLegacyUses implements store.LegacyUses. Rows are written in a fixed order, so that two
+// replicas do not deadlock.
 func (s *Store) AddLegacyUses(ctx context.Context, uses map[store.LegacyUseRef]int64) error {
 	if len(uses) == 0 {
 		return nil
 	}
 	sorted := slices.SortedFunc(maps.Keys(uses), compareLegacyUses)
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.send(addLegacyUsesSQL,
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.send(addLegacyUsesSQL,
 			ids(sorted, func(u store.LegacyUseRef) uuid.UUID { return u.Org.UUID }),
 			ints(sorted, func(u store.LegacyUseRef) int64 { return int64(u.Day) }),
 			texts(sorted, func(u store.LegacyUseRef) string { return u.Route }),
 			ints(sorted, func(u store.LegacyUseRef) int64 { return uses[u] }))
-		x.send(patientCommitSQL)
-		return explain("add legacy uses", x.run(ctx, conn))
+		rt.send(noTimeoutSQL)
+		return explain("add legacy uses", rt.run(ctx, conn))
 	})
 }
 
@@ -114,19 +113,18 @@ func (s *Store) LegacyUses(ctx context.Context, query store.LegacyUseQuery) ([]*
 const (
 	insertPostingsSQL = `insert into postings (term, place, sequence) select * from unnest($1::bigint[], $2::bytea[], $3::bigint[])
 		on conflict do nothing`
-	// With "$3 is null or place < $3" in one statement PostgreSQL would walk all places from
-	// the last one down.
+	// With "$3 is null or place < $3" in one statement, PostgreSQL would scan all places from the
+	// last one down.
 	selectPostingsSQL       = `select place, sequence from postings where term = $1 and place >= $2 order by place desc limit $3`
 	selectPostingsBeforeSQL = `select place, sequence from postings where term = $1 and place >= $2 and place < $4 order by place desc limit $3`
 )
 
-// sendPostings writes rows in one order: in different orders two transactions could wait
-// for each other.
-func sendPostings(x *exchange, postings []store.Posting) {
+// sendPostings writes rows in a fixed order, so that two transactions do not deadlock.
+func sendPostings(rt *roundTrip, postings []store.Posting) {
 	if len(postings) == 0 {
 		return
 	}
-	x.send(insertPostingsSQL, postingParameters(postings)...)
+	rt.send(insertPostingsSQL, postingParameters(postings)...)
 }
 
 func postingParameters(postings []store.Posting) [][]byte {
@@ -148,11 +146,11 @@ func (s *Store) AddPostings(ctx context.Context, postings []store.Posting) (adde
 	}
 	err = s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		added = 0
-		x := new(exchange)
-		x.send(beginSQL)
-		ask(x, insertPostingsSQL+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { added += n }, postingParameters(postings)...)
-		x.send(patientCommitSQL)
-		return explain("add postings", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		fetch(rt, insertPostingsSQL+" returning 1::bigint", func(r *row) int64 { return r.int() }, func(n int64) { added += n }, postingParameters(postings)...)
+		rt.send(noTimeoutSQL)
+		return explain("add postings", rt.run(ctx, conn))
 	})
 	return added, err
 }

@@ -18,8 +18,9 @@ import (
 const (
 	insertJobsSQL = `insert into jobs (org_id, kind, stream, run_at, body, due_at, mac)
 		select * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[])`
-	// Names are taken in one order everywhere: two who take the same ones wait for
-	// each other in line. Of those of one name in one statement the first is kept.
+	// Names are inserted in one order everywhere, so that transactions with the same names wait for
+	// each other without a deadlock. Of several jobs with one name in a statement, the first is
+	// kept.
 	insertOnceSQL = `with wanted as (
 			select distinct on (org_id, name) * from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::bytea[], $8::text[])
 				with ordinality w(org_id, kind, stream, run_at, body, due_at, mac, name, place)
@@ -44,13 +45,13 @@ const (
 	lastNameSQL = `select coalesce(max(name), '') from job_names where org_id = $1 and name >= $2 and name < $3`
 )
 
-func sendJobs(x *exchange, jobs []*store.Job) {
+func sendJobs(rt *roundTrip, jobs []*store.Job) {
 	once := slices.DeleteFunc(slices.Clone(jobs), func(j *store.Job) bool { return j.Once == "" })
 	if len(once) < len(jobs) {
-		x.send(insertJobsSQL, jobColumns(slices.DeleteFunc(slices.Clone(jobs), func(j *store.Job) bool { return j.Once != "" }))...)
+		rt.send(insertJobsSQL, jobColumns(slices.DeleteFunc(slices.Clone(jobs), func(j *store.Job) bool { return j.Once != "" }))...)
 	}
 	if len(once) > 0 {
-		x.send(insertOnceSQL, append(jobColumns(once), texts(once, func(j *store.Job) string { return j.Once }))...)
+		rt.send(insertOnceSQL, append(jobColumns(once), texts(once, func(j *store.Job) string { return j.Once }))...)
 	}
 }
 
@@ -68,47 +69,46 @@ func jobColumns(jobs []*store.Job) [][]byte {
 
 // FinishJob implements store.Jobs.
 func (s *Store) FinishJob(ctx context.Context, job *store.Job, follow []*store.Job) error {
-	return s.endJob(ctx, "finish job", job, func(x *exchange) {
-		x.update(1, "leased jobs", deleteJobSQL, intParameter(job.No), job.Lease[:])
-		sendJobs(x, follow)
+	return s.endJob(ctx, "finish job", job, func(rt *roundTrip) {
+		rt.update(1, "leased jobs", deleteJobSQL, intParameter(job.No), job.Lease[:])
+		sendJobs(rt, follow)
 	})
 }
 
 // BuryJob implements store.Jobs.
 func (s *Store) BuryJob(ctx context.Context, job *store.Job, fault string) error {
-	return s.endJob(ctx, "bury job", job, func(x *exchange) {
-		x.update(1, "leased jobs", buryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault))
+	return s.endJob(ctx, "bury job", job, func(rt *roundTrip) {
+		rt.update(1, "leased jobs", buryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault))
 	})
 }
 
-// endJob ends a job in one round trip and the commit, and frees the next one of
-// its stream. Under the stream's lock nobody can mark a job as held in between,
-// who would then wait for an end that is over.
-func (s *Store) endJob(ctx context.Context, what string, job *store.Job, end func(*exchange)) error {
+// endJob ends a job in one round trip plus the commit, and releases the next job of its stream. It
+// holds the stream's lock, so that no claim can mark a job as held in between: that job would wait
+// for an end that is already over.
+func (s *Store) endJob(ctx context.Context, what string, job *store.Job, end func(*roundTrip)) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
+		rt := new(roundTrip)
+		rt.send(beginSQL)
 		if job.Stream != "" {
-			x.send(lockStreamSQL, intParameter(int64(streamKey(job.Stream))))
+			rt.send(lockStreamSQL, intParameter(int64(streamKey(job.Stream))))
 		}
-		end(x)
+		end(rt)
 		if job.Stream != "" {
-			x.send(freeNextSQL, []byte(job.Stream))
+			rt.send(freeNextSQL, []byte(job.Stream))
 		}
-		x.send(patientCommitSQL)
-		return explain(what, x.run(ctx, conn))
+		rt.send(noTimeoutSQL)
+		return explain(what, rt.run(ctx, conn))
 	})
 }
 
-// RetryJob implements store.Jobs. The job has begun, and goes on holding up its
-// stream.
+// RetryJob implements store.Jobs. The job has started, so it keeps blocking its stream.
 func (s *Store) RetryJob(ctx context.Context, job *store.Job, runAt ledger.Time, fault string) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.update(1, "leased jobs", retryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault), intParameter(int64(runAt)))
-		x.send(patientCommitSQL)
-		return explain("retry job", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.update(1, "leased jobs", retryJobSQL, intParameter(job.No), job.Lease[:], faultParameter(fault), intParameter(int64(runAt)))
+		rt.send(noTimeoutSQL)
+		return explain("retry job", rt.run(ctx, conn))
 	})
 }
 
@@ -146,8 +146,8 @@ func readScanned(r *row) *store.Job {
 // BuryJobs implements store.Jobs.
 func (s *Store) BuryJobs(ctx context.Context, jobs []*store.Job, fault string) error {
 	for _, job := range jobs {
-		err := s.endJob(ctx, "bury jobs", job, func(x *exchange) {
-			x.send(burySQL, intParameter(job.No), faultParameter(fault))
+		err := s.endJob(ctx, "bury jobs", job, func(rt *roundTrip) {
+			rt.send(burySQL, intParameter(job.No), faultParameter(fault))
 		})
 		if err != nil {
 			return err
@@ -166,7 +166,7 @@ func (s *Store) LastJobName(ctx context.Context, org ledger.OrgID, prefix, befor
 	return name, err
 }
 
-// streamKey is the second number of a stream's lock; see locks.go.
+// streamKey returns the second number of a stream's lock; see locks.go.
 func streamKey(stream string) int32 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(stream)) // never fails
@@ -177,15 +177,15 @@ func intParameter(value int64) []byte {
 	return appendInt64(nil, value)
 }
 
-// longestFault bounds what is kept of an error's text.
-const longestFault = 2000
+// maxFault bounds the stored text of an error, in bytes.
+const maxFault = 2000
 
-// faultParameter takes any text: it may quote what a stranger's server said, and
-// a job must not hang because of that.
+// faultParameter accepts any text. It may quote an external server, and a job must not get stuck
+// because of that.
 func faultParameter(fault string) []byte {
 	fault = strings.ReplaceAll(strings.ToValidUTF8(fault, "\uFFFD"), "\x00", "\uFFFD")
-	if len(fault) > longestFault {
-		cut := longestFault
+	if len(fault) > maxFault {
+		cut := maxFault
 		for !utf8.RuneStart(fault[cut]) {
 			cut--
 		}

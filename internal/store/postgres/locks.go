@@ -9,29 +9,28 @@ import (
 	"countersign/internal/store"
 )
 
-// Organizations are held with advisory locks and not with FOR SHARE, which would
-// write to the organization's row in every transaction, with all replicas queueing
-// for that one page. They end with the transaction, wait in line (those who hold
-// an organization after someone who governs it has asked come after them), and
-// need no row to be there.
+// Organizations are locked with advisory locks instead of FOR SHARE, which would write to the
+// organization's row in every transaction and make all replicas contend for one page. Advisory
+// locks end with the transaction and need no row. They are fair: a shared lock requested after an
+// exclusive one waits for it.
 //
-// The first of a lock's two numbers is the oid of the table that it is about, so
-// that it is another lock than those of other programs, of other schemas and of
-// goose; the second is made of the id. Two ids of one number wait for each other
-// without need, and that is all.
+// The first of a lock's two numbers is the oid of the table that it protects, which separates it
+// from the locks of other programs, other schemas and goose. The second is derived from the id. Two
+// ids with the same number only wait for each other unnecessarily.
 //
-// They stand alone in their statement, for a statement sees what was committed
-// before it began: what the locks protect is read by a later one.
+// The locks are taken in their own statement. A statement sees only what was committed before it
+// started, so whatever the locks protect is read by a later one.
 const (
 	lockOrganizationsSQL = `select case when n.exclusive
 			then pg_advisory_xact_lock('organizations'::regclass::oid::int, n.key::int)
 			else pg_advisory_xact_lock_shared('organizations'::regclass::oid::int, n.key::int) end
 		from unnest($1::bigint[], $2::bool[]) n(key, exclusive)`
-	// Two who begin a log are in order too, when there is no row yet to lock.
+	// An advisory lock also orders two transactions that start the same log, when there is no row
+	// to lock yet.
 	lockLogsSQL = `select pg_advisory_xact_lock('act_logs'::regclass::oid::int, n.key::int) from unnest($1::bigint[]) n(key)`
 )
 
-// lockKey is the second number of an id's lock.
+// lockKey returns the second number of an id's lock.
 func lockKey(id [16]byte) int32 {
 	var key uint32
 	for part := range slices.Chunk(id[:], 4) {
@@ -45,10 +44,9 @@ type orgLock struct {
 	exclusive bool
 }
 
-// lockOrganizations takes each lock once, in order: one that is wanted both ways
-// is exclusive from the beginning, for two who had it shared and wanted more
-// would wait for each other.
-func lockOrganizations(x *exchange, needs *store.Needs) {
+// lockOrganizations takes each lock once, in order. An organization that is needed in both modes is
+// locked exclusively from the start: two transactions upgrading a shared lock would deadlock.
+func lockOrganizations(rt *roundTrip, needs *store.Needs) {
 	if len(needs.Orgs)+len(needs.Govern) == 0 {
 		return
 	}
@@ -59,16 +57,16 @@ func lockOrganizations(x *exchange, needs *store.Needs) {
 	for _, org := range needs.Orgs {
 		locks = append(locks, orgLock{lockKey(org.UUID), false})
 	}
-	// Stable: of one key, the exclusive lock stays first and is the one kept.
+	// The sort is stable, so for each key the exclusive lock comes first and is kept.
 	slices.SortStableFunc(locks, func(a, b orgLock) int { return cmp.Compare(a.key, b.key) })
 	locks = slices.CompactFunc(locks, func(a, b orgLock) bool { return a.key == b.key })
-	x.send(lockOrganizationsSQL,
+	rt.send(lockOrganizationsSQL,
 		ints(locks, func(l orgLock) int64 { return int64(l.key) }),
 		bools(locks, func(l orgLock) bool { return l.exclusive }))
 }
 
-// askLogs locks and loads audit logs.
-func askLogs(x *exchange, orgs []ledger.OrgID, loaded *store.Loaded) {
+// loadLogs locks and loads audit logs.
+func loadLogs(rt *roundTrip, orgs []ledger.OrgID, loaded *store.Loaded) {
 	if len(orgs) == 0 {
 		return
 	}
@@ -78,6 +76,6 @@ func askLogs(x *exchange, orgs []ledger.OrgID, loaded *store.Loaded) {
 		keys[i] = lockKey(org.UUID)
 	}
 	slices.Sort(keys)
-	x.send(lockLogsSQL, ints(keys, func(key int32) int64 { return int64(key) }))
-	ask(x, loadLogsSQL, readLog, func(l *ledger.ActLog) { loaded.Logs[l.Org] = l }, ids(wanted, orgUUID))
+	rt.send(lockLogsSQL, ints(keys, func(key int32) int64 { return int64(key) }))
+	fetch(rt, loadLogsSQL, readLog, func(l *ledger.ActLog) { loaded.Logs[l.Org] = l }, ids(wanted, orgUUID))
 }

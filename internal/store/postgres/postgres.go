@@ -1,6 +1,6 @@
-// Package postgres keeps the ledger in PostgreSQL. Several processes may serve
-// one database at the same time: rows are locked where the port promises order,
-// and a transaction costs a fixed few round trips however much it writes.
+// Package postgres stores the ledger in PostgreSQL. Several processes may use one database at the
+// same time. Rows are locked where the port promises an order, and a transaction costs a small,
+// fixed number of round trips however much it writes.
 package postgres
 
 import (
@@ -23,22 +23,22 @@ import (
 type Store struct {
 	pool      *pgxpool.Pool
 	chains    *cache.Cache[ledger.ChainID, *store.ChainRecord]
-	orgs      *cache.Cache[ledger.OrgID, knownOrganization]
-	tokens    *group[heldToken, *store.ActiveToken]
+	orgs      *cache.Cache[ledger.OrgID, cachedOrganization]
+	tokens    *group[tokenAt, *store.ActiveToken]
 	named     *group[ledger.ReceiptID, *store.NamedReceipt]
 	placed    *group[ledger.ReceiptID, *store.PlacedReceipt]
-	lastReset atomic.Int64 // of the pool, in nanoseconds since 1970
-	// pending counts the commits that were not answered in time.
+	lastReset atomic.Int64 // time of the pool's last reset, in nanoseconds since 1970
+	// pending counts the commits without a timely answer.
 	pending atomic.Int64
-	// silence is how long a watcher hears nothing before it makes sure.
+	// silence is how long a watcher may receive nothing before it pings the server.
 	silence time.Duration
 }
 
 var _ store.Store = (*Store)(nil)
 
-// Open connects to the database that the URL names and makes sure that it takes
-// writes. It changes nothing there: see Migrate and CheckSchema. With several
-// hosts in the URL, the one that is the primary is used.
+// Open connects to the database at the URL and makes sure that it accepts writes. It does not
+// change the schema; see Migrate and CheckSchema. If the URL has several hosts, the primary is
+// used.
 func Open(ctx context.Context, url string) (*Store, error) {
 	config, err := parseURL(url)
 	if err != nil {
@@ -50,12 +50,12 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	}
 	s := &Store{
 		pool:   pool,
-		chains: cache.New[ledger.ChainID, *store.ChainRecord](chainsInUse),
-		orgs:   cache.New[ledger.OrgID, knownOrganization](organizationsInUse),
+		chains: cache.New[ledger.ChainID, *store.ChainRecord](maxChainCache),
+		orgs:   cache.New[ledger.OrgID, cachedOrganization](maxOrgCache),
 
-		silence: longestSilence,
+		silence: maxSilence,
 	}
-	s.tokens = &group[heldToken, *store.ActiveToken]{what: "token", read: s.readTokens}
+	s.tokens = &group[tokenAt, *store.ActiveToken]{what: "token", read: s.readTokens}
 	s.named = &group[ledger.ReceiptID, *store.NamedReceipt]{what: "receipt", read: s.readNamed}
 	s.placed = &group[ledger.ReceiptID, *store.PlacedReceipt]{what: "receipt", read: s.readPlaces}
 	if err := s.Ping(ctx); err != nil {
@@ -66,14 +66,13 @@ func Open(ctx context.Context, url string) (*Store, error) {
 }
 
 const (
-	// readTimeout bounds every read, with the wait for a connection, and of a scan the
-	// wait for each row: a server that is frozen, or a network that is gone, does not
-	// end a read by itself.
+	// readTimeout bounds every read including the wait for a connection, and in a scan the wait for
+	// each row. Without it, a read from a frozen server or over a broken network would never end.
 	readTimeout = 5 * time.Second
-	// acquireTimeout bounds the wait for a free connection where the caller sets no
-	// bound: a store that cannot keep up says so instead of hoarding requests.
+	// acquireTimeout bounds the wait for a free connection if the caller sets no limit, so that an
+	// overloaded store fails instead of queueing requests.
 	acquireTimeout = 5 * time.Second
-	// resetPause is how often at most the pool is emptied.
+	// resetPause is the minimum time between two resets of the pool.
 	resetPause = 2 * time.Second
 )
 
@@ -86,23 +85,23 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	}
 	err = unavailable("connect", err)
 	if errors.Is(err, context.DeadlineExceeded) && s.pool.Stat().IdleConns() > 0 {
-		// There were connections to be had, and the server did not answer on one of them.
-		err = s.told(fmt.Errorf("%w: %w", errGone, err))
+		// There were idle connections, and the server did not answer on one of them.
+		err = s.resetIfGone(fmt.Errorf("%w: %w", errGone, err))
 	}
 	return nil, err
 }
 
-// told looks at an error on its way out. One that shows that the server is gone, or takes
-// no writes any more, is true of all connections to it: the next caller must not find that
-// out by waiting for another one.
-func (s *Store) told(err error) error {
+// resetIfGone returns err. If err shows that the server is unreachable or read-only, that applies
+// to all connections, so it resets the pool: the next caller must not wait for another dead
+// connection.
+func (s *Store) resetIfGone(err error) error {
 	if errors.Is(err, store.ErrReadOnly) || errors.Is(err, errGone) {
 		s.reset()
 	}
 	return err
 }
 
-// reset has every connection made anew.
+// reset closes all connections, so that new ones are opened.
 func (s *Store) reset() {
 	now, last := time.Now().UnixNano(), s.lastReset.Load()
 	if now-last >= int64(resetPause) && s.lastReset.CompareAndSwap(last, now) {
@@ -110,8 +109,8 @@ func (s *Store) reset() {
 	}
 }
 
-// Ping implements store.Store. A server that has become a standby cannot serve:
-// it would answer reads from the past and refuse every write.
+// Ping implements store.Store. A server that has become a standby fails: it would answer reads with
+// old data and refuse every write.
 func (s *Store) Ping(ctx context.Context) error {
 	var readOnly bool
 	err := s.queryRow(ctx, "ping", "select current_setting('transaction_read_only')::bool", nil, &readOnly)
@@ -119,18 +118,17 @@ func (s *Store) Ping(ctx context.Context) error {
 		return err
 	}
 	if readOnly {
-		return fmt.Errorf("%w: %w: the server takes no writes", store.ErrUnavailable, store.ErrReadOnly)
+		return fmt.Errorf("%w: %w: the server does not accept writes", store.ErrUnavailable, store.ErrReadOnly)
 	}
 	return nil
 }
 
-// probeSQL writes a record to the server's log that nobody reads: it is committed,
-// synced and sent to the standby as a row would be, and needs no table that somebody
-// could write to.
+// probeSQL writes a message to the write-ahead log that nobody reads. It is committed, synced and
+// sent to the standby like a row, and needs no table.
 const probeSQL = "select pg_logical_emit_message(true, 'countersign', '')"
 
-// Probe implements store.Store. A server that takes no writes is told by Ping: it would
-// take this one. Where this user may not write such a record, Ping is all there is.
+// Probe implements store.Store. A read-only server would accept this write, so it also calls Ping.
+// If the user may not write such a message, only Ping is checked.
 func (s *Store) Probe(ctx context.Context) error {
 	if err := s.Ping(ctx); err != nil {
 		return err
@@ -146,25 +144,24 @@ func (s *Store) Probe(ctx context.Context) error {
 			}
 			return explain("probe", err)
 		}
-		_, err := conn.Exec(ctx, patientCommitSQL)
+		_, err := conn.Exec(ctx, noTimeoutSQL)
 		return explain("probe", err)
 	})
 	return err
 }
 
-// Backup implements store.Store: it is not supported.
+// Backup implements store.Store. It is not supported.
 func (*Store) Backup(context.Context, string) error {
 	return fmt.Errorf("%w: back a PostgreSQL database up with pg_dump or pg_basebackup", errors.ErrUnsupported)
 }
 
-// Close implements store.Store. It waits until the connections in use are given
-// back.
+// Close implements store.Store. It waits until all connections are released.
 func (s *Store) Close() error {
 	s.pool.Close()
 	return nil
 }
 
-// queryRow reads one row; none is ErrNotFound.
+// queryRow reads one row. If there is none, the error is ErrNotFound.
 func (s *Store) queryRow(ctx context.Context, what, sql string, args []any, targets ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -173,11 +170,11 @@ func (s *Store) queryRow(ctx context.Context, what, sql string, args []any, targ
 		return err
 	}
 	defer conn.Release()
-	return s.told(scanRow(what, conn.QueryRow(ctx, sql, args...), targets...))
+	return s.resetIfGone(scanRow(what, conn.QueryRow(ctx, sql, args...), targets...))
 }
 
-// query shows the rows that a statement returns to visit, whose error is
-// returned as it is. What visit takes does not count as waiting for the server.
+// query calls visit for every row of the result and returns its errors unchanged. The time spent in
+// visit does not count towards the timeout.
 func (s *Store) query(ctx context.Context, what, sql string, args []any, visit func(*row) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -188,7 +185,7 @@ func (s *Store) query(ctx context.Context, what, sql string, args []any, visit f
 	defer conn.Release()
 	patience := time.AfterFunc(readTimeout, func() { cancel(errGone) })
 	defer patience.Stop()
-	var own error // of visit
+	var own error // error of visit
 	err = eachRow(ctx, conn.Conn(), what, sql, args, func(r *row) error {
 		patience.Stop()
 		defer patience.Reset(readTimeout)
@@ -198,7 +195,7 @@ func (s *Store) query(ctx context.Context, what, sql string, args []any, visit f
 	if err != nil && own == nil && errors.Is(context.Cause(ctx), errGone) {
 		err = unavailable(what, errGone)
 	}
-	return s.told(err)
+	return s.resetIfGone(err)
 }
 
 func scanRow(what string, row pgx.Row, targets ...any) error {
@@ -223,7 +220,7 @@ func eachRow(ctx context.Context, conn *pgx.Conn, what, sql string, args []any, 
 	return explain(what, rows.Err())
 }
 
-// one reads the only record, list reads them all.
+// one reads a single record.
 func one[T any](ctx context.Context, s *Store, what, sql string, args []any, read func(*row) T) (T, error) {
 	found, err := list(ctx, s, what, sql, args, read)
 	return only(what, found, err)
@@ -249,10 +246,10 @@ func list[T any](ctx context.Context, s *Store, what, sql string, args []any, re
 	}
 	defer conn.Release()
 	found, err := collect(ctx, conn.Conn(), what, sql, args, read)
-	return found, s.told(err)
+	return found, s.resetIfGone(err)
 }
 
-// collect is list on a connection that is at hand.
+// collect is list on a given connection.
 func collect[T any](ctx context.Context, conn *pgx.Conn, what, sql string, args []any, read func(*row) T) ([]T, error) {
 	var found []T
 	err := eachRow(ctx, conn, what, sql, args, func(r *row) error {

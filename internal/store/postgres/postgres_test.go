@@ -35,7 +35,7 @@ func create(t *testing.T) storetest.Opener {
 	return func(t *testing.T) store.Store { return open(t, address) }
 }
 
-// newDatabase is the address of a fresh database for a handle of few connections.
+// newDatabase returns the URL of a fresh database for a pool of few connections.
 func newDatabase(t testing.TB) string {
 	t.Helper()
 	return testdb.WithParameter(t, testdb.Postgres(t).URL, "pool_max_conns", "5")
@@ -47,7 +47,7 @@ func emptyDatabase(t testing.TB) string {
 	return testdb.WithParameter(t, testdb.EmptyPostgres(t).URL, "pool_max_conns", "5")
 }
 
-// databaseName is the name of the database at an address.
+// databaseName returns the name of the database at a URL.
 func databaseName(t testing.TB, address string) string {
 	t.Helper()
 	parsed, err := url.Parse(address)
@@ -57,7 +57,7 @@ func databaseName(t testing.TB, address string) string {
 	return strings.TrimPrefix(parsed.Path, "/")
 }
 
-// administer runs statements in a database, outside of any store.
+// administer runs statements in a database, bypassing the store.
 func administer(t testing.TB, address, statement string, args ...any) {
 	t.Helper()
 	if err := try(address, statement, args...); err != nil {
@@ -66,8 +66,8 @@ func administer(t testing.TB, address, statement string, args ...any) {
 }
 
 func try(address, statement string, args ...any) (err error) {
-	ctx := context.Background()                 // clean-ups come here too, when the test's own has ended
-	parsed, err := pgxpool.ParseConfig(address) // which knows the pool's parameters
+	ctx := context.Background()                 // t.Context has ended when clean-ups call this
+	parsed, err := pgxpool.ParseConfig(address) // also parses the pool's parameters
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func migrate(t testing.TB, s *postgres.Store) {
 	}
 }
 
-// An open store answers a ping, and a closed one says that it is unavailable.
+// An open store answers a ping. A closed one is unavailable.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))
@@ -112,7 +112,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// When the URL names several hosts, the store connects to one that answers.
+// If the URL names several hosts, the store connects to one that answers.
 func TestSeveralHosts(t *testing.T) {
 	t.Parallel()
 	nobody := strings.Replace(newDatabase(t), "@", "@127.0.0.1:1,", 1)
@@ -125,7 +125,7 @@ func TestSeveralHosts(t *testing.T) {
 // defaults are.
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
-	// A default of the server, the database or the role comes the same way.
+	// A default of the server, the database or the role takes effect in the same way.
 	address := testdb.WithParameter(t, newDatabase(t), "options", "-c synchronous_commit=off -c enable_seqscan=on")
 	for _, test := range []struct{ address, name, want string }{
 		{address, "synchronous_commit", "on"},
@@ -143,7 +143,7 @@ func TestSessionSettings(t *testing.T) {
 	}
 }
 
-// A backup of PostgreSQL is refused and names pg_dump.
+// Backup is refused, and the error names pg_dump.
 func TestBackupIsUnsupported(t *testing.T) {
 	t.Parallel()
 	err := open(t, newDatabase(t)).Backup(t.Context(), t.TempDir()+"/copy")
@@ -152,7 +152,7 @@ func TestBackupIsUnsupported(t *testing.T) {
 	}
 }
 
-// A bad or unsafe database URL is refused with a hint, and the error never shows the
+// An invalid or unsafe database URL is refused with a hint, and the error never contains the
 // password.
 func TestOpenRefusesURL(t *testing.T) {
 	t.Parallel()

@@ -12,16 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// proxy stands between a store and its server and can interfere with a COMMIT
-// on its way.
+// proxy sits between a store and its server and can interfere with a COMMIT.
 type proxy struct {
 	listener net.Listener
 	server   string
-	// onCommit is asked once about the next COMMIT; nil lets it pass.
+	// onCommit is called once, for the next COMMIT. If it is nil, the COMMIT passes.
 	onCommit atomic.Pointer[interference]
-	// cancels counts the requests to cancel a statement that went through,
-	// statements those that were executed, and trips the points at which the
-	// client began to wait for all answers.
+	// cancels counts the cancel requests that passed, statements the statements that were executed,
+	// and trips the points at which the client waited for all results.
 	cancels, statements, trips atomic.Int64
 
 	mu      sync.Mutex
@@ -29,8 +27,7 @@ type proxy struct {
 	running sync.WaitGroup
 }
 
-// freeze lets nothing through any more on the connections that there are, and
-// does not close them either, as a network does that loses its way.
+// freeze stops forwarding on all existing connections without closing them, like a broken network.
 func (p *proxy) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +42,7 @@ func (p *proxy) add(l *link) {
 	p.links = append(p.links, l)
 }
 
-// interference returns what is sent to the server in place of the COMMIT, nil
-// for nothing.
+// interference returns what is sent to the server instead of the COMMIT, or nil for nothing.
 type interference func(link *link, commit []byte) []byte
 
 // link is one connection through the proxy.
@@ -54,7 +50,7 @@ type link struct {
 	client, server net.Conn
 	cutOnAnswer    atomic.Bool
 	frozen         atomic.Bool
-	hold           atomic.Pointer[chan struct{}] // answers wait until it is closed; nil for no wait
+	hold           atomic.Pointer[chan struct{}] // if set, answers wait until it is closed
 }
 
 func (l *link) cut() {
@@ -103,7 +99,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// forward reads message by message: the first has no type, all others have.
+// forward reads message by message. Only the first has no type byte.
 func (p *proxy) forward(l *link) {
 	first, err := readMessage(l.client, 0)
 	if err != nil {
@@ -173,7 +169,7 @@ func answer(l *link) {
 	}
 }
 
-// The ways to interfere with a COMMIT.
+// Ways to interfere with a COMMIT.
 
 func losesCommit(l *link, _ []byte) []byte {
 	l.cut()

@@ -33,9 +33,8 @@ func (s *Store) Head(ctx context.Context, org ledger.OrgID) (*ledger.Head, error
 	return one(ctx, s, "head", `select `+headColumns+` from heads where org_id = $1`, []any{bytesOf(org.UUID)}, readHead)
 }
 
-// ScanReceipts implements store.Reader. The record that it shows lies in the
-// connection's own buffer: an audit reads every receipt there is, and copies
-// none.
+// ScanReceipts implements store.Reader. The record is a view of the connection's buffer: an audit
+// reads every receipt and must not copy them.
 func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int64, visit func(*ledger.StoredReceipt) error) error {
 	const sql = selectReceipts + `where org_id = $1 and sequence between $2 and $3 order by sequence limit $4`
 	receipt, last := new(ledger.StoredReceipt), from
@@ -48,33 +47,33 @@ func (s *Store) ScanReceipts(ctx context.Context, org ledger.OrgID, from, to int
 			return show(r, receipt, visit)
 		})
 		if last == math.MaxInt64 {
-			return 0, err // nothing stands behind it
+			return 0, err // there can be no later one
 		}
 		from = last + 1
 		return count, err
 	})
 }
 
-// ScanBodies implements store.Reader. What the receipts' own scan reads beside
-// the bytes costs nothing here: the connection's buffer holds it anyway.
+// ScanBodies implements store.Reader. The additional columns that ScanReceipts reads cost nothing
+// here, because they are in the connection's buffer anyway.
 func (s *Store) ScanBodies(ctx context.Context, org ledger.OrgID, from, to int64, visit func(body []byte) error) error {
 	return s.ScanReceipts(ctx, org, from, to, func(r *ledger.StoredReceipt) error { return visit(r.Body) })
 }
 
-// borrowReceipt reads a receipt in place.
+// borrowReceipt reads a receipt without copying its bytes.
 func borrowReceipt(r *row, receipt *ledger.StoredReceipt) {
 	receipt.ID.UUID, receipt.Org.UUID, receipt.Sequence, receipt.Chain.UUID = r.id(), r.id(), r.int(), r.id()
 	receipt.PreviousHash, receipt.Body = r.borrow(), r.borrow()
 }
 
-// Strangers may ask for these as often as they like: what is asked for at the
-// same time is read by one statement. Doubles are found once.
+// Unauthenticated callers may request these at any rate, so concurrent requests are read with one
+// statement. Duplicate ids are found once.
 const (
 	namedReceiptsSQL = `select r.id, r.org_id, r.sequence, r.chain_id, r.previous_hash, r.body, coalesce(o.slug, '')
 		from receipts r left join organizations o on o.id = r.org_id where r.id = any($1::uuid[])`
 
-	// A placed receipt is one row: itself, what is known of its organization, and the
-	// two beside it.
+	// A placed receipt is one row: the receipt, its organization's slug and head, and its two
+	// neighbors.
 	placedColumns = `me.id, me.org_id, me.sequence, me.chain_id, me.previous_hash, me.body, coalesce(o.slug, ''),
 			exists (select from anchors a where a.org_id = me.org_id and a.kind = 'head' and a.method in ('tsa', 'opentimestamps')
 				and a.sequence >= me.sequence),
@@ -94,28 +93,29 @@ const (
 
 func receiptUUID(id ledger.ReceiptID) uuid.UUID { return id.UUID }
 
-// heldToken asks for a token that is held at a moment.
-type heldToken struct {
+// tokenAt is a token that must be active at the given time.
+type tokenAt struct {
 	hash [32]byte
 	now  ledger.Time
 }
 
 // ActiveToken implements store.Verification.
 func (s *Store) ActiveToken(ctx context.Context, hash [32]byte, now ledger.Time) (*store.ActiveToken, error) {
-	return s.tokens.get(ctx, heldToken{hash: hash, now: now})
+	return s.tokens.get(ctx, tokenAt{hash: hash, now: now})
 }
 
-// readTokens judges all by the latest of their moments, which has come for each.
-func (s *Store) readTokens(ctx context.Context, wanted []heldToken) (map[heldToken]*store.ActiveToken, error) {
+// readTokens uses the latest of the requested times for all of them. None of the times is in the
+// future.
+func (s *Store) readTokens(ctx context.Context, wanted []tokenAt) (map[tokenAt]*store.ActiveToken, error) {
 	now := wanted[0].now
 	for _, token := range wanted {
 		now = max(now, token.now)
 	}
 	byHash := make(map[[32]byte]*store.ActiveToken, len(wanted))
 	keep := func(t *store.ActiveToken) { byHash[t.Hash] = t }
-	hashes := blobs(wanted, func(t heldToken) []byte { return t.hash[:] })
-	err := askAlone(ctx, s, "token", activeTokensSQL, readActiveToken, keep, hashes, intParameter(int64(now)))
-	found := make(map[heldToken]*store.ActiveToken, len(wanted))
+	hashes := blobs(wanted, func(t tokenAt) []byte { return t.hash[:] })
+	err := fetchNow(ctx, s, "token", activeTokensSQL, readActiveToken, keep, hashes, intParameter(int64(now)))
+	found := make(map[tokenAt]*store.ActiveToken, len(wanted))
 	for _, token := range wanted {
 		if record := byHash[token.hash]; record != nil {
 			found[token] = record
@@ -139,7 +139,7 @@ func (s *Store) readNamed(ctx context.Context, wanted []ledger.ReceiptID) (map[l
 		return &store.NamedReceipt{StoredReceipt: readReceipt(r), Slug: r.text()}
 	}
 	keep := func(r *store.NamedReceipt) { found[r.ID] = r }
-	return found, askAlone(ctx, s, "receipt", namedReceiptsSQL, read, keep, ids(wanted, receiptUUID))
+	return found, fetchNow(ctx, s, "receipt", namedReceiptsSQL, read, keep, ids(wanted, receiptUUID))
 }
 
 // PlacedReceipt implements store.Reader.
@@ -150,10 +150,10 @@ func (s *Store) PlacedReceipt(ctx context.Context, id ledger.ReceiptID) (*store.
 func (s *Store) readPlaces(ctx context.Context, wanted []ledger.ReceiptID) (map[ledger.ReceiptID]*store.PlacedReceipt, error) {
 	found := make(map[ledger.ReceiptID]*store.PlacedReceipt, len(wanted))
 	keep := func(r *store.PlacedReceipt) { found[r.ID] = r }
-	return found, askAlone(ctx, s, "receipt", placedReceiptsSQL, readPlaced, keep, ids(wanted, receiptUUID))
+	return found, fetchNow(ctx, s, "receipt", placedReceiptsSQL, readPlaced, keep, ids(wanted, receiptUUID))
 }
 
-// readPlaced is nil where there is no receipt.
+// readPlaced returns nil if there is no receipt.
 func readPlaced(r *row) *store.PlacedReceipt {
 	receipt := readIfAny(r, receiptWidth, readReceipt)
 	if receipt == nil {
@@ -170,10 +170,10 @@ func readPlaced(r *row) *store.PlacedReceipt {
 const (
 	receiptWidth = 6
 	headWidth    = 5
-	placeWidth   = 2 + headWidth + 2*receiptWidth // what comes with a receipt
+	placeWidth   = 2 + headWidth + 2*receiptWidth // the columns after the receipt's own
 )
 
-// readIfAny is nil where a record's first value is null.
+// readIfAny returns nil if the record's first value is null.
 func readIfAny[T any](r *row, width int, read func(*row) *T) *T {
 	if r.null() {
 		r.skip(width - 1)

@@ -29,7 +29,7 @@ const (
 	logColumns      = `org_id, count, last_hash, controls, mac`
 )
 
-// The driver takes 16 bytes in binary form; a uuid.UUID it would send as text.
+// rawID is a UUID that the driver sends in binary form. It would send a uuid.UUID as text.
 type rawID = [16]byte
 
 func bytesOf(id uuid.UUID) rawID  { return rawID(id) }
@@ -39,7 +39,7 @@ func orgUUID(id ledger.OrgID) uuid.UUID           { return id.UUID }
 func chainUUID(id ledger.ChainID) uuid.UUID       { return id.UUID }
 func approvalUUID(id ledger.ApprovalID) uuid.UUID { return id.UUID }
 
-// readFixed reads what never changes about a chain.
+// readFixed reads the immutable part of a chain.
 func readFixed(r *row) *store.ChainRecord {
 	return &store.ChainRecord{
 		ID: ledger.ChainID{UUID: r.id()}, Org: ledger.OrgID{UUID: r.id()}, OpenedBy: ledger.KeyID{UUID: r.id()},
@@ -95,8 +95,8 @@ func readKey(r *row) *ledger.KeyRecord {
 	}
 	k.MAC, k.Act = r.bytes(), r.int()
 	if err != nil || (hash == nil) != (expires == nil) {
-		// Somebody else wrote it. It must not keep the others from being read, and
-		// without an authenticator it is refused.
+		// The service did not write this row. It must not keep the others from being read. Without
+		// an authenticator it is refused later.
 		k.Agents, k.MAC = nil, nil
 	}
 	return k
@@ -128,8 +128,8 @@ func readWebhook(r *row) *store.WebhookRecord {
 	w.Description, w.Secret = r.text(), r.bytes()
 	w.CreatedAt, w.DisabledAt, w.DeletedAt, w.MAC, w.Act = r.time(), r.timeOrNil(), r.timeOrNil(), r.bytes(), r.int()
 	if events != nil {
-		// Somebody else wrote it. It must not keep the others from being read, and
-		// without an authenticator it is refused.
+		// The service did not write this row. It must not keep the others from being read. Without
+		// an authenticator it is refused later.
 		w.Events, w.MAC = nil, nil
 	}
 	return w

@@ -16,14 +16,14 @@ import (
 	"countersign/internal/store/postgres"
 )
 
-// replicas are two stores, as two processes would have them, on one database.
+// replicas returns two stores on one database, like those of two processes.
 func replicas(t *testing.T) (one, two *postgres.Store, address string) {
 	t.Helper()
 	address = newDatabase(t)
 	return open(t, address), open(t, address), address
 }
 
-// patience is how long a test waits for what must come.
+// patience is how long a test waits for something that must happen.
 const patience = 30 * time.Second
 
 func await[T any](t *testing.T, from <-chan T) T {
@@ -32,13 +32,12 @@ func await[T any](t *testing.T, from <-chan T) T {
 	case value := <-from:
 		return value
 	case <-time.After(patience):
-		t.Fatal("what must come did not come")
+		t.Fatal("timed out")
 		panic("unreachable")
 	}
 }
 
-// awaitWaiting returns when so many sessions of the database wait for an advisory
-// lock.
+// awaitWaiting returns when the given number of sessions wait for an advisory lock.
 func awaitWaiting(t *testing.T, address string, count int) {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), address)
@@ -60,8 +59,7 @@ func awaitWaiting(t *testing.T, address string, count int) {
 	t.Fatalf("%d sessions never waited", count)
 }
 
-// hold begins a transaction that holds an organization and returns when it has,
-// with what ends it.
+// hold starts a transaction that holds an organization, and returns once it does. end finishes it.
 func hold(t *testing.T, s *postgres.Store, org ledger.OrgID) (end func() error) {
 	t.Helper()
 	held, release, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -73,7 +71,7 @@ func hold(t *testing.T, s *postgres.Store, org ledger.OrgID) (end func() error) 
 		})
 	}()
 	free := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(free) // a test that fails before must not wait for ever
+	t.Cleanup(free) // a failing test must not wait forever
 	await(t, held)
 	return func() error {
 		free()
@@ -97,9 +95,8 @@ func nameOf(ctx context.Context, s *postgres.Store, org ledger.OrgID) (name stri
 	return name, err
 }
 
-// TestGovernWaitsForOtherReplicas: those who hold an organization do not wait for
-// each other; who governs waits for them, on whichever replica; and who comes
-// after that one waits for it and sees what it wrote.
+// TestGovernWaitsForOtherReplicas: transactions that hold an organization run concurrently. One
+// that governs it waits for them, on any replica. Later ones wait for it and see what it wrote.
 //
 //countersign:race
 func TestGovernWaitsForOtherReplicas(t *testing.T) {
@@ -137,8 +134,7 @@ func TestGovernWaitsForOtherReplicas(t *testing.T) {
 	}
 }
 
-// TestOrganizationsAreAlwaysFresh: what is kept in memory spares decoding, not
-// reading.
+// TestOrganizationsAreAlwaysFresh: the cache saves decoding, not reading.
 func TestOrganizationsAreAlwaysFresh(t *testing.T) {
 	t.Parallel()
 	one, two, address := replicas(t)
@@ -158,7 +154,7 @@ func TestOrganizationsAreAlwaysFresh(t *testing.T) {
 	}
 }
 
-// Two replicas do each job once, and jobs of one stream never at the same time.
+// Two replicas run each job once, and never run two jobs of one stream at the same time.
 //
 //countersign:race
 func TestClaimsOfTwoReplicas(t *testing.T) {
@@ -194,7 +190,7 @@ func TestClaimsOfTwoReplicas(t *testing.T) {
 	}
 }
 
-// claims watches over what several workers do.
+// claims tracks the jobs of several workers.
 type claims struct {
 	mu      sync.Mutex
 	running map[string]bool // streams
@@ -251,7 +247,7 @@ func (c *claims) work(ctx context.Context, s *postgres.Store) error {
 	return errors.New("some jobs were never handed out")
 }
 
-// TestFaultsOfAnyText: what a stranger's server said can be kept.
+// TestFaultsOfAnyText: any text from an external server can be stored.
 func TestFaultsOfAnyText(t *testing.T) {
 	t.Parallel()
 	s := open(t, newDatabase(t))

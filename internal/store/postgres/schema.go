@@ -15,19 +15,19 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrations are the steps that make the schema, one file each.
+// Migrations returns the migrations of the schema, one file each.
 func Migrations() fs.FS { return migrations }
 
 const versionTable = "schema_versions"
 
 var (
-	// ErrSchemaBehind says that the database was made by an older version of the program.
+	// ErrSchemaBehind says that the database was created by an older version of the program.
 	ErrSchemaBehind = errors.New("the database's schema is older than this program: run countersign migrate")
 	// ErrSchemaAhead says that the database was migrated by a newer version of the program.
 	ErrSchemaAhead = errors.New("the database's schema is newer than this program: run the version that migrated it, or a later one")
 )
 
-// CheckSchema refuses a database that this program was not made for.
+// CheckSchema refuses a database with a schema that this program does not support.
 func (s *Store) CheckSchema(ctx context.Context) error {
 	current, latest, err := s.SchemaVersion(ctx)
 	switch {
@@ -41,8 +41,8 @@ func (s *Store) CheckSchema(ctx context.Context) error {
 	return nil
 }
 
-// SchemaVersion tells the version of the database, 0 for an empty one, and the
-// newest that this program knows.
+// SchemaVersion returns the version of the database, which is 0 if it is empty, and the newest
+// version that this program knows.
 func (s *Store) SchemaVersion(ctx context.Context) (current, latest int64, err error) {
 	if latest, err = latestVersion(); err != nil {
 		return 0, 0, err
@@ -64,8 +64,8 @@ func latestVersion() (int64, error) {
 	return goose.NumericComponent(files[len(files)-1])
 }
 
-// Migrate brings the database to the newest version. Several processes may call
-// it at once: one migrates, and the others wait and find nothing to do.
+// Migrate brings the database to the newest version. Several processes may call it at once: one
+// migrates, and the others wait and find nothing to do.
 func (s *Store) Migrate(ctx context.Context) error {
 	latest, err := latestVersion()
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	return s.MigrateTo(ctx, latest)
 }
 
-// MigrateTo brings the database forward to a version; it never goes back.
+// MigrateTo migrates the database forward to a version. It never goes back.
 func (s *Store) MigrateTo(ctx context.Context, version int64) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
@@ -93,15 +93,13 @@ func (s *Store) MigrateTo(ctx context.Context, version int64) error {
 	return nil
 }
 
-// migrationLock is an advisory lock that only programs like this one heed. The
-// number is arbitrary and must never change.
+// migrationLock is an advisory lock for migrations. The number is arbitrary and must never change.
 type migrationLock struct{}
 
 const migrationLockKey = 0x636f756e74657273
 
-// SessionLock implements lock.SessionLocker. Others may have to migrate first,
-// and a migration may have to rewrite a large table, so no timeout but the
-// caller's applies.
+// SessionLock implements lock.SessionLocker. Other processes may migrate first, and a migration may
+// rewrite a large table, so only the caller's timeout applies.
 func (migrationLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	_, err := conn.ExecContext(ctx, `set statement_timeout = 0; set lock_timeout = 0`)
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 	"countersign/internal/store/postgres"
 )
 
-// Replicas that migrate an empty database at once do not disturb each other.
+// Replicas that migrate an empty database at the same time do not disturb each other.
 //
 //countersign:race
 func TestMigrateAtOnce(t *testing.T) {
@@ -36,8 +36,8 @@ func TestMigrateAtOnce(t *testing.T) {
 	newTenant(t, stores[1])
 }
 
-// A schema that is older or newer than the program's is recognised, and an older one
-// names the command that migrates it.
+// A schema that is older or newer than the program's is recognized, and the error about an older
+// one names the command that migrates it.
 func TestCheckSchema(t *testing.T) {
 	t.Parallel()
 	address := emptyDatabase(t)
@@ -65,7 +65,7 @@ func TestCheckSchema(t *testing.T) {
 	}
 }
 
-// versionOne fills every table of the first version with one record.
+// versionOne inserts one record into every table of the first version.
 const versionOne = `
 insert into organizations (id, created_at, slug, name, settings)
 	values ('00000000-0000-0000-0000-000000000001', 1, 'acme', 'Acme', '{"approval_timeout_hours": 7}');
@@ -88,7 +88,7 @@ insert into master_keys (key_id, fingerprint) values ('k1', decode(repeat('0c', 
 
 func numbered(last byte) uuid.UUID { return uuid.UUID{15: last} }
 
-// Migrating a filled database from any older version keeps its content.
+// Migrating a filled database from any older version preserves its content.
 func TestMigrateFilledStore(t *testing.T) {
 	t.Parallel()
 	for _, version := range []int64{1, 2, 3, 4, 6} {
@@ -160,8 +160,7 @@ func checkVersionOneLedger(t *testing.T, s *postgres.Store) {
 	}
 }
 
-// checkUnbegunLog: an organization from before there were audit logs has one that
-// is yet to begin.
+// checkUnbegunLog: an organization that predates audit logs has an empty one.
 func checkUnbegunLog(t *testing.T, s *postgres.Store, org ledger.OrgID) {
 	t.Helper()
 	log, err := s.ActLog(t.Context(), org)
@@ -170,7 +169,7 @@ func checkUnbegunLog(t *testing.T, s *postgres.Store, org ledger.OrgID) {
 	}
 }
 
-// checkNewKinds uses what came later on what was there before.
+// checkNewKinds uses later features with records that predate them.
 func checkNewKinds(t *testing.T, s *postgres.Store, org *ledger.Organization) {
 	t.Helper()
 	if diff := cmp.Diff(ledger.Controls{}, org.Controls); diff != "" {
@@ -199,8 +198,8 @@ func checkNewKinds(t *testing.T, s *postgres.Store, org *ledger.Organization) {
 	}
 }
 
-// TestNothingCascades: deleting what others refer to is refused, so that no
-// single statement erases an audit trail.
+// TestNothingCascades: deleting a referenced row is refused, so that no single statement erases an
+// audit trail.
 func TestNothingCascades(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)

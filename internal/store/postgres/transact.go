@@ -11,8 +11,7 @@ import (
 	"countersign/internal/store"
 )
 
-// Transact implements store.Writer in three round trips: the beginning with all
-// that is loaded, all that is written, and the commit.
+// Transact implements store.Writer in three round trips: begin and load, write, and commit.
 func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
 	var loaded *store.Loaded
 	var changes *store.Changes
@@ -40,12 +39,12 @@ func (s *Store) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 		return write(ctx, conn, changes)
 	})
 	if err == nil && changes != nil {
-		s.remember(loaded, changes)
+		s.cacheChains(loaded, changes)
 	}
 	return err
 }
 
-// eventsAfterSQL leaves the payloads and redactions out: the facts name them by their hash.
+// eventsAfterSQL omits the payloads and redactions, because the facts contain their hashes.
 const eventsAfterSQL = `select chain_id, sequence, coalesce(idempotency_key, ''), body, null::bytea as payload, null::bytea as redactions, mac
 	from events where chain_id = $1 and sequence > $2 order by sequence`
 
@@ -53,10 +52,10 @@ const actsAfterSQL = selectActs + `where org_id = $1 and sequence > $2 order by 
 
 const addendaAfterSQL = `select ` + addendumColumns + ` from addenda a where a.chain_id = $1 and a.position > $2 order by a.position`
 
-// The locks come first, in one order everywhere: organizations (see locks.go),
-// chains, counters of budgets, heads, audit logs, and each kind in order of id, so that two
-// transactions never wait for each other in a circle. What is read after them is
-// at least as new as the moment at which they were granted.
+// Locks come first, in the same order everywhere, so that transactions do not deadlock:
+// organizations (see locks.go), chains, budget counters, heads, audit logs, and within each kind in
+// order of id. Whatever is read after them is at least as recent as the time at which they were
+// granted.
 const (
 	lockChainsSQL = `select s.chain_id, ` + movingColumns + ` from chain_states s
 		where s.chain_id = any($1::uuid[]) order by s.chain_id for update`
@@ -79,7 +78,7 @@ const (
 		join addenda a on a.chain_id = n.chain_id and a.sequence = n.sequence order by a.position`
 )
 
-// load begins the transaction and reads what needs names, in one round trip.
+// load begins the transaction and reads everything in needs in one round trip.
 func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*store.Loaded, error) {
 	loaded := &store.Loaded{
 		Orgs:      make(map[ledger.OrgID]*ledger.Organization),
@@ -94,51 +93,51 @@ func (s *Store) load(ctx context.Context, conn *pgx.Conn, needs *store.Needs) (*
 		Approvals: make(map[ledger.ApprovalID]*store.ApprovalRecord),
 		Webhooks:  make(map[ledger.WebhookID]*store.WebhookRecord),
 	}
-	x := new(exchange)
-	x.send(beginSQL)
-	lockOrganizations(x, needs)
-	chains := s.askChains(x, needs.Chains)
-	askCounters(x, needs, loaded)
+	rt := new(roundTrip)
+	rt.send(beginSQL)
+	lockOrganizations(rt, needs)
+	chains := s.loadChains(rt, needs.Chains)
+	loadCounters(rt, needs, loaded)
 	heads := sorted(needs.Heads, orgUUID)
-	askAll(x, lockHeadsSQL, heads, readHead, func(h *ledger.Head) { loaded.Heads[h.Org] = h })
-	askLogs(x, needs.Logs, loaded)
-	s.askByID(x, needs, loaded)
-	askReferences(x, needs, loaded)
-	askVerification(x, needs, loaded)
-	askRotations(x, needs, loaded)
-	askFindings(x, needs, loaded)
-	askImported(x, needs, loaded)
-	askPolls(x, needs, loaded)
-	if err := x.run(ctx, conn); err != nil {
+	fetchAll(rt, lockHeadsSQL, heads, readHead, func(h *ledger.Head) { loaded.Heads[h.Org] = h })
+	loadLogs(rt, needs.Logs, loaded)
+	s.loadByID(rt, needs, loaded)
+	loadReferences(rt, needs, loaded)
+	loadVerification(rt, needs, loaded)
+	loadRotations(rt, needs, loaded)
+	loadFindings(rt, needs, loaded)
+	loadImported(rt, needs, loaded)
+	loadPolls(rt, needs, loaded)
+	if err := rt.run(ctx, conn); err != nil {
 		return nil, explain("load", err)
 	}
 	chains.joinInto(loaded.Chains)
 	return loaded, nil
 }
 
-func (s *Store) askByID(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+func (s *Store) loadByID(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	orgs := sorted(slices.Concat(needs.Orgs, needs.Govern), orgUUID)
-	askAll(x, loadOrganizationsSQL, orgs, s.readKnownOrganization, func(o knownOrganization) {
+	fetchAll(rt, loadOrganizationsSQL, orgs, s.readCachedOrganization, func(o cachedOrganization) {
 		if loaded.Orgs[o.org.ID] = o.org; o.end != nil {
 			loaded.Ends[o.org.ID] = o.end
 		}
 	})
 	keys := sorted(needs.Keys, keyUUID)
-	askAll(x, loadKeysSQL, keys, readKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k })
+	fetchAll(rt, loadKeysSQL, keys, readKey, func(k *ledger.KeyRecord) { loaded.Keys[k.ID] = k })
 	keep := func(a *store.ApprovalRecord) { loaded.Approvals[a.ID] = a }
 	approvals := sorted(needs.Approvals, approvalUUID)
-	askAll(x, loadApprovalsSQL, approvals, readApproval, keep)
+	fetchAll(rt, loadApprovalsSQL, approvals, readApproval, keep)
 	chains := sorted(needs.ApprovalsOf, chainUUID)
-	askAll(x, loadApprovalsOfSQL, chains, readApproval, keep)
+	fetchAll(rt, loadApprovalsOfSQL, chains, readApproval, keep)
 	webhooks := sorted(needs.Webhooks, func(id ledger.WebhookID) uuid.UUID { return id.UUID })
-	askAll(x, loadWebhooksSQL, webhooks, readWebhook, func(w *store.WebhookRecord) { loaded.Webhooks[w.ID] = w })
+	fetchAll(rt, loadWebhooksSQL, webhooks, readWebhook, func(w *store.WebhookRecord) { loaded.Webhooks[w.ID] = w })
 }
 
-// askReferences asks for what is found by more than an id. A double would come
-// back twice, so each is asked for once.
-func askReferences(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+// loadReferences loads records that are found by more than an id. Duplicates would be returned
+// twice, so each is requested once.
+func loadReferences(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	if opens := distinct(needs.Opens); len(opens) > 0 {
-		ask(x, loadOpensSQL, readChain,
+		fetch(rt, loadOpensSQL, readChain,
 			func(c *store.ChainRecord) {
 				loaded.Opens[store.OpenRef{Org: c.Org, By: c.OpenedBy, Key: c.IdempotencyKey}] = c
 			},
@@ -147,32 +146,32 @@ func askReferences(x *exchange, needs *store.Needs, loaded *store.Loaded) {
 			texts(opens, func(o store.OpenRef) string { return o.Key }))
 	}
 	if repeats := distinct(needs.Repeats); len(repeats) > 0 {
-		ask(x, loadRepeatsSQL, readEvent,
+		fetch(rt, loadRepeatsSQL, readEvent,
 			func(e *ledger.StoredEvent) { loaded.Repeats[store.EventRef{Chain: e.Chain, Key: e.IdempotencyKey}] = e },
 			ids(repeats, func(r store.EventRef) uuid.UUID { return r.Chain.UUID }),
 			texts(repeats, func(r store.EventRef) string { return r.Key }))
 	}
 	if places := distinct(needs.Addenda); len(places) > 0 {
-		ask(x, loadAddendaSQL, readAddendum,
+		fetch(rt, loadAddendaSQL, readAddendum,
 			func(a *ledger.Addendum) {
-				place := store.EventAt{Chain: a.Chain, Sequence: a.Sequence}
-				loaded.Addenda[place] = append(loaded.Addenda[place], a)
+				at := store.EventAt{Chain: a.Chain, Sequence: a.Sequence}
+				loaded.Addenda[at] = append(loaded.Addenda[at], a)
 			},
 			ids(places, func(p store.EventAt) uuid.UUID { return p.Chain.UUID }),
 			ints(places, func(p store.EventAt) int64 { return p.Sequence }))
 	}
 }
 
-// askAll asks for records by one array of ids. Nothing asked for costs nothing.
-func askAll[T any](x *exchange, sql string, wanted []uuid.UUID, read func(*row) T, keep func(T)) {
+// fetchAll loads records by their ids. It sends nothing if there are none.
+func fetchAll[T any](rt *roundTrip, sql string, wanted []uuid.UUID, read func(*row) T, keep func(T)) {
 	if len(wanted) > 0 {
-		ask(x, sql, read, keep, ids(wanted, itself))
+		fetch(rt, sql, read, keep, ids(wanted, itself))
 	}
 }
 
 func itself(id uuid.UUID) uuid.UUID { return id }
 
-// sorted takes each id once, in order.
+// sorted returns each id once, in order.
 func sorted[T any](all []T, id func(T) uuid.UUID) []uuid.UUID {
 	if len(all) == 0 {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// record adds an event to each chain, as the service does.
+// record adds an event to each chain, like the service.
 func record(t *testing.T, s *postgres.Store, who tenant, sequence int64, chains ...*store.ChainRecord) {
 	t.Helper()
 	needs := &store.Needs{Orgs: []ledger.OrgID{who.org}, Keys: []ledger.KeyID{who.key}}
@@ -34,8 +34,8 @@ func record(t *testing.T, s *postgres.Store, who tenant, sequence int64, chains 
 	}
 }
 
-// TestRoundTrips: what a transaction costs does not depend on how much it holds,
-// and what it does not use costs nothing.
+// TestRoundTrips: the number of round trips and statements does not depend on the size of a
+// transaction, and parts that it does not use cost nothing.
 func TestRoundTrips(t *testing.T) {
 	t.Parallel()
 	address := newDatabase(t)
@@ -49,23 +49,22 @@ func TestRoundTrips(t *testing.T) {
 	if err := insert(t.Context(), s, chains...); err != nil {
 		t.Fatalf("insert: %v", err)
 	}
-	record(t, s, who, 1, chains...) // every statement is prepared now
+	record(t, s, who, 1, chains...) // prepares every statement
 	for i, width := range []int{1, 10, 200} {
 		trips, statements := between.trips.Load(), between.statements.Load()
 		record(t, s, who, int64(i+2), chains[:width]...)
 		if got := between.trips.Load() - trips; got != 3 {
 			t.Errorf("%d events took %d round trips, want 3: load, write, commit", width, got)
 		}
-		// begin, the locks of organization and chains, organization, key, repeats;
-		// states, events, the timeout.
+		// begin, the locks of organization and chains, organization, key, repeats; states, events,
+		// the timeout.
 		if got := between.statements.Load() - statements; got != 9 {
 			t.Errorf("%d events took %d statements beside the commit, want 9", width, got)
 		}
 	}
 }
 
-// bodyOf is a chain's body as a transaction is shown it; with moves the chain is
-// written back.
+// bodyOf returns a chain's body as a transaction sees it. With a status it also writes the chain.
 func bodyOf(t *testing.T, s *postgres.Store, id ledger.ChainID, status ledger.ChainStatus) string {
 	t.Helper()
 	var body []byte
@@ -84,8 +83,8 @@ func bodyOf(t *testing.T, s *postgres.Store, id ledger.ChainID, status ledger.Ch
 	return string(body)
 }
 
-// TestChangedBodies: what is kept of a chain in memory is what a transaction
-// vouched for; every other way leads to the database.
+// TestChangedBodies: the cache contains only what a transaction has written and committed.
+// Everything else is read from the database.
 func TestChangedBodies(t *testing.T) {
 	t.Parallel()
 	one, two, address := replicas(t)
@@ -107,11 +106,11 @@ func TestChangedBodies(t *testing.T) {
 		status ledger.ChainStatus
 		want   string
 	}{
-		{"who opened the chain", one, "", "body"},
-		{"who has seen it and not moved it", two, "", "forged"},
-		{"who moves it", one, ledger.ChainActive, "body"},
-		{"who seals it", one, ledger.ChainCompleted, "body"},
-		{"who comes after the seal", one, "", "forged"},
+		{"the replica that opened the chain", one, "", "body"},
+		{"a replica that has only read it", two, "", "forged"},
+		{"a write", one, ledger.ChainActive, "body"},
+		{"a seal", one, ledger.ChainCompleted, "body"},
+		{"after the seal", one, "", "forged"},
 	} {
 		if body := bodyOf(t, test.s, chain.ID, test.status); body != test.want {
 			t.Errorf("%s: the body is %q, want %q", test.name, body, test.want)

@@ -14,34 +14,33 @@ import (
 	"countersign/internal/store"
 )
 
-// Row locks give the order that the port promises, and each statement must see
-// what was committed before its locks were granted: hence read committed,
-// whatever the database's default is.
+// Row locks provide the order that the port promises, and each statement must see everything that
+// was committed before its locks were granted. This requires read committed, whatever the
+// database's default is.
 const beginSQL = "begin isolation level read committed"
 
 const (
 	rollbackTimeout = 5 * time.Second
-	// stepTimeout bounds the part of a transaction before its commit. It is longer than
-	// the server waits for locks.
+	// stepTimeout bounds the part of a transaction before its commit. It is longer than the
+	// server's lock_timeout.
 	stepTimeout = 10 * time.Second
-	// commitTimeout is how long a caller waits for the answer to a COMMIT. The commit
-	// itself is never ended: see await.
+	// commitTimeout is how long a caller waits for the answer to a COMMIT. The commit itself is
+	// never cancelled; see awaitAnswer.
 	commitTimeout = 5 * time.Second
-	// maxPending is how many commits may be without an answer before no transaction
-	// is begun any more: each keeps a connection of the server's busy.
+	// maxPending bounds the number of unanswered commits. Above it no new transaction starts,
+	// because each of them occupies a connection of the server.
 	maxPending = 16
 )
 
 var errPending = fmt.Errorf("%w: earlier commits are not confirmed yet", store.ErrUnavailable)
 
-// errNothingToWrite makes inTransaction roll back and report success: what was
-// only read needs no commit, which would wait for the disk.
+// errNothingToWrite makes inTransaction roll back and report success. A transaction that only read
+// needs no commit, which would wait for the disk.
 var errNothingToWrite = errors.New("nothing to write")
 
-// inTransaction runs work on one connection and commits what it did. Work must
-// begin the transaction itself, which lets it send the beginning together with
-// its first statements. An error of work is returned as it is and nothing is
-// written.
+// inTransaction runs work on one connection and commits. work must begin the transaction itself, so
+// that it can send BEGIN together with its first statements. If work fails, its error is returned
+// unchanged and nothing is written.
 func (s *Store) inTransaction(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
 	if s.pending.Load() >= maxPending {
 		return errPending
@@ -50,8 +49,8 @@ func (s *Store) inTransaction(ctx context.Context, work func(context.Context, *p
 	if err != nil {
 		return err
 	}
-	// The pool throws away a connection that is still inside a transaction, so a
-	// panic in work also rolls back.
+	// The pool closes a connection that is still in a transaction, so a panic in work also rolls
+	// back.
 	defer func() {
 		if pooled != nil {
 			pooled.Release()
@@ -65,21 +64,21 @@ func (s *Store) inTransaction(ctx context.Context, work func(context.Context, *p
 		if errors.Is(err, errNothingToWrite) {
 			return nil
 		}
-		return s.told(err)
+		return s.resetIfGone(err)
 	}
 	late, err := commit(ctx, conn.PgConn())
 	if late {
 		conn, pooled = pooled.Hijack(), nil
-		s.await(conn.PgConn())
+		s.awaitAnswer(conn.PgConn())
 	}
-	return s.told(err)
+	return s.resetIfGone(err)
 }
 
-// await keeps the connection of a COMMIT that was not answered in time until it is, or
-// until the connection is lost. To close it would not end the commit, but hide it: the
-// server would go on waiting for its standby, and a new connection for each caller that
-// tries again would use up all that it has.
-func (s *Store) await(conn *pgconn.PgConn) {
+// awaitAnswer holds on to the connection of an unanswered COMMIT until the answer comes or the
+// connection is lost. Closing the connection would not end the commit: the server would keep
+// waiting for its standby, and retries on new connections would use up all of the server's
+// connections.
+func (s *Store) awaitAnswer(conn *pgconn.PgConn) {
 	s.pending.Add(1)
 	go func() {
 		defer s.pending.Add(-1)
@@ -102,8 +101,7 @@ func begin(ctx context.Context, conn *pgx.Conn) error {
 	return explain("begin", err)
 }
 
-// change is inTransaction for the writes that are rare: one statement after
-// another.
+// change is inTransaction for rare writes, which run one statement after another.
 func (s *Store) change(ctx context.Context, work func(context.Context, *pgx.Conn) error) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		if err := begin(ctx, conn); err != nil {
@@ -112,7 +110,7 @@ func (s *Store) change(ctx context.Context, work func(context.Context, *pgx.Conn
 		if err := work(ctx, conn); err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, patientCommitSQL)
+		_, err := conn.Exec(ctx, noTimeoutSQL)
 		return explain("prepare commit", err)
 	})
 }
@@ -124,30 +122,28 @@ func rollback(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	if _, err := conn.Exec(ctx, "rollback"); err != nil {
-		_ = conn.Close(ctx) // which rolls back too
+		_ = conn.Close(ctx) // this also rolls back
 	}
 }
 
-// patientCommitSQL is the last statement before a commit. A commit that waits
-// for its standby must not be cut short by the statement timeout: the server
-// would then report success for what the standby may never get.
-const patientCommitSQL = "set local statement_timeout = 0"
+// noTimeoutSQL is the last statement before a commit. The statement timeout must not interrupt a
+// commit that waits for its standby: the server would then report success although the standby may
+// never receive the transaction.
+const noTimeoutSQL = "set local statement_timeout = 0"
 
-// commit sends COMMIT and waits for the answer, whatever happens to the request
-// that asked for it. It speaks the protocol itself because the driver, when a
-// wait ends in an error, asks the server to cancel the statement, and a COMMIT
-// must never be cancelled.
-// It reports whether the answer is late, and may still come.
+// commit sends COMMIT and waits for the answer, even if the request is cancelled. It speaks the
+// protocol itself, because the driver would ask the server to cancel the statement if the wait
+// failed, and a COMMIT must never be cancelled. late reports that the answer may still come.
 func commit(ctx context.Context, conn *pgconn.PgConn) (late bool, outcome error) {
-	outcome = askCommit(conn)
+	outcome = sendCommit(conn)
 	if errors.Is(outcome, store.ErrOutcomeUnknown) {
 		if late = errors.Is(outcome, os.ErrDeadlineExceeded); !late {
 			_ = conn.Conn().Close()
 		}
 		return late, outcome
 	}
-	// The outcome is settled; reading on only makes the connection usable again.
-	// Where that fails, the pool throws it away.
+	// The outcome is known. Reading on only makes the connection usable again; if it fails, the
+	// pool closes the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	for {
@@ -162,9 +158,8 @@ func commit(ctx context.Context, conn *pgconn.PgConn) (late bool, outcome error)
 	return false, outcome
 }
 
-// askCommit returns as soon as the fate of the transaction is known, or known
-// to be unknown.
-func askCommit(conn *pgconn.PgConn) error {
+// sendCommit returns as soon as the outcome of the transaction is known, or known to be unknown.
+func sendCommit(conn *pgconn.PgConn) error {
 	wire := conn.Conn()
 	if err := wire.SetDeadline(time.Now().Add(commitTimeout)); err != nil {
 		return unknown(err)
@@ -179,7 +174,7 @@ func askCommit(conn *pgconn.PgConn) error {
 		if err != nil {
 			return unknown(err)
 		}
-		settled, err := judge(message)
+		settled, err := commitOutcome(message)
 		if err != nil || settled {
 			_ = wire.SetDeadline(time.Time{})
 			return err
@@ -187,12 +182,12 @@ func askCommit(conn *pgconn.PgConn) error {
 	}
 }
 
-// judge reads one message of the answer to COMMIT.
-func judge(message pgproto3.BackendMessage) (settled bool, err error) {
+// commitOutcome interprets one message of the answer to COMMIT.
+func commitOutcome(message pgproto3.BackendMessage) (settled bool, err error) {
 	switch message := message.(type) {
 	case *pgproto3.NoticeResponse:
-		// The server says success afterwards, for instance when the wait for the
-		// standby was cut short and the standby may not have the transaction.
+		// The server reports success afterwards, for example if its wait for the standby was
+		// interrupted and the standby may not have the transaction.
 		return false, fmt.Errorf("%w: the server warned: %s (SQLSTATE %s)", store.ErrOutcomeUnknown, message.Message, message.Code)
 	case *pgproto3.ErrorResponse:
 		refusal := pgconn.ErrorResponseToPgError(message)
@@ -209,10 +204,9 @@ func judge(message pgproto3.BackendMessage) (settled bool, err error) {
 	return false, nil
 }
 
-// rolledBack reports whether an answer to COMMIT means that nothing was written.
-// A constraint or a conflict is found before anything is, and a session that was ended
-// because it was idle has not come to its COMMIT; of all else, such as a
-// shutdown that comes between, the answer cannot tell.
+// rolledBack reports whether an answer to COMMIT means that nothing was written. Constraints and
+// conflicts are detected before the commit, and a session that was terminated because it was idle
+// never received its COMMIT. Anything else, such as a shutdown, leaves the outcome unknown.
 func rolledBack(refusal *pgconn.PgError) bool {
 	return refusal.Code == codeIdleTooLong || refusal.SeverityUnlocalized == "ERROR" && (class(refusal) == "23" || class(refusal) == "40")
 }

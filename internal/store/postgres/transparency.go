@@ -61,11 +61,11 @@ func (s *Store) OpenTransparencyLog(ctx context.Context, log *store.Transparency
 	})
 }
 
-// sendTransparencyLogs writes them in their order: one is closed before the next begins.
-func sendTransparencyLogs(x *exchange, logs []*store.TransparencyLog) {
+// sendTransparencyLogs writes the logs in order: one is closed before the next is opened.
+func sendTransparencyLogs(rt *roundTrip, logs []*store.TransparencyLog) {
 	for i := range logs {
 		log := logs[i : i+1]
-		x.send(putTransparencySQL,
+		rt.send(putTransparencySQL,
 			ids(log, func(l *store.TransparencyLog) uuid.UUID { return l.ID }),
 			ids(log, func(l *store.TransparencyLog) uuid.UUID { return l.Org.UUID }),
 			texts(log, func(l *store.TransparencyLog) string { return l.Origin }),

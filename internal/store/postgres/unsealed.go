@@ -72,37 +72,37 @@ func (s *Store) UnsealedRows(ctx context.Context, org ledger.OrgID, limit int) (
 // SealRows implements store.Unsealed.
 func (s *Store) SealRows(ctx context.Context, rows *store.Rows) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.send(sealWebhooksSQL,
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.send(sealWebhooksSQL,
 			ids(rows.Webhooks, func(w *store.WebhookRecord) uuid.UUID { return w.ID.UUID }),
 			blobs(rows.Webhooks, func(w *store.WebhookRecord) []byte { return notNil(w.MAC) }),
 			ints(rows.Webhooks, func(w *store.WebhookRecord) int64 { return w.Act }))
-		x.send(sealPoliciesSQL,
+		rt.send(sealPoliciesSQL,
 			ids(rows.Policies, func(p *store.PolicyRecord) uuid.UUID { return p.Org.UUID }),
 			blobs(rows.Policies, func(p *store.PolicyRecord) []byte { return notNil(p.MAC) }),
 			ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Number }),
 			ints(rows.Policies, func(p *store.PolicyRecord) int64 { return p.Act }))
-		x.send(sealTokensSQL,
+		rt.send(sealTokensSQL,
 			ids(rows.Tokens, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID }),
 			blobs(rows.Tokens, func(t *store.TokenRecord) []byte { return notNil(t.MAC) }),
 			ints(rows.Tokens, func(t *store.TokenRecord) int64 { return t.Act }))
-		x.send(sealSigningKeysSQL,
+		rt.send(sealSigningKeysSQL,
 			ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.ID.UUID }),
 			blobs(rows.SigningKeys, func(k *store.SigningKeyRecord) []byte { return notNil(k.MAC) }),
 			ids(rows.SigningKeys, func(k *store.SigningKeyRecord) uuid.UUID { return k.Org.UUID }),
 			ints(rows.SigningKeys, func(k *store.SigningKeyRecord) int64 { return k.Act }))
-		x.send(sealAnchorsSQL,
+		rt.send(sealAnchorsSQL,
 			ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Org.UUID }),
 			blobs(rows.Anchors, func(a *store.AnchorRecord) []byte { return notNil(a.MAC) }),
 			texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Subject.Kind }),
 			ids(rows.Anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Subject.ID }),
 			texts(rows.Anchors, func(a *store.AnchorRecord) string { return a.Method }))
-		x.send(sealJobsSQL,
+		rt.send(sealJobsSQL,
 			ints(rows.Jobs, func(j *store.Job) int64 { return j.No }),
 			blobs(rows.Jobs, func(j *store.Job) []byte { return notNil(j.MAC) }),
 			ints(rows.Jobs, func(j *store.Job) int64 { return int64(j.DueAt) }))
-		x.send(patientCommitSQL)
-		return explain("seal rows", x.run(ctx, conn))
+		rt.send(noTimeoutSQL)
+		return explain("seal rows", rt.run(ctx, conn))
 	})
 }

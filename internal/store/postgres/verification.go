@@ -19,14 +19,14 @@ const (
 	selectSigningKeys = `select ` + signingKeyColumns + ` from signing_keys `
 	selectAnchors     = `select ` + anchorColumns + ` from anchors `
 
-	// Two who touch the same tokens, or one who revokes them, meet at the first and
-	// wait in line; in different orders they would wait for each other.
+	// Tokens are locked in order of id before they are touched or revoked, so that two writers do
+	// not deadlock.
 	lockTokensSQL = `select from tokens where id = any($1::uuid[]) order by id for update`
 	//nolint:gosec // no token is in it
 	touchTokensSQL = `update tokens t set last_used_at = n.at from unnest($1::uuid[], $2::bigint[]) n(id, at)
 		where t.id = n.id and (t.last_used_at is null or t.last_used_at < n.at)`
-	// It goes from method to method and in each to the one anchor that is wanted, so
-	// that it costs the same however many an organization has.
+	// The statement visits each method and reads one anchor of it, so it costs the same however
+	// many anchors an organization has.
 	headAnchorsSQL = `with recursive methods(name) as (
 			select min(method) from anchors where org_id = $1 and kind = 'head'
 			union all
@@ -36,8 +36,8 @@ const (
 		selectAnchors + `where org_id = $1 and kind = 'head' and method = name and sequence >= $2 order by sequence limit 1) a`
 )
 
-// Tokens implements store.Verification. A list from its beginning is bounded by
-// the largest id there can be, so that one statement and its index serve all.
+// Tokens implements store.Verification. A list from its beginning uses the largest possible id as
+// its limit, so that one statement and its index serve all lists.
 func (s *Store) Tokens(ctx context.Context, org ledger.OrgID, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
 	bound := uuid.Max
 	if before != nil {
@@ -55,12 +55,12 @@ func (s *Store) TouchTokens(ctx context.Context, used map[ledger.TokenID]ledger.
 	tokens := slices.Collect(maps.Keys(used))
 	wanted := ids(tokens, tokenUUID)
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		x.send(lockTokensSQL, wanted)
-		x.send(touchTokensSQL, wanted, ints(tokens, func(id ledger.TokenID) int64 { return int64(used[id]) }))
-		x.send(patientCommitSQL)
-		return explain("touch tokens", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		rt.send(lockTokensSQL, wanted)
+		rt.send(touchTokensSQL, wanted, ints(tokens, func(id ledger.TokenID) int64 { return int64(used[id]) }))
+		rt.send(noTimeoutSQL)
+		return explain("touch tokens", rt.run(ctx, conn))
 	})
 }
 
@@ -83,11 +83,11 @@ func (s *Store) HeadAnchors(ctx context.Context, org ledger.OrgID, sequence int6
 // PutAnchor implements store.Verification.
 func (s *Store) PutAnchor(ctx context.Context, a *store.AnchorRecord) error {
 	return s.inTransaction(ctx, func(ctx context.Context, conn *pgx.Conn) error {
-		x := new(exchange)
-		x.send(beginSQL)
-		sendAnchors(x, []*store.AnchorRecord{a})
-		x.send(patientCommitSQL)
-		return explain("put anchor", x.run(ctx, conn))
+		rt := new(roundTrip)
+		rt.send(beginSQL)
+		sendAnchors(rt, []*store.AnchorRecord{a})
+		rt.send(noTimeoutSQL)
+		return explain("put anchor", rt.run(ctx, conn))
 	})
 }
 
@@ -129,21 +129,21 @@ func readAnchor(r *row) *store.AnchorRecord {
 	}
 }
 
-// askVerification asks for tokens and signing keys.
-func askVerification(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+// loadVerification loads tokens and signing keys.
+func loadVerification(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Tokens = make(map[ledger.TokenID]*store.TokenRecord)
 	loaded.Issued = make(map[store.TokenRef]*store.TokenRecord)
 	loaded.SigningKeys = make(map[ledger.OrgID][]*store.SigningKeyRecord)
 	tokens := sorted(needs.Tokens, tokenUUID)
-	askAll(x, loadTokensSQL, tokens, readToken, func(t *store.TokenRecord) { loaded.Tokens[t.ID] = t })
+	fetchAll(rt, loadTokensSQL, tokens, readToken, func(t *store.TokenRecord) { loaded.Tokens[t.ID] = t })
 	if issued := distinct(needs.Issued); len(issued) > 0 {
-		ask(x, loadIssuedSQL, readToken,
+		fetch(rt, loadIssuedSQL, readToken,
 			func(t *store.TokenRecord) { loaded.Issued[store.TokenRef{Org: t.Org, Key: t.IdempotencyKey}] = t },
 			ids(issued, func(r store.TokenRef) uuid.UUID { return r.Org.UUID }),
 			texts(issued, func(r store.TokenRef) string { return r.Key }))
 	}
 	orgs := sorted(needs.SigningKeys, orgUUID)
-	askAll(x, loadSigningKeysSQL, orgs, readSigningKey, func(k *store.SigningKeyRecord) {
+	fetchAll(rt, loadSigningKeysSQL, orgs, readSigningKey, func(k *store.SigningKeyRecord) {
 		loaded.SigningKeys[k.Org] = append(loaded.SigningKeys[k.Org], k)
 	})
 }
@@ -170,13 +170,13 @@ const (
 			updated_at = excluded.updated_at, mac = excluded.mac`
 )
 
-// sendTokens inserts in order of key, as sendChains does and for the same reason.
-func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
+// sendTokens inserts in order of key, for the same reason as sendChains.
+func sendTokens(rt *roundTrip, issued, revoked []*store.TokenRecord) {
 	if len(issued) > 0 {
 		issued = slices.SortedFunc(slices.Values(issued), func(a, b *store.TokenRecord) int {
 			return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.IdempotencyKey, b.IdempotencyKey))
 		})
-		x.send(insertTokensSQL,
+		rt.send(insertTokensSQL,
 			ids(issued, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID }),
 			ids(issued, func(t *store.TokenRecord) uuid.UUID { return t.Org.UUID }),
 			blobs(issued, func(t *store.TokenRecord) []byte { return t.Hash[:] }),
@@ -193,8 +193,8 @@ func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
 	}
 	if len(revoked) > 0 {
 		id := ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.ID.UUID })
-		x.send(lockTokensSQL, id)
-		x.update(len(revoked), "tokens", revokeTokensSQL, id,
+		rt.send(lockTokensSQL, id)
+		rt.update(len(revoked), "tokens", revokeTokensSQL, id,
 			ids(revoked, func(t *store.TokenRecord) uuid.UUID { return t.Org.UUID }),
 			intsOrNull(revoked, func(t *store.TokenRecord) *ledger.Time { return t.RevokedAt }),
 			texts(revoked, func(t *store.TokenRecord) string { return t.RevocationReason }),
@@ -203,11 +203,11 @@ func sendTokens(x *exchange, issued, revoked []*store.TokenRecord) {
 	}
 }
 
-func sendSigningKeys(x *exchange, keys []*store.SigningKeyRecord) {
+func sendSigningKeys(rt *roundTrip, keys []*store.SigningKeyRecord) {
 	if len(keys) == 0 {
 		return
 	}
-	x.send(putSigningKeysSQL,
+	rt.send(putSigningKeysSQL,
 		ids(keys, func(k *store.SigningKeyRecord) uuid.UUID { return k.ID.UUID }),
 		ids(keys, func(k *store.SigningKeyRecord) uuid.UUID { return k.Org.UUID }),
 		blobs(keys, func(k *store.SigningKeyRecord) []byte { return notNil(k.Public) }),
@@ -221,15 +221,15 @@ func sendSigningKeys(x *exchange, keys []*store.SigningKeyRecord) {
 		ints(keys, func(k *store.SigningKeyRecord) int64 { return k.Act }))
 }
 
-// sendAnchors writes in order of subject, as sendChains does and for the same reason.
-func sendAnchors(x *exchange, anchors []*store.AnchorRecord) {
+// sendAnchors writes in order of subject, for the same reason as sendChains.
+func sendAnchors(rt *roundTrip, anchors []*store.AnchorRecord) {
 	if len(anchors) == 0 {
 		return
 	}
 	anchors = slices.SortedFunc(slices.Values(anchors), func(a, b *store.AnchorRecord) int {
 		return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), slices.Compare(a.Subject.ID[:], b.Subject.ID[:]), cmp.Compare(a.Method, b.Method))
 	})
-	x.send(putAnchorsSQL,
+	rt.send(putAnchorsSQL,
 		ids(anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Org.UUID }),
 		texts(anchors, func(a *store.AnchorRecord) string { return a.Subject.Kind }),
 		ids(anchors, func(a *store.AnchorRecord) uuid.UUID { return a.Subject.ID }),
@@ -315,34 +315,34 @@ func (s *Store) Findings(ctx context.Context, after store.FindingRef, limit int)
 		[]any{bytesOf(after.Org.UUID), after.Name, limit}, readFinding)
 }
 
-func askFindings(x *exchange, needs *store.Needs, loaded *store.Loaded) {
+func loadFindings(rt *roundTrip, needs *store.Needs, loaded *store.Loaded) {
 	loaded.Findings = make(map[store.FindingRef]*store.FindingRecord)
 	if findings := distinct(needs.Findings); len(findings) > 0 {
-		ask(x, loadFindingsSQL, readFinding, func(f *store.FindingRecord) { loaded.Findings[f.Ref()] = f },
+		fetch(rt, loadFindingsSQL, readFinding, func(f *store.FindingRecord) { loaded.Findings[f.Ref()] = f },
 			ids(findings, func(f store.FindingRef) uuid.UUID { return f.Org.UUID }),
 			texts(findings, func(f store.FindingRef) string { return f.Name }))
 	}
 }
 
-// sendFindings writes in order of name, so that two writers do not wait for each other.
-func sendFindings(x *exchange, findings []*store.FindingRecord) {
+// sendFindings writes in order of name, so that two writers do not deadlock.
+func sendFindings(rt *roundTrip, findings []*store.FindingRecord) {
 	if len(findings) == 0 {
 		return
 	}
 	findings = slices.SortedFunc(slices.Values(findings), func(a, b *store.FindingRecord) int {
 		return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.Name, b.Name))
 	})
-	x.send(putFindingsSQL,
+	rt.send(putFindingsSQL,
 		ids(findings, func(f *store.FindingRecord) uuid.UUID { return f.Org.UUID }),
 		texts(findings, func(f *store.FindingRecord) string { return f.Name }),
 		texts(findings, func(f *store.FindingRecord) string { return f.Check }),
 		texts(findings, func(f *store.FindingRecord) string { return f.Kind }),
 		texts(findings, func(f *store.FindingRecord) string { return f.Subject }),
-		blobs(findings, func(f *store.FindingRecord) []byte { return filled(f.Evidence) }),
+		blobs(findings, func(f *store.FindingRecord) []byte { return notNil(f.Evidence) }),
 		ints(findings, func(f *store.FindingRecord) int64 { return int64(f.FoundAt) }),
 		ints(findings, func(f *store.FindingRecord) int64 { return int64(f.SeenAt) }),
 		intsOrNull(findings, func(f *store.FindingRecord) *ledger.Time { return f.AcknowledgedAt }),
 		texts(findings, func(f *store.FindingRecord) string { return f.AcknowledgedBy }),
 		texts(findings, func(f *store.FindingRecord) string { return f.Reason }),
-		blobs(findings, func(f *store.FindingRecord) []byte { return filled(f.MAC) }))
+		blobs(findings, func(f *store.FindingRecord) []byte { return notNil(f.MAC) }))
 }

@@ -22,8 +22,7 @@ func newToken(org ledger.OrgID, key string) *store.TokenRecord {
 	return &store.TokenRecord{ID: id, Org: org, Hash: ledger.HashToken(id.String()), Artifact: "receipt", IdempotencyKey: key}
 }
 
-// checkVerification uses tokens, signing keys and anchors on an organization from
-// before there were any.
+// checkVerification uses tokens, signing keys and anchors in an organization that predates them.
 func checkVerification(t *testing.T, s *postgres.Store, org ledger.OrgID) {
 	t.Helper()
 	token := newToken(org, "issue")
@@ -54,8 +53,8 @@ func checkVerification(t *testing.T, s *postgres.Store, org ledger.OrgID) {
 	}
 }
 
-// TestTwoIssuesAtOnce lets both transactions find nothing before either writes:
-// one is refused, and finds the other's token when it tries again.
+// TestTwoIssuesAtOnce: both transactions find nothing before either writes. One is refused, and
+// finds the other's token when it retries.
 //
 //countersign:race
 func TestTwoIssuesAtOnce(t *testing.T) {
@@ -87,7 +86,7 @@ func TestTwoIssuesAtOnce(t *testing.T) {
 		return err
 	})
 	_, refusal := issue(two, func() { release(); <-written })
-	release() // also when the second did not come that far
+	release() // in case the second did not get this far
 	if err := group.Wait(); err != nil {
 		t.Fatalf("the first: %v", err)
 	}
@@ -99,9 +98,8 @@ func TestTwoIssuesAtOnce(t *testing.T) {
 	}
 }
 
-// TestCrossingIssues lets transactions find nothing, all of them, and then issue
-// tokens under the same keys in different orders: one wins, and none waits for
-// another in a circle.
+// TestCrossingIssues: several transactions find nothing and then issue tokens with the same keys in
+// different orders. One wins, and there is no deadlock.
 //
 //countersign:race
 func TestCrossingIssues(t *testing.T) {
@@ -114,7 +112,7 @@ func TestCrossingIssues(t *testing.T) {
 	loaded.Add(workers)
 	issue := func(worker int) error {
 		arrive := sync.OnceFunc(loaded.Done)
-		defer arrive() // also when it did not come that far
+		defer arrive() // in case it did not get this far
 		return s.Transact(t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {
 			changes := new(store.Changes)
 			for _, i := range rand.New(rand.NewPCG(7, uint64(worker))).Perm(width) {
@@ -145,8 +143,7 @@ func TestCrossingIssues(t *testing.T) {
 	}
 }
 
-// TestTokenLookUpsCostTheSame: what goes to the server does not tell why a token
-// was not found.
+// TestTokenLookUpsCostTheSame: the traffic to the server does not reveal why a token was not found.
 func TestTokenLookUpsCostTheSame(t *testing.T) {
 	t.Parallel()
 	between, through := newProxy(t, testdb.WithParameter(t, newDatabase(t), "pool_max_conns", "1"))
@@ -161,7 +158,7 @@ func TestTokenLookUpsCostTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatalf("transact: %v", err)
 	}
-	if _, err := s.ActiveToken(t.Context(), active.Hash, at); err != nil { // which prepares the statement
+	if _, err := s.ActiveToken(t.Context(), active.Hash, at); err != nil { // prepares the statement
 		t.Fatalf("active: %v", err)
 	}
 	for name, hash := range map[string][32]byte{"unknown": {1}, "empty": {}, "revoked": revoked.Hash, "expired": expired.Hash} {
@@ -175,8 +172,7 @@ func TestTokenLookUpsCostTheSame(t *testing.T) {
 	}
 }
 
-// TestRoundTripsOfTokens: tokens and signing keys come and go with everything
-// else.
+// TestRoundTripsOfTokens: tokens and signing keys take no extra round trips.
 func TestRoundTripsOfTokens(t *testing.T) {
 	t.Parallel()
 	between, through := newProxy(t, testdb.WithParameter(t, newDatabase(t), "pool_max_conns", "1"))
@@ -196,7 +192,7 @@ func TestRoundTripsOfTokens(t *testing.T) {
 	write(&store.Changes{NewTokens: []*store.TokenRecord{old}})
 	old.RevokedAt = &at
 	var trips, statements int64
-	for range 2 { // the first prepares the statements
+	for range 2 { // the first run prepares the statements
 		trips, statements = between.trips.Load(), between.statements.Load()
 		write(&store.Changes{
 			NewTokens: []*store.TokenRecord{newToken(who.org, ""), newToken(who.org, "")}, RevokedTokens: []*store.TokenRecord{old},
@@ -204,8 +200,8 @@ func TestRoundTripsOfTokens(t *testing.T) {
 		})
 		trips, statements = between.trips.Load()-trips, between.statements.Load()-statements
 	}
-	// begin, tokens, issues, signing keys; new tokens, the lock of the revoked and
-	// their change, signing keys, the timeout.
+	// begin, tokens, issues, signing keys; new tokens, the lock of the revoked and their change,
+	// signing keys, the timeout.
 	if trips != 3 || statements != 9 {
 		t.Errorf("%d round trips and %d statements beside the commit, want 3 and 9", trips, statements)
 	}

@@ -11,49 +11,49 @@ import (
 	"countersign/internal/ledger"
 )
 
-// The channel carries the oid of its table, as channels belong to the database
-// and not to the schema. A transaction's signals go out when it commits, in order.
+// The channel's name contains the oid of its table, because channels belong to the database and not
+// to the schema. A transaction's signals are sent in order when it commits.
 const (
 	channelSQL = `'countersign_approvals_' || 'approvals'::regclass::oid`
 	notifySQL  = `select pg_notify(` + channelSQL + `, n.id::text) from unnest($1::uuid[]) n(id)`
 )
 
-func sendSignals(x *exchange, changed []uuid.UUID) {
+func sendSignals(rt *roundTrip, changed []uuid.UUID) {
 	if len(changed) > 0 {
-		x.send(notifySQL, ids(changed, func(id uuid.UUID) uuid.UUID { return id }))
+		rt.send(notifySQL, ids(changed, func(id uuid.UUID) uuid.UUID { return id }))
 	}
 }
 
 const (
-	// longestSilence is how long nothing may come before the connection is asked
-	// whether it is still alive: a peer that vanished says nothing either.
-	longestSilence = 5 * time.Second
-	hangUpTimeout  = 5 * time.Second
+	// maxSilence is how long nothing may arrive before the connection is pinged: a peer that
+	// vanished sends nothing either.
+	maxSilence    = 5 * time.Second
+	hangUpTimeout = 5 * time.Second
 
-	firstPause = 100 * time.Millisecond
-	lastPause  = 5 * time.Second
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
 )
 
-// Watch implements store.Signals. It has a connection of its own beside the
-// pool's, so that waiting takes none away from those who work.
+// Watch implements store.Signals. It uses its own connection, so that it does not take one from the
+// pool.
 func (s *Store) Watch(ctx context.Context, changed func(uuid.UUID), missed func()) error {
-	pause := firstPause
+	pause := minPause
 	for ctx.Err() == nil {
 		s.watchOnce(ctx, changed, func() {
-			pause = firstPause
+			pause = minPause
 			missed()
 		})
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause/2)): //nolint:gosec // not all replicas at once; nobody gains by guessing it
+		case <-time.After(pause/2 + rand.N(pause/2)): //nolint:gosec // spreads the replicas; it need not be unpredictable
 		}
-		pause = min(2*pause, lastPause)
+		pause = min(2*pause, maxPause)
 	}
 	return nil
 }
 
-// watchOnce listens until the connection fails, or ctx ends. Why it failed does
-// not matter here: whoever writes or reads is told.
+// watchOnce listens until the connection fails or ctx ends. The cause of a failure does not matter
+// here, because reads and writes report it.
 func (s *Store) watchOnce(ctx context.Context, changed func(uuid.UUID), listening func()) {
 	conn, err := s.listen(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) watchOnce(ctx context.Context, changed func(uuid.UUID), listenin
 }
 
 func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*connectTimeout) // there may be several hosts
+	ctx, cancel := context.WithTimeout(ctx, 3*connectTimeout) // the URL may have several hosts
 	defer cancel()
 	config := s.pool.Config()
 	if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
@@ -95,7 +95,7 @@ func (s *Store) listen(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// nextSignal waits for a signal for as long as the connection lives.
+// nextSignal waits for a signal as long as the connection is alive.
 func nextSignal(ctx context.Context, conn *pgx.Conn, silence time.Duration) (string, error) {
 	for {
 		patience, cancel := context.WithTimeout(ctx, silence)
@@ -107,7 +107,7 @@ func nextSignal(ctx context.Context, conn *pgx.Conn, silence time.Duration) (str
 		if ctx.Err() != nil || conn.IsClosed() {
 			return "", err
 		}
-		// It was only the patience that ended, or else this says so.
+		// Either only the timeout expired, or the ping fails.
 		if err := ping(ctx, conn, silence); err != nil {
 			return "", err
 		}
@@ -120,7 +120,7 @@ func ping(ctx context.Context, conn *pgx.Conn, patience time.Duration) error {
 	return conn.Ping(ctx)
 }
 
-// hangUp takes leave of the server although ctx may have ended.
+// hangUp closes the connection cleanly even if ctx has ended.
 func hangUp(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hangUpTimeout)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// watcher is someone who watches through a store.
+// watcher receives the signals of a store.
 type watcher struct {
 	heard  chan uuid.UUID
 	missed chan struct{}
@@ -36,7 +36,7 @@ func watch(t *testing.T, s *postgres.Store) *watcher {
 	return w
 }
 
-// expect signals through a store and waits until the watcher hears it.
+// expect sends a signal through a store and waits until the watcher receives it.
 func (w *watcher) expect(t *testing.T, from *postgres.Store) {
 	t.Helper()
 	id := uuid.New()
@@ -51,8 +51,7 @@ func (w *watcher) expect(t *testing.T, from *postgres.Store) {
 	}
 }
 
-// A watcher whose connection breaks is told that it missed signals, and hears new
-// ones again.
+// A watcher whose connection breaks learns that it missed signals, and receives new ones.
 //
 //countersign:race
 func TestSignalsSurviveTheConnection(t *testing.T) {
@@ -73,8 +72,7 @@ func TestSignalsSurviveTheConnection(t *testing.T) {
 	}
 }
 
-// TestSilentConnection: a connection through which nothing comes any more, and
-// that nobody closes, is found out.
+// TestSilentConnection: a connection that delivers nothing but is never closed is detected.
 //
 //countersign:race
 func TestSilentConnection(t *testing.T) {
@@ -91,7 +89,7 @@ func TestSilentConnection(t *testing.T) {
 	w.expect(t, direct)
 }
 
-// TestWatchTakesNoConnection: those who wait leave the pool to those who work.
+// TestWatchTakesNoConnection: watching does not use a connection of the pool.
 //
 //countersign:race
 func TestWatchTakesNoConnection(t *testing.T) {

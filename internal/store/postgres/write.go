@@ -14,8 +14,8 @@ import (
 	"countersign/internal/store"
 )
 
-// One statement for each kind of record, with a column of values in each
-// parameter: what a batch costs grows with its bytes, not with its statements.
+// There is one statement for each kind of record, with one array parameter per column. The cost of
+// a batch grows with its bytes, not with its number of statements.
 const (
 	insertChainsSQL = `insert into chains (id, org_id, opened_by, external_id, environment, idempotency_key, body)
 		select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::bytea[])`
@@ -37,93 +37,93 @@ const (
 
 // write sends all changes in one round trip.
 func write(ctx context.Context, conn *pgx.Conn, changes *store.Changes) error {
-	x := new(exchange)
-	if err := sendChanges(x, changes); err != nil {
+	rt := new(roundTrip)
+	if err := sendChanges(rt, changes); err != nil {
 		return err
 	}
-	if len(x.statements) == 0 {
+	if len(rt.statements) == 0 {
 		return errNothingToWrite
 	}
-	x.send(patientCommitSQL)
-	return explain("write", x.run(ctx, conn))
+	rt.send(noTimeoutSQL)
+	return explain("write", rt.run(ctx, conn))
 }
 
-// sendChanges sends one statement for each kind of record that there is: what
-// others refer to comes before them.
-func sendChanges(x *exchange, changes *store.Changes) error {
+// sendChanges sends one statement for each kind of record that changes. Rows that others reference
+// come first.
+func sendChanges(rt *roundTrip, changes *store.Changes) error {
 	if changes == nil {
 		return nil
 	}
-	if err := sendOrganizations(x, changes.Orgs); err != nil {
+	if err := sendOrganizations(rt, changes.Orgs); err != nil {
 		return err
 	}
-	sendKeys(x, changes.NewKeys, changes.Keys)
-	sendRotations(x, changes.NewRotations)
-	sendFindings(x, changes.Findings)
-	sendChains(x, changes.NewChains)
-	sendStates(x, changes.States)
-	sendEvents(x, changes.NewEvents)
-	sendAddenda(x, changes.NewAddenda)
-	sendReceipts(x, changes.NewReceipts)
-	sendHeads(x, changes.Heads)
-	sendCounters(x, changes.NewCounters, changes.Counters)
-	sendApprovals(x, changes.NewApprovals, changes.Approvals)
-	sendPolicies(x, changes.NewPolicies)
-	if err := sendWebhooks(x, changes.Webhooks); err != nil {
+	sendKeys(rt, changes.NewKeys, changes.Keys)
+	sendRotations(rt, changes.NewRotations)
+	sendFindings(rt, changes.Findings)
+	sendChains(rt, changes.NewChains)
+	sendStates(rt, changes.States)
+	sendEvents(rt, changes.NewEvents)
+	sendAddenda(rt, changes.NewAddenda)
+	sendReceipts(rt, changes.NewReceipts)
+	sendHeads(rt, changes.Heads)
+	sendCounters(rt, changes.NewCounters, changes.Counters)
+	sendApprovals(rt, changes.NewApprovals, changes.Approvals)
+	sendPolicies(rt, changes.NewPolicies)
+	if err := sendWebhooks(rt, changes.Webhooks); err != nil {
 		return err
 	}
-	sendTokens(x, changes.NewTokens, changes.RevokedTokens)
-	sendSigningKeys(x, changes.SigningKeys)
-	sendAnchors(x, changes.Anchors)
-	sendImported(x, changes.NewImported)
-	sendTransparencyLogs(x, changes.Transparency)
-	sendActs(x, changes.NewActs, changes.Logs)
-	sendPostings(x, changes.NewPostings)
-	sendJobs(x, changes.NewJobs)
-	sendSignals(x, changes.Signals)
+	sendTokens(rt, changes.NewTokens, changes.RevokedTokens)
+	sendSigningKeys(rt, changes.SigningKeys)
+	sendAnchors(rt, changes.Anchors)
+	sendImported(rt, changes.NewImported)
+	sendTransparencyLogs(rt, changes.Transparency)
+	sendActs(rt, changes.NewActs, changes.Logs)
+	sendPostings(rt, changes.NewPostings)
+	sendJobs(rt, changes.NewJobs)
+	sendSignals(rt, changes.Signals)
 	return nil
 }
 
-func sendChains(x *exchange, chains []*store.ChainRecord) {
+func sendChains(rt *roundTrip, chains []*store.ChainRecord) {
 	if len(chains) == 0 {
 		return
 	}
-	// Two transactions that open chains under the same keys meet at the first
-	// key, and one waits for the other; in different orders both would wait.
+	// The order of keys avoids a deadlock between two transactions that open chains with the same
+	// keys.
 	chains = slices.Clone(chains)
 	slices.SortFunc(chains, func(a, b *store.ChainRecord) int {
 		return cmp.Or(slices.Compare(a.Org.UUID[:], b.Org.UUID[:]), cmp.Compare(a.IdempotencyKey, b.IdempotencyKey))
 	})
 	id := ids(chains, func(c *store.ChainRecord) uuid.UUID { return c.ID.UUID })
 	org := ids(chains, func(c *store.ChainRecord) uuid.UUID { return c.Org.UUID })
-	x.send(insertChainsSQL, id, org,
+	rt.send(insertChainsSQL, id, org,
 		ids(chains, func(c *store.ChainRecord) uuid.UUID { return c.OpenedBy.UUID }),
 		texts(chains, func(c *store.ChainRecord) string { return c.ExternalID }),
 		texts(chains, func(c *store.ChainRecord) string { return c.Environment }),
 		textsOrNull(chains, func(c *store.ChainRecord) string { return c.IdempotencyKey }),
 		blobs(chains, func(c *store.ChainRecord) []byte { return c.Body }))
-	x.send(insertStatesSQL, id, org,
+	rt.send(insertStatesSQL, id, org,
 		texts(chains, func(c *store.ChainRecord) string { return string(c.Status) }),
 		blobs(chains, func(c *store.ChainRecord) []byte { return c.State }),
 		blobs(chains, func(c *store.ChainRecord) []byte { return c.MAC }))
 }
 
-func sendStates(x *exchange, states []*store.ChainRecord) {
+func sendStates(rt *roundTrip, states []*store.ChainRecord) {
 	if len(states) == 0 {
 		return
 	}
-	x.update(len(states), "chain states", updateStatesSQL,
+	rt.update(len(states), "chain states", updateStatesSQL,
 		ids(states, func(c *store.ChainRecord) uuid.UUID { return c.ID.UUID }),
 		texts(states, func(c *store.ChainRecord) string { return string(c.Status) }),
 		blobs(states, func(c *store.ChainRecord) []byte { return c.State }),
 		blobs(states, func(c *store.ChainRecord) []byte { return c.MAC }))
 }
 
-func sendEvents(x *exchange, events []*ledger.StoredEvent) {
+func sendEvents(rt *roundTrip, events []*ledger.StoredEvent) {
 	if len(events) == 0 {
 		return
 	}
-	x.send(insertEventsSQL,
+	rt.send(insertEventsSQL,
 		ids(events, func(e *ledger.StoredEvent) uuid.UUID { return e.Chain.UUID }),
 		ints(events, func(e *ledger.StoredEvent) int64 { return e.Sequence }),
 		textsOrNull(events, func(e *ledger.StoredEvent) string { return e.IdempotencyKey }),
@@ -133,22 +133,22 @@ func sendEvents(x *exchange, events []*ledger.StoredEvent) {
 		blobs(events, func(e *ledger.StoredEvent) []byte { return e.MAC }))
 }
 
-func sendAddenda(x *exchange, addenda []*ledger.Addendum) {
+func sendAddenda(rt *roundTrip, addenda []*ledger.Addendum) {
 	if len(addenda) == 0 {
 		return
 	}
-	x.send(insertAddendaSQL,
+	rt.send(insertAddendaSQL,
 		ids(addenda, func(a *ledger.Addendum) uuid.UUID { return a.Chain.UUID }),
 		ints(addenda, func(a *ledger.Addendum) int64 { return a.Position }),
 		ints(addenda, func(a *ledger.Addendum) int64 { return a.Sequence }),
 		blobs(addenda, func(a *ledger.Addendum) []byte { return a.Body }))
 }
 
-func sendReceipts(x *exchange, receipts []*ledger.StoredReceipt) {
+func sendReceipts(rt *roundTrip, receipts []*ledger.StoredReceipt) {
 	if len(receipts) == 0 {
 		return
 	}
-	x.send(insertReceiptsSQL,
+	rt.send(insertReceiptsSQL,
 		ids(receipts, func(r *ledger.StoredReceipt) uuid.UUID { return r.ID.UUID }),
 		ids(receipts, func(r *ledger.StoredReceipt) uuid.UUID { return r.Org.UUID }),
 		ints(receipts, func(r *ledger.StoredReceipt) int64 { return r.Sequence }),
@@ -157,11 +157,11 @@ func sendReceipts(x *exchange, receipts []*ledger.StoredReceipt) {
 		blobs(receipts, func(r *ledger.StoredReceipt) []byte { return r.Body }))
 }
 
-func sendHeads(x *exchange, heads []*ledger.Head) {
+func sendHeads(rt *roundTrip, heads []*ledger.Head) {
 	if len(heads) == 0 {
 		return
 	}
-	x.update(len(heads), "heads", updateHeadsSQL, headParameters(heads)...)
+	rt.update(len(heads), "heads", updateHeadsSQL, headParameters(heads)...)
 }
 
 func headParameters(heads []*ledger.Head) [][]byte {
@@ -174,7 +174,7 @@ func headParameters(heads []*ledger.Head) [][]byte {
 	}
 }
 
-// expect refuses an update that did not find all its rows.
+// expect returns an error unless the statement changed exactly count rows.
 func expect(tag pgconn.CommandTag, count int, what string) error {
 	if tag.RowsAffected() != int64(count) {
 		return fmt.Errorf("%w: %d of %d %s to update", store.ErrNotFound, int64(count)-tag.RowsAffected(), count, what)
@@ -189,7 +189,7 @@ func hashOrNil(hash *[32]byte) []byte {
 	return hash[:]
 }
 
-// notNil is for columns that are never null.
+// notNil replaces nil, for columns that cannot be null.
 func notNil(value []byte) []byte {
 	if value == nil {
 		return []byte{}
