@@ -19,14 +19,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Cluster is a PostgreSQL server of one test's own, which the test may freeze, stop and
-// replace. It is removed with the test.
+// Cluster is a PostgreSQL server for one test, which the test may freeze, stop and promote. It is
+// removed when the test ends.
 type Cluster struct {
 	folder string
 	port   int
 }
 
-// binaries is where PostgreSQL's programs are.
+// binaries returns the folder of PostgreSQL's programs.
 func binaries() string {
 	if folder := os.Getenv("COUNTERSIGN_POSTGRES_BIN"); folder != "" {
 		return folder
@@ -44,8 +44,8 @@ func NewCluster(t testing.TB) *Cluster {
 	return c
 }
 
-// Standby starts a copy of the server that follows it, and has the server answer no commit
-// before the copy has it.
+// Standby starts a standby of the server. From then on the server acknowledges no commit before the
+// standby has it.
 func (c *Cluster) Standby(t testing.TB) *Cluster {
 	t.Helper()
 	s := newCluster(t)
@@ -81,8 +81,7 @@ func newCluster(t testing.TB) *Cluster {
 
 func (c *Cluster) data() string { return filepath.Join(c.folder, "data") }
 
-// URL is the address of a database of the cluster, of its standby after it where one is
-// given.
+// URL returns the address of the cluster's database, followed by the hosts of the other clusters.
 func (c *Cluster) URL(also ...*Cluster) string {
 	hosts := []string{fmt.Sprintf("127.0.0.1:%d", c.port)}
 	for _, other := range also {
@@ -104,7 +103,7 @@ func (c *Cluster) configure(t testing.TB, more string) {
 	}
 }
 
-// start takes a free port: another process can come between, so it tries some.
+// start picks a free port. Another process may take it first, so it tries several times.
 func (c *Cluster) start(t testing.TB) {
 	t.Helper()
 	var err error
@@ -126,19 +125,19 @@ func (c *Cluster) start(t testing.TB) {
 	t.Fatalf("PostgreSQL does not start: %v", err)
 }
 
-// Stop ends the server as a crash would.
+// Stop ends the server like a crash.
 func (c *Cluster) Stop(t testing.TB) {
 	t.Helper()
 	c.run(t, "pg_ctl", "-D", c.data(), "-m", "immediate", "-w", "stop")
 }
 
-// Promote makes a standby the primary, and returns when it takes writes.
+// Promote makes a standby the primary and returns when it accepts writes.
 func (c *Cluster) Promote(t testing.TB) {
 	t.Helper()
 	c.run(t, "pg_ctl", "-D", c.data(), "-w", "promote")
 }
 
-// Freeze stops every process of the server, so that it answers nobody and refuses nobody.
+// Freeze stops every process of the server, so that it neither answers nor refuses anything.
 func (c *Cluster) Freeze(t testing.TB) {
 	t.Helper()
 	if err := c.signal(syscall.SIGSTOP); err != nil {
@@ -146,7 +145,7 @@ func (c *Cluster) Freeze(t testing.TB) {
 	}
 }
 
-// Thaw has it go on.
+// Thaw resumes the processes of a frozen server.
 func (c *Cluster) Thaw() { _ = c.signal(syscall.SIGCONT) }
 
 func (c *Cluster) signal(signal syscall.Signal) error {
@@ -159,7 +158,7 @@ func (c *Cluster) signal(signal syscall.Signal) error {
 	if err != nil {
 		return err
 	}
-	if err := syscall.Kill(postmaster, signal); err != nil { // first, so that it starts no other
+	if err := syscall.Kill(postmaster, signal); err != nil { // first, so that it starts no more processes
 		return err
 	}
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", postmaster, postmaster))
@@ -168,7 +167,7 @@ func (c *Cluster) signal(signal syscall.Signal) error {
 	}
 	for _, text := range strings.Fields(string(children)) {
 		if pid, err := strconv.Atoi(text); err == nil {
-			_ = syscall.Kill(pid, signal) // it may have ended
+			_ = syscall.Kill(pid, signal) // it may have exited
 		}
 	}
 	return nil
@@ -191,7 +190,7 @@ func (c *Cluster) command(program string, args ...string) error {
 	command.Dir = c.folder
 	var output bytes.Buffer
 	command.Stdout, command.Stderr = &output, &output
-	// The server keeps the output open that it was started with.
+	// The server inherits the output and keeps it open.
 	command.WaitDelay = time.Second
 	if err := command.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return fmt.Errorf("%s: %w\n%s", program, err, output.String())

@@ -21,15 +21,14 @@ import (
 	"countersign/internal/store/postgres"
 )
 
-// Variable names the PostgreSQL server that the tests of a run share. Databases
-// whose names begin with Prefix are made on it, and stay: scripts/with-postgres
-// removes the whole server.
+// Variable names the PostgreSQL server that all tests of a run share. Databases whose names begin
+// with Prefix are created on it and not dropped: scripts/with-postgres removes the whole server.
 const (
 	Variable = "COUNTERSIGN_TEST_POSTGRES"
 	Prefix   = "countersign_test_"
 )
 
-// ServerURL is the address of that server.
+// ServerURL returns the address of that server.
 func ServerURL(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv(Variable)
@@ -39,8 +38,8 @@ func ServerURL(t testing.TB) string {
 	return address
 }
 
-// Postgres lends the test a migrated database. When the test has ended it is
-// emptied and lent to another: that is ten times faster than making one.
+// Postgres returns a migrated database. When the test ends it is emptied and reused for another
+// test, which is ten times faster than creating one.
 func Postgres(t testing.TB) *Database {
 	t.Helper()
 	server := ServerURL(t)
@@ -52,7 +51,7 @@ func Postgres(t testing.TB) *Database {
 	db.lent = lent
 	t.Cleanup(func() {
 		if err := lent.reset(db.URL); err != nil {
-			t.Logf("the database of this test is not lent again: %v", err)
+			t.Logf("the database of this test is not reused: %v", err)
 			lent.disconnect()
 			return
 		}
@@ -61,12 +60,12 @@ func Postgres(t testing.TB) *Database {
 	return db
 }
 
-// copied is a copy of the template. The test to which it is lent owns it.
+// copied is a copy of the template. It belongs to the test that uses it.
 type copied struct {
 	name   string
-	schema string // its digest
-	// What empties the database, kept from test to test: a new connection spends five
-	// times as long on reading the catalog. nil where there is none.
+	schema string // digest of the schema
+	// conn is used to empty the database. It may be nil. It is kept from test to test, because a
+	// new connection takes five times as long to read the catalog.
 	conn *pgx.Conn
 }
 
@@ -90,13 +89,13 @@ func copyTemplate(t testing.TB, server string) *copied {
 	return made
 }
 
-// connect makes sure that there is a connection: a test may have ended it, as it may end
-// all of them.
+// connect makes sure that there is a connection. A test may have terminated it along with all
+// others.
 func (c *copied) connect(ctx context.Context, address string) (err error) {
 	if c.conn != nil && c.conn.Ping(ctx) == nil {
 		return nil
 	}
-	c.disconnect() //nolint:contextcheck // what it ends has failed, perhaps since the context has
+	c.disconnect() //nolint:contextcheck // the connection has failed, perhaps because the context has ended
 	if c.conn, err = pgx.Connect(ctx, address); err != nil {
 		c.conn = nil
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -110,11 +109,11 @@ func (c *copied) disconnect() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
 	defer cancel()
-	_ = c.conn.Close(ctx) // what it was for is over
+	_ = c.conn.Close(ctx) // it is not needed any more
 	c.conn = nil
 }
 
-// EmptyPostgres makes a database without a schema, and drops it with the test.
+// EmptyPostgres creates a database without a schema and drops it when the test ends.
 func EmptyPostgres(t testing.TB) *Database {
 	t.Helper()
 	server := ServerURL(t)
@@ -124,13 +123,13 @@ func EmptyPostgres(t testing.TB) *Database {
 	return onServer(t, server, name)
 }
 
-// Copy makes another PostgreSQL database with the same content, and drops it with the
-// test. Nobody may be connected to the first.
+// Copy creates another PostgreSQL database with the same content and drops it when the test ends.
+// Nobody may be connected to the original.
 func (d *Database) Copy(t testing.TB) *Database {
 	t.Helper()
 	address, err := url.Parse(d.URL)
 	if err != nil || d.Kind != "postgres" {
-		t.Fatal("only a PostgreSQL database is copied so")
+		t.Fatal("only a PostgreSQL database can be copied")
 	}
 	if d.lent != nil {
 		d.lent.disconnect()
@@ -146,7 +145,7 @@ func onServer(t testing.TB, server, name string) *Database {
 	t.Helper()
 	address, err := url.Parse(server)
 	if err != nil {
-		t.Fatalf("%s is not a URL", Variable) // the URL holds a password
+		t.Fatalf("%s is not a URL", Variable) // the URL contains a password
 	}
 	address.Path = "/" + name
 	return &Database{Kind: "postgres", URL: address.String(), Driver: "pgx", Source: address.String()}
@@ -161,11 +160,11 @@ func WithParameter(t testing.TB, address, name, value string) string {
 	}
 	query := parsed.Query()
 	query.Set(name, value)
-	parsed.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // PostgreSQL reads a plus as it is
+	parsed.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20") // PostgreSQL does not decode a plus
 	return parsed.String()
 }
 
-// idle holds the emptied databases that no test of this process uses.
+// idle holds the emptied databases that no test of this process is using.
 var idle pool
 
 type pool struct {
@@ -190,8 +189,8 @@ func (p *pool) push(c *copied) {
 	p.free = append(p.free, c)
 }
 
-// postgresTemplate is the name of the migrated database that others are copied
-// from. It is made once per server and schema.
+// postgresTemplate returns the name of the migrated database that others are copied from. It is
+// created once per server and schema.
 var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 	digest, err := migrationsDigest()
 	if err != nil {
@@ -199,7 +198,7 @@ var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 	}
 	name = Prefix + "template_" + digest
 	err = connected(os.Getenv(Variable), func(ctx context.Context, conn *pgx.Conn) error {
-		// The test processes of several packages run at once.
+		// The test processes of several packages run at the same time.
 		const templateLock = 7_305_402
 		if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", templateLock); err != nil {
 			return err
@@ -232,12 +231,12 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, name string) error {
 	if err := errors.Join(s.Migrate(ctx), s.Close()); err != nil {
 		return err
 	}
-	// Marked last: a template that is not finished is made again.
+	// This comes last: an unfinished template is created again.
 	_, err = conn.Exec(ctx, "alter database "+name+" with is_template true allow_connections false")
 	return err
 }
 
-// migrationsDigest names the schema that this build of the store migrates to.
+// migrationsDigest identifies the schema that this build of the store migrates to.
 func migrationsDigest() (string, error) {
 	hash := sha256.New()
 	err := fs.WalkDir(postgres.Migrations(), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -251,11 +250,11 @@ func migrationsDigest() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], err
 }
 
-// connectionTimeout bounds what is done on a connection of this package.
+// connectionTimeout bounds the work on a connection of this package.
 const connectionTimeout = time.Minute
 
-// connected runs a function with a connection. Clean-ups use it too, when the
-// test's own context has ended.
+// connected calls use with a connection. It does not use the test's context, because clean-ups call
+// it when that has ended.
 func connected(address string, use func(context.Context, *pgx.Conn) error) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
 	defer cancel()
@@ -277,15 +276,15 @@ func administer(t testing.TB, server, statement string) {
 	}
 }
 
-// reset empties a database, so that it is as if it had just been copied. It
-// refuses one whose schema a test has changed.
+// reset empties a database, so that it is like a new copy. It refuses a database whose schema a
+// test has changed.
 func (c *copied) reset(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), connectionTimeout)
 	defer cancel()
 	if err := c.connect(ctx, address); err != nil {
 		return err
 	}
-	// A process that was killed leaves its connections to the server.
+	// A process that was killed may leave connections on the server.
 	if _, err := c.conn.Exec(ctx, endOthers); err != nil {
 		return err
 	}
@@ -301,7 +300,7 @@ func (c *copied) reset(address string) error {
 }
 
 const (
-	// The wait that pg_terminate_backend offers looks every 100 ms; a session ends in a few.
+	// The timeout of pg_terminate_backend polls every 100 ms, but a session ends within a few.
 	endOthers = `do $$ begin
 		for attempt in 1..2500 loop
 			perform pg_terminate_backend(pid) from pg_stat_activity
@@ -320,7 +319,7 @@ const (
 		union all select concat_ws(' ', proname, md5(prosrc)) from pg_proc where pronamespace = 'public'::regnamespace
 	) parts(part)`
 
-	// Deleting is far faster than truncating: the tables of a test are small.
+	// Deleting is much faster than truncating, because the tables of a test are small.
 	emptyTables = `do $$ declare name text; begin
 		set local session_replication_role = replica; -- no foreign key is checked
 		for name in select quote_ident(tablename) from pg_tables where schemaname = 'public' and tablename <> 'schema_versions' loop

@@ -12,13 +12,13 @@ import (
 	"countersign/internal/store/sqlite"
 )
 
-// SQLite makes a migrated database in a folder of the test's own.
+// SQLite creates a migrated database in a temporary folder of the test.
 func SQLite(t testing.TB) *Database {
 	t.Helper()
 	return SQLiteAt(t, filepath.Join(t.TempDir(), "countersign.db"))
 }
 
-// SQLiteAt makes a migrated database in a file that does not exist yet.
+// SQLiteAt creates a migrated database in a file that does not exist yet.
 func SQLiteAt(t testing.TB, path string) *Database {
 	t.Helper()
 	migrated, err := sqliteTemplate()
@@ -34,13 +34,13 @@ func SQLiteAt(t testing.TB, path string) *Database {
 	return SQLiteFile(path)
 }
 
-// SQLiteFile describes a file as it is: empty, missing, or of another version.
+// SQLiteFile describes a file without changing it. It may be empty, missing, or of another version.
 func SQLiteFile(path string) *Database {
-	escaped := (&url.URL{Path: path}).EscapedPath() // the folder of a subtest has a # in its name
+	escaped := (&url.URL{Path: path}).EscapedPath() // the folder of a subtest contains a #
 	return &Database{Kind: "sqlite", Path: path, Driver: "sqlite", Source: "file:" + escaped + "?_pragma=busy_timeout(10000)"}
 }
 
-// sqliteTemplate is the file of an empty migrated store, made once per process.
+// sqliteTemplate returns the file of an empty migrated store, created once per process.
 var sqliteTemplate = sync.OnceValues(func() (file []byte, err error) {
 	folder, err := os.MkdirTemp("", "countersign-template-")
 	if err != nil {

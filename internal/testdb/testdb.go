@@ -1,7 +1,6 @@
-// Package testdb gives tests databases of both kinds, fresh and migrated. It is
-// the only place that makes one: bringing an empty database through all
-// migrations takes longer than most tests, so each kind is migrated once and
-// copied.
+// Package testdb provides tests with fresh, migrated databases of both kinds. All tests get their
+// databases from it: running all migrations takes longer than most tests, so each kind is migrated
+// once and copied.
 package testdb
 
 import (
@@ -14,28 +13,26 @@ import (
 	"countersign/internal/store/sqlite"
 )
 
-// Database is one database of a test's own.
+// Database is the database of one test.
 type Database struct {
 	// Kind is "sqlite" or "postgres".
 	Kind string
-	// Path is the file of an SQLite database, URL the address of a PostgreSQL one;
-	// the other is "".
+	// Path is the file of an SQLite database, and URL the address of a PostgreSQL database. The
+	// other one is "".
 	Path, URL string
-	// Driver and Source are for database/sql: the way in past the store that a
-	// tamperer takes.
+	// Driver and Source are for database/sql. Tests use them to bypass the store, like an attacker.
 	Driver, Source string
 
-	lent *copied // of PostgreSQL, by Postgres
+	lent *copied // set by Postgres
 }
 
-// Store is what both stores are besides the port: they migrate themselves.
+// Store is the storage port plus Migrate, which both stores implement.
 type Store interface {
 	store.Store
 	Migrate(ctx context.Context) error
 }
 
-// Open opens the database once more, until the test ends: each handle stands for
-// a process.
+// Open opens another handle on the database until the test ends. Each handle represents a process.
 func (d *Database) Open(t testing.TB) Store {
 	t.Helper()
 	var (
@@ -54,13 +51,13 @@ func (d *Database) Open(t testing.TB) Store {
 	return opened
 }
 
-// Direct opens the database past the store, until the test ends.
+// Direct opens the database without the store until the test ends.
 func (d *Database) Direct(t testing.TB) *sql.DB {
 	t.Helper()
 	return OpenSQL(t, d.Driver, d.Source)
 }
 
-// OpenSQL opens a database by its driver, on one connection, until the test ends.
+// OpenSQL opens a database with one connection until the test ends.
 func OpenSQL(t testing.TB, driver, source string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open(driver, source)
@@ -72,7 +69,7 @@ func OpenSQL(t testing.TB, driver, source string) *sql.DB {
 	return db
 }
 
-// Fresh makes another database of the same kind.
+// Fresh creates another database of the same kind.
 func (d *Database) Fresh(t testing.TB) *Database {
 	t.Helper()
 	if d.Kind == "sqlite" {

@@ -6,8 +6,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// A database is fresh whoever had it before: empty, with its numbering from one,
-// and with nobody else connected.
+// A database is fresh, whichever test used it before: it is empty, its sequences start at one, and
+// nobody else is connected.
 func TestDatabasesAreFresh(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {
@@ -16,7 +16,7 @@ func TestDatabasesAreFresh(t *testing.T) {
 	}{{"sqlite", testdb.SQLite}, {"postgres", testdb.Postgres}} {
 		t.Run(kind.name, func(t *testing.T) {
 			t.Parallel()
-			for range 3 { // the second and third are lent the first one's database
+			for range 3 { // the second and third reuse the database of the first
 				t.Run("use", func(t *testing.T) {
 					db := kind.make(t)
 					direct := db.Direct(t)
@@ -44,7 +44,7 @@ var usedBy = map[string]string{
 	"postgres": "INSERT INTO job_names (org_id, name) VALUES ('00000000-0000-4000-8000-000000000001', 'left behind')",
 }
 
-// A database whose schema was changed is not lent again.
+// A database whose schema was changed is not reused.
 func TestChangedSchemaIsNotLentAgain(t *testing.T) {
 	t.Parallel()
 	var first string
@@ -57,7 +57,7 @@ func TestChangedSchemaIsNotLentAgain(t *testing.T) {
 	})
 	for range 5 {
 		if db := testdb.Postgres(t); db.URL == first {
-			t.Fatal("the database with the changed schema was lent again")
+			t.Fatal("the database with the changed schema was reused")
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var actCases = []testCase{
-	{name: "a log's end comes back as it was", run: keepsLogs, unaudited: true},
+	{name: "a log's end is stored unchanged", run: keepsLogs, unaudited: true},
 	{name: "an unknown log is not found", run: unknownLog},
 	{name: "logs are loaded by organization", run: loadsLogs},
 	{name: "the ends of logs are loaded with their organizations", run: loadsEnds},
@@ -21,7 +21,7 @@ var actCases = []testCase{
 	{name: "acts are listed newest first", run: listsActs},
 	{name: "acts are scanned by sequence", run: scansActs},
 	{name: "a visitor's error ends a scan of acts", run: visitorEndsActScan},
-	{name: "acts at once stand one after the other", run: actsAtOnce, concurrent: true},
+	{name: "concurrent acts are serialized", run: actsAtOnce, concurrent: true},
 }
 
 func keepsLogs(t *testing.T, w *world) {
@@ -70,8 +70,8 @@ func loadsLogs(t *testing.T, w *world) {
 	})
 }
 
-// loadsEnds wants the ends as they are now, whoever wrote them: this handle, another one,
-// or a transaction that changed nothing else.
+// loadsEnds requires the current ends, whether this handle, another one or a transaction that
+// changed nothing else wrote them.
 func loadsEnds(t *testing.T, w *world) {
 	one, two, unlogged := w.join(t), w.join(t), w.newOrganization()
 	if err := w.CreateOrganization(t.Context(), unlogged, ledger.NewHead(unlogged.ID, w.keys), nil); err != nil {
@@ -155,7 +155,7 @@ func readsActsAfter(t *testing.T, w *world) {
 	})
 }
 
-// busy is an organization with twelve acts.
+// busy returns an organization with twelve acts.
 func (w *world) busy(t *testing.T) *member {
 	t.Helper()
 	m := w.join(t)
@@ -211,7 +211,7 @@ func visitorEndsActScan(t *testing.T, w *world) {
 		visits++
 		return enough
 	})
-	if err != enough { //nolint:errorlint // the visitor's error comes back as it is
+	if err != enough { //nolint:errorlint // the visitor's error is returned unchanged
 		t.Errorf("error %v, want the visitor's", err)
 	}
 	if visits != 1 {
@@ -219,8 +219,8 @@ func visitorEndsActScan(t *testing.T, w *world) {
 	}
 }
 
-// actsAtOnce holds the log and not the organization: the audit after the case
-// finds an act that stands twice or not at all.
+// actsAtOnce locks the log but not the organization. The audit after the case finds an act that is
+// missing or stored twice.
 func actsAtOnce(t *testing.T, w *world) {
 	const workers, each = 9, 5
 	m := w.join(t)

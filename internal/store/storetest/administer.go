@@ -8,7 +8,7 @@ import (
 	"countersign/internal/store"
 )
 
-// note enters an act in an audit log, inside a plan.
+// note appends an act to an audit log, inside a plan.
 func (w *world) note(log *ledger.ActLog, org *ledger.Organization, action string, changes *store.Changes) error {
 	act, err := log.Append(w.keys, org, ledger.Act{At: w.now(), Actor: ledger.ActorOperator, Action: action, Target: org.Slug})
 	if err != nil {
@@ -19,7 +19,7 @@ func (w *world) note(log *ledger.ActLog, org *ledger.Organization, action string
 	return nil
 }
 
-// beginning is what an organization is created with: a key, and the first act.
+// beginning returns what an organization is created with: a key and the first act.
 func (w *world) beginning(t *testing.T, org *ledger.Organization, key *ledger.KeyRecord) *store.Changes {
 	t.Helper()
 	with := &store.Changes{NewKeys: []*ledger.KeyRecord{key}}
@@ -29,8 +29,8 @@ func (w *world) beginning(t *testing.T, org *ledger.Organization, key *ledger.Ke
 	return with
 }
 
-// govern changes an organization and says so in its audit log. The change works
-// on a copy, as what is loaded may be shared.
+// govern changes an organization and records it in its audit log. The change works on a copy,
+// because loaded records may be shared.
 func (w *world) govern(ctx context.Context, s store.Store, id ledger.OrgID, change func(*ledger.Organization) error) (*ledger.Organization, error) {
 	changed := new(ledger.Organization)
 	needs := &store.Needs{Govern: []ledger.OrgID{id}, Logs: []ledger.OrgID{id}}
@@ -48,7 +48,7 @@ func (w *world) govern(ctx context.Context, s store.Store, id ledger.OrgID, chan
 	return changed, err
 }
 
-// administer is for acts that leave the organization itself as it is.
+// administer is for acts that do not change the organization itself.
 func (w *world) administer(ctx context.Context, s store.Store, needs *store.Needs, org ledger.OrgID, action string,
 	plan func(*store.Loaded) (*store.Changes, error),
 ) error {
@@ -75,7 +75,7 @@ func (w *world) mustAddKey(t *testing.T, key *ledger.KeyRecord) {
 	}
 }
 
-// revoke revokes a key unless it is revoked already, and returns it as it stands.
+// revoke revokes a key unless it is already revoked, and returns its stored record.
 func (w *world) revoke(ctx context.Context, s store.Store, key *ledger.KeyRecord, at ledger.Time) (*ledger.KeyRecord, error) {
 	revoked := new(ledger.KeyRecord)
 	needs := &store.Needs{Keys: []ledger.KeyID{key.ID}}

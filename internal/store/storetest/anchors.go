@@ -14,13 +14,13 @@ import (
 )
 
 var anchorCases = []testCase{
-	{name: "an anchor comes back as it was", run: keepsAnchors},
+	{name: "an anchor is stored unchanged", run: keepsAnchors},
 	{name: "an anchor with the same subject and method is replaced", run: replacesAnchor},
 	{name: "anchors are written with what a transaction changes", run: writesAnchors},
 	{name: "the anchors of one subject are listed", run: listsAnchors},
 	{name: "the nearest anchor of a head is found for each method", run: findsHeadAnchors},
 	{name: "a method without an anchor of a head is left out", run: leavesMethodsOut},
-	{name: "one anchor put by many at once", run: oneAnchor, concurrent: true},
+	{name: "one anchor, put concurrently", run: oneAnchor, concurrent: true},
 }
 
 const (
@@ -28,7 +28,7 @@ const (
 	calendar  = "opentimestamps"
 )
 
-// anchor is a pending anchor of an approval, for a sequence of 0, or of a head.
+// anchor returns a pending anchor: of an approval if sequence is 0, otherwise of a head.
 func (w *world) anchor(org ledger.OrgID, sequence int64, method string) *store.AnchorRecord {
 	now := w.now()
 	kind := "head"
@@ -55,7 +55,7 @@ func (w *world) wantAnchors(t *testing.T, what string, org ledger.OrgID, subject
 	assertEqual(t, what, byMethod(must[[]*store.AnchorRecord](t)(w.open(t).Anchors(t.Context(), org, subject))), byMethod(want))
 }
 
-// byMethod makes lists comparable whose order is not promised.
+// byMethod makes lists comparable that have no promised order.
 func byMethod(anchors []*store.AnchorRecord) map[string][]*store.AnchorRecord {
 	found := make(map[string][]*store.AnchorRecord)
 	for _, anchor := range anchors {
@@ -78,8 +78,7 @@ func keepsAnchors(t *testing.T, w *world) {
 	}
 }
 
-// replacesAnchor surrounds an anchor with others that share all but one part of
-// what names it.
+// replacesAnchor surrounds an anchor with others whose keys differ in one part.
 func replacesAnchor(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	anchor, method := w.anchor(m.org.ID, 7, authority), w.anchor(m.org.ID, 7, calendar)
@@ -93,12 +92,12 @@ func replacesAnchor(t *testing.T, w *world) {
 		w.wantAnchors(t, "replaced", m.org.ID, anchor.Subject, anchor, method)
 		w.wantAnchors(t, "other kind", m.org.ID, kind.Subject, kind)
 		w.wantAnchors(t, "other organization", other.org.ID, org.Subject, org)
-		anchor.Status, anchor.Proof, anchor.Block, anchor.Reason = "pending", nil, nil, "" // and back again
+		anchor.Status, anchor.Proof, anchor.Block, anchor.Reason = "pending", nil, nil, "" // back to pending
 	}
 }
 
-// writesAnchors puts new anchors and replaces one in a transaction, and none in one
-// that fails.
+// writesAnchors puts new anchors and replaces one in a transaction, and none in a transaction that
+// fails.
 func writesAnchors(t *testing.T, w *world) {
 	m := w.join(t)
 	known, one, two := w.anchor(m.org.ID, 3, authority), w.anchor(m.org.ID, 3, calendar), w.anchor(m.org.ID, 0, authority)
@@ -156,8 +155,7 @@ func findsHeadAnchors(t *testing.T, w *world) {
 	}
 }
 
-// leavesMethodsOut also puts an anchor by a method of tomorrow: a store knows none
-// by name.
+// leavesMethodsOut also puts an anchor with an unknown method: a store knows none by name.
 func leavesMethodsOut(t *testing.T, w *world) {
 	m := w.join(t)
 	head := func(sequence int64) map[string][]*store.AnchorRecord {

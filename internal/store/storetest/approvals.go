@@ -25,12 +25,12 @@ var approvalCases = []testCase{
 
 func (w *world) approvalID() ledger.ApprovalID {
 	var bytes [16]byte
-	// The counter comes last, so that the order of ids is not that of moments.
+	// The counter comes last, so that the order of ids differs from the order of times.
 	binary.LittleEndian.PutUint64(bytes[:], uint64(w.ticks.Add(1)))
 	return ledger.ApprovalID{UUID: ledger.NewRandomID(bytes)}
 }
 
-// approval asks about an event of a chain.
+// approval returns an approval for an event of a chain.
 func (w *world) approval(m *member, chain ledger.ChainID, sequence int64) *store.ApprovalRecord {
 	return &store.ApprovalRecord{
 		ID: w.approvalID(), Org: m.org.ID, Chain: chain, Sequence: sequence, OpenedBy: m.key.ID, RequestedAt: w.now(),
@@ -38,8 +38,7 @@ func (w *world) approval(m *member, chain ledger.ChainID, sequence int64) *store
 	}
 }
 
-// chainWithEvents opens a chain and records actions in it, for approvals to be
-// about.
+// chainWithEvents opens a chain and records actions in it, for approvals to refer to.
 func (w *world) chainWithEvents(t *testing.T, m *member, events int) ledger.ChainID {
 	t.Helper()
 	id := w.openChain(t, m)
@@ -51,7 +50,7 @@ func (w *world) chainWithEvents(t *testing.T, m *member, events int) ledger.Chai
 	return id
 }
 
-// ask stores approvals about the first events of a new chain.
+// ask stores approvals for the first events of a new chain.
 func (w *world) ask(t *testing.T, m *member, count int) []*store.ApprovalRecord {
 	t.Helper()
 	chain := w.chainWithEvents(t, m, count)
@@ -98,7 +97,7 @@ func loadsApprovals(t *testing.T, w *world) {
 		}
 		assertEqual(t, "approvals", loaded.Approvals, want)
 	})
-	// One that is named twice over is one record.
+	// An approval that is needed for two reasons is loaded once.
 	w.look(t, &store.Needs{Approvals: []ledger.ApprovalID{two[0].ID}, ApprovalsOf: []ledger.ChainID{two[0].Chain}}, func(loaded *store.Loaded) {
 		if len(loaded.Approvals) != len(two) {
 			t.Errorf("%d approvals were loaded, want %d", len(loaded.Approvals), len(two))
@@ -136,7 +135,7 @@ func updatesUnknownApproval(t *testing.T, w *world) {
 	wantError(t, "stranger", err, store.ErrNotFound)
 }
 
-// newestFirst is the order of lists.
+// newestFirst sorts records in the order of lists.
 func newestFirst(records []*store.ApprovalRecord) []*store.ApprovalRecord {
 	return slices.SortedFunc(slices.Values(records), func(a, b *store.ApprovalRecord) int {
 		return -cmp.Or(cmp.Compare(a.RequestedAt, b.RequestedAt), bytes.Compare(a.ID.UUID[:], b.ID.UUID[:]))

@@ -12,12 +12,12 @@ import (
 )
 
 var budgetCases = []testCase{
-	{name: "a counter comes back as it was", run: keepsCounters},
+	{name: "a counter is stored unchanged", run: keepsCounters},
 	{name: "counters of a budget are listed by value in pages", run: listsCounters},
 	{name: "a counter that is not there is not changed", run: changesNoMissingCounter},
-	{name: "a counter is made once", run: makesCounterOnce},
+	{name: "a counter is created once", run: makesCounterOnce},
 	{name: "a counter is moved by one after the other", run: countsTogether, concurrent: true},
-	{name: "counters that share some are made and moved without a deadlock", run: countsManyTogether, concurrent: true},
+	{name: "overlapping sets of counters are created and changed without a deadlock", run: countsManyTogether, concurrent: true},
 }
 
 func (w *world) counter(org ledger.OrgID, budget, value string) *store.CounterRecord {
@@ -47,7 +47,7 @@ func keepsCounters(t *testing.T, w *world) {
 func listsCounters(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	var want []*store.CounterRecord
-	for _, value := range []string{"", "A", "a", "b", "ä"} { // byte by byte
+	for _, value := range []string{"", "A", "a", "b", "ä"} { // in byte order
 		want = append(want, w.counter(m.org.ID, "b", value))
 	}
 	later := w.counter(m.org.ID, "b", "later")
@@ -83,11 +83,11 @@ func makesCounterOnce(t *testing.T, w *world) {
 		return &store.Changes{NewCounters: []*store.CounterRecord{counter}}, nil
 	})
 	if !errors.Is(err, store.ErrExists) {
-		t.Errorf("a counter is made twice: %v", err)
+		t.Errorf("a counter was created twice: %v", err)
 	}
 }
 
-// countUp adds one to each of the counters, whether or not they are there yet.
+// countUp adds one to each of the counters and creates those that are missing.
 func (w *world) countUp(ctx context.Context, s store.Store, counters ...*store.CounterRecord) error {
 	needs := &store.Needs{}
 	for _, c := range counters {

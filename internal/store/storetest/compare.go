@@ -13,8 +13,8 @@ import (
 	"countersign/internal/ledger"
 )
 
-// comparison takes none and empty for the same, except where a case says
-// otherwise, and compares bytes as a whole, which is much faster than one by one.
+// comparison treats nil and empty as equal, unless a case says otherwise, and compares bytes as a
+// whole, which is much faster than one by one.
 var comparison = cmp.Options{
 	cmp.Comparer(bytes.Equal),
 	cmp.Comparer(func(a, b uuid.UUID) bool { return a == b }),
@@ -38,7 +38,7 @@ func wantError(t *testing.T, what string, err, want error) {
 	}
 }
 
-// must is for steps whose success is not what the case is about.
+// must is for steps that the case is not about.
 func must[T any](t *testing.T) func(T, error) T {
 	t.Helper()
 	return func(value T, err error) T {

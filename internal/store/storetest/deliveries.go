@@ -11,13 +11,13 @@ import (
 )
 
 var deliveryCases = []testCase{
-	{name: "an attempt comes back as it was", run: keepsDeliveries},
+	{name: "an attempt is stored unchanged", run: keepsDeliveries},
 	{name: "attempts are listed newest first, by webhook and time", run: listsDeliveries},
 	{name: "the newest attempts of a webhook are kept", run: trimsDeliveries},
 	{name: "old attempts of every webhook are removed", run: dropsDeliveries},
 }
 
-// delivery makes an attempt whose id sorts after those made before it.
+// delivery returns an attempt whose id sorts after all earlier ones.
 func (w *world) delivery(org ledger.OrgID, webhook ledger.WebhookID) *store.DeliveryRecord {
 	now := w.now()
 	return &store.DeliveryRecord{

@@ -17,12 +17,12 @@ var directoryCases = []testCase{
 	{name: "an organization that collides leaves nothing", run: collidingOrganizationLeavesNothing},
 	{name: "an unknown organization is not found", run: unknownOrganization},
 	{name: "organizations are listed", run: listsOrganizations},
-	{name: "settings come back as they were", run: keepsSettings},
+	{name: "settings are stored unchanged", run: keepsSettings},
 	{name: "an update is stored and returned", run: updatesOrganization},
-	{name: "an error of change comes back and nothing changes", run: changeErrorChangesNothing},
-	{name: "updates at once lose nothing", run: updatesAtOnce, concurrent: true},
+	{name: "an error of change is returned and nothing changes", run: changeErrorChangesNothing},
+	{name: "concurrent updates lose nothing", run: updatesAtOnce, concurrent: true},
 	{name: "an update does not hold up the organization's chains", run: updateBesideChains, concurrent: true},
-	{name: "one slug by many at once", run: oneSlug, concurrent: true},
+	{name: "one slug, created concurrently", run: oneSlug, concurrent: true},
 }
 
 func createsOrganization(t *testing.T, w *world) {
@@ -47,8 +47,7 @@ func createsNothingElse(t *testing.T, w *world) {
 	}
 }
 
-// createsWithChanges gives an organization a record of every kind that can stand
-// at its beginning.
+// createsWithChanges creates an organization with a record of every kind that it can start with.
 func createsWithChanges(t *testing.T, w *world) {
 	org := w.newOrganization()
 	m := &member{org: org, key: w.newKey(org.ID)}
@@ -134,7 +133,7 @@ func keepsSettings(t *testing.T, w *world) {
 	}
 	got := must[*ledger.Organization](t)(w.Organization(t.Context(), org.ID))
 	assertEqual(t, "organization", got, org)
-	// An empty allowlist allows nothing; none at all is off.
+	// An empty allowlist allows nothing. A nil allowlist is disabled.
 	if got.Settings.ExternalDomainsAllowlist == nil {
 		t.Error("an empty allowlist came back as none")
 	}
@@ -198,7 +197,7 @@ func updatesAtOnce(t *testing.T, w *world) {
 	}
 }
 
-// updateBesideChains mixes both: neither may starve or deadlock the other.
+// updateBesideChains runs updates and openings together: neither may starve or deadlock the other.
 func updateBesideChains(t *testing.T, w *world) {
 	m := w.join(t)
 	w.together(t, 6, func(ctx context.Context, s store.Store, worker int) error {

@@ -12,7 +12,7 @@ import (
 
 var eventCases = []testCase{
 	{name: "an event is found by its place", run: findsEvent},
-	{name: "an event's authenticator comes back on every way", run: keepsEventMACs, unaudited: true},
+	{name: "every read returns an event's authenticator", run: keepsEventMACs, unaudited: true},
 	{name: "events are scanned newest chain first", run: scansEvents},
 	{name: "a scan begins at its moment", run: scansEventsSince},
 	{name: "a scan of many events sees each once", run: scansManyEvents, unaudited: true},
@@ -51,7 +51,7 @@ func keepsEventMACs(t *testing.T, w *world) {
 			t.Errorf("%s: no authenticator came back as an empty one", way)
 		}
 		if way == "events after" {
-			return // as payloads, redactions may be missing here
+			return // redactions may be missing here, like payloads
 		}
 		assertEqual(t, way, [][]byte{got[0].Redactions, got[1].Redactions}, [][]byte{events[0].Redactions, nil})
 		if got[1].Redactions != nil {
@@ -72,7 +72,7 @@ func keepsEventMACs(t *testing.T, w *world) {
 	check("scan", eventsOf(w.scanEvents(t, m.org.ID, 0)))
 }
 
-// visited is one call of a scan's visitor, with copies of what it was shown.
+// visited is one call of a scan's visitor, with copies of its arguments.
 type visited struct {
 	Chain store.ChainRecord
 	Event ledger.StoredEvent
@@ -106,7 +106,7 @@ func scansEvents(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	w.chainWithEvents(t, other, 2)
 	chains := []ledger.ChainID{w.chainWithEvents(t, m, 3), w.openChain(t, m), w.chainWithEvents(t, m, 1), w.chainWithEvents(t, m, 2)}
-	w.mustAct(t, chains[0], newAction("late")) // an old chain's newest event comes with its chain
+	w.mustAct(t, chains[0], newAction("late")) // the scan visits an old chain's newest event with its chain
 	w.mustSeal(t, m, chains[2])
 	var want []visited
 	for _, id := range slices.Backward(chains) {
@@ -121,8 +121,8 @@ func scansEvents(t *testing.T, w *world) {
 	}
 }
 
-// scansEventsSince opens chains as the service does: a chain's id carries the
-// moment at which it was opened.
+// scansEventsSince opens chains like the service: a chain's id contains the time at which it was
+// opened.
 func scansEventsSince(t *testing.T, w *world) {
 	m := w.join(t)
 	moments := make([]ledger.Time, 6)
@@ -149,7 +149,7 @@ func scansEventsSince(t *testing.T, w *world) {
 	}
 }
 
-// scansManyEvents is larger than a page of any store, in chains and in events.
+// scansManyEvents exceeds the page size of any store, in chains and in events.
 func scansManyEvents(t *testing.T, w *world) {
 	const chains, events = 550, 1100
 	m := w.join(t)
@@ -198,7 +198,7 @@ func visitorEndsEventScan(t *testing.T, w *world) {
 			}
 			return nil
 		})
-		if err != enough { //nolint:errorlint // the visitor's error comes back as it is
+		if err != enough { //nolint:errorlint // the visitor's error is returned unchanged
 			t.Errorf("error %v, want the visitor's", err)
 		}
 		if visits != last {

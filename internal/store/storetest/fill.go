@@ -7,12 +7,12 @@ import (
 	"countersign/internal/store"
 )
 
-// filledChains is how many chains Fill completes.
+// filledChains is the number of chains that Fill completes.
 const filledChains = 5
 
-// Fill puts real records into a store: an organization with sealed chains and an
-// open one, and one of each thing that governs and proves. To try a migration, fill a store of the newest version and copy what
-// the earlier version had tables and columns for.
+// Fill writes real records to a store: an organization with sealed chains and an open one, and one
+// record of each kind for governance and proofs. To test a migration, fill a store of the newest
+// version and copy what the earlier version had tables and columns for.
 func Fill(t *testing.T, s store.Store) {
 	t.Helper()
 	w := newWorld(t, func(*testing.T) store.Store { return s })
@@ -29,7 +29,7 @@ func Fill(t *testing.T, s store.Store) {
 	w.prove(t, m)
 }
 
-// prove adds one of each record that proves things to others.
+// prove adds one of each record that proves something to others.
 func (w *world) prove(t *testing.T, m *member) {
 	t.Helper()
 	w.write(t, &store.Changes{
@@ -38,7 +38,7 @@ func (w *world) prove(t *testing.T, m *member) {
 	w.putAnchors(t, w.anchor(m.org.ID, filledChains, authority))
 }
 
-// VerifyFilled audits what Fill left and counts it.
+// VerifyFilled audits and counts what Fill wrote.
 func VerifyFilled(t *testing.T, s store.Store) {
 	t.Helper()
 	w, m, _ := verifyFilled(t, s)
@@ -90,8 +90,8 @@ func verifyFilled(t *testing.T, s store.Store) (*world, *member, ledger.ChainID)
 	return w, &member{org: org, key: keys[0]}, open[0].ID
 }
 
-// VerifyGoverned is VerifyFilled for a store that comes from the version with
-// governance and without proofs.
+// VerifyGoverned is VerifyFilled for a store migrated from the version with governance but without
+// proofs.
 func VerifyGoverned(t *testing.T, s store.Store) {
 	t.Helper()
 	w, m, _ := verifyFilled(t, s)
@@ -102,8 +102,8 @@ func VerifyGoverned(t *testing.T, s store.Store) {
 	w.verifyLedger(t)
 }
 
-// VerifyMigrated is VerifyFilled for a store that comes from a version before
-// governance: its records read as what they are, and new ones find their place.
+// VerifyMigrated is VerifyFilled for a store migrated from a version before governance: its records
+// can be read, and new ones can be added.
 func VerifyMigrated(t *testing.T, s store.Store) {
 	t.Helper()
 	w, m, chain := verifyFilled(t, s)

@@ -12,11 +12,11 @@ import (
 )
 
 var findingCases = []testCase{
-	{name: "a finding comes back as it was", run: keepsFindings},
+	{name: "a finding is stored unchanged", run: keepsFindings},
 	{name: "a finding that is known is replaced", run: replacesFinding},
 	{name: "findings of all organizations are listed in pages", run: listsFindings},
 	{name: "findings are loaded by organization and name", run: loadsFindings},
-	{name: "one finding by many at once", run: oneFinding, concurrent: true},
+	{name: "one finding, put concurrently", run: oneFinding, concurrent: true},
 }
 
 func (w *world) finding(org ledger.OrgID, name string) *store.FindingRecord {
@@ -34,7 +34,7 @@ func (w *world) putFindings(t *testing.T, records ...*store.FindingRecord) {
 
 func keepsFindings(t *testing.T, w *world) {
 	m := w.join(t)
-	// Neither an organization that is gone nor none at all keeps a finding back.
+	// A finding can be stored for an organization that does not exist, and for none.
 	for _, org := range []ledger.OrgID{m.org.ID, w.newOrganization().ID, {}} {
 		open, acknowledged := w.finding(org, "open"), w.finding(org, "acknowledged")
 		at := w.now()
@@ -68,7 +68,7 @@ func replacesFinding(t *testing.T, w *world) {
 func listsFindings(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	var want []*store.FindingRecord
-	for _, org := range []ledger.OrgID{{}, m.org.ID, other.org.ID} { // ids are in order of time
+	for _, org := range []ledger.OrgID{{}, m.org.ID, other.org.ID} { // ids sort by time
 		for i := range 3 {
 			want = append(want, w.finding(org, fmt.Sprint("finding ", i)))
 		}
@@ -94,7 +94,7 @@ func loadsFindings(t *testing.T, w *world) {
 	})
 }
 
-// oneFinding is made by several processes together: it is there once, and nobody fails.
+// oneFinding is put by several processes at once: it is stored once, and no call fails.
 func oneFinding(t *testing.T, w *world) {
 	m := w.join(t)
 	one, two := w.finding(m.org.ID, "one"), w.finding(m.org.ID, "two")

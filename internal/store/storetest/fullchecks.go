@@ -9,7 +9,7 @@ import (
 )
 
 var fullCheckCases = []testCase{
-	{name: "a full check comes back as it was, and the last put stands", run: keepsFullChecks},
+	{name: "a full check is stored unchanged, and the last put wins", run: keepsFullChecks},
 	{name: "full checks are listed by receipt", run: listsFullChecks},
 }
 
@@ -27,8 +27,8 @@ func (w *world) putFullChecks(t *testing.T, checks ...*store.FullCheckRecord) {
 	}
 }
 
-// keepsFullChecks also puts one of an earlier moment: whoever writes a moment of the far
-// future into a row must not keep it there.
+// keepsFullChecks also puts a check with an earlier time: an attacker who stores a time in the far
+// future must not block later checks.
 func keepsFullChecks(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	check, theirs := w.fullCheck(m.org.ID), w.fullCheck(other.org.ID)

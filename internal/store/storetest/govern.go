@@ -16,11 +16,11 @@ import (
 )
 
 var governCases = []testCase{
-	{name: "who governs is given the organization", run: governLoads},
+	{name: "governing loads the organization", run: governLoads},
 	{name: "a change is seen by the next transaction", run: changeIsSeen},
 	{name: "a change that is refused is not seen", run: refusedChangeIsNotSeen},
-	{name: "who governs waits for those who began before", run: governorWaits, concurrent: true},
-	{name: "nothing is decided under what was changed before", run: holdersAndGovernors, concurrent: true},
+	{name: "governing waits for earlier holders", run: governorWaits, concurrent: true},
+	{name: "no transaction decides on an outdated organization", run: holdersAndGovernors, concurrent: true},
 	{name: "everything is named in crossing orders", run: crossingEverything, concurrent: true},
 	{name: "a state of an unknown chain writes nothing", run: unknownState},
 }
@@ -37,7 +37,7 @@ func governLoads(t *testing.T, w *world) {
 	})
 }
 
-// held reads an organization as a transaction that holds it does.
+// held reads an organization in a transaction that holds it.
 func held(ctx context.Context, s store.Store, id ledger.OrgID) (org ledger.Organization, err error) {
 	err = s.Transact(ctx, &store.Needs{Orgs: []ledger.OrgID{id}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		org = *loaded.Orgs[id]
@@ -46,8 +46,8 @@ func held(ctx context.Context, s store.Store, id ledger.OrgID) (org ledger.Organ
 	return org, err
 }
 
-// changeIsSeen reads before each change, so that a store that remembers what it
-// has read is put to the test, through the handle that governs and another one.
+// changeIsSeen reads before each change, through the handle that governs and another one, to test
+// stores with a cache.
 func changeIsSeen(t *testing.T, w *world) {
 	m := w.join(t)
 	handles := []store.Store{w.Store, w.open(t), w.open(t)}
@@ -61,7 +61,7 @@ func changeIsSeen(t *testing.T, w *world) {
 			return nil
 		}))
 		want := *changed
-		changed.Name = "changed by who called, after the commit"
+		changed.Name = "changed by the caller, after the commit"
 		for i, s := range handles {
 			assertEqual(t, fmt.Sprintf("round %d, handle %d", round, i), must[ledger.Organization](t)(held(t.Context(), s, m.org.ID)), want)
 			assertEqual(t, "read", must[*ledger.Organization](t)(s.Organization(t.Context(), m.org.ID)), &want)
@@ -82,8 +82,8 @@ func refusedChangeIsNotSeen(t *testing.T, w *world) {
 	assertEqual(t, "organization", must[ledger.Organization](t)(held(t.Context(), w, m.org.ID)), *m.org)
 }
 
-// governorWaits stops a transaction that holds an organization in the middle,
-// lets another govern it, and begins more afterwards.
+// governorWaits pauses a transaction that holds an organization, starts another that governs it,
+// and then starts more.
 func governorWaits(t *testing.T, w *world) {
 	m := w.join(t)
 	holder, governor, reader := w.open(t), w.open(t), w.open(t)
@@ -95,7 +95,7 @@ func governorWaits(t *testing.T, w *world) {
 		return holder.Transact(ctx, &store.Needs{Orgs: []ledger.OrgID{m.org.ID}}, func(*store.Loaded) (*store.Changes, error) {
 			close(entered)
 			<-asked
-			for range 20 { // as long as it takes to read what is committed
+			for range 20 { // gives the governor time to run if it is not blocked
 				if _, err := reader.Organization(ctx, m.org.ID); err != nil {
 					return nil, err
 				}
@@ -114,7 +114,7 @@ func governorWaits(t *testing.T, w *world) {
 		return governor.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
 			governed.Store(true)
 			if loaded.Opens[ref] == nil {
-				return nil, errors.New("who governs does not see what was committed before")
+				return nil, errors.New("governing does not see what was committed before")
 			}
 			stopped := *loaded.Orgs[m.org.ID]
 			stopped.Controls.KillSwitch.Active = true
@@ -134,9 +134,8 @@ func governorWaits(t *testing.T, w *world) {
 	})
 }
 
-// holdersAndGovernors counts in the organization itself. Whoever holds it must
-// see at least what was committed when it began, and what it saw must still
-// stand when it is done: nobody governs beside it.
+// holdersAndGovernors uses a counter in the organization itself. A holder must see at least what
+// was committed when it started, and nobody may govern the organization until it is done.
 func holdersAndGovernors(t *testing.T, w *world) {
 	const workers, each = 9, 8
 	m := w.join(t)
@@ -189,8 +188,8 @@ func holdersAndGovernors(t *testing.T, w *world) {
 	}
 }
 
-// crossingEverything fails with a deadlock in a store that locks in the order in
-// which it is asked. No call is repeated: none has a reason to fail.
+// crossingEverything deadlocks in a store that takes locks in the order of its arguments. No call
+// is retried, because none has a reason to fail.
 func crossingEverything(t *testing.T, w *world) {
 	const workers, each, width = 9, 10, 3
 	members := []*member{w.join(t), w.join(t), w.join(t)}

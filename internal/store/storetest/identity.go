@@ -12,9 +12,9 @@ import (
 )
 
 var identityCases = []testCase{
-	{name: "the ledger's identity comes back", run: keepsLedger},
-	{name: "the ledger's identity is replaced by whoever knows it", run: replacesLedger},
-	{name: "different identities at once: one stands", run: oneLedger, concurrent: true},
+	{name: "the ledger's identity is stored", run: keepsLedger},
+	{name: "the ledger's identity is replaced only by a caller that knows it", run: replacesLedger},
+	{name: "different identities put concurrently: one wins", run: oneLedger, concurrent: true},
 }
 
 func keepsLedger(t *testing.T, w *world) {

@@ -11,7 +11,7 @@ import (
 )
 
 var importCases = []testCase{
-	{name: "an imported approval comes back as it was", run: keepsImported},
+	{name: "an imported approval is stored unchanged", run: keepsImported},
 	{name: "imported approvals are listed by organization and id", run: listsImported},
 	{name: "imported approvals are loaded by id", run: loadsImported},
 	{name: "an id is imported once, by whichever organization", run: importsOnce},

@@ -11,10 +11,10 @@ import (
 )
 
 var jobKindCases = []testCase{
-	{name: "each kind is claimed as far as there is room for it", run: claimsByKind},
+	{name: "each kind is claimed up to its capacity", run: claimsByKind},
 	{name: "many jobs of one kind keep no other waiting", run: kindsGoOn},
 	{name: "a job of a name is stored once", run: storesOnce},
-	{name: "a job of a name is stored once, whoever stores it", run: storesOnceTogether, concurrent: true},
+	{name: "a named job is stored once by concurrent callers", run: storesOnceTogether, concurrent: true},
 }
 
 func claimsByKind(t *testing.T, w *world) {
@@ -26,8 +26,8 @@ func claimsByKind(t *testing.T, w *world) {
 	}
 	w.enqueue(t, of("a", "a1", now-5), of("a", "a2", now-4), of("b", "b1", now-3), of("a", "a3", now-2), of("b", "b2", now-1), of("c", "c1", now-9))
 	for _, step := range []struct {
-		room map[string]int
-		want []string
+		capacity map[string]int
+		want     []string
 	}{
 		{nil, nil},
 		{map[string]int{"a": 0, "unknown": 5}, nil},
@@ -35,14 +35,14 @@ func claimsByKind(t *testing.T, w *world) {
 		{map[string]int{"b": 1}, nil},
 		{map[string]int{"a": 9, "b": -1, "c": 1}, []string{"c1", "a3"}},
 	} {
-		claimed := must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+lease, step.room))
-		assertEqual(t, fmt.Sprint("claimed with room ", step.room), labels(claimed), step.want)
+		claimed := must[[]*store.Job](t)(w.ClaimJobs(t.Context(), now, now+lease, step.capacity))
+		assertEqual(t, fmt.Sprint("claimed with capacity ", step.capacity), labels(claimed), step.want)
 	}
 	w.wantCounts(t, 6, 0)
 }
 
-// kindsGoOn puts more jobs of one kind than a claim looks at, in streams that are
-// held up and in none, before one of another.
+// kindsGoOn puts more jobs of one kind than a claim reads, in blocked streams and without a stream,
+// before one of another kind.
 func kindsGoOn(t *testing.T, w *world) {
 	const many = 300
 	now := w.now() + many
@@ -61,7 +61,7 @@ func kindsGoOn(t *testing.T, w *world) {
 	assertEqual(t, "claimed", labels(claimed), []string{"slow", "slow", "slow", "urgent"})
 	rest := w.claim(t, now, lease, many)
 	if want := many/2 + 5 - 3; len(rest) != want {
-		t.Errorf("%d more are claimed, want the %d that no stream holds up", len(rest), want)
+		t.Errorf("%d more are claimed, want the %d outside blocked streams", len(rest), want)
 	}
 }
 

@@ -11,33 +11,33 @@ import (
 )
 
 var jobCases = []testCase{
-	{name: "a job comes with its cause", run: jobComesWithCause},
-	{name: "a job without its cause does not come", run: jobNeedsCause},
+	{name: "a job is stored with its cause", run: jobComesWithCause},
+	{name: "a job is not stored without its cause", run: jobNeedsCause},
 	{name: "a job is claimed when it is due", run: claimsDueJobs},
 	{name: "the oldest are claimed first, up to the limit", run: claimsOldestFirst},
 	{name: "a leased job is claimed again when its lease has run out", run: leaseRunsOut},
-	{name: "a finished job is gone", run: finishesJob},
+	{name: "a finished job is deleted", run: finishesJob},
 	{name: "a lease that is lost can do nothing", run: lostLease},
 	{name: "a job is retried when it is due again", run: retriesJob},
 	{name: "a buried job stays and is never claimed", run: buriesJob},
-	{name: "jobs that follow come with the end of the first", run: followsJob},
+	{name: "follow-up jobs are stored when the first ends", run: followsJob},
 	{name: "jobs that wait are visited", run: scansJobs},
 	{name: "jobs are buried by their numbers, and free their streams", run: buriesJobs},
 	{name: "the last name of a prefix is found, long after its job", run: findsLastName},
 }
 
-// lease is how long the cases' claims hold.
-const lease = 1000 // milliseconds
+// lease is the duration of the cases' leases, in milliseconds.
+const lease = 1000
 
-// jobKind is the kind of the cases' jobs, where kinds are not what they are about.
+// jobKind is the kind of jobs in cases that are not about kinds.
 const jobKind = "work"
 
-// job makes one whose body names it.
+// job returns a job whose body is its name.
 func (w *world) job(name, stream string, runAt ledger.Time) *store.Job {
 	return &store.Job{Kind: jobKind, Stream: stream, RunAt: runAt, Body: []byte(name), DueAt: runAt, MAC: []byte("authenticator")}
 }
 
-// enqueue stores jobs of a new organization, in one transaction.
+// enqueue stores jobs of a new organization in one transaction.
 func (w *world) enqueue(t *testing.T, jobs ...*store.Job) {
 	t.Helper()
 	m := w.join(t)
@@ -59,7 +59,7 @@ func labels(jobs []*store.Job) (labels []string) {
 	return labels
 }
 
-// wantClaim claims all there is and compares labels.
+// wantClaim claims all due jobs and compares their labels.
 func (w *world) wantClaim(t *testing.T, now ledger.Time, want ...string) []*store.Job {
 	t.Helper()
 	jobs := w.claim(t, now, lease, 100)
@@ -158,7 +158,7 @@ func finishesJob(t *testing.T, w *world) {
 	w.finish(t, jobs[0])
 	wantError(t, "second time", w.FinishJob(t.Context(), jobs[0], nil), store.ErrNotFound)
 	w.wantCounts(t, 1, 0)
-	// A lease that has run out is still the job's until another has it.
+	// An expired lease belongs to the job until another worker claims it.
 	again := w.open(t)
 	if err := again.FinishJob(t.Context(), jobs[1], nil); err != nil {
 		t.Errorf("finish through another handle: %v", err)
@@ -176,7 +176,7 @@ func lostLease(t *testing.T, w *world) {
 	wantError(t, "finish", w.FinishJob(t.Context(), lost, follow), store.ErrNotFound)
 	wantError(t, "retry", w.RetryJob(t.Context(), lost, now, "fault"), store.ErrNotFound)
 	wantError(t, "bury", w.BuryJob(t.Context(), lost, "fault"), store.ErrNotFound)
-	w.wantClaim(t, now+lease) // neither the job nor one that was to follow
+	w.wantClaim(t, now+lease) // neither the job nor its follow-up
 	w.wantCounts(t, 1, 0)
 	w.finish(t, held)
 	w.wantCounts(t, 0, 0)

@@ -40,7 +40,7 @@ func scansJobs(t *testing.T, w *world) {
 	wantError(t, "a visit that fails", w.ScanJobs(t.Context(), "", func(*store.Job) error { return stop }), stop)
 }
 
-// scan finds jobs that wait, by their bodies.
+// scan returns the waiting jobs by body.
 func (w *world) scan(t *testing.T, kind string) map[string]store.Job {
 	t.Helper()
 	found := make(map[string]store.Job)
@@ -71,7 +71,7 @@ func buriesJobs(t *testing.T, w *world) {
 			t.Fatalf("bury: %v", err)
 		}
 	}
-	bury("second") // it stands behind the first, which goes on
+	bury("second") // behind the first in the stream, which is unaffected
 	bury("first", "leased", "alone")
 	bury("first")
 	w.wantCounts(t, 3, 4)

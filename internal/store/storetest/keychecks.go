@@ -10,10 +10,10 @@ import (
 )
 
 var keyCheckCases = []testCase{
-	{name: "fingerprints come back", run: keepsFingerprints},
+	{name: "fingerprints are stored", run: keepsFingerprints},
 	{name: "the same fingerprint may be added again", run: repeatsFingerprint},
-	{name: "another fingerprint is refused and the first stands", run: refusesFingerprint},
-	{name: "different fingerprints at once: one stands", run: oneFingerprint, concurrent: true},
+	{name: "another fingerprint is refused and the first is kept", run: refusesFingerprint},
+	{name: "different fingerprints added concurrently: one wins", run: oneFingerprint, concurrent: true},
 }
 
 func keepsFingerprints(t *testing.T, w *world) {
@@ -63,7 +63,7 @@ func oneFingerprint(t *testing.T, w *world) {
 	kept := must[map[string][32]byte](t)(w.KeyChecks(t.Context()))["k1"]
 	for worker := range workers {
 		if won[worker] != (kept == fingerprint(worker)) {
-			t.Errorf("worker %d was told %t, and the store says otherwise", worker, won[worker])
+			t.Errorf("worker %d got %t, but the store disagrees", worker, won[worker])
 		}
 	}
 }

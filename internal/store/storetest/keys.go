@@ -15,7 +15,7 @@ var keyCases = []testCase{
 	{name: "keys are listed by id, page by page", run: listsKeys},
 	{name: "a key is revoked, and others are not", run: revokesKey},
 	{name: "a revocation is seen by the next transaction", run: revocationIsSeen},
-	{name: "one key revoked by many at once", run: oneRevocation, concurrent: true},
+	{name: "one key, revoked concurrently", run: oneRevocation, concurrent: true},
 }
 
 func findsKeys(t *testing.T, w *world) {
@@ -86,8 +86,8 @@ func revokesKey(t *testing.T, w *world) {
 	assertEqual(t, "other", must[*ledger.KeyRecord](t)(w.Key(t.Context(), other.ID)), other)
 }
 
-// revocationIsSeen loads the key before, so that a store that remembers what it
-// has read is put to the test, through the handle that revokes and another one.
+// revocationIsSeen loads the key first, through the handle that revokes and another one, to test
+// stores with a cache.
 func revocationIsSeen(t *testing.T, w *world) {
 	m := w.join(t)
 	handles := []store.Store{w.Store, w.open(t)}
@@ -114,7 +114,7 @@ func revocationIsSeen(t *testing.T, w *world) {
 	}
 }
 
-// oneRevocation relies on the audit log's lock, as the service does.
+// oneRevocation relies on the audit log's lock, like the service.
 func oneRevocation(t *testing.T, w *world) {
 	const workers = 9
 	m := w.join(t)
@@ -128,7 +128,7 @@ func oneRevocation(t *testing.T, w *world) {
 	})
 	for _, at := range seen {
 		if at == 0 || at != seen[0] {
-			t.Fatalf("the revokers were told different moments: %v", seen)
+			t.Fatalf("the revokers got different times: %v", seen)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func touchesKeys(t *testing.T, w *world) {
 	m := w.join(t)
 	other := w.newKey(m.org.ID)
 	w.mustAddKey(t, other)
-	// The key is in the memory of the store that writes the use, if it has one.
+	// This puts the key in the cache of the handle that writes the use, if it has one.
 	w.look(t, &store.Needs{Keys: []ledger.KeyID{m.key.ID}}, func(*store.Loaded) {})
 	at := w.now()
 	w.useKey(t, m.key.ID, at)
@@ -68,7 +68,7 @@ func noKeyUse(t *testing.T, w *world) {
 	}
 }
 
-// changeKeepsUse changes a key by a record that was read before the use.
+// changeKeepsUse changes a key with a record that was read before the use.
 func changeKeepsUse(t *testing.T, w *world) {
 	m := w.join(t)
 	at := w.now()

@@ -30,7 +30,7 @@ func (w *world) legacyUses(t *testing.T, query store.LegacyUseQuery) []*store.Le
 	return must[[]*store.LegacyUse](t)(w.open(t).LegacyUses(t.Context(), query))
 }
 
-// addsLegacyUses also counts for nobody, and for an organization that does not exist.
+// addsLegacyUses also counts uses without an organization and for one that does not exist.
 func addsLegacyUses(t *testing.T, w *world) {
 	m := w.join(t)
 	ours := store.LegacyUseRef{Org: m.org.ID, Day: legacyDay, Route: "/old/{id}"}
@@ -74,8 +74,8 @@ func listsLegacyUses(t *testing.T, w *world) {
 	assertEqual(t, "page by page", found, all)
 }
 
-// fullLegacyUse is what somebody can bring about who writes the database: the counts of
-// the others must still be written.
+// fullLegacyUse tests a counter at its limit, which an attacker can write: other counters must
+// still be written.
 func fullLegacyUse(t *testing.T, w *world) {
 	full, other := store.LegacyUseRef{Route: "/full"}, store.LegacyUseRef{Route: "/other"}
 	addLegacyUses(t, w, map[store.LegacyUseRef]int64{full: math.MaxInt64})

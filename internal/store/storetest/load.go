@@ -12,10 +12,10 @@ import (
 )
 
 var loadCases = []testCase{
-	{name: "what is named is loaded, doubles once", run: loadsWhatIsNamed},
+	{name: "needs are loaded, duplicates once", run: loadsWhatIsNamed},
 	{name: "nothing named, nothing loaded", run: loadsNothing},
-	{name: "what does not exist is absent", run: missingIsAbsent},
-	{name: "a chain is found by id whoever owns it", run: loadsAnyOwner},
+	{name: "missing records are absent", run: missingIsAbsent},
+	{name: "a chain is found by id, whatever its organization", run: loadsAnyOwner},
 	{name: "an opening is found by organization and key", run: loadsOpens},
 	{name: "a repeat is found by chain and key", run: loadsRepeats},
 	{name: "a repeat is found whether or not its chain is named", run: loadsRepeatsAlone},
@@ -25,7 +25,7 @@ var loadCases = []testCase{
 	{name: "a revoked key is loaded with its moment", run: loadsRevokedKey},
 }
 
-// look runs a transaction that only reads.
+// look runs a read-only transaction.
 func (w *world) look(t *testing.T, needs *store.Needs, see func(*store.Loaded)) {
 	t.Helper()
 	err := w.Transact(t.Context(), needs, func(loaded *store.Loaded) (*store.Changes, error) {
@@ -37,7 +37,7 @@ func (w *world) look(t *testing.T, needs *store.Needs, see func(*store.Loaded)) 
 	}
 }
 
-// names lists what was loaded, to be compared as a whole.
+// names lists what was loaded, for comparison.
 type names struct {
 	Orgs    []ledger.OrgID
 	Keys    []ledger.KeyID
@@ -119,7 +119,7 @@ func missingIsAbsent(t *testing.T, w *world) {
 	needs := &store.Needs{
 		Orgs: []ledger.OrgID{stranger}, Keys: []ledger.KeyID{w.newKey(stranger).ID},
 		Chains: []ledger.ChainID{w.chainID(), id}, Heads: []ledger.OrgID{stranger},
-		// A chain and an event without a key are not found under the empty one.
+		// A chain or event without a key is not found under the empty key.
 		Opens:   []store.OpenRef{{Org: m.org.ID, By: m.key.ID, Key: "never used"}, {Org: m.org.ID, By: m.key.ID}},
 		Repeats: []store.EventRef{{Chain: id, Key: "never used"}, {Chain: id}},
 		Addenda: []store.EventAt{{Chain: id, Sequence: 1}, {Chain: id, Sequence: 2}, {Chain: w.chainID(), Sequence: 1}},
@@ -149,11 +149,11 @@ func loadsAnyOwner(t *testing.T, w *world) {
 func loadsOpens(t *testing.T, w *world) {
 	one, two := w.join(t), w.join(t)
 	records := []*store.ChainRecord{w.record(w.draft(one), "k"), w.record(w.draft(two), "k"), w.record(w.draft(one), "K")}
-	other := w.draft(one) // by another key of the same organization
+	other := w.draft(one) // opened by another key of the same organization
 	other.OpenedBy = two.key.ID
 	records = append(records, w.record(other, "k"))
 	w.write(t, &store.Changes{NewChains: records})
-	w.mustAct(t, records[0].ID, newAction("")) // an opening shows the state as it is now
+	w.mustAct(t, records[0].ID, newAction("")) // an opening has the current state
 	refs := []store.OpenRef{
 		{Org: one.org.ID, By: one.key.ID, Key: "k"}, {Org: two.org.ID, By: two.key.ID, Key: "k"}, {Org: one.org.ID, By: one.key.ID, Key: "K"},
 		{Org: one.org.ID, By: two.key.ID, Key: "k"}, {Org: two.org.ID, By: two.key.ID, Key: "K"}, {Org: one.org.ID, By: two.key.ID, Key: "K"},
@@ -244,7 +244,7 @@ func readsEventsAfter(t *testing.T, w *world) {
 			want := must[[]*ledger.StoredEvent](t)(w.Events(t.Context(), chains[0], after, 10))
 			for _, events := range [][]*ledger.StoredEvent{got, want} {
 				for _, event := range events {
-					event.Payload = nil // only the facts are promised
+					event.Payload = nil // only the facts are guaranteed
 				}
 			}
 			assertEqual(t, "events", got, want)

@@ -52,8 +52,8 @@ func placesReceipts(t *testing.T, w *world) {
 	wantError(t, "unknown receipt", err, store.ErrNotFound)
 }
 
-// placesTheLast: a number that no receipt can have is there all the same once
-// someone has put it there, and whoever asks for it must be told what it is.
+// placesTheLast: an attacker can store a receipt with a sequence that no receipt can have. A read
+// must return it as it is.
 func placesTheLast(t *testing.T, w *world) {
 	f := w.newFixture(t)
 	changes := receiptLike(func(r *ledger.StoredReceipt, _ *fixture) { r.Sequence = math.MaxInt64 })(w, f)
@@ -61,13 +61,13 @@ func placesTheLast(t *testing.T, w *world) {
 	placed := must[*store.PlacedReceipt](t)(w.PlacedReceipt(t.Context(), changes.NewReceipts[0].ID))
 	assertEqual(t, "receipt", placed.StoredReceipt, changes.NewReceipts[0])
 	if placed.Previous != nil || placed.Next != nil {
-		t.Error("something stands beside it")
+		t.Error("it has a neighbor")
 	}
 	newest := must[[]*ledger.StoredReceipt](t)(w.Receipts(t.Context(), changes.NewReceipts[0].Org, 0, 1))
 	assertEqual(t, "the newest receipt", newest, changes.NewReceipts)
 	before := must[[]*ledger.StoredReceipt](t)(w.Receipts(t.Context(), changes.NewReceipts[0].Org, math.MaxInt64, 1))
 	if len(before) == 1 && before[0].Sequence == math.MaxInt64 {
-		t.Error("the last receipt stands before itself")
+		t.Error("the last receipt precedes itself")
 	}
 }
 

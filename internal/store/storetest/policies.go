@@ -9,7 +9,7 @@ import (
 )
 
 var policyCases = []testCase{
-	{name: "a policy comes back as it was put", run: keepsPolicies},
+	{name: "a policy is stored unchanged", run: keepsPolicies},
 	{name: "an unknown policy is not found", run: unknownPolicy},
 	{name: "policies are listed newest first", run: listsPolicies},
 	{name: "a policy is read inside the transaction", run: readsPolicyInside},
@@ -22,7 +22,7 @@ func (w *world) policy(org ledger.OrgID, number int64) *store.PolicyRecord {
 	}
 }
 
-// putPolicies stores the sets 1..count.
+// putPolicies stores the sets 1 to count.
 func (w *world) putPolicies(t *testing.T, org ledger.OrgID, count int64) []*store.PolicyRecord {
 	t.Helper()
 	var records []*store.PolicyRecord
@@ -38,7 +38,7 @@ func keepsPolicies(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	record := w.policy(m.org.ID, 1)
 	record.Format, record.Document = "json", everyByte()
-	same := w.policy(other.org.ID, 1) // numbers count within an organization
+	same := w.policy(other.org.ID, 1) // numbers are per organization
 	w.write(t, &store.Changes{NewPolicies: []*store.PolicyRecord{record, same}})
 	s := w.open(t)
 	assertEqual(t, "policy", must[*store.PolicyRecord](t)(s.Policy(t.Context(), m.org.ID, 1)), record)
@@ -84,5 +84,5 @@ func readsPolicyInside(t *testing.T, w *world) {
 		_, err = loaded.Policy(other.org.ID, 1)
 		wantError(t, "unknown organization", err, store.ErrNotFound)
 	})
-	w.openChain(t, m) // what was not found has not broken the transaction
+	w.openChain(t, m) // the missing policy did not break the transaction
 }

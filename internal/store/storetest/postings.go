@@ -44,7 +44,7 @@ func listsPostings(t *testing.T, w *world) {
 	}
 }
 
-// keepsPostings writes the same posting in a transaction and beside it.
+// keepsPostings writes the same posting inside and outside a transaction.
 func keepsPostings(t *testing.T, w *world) {
 	first := store.Posting{Term: 1, Place: []byte("p"), Sequence: 3}
 	again, next := first, first

@@ -10,7 +10,7 @@ import (
 
 var probeCases = []testCase{
 	{name: "a store that takes writes passes a probe", run: passesProbe},
-	{name: "a probe whose caller has gone writes nothing", run: abandonedProbe},
+	{name: "a cancelled probe writes nothing", run: abandonedProbe},
 }
 
 func passesProbe(t *testing.T, w *world) {

@@ -19,14 +19,14 @@ import (
 var raceCases = []testCase{
 	{name: "many writers on one chain", run: manyWritersOnOneChain, concurrent: true},
 	{name: "many completions in one organization", run: manyCompletions, concurrent: true},
-	{name: "one chain completed by many at once", run: oneCompletion, concurrent: true},
+	{name: "one chain, completed concurrently", run: oneCompletion, concurrent: true},
 	{name: "chains named in crossing orders", run: crossingOrders, concurrent: true},
-	{name: "one opening by many at once", run: oneOpening, concurrent: true},
+	{name: "one opening, repeated concurrently", run: oneOpening, concurrent: true},
 	{name: "openings under crossing keys", run: crossingOpenings, concurrent: true},
-	{name: "one event by many at once", run: oneEvent, concurrent: true},
+	{name: "one event, repeated concurrently", run: oneEvent, concurrent: true},
 }
 
-// together runs work at once, in turn through each of several handles.
+// together runs workers concurrently, distributed over several handles.
 func (w *world) together(t *testing.T, workers int, work func(ctx context.Context, s store.Store, worker int) error) {
 	t.Helper()
 	handles := []store.Store{w.Store, w.open(t), w.open(t)}
@@ -39,8 +39,8 @@ func (w *world) together(t *testing.T, workers int, work func(ctx context.Contex
 	}
 }
 
-// settle repeats a call for as long as the store says that it may be repeated.
-func settle(call func() error) error {
+// retry repeats a call as long as its error says that it may be repeated.
+func retry(call func() error) error {
 	const patience = 100
 	var err error
 	for range patience {
@@ -136,8 +136,8 @@ func oneCompletion(t *testing.T, w *world) {
 	}
 }
 
-// crossingOrders fails with a deadlock in a store that locks in the order in
-// which it is asked. No call is repeated: none has a reason to fail.
+// crossingOrders deadlocks in a store that takes locks in the order of its arguments. No call is
+// retried, because none has a reason to fail.
 func crossingOrders(t *testing.T, w *world) {
 	const workers, each, width = 9, 10, 6
 	members := []*member{w.join(t), w.join(t)}
@@ -188,15 +188,15 @@ func (w *world) actOnAll(ctx context.Context, s store.Store, needs *store.Needs)
 	})
 }
 
-// openOnce opens chains under keys, each unless it is there already, as the
-// service does, and returns the chains that now stand under the keys.
+// openOnce opens chains with idempotency keys unless they exist, like the service, and returns the
+// chains with these keys.
 func (w *world) openOnce(ctx context.Context, s store.Store, m *member, keys ...string) ([]ledger.ChainID, error) {
 	needs := new(store.Needs)
 	for _, key := range keys {
 		needs.Opens = append(needs.Opens, store.OpenRef{Org: m.org.ID, By: m.key.ID, Key: key})
 	}
 	var found []ledger.ChainID
-	err := settle(func() error {
+	err := retry(func() error {
 		found = found[:0]
 		return s.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
 			changes := new(store.Changes)
@@ -231,7 +231,7 @@ func oneOpening(t *testing.T, w *world) {
 	}
 	for worker, id := range seen {
 		if id != chains[0].ID {
-			t.Errorf("worker %d was told another chain than the one that was opened", worker)
+			t.Errorf("worker %d got another chain than the one that was opened", worker)
 		}
 	}
 }

@@ -42,9 +42,8 @@ func unknownIsNotFound(t *testing.T, w *world) {
 	}
 }
 
-// variedChains opens chains that differ in what lists filter by. Chain i is
-// opened by key i%2 in environment i%3, every fourth under an external id, and
-// the last two are sealed.
+// variedChains opens chains that differ in everything that lists filter by. Chain i is opened by
+// key i%2 in environment i%3, every fourth has an external id, and the last two are sealed.
 func (w *world) variedChains(t *testing.T, m *member, count int) ([]*store.ChainRecord, []*ledger.KeyRecord) {
 	t.Helper()
 	second := w.newKey(m.org.ID)
@@ -203,7 +202,7 @@ func scansChains(t *testing.T, w *world) {
 	assertEqual(t, "chains", got, records)
 }
 
-// scansManyChains is larger than a page of any store.
+// scansManyChains exceeds the page size of any store.
 func scansManyChains(t *testing.T, w *world) {
 	m := w.join(t)
 	want := w.openChains(t, m, 550)

@@ -12,11 +12,11 @@ import (
 
 var receiptCases = []testCase{
 	{name: "a receipt is found by its id and by its chain", run: findsReceipts},
-	{name: "a receipt comes with its organization's slug", run: namesReceipts},
-	{name: "a receipt comes with what stands around it", run: placesReceipts},
-	{name: "a receipt in the last place there is comes alone", run: placesTheLast, unaudited: true},
-	{name: "a receipt's token comes with it in its place", run: placesTokens},
-	{name: "those who ask at the same time get each their own", run: asksTogether, concurrent: true},
+	{name: "a receipt is read with its organization's slug", run: namesReceipts},
+	{name: "a receipt is read with its head and neighbors", run: placesReceipts},
+	{name: "a receipt with the largest sequence has no next one", run: placesTheLast, unaudited: true},
+	{name: "a receipt's token is read with the placed receipt", run: placesTokens},
+	{name: "concurrent readers each get their own records", run: asksTogether, concurrent: true},
 	{name: "receipts are listed newest first", run: listsReceipts},
 	{name: "receipts are scanned by range", run: scansReceipts},
 	{name: "a scan of many receipts sees each once", run: scansManyReceipts, unaudited: true},
@@ -75,7 +75,7 @@ func scansReceipts(t *testing.T, w *world) {
 	}{{1, math.MaxInt64, 0, 5}, {0, 5, 0, 5}, {2, 4, 1, 4}, {3, 3, 2, 3}, {5, 99, 4, 5}, {6, 9, 0, 0}, {4, 2, 0, 0}} {
 		var got []*ledger.StoredReceipt
 		err := w.ScanReceipts(t.Context(), m.org.ID, test.from, test.to, func(r *ledger.StoredReceipt) error {
-			kept := *r // the visit's bytes are only lent
+			kept := *r // the bytes are valid only during the visit
 			kept.PreviousHash, kept.Body = bytes.Clone(r.PreviousHash), bytes.Clone(r.Body)
 			got = append(got, &kept)
 			return nil
@@ -88,7 +88,7 @@ func scansReceipts(t *testing.T, w *world) {
 	}
 }
 
-// bodies scans the signed bytes alone.
+// bodies scans only the signed bytes.
 func (w *world) bodies(t *testing.T, m *member, from, to int64) []string {
 	t.Helper()
 	var bodies []string
@@ -110,7 +110,7 @@ func bodiesOf(receipts []*ledger.StoredReceipt) []string {
 	return bodies
 }
 
-// scansManyReceipts is larger than a page of any store.
+// scansManyReceipts exceeds the page size of any store.
 func scansManyReceipts(t *testing.T, w *world) {
 	const count = 550
 	m := w.join(t)
@@ -160,7 +160,7 @@ func headsMoveAlone(t *testing.T, w *world) {
 	head := must[*ledger.Head](t)(w.Head(t.Context(), m.org.ID))
 	last := must[[]*ledger.StoredReceipt](t)(w.Receipts(t.Context(), m.org.ID, 0, 1))[0].Hash()
 	if head.Count != 2 || head.Last == nil || *head.Last != last || !head.Authentic(w.keys) {
-		t.Errorf("the head counts %d and does not stand for receipt 2", head.Count)
+		t.Errorf("the head counts %d and does not match receipt 2", head.Count)
 	}
 	assertEqual(t, "other head", must[*ledger.Head](t)(w.Head(t.Context(), other.org.ID)), before)
 }

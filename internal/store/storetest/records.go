@@ -13,16 +13,16 @@ import (
 )
 
 var recordCases = []testCase{
-	{name: "texts come back as they were", run: keepsTexts},
+	{name: "texts are stored unchanged", run: keepsTexts},
 	{name: "texts that look alike are different keys", run: tellsTextsApart},
-	{name: "bytes come back as they were", run: keepsBytes, unaudited: true},
-	{name: "a payload of a megabyte comes back", run: keepsLargePayloads},
-	{name: "an erased payload is told from an empty one", run: tellsErasedPayloads, unaudited: true},
-	{name: "no metadata is told from empty metadata", run: tellsEmptyMetadata},
-	{name: "a state that grows large comes back", run: keepsLargeStates, unaudited: true},
+	{name: "bytes are stored unchanged", run: keepsBytes, unaudited: true},
+	{name: "a payload of a megabyte is stored", run: keepsLargePayloads},
+	{name: "an erased payload differs from an empty one", run: tellsErasedPayloads, unaudited: true},
+	{name: "no metadata differs from empty metadata", run: tellsEmptyMetadata},
+	{name: "a state that grows large is stored", run: keepsLargeStates, unaudited: true},
 }
 
-// trickyTexts are pairwise different, whatever they look like.
+// trickyTexts are pairwise different, although some look alike.
 var trickyTexts = []string{
 	"plain", "Plain", "plain ", " plain", "käse", "ka\u0308se", "naïve", "日本語", "🧾👩‍👩‍👧", "\u200b", "\U0010ffff", "\ufeffbom",
 	"it's", `"quoted"`, `back\slash`, "per%cent_", "a\tb\nc\rd", "\x01\x1f\x7f", "'; drop table chains; --", "{1,2}", "NULL", "null", "0", "00",
@@ -80,7 +80,7 @@ func tellsTextsApart(t *testing.T, w *world) {
 	}
 }
 
-// everyByte is not text in any encoding.
+// everyByte returns bytes that are not valid text in any encoding.
 func everyByte() []byte {
 	all := make([]byte, 256)
 	for i := range all {

@@ -9,7 +9,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-// ring is a key ring with one key that is no secret.
+// ring is a key ring with one key, which is not secret.
 type ring struct{}
 
 const ringKey = "test-key"

@@ -11,23 +11,23 @@ import (
 )
 
 var rotationCases = []testCase{
-	{name: "a key comes back with its agents, owner, expiry and previous secret", run: keepsKeyMembers},
+	{name: "a key is stored with its agents, owner, expiry and previous secret", run: keepsKeyMembers},
 	{name: "a rotated key is found by both secrets", run: findsBothSecrets},
 	{name: "a second rotation ends the oldest secret", run: secondRotation},
 	{name: "a change of one key leaves the others alone", run: changesOneKey},
 	{name: "a key of another organization is not changed", run: foreignKeyStays},
-	{name: "a secret that is taken is refused", run: takenSecret},
+	{name: "a secret that another key has is refused", run: takenSecret},
 	{name: "a rotation is seen by the next transaction", run: rotationIsSeen},
 	{name: "a rotation is found by organization and idempotency key", run: loadsRotations},
 	{name: "an idempotency key of a rotation is used once", run: rotationKeyIsUnique},
-	{name: "rotations at once lose no secret", run: rotationsAtOnce, concurrent: true},
-	{name: "one rotation by many at once", run: oneRotation, concurrent: true},
+	{name: "concurrent rotations lose no secret", run: rotationsAtOnce, concurrent: true},
+	{name: "one rotation, repeated concurrently", run: oneRotation, concurrent: true},
 	{name: "rotation against revocation", run: rotationAgainstRevocation, concurrent: true},
 	{name: "rotation against use", run: rotationAgainstUse, concurrent: true},
 	{name: "rotations, uses and openings in crossing orders", run: crossingKeys, concurrent: true},
 }
 
-// boundKey is a key with every member that a key can have.
+// boundKey returns a key with every optional member set.
 func (w *world) boundKey(org ledger.OrgID) *ledger.KeyRecord {
 	key := w.newKey(org)
 	expires, used := w.now()+1000, w.now()
@@ -37,11 +37,11 @@ func (w *world) boundKey(org ledger.OrgID) *ledger.KeyRecord {
 	return key
 }
 
-// secret is the hash of a secret that nobody else has.
+// secret returns the hash of a new secret.
 func (w *world) secret() [32]byte { return ledger.HashToken(fmt.Sprint("secret ", w.now())) }
 
-// rotate replaces a key's secret under the audit log's lock, as the service does,
-// unless the key is revoked. With an idempotency key it is done once.
+// rotate replaces a key's secret under the audit log's lock, like the service, unless the key is
+// revoked. With an idempotency key it is done once.
 func (w *world) rotate(ctx context.Context, s store.Store, key *ledger.KeyRecord, idempotencyKey string) (*ledger.KeyRecord, error) {
 	rotated := new(ledger.KeyRecord)
 	ref := store.RotationRef{Org: key.Org, Key: idempotencyKey}
@@ -132,8 +132,7 @@ func takenSecret(t *testing.T, w *world) {
 	assertEqual(t, "the key", must[*ledger.KeyRecord](t)(w.Key(t.Context(), m.key.ID)), m.key)
 }
 
-// rotationIsSeen loads the key before, as revocationIsSeen does and for the same
-// reason.
+// rotationIsSeen loads the key first, for the same reason as revocationIsSeen.
 func rotationIsSeen(t *testing.T, w *world) {
 	m := w.join(t)
 	handles := []store.Store{w.Store, w.open(t)}
@@ -186,8 +185,8 @@ func rotationKeyIsUnique(t *testing.T, w *world) {
 	}
 }
 
-// rotationsAtOnce rotates one key from many sides. Whoever rotates sees the
-// secret before his own: the rotations stand in one line.
+// rotationsAtOnce rotates one key concurrently. Each rotation sees the secret of the previous one,
+// so they form a line.
 func rotationsAtOnce(t *testing.T, w *world) {
 	const workers, each = 6, 4
 	m := w.join(t)
@@ -238,13 +237,12 @@ func oneRotation(t *testing.T, w *world) {
 	}
 	for worker, hash := range seen {
 		if hash != got.Hash {
-			t.Errorf("worker %d saw another secret than the one rotation made", worker)
+			t.Errorf("worker %d saw a secret that the one rotation did not make", worker)
 		}
 	}
 }
 
-// rotationAgainstRevocation: whichever comes first, the key ends revoked, and no
-// rotation brings it back.
+// rotationAgainstRevocation: in either order the key ends up revoked, and no rotation revives it.
 func rotationAgainstRevocation(t *testing.T, w *world) {
 	const workers = 8
 	m := w.join(t)
@@ -262,8 +260,8 @@ func rotationAgainstRevocation(t *testing.T, w *world) {
 	}
 }
 
-// rotationAgainstUse: neither a rotation nor a revocation loses the moment of the
-// last use, and no use brings an old secret back.
+// rotationAgainstUse: neither a rotation nor a revocation loses the time of the last use, and no
+// use restores an old secret.
 func rotationAgainstUse(t *testing.T, w *world) {
 	const workers, each = 6, 8
 	m := w.join(t)
@@ -291,9 +289,9 @@ func rotationAgainstUse(t *testing.T, w *world) {
 	}
 }
 
-// crossingKeys fails with a deadlock in a store that writes keys in the order in
-// which it is asked. No call is repeated: none has a reason to fail. As in the
-// service, a change of keys locks the organization and an opening holds it.
+// crossingKeys deadlocks in a store that writes keys in the order of its arguments. No call is
+// retried, because none has a reason to fail. As in the service, a change of keys governs the
+// organization and an opening holds it.
 func crossingKeys(t *testing.T, w *world) {
 	const workers, each, width = 6, 4, 20
 	m := w.join(t)

@@ -16,29 +16,29 @@ import (
 
 func signalCases(exemptions []Exemption) []testCase {
 	cases := []testCase{
-		{name: "signals are heard in the order of their commits", run: hearsInOrder, concurrent: true},
-		{name: "everyone who watches hears", run: everyoneHears, concurrent: true},
-		{name: "what is not committed is not heard", run: uncommittedIsNotHeard, concurrent: true},
-		{name: "an organization's beginning is heard", run: hearsBeginning, concurrent: true},
-		{name: "a slow watcher holds nobody up", run: slowWatcher, concurrent: true},
+		{name: "signals arrive in the order of their commits", run: hearsInOrder, concurrent: true},
+		{name: "every watcher receives signals", run: everyoneHears, concurrent: true},
+		{name: "a transaction that is not committed sends no signals", run: uncommittedIsNotHeard, concurrent: true},
+		{name: "creating an organization sends its signals", run: hearsBeginning, concurrent: true},
+		{name: "a slow watcher blocks nobody", run: slowWatcher, concurrent: true},
 		{name: "watching ends with its context", run: watchEnds, concurrent: true},
 	}
 	if !slices.Contains(exemptions, SignalsStayInHandle) {
-		cases = append(cases, testCase{name: "signals are heard in every process", run: hearsOtherHandles, concurrent: true})
+		cases = append(cases, testCase{name: "signals arrive in every process", run: hearsOtherHandles, concurrent: true})
 	}
 	return cases
 }
 
-// patience is how long a case waits for what must come.
+// patience is how long a case waits for something that must happen.
 const patience = 30 * time.Second
 
-// ear is someone who watches.
+// ear receives the signals of one watcher.
 type ear struct {
 	heard  chan uuid.UUID
 	missed chan struct{}
 }
 
-// listen watches through a handle and returns when signals can come.
+// listen watches through a handle and returns once signals can arrive.
 func listen(t *testing.T, s store.Store) *ear {
 	t.Helper()
 	e := &ear{heard: make(chan uuid.UUID, 10_000), missed: make(chan struct{}, 10_000)}
@@ -63,7 +63,7 @@ func await[T any](t *testing.T, from <-chan T) T {
 	case value := <-from:
 		return value
 	case <-time.After(patience):
-		t.Fatal("what must come did not come")
+		t.Fatal("timed out")
 		panic("unreachable")
 	}
 }
@@ -140,9 +140,8 @@ func hearsBeginning(t *testing.T, w *world) {
 	e.wantNext(t, with.Signals...)
 }
 
-// slowWatcher stops in the middle of a call, against the port's rules, while
-// others commit. What it has not heard by then it hears, or it is told that it
-// has missed some.
+// slowWatcher blocks in a callback, against the port's rules, while others commit. It must then
+// receive the signals that it has not seen, or learn that it missed some.
 func slowWatcher(t *testing.T, w *world) {
 	ids := w.changedIDs(500)
 	quick := listen(t, w)
@@ -182,7 +181,7 @@ func slowWatcher(t *testing.T, w *world) {
 		t.Errorf("watch: %v", err)
 	}
 	if calls != len(ids) && missed < 2 {
-		t.Errorf("%d of %d signals were heard, and nothing was said to be missed", calls, len(ids))
+		t.Errorf("%d of %d signals arrived, and none was reported as missed", calls, len(ids))
 	}
 }
 
@@ -198,7 +197,7 @@ func watchEnds(t *testing.T, w *world) {
 	if err := await(t, ended); err != nil {
 		t.Errorf("watch: %v", err)
 	}
-	w.signal(t, w.changedIDs(1)...) // nobody listens, nobody minds
+	w.signal(t, w.changedIDs(1)...) // no watcher is left
 }
 
 func hearsOtherHandles(t *testing.T, w *world) {

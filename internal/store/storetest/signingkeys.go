@@ -9,7 +9,7 @@ import (
 )
 
 var signingKeyCases = []testCase{
-	{name: "a signing key comes back as it was", run: keepsSigningKeys},
+	{name: "a signing key is stored unchanged", run: keepsSigningKeys},
 	{name: "a signing key that is known is replaced", run: replacesSigningKey},
 	{name: "signing keys are listed oldest first", run: listsSigningKeys},
 	{name: "signing keys are loaded by organization", run: loadsSigningKeys},
@@ -50,8 +50,8 @@ func keepsSigningKeys(t *testing.T, w *world) {
 	}
 }
 
-// replacesSigningKey also has a key of the same id in another organization: a
-// registry is an organization's own.
+// replacesSigningKey also has a key with the same id in another organization: registries are
+// separate.
 func replacesSigningKey(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	record, neighbour, namesake := w.signingKey(m.org.ID), w.signingKey(m.org.ID), w.signingKey(other.org.ID)

@@ -19,8 +19,8 @@ var signInCases = []testCase{
 	{name: "an expired session is not found", run: expiredSession},
 	{name: "a link is no session and a session no link", run: linkIsNoSession},
 	{name: "a link that exists is refused", run: collidingLink},
-	{name: "a closed session is gone, also the second time", run: closesSession},
-	{name: "a link used by many at once opens one session", run: oneSession, concurrent: true},
+	{name: "a session can be closed twice", run: closesSession},
+	{name: "a link used concurrently opens one session", run: oneSession, concurrent: true},
 }
 
 const lifetime = 1000 // milliseconds
@@ -42,7 +42,7 @@ func done(t *testing.T, err error) {
 	}
 }
 
-// openSession uses up a link for a session of the given hash.
+// openSession exchanges a link for a session with the given hash.
 func openSession(t *testing.T, s store.Store, link *store.SignIn, session [32]byte, now, expires ledger.Time) error {
 	t.Helper()
 	return s.OpenSession(t.Context(), link.Hash, &store.SignIn{Hash: session, Key: link.Key, ExpiresAt: expires, Session: true}, now)
@@ -76,7 +76,7 @@ func linkIsUsedOnce(t *testing.T, w *world) {
 	must[*store.SignIn](t)(w.Session(t.Context(), ledger.HashToken("first"), now))
 }
 
-// At its last moment a link or a session has expired, as everything else here.
+// A link or session has expired at the time of its expiry, like everything else.
 func expiredLink(t *testing.T, w *world) {
 	link := w.newLink(t, "link")
 	for _, late := range []ledger.Time{0, 1, lifetime} {

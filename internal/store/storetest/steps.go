@@ -9,7 +9,7 @@ import (
 	"countersign/internal/store"
 )
 
-// opened is a chain inside a transaction: read, to be moved on, and written back.
+// opened is a chain inside a transaction: it is read, advanced and written back.
 type opened struct {
 	chain *ledger.Chain
 	state *ledger.ChainState
@@ -30,7 +30,7 @@ func (w *world) decode(record *store.ChainRecord) (*opened, error) {
 	return &opened{chain, state}, nil
 }
 
-// moved is the record that writes a chain's state back.
+// moved returns the record that writes a chain's state back.
 func (w *world) moved(o *opened) *store.ChainRecord {
 	r := &store.ChainRecord{ID: o.chain.ID, Org: o.chain.Org, Status: o.state.Status}
 	r.State, r.MAC = o.state.Encode(w.keys, o.chain)
@@ -44,8 +44,8 @@ func newAction(idempotencyKey string) *ledger.Action {
 	}
 }
 
-// enter records an action and adds the event to the changes. It is decided under
-// default settings, which allow it: what is decided is not the store's concern.
+// enter records an action and adds the event to the changes. The default settings allow it:
+// decisions are not the store's concern.
 func (w *world) enter(o *opened, action *ledger.Action, changes *store.Changes) {
 	recorded := o.state.Record(&ledger.Recording{
 		Keys: w.keys, Policy: ledger.BuiltinPolicy, Org: &ledger.Organization{ID: o.chain.Org, Settings: ledger.DefaultSettings()},
@@ -54,7 +54,7 @@ func (w *world) enter(o *opened, action *ledger.Action, changes *store.Changes) 
 	changes.NewEvents = append(changes.NewEvents, recorded.Stored)
 }
 
-// act records actions in one chain, in one transaction.
+// act records actions in one chain in one transaction.
 func (w *world) act(ctx context.Context, s store.Store, id ledger.ChainID, actions ...*ledger.Action) error {
 	return s.Transact(ctx, &store.Needs{Chains: []ledger.ChainID{id}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		o, err := w.decode(loaded.Chains[id])
@@ -77,7 +77,7 @@ func (w *world) mustAct(t *testing.T, id ledger.ChainID, actions ...*ledger.Acti
 	}
 }
 
-// report records what became of an event.
+// report records the outcome of an event.
 func (w *world) report(ctx context.Context, s store.Store, id ledger.ChainID, sequence int64, result ledger.Result) error {
 	at := store.EventAt{Chain: id, Sequence: sequence}
 	needs := &store.Needs{Chains: []ledger.ChainID{id}, Addenda: []store.EventAt{at}}
@@ -121,8 +121,7 @@ func (w *world) mustReport(t *testing.T, id ledger.ChainID, sequence int64, resu
 	}
 }
 
-// seal completes chains of one organization in one transaction, one after the
-// other under the organization's head.
+// seal completes chains of one organization, one after the other, in one transaction.
 func (w *world) seal(ctx context.Context, s store.Store, m *member, chains ...ledger.ChainID) error {
 	needs := &store.Needs{Chains: chains, Heads: []ledger.OrgID{m.org.ID}}
 	return s.Transact(ctx, needs, func(loaded *store.Loaded) (*store.Changes, error) {
@@ -182,7 +181,7 @@ func (w *world) mustSeal(t *testing.T, m *member, chains ...ledger.ChainID) {
 	}
 }
 
-// sealedChains opens chains with an event each and seals them, one by one.
+// sealedChains opens chains with one event each and seals them one by one.
 func (w *world) sealedChains(t *testing.T, m *member, count int) []ledger.ChainID {
 	t.Helper()
 	chains := w.openChains(t, m, count)

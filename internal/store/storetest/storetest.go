@@ -1,8 +1,8 @@
-// Package storetest is the conformance suite of the storage port: every promise
-// written in package store, as a case that an implementation passes or fails.
+// Package storetest is the conformance suite of the storage port: it has a case for every guarantee
+// in the comments of package store.
 //
-// Each case has a database of its own. Where its records are real, made by package
-// ledger with keys, the whole ledger is verified again after the case.
+// Each case has its own database. If its records are real, made by package ledger with keys, the
+// whole ledger is verified after the case.
 package storetest
 
 import (
@@ -12,27 +12,26 @@ import (
 	"countersign/internal/store"
 )
 
-// Opener opens one more handle on the same database, independent of the others
-// as another process's would be. The handle is closed when the test ends.
+// Opener opens another handle on the same database, independent of the others like that of another
+// process. The handle is closed when the test ends.
 type Opener func(t *testing.T) store.Store
 
-// Exemption excuses a store from a part of the promise that it does not keep.
+// Exemption excuses a store from a part of the contract.
 type Exemption string
 
-// SignalsStayInHandle is for a store that one process serves: its signals are
-// heard by those who watch through the same handle.
+// SignalsStayInHandle is for a store that only one process uses: only watchers of the same handle
+// receive its signals.
 const SignalsStayInHandle Exemption = "signals stay in the handle"
 
-// Run holds a store to the port's promise, as far as one caller can see it.
-// Create makes a database that is empty and migrated, removes it when the test
-// ends, and returns its opener.
+// Run tests the parts of the contract that a single caller can observe. create makes an empty,
+// migrated database, removes it when the test ends, and returns its opener.
 func Run(t *testing.T, create func(t *testing.T) Opener) {
 	t.Helper()
 	runCases(t, create, false, nil)
 }
 
-// RunConcurrent holds a store to what it promises to callers that work at once.
-// Its cases start goroutines: run it under the race detector.
+// RunConcurrent tests the guarantees for concurrent callers. Its cases start goroutines, so run it
+// under the race detector.
 func RunConcurrent(t *testing.T, create func(t *testing.T) Opener, exemptions ...Exemption) {
 	t.Helper()
 	runCases(t, create, true, exemptions)
@@ -105,9 +104,9 @@ func runCases(t *testing.T, create func(t *testing.T) Opener, concurrent bool, e
 type testCase struct {
 	name string
 	run  func(t *testing.T, w *world)
-	// unaudited cases store records that no ledger would make, or too many to
-	// verify each once more.
+	// unaudited is set for cases that store records that no ledger would make, or too many to
+	// verify again.
 	unaudited bool
-	// concurrent cases start goroutines. internal/architecture checks it.
+	// concurrent is set for cases that start goroutines. internal/architecture checks it.
 	concurrent bool
 }

@@ -13,13 +13,13 @@ import (
 
 var streamCases = []testCase{
 	{name: "one of each stream is claimed at a time, in order", run: claimsOneOfEachStream},
-	{name: "a job that is retried holds up those after it", run: retryHoldsUp},
-	{name: "a lease that runs out holds up those after it", run: lostLeaseHoldsUp},
-	{name: "a buried job holds nothing up", run: buriedHoldsNothingUp},
-	{name: "a job that has not begun holds nothing up", run: unbegunHoldsNothingUp},
+	{name: "a job that is retried blocks its stream", run: retryHoldsUp},
+	{name: "a job with an expired lease blocks its stream", run: lostLeaseHoldsUp},
+	{name: "a buried job does not block its stream", run: buriedHoldsNothingUp},
+	{name: "a job that has not started does not block its stream", run: unbegunHoldsNothingUp},
 	{name: "a job that follows takes its place in the stream", run: followsInStream},
-	{name: "a stream that is held up holds up no other", run: otherStreamsGoOn},
-	{name: "claims at once hand out each job once", run: claimsAtOnce, concurrent: true},
+	{name: "a blocked stream does not block others", run: otherStreamsGoOn},
+	{name: "concurrent claims hand out each job once", run: claimsAtOnce, concurrent: true},
 	{name: "streams keep their order under many workers", run: streamsAtOnce, concurrent: true},
 }
 
@@ -50,7 +50,7 @@ func retryHoldsUp(t *testing.T, w *world) {
 		}
 		w.wantClaim(t, now+99)
 		now += 100
-		w.enqueue(t, w.job(fmt.Sprint("urgent ", attempt), "a", now-lease)) // due before it, and held up
+		w.enqueue(t, w.job(fmt.Sprint("urgent ", attempt), "a", now-lease)) // due before it, and blocked
 	}
 	w.finish(t, w.wantClaim(t, now, "a1")[0])
 	for _, next := range []string{"urgent 0", "urgent 1", "urgent 2", "a2"} {
@@ -74,13 +74,12 @@ func buriedHoldsNothingUp(t *testing.T, w *world) {
 	}
 	w.finish(t, w.wantClaim(t, now, "a2")[0])
 	w.finish(t, w.wantClaim(t, now, "a3")[0])
-	w.enqueue(t, w.job("a4", "a", now)) // nor does it hold up one that comes later
+	w.enqueue(t, w.job("a4", "a", now)) // nor does it block later jobs
 	w.wantClaim(t, now, "a4")
 	w.wantCounts(t, 1, 1)
 }
 
-// unbegunHoldsNothingUp: what waits for its moment does not keep others waiting,
-// until it has begun.
+// unbegunHoldsNothingUp: a job that is not due does not block others until it has started.
 func unbegunHoldsNothingUp(t *testing.T, w *world) {
 	now := w.now()
 	w.enqueue(t, w.job("tomorrow", "a", now+100), w.job("today", "a", now))
@@ -88,7 +87,7 @@ func unbegunHoldsNothingUp(t *testing.T, w *world) {
 	if err := w.RetryJob(t.Context(), today, now+200, "fault"); err != nil {
 		t.Fatalf("retry: %v", err)
 	}
-	w.wantClaim(t, now+100) // today's has begun and is not done
+	w.wantClaim(t, now+100) // the first one has started and is not done
 	w.finish(t, w.wantClaim(t, now+200, "today")[0])
 	w.enqueue(t, w.job("urgent", "a", now))
 	w.finish(t, w.wantClaim(t, now+200, "urgent")[0])
@@ -110,7 +109,7 @@ func followsInStream(t *testing.T, w *world) {
 	w.wantClaim(t, now+1, "last")
 }
 
-// otherStreamsGoOn puts a long stream that is held up before everything else.
+// otherStreamsGoOn puts a long, blocked stream before everything else.
 func otherStreamsGoOn(t *testing.T, w *world) {
 	const long = 1000
 	now := w.now() + long
@@ -154,7 +153,7 @@ func claimsAtOnce(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	// A worker may find all that is due in other hands, and go; so may the last.
+	// A worker may stop when all due jobs are claimed by others, and so may the last worker.
 	for _, job := range w.claim(t, now, lease, count) {
 		claims[string(job.Body)]++
 	}
@@ -168,8 +167,8 @@ func claimsAtOnce(t *testing.T, w *world) {
 	}
 }
 
-// streamsAtOnce has each worker go on until it finds nothing to do. One that has
-// just finished a job finds the next of its stream, unless another was quicker.
+// streamsAtOnce runs each worker until it finds nothing to do. A worker that has just finished a
+// job finds the next of its stream, unless another one was faster.
 func streamsAtOnce(t *testing.T, w *world) {
 	const workers, streams, each = 6, 5, 10
 	now := w.now()
@@ -180,7 +179,7 @@ func streamsAtOnce(t *testing.T, w *world) {
 		}
 	}
 	w.enqueue(t, jobs...)
-	var next [streams]atomic.Int64 // the job that is due in each stream, -1 while one is under way
+	var next [streams]atomic.Int64 // the next job of each stream, -1 while one is running
 	perform := func(ctx context.Context, s store.Store, job *store.Job) error {
 		var stream int
 		var place int64
@@ -209,7 +208,7 @@ func streamsAtOnce(t *testing.T, w *world) {
 		return nil
 	}
 	w.together(t, workers, work)
-	// All may have found the last ones in other hands, and gone.
+	// All workers may have stopped while the last jobs were claimed by others.
 	if err := work(t.Context(), w, 0); err != nil {
 		t.Error(err)
 	}

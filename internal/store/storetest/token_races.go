@@ -13,13 +13,13 @@ import (
 )
 
 var tokenRaceCases = []testCase{
-	{name: "one issue by many at once", run: oneIssue, concurrent: true},
+	{name: "one issue, repeated concurrently", run: oneIssue, concurrent: true},
 	{name: "issues under crossing keys", run: crossingIssues, concurrent: true},
-	{name: "the latest use of many at once is remembered", run: latestUse, concurrent: true},
+	{name: "the latest of concurrent uses is stored", run: latestUse, concurrent: true},
 	{name: "tokens used and revoked in crossing orders", run: crossingUses, concurrent: true},
 }
 
-// tryIssue issues tokens under keys, each unless it is there already, once.
+// tryIssue tries once to issue tokens with idempotency keys unless they exist.
 func (w *world) tryIssue(ctx context.Context, s store.Store, m *member, keys ...string) (issued []ledger.TokenID, repeated bool, err error) {
 	needs := new(store.Needs)
 	for _, key := range keys {
@@ -42,8 +42,7 @@ func (w *world) tryIssue(ctx context.Context, s store.Store, m *member, keys ...
 	return issued, repeated, err
 }
 
-// oneIssue: whoever is refused finds the winner's token the next time, without
-// waiting for anything.
+// oneIssue: a caller that is refused finds the winner's token immediately when it retries.
 func oneIssue(t *testing.T, w *world) {
 	const workers = 12
 	m := w.join(t)
@@ -67,7 +66,7 @@ func oneIssue(t *testing.T, w *world) {
 	}
 	for worker, id := range seen {
 		if id != tokens[0].ID {
-			t.Errorf("worker %d was told another token than the one that was issued", worker)
+			t.Errorf("worker %d got another token than the one that was issued", worker)
 		}
 	}
 }
@@ -121,8 +120,8 @@ func latestUse(t *testing.T, w *world) {
 	w.wantTokens(t, "tokens", m.org.ID, tokens...)
 }
 
-// crossingUses fails with a deadlock in a store that writes in the order in which
-// it is asked. No call is repeated: none has a reason to fail.
+// crossingUses deadlocks in a store that writes in the order of its arguments. No call is retried,
+// because none has a reason to fail.
 func crossingUses(t *testing.T, w *world) {
 	const workers, each = 9, 5
 	m := w.join(t)

@@ -12,7 +12,7 @@ import (
 )
 
 var tokenCases = []testCase{
-	{name: "a token comes back as it was", run: keepsTokens},
+	{name: "a token is stored unchanged", run: keepsTokens},
 	{name: "an active token is found by its hash until it expires", run: findsActiveToken},
 	{name: "a token that is unknown, revoked or expired is not found", run: inactiveToken},
 	{name: "tokens are listed newest first, page by page", run: listsTokens},
@@ -20,8 +20,8 @@ var tokenCases = []testCase{
 	{name: "an issue is found by organization and key", run: loadsIssued},
 	{name: "a revocation moves its moment, its reason and the MAC alone", run: revokesToken},
 	{name: "a revocation of an unknown token writes nothing", run: revokesUnknownToken},
-	{name: "the last use is remembered and never goes back", run: touchesTokens},
-	{name: "tokens that are gone are not touched", run: touchesMissingTokens},
+	{name: "the last use is stored and never moves back", run: touchesTokens},
+	{name: "missing tokens are not touched", run: touchesMissingTokens},
 }
 
 func (w *world) token(org ledger.OrgID) *store.TokenRecord {
@@ -43,7 +43,7 @@ func (w *world) issue(t *testing.T, m *member, count int) []*store.TokenRecord {
 	return records
 }
 
-// wantTokens compares all tokens of an organization, which are given oldest first.
+// wantTokens compares all tokens of an organization. want is ordered oldest first.
 func (w *world) wantTokens(t *testing.T, what string, org ledger.OrgID, want ...*store.TokenRecord) {
 	t.Helper()
 	want = slices.Clone(want)
@@ -83,8 +83,7 @@ func findsActiveToken(t *testing.T, w *world) {
 	assertEqual(t, "endless", activeToken(t, w, endless.Hash, 1<<60), endless)
 }
 
-// At its last moment a token has expired, and one that is revoked is so whatever
-// the time.
+// A token has expired at the time of its expiry. A revoked token is inactive at any time.
 func inactiveToken(t *testing.T, w *world) {
 	m := w.join(t)
 	revoked, expired, both := w.token(m.org.ID), w.token(m.org.ID), w.token(m.org.ID)
@@ -150,7 +149,7 @@ func loadsIssued(t *testing.T, w *world) {
 	records := []*store.TokenRecord{w.token(one.org.ID), w.token(two.org.ID), w.token(one.org.ID), w.token(one.org.ID), w.token(one.org.ID)}
 	records[0].IdempotencyKey, records[1].IdempotencyKey, records[2].IdempotencyKey = "k", "k", "K"
 	at := w.now()
-	records[2].RevokedAt = &at // a key is taken for ever
+	records[2].RevokedAt = &at // a revoked token keeps its idempotency key
 	w.write(t, &store.Changes{NewTokens: records})
 	refs := []store.TokenRef{
 		{Org: one.org.ID, Key: "k"}, {Org: two.org.ID, Key: "k"}, {Org: one.org.ID, Key: "K"},
@@ -169,7 +168,7 @@ func revokesToken(t *testing.T, w *world) {
 	err := w.Transact(t.Context(), &store.Needs{Tokens: []ledger.TokenID{records[1].ID}}, func(loaded *store.Loaded) (*store.Changes, error) {
 		revoked := *loaded.Tokens[records[1].ID]
 		revoked.RevokedAt, revoked.RevocationReason, revoked.MAC = &at, "lost", []byte("other")
-		revoked.Artifact, revoked.ExpiresAt, revoked.LastUsedAt = "approval", &used, &used // not what a revocation is about
+		revoked.Artifact, revoked.ExpiresAt, revoked.LastUsedAt = "approval", &used, &used // a revocation must not write these
 		return &store.Changes{RevokedTokens: []*store.TokenRecord{&revoked}}, nil
 	})
 	if err != nil {

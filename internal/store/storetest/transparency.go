@@ -50,8 +50,8 @@ func checkpointOf(log *store.TransparencyLog, size int64, text string) store.Log
 	return store.LogCheckpoint{Log: log.ID, Size: size, Root: ledger.HashToken(text), Note: []byte(text), Cosignatures: []byte{}}
 }
 
-// publishesLogs wants nothing to be written for a log that somebody else has moved on or
-// closed, nor for another one in the same call.
+// publishesLogs requires that nothing is written for a log that another process has advanced or
+// closed, nor for another log in the same call.
 func publishesLogs(t *testing.T, w *world) {
 	m, other := w.join(t), w.join(t)
 	log, theirs := w.openLog(t, m.org.ID), w.openLog(t, other.org.ID)
@@ -68,7 +68,7 @@ func publishesLogs(t *testing.T, w *world) {
 	wantError(t, "the first once more", publish(-1, first), store.ErrNotFound)
 	wantError(t, "after another", publish(7, second), store.ErrNotFound)
 	wantError(t, "with tiles", publish(0, second, tile(0, 0, "full"), tile(0, 1, "part"), tile(1, 0, "above")), nil)
-	wantError(t, "signed anew", publish(300, checkpointOf(log, 300, "again"), tile(0, 1, "longer")), nil)
+	wantError(t, "signed again", publish(300, checkpointOf(log, 300, "again"), tile(0, 1, "longer")), nil)
 	both := []*store.LogPublication{{LogCheckpoint: checkpointOf(theirs, 1, "theirs"), Before: -1}, {LogCheckpoint: second, Before: 1}}
 	wantError(t, "one of two that is late", w.PublishLogs(t.Context(), both), store.ErrNotFound)
 	_, err = w.LogCheckpoint(t.Context(), theirs.ID, false)

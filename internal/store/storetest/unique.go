@@ -7,7 +7,7 @@ import (
 	"countersign/internal/store"
 )
 
-// fixture is a ledger with one record of every kind, for others to collide with.
+// fixture is a ledger with one record of every kind for others to collide with.
 type fixture struct {
 	*member
 	sealed   []ledger.ChainID // the chains of receipts 1 and 2
@@ -39,7 +39,7 @@ func (w *world) newFixture(t *testing.T) *fixture {
 	return f
 }
 
-// A collision makes changes of which one record is taken already.
+// collision makes changes of which one record conflicts with a stored one.
 type collision struct {
 	name    string
 	changes func(w *world, f *fixture) *store.Changes
@@ -87,7 +87,7 @@ var collisions = []collision{
 	{"chain of a receipt", receiptLike(func(r *ledger.StoredReceipt, f *fixture) { r.Chain = f.sealed[0] })},
 }
 
-// tokenLike makes another token, which shares one thing with the one that is there.
+// tokenLike makes another token that shares one value with the stored one.
 func tokenLike(share func(t, taken *store.TokenRecord)) func(*world, *fixture) *store.Changes {
 	return func(w *world, f *fixture) *store.Changes {
 		t := w.token(f.org.ID)
@@ -96,7 +96,7 @@ func tokenLike(share func(t, taken *store.TokenRecord)) func(*world, *fixture) *
 	}
 }
 
-// receiptLike makes the next receipt of the open chain, with one thing changed.
+// receiptLike makes the next receipt of the open chain with one value changed.
 func receiptLike(change func(*ledger.StoredReceipt, *fixture)) func(*world, *fixture) *store.Changes {
 	return func(w *world, f *fixture) *store.Changes {
 		hash := f.receipts[1].Hash()
@@ -108,9 +108,9 @@ func receiptLike(change func(*ledger.StoredReceipt, *fixture)) func(*world, *fix
 	}
 }
 
-// uniqueCases try each collision: it is refused, and so is all that came with it.
+// uniqueCases tries each collision: it is refused together with everything else in its transaction.
 func uniqueCases() []testCase {
-	cases := []testCase{{name: "what does not collide is taken", run: takesTheNextReceipt, unaudited: true}}
+	cases := []testCase{{name: "changes without a collision are written", run: takesTheNextReceipt, unaudited: true}}
 	for _, c := range collisions {
 		cases = append(cases, testCase{name: c.name, run: func(t *testing.T, w *world) {
 			f := w.newFixture(t)
@@ -120,21 +120,21 @@ func uniqueCases() []testCase {
 			wantError(t, "collision", attempt(t.Context(), w, changes), store.ErrExists)
 			_, err := w.open(t).Chain(t.Context(), companion.ID)
 			wantError(t, "chain that came with the collision", err, store.ErrNotFound)
-			w.mustSeal(t, f.member, f.open, f.opening.ID) // and the ledger goes on
+			w.mustSeal(t, f.member, f.open, f.opening.ID) // the ledger can still be written
 		}})
 	}
 	return cases
 }
 
-// takesTheNextReceipt proves that the collisions are refused for what they
-// change, and not for how they are made.
+// takesTheNextReceipt proves that the collisions are refused because of what they change, and not
+// because of how they are made.
 func takesTheNextReceipt(t *testing.T, w *world) {
 	f := w.newFixture(t)
 	changes := receiptLike(func(*ledger.StoredReceipt, *fixture) {})(w, f)
 	w.write(t, changes)
 	assertEqual(t, "receipt", must[*ledger.StoredReceipt](t)(w.ReceiptOfChain(t.Context(), f.open)), changes.NewReceipts[0])
 
-	// What is unique is so within one organization.
+	// Values are unique only within one organization.
 	g := w.newFixture(t)
 	first := must[*ledger.StoredReceipt](t)(w.Receipt(t.Context(), g.receipts[0].ID))
 	if first.Sequence != 1 || len(first.PreviousHash) != 0 {

@@ -32,7 +32,7 @@ func sealsRows(t *testing.T, w *world) {
 	if left := must[*store.Rows](t)(w.UnsealedRows(t.Context(), m.org.ID, 10)); left.Len() != 0 {
 		t.Errorf("%d rows are unsealed still", left.Len())
 	}
-	// One that has an authenticator keeps it.
+	// A row that has an authenticator keeps it.
 	late.MAC = []byte("too late")
 	if err := w.SealRows(t.Context(), &store.Rows{Webhooks: []*store.WebhookRecord{&late}}); err != nil {
 		t.Fatalf("seal again: %v", err)
@@ -72,7 +72,7 @@ func numbersRows(t *testing.T, w *world) {
 	})
 }
 
-// unsealed stores one row of each table, without an authenticator.
+// unsealed stores one row in each table without an authenticator.
 func (w *world) unsealed(t *testing.T, m *member) *store.Rows {
 	t.Helper()
 	job := w.job("unsealed", "", w.now())
@@ -92,7 +92,7 @@ func (w *world) unsealed(t *testing.T, m *member) *store.Rows {
 	return rows
 }
 
-// authenticators are those of the rows.
+// authenticators returns those of the rows.
 func authenticators(rows *store.Rows) (macs []*[]byte) {
 	for _, webhook := range rows.Webhooks {
 		macs = append(macs, &webhook.MAC)

@@ -9,9 +9,8 @@ import (
 	"countersign/internal/store"
 )
 
-// verifyLedger audits all that a case has stored, through a handle that has no
-// part in the case: receipts, links and heads, the audit log, and each chain's
-// state against its entries and its receipt.
+// verifyLedger audits everything that a case has stored, through a separate handle: receipts, links
+// and heads, the audit log, and each chain's state against its entries and its receipt.
 func (w *world) verifyLedger(t *testing.T) {
 	t.Helper()
 	s := w.open(t)
@@ -56,8 +55,8 @@ func (w *world) verifyReceipts(t *testing.T, s store.Store, org *ledger.Organiza
 	}
 }
 
-// verifyActs walks an organization's audit log, where it has one that has begun,
-// and holds the organization against it.
+// verifyActs walks an organization's audit log, if it has one, and checks the organization against
+// it.
 func (w *world) verifyActs(t *testing.T, s store.Store, org *ledger.Organization) {
 	t.Helper()
 	var walk ledger.ActWalk
@@ -88,7 +87,7 @@ func (w *world) verifyChain(t *testing.T, s store.Store, org *ledger.Organizatio
 		return
 	}
 	if record.Status != o.state.Status || record.Org != org.ID {
-		t.Errorf("audit: chain's columns say %s of %v, its bytes %s of %v", record.Status, record.Org, o.state.Status, org.ID)
+		t.Errorf("audit: a chain's columns have %s of %v, its body %s of %v", record.Status, record.Org, o.state.Status, org.ID)
 	}
 	replay := replayChain(t, s, record.ID)
 	if err := replay.Matches(o.state.Digest, o.state.Actions); err != nil {
@@ -112,7 +111,7 @@ func (w *world) verifyChain(t *testing.T, s store.Store, org *ledger.Organizatio
 	}
 }
 
-// replayChain merges events and addenda by position and feeds them to a replay.
+// replayChain merges events and addenda by position and replays them.
 func replayChain(t *testing.T, s store.Store, id ledger.ChainID) *ledger.Replay {
 	t.Helper()
 	events, eventsErr := s.Events(t.Context(), id, 0, math.MaxInt32)

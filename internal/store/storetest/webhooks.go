@@ -9,7 +9,7 @@ import (
 )
 
 var webhookCases = []testCase{
-	{name: "an endpoint comes back as it was", run: keepsWebhooks},
+	{name: "an endpoint is stored unchanged", run: keepsWebhooks},
 	{name: "an endpoint that is known is replaced", run: replacesWebhook},
 	{name: "endpoints are listed by id, without the deleted", run: listsWebhooks},
 	{name: "endpoints are loaded by id, deleted or not", run: loadsWebhooks},
@@ -46,7 +46,7 @@ func replacesWebhook(t *testing.T, w *world) {
 	w.putWebhooks(t, record, other)
 	at := w.now()
 	record.URL, record.Events, record.Description = "https://other.example/", []string{"chain.completed"}, "moved"
-	record.Secret, record.DisabledAt, record.MAC = []byte("sealed anew"), &at, []byte("another")
+	record.Secret, record.DisabledAt, record.MAC = []byte("sealed again"), &at, []byte("another")
 	w.putWebhooks(t, record)
 	assertEqual(t, "replaced", must[[]*store.WebhookRecord](t)(w.Webhooks(t.Context(), m.org.ID)), []*store.WebhookRecord{record, other})
 	record.Events, record.DisabledAt = nil, nil

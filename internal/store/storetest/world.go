@@ -11,9 +11,8 @@ import (
 	"countersign/internal/store"
 )
 
-// world is one case's database, with what is needed to fill it as the service
-// would. Ids and times come from a counter: each is used once, and later ones
-// sort later.
+// world is one case's database, with what is needed to fill it like the service. Ids and times come
+// from a counter: each is used once, and later ones sort later.
 type world struct {
 	store.Store
 	open  Opener
@@ -26,7 +25,7 @@ func newWorld(t *testing.T, open Opener) *world {
 	return &world{Store: open(t), open: open}
 }
 
-// now is a moment later than all before.
+// now returns a time later than all earlier ones.
 func (w *world) now() ledger.Time {
 	const start = 1_700_000_000_000
 	return ledger.Time(start + w.ticks.Add(1))
@@ -39,7 +38,7 @@ func (w *world) random() (bytes [10]byte) {
 
 func (w *world) receiptID() ledger.ReceiptID {
 	var bytes [16]byte
-	// The counter comes last, so that the order of ids is not that of sequence.
+	// The counter comes last, so that the order of ids differs from the order of creation.
 	binary.LittleEndian.PutUint64(bytes[:], uint64(w.ticks.Add(1)))
 	return ledger.ReceiptID{UUID: ledger.NewRandomID(bytes)}
 }
@@ -83,7 +82,7 @@ func (w *world) join(t *testing.T) *member {
 	return m
 }
 
-// draft is a chain about to be opened.
+// draft returns a chain that is not opened yet.
 func (w *world) draft(m *member) *ledger.Chain {
 	return &ledger.Chain{
 		ID: w.chainID(), Org: m.org.ID, OpenedBy: m.key.ID, Name: "nightly-report",
@@ -91,7 +90,7 @@ func (w *world) draft(m *member) *ledger.Chain {
 	}
 }
 
-// record is a new chain as it is stored.
+// record returns a new chain's stored record.
 func (w *world) record(chain *ledger.Chain, idempotencyKey string) *store.ChainRecord {
 	state := ledger.NewChainState(chain.StartedAt, ledger.BuiltinPolicy.Version)
 	r := &store.ChainRecord{
@@ -102,7 +101,7 @@ func (w *world) record(chain *ledger.Chain, idempotencyKey string) *store.ChainR
 	return r
 }
 
-// openChain opens a chain without any ado.
+// openChain opens a chain.
 func (w *world) openChain(t *testing.T, m *member) ledger.ChainID {
 	t.Helper()
 	return w.openChains(t, m, 1)[0]
@@ -120,7 +119,7 @@ func (w *world) openChains(t *testing.T, m *member, count int) []ledger.ChainID 
 	return ids
 }
 
-// write stores changes that were made without looking.
+// write stores changes that depend on nothing that is stored.
 func (w *world) write(t *testing.T, changes *store.Changes) {
 	t.Helper()
 	if err := attempt(t.Context(), w, changes); err != nil {
@@ -128,7 +127,7 @@ func (w *world) write(t *testing.T, changes *store.Changes) {
 	}
 }
 
-// attempt names the chains and organizations that the changes are about.
+// attempt stores changes, with needs for the chains and heads that they change.
 func attempt(ctx context.Context, s store.Store, changes *store.Changes) error {
 	needs := new(store.Needs)
 	for _, event := range changes.NewEvents {

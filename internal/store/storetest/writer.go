@@ -12,7 +12,7 @@ import (
 
 var writerCases = []testCase{
 	{name: "everything that plan returns is committed", run: commitsEverything},
-	{name: "an error of plan comes back as it is and nothing is written", run: planErrorWritesNothing},
+	{name: "an error of plan is returned unchanged and nothing is written", run: planErrorWritesNothing},
 	{name: "plan runs once", run: planRunsOnce},
 	{name: "a transaction may write nothing", run: mayWriteNothing},
 	{name: "one transaction writes to chains of several organizations", run: writesAcrossOrganizations},
@@ -102,7 +102,7 @@ func planErrorWritesNothing(t *testing.T, w *world) {
 	}
 	_, err = w.Chain(t.Context(), fresh.ID)
 	wantError(t, "chain of a refused plan", err, store.ErrNotFound)
-	w.openChain(t, m) // the store still takes writes
+	w.openChain(t, m) // the store still accepts writes
 }
 
 func planRunsOnce(t *testing.T, w *world) {
@@ -128,7 +128,7 @@ func mayWriteNothing(t *testing.T, w *world) {
 		t.Fatalf("transact: %v", err)
 	}
 	assertEqual(t, "chain", must[*store.ChainRecord](t)(w.Chain(t.Context(), id)), before)
-	w.mustAct(t, id, newAction("")) // the chain is free again
+	w.mustAct(t, id, newAction("")) // the chain is unlocked again
 }
 
 func writesAcrossOrganizations(t *testing.T, w *world) {
@@ -174,7 +174,7 @@ func endedContextWritesNothing(t *testing.T, w *world) {
 	cancel()
 	err := attempt(ctx, w, &store.Changes{NewChains: []*store.ChainRecord{fresh}})
 	if err == nil || errors.Is(err, store.ErrOutcomeUnknown) {
-		t.Errorf("error %v, want one that says that nothing was written", err)
+		t.Errorf("error %v, want one that means that nothing was written", err)
 	}
 	_, err = w.Chain(t.Context(), fresh.ID)
 	wantError(t, "chain", err, store.ErrNotFound)
@@ -197,7 +197,7 @@ func contextEndsInPlan(t *testing.T, w *world) {
 			t.Errorf("transact said %v, reading says %v", err, readErr)
 		}
 	}
-	w.openChain(t, m) // no lock is left behind
+	w.openChain(t, m) // no lock is left
 }
 
 func livesWholeLife(t *testing.T, w *world) {
