@@ -14,20 +14,21 @@ import (
 // AuditCommand is the audit command.
 type AuditCommand struct {
 	cli.Storage
-	Org          string `help:"Audit this organization alone." env:"-" placeholder:"SLUG"`
-	ReceiptsOnly bool   `help:"Check signatures and links, and leave the events alone." env:"-"`
+	Org          string `help:"Audit only this organization." env:"-" placeholder:"SLUG"`
+	ReceiptsOnly bool   `help:"Check only signatures and links, not the events." env:"-"`
 	JSON         bool   `name:"json" help:"Print JSON." env:"-"`
 
-	unwatched bool // whether organizations are missing could not be found out
+	unwatched bool // the check for missing organizations failed
 }
 
-// The verdicts on a whole store; those on an organization are the service's.
+// auditUnreadable is the status of an organization that could not be read. The other statuses are
+// those of package verify.
 const auditUnreadable = "unreadable"
 
-// AuditResult is the verdict on every organization that was asked about.
+// AuditResult is the verdict on every audited organization.
 type AuditResult struct {
 	Status        string            `json:"status"` // the worst of them
-	Ledger        *cli.LedgerAnswer `json:"ledger"` // null where it has no id, or one that somebody wrote
+	Ledger        *cli.LedgerAnswer `json:"ledger"` // null if it has no id or a forged one
 	Organizations []auditLine       `json:"organizations"`
 }
 
@@ -36,7 +37,7 @@ type auditLine struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Run walks the ledgers.
+// Run audits the ledgers.
 func (c *AuditCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
@@ -68,15 +69,14 @@ func (c *AuditCommand) Run(p *cli.Process) (err error) {
 	return result.exit()
 }
 
-// scope is the organizations to walk, and those of which there is nothing left to
-// walk.
+// scope returns the organizations to audit, and lines for those that are missing altogether.
 func (c *AuditCommand) scope(p *cli.Process, o *cli.Opened) (orgs []*ledger.Organization, missing []auditLine, err error) {
 	missing, err = c.missing(p, o)
 	if c.Org != "" {
 		own, ownErr := o.Store.OrganizationBySlug(p.Ctx, c.Org)
 		switch {
 		case ownErr == nil:
-			c.unwatched = err != nil // by what someone did to another one, perhaps
+			c.unwatched = err != nil // another organization may be the cause
 			return []*ledger.Organization{own}, missing, nil
 		case !errors.Is(ownErr, store.ErrNotFound):
 			return nil, nil, fmt.Errorf("could not read: %w", ownErr)
@@ -99,8 +99,8 @@ func (c *AuditCommand) scope(p *cli.Process, o *cli.Opened) (orgs []*ledger.Orga
 	return nil, nil, errors.New("this store holds no organization: nothing was checked")
 }
 
-// missing are the organizations that receipts were given out of and that the
-// database does not know: there is nothing left of them to walk.
+// missing returns a line for each organization that receipts were issued for but that is not in the
+// database.
 func (c *AuditCommand) missing(p *cli.Process, o *cli.Opened) ([]auditLine, error) {
 	found, err := o.Service.Rollbacks(p.Ctx)
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *AuditCommand) missing(p *cli.Process, o *cli.Opened) ([]auditLine, erro
 	return lines, nil
 }
 
-// brokenLine is what the audit says of something that there is nothing to walk of; it
-// concerns the whole ledger where it names no organization.
+// brokenLine returns a line about something that cannot be walked. Without an organization it
+// concerns the whole ledger.
 func brokenLine(organization, detail string) auditLine {
 	return auditLine{AuditReport: &verify.AuditReport{
 		Organization: organization, Status: verify.AuditBroken, NotChecked: []string{},
@@ -133,10 +133,10 @@ func (c *AuditCommand) audit(p *cli.Process, o *cli.Opened, org *ledger.Organiza
 	}
 	if err := o.Operator().ReportAudit(p.Ctx, org.ID, report); err != nil {
 		bar.Clear()
-		p.Notef("What was found in %s could not be kept: %v", cli.Quoted(org.Slug, cli.MaxSlug), err)
+		p.Notef("The findings in %s could not be stored: %v", cli.Quoted(org.Slug, cli.MaxSlug), err)
 	}
 	if o.Heads.Blank() && report.Receipts > 0 {
-		report.NotChecked = append(report.NotChecked, "rollback (no file of heads remembers anything)")
+		report.NotChecked = append(report.NotChecked, "rollback (the heads file is empty)")
 	}
 	if c.unwatched {
 		report.NotChecked = append(report.NotChecked, "missing organizations")
@@ -146,7 +146,7 @@ func (c *AuditCommand) audit(p *cli.Process, o *cli.Opened, org *ledger.Organiza
 
 func (r *AuditResult) add(line auditLine) {
 	r.Organizations = append(r.Organizations, line)
-	// Tampering is established; what could not be read may yet turn out intact.
+	// Tampering is certain; an organization that could not be read may still be intact.
 	if line.Status == verify.AuditBroken || r.Status == verify.AuditIntact {
 		r.Status = line.Status
 	}

@@ -13,14 +13,14 @@ import (
 // BackupCommand is the backup command.
 type BackupCommand struct {
 	cli.Storage
-	File string `arg:"" help:"New file for the copy; one that exists is never written over." type:"path"`
+	File string `arg:"" help:"New file for the copy; an existing file is never overwritten." type:"path"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run copies the database. The keys are not in it, on purpose.
+// Run copies the database. The keys are deliberately not part of it.
 func (c *BackupCommand) Run(p *cli.Process) (err error) {
 	if !c.Embedded() {
-		return cli.Inconclusive(errors.New("this store is in PostgreSQL: back it up with pg_dump or pg_basebackup, and the key file apart from it"))
+		return cli.Inconclusive(errors.New("this store is in PostgreSQL: back it up with pg_dump or pg_basebackup, and the key file separately"))
 	}
 	if info, err := os.Stat(filepath.Dir(c.File)); err != nil || !info.IsDir() {
 		return cli.Inconclusive(fmt.Errorf("there is no folder %s: make it first, or name another file", filepath.Dir(c.File)))
@@ -43,6 +43,6 @@ func (c *BackupCommand) Run(p *cli.Process) (err error) {
 		}{c.File})
 	}
 	fmt.Fprintf(p.Out, "copied to %s\n", filepath.Clean(c.File))
-	p.Notef("The key file %s is not in it: keep a copy of that too, elsewhere.", c.KeyFile())
+	p.Notef("The key file %s is not included: keep a copy of it too, elsewhere.", c.KeyFile())
 	return nil
 }

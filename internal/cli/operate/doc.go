@@ -1,2 +1,2 @@
-// Package operate holds the commands that work on a store, for the operator of a server.
+// Package operate implements the commands with which an operator works on a store.
 package operate

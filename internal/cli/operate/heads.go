@@ -16,14 +16,14 @@ import (
 	"countersign/internal/verify"
 )
 
-// HeadsCommands are the commands on the heads file.
+// HeadsCommands are the commands for the heads file.
 type HeadsCommands struct {
 	Show   headsShowCommand   `cmd:"" help:"Show what is remembered: the ledger, and for each organization how many receipts and acts were acknowledged."`
-	Export headsExportCommand `cmd:"" help:"Write what is remembered, for heads import on another machine."`
-	Import headsImportCommand `cmd:"" help:"Take over what another machine remembers, so that a server there may seal here."`
+	Export headsExportCommand `cmd:"" help:"Export what is remembered, for heads import on another machine."`
+	Import headsImportCommand `cmd:"" help:"Import what another machine remembers, so that a server here may seal."`
 }
 
-var errBlank = errors.New("nothing is remembered yet: the file of heads is empty or not there; a server writes it, and --heads names another")
+var errBlank = errors.New("nothing is remembered yet: the heads file is empty or missing; a server writes it, and --heads names another one")
 
 type headsShowCommand struct {
 	cli.Storage
@@ -36,18 +36,18 @@ func (headsShowCommand) Help() string { return "Example: countersign heads show 
 // HeadsAnswer is the content of the heads file as heads show prints it.
 type HeadsAnswer struct {
 	File          string       `json:"file"`
-	Ledger        *uuid.UUID   `json:"ledger"` // null in a file from before ledgers had ids
+	Ledger        *uuid.UUID   `json:"ledger"` // null in a file that predates ledger ids
 	Organizations []headAnswer `json:"organizations"`
 }
 
 type headAnswer struct {
-	Organization string    `json:"organization"` // "" where its name was never told
+	Organization string    `json:"organization"` // "" if its name is unknown
 	ID           uuid.UUID `json:"organization_id"`
 	Receipts     int64     `json:"receipts"`
 	Acts         int64     `json:"acts"`
 }
 
-// Run prints the file's content.
+// Run prints the content of the file.
 func (c *headsShowCommand) Run(p *cli.Process) error {
 	heads, err := c.OpenHeads()
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *headsShowCommand) Run(p *cli.Process) error {
 
 type headsExportCommand struct {
 	cli.Storage
-	Output string `help:"New file to write; without one it goes to standard output." short:"o" type:"path" placeholder:"FILE" env:"-"`
+	Output string `help:"New file to write; the default is standard output." short:"o" type:"path" placeholder:"FILE" env:"-"`
 	JSON   bool   `name:"json" help:"Print JSON: what was written where." env:"-"`
 }
 
@@ -89,10 +89,10 @@ func (headsExportCommand) Help() string {
 	return "Example: countersign heads export --output heads-export.json"
 }
 
-// Run writes what is remembered.
+// Run exports the heads file.
 func (c *headsExportCommand) Run(p *cli.Process) error {
 	if c.JSON && c.Output == "" {
-		return cli.Usage(errors.New("--json says what was written to a file: name one with --output"))
+		return cli.Usage(errors.New("--json needs a file: name one with --output"))
 	}
 	heads, err := c.OpenHeads()
 	if err != nil {
@@ -126,18 +126,18 @@ func (c *headsExportCommand) Run(p *cli.Process) error {
 
 type headsImportCommand struct {
 	cli.Storage
-	File string `arg:"" help:"File that heads export has written on another machine; - for standard input." type:"path"`
+	File string `arg:"" help:"File written by heads export on another machine; - for standard input." type:"path"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Help is shown below the flags.
 func (headsImportCommand) Help() string {
-	return `A running server takes it up within seconds.
+	return `A running server picks it up within seconds.
 
 Example: ssh replica-1 countersign heads export | countersign heads import -`
 }
 
-// Run merges the file into what is remembered here.
+// Run merges the file into the heads file.
 func (c *headsImportCommand) Run(p *cli.Process) (err error) {
 	body, err := c.read(p)
 	if err != nil {
@@ -171,14 +171,14 @@ func (c *headsImportCommand) Run(p *cli.Process) (err error) {
 			Rollbacks     []verify.Rollback `json:"rollbacks"`
 		}{o.Heads.Ledger(), len(seen), changed, append([]verify.Rollback{}, found...)})
 	}
-	fmt.Fprintf(p.Out, "%s read, %d of them went further than what was remembered here\n", cli.Count(len(seen), "organization"), changed)
+	fmt.Fprintf(p.Out, "%s read, %d of them further ahead than the heads file was\n", cli.Count(len(seen), "organization"), changed)
 	if len(found) > 0 {
-		p.Notef("The database does not hold what was acknowledged: %s. See countersign doctor.", cli.RollbackTexts(found))
+		p.Notef("The database lacks what was acknowledged: %s. See countersign doctor.", cli.RollbackTexts(found))
 	}
 	return nil
 }
 
-// read reads the file up to the size that one can have.
+// read reads the file up to the maximum size of a heads file.
 func (c *headsImportCommand) read(p *cli.Process) ([]byte, error) {
 	in := p.In
 	if filepath.Base(c.File) != "-" {
@@ -196,8 +196,8 @@ func (c *headsImportCommand) read(p *cli.Process) ([]byte, error) {
 	return body, nil
 }
 
-// fits holds what is imported against the database: of another ledger, or of a copy of
-// this one that went its own way, it is not taken over. It returns the ledger.
+// fits checks the imported heads against the database, and returns the ledger's id. It refuses
+// heads of another ledger and of a diverged copy of this one.
 func (*headsImportCommand) fits(p *cli.Process, o *cli.Opened, watched uuid.UUID, seen map[uuid.UUID]keyring.Seen) (uuid.UUID, error) {
 	stored, err := o.Ledger(p.Ctx)
 	if err != nil {
@@ -211,7 +211,7 @@ func (*headsImportCommand) fits(p *cli.Process, o *cli.Opened, watched uuid.UUID
 		return uuid.Nil, err
 	}
 	if len(diverged) > 0 {
-		return uuid.Nil, fmt.Errorf("%w: receipt or act numbers of %s stand for something else in this database; two copies of one ledger were served apart", keyring.ErrDiverged, cli.Quoted(diverged[0], cli.MaxSlug))
+		return uuid.Nil, fmt.Errorf("%w: receipt or act numbers of %s mean something else in this database; two copies of one ledger were served separately", keyring.ErrDiverged, cli.Quoted(diverged[0], cli.MaxSlug))
 	}
 	if stored != nil {
 		return stored.ID, nil

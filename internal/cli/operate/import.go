@@ -16,12 +16,12 @@ type ImportCommands struct {
 
 type importApprovalsCommand struct {
 	cli.Storage
-	File string `arg:"" help:"File of JSON lines, each of decision_record, signature and public_key; - for standard input."`
-	Org  string `help:"Organization that keeps them; needed where there are several." env:"-" placeholder:"SLUG"`
+	File string `arg:"" help:"File of JSON lines, each with decision_record, signature and public_key; - for standard input."`
+	Org  string `help:"Organization to import into; needed only if there are several." env:"-" placeholder:"SLUG"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// ImportLine is an import as the command line shows it.
+// ImportLine is the output of an import.
 type ImportLine struct {
 	ID       string           `json:"import_id,omitempty"`
 	Imported int              `json:"imported"`
@@ -69,7 +69,7 @@ func (c *importApprovalsCommand) print(p *cli.Process, done *service.Import) err
 		fmt.Fprintf(p.Out, "New historical key %s: %s\n", key.ID, key.PublicKey)
 	}
 	if len(keys) > 0 {
-		p.Notef("Compare each public key with what its owner says it is, and confirm it: countersign signing-keys confirm KEY_ID")
+		p.Notef("Compare each public key with the one that its owner names, and confirm it: countersign signing-keys confirm KEY_ID")
 	}
 	return nil
 }

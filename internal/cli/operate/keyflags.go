@@ -14,17 +14,17 @@ import (
 	"countersign/internal/service"
 )
 
-// request is what the flags ask for.
+// request builds the request from the flags.
 func (c *keysCreateCommand) request(now ledger.Time) (*service.KeyRequest, error) {
 	expires, err := cli.ParseExpiry(c.Expires, now)
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
-	asked := map[string]any{"role": c.Role, "agents": c.Agent, "expires_at": cli.TimeText(expires)}
+	fields := map[string]any{"role": c.Role, "agents": c.Agent, "expires_at": cli.TimeText(expires)}
 	if c.Owner != "" {
-		asked["owner"] = c.Owner
+		fields["owner"] = c.Owner
 	}
-	body, err := json.Marshal(asked)
+	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func (c *keysCreateCommand) request(now ledger.Time) (*service.KeyRequest, error
 	return request, nil
 }
 
-// flagFault says in the command line's words which flag is at fault.
+// flagFault names the flag that is at fault.
 func flagFault(err error) error {
 	var own *fault.Error
 	if !errors.As(err, &own) || len(own.Fields) == 0 {

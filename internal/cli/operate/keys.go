@@ -13,22 +13,22 @@ import (
 	"countersign/internal/service"
 )
 
-// KeysCommands are the commands on API keys and the master key.
+// KeysCommands are the commands for API keys and the master key.
 type KeysCommands struct {
-	Create        keysCreateCommand    `cmd:"" help:"Issue an API key, printed once, alone on standard output."`
+	Create        keysCreateCommand    `cmd:"" help:"Create an API key. It is printed once, alone on standard output."`
 	List          keysListCommand      `cmd:"" help:"List an organization's API keys."`
-	Rotate        keysRotateCommand    `cmd:"" help:"Replace an API key's secret, printed once, alone on standard output; the id stays."`
-	Revoke        keysRevokeCommand    `cmd:"" help:"End an API key; it stops at the next request."`
-	SignIn        keysSignInCommand    `cmd:"" help:"Make a one-time link that signs a browser in as an API key."`
-	RotateSigning rotateSigningCommand `cmd:"" help:"Add a master key for new signatures; old ones still verify. A running server picks it up by itself."`
+	Rotate        keysRotateCommand    `cmd:"" help:"Replace an API key's secret. It is printed once, alone on standard output; the id stays the same."`
+	Revoke        keysRevokeCommand    `cmd:"" help:"Revoke an API key; it fails at its next request."`
+	SignIn        keysSignInCommand    `cmd:"" help:"Create a one-time link that signs a browser in as an API key."`
+	RotateSigning rotateSigningCommand `cmd:"" help:"Add a master key for new signatures; old signatures still verify. A running server picks it up automatically."`
 }
 
-// organizationFlag names the organization that a command is about.
+// organizationFlag selects the organization of a command.
 type organizationFlag struct {
-	Org string `help:"The organization's slug; needed only where there are several." env:"-" placeholder:"SLUG"`
+	Org string `help:"The organization's slug; needed only if there are several." env:"-" placeholder:"SLUG"`
 }
 
-// KeyLine is an API key as the command line shows it.
+// KeyLine is an API key in the output.
 type KeyLine struct {
 	ID                string   `json:"key_id"`
 	Name              string   `json:"name"`
@@ -42,7 +42,7 @@ type KeyLine struct {
 	LastUsedAt        *string  `json:"last_used_at"`
 	PreviousExpiresAt *string  `json:"previous_expires_at"`
 	RevokedAt         *string  `json:"revoked_at"`
-	Key               string   `json:"key,omitempty"` // on creation and rotation alone
+	Key               string   `json:"key,omitempty"` // only on creation and rotation
 }
 
 func keyLineOf(key *ledger.KeyRecord, now ledger.Time) KeyLine {
@@ -70,14 +70,14 @@ type keysCreateCommand struct {
 	cli.Storage
 	organizationFlag
 	Role    string   `help:"What the key may do: ${enum}." enum:"agent,member,admin" required:"" env:"-"`
-	Name    string   `help:"Name to tell keys apart by." env:"-"`
-	Agent   []string `help:"An agent that the key may record for; repeat it for several. Without one, any." placeholder:"NAME" sep:"none" env:"-"`
-	Owner   string   `help:"Who answers for the key, such as an e-mail address." env:"-"`
-	Expires string   `help:"When the key ends: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. Without one, never." placeholder:"WHEN" env:"-"`
+	Name    string   `help:"Name of the key." env:"-"`
+	Agent   []string `help:"An agent that the key may record for; repeat it for several. The default is any agent." placeholder:"NAME" sep:"none" env:"-"`
+	Owner   string   `help:"Who is responsible for the key, such as an e-mail address." env:"-"`
+	Expires string   `help:"When the key expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
 	JSON    bool     `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run issues the key.
+// Run creates the key.
 func (c *keysCreateCommand) Run(p *cli.Process) (err error) {
 	if err := checkName(c.Name); err != nil {
 		return cli.Usage(err)
@@ -98,7 +98,7 @@ func (c *keysCreateCommand) Run(p *cli.Process) (err error) {
 	return showKey(p, key, o.Service.Now(), c.JSON)
 }
 
-// showKey shows a key's text: on creation and rotation alone.
+// showKey prints a key's text, which is possible only on creation and rotation.
 func showKey(p *cli.Process, key *service.NewKey, now ledger.Time, asJSON bool) error {
 	if asJSON {
 		return p.PrintJSON(newKeyLine(key, now))
@@ -114,7 +114,7 @@ type keysListCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run lists the keys, never their texts.
+// Run lists the keys without their texts.
 func (c *keysListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
@@ -140,8 +140,8 @@ func (c *keysListCommand) Run(p *cli.Process) (err error) {
 	return p.PrintTable([]string{"KEY ID", "NAME", "ROLE", "HINT", "STATUS", "OWNER", "AGENTS", "EXPIRES", "OLD SECRET UNTIL", "LAST USED", "CREATED"}, rows)
 }
 
-// oldSecretEnds says until when the secret before the last rotation is accepted,
-// if it still is.
+// oldSecretEnds says until when the secret before the last rotation is accepted, or "-" if it is
+// not.
 func oldSecretEnds(key *ledger.KeyRecord, now ledger.Time) string {
 	if key.Previous == nil || key.Previous.ExpiresAt <= now || !key.Active(now) {
 		return "-"
@@ -156,7 +156,7 @@ func orDash(text *string) string {
 	return *text
 }
 
-// keyArgument names one API key by its record's id.
+// keyArgument identifies an API key by its id.
 type keyArgument struct {
 	KeyID string `arg:"" name:"key_id" help:"The key's id, as keys list shows it; not the key itself."`
 }
@@ -176,7 +176,7 @@ type keysRevokeCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run ends the key. Repeating it changes nothing.
+// Run revokes the key. It is idempotent.
 func (c *keysRevokeCommand) Run(p *cli.Process) (err error) {
 	id, err := c.parse()
 	if err != nil {
@@ -202,7 +202,7 @@ type keysRotateCommand struct {
 	cli.Storage
 	organizationFlag
 	keyArgument
-	Overlap string `help:"How long the old secret is still accepted, at most 7d; without it, not at all." placeholder:"SPAN" default:"0s" env:"-"`
+	Overlap string `help:"How long the old secret remains valid, at most 7d; the default is not at all." placeholder:"SPAN" default:"0s" env:"-"`
 	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -236,16 +236,16 @@ func (c *keysRotateCommand) Run(p *cli.Process) (err error) {
 	return nil
 }
 
-// noSuchKey says where the ids are to be found.
+// noSuchKey adds how to list the ids.
 func noSuchKey(err error, slug string) error {
 	if errors.Is(err, fault.ErrNotFound) {
-		return cli.Inconclusive(errors.New("there is no key with that id; " + listKeys(slug) + " shows those there are"))
+		return cli.Inconclusive(errors.New("there is no key with that id; " + listKeys(slug) + " lists the existing ones"))
 	}
 	return namesNothing(err)
 }
 
-// namesNothing tells a name on the command line that leads nowhere, or to several,
-// from a failure.
+// namesNothing marks an error about a name on the command line that matches nothing, or several
+// things, as inconclusive.
 func namesNothing(err error) error {
 	var own *fault.Error
 	if errors.As(err, &own) && (own.Code == fault.CodeNotFound || own.Code == fault.CodeInvalid) {
@@ -254,7 +254,7 @@ func namesNothing(err error) error {
 	return err
 }
 
-// listKeys is the command that shows an organization's keys.
+// listKeys returns the command that lists an organization's keys.
 func listKeys(slug string) string {
 	if slug == "" {
 		return "countersign keys list"

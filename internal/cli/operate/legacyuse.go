@@ -14,20 +14,20 @@ import (
 // LegacyUseCommand is the legacy-use command.
 type LegacyUseCommand struct {
 	cli.Storage
-	Org  string `help:"List that of this organization alone." env:"-" placeholder:"SLUG"`
+	Org  string `help:"List only the use by this organization." env:"-" placeholder:"SLUG"`
 	Days int    `help:"How many days to list, today included." default:"90" env:"-"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// LegacyUseLine is the use of a route on one day as the command line shows it.
+// LegacyUseLine is the use of a route on one day in the output.
 type LegacyUseLine struct {
-	Organization *string `json:"organization"` // slug; the id of one that is gone, null where it is not known
+	Organization *string `json:"organization"` // slug, or the id if it does not exist, or null if it is unknown
 	Day          string  `json:"day"`
 	Route        string  `json:"route"`
 	Requests     int64   `json:"requests"`
 }
 
-// maxLegacyDays is longer than anything is listed for.
+// maxLegacyDays is longer than uses are kept.
 const maxLegacyDays = 3660
 
 // Run lists how often legacy routes were used.

@@ -13,20 +13,20 @@ import (
 	"countersign/internal/ledger"
 )
 
-// LogCommands are the commands on the keys of the transparency logs.
+// LogCommands are the commands for the keys of the transparency logs.
 type LogCommands struct {
-	Vkey      logVkeyCommand      `cmd:"" help:"Print the key of an organization's log, as verifiers and witnesses take it."`
-	Keys      logKeysCommand      `cmd:"" help:"List the keys that sign checkpoints, or have signed them."`
-	RevokeKey logRevokeKeyCommand `cmd:"" help:"Say that a key may have leaked: it signs no checkpoints any more, and its signatures prove nothing by themselves."`
+	Vkey      logVkeyCommand      `cmd:"" help:"Print the key of an organization's log in the form that verifiers and witnesses need."`
+	Keys      logKeysCommand      `cmd:"" help:"List the current and former keys that sign checkpoints."`
+	RevokeKey logRevokeKeyCommand `cmd:"" help:"Revoke a key that may have leaked: it signs no more checkpoints, and its signatures alone prove nothing."`
 }
 
 type logVkeyCommand struct {
 	cli.Storage
 	Org  string `help:"Organization." required:"" env:"-" placeholder:"SLUG"`
-	JSON bool   `name:"json" help:"Print JSON, with the keys of before." env:"-"`
+	JSON bool   `name:"json" help:"Print JSON, including former keys." env:"-"`
 }
 
-// LogKeyLine is a key as the command line shows it.
+// LogKeyLine is a log key in the output.
 type LogKeyLine struct {
 	ID        string `json:"key_id"`
 	Status    string `json:"status"`
@@ -46,7 +46,7 @@ func logKeyLineOf(key keyring.LogKey, vkey string) LogKeyLine {
 	return line
 }
 
-// Run prints the key that signs now.
+// Run prints the active key.
 func (c *logVkeyCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *logVkeyCommand) Run(p *cli.Process) (err error) {
 		return cli.Inconclusive(noOrganization(c.Org))
 	}
 	if err != nil {
-		return cli.Inconclusive(fmt.Errorf("could not read: %w; a running server begins the log within seconds", err))
+		return cli.Inconclusive(fmt.Errorf("could not read: %w; a running server opens the log within seconds", err))
 	}
 	lines, active := make([]LogKeyLine, len(keys)), ""
 	for i, key := range keys {
@@ -82,7 +82,7 @@ type logKeysCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run lists the keys of the key file.
+// Run lists the log keys of the key file.
 func (c *logKeysCommand) Run(p *cli.Process) error {
 	ring, err := keyring.Open(c.KeyFile())
 	if err != nil {
@@ -114,9 +114,9 @@ func (c *logRevokeKeyCommand) Run(p *cli.Process) error {
 	}
 	for _, key := range ring.LogKeys(time.Now()) {
 		if key.ID == c.ID {
-			fmt.Fprintf(p.Out, "%s is revoked since %s\n", c.ID, ledger.TimeOf(key.RevokedAt))
+			fmt.Fprintf(p.Out, "%s was revoked at %s\n", c.ID, ledger.TimeOf(key.RevokedAt))
 		}
 	}
-	p.Notef("Every server of this store needs the new key file; a running one reads it within seconds and signs its logs anew. Tell whoever has pinned the key.")
+	p.Notef("Every server of this store needs the new key file; a running one reads it within seconds and signs its logs again. Tell everyone who has pinned the key.")
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 // MigrateCommand is the migrate command.
 type MigrateCommand struct {
 	cli.Storage
-	TrustExisting bool `help:"Authenticate the rows of a database from before they were authenticated, as they are. Only once: later, a row without an authenticator is one that somebody changed." env:"-"`
+	TrustExisting bool `help:"Authenticate the existing rows of a database that predates row authentication. It works once: later, a row without an authenticator counts as changed." env:"-"`
 	JSON          bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run brings the schema up to date, on a new store as well.
+// Run migrates the schema, or creates it in a new store.
 func (c *MigrateCommand) Run(p *cli.Process) error {
 	from, to, err := c.migrate(p)
 	if err != nil {
@@ -36,7 +36,7 @@ func (c *MigrateCommand) Run(p *cli.Process) error {
 		}{from, to, trusted})
 	}
 	if from == 0 {
-		p.Notef("There was no schema: this is a new store.")
+		p.Notef("There was no schema; this is a new store.")
 	}
 	fmt.Fprintf(p.Out, "schema version %d → %d\n", from, to)
 	if c.TrustExisting {
@@ -65,8 +65,8 @@ func (c *MigrateCommand) migrate(p *cli.Process) (from, to int64, err error) {
 	return from, to, err
 }
 
-// trust takes the rows over, and has the key file remember it: whoever can write the
-// database must not be able to have it done again.
+// trust seals the rows and records that in the key file, so that an attacker with access to the
+// database cannot have it done again.
 func (c *MigrateCommand) trust(p *cli.Process) (taken int, err error) {
 	o, err := c.OpenWithKeys(p, "rows cannot be authenticated without it")
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"countersign/internal/service"
 )
 
-// OrgsCommands are the commands on organizations.
+// OrgsCommands are the commands for organizations.
 type OrgsCommands struct {
-	Create orgsCreateCommand `cmd:"" help:"Make an organization; its first admin key is printed once, alone on standard output."`
+	Create orgsCreateCommand `cmd:"" help:"Create an organization. Its first admin key is printed once, alone on standard output."`
 	List   orgsListCommand   `cmd:"" help:"List the organizations."`
 }
 
 type orgsCreateCommand struct {
 	cli.Storage
-	Slug string `arg:"" help:"Short name that stands in receipts and never changes: lower-case letters, digits, hyphens."`
-	Name string `help:"Name for people; the slug without one." env:"-"`
+	Slug string `arg:"" help:"Short name that appears in receipts and never changes: lower-case letters, digits, hyphens."`
+	Name string `help:"Display name; the default is the slug." env:"-"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// OrgLine is an organization as the command line shows it.
+// OrgLine is an organization in the output.
 type OrgLine struct {
 	ID        string `json:"id"`
 	Slug      string `json:"slug"`
@@ -35,7 +35,7 @@ func lineOf(org *ledger.Organization) OrgLine {
 	return OrgLine{org.ID.String(), org.Slug, org.Name, org.CreatedAt.String()}
 }
 
-// Run makes the organization, on a new store as well.
+// Run creates the organization, and the store if there is none.
 func (c *orgsCreateCommand) Run(p *cli.Process) (err error) {
 	if err := errors.Join(ledger.CheckSlug(c.Slug), checkName(c.Name)); err != nil {
 		return cli.Usage(err)
@@ -46,7 +46,7 @@ func (c *orgsCreateCommand) Run(p *cli.Process) (err error) {
 	}
 	defer func() { err = errors.Join(err, o.Close()) }()
 	if o.NewKeys {
-		p.Notef("New master keys were made: %s. Back them up, nothing can be verified without them.", c.KeyFile())
+		p.Notef("New master keys were created: %s. Back them up: nothing can be verified without them.", c.KeyFile())
 	}
 	org, key, err := o.Operator().CreateOrganization(p.Ctx, c.Slug, c.Name)
 	if err != nil {
@@ -58,16 +58,16 @@ func (c *orgsCreateCommand) Run(p *cli.Process) (err error) {
 			Key          KeyLine `json:"key"`
 		}{lineOf(org), newKeyLine(key, o.Service.Now())})
 	}
-	p.Notef("Organization %s is made. Its first admin key is shown once, here:", org.Slug)
+	p.Notef("Organization %s was created. Its first admin key is shown once, here:", org.Slug)
 	fmt.Fprintln(p.Out, key.Text.Reveal())
 	return nil
 }
 
-const longestName = 200
+const maxName = 200
 
 func checkName(name string) error {
-	if utf8.RuneCountInString(name) > longestName || !utf8.ValidString(name) {
-		return fmt.Errorf("a name is valid UTF-8 of at most %d characters", longestName)
+	if utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) {
+		return fmt.Errorf("a name must be valid UTF-8 of at most %d characters", maxName)
 	}
 	return nil
 }

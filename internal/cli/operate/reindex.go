@@ -10,17 +10,17 @@ import (
 // ReindexCommand is the reindex command.
 type ReindexCommand struct {
 	cli.Storage
-	Org  string `help:"Index this organization alone." env:"-" placeholder:"SLUG"`
+	Org  string `help:"Index only this organization." env:"-" placeholder:"SLUG"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// reindexed is what was missing of one organization.
+// reindexed is the result for one organization.
 type reindexed struct {
 	Organization string `json:"organization"`
 	Added        int64  `json:"added"`
 }
 
-// Run adds what the search index lacks. A server may run beside it.
+// Run adds missing entries to the search index. A server may be running at the same time.
 func (c *ReindexCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenWithKeys(p, "records cannot be authenticated without it")
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *ReindexCommand) Run(p *cli.Process) (err error) {
 		lines = append(lines, reindexed{org.Slug, added})
 	}
 	if c.Org != "" && len(lines) == 0 {
-		return cli.Usage(fmt.Errorf("there is no organization %q; countersign orgs list shows them", c.Org))
+		return cli.Usage(fmt.Errorf("there is no organization %q; countersign orgs list lists them", c.Org))
 	}
 	if c.JSON {
 		return p.PrintJSON(lines)

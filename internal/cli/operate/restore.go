@@ -20,18 +20,18 @@ import (
 // RestoreCommand is the restore command.
 type RestoreCommand struct {
 	cli.Storage
-	File    string `arg:"" optional:"" help:"Backup that countersign backup has made." type:"path"`
-	InPlace bool   `help:"Take the database as it is for the restored one, after PostgreSQL's own tools have restored it." env:"-"`
-	Replace bool   `help:"Restore although there is a database; it is kept beside the new one." env:"-"`
+	File    string `arg:"" optional:"" help:"Backup file written by countersign backup." type:"path"`
+	InPlace bool   `help:"Accept the current database as the restored one, after PostgreSQL's own tools have restored it." env:"-"`
+	Replace bool   `help:"Restore even if there is a database; it is kept next to the new one." env:"-"`
 	NoAudit bool   `help:"Do not audit the backup first." env:"-"`
-	Yes     bool   `help:"Do not ask." short:"y" env:"-"`
+	Yes     bool   `help:"Do not ask for confirmation." short:"y" env:"-"`
 	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Help is shown below the flags.
 func (RestoreCommand) Help() string {
-	return `Stop every server first. The restored ledger gets an id of its own, each organization's audit log says what was lost
-by it, and the file of heads follows it.
+	return `Stop every server first. The restored ledger gets a new id, each organization's audit log records what was
+lost, and the heads file is updated.
 
 Examples:
   countersign restore /backups/countersign-2026-11-16.db --replace
@@ -41,11 +41,11 @@ Examples:
 // RestoreAnswer is what restore prints.
 type RestoreAnswer struct {
 	*service.Restoration
-	File     string `json:"file,omitempty"`     // the backup
-	Replaced string `json:"replaced,omitempty"` // where the database from before is kept
+	File     string `json:"file,omitempty"`     // path of the backup
+	Replaced string `json:"replaced,omitempty"` // path of the previous database
 }
 
-// Run puts a backup in place, or takes what is in place for one.
+// Run restores a backup, or accepts a database that was restored by other tools.
 func (c *RestoreCommand) Run(p *cli.Process) error {
 	if (c.File == "") != c.InPlace {
 		return cli.Usage(errors.New("name the backup, or give --in-place"))
@@ -53,7 +53,7 @@ func (c *RestoreCommand) Run(p *cli.Process) error {
 	if !c.Embedded() && !c.InPlace {
 		return cli.Inconclusive(errors.New("this store is in PostgreSQL: restore the database with pg_restore or psql, and then run countersign restore --in-place"))
 	}
-	heads, err := c.OpenHeads() // before anything else: without the keys a backup is of no use
+	heads, err := c.OpenHeads() // first, because a backup is useless without the keys
 	if err != nil {
 		return cli.Inconclusive(err)
 	}
@@ -72,18 +72,17 @@ func (c *RestoreCommand) Run(p *cli.Process) error {
 		return err
 	}
 	if err := errors.Join(c.forgetChains(), c.endLogs()); err != nil {
-		return fmt.Errorf("the database is restored, and what is remembered of its open chains and logs does not say so: %w; then run countersign restore --in-place", err)
+		return fmt.Errorf("the database is restored, but the records of open chains and logs could not be updated: %w; fix this and run countersign restore --in-place", err)
 	}
-	// A crash before this leaves a file that watches the ledger from before: no server
-	// starts on it, and restore --in-place goes on from there.
+	// After a crash before this point, the heads file still watches the previous ledger. No server
+	// starts with it, and restore --in-place continues from here.
 	if err := heads.Replace(answer.Ledger, answer.Ends()); err != nil {
-		return fmt.Errorf("the database is restored, and the file of heads does not say so: %w; then run countersign restore --in-place", err)
+		return fmt.Errorf("the database is restored, but the heads file could not be updated: %w; fix this and run countersign restore --in-place", err)
 	}
 	return c.print(p, answer)
 }
 
-// forgetChains gives up what is remembered of open chains: they are what the backup has of
-// them.
+// forgetChains drops the records of open chains, because the backup may have older states of them.
 func (c *RestoreCommand) forgetChains() error {
 	ring, err := keyring.Open(c.KeyFile())
 	if err != nil {
@@ -105,7 +104,7 @@ func (c *RestoreCommand) forgetChains() error {
 	return chains.Close()
 }
 
-// endLogs says that the logs from before are never signed again.
+// endLogs marks the previous logs as never to be signed again.
 func (c *RestoreCommand) endLogs() error {
 	ring, err := keyring.Open(c.KeyFile())
 	if err != nil {
@@ -118,7 +117,7 @@ func (c *RestoreCommand) endLogs() error {
 	return marks.EndAll()
 }
 
-// alone makes sure that nobody serves the database meanwhile.
+// alone makes sure that no server uses the database at the same time.
 func (c *RestoreCommand) alone(p *cli.Process) (release func(), err error) {
 	if c.Embedded() {
 		return cli.LockFolder(c.Data)
@@ -130,7 +129,7 @@ func (c *RestoreCommand) alone(p *cli.Process) (release func(), err error) {
 	return func() {}, err
 }
 
-// inPlace is for a database that something else has restored.
+// inPlace handles a database that another tool has restored.
 func (c *RestoreCommand) inPlace(p *cli.Process, heads *keyring.Heads, answer *RestoreAnswer) (err error) {
 	if err := c.CheckExists(); err != nil {
 		return cli.Inconclusive(err)
@@ -155,7 +154,7 @@ func (c *RestoreCommand) inPlace(p *cli.Process, heads *keyring.Heads, answer *R
 	return c.restore(p, o, heads, answer)
 }
 
-// fromFile works on a copy of the backup, and puts that in place when all is well.
+// fromFile works on a copy of the backup, and moves it into place if everything succeeds.
 func (c *RestoreCommand) fromFile(p *cli.Process, heads *keyring.Heads, answer *RestoreAnswer) (err error) {
 	database := c.DatabaseFile()
 	_, err = os.Lstat(database)
@@ -164,7 +163,7 @@ func (c *RestoreCommand) fromFile(p *cli.Process, heads *keyring.Heads, answer *
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return cli.Inconclusive(err)
 	case exists && !c.Replace:
-		return cli.Inconclusive(fmt.Errorf("there is a database in %s: give --replace to restore all the same; it is kept beside the new one", c.Data))
+		return cli.Inconclusive(fmt.Errorf("there is already a database in %s: give --replace to restore anyway; it is kept next to the new one", c.Data))
 	}
 	copied, err := c.copy(p)
 	if err != nil {
@@ -172,29 +171,29 @@ func (c *RestoreCommand) fromFile(p *cli.Process, heads *keyring.Heads, answer *
 	}
 	defer func() {
 		for _, path := range databaseFiles(copied) {
-			_ = os.Remove(path) // it has another name by now, or is of no use
+			_ = os.Remove(path) // it was renamed, or is useless
 		}
 	}()
 	if err := c.prepare(p, copied, heads, answer); err != nil {
 		return err
 	}
 	if exists {
-		// What a server that was killed has left in the log is written into the database, so
-		// that one file is the whole of it. Where that fails, the log goes with the database.
+		// Opening the database recovers what a killed server left in the write-ahead log, so that
+		// one file contains everything. If that fails, the log is moved along with the database.
 		if db, err := p.Databases.OpenSQLite(p.Ctx, database); err == nil {
 			_ = db.Close()
 		}
 		if answer.Replaced, err = putAside(database, time.Now()); err != nil {
-			return fmt.Errorf("the database from before could not be put aside, and nothing was restored: %w", err)
+			return fmt.Errorf("the previous database could not be moved, and nothing was restored: %w", err)
 		}
 	}
 	if err := errors.Join(os.Rename(copied, database), syncFolder(c.Data)); err != nil {
-		return fmt.Errorf("the backup could not be put in place; the database from before is %s: %w", answer.Replaced, err)
+		return fmt.Errorf("the backup could not be moved into place; the previous database is %s: %w", answer.Replaced, err)
 	}
 	return nil
 }
 
-// copy brings the backup into the data folder, where it can be renamed into place.
+// copy copies the backup into the data folder, from where it can be renamed into place.
 func (c *RestoreCommand) copy(p *cli.Process) (path string, err error) {
 	backup, err := os.Open(c.File)
 	if err != nil {
@@ -209,7 +208,7 @@ func (c *RestoreCommand) copy(p *cli.Process) (path string, err error) {
 		return "", fmt.Errorf("%s is not a file", c.File)
 	}
 	if log, err := os.Stat(c.File + "-wal"); err == nil && log.Size() > 0 {
-		return "", fmt.Errorf("%s has a write-ahead log beside it: it is a database in use, and no backup; make one with countersign backup", c.File)
+		return "", fmt.Errorf("%s has a write-ahead log next to it, so it is a database in use and not a backup; create one with countersign backup", c.File)
 	}
 	target, err := os.CreateTemp(c.Data, "restore-*.db") // mode 0600
 	if err != nil {
@@ -224,7 +223,7 @@ func (c *RestoreCommand) copy(p *cli.Process) (path string, err error) {
 	return target.Name(), nil
 }
 
-// watchedReader shows how far it was read, and ends with its context.
+// watchedReader reports its progress, and fails when its context ends.
 type watchedReader struct {
 	ctx         context.Context
 	r           io.Reader
@@ -242,7 +241,7 @@ func (w *watchedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// prepare checks a copy of the backup and makes of it a ledger of its own.
+// prepare checks a copy of the backup and turns it into a separate ledger.
 func (c *RestoreCommand) prepare(p *cli.Process, path string, heads *keyring.Heads, answer *RestoreAnswer) (err error) {
 	db, err := p.Databases.OpenSQLite(p.Ctx, path)
 	if err != nil {
@@ -269,11 +268,11 @@ func (c *RestoreCommand) prepare(p *cli.Process, path string, heads *keyring.Hea
 	if err = c.audit(p, o); err == nil {
 		err = c.restore(p, o, heads, answer)
 	}
-	// Closing writes the log into the database: what is renamed is whole.
+	// Closing checkpoints the write-ahead log, so that the renamed file is complete.
 	return errors.Join(err, o.Close())
 }
 
-// restore makes a ledger of its own.
+// restore gives the ledger a new identity.
 func (c *RestoreCommand) restore(p *cli.Process, o *cli.Opened, heads *keyring.Heads, answer *RestoreAnswer) error {
 	var err error
 	answer.Restoration, err = o.Operator().Restore(p.Ctx, heads.Ledger(), heads.All())
@@ -284,7 +283,7 @@ func (c *RestoreCommand) restore(p *cli.Process, o *cli.Opened, heads *keyring.H
 	return err
 }
 
-// audit walks every ledger of the backup.
+// audit audits every organization in the backup.
 func (c *RestoreCommand) audit(p *cli.Process, o *cli.Opened) error {
 	if c.NoAudit {
 		return nil
@@ -301,16 +300,16 @@ func (c *RestoreCommand) audit(p *cli.Process, o *cli.Opened) error {
 			return cli.Inconclusive(fmt.Errorf("the ledger of %s could not be read: %w", cli.Quoted(org.Slug, cli.MaxSlug), err))
 		}
 		if report.Break != nil {
-			return fmt.Errorf("the ledger of %s is broken at %s: take another backup, or give --no-audit to restore it all the same; nothing was changed", cli.Quoted(org.Slug, cli.MaxSlug), breakText(report.Break))
+			return fmt.Errorf("the ledger of %s is broken at %s: use another backup, or give --no-audit to restore it anyway; nothing was changed", cli.Quoted(org.Slug, cli.MaxSlug), breakText(report.Break))
 		}
 	}
 	return nil
 }
 
-// databaseFiles are a database and what SQLite keeps beside it.
+// databaseFiles returns the files of an SQLite database.
 func databaseFiles(path string) []string { return []string{path, path + "-wal", path + "-shm"} }
 
-// putAside gives a database another name, with what stands beside it.
+// putAside renames a database, including its other files.
 func putAside(database string, now time.Time) (string, error) {
 	aside := fmt.Sprintf("%s.replaced-%s", database, now.UTC().Format("20060102T150405.000Z"))
 	for i, path := range databaseFiles(database) {
@@ -331,14 +330,14 @@ func syncFolder(path string) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-// print says what was done, and what to tell whoever relies on the receipts.
+// print says what was done, and what to tell those who rely on the receipts.
 func (c *RestoreCommand) print(p *cli.Process, answer *RestoreAnswer) error {
 	if c.JSON {
 		return p.PrintJSON(answer)
 	}
 	fmt.Fprintf(p.Out, "this is the ledger %s%s\n", answer.Ledger, restoredFrom(answer.Parent))
 	if answer.Replaced != "" {
-		fmt.Fprintf(p.Out, "the database from before is kept as %s\n", filepath.Clean(answer.Replaced))
+		fmt.Fprintf(p.Out, "the previous database is kept as %s\n", filepath.Clean(answer.Replaced))
 	}
 	for _, org := range answer.Organizations {
 		fmt.Fprintln(p.Out, restoredText(org))
@@ -349,7 +348,7 @@ func (c *RestoreCommand) print(p *cli.Process, answer *RestoreAnswer) error {
 
 func restoredFrom(parent *uuid.UUID) string {
 	if parent == nil {
-		return ", restored from one without an id"
+		return ", restored from a ledger without an id"
 	}
 	return fmt.Sprintf(", restored from the ledger %s", parent)
 }
@@ -367,7 +366,7 @@ func restoredText(org service.RestoredOrganization) string {
 		text += fmt.Sprintf("; lost from the audit log: acts %d to %d", org.Acts+1, org.Acts+org.ActsLost)
 	}
 	if org.Diverged {
-		text += "; its last receipts or acts are others than were acknowledged"
+		text += "; its last receipts or acts differ from those that were acknowledged"
 	}
 	return text
 }

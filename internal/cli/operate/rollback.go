@@ -15,18 +15,18 @@ import (
 
 // RollbackCommands list and accept rollbacks.
 type RollbackCommands struct {
-	List   rollbackListCommand   `cmd:"" help:"Show what the database lacks of what was acknowledged."`
-	Accept rollbackAcceptCommand `cmd:"" help:"Take the database as it is for the truth, and enter that into the audit log."`
+	List   rollbackListCommand   `cmd:"" help:"List what was acknowledged and is missing from the database."`
+	Accept rollbackAcceptCommand `cmd:"" help:"Accept the database as it is, and record that in the audit log."`
 }
 
 type rollbackAcceptCommand struct {
 	cli.Storage
-	Org  string `help:"Accept it for this organization alone; one that is missing goes by its id as well." env:"-" placeholder:"SLUG"`
-	Yes  bool   `help:"Do not ask." short:"y" env:"-"`
+	Org  string `help:"Accept it only for this organization; a missing one can also be named by its id." env:"-" placeholder:"SLUG"`
+	Yes  bool   `help:"Do not ask for confirmation." short:"y" env:"-"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run shows what was lost, asks, and lets new receipts be made again.
+// Run shows what was lost, asks for confirmation, and allows new receipts to be sealed.
 func (c *rollbackAcceptCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForRecovery(p)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *rollbackAcceptCommand) Run(p *cli.Process) (err error) {
 	}
 	_, forged := o.Ledger(p.Ctx)
 	if len(found)+len(chains) == 0 && !errors.Is(forged, cli.ErrForgedLedger) {
-		p.Notef("There is nothing to accept: the database holds what was acknowledged.")
+		p.Notef("There is nothing to accept: the database has everything that was acknowledged.")
 		return c.print(p, found, nil)
 	}
 	for _, rollback := range found {
@@ -53,12 +53,12 @@ func (c *rollbackAcceptCommand) Run(p *cli.Process) (err error) {
 		return cli.Inconclusive(errors.New("nothing is remembered of any organization: accept it for all of them, without --org"))
 	}
 	if errors.Is(forged, cli.ErrForgedLedger) {
-		p.Notef("The id of the ledger was changed outside the service; it is written anew.")
+		p.Notef("The id of the ledger was changed outside the service; it is written again.")
 	}
-	sayChains(p, chains)
-	p.Notef("Receipts that were given out and are not in this database will not verify any more.")
+	listChains(p, chains)
+	p.Notef("Receipts that were issued but are not in this database will no longer verify.")
 	if !c.Yes {
-		if err := p.Confirm("Go on with this database?"); err != nil {
+		if err := p.Confirm("Continue with this database?"); err != nil {
 			return err
 		}
 	}
@@ -71,13 +71,12 @@ func (c *rollbackAcceptCommand) Run(p *cli.Process) (err error) {
 	return c.print(p, found, chains)
 }
 
-// accept has the file of heads follow the ledger that is stored, as far as that was
-// shown.
+// accept updates the heads file to the stored ledger, for what was shown to the operator.
 func (c *rollbackAcceptCommand) accept(p *cli.Process, o *cli.Opened, found []verify.Rollback) error {
 	if err := o.Operator().AcceptRollbacks(p.Ctx, found, func(org uuid.UUID, now keyring.Seen) error { return acceptHead(o, org, now) }); err != nil {
 		return err
 	}
-	if c.Org != "" { // the others have not been looked at
+	if c.Org != "" { // the others were not checked
 		return nil
 	}
 	stored, err := o.Operator().AcceptLedger(p.Ctx, o.Heads.Ledger())
@@ -88,13 +87,13 @@ func (c *rollbackAcceptCommand) accept(p *cli.Process, o *cli.Opened, found []ve
 }
 
 // print says what was accepted.
-func (c *rollbackAcceptCommand) print(p *cli.Process, accepted []verify.Rollback, chains []putBackChain) error {
+func (c *rollbackAcceptCommand) print(p *cli.Process, accepted []verify.Rollback, chains []rolledBackChain) error {
 	if c.JSON {
 		return p.PrintJSON(rollbackLines(accepted, chains))
 	}
 	for _, rollback := range accepted {
 		if rollback.OtherLedger {
-			fmt.Fprintf(p.Out, "the file of heads watches the ledger %s from now on\n", rollback.ID)
+			fmt.Fprintf(p.Out, "the heads file now watches the ledger %s\n", rollback.ID)
 			continue
 		}
 		if rollback.Missing {
@@ -124,8 +123,8 @@ func (c *rollbackAcceptCommand) find(p *cli.Process, o *cli.Opened) ([]verify.Ro
 	return nil, c.known(p, o)
 }
 
-// known refuses a name that is nobody's: that there is nothing to accept would be
-// taken for good news of the one that was meant.
+// known refuses an unknown name, because "nothing to accept" would be mistaken for good news about
+// the intended organization.
 func (c *rollbackAcceptCommand) known(p *cli.Process, o *cli.Opened) error {
 	orgs, err := o.Operator().Organizations(p.Ctx)
 	if err != nil {
@@ -138,5 +137,5 @@ func (c *rollbackAcceptCommand) known(p *cli.Process, o *cli.Opened) error {
 }
 
 func noOrganization(name string) error {
-	return fmt.Errorf("there is no organization %q; countersign orgs list shows those there are", name)
+	return fmt.Errorf("there is no organization %q; countersign orgs list lists the existing ones", name)
 }

@@ -17,7 +17,7 @@ type rollbackListCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run shows what was lost, and fails where anything was.
+// Run lists what was lost, and fails if there is anything.
 func (c *rollbackListCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForReading(p)
 	if err != nil {
@@ -48,26 +48,25 @@ func (c *rollbackListCommand) Run(p *cli.Process) (err error) {
 	return err
 }
 
-// putBackChain is a chain, or the counter of a budget, that is not the one that was
-// acknowledged.
-type putBackChain struct {
+// rolledBackChain is a chain, or a budget counter, that differs from what was acknowledged.
+type rolledBackChain struct {
 	Organization string    `json:"organization"`
 	ID           uuid.UUID `json:"organization_id"`
 	Chain        string    `json:"chain_id,omitempty"`
 	Counter      string    `json:"budget_counter_id,omitempty"`
-	Receipt      string    `json:"receipt_id,omitempty"` // under which it was sealed
+	Receipt      string    `json:"receipt_id,omitempty"` // the chain's receipt
 	Gone         bool      `json:"gone"`
 
 	found *verify.ChainRollback
 }
 
-func (c *putBackChain) text() string {
+func (c *rolledBackChain) text() string {
 	return fmt.Sprintf("%s: %s", cli.Quoted(c.Organization, cli.MaxSlug), c.found)
 }
 
-// findChains finds the chains that were put back, those of one organization where it is
+// findChains returns the chains that were rolled back, only those of one organization if it is
 // named.
-func findChains(p *cli.Process, o *cli.Opened, org string) ([]putBackChain, error) {
+func findChains(p *cli.Process, o *cli.Opened, org string) ([]rolledBackChain, error) {
 	found, err := o.Service.ChainRollbacks(p.Ctx)
 	if err != nil {
 		return nil, cli.Inconclusive(fmt.Errorf("could not read: %w", err))
@@ -83,13 +82,13 @@ func findChains(p *cli.Process, o *cli.Opened, org string) ([]putBackChain, erro
 	for _, org := range orgs {
 		slugs[org.ID] = org.Slug
 	}
-	var chains []putBackChain
+	var chains []rolledBackChain
 	for _, back := range found {
-		chain := putBackChain{Organization: slugs[back.Org], ID: back.Org.UUID, Chain: back.Chain.String(), Gone: back.Gone, found: back}
+		chain := rolledBackChain{Organization: slugs[back.Org], ID: back.Org.UUID, Chain: back.Chain.String(), Gone: back.Gone, found: back}
 		if ledger.IsCounterID(back.Chain.UUID) {
 			chain.Chain, chain.Counter = "", chain.Chain
 		}
-		if chain.Organization == "" { // it is gone as well
+		if chain.Organization == "" { // the organization is missing too
 			chain.Organization = back.Org.String()
 		}
 		if back.Receipt != nil {
@@ -102,9 +101,9 @@ func findChains(p *cli.Process, o *cli.Opened, org string) ([]putBackChain, erro
 	return chains, nil
 }
 
-// acceptChains has the chains taken as they are, but for those of organizations whose
-// whole ledger was accepted.
-func acceptChains(p *cli.Process, o *cli.Opened, chains []putBackChain, ledgers []verify.Rollback) error {
+// acceptChains accepts the chains as they are, except those of organizations whose whole ledger was
+// accepted.
+func acceptChains(p *cli.Process, o *cli.Opened, chains []rolledBackChain, ledgers []verify.Rollback) error {
 	accepted := make(map[uuid.UUID]bool, len(ledgers))
 	for _, rollback := range ledgers {
 		accepted[rollback.ID] = true
@@ -118,15 +117,15 @@ func acceptChains(p *cli.Process, o *cli.Opened, chains []putBackChain, ledgers 
 	return o.Operator().AcceptChains(p.Ctx, left, o.Chains.Accept)
 }
 
-// sayChains names the chains before anybody is asked.
-func sayChains(p *cli.Process, chains []putBackChain) {
+// listChains prints the chains before the operator is asked for confirmation.
+func listChains(p *cli.Process, chains []rolledBackChain) {
 	for i := range chains {
 		p.Notef("%s", chains[i].text())
 	}
 }
 
-// rollbackLines is all that was found, for a program to read: ledgers, then chains.
-func rollbackLines(ledgers []verify.Rollback, chains []putBackChain) []any {
+// rollbackLines returns everything that was found for JSON output: ledgers, then chains.
+func rollbackLines(ledgers []verify.Rollback, chains []rolledBackChain) []any {
 	lines := make([]any, 0, len(ledgers)+len(chains)) // an empty list, never null
 	for _, rollback := range ledgers {
 		lines = append(lines, rollback)
@@ -137,7 +136,7 @@ func rollbackLines(ledgers []verify.Rollback, chains []putBackChain) []any {
 	return lines
 }
 
-// acceptHead has the memory outside the database follow an organization's ledger.
+// acceptHead updates the records outside the database to an organization's stored ledger.
 func acceptHead(o *cli.Opened, org uuid.UUID, now keyring.Seen) error {
 	if err := o.Heads.Accept(org, now); err != nil {
 		return err

@@ -15,8 +15,8 @@ type rotateSigningCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run adds a master key. The keys that stand must be the store's own: a rotation
-// of a foreign key file would only be noticed when nothing verifies any more.
+// Run adds a master key. It first checks that the current keys belong to the store: rotating a
+// foreign key file would only be noticed when nothing verifies any more.
 func (c *rotateSigningCommand) Run(p *cli.Process) (err error) {
 	o, err := c.OpenForChanges(p)
 	if err != nil {
@@ -32,7 +32,7 @@ func (c *rotateSigningCommand) Run(p *cli.Process) (err error) {
 		return err
 	}
 	if err := o.Operator().RecordRotation(p.Ctx, previous, rotated.CurrentKey()); err != nil {
-		return fmt.Errorf("the master key is rotated, and must not be rotated again for this: %w", err)
+		return fmt.Errorf("the master key was rotated (do not rotate it again), but recording that failed: %w", err)
 	}
 	if c.JSON {
 		return p.PrintJSON(struct {
@@ -40,7 +40,7 @@ func (c *rotateSigningCommand) Run(p *cli.Process) (err error) {
 			Keys    []string `json:"keys"`
 		}{rotated.CurrentKey(), rotated.IDs()})
 	}
-	fmt.Fprintf(p.Out, "new receipts are signed under %s; receipts of earlier keys (%d) still verify\n", rotated.CurrentKey(), len(rotated.IDs())-1)
+	fmt.Fprintf(p.Out, "new receipts are signed with %s; receipts signed with earlier keys (%d) still verify\n", rotated.CurrentKey(), len(rotated.IDs())-1)
 	p.Notef("Back up %s now. Every server of this store needs the new file; a running one reads it within seconds.", c.KeyFile())
 	return nil
 }

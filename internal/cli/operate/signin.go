@@ -14,11 +14,11 @@ type keysSignInCommand struct {
 	cli.Storage
 	organizationFlag
 	KeyID string `arg:"" optional:"" name:"key_id" help:"The id of the key to sign in as, as keys list shows it; the default is the oldest active admin's."`
-	URL   string `name:"url" help:"Where the server is reached, for the link; without it the server's own --public-url or --listen says so, or what the server of the data folder noted there." env:"COUNTERSIGN_URL"`
-	// The server's own settings, by the same names.
+	URL   string `name:"url" help:"URL of the server for the link; the default comes from the server's --public-url or --listen, or from the data folder." env:"COUNTERSIGN_URL"`
+	// The server's own settings, under the same names.
 	PublicURL string `name:"public-url" help:"The server's --public-url." placeholder:"URL"`
 	Listen    string `help:"The server's --listen." placeholder:"ADDR"`
-	TLSCert   string `name:"tls-cert" help:"The server's --tls-cert: the link is one of https." type:"path" placeholder:"FILE"`
+	TLSCert   string `name:"tls-cert" help:"The server's --tls-cert: the link uses https." type:"path" placeholder:"FILE"`
 	JSON      bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -45,19 +45,19 @@ func (c *keysSignInCommand) Run(p *cli.Process) (err error) {
 	}
 	key := signInKey(keys, id, o.Service.Now())
 	if key == nil {
-		return cli.Inconclusive(errors.New("there is no active key to sign in as; " + listKeys(c.Org) + " shows those there are"))
+		return cli.Inconclusive(errors.New("there is no active key to sign in as; " + listKeys(c.Org) + " lists the existing ones"))
 	}
 	link, err := o.Operator().SignInLink(p.Ctx, c.Org, key.ID)
 	if err != nil {
 		return err
 	}
 	if !known {
-		p.Notef("Where the server is reached is not known here: the link has the default address. Name the server's with --url.")
+		p.Notef("The server's address is not known here, so the link has the default address. Name the right one with --url.")
 	}
 	return c.print(p, key, cli.SignInLink(base, link))
 }
 
-// signInKey is the active key of that id; with the zero id, the oldest admin's.
+// signInKey returns the active key with the id, or the oldest active admin key for the zero id.
 func signInKey(keys []*ledger.KeyRecord, id ledger.KeyID, now ledger.Time) *ledger.KeyRecord {
 	for _, key := range keys {
 		if key.Active(now) && (key.ID == id || (id == ledger.KeyID{} && key.Role == ledger.RoleAdmin)) {
@@ -81,8 +81,8 @@ func (c *keysSignInCommand) print(p *cli.Process, key *ledger.KeyRecord, link st
 	return nil
 }
 
-// address is where the server is reached: what was said about it, or else where the
-// server of the data folder listens. Where neither is known it is the default.
+// address returns the server's URL: from the flags, or else the address that the server noted in
+// the data folder. If neither is known, it is the default.
 func (c *keysSignInCommand) address() (base string, known bool, err error) {
 	switch {
 	case c.URL != "":
@@ -104,7 +104,7 @@ func (c *keysSignInCommand) address() (base string, known bool, err error) {
 		return noted, true, nil
 	}
 	if c.Listen != "" {
-		return "", false, errors.New("--listen leaves the port open: say with --url where the server is reached")
+		return "", false, errors.New("--listen does not name the port: give the server's URL with --url")
 	}
 	return cli.ReachableURL(c.scheme(), cli.DefaultListen), false, nil
 }

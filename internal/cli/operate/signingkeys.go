@@ -11,14 +11,14 @@ import (
 	"countersign/internal/service"
 )
 
-// SigningKeysCommands are the commands on the keys that sign decisions.
+// SigningKeysCommands are the commands for the keys that sign decisions.
 type SigningKeysCommands struct {
-	List    signingKeysListCommand    `cmd:"" help:"List the keys that sign decisions, and those that signed imported ones."`
-	Confirm signingKeysConfirmCommand `cmd:"" help:"Say that a historical key is what it claims to be: what it signed is trusted from then on."`
-	Retract signingKeysRetractCommand `cmd:"" help:"Take back that a key was confirmed."`
+	List    signingKeysListCommand    `cmd:"" help:"List the keys that sign decisions, including those of imported decisions."`
+	Confirm signingKeysConfirmCommand `cmd:"" help:"Confirm that a historical key is genuine; what it signed is trusted from then on."`
+	Retract signingKeysRetractCommand `cmd:"" help:"Retract the confirmation of a key."`
 }
 
-// SigningKeyLine is a signing key as the command line shows it.
+// SigningKeyLine is a signing key in the output.
 type SigningKeyLine struct {
 	ID        string `json:"key_id"`
 	Name      string `json:"name"`
@@ -36,7 +36,7 @@ func signingKeyLineOf(key *service.SigningKey) SigningKeyLine {
 
 type signingKeysListCommand struct {
 	cli.Storage
-	Org  string `help:"Organization; needed where there are several." env:"-" placeholder:"SLUG"`
+	Org  string `help:"Organization; needed only if there are several." env:"-" placeholder:"SLUG"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -62,11 +62,11 @@ func (c *signingKeysListCommand) Run(p *cli.Process) (err error) {
 	return p.PrintTable([]string{"ID", "STATUS", "PUBLIC KEY", "CREATED", "NAME"}, rows)
 }
 
-// signingKeyChange is what the commands have in common that change a key.
+// signingKeyChange is shared by the commands that change a key.
 type signingKeyChange struct {
 	cli.Storage
 	ID   string `arg:"" help:"The key's id, as countersign signing-keys list shows it."`
-	Org  string `help:"Organization; needed where there are several." env:"-" placeholder:"SLUG"`
+	Org  string `help:"Organization; needed only if there are several." env:"-" placeholder:"SLUG"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -79,7 +79,7 @@ func (c *signingKeysConfirmCommand) Run(p *cli.Process) error {
 
 type signingKeysRetractCommand struct{ signingKeyChange }
 
-// Run takes back that a key was confirmed.
+// Run retracts the confirmation of a key.
 func (c *signingKeysRetractCommand) Run(p *cli.Process) error {
 	return c.change(p, (*service.Operator).RetractSigningKey)
 }

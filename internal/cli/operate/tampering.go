@@ -14,26 +14,26 @@ import (
 
 // TamperingCommands list and acknowledge findings of tampering.
 type TamperingCommands struct {
-	List        tamperingListCommand        `cmd:"" help:"List the tampering that nobody has acknowledged."`
-	Acknowledge tamperingAcknowledgeCommand `cmd:"" help:"Say that a finding was looked at, and enter that into the audit log."`
+	List        tamperingListCommand        `cmd:"" help:"List the findings of tampering that nobody has acknowledged."`
+	Acknowledge tamperingAcknowledgeCommand `cmd:"" help:"Acknowledge a finding that was investigated, and record that in the audit log."`
 }
 
 type tamperingListCommand struct {
 	cli.Storage
-	Org  string `help:"List those of this organization alone." env:"-" placeholder:"SLUG"`
-	All  bool   `help:"List acknowledged ones as well." env:"-"`
+	Org  string `help:"List only those of this organization." env:"-" placeholder:"SLUG"`
+	All  bool   `help:"List acknowledged findings too." env:"-"`
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// FindingLine is a finding as the command line shows it.
+// FindingLine is a finding in the output.
 type FindingLine struct {
 	ID             string  `json:"id"`
-	Organization   string  `json:"organization"` // slug; the id of one that is gone, "" for none in particular
+	Organization   string  `json:"organization"` // slug, or the id if it does not exist, or "" for no particular one
 	Status         string  `json:"status"`       // "open" or "acknowledged"
 	Check          string  `json:"check"`
 	Kind           string  `json:"kind"`
 	About          string  `json:"about"`
-	FoundAt        *string `json:"found_at"` // null where the finding's own row was changed
+	FoundAt        *string `json:"found_at"` // null if the finding's row was changed
 	SeenAt         *string `json:"last_seen_at"`
 	AcknowledgedAt *string `json:"acknowledged_at"`
 	AcknowledgedBy string  `json:"acknowledged_by,omitempty"`
@@ -100,7 +100,7 @@ func (c *tamperingListCommand) print(p *cli.Process, lines []FindingLine) error 
 		return p.PrintJSON(lines)
 	}
 	if len(lines) == 0 {
-		p.Notef("No tampering is known that nobody has acknowledged.")
+		p.Notef("There are no unacknowledged findings.")
 		return nil
 	}
 	rows := make([][]string, 0, len(lines))
@@ -121,19 +121,19 @@ func (c *tamperingListCommand) print(p *cli.Process, lines []FindingLine) error 
 type tamperingAcknowledgeCommand struct {
 	cli.Storage
 	ID     string `arg:"" optional:"" help:"The finding's id, or the beginning of it."`
-	All    bool   `help:"Acknowledge all that are open." env:"-"`
-	Org    string `help:"Look among the findings of this organization alone." env:"-" placeholder:"SLUG"`
-	Reason string `help:"What was looked at, and what came of it; it stands in the audit log." env:"-" placeholder:"TEXT"`
+	All    bool   `help:"Acknowledge all open findings." env:"-"`
+	Org    string `help:"Consider only the findings of this organization." env:"-" placeholder:"SLUG"`
+	Reason string `help:"What was investigated, and the result; recorded in the audit log." env:"-" placeholder:"TEXT"`
 	JSON   bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
 // Run acknowledges findings.
 func (c *tamperingAcknowledgeCommand) Run(p *cli.Process) (err error) {
 	if (c.ID == "") != c.All {
-		return cli.Usage(errors.New("name one finding by its id, or all with --all"))
+		return cli.Usage(errors.New("name a finding by its id, or give --all"))
 	}
 	if c.Reason == "" {
-		return cli.Usage(errors.New("say why with --reason: it stands in the audit log"))
+		return cli.Usage(errors.New("give a reason with --reason: it is recorded in the audit log"))
 	}
 	o, err := c.OpenForChanges(p)
 	if err != nil {
@@ -159,8 +159,8 @@ func (c *tamperingAcknowledgeCommand) Run(p *cli.Process) (err error) {
 	return errors.Join(err, failed)
 }
 
-// acknowledge goes on behind a finding that cannot be acknowledged: one organization
-// whose log was changed keeps no other back.
+// acknowledge continues after a finding that cannot be acknowledged, so that one organization with
+// a changed log does not affect others.
 func (c *tamperingAcknowledgeCommand) acknowledge(p *cli.Process, o *cli.Opened, findings []*service.Finding) (done []*service.Finding, err error) {
 	var failed []error
 	for _, finding := range findings {

@@ -16,13 +16,13 @@ import (
 type VerifyCommand struct {
 	cli.Storage
 	bundleFlags
-	Receipt string `arg:"" name:"receipt" help:"A bundle's file, or the id or the number (CSN-…) of a receipt in the local store. A file that is there wins."`
-	Org     string `help:"Organization in which a number is looked up, where there are several." env:"-" placeholder:"SLUG"`
+	Receipt string `arg:"" name:"receipt" help:"A bundle file, or the id or number (CSN-…) of a receipt in the local store. An existing file takes precedence."`
+	Org     string `help:"Organization in which a number is looked up, if there are several." env:"-" placeholder:"SLUG"`
 	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run verifies a bundle offline, or one receipt of the local store in its place:
-// signature, columns, links, head and events.
+// Run verifies a bundle offline, or one receipt of the local store in its context: signature,
+// columns, links, head and events.
 func (c *VerifyCommand) Run(p *cli.Process) (err error) {
 	if isFile(c.Receipt) {
 		return c.verifyBundle(p, c.Receipt)
@@ -42,13 +42,13 @@ func (c *VerifyCommand) Run(p *cli.Process) (err error) {
 	}
 	verdict, err := o.Operator().VerifyReceipt(p.Ctx, id)
 	if errors.Is(err, fault.ErrNotFound) {
-		return cli.Inconclusive(errors.New("this store holds no receipt with that id; whether one was deleted shows in countersign audit"))
+		return cli.Inconclusive(errors.New("this store has no receipt with that id; countersign audit shows whether one was deleted"))
 	}
 	if err != nil {
 		return cli.Inconclusive(fmt.Errorf("could not read: %w", err))
 	}
 	if err := o.Operator().ReportVerdict(p.Ctx, id, verdict); err != nil {
-		p.Notef("What was found could not be kept: %v", err)
+		p.Notef("The findings could not be stored: %v", err)
 	}
 	stored, err := o.Ledger(p.Ctx)
 	if err != nil {
@@ -63,14 +63,14 @@ func (c *VerifyCommand) Run(p *cli.Process) (err error) {
 	return nil
 }
 
-// find is the id of a receipt of the local store, which a number names in one organization.
+// find returns the id of a receipt in the local store. A number is looked up in one organization.
 func (c *VerifyCommand) find(ctx context.Context, o *cli.Opened, name string) (ledger.ReceiptID, error) {
 	if id, err := ledger.ParseID(name); err == nil {
 		return ledger.ReceiptID{UUID: id}, nil
 	}
 	id, err := o.Operator().ReceiptNumbered(ctx, c.Org, name)
 	if errors.Is(err, fault.ErrNotFound) {
-		return id, errors.New("the organization holds no receipt with that number; whether one was deleted shows in countersign audit")
+		return id, errors.New("the organization has no receipt with that number; countersign audit shows whether one was deleted")
 	}
 	return id, err
 }
@@ -79,7 +79,7 @@ func (c *VerifyCommand) print(p *cli.Process, verdict *verify.Verdict, stored *c
 	if c.JSON {
 		return p.PrintJSON(struct {
 			*verify.Verdict
-			Ledger *cli.LedgerAnswer `json:"ledger"` // null where it has no id, or one that somebody wrote
+			Ledger *cli.LedgerAnswer `json:"ledger"` // null if it has no id or a forged one
 		}{verdict, stored})
 	}
 	if stored != nil {

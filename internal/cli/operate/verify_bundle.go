@@ -14,17 +14,17 @@ import (
 	"countersign/internal/ledger"
 )
 
-// bundleFlags say what a verifier of a bundle believes before it looks at it.
+// bundleFlags are the keys and certificates that the verifier of a bundle trusts.
 type bundleFlags struct {
-	LogKey    []string  `name:"log-key" help:"Key of the organization's log, as countersign log vkey prints it; without one no bundle is verified. Repeat it during a rotation." placeholder:"VKEY" env:"-" sep:"none"`
-	Witness   []string  `name:"witness" help:"Key of a witness that may have cosigned the log; repeat it." placeholder:"VKEY" env:"-" sep:"none"`
-	Quorum    int       `name:"quorum" help:"How many of the witnesses must have cosigned; at least one where any is given." placeholder:"N" env:"-"`
-	RevokedAt time.Time `name:"log-key-revoked-at" help:"When the log key was revoked: what witnesses saw before still counts." placeholder:"TIME" env:"-"`
-	TSARoots  string    `name:"tsa-roots" help:"PEM file of certificates by which RFC 3161 anchors are judged." type:"path" placeholder:"FILE" env:"-"`
-	Headers   string    `name:"bitcoin-headers" help:"File of Bitcoin's block headers (file:PATH) by which OpenTimestamps anchors are judged." placeholder:"SOURCE" env:"-"`
+	LogKey    []string  `name:"log-key" help:"Key of the organization's log, as printed by countersign log vkey; without one no bundle verifies. Repeat it during a rotation." placeholder:"VKEY" env:"-" sep:"none"`
+	Witness   []string  `name:"witness" help:"Key of a witness that may have cosigned the log; repeat it for several." placeholder:"VKEY" env:"-" sep:"none"`
+	Quorum    int       `name:"quorum" help:"How many of the witnesses must have cosigned; at least one if any is given." placeholder:"N" env:"-"`
+	RevokedAt time.Time `name:"log-key-revoked-at" help:"When the log key was revoked; what witnesses saw earlier still counts." placeholder:"TIME" env:"-"`
+	TSARoots  string    `name:"tsa-roots" help:"PEM file of certificates for verifying RFC 3161 anchors." type:"path" placeholder:"FILE" env:"-"`
+	Headers   string    `name:"bitcoin-headers" help:"File of Bitcoin block headers (file:PATH) for verifying OpenTimestamps anchors." placeholder:"SOURCE" env:"-"`
 }
 
-// verifyBundle verifies a file. It opens no store and asks no server.
+// verifyBundle verifies a file without opening a store or contacting a server.
 func (c *VerifyCommand) verifyBundle(p *cli.Process, path string) error {
 	trust, err := c.trust(p.Ctx)
 	if err != nil {
@@ -63,8 +63,8 @@ func (f *bundleFlags) trust(ctx context.Context) (*bundle.Trust, error) {
 	return bundle.NewTrust(keys)
 }
 
-// anchors judges proofs of time by the roots and headers that were given, and says of the
-// others that it has none.
+// anchors returns a judge of timestamp proofs for the given roots and headers. It leaves other
+// proofs unchecked.
 func (f *bundleFlags) anchors(ctx context.Context) (bundle.AnchorJudge, error) {
 	var roots *anchor.Trust
 	if f.TSARoots != "" {
@@ -109,7 +109,7 @@ func (f *bundleFlags) anchors(ctx context.Context) (bundle.AnchorJudge, error) {
 }
 
 func readBundle(path string) ([]byte, error) {
-	file, err := os.Open(path) //nolint:gosec // the file that was asked for
+	file, err := os.Open(path) //nolint:gosec // the user names the file
 	if err != nil {
 		return nil, err
 	}
@@ -134,14 +134,14 @@ func (c *VerifyCommand) printBundle(p *cli.Process, verdict *bundle.Verdict) err
 	return nil
 }
 
-// isFile reports whether an argument names a file that is there.
+// isFile reports whether an argument names an existing file.
 func isFile(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.IsDir()
 }
 
-// ReadTSARoots reads the certificates by which tokens are judged, also those of an authority
-// that is not asked any more.
+// ReadTSARoots reads the certificates for verifying tokens, including those of authorities that are
+// no longer used.
 func ReadTSARoots(path string) ([]byte, *anchor.Trust, error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
