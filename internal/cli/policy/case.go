@@ -12,11 +12,10 @@ import (
 	"countersign/internal/pricing"
 )
 
-// caseTime is when every case takes place: what a case decides must not depend
-// on when it is run.
+// caseTime is the time of every case, so that a decision does not depend on when the case is run.
 var caseTime = ledger.TimeOf(time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC))
 
-// Bounds of what a case says of its chain, as the service has them.
+// Limits of a case's chain, the same as those of the service.
 const (
 	maxChainName     = 200 // characters
 	maxChainMetadata = 16 << 10
@@ -25,13 +24,13 @@ const (
 	maxChainExposure = 1e15
 )
 
-// statusOf is what an event has become when it is recorded.
+// statusOf maps a decision to the status of a recorded event.
 var statusOf = map[ledger.Outcome]ledger.EventStatus{
 	ledger.Allow: ledger.EventAllowed, ledger.AllowWithFlag: ledger.EventFlagged,
 	ledger.RequireApproval: ledger.EventAwaiting, ledger.Deny: ledger.EventDenied,
 }
 
-// runCase decides one case and holds the decision against what is expected.
+// runCase decides one case and compares the decision with the expected one.
 func runCase(compiled *ledger.Policy, file string, c *policy.Case) testedCase {
 	tested := testedCase{File: file, Name: c.Name}
 	question, err := questionOf(compiled, c)
@@ -47,7 +46,7 @@ func runCase(compiled *ledger.Policy, file string, c *policy.Case) testedCase {
 	}
 	expect := func(what, want, got string) {
 		if want != got {
-			tested.Faults = append(tested.Faults, fmt.Sprintf("%s should be %s and is %s", what, named(want), named(got)))
+			tested.Faults = append(tested.Faults, fmt.Sprintf("%s should be %s but is %s", what, named(want), named(got)))
 		}
 	}
 	expect("policy_decision", c.Expect.PolicyDecision, tested.Decision)
@@ -67,8 +66,7 @@ func named(text string) string {
 	return text
 }
 
-// questionOf reads the action, the chain and the organization of a case as the
-// API reads them.
+// questionOf reads the action, the chain and the organization of a case like the API.
 func questionOf(compiled *ledger.Policy, c *policy.Case) (*ledger.Question, error) {
 	action, actionErr := ledger.ParseAction(c.Action)
 	org, orgErr := caseOrganization(c.Organization)
@@ -83,8 +81,8 @@ func questionOf(compiled *ledger.Policy, c *policy.Case) (*ledger.Question, erro
 	return &ledger.Question{Org: org, Chain: chain, State: state, Action: action, Now: caseTime, Standings: standings}, nil
 }
 
-// caseBudgets are the budgets of the case's organization, used as far as the case says. A
-// key of the case has no name: a budget that goes by names of keys covers it.
+// caseBudgets returns the budgets of the case's organization with the use that the case states. The
+// case's key has no name, so a budget for named keys covers it.
 func caseBudgets(compiled *ledger.Policy, used canon.Value, org *ledger.Organization, chain *ledger.Chain, action *ledger.Action) ([]ledger.BudgetStanding, error) {
 	if facts := &action.Facts; facts.Model != "" {
 		if cost, ok := pricing.Default().Cost(facts.Model, facts.InputTokens, facts.OutputTokens); ok {
@@ -98,7 +96,7 @@ func caseBudgets(compiled *ledger.Policy, used canon.Value, org *ledger.Organiza
 		for _, member := range f.Members() {
 			name := member.Name
 			if spent[name] = ledger.MoneyOf(f.Number(name, 0, maxChainExposure)); org.Settings.Budget(name) == nil {
-				f.Fault(name, "is none of the budgets of the case's organization")
+				f.Fault(name, "is not a budget of the case's organization")
 			}
 		}
 		if err := f.Err(); err != nil {
@@ -130,7 +128,7 @@ func caseOrganization(v canon.Value) (*ledger.Organization, error) {
 	return &patched, err
 }
 
-// caseChain makes a chain that stands where the case says.
+// caseChain returns a chain in the state that the case describes.
 func caseChain(v canon.Value) (*ledger.Chain, *ledger.ChainState, error) {
 	chain := &ledger.Chain{Name: "test", Environment: ledger.DefaultEnvironment, StartedAt: caseTime}
 	state := ledger.NewChainState(caseTime, "")
@@ -167,7 +165,7 @@ func within(part string, err error) error {
 	return &partError{part, err}
 }
 
-// faultsOf lists what is wrong with a case, with its place in it.
+// faultsOf lists the faults of a case with their places.
 func faultsOf(err error) []string {
 	var faults []string
 	var joined interface{ Unwrap() []error }

@@ -13,12 +13,12 @@ import (
 	"countersign/internal/service"
 )
 
-// Commands are the commands on policy sets.
+// Commands are the commands for policy sets.
 type Commands struct {
-	Check    policyCheckCommand    `cmd:"" help:"Compile a policy set and list its rules, or all that is wrong with it (exit 1)."`
-	Simulate policySimulateCommand `cmd:"" help:"Decide recorded events again under a policy set, and show what would change."`
-	Put      policyPutCommand      `cmd:"" help:"Put a policy set in force, for the very next action."`
-	Test     policyTestCommand     `cmd:"" help:"Decide test cases under a policy set (exit 1 when one is decided otherwise than expected)."`
+	Check    policyCheckCommand    `cmd:"" help:"Compile a policy set and list its rules, or its problems (exit 1)."`
+	Simulate policySimulateCommand `cmd:"" help:"Decide recorded events again with a policy set, and show what would change."`
+	Put      policyPutCommand      `cmd:"" help:"Put a policy set in force, starting with the next action."`
+	Test     policyTestCommand     `cmd:"" help:"Decide test cases with a policy set (exit 1 if a decision is not as expected)."`
 }
 
 type policyCheckCommand struct {
@@ -26,11 +26,11 @@ type policyCheckCommand struct {
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// CheckResult is the outcome of a check.
+// CheckResult is the result of a check.
 type CheckResult struct {
 	File     string          `json:"file"`
 	Valid    bool            `json:"valid"`
-	Hash     string          `json:"hash,omitempty"` // as versions carry it
+	Hash     string          `json:"hash,omitempty"` // as it appears in versions
 	FastPath bool            `json:"fast_path"`
 	Rules    []ruleLine      `json:"rules,omitempty"`
 	Problems []policyProblem `json:"problems,omitempty"`
@@ -59,7 +59,7 @@ func (p policyProblem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s%s", p.File, p.Line, p.Column, rule, p.Detail)
 }
 
-// Run compiles the set as the server would.
+// Run compiles the set like the server.
 func (c *policyCheckCommand) Run(p *cli.Process) error {
 	text, err := readPolicyFile(c.File)
 	if err != nil {
@@ -113,8 +113,7 @@ func (c *policyCheckCommand) print(p *cli.Process, result *CheckResult) error {
 	return nil
 }
 
-// maxPolicyFile is more than a set may have, so that the reader's own bound is
-// the one that is named.
+// maxPolicyFile is larger than the limit of a set, so that the parser's error names the limit.
 const maxPolicyFile = 4 << 20
 
 func readPolicyFile(path string) ([]byte, error) {
@@ -130,12 +129,12 @@ func readPolicyFile(path string) ([]byte, error) {
 	return data, nil
 }
 
-// documentOf tells the format by the file's name; YAML is the one for people.
+// documentOf determines the format from the file's name. The default is YAML.
 func documentOf(path string, text []byte) *service.PolicyDocument {
 	return &service.PolicyDocument{Text: text, YAML: !strings.EqualFold(filepath.Ext(path), ".json")}
 }
 
-// parsePolicy compiles a set, or says with their places what is wrong with it.
+// parsePolicy compiles a set, or returns its problems with their places.
 func parsePolicy(path string, text []byte) (*policy.Set, []policyProblem, error) {
 	format := policy.JSON
 	if documentOf(path, text).YAML {
@@ -146,7 +145,7 @@ func parsePolicy(path string, text []byte) (*policy.Set, []policyProblem, error)
 	return set, problems, err
 }
 
-// problemsOf takes the places out of an error that has them.
+// problemsOf extracts the problems from an error that has them.
 func problemsOf(path string, err error) ([]policyProblem, error) {
 	var refused *policy.Error
 	if !errors.As(err, &refused) {

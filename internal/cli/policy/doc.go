@@ -1,2 +1,2 @@
-// Package policy holds the commands that check, test, simulate and activate policy sets.
+// Package policy implements the commands that check, test, simulate and activate policy sets.
 package policy

@@ -12,17 +12,17 @@ import (
 	"countersign/internal/policy"
 )
 
-// policySource names a set: a file, or a pack that comes with the program.
+// policySource selects a set: a file, or a pack that comes with the program.
 type policySource struct {
 	File string `arg:"" optional:"" help:"The policy set, YAML or JSON." type:"path"`
-	Pack string `help:"A set that comes with this program instead of a file: starter." placeholder:"NAME" env:"-"`
+	Pack string `help:"A built-in set instead of a file: starter." placeholder:"NAME" env:"-"`
 }
 
-// read returns the set. Its place is for errors.
+// read returns the set. place is for errors.
 func (s *policySource) read() (place string, text []byte, err error) {
 	switch {
 	case (s.File == "") == (s.Pack == ""):
-		return "", nil, cli.Usage(errors.New("name a file, or a set that comes with this program with --pack"))
+		return "", nil, cli.Usage(errors.New("name a file, or a built-in set with --pack"))
 	case s.File != "":
 		text, err = readPolicyFile(s.File)
 		return s.File, text, cli.Inconclusive(err)
@@ -40,7 +40,7 @@ type policyPutCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// PutPolicy is a set in force, as the API shows it.
+// PutPolicy is a set in force in the API's form.
 type PutPolicy struct {
 	Version string `json:"version"`
 	Rules   int    `json:"rule_count"`
@@ -74,12 +74,12 @@ func (c *policyPutCommand) Run(p *cli.Process) error {
 type policySimulateCommand struct {
 	policySource
 	cli.Remote
-	Since     time.Duration `help:"Only chains opened within this time, such as 168h; all of them without it." env:"-"`
-	MaxEvents int           `help:"How many events to look at." default:"10000" env:"-"`
+	Since     time.Duration `help:"Only chains opened within this time, such as 168h; the default is all." env:"-"`
+	MaxEvents int           `help:"How many events to decide again." default:"10000" env:"-"`
 	JSON      bool          `name:"json" help:"Print JSON." env:"-"`
 }
 
-// simulation is what would have been decided differently, as the API tells it.
+// simulation is what would have been decided differently, in the API's form.
 type simulation struct {
 	Version  string `json:"policy_version"`
 	Events   int    `json:"events"`
@@ -104,7 +104,7 @@ type simulation struct {
 	} `json:"examples"`
 }
 
-// Run decides recorded events again under a set that is not in force.
+// Run decides recorded events again with a set that is not in force.
 func (c *policySimulateCommand) Run(p *cli.Process) error {
 	place, text, err := c.read()
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *policySimulateCommand) Run(p *cli.Process) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	// A set in JSON is YAML too.
+	// A set in JSON is also valid YAML.
 	request := map[string]any{"policy": string(text), "max_events": c.MaxEvents}
 	if c.Since > 0 {
 		request["since"] = time.Now().Add(-c.Since).UTC().Format(time.RFC3339)

@@ -13,17 +13,17 @@ import (
 
 type policyTestCommand struct {
 	File  string   `arg:"" help:"The policy set, YAML or JSON."  type:"path"`
-	Cases []string `arg:"" optional:"" help:"Files of cases; without any, the one beside the set, NAME.cases.yaml." type:"path"`
+	Cases []string `arg:"" optional:"" help:"Files of cases; the default is NAME.cases.yaml next to the set." type:"path"`
 	JSON  bool     `name:"json" help:"Print JSON." env:"-"`
 }
 
-// TestResult is the outcome of all cases.
+// TestResult is the result of all cases.
 type TestResult struct {
 	File     string          `json:"file"`
 	Passed   int             `json:"passed"`
 	Failed   int             `json:"failed"`
 	Cases    []testedCase    `json:"cases"`
-	Problems []policyProblem `json:"problems,omitempty"` // of files that were refused
+	Problems []policyProblem `json:"problems,omitempty"` // in files that were refused
 }
 
 type testedCase struct {
@@ -37,7 +37,7 @@ type testedCase struct {
 	Faults     []string `json:"faults,omitempty"`
 }
 
-// Run decides every case as the service would.
+// Run decides every case like the service.
 func (c *policyTestCommand) Run(p *cli.Process) error {
 	result, err := c.test()
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *policyTestCommand) test() (*TestResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The adapter does not tell places, so the set is read for them first.
+	// CompilePolicy reports no places, so the set is parsed here first.
 	if _, result.Problems, err = parsePolicy(c.File, text); err != nil || len(result.Problems) > 0 {
 		return result, err
 	}

@@ -16,26 +16,26 @@ import (
 	"countersign/internal/ledger"
 )
 
-// ApprovalsCommands are the commands on approvals.
+// ApprovalsCommands are the commands for approvals.
 type ApprovalsCommands struct {
-	List    approvalsListCommand `cmd:"" help:"List what waits for a person."`
-	Approve approveCommand       `cmd:"" help:"Let an action happen, after showing it."`
-	Deny    denyCommand          `cmd:"" help:"Refuse an action, after showing it."`
+	List    approvalsListCommand `cmd:"" help:"List the approvals that wait for a person."`
+	Approve approveCommand       `cmd:"" help:"Approve an action, after showing it."`
+	Deny    denyCommand          `cmd:"" help:"Deny an action, after showing it."`
 }
 
-// matchedRule is a rule that applied, as the API shows it.
+// matchedRule is a rule that applied, in the API's form.
 type matchedRule struct {
 	Name     string `json:"name"`
 	Decision string `json:"decision"`
 	Reason   string `json:"reason"`
 }
 
-// Approval is one as the API shows it.
+// Approval is an approval in the API's form.
 type Approval struct {
 	ID            string          `json:"id"`
-	Integrity     string          `json:"integrity"` // "failed" where nothing but the id is told
+	Integrity     string          `json:"integrity"` // "failed" if only the id is returned
 	ChainID       string          `json:"chain_id"`
-	Chain         *ChainLine      `json:"-"` // where it was looked up
+	Chain         *ChainLine      `json:"-"` // set by LookUpChains
 	AgentName     string          `json:"agent_name"`
 	ActionType    string          `json:"action_type"`
 	ActionName    string          `json:"action_name"`
@@ -72,7 +72,7 @@ type Approval struct {
 	} `json:"denied_by"` // not from older servers
 }
 
-// ChainLine is a chain as far as a reviewer wants to know it.
+// ChainLine is what a reviewer needs to know about a chain.
 type ChainLine struct {
 	Name        string `json:"name"`
 	Environment string `json:"environment"`
@@ -81,13 +81,13 @@ type ChainLine struct {
 // Open reports whether the approval can still be decided.
 func (a *Approval) Open() bool { return ledger.ApprovalStatus(a.Status).Open() }
 
-// tampered says that the approval was changed outside the service.
+// tampered reports whether the approval was changed outside the service.
 func (a *Approval) tampered() bool { return a.Integrity == string(ledger.IntegrityFailed) }
 
-// short is enough of the id to tell approvals apart at a glance.
+// short returns enough of the id to distinguish approvals at a glance.
 func (a *Approval) short() string { return a.ID[:min(len(a.ID), 8)] }
 
-// LookUpChains adds the chains that approvals belong to, asking for each once.
+// LookUpChains sets the chains of approvals. It requests each chain once.
 func LookUpChains(ctx context.Context, c *cli.Client, known map[string]*ChainLine, list ...*Approval) error {
 	for _, a := range list {
 		if a.tampered() {
@@ -105,8 +105,8 @@ func LookUpChains(ctx context.Context, c *cli.Client, known map[string]*ChainLin
 	return nil
 }
 
-// readApprovals reads those of one status, newest first; "" for all. It returns each
-// with the text that it came in.
+// readApprovals reads approvals with a status, or all if it is "", newest first. It also returns
+// the JSON of each.
 func readApprovals(ctx context.Context, c *cli.Client, status string, query url.Values, most int) (list []Approval, raw []json.RawMessage, err error) {
 	query = maps.Clone(query)
 	if status != "" {
@@ -115,18 +115,18 @@ func readApprovals(ctx context.Context, c *cli.Client, status string, query url.
 	return readList[Approval](ctx, c, "/v1/approvals", query, most)
 }
 
-const mostApprovals = 2000
+const maxApprovals = 2000
 
-// waitingApprovals reads those that can still be decided, the oldest first.
+// waitingApprovals reads the approvals that can still be decided, oldest first.
 func waitingApprovals(ctx context.Context, c *cli.Client, query url.Values) (list []Approval, raw []json.RawMessage, err error) {
 	for _, status := range []ledger.ApprovalStatus{ledger.ApprovalEscalated, ledger.ApprovalPending} {
-		part, texts, err := readApprovals(ctx, c, string(status), query, mostApprovals)
+		part, texts, err := readApprovals(ctx, c, string(status), query, maxApprovals)
 		if err != nil {
 			return nil, nil, err
 		}
 		list, raw = append(part, list...), append(texts, raw...)
 	}
-	// One whose time is over stays listed until someone has noted it.
+	// An expired approval is listed as open until its timeout is recorded.
 	for i := len(list) - 1; i >= 0; i-- {
 		if !list[i].Open() && !list[i].tampered() {
 			list, raw = slices.Delete(list, i, i+1), slices.Delete(raw, i, i+1)
@@ -137,22 +137,22 @@ func waitingApprovals(ctx context.Context, c *cli.Client, query url.Values) (lis
 	return list, raw, nil
 }
 
-const leastPrefix = 4
+const minPrefix = 4
 
-// FindApproval resolves an id, or the beginning of one; those that still wait come first.
+// FindApproval returns the approval with an id or a prefix of one. Open approvals take precedence.
 func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, error) {
 	text = strings.ToLower(strings.TrimSpace(text))
 	if _, err := ledger.ParseID(text); err == nil {
 		var found Approval
 		return &found, c.Call(ctx, http.MethodGet, "/v1/approvals/"+text, nil, &found)
 	}
-	if len(text) < leastPrefix || strings.Trim(text, "0123456789abcdef-") != "" {
-		return nil, cli.Usage(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list shows them", leastPrefix))
+	if len(text) < minPrefix || strings.Trim(text, "0123456789abcdef-") != "" {
+		return nil, cli.Usage(fmt.Errorf("give an approval's id, or at least its first %d characters; countersign approvals list lists them", minPrefix))
 	}
 	others := func(a Approval) bool { return !strings.HasPrefix(a.ID, text) }
 	list, _, err := waitingApprovals(ctx, c, url.Values{})
 	if list = slices.DeleteFunc(list, others); err == nil && len(list) == 0 {
-		list, _, err = readApprovals(ctx, c, "", url.Values{}, mostApprovals)
+		list, _, err = readApprovals(ctx, c, "", url.Values{}, maxApprovals)
 		list = slices.DeleteFunc(list, others)
 	}
 	if err != nil {
@@ -160,14 +160,14 @@ func FindApproval(ctx context.Context, c *cli.Client, text string) (*Approval, e
 	}
 	switch len(list) {
 	case 0:
-		return nil, cli.Inconclusive(errors.New("no approval begins with that; countersign approvals list shows those that wait"))
+		return nil, cli.Inconclusive(errors.New("no approval begins with that; countersign approvals list lists the waiting ones"))
 	case 1:
 		return &list[0], nil
 	}
 	return nil, cli.Inconclusive(fmt.Errorf("%d approvals begin with that: give more of the id", len(list)))
 }
 
-// SendDecision sends a verdict on exactly the payload that was shown.
+// SendDecision sends a decision about exactly the payload that was shown.
 func SendDecision(ctx context.Context, c *cli.Client, a *Approval, verb, comment, shown string) (*Approval, error) {
 	body := map[string]string{"payload_sha256": shown}
 	if comment != "" {

@@ -8,12 +8,12 @@ import (
 	"countersign/internal/cli"
 )
 
-// decision is what approving and denying have in common.
+// decision is shared by the approve and deny commands.
 type decision struct {
 	cli.Remote
 	ID      string `arg:"" name:"approval_id" help:"The approval's id, or its first characters, as approvals list shows them."`
 	Comment string `help:"Why, for the record." env:"-"`
-	Yes     bool   `help:"Do not ask." short:"y" env:"-"`
+	Yes     bool   `help:"Do not ask for confirmation." short:"y" env:"-"`
 	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -28,8 +28,8 @@ func (c *approveCommand) Run(p *cli.Process) error { return c.decide(p, "approve
 // Run denies.
 func (c *denyCommand) Run(p *cli.Process) error { return c.decide(p, "deny") }
 
-// decide shows what is about to be decided, asks, and sends the verdict together
-// with the hash of what was shown: a person answers for what they saw.
+// decide shows the approval, asks for confirmation, and sends the decision with the hash of the
+// payload that was shown: a person is responsible for what they saw.
 func (c *decision) decide(p *cli.Process, verb string) error {
 	api, err := c.Connect(p)
 	if err != nil {
@@ -64,8 +64,7 @@ func (c *decision) decide(p *cli.Process, verb string) error {
 	return c.print(p, decided)
 }
 
-// settled says what has become of an approval. To decide it again as it was decided
-// is harmless.
+// settled reports the outcome of a decided approval. Repeating the same decision is harmless.
 func (c *decision) settled(p *cli.Process, a *Approval, verb string) error {
 	before := "already " + settledText(a)
 	if (a.Status == "approved" && verb == "approve") || (a.Status == "denied" && verb == "deny") {
@@ -75,7 +74,7 @@ func (c *decision) settled(p *cli.Process, a *Approval, verb string) error {
 	return errors.New(before)
 }
 
-// settledText is how an approval ended, by whom and when.
+// settledText says how an approval ended, by whom and when.
 func settledText(a *Approval) string {
 	switch a.Status {
 	case "timed_out":
@@ -95,7 +94,7 @@ func settledText(a *Approval) string {
 
 func reviewerText(a *Approval) string {
 	if a.Reviewer == nil || a.Reviewer.Name == "" {
-		return "somebody without a name"
+		return "an unnamed reviewer"
 	}
 	return cli.Printable(a.Reviewer.Name)
 }

@@ -14,17 +14,17 @@ type approvalsListCommand struct {
 	cli.Remote
 	searchFlags
 	Status string        `help:"Which to list: ${enum}." enum:"waiting,pending,escalated,approved,denied,timed_out,cancelled,all" default:"waiting" env:"-"`
-	Watch  bool          `help:"Stay, and show the list again when it has changed." env:"-"`
-	Every  time.Duration `help:"How often to look with --watch." default:"2s" env:"-"`
+	Watch  bool          `help:"Keep running, and print the list again when it changes." env:"-"`
+	Every  time.Duration `help:"How often to check with --watch." default:"2s" env:"-"`
 	JSON   bool          `name:"json" help:"Print JSON." env:"-"`
 
-	chains map[string]*ChainLine // that were looked up
+	chains map[string]*ChainLine // looked up so far
 }
 
 // Run lists approvals.
 func (c *approvalsListCommand) Run(p *cli.Process) error {
 	if c.Watch && (c.JSON || c.Every < 100*time.Millisecond) {
-		return cli.Usage(fmt.Errorf("--watch goes without --json, and looks at most ten times a second"))
+		return cli.Usage(fmt.Errorf("--watch cannot be combined with --json, and --every must be at least 100ms"))
 	}
 	api, err := c.Connect(p)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *approvalsListCommand) Run(p *cli.Process) error {
 	}
 }
 
-// show prints the list unless it is the one that was shown before, and returns
-// what tells the two apart.
+// show prints the list unless it is the one that was shown before. It returns a text that
+// identifies the list.
 func (c *approvalsListCommand) show(p *cli.Process, api *cli.Client, before string) (string, error) {
 	list, raw, err := c.read(p, api)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *approvalsListCommand) show(p *cli.Process, api *cli.Client, before stri
 	}
 	if len(list) == 0 {
 		if c.Status == "all" {
-			p.Notef("There is no approval.")
+			p.Notef("There are no approvals.")
 			return identity, nil
 		}
 		p.Notef("No approval is " + plainStatus(c.Status) + ".")
@@ -94,9 +94,9 @@ func (c *approvalsListCommand) read(p *cli.Process, api *cli.Client) ([]Approval
 	case "waiting":
 		return waitingApprovals(p.Ctx, api, c.query())
 	case "all":
-		return readApprovals(p.Ctx, api, "", c.query(), mostApprovals)
+		return readApprovals(p.Ctx, api, "", c.query(), maxApprovals)
 	}
-	return readApprovals(p.Ctx, api, c.Status, c.query(), mostApprovals)
+	return readApprovals(p.Ctx, api, c.Status, c.query(), maxApprovals)
 }
 
 func printWaiting(p *cli.Process, list []Approval, now time.Time) error {
@@ -113,7 +113,7 @@ func printWaiting(p *cli.Process, list []Approval, now time.Time) error {
 	return p.PrintTable([]string{"ID", "CHAIN", "AGENT", "ACTION", "AMOUNT", "DOMAINS", "RULE", "WHO MAY DECIDE", "TIME LEFT", "CLIENT", "REASON"}, rows)
 }
 
-// tamperedRow stands for an approval of which nothing but the id is told.
+// tamperedRow is the row of an approval of which only the id is known.
 func tamperedRow(a *Approval, columns int) []string {
 	row := slices.Repeat([]string{cli.None}, columns)
 	row[0], row[columns-1] = a.short(), "changed outside the service: run countersign audit on the server"
@@ -156,8 +156,7 @@ func timeLeft(a *Approval, now time.Time) string {
 	return text
 }
 
-// clientText says whether somebody still waits for the decision, as far as the
-// server tells.
+// clientText says whether a client is still waiting for the decision, according to the server.
 func clientText(a *Approval, now time.Time) string {
 	switch {
 	case a.Waiting == nil:
@@ -167,11 +166,11 @@ func clientText(a *Approval, now time.Time) string {
 	case a.LastPolledAt == nil:
 		return "never asked"
 	}
-	// The server's clock may be ahead of this one's.
+	// The server's clock may be ahead of this one.
 	return "asked " + spanText(max(now.Sub(*a.LastPolledAt), time.Second)) + " ago"
 }
 
-// spanText rounds down to what matters at a glance.
+// spanText formats a duration, rounded down for reading at a glance.
 func spanText(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

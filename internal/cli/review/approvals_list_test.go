@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Durations are shown in short words.
+// Durations are shown in a short form.
 func TestSpanText(t *testing.T) {
 	t.Parallel()
 	for span, want := range map[time.Duration]string{

@@ -15,12 +15,11 @@ import (
 	"countersign/internal/ledger"
 )
 
-// PayloadHash is the hash of the payload as it is shown, which has to be the one
-// that the server speaks of.
+// PayloadHash returns the hash of the payload that is shown. It must match the approval's hash.
 func PayloadHash(a *Approval) (string, error) {
 	payload, err := canon.Parse(a.Payload)
 	if err != nil || payload.IsNull() {
-		return "", errors.New("the action's payload is not there any more, so nobody can see what they would decide")
+		return "", errors.New("the action's payload was erased, so there is nothing to base a decision on")
 	}
 	hash := ledger.PayloadHash(payload.Append(nil))
 	if hash != a.PayloadSHA256 {
@@ -29,7 +28,7 @@ func PayloadHash(a *Approval) (string, error) {
 	return hash, nil
 }
 
-// ShowApproval is what a person decides by.
+// ShowApproval prints what a person needs for the decision.
 func ShowApproval(w io.Writer, a *Approval, hash string) error {
 	var payload bytes.Buffer
 	if err := json.Indent(&payload, a.Payload, "  ", "  "); err != nil {
@@ -62,7 +61,7 @@ func ShowApproval(w io.Writer, a *Approval, hash string) error {
 	}
 	fmt.Fprintf(w, "payload\n  %s\nsha256   %s\n", cli.Printable(payload.String()), hash)
 	if len(a.Unbound) > 0 {
-		fmt.Fprintf(w, "unbound  %s: taken out of the payload, and nobody can prove later what stood there\n", cli.Printable(someOf(a.Unbound, cli.None)))
+		fmt.Fprintf(w, "unbound  %s: removed from the payload without a digest, so it cannot be proven later\n", cli.Printable(someOf(a.Unbound, cli.None)))
 	}
 	return nil
 }
@@ -88,8 +87,8 @@ func ruleText(a *Approval) string {
 	return *a.PolicyName
 }
 
-// domainsText names where the action would go. It is found in the payload as the
-// service finds it, so that it is said of what is shown.
+// domainsText lists the external domains of the action. It classifies the payload like the service,
+// so that it describes exactly what is shown.
 func domainsText(a *Approval) string {
 	payload, err := canon.Parse(a.Payload)
 	if err != nil {
@@ -114,7 +113,7 @@ func decidersText(a *Approval) string {
 	return text
 }
 
-// someOf lists as many as a person reads.
+// someOf lists a readable number of names.
 func someOf(names []string, otherwise string) string {
 	const most = 20
 	if len(names) == 0 {

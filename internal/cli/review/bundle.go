@@ -17,13 +17,13 @@ type BundleCommand struct {
 	cli.Remote
 	Receipt  string `arg:"" help:"The receipt's id, or its number (CSN-…)."`
 	Payloads bool   `help:"Include the payloads of the events." env:"-"`
-	Output   string `short:"o" help:"File to write; - for standard output. Without it, the receipt's number and .bundle, in this folder." placeholder:"FILE" env:"-"`
-	Force    bool   `help:"Replace a file that is there." env:"-"`
+	Output   string `short:"o" help:"File to write; - for standard output. The default is the receipt's number with .bundle, in the current folder." placeholder:"FILE" env:"-"`
+	Force    bool   `help:"Replace an existing file." env:"-"`
 }
 
 // Help is shown below the flags.
 func (BundleCommand) Help() string {
-	return `For admins, where the setting evidence_export allows it. The file holds the receipt, its events and approvals, and the
+	return `For admins, if the setting evidence_export allows it. The file contains the receipt, its events and approvals, and the
 proof that it is in the organization's log.
 
 Example: countersign bundle CSN-2026-00042 --payloads`
@@ -63,13 +63,13 @@ func (c *BundleCommand) Run(p *cli.Process) error {
 		return err
 	}
 	fmt.Fprintln(p.Out, file)
-	p.Notef("Whoever has the key of the organization's log can verify it offline. Send them the key by another way than the file:\n"+
+	p.Notef("Anyone with the key of the organization's log can verify it offline. Send them the key separately from the file:\n"+
 		"    countersign log vkey --org %s\n    countersign verify %s --log-key VKEY", cli.OneLine(read.Organization), file)
 	return nil
 }
 
-// readable reads what a server sent as a bundle. Its number becomes the name of a file, so it
-// has to be one.
+// readable parses what the server sent as a bundle. The receipt number becomes a file name, so it
+// must be well-formed.
 func readable(data []byte) (*bundle.Verdict, error) {
 	nothing, err := bundle.NewTrust(bundle.Keys{})
 	if err != nil {
@@ -85,16 +85,16 @@ func readable(data []byte) (*bundle.Verdict, error) {
 	return verdict, nil
 }
 
-// write writes a new file, or replaces one whole.
+// write creates a file, or replaces one atomically.
 func (c *BundleCommand) write(path string, data []byte) error {
 	if !c.Force {
 		err := cli.CreateFile(path, data)
 		if errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("%s exists already: name another file with --output, or replace it with --force", path)
+			return fmt.Errorf("%s already exists: name another file with --output, or replace it with --force", path)
 		}
 		return err
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), ".bundle-*") // for its owner alone, as createFile makes them
+	file, err := os.CreateTemp(filepath.Dir(path), ".bundle-*") // readable only by its owner, like those of cli.CreateFile
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-// ChainsCommands are the commands on chains.
+// ChainsCommands are the commands for chains.
 type ChainsCommands struct {
 	List chainsListCommand `cmd:"" help:"List chains, newest first."`
 	Show chainsShowCommand `cmd:"" help:"Show a chain and its events."`
@@ -23,13 +23,13 @@ type chainsListCommand struct {
 	decidedFlags
 	Status      string `help:"Only chains with this status." placeholder:"STATUS" env:"-"`
 	Environment string `help:"Only chains of this environment." placeholder:"NAME" env:"-"`
-	External    string `name:"external-id" help:"Only chains with this identifier of yours." placeholder:"ID" env:"-"`
+	External    string `name:"external-id" help:"Only chains with this external identifier." placeholder:"ID" env:"-"`
 }
 
-// chainEntry is a chain as the API shows it.
+// chainEntry is a chain in the API's form.
 type chainEntry struct {
 	ID          string    `json:"id"`
-	Integrity   string    `json:"integrity"` // "failed" where nothing but the id is told
+	Integrity   string    `json:"integrity"` // "failed" if only the id is returned
 	Name        string    `json:"name"`
 	Environment string    `json:"environment"`
 	Status      string    `json:"status"`
@@ -61,7 +61,7 @@ type chainsShowCommand struct {
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// EventEntry is an event as the API shows it.
+// EventEntry is an event in the API's form.
 type EventEntry struct {
 	Sequence  int64     `json:"sequence"`
 	Integrity string    `json:"integrity"`
@@ -77,7 +77,7 @@ type EventEntry struct {
 // Run shows a chain with its events.
 func (c *chainsShowCommand) Run(p *cli.Process) error {
 	if _, err := ledger.ParseID(c.ID); err != nil {
-		return cli.Usage(fmt.Errorf("a chain's id has the form 8-4-4-4-12; countersign chains list shows them"))
+		return cli.Usage(fmt.Errorf("a chain's id has the form 8-4-4-4-12; countersign chains list lists them"))
 	}
 	api, err := c.Connect(p)
 	if err != nil {

@@ -1,3 +1,3 @@
-// Package review holds the commands that use a server's API, mostly for reviewers and
-// admins of an organization.
+// Package review implements the commands that use a server's API, mostly for reviewers and admins
+// of an organization.
 package review

@@ -8,10 +8,10 @@ import (
 	"countersign/internal/cli"
 )
 
-// KillSwitchCommands are the commands on the kill switch.
+// KillSwitchCommands are the commands for the kill switch.
 type KillSwitchCommands struct {
-	Show killSwitchShowCommand `cmd:"" default:"1" help:"Say whether everything is stopped."`
-	On   killSwitchOnCommand   `cmd:"" help:"Stop every agent of the organization; answered when nothing more begins."`
+	Show killSwitchShowCommand `cmd:"" default:"1" help:"Show whether the kill switch is active."`
+	On   killSwitchOnCommand   `cmd:"" help:"Stop every agent of the organization; returns when no new action can start."`
 	Off  killSwitchOffCommand  `cmd:"" help:"Let agents act again."`
 }
 
@@ -22,7 +22,7 @@ type killSwitchShowCommand struct {
 
 type killSwitchOnCommand struct {
 	cli.Remote
-	Reason string `arg:"" help:"One line for everyone who is stopped by it."`
+	Reason string `arg:"" help:"One line that is shown to everyone who is stopped."`
 	JSON   bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
@@ -31,7 +31,7 @@ type killSwitchOffCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// KillSwitch is as the API shows it.
+// KillSwitch is the state of the kill switch in the API's form.
 type KillSwitch struct {
 	Active    bool       `json:"active"`
 	Reason    *string    `json:"reason"`
@@ -44,12 +44,12 @@ func (c *killSwitchShowCommand) Run(p *cli.Process) error {
 	return turnKillSwitch(p, &c.Remote, http.MethodGet, "", nil, c.JSON)
 }
 
-// Run stops everything.
+// Run activates the kill switch.
 func (c *killSwitchOnCommand) Run(p *cli.Process) error {
 	return turnKillSwitch(p, &c.Remote, http.MethodPost, "/activate", map[string]string{"reason": c.Reason}, c.JSON)
 }
 
-// Run lets agents act again.
+// Run deactivates the kill switch.
 func (c *killSwitchOffCommand) Run(p *cli.Process) error {
 	return turnKillSwitch(p, &c.Remote, http.MethodPost, "/deactivate", nil, c.JSON)
 }

@@ -26,7 +26,7 @@ type listFlags struct {
 	JSON  bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Validate implements kong's check of a command.
+// Validate checks the flags. Kong calls it.
 func (f *listFlags) Validate() error {
 	if f.Limit < 1 || f.Limit > maxListed {
 		return errors.New("--limit must be between 1 and " + strconv.Itoa(maxListed))
@@ -34,14 +34,14 @@ func (f *listFlags) Validate() error {
 	return nil
 }
 
-// table describes how a list of the API is shown to a person.
+// table describes how to print a list of the API.
 type table[T any] struct {
 	header []string
 	row    func(*T) []string
-	empty  string // what to say when there is nothing to list
+	empty  string // printed if there are no entries
 }
 
-// runList is a list command: it reads a list of the API and prints it.
+// runList implements a list command: it reads a list of the API and prints it.
 func runList[T any](p *cli.Process, flags *listFlags, path string, query url.Values, t table[T]) error {
 	api, err := flags.Connect(p)
 	if err != nil {
@@ -69,8 +69,8 @@ func (t table[T]) print(p *cli.Process, entries []T) error {
 	return p.PrintTable(t.header, rows)
 }
 
-// readList reads at most limit entries of a list of the API. It returns each also as
-// the JSON that the server sent; raw is never nil, so that it prints as a list.
+// readList reads at most limit entries of a list of the API. It also returns the JSON of each
+// entry. raw is never nil, so that it prints as a list.
 func readList[T any](ctx context.Context, c *cli.Client, path string, query url.Values, limit int) (entries []T, raw []json.RawMessage, err error) {
 	raw = []json.RawMessage{}
 	query.Set("limit", strconv.Itoa(min(limit, pageSize)))
@@ -96,6 +96,6 @@ func readList[T any](ctx context.Context, c *cli.Client, path string, query url.
 	}
 }
 
-// integrityFailed reports whether the server found that an entry does not verify; it
-// then sends nothing of it but the id.
+// integrityFailed reports whether the server found that an entry does not verify. The server then
+// sends only the id.
 func integrityFailed(integrity string) bool { return integrity == "failed" }

@@ -11,7 +11,7 @@ import (
 	"countersign/internal/fault"
 )
 
-// ReceiptsCommands are the commands on receipts.
+// ReceiptsCommands are the commands for receipts.
 type ReceiptsCommands struct {
 	List receiptsListCommand `cmd:"" help:"List receipts, newest first."`
 	Show receiptsShowCommand `cmd:"" help:"Print a receipt, by its id or its number."`
@@ -22,10 +22,10 @@ type receiptsListCommand struct {
 	decidedFlags
 }
 
-// ReceiptEntry is a receipt as the API shows it.
+// ReceiptEntry is a receipt in the API's form.
 type ReceiptEntry struct {
 	ID        string    `json:"receipt_id"`
-	Integrity string    `json:"integrity"` // "failed" where nothing but the id is told
+	Integrity string    `json:"integrity"` // "failed" if only the id is returned
 	Number    string    `json:"receipt_number"`
 	Chain     string    `json:"chain_id"`
 	Summary   string    `json:"summary"`
@@ -52,7 +52,7 @@ type receiptsShowCommand struct {
 	Receipt string `arg:"" help:"The receipt's id, or its number (CSN-…)."`
 }
 
-// Run prints a receipt as the API sends it.
+// Run prints the receipt that the API returns.
 func (c *receiptsShowCommand) Run(p *cli.Process) error {
 	api, err := c.Connect(p)
 	if err != nil {
@@ -69,11 +69,11 @@ func (c *receiptsShowCommand) Run(p *cli.Process) error {
 	return p.PrintJSON(receipt)
 }
 
-// noReceipt says of what was not found that it is a receipt.
+// noReceipt turns "not found" into a message about receipts.
 func noReceipt(err error) error {
 	var refused *cli.APIError
 	if errors.As(err, &refused) && refused.Code == fault.CodeNotFound {
-		return cli.Inconclusive(errors.New("the organization has no receipt of that id or number; countersign receipts list shows those it has"))
+		return cli.Inconclusive(errors.New("the organization has no receipt of that id or number; countersign receipts list lists the existing ones"))
 	}
 	return err
 }

@@ -12,16 +12,16 @@ import (
 	"countersign/internal/ledger"
 )
 
-// SharesCommands are the commands on shares.
+// SharesCommands are the commands for shares.
 type SharesCommands struct {
 	List   sharesListCommand  `cmd:"" help:"List shares, newest first."`
-	Create shareCreateCommand `cmd:"" help:"Make a link to a receipt with its proof, without events and decision records."`
-	Revoke shareRevokeCommand `cmd:"" help:"End a share: its link serves nothing any more."`
+	Create shareCreateCommand `cmd:"" help:"Create a link to a receipt with its proof, without events and decision records."`
+	Revoke shareRevokeCommand `cmd:"" help:"Revoke a share, so that its link stops working."`
 }
 
 type sharesListCommand struct{ listFlags }
 
-// ShareEntry is a share as the API shows it.
+// ShareEntry is a share in the API's form.
 type ShareEntry struct {
 	ID        string     `json:"share_id"`
 	Receipt   string     `json:"receipt_id"`
@@ -36,7 +36,7 @@ func (c *sharesListCommand) Run(p *cli.Process) error {
 	return runList(p, &c.listFlags, "/v1/shares", make(url.Values), table[ShareEntry]{
 		header: []string{"ID", "RECEIPT", "STATUS", "CREATED", "ENDS", "LAST USED"},
 		row: func(e *ShareEntry) []string {
-			if e.Status == "tampered" { // the server sends nothing but the id
+			if e.Status == "tampered" { // the server sends only the id
 				return cli.Cells(e.ID, changedOutside, "", "", "", "")
 			}
 			return cli.Cells(e.ID, e.Receipt, e.Status, cli.FormatTime(e.CreatedAt), dateOr(e.ExpiresAt, "when revoked"), dateOr(e.UsedAt, "never"))
@@ -55,11 +55,11 @@ func dateOr(t *time.Time, none string) string {
 type shareCreateCommand struct {
 	cli.Remote
 	Receipt string `arg:"" help:"The receipt's id, or its number (CSN-…)."`
-	Expires string `help:"When the link ends: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. Without one, when it is revoked." placeholder:"WHEN" env:"-"`
+	Expires string `help:"When the link expires: a time such as 2030-01-31T00:00:00Z, or a span from now such as 90d or 12h. The default is never." placeholder:"WHEN" env:"-"`
 	JSON    bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run makes a share and prints its link, this once.
+// Run creates a share and prints its link, which is shown only once.
 func (c *shareCreateCommand) Run(p *cli.Process) error {
 	name, err := cli.ParseReceiptName(c.Receipt)
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *shareCreateCommand) Run(p *cli.Process) error {
 		return api.UnexpectedAnswer()
 	}
 	fmt.Fprintln(p.Out, cli.OneLine(api.Base+made.Path))
-	p.Notef("The link is shown this once, and whoever holds it can use it. End it with: countersign shares revoke %s", cli.OneLine(made.ID))
+	p.Notef("The link is shown only once, and anyone who has it can use it. Revoke it with:  countersign shares revoke %s", cli.OneLine(made.ID))
 	return nil
 }
 
@@ -107,11 +107,11 @@ type shareRevokeCommand struct {
 	JSON   bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Run ends a share.
+// Run revokes a share.
 func (c *shareRevokeCommand) Run(p *cli.Process) error {
 	id, err := ledger.ParseID(c.ID)
 	if err != nil {
-		return cli.Usage(errors.New("a share's id has the form 8-4-4-4-12; countersign shares list shows them"))
+		return cli.Usage(errors.New("a share's id has the form 8-4-4-4-12; countersign shares list lists them"))
 	}
 	api, err := c.Connect(p)
 	if err != nil {

@@ -30,7 +30,7 @@ type webhookTestCommand struct {
 	JSON bool   `name:"json" help:"Print JSON." env:"-"`
 }
 
-// DeliveryEntry is an attempt to deliver as the API shows it.
+// DeliveryEntry is an attempted delivery in the API's form.
 type DeliveryEntry struct {
 	ID       string    `json:"delivery_id"`
 	Webhook  string    `json:"webhook_id"`
@@ -46,7 +46,7 @@ type DeliveryEntry struct {
 	Duration int64     `json:"duration_ms"`
 }
 
-// answer is what the receiver answered, or why it did not.
+// answer returns the receiver's status, or the class of the error.
 func (d *DeliveryEntry) answer() string {
 	switch {
 	case d.Status != nil:
@@ -57,7 +57,7 @@ func (d *DeliveryEntry) answer() string {
 	return ""
 }
 
-// Run lists the attempts to deliver.
+// Run lists the attempted deliveries.
 func (c *webhookDeliveriesCommand) Run(p *cli.Process) error {
 	path, err := webhookPath(c.ID)
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *webhookDeliveriesCommand) Run(p *cli.Process) error {
 	return runList(p, &c.listFlags, path+"/deliveries", make(url.Values), table[DeliveryEntry]{
 		header: []string{"ID", "AT", "EVENT", "ATTEMPT", "STATE", "ANSWER", "TOOK"},
 		row: func(d *DeliveryEntry) []string {
-			if d.State == "tampered" { // the server sends nothing but the id
+			if d.State == "tampered" { // the server sends only the id
 				return cli.Cells(d.ID, changedOutside, "", "", "", "", "")
 			}
 			return cli.Cells(d.ID, cli.FormatTime(d.At), d.Type, fmt.Sprintf("%s %d", d.Trigger, d.Attempt), d.State, d.answer(), fmt.Sprintf("%d ms", d.Duration))
@@ -75,14 +75,14 @@ func (c *webhookDeliveriesCommand) Run(p *cli.Process) error {
 	})
 }
 
-// Run queues a message once more.
+// Run queues a message again.
 func (c *webhookRedeliverCommand) Run(p *cli.Process) error {
 	api, path, err := connectWebhook(p, &c.Remote, c.ID)
 	if err != nil {
 		return err
 	}
 	if _, err := ledger.ParseID(c.Delivery); err != nil {
-		return cli.Usage(fmt.Errorf("a delivery's id has the form 8-4-4-4-12; countersign webhooks deliveries shows them"))
+		return cli.Usage(fmt.Errorf("a delivery's id has the form 8-4-4-4-12; countersign webhooks deliveries lists them"))
 	}
 	var queued struct {
 		Status string `json:"status"`
@@ -93,11 +93,11 @@ func (c *webhookRedeliverCommand) Run(p *cli.Process) error {
 	if c.JSON {
 		return p.PrintJSON(queued)
 	}
-	p.Notef("The message is queued. See what becomes of it with: countersign webhooks deliveries %s", c.ID)
+	p.Notef("The message is queued. See the result with:  countersign webhooks deliveries %s", c.ID)
 	return nil
 }
 
-// Run delivers a test. One that fails ends with exit status 1.
+// Run delivers a test. If it fails, the exit status is 1.
 func (c *webhookTestCommand) Run(p *cli.Process) error {
 	api, path, err := connectWebhook(p, &c.Remote, c.ID)
 	if err != nil {
@@ -139,7 +139,7 @@ func connectWebhook(p *cli.Process, server *cli.Remote, id string) (api *cli.Cli
 
 func webhookPath(id string) (string, error) {
 	if _, err := ledger.ParseID(id); err != nil {
-		return "", cli.Usage(errors.New("a webhook's id has the form 8-4-4-4-12; countersign webhooks list shows them"))
+		return "", cli.Usage(errors.New("a webhook's id has the form 8-4-4-4-12; countersign webhooks list lists them"))
 	}
 	return "/v1/webhooks/" + id, nil
 }

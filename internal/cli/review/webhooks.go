@@ -9,17 +9,17 @@ import (
 	"countersign/internal/cli"
 )
 
-// WebhooksCommands are the commands on webhooks.
+// WebhooksCommands are the commands for webhooks.
 type WebhooksCommands struct {
 	List       webhooksListCommand      `cmd:"" help:"List the endpoints that receive notifications."`
 	Deliveries webhookDeliveriesCommand `cmd:"" help:"List the attempts to deliver to a webhook, newest first."`
-	Redeliver  webhookRedeliverCommand  `cmd:"" help:"Send a message of a webhook's log again."`
-	Test       webhookTestCommand       `cmd:"" help:"Deliver a test to a webhook, and say what became of it; exit status 1 if it failed."`
+	Redeliver  webhookRedeliverCommand  `cmd:"" help:"Redeliver a message from a webhook's delivery log."`
+	Test       webhookTestCommand       `cmd:"" help:"Deliver a test to a webhook and print the result; exit status 1 if it failed."`
 }
 
 type webhooksListCommand struct{ listFlags }
 
-// WebhookEntry is an endpoint as the API shows it.
+// WebhookEntry is an endpoint in the API's form.
 type WebhookEntry struct {
 	ID        string    `json:"webhook_id"`
 	URL       string    `json:"url"`
@@ -33,7 +33,7 @@ func (c *webhooksListCommand) Run(p *cli.Process) error {
 	return runList(p, &c.listFlags, "/v1/webhooks", make(url.Values), table[WebhookEntry]{
 		header: []string{"ID", "URL", "EVENTS", "STATUS", "CREATED"},
 		row: func(e *WebhookEntry) []string {
-			if e.Status == "tampered" { // the server sends nothing but the id
+			if e.Status == "tampered" { // the server sends only the id
 				return cli.Cells(e.ID, changedOutside, "", "", "")
 			}
 			return cli.Cells(e.ID, e.URL, cmp.Or(strings.Join(e.Events, ", "), "everything"), e.Status, cli.FormatTime(e.CreatedAt))
