@@ -17,12 +17,11 @@ import (
 // Command is the demo command.
 type Command struct {
 	Yes    bool   `help:"Approve without asking, and do not pause." short:"y" env:"-"`
-	Serve  bool   `help:"Leave the server running, with a console to look at." env:"-"`
+	Serve  bool   `help:"Keep the server running, with a console to look at." env:"-"`
 	Listen string `help:"Address to listen on; port 0 picks a free one." default:"127.0.0.1:0" env:"-"`
 }
 
-// Run tells the story on a server and a store of its own. It fails when anything
-// goes otherwise than it says.
+// Run runs the demo on its own server and store. It fails if anything does not happen as described.
 func (c *Command) Run(p *cli.Process, host Host) (err error) {
 	folder, err := os.MkdirTemp("", "countersign-demo-")
 	if err != nil {
@@ -37,21 +36,20 @@ func (c *Command) Run(p *cli.Process, host Host) (err error) {
 	return errors.Join(err, d.stop())
 }
 
-// Host is what the demo needs of the program around it. The main package implements
-// it.
+// Host is what the demo needs from the program around it. The main package implements it.
 type Host interface {
-	// OpenServer opens a server on an embedded database. It logs warnings as text.
-	// After an error nothing is left open.
+	// OpenServer opens a server on an embedded database. It logs warnings as text. If it fails,
+	// nothing is left open.
 	OpenServer(ctx context.Context, data, listen string, log io.Writer) (Server, error)
-	// ReplaceInPayloads replaces a text in the stored payloads of an embedded database,
-	// as an intruder would, and returns how many it changed.
+	// ReplaceInPayloads replaces a text in the stored payloads of an embedded database, like an
+	// intruder, and returns how many rows it changed.
 	ReplaceInPayloads(ctx context.Context, file, old, replacement string) (int64, error)
 }
 
 // Server is a server in this process.
 type Server interface {
 	URL() string
-	// Bootstrap makes the first organization with its first key.
+	// Bootstrap creates the first organization with its first key.
 	Bootstrap(ctx context.Context) (*service.FirstStart, error)
 	Backup(ctx context.Context, file string) error
 	// Serve answers requests until the context of OpenServer ends.
@@ -59,7 +57,7 @@ type Server interface {
 	Close() error
 }
 
-// demo is the story under way.
+// demo is the state of the demo.
 type demo struct {
 	*stage
 	process *cli.Process
@@ -67,10 +65,10 @@ type demo struct {
 	folder  string
 	listen  string
 	yes     bool
-	stays   bool // the server runs on when the story is told
+	stays   bool // the server keeps running at the end
 
-	server                    Server       // nil before it runs
-	log                       bytes.Buffer // of the server, read when it has ended
+	server                    Server       // nil before it is opened
+	log                       bytes.Buffer // the server's log, read after it has ended
 	end                       context.CancelFunc
 	ended                     chan error
 	admin, agent, reviewer    *cli.Client
@@ -101,7 +99,7 @@ func (d *demo) start() error {
 	return nil
 }
 
-// stop ends the server and shows its log where it has something to say.
+// stop ends the server and prints its log if it is not empty.
 func (d *demo) stop() error {
 	d.end()
 	var err error
@@ -125,12 +123,12 @@ func (d *demo) client(key ledger.Secret) *cli.Client {
 
 func (d *demo) play() error {
 	chapters := []func(context.Context) error{d.rules, d.work, d.ask, d.forbid, d.seal, d.share, d.forge}
-	if d.stays { // a console over a forged record would have nothing else to say
+	if d.stays { // the console would show nothing but the forgery
 		chapters[len(chapters)-1] = d.populate
 	}
 	for _, chapter := range chapters {
 		if err := chapter(d.process.Ctx); err != nil {
-			return fmt.Errorf("the story does not go on: %w", err)
+			return fmt.Errorf("the demo failed: %w", err)
 		}
 	}
 	if d.stays {
@@ -140,7 +138,7 @@ func (d *demo) play() error {
 	return nil
 }
 
-// expect is for what the story tells: one that is not true is not told.
+// expect fails the demo if something that it is about to claim is not true.
 func expect(holds bool, what string, args ...any) error {
 	if holds {
 		return nil

@@ -1,2 +1,2 @@
-// Package demo holds the demo command, a short tour on a temporary store.
+// Package demo implements the demo command, a short tour on a temporary store.
 package demo

@@ -6,13 +6,13 @@ import (
 	"net/http"
 )
 
-// demoStep is an action, and how it is decided.
+// demoStep is an action and its expected decision.
 type demoStep struct {
 	kind, name, decision string
 	payload              map[string]any
 }
 
-// demoChains are what the console of a company with a few agents shows.
+// demoChains are the chains of a company with a few agents.
 var demoChains = []struct {
 	name     string
 	metadata map[string]any
@@ -39,8 +39,8 @@ var demoChains = []struct {
 	}, false},
 }
 
-// populate records what makes the console worth a look: chains that are sealed, and two
-// payments that wait for somebody.
+// populate records data that makes the console interesting: sealed chains, and two payments that
+// wait for approval.
 func (d *demo) populate(ctx context.Context) error {
 	d.begin("More agents go to work")
 	for i := range demoChains {
@@ -57,7 +57,7 @@ func (d *demo) populate(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			if err := expect(decided.Decision == step.decision, "%s to be decided %s, and it is %s", step.name, step.decision, decided.Decision); err != nil {
+			if err := expect(decided.Decision == step.decision, "%s to be decided %s, but it is %s", step.name, step.decision, decided.Decision); err != nil {
 				return err
 			}
 		}
@@ -71,10 +71,10 @@ func (d *demo) populate(ctx context.Context) error {
 	return nil
 }
 
-// waitForEnd says where the console is, and serves until the program is interrupted.
+// waitForEnd prints the console's URL and serves until the program is interrupted.
 func (d *demo) waitForEnd() error {
 	fmt.Fprintf(d.out, "\n%s\n\n  %s\n\n", d.paint(bold, "The console. This link signs you in, once, as an admin:"), d.signIn)
-	d.tell("Ctrl-C ends it, and throws the store away.")
+	d.tell("Ctrl-C ends it and deletes the store.")
 	select {
 	case <-d.process.Ctx.Done():
 		return nil

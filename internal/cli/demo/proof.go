@@ -35,7 +35,7 @@ func (d *demo) seal(ctx context.Context) error {
 	}
 	receipt := sealed.Receipt
 	if err := expect(receipt.Actions == 5 && receipt.Metrics.Exposure == d.exposure,
-		"5 actions and %s in the receipt, and it has %d and %s", cli.Dollars(d.exposure), receipt.Actions, cli.Dollars(receipt.Metrics.Exposure)); err != nil {
+		"5 actions and %s in the receipt, but it has %d and %s", cli.Dollars(d.exposure), receipt.Actions, cli.Dollars(receipt.Metrics.Exposure)); err != nil {
 		return err
 	}
 	d.receipt = sealed.ReceiptID
@@ -44,7 +44,7 @@ func (d *demo) seal(ctx context.Context) error {
 	return nil
 }
 
-// share gives strangers a link, and looks at what they see behind it.
+// share creates a public link and shows what it reveals.
 func (d *demo) share(ctx context.Context) error {
 	d.begin("What strangers see")
 	var token struct {
@@ -54,7 +54,7 @@ func (d *demo) share(ctx context.Context) error {
 	if err := d.admin.Call(ctx, http.MethodPost, "/v1/public-verification-tokens", request, &token); err != nil {
 		return err
 	}
-	d.tell("Whoever has this link can check the receipt, without a key:")
+	d.tell("Anyone with this link can check the receipt, without a key:")
 	d.show(cyan, "→", "%s%s", d.address(), token.Path)
 	var seen json.RawMessage
 	if err := d.client(ledger.Secret{}).Call(ctx, http.MethodGet, token.Path, nil, &seen); err != nil {
@@ -71,7 +71,7 @@ func (d *demo) share(ctx context.Context) error {
 	if err := json.Unmarshal(seen, &result); err != nil {
 		return err
 	}
-	return expect(result.Overall == string(ledger.Verified), "strangers to see it verified, and they see %s", result.Overall)
+	return expect(result.Overall == string(ledger.Verified), "strangers to see it verified, but they see %s", result.Overall)
 }
 
 // forge changes one byte in a copy of the database and lets the audit find it.
@@ -96,23 +96,23 @@ func (d *demo) forge(ctx context.Context) error {
 	return d.audit(ctx, copied, cli.ExitFailed, red, "✗")
 }
 
-// change writes the forged amount over the recorded one, past the program. It goes
-// through SQLite: elsewhere in the file there may be what is left of older pages.
+// change overwrites the recorded amount, bypassing the program. It uses SQLite, because the file
+// may also contain remains of older pages.
 func (d *demo) change(ctx context.Context, file string) error {
 	amount := func(usd float64) string { return fmt.Sprintf(`"amount_usd":%.0f`, usd) }
 	rows, err := d.host.ReplaceInPayloads(ctx, file, amount(d.payment), amount(d.forged))
 	if err != nil {
 		return err
 	}
-	return expect(rows == 1, "to forge one action, and it was %d", rows)
+	return expect(rows == 1, "to forge one action, but it was %d", rows)
 }
 
-// audit runs the command on a folder, and wants it to end as the story says.
+// audit runs the audit command on a folder and expects an exit code.
 func (d *demo) audit(ctx context.Context, folder string, want int, colour, mark string) error {
 	var out, errOutput bytes.Buffer
 	command := &operate.AuditCommand{Storage: cli.Storage{Data: folder, Keys: filepath.Join(d.data(), "keys.json")}}
 	code := cli.Report(&errOutput, command.Run(&cli.Process{Ctx: ctx, In: d.process.In, Out: &out, Err: &errOutput, Databases: d.process.Databases}))
-	if err := expect(code == want, "countersign audit to end with %d, and it ends with %d: %s%s", want, code, out.String(), errOutput.String()); err != nil {
+	if err := expect(code == want, "countersign audit to exit with %d, but it exits with %d: %s%s", want, code, out.String(), errOutput.String()); err != nil {
 		return err
 	}
 	d.tell("countersign audit")

@@ -11,8 +11,8 @@ import (
 	"countersign/internal/cli"
 )
 
-// stage is where the demo is told: in colour and at a reader's pace on a terminal,
-// plainly and at once anywhere else.
+// stage prints the demo: in color and at a reader's pace on a terminal, plainly and without pauses
+// otherwise.
 type stage struct {
 	ctx     context.Context //nolint:containedctx // the process's own: it ends a pause
 	out     io.Writer
@@ -34,7 +34,7 @@ func newStage(p *cli.Process, hurried bool) *stage {
 	return s
 }
 
-// The terminal's colours.
+// Terminal colors.
 const (
 	bold   = "1"
 	faint  = "2"
@@ -51,7 +51,7 @@ func (s *stage) paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// begin opens a chapter.
+// begin starts a chapter.
 func (s *stage) begin(title string) {
 	s.chapter++
 	s.beat(2)
@@ -59,19 +59,19 @@ func (s *stage) begin(title string) {
 	s.beat(1)
 }
 
-// tell is a sentence.
+// tell prints a sentence.
 func (s *stage) tell(format string, args ...any) {
 	fmt.Fprintf(s.out, "   %s\n", s.paint(faint, fmt.Sprintf(format, args...)))
 	s.beat(1)
 }
 
-// show is something that happened, under a mark and in a colour.
+// show prints something that happened, with a colored mark.
 func (s *stage) show(colour, mark, format string, args ...any) {
 	fmt.Fprintf(s.out, "   %s %s\n", s.paint(colour, mark), fmt.Sprintf(format, args...))
 	s.beat(1)
 }
 
-// quote shows several lines as they are.
+// quote prints several lines unchanged.
 func (s *stage) quote(text string) {
 	for line := range strings.Lines(text) {
 		fmt.Fprintf(s.out, "     %s", line)
@@ -79,7 +79,7 @@ func (s *stage) quote(text string) {
 	s.beat(2)
 }
 
-// beat lets the reader catch up.
+// beat pauses to let the reader catch up.
 func (s *stage) beat(count int) {
 	if s.pace == 0 {
 		return

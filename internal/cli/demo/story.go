@@ -25,7 +25,7 @@ const (
 // rules sets the scene: keys for an agent and a reviewer, and a rule.
 func (d *demo) rules(ctx context.Context) error {
 	fmt.Fprintf(d.out, "%s\n", d.paint(bold, "Countersign, from nothing to a verified receipt"))
-	d.tell("A server runs at %s. Its store is thrown away at the end.", d.address())
+	d.tell("A server is running at %s. Its store is deleted at the end.", d.address())
 	d.begin("The rules")
 	var err error
 	if d.agent, err = d.key(ctx, "clerk", ledger.RoleAgent); err != nil {
@@ -55,7 +55,7 @@ func (d *demo) key(ctx context.Context, name string, role ledger.Role) (*cli.Cli
 	return d.client(ledger.NewSecret(made.Key)), nil
 }
 
-// verdict is a decision as the API answers it.
+// verdict is a decision in the API's form.
 type verdict struct {
 	Decision   string   `json:"policy_decision"`
 	Reason     string   `json:"decision_reason"`
@@ -75,7 +75,7 @@ func (d *demo) record(ctx context.Context, kind, name string, payload, metadata 
 	return decided, err
 }
 
-// work is what an agent does unhindered.
+// work records the actions that are allowed.
 func (d *demo) work(ctx context.Context) error {
 	d.begin("An agent goes to work")
 	var chain struct {
@@ -98,7 +98,7 @@ func (d *demo) work(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := expect(decided.Decision == "allow", "%s to be allowed, and it is %s", step.name, decided.Decision); err != nil {
+		if err := expect(decided.Decision == "allow", "%s to be allowed, but it is %s", step.name, decided.Decision); err != nil {
 			return err
 		}
 		d.show(green, "✓", "%-24s %s%s", step.name, d.paint(green, decided.Decision), detail(step.payload, decided))
@@ -107,7 +107,7 @@ func (d *demo) work(ctx context.Context) error {
 	return nil
 }
 
-// detail is what else is worth a word about an action.
+// detail returns the amount or cost of an action.
 func detail(payload map[string]any, decided verdict) string {
 	if amount, ok := payload["amount_usd"].(float64); ok {
 		return "   " + cli.Dollars(amount)
@@ -118,7 +118,7 @@ func detail(payload map[string]any, decided verdict) string {
 	return ""
 }
 
-// ask is the action that a person decides.
+// ask records the action that needs an approval.
 func (d *demo) ask(ctx context.Context) error {
 	d.begin("One step needs you")
 	d.payment, d.forged = largePayment, 1200
@@ -126,7 +126,7 @@ func (d *demo) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := expect(asked.Decision == "require_approval" && asked.ApprovalID != nil, "the large payment to wait for a person, and it is %s", asked.Decision); err != nil {
+	if err := expect(asked.Decision == "require_approval" && asked.ApprovalID != nil, "the large payment to wait for a person, but it is %s", asked.Decision); err != nil {
 		return err
 	}
 	d.approval = *asked.ApprovalID
@@ -141,15 +141,15 @@ func (d *demo) ask(ctx context.Context) error {
 	if waited.err != nil {
 		return waited.err
 	}
-	if err := expect(waited.status == status, "the agent to hear %s, and it heard %s", status, waited.status); err != nil {
+	if err := expect(waited.status == status, "the agent to get %s, but it got %s", status, waited.status); err != nil {
 		return err
 	}
 	if !d.approved {
-		d.show(red, "✗", "You said no. The agent, which had waited, is told at once and does not pay.")
+		d.show(red, "✗", "You said no. The waiting agent learns it immediately and does not pay.")
 		return nil
 	}
 	d.exposure += d.payment
-	d.show(green, "✓", "You approved it. The agent, which had waited, is told at once and pays.")
+	d.show(green, "✓", "You approved it. The waiting agent learns it immediately and pays.")
 	return nil
 }
 
@@ -158,7 +158,7 @@ type agentWait struct {
 	err    error
 }
 
-// wait is the agent at its approval, for as long as a person takes.
+// wait is the agent waiting for its approval, for as long as a person takes.
 func (d *demo) wait(ctx context.Context) agentWait {
 	for {
 		var seen review.Approval
@@ -169,7 +169,7 @@ func (d *demo) wait(ctx context.Context) agentWait {
 	}
 }
 
-// decide shows the person what is asked for, and sends what they say.
+// decide shows the approval to the person and sends their decision.
 func (d *demo) decide(ctx context.Context) (status string, err error) {
 	waiting, err := review.FindApproval(ctx, d.reviewer, d.approval)
 	if err != nil {
@@ -199,10 +199,10 @@ func (d *demo) decide(ctx context.Context) (status string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return decided.Status, expect(decided.Status == want, "the approval to be %s, and it is %s", want, decided.Status)
+	return decided.Status, expect(decided.Status == want, "the approval to be %s, but it is %s", want, decided.Status)
 }
 
-// answer is the person's. Whoever would rather end the demo need not give one.
+// answer reads the person's answer. Interrupting the demo also ends it.
 func (d *demo) answer(ctx context.Context, question string) (approve bool, err error) {
 	if d.yes {
 		fmt.Fprintf(d.out, "%s yes (--yes)\n", question)
@@ -216,19 +216,19 @@ func (d *demo) answer(ctx context.Context, question string) (approve bool, err e
 		err = ctx.Err()
 	}
 	if !cli.IsTerminal(d.process.In) {
-		fmt.Fprintln(d.out) // nobody typed a line's end
+		fmt.Fprintln(d.out) // ends the unfinished line
 	}
 	return approve, err
 }
 
-// forbid is the action that a rule denies.
+// forbid records the action that a rule denies.
 func (d *demo) forbid(ctx context.Context) error {
 	d.begin("One step is forbidden")
 	decided, err := d.record(ctx, "tool_call", "delete_customer_records", map[string]any{"older_than": "2020-01-01"}, nil)
 	if err != nil {
 		return err
 	}
-	if err := expect(decided.Decision == "deny" && decided.Policy != nil, "the deletion to be denied, and it is %s", decided.Decision); err != nil {
+	if err := expect(decided.Decision == "deny" && decided.Policy != nil, "the deletion to be denied, but it is %s", decided.Decision); err != nil {
 		return err
 	}
 	d.show(red, "✗", "%-24s %s   %s: %s", "delete_customer_records", d.paint(red, decided.Decision), *decided.Policy, strings.TrimSpace(decided.Reason))

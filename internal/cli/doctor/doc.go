@@ -1,2 +1,2 @@
-// Package doctor holds the commands that check an installation and a running server.
+// Package doctor implements the commands that check an installation and a running server.
 package doctor

@@ -16,8 +16,7 @@ type Command struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// finding is the outcome of one check. Warnings deserve attention but stop
-// nobody.
+// finding is the result of one check. A warning deserves attention but does not fail.
 type finding struct {
 	Name   string `json:"name"`
 	Status string `json:"status"` // "ok", "failed", "warning" or "skipped"
@@ -47,8 +46,8 @@ func skipped(format string, args ...any) finding {
 	return finding{Status: findingSkipped, Detail: fmt.Sprintf(format, args...)}
 }
 
-// examination is one run of the doctor. It changes nothing: no file is made, and
-// the database is only read.
+// examination is one run of the doctor. It changes nothing: it creates no files and only reads the
+// database.
 type examination struct {
 	process  *cli.Process
 	storage  *cli.Storage
@@ -111,15 +110,15 @@ func (c *Command) print(p *cli.Process, findings []finding) error {
 		return p.PrintJSON(findings)
 	}
 	marks := map[string]string{findingOK: "✓", findingFailed: "✗", findingWarning: "!", findingSkipped: "·"}
-	for _, found := range gathered(findings) {
+	for _, found := range groupSkipped(findings) {
 		fmt.Fprintf(p.Out, "%s %-22s %s\n", marks[found.Status], found.Name, found.Detail)
 	}
 	fmt.Fprintln(p.Out, summary(findings))
 	return nil
 }
 
-// gathered makes one line of the checks that were skipped for the same reason.
-func gathered(findings []finding) []finding {
+// groupSkipped combines the checks that were skipped for the same reason into one line.
+func groupSkipped(findings []finding) []finding {
 	skippedFor := make(map[string][]string)
 	for _, found := range findings {
 		if found.Status == findingSkipped {
@@ -134,7 +133,7 @@ func gathered(findings []finding) []finding {
 			lines = append(lines, found)
 		case found.Name == names[0]:
 			lines = append(lines, finding{"not checked", findingSkipped, found.Detail + ": " + strings.Join(names, ", ")})
-		default: // it is in the line of the first
+		default: // included in the line of the first
 		}
 	}
 	return lines

@@ -20,9 +20,9 @@ func (e *examination) noFolder() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// nothingThere passes over what there is nothing of: that is said at the folder, or at
-// the schema.
-func (e *examination) nothingThere() finding {
+// skipMissing skips a check if there is no data folder or database. The check of the folder or the
+// schema reports that.
+func (e *examination) skipMissing() finding {
 	if e.noFolder() {
 		return skipped("there is no data folder")
 	}
@@ -31,12 +31,12 @@ func (e *examination) nothingThere() finding {
 
 func (e *examination) dataFolder(context.Context) finding {
 	if e.noFolder() {
-		return failed("there is no folder %s: name it with --data, or make one with countersign serve", e.storage.Data)
+		return failed("there is no folder %s: name it with --data, or create one with countersign serve", e.storage.Data)
 	}
 	info, err := os.Stat(e.storage.Data)
 	switch {
 	case err != nil:
-		return failed("%v: name the folder with --data, or make one with countersign serve", err)
+		return failed("%v: name the folder with --data, or create one with countersign serve", err)
 	case !info.IsDir():
 		return failed("%s is not a folder: name another with --data", e.storage.Data)
 	case info.Mode().Perm()&0o007 != 0:
@@ -47,7 +47,7 @@ func (e *examination) dataFolder(context.Context) finding {
 
 func (e *examination) keyFile(context.Context) finding {
 	if e.storage.Keys == "" && e.noFolder() {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	ring, err := keyring.Open(e.storage.KeyFile())
 	if errors.Is(err, keyring.ErrNotFound) {
@@ -56,31 +56,31 @@ func (e *examination) keyFile(context.Context) finding {
 	if err != nil {
 		return failed("%v", err)
 	}
-	return ok("%s, for its owner alone; keys in it: %d, current: %s", e.storage.KeyFile(), len(ring.IDs()), ring.CurrentKey())
+	return ok("%s, readable only by its owner; keys: %d, current: %s", e.storage.KeyFile(), len(ring.IDs()), ring.CurrentKey())
 }
 
-const leastFreeSpace = 200 << 20
+const minFreeSpace = 200 << 20
 
 func (e *examination) diskSpace(context.Context) finding {
 	if e.noFolder() {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	var space syscall.Statfs_t
 	if err := syscall.Statfs(e.storage.Data, &space); err != nil {
 		return skipped("%v", err)
 	}
 	const mega = 1 << 20
-	free := space.Bavail * uint64(space.Bsize) //nolint:gosec // no block has a size below zero
-	if free < leastFreeSpace {
-		return failed("%d MB are free in %s: make room, at least %d MB", free/mega, e.storage.Data, leastFreeSpace/mega)
+	free := space.Bavail * uint64(space.Bsize) //nolint:gosec // a block size is never negative
+	if free < minFreeSpace {
+		return failed("%d MB are free in %s: free some space, at least %d MB", free/mega, e.storage.Data, minFreeSpace/mega)
 	}
 	return ok("%d MB are free", free/mega)
 }
 
-// serverRuns asks for the lock that a server holds, and gives it back at once.
+// serverRuns tries to take the lock that a server holds, and releases it.
 func (e *examination) serverRuns(context.Context) finding {
 	if e.noFolder() {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	file, err := os.Open(filepath.Clean(cli.LockFile(e.storage.Data)))
 	if errors.Is(err, fs.ErrNotExist) {

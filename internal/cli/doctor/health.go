@@ -15,11 +15,11 @@ import (
 // HealthCommand is the health command.
 type HealthCommand struct {
 	URL     string        `name:"url" help:"URL of the server." default:"http://127.0.0.1:8080" env:"COUNTERSIGN_URL"`
-	Timeout time.Duration `help:"How long to wait for the answer." default:"5s" env:"-"`
-	JSON    bool          `name:"json" help:"Print the server's answer as it is." env:"-"`
+	Timeout time.Duration `help:"How long to wait for the response." default:"5s" env:"-"`
+	JSON    bool          `name:"json" help:"Print the server's response unchanged." env:"-"`
 }
 
-// readiness is what /readyz answers.
+// readiness is the response of /readyz.
 type readiness struct {
 	Status string `json:"status"`
 	Checks []struct {
@@ -29,7 +29,7 @@ type readiness struct {
 	} `json:"checks"`
 }
 
-// Run asks a server whether it is ready. Containers have nothing else to ask with.
+// Run asks a server whether it is ready. It is for containers without another HTTP client.
 func (c *HealthCommand) Run(p *cli.Process) error {
 	base, err := cli.ParseBaseURL("--url", c.URL)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"countersign/internal/cli"
 )
 
-// postgresDurability reads the server's settings. synchronous_commit is only the
-// server's default: countersign sets it on its own connections.
+// postgresDurability checks the server's settings. synchronous_commit is only the server's default:
+// countersign sets it on its own connections.
 func (e *examination) postgresDurability(ctx context.Context) finding {
 	s, err := e.process.Databases.PostgresSettings(ctx, e.storage.Database)
 	switch {

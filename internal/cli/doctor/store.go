@@ -17,16 +17,17 @@ import (
 	"github.com/google/uuid"
 )
 
-// Before this version a write-ahead log could be reset under a reader.
-var leastSQLite = []int{3, 51, 3}
+// minSQLite is the oldest acceptable version. In earlier ones, a write-ahead log could be reset
+// while it was being read.
+var minSQLite = []int{3, 51, 3}
 
 func (e *examination) sqliteVersion(ctx context.Context) finding {
 	version, err := e.process.Databases.SQLiteVersion(ctx)
 	if err != nil {
 		return failed("%v", err)
 	}
-	if !atLeast(version, leastSQLite) {
-		return failed("SQLite %s can lose data; this needs 3.51.3 or later: use a newer build of countersign", version)
+	if !atLeast(version, minSQLite) {
+		return failed("SQLite %s can lose data; 3.51.3 or later is required: use a newer build of countersign", version)
 	}
 	return ok("%s", version)
 }
@@ -50,7 +51,7 @@ func atLeast(version string, least []int) bool {
 
 func (e *examination) integrity(ctx context.Context) finding {
 	if e.storage.CheckExists() != nil {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	verdict, err := e.process.Databases.SQLiteQuickCheck(ctx, e.storage.DatabaseFile())
 	if err != nil {
@@ -62,10 +63,10 @@ func (e *examination) integrity(ctx context.Context) finding {
 	return ok("quick check passed; countersign audit checks the evidence")
 }
 
-// withStore lends the store as commands open it.
+// withStore calls use with the store, opened like a command.
 func (e *examination) withStore(use func(cli.Database) finding) finding {
 	if e.storage.CheckExists() != nil {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	db, err := e.storage.Open(e.process)
 	if err != nil {
@@ -77,7 +78,7 @@ func (e *examination) withStore(use func(cli.Database) finding) finding {
 
 func (e *examination) schema(ctx context.Context) finding {
 	if e.noFolder() {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	if err := e.storage.CheckExists(); err != nil {
 		return failed("%v", err)
@@ -96,7 +97,7 @@ func (e *examination) schema(ctx context.Context) finding {
 
 func (e *examination) keysBelong(context.Context) finding {
 	if e.storage.CheckExists() != nil {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	o, err := e.storage.OpenForReading(e.process)
 	var heads *cli.HeadsError
@@ -109,19 +110,19 @@ func (e *examination) keysBelong(context.Context) finding {
 	return ok("every key that has signed here is in the key file")
 }
 
-// ledger says which ledger the database holds.
+// ledger reports the ledger's identity.
 func (e *examination) ledger(ctx context.Context) finding {
 	return e.opened(func(o *cli.Opened) finding { return ledgerFinding(ctx, o) })
 }
 
-// opened examines the store where there is one that opens.
+// opened calls examine if the store exists and can be opened.
 func (e *examination) opened(examine func(*cli.Opened) finding) finding {
 	if e.storage.CheckExists() != nil {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	o, err := e.storage.OpenForReading(e.process)
 	if err != nil {
-		return skipped("the store does not open")
+		return skipped("the store cannot be opened")
 	}
 	defer o.Close()
 	return examine(o)
@@ -133,15 +134,15 @@ func ledgerFinding(ctx context.Context, o *cli.Opened) finding {
 	case err != nil:
 		return failed("%v", err)
 	case stored == nil:
-		return warning("it has no id yet: a server gives it one, or countersign rollback accept where nothing is remembered of its receipts")
+		return warning("it has no id yet: a server assigns one, or countersign rollback accept if the heads file knows nothing of its receipts")
 	}
 	return ok("%s", stored)
 }
 
-// rollback holds the database against what was acknowledged from here.
+// rollback compares the database with what was acknowledged.
 func (e *examination) rollback(ctx context.Context) finding {
 	if e.storage.CheckExists() != nil {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	o, err := e.storage.OpenForReading(e.process)
 	var heads *cli.HeadsError
@@ -149,7 +150,7 @@ func (e *examination) rollback(ctx context.Context) finding {
 	case errors.As(err, &heads):
 		return failed("%v", heads)
 	case err != nil:
-		return skipped("the store does not open")
+		return skipped("the store cannot be opened")
 	}
 	defer o.Close()
 	found, err := o.Service.Rollbacks(ctx)
@@ -169,7 +170,7 @@ func (e *examination) rollback(ctx context.Context) finding {
 	return e.watching(len(o.Heads.All()))
 }
 
-// tampering counts what was found and nobody has acknowledged.
+// tampering counts the findings that nobody has acknowledged.
 func (e *examination) tampering(ctx context.Context) finding {
 	return e.opened(func(o *cli.Opened) finding { return tamperingFinding(ctx, o) })
 }
@@ -189,14 +190,14 @@ func tamperingFinding(ctx context.Context, o *cli.Opened) finding {
 	}
 	switch {
 	case open > 0:
-		return failed("%s not acknowledged: countersign tampering list names them", cli.Count(open, "finding"))
+		return failed("%s not acknowledged: countersign tampering list lists them", cli.Count(open, "finding"))
 	case acknowledged > 0:
 		return ok("%s acknowledged, none open", cli.Count(acknowledged, "finding"))
 	}
-	return ok("none is known; countersign audit looks for it")
+	return ok("none is known; run countersign audit to look for it")
 }
 
-// policies looks for sets in force that could not be put any more.
+// policies looks for sets in force that would be refused today.
 func (e *examination) policies(ctx context.Context) finding {
 	return e.opened(func(o *cli.Opened) finding { return policiesFinding(ctx, o) })
 }
@@ -207,7 +208,7 @@ func policiesFinding(ctx context.Context, o *cli.Opened) finding {
 		return failed("%v", err)
 	}
 	if len(slow) == 0 {
-		return ok("every set in force keeps the bounds")
+		return ok("every set in force is within the limits")
 	}
 	var texts []string
 	for _, found := range slow {
@@ -217,29 +218,28 @@ func policiesFinding(ctx context.Context, o *cli.Opened) finding {
 	if more := len(texts) - shown; more > 0 {
 		texts = append(texts[:shown], fmt.Sprintf("and %d more", more))
 	}
-	return warning("rules that read the chain cost more than a set may now, and everyone waits for them: %s; "+
-		"join what reads the payload with &&, and put the set anew", strings.Join(texts, ", "))
+	return warning("rules that read the chain exceed the current cost limit, and they delay every request: %s; "+
+		"combine conditions on the payload with &&, and put the set again", strings.Join(texts, ", "))
 }
 
-// watching says whether a rollback would be noticed, changing nothing.
+// watching reports whether a rollback would be noticed. It changes nothing.
 func (e *examination) watching(organizations int) finding {
-	const writable = 2 // access(2) takes it for "may write"
+	const writable = 2 // W_OK of access(2)
 	path := e.storage.HeadsFile()
 	if err := syscall.Access(filepath.Dir(path), writable); err != nil {
-		return warning("%s cannot be written (%v), so a database that is put back would not be noticed: let the server write there, or name another file with --heads", path, err)
+		return warning("%s cannot be written (%v), so a rollback of the database would not be noticed: let the server write there, or name another file with --heads", path, err)
 	}
 	if organizations == 0 {
-		return ok("no receipt is remembered in %s yet", path)
+		return ok("%s does not record any receipt yet", path)
 	}
-	return ok("the database holds what was acknowledged")
+	return ok("the database has everything that was acknowledged")
 }
 
-// escalation looks for organizations in which an approval that escalates would reach
-// nobody. Whether the server sends e-mail is known here by the flags and variables
-// that this command was given.
+// escalation looks for organizations in which an escalation would notify nobody. It knows about
+// e-mail only from the flags and variables of this command.
 func (e *examination) escalation(ctx context.Context) finding {
 	if e.storage.CheckExists() != nil {
-		return e.nothingThere()
+		return e.skipMissing()
 	}
 	mailer, err := e.mail.Mailer()
 	if err != nil {
@@ -247,7 +247,7 @@ func (e *examination) escalation(ctx context.Context) finding {
 	}
 	o, err := e.storage.OpenForReading(e.process)
 	if err != nil {
-		return skipped("the store does not open with its keys")
+		return skipped("the store cannot be opened with its keys")
 	}
 	defer o.Close()
 	unheard, organizations, err := o.Operator().UnheardEscalations(ctx, mailer != nil)
@@ -260,7 +260,7 @@ func (e *examination) escalation(ctx context.Context) finding {
 	return warning("%s", unheardText(unheard))
 }
 
-// unheardText names the first few; an installation may have many.
+// unheardText names the first few organizations, because there may be many.
 func unheardText(unheard []*service.Unheard) string {
 	const most = 3
 	var b strings.Builder
@@ -268,7 +268,7 @@ func unheardText(unheard []*service.Unheard) string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
+		fmt.Fprintf(&b, "in %s nobody is notified when an approval escalates, because %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
 	}
 	if more := len(unheard) - most; more > 0 {
 		fmt.Fprintf(&b, "; and likewise in %d more", more)
@@ -276,20 +276,20 @@ func unheardText(unheard []*service.Unheard) string {
 	return b.String() + " (give this command the server's flags or variables, so that it knows of the mail server)"
 }
 
-// The clock cannot be right before this program was written.
+// earliestClock is when this program was written. An earlier clock is wrong.
 var earliestClock = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const clockTolerance = time.Minute
 
-// clock holds the machine's time against what was recorded: records from the
-// future mean that it was, or is, wrong.
+// clock compares the machine's time with the newest record. A record from the future means that the
+// clock is or was wrong.
 func (e *examination) clock(ctx context.Context) finding {
 	now := e.now()
 	if now.Before(earliestClock) {
-		return failed("this machine believes it is %s: set its clock", now.UTC().Format(time.RFC3339))
+		return failed("this machine's clock says %s: set it", now.UTC().Format(time.RFC3339))
 	}
 	if e.storage.CheckExists() != nil {
-		return ok("%s; there are no records to hold it against", now.UTC().Format(time.RFC3339))
+		return ok("%s; there are no records to compare it with", now.UTC().Format(time.RFC3339))
 	}
 	return e.withStore(func(db cli.Database) finding {
 		newest, err := newestRecord(ctx, db)
@@ -297,7 +297,7 @@ func (e *examination) clock(ctx context.Context) finding {
 			return skipped("the newest record could not be read: %v", err)
 		}
 		if newest.Std().After(now.Add(clockTolerance)) {
-			return failed("the newest record is of %s, which is in the future: set this machine's clock", newest)
+			return failed("the newest record is from %s, which is in the future: set this machine's clock", newest)
 		}
 		return ok("%s", now.UTC().Format(time.RFC3339))
 	})
@@ -326,7 +326,7 @@ func newestRecord(ctx context.Context, db cli.Database) (ledger.Time, error) {
 	return newest, nil
 }
 
-// noKeys is for reading what a receipt claims, without judging it.
+// noKeys is for reading what a receipt claims without verifying it.
 type noKeys struct{}
 
 func (noKeys) CurrentKey() string { return "" }

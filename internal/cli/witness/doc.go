@@ -1,2 +1,2 @@
-// Package witness holds the commands of a witness of transparency logs.
+// Package witness implements the commands of a witness of transparency logs.
 package witness

@@ -21,10 +21,10 @@ type witnessServeCommand struct {
 	Listen    string        `help:"Address to listen on; port 0 picks a free one." default:"127.0.0.1:8081" env:"COUNTERSIGN_WITNESS_LISTEN"`
 	Follow    []string      `help:"Also fetch the checkpoints that a log publishes here, with its tiles (repeatable)." env:"COUNTERSIGN_WITNESS_FOLLOW" placeholder:"URL"`
 	Interval  time.Duration `help:"How often to fetch." default:"30s" env:"COUNTERSIGN_WITNESS_INTERVAL"`
-	MaxAge    time.Duration `help:"Alarm when a log could not be fetched and checked for so long." default:"10m" env:"COUNTERSIGN_WITNESS_MAX_AGE"`
-	MaxIdle   time.Duration `help:"Alarm when a log has not grown for so long; 0 for never." default:"0" env:"COUNTERSIGN_WITNESS_MAX_IDLE"`
-	Once      bool          `help:"Check the followed logs once, serve nothing (exit 0 fine, 1 alarm, 2 could not read)." env:"-"`
-	TLSCert   string        `name:"tls-cert" help:"Certificate file for TLS; read at the start." type:"path" env:"COUNTERSIGN_WITNESS_TLS_CERT" placeholder:"FILE"`
+	MaxAge    time.Duration `help:"Raise an alarm if a log could not be fetched and checked for this long." default:"10m" env:"COUNTERSIGN_WITNESS_MAX_AGE"`
+	MaxIdle   time.Duration `help:"Raise an alarm if a log has not grown for this long; 0 for never." default:"0" env:"COUNTERSIGN_WITNESS_MAX_IDLE"`
+	Once      bool          `help:"Check the followed logs once and exit, without serving (0: fine, 1: alarm, 2: could not read)." env:"-"`
+	TLSCert   string        `name:"tls-cert" help:"Certificate file for TLS; read at startup." type:"path" env:"COUNTERSIGN_WITNESS_TLS_CERT" placeholder:"FILE"`
 	TLSKey    string        `name:"tls-key" help:"Key file for TLS." type:"path" env:"COUNTERSIGN_WITNESS_TLS_KEY" placeholder:"FILE"`
 	LogLevel  string        `help:"Log level (${enum})." enum:"debug,info,warn,error" default:"info"`
 	LogFormat string        `help:"Format of the log on standard error: ${enum}." enum:"json,text" default:"json"`
@@ -35,7 +35,7 @@ func (witnessServeCommand) Help() string {
 	return "Logs submit at /add-checkpoint; /readyz shows alarms. Example: countersign witness serve --state ./witness --listen 127.0.0.1:8081"
 }
 
-// Run serves until the process is told to stop, then finishes the requests in flight.
+// Run serves until the process is asked to stop, then finishes the requests in flight.
 func (c *witnessServeCommand) Run(p *cli.Process) (err error) {
 	if err := c.check(); err != nil {
 		return cli.Usage(err)
@@ -52,7 +52,7 @@ func (c *witnessServeCommand) Run(p *cli.Process) (err error) {
 	return c.serve(p, log, opened)
 }
 
-// check refuses what could not be served.
+// check refuses invalid flags.
 func (c *witnessServeCommand) check() error {
 	if c.Once && len(c.Follow) == 0 {
 		return errors.New("--once needs a --follow")
@@ -73,7 +73,7 @@ func (c *witnessServeCommand) check() error {
 	return cli.CheckListen("--listen", c.Listen)
 }
 
-// once checks every followed log and tells of each.
+// once checks every followed log and prints the result of each.
 func (c *witnessServeCommand) once(p *cli.Process, opened *witness.Witness) error {
 	alarmed, unread := false, false
 	for _, follower := range c.followers(opened) {

@@ -11,21 +11,21 @@ import (
 
 // Commands are the commands of a witness.
 type Commands struct {
-	Init  witnessInitCommand  `cmd:"" help:"Make a witness: a folder with a new key. Prints the key that logs and verifiers need."`
+	Init  witnessInitCommand  `cmd:"" help:"Create a witness: a folder with a new key. Prints the verifier key that logs and verifiers need."`
 	VKey  witnessVKeyCommand  `cmd:"" name:"vkey" help:"Print the witness's verifier key."`
-	Add   witnessAddCommand   `cmd:"" help:"Register a log by its verifier key, or one more key of a log."`
-	List  witnessListCommand  `cmd:"" help:"List the registered logs and what was cosigned of each."`
-	Serve witnessServeCommand `cmd:"" help:"Cosign checkpoints that logs submit, and those of logs that are followed."`
+	Add   witnessAddCommand   `cmd:"" help:"Register a log by its verifier key, or add another key of a log."`
+	List  witnessListCommand  `cmd:"" help:"List the registered logs and the newest cosigned checkpoint of each."`
+	Serve witnessServeCommand `cmd:"" help:"Cosign the checkpoints that logs submit, and those of followed logs."`
 }
 
-// witnessFolder names the witness. Its variable is not the service's.
+// witnessFolder names the witness. It has its own environment variable.
 type witnessFolder struct {
-	State string `help:"Folder with the witness's key and what it has cosigned." type:"path" required:"" env:"COUNTERSIGN_WITNESS_STATE" placeholder:"DIR"`
+	State string `help:"Folder with the witness's key and state." type:"path" required:"" env:"COUNTERSIGN_WITNESS_STATE" placeholder:"DIR"`
 }
 
 type witnessInitCommand struct {
 	witnessFolder
-	Name string `help:"Name of the key, for people to tell witnesses apart." required:"" env:"-" placeholder:"NAME"`
+	Name string `help:"Name of the key, which identifies the witness to people." required:"" env:"-" placeholder:"NAME"`
 }
 
 // Help is shown below the flags.
@@ -33,14 +33,14 @@ func (witnessInitCommand) Help() string {
 	return "Example: countersign witness init --state ./witness --name witness.example.com/w1"
 }
 
-// Run makes a witness.
+// Run creates a witness.
 func (c *witnessInitCommand) Run(p *cli.Process) error {
 	vkey, err := witness.Init(c.State, c.Name)
 	if err != nil {
 		return err
 	}
 	fmt.Fprintln(p.Out, vkey)
-	p.Notef("Give this verifier key to the logs and to whoever verifies. The private key is in %s: whoever has it can sign as this witness.", c.State)
+	p.Notef("Give this verifier key to the logs and to verifiers. The private key is in %s: anyone who has it can sign as this witness.", c.State)
 	return nil
 }
 
@@ -59,12 +59,12 @@ func (c *witnessVKeyCommand) Run(p *cli.Process) error {
 type witnessAddCommand struct {
 	witnessFolder
 	VKey   string `arg:"" name:"vkey" help:"The log's verifier key: <name>+<id>+<key>."`
-	Origin string `help:"First line of the log's checkpoints, where it is not the key's name." env:"-" placeholder:"ORIGIN"`
+	Origin string `help:"First line of the log's checkpoints, if it is not the key's name." env:"-" placeholder:"ORIGIN"`
 }
 
 // Help is shown below the flags.
 func (witnessAddCommand) Help() string {
-	return "A witness that is being served has to be stopped first."
+	return "Stop the witness first if it is running."
 }
 
 // Run registers a log.
@@ -82,15 +82,15 @@ type witnessListCommand struct {
 	JSON bool `name:"json" help:"Print JSON." env:"-"`
 }
 
-// Log is a registered log as witness list prints it.
+// Log is a registered log as printed by witness list.
 type Log struct {
-	Number     int        `json:"number"` // as the witness's own log names it
+	Number     int        `json:"number"` // as in the witness's own log
 	Origin     string     `json:"origin"`
 	Size       int64      `json:"size"`
 	Root       string     `json:"root"`        // base64
-	CosignedAt *time.Time `json:"cosigned_at"` // null where nothing was cosigned
+	CosignedAt *time.Time `json:"cosigned_at"` // null if nothing was cosigned
 	Keys       []string   `json:"keys"`
-	Forks      int        `json:"forks"` // proofs that are kept
+	Forks      int        `json:"forks"` // number of stored proofs
 }
 
 // Run lists the logs.
