@@ -29,7 +29,7 @@ func TestAPIKeyStatus(t *testing.T) {
 	}
 }
 
-// A key that is bound to agents records for these and for no others.
+// A key that is bound to agents records for them and for no others.
 func TestMayRecord(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -95,7 +95,7 @@ func TestRotateMovesTheSecret(t *testing.T) {
 	}
 }
 
-// The agents of a key are read back as they were stored.
+// The agents of a key are stored and read back unchanged.
 func TestAgentsComeBack(t *testing.T) {
 	t.Parallel()
 	for _, names := range [][]string{nil, {"a"}, {"a\"b", "zürich", "<&>\u2028", "in\u200btern"}} {

@@ -9,7 +9,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// What the audit log calls the acts. ActAnchorMade stands with the anchors.
+// Names of acts in the audit log. ActAnchorMade is declared with the anchors.
 const (
 	ActOrganizationCreate   = "organization.create"
 	ActOrganizationUpdate   = "organization.update"
@@ -39,7 +39,7 @@ const (
 	ActWebhookRedeliver     = "webhook.redeliver"
 	ActWebhookDelete        = "webhook.delete"
 	ActWebhookDisable       = "webhook.disable"
-	ActTokenCreate          = "public_token.create" //nolint:gosec // the name of an act, no credential
+	ActTokenCreate          = "public_token.create" //nolint:gosec // the name of an act, not a credential
 	ActTokenRevoke          = "public_token.revoke"
 	ActSigningKeyCreate     = "signing_key.create"
 	ActSigningKeyImport     = "signing_key.import"
@@ -52,9 +52,9 @@ const (
 	ActTamperingAcknowledge = "tampering.acknowledge"
 )
 
-// actSentences say what was done, by the kind of act. {name} stands for a member of the
-// detail, {target} for the target. A part in brackets is left out where one of its members
-// is missing: acts from before say less.
+// actSentences describe what was done, by kind of act. {name} is replaced by a member of the
+// detail, {target} by the target. A part in brackets is omitted if one of its members is missing,
+// because older acts have fewer members.
 var actSentences = map[string]string{
 	ActOrganizationCreate:   "made the organization {target}[, named {name}]",
 	ActOrganizationUpdate:   "changed the settings[: {changed}]",
@@ -98,12 +98,12 @@ var actSentences = map[string]string{
 	ActAnchorMade:           "anchored the {kind} {target} in time[ by {method}]",
 }
 
-// RecordKind is a kind of administrative record. Each carries, inside its
-// authenticator, the number of the act that changed it last.
+// RecordKind is a kind of administrative record. Each record contains, covered by its
+// authenticator, the number of the act that last changed it.
 type RecordKind string
 
-// The kinds of records that acts change. An organization is none of them: the end of
-// the audit log carries its hash.
+// The kinds of records that acts change. An organization is not one of them: the end of the audit
+// log contains its hash.
 const (
 	RecordKey        RecordKind = "api_key"
 	RecordToken      RecordKind = "public_token"
@@ -111,18 +111,17 @@ const (
 	RecordWebhook    RecordKind = "webhook"
 	RecordPolicy     RecordKind = "policy"
 	RecordSignIn     RecordKind = "sign_in"
-	RecordImport     RecordKind = "approvals_import" // of many rows, each of which names it
+	RecordImport     RecordKind = "approvals_import" // has many rows, each of which names it
 )
 
-// changedRecord is a record that an act changes: the one that its target names, or a
-// member of its detail.
+// changedRecord is a record that an act changes: its target, or a member of its detail.
 type changedRecord struct {
 	kind   RecordKind
-	member string // of the detail; "" for the target
+	member string // member of the detail; "" for the target
 }
 
-// recordsChanged are the records that an act changes, by the kind of act. Each kind is
-// listed: one that changes none says so.
+// recordsChanged lists the records that each kind of act changes. Every kind is listed, even if it
+// changes none.
 var recordsChanged = map[string][]changedRecord{
 	ActOrganizationCreate:   {{RecordKey, "api_key_id"}, {RecordSigningKey, "signing_key_id"}},
 	ActOrganizationUpdate:   nil,
@@ -166,13 +165,13 @@ var recordsChanged = map[string][]changedRecord{
 	ActAnchorMade:           nil,
 }
 
-// Record is an administrative record by its kind and name.
+// Record identifies an administrative record.
 type Record struct {
 	Kind RecordKind
 	Name string
 }
 
-// Records are the records that an act changes.
+// Records returns the records that an act changes.
 func (a *Act) Records() []Record {
 	var records []Record
 	for _, changed := range recordsChanged[a.Action] {
@@ -192,12 +191,11 @@ func (a *Act) Records() []Record {
 	return records
 }
 
-// ActKinds lists what an act can be, in alphabetical order.
+// ActKinds lists the kinds of acts in alphabetical order.
 func ActKinds() []string { return slices.Sorted(maps.Keys(actSentences)) }
 
-// Sentence says in words what an act was, without who did it. It is made of what
-// people and agents have written: whoever shows it escapes it. Long values are cut;
-// the detail has all of them.
+// Sentence describes an act, without its actor. It contains text written by people and agents, so
+// callers must escape it. Long values are cut; the detail has them in full.
 func (a *Act) Sentence() string {
 	pattern, ok := actSentences[a.Action]
 	if !ok {
@@ -227,7 +225,7 @@ func (a *Act) Sentence() string {
 	return said.String()
 }
 
-// fill puts values where a part of a sentence names them.
+// fill replaces the placeholders in a part of a sentence.
 func (a *Act) fill(part string, detail canon.Value) (text string, complete bool) {
 	var said strings.Builder
 	complete = true
@@ -251,14 +249,14 @@ func (a *Act) fill(part string, detail canon.Value) (text string, complete bool)
 	}
 }
 
-// The most that a sentence shows of a value, in runes.
+// Limits on what a sentence shows of a value, in runes.
 const (
-	mostShown   = 80
-	mostChanges = 400
+	maxShown   = 80
+	maxChanges = 400
 )
 
-// inWords is a value of a detail as a sentence says it: a text as it is, a change as
-// "from … to …", changes by their names, anything else as canonical JSON.
+// inWords returns a value of a detail for a sentence: a text unchanged, a change as "from … to …",
+// changes by their names, and anything else as canonical JSON.
 func inWords(v canon.Value) string {
 	if from, to, ok := change(v); ok {
 		return "from " + from + " to " + to
@@ -267,15 +265,15 @@ func inWords(v canon.Value) string {
 	case canon.Null:
 		return ""
 	case canon.String:
-		return cut(v.Str(), mostShown)
+		return cut(v.Str(), maxShown)
 	case canon.Object:
 		var changes []string
 		for _, member := range v.Members() {
 			changes = append(changes, member.Name+" "+inWords(member.Value))
 		}
-		return cut(strings.Join(changes, "; "), mostChanges)
+		return cut(strings.Join(changes, "; "), maxChanges)
 	default:
-		return cut(string(v.Append(nil)), mostShown)
+		return cut(string(v.Append(nil)), maxShown)
 	}
 }
 
@@ -290,15 +288,15 @@ func change(v canon.Value) (from, to string, ok bool) {
 		case canon.Null:
 			return "none"
 		case canon.String:
-			return cut(v.Str(), mostShown)
+			return cut(v.Str(), maxShown)
 		default:
-			return cut(string(v.Append(nil)), mostShown)
+			return cut(string(v.Append(nil)), maxShown)
 		}
 	}
 	return word(was), word(is), true
 }
 
-// cut shortens a text to so many runes.
+// cut shortens a text to the given number of runes.
 func cut(text string, most int) string {
 	if utf8.RuneCountInString(text) <= most {
 		return text

@@ -12,7 +12,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-// The documents list every kind of act, and no other.
+// The documentation lists every kind of act, and no other.
 func TestDocumentedActs(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/audit-log.md")
@@ -29,7 +29,7 @@ func TestDocumentedActs(t *testing.T) {
 	}
 }
 
-// Every kind of act has a sentence, also one from before there were details.
+// Every kind of act has a sentence, even for acts that predate details.
 func TestActsWithoutDetails(t *testing.T) {
 	t.Parallel()
 	for _, kind := range ledger.ActKinds() {
@@ -42,7 +42,7 @@ func TestActsWithoutDetails(t *testing.T) {
 	}
 }
 
-// A sentence says what was changed from what to what, and cuts what is long.
+// A sentence says what was changed from what to what, and cuts long values.
 func TestActSentences(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 5000)

@@ -11,39 +11,40 @@ type Action struct {
 	ActionName      string
 	ParentAgentName string
 	Payload         []byte // canonical object, redacted
-	Metadata        []byte // canonical object, redacted, nil for none
+	Metadata        []byte // canonical object, redacted, or nil
 	IdempotencyKey  string
 	ExecutedAt      *Time
 	Facts           Facts
-	Cost            *Money // of a model's call, nil where it is not known
+	Cost            *Money // cost of a model call; nil if unknown
 
-	// Source says which client-side decision this reports; "" for an action that
-	// the service decides.
+	// Source is set for an action that a client has decided. It is "" for an action that the
+	// service decides.
 	Source Source
 
-	// LeaseID is the lease under which the client says that it decided, "" for none.
+	// LeaseID is the lease under which the client says that it decided, or "".
 	LeaseID string
 
-	// Redactions is the canonical map of the digests of what was taken out of the
-	// payload, nil for none. SentHMAC binds payload and metadata as they came, where the
-	// service itself took out anything. Bind makes both.
+	// Redactions is the canonical map of the digests of the values removed from the payload, or
+	// nil. SentHMAC binds payload and metadata as they were sent, if the service itself removed
+	// anything. Bind sets both.
 	Redactions []byte
 	SentHMAC   string
 	redactions *redactions
 
-	// FoundSHA256 is the hash of what the client says it found, "" for nothing.
+	// FoundSHA256 is the hash of what the client says it found, or "".
 	FoundSHA256 string
 
-	// What Payload and Metadata say, parsed, unless it was dropped. See Values.
+	// payload and metadata are the parsed forms of Payload and Metadata, unless they were dropped.
+	// See Values.
 	payload, metadata canon.Value
 	dropped           bool
 
-	// Examined is what an organization's rules keep of the action until it is decided;
-	// nil before they have examined it. It is no part of the record.
+	// Examined is what an organization's rules keep about the action until it is decided. It is nil
+	// before they have examined it, and is not part of the record.
 	Examined any
 }
 
-// MaxIdempotencyKey bounds the keys that clients choose.
+// MaxIdempotencyKey bounds the idempotency keys of clients, in characters.
 const MaxIdempotencyKey = 200
 
 // ParseAction reads the body of a request that records an action.
@@ -59,11 +60,10 @@ func ParseAction(v canon.Value) (*Action, error) {
 	return action, nil
 }
 
-// maxReported bounds a batch of decisions that a client made.
+// maxReported bounds a batch of actions that a client has decided.
 const maxReported = 500
 
-// ParseReported reads the body of a request that reports actions which a client
-// decided by itself.
+// ParseReported reads the body of a request that reports actions that a client has decided.
 func ParseReported(v canon.Value) ([]*Action, error) {
 	f := canon.NewFields(v)
 	events, _ := f.Get("events")
@@ -98,8 +98,8 @@ func ParseReported(v canon.Value) ([]*Action, error) {
 	return actions, f.Err()
 }
 
-// readAction classifies what arrived and keeps it redacted: what is hashed,
-// decided on and stored is the same.
+// readAction classifies and redacts the action, so that the hashed, decided and stored action are
+// the same.
 func readAction(f *canon.Fields) *Action {
 	action := &Action{
 		AgentName:       f.RequiredName("agent_name", maxName),
@@ -122,9 +122,9 @@ func readAction(f *canon.Fields) *Action {
 	return action
 }
 
-// parsePayload takes payload or its alias action_payload. A missing payload is
-// refused rather than taken for an empty one: two different actions must never
-// share a hash because neither said what it does.
+// parsePayload reads payload or its alias action_payload. A missing payload is refused instead of
+// treated as empty: two different actions must never have the same hash because neither has a
+// payload.
 func parsePayload(f *canon.Fields) canon.Value {
 	name := "payload"
 	if f.Given("action_payload") {
@@ -142,8 +142,8 @@ func parsePayload(f *canon.Fields) canon.Value {
 	return payload
 }
 
-// readLeaseID takes any text: what cannot be a lease's id is none, and does not
-// keep what has happened from the record.
+// readLeaseID accepts any text. A text that cannot be a lease's id counts as none, because it must
+// not prevent recording what has happened.
 func readLeaseID(f *canon.Fields) string {
 	v, ok := f.Get("lease_id")
 	if !ok || v.IsNull() {
@@ -162,9 +162,8 @@ func readLeaseID(f *canon.Fields) string {
 // ActionTypeGap marks events that a client had to drop while it was offline.
 const ActionTypeGap = "gap"
 
-// checkGap holds a gap marker to its form: it says how many events a client had to
-// drop, and from when to when, and it is nothing else. An action in its place would
-// be one that nobody judged.
+// checkGap checks the form of a gap marker: it contains only the number of events that a client
+// dropped and their time span. Anything more would be an action that nobody has decided.
 func checkGap(f *canon.Fields, action *Action) {
 	if action.ActionType != ActionTypeGap {
 		return
@@ -176,7 +175,7 @@ func checkGap(f *canon.Fields, action *Action) {
 	const form = "of a gap must be {\"dropped\": how many, \"from\": time, \"to\": time}"
 	gap := canon.NewFields(action.payload)
 	name := "dropped"
-	if gap.Given("count") { // as other clients say it
+	if gap.Given("count") { // alternative form used by other clients
 		name = "count"
 	}
 	dropped, from, to := gap.Int(name, 1, maxCount), ReadTime(gap, "from"), ReadTime(gap, "to")
@@ -188,19 +187,19 @@ func checkGap(f *canon.Fields, action *Action) {
 	}
 }
 
-// markerType reports whether events of a type are markers: they are recorded among the
-// actions of a chain and are none. No agent took them, and no limit counts them.
+// markerType reports whether events of a type are markers. Markers are recorded among a chain's
+// actions but are not actions: no agent took them, and no limit counts them.
 func markerType(actionType string) bool {
 	return actionType == ActionTypeGap || actionType == ActionTypeLateOutcome
 }
 
 func (a *Action) marker() bool { return markerType(a.ActionType) }
 
-// maxParsed is how many bytes the actions of a request keep parsed. Parsed, JSON can take
-// a hundred times its size, and it waits with the action.
+// maxParsed bounds how many bytes of a request's actions are kept in parsed form. Parsed JSON can
+// take a hundred times its size, and is held while the action waits.
 const maxParsed = 4 << 10
 
-// dropLarge drops the parsed form of what a request has sent, where that is large.
+// dropLarge drops the parsed form of a large request.
 func dropLarge(actions ...*Action) {
 	size := 0
 	for _, a := range actions {
@@ -214,20 +213,20 @@ func dropLarge(actions ...*Action) {
 	}
 }
 
-// Values are what Payload and Metadata say, for rules to look into. They are parsed for
-// it where they are large.
+// Values returns the parsed payload and metadata for rules. It parses them again if they were
+// dropped.
 func (a *Action) Values() (payload, metadata canon.Value) {
 	if !a.dropped {
 		return a.payload, a.metadata
 	}
-	payload, _ = canon.Parse(a.Payload) // it is canonical, as the metadata are
+	payload, _ = canon.Parse(a.Payload) // canonical, like the metadata, so parsing cannot fail
 	if len(a.Metadata) > 0 {
 		metadata, _ = canon.Parse(a.Metadata)
 	}
 	return payload, metadata
 }
 
-// Held is about how many bytes the action holds while it waits.
+// Held returns the approximate memory that the action takes while it waits, in bytes.
 func (a *Action) Held() int {
 	held := len(a.Payload) + len(a.Metadata)
 	if r := a.redactions; r != nil {
@@ -236,7 +235,7 @@ func (a *Action) Held() int {
 	return held
 }
 
-// Reconstruct makes the action that an event recorded, to decide it once more.
+// Reconstruct returns the action of a recorded event, to decide it again.
 func Reconstruct(event *RecordedEvent, payload []byte) (*Action, error) {
 	action := event.Action
 	var err error
@@ -253,7 +252,7 @@ func Reconstruct(event *RecordedEvent, payload []byte) (*Action, error) {
 	action.Payload = payload
 	found := classifyAction(&action, action.payload, action.metadata)
 	dropLarge(&action)
-	// What was found when the action arrived stands: it had not been redacted yet.
+	// What was found when the action arrived is kept, because that was before redaction.
 	action.Facts.Model, action.Facts.InputTokens, action.Facts.OutputTokens = found.Model, found.InputTokens, found.OutputTokens
 	action.Facts.WritesSQL = found.WritesSQL
 	if source := event.Decision.Source; source == SourceFastPath || source == SourceOffline {

@@ -9,45 +9,45 @@ import (
 	"countersign/internal/canon"
 )
 
-// Actor is who did something: an API key, or the operator at the machine, or the
-// service itself when a deadline passes.
+// Actor is who did something: an API key, the operator, or the service itself when a deadline
+// passes.
 type Actor struct {
-	Key  KeyID // zero where no key was used
+	Key  KeyID // zero if no key was used
 	Name string
 	Role string
 }
 
-// The actors without a key.
+// Actors without a key.
 var (
 	ActorOperator = Actor{Name: "operator", Role: "operator"}
 	ActorService  = Actor{Name: "countersign", Role: "service"}
 )
 
-// Act is one entry of the audit log: who changed what. The entries of an
-// organization form a hash chain, and the log's head is authenticated.
+// Act is one entry of the audit log: who changed what. The entries of an organization form a hash
+// chain, and the log's end is authenticated.
 type Act struct {
 	Sequence int64
 	At       Time
 	Actor    Actor
 	Action   string // such as "api_key.create"
 	Target   string // the id or name of what was changed
-	Detail   []byte // canonical object, nil for none; never a secret or a payload
+	Detail   []byte // canonical object or nil; never contains a secret or a payload
 	Controls [32]byte
 	Previous *[32]byte // nil for the first
 }
 
-// StoredAct is an act as a store keeps it.
+// StoredAct is an act as it is stored.
 type StoredAct struct {
 	Org      OrgID
 	Sequence int64
 	Body     []byte
-	// Tampered says that the act is missing, or not as the service entered it. Then
-	// nothing but Org and Sequence is set. A store leaves it unset.
+	// Tampered says that the act is missing or not what the service recorded. Only Org and Sequence
+	// are then set. A store leaves it false.
 	Tampered bool
 }
 
-// Previous is the hash of the act before, as the body says; nil in the first act and
-// where the body cannot be read. It is worth as much as the body.
+// Previous returns the hash of the previous act according to the body. It is nil for the first act
+// and if the body cannot be read. It is as trustworthy as the body.
 func (a *StoredAct) Previous() *[32]byte {
 	v, err := canon.Parse(a.Body)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *StoredAct) Previous() *[32]byte {
 	return &hash
 }
 
-// Hash is what the next act carries.
+// Hash returns the hash that the next act contains.
 func (a *StoredAct) Hash() [32]byte { return sha256.Sum256(a.Body) }
 
 func (a *Act) encode() []byte {
@@ -80,27 +80,27 @@ func (a *Act) encode() []byte {
 	return w.End()
 }
 
-// ActLog is the authenticated end of an organization's audit log: cutting acts
-// off shows, and so does a changed organization.
+// ActLog is the authenticated end of an organization's audit log. It reveals that acts were cut
+// off, and that the organization was changed.
 type ActLog struct {
 	Org      OrgID
 	Count    int64
 	Last     *[32]byte
-	Controls [32]byte // of the organization after the last act
+	Controls [32]byte // hash of the organization after the last act
 	MAC      []byte   // with the key's id
 
-	begins bool // nothing was entered yet, by the word of this process and of no row
+	begins bool // the log is empty; set by this process, never read from a row
 }
 
-// NewActLog is the log of an organization that is just being made.
+// NewActLog returns the log of an organization that is being created.
 func NewActLog(org OrgID) *ActLog { return &ActLog{Org: org, begins: true} }
 
-// Begins reports whether nothing was ever entered, as the row says. A row can be
-// emptied: see Begin.
+// Begins reports whether the row says that the log is empty. An attacker can empty a row; see
+// Begin.
 func (l *ActLog) Begins() bool { return l.Count == 0 && l.Last == nil && len(l.MAC) == 0 }
 
-// Begin lets the first act be entered into the log of an organization from before
-// there were logs. An operator has said so.
+// Begin allows the first act in the log of an organization that predates audit logs. Only an
+// operator's decision leads here.
 func (l *ActLog) Begin() { l.begins = l.Begins() }
 
 func (l *ActLog) encode() []byte {
@@ -112,13 +112,12 @@ func (l *ActLog) encode() []byte {
 	return w.End()
 }
 
-// Authentic reports whether the log's end is one that this service wrote.
+// Authentic reports whether the service wrote this end.
 func (l *ActLog) Authentic(keys Keys) bool {
 	return l.Count >= 0 && l.Count <= maxCount && authentic(keys, l.Org, PurposeAuditHead, l.MAC, l.encode())
 }
 
-// Append enters an act and moves the log's end on. The organization is as the
-// act leaves it.
+// Append records an act and advances the log's end. org is the organization after the act.
 func (l *ActLog) Append(keys Keys, org *Organization, act Act) (*StoredAct, error) {
 	if !l.begins && !l.Authentic(keys) {
 		return nil, fmt.Errorf("audit log's head fails its authenticator: %w", ErrStateTampered)
@@ -137,7 +136,7 @@ func (l *ActLog) Append(keys Keys, org *Organization, act Act) (*StoredAct, erro
 
 var errUnreadableAct = errors.New("stored act cannot be read")
 
-// DecodeAct reads what an act says. Its links are for ActWalk to judge.
+// DecodeAct decodes an act. It does not check the links; ActWalk does.
 func DecodeAct(body []byte) (*Act, error) {
 	r, err := openRecord(body)
 	if err != nil {
@@ -162,13 +161,13 @@ func DecodeAct(body []byte) (*Act, error) {
 	return act, nil
 }
 
-// ActWalk follows an audit log from its first act and finds what was changed.
+// ActWalk walks an audit log from its first act and finds changes.
 type ActWalk struct {
 	Checked int64
 	last    *[32]byte
 }
 
-// Step takes the next act.
+// Step checks the next act.
 func (w *ActWalk) Step(a *StoredAct) error {
 	v, err := canon.Parse(a.Body)
 	if err != nil {
@@ -189,8 +188,7 @@ func (w *ActWalk) Step(a *StoredAct) error {
 	return nil
 }
 
-// Finish holds what was walked against the log's end and the organization as it
-// is now.
+// Finish checks what was walked against the log's end and the current organization.
 func (w *ActWalk) Finish(end *ActLog, org *Organization, keys Keys) error {
 	switch {
 	case end == nil:

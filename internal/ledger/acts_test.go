@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// loggedActs is an audit log of n acts with its end.
+// loggedActs returns an audit log of n acts with its end.
 func loggedActs(t *testing.T, n int) (*Organization, *ActLog, []*StoredAct) {
 	t.Helper()
 	org := &Organization{ID: OrgID{must(ParseID(sampleID))}, Slug: "acme", Name: "Acme", Settings: DefaultSettings()}
@@ -33,8 +33,8 @@ func walkedActs(org *Organization, end *ActLog, acts []*StoredAct) error {
 	return walk.Finish(end, org, keyRing)
 }
 
-// An act of the audit log is read back as it was written, and bytes that are no
-// complete act are refused.
+// An act of the audit log is read back unchanged, and bytes that are not a complete act are
+// refused.
 func TestActsAreReadBack(t *testing.T) {
 	t.Parallel()
 	_, _, acts := loggedActs(t, 2)
@@ -123,7 +123,7 @@ func edited(acts []*StoredAct, at int) []*StoredAct {
 	return acts
 }
 
-// Nothing is entered after an end that somebody else wrote.
+// No act is appended after a forged end.
 func TestNoActAfterAForgedEnd(t *testing.T) {
 	t.Parallel()
 	for name, forge := range map[string]func(*ActLog){

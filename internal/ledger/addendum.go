@@ -7,26 +7,26 @@ import (
 	"countersign/internal/fault"
 )
 
-// Addendum is what is recorded about an event after its first facts: it takes
-// the next position in the running digest, and the event itself stays as it was.
+// Addendum is recorded about an event after the event itself. It takes the next position in the
+// running digest, and the event does not change.
 type Addendum struct {
 	Chain    ChainID
-	Position int64 // among all entries of the chain, events included, from 1
-	Sequence int64 // of the event it is about
+	Position int64 // among all entries of the chain, including events, from 1
+	Sequence int64 // sequence of its event
 	Body     []byte
 }
 
-// EntryKind says what an addendum records.
+// EntryKind is the kind of an addendum.
 type EntryKind string
 
 // The kinds of addenda.
 const (
-	EntryOutcome  EntryKind = "outcome"  // what became of an action
-	EntryApproval EntryKind = "approval" // how the wait for a person ended
+	EntryOutcome  EntryKind = "outcome"  // the outcome of an action
+	EntryApproval EntryKind = "approval" // how an approval ended
 	EntryResume   EntryKind = "resume"   // an auto-pause was lifted
 )
 
-// Entry is an addendum's content. Which members are set depends on the kind.
+// Entry is the content of an addendum. The kind determines which members are set.
 type Entry struct {
 	Kind       EntryKind
 	Event      EventID
@@ -34,15 +34,15 @@ type Entry struct {
 	Position   int64
 	RecordedAt Time
 
-	Result Result // of an outcome
-	Detail string // of an outcome, or who resumed the chain
+	Result Result // for an outcome
+	Detail string // for an outcome; for a resume, who resumed the chain
 
 	Approval       ApprovalID
 	ApprovalHash   [32]byte
 	ApprovalStatus ApprovalStatus
 }
 
-// Encode writes the canonical bytes that the running digest covers.
+// Encode returns the canonical bytes that the running digest covers.
 func (e *Entry) Encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 384))
 	if e.Kind == EntryApproval {
@@ -64,7 +64,7 @@ func (e *Entry) Encode() []byte {
 
 var errUnreadableAddendum = errors.New("stored addendum cannot be read")
 
-// DecodeEntry reads what Encode wrote.
+// DecodeEntry decodes the result of Encode.
 func DecodeEntry(body []byte) (*Entry, error) {
 	r, err := openRecord(body)
 	if err != nil {
@@ -87,7 +87,7 @@ func DecodeEntry(body []byte) (*Entry, error) {
 	return entry, nil
 }
 
-// outcomeEntry reads the members that addenda and late outcomes have in common.
+// outcomeEntry reads the members that addenda and late outcomes share.
 func (r *recordReader) outcomeEntry() *Entry {
 	return &Entry{
 		Event: EventID{r.id("event_id")}, Sequence: r.Int("sequence", 1, maxCount), Position: r.Int("position", 1, maxCount),
@@ -95,7 +95,7 @@ func (r *recordReader) outcomeEntry() *Entry {
 	}
 }
 
-// DecodeEntries reads several, of one event, by position.
+// DecodeEntries decodes the addenda of one event, which are ordered by position.
 func DecodeEntries(addenda []*Addendum) ([]*Entry, error) {
 	entries := make([]*Entry, 0, len(addenda))
 	for _, addendum := range addenda {
@@ -108,8 +108,8 @@ func DecodeEntries(addenda []*Addendum) ([]*Entry, error) {
 	return entries, nil
 }
 
-// append enters an entry at the chain's next position, at the time of its newest record,
-// and sets both in the entry.
+// append adds an entry at the chain's next position, with the time of its newest record, and sets
+// both in the entry.
 func (s *ChainState) append(entry *Entry, chain ChainID) *Addendum {
 	entry.Position, entry.RecordedAt = s.Entries+1, s.LastAt
 	body := entry.Encode()
@@ -117,7 +117,7 @@ func (s *ChainState) append(entry *Entry, chain ChainID) *Addendum {
 	return &Addendum{Chain: chain, Position: entry.Position, Sequence: entry.Sequence, Body: body}
 }
 
-// Result is what became of an allowed action.
+// Result is the outcome of an allowed action.
 type Result string
 
 // The results that a client can report.
@@ -144,9 +144,9 @@ func ParseOutcome(v canon.Value) (*Entry, error) {
 	return entry, nil
 }
 
-// ReportOutcome enters what became of an event, given what was entered about it
-// before. The same report again changes nothing and returns the earlier one; an
-// unknown result may be settled later, any other stands.
+// ReportOutcome records the outcome of an event, given the earlier entries about it. Repeating a
+// report changes nothing and returns the earlier one. An unknown result may be replaced later, any
+// other is final.
 func (s *ChainState) ReportOutcome(event *RecordedEvent, earlier []*Entry, report Entry, now Time) (*Entry, *Addendum, error) {
 	last, approved := lastOutcome(earlier)
 	if again, err := repeats(last, &report); again || err != nil {
@@ -168,8 +168,8 @@ func (e *Entry) about(event *RecordedEvent) {
 	e.Kind, e.Event, e.Sequence = EntryOutcome, event.ID, event.Sequence
 }
 
-// repeats reports whether a report says what the last one said, and refuses one that
-// says otherwise of what was settled.
+// repeats reports whether a report repeats the last one. It refuses a report that contradicts a
+// final one.
 func repeats(last, report *Entry) (bool, error) {
 	switch {
 	case last == nil:
@@ -182,7 +182,7 @@ func repeats(last, report *Entry) (bool, error) {
 	return false, nil
 }
 
-// hasOutcome refuses an outcome of an action that was not let happen.
+// hasOutcome refuses an outcome of an action that was not allowed to happen.
 func (e *RecordedEvent) hasOutcome(approved bool) error {
 	switch {
 	case e.Status == EventDenied:
@@ -205,21 +205,21 @@ func lastOutcome(entries []*Entry) (last *Entry, approved bool) {
 	return last, approved
 }
 
-// ActionTypeLateOutcome marks what became of an action whose chain was abandoned before
-// it was reported. The chain's digest is sealed, so the report is an event of the
-// successor. It is no action: nothing is decided on it, and only the service records it.
+// ActionTypeLateOutcome marks the outcome of an action whose chain was abandoned before it was
+// reported. The chain's digest is sealed, so the report is an event of the successor. It is not an
+// action: nothing is decided about it, and only the service records it.
 const ActionTypeLateOutcome = "late_outcome"
 
-// checkLateOutcome refuses a marker that a client sends itself: it would be an action
-// that nobody judged.
+// checkLateOutcome refuses a marker that a client sends itself: it would be an action that nobody
+// has decided.
 func checkLateOutcome(f *canon.Fields, action *Action) {
 	if action.ActionType == ActionTypeLateOutcome {
 		f.Fault("action_type", "must not be %s: report what became of an action to the outcome route of its event", ActionTypeLateOutcome)
 	}
 }
 
-// LateOutcomeKeys are the idempotency keys under which an event's late outcomes are
-// recorded: one for an unknown result, one for what settles it.
+// LateOutcomeKeys returns the idempotency keys of an event's late outcomes: one for an unknown
+// result, and one for the final result.
 func LateOutcomeKeys(event EventID) [2]string {
 	return [2]string{lateOutcomeKey(event, Unknown), lateOutcomeKey(event, Succeeded)}
 }
@@ -231,9 +231,8 @@ func lateOutcomeKey(event EventID, result Result) string {
 	return "late-outcome:" + event.String()
 }
 
-// JudgeLateOutcome refuses an outcome that an event of an abandoned chain cannot have,
-// given all that was entered about it before. The same report again gives the
-// earlier one.
+// JudgeLateOutcome refuses an outcome that is impossible for an event of an abandoned chain, given
+// all earlier entries about it. If the report repeats an earlier one, it returns that.
 func JudgeLateOutcome(event *RecordedEvent, earlier []*Entry, report *Entry) (again *Entry, err error) {
 	last, approved := lastOutcome(earlier)
 	if repeated, err := repeats(last, report); repeated || err != nil {
@@ -242,11 +241,11 @@ func JudgeLateOutcome(event *RecordedEvent, earlier []*Entry, report *Entry) (ag
 	return nil, event.hasOutcome(approved)
 }
 
-// LateOutcome makes the marker that enters what became of an event into the
-// successor, whose state this is.
+// LateOutcome returns the marker that records an event's outcome in the successor, whose state this
+// is.
 func (s *ChainState) LateOutcome(event *RecordedEvent, report Entry) (marker *Action, entered *Entry) {
 	report.about(event)
-	report.Position = s.Entries + 1 // Record will enter the marker there
+	report.Position = s.Entries + 1 // where Record will put the marker
 	w := canon.BeginObject(nil)
 	writeID(&w, "chain_id", event.Chain.UUID)
 	w.StringOrNull("detail", report.Detail)
@@ -261,7 +260,7 @@ func (s *ChainState) LateOutcome(event *RecordedEvent, report Entry) (marker *Ac
 	return marker, &report
 }
 
-// ReadLateOutcome reads a marker back from an event under one of LateOutcomeKeys.
+// ReadLateOutcome decodes a marker from an event with one of LateOutcomeKeys.
 func ReadLateOutcome(marker *RecordedEvent, payload []byte) (*Entry, error) {
 	if marker.Action.ActionType != ActionTypeLateOutcome {
 		return nil, fault.Errorf(fault.CodeOutcomeConflict, "an action was recorded under the idempotency key that this outcome needs: the outcome cannot be recorded")

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// An event that is asked about again is answered with what may happen now.
+// When an event is sent again, the answer is what may happen now.
 func TestAgain(t *testing.T) {
 	t.Parallel()
 	deny, ask, flag := Match{Name: "new", Outcome: Deny}, Match{Name: "new", Outcome: RequireApproval}, Match{Name: "new", Outcome: AllowWithFlag}
@@ -17,7 +17,7 @@ func TestAgain(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		facts   Facts
-		settle  ApprovalStatus // of the approval that a payment asks for
+		settle  ApprovalStatus // of the approval that a payment requires
 		acted   bool           // an act changed the organization
 		since   func(*ChainState, *Question, *Policy)
 		outcome Outcome
@@ -146,7 +146,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// An event from before acts were numbered is decided anew as well.
+// An event that predates act numbers is decided again too.
 func TestAgainWithoutANumber(t *testing.T) {
 	t.Parallel()
 	p := newBook(t).open("")

@@ -6,51 +6,51 @@ import (
 	"countersign/internal/classify"
 )
 
-// KeyRecord is an API key as the service knows it: never its text, only a hash.
+// KeyRecord is an API key as the service knows it. It contains a hash of the key, never its text.
 type KeyRecord struct {
 	ID        KeyID
 	Org       OrgID
 	Name      string
 	Role      Role
 	Hash      [32]byte
-	Hint      string // prefix and last characters, for people to recognise it by
+	Hint      string // prefix and last characters, for people to recognize it
 	CreatedAt Time
 	RevokedAt *Time
 
-	Agents     []string // the names that it may record for, as they were given; none: any
-	Owner      string   // who answers for it; free text, "" where nobody was named
+	Agents     []string // names of the agents that it may record for, as they were given; empty: any
+	Owner      string   // who is responsible for it; free text, may be ""
 	ExpiresAt  *Time    // nil: never
-	LastUsedAt *Time    // may lag behind by a minute; nothing is decided by it
-	// Previous is the secret that the last rotation replaced, nil before the first.
+	LastUsedAt *Time    // may lag by a minute; decides nothing
+	// Previous is the secret that the last rotation replaced, or nil.
 	Previous *PreviousSecret
 	// ExpiryLogged says that the audit log has an entry about the expiry.
 	ExpiryLogged bool
-	Act          int64  // the number of the act that changed it last; 0 in a row from before it was kept
-	MAC          []byte // authenticates all of it but when it was last used
-	// Tampered says that the stored row is not as the service wrote it. The key opens
-	// nothing, and nothing else of it is told.
+	Act          int64  // number of the act that last changed it; 0 in rows that predate it
+	MAC          []byte // authenticates everything except LastUsedAt
+	// Tampered says that the stored row is not what the service wrote. Such a key cannot be used,
+	// and only its id is shown.
 	Tampered bool
 }
 
-// PreviousSecret is a secret that was replaced and may still be used for a while.
+// PreviousSecret is a replaced secret that may still be used for a while.
 type PreviousSecret struct {
 	Hash      [32]byte
-	ExpiresAt Time // it is refused from this moment on
+	ExpiresAt Time // refused from this time on
 }
 
-// APIKeyStatus is where an API key stands.
+// APIKeyStatus is the status of an API key.
 type APIKeyStatus string
 
-// The statuses of an API key. A key that was revoked stays so when its time is up.
+// The statuses of an API key. A revoked key stays revoked after it expires.
 const (
 	APIKeyActive  APIKeyStatus = "active"
 	APIKeyExpired APIKeyStatus = "expired"
 	APIKeyRevoked APIKeyStatus = "revoked"
-	// APIKeyTampered is of a key whose row was changed outside the service.
+	// APIKeyTampered is the status of a key whose row was changed outside the service.
 	APIKeyTampered APIKeyStatus = "tampered"
 )
 
-// Status is where the key stands at a moment.
+// Status returns the key's status at a time.
 func (k *KeyRecord) Status(now Time) APIKeyStatus {
 	switch {
 	case k.Tampered:
@@ -64,7 +64,7 @@ func (k *KeyRecord) Status(now Time) APIKeyStatus {
 	}
 }
 
-// Active reports whether the key still opens anything.
+// Active reports whether the key can be used.
 func (k *KeyRecord) Active(now Time) bool { return k.Status(now) == APIKeyActive }
 
 // MayRecord reports whether the key may record an action of the agent.
@@ -81,26 +81,26 @@ func (k *KeyRecord) MayRecord(agent string) bool {
 	return false
 }
 
-// Rotate replaces the key's secret. The one that it replaces is accepted for the
-// overlap; one that an earlier rotation left is accepted no more.
+// Rotate replaces the key's secret. The replaced secret is accepted for the overlap. An even
+// earlier one is no longer accepted.
 func (k *KeyRecord) Rotate(secret APIKey, now, overlap Time) {
 	k.Previous = &PreviousSecret{Hash: k.Hash, ExpiresAt: now + overlap}
 	k.Hash, k.Hint = secret.Hash(), secret.Hint()
 }
 
-// EncodeAgents writes a list of agents' names as stores keep it.
+// EncodeAgents encodes a list of agent names for storage.
 func EncodeAgents(names []string) []byte {
 	if len(names) == 0 {
 		return []byte("[]")
 	}
 	encoded, err := json.Marshal(names)
 	if err != nil {
-		panic(err) // a list of strings always has a form
+		panic(err) // a list of strings can always be encoded
 	}
 	return encoded
 }
 
-// DecodeAgents reads what EncodeAgents wrote; nil for an empty list.
+// DecodeAgents decodes the result of EncodeAgents. It returns nil for an empty list.
 func DecodeAgents(encoded []byte) ([]string, error) {
 	var names []string
 	if err := json.Unmarshal(encoded, &names); err != nil || len(names) == 0 {
@@ -109,7 +109,7 @@ func DecodeAgents(encoded []byte) ([]string, error) {
 	return names, nil
 }
 
-// Role is what an API key may do. Each role may do what the ones before it may.
+// Role is what an API key may do. Each role includes the roles before it.
 type Role string
 
 // The roles, weakest first.
@@ -119,7 +119,7 @@ const (
 	RoleAdmin  Role = "admin"
 )
 
-// ParseRole reads a role's name.
+// ParseRole parses a role's name.
 func ParseRole(text string) (Role, bool) {
 	role := Role(text)
 	return role, role.rank() > 0

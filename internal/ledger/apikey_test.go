@@ -50,8 +50,8 @@ func TestNewAPIKeyHasAFixedForm(t *testing.T) {
 	}
 }
 
-// The check of a key of all zeroes, computed with another implementation of CRC-32: keys that were once issued must parse
-// for ever.
+// The check digits of an all-zero key, computed with another implementation of CRC-32: issued keys
+// must parse forever.
 func TestAPIKeyCheckIsPinned(t *testing.T) {
 	t.Parallel()
 	text := NewAPIKey([32]byte{}).Reveal()
@@ -60,8 +60,8 @@ func TestAPIKeyCheckIsPinned(t *testing.T) {
 	}
 }
 
-// A key that was cut off, pasted twice or mistyped is refused with what is wrong
-// about it.
+// A key that was cut off, pasted twice or mistyped is refused with an error that says what is
+// wrong.
 func TestParseAPIKeyRefusesBadPastes(t *testing.T) {
 	t.Parallel()
 	good := NewAPIKey(entropyOf(0x5a)).Reveal()
@@ -151,8 +151,7 @@ func TestNewOpaqueToken(t *testing.T) {
 	}
 }
 
-// Any text is either a key with the hash of that very text or refused without being
-// repeated.
+// Any text is either a key with the hash of exactly that text, or refused without being repeated.
 func FuzzParseAPIKey(f *testing.F) {
 	good := NewAPIKey(entropyOf(0x77)).Reveal()
 	for _, seed := range []string{
@@ -177,7 +176,7 @@ func FuzzParseAPIKey(f *testing.F) {
 		}
 		body, ok := new(big.Int).SetString(text[4:47], 62)
 		if !ok || body.BitLen() > 256 {
-			return // well-formed, though no entropy writes it
+			return // well-formed, but no entropy produces it
 		}
 		var entropy [32]byte
 		body.FillBytes(entropy[:])

@@ -9,7 +9,7 @@ import (
 	"countersign/internal/fault"
 )
 
-// ApprovalStatus is where an approval stands. The first two wait for a person.
+// ApprovalStatus is the status of an approval. The first two wait for a person.
 type ApprovalStatus string
 
 // The statuses of an approval.
@@ -22,38 +22,37 @@ const (
 	ApprovalCancelled ApprovalStatus = "cancelled"
 )
 
-// ApprovalStatuses lists them all.
+// ApprovalStatuses lists all statuses.
 var ApprovalStatuses = []ApprovalStatus{ApprovalPending, ApprovalEscalated, ApprovalApproved, ApprovalDenied, ApprovalTimedOut, ApprovalCancelled}
 
 // Open reports whether a person can still decide.
 func (s ApprovalStatus) Open() bool { return s == ApprovalPending || s == ApprovalEscalated }
 
-// Approval asks a person about one event with exactly one payload. It is stored
-// with an authenticator, so that no hand but the service's can turn a no into a
-// yes.
+// Approval asks a person about one event with exactly one payload. It is stored with an
+// authenticator, so that only the service can turn a no into a yes.
 type Approval struct {
 	ID            ApprovalID
 	Org           OrgID
 	Chain         ChainID
 	Event         EventID
-	Sequence      int64 // of the event
-	RequestedBy   KeyID // the key that recorded the action, which must not decide it
-	OpenedBy      KeyID // the key that opened the chain, whose agent may see it
+	Sequence      int64 // sequence of the event
+	RequestedBy   KeyID // the key that recorded the action; it must not decide
+	OpenedBy      KeyID // the key that opened the chain; its agent may see the approval
 	AgentName     string
 	ActionType    string
 	ActionName    string
 	PayloadSHA256 string
-	// RedactionsSHA256 is "" where nothing was taken out of the payload, and nil in an
-	// approval from before this was kept.
+	// RedactionsSHA256 is "" if nothing was removed from the payload, and nil in approvals that
+	// predate it.
 	RedactionsSHA256 *string
 	Reason           string
 	PolicyName       string
 	PolicyVersion    string
 	Matched          []MatchedRule
-	Approvers        []string // names of the keys that may decide; none: any member
+	Approvers        []string // names of the keys that may decide; empty: any member
 	TwoPerson        bool
-	Escalate         []string // e-mail addresses that are told at half the time
-	Fallback         []string // those of them that the organization named: they may decide once it has escalated
+	Escalate         []string // e-mail addresses to notify at half the time
+	Fallback         []string // those of them that the organization named; they may decide after escalation
 	Reserved         Reservation
 	RequestedAt      Time
 	EscalatesAt      Time
@@ -63,25 +62,24 @@ type Approval struct {
 	EscalatedAt *Time
 	DecidedAt   *Time
 	Votes       []Vote
-	Reviewer    *Reviewer // who decided, nil where no person did
+	Reviewer    *Reviewer // who decided; nil if no person did
 	Comment     string
-	// DeniedBy is the rule that came into force while a person was asked and denies the
-	// action; nil where a person or the time decided.
+	// DeniedBy is the rule that came into force while the approval waited and denies the action. It
+	// is nil if a person or the timeout decided.
 	DeniedBy *PolicyDenial
 
-	// SigningKey names the key of the registry that signed the decision record;
-	// zero while there is no signature.
+	// SigningKey is the key of the registry that signed the decision record. It is zero while there
+	// is no signature.
 	SigningKey SigningKeyID
 	Signature  []byte
 }
 
-// Reservation is what a waiting action holds of its chain's budgets, until its
-// decision settles it.
+// Reservation is what a waiting action reserves of its chain's budgets until it is decided.
 type Reservation struct {
 	Facts  Facts
 	Cost   *Money
 	Tokens int64
-	Uses   []BudgetUse // of budgets above the chain
+	Uses   []BudgetUse // uses of budgets above the chain
 }
 
 func (r *Reservation) exposure() Money {
@@ -91,28 +89,27 @@ func (r *Reservation) exposure() Money {
 	return *r.Facts.Amount
 }
 
-// Reviewer is who decided: an API key by its id and its name at the time.
+// Reviewer is who decided: an API key by its id and its name at that time.
 type Reviewer struct {
 	Key  KeyID
 	Name string
 }
 
-// Vote is one person's yes where two are needed.
+// Vote is one person's yes if two are needed.
 type Vote struct {
 	Reviewer Reviewer
 	Comment  string
 	At       Time
 }
 
-// Verdict is a person's answer to an approval.
+// Verdict is a person's decision on an approval.
 type Verdict struct {
 	Approve       bool
 	Comment       string
-	PayloadSHA256 string // what the reviewer saw; "" where they do not say
+	PayloadSHA256 string // what the reviewer saw; "" if not stated
 }
 
-// ParseVerdict reads the body of a request that decides an approval; the zero
-// Value stands for no body.
+// ParseVerdict reads the body of a request that decides an approval. The zero Value means no body.
 func ParseVerdict(v canon.Value, approve bool) (*Verdict, error) {
 	verdict := &Verdict{Approve: approve}
 	if v.IsNull() {
@@ -124,8 +121,8 @@ func ParseVerdict(v canon.Value, approve bool) (*Verdict, error) {
 	return verdict, f.Err()
 }
 
-// ParseCancellation reads the body of a request that cancels an approval; the zero
-// Value stands for no body.
+// ParseCancellation reads the body of a request that cancels an approval. The zero Value means no
+// body.
 func ParseCancellation(v canon.Value) (comment string, err error) {
 	if v.IsNull() {
 		return "", nil
@@ -135,8 +132,8 @@ func ParseCancellation(v canon.Value) (comment string, err error) {
 	return comment, f.Err()
 }
 
-// At is the approval as it stands at a moment: one whose time has passed is
-// timed out, whether or not anyone has recorded that yet.
+// At returns the status of the approval at a time. If its time has passed, it is timed out, even if
+// that was not recorded yet.
 func (a *Approval) At(now Time) ApprovalStatus {
 	if a.Status.Open() && now >= a.ExpiresAt {
 		return ApprovalTimedOut
@@ -144,11 +141,10 @@ func (a *Approval) At(now Time) ApprovalStatus {
 	return a.Status
 }
 
-// Decide takes a person's verdict. It reports whether anything changed: the same
-// verdict again changes nothing, and the first of two people's yes leaves the
-// approval open. A no settles it whatever has changed since it was asked. A yes is held
-// against the settlement, and where the rules in force deny the action it ends the
-// approval as denied; DeniedBy says so.
+// Decide applies a person's verdict and reports whether anything changed. Repeating a verdict
+// changes nothing, and the first yes of two leaves the approval open. A no is final whatever has
+// changed since the request. A yes is checked against the settlement: if the rules in force deny
+// the action, the approval ends as denied and DeniedBy is set.
 func (a *Approval) Decide(verdict *Verdict, reviewer Reviewer, s *Settlement, now Time) (changed bool, err error) {
 	if err := a.mayDecide(reviewer); err != nil {
 		return false, err
@@ -166,8 +162,8 @@ func (a *Approval) Decide(verdict *Verdict, reviewer Reviewer, s *Settlement, no
 	return a.approve(verdict.Comment, reviewer, s, now)
 }
 
-// settled answers a verdict on what is settled: the same one harmlessly, another
-// with what stands.
+// settled answers a verdict on a decided approval: nil if it is the same verdict, otherwise an
+// error with the decision.
 func (a *Approval) settled(status ApprovalStatus, verdict *Verdict) error {
 	wanted := ApprovalDenied
 	if verdict.Approve {
@@ -195,15 +191,14 @@ func (a *Approval) mayDecide(reviewer Reviewer) error {
 	return nil
 }
 
-// Admits reports whether the policy lets a key of this name decide: one that it
-// names, any where it names none, and after escalation also those whom the
-// organization named as a fallback.
+// Admits reports whether the policy lets a key with this name decide: a named approver, anyone if
+// none is named, and after escalation the organization's fallback approvers.
 func (a *Approval) Admits(name string) bool {
 	return len(a.Approvers) == 0 || slices.Contains(a.Approvers, name) ||
 		(a.EscalatedAt != nil && slices.Contains(a.Fallback, name))
 }
 
-// Deciders says in words who may decide, now or once it has escalated.
+// Deciders describes who may decide, now or after escalation.
 func (a *Approval) Deciders() string {
 	if len(a.Approvers) == 0 {
 		return "any member or admin"
@@ -219,8 +214,8 @@ func (a *Approval) Deciders() string {
 	return text + ", and once it has escalated also " + fallback
 }
 
-// Advance does what the time asks for: escalation at half of it, time-out at the
-// end. It reports whether anything changed.
+// Advance escalates the approval at half its time and times it out at the end. It reports whether
+// anything changed.
 func (a *Approval) Advance(now Time) bool {
 	if a.Status.Open() && now >= a.ExpiresAt {
 		a.settle(ApprovalTimedOut, nil, "", now)
@@ -229,8 +224,8 @@ func (a *Approval) Advance(now Time) bool {
 	return a.escalate(now)
 }
 
-// escalate moves a waiting approval on at half its time; false when it is not
-// waiting any more, or not yet due.
+// escalate escalates a pending approval at half its time. It reports false if the approval is not
+// pending or not due.
 func (a *Approval) escalate(now Time) bool {
 	if a.Status != ApprovalPending || now < a.EscalatesAt || now >= a.ExpiresAt {
 		return false
@@ -239,7 +234,7 @@ func (a *Approval) escalate(now Time) bool {
 	return true
 }
 
-// NextStep is when time moves an approval on, 0 for never.
+// NextStep returns when time changes the approval next, or 0 for never.
 func (a *Approval) NextStep() Time {
 	switch {
 	case a.Status == ApprovalPending:
@@ -250,8 +245,8 @@ func (a *Approval) NextStep() Time {
 	return 0
 }
 
-// GiveUp ends an approval that its client does not wait for any more. It reports
-// whether anything changed: repeated, it changes nothing.
+// GiveUp ends an approval that its client no longer waits for. It reports whether anything changed.
+// It is idempotent.
 func (a *Approval) GiveUp(comment string, now Time) (changed bool, err error) {
 	switch status := a.At(now); {
 	case status == ApprovalCancelled:
@@ -265,7 +260,7 @@ func (a *Approval) GiveUp(comment string, now Time) (changed bool, err error) {
 	return true, nil
 }
 
-// gaveUp stands in place of a comment where the client left none.
+// gaveUp replaces a missing comment.
 const gaveUp = "the client gave up waiting"
 
 // Cancel ends an approval whose chain was completed first.
@@ -280,8 +275,7 @@ func (a *Approval) settle(status ApprovalStatus, reviewer *Reviewer, comment str
 	a.Status, a.Reviewer, a.Comment, a.DecidedAt = status, reviewer, comment, &now
 }
 
-// Release is the decision that a settled approval amounts to, before anything that
-// was changed since.
+// Release returns the decision that a finished approval amounts to, not considering later changes.
 func (a *Approval) Release(status ApprovalStatus) Decision {
 	d := Decision{
 		Outcome: Deny, Source: SourceHuman, PolicyName: a.PolicyName, PolicyVersion: a.PolicyVersion,
@@ -317,8 +311,8 @@ func commented(what, comment string) string {
 	return what + ": " + comment
 }
 
-// DecidedBy says who ended the approval: a person, or a rule that came into force while
-// it waited. It is "" where nobody did.
+// DecidedBy says who ended the approval: a person, or a rule that came into force while it waited.
+// It is "" if neither did.
 func (a *Approval) DecidedBy() Source {
 	switch {
 	case a.DeniedBy != nil:

@@ -9,7 +9,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// Encode writes the approval's canonical bytes and their authenticator.
+// Encode returns the approval's canonical bytes and their authenticator.
 func (a *Approval) Encode(keys Keys) (body, mac []byte) {
 	w := canon.BeginObject(make([]byte, 0, 1024))
 	w.String("action_name", a.ActionName)
@@ -70,7 +70,7 @@ func writeReviewer(w *canon.ObjectWriter, r *Reviewer) {
 	w.Value(inner.End())
 }
 
-// writeDenial writes what only approvals have that a rule denied.
+// writeDenial writes the members that only approvals denied by a rule have.
 func writeDenial(w *canon.ObjectWriter, d *PolicyDenial) {
 	if d == nil {
 		return
@@ -93,7 +93,7 @@ func appendVotes(dst []byte, votes []Vote) []byte {
 
 var errUnreadableApproval = errors.New("stored approval cannot be read")
 
-// DecodeApproval reads what Encode wrote and refuses anything else.
+// DecodeApproval decodes the result of Encode and refuses anything else.
 func DecodeApproval(body, mac []byte, keys Keys, org OrgID) (*Approval, error) {
 	if !authentic(keys, org, PurposeApproval, mac, body) {
 		return nil, ErrStateTampered
@@ -162,7 +162,7 @@ func (r *recordReader) reviewer() *Reviewer {
 	return reviewer
 }
 
-// votes reads what appendVotes wrote, with comments of at most so many characters.
+// votes decodes the result of appendVotes, with comments of at most maxComment characters.
 func (r *recordReader) votes(maxComment int) []Vote {
 	var votes []Vote
 	r.each("votes", func(inner *recordReader) {
@@ -190,8 +190,8 @@ func (r *recordReader) denial() *PolicyDenial {
 	return denial
 }
 
-// DecisionRecord is the canonical account of a decision: who, what, the hashes of the
-// payload and of what was taken out of it, when, under which policy. Its hash stands in the receipt.
+// DecisionRecord returns the canonical record of a decision: who, what, the hashes of the payload
+// and of its redactions, when, and under which policy. The receipt contains its hash.
 func (a *Approval) DecisionRecord() []byte {
 	w := canon.BeginObject(make([]byte, 0, 512))
 	w.String("action_name", a.ActionName)
@@ -219,22 +219,21 @@ func (a *Approval) DecisionRecord() []byte {
 	return w.End()
 }
 
-// Hash is the SHA-256 of the decision record.
+// Hash returns the SHA-256 of the decision record.
 func (a *Approval) Hash() [32]byte { return sha256.Sum256(a.DecisionRecord()) }
 
-// IsAbout reports whether a stored event has the payload that was asked about, with
-// the same values taken out of it.
+// IsAbout reports whether a stored event has the payload that the approval is about, with the same
+// redactions.
 func (a *Approval) IsAbout(event *StoredEvent) bool {
 	return PayloadHash(event.Payload) == a.PayloadSHA256 && RedactionsHash(event.Redactions) == orNone(a.RedactionsSHA256)
 }
 
-// Sign signs the decision record of an approval that has ended.
+// Sign signs the decision record of a finished approval.
 func (a *Approval) Sign(key SigningKeyID, private ed25519.PrivateKey) {
 	a.SigningKey, a.Signature = key, ed25519.Sign(private, a.DecisionRecord())
 }
 
-// SignedBy reports whether the signature is that of a public key over the
-// decision record.
+// SignedBy reports whether the signature over the decision record is valid under a public key.
 func (a *Approval) SignedBy(public ed25519.PublicKey) bool {
 	return len(public) == ed25519.PublicKeySize && ed25519.Verify(public, a.DecisionRecord(), a.Signature)
 }

@@ -20,7 +20,7 @@ var (
 	bob   = Reviewer{KeyID{NewTimedID(3, [10]byte{3})}, "bob"}
 )
 
-// waiting is an approval that nobody has decided.
+// waiting returns an approval that nobody has decided.
 func waiting() *Approval {
 	return &Approval{
 		ID: ApprovalID{NewRandomID([16]byte{1})}, Org: OrgID{must(ParseID(sampleID))}, Sequence: 1, RequestedBy: asker, PayloadSHA256: "seen",
@@ -28,8 +28,8 @@ func waiting() *Approval {
 	}
 }
 
-// A verdict counts while the approval is open, by a person who may decide, on the
-// payload they saw. A settled approval does not change.
+// A verdict counts if the approval is open, the person may decide, and the payload is the one they
+// saw. A decided approval does not change.
 func TestDecideApproval(t *testing.T) {
 	t.Parallel()
 	yes, no := &Verdict{Approve: true}, &Verdict{}
@@ -101,8 +101,8 @@ func votedBy(r Reviewer) func(*Approval) {
 	}
 }
 
-// An approval escalates after half its time and times out at its end, and cancelling
-// it after that does not hide the time-out.
+// An approval escalates after half its time and times out at its end, and cancelling it later does
+// not hide the timeout.
 func TestAdvanceAndCancel(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -180,8 +180,8 @@ func anyApproval() *rapid.Generator[*Approval] {
 	})
 }
 
-// What is stored is read back to the last byte, by its own organization alone,
-// and any change to it is refused.
+// A stored approval is read back byte for byte, only for its own organization, and any change to it
+// is refused.
 func TestApprovalsAreReadBackAsTheyWere(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -207,7 +207,7 @@ func TestApprovalsAreReadBackAsTheyWere(t *testing.T) {
 	})
 }
 
-// Whoever is turned away learns which rule does it, and whom to ask.
+// A refused reviewer learns which rule refuses, and whom to ask.
 func TestRefusedReviewerIsToldWhoDecides(t *testing.T) {
 	t.Parallel()
 	q := question()

@@ -16,31 +16,30 @@ import (
 	"countersign/internal/classify"
 )
 
-// A reviewer approves a payload from which secrets were taken out and long texts cut.
-// The digests of what stood there bind the approval to the action that was meant: who
-// has the raw values and the chain's binding key can show that they are the same.
+// A reviewer approves a payload from which secrets were removed and in which long texts were cut.
+// Digests of the removed values bind the approval to the original action: with the raw values and
+// the chain's binding key one can show that they are the same.
 
 // maxRedactions bounds the digests of one event.
 const maxRedactions = 2000
 
 const truncated = "...[truncated]"
 
-// Markers stand in a payload where something was taken out, by client or service: some
-// instead of a value, the others within a text too. Canonical JSON spells them as they are.
+// Markers replace what a client or the service removed from a payload. Some replace a whole value,
+// the others can also occur within a text. Canonical JSON does not escape them.
 var (
 	wholeMarkers = []string{"[CYCLE]", "[TOO DEEP]", "[OMITTED]"}
 	allMarkers   = append([]string{classify.Redacted, truncated}, wholeMarkers...)
 )
 
-// isMarker reports whether a string of a payload says that something was taken out.
+// isMarker reports whether a string of a payload says that something was removed.
 func isMarker(text string) bool {
 	return strings.Contains(text, classify.Redacted) || strings.HasSuffix(text, truncated) || slices.Contains(wholeMarkers, text)
 }
 
-// BindingKey is the key under which the chain's opener makes digests of what it takes
-// out. A successor has the key of the first chain, which is the one that its client
-// knows. It reports false for a chain that was opened before there were any, or under a
-// master key that is not on the ring.
+// BindingKey returns the key for the digests of what the chain's client removes. A successor has
+// the key of the first chain, which is the one that its client knows. ok is false for a chain that
+// predates binding keys or whose master key is not on the ring.
 func (c *Chain) BindingKey(keys Keys) (key [32]byte, ok bool) {
 	if c.BindingKeyID == "" {
 		return key, false
@@ -49,24 +48,23 @@ func (c *Chain) BindingKey(keys Keys) (key [32]byte, ok bool) {
 	return keys.MAC(c.BindingKeyID, c.Org.UUID, PurposeBinding, first.UUID[:])
 }
 
-// redactions are what was taken out of an action, as far as the service knows it.
+// redactions is what was removed from an action, as far as the service knows.
 type redactions struct {
-	sent map[string]string // the client's digests by pointer, "" for null
-	own  []ownRedaction    // what the service took out of the payload itself
-	raw  []byte            // payload and metadata as they came, canonical, where it took out anything
-	// unbindable says that the client sent a null for want of a key.
+	sent map[string]string // the client's digests by pointer; "" for null
+	own  []ownRedaction    // what the service itself removed from the payload
+	raw  []byte            // canonical payload and metadata as sent, if the service removed anything
+	// unbindable says that the client sent a null because it had no key.
 	unbindable bool
 }
 
-// ownRedaction is something that the service took out. It is kept as text: parsed, it
-// would take many times the memory while the action waits.
+// ownRedaction is a value that the service removed. It is kept as text: its parsed form would take
+// many times the memory while the action waits.
 type ownRedaction struct {
 	pointer string
-	raw     []byte // canonical; nil where something had been taken out of it before
+	raw     []byte // canonical; nil if something was already removed from it
 }
 
-// redact keeps payload and metadata without their secrets, and remembers what was
-// taken out until Bind.
+// redact removes secrets from payload and metadata, and keeps what was removed until Bind.
 func (a *Action) redact(f *canon.Fields, payload, metadata canon.Value) {
 	sent := readRedactions(f, payload)
 	var own, beside []classify.Redaction
@@ -96,10 +94,10 @@ func (a *Action) redact(f *canon.Fields, payload, metadata canon.Value) {
 			inner[pointer] = digest
 			return true
 		})
-		if len(inner) > 0 { // they are no longer in the map, and tell actions apart all the same
+		if len(inner) > 0 { // no longer in the map, but they still distinguish actions
 			raw = append(raw, digestsValue(inner))
 		}
-		// The client has seen what stood there before the service did.
+		// The client saw the original values before the service did.
 		own = slices.DeleteFunc(own, func(o classify.Redaction) bool { _, ok := sent[o.Pointer]; return ok })
 	}
 	for _, taken := range own[:min(len(own), maxRedactions-len(sent))] {
@@ -115,7 +113,7 @@ func (a *Action) redact(f *canon.Fields, payload, metadata canon.Value) {
 	a.redactions = r
 }
 
-// leadsInto reports whether a pointer leads into something that was taken out as a whole.
+// leadsInto reports whether a pointer leads into a value that was removed as a whole.
 func leadsInto(pointer string, outer map[string]bool) bool {
 	for i := 1; i < len(pointer); i++ {
 		if pointer[i] == '/' && outer[pointer[:i]] {
@@ -127,7 +125,7 @@ func leadsInto(pointer string, outer map[string]bool) bool {
 
 var digestPattern = regexp.MustCompile(`^hmac-sha256:[0-9a-f]{64}$`)
 
-// readRedactions reads the digests of what the client took out of the payload.
+// readRedactions reads the digests of what the client removed from the payload.
 func readRedactions(f *canon.Fields, payload canon.Value) map[string]string {
 	nested := f.Nested("redactions")
 	if nested == nil {
@@ -154,9 +152,8 @@ func readRedactions(f *canon.Fields, payload canon.Value) map[string]string {
 	return digests
 }
 
-// Bind makes the digests of what the service itself took out, under the key of the
-// chain that the action is recorded in. It is called before the action is compared or
-// recorded; called again, it gives the same.
+// Bind computes the digests of what the service itself removed, with the key of the action's chain.
+// It must be called before the action is compared or recorded. It is idempotent.
 func (a *Action) Bind(keys Keys, chain *Chain) {
 	r := a.redactions
 	if r == nil {
@@ -179,8 +176,8 @@ func (a *Action) Bind(keys Keys, chain *Chain) {
 	a.Redactions = encodeDigests(digests)
 }
 
-// holdsMarker reports whether something had been taken out of a value before the service
-// took out the rest. A digest of what was left would not bind what stood there first.
+// holdsMarker reports whether something was removed from a value before the service removed the
+// rest. A digest of the remainder would not bind the original value.
 func holdsMarker(v canon.Value) (holds bool) {
 	eachMarker(v, "", func(string) { holds = true })
 	return holds
@@ -208,18 +205,18 @@ func digestsValue(digests map[string]string) canon.Value {
 		}
 		members = append(members, canon.Member{Name: pointer, Value: value})
 	}
-	object, _ := canon.ObjectValue(members...) // the pointers are a map's, and were read as UTF-8
+	object, _ := canon.ObjectValue(members...) // cannot fail: the pointers are distinct and valid UTF-8
 	return object
 }
 
-// unbindable reports whether something was taken out that no digest binds because the
-// client had no key. Nobody can approve such an action: what would happen is not known.
+// unbindable reports whether a removed value has no digest because the client had no key. Nobody
+// can approve such an action, because it is not known what would happen.
 func (a *Action) unbindable() bool {
 	return a.redactions != nil && a.redactions.unbindable
 }
 
-// RedactionsHash is the hex SHA-256 of an event's canonical map of digests, "" for no
-// map.
+// RedactionsHash returns the hex SHA-256 of an event's canonical map of digests, or "" if there is
+// none.
 func RedactionsHash(redactions []byte) string {
 	if redactions == nil {
 		return ""
@@ -227,8 +224,8 @@ func RedactionsHash(redactions []byte) string {
 	return PayloadHash(redactions)
 }
 
-// Unbound lists the places of a stored payload where something was taken out that no
-// digest binds to the event.
+// Unbound lists the places of a stored payload where something was removed that no digest binds to
+// the event.
 func Unbound(payload, redactions []byte) ([]string, error) {
 	if !slices.ContainsFunc(allMarkers, func(marker string) bool { return bytes.Contains(payload, []byte(marker)) }) {
 		return nil, nil

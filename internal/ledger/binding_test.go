@@ -19,8 +19,8 @@ import (
 	"countersign/internal/fault"
 )
 
-// bindingVectors are what the service and its clients must agree on to bind what they
-// take out of a payload.
+// bindingVectors are what the service and its clients must agree on to bind what they remove from a
+// payload.
 type bindingVectors struct {
 	Description string          `json:"description"`
 	BindingKey  string          `json:"binding_key"`
@@ -62,7 +62,7 @@ func makeBindingVectors() bindingVectors {
 	return v
 }
 
-// The published vectors of digests and markers hold.
+// The published vectors of digests and markers are correct.
 func TestBindingVectors(t *testing.T) {
 	t.Parallel()
 	v := holdVectors(t, "binding.json", makeBindingVectors())
@@ -99,8 +99,7 @@ func actionOf(t interface {
 	return action
 }
 
-// A digest belongs to a place of the payload that says that something was taken out,
-// and to no other.
+// A digest is accepted only for a place of the payload with a marker.
 func TestRedactionsAreHeldToTheirMarkers(t *testing.T) {
 	t.Parallel()
 	digest := `"hmac-sha256:` + strings.Repeat("0a", 32) + `"`
@@ -147,9 +146,8 @@ func TestRedactionsAreHeldToTheirMarkers(t *testing.T) {
 	}
 }
 
-// More digests than a payload can be about are refused, and what the service redacts
-// itself beyond that number stays unbound: no request makes the service work without
-// bound.
+// Too many digests are refused, and values beyond that number that the service redacts itself stay
+// unbound, so that no request causes unbounded work.
 func TestRedactionsAreBounded(t *testing.T) {
 	t.Parallel()
 	var payload, sent strings.Builder
@@ -175,9 +173,9 @@ func TestRedactionsAreBounded(t *testing.T) {
 	}
 }
 
-// Whatever stands in a payload, each value that the service takes out is bound by the
-// digest of what stood there, and no other place is. Where a client had taken out a part
-// of it before, nothing binds that, and the place is unbound.
+// Whatever a payload contains, each value that the service removes is bound by the digest of its
+// original, and no other place is. If a client had removed a part of it before, that place is
+// unbound.
 func TestWhatTheServiceRedactsIsBound(t *testing.T) {
 	t.Parallel()
 	keys, chain := boundChain()
@@ -195,7 +193,7 @@ func TestWhatTheServiceRedactsIsBound(t *testing.T) {
 			before, _ := raw.At(pointer)
 			after, _ := action.payload.At(pointer)
 			if before.Kind() == canon.String && before.Str() == after.Str() {
-				return // the client's own marker
+				return // a marker of the client
 			}
 			want++
 			mac := hmac.New(sha256.New, key[:])
@@ -244,8 +242,8 @@ func secretOrNot(t *rapid.T, depth int) canon.Value {
 	}
 }
 
-// A client's digest stands where the service redacts the same value, and goes with
-// whatever the service takes out as a whole.
+// A client's digest is kept if the service redacts the same value, and dropped with anything that
+// the service removes as a whole.
 func TestClientsDigestsAndOwnOnes(t *testing.T) {
 	t.Parallel()
 	keys, chain := boundChain()
@@ -273,8 +271,8 @@ func TestClientsDigestsAndOwnOnes(t *testing.T) {
 	}
 }
 
-// The same idempotency key with other content as sent is another action, also where
-// the difference was taken out.
+// The same idempotency key with different content is another action, even if the difference was
+// redacted.
 func TestRepeatsComparesWhatWasSent(t *testing.T) {
 	t.Parallel()
 	keys, chain := boundChain()
@@ -323,8 +321,7 @@ func TestRepeatsComparesWhatWasSent(t *testing.T) {
 	}
 }
 
-// Events and approvals from before digests were kept still verify, and nobody can add
-// any to them.
+// Events and approvals that predate digests still verify, and digests cannot be added to them.
 func TestRecordsFromBeforeBindingStand(t *testing.T) {
 	t.Parallel()
 	action := actionOf(t, `{"password":"[REDACTED]"}`, "")
@@ -352,8 +349,8 @@ func TestRecordsFromBeforeBindingStand(t *testing.T) {
 	}
 }
 
-// What was taken out without a key is never approved, whoever asks; what needs no
-// approval goes on.
+// An action with values that were removed without a key is never approved. If it needs no approval,
+// it is not affected.
 func TestNobodyApprovesWhatIsNotBound(t *testing.T) {
 	t.Parallel()
 	for rest, want := range map[string]Outcome{

@@ -9,21 +9,21 @@ import (
 	"countersign/internal/classify"
 )
 
-// Budget limits what actions take together within a window of time, above the chain:
-// in the whole organization, or in each environment, of each agent or with each key.
+// Budget limits what actions use together in a time window, above the chain: in the whole
+// organization, or separately for each environment, agent or key.
 type Budget struct {
 	Name   string      `json:"name"`
 	Scope  BudgetScope `json:"scope"`
-	Match  []string    `json:"match,omitempty"` // names of the scope's kind; none: all of them, each by itself
+	Match  []string    `json:"match,omitempty"` // names of environments, agents or keys; empty: all, each separately
 	Window Window      `json:"window"`
 	// Exactly one of the limits is set.
 	LimitUSD    *Money  `json:"limit_usd,omitempty"`
 	LimitCost   *Money  `json:"limit_cost_usd,omitempty"`
 	LimitTokens *int64  `json:"limit_tokens,omitempty"`
-	Decision    Outcome `json:"decision"` // on what is over the budget
+	Decision    Outcome `json:"decision"` // for actions over the budget
 }
 
-// BudgetScope says among whom a budget is not shared.
+// BudgetScope says for what a budget counts separately.
 type BudgetScope string
 
 // The scopes of a budget.
@@ -34,7 +34,7 @@ const (
 	ScopeKey          BudgetScope = "key" // the API key that records the action
 )
 
-// Window is the time in which a budget counts, in UTC.
+// Window is the period in which a budget counts, in UTC.
 type Window string
 
 // The windows of a budget.
@@ -43,7 +43,7 @@ const (
 	WindowMonth Window = "month"
 )
 
-// Span is the window that a moment lies in: its beginning and the beginning of the next.
+// Span returns the start of the window that contains a time, and the start of the next one.
 func (w Window) Span(at Time) (start, end Time) {
 	year, month, day := at.Std().Date()
 	if w == WindowMonth {
@@ -55,14 +55,14 @@ func (w Window) Span(at Time) (start, end Time) {
 // Measure is what a budget counts.
 type Measure string
 
-// The measures of a budget. Amounts of all of them are held as Money; tokens are whole.
+// The measures of a budget. All amounts are represented as Money; tokens are whole numbers.
 const (
-	MeasureUSD    Measure = "usd"      // what financial actions move
-	MeasureCost   Measure = "cost_usd" // what models' calls cost
+	MeasureUSD    Measure = "usd"      // amounts of financial actions
+	MeasureCost   Measure = "cost_usd" // cost of model calls
 	MeasureTokens Measure = "tokens"
 )
 
-// Show writes an amount with its unit, for people.
+// Show formats an amount with its unit, for people.
 func (m Measure) Show(amount Money) string {
 	if m == MeasureTokens {
 		return GroupThousands(amount.String()) + " tokens"
@@ -70,7 +70,7 @@ func (m Measure) Show(amount Money) string {
 	return amount.Display() + " USD"
 }
 
-// The bounds of budgets.
+// Limits on budgets.
 const (
 	maxBudgets      = 20
 	maxBudgetName   = 64
@@ -78,7 +78,7 @@ const (
 	maxBudgetTokens = int64(1) << 50
 )
 
-// Measure is what the budget counts.
+// Measure returns what the budget counts.
 func (b *Budget) Measure() Measure {
 	switch {
 	case b.LimitUSD != nil:
@@ -89,7 +89,7 @@ func (b *Budget) Measure() Measure {
 	return MeasureTokens
 }
 
-// Limit is the most that actions may take in one window.
+// Limit returns the most that actions may use in one window.
 func (b *Budget) Limit() Money {
 	switch {
 	case b.LimitUSD != nil:
@@ -102,7 +102,7 @@ func (b *Budget) Limit() Money {
 	return Money{}
 }
 
-// Left is what the budget still has, never below zero.
+// Left returns what is left of the budget, never less than zero.
 func (b *Budget) Left(c *BudgetCounter) Money {
 	left := b.Limit().Sub(c.Used())
 	if left.Cmp(Money{}) < 0 {
@@ -111,19 +111,19 @@ func (b *Budget) Left(c *BudgetCounter) Money {
 	return left
 }
 
-// Show writes an amount of the budget's measure with its unit, for people.
+// Show formats an amount of the budget's measure with its unit, for people.
 func (b *Budget) Show(amount Money) string { return b.Measure().Show(amount) }
 
-// budgetRule is before a budget's name, in the names of rules.
+// budgetRule is the prefix of budget names in the names of rules.
 const budgetRule = "budget:"
 
-// Rule is the name under which decisions show the budget.
+// Rule returns the budget's name in decisions.
 func (b *Budget) Rule() string { return budgetRule + b.Name }
 
-// docsOfBudgets is where budgets are described.
+// docsOfBudgets is where budgets are documented.
 const docsOfBudgets = "docs/policies.md#budgets"
 
-// BudgetOutcome is what budgets alone decided, Allow where they decided nothing.
+// BudgetOutcome returns what the budgets alone decided, or Allow.
 func (d *Decision) BudgetOutcome() Outcome {
 	strictest := Allow
 	for _, m := range d.Matched {
@@ -134,7 +134,7 @@ func (d *Decision) BudgetOutcome() Outcome {
 	return strictest
 }
 
-// Budget finds a budget by its name, nil for none.
+// Budget returns the budget with the name, or nil.
 func (s *Settings) Budget(name string) *Budget {
 	for i := range s.Budgets {
 		if s.Budgets[i].Name == name {
@@ -156,7 +156,7 @@ func (s *Settings) appendBudgets(dst []byte) []byte {
 	})
 }
 
-// parseBudgets reads the setting, and names every fault.
+// parseBudgets reads the setting and reports every fault.
 func parseBudgets(f *canon.Fields, name string) []Budget {
 	v, _ := f.Get(name)
 	if v.Kind() != canon.Array {
@@ -182,7 +182,7 @@ func parseBudgets(f *canon.Fields, name string) []Budget {
 		budgets = append(budgets, b)
 	}
 	if len(budgets) == 0 {
-		return nil // as if there had never been any
+		return nil // the same as if there never were any
 	}
 	return budgets
 }
@@ -231,7 +231,7 @@ func requiredOneOf(f *canon.Fields, name string, allowed ...string) string {
 	return f.OneOf(name, allowed...)
 }
 
-// parseBudgetMatch takes one name or a list of names.
+// parseBudgetMatch accepts one name or a list of names.
 func parseBudgetMatch(f *canon.Fields, name string) []string {
 	if v, _ := f.Get(name); v.Kind() == canon.String {
 		if match := f.Name(name, maxName); match != "" {
@@ -250,19 +250,19 @@ func parseBudgetMatch(f *canon.Fields, name string) []string {
 	return names
 }
 
-// Subject is who acts, as budgets tell subjects apart.
+// Subject is who acts, as far as budgets distinguish subjects.
 type Subject struct {
 	Environment string
 	Agent       string
 	Key         KeyID
 	KeyName     string
-	// Unnamed says that the name of the key is not known. Then a budget that goes by names
-	// of keys is taken to cover it.
+	// Unnamed says that the name of the key is unknown. A budget that matches names of keys then
+	// covers it.
 	Unnamed bool
 }
 
-// value is what the budget counts the subject's actions under, and how people know it.
-// Names are compared as agents' names are: who is spelt differently is no other subject.
+// value returns the value under which the budget counts the subject's actions, and a label for
+// people. Names are folded like agent names, so another spelling is not another subject.
 func (b *Budget) value(s *Subject) (value, label string, covered bool) {
 	switch b.Scope {
 	case ScopeEnvironment:
@@ -284,8 +284,8 @@ func (b *Budget) value(s *Subject) (value, label string, covered bool) {
 	return value, label, slices.ContainsFunc(b.Match, func(name string) bool { return classify.FoldName(name) == named })
 }
 
-// concerns reports whether actions of this kind take anything that the budget counts, as
-// far as that can be told before.
+// concerns reports whether actions of this kind use what the budget counts, as far as that is known
+// in advance.
 func (b *Budget) concerns(a *Action) bool {
 	if a.marker() {
 		return false
@@ -296,7 +296,7 @@ func (b *Budget) concerns(a *Action) bool {
 	return a.Facts.has(CategoryLLM) || a.Facts.Model != "" || a.Facts.Tokens() > 0
 }
 
-// takes is what the action takes of the budget, as far as it is known.
+// takes returns what the action uses of the budget, as far as it is known.
 func (b *Budget) takes(a *Action) Money {
 	switch b.Measure() {
 	case MeasureUSD:

@@ -13,45 +13,45 @@ import (
 	"countersign/internal/canon"
 )
 
-// BudgetCounter is what actions have taken of one budget in one window. It is stored
-// with an authenticator, as a chain's state is.
+// BudgetCounter is what actions have used of one budget in one window. It is stored with an
+// authenticator, like a chain's state.
 type BudgetCounter struct {
 	CounterKey
-	Label    string // the subject as people know it: as it was spelt first
-	Revision int64  // counts how often the counter was stored
-	Moves    int64  // counts what was entered: uses, and the ends of approvals
-	Uses     int64  // actions that took something
-	Spent    Money  // by what was allowed or approved
-	Waiting  Money  // held by what waits for approval
+	Label    string // the subject for people, in its first spelling
+	Revision int64  // number of times the counter was stored
+	Moves    int64  // number of changes: uses and the ends of approvals
+	Uses     int64  // number of actions that used something
+	Spent    Money  // used by allowed and approved actions
+	Waiting  Money  // reserved by actions that wait for approval
 }
 
-// NewBudgetCounter is a counter in which nothing is counted.
+// NewBudgetCounter returns an empty counter.
 func NewBudgetCounter(key CounterKey, label string) *BudgetCounter {
-	key.Value, label = strings.Clone(key.Value), strings.Clone(label) // a part of a request's text would keep all of it
+	key.Value, label = strings.Clone(key.Value), strings.Clone(label) // a substring would keep the whole request in memory
 	return &BudgetCounter{CounterKey: key, Label: label}
 }
 
-// BudgetUse is what one action took of one budget. It stands in the action's event, so
-// that the counter can be counted anew, and in its approval.
+// BudgetUse is what one action used of one budget. It is part of the action's event, so that the
+// counter can be recounted, and of its approval.
 type BudgetUse struct {
-	Budget  string // its name
+	Budget  string // name of the budget
 	Counter CounterID
 	Amount  Money
 }
 
-// CounterKey says what a counter counts. A budget that is given another scope, window or
-// measure counts anew.
+// CounterKey identifies what a counter counts. A budget with a new scope, window or measure gets a
+// new counter.
 type CounterKey struct {
 	Org     OrgID
 	Budget  string
 	Scope   BudgetScope
 	Measure Measure
 	Window  Window
-	Start   Time // of the window
+	Start   Time // start of the window
 	Value   string
 }
 
-// ID is the counter's.
+// ID returns the counter's id.
 func (k *CounterKey) ID() CounterID {
 	h := sha256.New()
 	var size [8]byte
@@ -70,28 +70,28 @@ func (k *CounterKey) ID() CounterID {
 	return id
 }
 
-// End is when the window is over.
+// End returns the end of the window.
 func (k *CounterKey) End() Time {
 	_, end := k.Window.Span(k.Start)
 	return end
 }
 
-// Of reports whether the counter is one of a budget as the budget is now.
+// Of reports whether the counter belongs to the budget as it is now.
 func (k *CounterKey) Of(b *Budget) bool {
 	return k.Budget == b.Name && k.Scope == b.Scope && k.Measure == b.Measure() && k.Window == b.Window
 }
 
-// CounterID identifies a counter: it is made of what the counter counts, and has a
-// version that no other id has, so that it is never a chain's.
+// CounterID identifies a counter. It is derived from the counter's key. Its UUID version differs
+// from all other ids, so it is never the id of a chain.
 type CounterID struct{ uuid.UUID }
 
-// counterVersion is that of ids whose content is their maker's own (RFC 9562).
+// counterVersion is the UUID version for custom content (RFC 9562).
 const counterVersion = 8
 
-// IsCounterID reports whether an id is a counter's.
+// IsCounterID reports whether an id is that of a counter.
 func IsCounterID(id [16]byte) bool { return id[6]>>4 == counterVersion }
 
-// Used is what counts against the limit.
+// Used returns what counts against the limit.
 func (c *BudgetCounter) Used() Money { return c.Spent.Add(c.Waiting) }
 
 func (c *BudgetCounter) take(amount Money, waiting bool) {
@@ -103,8 +103,7 @@ func (c *BudgetCounter) take(amount Money, waiting bool) {
 	}
 }
 
-// Settle ends what waited: it counts as spent where a person said yes, and is given back
-// otherwise.
+// Settle ends a reservation: an approved amount counts as spent, any other is released.
 func (c *BudgetCounter) Settle(amount Money, approved bool) {
 	c.Moves++
 	c.Waiting = less(c.Waiting, amount)
@@ -113,7 +112,7 @@ func (c *BudgetCounter) Settle(amount Money, approved bool) {
 	}
 }
 
-// less subtracts and stops at zero.
+// less subtracts but stops at zero.
 func less(from, amount Money) Money {
 	if rest := from.Sub(amount); rest.Cmp(Money{}) > 0 {
 		return rest
@@ -121,7 +120,7 @@ func less(from, amount Money) Money {
 	return Money{}
 }
 
-// Encode writes the canonical bytes of the counter and their authenticator.
+// Encode returns the counter's canonical bytes and their authenticator.
 func (c *BudgetCounter) Encode(keys Keys) (body, mac []byte) {
 	w := canon.BeginObject(make([]byte, 0, 320))
 	w.String("budget", c.Budget)
@@ -143,7 +142,7 @@ func (c *BudgetCounter) Encode(keys Keys) (body, mac []byte) {
 
 var errUnreadableCounter = errors.New("stored budget counter cannot be read")
 
-// DecodeBudgetCounter reads what Encode wrote and refuses anything else.
+// DecodeBudgetCounter decodes the result of Encode and refuses anything else.
 func DecodeBudgetCounter(body, mac []byte, keys Keys, org OrgID) (*BudgetCounter, error) {
 	if !authentic(keys, org, PurposeBudgetCounter, mac, body) {
 		return nil, ErrStateTampered
@@ -167,7 +166,7 @@ func DecodeBudgetCounter(body, mac []byte, keys Keys, org OrgID) (*BudgetCounter
 	return c, nil
 }
 
-// appendUses writes what an action took of budgets, as events and approvals carry it.
+// appendUses encodes what an action used of budgets, for events and approvals.
 func appendUses(dst []byte, uses []BudgetUse) []byte {
 	return appendObjects(dst, uses, func(w *canon.ObjectWriter, u *BudgetUse) {
 		w.String("amount", u.Amount.String())
@@ -176,7 +175,7 @@ func appendUses(dst []byte, uses []BudgetUse) []byte {
 	})
 }
 
-// budgetUses reads what appendUses wrote. Records from before there were budgets have none.
+// budgetUses decodes the result of appendUses. Records that predate budgets have none.
 func (r *recordReader) budgetUses() []BudgetUse {
 	var uses []BudgetUse
 	r.each("budgets", func(inner *recordReader) {
@@ -185,19 +184,17 @@ func (r *recordReader) budgetUses() []BudgetUse {
 	return uses
 }
 
-// Applied is a budget that a subject's action is held against, and the counter that says
-// where it stands.
+// Applied is a budget that applies to a subject's action, with its counter.
 type Applied struct {
 	Budget *Budget
 	Key    CounterKey
 	Label  string
-	// Counted says that the action is held against the budget; otherwise a rule asks what
-	// is left of it.
+	// Counted says that the action counts against the budget. Otherwise only a rule reads it.
 	Counted bool
 }
 
-// Applying lists the budgets that an action is held against at a moment, and those whose
-// names rules read. A budget that does not cover the subject is left out.
+// Applying lists the budgets that apply to an action at a time, and those whose names rules read.
+// Budgets that do not cover the subject are omitted.
 func (s *Settings) Applying(org OrgID, subject *Subject, action *Action, at Time, read []string) []Applied {
 	var applied []Applied
 	for i := range s.Budgets {
@@ -219,22 +216,21 @@ func (s *Settings) Applying(org OrgID, subject *Subject, action *Action, at Time
 	return applied
 }
 
-// BudgetStanding is where a budget stands for one action.
+// BudgetStanding is the state of a budget for one action.
 type BudgetStanding struct {
 	Applied
-	Counter *BudgetCounter // which Record moves
-	Takes   Money          // what the action takes
+	Counter *BudgetCounter // changed by Record
+	Takes   Money          // what the action uses
 }
 
-// Stand is where a budget stands before the action. The counter is the budget's for the
-// action's subject, and moves when the action is recorded.
+// Stand returns the state of a budget before the action. counter is the budget's counter for the
+// action's subject. It changes when the action is recorded.
 func (a Applied) Stand(action *Action, counter *BudgetCounter) BudgetStanding {
 	return BudgetStanding{Applied: a, Counter: counter, Takes: a.Budget.takes(action)}
 }
 
-// StandAgain is where budgets stand for an action that was recorded before: by the
-// counters that it was counted in, at the limits of now. A budget that has become another
-// one since, or is gone, does not apply, nor does one that was put later.
+// StandAgain returns the state of budgets for an action that was recorded before: its counters,
+// with the current limits. A budget that was redefined, deleted or added since does not apply.
 func (s *Settings) StandAgain(uses []BudgetUse, counter func(CounterID) *BudgetCounter) []BudgetStanding {
 	var standings []BudgetStanding
 	for _, use := range uses {
@@ -251,7 +247,7 @@ func (s *Settings) StandAgain(uses []BudgetUse, counter func(CounterID) *BudgetC
 	return standings
 }
 
-// budgetMatches holds an action against the budgets above its chain.
+// budgetMatches checks an action against the budgets above its chain.
 func budgetMatches(q *Question) []Match {
 	var matches []Match
 	for i := range q.Standings {
@@ -276,9 +272,9 @@ func budgetMatches(q *Question) []Match {
 	return matches
 }
 
-// over reports whether the action is over the budget: nothing is left of it, or less than
-// the action takes. What a model's call costs is known after the call, so that one call is
-// let through for as long as anything is left.
+// over reports whether the action is over the budget: nothing is left, or less than the action
+// uses. The cost of a model call is known only after the call, so a call is allowed as long as
+// anything is left.
 func (s *BudgetStanding) over() bool {
 	used, limit := s.Counter.Used(), s.Budget.Limit()
 	if used.Cmp(limit) >= 0 {
@@ -287,8 +283,8 @@ func (s *BudgetStanding) over() bool {
 	return s.Budget.Measure() != MeasureCost && used.Add(s.Takes).Cmp(limit) > 0
 }
 
-// unpriced reports whether the action cannot be held against a budget of cost: a model was
-// or will be called, and nobody knows what for.
+// unpriced reports whether an action cannot be checked against a cost budget: it calls a model
+// whose price is unknown.
 func (s *BudgetStanding) unpriced(a *Action) bool {
 	return s.Budget.Measure() == MeasureCost && a.Cost == nil && s.Takes.Cmp(Money{}) == 0 && (a.Facts.Model != "" || a.Facts.Tokens() > 0)
 }
@@ -308,8 +304,8 @@ func (s *BudgetStanding) reason() string {
 		b.Name, b.Show(b.Limit()), b.Window, whose, b.Show(c.Used()), waiting, b.Show(s.Takes), b.Window, end)
 }
 
-// count enters the action into the counters of the budgets that it is held against, and
-// returns what it took of each.
+// count adds the action to the counters of the budgets that it counts against, and returns what it
+// used of each.
 func (q *Question) count(status EventStatus) []BudgetUse {
 	if status == EventDenied {
 		return nil
@@ -326,7 +322,7 @@ func (q *Question) count(status EventStatus) []BudgetUse {
 	return uses
 }
 
-// withoutUses are the standings without what an event itself took.
+// withoutUses returns the standings without what an event itself used.
 func withoutUses(standings []BudgetStanding, uses []BudgetUse, counted, waiting bool) []BudgetStanding {
 	if !counted && !waiting || len(uses) == 0 {
 		return standings

@@ -23,7 +23,7 @@ func parsedBudgets(t *testing.T, body string) ([]Budget, error) {
 	return org.Settings.Budgets, err
 }
 
-// TestBudgetsAreBounded wants each fault of a budget named where it stands.
+// TestBudgetsAreBounded: each fault of a budget is reported at its place.
 func TestBudgetsAreBounded(t *testing.T) {
 	t.Parallel()
 	many := "[" + strings.TrimSuffix(strings.Repeat(`{},`, maxBudgets+1), ",") + "]"
@@ -63,8 +63,8 @@ func TestBudgetsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBudgetsSurviveStorage stores settings with budgets, and settings without any as they
-// were stored before there were budgets.
+// TestBudgetsSurviveStorage: settings with budgets are stored unchanged, and settings without any
+// have the same form as before budgets existed.
 func TestBudgetsSurviveStorage(t *testing.T) {
 	t.Parallel()
 	settings := DefaultSettings()
@@ -84,7 +84,7 @@ func TestBudgetsSurviveStorage(t *testing.T) {
 	}
 }
 
-// TestWindowsAreUTC wants windows to begin at midnight and on the first of the month.
+// TestWindowsAreUTC: windows start at midnight and on the first of the month.
 func TestWindowsAreUTC(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -104,8 +104,7 @@ func TestWindowsAreUTC(t *testing.T) {
 	}
 }
 
-// standing is a question about an action, held against one budget of which something is
-// used.
+// standing returns a question about an action and one partly used budget.
 func standing(t *testing.T, budget string, spent, waiting float64, action string) *Question {
 	t.Helper()
 	budgets, err := parsedBudgets(t, `[`+budget+`]`)
@@ -185,8 +184,8 @@ func TestActionsAreHeldAgainstBudgets(t *testing.T) {
 	}
 }
 
-// TestCountersCountWhatEventsSay records actions of each outcome and settles those that
-// wait: the counter is the sum of what counts, and the event says what it took.
+// TestCountersCountWhatEventsSay records actions with each outcome and settles those that wait: the
+// counter is the sum of what counts, and each event records what it used.
 func TestCountersCountWhatEventsSay(t *testing.T) {
 	t.Parallel()
 	budget := `{"name":"b","scope":"agent","window":"day","decision":"require_approval","limit_usd":100}`
@@ -229,7 +228,7 @@ func TestCountersCountWhatEventsSay(t *testing.T) {
 	}
 }
 
-// TestCountersAreEvidence wants a counter back as it was stored, and no other in its place.
+// TestCountersAreEvidence: a counter is stored unchanged, and no other is accepted in its place.
 func TestCountersAreEvidence(t *testing.T) {
 	t.Parallel()
 	org := OrgID{must(ParseID(sampleID))}
@@ -268,8 +267,8 @@ func TestCountersAreEvidence(t *testing.T) {
 	}
 }
 
-// TestBudgetsChangeThePolicyVersion wants another version for other budgets, and the old
-// one for none.
+// TestBudgetsChangeThePolicyVersion: other budgets give another version, and no budgets give the
+// old one.
 func TestBudgetsChangeThePolicyVersion(t *testing.T) {
 	t.Parallel()
 	settings := DefaultSettings()
@@ -287,8 +286,8 @@ func TestBudgetsChangeThePolicyVersion(t *testing.T) {
 	}
 }
 
-// TestLeasesCoverNothingThatBudgetsCount reports actions with tokens, a model or an amount
-// under a lease: none of them is covered, so that each is held against the budgets.
+// TestLeasesCoverNothingThatBudgetsCount reports actions with tokens, a model or an amount under a
+// lease: none is covered, so each counts against the budgets.
 func TestLeasesCoverNothingThatBudgetsCount(t *testing.T) {
 	t.Parallel()
 	for _, members := range []string{

@@ -12,8 +12,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// checkCanonical holds a record's own writer against the general writer and
-// against another implementation of RFC 8785.
+// checkCanonical compares a record's own encoder with the general one and with another
+// implementation of RFC 8785.
 func checkCanonical(t *rapid.T, out []byte) {
 	t.Helper()
 	parsed, err := canon.Parse(out)
@@ -34,7 +34,7 @@ func checkCanonical(t *rapid.T, out []byte) {
 
 var sameMoney = cmp.Comparer(func(a, b Money) bool { return a.Cmp(b) == 0 })
 
-// derivedValues are not stored: the bytes beside them are.
+// derivedValues are not stored themselves; the bytes that they are derived from are.
 var derivedValues = cmp.Options{
 	cmpopts.IgnoreUnexported(Action{}),
 	cmpopts.IgnoreFields(Chain{}, "Limits"),
@@ -103,7 +103,7 @@ func TestEventEncoding(t *testing.T) {
 			t.Fatal("the same action is not recognised")
 		}
 		want := *event
-		want.Action.Payload, want.Action.Redactions = nil, nil // kept apart
+		want.Action.Payload, want.Action.Redactions = nil, nil // stored separately
 		checkSame(t, want, decoded.Event)
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// ChainStatus is where a chain stands. The last two are sealed.
+// ChainStatus is the status of a chain. The last two are sealed.
 type ChainStatus string
 
 // The statuses of a chain.
@@ -20,14 +20,14 @@ const (
 	ChainFailed     ChainStatus = "failed"
 )
 
-// ChainStatuses lists them all.
+// ChainStatuses lists all statuses.
 var ChainStatuses = []ChainStatus{ChainActive, ChainAutoPaused, ChainCompleted, ChainFailed}
 
 // Sealed reports whether nothing more can be recorded.
 func (s ChainStatus) Sealed() bool { return s == ChainCompleted || s == ChainFailed }
 
-// Chain is what is fixed when a chain is opened. It never changes, so it may be
-// kept in memory for as long as anyone likes; what moves is its ChainState.
+// Chain is what is fixed when a chain is opened. It never changes, so it can be cached for any
+// time. What changes is its ChainState.
 type Chain struct {
 	ID                ChainID
 	Org               OrgID
@@ -35,28 +35,27 @@ type Chain struct {
 	Name              string
 	ExternalID        string
 	Environment       string
-	Metadata          []byte       // canonical object, nil for none
-	PolicyConfig      []byte       // canonical object, nil for none
-	Limits            ClientLimits // what PolicyConfig says
+	Metadata          []byte       // canonical object, or nil
+	PolicyConfig      []byte       // canonical object, or nil
+	Limits            ClientLimits // parsed from PolicyConfig
 	FallbackApprovers []string
-	FailModes         []byte // canonical object: the organization's at opening
+	FailModes         []byte // canonical object; the organization's at opening
 	FastPath          bool
 	StartedAt         Time
-	IdempotencyKey    string // of the opening request, "" for none
-	BindingKeyID      string // the master key that BindingKey comes from; "" for a chain from before there was one
-	// Continues names the chains that this one goes on from, the oldest first. Each was
-	// sealed as abandoned before the next was opened. None for a chain that a client
-	// opened.
+	IdempotencyKey    string // of the opening request; may be ""
+	BindingKeyID      string // the master key that BindingKey is derived from; "" for chains that predate it
+	// Continues lists the chains that this one continues, oldest first. Each was sealed as
+	// abandoned before the next was opened. It is empty for a chain that a client opened.
 	Continues []ChainID
 
-	stored *[32]byte // hash of the bytes it was decoded from, nil for a chain not yet stored
+	stored *[32]byte // hash of the bytes it was decoded from; nil if it is not stored yet
 }
 
-// DefaultEnvironment tags a chain that names none.
+// DefaultEnvironment is the environment of a chain that names none.
 const DefaultEnvironment = "production"
 
-// ParseChainRequest reads the body of a request that opens a chain. Ids, owner
-// and time are the service's to fill in.
+// ParseChainRequest reads the body of a request that opens a chain. The service sets ids, owner and
+// time.
 func ParseChainRequest(v canon.Value) (*Chain, error) {
 	f := canon.NewFields(v)
 	f.Ignore("organization_id")
@@ -91,15 +90,15 @@ func ParseChainRequest(v canon.Value) (*Chain, error) {
 	return chain, nil
 }
 
-// SameRequest reports whether two chains were asked for in the same words: a
-// repeated request under one idempotency key.
+// SameRequest reports whether two chains come from identical requests, that is, a request was
+// repeated with its idempotency key.
 func (c *Chain) SameRequest(other *Chain) bool {
 	return c.Name == other.Name && c.ExternalID == other.ExternalID && c.Environment == other.Environment &&
 		bytes.Equal(c.Metadata, other.Metadata) && bytes.Equal(c.PolicyConfig, other.PolicyConfig) &&
 		slices.Equal(c.FallbackApprovers, other.FallbackApprovers)
 }
 
-// Encode writes the canonical bytes that are stored.
+// Encode returns the canonical bytes that are stored.
 func (c *Chain) Encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 512))
 	if c.BindingKeyID != "" {
@@ -122,8 +121,8 @@ func (c *Chain) Encode() []byte {
 	return w.End()
 }
 
-// Hash is what the state's authenticator covers of the chain, so that what was
-// fixed at opening cannot be changed either.
+// Hash returns the hash that the state's authenticator covers, so that the chain's fixed part
+// cannot be changed either.
 func (c *Chain) Hash() [32]byte {
 	if c.stored != nil {
 		return *c.stored
@@ -133,7 +132,7 @@ func (c *Chain) Hash() [32]byte {
 
 var errUnreadableChain = errors.New("stored chain cannot be read")
 
-// DecodeChain reads what Encode wrote.
+// DecodeChain decodes the result of Encode.
 func DecodeChain(body []byte) (*Chain, error) {
 	r, err := openRecord(body)
 	if err != nil {

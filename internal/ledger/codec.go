@@ -15,15 +15,15 @@ import (
 const (
 	maxName     = 200
 	maxText     = 2000
-	maxStored   = 64 << 10 // of a text that the service wrote itself; generous, so that every stored text can be read
+	maxStored   = 64 << 10 // for texts that the service wrote; large enough to read every stored text
 	maxDomain   = 253
 	maxListed   = 1000
-	maxMetadata = 16 << 10 // bytes of canonical JSON; the receipt carries the metadata
+	maxMetadata = 16 << 10 // bytes of canonical JSON; the receipt contains the metadata
 	maxCount    = int64(1) << 53
 )
 
-// recordReader reads the members of a stored record. Only the service writes records,
-// so one that lacks a member or has a malformed one is unreadable as a whole.
+// recordReader reads the members of a stored record. Only the service writes records, so a record
+// with a missing or malformed member is unreadable as a whole.
 type recordReader struct {
 	*canon.Fields
 	failed bool
@@ -38,10 +38,11 @@ func openRecord(body []byte) (*recordReader, error) {
 	return &recordReader{Fields: canon.NewFields(v)}, nil
 }
 
-// readable reports whether every member was as expected, and none was left over.
+// readable reports whether every member was as expected and none was left over.
 func (r *recordReader) readable() bool { return !r.failed && r.Err() == nil }
 
-// nested reads an optional object; nil when it is missing or null. The caller joins it.
+// nested reads an optional object and returns nil if it is missing or null. The caller must join
+// it.
 func (r *recordReader) nested(name string) *recordReader {
 	fields := r.Nested(name)
 	if fields == nil {
@@ -72,7 +73,7 @@ func (r *recordReader) id(name string) uuid.UUID {
 	return id
 }
 
-// optionalID reads an id that may be missing or null; given tells.
+// optionalID reads an id that may be missing or null.
 func (r *recordReader) optionalID(name string) (id uuid.UUID, given bool) {
 	if r.Text(name, maxName) == "" {
 		return id, false
@@ -89,10 +90,10 @@ func (r *recordReader) time(name string) Time {
 	return *t
 }
 
-// milliseconds reads a time that is stored as a number; 0 when it is missing.
+// milliseconds reads a time that is stored as a number, or 0 if it is missing.
 func (r *recordReader) milliseconds(name string) Time { return Time(r.Int(name, 0, maxCount)) }
 
-// exactMoney reads what writeExactMoney wrote; nil when it is missing or null.
+// exactMoney decodes the result of writeExactMoney. It returns nil if it is missing or null.
 func (r *recordReader) exactMoney(name string) *Money {
 	text := r.Text(name, maxStored)
 	if text == "" {
@@ -103,7 +104,7 @@ func (r *recordReader) exactMoney(name string) *Money {
 	return &m
 }
 
-// requiredMoney is exactMoney for an amount that must be there.
+// requiredMoney is exactMoney for an amount that must be present.
 func (r *recordReader) requiredMoney(name string) Money {
 	m := r.exactMoney(name)
 	if m == nil {
@@ -113,7 +114,7 @@ func (r *recordReader) requiredMoney(name string) Money {
 	return *m
 }
 
-// money reads what writeMoney wrote; nil when it is missing or null.
+// money decodes the result of writeMoney. It returns nil if it is missing or null.
 func (r *recordReader) money(name string) *Money {
 	v, ok := r.Get(name)
 	if !ok || v.IsNull() {
@@ -123,7 +124,7 @@ func (r *recordReader) money(name string) *Money {
 	return &m
 }
 
-// redactionsHash is nil in a record that was made before the hash was kept.
+// redactionsHash returns nil for records that predate the hash.
 func (r *recordReader) redactionsHash() *string {
 	if !r.Given("redactions_sha256") {
 		return nil
@@ -132,7 +133,7 @@ func (r *recordReader) redactionsHash() *string {
 	return &hash
 }
 
-// orNone reads a hash that old records lack: their events have no redactions either.
+// orNone returns "" for old records without the hash, whose events have no redactions either.
 func orNone(hash *string) string {
 	if hash == nil {
 		return ""
@@ -141,7 +142,7 @@ func orNone(hash *string) string {
 }
 
 func writeTime(w *canon.ObjectWriter, name string, t Time) {
-	w.Value(append(t.AppendTo(append(w.Name(name), '"')), '"')) // no character of a timestamp is escaped
+	w.Value(append(t.AppendTo(append(w.Name(name), '"')), '"')) // a timestamp needs no escaping
 }
 
 func writeTimeOrNull(w *canon.ObjectWriter, name string, t *Time) {
@@ -156,7 +157,7 @@ func writeID(w *canon.ObjectWriter, name string, id uuid.UUID) {
 	w.Value(append(appendID(append(w.Name(name), '"'), id), '"'))
 }
 
-// writeIDOrNull writes null for the zero id.
+// writeIDOrNull writes the zero id as null.
 func writeIDOrNull(w *canon.ObjectWriter, name string, id uuid.UUID) {
 	if id == uuid.Nil {
 		w.Null(name)
@@ -182,7 +183,7 @@ func writeMoney(w *canon.ObjectWriter, name string, m *Money) {
 	w.Number(name, m.Float())
 }
 
-// writeExactMoney keeps every digit of an amount, for records that are read back.
+// writeExactMoney preserves every digit of an amount, for records that are decoded again.
 func writeExactMoney(w *canon.ObjectWriter, name string, m *Money) {
 	if m == nil {
 		w.Null(name)
@@ -205,7 +206,7 @@ func appendObjects[T any](dst []byte, items []T, write func(w *canon.ObjectWrite
 	return append(dst, ']')
 }
 
-// ReadTime reads an optional timestamp; nil when it is missing or null.
+// ReadTime reads an optional timestamp, and returns nil if it is missing or null.
 func ReadTime(f *canon.Fields, name string) *Time {
 	before := f.Faults()
 	text := f.Text(name, maxName)
@@ -220,8 +221,8 @@ func ReadTime(f *canon.Fields, name string) *Time {
 	return &t
 }
 
-// ReadAgentNames reads an optional array of agent names and drops duplicates: two
-// spellings that fold to the same name are one agent.
+// ReadAgentNames reads an optional array of agent names and drops duplicates. Spellings that fold
+// to the same name are duplicates.
 func ReadAgentNames(f *canon.Fields, name string, most int64) []string {
 	before := f.Faults()
 	texts := f.Texts(name, most, maxName)

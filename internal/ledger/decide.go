@@ -7,7 +7,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// Outcome is a policy's verdict on an action.
+// Outcome is a policy's decision on an action.
 type Outcome string
 
 // The outcomes, mildest first.
@@ -20,7 +20,7 @@ const (
 
 var strictness = map[Outcome]int{Allow: 0, AllowWithFlag: 1, RequireApproval: 2, Deny: 3}
 
-// StricterThan reports whether an outcome lets less happen than another.
+// StricterThan reports whether an outcome permits less than another.
 func (o Outcome) StricterThan(other Outcome) bool { return strictness[o] > strictness[other] }
 
 func (o Outcome) status() EventStatus {
@@ -47,7 +47,7 @@ const (
 	SourceOffline  Source = "offline_stub"
 )
 
-// Mode says whether a policy acts or only reports what it would have done.
+// Mode says whether a policy is enforced or only reports what it would have decided.
 type Mode string
 
 // The modes of evaluation.
@@ -56,7 +56,7 @@ const (
 	Shadow  Mode = "shadow"
 )
 
-// Decision is the verdict on one action, with its reasons.
+// Decision is the decision on one action, with its reasons.
 type Decision struct {
 	Outcome          Outcome
 	Reason           string
@@ -71,31 +71,31 @@ type Decision struct {
 	Shadow           Outcome
 	EstimatedCost    *Money
 	AutoPaused       bool
-	// Matched are all rules that applied, strictest first: whoever reads the
-	// decision must not learn of one alone.
+	// Matched lists all rules that applied, strictest first, so that readers do not learn of only
+	// one.
 	Matched []MatchedRule
 
-	// Approvers are those whom the rules that ask for approval name; not part of
+	// Approvers are the approvers named by the rules that require approval. They are not part of
 	// the event.
 	Approvers []string
-	// Over are the budgets that the action is over, or cannot be held against; not part of
-	// the event.
+	// Over are the budgets that the action exceeds or cannot be checked against. They are not part
+	// of the event.
 	Over []*Budget
 }
 
-// MatchedRule is a rule that applied to an action, as decisions show it.
+// MatchedRule is a rule that applied to an action, as shown in decisions.
 type MatchedRule struct {
 	Name    string
 	Outcome Outcome
 	Reason  string
-	Shadow  bool // it only reports what it would have done
+	Shadow  bool // it only reports what it would have decided
 }
 
 // maxMatched bounds how many rules a decision lists.
 const maxMatched = 20
 
-// matchedRules lists what applied, strictest first and otherwise in the order in
-// which the rules were asked.
+// matchedRules lists the rules that applied, strictest first and otherwise in the order of
+// evaluation.
 func matchedRules(matches []Match, allShadow bool) []MatchedRule {
 	rules := make([]MatchedRule, 0, len(matches))
 	for i := range matches {
@@ -108,7 +108,7 @@ func matchedRules(matches []Match, allShadow bool) []MatchedRule {
 	return rules[:min(len(rules), maxMatched)]
 }
 
-// AppendMatched appends matched rules as decisions, events and approvals carry them.
+// AppendMatched encodes matched rules for decisions, events and approvals.
 func AppendMatched(dst []byte, rules []MatchedRule) []byte {
 	return appendObjects(dst, rules, func(w *canon.ObjectWriter, rule *MatchedRule) {
 		w.String("decision", string(rule.Outcome))
@@ -118,8 +118,7 @@ func AppendMatched(dst []byte, rules []MatchedRule) []byte {
 	})
 }
 
-// matchedRules reads what AppendMatched wrote. Records from before there were any have
-// none.
+// matchedRules decodes the result of AppendMatched. Older records have none.
 func (r *recordReader) matchedRules() []MatchedRule {
 	var rules []MatchedRule
 	r.each("matched_rules", func(inner *recordReader) {
@@ -131,32 +130,32 @@ func (r *recordReader) matchedRules() []MatchedRule {
 	return rules
 }
 
-// Violated reports whether a client let something happen by itself that the
-// service would have stopped or flagged.
+// Violated reports whether a client allowed something that the service would have stopped or
+// flagged.
 func (d *Decision) Violated() bool {
 	return d.Source != SourceBackend && d.Mode == Enforce && d.Shadow.StricterThan(Allow)
 }
 
-// Policy is what an action is held against besides the built-in rules.
+// Policy is what an action is checked against besides the built-in rules.
 type Policy struct {
 	Version string
 	Rules   Rules // nil for none
-	// FastPath says whether clients may decide harmless actions by themselves.
+	// FastPath says whether clients may decide harmless actions themselves.
 	FastPath bool
-	// Budgets are the names of those that rules ask about.
+	// Budgets are the names of the budgets that rules read.
 	Budgets []string
 }
 
-// Rules are an organization's own policies.
+// Rules are an organization's own rules.
 type Rules interface {
-	// Examine evaluates what depends on the action alone and keeps the result in the
+	// Examine evaluates everything that depends only on the action and stores the result in the
 	// action. It may take long, so it is called before a transaction begins.
 	Examine(*Action)
-	// Examined reports whether these very rules have examined the action.
+	// Examined reports whether exactly these rules have examined the action.
 	Examined(*Action) bool
-	// Match returns every rule whose condition holds for the question. A rule that
-	// could not be evaluated is among them, as a denial that says so. An action that
-	// was not examined is examined then.
+	// Match returns every rule whose condition is true for the question. A rule that could not be
+	// evaluated is included, as a denial that says so. If the action was not examined, Match
+	// examines it.
 	Match(*Question) []Match
 }
 
@@ -170,51 +169,50 @@ type Match struct {
 	Shadow      bool
 	Approvers   []string
 
-	pause  bool    // the chain's limits: the action trips an auto-pause
-	stop   bool    // the kill switch: never in shadow
-	budget *Budget // that the action is over; nil for any other rule
+	pause  bool    // for the chain's limits: the action triggers an auto-pause
+	stop   bool    // for the kill switch: never in shadow
+	budget *Budget // the budget that the action exceeds; nil for other rules
 }
 
-// BuiltinPolicy is the policy of an organization that has put none of its own.
-// Its version is the hash of the empty rule set.
+// BuiltinPolicy is the policy of an organization without its own policy set. Its version is the
+// hash of the empty rule set.
 var BuiltinPolicy = &Policy{Version: PolicyVersion(0, []byte(`{"rules":[]}`)), FastPath: true}
 
-// PolicyVersion names a policy set by its number and the hash of its canonical
-// form.
+// PolicyVersion names a policy set by its number and the hash of its canonical form.
 func PolicyVersion(number int64, canonical []byte) string {
 	return fmt.Sprintf("v%d+%s", number, PayloadHash(canonical)[:12])
 }
 
-// Question is everything that a decision depends on. It is read and not changed.
+// Question is everything that a decision depends on. It is read-only.
 type Question struct {
 	Org    *Organization
 	Chain  *Chain
 	State  *ChainState
 	Action *Action
 	Now    Time
-	// Recorded is the state of the chain in which the action was recorded, where that
-	// is one that Chain continues; nil for Chain itself.
+	// Recorded is the state of the chain in which the action was recorded, if that is one that
+	// Chain continues. It is nil for Chain itself.
 	Recorded *ChainState
-	// Leased says that the service had let the client decide this action by itself.
+	// Leased says that the service had let the client decide this action.
 	Leased bool
 
-	// Standings are where the budgets stand that the action is held against, and those
-	// that rules ask about. Whoever asks has loaded them; without them no budget applies.
+	// Standings are the budgets that the action counts against and those that rules read. The
+	// caller has loaded them; without them no budget applies.
 	Standings []BudgetStanding
 
-	resumed bool // the answer is about the chain as it is without a pause
+	resumed bool // ignore a pause of the chain
 }
 
-// Decide holds an action against the kill switch, the chain's limits, the
-// organization's own rules and the built-in ones. It is the one place where an
-// action is decided, whoever asks. The strictest rule wins; of equals, the first in
-// that order: an organization that wrote a rule wants its own words to be read.
+// Decide checks an action against the kill switch, the chain's limits, the organization's own rules
+// and the built-in ones. It is the only place where actions are decided. The strictest rule wins,
+// and among equals the first in that order: an organization that wrote a rule wants its own words
+// to be read.
 func Decide(policy *Policy, q *Question) Decision {
 	d := Decision{
 		Outcome: Allow, Source: SourceBackend, PolicyVersion: policy.Version, Mode: Enforce,
 		EstimatedCost: q.Action.Cost, KillSwitchActive: q.Org.Controls.KillSwitch.Active,
 	}
-	if q.Action.ActionType == ActionTypeLateOutcome { // no action: it says what became of one, as an outcome does
+	if q.Action.ActionType == ActionTypeLateOutcome { // not an action but the outcome of one
 		return d
 	}
 	matches := limitMatches(q)
@@ -225,7 +223,7 @@ func Decide(policy *Policy, q *Question) Decision {
 	}
 	if !d.KillSwitchActive {
 		matches = append(append(matches, builtinMatches(q)...), budgetMatches(q)...)
-		if len(own) == 0 { // an organization that wrote a rule about the action has thought of it
+		if len(own) == 0 { // an organization with a rule about the action knows of it
 			matches = append(matches, noteMatches(q)...)
 		}
 	}
@@ -263,8 +261,8 @@ func Decide(policy *Policy, q *Question) Decision {
 	return d
 }
 
-// onTrial says what enforcing would have decided, where a rule or the whole
-// organization is in shadow.
+// onTrial records what enforcing would have decided, if a rule or the whole organization is in
+// shadow.
 func (d *Decision) onTrial(mode Mode, shadowed *Match) {
 	if mode == Shadow {
 		d.Mode, d.Shadow = Shadow, d.Outcome
@@ -281,9 +279,9 @@ func (d *Decision) explain(m *Match) {
 	d.PolicyName, d.Reason, d.Remediation, d.DocsURL = m.Name, bounded(m.Reason), bounded(m.Remediation), bounded(m.DocsURL)
 }
 
-// strictest finds the first of the strictest matches that act and of those that
-// only report. A rule that says who may approve goes before those that leave it
-// open: whoever is turned away has to be told which rule does it.
+// strictest returns the first of the strictest enforced matches and of the strictest shadow
+// matches. A rule that names approvers comes before those that do not: a reviewer who is refused
+// must learn which rule does it.
 func strictest(matches []Match, allShadow bool) (enforced, shadowed *Match) {
 	for i := range matches {
 		m := &matches[i]
@@ -302,9 +300,9 @@ func (m *Match) namesApproversBeside(other *Match) bool {
 	return m.Outcome == RequireApproval && other.Outcome == RequireApproval && len(m.Approvers) > 0 && len(other.Approvers) == 0
 }
 
-// approversOf are those whom every rule admits that asks for approval and names
-// who may give it: a rule's list is not lost because another rule asks too. Where
-// no one is on all the lists, the first stands.
+// approversOf returns the approvers whom every rule admits that requires approval and names
+// approvers, so that no rule's list is lost because another rule matches too. If nobody is on all
+// lists, the first list applies.
 func approversOf(matches []Match) []string {
 	var admitted []string
 	for _, m := range matches {
@@ -323,10 +321,10 @@ func approversOf(matches []Match) []string {
 	return admitted
 }
 
-// reconcile turns what the service would have decided into an account of what a
-// client let happen: it happened, so it stands as allowed, and where the service
-// would have been stricter the event is flagged and says so. What a lease covered the
-// service itself had allowed: it stands, whatever was changed since.
+// reconcile turns the service's decision into a record of what a client allowed. It happened, so it
+// counts as allowed; if the service would have been stricter, the event is flagged and says so.
+// What a lease covered was allowed by the service itself, so it stays allowed whatever has changed
+// since.
 func (d *Decision) reconcile(q *Question) {
 	d.Source, d.Approvers = q.Action.Source, nil
 	if d.Outcome == Allow {
@@ -340,16 +338,15 @@ func (d *Decision) reconcile(q *Question) {
 		}
 		return
 	}
-	// A gap is no action, and a note stops nothing: neither says that the client let
-	// something happen that the service would not have.
+	// A gap is not an action, and a note stops nothing. Neither means that the client allowed
+	// something that the service would not have.
 	if q.Action.ActionType != ActionTypeGap && !d.isNote() {
 		d.Mode, d.Shadow = Enforce, d.Outcome
 	}
 	d.Outcome = AllowWithFlag
 }
 
-// isNote reports whether the decision is a flag of a built-in rule that people want to
-// know of, and nothing stricter.
+// isNote reports whether the decision is just an informational flag of a built-in rule.
 func (d *Decision) isNote() bool {
 	return d.Outcome == AllowWithFlag && slices.Contains(noteRules, d.PolicyName) && d.DocsURL == docsOfRules+"#"+d.PolicyName
 }
@@ -373,10 +370,9 @@ func (r *recordReader) decision() Decision {
 	}
 }
 
-// Halted is a decision as it must be answered while the kill switch is active,
-// whatever was decided before: nothing that was allowed may still begin. What was
-// denied keeps its reason, and says that the switch is active too: a client that is told
-// otherwise would take it for lifted.
+// Halted returns the decision to send while the kill switch is active, whatever was decided before:
+// nothing that was allowed may still start. A denial keeps its reason and also says that the switch
+// is active, because a client would otherwise assume that it was lifted.
 func (d Decision) Halted(k *KillSwitch) Decision {
 	if !k.Active {
 		return d

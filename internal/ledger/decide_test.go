@@ -9,8 +9,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// TestAmountsAreHeldAgainstTheThreshold decides payments as they arrive: a small
-// amount hides no large one, and none hides one in another currency.
+// TestAmountsAreHeldAgainstTheThreshold: a small amount does not hide a large one, and no amount
+// hides one in another currency.
 func TestAmountsAreHeldAgainstTheThreshold(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -39,8 +39,8 @@ func TestAmountsAreHeldAgainstTheThreshold(t *testing.T) {
 	}
 }
 
-// TestTokensOfThePayloadCount trips the chain's budget with tokens that the
-// metadata leave out.
+// TestTokensOfThePayloadCount: tokens in the payload count against the chain's limit even if the
+// metadata omit them.
 func TestTokensOfThePayloadCount(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
@@ -96,8 +96,8 @@ func payment(dollars float64) Facts {
 	return Facts{Categories: []string{CategoryFinancial}, Amount: money(dollars)}
 }
 
-// The built-in rules decide at exactly their limits, the strictest rule wins, and no
-// rule or client can weaken what is built in.
+// The built-in rules decide exactly at their limits, the strictest rule wins, and no rule or client
+// can weaken a built-in rule.
 func TestBuiltinRules(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -218,7 +218,7 @@ func TestBuiltinRules(t *testing.T) {
 	}
 }
 
-// A rule's list of approvers holds beside a built-in rule that asks as well.
+// A rule's list of approvers applies together with a built-in rule that also requires approval.
 func TestApproversOfSeveralRules(t *testing.T) {
 	t.Parallel()
 	asks := func(approvers ...string) Match {
@@ -249,7 +249,7 @@ func TestApproversOfSeveralRules(t *testing.T) {
 	}
 }
 
-// An organization's own words are read where a built-in rule says the same.
+// An organization's own rule comes before an equally strict built-in rule.
 func TestOwnWordsGoFirst(t *testing.T) {
 	t.Parallel()
 	own := Match{Name: "own", Outcome: RequireApproval, Reason: "the treasury decides", Remediation: "wait", DocsURL: "https://wiki.example"}
@@ -261,7 +261,7 @@ func TestOwnWordsGoFirst(t *testing.T) {
 	}
 }
 
-// The metrics show no exposure that waits, so the reason tells the two apart.
+// The metrics do not include waiting exposure, so the reason distinguishes the two.
 func TestExposureThatWaitsIsSaid(t *testing.T) {
 	t.Parallel()
 	for waiting, want := range map[float64]string{
@@ -276,8 +276,8 @@ func TestExposureThatWaitsIsSaid(t *testing.T) {
 	}
 }
 
-// A rule or organization on trial records what it would have decided and stops
-// nothing. The kill switch is never on trial.
+// A rule or organization in shadow records what it would have decided and stops nothing. The kill
+// switch is never in shadow.
 func TestShadow(t *testing.T) {
 	t.Parallel()
 	shadowed := Match{Name: "trial", Outcome: Deny, Shadow: true}
@@ -311,8 +311,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// An action that a client let happen is recorded as such, and flagged when the
-// service would have stopped it.
+// An action that a client allowed is recorded as such, and flagged if the service would have
+// stopped it.
 func TestClientDecisions(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -409,7 +409,7 @@ func TestClientsOnlyTighten(t *testing.T) {
 	})
 }
 
-// Rules on trial never change what happens, and neither does their order.
+// Rules in shadow never change what happens, and neither does their order.
 func TestShadowNeverActs(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -444,9 +444,9 @@ func TestOrderOfRules(t *testing.T) {
 	})
 }
 
-// Whatever is recorded, approved, denied or left to expire in whatever order: the
-// chain's exposure is the sum of what was allowed and approved, what it holds back
-// is the sum of what waits, and with nothing waiting it holds nothing back.
+// Whatever is recorded, approved, denied or left to expire, in any order: the chain's exposure is
+// the sum of what was allowed and approved, its reservation is the sum of what waits, and with
+// nothing waiting it is zero.
 func TestExposureIsWhatWasAllowed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,6 +1,5 @@
-// Package ledger is the pure core of Countersign: what a chain, an event, a
-// decision and a receipt are; how an action is decided, a chain sealed and a
-// receipt verified. It reads no clock, no file, no network and no randomness:
-// time, ids and keys arrive as arguments, so that every rule here can be tested
-// as a table and repeated by an auditor.
+// Package ledger is the pure core of Countersign. It defines chains, events, decisions and
+// receipts, how an action is decided, how a chain is sealed, and how a receipt is verified. It uses
+// no clock, files, network or randomness: times, ids and keys are arguments, so that every rule can
+// be tested with tables and reproduced by an auditor.
 package ledger

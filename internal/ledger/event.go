@@ -8,7 +8,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// EventStatus is what became of an action when it was recorded.
+// EventStatus is the result of recording an action.
 type EventStatus string
 
 // The statuses of an event.
@@ -19,8 +19,8 @@ const (
 	EventDenied   EventStatus = "denied"
 )
 
-// Event is an action with what the service found and decided: the facts as
-// first recorded. What happens later enters the chain as an Addendum.
+// Event is an action with what the service found and decided, as first recorded. Whatever happens
+// later is recorded as an Addendum.
 type Event struct {
 	ID         EventID
 	Chain      ChainID
@@ -28,22 +28,21 @@ type Event struct {
 	Action     Action
 	Decision   Decision
 	Status     EventStatus
-	Approval   ApprovalID // zero where none was asked for
-	Act        int64      // the act that last changed the organization before; 0 where it was not kept
-	Lease      string     // the lease that let a client decide it, "" for none
+	Approval   ApprovalID // zero if none was requested
+	Act        int64      // the last act that changed the organization; 0 in older records
+	Lease      string     // the lease that let a client decide it, or ""
 	Uses       []BudgetUse
 	RecordedAt Time
 }
 
-// PayloadHash is the hex SHA-256 of a payload's canonical bytes.
+// PayloadHash returns the hex SHA-256 of a payload's canonical bytes.
 func PayloadHash(payload []byte) string {
 	sum := sha256.Sum256(payload)
 	return hex.EncodeToString(sum[:])
 }
 
-// Encode writes the event's canonical facts: what the running digest covers.
-// The payload stands in them by its hash alone, so that it can be erased later
-// without breaking any proof.
+// Encode returns the event's canonical facts, which the running digest covers. They contain only
+// the hash of the payload, so that the payload can be erased later without breaking any proof.
 func (e *Event) Encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 1024))
 	d := &e.Decision
@@ -100,20 +99,19 @@ func (e *Event) Encode() []byte {
 	return w.End()
 }
 
-// errUnreadableEvent says that stored facts cannot be read.
+// errUnreadableEvent says that stored facts cannot be decoded.
 var errUnreadableEvent = errors.New("stored event cannot be read")
 
-// RecordedEvent is what can be read back from an event's stored facts.
+// RecordedEvent is what can be decoded from an event's stored facts.
 type RecordedEvent struct {
 	Event
 	PayloadSHA256 string
-	// RedactionsSHA256 is "" where nothing was taken out, and nil in a record from
-	// before this was kept.
+	// RedactionsSHA256 is "" if nothing was removed, and nil in records that predate it.
 	RedactionsSHA256 *string
 }
 
-// DecodeEvent reads what Encode wrote. The payload is kept apart from the facts
-// and is not part of the result.
+// DecodeEvent decodes the result of Encode. The payload is stored separately and is not part of the
+// result.
 func DecodeEvent(body []byte) (*RecordedEvent, error) {
 	r, err := openRecord(body)
 	if err != nil {
@@ -154,20 +152,20 @@ func DecodeEvent(body []byte) (*RecordedEvent, error) {
 	return event, nil
 }
 
-// StoredEvent is an event as a store keeps it: the canonical facts, the payload
-// beside them, and the columns that find it.
+// StoredEvent is an event as it is stored: the canonical facts, the payload, and the columns that
+// identify it.
 type StoredEvent struct {
 	Chain          ChainID
 	Sequence       int64
 	IdempotencyKey string
 	Body           []byte
 	Payload        []byte // nil once erased
-	Redactions     []byte // the digests of what was taken out of the payload; nil for none, and once erased
-	MAC            []byte // authenticates the body by itself, before the chain is sealed
+	Redactions     []byte // digests of what was removed from the payload; nil for none and once erased
+	MAC            []byte // authenticates the body on its own, before the chain is sealed
 }
 
-// Authentic reports whether the event's facts are as the service recorded them,
-// and in the place where they are stored.
+// Authentic reports whether the event's facts are what the service recorded, and are stored in the
+// right place.
 func (e *StoredEvent) Authentic(keys Keys, org OrgID) bool {
 	return authentic(keys, org, PurposeEvent, e.MAC, e.Body)
 }
@@ -183,8 +181,7 @@ func (e *StoredEvent) Extend(digest [32]byte) [32]byte {
 	return sha256.Sum256(joined)
 }
 
-// payloadFault says what is wrong with the payload that is stored with an event's facts,
-// "" for nothing.
+// payloadFault says what is wrong with the payload stored with an event's facts, or returns "".
 func (e *RecordedEvent) payloadFault(stored *StoredEvent) string {
 	switch {
 	case stored.Payload == nil:
@@ -197,6 +194,6 @@ func (e *RecordedEvent) payloadFault(stored *StoredEvent) string {
 	return ""
 }
 
-// Carries reports whether the payload that is stored with an event's facts, and the
-// digests of what was taken out of it, are those that the facts name.
+// Carries reports whether the payload and redactions stored with an event's facts match the hashes
+// in the facts.
 func (e *RecordedEvent) Carries(stored *StoredEvent) bool { return e.payloadFault(stored) == "" }

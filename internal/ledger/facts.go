@@ -8,7 +8,7 @@ import (
 	"countersign/internal/classify"
 )
 
-// The categories that an action can have.
+// The categories of actions.
 const (
 	CategoryFinancial             = "financial"
 	CategoryExternalCommunication = "external_communication"
@@ -16,23 +16,23 @@ const (
 	CategoryLLM                   = "llm"
 )
 
-// Facts are what the service finds in an action, before it decides.
+// Facts are what the service finds in an action before it decides.
 type Facts struct {
 	Categories      []string
-	Amount          *Money // in USD; nil where none can be held against a threshold
-	AmountUnusable  bool   // Amount is nil because one cannot be read or is in another currency
+	Amount          *Money // in USD; nil if none can be compared with a threshold
+	AmountUnusable  bool   // Amount is nil because it cannot be read or is in another currency
 	ExternalDomains []string
 	RecordsModified int64
-	WritesSQL       bool // the payload holds a statement that changes a database
+	WritesSQL       bool // the payload contains an SQL statement that changes data
 	Model           string
 	InputTokens     int64
 	OutputTokens    int64
 }
 
-// Tokens is what the action takes of its chain's budget of tokens.
+// Tokens returns what the action uses of its chain's token limit.
 func (f *Facts) Tokens() int64 { return f.InputTokens + f.OutputTokens }
 
-// has reports whether the action is of a category.
+// has reports whether the action has a category.
 func (f *Facts) has(category string) bool { return slices.Contains(f.Categories, category) }
 
 func classifyAction(action *Action, payload, metadata canon.Value) Facts {
@@ -44,8 +44,7 @@ func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 		ExternalDomains: found.ExternalDomains, RecordsModified: found.RecordsModified, WritesSQL: found.WritesSQL,
 		Model: found.Model, InputTokens: found.InputTokens, OutputTokens: found.OutputTokens,
 	}
-	// An amount beyond all reason is none that can be held against a threshold: a
-	// person looks at it.
+	// An absurdly large amount cannot be compared with a threshold, so a person has to look at it.
 	if found.Amount != nil {
 		if amount := MoneyFrom(*found.Amount); amount.Cmp(MoneyOf(maxAmount)) <= 0 {
 			facts.Amount = &amount
@@ -56,17 +55,17 @@ func classifyAction(action *Action, payload, metadata canon.Value) Facts {
 	return facts
 }
 
-// What a client found in an action before it redacted or cut anything. The service
-// cannot see that any more, so it takes the client's word, and only for more:
-// nothing that a client says takes away what the service found itself.
+// What a client found in an action before it redacted or cut anything. The service cannot see that
+// any more, so it believes the client, but only in the stricter direction: nothing that a client
+// says removes what the service found itself.
 
 const maxFoundDomains = 100
 
-// hostPattern is whatever classification takes for a host, in any script, an address or
-// misspelt: what it finds must not keep an action from the record.
+// hostPattern matches whatever classification accepts as a host: in any script, an address, or
+// misspelt. What it finds must not prevent recording an action.
 var hostPattern = regexp.MustCompile("^[^\\x00-\\x20/?#\\\\\"<>`A-Z]+$")
 
-// addFound joins a request's member "found" to the action's facts.
+// addFound adds a request's member "found" to the action's facts.
 func (a *Action) addFound(request *canon.Fields) {
 	found := request.Nested("found")
 	if found == nil {
@@ -88,8 +87,8 @@ func (a *Action) addFound(request *canon.Fields) {
 		}
 		f.ExternalDomains = insert(f.ExternalDomains, domain)
 	}
-	// A payment without an amount is one whose amount the client could not compare.
-	// Such an amount is replaced by none that can be compared.
+	// A financial action without an amount has an amount that the client could not compare. It is
+	// replaced by one that cannot be compared.
 	if slices.Contains(found.Texts("categories", maxListed, maxName), CategoryFinancial) && !found.Has("amount_usd") {
 		f.Amount, f.AmountUnusable = nil, true
 	}
@@ -103,7 +102,7 @@ func (a *Action) addFound(request *canon.Fields) {
 	request.Join(found)
 }
 
-// insert adds an element to a sorted list that does not hold it.
+// insert adds an element to a sorted list unless it is there already.
 func insert(list []string, element string) []string {
 	at, held := slices.BinarySearch(list, element)
 	if held {
@@ -112,10 +111,10 @@ func insert(list []string, element string) []string {
 	return slices.Insert(slices.Clone(list), at, element)
 }
 
-// withoutSecrets is a text from outside as it may be kept. Redacting can make it longer.
+// withoutSecrets redacts a text from outside for storage. Redacting can make it longer.
 func withoutSecrets(text string) string { return bounded(classify.RedactText(text)) }
 
-// bounded cuts a text to what the service keeps of one.
+// bounded cuts a text to the maximum that the service stores.
 func bounded(text string) string {
 	if len(text) <= maxText {
 		return text

@@ -8,8 +8,8 @@ import (
 	"countersign/internal/fault"
 )
 
-// Whom the organization named as a fallback may decide once the approval has
-// escalated, and not before; whom the chain named never gains that right.
+// The organization's fallback approvers may decide after the approval has escalated, and not
+// before. Those of the chain never gain that right.
 func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
 	t.Parallel()
 	escalated := Time(5)
@@ -47,7 +47,7 @@ func TestFallbackApproversDecideAfterEscalation(t *testing.T) {
 	}
 }
 
-// Whoever asks is told who may decide now, and who will once it has escalated.
+// Deciders describes who may decide now, and who may after escalation.
 func TestDeciders(t *testing.T) {
 	t.Parallel()
 	escalated := Time(5)
@@ -69,8 +69,8 @@ func TestDeciders(t *testing.T) {
 	}
 }
 
-// A chain's own fallback approvers are told where the organization has named none, and
-// gain no right to decide. Once it has named some, an agent cannot send mail to others.
+// A chain's own fallback approvers are notified only if the organization has named none, and may
+// never decide. If it has named some, an agent cannot send mail to others.
 func TestChainsNameFallbackApproversOnlyWhereNobodyElseDid(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ org, chain, told, decide []string }{

@@ -19,7 +19,7 @@ func parse(t testing.TB, text string) canon.Value {
 	return v
 }
 
-// faultsOf lists an error's faults as pointer: detail; nil for no error.
+// faultsOf lists an error's faults as "pointer: detail". It returns nil for no error.
 func faultsOf(t testing.TB, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -36,7 +36,7 @@ func faultsOf(t testing.TB, err error) []string {
 	return faults
 }
 
-// A timestamp is optional, and one in another form is a fault of its member.
+// A timestamp is optional, and an invalid one is a fault of its member.
 func TestTimesOfFields(t *testing.T) {
 	t.Parallel()
 	at := Time(1_772_600_767_000)

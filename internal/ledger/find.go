@@ -11,49 +11,48 @@ import (
 	"countersign/internal/canon"
 )
 
-// Find is what a search asks for. Members that are empty ask for nothing. Agent, action
-// and decision are about actions of the chain: one of them meets Agent with the decision,
-// one ActionType with the decision, one ActionName with the decision. They need not be the
-// same action.
+// Find is a search. Empty members match anything. Agent, ActionType, ActionName and Decision are
+// about the chain's actions: some action must match Agent and Decision, some ActionType and
+// Decision, and some ActionName and Decision. They need not be the same action.
 type Find struct {
-	Name       string // its words stand in the chain's name, in any order and case
+	Name       string // words in the chain's name, in any order and case
 	Agent      string
 	ActionType string
 	ActionName string
 	Decision   Outcome
 	Metadata   []Pair // members of the chain's metadata
-	Since      *Time  // that moment or later
-	Until      *Time  // before that moment
+	Since      *Time  // at that time or later
+	Until      *Time  // before that time
 }
 
 // Pair is a member of metadata: its name, and its value as text.
 type Pair struct{ Key, Value string }
 
-// Bounds of a search, and of what can be found.
+// Limits of a search and of the index.
 const (
-	MaxFindText     = 200 // characters of each text that is looked for
+	MaxFindText     = 200 // characters of each searched text
 	MaxFindPairs    = 5   // members of metadata
-	maxIndexedWords = 16  // of a name
-	maxIndexedPairs = 32  // of metadata, in order of their names
+	maxIndexedWords = 16  // words of a name
+	maxIndexedPairs = 32  // members of metadata, in order of their names
 )
 
-// Outcomes lists the decisions, the mildest first.
+// Outcomes lists the decisions, mildest first.
 var Outcomes = []Outcome{Allow, AllowWithFlag, RequireApproval, Deny}
 
-// Any reports whether the search asks for anything.
+// Any reports whether the search has any condition.
 func (f *Find) Any() bool { return f.Indexed() || f.Since != nil || f.Until != nil }
 
-// Indexed reports whether the search asks for more than a time.
+// Indexed reports whether the search has a condition other than a time.
 func (f *Find) Indexed() bool {
 	return f.Name != "" || f.OfActions() || len(f.Metadata) > 0
 }
 
-// OfActions reports whether the search asks for anything about actions.
+// OfActions reports whether the search has a condition on actions.
 func (f *Find) OfActions() bool {
 	return f.Agent != "" || f.ActionType != "" || f.ActionName != "" || f.Decision != ""
 }
 
-// Check refuses a name without a word: it would match everything.
+// Check refuses a name without a word, which would match everything.
 func (f *Find) Check() error {
 	if f.Name != "" && len(words(f.Name)) == 0 {
 		return errors.New("must hold a letter or a digit")
@@ -64,8 +63,8 @@ func (f *Find) Check() error {
 // ErrMalformedMoment says that a text is neither a timestamp nor a date.
 var ErrMalformedMoment = errors.New("must be a date like 2026-11-01, or an RFC 3339 timestamp")
 
-// ParseMoment reads a timestamp, or a date in UTC. A date stands for its beginning, or for
-// its end.
+// ParseMoment parses a timestamp, or a date in UTC. A date means its start, or its end if end is
+// set.
 func ParseMoment(text string, end bool) (Time, error) {
 	if len(text) == len(time.DateOnly) {
 		day, err := time.Parse(time.DateOnly, text)
@@ -84,12 +83,12 @@ func ParseMoment(text string, end bool) (Time, error) {
 	return t, nil
 }
 
-// During reports whether a moment lies in the time that is asked for.
+// During reports whether a time is within the searched period.
 func (f *Find) During(t Time) bool {
 	return (f.Since == nil || t >= *f.Since) && (f.Until == nil || t < *f.Until)
 }
 
-// MatchesChain reports whether the chain's name and metadata are those asked for.
+// MatchesChain reports whether the chain's name and metadata match.
 func (f *Find) MatchesChain(c *Chain) bool {
 	if f.Name != "" {
 		own := words(c.Name)
@@ -104,21 +103,21 @@ func (f *Find) MatchesChain(c *Chain) bool {
 	return !slices.ContainsFunc(f.Metadata, func(p Pair) bool { return !slices.Contains(own, p) })
 }
 
-// Acted is what a search looks at in an action.
+// Acted is the part of an action that a search considers.
 type Acted struct {
 	Agent, Type, Name string
 	Decision          Outcome
 }
 
-// Acted is what a search looks at in the event's action.
+// Acted returns the part of the event's action that a search considers.
 func (e *Event) Acted() Acted {
 	return Acted{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}
 }
 
-// Marker reports whether it is no action.
+// Marker reports whether this is a marker and not an action.
 func (a Acted) Marker() bool { return markerType(a.Type) }
 
-// aspects are the conditions on actions, of which each is met by some action.
+// aspects returns the conditions on actions. Each must be met by some action.
 func (f *Find) aspects() []Acted {
 	var all []Acted
 	if f.Agent != "" {
@@ -142,7 +141,7 @@ func (a Acted) meets(want Acted) bool {
 		(want.Name == "" || a.Name == want.Name) && (want.Decision == "" || a.Decision == want.Decision)
 }
 
-// MatchesActions reports whether the actions together meet what is asked for.
+// MatchesActions reports whether the actions together meet all conditions.
 func (f *Find) MatchesActions(actions []Acted) bool {
 	for _, want := range f.aspects() {
 		if !slices.ContainsFunc(actions, func(a Acted) bool { return a.meets(want) }) {
@@ -152,7 +151,7 @@ func (f *Find) MatchesActions(actions []Acted) bool {
 	return true
 }
 
-// words are the words of a text in lower case, each once.
+// words returns the words of a text in lower case, each once.
 func words(text string) []string {
 	var found []string
 	for _, word := range strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
@@ -163,8 +162,8 @@ func words(text string) []string {
 	return found[:min(len(found), maxIndexedWords)]
 }
 
-// pairs are the members of metadata that can be looked for: those whose values are texts,
-// numbers, true, false or null.
+// pairs returns the searchable members of metadata: those whose values are texts, numbers, true,
+// false or null.
 func pairs(metadata []byte) []Pair {
 	if metadata == nil {
 		return nil
@@ -194,8 +193,8 @@ func pairs(metadata []byte) []Pair {
 	return found
 }
 
-// ReceiptContent is what a search looks at in a receipt. It reads signed bytes, which must
-// have been verified.
+// ReceiptContent returns the part of a receipt that a search considers. It reads signed bytes,
+// which must have been verified.
 func ReceiptContent(body []byte) (generated Time, actions []Acted, err error) {
 	v, err := canon.Parse(body)
 	if err != nil {

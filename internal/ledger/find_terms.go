@@ -5,22 +5,21 @@ import (
 	"slices"
 )
 
-// Term is what the search index is asked for: a hash of a list, an organization and a
-// value. Two values with one hash cost a look at a record that does not match, and
-// nothing else.
+// Term is a key of the search index: a hash of a list, an organization and a value. A collision of
+// hashes only costs looking at a record that does not match.
 type Term int64
 
-// SearchList names a list that can be searched.
+// SearchList is a list that can be searched.
 type SearchList byte
 
-// The lists that can be searched. Each has terms of its own.
+// The searchable lists. Each has its own terms.
 const (
 	ListChains    SearchList = 'c'
 	ListReceipts  SearchList = 'r'
 	ListApprovals SearchList = 'a'
 )
 
-// kinds of terms
+// Kinds of terms.
 const (
 	termWord     = 'w'
 	termPair     = 'm'
@@ -30,7 +29,8 @@ const (
 	termDecision = 'd'
 )
 
-// term hashes with FNV-1a. A text is preceded by its length, so that no two values are one.
+// term hashes with FNV-1a. Each text is preceded by its length, so that different values have
+// different input.
 func (l SearchList) term(org OrgID, kind byte, texts ...string) Term {
 	const offset, prime = 14695981039346656037, 1099511628211
 	h := uint64(offset)
@@ -42,7 +42,7 @@ func (l SearchList) term(org OrgID, kind byte, texts ...string) Term {
 	}
 	var size [4]byte
 	for _, text := range texts {
-		binary.BigEndian.PutUint32(size[:], uint32(len(text))) //nolint:gosec // a text of a request is far shorter
+		binary.BigEndian.PutUint32(size[:], uint32(len(text))) //nolint:gosec // texts of requests are much shorter
 		for _, b := range size {
 			add(b)
 		}
@@ -53,7 +53,7 @@ func (l SearchList) term(org OrgID, kind byte, texts ...string) Term {
 	return Term(h) //nolint:gosec // the same 64 bits
 }
 
-// ChainTerms are those of a chain's name and metadata.
+// ChainTerms returns the terms of a chain's name and metadata.
 func (l SearchList) ChainTerms(c *Chain) []Term {
 	var terms []Term
 	for _, word := range words(c.Name) {
@@ -65,8 +65,8 @@ func (l SearchList) ChainTerms(c *Chain) []Term {
 	return terms
 }
 
-// ActionTerms are those of an action: its agent, type and name with the decision, and the
-// decision alone. A marker has none.
+// ActionTerms returns the terms of an action: its agent, type and name, each with the decision, and
+// the decision alone. A marker has none.
 func (l SearchList) ActionTerms(org OrgID, a Acted) []Term {
 	if a.Marker() {
 		return nil
@@ -77,14 +77,13 @@ func (l SearchList) ActionTerms(org OrgID, a Acted) []Term {
 	}
 }
 
-// Condition is one of the conditions of a search: a record that meets it stands under one
-// of the terms.
+// Condition is one condition of a search: a record that meets it is indexed under one of the terms.
 type Condition struct {
 	AnyOf   []Term
 	Actions bool // it is about actions
 }
 
-// Conditions are those that a record must meet all of.
+// Conditions returns the conditions that a record must all meet.
 func (f *Find) Conditions(l SearchList, org OrgID) []Condition {
 	var all []Condition
 	for _, word := range words(f.Name) {
@@ -120,12 +119,12 @@ func (f *Find) Conditions(l SearchList, org OrgID) []Condition {
 	return all
 }
 
-// firstTerms are the terms of the last line that no line before it has.
+// firstTerms returns the terms of the last line that no earlier line has.
 func (s *Summary) firstTerms(l SearchList, org OrgID) []Term {
 	last := &s.lines[len(s.lines)-1]
 	terms := l.ActionTerms(org, last.acted())
 	if len(terms) == 0 || len(s.lines) > fewLines {
-		return terms // those that are there are not written twice
+		return terms // existing terms are not written twice
 	}
 	var decision, agent, kind, name bool
 	for i := range s.lines[:len(s.lines)-1] {
@@ -149,8 +148,8 @@ func (l *SummaryLine) acted() Acted {
 	return Acted{l.AgentName, l.ActionType, l.ActionName, l.Outcome}
 }
 
-// CountTerms folds the next event, and returns the terms of its action in the list of
-// chains that no event before it has.
+// CountTerms folds the next event, and returns the terms of its action in the list of chains that
+// no earlier event has.
 func (s *Summary) CountTerms(org OrgID, e *Event) []Term {
 	lines := len(s.lines)
 	if s.Count(e); len(s.lines) == lines {
@@ -159,7 +158,7 @@ func (s *Summary) CountTerms(org OrgID, e *Event) []Term {
 	return s.firstTerms(ListChains, org)
 }
 
-// Acted are the actions of the summary, each kind once.
+// Acted returns the actions of the summary, each kind once.
 func (s *Summary) Acted() []Acted {
 	actions := make([]Acted, len(s.lines))
 	for i := range s.lines {
@@ -168,7 +167,7 @@ func (s *Summary) Acted() []Acted {
 	return actions
 }
 
-// ReceiptTerms are those of a chain and its actions in the list of receipts, each once.
+// ReceiptTerms returns the terms of a chain and its actions in the list of receipts, each once.
 func ReceiptTerms(c *Chain, actions []Acted) []Term {
 	terms := ListReceipts.ChainTerms(c)
 	for _, acted := range actions {

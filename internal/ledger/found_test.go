@@ -13,8 +13,7 @@ import (
 	"countersign/internal/fault"
 )
 
-// What a client says it found adds to what the service finds, and never takes
-// anything away.
+// What a client says it found adds to what the service finds, and never removes anything.
 func TestFoundOnlyAdds(t *testing.T) {
 	t.Parallel()
 	amount := func(usd float64) *Money { m := MoneyOf(usd); return &m }
@@ -70,7 +69,7 @@ func parseAction(body string) (*Action, error) {
 	return ParseAction(v)
 }
 
-// What a client found has a form, and anything else is refused by name.
+// What a client found must be well-formed, and the error names a member that is not.
 func TestFoundIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ found, says string }{
@@ -92,7 +91,7 @@ func TestFoundIsBounded(t *testing.T) {
 	}
 }
 
-// A client that finds what the service would find is not refused for it.
+// A client that finds what the service would find is not refused.
 func TestWhatIsFoundIsTaken(t *testing.T) {
 	t.Parallel()
 	pieces := []string{
@@ -118,7 +117,7 @@ func TestWhatIsFoundIsTaken(t *testing.T) {
 	})
 }
 
-// foundIn classifies a payload and sends what it found beside another.
+// foundIn classifies a payload and sends what it found with another payload.
 func foundIn(t interface{ Errorf(string, ...any) }, payload canon.Value) []string {
 	found := classify.Classify(classify.Input{ActionType: "tool_call", ActionName: "step", Payload: payload}).ExternalDomains
 	var hosts []canon.Value
@@ -150,8 +149,7 @@ func manyHosts() (hosts []string) {
 	return hosts
 }
 
-// A gap marker says what was dropped and is nothing else: an action cannot be
-// recorded in its place.
+// A gap marker contains only what was dropped: an action cannot be recorded in its place.
 func TestGapsHaveAForm(t *testing.T) {
 	t.Parallel()
 	const times = `"from":"2026-05-04T08:00:00Z","to":"2026-05-04T08:30:00Z"`

@@ -10,8 +10,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// Generators of records as the service can make them: any text that a request
-// may carry, any moment, any amount.
+// Generators of records that the service can make: any text that a request may contain, any time,
+// any amount.
 
 func anyText(limit int) *rapid.Generator[string] {
 	return rapid.Map(rapid.StringN(0, min(limit, 40), -1), func(text string) string {
@@ -44,7 +44,7 @@ func anyTime() *rapid.Generator[Time] {
 
 func anyCount() *rapid.Generator[int64] { return rapid.Int64Range(0, maxCount) }
 
-// anyAmount spans what a double can say of money, the absurd included.
+// anyAmount covers all doubles, including absurd amounts of money.
 func anyAmount() *rapid.Generator[Money] {
 	return rapid.OneOf(
 		rapid.Map(rapid.Float64Range(0, maxAmount), MoneyOf),
@@ -55,7 +55,7 @@ func anyAmount() *rapid.Generator[Money] {
 
 func maybe[T any](g *rapid.Generator[T]) *rapid.Generator[*T] { return rapid.Ptr(g, true) }
 
-// anyObject makes a canonical object of up to three levels.
+// anyObject generates a canonical object of up to three levels.
 func anyObject() *rapid.Generator[[]byte] {
 	return rapid.Map(anyMembers(3), func(v canon.Value) []byte { return v.Append(nil) })
 }
@@ -174,7 +174,7 @@ func anyEvent() *rapid.Generator[*Event] {
 	})
 }
 
-// anyPolicyConfig is what a client may send when it opens a chain.
+// anyPolicyConfig generates what a client may send when it opens a chain.
 func anyPolicyConfig() *rapid.Generator[[]byte] {
 	return rapid.Custom(func(t *rapid.T) []byte {
 		w := canon.BeginObject(nil)

@@ -8,14 +8,14 @@ import (
 	"strconv"
 )
 
-// LogEnd is where an audit log ended: how many acts it held, and the hash of the last.
-// The zero value is an empty log.
+// LogEnd is the end of an audit log: the number of acts and the hash of the last one. The zero
+// value is an empty log.
 type LogEnd struct {
 	Count int64
 	Last  [32]byte
 }
 
-// End is where the log ends.
+// End returns the end of the log.
 func (l *ActLog) End() LogEnd {
 	end := LogEnd{Count: l.Count}
 	if l.Last != nil {
@@ -24,34 +24,34 @@ func (l *ActLog) End() LogEnd {
 	return end
 }
 
-// Behind reports whether a log that ends here is not the one that was known: it is
-// shorter, or as long and another. Behind nothing there is nothing.
+// Behind reports whether a log that ends here is not the one that was known: it is shorter, or has
+// the same length but a different last act. No log is behind an empty one.
 func (e LogEnd) Behind(known LogEnd) bool {
 	return e.Count < known.Count || e.Count == known.Count && e.Last != known.Last
 }
 
-// History says of each administrative record which act changed it last, as the audit
-// log tells it. A record names that act inside its authenticator, so that an older copy
-// of it is recognised. It is not safe for concurrent use.
+// History knows which act last changed each administrative record, according to the audit log. A
+// record contains the number of that act, covered by its authenticator, so that an older copy of it
+// is recognized. A History is not safe for concurrent use.
 type History struct {
 	end  LogEnd
 	last map[recordKey]int64
 }
 
-// recordKey is a digest of a record's kind and name: short, for there may be many.
+// recordKey is a digest of a record's kind and name. It is short because there may be many.
 type recordKey [16]byte
 
-// NewHistory is the history of an empty log.
+// NewHistory returns the history of an empty log.
 func NewHistory() *History { return &History{last: make(map[recordKey]int64)} }
 
-// End is where the history has come to.
+// End returns the end that the history has reached.
 func (h *History) End() LogEnd { return h.end }
 
-// Records counts the records that the history knows.
+// Records returns the number of records in the history.
 func (h *History) Records() int { return len(h.last) }
 
-// LastAct is the number of the act that changed a record last. What no act names was
-// made with the organization, by the first.
+// LastAct returns the number of the act that last changed a record. A record that no act names was
+// created with the organization, by the first act.
 func (h *History) LastAct(kind RecordKind, name string) int64 {
 	return max(h.last[keyOfRecord(kind, name)], 1)
 }
@@ -63,8 +63,8 @@ func keyOfRecord[N ~string | ~[]byte](kind RecordKind, name N) recordKey {
 	return recordKey(sum[:len(recordKey{})])
 }
 
-// Step takes the next act. The history is worth something once its end was held
-// against an authenticated one.
+// Step adds the next act. The history can be trusted only after its end was compared with an
+// authenticated one.
 func (h *History) Step(a *StoredAct) error {
 	said, err := skim(a, h.end)
 	if err != nil {
@@ -83,7 +83,7 @@ func (h *History) take(a *StoredAct, said skimmed) {
 	h.end = LogEnd{a.Sequence, a.Hash()}
 }
 
-// Extend takes all acts up to an authenticated end, or none of them.
+// Extend adds all acts up to an authenticated end, or none of them.
 func (h *History) Extend(acts []*StoredAct, end LogEnd) error {
 	reached := h.end
 	all := make([]skimmed, len(acts))
@@ -103,8 +103,7 @@ func (h *History) Extend(acts []*StoredAct, end LogEnd) error {
 	return nil
 }
 
-// Changed is which records some acts changed, by the last of them. Acts without an
-// effect on any record have no part in it.
+// Changed returns which records some acts changed, with the last act for each.
 func Changed(acts []*StoredAct) (*History, error) {
 	h := NewHistory()
 	for _, act := range acts {
@@ -117,16 +116,16 @@ func Changed(acts []*StoredAct) (*History, error) {
 	return h, nil
 }
 
-// ByAct is the number of the act that changed a record, 0 where none did.
+// ByAct returns the number of the act that changed a record, or 0.
 func (h *History) ByAct(kind RecordKind, name string) int64 { return h.last[keyOfRecord(kind, name)] }
 
-// skimmed is what a history needs of an act, as parts of its body.
+// skimmed is what a history needs of an act, as slices of its body.
 type skimmed struct {
 	action, previous, target []byte
-	rest                     []byte // from the actor on, with the detail
+	rest                     []byte // from the actor on, including the detail
 }
 
-// name is the record that an act names in a member of its detail, or by its target.
+// name returns the record that an act names in a member of its detail, or as its target.
 func (s *skimmed) name(member string) []byte {
 	if member == "" {
 		return s.target
@@ -139,7 +138,7 @@ func (s *skimmed) name(member string) []byte {
 	return name
 }
 
-// skim reads an act that must follow the given end.
+// skim reads an act, which must follow the given end.
 func skim(a *StoredAct, after LogEnd) (skimmed, error) {
 	said, err := read(a)
 	if err != nil {
@@ -159,9 +158,9 @@ func skim(a *StoredAct, after LogEnd) (skimmed, error) {
 
 var errActForm = fmt.Errorf("an act has another form than the service writes: %w", ErrStateTampered)
 
-// read finds the parts of an act's body without parsing it: a log may hold many. What
-// it finds is exact. Members stand in canonical order, and a quotation mark inside a
-// text is always escaped, so no text looks like the name of a member.
+// read finds the parts of an act's body without parsing it, because a log may be long. The result
+// is exact: members are in canonical order, and a quotation mark inside a text is always escaped,
+// so no text looks like the name of a member.
 func read(a *StoredAct) (s skimmed, err error) {
 	rest, ok := bytes.CutPrefix(a.Body, []byte(`{"action":"`))
 	if !ok {

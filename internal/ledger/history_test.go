@@ -22,7 +22,7 @@ func TestEveryActSaysWhatItChanges(t *testing.T) {
 	}
 }
 
-// wildActs is a log whose texts try to look like the members of an act.
+// wildActs returns a log whose texts imitate the members of an act.
 func wildActs(t testing.TB, n int, chance *rand.Rand) (*ActLog, []*StoredAct) {
 	t.Helper()
 	texts := []string{
@@ -37,7 +37,7 @@ func wildActs(t testing.TB, n int, chance *rand.Rand) (*ActLog, []*StoredAct) {
 		kind := kinds[chance.IntN(len(kinds))]
 		target := fmt.Sprint("record-", chance.IntN(20))
 		if len(recordsChanged[kind]) == 0 {
-			target = text() // such as the name of a chain
+			target = text() // for example the name of a chain
 		}
 		detail := canon.BeginObject(nil)
 		if chance.IntN(2) == 0 {
@@ -60,8 +60,7 @@ func wildActs(t testing.TB, n int, chance *rand.Rand) (*ActLog, []*StoredAct) {
 	return log, acts
 }
 
-// A history says of each record what a full reading of the log says, whatever people
-// have written into it.
+// A history agrees with a full parse of the log, whatever people have written into it.
 func TestHistoriesSayWhatTheLogSays(t *testing.T) {
 	t.Parallel()
 	seed := rand.Uint64()
@@ -98,8 +97,8 @@ func TestHistoriesSayWhatTheLogSays(t *testing.T) {
 	}
 }
 
-// A history goes on to an authenticated end or not at all: acts that were changed, left
-// out, doubled or put in another order, or that end otherwise, leave it as it was.
+// A history advances to an authenticated end or not at all: acts that were changed, omitted,
+// duplicated or reordered, or that lead to another end, leave it unchanged.
 func TestHistoriesTakeWholeLogs(t *testing.T) {
 	t.Parallel()
 	chance := rand.New(rand.NewPCG(1, 2))
@@ -139,7 +138,7 @@ func TestHistoriesTakeWholeLogs(t *testing.T) {
 	}
 }
 
-// A log that is shorter than what was known, or as long and another, is behind it.
+// A log that is shorter than the known one, or has the same length but differs, is behind it.
 func TestLogEndsBehindOthers(t *testing.T) {
 	t.Parallel()
 	known := LogEnd{5, [32]byte{5}}
@@ -158,8 +157,8 @@ func TestLogEndsBehindOthers(t *testing.T) {
 	}
 }
 
-// BenchmarkHistory replays 100,000 acts, each about another record: the most that a
-// log of that length can leave to remember.
+// BenchmarkHistory replays 100,000 acts, each about another record, which is the worst case for
+// memory.
 func BenchmarkHistory(b *testing.B) {
 	const n = 100_000
 	org := &Organization{ID: OrgID{must(ParseID(sampleID))}, Slug: "acme", Name: "Acme", Settings: DefaultSettings()}

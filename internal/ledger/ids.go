@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Typed identifiers: a chain's id cannot be passed where a receipt's is meant.
-// They are parsed at the edge and nowhere else.
+// Typed identifiers: the id of a chain cannot be passed as the id of a receipt. They are parsed
+// only at the edge.
 type (
 	// OrgID identifies an organization.
 	OrgID struct{ uuid.UUID }
@@ -22,9 +22,9 @@ type (
 	ReceiptID struct{ uuid.UUID }
 	// ApprovalID identifies an approval. It is random, like a receipt's.
 	ApprovalID struct{ uuid.UUID }
-	// WebhookID identifies an endpoint that is told what happens.
+	// WebhookID identifies an endpoint that receives notifications.
 	WebhookID struct{ uuid.UUID }
-	// DeliveryID identifies an attempt to deliver to a webhook.
+	// DeliveryID identifies an attempted delivery to a webhook.
 	DeliveryID struct{ uuid.UUID }
 	// TokenID identifies a public verification token's record, never its secret.
 	TokenID struct{ uuid.UUID }
@@ -32,12 +32,11 @@ type (
 	SigningKeyID struct{ uuid.UUID }
 )
 
-// ErrMalformedID says that a text is no identifier of ours.
+// ErrMalformedID says that a text is not a valid identifier.
 var ErrMalformedID = errors.New("malformed identifier")
 
-// ParseID reads the one textual form that identifiers have: 36 characters,
-// hyphenated. The other forms that UUID libraries take are refused, so that an
-// object has one address.
+// ParseID parses the only textual form of identifiers: 36 characters, hyphenated. Other forms of
+// UUIDs are refused, so that an object has one address.
 func ParseID(text string) (uuid.UUID, error) {
 	if len(text) != 36 {
 		return uuid.Nil, ErrMalformedID
@@ -49,8 +48,8 @@ func ParseID(text string) (uuid.UUID, error) {
 	return id, nil
 }
 
-// NewTimedID makes a version 7 id from a time and ten random bytes: ids made
-// later sort later, which keeps the stores' indexes dense.
+// NewTimedID returns a version 7 id for a time and ten random bytes. Later ids sort later, which
+// keeps the stores' indexes dense.
 func NewTimedID(now Time, random [10]byte) uuid.UUID {
 	var id uuid.UUID
 	var stamp [8]byte
@@ -62,7 +61,7 @@ func NewTimedID(now Time, random [10]byte) uuid.UUID {
 	return id
 }
 
-// NewRandomID makes a version 4 id from 16 random bytes.
+// NewRandomID returns a version 4 id for 16 random bytes.
 func NewRandomID(random [16]byte) uuid.UUID {
 	id := uuid.UUID(random)
 	id[6] = id[6]&0x0f | 0x40
@@ -70,17 +69,17 @@ func NewRandomID(random [16]byte) uuid.UUID {
 	return id
 }
 
-// NewEventID makes a version 7 id whose last four bytes are the event's
-// sequence in its chain: an event is found by its id without an index of ids,
-// which would cost every recorded action a write.
+// NewEventID returns a version 7 id whose last four bytes are the event's sequence in its chain. So
+// an event is found by its id without an index of ids, which would cost a write for every recorded
+// action.
 func NewEventID(now Time, random [10]byte, sequence int64) EventID {
 	id := NewTimedID(now, random)
 	binary.BigEndian.PutUint32(id[12:], uint32(sequence)) //nolint:gosec // MaxEventsCeiling is far below
 	return EventID{id}
 }
 
-// Sequence is the position in the chain that the id claims; the event stored
-// there must still be compared with the id.
+// Sequence returns the position in the chain according to the id. The event stored there must still
+// be compared with the id.
 func (id EventID) Sequence() int64 {
 	return int64(binary.BigEndian.Uint32(id.UUID[12:]))
 }

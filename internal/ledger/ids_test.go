@@ -74,7 +74,7 @@ func TestNewIDsCarryTheirVersion(t *testing.T) {
 	})
 }
 
-// Of two timed ids the earlier one sorts first as text, whatever their random parts.
+// The earlier of two timed ids sorts first as text, whatever their random parts are.
 func TestTimedIDsSortByTime(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

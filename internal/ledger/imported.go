@@ -11,10 +11,10 @@ import (
 	"countersign/internal/fault"
 )
 
-// ImportedApproval is a decision that was taken and signed elsewhere, with the public half
-// of the key that signed it.
+// ImportedApproval is a decision that was made and signed elsewhere, with the public key that
+// signed it.
 type ImportedApproval struct {
-	*Approval        // as its record tells it; its Org is the organization in which it was decided
+	*Approval        // decoded from the record; Org is the organization in which it was decided
 	Record    []byte // canonical
 	Public    ed25519.PublicKey
 }
@@ -22,9 +22,8 @@ type ImportedApproval struct {
 // MaxImported bounds a line of an import, in bytes.
 const MaxImported = 64 << 10
 
-// ParseImported reads a line of an import and verifies the signature: a JSON object of
-// decision_record, signature and public_key. The bytes that were signed are the record's
-// canonical JSON.
+// ParseImported parses a line of an import and verifies the signature. The line is a JSON object
+// with decision_record, signature and public_key. The signed bytes are the record's canonical JSON.
 func ParseImported(line []byte) (*ImportedApproval, error) {
 	v, err := canon.Parse(line)
 	if err != nil {
@@ -53,7 +52,7 @@ func ParseImported(line []byte) (*ImportedApproval, error) {
 	return imported, nil
 }
 
-// readBase64 reads bytes that must be there, in base64.
+// readBase64 reads required bytes in base64.
 func readBase64(f *canon.Fields, name string, size int) []byte {
 	decoded, err := base64.StdEncoding.Strict().DecodeString(f.Text(name, maxName))
 	if err != nil || len(decoded) != size {
@@ -63,11 +62,12 @@ func readBase64(f *canon.Fields, name string, size int) []byte {
 	return decoded
 }
 
-// errDecisionForm says that a record is not one that DecisionRecord writes.
+// errDecisionForm says that a record could not have been written by DecisionRecord.
 var errDecisionForm = fault.Errorf(fault.CodeInvalid, "decision_record is not in the form of a decision record: docs/imports.md lists its members and how they are written")
 
-// DecodeDecision reads what DecisionRecord wrote of an approval that a person, a rule or
-// the time has decided, and refuses anything else. What the record does not say is not set.
+// DecodeDecision decodes the result of DecisionRecord for an approval that a person, a rule or the
+// timeout has decided, and refuses anything else. Members that the record does not contain are not
+// set.
 func DecodeDecision(record []byte) (*Approval, error) {
 	v, err := canon.Parse(record)
 	if err != nil {
@@ -98,7 +98,7 @@ func DecodeDecision(record []byte) (*Approval, error) {
 	return a, nil
 }
 
-// wellDecided reports what no decision of the service ever says.
+// wellDecided refuses contradictions that no decision of the service has.
 func (a *Approval) wellDecided() error {
 	switch {
 	case *a.DecidedAt < a.RequestedAt:
@@ -113,16 +113,16 @@ func (a *Approval) wellDecided() error {
 	return nil
 }
 
-// weakPublic reports whether a key is a point of small order, under which a signature can
-// be made that fits any message.
+// weakPublic reports whether a key is a point of small order. Under such a key a signature can be
+// made that is valid for any message.
 func weakPublic(public ed25519.PublicKey) bool {
 	y := bytes.Clone(public)
 	y[31] &= 0x7f // the sign of x
 	return slices.Contains(smallOrders, hex.EncodeToString(y))
 }
 
-// smallOrders are the points of small order by their second coordinate, in all the ways in
-// which it can be written, as hexadecimal digits.
+// smallOrders lists the y coordinates of the points of small order in all their encodings, in
+// hexadecimal.
 var smallOrders = []string{
 	"0000000000000000000000000000000000000000000000000000000000000000",
 	"0100000000000000000000000000000000000000000000000000000000000000",

@@ -16,20 +16,20 @@ import (
 	"countersign/internal/fault"
 )
 
-// elsewhere is the key of another installation. Its seed is the hash of a sentence.
+// elsewhere returns the key of another installation. Its seed is the hash of a sentence.
 func elsewhere() ed25519.PrivateKey {
 	seed := sha256.Sum256([]byte("a key for tests alone, of an installation that does not exist"))
 	return ed25519.NewKeyFromSeed(seed[:])
 }
 
-// importLineOf is a line of an import, signed by a key.
+// importLineOf returns a line of an import, signed with a key.
 func importLineOf(record []byte, key ed25519.PrivateKey) string {
 	encode := base64.StdEncoding.EncodeToString
 	return `{"decision_record":` + string(record) + `,"signature":"` + encode(ed25519.Sign(key, record)) + `","public_key":"` +
 		encode(key.Public().(ed25519.PublicKey)) + `"}`
 }
 
-// decidedElsewhere is a decision of another installation.
+// decidedElsewhere returns a decision of another installation.
 func decidedElsewhere() *Approval {
 	id := func(n byte) uuid.UUID { return uuid.UUID{0: n, 6: 0x40, 8: 0x80, 15: n} }
 	decided := Time(1_700_000_060_000)
@@ -57,7 +57,7 @@ type importVector struct {
 	Status         string `json:"status"`
 }
 
-// The vector of an imported approval is what the code makes of it, and what it reads.
+// The vector of an imported approval is what the code produces and accepts.
 func TestImportVectors(t *testing.T) {
 	t.Parallel()
 	approval, key := decidedElsewhere(), elsewhere()
@@ -84,8 +84,8 @@ func TestImportVectors(t *testing.T) {
 	}
 }
 
-// Every decision that the service can write is read back from its record as it was; one
-// that is open or cancelled is not.
+// Every decision that the service can record is read back from its record unchanged. One that is
+// open or cancelled is not.
 func TestDecisionsAreReadBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -117,8 +117,8 @@ func TestDecisionsAreReadBack(t *testing.T) {
 	})
 }
 
-// A line is refused unless it is strict JSON, has the three members, a record in the
-// service's own form, and a signature that fits.
+// A line is refused unless it is strict JSON with the three members, a record in the service's own
+// form, and a valid signature.
 func TestImportLinesAreRefused(t *testing.T) {
 	t.Parallel()
 	key := elsewhere()
@@ -183,7 +183,7 @@ func orZero(t *Time) Time {
 	return *t
 }
 
-// saidBy is what an error says, with its fields.
+// saidBy returns an error's text with its fields.
 func saidBy(err error) string {
 	if err == nil {
 		return ""
@@ -198,7 +198,7 @@ func saidBy(err error) string {
 	return said
 }
 
-// Whatever line is taken says what was signed, byte for byte, and by whom.
+// Whatever line is accepted contains what was signed, byte for byte, and by whom.
 func FuzzParseImported(f *testing.F) {
 	f.Add(importLineOf(decidedElsewhere().DecisionRecord(), elsewhere()))
 	f.Add(`{"decision_record":{},"signature":"","public_key":""}`)

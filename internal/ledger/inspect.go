@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// Check names one thing that a verification looks at.
+// Check names one thing that a verification checks.
 type Check string
 
 // The checks of a receipt and of a ledger.
 const (
 	CheckSignature    Check = "signature"
-	CheckColumns      Check = "columns" // what the store says beside the signed bytes
+	CheckColumns      Check = "columns" // the columns next to the signed bytes
 	CheckPreviousLink Check = "previous_link"
 	CheckNextLink     Check = "next_link"
 	CheckSequence     Check = "sequence"
@@ -22,45 +22,44 @@ const (
 	CheckChain        Check = "chain"
 	CheckApprovals    Check = "approvals"
 	CheckAuditLog     Check = "audit_log"
-	CheckAnchors      Check = "anchors" // those that the audit log says were made
+	CheckAnchors      Check = "anchors" // anchors that the audit log says were made
 	CheckRollback     Check = "rollback"
 	CheckRegistry     Check = "registry"
 	CheckAccess       Check = "access"   // API keys
-	CheckFindings     Check = "findings" // what was found before, and is kept
-	CheckQueue        Check = "queue"    // work that is queued
-	CheckBudgets      Check = "budgets"  // the counters of budgets
+	CheckFindings     Check = "findings" // stored findings
+	CheckQueue        Check = "queue"    // queued jobs
+	CheckBudgets      Check = "budgets"  // budget counters
 	CheckTransparency Check = "transparency_log"
-	CheckRow          Check = "row" // one that a request came upon
+	CheckRow          Check = "row" // a row that failed during a request
 )
 
-// Inspection is what one receipt's stored bytes say on their own, before its
-// neighbours are looked at. The links are judged by Walk.
+// Inspection is the result of checking one receipt's stored bytes on their own. Walk checks the
+// links to its neighbors.
 type Inspection struct {
 	Attested
 	Hash  [32]byte
-	Fault Check // "" when the receipt is sound by itself
+	Fault Check // "" if the receipt is sound on its own
 	year  int
 }
 
-// Attested is what a receipt says of its chain's events.
+// Attested is what a receipt attests about its chain's events.
 type Attested struct {
 	EventsDigest [32]byte
 	Actions      int64
-	Summary      []byte // the events_summary member's bytes, lent like the body's
+	Summary      []byte // bytes of the events_summary member, a slice of the body
 	Format       string
 }
 
-// Clone is a copy that does not share the receipt's bytes.
+// Clone returns a copy that does not share the receipt's bytes.
 func (a Attested) Clone() Attested {
 	a.Summary = bytes.Clone(a.Summary)
 	return a
 }
 
-// Inspect verifies a receipt's signature over its stored bytes and holds the
-// store's columns against what was signed. It reads the bytes in place: an audit
-// of a large ledger spends its time hashing, not parsing. The members it looks
-// for stand where they do in every receipt of this format, and nothing read is
-// trusted before the signature has vouched for it.
+// Inspect verifies a receipt's signature over its stored bytes and compares the columns with what
+// was signed. It reads the bytes in place, because an audit of a large ledger should spend its time
+// hashing, not parsing. The members that it reads are in the same place in every receipt of this
+// format, and nothing is trusted before the signature is verified.
 func Inspect(r *StoredReceipt, slug string, keys Keys) Inspection {
 	in := Inspection{Hash: r.Hash()}
 	at, end := signatureSpan(r.Body)
@@ -79,10 +78,9 @@ var (
 	signatureValue  = []byte(signaturePrefix)
 )
 
-// signatureSpan finds the top-level signature member with the comma before it:
-// the last of that name, for only strings and a number follow it. It looks for
-// the value's first letters, which are rare, from the front: the library's
-// search backwards goes byte by byte.
+// signatureSpan finds the top-level signature member with the comma before it. It is the last
+// member of that name, because only strings and a number follow. It searches forwards for the first
+// letters of the value, which are rare: the library's backward search goes byte by byte.
 func signatureSpan(body []byte) (at, end int) {
 	at = -1
 	for from := 0; ; {
@@ -96,8 +94,8 @@ func signatureSpan(body []byte) (at, end int) {
 		}
 	}
 	end = at + len(signatureMember) + hashDigits + 1
-	// The signature's place is part of what is verified: the member that follows it
-	// in canonical order must, or it was moved into an object of the caller's.
+	// The signature's place is part of what is verified. The member that follows it in canonical
+	// order must come next, or it was moved into an object of the caller.
 	if at < 0 || end > len(body) || body[end-1] != '"' || !bytes.HasPrefix(body[end:], startedMember) {
 		return -1, -1
 	}
@@ -113,16 +111,16 @@ func signed(r *StoredReceipt, at, end int, keys Keys) bool {
 		return false
 	}
 	mac, ok := keys.MAC(string(keyID), r.Org.UUID, PurposeReceipt, r.Body[:at], r.Body[end:])
-	// Compared as text: the same digits in capitals are other bytes.
+	// The comparison is textual, because the same digits in capitals are different bytes.
 	var want [2 * len(mac)]byte
 	hex.Encode(want[:], mac[:])
 	return ok && hmac.Equal(want[:], r.Body[at+len(signatureMember):end-1])
 }
 
-// stringMember finds the value of the first member of that name. The names it
-// is used for stand before any object of the caller's own, and a quote inside a
-// string is always escaped, so the first is the receipt's. The name comes without
-// its first quote: quotes are everywhere, and a search for one stops at each.
+// stringMember returns the value of the first member with the name. It is used for names that come
+// before any object of the caller, and a quote inside a string is always escaped, so the first
+// match is the receipt's own. name has no leading quote: quotes are frequent, and the search would
+// stop at each.
 func stringMember(body []byte, name string) ([]byte, bool) {
 	for {
 		at := bytes.Index(body, []byte(name))
@@ -141,11 +139,11 @@ func stringMember(body []byte, name string) ([]byte, bool) {
 	}
 }
 
-// label is what stands directly before the signature, in canonical order: the
-// link to the previous receipt, the id and the number.
+// label is what directly precedes the signature in canonical order: the link to the previous
+// receipt, the id and the number.
 type label struct {
-	at       int    // where it begins
-	previous []byte // 64 hex digits, nil in the first receipt
+	at       int    // where it starts
+	previous []byte // 64 hex digits; nil in the first receipt
 	id       []byte
 	sequence int64
 	year     int
@@ -159,8 +157,8 @@ var (
 	previousMember = []byte(`,"previous_receipt_hash":"sha256:`)
 )
 
-// readLabel takes the bytes apart from their end, where every member but the
-// number's last part has a fixed length.
+// readLabel parses the bytes from their end, where every member except the last part of the number
+// has a fixed length.
 func readLabel(before []byte) (l label, ok bool) {
 	valueAt := bytes.LastIndexByte(before[:max(len(before)-1, 0)], '"') + 1
 	numberAt := valueAt - len(numberMember)
@@ -207,15 +205,14 @@ func (in *Inspection) columnsAgree(r *StoredReceipt, slug string, before []byte)
 	if !ok || string(chain) != r.Chain.String() {
 		return false
 	}
-	// Only two strings stand between, so the last of that name is the receipt's:
-	// one in the caller's metadata stands before it.
+	// Only two strings are in between, so the last member of that name is the receipt's own: one in
+	// the caller's metadata comes earlier.
 	org := bytes.LastIndex(before[:l.at], organizationMember)
 	return org >= 0 && bytes.HasPrefix(before[org+len(organizationMember):], []byte(slug+`","policy_version":"`))
 }
 
-// InspectBytes is Inspect for a scan that reads the signed bytes and nothing
-// beside them. It fills in the place that the receipt itself claims, for Walk to
-// judge; r keeps no more than a reference to the bytes.
+// InspectBytes is Inspect for a scan that reads only the signed bytes. It sets the sequence that
+// the receipt claims, for Walk to check. r keeps only a reference to the bytes.
 func InspectBytes(body []byte, org OrgID, keys Keys, r *StoredReceipt) Inspection {
 	*r = StoredReceipt{Org: org, Body: body, PreviousHash: r.PreviousHash[:0]}
 	in := Inspection{Hash: r.Hash()}
@@ -236,8 +233,8 @@ func InspectBytes(body []byte, org OrgID, keys Keys, r *StoredReceipt) Inspectio
 
 var organizationMember = []byte(`,"organization":"`)
 
-// Between the first two stand only objects of the service's own, and between the first
-// and the last one text more since the second format.
+// Between the first two there are only objects of the service, and between the first and the last
+// one more text since the second format.
 var (
 	summaryMember    = []byte(`,"events_summary":`)
 	externalIDMember = []byte(`,"external_chain_id":`)
@@ -282,25 +279,25 @@ func (in *Inspection) readEvidence(body []byte) bool {
 // ReceiptCheck is the public verdict on one receipt.
 type ReceiptCheck struct {
 	Valid       bool
-	Sound       bool  // its own bytes are as they were sealed, whatever became of the rest
-	Full        bool  // its place, its events and its approvals were looked at, too
-	Failed      Check // the first check that failed; "" where none did
+	Sound       bool  // its own bytes are what was sealed, whatever the state of the rest
+	Full        bool  // its links, events and approvals were also checked
+	Failed      Check // the first check that failed, or ""
 	Number      string
 	Chain       ChainID
 	GeneratedAt string
 }
 
-// CheckReceipt verifies one receipt by itself, for anyone who holds its id.
-// What it shows of a receipt that fails is what the record claims.
+// CheckReceipt verifies one receipt on its own, for anyone who has its id. For a receipt that
+// fails, it shows what the record claims.
 func CheckReceipt(r *StoredReceipt, slug string, keys Keys) ReceiptCheck {
 	in := Inspect(r, slug, keys)
 	return in.Check(r)
 }
 
-// Check is the public verdict on the receipt that was inspected.
+// Check returns the public verdict on the inspected receipt.
 func (in *Inspection) Check(r *StoredReceipt) ReceiptCheck {
 	check := ReceiptCheck{Valid: in.Fault == "", Sound: in.Fault == "", Chain: r.Chain}
-	// The last of that name: the caller's metadata stands before it.
+	// This is the last member of that name: the caller's metadata comes earlier.
 	if at := bytes.LastIndex(r.Body, numberMember); at >= 0 {
 		number, _ := stringMember(r.Body[at:], `receipt_number":"`)
 		check.Number = claimed(number)
@@ -311,7 +308,7 @@ func (in *Inspection) Check(r *StoredReceipt) ReceiptCheck {
 	return check
 }
 
-// claimed bounds what an altered record can put into a public answer.
+// claimed bounds what an altered record can put into a public response.
 func claimed(text []byte) string {
 	const longest = 40
 	if len(text) > longest {

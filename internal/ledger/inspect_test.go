@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lookalikes are metadata that imitate the members a verification looks for.
+// lookalikes returns metadata that imitate the members that a verification reads.
 func lookalikes() []string {
 	signature := `"signature":"hmac-sha256:` + strings.Repeat("ab", 32) + `"`
 	id := `"00000000-0000-4000-8000-000000000000"`
@@ -25,8 +25,7 @@ func lookalikes() []string {
 	}
 }
 
-// suspicious is a book whose names, agents and metadata imitate a receipt's own
-// members.
+// suspicious returns a book whose names, agents and metadata imitate a receipt's own members.
 func suspicious(t testing.TB) *book {
 	b := newBook(t)
 	for _, metadata := range lookalikes() {
@@ -61,7 +60,7 @@ func TestInspectIsNotFooled(t *testing.T) {
 	}
 }
 
-// bytesPass reports whether a scan of the signed bytes alone finds nothing.
+// bytesPass reports whether a scan of only the signed bytes finds nothing.
 func (b *book) bytesPass(body []byte) bool {
 	return InspectBytes(body, b.org, b.keys, &StoredReceipt{}).Fault == ""
 }
@@ -71,7 +70,7 @@ func (b *book) bytesPass(body []byte) bool {
 func TestInspectBytesReadsTheReceiptsOwnPlace(t *testing.T) {
 	t.Parallel()
 	for _, b := range []*book{suspicious(t), filled(t, 3)} {
-		var read StoredReceipt // one for all, as a scan has it
+		var read StoredReceipt // reused, as in a scan
 		walk := NewWalk()
 		for i, stored := range b.receipts {
 			in := InspectBytes(stored.Body, b.org, b.keys, &read)
@@ -91,8 +90,8 @@ func TestInspectBytesReadsTheReceiptsOwnPlace(t *testing.T) {
 	}
 }
 
-// Several flips of every byte, so that none is covered by the luck of one: 0x20
-// turns a hexadecimal letter into its capital.
+// Flipping any byte in several ways is detected, so that none passes by luck: 0x20 turns a
+// hexadecimal letter into its capital.
 func TestInspectFindsEveryFlippedByte(t *testing.T) {
 	t.Parallel()
 	b := suspicious(t)
@@ -131,8 +130,7 @@ func TestInspectFindsCutAndGrownBytes(t *testing.T) {
 	}
 }
 
-// The signature covers what stands before and after it, joined: so where it
-// stands must be looked at as well.
+// The signature covers the bytes before and after it, joined, so its place must be checked as well.
 func TestInspectFindsAMovedSignature(t *testing.T) {
 	t.Parallel()
 	b := suspicious(t)
@@ -211,7 +209,7 @@ func TestRotatedKeysStillVerify(t *testing.T) {
 	}
 }
 
-// Whatever the caller chose for its names and metadata, its receipt verifies.
+// Whatever names and metadata the caller chose, its receipt verifies.
 func TestInspectAcceptsWhatWasSealed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -7,8 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Purpose separates the keys derived from one master key, so that an
-// authenticator made for one kind of record never passes for another.
+// Purpose separates the keys derived from one master key, so that an authenticator for one kind of
+// record is never valid for another.
 type Purpose string
 
 // The purposes in use.
@@ -45,33 +45,32 @@ const (
 
 // Keys authenticates records. Implementations are safe for concurrent use.
 type Keys interface {
-	// CurrentKey names the master key that new records are signed under.
+	// CurrentKey returns the id of the master key for new records.
 	CurrentKey() string
-	// MAC returns the HMAC-SHA256 of the parts' concatenation under the key
-	// derived for (keyID, org, purpose). It reports false when keyID is not on
-	// the ring: the record cannot be judged with the keys at hand.
+	// MAC returns the HMAC-SHA256 of the concatenated parts with the key derived for (keyID, org,
+	// purpose). ok is false if keyID is not on the ring, so that the record cannot be verified.
 	MAC(keyID string, org uuid.UUID, purpose Purpose, parts ...[]byte) (mac [32]byte, ok bool)
 }
 
-// Authenticate returns an authenticator of a record's parts that names its key.
+// Authenticate returns an authenticator for a record, which names its key.
 func Authenticate(keys Keys, org OrgID, purpose Purpose, record []byte) []byte {
 	return authenticate(keys, org, purpose, record)
 }
 
-// Authentic reports whether an authenticator is that of a record.
+// Authentic reports whether an authenticator is valid for a record.
 func Authentic(keys Keys, org OrgID, purpose Purpose, authenticator, record []byte) bool {
 	return authentic(keys, org, purpose, authenticator, record)
 }
 
-// authenticate returns an authenticator of the parts that names its key, for
-// records that have no other place for the key's id.
+// authenticate returns an authenticator that names its key, for records that have no other place
+// for the key's id.
 func authenticate(keys Keys, org OrgID, purpose Purpose, parts ...[]byte) []byte {
 	keyID := keys.CurrentKey()
 	mac, _ := keys.MAC(keyID, org.UUID, purpose, parts...)
 	return append(mac[:], keyID...)
 }
 
-// authentic reports whether an authenticator is that of the parts.
+// authentic reports whether an authenticator is valid for the parts.
 func authentic(keys Keys, org OrgID, purpose Purpose, authenticator []byte, parts ...[]byte) bool {
 	if len(authenticator) < sha256.Size {
 		return false
@@ -85,6 +84,6 @@ const (
 	SigningActive     = "active"
 	SigningRetired    = "retired"
 	SigningRevoked    = "revoked"
-	SigningHistorical = "historical" // imported: it signed elsewhere, or before there was a registry
-	SigningConfirmed  = "confirmed"  // historical, and an admin has said that it is what it claims to be
+	SigningHistorical = "historical" // imported: it signed elsewhere, or before the registry existed
+	SigningConfirmed  = "confirmed"  // historical, and an admin has confirmed it
 )

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// testKeys derives keys as the key ring does, from master secrets that are none;
-// the last one is current.
+// testKeys derives keys like the key ring, from master secrets that are not secret. The last one is
+// current.
 type testKeys struct{ ids []string }
 
 var keyRing = testKeys{ids: []string{"key-1"}}
@@ -31,10 +31,10 @@ func (k testKeys) MAC(keyID string, org uuid.UUID, purpose Purpose, parts ...[]b
 	return mac, true
 }
 
-// derived spares the tests that authenticate thousands of times the derivation.
+// derived caches keys for tests that authenticate thousands of times.
 var derived sync.Map
 
-// masterSecret is the bytes 00..1f, with another first byte for each later key.
+// masterSecret returns the bytes 00 to 1f, with another first byte for each later key.
 func masterSecret(keyID string) []byte {
 	secret := make([]byte, 32)
 	for i := range secret {

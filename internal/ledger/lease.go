@@ -14,11 +14,10 @@ import (
 	"countersign/internal/classify"
 )
 
-// Leases bound what a client may do after a stop. An allow is good for LeaseTime,
-// which the client counts from the moment it sent the request that brought it.
-// That moment lies before the transaction that granted it, so LeaseTime after a
-// stop's transaction no allow from before it is good any more. LeaseRunOut is that
-// and something to spare for the client's own clock and scheduler.
+// Leases bound what a client may do after a stop. An allow is valid for LeaseTime, counted by the
+// client from when it sent the request. That is before the transaction that granted it, so
+// LeaseTime after a stop's transaction no earlier allow is valid any more. LeaseRunOut adds a
+// margin for the client's clock and scheduler.
 const (
 	LeaseTime   = time.Second
 	LeaseRunOut = 1250 * time.Millisecond
@@ -26,56 +25,56 @@ const (
 
 const (
 	maxLeaseActions = 100
-	// maxLeaseID bounds the texts that are looked at as a lease's id, in bytes.
+	// maxLeaseID bounds the texts that are parsed as a lease's id, in bytes.
 	maxLeaseID = 400
-	// maxUsedLeases bounds the leases whose use a chain counts.
+	// maxUsedLeases bounds the number of leases whose use a chain counts.
 	maxUsedLeases = 32
 )
 
-// Lease lets a client decide obviously safe actions of one chain by itself.
+// Lease lets a client decide obviously safe actions of one chain.
 type Lease struct {
 	ID           string
 	Milliseconds int64
 	MaxActions   int64
-	Actions      []string // the first words that count as safe
-	ExceptAgents []string // whose actions the service decides all the same
+	Actions      []string // first words of safe action names
+	ExceptAgents []string // agents whose actions the service still decides
 }
 
-// leaseGrant is what a lease's id says.
+// leaseGrant is the content of a lease's id.
 type leaseGrant struct {
 	chain      ChainID
-	act        int64   // of the organization when it was granted
-	serial     uint64  // of two leases of a chain the later has the greater one
+	act        int64   // the organization's last act when it was granted
+	serial     uint64  // increases with each lease of a chain
 	maxActions int64   // at most maxLeaseActions
 	words      uint16  // bits of classify.SafeVerbs
-	except     [8]byte // digest of the agents it does not cover
+	except     [8]byte // digest of the agents that it does not cover
 }
 
 // leaseVersion is the first byte of every id.
 const leaseVersion = 1
 
-// leaseBody is the length of a grant's bytes before its authenticator.
+// leaseBody is the length of a grant before its authenticator, in bytes.
 const leaseBody = 1 + 16 + 8 + 8 + 1 + 2 + 8
 
 func (g *leaseGrant) encode() []byte {
 	body := make([]byte, 0, leaseBody+sha256.Size+64)
 	body = append(body, leaseVersion)
 	body = append(body, g.chain.UUID[:]...)
-	body = binary.BigEndian.AppendUint64(body, uint64(g.act)) //nolint:gosec // acts are counted from 1
+	body = binary.BigEndian.AppendUint64(body, uint64(g.act)) //nolint:gosec // acts are numbered from 1
 	body = binary.BigEndian.AppendUint64(body, g.serial)
 	body = append(body, byte(g.maxActions)) //nolint:gosec // at most 100
 	body = binary.BigEndian.AppendUint16(body, g.words)
 	return append(body, g.except[:]...)
 }
 
-// id is the grant with its authenticator: what nobody but the service can make.
+// id returns the grant with its authenticator, which only the service can compute.
 func (g *leaseGrant) id(keys Keys, org OrgID) string {
 	body := g.encode()
 	return base64.RawURLEncoding.EncodeToString(append(body, authenticate(keys, org, PurposeLease, body)...))
 }
 
-// readLease reads an id that was granted to the organization; nil for any other
-// text.
+// readLease parses the id of a lease that was granted to the organization. It returns nil for any
+// other text.
 func readLease(id string, keys Keys, org OrgID) *leaseGrant {
 	if id == "" || len(id) > maxLeaseID {
 		return nil
@@ -96,7 +95,7 @@ func readLease(id string, keys Keys, org OrgID) *leaseGrant {
 	return g
 }
 
-// allowed are the first words that the grant covers.
+// allowed returns the first words that the grant covers.
 func (g *leaseGrant) allowed() []string {
 	var allowed []string
 	for bit, verb := range classify.SafeVerbs {
@@ -128,9 +127,9 @@ func digestOfAgents(agents []string) (digest [8]byte) {
 	return digest
 }
 
-// Grant lets the client decide obviously safe actions of a chain for a moment, or
-// returns nil where it must ask. It is called in the transaction that has read the
-// organization and the chain; random tells apart the leases of one millisecond.
+// Grant lets the client decide obviously safe actions of a chain for a short time. It returns nil
+// if the client must ask. It is called in the transaction that has read the organization and the
+// chain. The recording's random bytes distinguish leases of the same millisecond.
 func (s *ChainState) Grant(r *Recording) *Lease {
 	allowed := r.Org.Settings.SafeActions()
 	if r.Org.Controls.KillSwitch.Active || s.Status != ChainActive || !r.Chain.FastPath || !r.Policy.FastPath || len(allowed) == 0 {
@@ -153,7 +152,7 @@ func (s *ChainState) Grant(r *Recording) *Lease {
 	}
 }
 
-// timeLeft is for how many milliseconds the chain's own limits let it run.
+// timeLeft returns how long the chain's own limits let it run, in milliseconds.
 func (s *ChainState) timeLeft(r *Recording, now Time) int64 {
 	left := max(s.Begun(r.Chain), s.Granted.At) + Time(r.Org.Settings.AutoPause.MaxDurationSeconds)*1000 - now
 	if limit := r.Chain.Limits.TimeoutSeconds; limit > 0 {
@@ -162,26 +161,26 @@ func (s *ChainState) timeLeft(r *Recording, now Time) int64 {
 	return int64(left)
 }
 
-// leaseSerial orders the leases of a chain by time. The 20 low bits are random.
+// leaseSerial orders the leases of a chain by time. The low 20 bits are random.
 func leaseSerial(now Time, random [10]byte) uint64 {
 	return uint64(now)<<20 | //nolint:gosec // no lease is granted before 1970
 		uint64(binary.BigEndian.Uint32(random[:])>>12)
 }
 
-// UsedLeases counts the actions that were reported under the leases of a chain. It
-// is bounded: of the leases that it has forgotten, none counts any more.
+// UsedLeases counts the actions that were reported under the leases of a chain. Its size is
+// bounded: leases that it has dropped are no longer valid.
 type UsedLeases struct {
-	Forgotten uint64      // the greatest serial that was forgotten
-	Used      []UsedLease // by serial
+	Forgotten uint64      // the largest serial that was dropped
+	Used      []UsedLease // ordered by serial
 }
 
-// UsedLease is how many actions were reported under one lease.
+// UsedLease is the number of actions that were reported under one lease.
 type UsedLease struct {
 	Serial  uint64
 	Actions int64
 }
 
-// use counts an action under a lease and reports whether there was one left.
+// use counts an action under a lease and reports whether the lease had one left.
 func (u *UsedLeases) use(grant *leaseGrant) bool {
 	if grant.serial <= u.Forgotten {
 		return false
@@ -201,9 +200,9 @@ func (u *UsedLeases) use(grant *leaseGrant) bool {
 	return true
 }
 
-// covered reports whether a lease let the client decide the reported action, and
-// counts it. A lease that is not this chain's or one's that it continues, is used up
-// or does not cover the action says nothing.
+// covered reports whether a lease let the client decide the reported action, and counts it. A lease
+// counts only if it belongs to this chain or one that it continues, is not used up, and covers the
+// action.
 func (s *ChainState) covered(r *Recording) bool {
 	action := r.Action
 	if action.Source == "" || action.ActionType == ActionTypeGap {
@@ -216,9 +215,8 @@ func (s *ChainState) covered(r *Recording) bool {
 	return s.Leases.use(grant)
 }
 
-// excepts reports whether the lease was not for the action's agent. Where the
-// organization's list is another one by now it cannot be told, and the client, which
-// had the list, is taken at its word.
+// excepts reports whether the lease did not cover the action's agent. If the organization's list
+// has changed since, this cannot be determined, and the client, which had the list, is believed.
 func (g *leaseGrant) excepts(r *Recording) bool {
 	q := Question{Org: &Organization{}, Chain: r.Chain, Action: r.Action}
 	if g.except == digestOfAgents(exceptAgents(r.Org, r.Chain)) {
@@ -227,10 +225,10 @@ func (g *leaseGrant) excepts(r *Recording) bool {
 	return q.highRisk()
 }
 
-// obviouslySafe reports whether the service itself finds nothing in the action but
-// one of the allowed first words.
+// obviouslySafe reports whether the service itself finds nothing in the action except one of the
+// allowed first words.
 func (a *Action) obviouslySafe(allowed []string) bool {
-	said := &a.Facts // with what the client found, which may be more
+	said := &a.Facts // includes what the client found
 	if len(said.Categories) > 0 || said.Amount != nil || said.AmountUnusable || len(said.ExternalDomains) > 0 || said.RecordsModified != 0 ||
 		said.Model != "" || said.Tokens() != 0 {
 		return false
@@ -240,7 +238,7 @@ func (a *Action) obviouslySafe(allowed []string) bool {
 	return classify.ObviouslySafe(a.ActionName, allowed, facts, classify.Opaque(payload) || classify.Opaque(metadata))
 }
 
-// texts are the counts as a chain's state keeps them: serial and actions.
+// texts returns the counts in their stored form: serial and actions.
 func (u *UsedLeases) texts() []string {
 	texts := make([]string, 0, len(u.Used))
 	for _, lease := range u.Used {

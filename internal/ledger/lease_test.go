@@ -12,7 +12,7 @@ import (
 	"countersign/internal/classify"
 )
 
-// granting is a recording that could be granted a lease.
+// granting returns a recording that could be granted a lease.
 func granting(t testing.TB) (*ChainState, *Recording) {
 	t.Helper()
 	p := newBook(t).open("")
@@ -21,8 +21,8 @@ func granting(t testing.TB) (*ChainState, *Recording) {
 	return p.state, r
 }
 
-// A lease lasts at most a second, for at most what is left before a limit, and
-// is granted to nothing that is stopped.
+// A lease lasts at most a second and at most until a limit, and nothing that is stopped is granted
+// one.
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	all := Lease{Milliseconds: 1000, MaxActions: 100, Actions: classify.SafeVerbs}
@@ -96,13 +96,13 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// under is a report of a look at something, decided under a lease.
+// under returns a report of a harmless read, decided under a lease.
 func under(lease string) *Action {
 	return &Action{AgentName: "agent", ActionType: "tool_call", ActionName: "get_file", Payload: []byte("{}"), Source: SourceFastPath, LeaseID: lease}
 }
 
-// What a lease covered is no violation, whatever would be decided now; everything
-// else is judged as if there were no lease.
+// What a lease covered is not a violation, whatever would be decided now. Everything else is judged
+// as if there were no lease.
 func TestWhatALeaseCovers(t *testing.T) {
 	t.Parallel()
 	stop := func(_ *ChainState, r *Recording) {
@@ -202,7 +202,7 @@ func changedAt(t *testing.T, id string, at int) string {
 	return base64.RawURLEncoding.EncodeToString(token)
 }
 
-// A gap is no action: a lease does not make a hole in the record silent.
+// A gap is not an action: a lease does not hide a hole in the record.
 func TestALeaseHidesNoGap(t *testing.T) {
 	t.Parallel()
 	state, r := granting(t)
@@ -213,8 +213,8 @@ func TestALeaseHidesNoGap(t *testing.T) {
 	}
 }
 
-// Each lease is good for so many actions and no more, also when many are used at
-// once, in any order; those that are long past are forgotten and good for none.
+// Each lease is valid for a limited number of actions, even if many are used at once and in any
+// order. Old ones are dropped and no longer valid.
 func TestLeasesAreUsedUp(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -237,8 +237,7 @@ func TestLeasesAreUsedUp(t *testing.T) {
 	})
 }
 
-// The chain's state counts what was decided under each lease, and what is kept
-// of that is bounded.
+// The chain's state counts what was decided under each lease, and its size is bounded.
 func TestTheStateCountsLeases(t *testing.T) {
 	t.Parallel()
 	state, r := granting(t)
@@ -255,8 +254,7 @@ func TestTheStateCountsLeases(t *testing.T) {
 	}
 }
 
-// Any text is taken as a lease's id, and none of them keeps an event from the
-// record.
+// Any text is accepted as a lease's id, and none prevents recording an event.
 func TestUnknownLeaseIDsAreNoFault(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{`null`, `""`, `"x"`, `"` + strings.Repeat("y", 10_000) + `"`, `"ä\n"`} {

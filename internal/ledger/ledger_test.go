@@ -7,8 +7,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// book is an organization's ledger in memory: what the service would have
-// stored of it.
+// book is an organization's ledger in memory, as the service would have stored it.
 type book struct {
 	t        testing.TB
 	org      OrgID
@@ -34,7 +33,7 @@ func newBook(t testing.TB) *book {
 	return &book{t: t, org: org, slug: "acme", keys: keyRing, head: NewHead(org, keyRing)}
 }
 
-// open begins the n-th chain, with the metadata of the request.
+// open opens the n-th chain with the metadata of the request.
 func (b *book) open(metadata string) *page {
 	n := byte(len(b.chains) + 1)
 	now := firstMoment + Time(n)*600
@@ -80,7 +79,7 @@ func (p *page) act(action *Action, mode Mode) *Event {
 	return recorded.Event
 }
 
-// plainly records an action in an organization with the default settings.
+// plainly returns a recording of an action in an organization with the default settings.
 func plainly(chain *Chain, action *Action, now Time, random [10]byte) *Recording {
 	return &Recording{
 		Keys: keyRing, Policy: BuiltinPolicy, Org: &Organization{ID: chain.Org, Slug: "acme", Settings: DefaultSettings()},
@@ -141,7 +140,7 @@ func (b *book) seal(p *page, c *Completion) *StoredReceipt {
 	return stored
 }
 
-// filled is a book of n receipts with a few events each.
+// filled returns a book of n receipts with a few events each.
 func filled(t testing.TB, n int) *book {
 	b := newBook(t)
 	for i := range n {

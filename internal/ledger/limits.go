@@ -6,21 +6,20 @@ import (
 	"countersign/internal/canon"
 )
 
-// ClientLimits are what a client asked for when it opened a chain. They can
-// tighten the organization's settings and never loosen them: every rule holds an
-// action against both.
+// ClientLimits are the limits that a client requested when it opened a chain. They can tighten the
+// organization's settings but not loosen them: every rule checks both.
 type ClientLimits struct {
 	Single           *Money
 	Cumulative       *Money
-	DomainsAllowlist []string // nil: none given
+	DomainsAllowlist []string // nil: not given
 	HighRiskAgents   []string
-	ApprovalHours    float64 // 0: none given
-	TimeoutSeconds   float64 // 0: none given
-	CumulativeDeny   bool    // what is above the cumulative threshold is denied, and nobody asked
+	ApprovalHours    float64 // 0: not given
+	TimeoutSeconds   float64 // 0: not given
+	CumulativeDeny   bool    // deny above the cumulative threshold instead of requiring approval
 	Notify           []string
 }
 
-// parseClientLimits reads policy_config and holds it to its types and bounds.
+// parseClientLimits reads policy_config and checks its types and bounds.
 func parseClientLimits(f *canon.Fields) ClientLimits {
 	return ClientLimits{
 		Single:           parseThreshold(f, "financial_approval_threshold_usd"),
@@ -34,8 +33,7 @@ func parseClientLimits(f *canon.Fields) ClientLimits {
 	}
 }
 
-// parseNotify takes one e-mail address or a list of them. They are told as fallback
-// approvers are.
+// parseNotify accepts one e-mail address or a list. They are notified like fallback approvers.
 func parseNotify(f *canon.Fields, name string) []string {
 	v, _ := f.Get(name)
 	if v.Kind() != canon.String {
@@ -48,8 +46,8 @@ func parseNotify(f *canon.Fields, name string) []string {
 	return []string{address}
 }
 
-// EffectiveLimits are what is in force for a chain: of what its client asked for and what
-// the organization has set, the tighter.
+// EffectiveLimits are the limits in force for a chain: the tighter of the client's and the
+// organization's.
 type EffectiveLimits struct {
 	Single           Money
 	Cumulative       Money
@@ -61,7 +59,7 @@ type EffectiveLimits struct {
 	AutoPause        AutoPause
 }
 
-// Effective are the limits in force for a chain of the organization.
+// Effective returns the limits in force for a chain of the organization.
 func (s *Settings) Effective(client *ClientLimits) *EffectiveLimits {
 	limits := &EffectiveLimits{
 		Single: tighter(s.FinancialThreshold, client.Single), Cumulative: tighter(s.CumulativeThreshold, client.Cumulative),
@@ -87,9 +85,8 @@ func (l *ClientLimits) cumulativeRemediation() string {
 	return "Wait until a reviewer decides. " + raise
 }
 
-// onBothLists are the domains that two allowlists let an agent contact; nil for a list
-// that is not there. A domain of one list counts where it is one of the other's or a
-// subdomain of it.
+// onBothLists returns the domains that two allowlists both permit. A nil list permits everything. A
+// domain of one list counts if it is on the other or a subdomain of one that is.
 func onBothLists(one, other []string) []string {
 	switch {
 	case one == nil:
@@ -109,7 +106,7 @@ func onBothLists(one, other []string) []string {
 	return both
 }
 
-// AppendTo writes the limits as answers show them.
+// AppendTo encodes the limits for responses.
 func (l *EffectiveLimits) AppendTo(dst []byte) []byte {
 	w := canon.BeginObject(dst)
 	w.Number("approval_timeout_hours", l.ApprovalHours)
@@ -144,7 +141,7 @@ func parseThreshold(f *canon.Fields, name string) *Money {
 	return &limit
 }
 
-// approvalTime is how long a person has to decide.
+// approvalTime returns how long a person has to decide, in milliseconds.
 func approvalTime(settings *Settings, limits *ClientLimits) Time {
 	const hour = 60 * 60 * 1000
 	return Time(approvalHours(settings, limits) * hour)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A gap marker is an entry of the digest and neither an action nor an agent's: nothing
-// that counts actions counts it.
+// A gap marker is an entry of the digest, but not an action and not an agent's: nothing that counts
+// actions counts it.
 func TestGapsAreNoActions(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)
@@ -33,7 +33,7 @@ func TestGapsAreNoActions(t *testing.T) {
 	}
 }
 
-// supports holds a page's entries against its receipt.
+// supports checks a page's entries against its receipt.
 func supports(t *testing.T, b *book, p *page) error {
 	t.Helper()
 	in := Inspect(b.receipts[len(b.receipts)-1], b.slug, b.keys)
@@ -56,8 +56,8 @@ func supports(t *testing.T, b *book, p *page) error {
 	return replay.Supports(&in.Attested)
 }
 
-// Markers take nothing of a chain's limits: not of the events before an auto-pause, not
-// of the agents that a chain may have, and nothing of what leases grant.
+// Markers do not count against a chain's limits: the events before an auto-pause, the agents of a
+// chain, and the actions of a lease.
 func TestMarkersTakeNothingOfTheLimits(t *testing.T) {
 	t.Parallel()
 	settings := DefaultSettings()
@@ -90,8 +90,8 @@ func TestMarkersTakeNothingOfTheLimits(t *testing.T) {
 	}
 }
 
-// Whether an event counts towards the limits is told by its place also where markers
-// stand before it: an action from before a resume does not count, one from after it does.
+// Whether an event counts towards the limits is determined by its position even if markers precede
+// it: an action before a resume does not count, one after it does.
 func TestAgainCountsPastMarkers(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)
@@ -116,8 +116,8 @@ func TestAgainCountsPastMarkers(t *testing.T) {
 	}
 }
 
-// A state that took gaps for actions, from before they were told apart, is sealed with
-// the right numbers.
+// A state that counted gaps as actions, before they were distinguished, is sealed with the right
+// numbers.
 func TestOldStateIsSealedWithoutItsGaps(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)
@@ -176,8 +176,8 @@ func TestFirstFormatWithGapsVerifies(t *testing.T) {
 	}
 }
 
-// No receipt is taken for sound whose format nobody knows, or whose members stand
-// elsewhere than its format says: the caller's own id cannot be mistaken for them.
+// A receipt is not sound if its format is unknown, or if its members are not where its format puts
+// them: the caller's own id cannot be mistaken for them.
 func TestFormatsAreTakenAtTheirWord(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -212,8 +212,8 @@ func TestFormatsAreTakenAtTheirWord(t *testing.T) {
 	}
 }
 
-// Every call of a model that was let happen and whose price is not known is counted, and
-// no other; a receipt says so in words too.
+// Every allowed model call with an unknown price is counted, and no other. A receipt also says so
+// in words.
 func TestUnpricedCallsAreCounted(t *testing.T) {
 	t.Parallel()
 	price := MoneyOf(0.25)

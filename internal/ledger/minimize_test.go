@@ -6,8 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What strangers learn of a verification: each status as members see it, and of the two
-// anchors the better one.
+// The public learns each status as members see it, and the better of the two anchors.
 func TestMinimize(t *testing.T) {
 	t.Parallel()
 	v := &Verification{

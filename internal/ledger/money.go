@@ -11,22 +11,22 @@ import (
 	"countersign/internal/canon"
 )
 
-// Money is an exact amount of US dollars. It becomes a double only where JSON
-// leaves the service.
+// Money is an exact amount of US dollars. It is converted to a double only in JSON that leaves the
+// service.
 type Money struct{ amount decimal.Decimal }
 
-// MoneyOf takes a JSON number for the decimal that its shortest text denotes,
-// which is what the sender wrote.
+// MoneyOf converts a JSON number to the decimal of its shortest text, which is what the sender
+// wrote.
 func MoneyOf(number float64) Money { return Money{decimal.NewFromFloat(number)} }
 
-// MoneyFrom takes an exact amount.
+// MoneyFrom converts an exact decimal.
 func MoneyFrom(amount decimal.Decimal) Money { return Money{amount} }
 
-// moneyOfCount takes a count of anything for an amount, so that budgets of all measures
-// are reckoned alike.
+// moneyOfCount converts a count to an amount, so that budgets of all measures use the same
+// arithmetic.
 func moneyOfCount(count int64) Money { return Money{decimal.NewFromInt(count)} }
 
-// ParseMoney reads a plain decimal.
+// ParseMoney parses a plain decimal.
 func ParseMoney(text string) (Money, error) {
 	if len(text) > 64 {
 		return Money{}, fmt.Errorf("amount of %d characters", len(text))
@@ -34,8 +34,7 @@ func ParseMoney(text string) (Money, error) {
 	return parseExact(text)
 }
 
-// parseExact reads what String wrote: a sum of doubles can have hundreds of
-// digits.
+// parseExact parses the result of String. A sum of doubles can have hundreds of digits.
 func parseExact(text string) (Money, error) {
 	amount, err := decimal.NewFromString(text)
 	if err != nil {
@@ -50,22 +49,22 @@ func (m Money) Add(other Money) Money { return Money{m.amount.Add(other.amount)}
 // Sub returns the difference.
 func (m Money) Sub(other Money) Money { return Money{m.amount.Sub(other.amount)} }
 
-// Cmp compares two amounts as cmp.Compare does.
+// Cmp compares two amounts like cmp.Compare.
 func (m Money) Cmp(other Money) int { return m.amount.Cmp(other.amount) }
 
-// String is the exact decimal.
+// String returns the exact decimal.
 func (m Money) String() string { return m.amount.String() }
 
-// Float is the nearest double, for JSON, which has no infinity.
+// Float returns the nearest finite double, because JSON has no infinity.
 func (m Money) Float() float64 {
 	return min(max(m.amount.InexactFloat64(), -math.MaxFloat64), math.MaxFloat64)
 }
 
-// Fixed is the amount rounded to cents, for people.
+// Fixed returns the amount rounded to cents, for people.
 func (m Money) Fixed() string { return m.amount.StringFixed(2) }
 
-// Display is the amount for people, without its unit: rounded to cents, the thousands
-// set apart. A positive amount below a cent is not shown as nothing.
+// Display returns the amount for people without its unit: rounded to cents, with separated
+// thousands. A positive amount below a cent is not shown as zero.
 func (m Money) Display() string {
 	cent := MoneyOf(0.01)
 	if m.Cmp(Money{}) > 0 && m.Cmp(cent) < 0 {
@@ -74,7 +73,7 @@ func (m Money) Display() string {
 	return GroupThousands(m.Fixed())
 }
 
-// GroupThousands sets the thousands of a plain decimal apart.
+// GroupThousands separates the thousands of a plain decimal.
 func GroupThousands(text string) string {
 	whole, cents, found := strings.Cut(text, ".")
 	first := strings.IndexAny(whole, "0123456789")

@@ -41,7 +41,7 @@ func TestMoneyOfIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// A text that is not a plain decimal number is no amount.
+// A text that is not a plain decimal number is not an amount.
 func TestParseMoneyRefuses(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "abc", "1,200", "$5", "0x10", "NaN", "Infinity", strings.Repeat("1", 65)} {
@@ -70,8 +70,8 @@ func TestMoneyAsJSON(t *testing.T) {
 	}
 }
 
-// Amounts for people have cents and set the thousands apart. What is less than a cent
-// does not look like nothing.
+// Amounts for people have cents and separated thousands. A positive amount below a cent is not
+// shown as zero.
 func TestMoneyForPeople(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

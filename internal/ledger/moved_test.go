@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// The authenticator covers the bytes around the signature. Moved into the
-// caller's own metadata, it would leave them the same and let a label be read
-// that was never signed as one.
+// The authenticator covers the bytes around the signature. Moving the signature into the caller's
+// metadata would leave these bytes unchanged and make a label appear signed that never was.
 func TestInspectFindsASignatureMovedIntoTheMetadata(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)

@@ -10,8 +10,7 @@ import (
 	"countersign/internal/fault"
 )
 
-// Organization owns chains and receipts. Its slug stands in every receipt and
-// never changes.
+// Organization owns chains and receipts. Its slug is part of every receipt and never changes.
 type Organization struct {
 	ID        OrgID
 	Slug      string
@@ -19,48 +18,45 @@ type Organization struct {
 	Settings  Settings
 	Controls  Controls
 	CreatedAt Time
-	// Unreadable says that the stored settings or controls cannot be decoded: somebody
-	// else has written them. Then Settings and Controls are empty and the organization
-	// is never authentic; Slug and Name are as somebody left them.
+	// Unreadable says that the stored settings or controls cannot be decoded, so the service did
+	// not write them. Settings and Controls are then empty, the organization is never authentic,
+	// and Slug and Name cannot be trusted.
 	Unreadable bool
 }
 
-// Controls are what governs an organization besides its settings. Every
-// transaction that records an action reads them, so that a change holds for the
-// very next action on every replica.
+// Controls govern an organization besides its settings. Every transaction that records an action
+// reads them, so a change applies to the very next action on every replica.
 type Controls struct {
 	KillSwitch KillSwitch `json:"kill_switch"`
-	// Policy names the set in force; the zero value is the built-in defaults.
+	// Policy names the set in force. The zero value means the built-in defaults.
 	Policy PolicyRef `json:"policy"`
-	// Webhooks is how many endpoints want to be told, so that an organization
-	// without any pays nothing for them.
+	// Webhooks is the number of endpoints, so that an organization without any has no overhead.
 	Webhooks int `json:"webhooks"`
-	// Act is the sequence of the audit-log entry that last changed the
-	// organization; 0 in a record from before it was kept. It only grows, so a
-	// client can tell an older answer from a newer one.
+	// Act is the sequence of the audit log entry that last changed the organization; 0 in records
+	// that predate it. It only grows, so that a client can order responses.
 	Act int64 `json:"act_number,omitempty"`
 	// MAC authenticates the whole organization; see Seal.
 	MAC []byte `json:"mac,omitempty"`
 }
 
-// KillSwitch stops everything an organization's agents do.
+// KillSwitch stops everything that an organization's agents do.
 type KillSwitch struct {
 	Active    bool   `json:"active"`
 	Reason    string `json:"reason"`
 	ChangedAt *Time  `json:"changed_at"`
-	ChangedBy string `json:"changed_by"` // the name of the key that did it
+	ChangedBy string `json:"changed_by"` // name of the key that changed it
 }
 
-// PolicyRef names one put of a policy set.
+// PolicyRef identifies a policy set that was put.
 type PolicyRef struct {
 	Number  int64  `json:"number"`
 	Version string `json:"version"`
-	SHA256  string `json:"sha256"` // of the document as it was put: the version has room for a part of a hash only
+	SHA256  string `json:"sha256"` // of the document; the version contains only a part of a hash
 }
 
-// DecodeStored sets the settings and controls from their stored forms; controls are nil
-// in a row from before they were kept. What cannot be decoded makes the organization
-// unreadable and is no error: one row must not hide the others of a list.
+// DecodeStored sets the settings and controls from their stored forms. controls is nil in rows that
+// predate them. If decoding fails, the organization becomes unreadable, but that is not an error:
+// one row must not hide the others of a list.
 func (o *Organization) DecodeStored(settings, controls []byte) {
 	var settingsErr, controlsErr error
 	o.Settings, settingsErr = DecodeSettings(settings)
@@ -72,7 +68,7 @@ func (o *Organization) DecodeStored(settings, controls []byte) {
 	}
 }
 
-// Encode writes the controls as they are stored.
+// Encode returns the controls in their stored form.
 func (c *Controls) Encode() ([]byte, error) {
 	body, err := json.Marshal(c)
 	if err != nil {
@@ -81,7 +77,7 @@ func (c *Controls) Encode() ([]byte, error) {
 	return body, nil
 }
 
-// DecodeControls reads what Encode wrote.
+// DecodeControls decodes the result of Encode.
 func DecodeControls(body []byte) (Controls, error) {
 	var c Controls
 	if err := json.Unmarshal(body, &c); err != nil {
@@ -92,8 +88,8 @@ func DecodeControls(body []byte) (Controls, error) {
 
 var errUnreadableOrganization = errors.New("the organization's settings, policy or kill switch were changed outside the service and cannot be read")
 
-// Hash covers all that governs the organization. The audit log carries it after
-// every act, so that a change made behind the service's back shows.
+// Hash covers everything that governs the organization. The audit log contains it after every act,
+// so that a change outside the service is detected.
 func (o *Organization) Hash() ([32]byte, error) {
 	if o.Unreadable {
 		return [32]byte{}, errUnreadableOrganization
@@ -114,9 +110,8 @@ func (o *Organization) Hash() ([32]byte, error) {
 	return [32]byte(h.Sum(nil)), nil
 }
 
-// Seal authenticates the organization as it is now. Whoever changes it seals it
-// anew, so that no action is ever decided under settings that someone has put into
-// the database.
+// Seal authenticates the organization in its current state. Every change must seal it again, so
+// that no action is decided with settings that someone has written to the database.
 func (o *Organization) Seal(keys Keys) error {
 	hash, err := o.unsealed()
 	if err != nil {
@@ -126,7 +121,7 @@ func (o *Organization) Seal(keys Keys) error {
 	return nil
 }
 
-// Authentic reports whether the organization is as the service sealed it.
+// Authentic reports whether the organization is what the service sealed.
 func (o *Organization) Authentic(keys Keys) bool {
 	hash, err := o.unsealed()
 	return err == nil && authentic(keys, o.ID, PurposeOrganization, o.Controls.MAC, hash[:])
@@ -138,7 +133,7 @@ func (o *Organization) unsealed() ([32]byte, error) {
 	return plain.Hash()
 }
 
-// Size is about how many bytes of memory the organization takes.
+// Size returns the approximate memory of the organization, in bytes.
 func (o *Organization) Size() int {
 	bytes := 1000 + len(o.Name)
 	for _, list := range [][]string{o.Settings.ExternalDomainsAllowlist, o.Settings.HighRiskAgents, o.Settings.FallbackApprovers} {
@@ -157,7 +152,7 @@ func (o *Organization) Size() int {
 
 var slugPattern = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// CheckSlug refuses what cannot be an organization's slug.
+// CheckSlug refuses an invalid slug.
 func CheckSlug(slug string) error {
 	if !slugPattern.MatchString(slug) {
 		return fault.Errorf(fault.CodeInvalid, "a slug is 1 to 63 lower-case letters, digits and inner hyphens")

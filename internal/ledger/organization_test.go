@@ -23,8 +23,7 @@ func TestCheckSlug(t *testing.T) {
 	}
 }
 
-// A patch of an organization replaces the settings that it names and keeps all
-// others.
+// A patch of an organization replaces the settings that it names and keeps all others.
 func TestPatchReplacesWhatIsNamed(t *testing.T) {
 	t.Parallel()
 	before := Organization{Slug: "acme", Name: "Acme", Settings: DefaultSettings()}
@@ -75,7 +74,7 @@ func TestPatchReplacesWhatIsNamed(t *testing.T) {
 func TestPatchRefuses(t *testing.T) {
 	t.Parallel()
 	org := Organization{Slug: "acme", Name: "Acme", Settings: DefaultSettings()}
-	cases := map[string]string{ // body: the pointer of its only fault
+	cases := map[string]string{ // body to the pointer of its only fault
 		`{"surprise":1}`:                                     "/surprise",
 		`{"slug":"other"}`:                                   "/slug",
 		`{"name":""}`:                                        "/name",
@@ -173,8 +172,7 @@ func TestSettingsEncoding(t *testing.T) {
 	}
 }
 
-// By default only what is obviously safe goes on while the service cannot be
-// reached.
+// By default only obviously safe actions continue while the service is unreachable.
 func TestDefaultFailModes(t *testing.T) {
 	t.Parallel()
 	settings := DefaultSettings()

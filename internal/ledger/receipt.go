@@ -12,28 +12,27 @@ import (
 	"countersign/internal/canon"
 )
 
-// ReceiptFormat names the layout of the signed bytes; docs/receipt-format.md
-// describes it field by field. Receipts of the format before it are not made any more
-// and still verify.
+// ReceiptFormat names the layout of the signed bytes, which docs/receipt-format.md describes field
+// by field. Receipts of the previous format are no longer made but still verify.
 const ReceiptFormat = "countersign-receipt-v2"
 
-// receiptFormat1 had no environment, external_chain_id and evaluation_mode, and counted
-// markers as actions.
+// receiptFormat1 had no environment, external_chain_id and evaluation_mode, and counted markers as
+// actions.
 const receiptFormat1 = "countersign-receipt-v1"
 
-// NumberPrefix begins every receipt number.
+// NumberPrefix starts every receipt number.
 const NumberPrefix = "CSN"
 
 // Receipt is the sealed record of one chain.
 type Receipt struct {
 	ID            ReceiptID
 	Number        string
-	Sequence      int64 // within the organization, from 1; it is the number's last part
+	Sequence      int64 // within the organization, from 1; the last part of the number
 	Chain         ChainID
 	Organization  string
 	Environment   string
-	ExternalID    string // "" for none
-	Mode          Mode   // Shadow where any action was decided in shadow, "" without actions
+	ExternalID    string // may be ""
+	Mode          Mode   // Shadow if any action was decided in shadow; "" without actions
 	Summary       string
 	StartedAt     Time
 	CompletedAt   Time
@@ -41,23 +40,23 @@ type Receipt struct {
 	Agents        []string
 	Actions       int64
 	Metrics       Metrics
-	Approvals     []*Approval // by the sequence of their events
+	Approvals     []*Approval // ordered by the sequence of their events
 	Events        []SummaryLine
 	PolicyVersion string
-	PreviousHash  *[32]byte // nil for the organization's first
-	Metadata      []byte    // canonical object, nil for none
+	PreviousHash  *[32]byte // nil for the organization's first receipt
+	Metadata      []byte    // canonical object or nil
 	EventsDigest  [32]byte
 	KeyID         string
 	Signature     string
 }
 
-// ReceiptNumber is the label for people. The sequence never resets; the year
-// says when the receipt was made.
+// ReceiptNumber returns the label for people. The sequence never resets. The year is when the
+// receipt was made.
 func ReceiptNumber(generatedAt Time, sequence int64) string {
 	return fmt.Sprintf("%s-%04d-%05d", NumberPrefix, generatedAt.Year(), sequence)
 }
 
-// ParseReceiptNumber reads the sequence from what ReceiptNumber writes.
+// ParseReceiptNumber returns the sequence in the result of ReceiptNumber.
 func ParseReceiptNumber(number string) (sequence int64, ok bool) {
 	rest, ok := strings.CutPrefix(number, NumberPrefix+"-")
 	year, digits, cut := strings.Cut(rest, "-")
@@ -71,10 +70,10 @@ func ParseReceiptNumber(number string) (sequence int64, ok bool) {
 	return sequence, true
 }
 
-// FormatHash writes a SHA-256 as it stands in receipts.
+// FormatHash formats a SHA-256 as it appears in receipts.
 func FormatHash(sum [32]byte) string { return hashPrefix + hex.EncodeToString(sum[:]) }
 
-// ParseHash reads what FormatHash writes, and nothing else.
+// ParseHash parses the result of FormatHash, and nothing else.
 func ParseHash(text string) (sum [32]byte, ok bool) {
 	digits, ok := strings.CutPrefix(text, hashPrefix)
 	if !ok || len(digits) != hashDigits {
@@ -88,7 +87,7 @@ const hashPrefix = "sha256:"
 
 const signaturePrefix = "hmac-sha256:"
 
-// encode writes the canonical bytes, without the signature while there is none.
+// encode returns the canonical bytes, without the signature while it is empty.
 func (r *Receipt) encode() []byte {
 	w := canon.BeginObject(make([]byte, 0, 2048))
 	w.Strings("agents_involved", r.Agents)
@@ -119,9 +118,8 @@ func (r *Receipt) encode() []byte {
 	return w.End()
 }
 
-// sign computes the signature and returns the bytes that are stored: canonical,
-// signature included. The signature's place is known, so the bytes that were
-// signed need not be written a second time.
+// sign computes the signature and returns the stored bytes: canonical, including the signature. The
+// signature is inserted at its known place, so that the signed bytes need not be encoded twice.
 func (r *Receipt) sign(keys Keys, org OrgID) []byte {
 	r.KeyID = keys.CurrentKey()
 	r.Signature = ""
@@ -137,38 +135,38 @@ func (r *Receipt) sign(keys Keys, org OrgID) []byte {
 	return append(signed, unsigned[at:]...)
 }
 
-// startedMember follows the signature. Only a sentence and a number come after
-// it, and a quote in the sentence is escaped, so the last of that name is it.
+// startedMember follows the signature. Only a sentence and a number come after it, and a quote in
+// the sentence is escaped, so the last match is the right one.
 var startedMember = []byte(`,"started_at":"`)
 
-// StoredReceipt is a receipt as a store keeps it: the signed bytes, and the
-// columns that find it. A column that disagrees with the bytes is tampering.
+// StoredReceipt is a receipt as it is stored: the signed bytes, and the columns that identify it. A
+// column that disagrees with the bytes is tampering.
 type StoredReceipt struct {
 	ID           ReceiptID
 	Org          OrgID
 	Sequence     int64
 	Chain        ChainID
-	PreviousHash []byte // 32 bytes, or none for the first
+	PreviousHash []byte // 32 bytes; empty for the first
 	Body         []byte
-	// Tampered says that the stored row is not as the service wrote it. Then ID and
-	// Sequence say where it stands, and nothing else of it is told. A store never sets it.
+	// Tampered says that the stored row is not what the service wrote. Only ID and Sequence are
+	// then set. A store never sets it.
 	Tampered bool
 }
 
-// Hash is what the next receipt carries as previous_receipt_hash.
+// Hash returns what the next receipt contains as previous_receipt_hash.
 func (s *StoredReceipt) Hash() [32]byte { return sha256.Sum256(s.Body) }
 
-// Head is an organization's newest receipt, authenticated so that cutting off
-// the last receipts shows.
+// Head identifies an organization's newest receipt. It is authenticated, so that cutting off the
+// last receipts is detected.
 type Head struct {
 	Org   OrgID
 	Count int64
-	Last  *[32]byte // hash of the newest receipt, nil before the first
+	Last  *[32]byte // hash of the newest receipt; nil before the first
 	KeyID string
 	MAC   []byte
 }
 
-// NewHead is the head of an organization without receipts.
+// NewHead returns the head of an organization without receipts.
 func NewHead(org OrgID, keys Keys) *Head {
 	head := &Head{Org: org}
 	head.authenticate(keys)
@@ -190,10 +188,10 @@ func (h *Head) authenticate(keys Keys) {
 	h.MAC = mac[:]
 }
 
-// Authentic reports whether the head is one that this service wrote.
+// Authentic reports whether the service wrote the head.
 func (h *Head) Authentic(keys Keys) bool {
 	if h.Count < 0 || h.Count > maxCount {
-		return false // no head that was written counts so; it has no canonical form
+		return false // not a count that the service writes; it has no canonical form
 	}
 	mac, ok := keys.MAC(h.KeyID, h.Org.UUID, PurposeHead, h.encode())
 	return ok && hmac.Equal(mac[:], h.MAC)

@@ -4,32 +4,31 @@ import (
 	"countersign/internal/fault"
 )
 
-// Recording is an action on its way into a chain, with everything that deciding
-// it takes.
+// Recording is an action to be recorded in a chain, with everything needed to decide it.
 type Recording struct {
 	Keys   Keys
 	Policy *Policy
 	Org    *Organization
 	Chain  *Chain
 	Action *Action
-	By     KeyID // the key that records it
+	By     KeyID // the key that records the action
 	Now    Time
 	Random [10]byte
-	// Standings are as in Question. The counters move with the action.
+	// Standings are as in Question. Recording the action changes the counters.
 	Standings []BudgetStanding
-	// NewApproval is asked for an id where a person must decide.
+	// NewApproval returns an id if a person must decide.
 	NewApproval func() ApprovalID
 }
 
-// Recorded is a decided action, with the records to store.
+// Recorded is a decided action with the records to store.
 type Recorded struct {
 	Event    *Event
 	Stored   *StoredEvent
-	Approval *Approval // nil where nobody is asked
+	Approval *Approval // nil if no approval is needed
 	Paused   bool      // the action paused its chain
 }
 
-// Record decides an action and enters it into the chain; the state has moved on.
+// Record decides an action, records it in the chain and advances the state.
 func (s *ChainState) Record(r *Recording) *Recorded {
 	now := Later(r.Now, s.LastAt)
 	leased := s.covered(r)
@@ -67,7 +66,7 @@ func (s *ChainState) Record(r *Recording) *Recorded {
 		recorded.Paused = true
 	}
 	s.PolicyVersion = decision.PolicyVersion
-	s.meet(r.Action)
+	s.countAgent(r.Action)
 	body := event.Encode()
 	s.enter(body)
 	recorded.Stored = &StoredEvent{
@@ -83,8 +82,8 @@ func (s *ChainState) spend(facts *Facts, cost *Money, tokens int64) {
 	s.Tokens = addCount(s.Tokens, tokens)
 }
 
-// ask makes the approval of an action that a person must decide, and sets aside
-// what the action would take of the chain's budgets.
+// ask creates the approval of an action that a person must decide, and reserves what the action
+// would use of the chain's budgets.
 func (s *ChainState) ask(r *Recording, event *Event) *Approval {
 	redactions := RedactionsHash(event.Action.Redactions)
 	span := approvalTime(&r.Org.Settings, &r.Chain.Limits)
@@ -108,8 +107,8 @@ func (s *ChainState) ask(r *Recording, event *Event) *Approval {
 	return approval
 }
 
-// fallbackApprovers are those who are told at half the time. An agent's own are told
-// only where the organization has named none.
+// fallbackApprovers returns those who are notified at half the time. The chain's own are used only
+// if the organization has named none.
 func (r *Recording) fallbackApprovers() []string {
 	if own := r.Org.Settings.FallbackApprovers; len(own) > 0 {
 		return own
@@ -127,8 +126,8 @@ func (s *ChainState) release(r *Reservation) {
 	s.Pending.Tokens -= min(r.Tokens, s.Pending.Tokens)
 }
 
-// Settle enters the end of an approval into its chain: what it held is given
-// back, and counts as spent where a person said yes.
+// Settle records the end of an approval in its chain. The reservation is released, and counts as
+// spent if it was approved.
 func (s *ChainState) Settle(a *Approval, now Time) *Addendum {
 	s.Waiting--
 	s.release(&a.Reserved)
@@ -142,8 +141,8 @@ func (s *ChainState) Settle(a *Approval, now Time) *Addendum {
 	}, a.Chain)
 }
 
-// Resume lifts an auto-pause: the same limits count anew from here. The event is
-// one of the chain's, under which the entry stands.
+// Resume lifts an auto-pause: the limits start counting again from here. event is the event of the
+// chain that the entry refers to.
 func (s *ChainState) Resume(chain ChainID, event EventID, by string, now Time) (*Addendum, error) {
 	if err := s.Open(); err != nil {
 		return nil, err

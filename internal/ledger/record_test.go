@@ -6,7 +6,7 @@ import (
 	"countersign/internal/fault"
 )
 
-// gatedChain is a chain whose only action waits for a person.
+// gatedChain returns a chain whose only action waits for a person.
 func gatedChain(t *testing.T, facts Facts) (*page, *Approval) {
 	t.Helper()
 	p := newBook(t).open("")
@@ -20,8 +20,8 @@ func gatedChain(t *testing.T, facts Facts) (*page, *Approval) {
 	return p, recorded.Approval
 }
 
-// An action that waits for approval holds its amount and tokens. Approving it spends
-// them, and any other end gives them back.
+// An action that waits for approval reserves its amount and tokens. Approving it spends them, and
+// any other end releases them.
 func TestAskingHoldsAndSettlingGivesBack(t *testing.T) {
 	t.Parallel()
 	facts := payment(7000)
@@ -62,7 +62,7 @@ func TestAskingHoldsAndSettlingGivesBack(t *testing.T) {
 	}
 }
 
-// checkReplayedApproval wants the approval as it ended, and no other.
+// checkReplayedApproval requires the approval as it ended, and no other.
 func checkReplayedApproval(t *testing.T, replay *Replay, approval *Approval) {
 	t.Helper()
 	for name, change := range map[string]func(*Approval){
@@ -86,7 +86,7 @@ func checkReplayedApproval(t *testing.T, replay *Replay, approval *Approval) {
 	}
 }
 
-// An approval that ends twice was put back in between.
+// An approval that ends twice was rolled back in between.
 func TestReplayRefusesASecondEnd(t *testing.T) {
 	t.Parallel()
 	p, approval := gatedChain(t, payment(7000))
@@ -102,8 +102,8 @@ func TestReplayRefusesASecondEnd(t *testing.T) {
 	}
 }
 
-// What a client let happen is recorded as having happened: it never waits and is
-// never denied, whatever rules act and whatever rules are only tried out.
+// What a client allowed is recorded as having happened: it never waits and is never denied,
+// whatever rules are enforced or in shadow.
 func TestReportsNeverWait(t *testing.T) {
 	t.Parallel()
 	outcomes := []Outcome{Allow, AllowWithFlag, RequireApproval, Deny}
@@ -129,7 +129,7 @@ func TestReportsNeverWait(t *testing.T) {
 	}
 }
 
-// Under the kill switch every event is denied, whatever was decided about it before.
+// While the kill switch is active every event is denied, whatever was decided before.
 func TestHaltedEvents(t *testing.T) {
 	t.Parallel()
 	active, idle := &KillSwitch{Active: true, Reason: "stop"}, &KillSwitch{Reason: "stop"}
@@ -154,8 +154,8 @@ func TestHaltedEvents(t *testing.T) {
 	}
 }
 
-// Resuming a paused chain grants its limits anew and leaves an entry of who did it.
-// A running or sealed chain is not resumed.
+// Resuming a paused chain restarts its limits and records who did it. A running or sealed chain
+// cannot be resumed.
 func TestResumeGrantsAnew(t *testing.T) {
 	t.Parallel()
 	p := newBook(t).open("")

@@ -4,14 +4,14 @@ import (
 	"bytes"
 )
 
-// Repeats reports whether an action is the recorded one sent once more, in the same
-// words: what was taken out of it is compared by its digests. The action is bound.
+// Repeats reports whether an action is the recorded one sent again, unchanged. Removed values are
+// compared by their digests, so the action must be bound.
 func (e *RecordedEvent) Repeats(action *Action) bool {
 	a := &e.Action
 	sameTime := (a.ExecutedAt == nil) == (action.ExecutedAt == nil) &&
 		(a.ExecutedAt == nil || *a.ExecutedAt == *action.ExecutedAt)
-	// What a client decided by itself is not what the service was asked about: one
-	// must not stand in for the other.
+	// An action that a client decided is not one that the service was asked about. Neither may be
+	// mistaken for the other.
 	source := action.Source
 	if source == "" {
 		source = SourceBackend
@@ -21,19 +21,18 @@ func (e *RecordedEvent) Repeats(action *Action) bool {
 		e.PayloadSHA256 == PayloadHash(action.Payload) && e.binds(action)
 }
 
-// binds compares what the service cannot see any more. Records from before it was kept
-// do not say.
+// binds compares what the service cannot see any more. Older records do not contain it.
 func (e *RecordedEvent) binds(action *Action) bool {
 	return e.RedactionsSHA256 == nil ||
 		*e.RedactionsSHA256 == RedactionsHash(action.Redactions) && e.Action.SentHMAC == action.SentHMAC && e.Action.FoundSHA256 == action.FoundSHA256
 }
 
-// Again is a recorded event as it is answered when the same action is asked about once
-// more: what may happen now, not what could have happened then. The client that asks
-// may not have begun yet. The record itself stays as it was.
+// Again returns the answer for a recorded event when the same action is sent again: what may happen
+// now, not what could have happened then, because the client may not have started yet. The record
+// itself does not change.
 //
-// The question is about the action as it was sent again. The approval is the one that
-// the event waits or waited for, nil for none.
+// q is about the action as it was sent again. approval is the one that the event waits or waited
+// for, or nil.
 func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *Event {
 	answer := e.Event
 	if approval != nil {
@@ -47,7 +46,7 @@ func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *
 	case e.Act != q.Org.Controls.Act || q.State.Status == ChainAutoPaused || q.timedOut():
 		now := Decide(policy, q.without(e, approval))
 		answer.Decision = answer.Decision.tightened(now)
-		if now.AutoPaused { // also of what was denied before
+		if now.AutoPaused { // even for an earlier denial
 			answer.Decision.AutoPaused, answer.Decision.PauseReason = true, now.PauseReason
 		}
 	}
@@ -55,9 +54,9 @@ func (e *RecordedEvent) Again(policy *Policy, q *Question, approval *Approval) *
 	return &answer
 }
 
-// Stands is an event that a client decided by itself, as it is answered when it is
-// reported once more: it has happened, and stands as it was recorded. Whether its chain
-// is stopped is said as it is now, for the client takes that from every answer.
+// Stands returns the answer for an event that a client decided when it is reported again: it has
+// happened, so it is unchanged. Whether its chain is stopped is current, because clients take that
+// from every response.
 func (e *RecordedEvent) Stands(org *Organization, state *ChainState) *Event {
 	answer := e.Event
 	switch k := &org.Controls.KillSwitch; {
@@ -69,16 +68,15 @@ func (e *RecordedEvent) Stands(org *Organization, state *ChainState) *Event {
 	return &answer
 }
 
-// tightened is an earlier decision under the rules that are in force now, which have
-// decided anew. They can only make it stricter. What a person has approved is past
-// asking a person, and past every flag. Rules on trial decide allow, and so they
-// change nothing.
+// tightened applies the current rules' decision to an earlier one. They can only make it stricter.
+// Once a person has approved the action, only a denial counts. Rules in shadow decide allow, so
+// they change nothing.
 func (d Decision) tightened(now Decision) Decision {
 	if !now.Outcome.StricterThan(d.Outcome) || (d.Source == SourceHuman && now.Outcome != Deny) {
 		return d
 	}
 	if now.Outcome == RequireApproval {
-		// Nobody was asked when it was recorded, and its record does not change.
+		// Nobody was asked when it was recorded, and the record does not change.
 		now.Outcome = Deny
 		now.Remediation = "The rules have changed since this action was allowed. Send it under another idempotency_key to ask for approval."
 	}
@@ -86,8 +84,8 @@ func (d Decision) tightened(now Decision) Decision {
 	return now
 }
 
-// without is the question with the event's own part in the chain left out: an action
-// does not stand in its own way.
+// without returns the question without the event's own contribution to the chain, so that an action
+// does not block itself.
 func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 	state := *q.State
 	own := Reservation{Facts: q.Action.Facts, Tokens: q.Action.Facts.Tokens()}
@@ -106,7 +104,7 @@ func (q *Question) without(e *RecordedEvent, approval *Approval) *Question {
 		recorded = q.State
 	}
 	granted := &state.Granted
-	before := recorded.Carried.Actions+recorded.Carried.Markers+e.Sequence <= granted.Actions+granted.Markers // it counts no more: the chain was resumed since
+	before := recorded.Carried.Actions+recorded.Carried.Markers+e.Sequence <= granted.Actions+granted.Markers // no longer counted, because the chain was resumed since
 	if before {
 		granted.Actions--
 	}

@@ -9,20 +9,20 @@ import (
 	"countersign/internal/canon"
 )
 
-// Replay recomputes a chain's running digest from its stored entries and holds
-// every column and payload against the facts that the digest covers. Entries
-// are fed in the order of their positions.
+// Replay recomputes a chain's running digest from its stored entries, and checks every column and
+// payload against the facts that the digest covers. Entries must be added in order of their
+// positions.
 type Replay struct {
 	chain   ChainID
 	digest  [32]byte
 	entries int64
-	actions int64 // events, markers among them
+	actions int64 // events, including markers
 	summary Summary
-	asked   map[ApprovalID]int64 // the sequences of the events that wait for one
+	asked   map[ApprovalID]int64 // sequences of the events that required approval
 	settled map[ApprovalID]*Entry
 }
 
-// NewReplay starts before a chain's first entry.
+// NewReplay returns a Replay before a chain's first entry.
 func NewReplay(chain ChainID) *Replay {
 	return &Replay{
 		chain: chain, digest: sha256.Sum256(nil),
@@ -30,7 +30,7 @@ func NewReplay(chain ChainID) *Replay {
 	}
 }
 
-// Event takes the chain's next event.
+// Event adds the chain's next event.
 func (r *Replay) Event(e *StoredEvent) error {
 	event, err := DecodeEvent(e.Body)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *Replay) Event(e *StoredEvent) error {
 	return nil
 }
 
-// Addendum takes the chain's next addendum.
+// Addendum adds the chain's next addendum.
 func (r *Replay) Addendum(a *Addendum) error {
 	entry, err := DecodeEntry(a.Body)
 	if err != nil {
@@ -81,8 +81,8 @@ func (r *Replay) enter(body []byte) {
 	r.entries++
 }
 
-// Matches holds what was replayed against what a chain's state counts: its digest, and
-// its events, markers among them.
+// Matches checks the replay against a chain's state: its digest, and its number of events including
+// markers.
 func (r *Replay) Matches(digest [32]byte, events int64) error {
 	if r.actions != events {
 		return fmt.Errorf("%d events are stored, %d were recorded", r.actions, events)
@@ -93,7 +93,7 @@ func (r *Replay) Matches(digest [32]byte, events int64) error {
 	return nil
 }
 
-// Supports holds what was replayed against what a receipt attests.
+// Supports checks the replay against what a receipt attests.
 func (r *Replay) Supports(a *Attested) error {
 	actions := r.actions
 	if a.Format != receiptFormat1 {
@@ -105,8 +105,8 @@ func (r *Replay) Supports(a *Attested) error {
 	return errors.Join(r.Matches(a.EventsDigest, r.actions), r.summarises(a.Summary, a.Format))
 }
 
-// summarises holds the events against the lines that a receipt signed. A failed
-// chain's lines end with one that no event has.
+// summarises checks the events against the lines that a receipt signed. The lines of a failed chain
+// end with one that has no event.
 func (r *Replay) summarises(signed []byte, format string) error {
 	own := appendSummary(nil, r.summary.lines, format)
 	if bytes.Equal(signed, own) {
@@ -125,8 +125,8 @@ func (r *Replay) summarises(signed []byte, format string) error {
 	return fmt.Errorf("the sealed summary is not that of the stored events")
 }
 
-// Approvals holds a chain's stored approvals against its entries: each that an
-// event asked for is there, is about that event, and ended as was entered.
+// Approvals checks a chain's stored approvals against its entries: each one that an event required
+// exists, is about that event, and ended as recorded.
 func (r *Replay) Approvals(approvals []*Approval) error {
 	for _, a := range approvals {
 		sequence, asked := r.asked[a.ID]
@@ -147,5 +147,5 @@ func (r *Replay) Approvals(approvals []*Approval) error {
 	return nil
 }
 
-// Entries is the number of entries replayed.
+// Entries returns the number of entries replayed.
 func (r *Replay) Entries() int64 { return r.entries }

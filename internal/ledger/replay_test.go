@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// replayed feeds a page's entries and holds them against its state.
+// replayed replays a page's entries and checks them against its state.
 func replayed(p *page, entries []any) error {
 	replay := NewReplay(p.chain.ID)
 	for _, entry := range entries {

@@ -50,8 +50,7 @@ func checkAccepted[T any](t *testing.T, read func(canon.Value) (T, error), cases
 	}
 }
 
-// readings are what a request's canonical bytes say once more; tests of their own
-// are about them.
+// readings are derived from a request's canonical bytes. Other tests cover them.
 var readings = cmp.Options{
 	cmpopts.IgnoreFields(Action{}, "payload", "metadata", "Facts"),
 	cmpopts.IgnoreFields(Chain{}, "Limits"),

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// What a chain keeps of an action stays in memory with the chain. It must not be
-// a part of the request's text, which it would keep there whole.
+// What a chain keeps of an action stays in memory with the chain. It must not be a substring of the
+// request, which would keep the whole request there.
 func TestAChainKeepsNoRequestInMemory(t *testing.T) {
 	request := strings.Repeat("x", 1000) + "agent" + "tool_call" + "pay" + "example.com"
 	part := func(text string) string {
@@ -18,7 +18,7 @@ func TestAChainKeepsNoRequestInMemory(t *testing.T) {
 	var summary Summary
 	summary.Count(event)
 	state := NewChainState(0, "")
-	state.meet(&event.Action)
+	state.countAgent(&event.Action)
 	state.Metrics.Count(&Facts{ExternalDomains: []string{part("example.com")}}, nil, 0)
 	line := summary.lines[0]
 	for _, kept := range []string{line.AgentName, line.ActionType, line.ActionName, state.Agents[0], state.Metrics.ExternalDomains[0]} {
@@ -28,8 +28,8 @@ func TestAChainKeepsNoRequestInMemory(t *testing.T) {
 	}
 }
 
-// Few lines are found without an index, many with one: the summary is the same,
-// and its size grows with each.
+// Few lines are found without an index, many with one. The summary is the same, and its size grows
+// with each line.
 func TestSummaryOfManyKinds(t *testing.T) {
 	var summary Summary
 	const kinds = 4 * fewLines

@@ -9,7 +9,7 @@ import (
 	"countersign/internal/classify"
 )
 
-// The names of the built-in rules, as decisions carry them.
+// Names of the built-in rules in decisions.
 const (
 	RuleKillSwitch          = "kill_switch"
 	RuleAutoPause           = "auto_pause"
@@ -28,25 +28,23 @@ const (
 	RuleGap                 = "dropped_events"
 )
 
-// noteRules flag what people want to know of. A client that let such an action happen by
-// itself, offline for instance, has violated nothing.
+// noteRules only flag what people want to know about. A client that allowed such an action itself,
+// for example offline, has violated nothing.
 var noteRules = []string{RuleShell, RuleSQL, RuleDeletion, RuleMail}
 
 // docsOfRules is the document that describes the built-in rules, each under its name.
 const docsOfRules = "docs/rules.md"
 
-// builtin is a match of a built-in rule. Whoever is told of it is told what to do, and
-// where to read more.
+// builtin returns a match of a built-in rule. It says what to do and where to read more.
 func builtin(name string, outcome Outcome, reason, remediation string) Match {
 	return Match{Name: name, Outcome: outcome, Reason: reason, Remediation: remediation, DocsURL: docsOfRules + "#" + name}
 }
 
-// maxApprovals bounds how many people can be asked about in one chain: all of
-// them stand in its receipt.
+// maxApprovals bounds the number of approvals in one chain, because its receipt lists all of them.
 const maxApprovals = 1000
 
-// limitMatches holds an action against what stops a chain altogether. While the
-// kill switch is active, nothing else is asked.
+// limitMatches checks an action against what stops a chain altogether. While the kill switch is
+// active, nothing else is checked.
 func limitMatches(q *Question) []Match {
 	if k := &q.Org.Controls.KillSwitch; k.Active {
 		return []Match{killSwitchMatch(k)}
@@ -65,14 +63,14 @@ func limitMatches(q *Question) []Match {
 	return matches
 }
 
-// timedOut reports whether the chain has reached the age that its client has set.
+// timedOut reports whether the chain is older than its client allows.
 func (q *Question) timedOut() bool {
 	limit := q.Chain.Limits.TimeoutSeconds
 	return limit > 0 && seconds(q.Now-q.State.Begun(q.Chain)) > limit
 }
 
-// builtinMatches holds an action against the rules that every organization is
-// under, in the order in which they are named when several are equally strict.
+// builtinMatches checks an action against the built-in rules, in the order in which they are listed
+// if several are equally strict.
 func builtinMatches(q *Question) []Match {
 	var matches []Match
 	if q.Action.ActionType == ActionTypeGap {
@@ -96,8 +94,8 @@ func builtinMatches(q *Question) []Match {
 	return matches
 }
 
-// noteMatches flags what people want to know of where no rule of theirs says anything. A
-// flag is a note: nothing is held up. No action that is obviously safe is flagged.
+// noteMatches flags what people want to know about if no rule of the organization matches. A flag
+// is a note and delays nothing. An obviously safe action is never flagged.
 func noteMatches(q *Question) (matches []Match) {
 	if q.Action.marker() {
 		return nil
@@ -125,8 +123,8 @@ func noteMatches(q *Question) (matches []Match) {
 	return matches
 }
 
-// unlistedDomain is the first domain that is on no allowlist of the organization. It is
-// strangeDomain where there are lists; without one, every domain is unlisted.
+// unlistedDomain returns the first domain that is on no allowlist of the organization. With
+// allowlists it is strangeDomain; without any, every domain is unlisted.
 func (q *Question) unlistedDomain() string {
 	if q.Org.Settings.ExternalDomainsAllowlist == nil && q.Chain.Limits.DomainsAllowlist == nil && len(q.Action.Facts.ExternalDomains) > 0 {
 		return q.Action.Facts.ExternalDomains[0]
@@ -140,27 +138,25 @@ func killSwitchMatch(k *KillSwitch) Match {
 	return m
 }
 
-// noMoreApprovals is for an action that a person should decide in a chain that
-// has asked too often.
+// noMoreApprovals denies an action that needs approval in a chain that has requested too many.
 var noMoreApprovals = builtin(RuleTooManyApprovals, Deny,
 	fmt.Sprintf("the chain has asked for %d approvals, the most it can", maxApprovals), "Complete the chain and open a new one.")
 
-// unbindable is for an action that a person should decide and that cannot be shown to
-// be the one that they decided.
+// unbindable denies an action that needs approval but could not be shown to be the approved one.
 var unbindable = builtin(RuleUnbound, Deny,
 	"the action needs approval, and the client redacted or cut values without a digest that binds them",
 	"Record the action in a chain that was opened while the service could be reached.")
 
 func seconds(span Time) float64 { return float64(span) / 1000 }
 
-// pauseReason says which limit the action trips, or has tripped before it.
+// pauseReason says which limit the action triggers, or has triggered before.
 func (q *Question) pauseReason() string {
 	s, limits := q.State, &q.Org.Settings.AutoPause
 	switch {
 	case s.Status == ChainAutoPaused:
 		return cmp.Or(s.PauseReason, "the chain is paused")
 	case q.Action.marker():
-		return "" // it takes nothing of the limits
+		return "" // markers do not count against limits
 	case s.TotalActions()-s.Granted.Actions >= limits.MaxEvents:
 		return fmt.Sprintf("the chain has reached its limit of %d events", limits.MaxEvents)
 	case seconds(q.Now-max(s.Begun(q.Chain), s.Granted.At)) > float64(limits.MaxDurationSeconds):
@@ -171,8 +167,8 @@ func (q *Question) pauseReason() string {
 	return ""
 }
 
-// highRisk compares names as people read them: case, blanks around them and
-// characters that nobody sees are not how an agent becomes another.
+// highRisk compares folded names: case, surrounding blanks and invisible characters do not make
+// another agent.
 func (q *Question) highRisk() bool {
 	if len(q.Org.Settings.HighRiskAgents)+len(q.Chain.Limits.HighRiskAgents) == 0 {
 		return false
@@ -182,9 +178,8 @@ func (q *Question) highRisk() bool {
 	return slices.ContainsFunc(q.Org.Settings.HighRiskAgents, same) || slices.ContainsFunc(q.Chain.Limits.HighRiskAgents, same)
 }
 
-// financial holds a payment against the thresholds. What waits for approval
-// counts towards the chain's exposure here: two actions at once must not both
-// pass because neither is settled.
+// financial checks a payment against the thresholds. Amounts that wait for approval count towards
+// the chain's exposure, so that two concurrent actions cannot both pass because neither is decided.
 func (q *Question) financial(add func(string, Outcome, string, string)) {
 	amount := q.Action.Facts.Amount
 	if q.Action.Facts.AmountUnusable {
@@ -201,7 +196,7 @@ func (q *Question) financial(add func(string, Outcome, string, string)) {
 	exposure := q.State.TotalExposure().Add(waiting)
 	if limit := tighter(q.Org.Settings.CumulativeThreshold, q.Chain.Limits.Cumulative); exposure.Cmp(limit) > 0 {
 		part := ""
-		if waiting.Cmp(Money{}) > 0 { // the chain's metrics leave it out
+		if waiting.Cmp(Money{}) > 0 { // the chain's metrics do not include it
 			part = fmt.Sprintf(" (including %s USD still waiting for approval)", waiting.Fixed())
 		}
 		if carried := q.State.Carried.Exposure; carried.Cmp(Money{}) > 0 {
@@ -220,8 +215,8 @@ func tighter(own Money, client *Money) Money {
 	return own
 }
 
-// strangeDomain is the first domain that an allowlist leaves out. A domain must
-// be on every list there is.
+// strangeDomain returns the first domain that is missing from an allowlist. A domain must be on
+// every existing list.
 func (q *Question) strangeDomain() string {
 	for _, list := range [][]string{q.Org.Settings.ExternalDomainsAllowlist, q.Chain.Limits.DomainsAllowlist} {
 		if list == nil {
@@ -236,7 +231,7 @@ func (q *Question) strangeDomain() string {
 	return ""
 }
 
-// within reports whether a domain is the other or a subdomain of it.
+// within reports whether a domain equals the other or is a subdomain of it.
 func within(domain, other string) bool {
 	prefix, ok := strings.CutSuffix(domain, other)
 	return ok && (prefix == "" || strings.HasSuffix(prefix, "."))

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// ruleNames are the names of the built-in rules, as the source declares them.
+// ruleNames returns the names of the built-in rules that the source declares.
 func ruleNames(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "rules.go", nil, 0)
@@ -29,7 +29,7 @@ func ruleNames(t *testing.T) []string {
 	return names
 }
 
-// Every built-in rule says what to do and where to read more, and the place is there.
+// Every built-in rule says what to do and where to read more, and that place exists.
 func TestBuiltinRulesExplainThemselves(t *testing.T) {
 	t.Parallel()
 	amount := MoneyOf(9000)
@@ -98,7 +98,7 @@ func TestBuiltinRulesExplainThemselves(t *testing.T) {
 	}
 }
 
-// checkAnchor wants a place in the documents of the repository.
+// checkAnchor requires a place in the repository's documentation.
 func checkAnchor(t *testing.T, address string) {
 	t.Helper()
 	path, anchor, ok := strings.Cut(address, "#")

@@ -26,12 +26,11 @@ type Failure struct{ Type, Message string }
 type Completion struct {
 	Failed  bool
 	Failure *Failure
-	// Abandoned says that the service itself seals the chain; no request can.
+	// Abandoned says that the service itself seals the chain. No request can set it.
 	Abandoned bool
 }
 
-// ParseCompletion reads the body of a request that completes a chain; the zero
-// Value stands for no body.
+// ParseCompletion reads the body of a request that completes a chain. The zero Value means no body.
 func ParseCompletion(v canon.Value) (*Completion, error) {
 	if v.IsNull() {
 		return &Completion{}, nil
@@ -56,23 +55,22 @@ func ParseCompletion(v canon.Value) (*Completion, error) {
 
 const actionTypeFailure = "chain_failure"
 
-// Sealing is a chain on its way into a receipt, with everything that sealing it takes.
+// Sealing is a chain to be sealed, with everything needed for that.
 type Sealing struct {
 	Keys       Keys
-	Head       *Head  // of the organization's receipts; Seal moves it on
-	Slug       string // of the organization
+	Head       *Head  // the organization's head; Seal advances it
+	Slug       string // slug of the organization
 	Chain      *Chain
-	State      *ChainState // Seal moves it on
+	State      *ChainState // Seal advances it
 	Summary    *Summary    // must cover every event of the chain
-	Approvals  []*Approval // all of the chain's, none of them open, by the sequence of their events
+	Approvals  []*Approval // all approvals of the chain, none open, ordered by the sequence of their events
 	Completion *Completion
-	ID         ReceiptID // of the new receipt
+	ID         ReceiptID // id of the new receipt
 	Now        Time
 }
 
-// Seal completes a chain: it moves the chain's state and the organization's head on, and
-// returns the receipt with the record to store. Where it returns an error, nothing has
-// moved.
+// Seal completes a chain: it advances the chain's state and the organization's head, and returns
+// the receipt with the record to store. If it returns an error, nothing has changed.
 func Seal(s *Sealing) (*Receipt, *StoredReceipt, error) {
 	head, chain, state := s.Head, s.Chain, s.State
 	if err := state.Open(); err != nil {
@@ -88,7 +86,7 @@ func Seal(s *Sealing) (*Receipt, *StoredReceipt, error) {
 		return nil, nil, fmt.Errorf("organization head fails its authenticator: %w", ErrStateTampered)
 	}
 	now := Later(s.Now, state.LastAt)
-	// A state from before markers were counted takes them for actions.
+	// A state that predates the counting of markers counts them as actions.
 	state.Markers, state.Agents = s.Summary.markers, s.Summary.agents()
 	receipt := &Receipt{
 		ID: s.ID, Number: ReceiptNumber(now, head.Count+1), Sequence: head.Count + 1,
@@ -117,8 +115,7 @@ func Seal(s *Sealing) (*Receipt, *StoredReceipt, error) {
 	return receipt, stored, nil
 }
 
-// lines are the summary's lines, and for a failed chain one more with the type of its
-// error.
+// lines returns the summary's lines, plus one with the error type for a failed chain.
 func (c *Completion) lines(lines []SummaryLine, now Time) []SummaryLine {
 	if !c.Failed {
 		return lines

@@ -158,8 +158,8 @@ func TestEmptyChainIsSealed(t *testing.T) {
 	}
 }
 
-// The summary of a chain counts what was allowed, flagged, asked for and denied, and
-// names its financial exposure.
+// The summary of a chain counts what was allowed, flagged, sent for approval and denied, and names
+// its financial exposure.
 func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 	t.Parallel()
 	cases := map[string][]*Approval{
@@ -180,8 +180,7 @@ func TestSummaryTellsOutcomesAndExposure(t *testing.T) {
 	}
 }
 
-// When the clock jumps back, no event is recorded and no chain completed before the
-// chain started.
+// If the clock jumps back, no event is recorded and no chain completed before the chain started.
 func TestClockThatJumpsBack(t *testing.T) {
 	t.Parallel()
 	b := newBook(t)

@@ -14,14 +14,13 @@ import (
 
 const redacted = "<redacted>"
 
-// Secret is a text that must not leave the process by accident: printed, logged
-// or encoded it is "<redacted>". Only Reveal gives it away, so that every place
-// that does is found by searching for that word. The zero Secret is empty.
+// Secret is a text that must not leave the process by accident: printed, logged or encoded, it is
+// "<redacted>". Only Reveal returns it, so that a search for that name finds every use. The zero
+// Secret is empty.
 type Secret struct {
-	// fmt and others that look inside values call no methods on the unexported
-	// fields of a struct that holds a Secret: they print what they find there,
-	// and of a function they find an address. It also makes the compiler refuse
-	// ==, which would tell by its duration how much of two texts matched.
+	// reveal is a function because fmt and similar packages print unexported fields of a struct
+	// without calling their methods; of a function they print only an address. It also makes the
+	// compiler refuse ==, whose duration would reveal how much of two texts matched.
 	reveal func() string
 }
 
@@ -38,8 +37,7 @@ func (s Secret) Reveal() string {
 	return s.reveal()
 }
 
-// Equal reports whether both hold the same text, in a time that depends on
-// their lengths alone.
+// Equal reports whether both texts are equal, in a time that depends only on their lengths.
 func (s Secret) Equal(other Secret) bool {
 	return subtle.ConstantTimeCompare([]byte(s.Reveal()), []byte(other.Reveal())) == 1
 }
@@ -50,8 +48,7 @@ func (Secret) String() string { return redacted }
 // GoString implements fmt.GoStringer.
 func (Secret) GoString() string { return redacted }
 
-// Format implements fmt.Formatter: without it verbs such as %x and %d would
-// reach past String.
+// Format implements fmt.Formatter. Without it, verbs such as %x and %d would bypass String.
 func (Secret) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
 
 // MarshalJSON implements json.Marshaler.
@@ -63,23 +60,20 @@ func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 // LogValue implements slog.LogValuer.
 func (Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// Lengths of an API key's text: prefix, 256 random bits, and a CRC-32 of both,
-// in base62.
+// Format of an API key's text: prefix, 256 random bits, and a CRC-32 of both, in base62.
 const (
 	apiKeyPrefix    = "csk_"
-	opaqueBodyWidth = 43 // the fewest base62 digits that hold 256 bits
-	checkWidth      = 6  // the fewest that hold 32 bits
+	opaqueBodyWidth = 43 // base62 digits needed for 256 bits
+	checkWidth      = 6  // base62 digits needed for 32 bits
 	apiKeyWidth     = len(apiKeyPrefix) + opaqueBodyWidth + checkWidth
 	hintWidth       = 4
 )
 
-// ErrMalformedKey is what every text is that cannot be an API key: a bad paste,
-// which its owner can put right, as against a key that nobody knows. No error
-// made of it repeats any part of the text.
+// ErrMalformedKey says that a text cannot be an API key. It indicates a bad paste, which the user
+// can fix, as opposed to an unknown key. Errors that wrap it never contain any part of the text.
 var ErrMalformedKey = errors.New("malformed API key")
 
-// The causes are made once: a flood of bad keys shall not cost an allocation
-// each.
+// The causes are allocated once, so that a flood of bad keys does not cost an allocation each.
 var (
 	errKeyPrefix  = fmt.Errorf("%w: it must begin with %s", ErrMalformedKey, apiKeyPrefix)
 	errKeyLength  = fmt.Errorf("%w: it must be %d characters long; was it cut off, or pasted with a space?", ErrMalformedKey, apiKeyWidth)
@@ -87,22 +81,21 @@ var (
 	errKeyCheck   = fmt.Errorf("%w: its last %d characters do not match the rest; was it mistyped?", ErrMalformedKey, checkWidth)
 )
 
-// APIKey is a well-formed API key, which need not be one that anybody issued.
-// It keeps the hash and the hint but not the text, so nothing that holds it can
-// leak the key.
+// APIKey is a well-formed API key, issued or not. It contains the hash and the hint but not the
+// text, so that it cannot leak the key.
 type APIKey struct {
 	hash [sha256.Size]byte
 	tail [hintWidth]byte
 }
 
-// NewAPIKey writes the API key for 256 random bits.
+// NewAPIKey returns the API key for 256 random bits.
 func NewAPIKey(entropy [32]byte) Secret {
 	signed := apiKeyPrefix + base62(new(big.Int).SetBytes(entropy[:]), opaqueBodyWidth)
 	check := new(big.Int).SetUint64(uint64(crc32.ChecksumIEEE([]byte(signed))))
 	return NewSecret(signed + base62(check, checkWidth))
 }
 
-// ParseAPIKey checks the form of an API key. Every error is an ErrMalformedKey.
+// ParseAPIKey checks the form of an API key. Every error wraps ErrMalformedKey.
 func ParseAPIKey(text string) (APIKey, error) {
 	if !strings.HasPrefix(text, apiKeyPrefix) {
 		return APIKey{}, errKeyPrefix
@@ -121,31 +114,28 @@ func ParseAPIKey(text string) (APIKey, error) {
 	return APIKey{hash: sha256.Sum256(raw), tail: [hintWidth]byte(raw[apiKeyWidth-hintWidth:])}, nil
 }
 
-// Hash is what a store keeps of the key and finds it by. A plain SHA-256
-// suffices: passwords need a slow, salted hash because they can be guessed, and
-// 256 random bits cannot.
+// Hash returns the hash that a store keeps and looks up. A plain SHA-256 is enough: passwords need
+// a slow, salted hash because they can be guessed, and 256 random bits cannot.
 func (k APIKey) Hash() [sha256.Size]byte { return k.hash }
 
-// Hint names the key in lists, for people who hold several: the prefix and the
-// last four characters. Those are of the check, not of the body, and give away
-// 24 of the 256 bits; what is left is still beyond guessing.
+// Hint identifies the key in lists: the prefix and the last four characters. They come from the
+// check digits, not from the body, and reveal 24 of the 256 bits; the rest is still impossible to
+// guess.
 func (k APIKey) Hint() string { return apiKeyPrefix + "…" + string(k.tail[:]) }
 
-// Format implements fmt.Formatter: the hash has no place in a log either.
+// Format implements fmt.Formatter. The hash does not belong in a log either.
 func (APIKey) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redacted) }
 
 // LogValue implements slog.LogValuer.
 func (APIKey) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// NewOpaqueToken writes 256 random bits as a bearer token. The prefix says what
-// it opens, and as it is hashed with the rest, a token of one kind is never
-// found as one of another.
+// NewOpaqueToken returns 256 random bits as a bearer token. The prefix says what the token is for.
+// It is hashed with the rest, so a token of one kind is never found as one of another.
 func NewOpaqueToken(prefix string, entropy [32]byte) Secret {
 	return NewSecret(prefix + base62(new(big.Int).SetBytes(entropy[:]), opaqueBodyWidth))
 }
 
-// HashToken is what a store keeps of a bearer token and finds it by; see
-// APIKey.Hash.
+// HashToken returns the hash of a bearer token that a store keeps and looks up; see APIKey.Hash.
 func HashToken(text string) [sha256.Size]byte { return sha256.Sum256([]byte(text)) }
 
 const noDigit = 0xff
@@ -175,7 +165,7 @@ func isBase62(text string) bool {
 	return true
 }
 
-// base62Value reads at most ten base62 digits, as many as 64 bits hold.
+// base62Value parses at most ten base62 digits, which fit into 64 bits.
 func base62Value(digits []byte) (value uint64) {
 	for _, digit := range digits {
 		value = value*62 + uint64(base62Digits[digit])

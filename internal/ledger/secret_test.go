@@ -14,7 +14,7 @@ import (
 
 const planted = "planted-plaintext"
 
-// A secret gives its text to a caller who asks for it by name.
+// Reveal returns the text of a secret.
 func TestSecretRevealsWhatItHolds(t *testing.T) {
 	t.Parallel()
 	if got := NewSecret(planted).Reveal(); got != planted {

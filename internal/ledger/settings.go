@@ -25,20 +25,20 @@ type Settings struct {
 	ApprovalTimeoutHours     float64  `json:"approval_timeout_hours"`
 	FallbackApprovers        []string `json:"fallback_approvers"`
 	TwoPersonApproval        bool     `json:"two_person_approval"`
-	// FastPathActions are the first words of actions that clients may decide by
-	// themselves; nil for all of classify.SafeVerbs, empty for none.
+	// FastPathActions are the first words of actions that clients may decide themselves; nil means
+	// all of classify.SafeVerbs, empty means none.
 	FastPathActions []string `json:"fast_path_actions,omitzero"`
-	// AbandonAfterHours is after how many hours without a request a chain is sealed as
-	// abandoned; 0 for the default.
+	// AbandonAfterHours is the number of hours without a request after which a chain is sealed as
+	// abandoned; 0 means the default.
 	AbandonAfterHours float64           `json:"abandon_after_hours,omitzero"`
 	FailModes         map[string]string `json:"fail_modes"`
 	AutoPause         AutoPause         `json:"auto_pause"`
 	Budgets           []Budget          `json:"budgets,omitzero"`
-	// EvidenceExport says who may take evidence out of the service; "" is ExportOff.
+	// EvidenceExport says who may export evidence; "" means ExportOff.
 	EvidenceExport Export `json:"evidence_export,omitzero"`
 }
 
-// Export is who may take evidence out of the service.
+// Export says who may export evidence from the service.
 type Export string
 
 // The values of the setting evidence_export.
@@ -47,17 +47,17 @@ const (
 	ExportAdmins Export = "admins"
 )
 
-// Exports is who may take evidence out of the service, by default nobody.
+// Exports returns who may export evidence, by default nobody.
 func (s *Settings) Exports() Export { return cmp.Or(s.EvidenceExport, ExportOff) }
 
-// AutoPause holds the limits at which a chain pauses by itself.
+// AutoPause are the limits at which a chain pauses itself.
 type AutoPause struct {
 	MaxEvents          int64 `json:"max_events"`
 	MaxDurationSeconds int64 `json:"max_duration_seconds"`
 	MaxTokens          int64 `json:"max_tokens"`
 }
 
-// DefaultSettings are those of a new organization.
+// DefaultSettings returns the settings of a new organization.
 func DefaultSettings() Settings {
 	return Settings{
 		EvaluationMode:       Enforce,
@@ -71,11 +71,11 @@ func DefaultSettings() Settings {
 	}
 }
 
-// MaxEventsCeiling bounds a chain: an event's id holds its sequence in 32 bits,
-// and a receipt lists what a chain did.
+// MaxEventsCeiling bounds the events of a chain: an event's id has 32 bits for its sequence, and a
+// receipt lists what a chain did.
 const MaxEventsCeiling = 1_000_000
 
-// Encode writes the settings as they are stored.
+// Encode returns the settings in their stored form.
 func (s *Settings) Encode() ([]byte, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -84,8 +84,7 @@ func (s *Settings) Encode() ([]byte, error) {
 	return body, nil
 }
 
-// DecodeSettings reads what Encode wrote. Settings that a later version added
-// have their defaults.
+// DecodeSettings decodes the result of Encode. Settings that were added later have their defaults.
 func DecodeSettings(body []byte) (Settings, error) {
 	s := DefaultSettings()
 	s.FailModes = nil
@@ -98,7 +97,7 @@ func DecodeSettings(body []byte) (Settings, error) {
 	return s, nil
 }
 
-// SafeActions are the first words of actions that clients may decide by themselves.
+// SafeActions returns the first words of actions that clients may decide themselves.
 func (s *Settings) SafeActions() []string {
 	if s.FastPathActions == nil {
 		return classify.SafeVerbs
@@ -106,7 +105,7 @@ func (s *Settings) SafeActions() []string {
 	return s.FastPathActions
 }
 
-// CanonicalFailModes are the fail modes as an opened chain carries them.
+// CanonicalFailModes returns the fail modes in the form that an opened chain contains.
 func (s *Settings) CanonicalFailModes() []byte {
 	w := canon.BeginObject(nil)
 	for _, category := range slices.Sorted(maps.Keys(s.FailModes)) {
@@ -115,8 +114,8 @@ func (s *Settings) CanonicalFailModes() []byte {
 	return w.End()
 }
 
-// Patch returns the organization with the members of a request replaced. What
-// the request does not name stays.
+// Patch returns the organization with the members of a request replaced. Other members do not
+// change.
 func (o Organization) Patch(v canon.Value) (Organization, error) {
 	f := canon.NewFields(v)
 	s := &o.Settings
@@ -161,8 +160,7 @@ func (o Organization) Patch(v canon.Value) (Organization, error) {
 	return o, nil
 }
 
-// replace sets a member that is given, and refuses null: a setting is replaced,
-// never removed.
+// replace sets a member that is given, and refuses null: a setting can be replaced but not removed.
 func replace[T any](f *canon.Fields, name string, target *T, read func(string) T) {
 	if !f.Given(name) {
 		return
@@ -193,7 +191,7 @@ func parseSafeActions(f *canon.Fields, name string) []string {
 	v, _ := f.Get(name)
 	words := f.Texts(name, int64(len(classify.SafeVerbs)), maxName)
 	if len(words) < len(v.Items()) {
-		return nil // the faults are named
+		return nil // the faults were recorded
 	}
 	for i, word := range words {
 		if !slices.Contains(classify.SafeVerbs, word) || slices.Contains(words[:i], word) {
@@ -247,7 +245,7 @@ func parseAddresses(f *canon.Fields, name string) []string {
 	return addresses
 }
 
-// Addresses picks the e-mail addresses out of a list of names.
+// Addresses returns the e-mail addresses in a list of names.
 func Addresses(names []string) []string {
 	var addresses []string
 	for _, name := range names {

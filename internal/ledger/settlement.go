@@ -8,26 +8,25 @@ import (
 	"countersign/internal/fault"
 )
 
-// Settlement is what a yes is held against at the moment at which it is given: the
-// rules and the settings in force, and the keys of those who said yes before. It can
-// only make stricter what was asked for when the approval began.
+// Settlement is what a yes is checked against when it is given: the rules and settings in force,
+// and the keys of those who voted before. It can only be stricter than what was requested when the
+// approval started.
 type Settlement struct {
 	Killed    bool
 	TwoPerson bool
-	// Approvers are those whom the rules in force name, Fallback those of the
-	// organization's settings. None: anyone, and nobody.
+	// Approvers are those named by the rules in force, empty for anyone. Fallback are those of the
+	// organization's settings, empty for nobody.
 	Approvers []string
 	Fallback  []string
-	// Denied says that the rules in force deny the action; nil where they do not.
+	// Denied is set if the rules in force deny the action.
 	Denied *PolicyDenial
-	// Key finds the API key of somebody who voted, as it is now; nil for one that is
-	// not there, or not as the service wrote it.
+	// Key returns the current API key of a voter, or nil if it does not exist or was tampered with.
 	Key func(KeyID) *KeyRecord
 	Now Time
 }
 
-// PolicyDenial says by which rule an action was denied that waited for approval when
-// the rule came into force.
+// PolicyDenial names the rule that came into force while an action waited for approval, and denies
+// it.
 type PolicyDenial struct {
 	PolicyName    string
 	PolicyVersion string
@@ -35,13 +34,13 @@ type PolicyDenial struct {
 	Remediation   string
 }
 
-// maxVotes bounds how many votes an approval keeps. Only two count: the others are of
-// keys that have ended since.
+// maxVotes bounds the stored votes of an approval. Only two count; the others belong to keys that
+// are no longer valid.
 const maxVotes = 20
 
-// Settlement asks the rules in force about an action that waits for approval. The
-// question is about the action as it was recorded. A pause of the chain does not play a
-// part: it holds up what is approved for as long as it lasts, and can be lifted.
+// Settlement evaluates the rules in force for an action that waits for approval. q is about the
+// action as it was recorded. A pause of the chain is ignored: it delays what is approved, and can
+// be lifted.
 func (e *RecordedEvent) Settlement(policy *Policy, q *Question, approval *Approval) *Settlement {
 	settings := &q.Org.Settings
 	s := &Settlement{
@@ -60,7 +59,7 @@ func (e *RecordedEvent) Settlement(policy *Policy, q *Question, approval *Approv
 	return s
 }
 
-// approve takes a person's yes. It reports whether anything changed.
+// approve applies a person's yes and reports whether anything changed.
 func (a *Approval) approve(comment string, reviewer Reviewer, s *Settlement, now Time) (changed bool, err error) {
 	switch {
 	case s.Killed:
@@ -74,7 +73,7 @@ func (a *Approval) approve(comment string, reviewer Reviewer, s *Settlement, now
 			reviewer.Name, bounded(cmp.Or(strings.Join(s.Approvers, ", "), "as it was asked, without the former fallback approvers")))
 	}
 	if s.TwoPerson {
-		a.TwoPerson = true // from the first yes on, also if the setting is taken back
+		a.TwoPerson = true // from the first yes on, even if the setting is reverted
 	}
 	if !a.TwoPerson {
 		a.settle(ApprovalApproved, &reviewer, comment, now)
@@ -88,13 +87,13 @@ func (a *Approval) approve(comment string, reviewer Reviewer, s *Settlement, now
 	if len(counting) < 2 {
 		return changed, nil
 	}
-	a.Votes = counting // what is signed names those whose yes counted
+	a.Votes = counting // the signed record names those whose votes counted
 	a.settle(ApprovalApproved, &reviewer, comment, now)
 	return true, nil
 }
 
-// vote enters a yes. Where there are too many, one that does not count makes room: of
-// those that count there is at most one.
+// vote adds a yes. If there are too many, it replaces one that does not count: at most one of them
+// counts.
 func (a *Approval) vote(v Vote, s *Settlement) {
 	if len(a.Votes) >= maxVotes {
 		at := max(slices.IndexFunc(a.Votes, func(v Vote) bool { return a.Discounts(&v, s) != "" }), 0)
@@ -103,7 +102,7 @@ func (a *Approval) vote(v Vote, s *Settlement) {
 	a.Votes = append(a.Votes, v)
 }
 
-// Discounts says why an earlier yes does not count now, "" where it does.
+// Discounts says why an earlier yes does not count now, or returns "".
 func (a *Approval) Discounts(v *Vote, s *Settlement) string {
 	switch key := s.Key(v.Reviewer.Key); {
 	case key == nil || key.Org != a.Org || key.Name != v.Reviewer.Name:
@@ -120,8 +119,8 @@ func (a *Approval) Discounts(v *Vote, s *Settlement) string {
 	return ""
 }
 
-// admitsNow reports whether a key of this name may approve both by what was asked for
-// and by the rules in force. A fallback approver must be one still.
+// admitsNow reports whether a key with this name may approve according to both the original request
+// and the rules in force. A fallback approver must still be one.
 func (a *Approval) admitsNow(name string, s *Settlement) bool {
 	fallback := a.EscalatedAt != nil && slices.Contains(a.Fallback, name) && slices.Contains(s.Fallback, name)
 	admits := func(approvers []string) bool {
@@ -130,7 +129,7 @@ func (a *Approval) admitsNow(name string, s *Settlement) bool {
 	return admits(a.Approvers) && admits(s.Approvers)
 }
 
-// PolicyChanged is the answer to a yes that the rules in force have overruled.
+// PolicyChanged returns the error for a yes that the rules in force have overruled.
 func (d *PolicyDenial) PolicyChanged() *fault.Error {
 	return fault.Errorf(fault.CodePolicyChanged, "the rules have changed since this was asked, and the rule %q denies the action now. The approval has ended as denied: if the action is to happen, have an admin change the rule and record the action again", d.PolicyName)
 }

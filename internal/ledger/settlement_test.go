@@ -11,7 +11,7 @@ import (
 
 var carol = Reviewer{KeyID{NewTimedID(4, [10]byte{4})}, "carol"}
 
-// everyKey has the keys of all reviewers, valid and of role member.
+// everyKey returns the keys of all reviewers, valid and with the role member.
 func everyKey(a *Approval) func(KeyID) *KeyRecord {
 	return func(id KeyID) *KeyRecord {
 		for _, r := range []Reviewer{ann, bob, carol} {
@@ -23,8 +23,8 @@ func everyKey(a *Approval) func(KeyID) *KeyRecord {
 	}
 }
 
-// A yes is held against what is in force when it is given, and what is looser than what
-// was asked for loosens nothing.
+// A yes is checked against what is in force when it is given. Anything looser than the original
+// request has no effect.
 func TestSettlement(t *testing.T) {
 	t.Parallel()
 	denied := &PolicyDenial{PolicyName: "new", PolicyVersion: "v2", Reason: "no more"}
@@ -51,11 +51,11 @@ func TestSettlement(t *testing.T) {
 		name   string
 		asked  func(*Approval)
 		since  func(*Settlement)
-		voters []Reviewer // before the change
+		voters []Reviewer // who voted before the change
 		then   Reviewer
 		code   fault.Code
 		status ApprovalStatus
-		votes  int // that are kept
+		votes  int // votes that are kept
 	}{
 		{"nothing changed", nil, nil, nil, ann, "", ApprovalApproved, 0},
 		{"two are needed now", nil, func(s *Settlement) { s.TwoPerson = true }, nil, ann, "", ApprovalPending, 1},
@@ -116,7 +116,7 @@ func TestSettlement(t *testing.T) {
 			if overruled := a.Status == ApprovalDenied; overruled != (a.DeniedBy != nil) || overruled && a.Reviewer != nil {
 				t.Errorf("denied by %v and %v", a.DeniedBy, a.Reviewer)
 			}
-			// A no settles it whatever was changed.
+			// A no is final whatever was changed.
 			if !a.Status.Open() || c.then == carol && c.code != "" {
 				return
 			}
@@ -127,8 +127,8 @@ func TestSettlement(t *testing.T) {
 	}
 }
 
-// What a rule has denied stays denied, says so, and is answered alike when the yes is
-// repeated. A no is satisfied.
+// What a rule has denied stays denied, says so, and gives the same answer when the yes is repeated.
+// A no succeeds.
 func TestPolicyDenialStands(t *testing.T) {
 	t.Parallel()
 	a := waiting()
@@ -154,8 +154,8 @@ func TestPolicyDenialStands(t *testing.T) {
 	}
 }
 
-// However many keys vote and end, an approval keeps a bounded number of votes, and the
-// one that counts is among them.
+// However many keys vote and end, an approval keeps a bounded number of votes, including the one
+// that counts.
 func TestVotesAreBounded(t *testing.T) {
 	t.Parallel()
 	a := waiting()
@@ -183,8 +183,8 @@ func TestVotesAreBounded(t *testing.T) {
 	}
 }
 
-// The rules in force are asked about the action as it waits: its own reservation does
-// not stand in its way, a pause plays no part, and what only reports changes nothing.
+// The rules in force are evaluated for the action while it waits: its own reservation does not
+// block it, a pause is ignored, and rules in shadow change nothing.
 func TestSettlementAsksTheRulesInForce(t *testing.T) {
 	t.Parallel()
 	rule := func(m Match) func(*ChainState, *Question, *Policy) {
@@ -193,7 +193,7 @@ func TestSettlementAsksTheRulesInForce(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		since     func(*ChainState, *Question, *Policy)
-		denied    string // by this rule
+		denied    string // the denying rule
 		approvers []string
 		two       bool
 		killed    bool

@@ -7,8 +7,8 @@ import (
 	"github.com/gowebpki/jcs"
 )
 
-// An approval's signature is Ed25519 over the canonical JSON of its decision record: it
-// holds for that record and that key, and for nothing else.
+// An approval's signature is Ed25519 over the canonical JSON of its decision record: it is valid
+// for that record and that key only.
 func TestApprovalsAreSignedWithEd25519(t *testing.T) {
 	t.Parallel()
 	private := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))

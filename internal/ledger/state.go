@@ -12,44 +12,44 @@ import (
 	"countersign/internal/fault"
 )
 
-// ChainState is what moves while a chain runs. It is stored with an
-// authenticator, so that a chain cannot be bent between two of its events.
+// ChainState is the part of a chain that changes. It is stored with an authenticator, so that a
+// chain cannot be altered between two events.
 type ChainState struct {
-	// Revision counts how often the state was stored. It tells an older state of the
-	// chain from a newer one. States from before it was counted have 0.
+	// Revision counts how often the state was stored, which orders the states of a chain. It is 0
+	// in states that predate it.
 	Revision      int64
 	Status        ChainStatus
-	Actions       int64    // events recorded, markers among them; the last one's sequence
-	Markers       int64    // of the events, those that are no actions
-	Entries       int64    // events and what was recorded about them later
+	Actions       int64    // number of events including markers; the sequence of the last one
+	Markers       int64    // number of events that are markers
+	Entries       int64    // events and later entries about them
 	Digest        [32]byte // running digest over the entries
-	Agents        []string // those that took actions, in order of first appearance
+	Agents        []string // agents that took actions, in order of first appearance
 	Metrics       Metrics
-	Tokens        int64     // of the actions that were allowed
-	Approvals     int64     // asked for
-	Waiting       int64     // of those, how many nobody has settled
-	Pending       Held      // what waiting actions hold
-	Granted       Allowance // from where the auto-pause limits count
-	PauseReason   string    // why the chain is paused, "" while it is not
+	Tokens        int64     // used by allowed actions
+	Approvals     int64     // number requested
+	Waiting       int64     // number of approvals still open
+	Pending       Held      // reserved by waiting actions
+	Granted       Allowance // where the auto-pause limits start counting
+	PauseReason   string    // why the chain is paused, or ""
 	PolicyVersion string    // of the newest decision
-	LastAt        Time      // the newest moment recorded; later ones never precede it
+	LastAt        Time      // newest recorded time; it never moves back
 	CompletedAt   *Time
 	Receipt       *ReceiptID
 	Leases        UsedLeases
-	Failure       *Failure // why a failed chain failed, where the client said so
-	Abandoned     bool     // the service sealed the chain: nobody asked for it any more
-	ContinuedBy   *ChainID // of an abandoned chain, once something arrived for it
-	Carried       Carried  // what the chains before this one have used
+	Failure       *Failure // why a failed chain failed, if the client said so
+	Abandoned     bool     // sealed by the service because nobody used it any more
+	ContinuedBy   *ChainID // the successor of an abandoned chain, once there is one
+	Carried       Carried  // used by the chains that this one continues
 }
 
-// Held is what actions hold of a chain's limits.
+// Held is what actions reserve of a chain's limits.
 type Held struct {
 	Exposure Money
 	Tokens   int64
 }
 
-// Allowance is where a chain stood when its limits were last granted: at its
-// beginning, or when an admin resumed it.
+// Allowance is the state of a chain when its limits last started counting: when it was opened, or
+// when an admin resumed it.
 type Allowance struct {
 	Actions int64
 	Markers int64
@@ -57,12 +57,12 @@ type Allowance struct {
 	At      Time
 }
 
-// NewChainState is the state of a chain just opened.
+// NewChainState returns the state of a chain that was just opened.
 func NewChainState(startedAt Time, policyVersion string) *ChainState {
 	return &ChainState{Status: ChainActive, Digest: sha256.Sum256(nil), PolicyVersion: policyVersion, LastAt: startedAt}
 }
 
-// Open refuses what cannot be recorded in a sealed chain.
+// Open returns an error if the chain is sealed.
 func (s *ChainState) Open() error {
 	if s.Status.Sealed() {
 		return errSealed()
@@ -74,7 +74,7 @@ func errSealed() *fault.Error {
 	return fault.Errorf(fault.CodeChainSealed, "the chain is completed: nothing more can be recorded in it; open a new chain")
 }
 
-// Accepts refuses an action that the chain has no room for.
+// Accepts returns an error if the chain cannot record the action.
 func (s *ChainState) Accepts(action *Action) error {
 	if err := s.Open(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (s *ChainState) Accepts(action *Action) error {
 	return s.admits(action)
 }
 
-// maxAgents bounds what every event of a chain carries along.
+// maxAgents bounds what a chain's state contains with every event.
 const maxAgents = 1000
 
 // admits refuses an action whose agent would be one too many.
@@ -96,10 +96,9 @@ func (s *ChainState) admits(action *Action) error {
 	return nil
 }
 
-// meet counts a marker, and the agent of an action. It copies the name, as all does that
-// a chain keeps of an action: a state stays in memory, and a part of a request's text
-// would keep the whole request there.
-func (s *ChainState) meet(action *Action) {
+// countAgent counts a marker, or the agent of an action. It copies the name, like everything that a chain
+// keeps of an action: a state stays in memory, and a substring would keep the whole request there.
+func (s *ChainState) countAgent(action *Action) {
 	if action.marker() {
 		s.Markers++
 		return
@@ -109,17 +108,16 @@ func (s *ChainState) meet(action *Action) {
 	}
 }
 
-// ActionsTaken counts the actions that were recorded in the chain: its events but for the
-// markers.
+// ActionsTaken returns the number of actions in the chain: its events without the markers.
 func (s *ChainState) ActionsTaken() int64 { return s.Actions - s.Markers }
 
-// enter adds one entry's canonical bytes to the running digest.
+// enter adds an entry's canonical bytes to the running digest.
 func (s *ChainState) enter(body []byte) {
 	s.Digest = NextDigest(s.Digest, body)
 	s.Entries++
 }
 
-// NextDigest is the running digest after one more entry.
+// NextDigest returns the running digest after one more entry.
 func NextDigest(digest [32]byte, body []byte) [32]byte {
 	h := sha256.New()
 	h.Write(digest[:])
@@ -128,13 +126,13 @@ func NextDigest(digest [32]byte, body []byte) [32]byte {
 	return digest
 }
 
-// errUnreadableState says that a stored state cannot be read: it was changed.
+// errUnreadableState says that a stored state cannot be decoded, so it was changed.
 var errUnreadableState = errors.New("stored chain state cannot be read")
 
-// ErrStateTampered says that a chain's state is not the one that was stored.
+// ErrStateTampered says that a stored record is not what the service wrote.
 var ErrStateTampered = errors.New("stored record fails its authenticator")
 
-// Encode writes the canonical bytes of the state and their authenticator.
+// Encode returns the canonical bytes of the state and their authenticator.
 func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	w := canon.BeginObject(make([]byte, 0, 512))
 	if s.Abandoned {
@@ -197,14 +195,14 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	return body, sum[:]
 }
 
-// stateMAC covers the chain's fixed record along with its state: the id and the
-// hash have one length each, so no two states share their bytes.
+// stateMAC covers the chain's fixed record together with its state. The id and the hash have fixed
+// lengths, so no two states have the same bytes.
 func stateMAC(keys Keys, keyID string, chain *Chain, body []byte) ([32]byte, bool) {
 	hash := chain.Hash()
 	return keys.MAC(keyID, chain.Org.UUID, PurposeChainState, chain.ID.UUID[:], hash[:], body)
 }
 
-// DecodeChainState reads what Encode wrote and refuses anything else.
+// DecodeChainState decodes the result of Encode and refuses anything else.
 func DecodeChainState(body, mac []byte, keys Keys, chain *Chain) (*ChainState, error) {
 	r, err := openRecord(body)
 	if err != nil {
@@ -277,17 +275,16 @@ type Metrics struct {
 	FinancialExposure      Money
 	ExternalCommunications int64
 	RecordsModified        int64
-	ExternalDomains        []string // in order of first contact, no doubles
-	EstimatedCost          Money    // of the calls whose price is known
-	UnpricedCalls          int64    // calls of models that EstimatedCost leaves out
+	ExternalDomains        []string // in order of first contact, without duplicates
+	EstimatedCost          Money    // of calls with a known price
+	UnpricedCalls          int64    // model calls that EstimatedCost does not include
 }
 
-// maxDomains bounds what every event of a chain carries along.
+// maxDomains bounds what a chain's state contains with every event.
 const maxDomains = 1000
 
-// Count adds what one allowed action contributes. Counts stop at the largest
-// that is exact, and the list of domains at its bound: neither can be made to
-// break the chain that they belong to. The tokens are those that the action took.
+// Count adds one allowed action. Counts stop at the largest exact number, and the list of domains
+// at its limit, so that neither can be used to break the chain. tokens is what the action used.
 func (m *Metrics) Count(f *Facts, cost *Money, tokens int64) {
 	if f.Amount != nil && f.has(CategoryFinancial) {
 		m.FinancialExposure = m.FinancialExposure.Add(*f.Amount)
@@ -314,7 +311,7 @@ func addCount(a, b int64) int64 {
 	return min(a+b, maxCount)
 }
 
-// AppendTo appends the metrics as they are signed and shown.
+// AppendTo encodes the metrics as they are signed and shown.
 func (m *Metrics) AppendTo(dst []byte) []byte {
 	w := canon.BeginObject(dst)
 	w.Number("estimated_cost_usd", m.EstimatedCost.Float())
@@ -326,7 +323,7 @@ func (m *Metrics) AppendTo(dst []byte) []byte {
 	return w.End()
 }
 
-// appendExact is the form kept in a chain's state: amounts as exact decimals.
+// appendExact encodes the metrics for a chain's state, with exact decimals.
 func (m *Metrics) appendExact(dst []byte) []byte {
 	w := canon.BeginObject(dst)
 	w.Int("communications", m.ExternalCommunications)
@@ -334,13 +331,13 @@ func (m *Metrics) appendExact(dst []byte) []byte {
 	w.Strings("domains", m.ExternalDomains)
 	w.String("exposure", m.FinancialExposure.String())
 	w.Int("records", m.RecordsModified)
-	if m.UnpricedCalls > 0 { // a state from before they were counted has none
+	if m.UnpricedCalls > 0 { // absent in older states
 		w.Int("unpriced", m.UnpricedCalls)
 	}
 	return w.End()
 }
 
-// exactMetrics reads what appendExact wrote.
+// exactMetrics decodes the result of appendExact.
 func (r *recordReader) exactMetrics() Metrics {
 	nested := r.nested("metrics")
 	if nested == nil {

@@ -48,8 +48,7 @@ func TestChainStateIsBoundToItsChain(t *testing.T) {
 	}
 }
 
-// An outcome is entered once; a repeat enters nothing, and only "unknown" can be
-// replaced.
+// An outcome is recorded once. A repeat records nothing, and only "unknown" can be replaced.
 func TestReportOutcomeRules(t *testing.T) {
 	t.Parallel()
 	report := func(result Result, detail string) *Entry {
@@ -166,8 +165,7 @@ func TestMetricsCount(t *testing.T) {
 	}
 }
 
-// Each decision gives an event its status, and a decision that is not known denies
-// it.
+// Each decision gives an event its status, and an unknown decision denies it.
 func TestOutcomesBecomeStatuses(t *testing.T) {
 	t.Parallel()
 	for outcome, want := range map[Outcome]EventStatus{

@@ -9,23 +9,22 @@ import (
 	"countersign/internal/fault"
 )
 
-// A chain ends when nobody asks for it any more: it is sealed as failed, with
-// FailureAbandoned. What arrives for it later is recorded in a successor. The
-// invariant: what a chain and its successors may do together is what one chain that
-// was never sealed would be let do. So a successor carries over all that limits are
-// held against, and only what bounds the size of a receipt begins anew.
+// A chain that nobody uses any more is sealed as failed, with FailureAbandoned. Whatever arrives
+// for it later is recorded in a successor. The invariant: a chain and its successors together may
+// do what one chain that was never sealed could do. So a successor carries over everything that
+// limits count, and only what bounds the size of a receipt starts again.
 
 // FailureAbandoned is the error type of a chain that was sealed as abandoned.
 const FailureAbandoned = "abandoned"
 
-// maxContinued bounds the chains that one chain continues, for it names them all. At
-// the default of 72 hours that is eight years.
+// maxContinued bounds the chains that one chain continues, because it names them all. With the
+// default of 72 hours that is eight years.
 const maxContinued = 1000
 
-// Carried is what the chains before a successor have used, all of them together.
+// Carried is what all chains before a successor have used together.
 type Carried struct {
 	Actions  int64
-	Markers  int64 // recorded beside the actions
+	Markers  int64 // recorded among the actions
 	Tokens   int64
 	Exposure Money
 	Since    Time // when the first of them was opened
@@ -54,13 +53,13 @@ func (s *ChainState) totalMarkers() int64 { return s.Carried.Markers + s.Markers
 // TotalTokens counts the tokens of the chain and of those that it continues.
 func (s *ChainState) TotalTokens() int64 { return addCount(s.Carried.Tokens, s.Tokens) }
 
-// TotalExposure is that of the chain and of those that it continues.
+// TotalExposure returns the exposure of the chain and of those that it continues.
 func (s *ChainState) TotalExposure() Money {
 	return s.Carried.Exposure.Add(s.Metrics.FinancialExposure)
 }
 
-// Begun is from when the chain's age counts: a successor is as old as the first chain
-// that it continues.
+// Begun returns the time from which the chain's age counts: a successor is as old as the first
+// chain that it continues.
 func (s *ChainState) Begun(chain *Chain) Time {
 	if s.Carried.empty() {
 		return chain.StartedAt
@@ -81,8 +80,7 @@ func (r *recordReader) carried() Carried {
 	return carried
 }
 
-// encodeContinues writes nothing for a chain that continues none: such a chain has
-// the bytes that it always had.
+// encodeContinues writes nothing for a chain that continues none, so that its bytes do not change.
 func (c *Chain) encodeContinues(w *canon.ObjectWriter) {
 	if len(c.Continues) == 0 {
 		return
@@ -104,7 +102,7 @@ func (r *recordReader) continues() []ChainID {
 	return continues
 }
 
-// Predecessor is the chain that this one continues, nil for none.
+// Predecessor returns the chain that this one continues, or nil.
 func (c *Chain) Predecessor() *ChainID {
 	if len(c.Continues) == 0 {
 		return nil
@@ -112,8 +110,7 @@ func (c *Chain) Predecessor() *ChainID {
 	return &c.Continues[len(c.Continues)-1]
 }
 
-// First is the chain with which this one and those that it continues began: itself
-// where it continues none.
+// First returns the first chain of the lineage, which is the chain itself if it continues none.
 func (c *Chain) First() ChainID {
 	if len(c.Continues) == 0 {
 		return c.ID
@@ -121,17 +118,17 @@ func (c *Chain) First() ChainID {
 	return c.Continues[0]
 }
 
-// in reports whether an id is the chain's or that of one that it continues.
+// in reports whether an id is that of the chain or of one that it continues.
 func (c *Chain) in(id ChainID) bool { return id == c.ID || slices.Contains(c.Continues, id) }
 
-// Bounds of abandon_after_hours, and what an organization has that has set none.
+// Limits of abandon_after_hours, and its default.
 const (
 	minAbandonHours     = 1.0 / 3600
 	maxAbandonHours     = 24 * 365
 	defaultAbandonHours = 72
 )
 
-// AbandonHours is the setting as it is shown.
+// AbandonHours returns the setting as it is shown.
 func (s *Settings) AbandonHours() float64 {
 	if s.AbandonAfterHours == 0 {
 		return defaultAbandonHours
@@ -139,21 +136,20 @@ func (s *Settings) AbandonHours() float64 {
 	return s.AbandonAfterHours
 }
 
-// AbandonAfter is for how long nobody may ask for a chain before it is abandoned.
+// AbandonAfter returns how long a chain may be unused before it is abandoned, in milliseconds.
 func (s *Settings) AbandonAfter() Time { return Time(s.AbandonHours() * 3_600_000) }
 
-// maxPollGrain is short enough that a chain which is polled all the time is not
-// abandoned when the setting is lowered to anything longer than that.
+// maxPollGrain is short, so that lowering the setting to any longer time does not abandon a chain
+// that is polled continuously.
 const maxPollGrain = Time(10 * 60 * 1000)
 
-// PollGrain is how far the moment of a chain's last poll may lie behind before it is
-// written down anew.
+// PollGrain returns how far the recorded time of a chain's last poll may lag before it is written
+// again, in milliseconds.
 func (s *Settings) PollGrain() Time { return min(maxPollGrain, s.AbandonAfter()/8) }
 
-// AbandonedAt is when the chain may be sealed as abandoned. Polled is when it was last
-// polled as far as that was written down, 0 for never; lag is how long a poll can take
-// to be written down. It reports false for a chain that is never abandoned as it
-// stands: one that is paused or sealed, or that waits for a person.
+// AbandonedAt returns when the chain may be sealed as abandoned. polled is the recorded time of the
+// last poll, or 0. lag is how long recording a poll can take. ok is false for a chain that is not
+// abandoned in its current state: one that is paused, sealed or waiting for a person.
 func (s *ChainState) AbandonedAt(settings *Settings, polled, lag Time) (Time, bool) {
 	if s.Status != ChainActive || s.Waiting > 0 {
 		return 0, false
@@ -161,7 +157,7 @@ func (s *ChainState) AbandonedAt(settings *Settings, polled, lag Time) (Time, bo
 	return max(s.LastAt, polled) + settings.AbandonAfter() + settings.PollGrain() + lag, true
 }
 
-// Abandonment is the completion of a chain that nobody asked for any more.
+// Abandonment returns the completion of an abandoned chain.
 func Abandonment(settings *Settings) *Completion {
 	return &Completion{Failed: true, Abandoned: true, Failure: &Failure{
 		Type:    FailureAbandoned,
@@ -174,9 +170,8 @@ var errTooOften = fault.Errorf(fault.CodeChainSealed, "the chain was abandoned a
 
 var errNotAbandoned = errors.New("only an abandoned chain has a successor")
 
-// Succeed opens the successor of an abandoned chain, which from then on names it. The
-// successor is the chain over again, but for its id and the moment of its opening: it
-// belongs to the same key, and is under the same limits.
+// Succeed opens the successor of an abandoned chain and records it there. The successor equals the
+// chain except for its id and opening time: it belongs to the same key and has the same limits.
 func (s *ChainState) Succeed(chain *Chain, id ChainID, policyVersion string, now Time) (*Chain, *ChainState, error) {
 	if !s.Abandoned || s.ContinuedBy != nil {
 		return nil, nil, errNotAbandoned

@@ -11,10 +11,10 @@ import (
 	"countersign/internal/fault"
 )
 
-// cmpStates compares states: amounts by their value, and no list with an empty one.
+// cmpStates compares amounts by value and treats nil and empty lists as equal.
 var cmpStates = cmp.Options{cmpopts.EquateEmpty(), cmp.Comparer(func(a, b Money) bool { return a.Cmp(b) == 0 })}
 
-// abandonedChain is a chain that used something of its limits and was then abandoned.
+// abandonedChain returns a chain that used some of its limits and was then abandoned.
 func abandonedChain(t *testing.T) (*Chain, *ChainState) {
 	t.Helper()
 	chain := &Chain{
@@ -30,8 +30,8 @@ func abandonedChain(t *testing.T) (*Chain, *ChainState) {
 	return chain, state
 }
 
-// A successor is the chain over again, under the same limits with all that was used of
-// them, and both are read back as they were written.
+// A successor equals the chain, with the same limits and everything that was used of them, and both
+// are read back unchanged.
 func TestSucceed(t *testing.T) {
 	t.Parallel()
 	keys := testKeys{ids: []string{"k1"}}
@@ -72,7 +72,7 @@ func TestSucceed(t *testing.T) {
 			if diff := cmp.Diff(pair.state, again, cmpStates); diff != "" {
 				t.Errorf("the state (-want +got):\n%s", diff)
 			}
-			// Which chains it continues cannot be changed behind the state's back.
+			// The chains that it continues cannot be changed without invalidating the state.
 			forged := *pair.chain
 			forged.Continues = append([]ChainID{{NewTimedID(7, [10]byte{7})}}, forged.Continues...)
 			if _, err := DecodeChainState(body, mac, keys, &forged); !errors.Is(err, ErrStateTampered) {
@@ -91,7 +91,7 @@ func TestSucceed(t *testing.T) {
 	}
 }
 
-// A chain from before has the bytes that it always had.
+// A chain without predecessors has the same bytes as before succession existed.
 func TestOrdinaryChainsKeepTheirBytes(t *testing.T) {
 	t.Parallel()
 	chain, _ := abandonedChain(t)
@@ -104,7 +104,7 @@ func TestOrdinaryChainsKeepTheirBytes(t *testing.T) {
 	}
 }
 
-// Only an abandoned chain has a successor, and a lineage has a bound.
+// Only an abandoned chain has a successor, and a lineage is bounded.
 func TestRefusedSuccession(t *testing.T) {
 	t.Parallel()
 	id := ChainID{NewTimedID(6000, [10]byte{9})}
@@ -122,7 +122,7 @@ func TestRefusedSuccession(t *testing.T) {
 	}
 }
 
-// When a chain may be sealed as abandoned.
+// AbandonedAt says when a chain may be sealed as abandoned.
 func TestAbandonedAt(t *testing.T) {
 	t.Parallel()
 	const hour = Time(3_600_000)

@@ -9,15 +9,15 @@ import (
 	"countersign/internal/canon"
 )
 
-// Summary folds a chain's events into the lines of its receipt, in order of
-// first appearance. It can be built while the chain is still open and caught up
-// when it is sealed, so that sealing a long chain holds no lock for long.
+// Summary folds a chain's events into the lines of its receipt, in order of first appearance. It
+// can be built while the chain is open and caught up when it is sealed, so that sealing a long
+// chain does not hold a lock for long.
 type Summary struct {
-	Folded  int64 // events folded; the sequence of the last
-	markers int64 // of these, those that are no actions
+	Folded  int64 // number of folded events; the sequence of the last one
+	markers int64 // number of them that are markers
 	trial   trial
 	lines   []SummaryLine
-	index   map[summaryKey]int // nil while the lines are few
+	index   map[summaryKey]int // nil while there are few lines
 	bytes   int
 }
 
@@ -32,7 +32,7 @@ type SummaryLine struct {
 // trial counts the actions that were decided in shadow mode.
 type trial struct {
 	actions int64
-	// What enforcing would have decided where it would have decided otherwise.
+	// What enforcing would have decided instead.
 	flagged, asked, denied int64
 }
 
@@ -69,17 +69,17 @@ func (s *Summary) Count(e *Event) {
 	s.fold(summaryKey{e.Action.AgentName, e.Action.ActionType, e.Action.ActionName, e.Decision.Outcome}, e.RecordedAt)
 }
 
-// Clone returns a copy that can be folded further by itself.
+// Clone returns an independent copy.
 func (s *Summary) Clone() *Summary {
 	next := *s
 	next.lines, next.index = slices.Clone(s.lines), maps.Clone(s.index)
 	return &next
 }
 
-// Size is about how many bytes of memory the summary takes.
+// Size returns the approximate memory of the summary, in bytes.
 func (s *Summary) Size() int { return s.bytes }
 
-// lineBytes is about what a line takes beside its texts.
+// lineBytes is the approximate size of a line without its texts.
 const lineBytes = 150
 
 func (s *Summary) fold(key summaryKey, recordedAt Time) {
@@ -89,7 +89,7 @@ func (s *Summary) fold(key summaryKey, recordedAt Time) {
 		s.lines[i].LastAt = recordedAt
 		return
 	}
-	// What is kept of an event must not keep the request's whole text in memory.
+	// What is kept of an event must not keep the whole request in memory.
 	key = summaryKey{strings.Clone(key.agent), strings.Clone(key.actionType), strings.Clone(key.actionName), key.outcome}
 	s.lines = append(s.lines, SummaryLine{key.agent, key.actionType, key.actionName, key.outcome, 1, recordedAt, recordedAt})
 	s.bytes += lineBytes + len(key.agent) + len(key.actionType) + len(key.actionName)
@@ -101,11 +101,11 @@ func (s *Summary) fold(key summaryKey, recordedAt Time) {
 	}
 }
 
-// fewLines are looked through faster than an index is asked, and most chains have
-// no more.
+// fewLines is up to how many lines a linear search is faster than an index. Most chains have no
+// more.
 const fewLines = 16
 
-// find is -1 where there is no such line yet.
+// find returns the index of a line, or -1.
 func (s *Summary) find(key summaryKey) int {
 	if s.index != nil {
 		if i, ok := s.index[key]; ok {
@@ -127,7 +127,7 @@ func (l *SummaryLine) key() summaryKey {
 	return summaryKey{l.AgentName, l.ActionType, l.ActionName, l.Outcome}
 }
 
-// agents are those that took the actions, in order of first appearance.
+// agents returns the agents that took the actions, in order of first appearance.
 func (s *Summary) agents() []string {
 	var agents []string
 	seen := make(map[string]bool)
@@ -140,7 +140,7 @@ func (s *Summary) agents() []string {
 	return agents
 }
 
-// mode is Shadow where any action was decided in shadow, and "" without actions.
+// mode returns Shadow if any action was decided in shadow, and "" without actions.
 func (s *Summary) mode() Mode {
 	switch {
 	case s.trial.actions > 0:
@@ -151,8 +151,8 @@ func (s *Summary) mode() Mode {
 	return ""
 }
 
-// appendSummary writes the lines as a receipt of the format signs them. A gap is no
-// agent's, which the first format did not say.
+// appendSummary encodes the lines as a receipt of the format signs them. A gap belongs to no agent,
+// which the first format did not say.
 func appendSummary(dst []byte, lines []SummaryLine, format string) []byte {
 	return appendObjects(dst, lines, func(w *canon.ObjectWriter, line *SummaryLine) {
 		w.String("action_name", line.ActionName)
@@ -169,8 +169,8 @@ func appendSummary(dst []byte, lines []SummaryLine, format string) []byte {
 	})
 }
 
-// describe is the receipt's sentence for people, and one more for a chain that was
-// decided in shadow.
+// describe returns the receipt's sentence for people, and another one for a chain that was decided
+// in shadow.
 func (s *Sealing) describe() string {
 	chain, state, summary, c := s.Chain, s.State, s.Summary, s.Completion
 	text := make([]byte, 0, 160)
@@ -227,7 +227,7 @@ func appendCount(dst []byte, n int64, words string) []byte {
 	return append(append(strconv.AppendInt(append(dst, ", "...), n, 10), ' '), words...)
 }
 
-// appendEnds says what became of the actions that people were asked about.
+// appendEnds describes the outcomes of the actions that required approval.
 func appendEnds(dst []byte, approvals []*Approval) []byte {
 	ends := make(map[string]int64)
 	for _, a := range approvals {
@@ -247,8 +247,8 @@ func appendEnds(dst []byte, approvals []*Approval) []byte {
 	return dst
 }
 
-// How an approval can end, in words and in the order of a summary. A person's denial is
-// told from one by a rule that came into force while the action waited.
+// How an approval can end, in words and in the order of a summary. A denial by a person is
+// distinguished from one by a rule that came into force while the action waited.
 const (
 	endApproved = "approved"
 	endDenied   = "denied by a reviewer"
@@ -273,8 +273,8 @@ func (a *Approval) ending() string {
 	return endCanceled
 }
 
-// appendTrial says that a chain was decided in shadow: what reads as allowed was not
-// necessarily let through by the rules.
+// appendTrial says that a chain was decided in shadow: what is listed as allowed was not
+// necessarily permitted by the rules.
 func appendTrial(dst []byte, t *trial, actions int64) []byte {
 	if t.actions == 0 {
 		return dst

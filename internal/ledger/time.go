@@ -5,12 +5,11 @@ import (
 	"time"
 )
 
-// Time is a moment in milliseconds since 1970 UTC: the precision that leaves
-// the service, so that what is stored, signed and shown is the same moment.
+// Time is a time in milliseconds since 1970 UTC. That is the precision outside the service, so that
+// the stored, signed and shown times are the same.
 type Time int64
 
-// TimeOf converts a time of the standard library, dropping what is finer than a
-// millisecond.
+// TimeOf converts a time of the standard library and drops fractions of a millisecond.
 func TimeOf(t time.Time) Time { return Time(t.UnixMilli()) }
 
 // Std converts to the standard library's time, in UTC.
@@ -19,32 +18,31 @@ func (t Time) Std() time.Time { return time.UnixMilli(int64(t)).UTC() }
 // Add returns t+d. Fractions of a millisecond in d are dropped.
 func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
 
-// Year is the UTC year.
+// Year returns the UTC year.
 func (t Time) Year() int { return t.Std().Year() }
 
-// String is RFC 3339 in UTC with milliseconds and Z.
+// String returns the time in RFC 3339, in UTC with milliseconds and Z.
 func (t Time) String() string { return string(t.AppendTo(nil)) }
 
-// AppendTo appends what String returns.
+// AppendTo appends the result of String.
 func (t Time) AppendTo(dst []byte) []byte {
 	return t.Std().AppendFormat(dst, timeLayout)
 }
 
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// The span that a timestamp from outside may lie in: four-digit years, so that
-// every text sorts as its moment does.
+// The range of timestamps from outside: four-digit years, so that texts sort like their times.
 var (
 	earliestTime = TimeOf(time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC))
 	latestTime   = TimeOf(time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC))
 )
 
-// ErrMalformedTime says that a text is no timestamp of ours.
+// ErrMalformedTime says that a text is not a valid timestamp.
 var ErrMalformedTime = errors.New("not an RFC 3339 timestamp between 1970 and 9999")
 
-// ParseTime reads an RFC 3339 timestamp in any zone.
+// ParseTime parses an RFC 3339 timestamp in any zone.
 func ParseTime(text string) (Time, error) {
-	// time.Parse would also take an hour of one digit, and a comma for the point.
+	// time.Parse would also accept a one-digit hour, and a comma instead of the point.
 	if len(text) < len("2006-01-02T15:04:05Z") || len(text) > 40 || text[13] != ':' || text[19] == ',' {
 		return 0, ErrMalformedTime
 	}
@@ -59,8 +57,8 @@ func ParseTime(text string) (Time, error) {
 	return t, nil
 }
 
-// Later returns the later of two moments. Server time passes through it, so
-// that a clock that jumps back never makes an end precede its beginning.
+// Later returns the later of two times. Server time passes through it, so that a clock that jumps
+// back never makes an end precede its start.
 func Later(a, b Time) Time {
 	return max(a, b)
 }

@@ -61,9 +61,8 @@ type entryVector struct {
 	DigestHex     string `json:"digest_hex"`
 }
 
-// vectorBook is a small ledger with what tends to go wrong between languages:
-// texts outside of ASCII, numbers with exponents, quotes, an outcome that came
-// later, a failed chain.
+// vectorBook is a small ledger with what tends to differ between languages: texts outside of ASCII,
+// numbers with exponents, quotes, a later outcome, a failed chain.
 func vectorBook(t testing.TB) *book {
 	b := newBook(t)
 	first := b.open(`{"ticket":"T-1","ratio":1e-7,"count":10.0,"grüße":"\u2028 \"x\" <&>","\ud83d\ude00":[true,null]}`)
@@ -80,8 +79,8 @@ func vectorBook(t testing.TB) *book {
 	return b
 }
 
-// vectorBook2 is a ledger with what the second format added: the environment and the
-// caller's id, gaps, calls without a price, shadow mode, and what people denied.
+// vectorBook2 is a ledger with what the second format added: the environment and the caller's id,
+// gaps, calls without a price, shadow mode, and denials by people.
 func vectorBook2(t testing.TB) *book {
 	b := newBook(t)
 	first := b.open(`{"ticket":"T-1"}`)
@@ -106,7 +105,7 @@ func vectorBook2(t testing.TB) *book {
 	return b
 }
 
-// frozenVectors reads a file of vectors of a format that is not made any more.
+// frozenVectors reads a vector file of a format that is no longer made.
 func frozenVectors(t *testing.T, name string) receiptVectors {
 	t.Helper()
 	body, err := os.ReadFile("../../testdata/vectors/" + name)
@@ -169,7 +168,7 @@ func makeEventVectors(b *book) eventVectors {
 	return v
 }
 
-// holdVectors compares a file of vectors with what the code makes, or writes it.
+// holdVectors compares a vector file with what the code produces, or writes it.
 func holdVectors[T any](t *testing.T, name string, made T) T {
 	t.Helper()
 	path := "../../testdata/vectors/" + name
@@ -212,8 +211,8 @@ func inASCII(body []byte) []byte {
 	return []byte(out.String())
 }
 
-// The published receipts of both formats hold. They are judged by nothing of this
-// package: RFC 8785 by another implementation, HKDF and the rest spelled out.
+// The published receipts of both formats are correct. Nothing of this package judges them: RFC 8785
+// is another implementation, and HKDF and the rest are spelled out.
 func TestReceiptVectors(t *testing.T) {
 	t.Parallel()
 	t.Run("first format", func(t *testing.T) {
@@ -259,8 +258,8 @@ func checkReceiptVectors(t *testing.T, v receiptVectors) {
 	}
 }
 
-// The published event vectors hold: canonical entries, payload hashes and the digest
-// that the receipt attests.
+// The published event vectors are correct: canonical entries, payload hashes and the digest that
+// the receipt attests.
 func TestEventVectors(t *testing.T) {
 	t.Parallel()
 	b := vectorBook(t)

@@ -8,7 +8,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// The kinds of artifacts that can be verified.
+// Kinds of artifacts that can be verified.
 const (
 	ArtifactApproval = "approval"
 	ArtifactReceipt  = "receipt"
@@ -17,7 +17,7 @@ const (
 // ArtifactShare is the kind of a token that serves a receipt with its proof.
 const ArtifactShare = "share"
 
-// Standing is what one aspect of a verification came to.
+// Standing is the result for one aspect of a verification.
 type Standing string
 
 // The standings of integrity, signatures and the evidence chain.
@@ -28,7 +28,7 @@ const (
 	StandingNotApplicable Standing = "not_applicable"
 )
 
-// KeyStanding is how far the key behind a signature is trusted.
+// KeyStanding says how far the key of a signature is trusted.
 type KeyStanding string
 
 // The standings of a key.
@@ -40,10 +40,10 @@ const (
 	KeyNotApplicable KeyStanding = "not_applicable"
 )
 
-// AnchorStanding is what an anchor in time came to.
+// AnchorStanding is the result for an anchor.
 type AnchorStanding string
 
-// The standings of an anchor, the best first.
+// The standings of an anchor, best first.
 const (
 	AnchorVerified AnchorStanding = "verified"
 	AnchorPending  AnchorStanding = "pending"
@@ -61,31 +61,30 @@ const (
 	Indeterminate Overall = "indeterminate"
 )
 
-// Finding is one aspect with the reason for what it came to.
+// Finding is the result for one aspect, with its reason.
 type Finding struct {
 	Standing Standing
 	Reason   string
 }
 
-// AnchorFinding is one anchor with the reason for what it came to.
+// AnchorFinding is the result for one anchor, with its reason.
 type AnchorFinding struct {
 	Standing AnchorStanding
 	Reason   string
 }
 
-// Integrity marks stored evidence that is shown without a proof of it; "" where it was
-// proven.
+// Integrity marks stored evidence that is shown without proof. It is "" if it was proven.
 type Integrity string
 
-// The marks.
+// The marks of integrity.
 const (
-	// IntegrityFailed: it is not as the service recorded it. What fails is not shown.
+	// IntegrityFailed means that it is not what the service recorded. Failing content is not shown.
 	IntegrityFailed Integrity = "failed"
-	// IntegrityNotChecked: it is shown as it is stored.
+	// IntegrityNotChecked means that it is shown as stored.
 	IntegrityNotChecked Integrity = "not_checked"
 )
 
-// CheckStatus is the result of one check. A verdict says what it did not look at.
+// CheckStatus is the result of one check. A verdict also says what it did not check.
 type CheckStatus string
 
 // The results of a check.
@@ -96,12 +95,11 @@ const (
 	CheckNotChecked    CheckStatus = "not_checked"
 )
 
-// Verification is everything there is to say about an artifact, for those of its
-// organization.
+// Verification is everything that is known about an artifact, for members of its organization.
 type Verification struct {
 	Artifact      string
 	ID            uuid.UUID
-	CreatedAt     *Time // nil where nothing vouches for one
+	CreatedAt     *Time // nil if it cannot be trusted
 	Chain         *Chain
 	ReceiptNumber string
 	GeneratedAt   string
@@ -113,24 +111,24 @@ type Verification struct {
 	OpenTimestamp AnchorFinding
 	Evidence      Finding
 	Checks        []CheckResult
-	Undecided     bool // of an approval
-	Partial       bool // of a receipt: its events and approvals were not looked at
+	Undecided     bool // for an approval
+	Partial       bool // for a receipt: its events and approvals were not checked
 	VerifiedAt    Time
 
-	Exportable bool // whether the caller may take the evidence out of the service
+	Exportable bool // the caller may export the evidence
 
-	Approval *Approval // nil for receipts, and where nothing vouches for it
+	Approval *Approval // nil for receipts, and if it cannot be trusted
 }
 
-// CheckResult is one thing that was looked at, or was not.
+// CheckResult is the result of one check, which may not have been made.
 type CheckResult struct {
 	Name   Check       `json:"name"`
 	Status CheckStatus `json:"status"`
 	Detail string      `json:"detail,omitempty"`
 }
 
-// Conclude is the verdict: what must hold holds. Anchors never change it, and
-// neither does what has become of a signing key.
+// Conclude returns the verdict. Anchors do not affect it, nor does the current status of a signing
+// key.
 func (v *Verification) Conclude() (Overall, string) {
 	for _, finding := range []struct {
 		Finding
@@ -152,19 +150,19 @@ func (v *Verification) Conclude() (Overall, string) {
 	return Verified, "ok"
 }
 
-// PublicVerification is what strangers learn of an artifact, and all of it: an
-// allowlist of its own, never a trimmed Verification.
+// PublicVerification is everything that the public learns about an artifact. It is an explicit
+// allowlist, never a trimmed Verification.
 type PublicVerification struct {
 	Artifact   string
 	Overall    Overall
 	Integrity  Standing
 	Signature  Standing
 	Key        KeyStanding
-	Anchors    AnchorStanding // the better of the two
+	Anchors    AnchorStanding // the better of the two anchors
 	VerifiedAt Time
 }
 
-// Minimize picks what strangers may learn.
+// Minimize returns what the public may learn.
 func Minimize(v *Verification) PublicVerification {
 	overall, _ := v.Conclude()
 	return PublicVerification{
@@ -183,8 +181,7 @@ func better(a, b AnchorStanding) AnchorStanding {
 	return NotAnchored
 }
 
-// ListsApproval reports whether a receipt's signed bytes list an approval as it
-// stands.
+// ListsApproval reports whether a receipt's signed bytes list an approval in its current form.
 func ListsApproval(receipt []byte, a *Approval) bool {
 	v, err := canon.Parse(receipt)
 	if err != nil {
@@ -202,40 +199,39 @@ func ListsApproval(receipt []byte, a *Approval) bool {
 	return false
 }
 
-// Anchor is a proof that a digest existed at some time, and what came of making
-// it. It is stored with an authenticator. One that is verified is judged anew whenever
-// it is asked about, by the roots of today; Block spares that the network, for which a
-// request must not wait.
+// Anchor is a proof that a digest existed at some time, and its status. It is stored with an
+// authenticator. A verified anchor is judged again for each request, with the current roots. Block
+// makes that possible without the network, which a request must not wait for.
 type Anchor struct {
 	Org      OrgID
-	Kind     string    // of the subject
-	Subject  uuid.UUID // of the approval, or of the receipt
-	Sequence int64     // of a head's receipt
+	Kind     string    // kind of the subject
+	Subject  uuid.UUID // id of the approval or receipt
+	Sequence int64     // sequence of a head's receipt
 	Method   string
 	Digest   [32]byte
 	Standing AnchorStanding
 	Reason   string
 	Proof    []byte
-	Block    []byte // the block that attests the proof, as it was found among the block headers; nil for none
+	Block    []byte // the block header that attests the proof, or nil
 }
 
-// The methods of anchoring in time.
+// Methods of anchoring.
 const (
 	MethodTSA            = "tsa"
 	MethodOpenTimestamps = "opentimestamps"
 )
 
-// The kinds of things that are anchored.
+// Kinds of anchored subjects.
 const (
 	SubjectApproval = "approval"
 	SubjectHead     = "head"
 )
 
-// ActAnchorMade is what the audit log calls the making of an anchor.
+// ActAnchorMade is the audit log's name for making an anchor.
 const ActAnchorMade = "anchor.made"
 
-// MadeDetail is what the audit log says of an anchor that was made: it binds the proof
-// and what the proof is about. The act's target is the subject's id.
+// MadeDetail returns the audit log's detail about an anchor. It binds the proof and its subject.
+// The act's target is the subject's id.
 func (a *Anchor) MadeDetail() []byte {
 	w := canon.BeginObject(nil)
 	w.String("digest", FormatHash(a.Digest))

@@ -12,16 +12,15 @@ import (
 	"countersign/internal/fault"
 )
 
-// The digits of a policy version cover the policy set and every setting that can change a
-// decision: what is decided, by whom, and until when. A setting has no part in the digits
-// while it has the value that stood for "not set" when versions began to cover it. These
-// values are written out below and not taken from DefaultSettings: another default in a
-// later release must not give an old version another meaning.
+// The digits of a policy version cover the policy set and every setting that can change a decision:
+// what is decided, by whom, and until when. A setting is left out while it has the value that meant
+// "not set" when versions started to cover it. These values are spelled out below instead of taken
+// from DefaultSettings: another default in a later release must not change the meaning of old
+// versions.
 
-// deciding writes one member for each setting that decides, and the digits of a policy
-// set among them, "" for none. The full form has all of them; otherwise those are left
-// out that have no part in the digits. What cannot change a decision, such as the order
-// of a list, makes no difference.
+// deciding encodes one member for each setting that decides, including the digits of a policy set,
+// or "". The full form has all of them; otherwise members that are not part of the digits are
+// omitted. Differences that cannot change a decision, such as the order of a list, have no effect.
 func (s *Settings) deciding(set string, full bool) []byte {
 	w := canon.BeginObject(nil)
 	if full || s.ApprovalTimeoutHours != 24 {
@@ -77,13 +76,13 @@ func (s *Settings) deciding(set string, full bool) []byte {
 	return w.End()
 }
 
-// DecidingSettings are the settings that a policy version covers, as it covers them.
+// DecidingSettings returns the settings that a policy version covers, in the form that it covers.
 func (s *Settings) DecidingSettings() []byte { return s.deciding("", true) }
 
-// asSet is a list whose order and doubles do not matter.
+// asSet normalizes a list whose order and duplicates do not matter.
 func asSet(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
-// widestDomains leaves out the domains that another one of the list includes.
+// widestDomains drops the domains that another one of the list includes.
 func widestDomains(domains []string) []string {
 	set := asSet(domains)
 	return slices.DeleteFunc(slices.Clone(set), func(domain string) bool {
@@ -91,7 +90,7 @@ func widestDomains(domains []string) []string {
 	})
 }
 
-// policyVersion is the version of a policy set under the settings.
+// policyVersion returns the version of a policy set with the settings.
 func (s *Settings) policyVersion(version string) string {
 	number, digits, _ := strings.Cut(version, "+")
 	deciding := s.deciding(digits, false)
@@ -101,8 +100,8 @@ func (s *Settings) policyVersion(version string) string {
 	return number + "+" + PayloadHash(deciding)[:12]
 }
 
-// Names reports whether a version is that of the set under the settings. Versions of
-// earlier releases covered the budgets of the settings alone.
+// Names reports whether a version is that of the set with the settings. Versions of earlier
+// releases covered only the budgets of the settings.
 func (s *Settings) Names(version, set string) bool {
 	return version == s.policyVersion(set) || version == (&Settings{
 		EvaluationMode: Enforce, FinancialThreshold: MoneyOf(5000), CumulativeThreshold: MoneyOf(10000), ApprovalTimeoutHours: 24,
@@ -111,7 +110,7 @@ func (s *Settings) Names(version, set string) bool {
 	}).policyVersion(set)
 }
 
-// Under is the policy as it decides under an organization's settings.
+// Under returns the policy as it decides with an organization's settings.
 func (p *Policy) Under(s *Settings) *Policy {
 	version := s.policyVersion(p.Version)
 	if version == p.Version {
@@ -122,11 +121,11 @@ func (p *Policy) Under(s *Settings) *Policy {
 	return &under
 }
 
-// PolicyVersion is the version of what decides for the organization: of its policy set
-// under its settings.
+// PolicyVersion returns the version of what decides for the organization: its policy set with its
+// settings.
 func (o *Organization) PolicyVersion() string { return o.Settings.policyVersion(o.SetVersion()) }
 
-// SetVersion is the version of the organization's policy set as it was put.
+// SetVersion returns the version of the organization's policy set as it was put.
 func (o *Organization) SetVersion() string {
 	if o.Controls.Policy.Number > 0 {
 		return o.Controls.Policy.Version
@@ -134,21 +133,21 @@ func (o *Organization) SetVersion() string {
 	return BuiltinPolicy.Version
 }
 
-// PastSettings are the settings that an organization had, as its audit log tells them.
-// The zero value is before the first act. It is not safe for concurrent use.
+// PastSettings are an organization's former settings according to its audit log. The zero value is
+// before the first act. It is not safe for concurrent use.
 type PastSettings struct {
 	changes []map[string]settingChange // oldest first
 }
 
-// settingChange is one member of an organization.update's detail.
+// settingChange is one member of the detail of an organization.update act.
 type settingChange struct {
 	From json.RawMessage `json:"from"`
 }
 
-// maxPastSettings bounds how many changes are kept: the newest.
+// maxPastSettings bounds how many changes are kept, newest first.
 const maxPastSettings = 10_000
 
-// Step takes the next act.
+// Step adds the next act.
 func (p *PastSettings) Step(stored *StoredAct) error {
 	said, err := read(stored)
 	if err != nil || string(said.action) != ActOrganizationUpdate {
@@ -164,7 +163,7 @@ func (p *PastSettings) Step(stored *StoredAct) error {
 	if err := json.Unmarshal(act.Detail, &detail); err != nil {
 		return fmt.Errorf("%w: %w", errUnreadableAct, err)
 	}
-	delete(detail.Changed, "name") // no setting
+	delete(detail.Changed, "name") // not a setting
 	if len(detail.Changed) == 0 {
 		return nil
 	}
@@ -174,9 +173,8 @@ func (p *PastSettings) Step(stored *StoredAct) error {
 	return nil
 }
 
-// Find goes back from the settings of now to those under which a set has the version.
-// Whatever it finds makes the version's digits; an act that somebody has changed only
-// keeps it from finding any.
+// Find goes back from the current settings to those with which a set has the version. A match is
+// proven by the version's digits; a tampered act can only prevent finding one.
 func (p *PastSettings) Find(now *Settings, version, set string) (*Settings, error) {
 	encoded, err := now.Encode()
 	if err != nil {
@@ -188,7 +186,7 @@ func (p *PastSettings) Find(now *Settings, version, set string) (*Settings, erro
 	}
 	for i := len(p.changes) - 1; i >= 0; i-- {
 		for name, change := range p.changes[i] {
-			if string(change.From) == "null" { // as a setting that has its default
+			if string(change.From) == "null" { // the setting had its default
 				delete(members, name)
 				continue
 			}

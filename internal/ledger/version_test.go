@@ -13,8 +13,8 @@ import (
 	"countersign/internal/classify"
 )
 
-// settingValues are a few values of every setting, with spellings that mean the same
-// among them. The keys are the members of Settings.
+// settingValues has some values of every setting, including spellings with the same meaning. The
+// keys are the members of Settings.
 var settingValues = map[string][]func(*Settings){
 	"EvaluationMode":      {func(s *Settings) { s.EvaluationMode = Shadow }},
 	"FinancialThreshold":  {func(s *Settings) { s.FinancialThreshold = MoneyOf(777) }},
@@ -87,8 +87,8 @@ type past struct {
 	age      Time
 }
 
-// decisions is all that the settings decide, over actions that come close to every value
-// of settingValues.
+// decisions returns everything that the settings decide, for actions close to every value of
+// settingValues.
 func decisions(s *Settings) string {
 	var all strings.Builder
 	fmt.Fprintln(&all, s.EvaluationMode, string(s.CanonicalFailModes()))
@@ -134,9 +134,9 @@ func decisions(s *Settings) string {
 	return all.String()
 }
 
-// The policy version changes with a setting exactly where the setting can change a
-// decision. Among others it changes at least then: one setting can hide what another
-// would decide.
+// The policy version changes with a setting exactly if the setting can change a decision. In
+// combination with other settings it changes at least then: one setting can hide what another would
+// decide.
 func TestPolicyVersionCoversWhatDecides(t *testing.T) {
 	t.Parallel()
 	defaults := DefaultSettings()
@@ -169,8 +169,8 @@ func TestPolicyVersionCoversWhatDecides(t *testing.T) {
 	})
 }
 
-// The digits are those of the set and of the canonical settings, as the document says:
-// neither another release nor another default changes them.
+// The digits are those of the set and of the canonical settings, as documented: neither another
+// release nor another default changes them.
 func TestPolicyVersionIsFixed(t *testing.T) {
 	t.Parallel()
 	for want, edit := range map[string]func(*Settings){
@@ -186,8 +186,8 @@ func TestPolicyVersionIsFixed(t *testing.T) {
 	}
 }
 
-// Settings that an organization had are found by the version that they make, however
-// often they were changed since; a version that none of them makes is not.
+// Former settings of an organization are found by their version, however often they were changed
+// since. A version that none of them has is not found.
 func TestPastSettingsAreFound(t *testing.T) {
 	t.Parallel()
 	org := &Organization{ID: OrgID{uuid.UUID{1}}, Slug: "acme", Settings: DefaultSettings()}

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// Break is the first place where a ledger does not hold.
+// Break is the first place where a ledger is broken.
 type Break struct {
 	Sequence      int64  `json:"sequence"`
 	ReceiptNumber string `json:"receipt_number"`
 	Check         Check  `json:"check"`
 	Detail        string `json:"detail"`
-	// Evidence is a digest of the row that it is about, where it is about no receipt; nil
-	// where none tells it from a later one.
+	// Evidence is a digest of the affected row if it is not a receipt, or nil if there is no such
+	// row.
 	Evidence []byte `json:"-"`
 }
 
@@ -20,16 +20,16 @@ func (b *Break) Error() string {
 	return fmt.Sprintf("%s: %s: %s", b.ReceiptNumber, b.Check, b.Detail)
 }
 
-// Walk follows an organization's receipts from the first to the newest. It sees
-// what no receipt shows by itself: a gap, a swap, a missing end.
+// Walk follows an organization's receipts from the first to the newest. It detects what no receipt
+// shows on its own: a gap, a swap, a missing end.
 //
-// A long ledger is walked in segments side by side: each starts from a receipt
-// whose predecessor it does not know, and Join holds the two ends together.
+// A long ledger is walked in parallel segments. Each starts at a receipt whose predecessor it does
+// not know, and Join checks the links between segments.
 type Walk struct {
-	Checked int64 // the sequence of the last receipt that held
+	Checked int64 // the sequence of the last sound receipt
 	last    *[32]byte
 	year    int
-	// Of a segment: where it began and what its first receipt links to.
+	// For a segment: where it started and what its first receipt links to.
 	from      int64
 	firstLink []byte
 	segment   bool
@@ -43,7 +43,7 @@ func NewWalkFrom(sequence int64) *Walk {
 	return &Walk{Checked: sequence - 1, from: sequence, segment: true}
 }
 
-// Step takes the next receipt in order of sequence, already inspected.
+// Step checks the next receipt in order of sequence, which was already inspected.
 func (w *Walk) Step(r *StoredReceipt, in *Inspection) *Break {
 	expected := w.Checked + 1
 	broken := func(check Check, detail string) *Break {
@@ -66,8 +66,8 @@ func (w *Walk) Step(r *StoredReceipt, in *Inspection) *Break {
 	return nil
 }
 
-// Join appends the next segment, with the break that was found in it, and returns
-// the first break of the two.
+// Join appends the next segment, with the break that was found in it, and returns the first break
+// of the two.
 func (w *Walk) Join(next *Walk, found *Break) *Break {
 	if missing := w.Checked + 1; missing != next.from {
 		return &Break{Sequence: missing, ReceiptNumber: w.Label(missing), Check: CheckSequence, Detail: fmt.Sprintf("receipt %d is missing", missing)}
@@ -88,7 +88,7 @@ func (w *Walk) Join(next *Walk, found *Break) *Break {
 	return nil
 }
 
-// Label is the receipt number that a sequence has, as far as the walk can tell.
+// Label returns the receipt number of a sequence, as far as the walk knows.
 func (w *Walk) Label(sequence int64) string {
 	return fmt.Sprintf("%s-%04d-%05d", NumberPrefix, w.year, sequence)
 }
@@ -105,8 +105,8 @@ func sameLink(previous []byte, last *[32]byte) bool {
 	return bytes.Equal(previous, last[:])
 }
 
-// label names a receipt that may be unreadable or gone: by what it claims where
-// that is at least its own sequence, else by the sequence alone.
+// label names a receipt that may be unreadable or missing. The year is that of its claimed time if
+// it can be parsed, otherwise that of an earlier receipt.
 func (w *Walk) label(r *StoredReceipt, sequence int64) string {
 	if generated, ok := stringMember(r.Body, `generated_at":"`); ok {
 		if t, err := ParseTime(string(generated)); err == nil {
@@ -116,8 +116,7 @@ func (w *Walk) label(r *StoredReceipt, sequence int64) string {
 	return w.Label(sequence)
 }
 
-// Finish holds the last receipt against the organization's head; nil stands for
-// a head that is not there.
+// Finish checks the last receipt against the organization's head, which is nil if it is missing.
 func (w *Walk) Finish(head *Head, keys Keys) *Break {
 	broken := func(detail string) *Break {
 		return &Break{Sequence: w.Checked + 1, ReceiptNumber: w.label(&StoredReceipt{}, w.Checked+1), Check: CheckHead, Detail: detail}

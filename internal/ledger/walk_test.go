@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// audit walks stored receipts in one go.
+// audit walks stored receipts in one pass.
 func (b *book) audit(stored []*StoredReceipt, head *Head) (*Walk, *Break) {
 	walk := NewWalk()
 	for _, r := range stored {
@@ -21,7 +21,7 @@ func (b *book) audit(stored []*StoredReceipt, head *Head) (*Walk, *Break) {
 	return walk, found
 }
 
-// auditInSegments walks the same receipts in the segments that end at the cuts.
+// auditInSegments walks the same receipts in segments that end at the cuts.
 func (b *book) auditInSegments(stored []*StoredReceipt, head *Head, cuts []int64) *Break {
 	walk := NewWalk()
 	var newest int64
@@ -107,8 +107,8 @@ func TestWalkNamesTheFirstBreak(t *testing.T) {
 	}
 }
 
-// A relinked ledger needs the key: receipts of another key ring in the place of
-// the real ones are found at the first of them.
+// A relinked ledger needs the key: receipts of another key ring in place of the real ones are
+// detected at the first of them.
 func TestWalkFindsABrokenLink(t *testing.T) {
 	t.Parallel()
 	b, twin := filled(t, 4), newBook(t)
@@ -127,8 +127,7 @@ func TestWalkFindsABrokenLink(t *testing.T) {
 	}
 }
 
-// Segments of any cut give the verdict of one walk, whatever was done to the
-// receipts.
+// Segments with any cuts give the verdict of one walk, whatever was done to the receipts.
 func TestSegmentsGiveTheSameVerdict(t *testing.T) {
 	t.Parallel()
 	b := filled(t, 12)
@@ -136,7 +135,7 @@ func TestSegmentsGiveTheSameVerdict(t *testing.T) {
 		stored := make([]*StoredReceipt, 0, len(b.receipts))
 		for i, r := range b.receipts {
 			switch rapid.IntRange(0, 14).Draw(t, "fate") {
-			case 0: // gone
+			case 0: // deleted
 			case 1:
 				edited := *r
 				edited.Body = []byte(strings.Replace(string(r.Body), "step", "leap", 1))
@@ -156,7 +155,7 @@ func TestSegmentsGiveTheSameVerdict(t *testing.T) {
 			t.Fatalf("one walk finds %v, segments find %v", want, got)
 		}
 		if want != nil {
-			// The year of a receipt that is gone is a guess from its neighbours.
+			// The year of a missing receipt is a guess from its neighbors.
 			if diff := cmp.Diff([]any{want.Sequence, want.Check}, []any{got.Sequence, got.Check}); diff != "" {
 				t.Fatalf("verdict (-one walk +segments):\n%s", diff)
 			}
