@@ -10,9 +10,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// jsonArray is an array of a payload as the expression language sees it. The
-// library's own lists look at their items' type by reflection each time one is
-// made, which is dearer than most rules.
+// jsonArray is an array of a payload as a CEL list. The library's own lists determine the type of
+// their items by reflection each time one is created, which costs more than most rules.
 type jsonArray struct {
 	items []canon.Value
 	step  Step
@@ -47,7 +46,7 @@ func (a *jsonArray) Contains(item ref.Val) ref.Val {
 	return types.False
 }
 
-// Fold implements traits.Foldable: what loops call.
+// Fold implements traits.Foldable, which loops use.
 func (a *jsonArray) Fold(f traits.Folder) {
 	for i := range a.items {
 		if !f.FoldEntry(i, fromJSON(a.items[i], a.step)) {
@@ -57,13 +56,13 @@ func (a *jsonArray) Fold(f traits.Folder) {
 	}
 }
 
-// Add implements traits.Adder: the concatenation of two lists.
+// Add implements traits.Adder: it concatenates two lists.
 func (a *jsonArray) Add(other ref.Val) ref.Val { return a.copied().(traits.Adder).Add(other) }
 
 // Iterator implements traits.Iterable.
 func (a *jsonArray) Iterator() traits.Iterator { return a.copied().(traits.Iterable).Iterator() }
 
-// copied is the list in the library's own form, for what is rarely done.
+// copied returns the list in the library's own form, for rare operations.
 func (a *jsonArray) copied() ref.Val {
 	affordable(len(a.items), maxLooked)
 	items := make([]ref.Val, len(a.items))
@@ -114,8 +113,7 @@ func (a *jsonArray) ConvertToType(to ref.Type) ref.Val {
 	return types.NewErr("a list cannot be converted")
 }
 
-// ConvertToNative implements ref.Val. The string extension asks for a list of
-// strings, to join it.
+// ConvertToNative implements ref.Val. The string extension needs a list of strings to join it.
 func (a *jsonArray) ConvertToNative(to reflect.Type) (any, error) {
 	return a.copied().ConvertToNative(to)
 }

@@ -7,8 +7,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// realistic is what an organization with opinions might write: 20 rules, of
-// which two apply to the payment below.
+// realistic is what an organization might write: 20 rules, of which two apply to the payment below.
 const realistic = `
 fast_path: false
 rules:
@@ -72,8 +71,8 @@ func BenchmarkMatchTwentyRules(b *testing.B) {
 	}
 }
 
-// The patterns that need the most time for their steps, on the longest text:
-// this is what maxSteps is measured by.
+// BenchmarkMatchWorstPatterns measures the patterns with the slowest steps on the longest text.
+// maxSteps is derived from it.
 func BenchmarkMatchWorstPatterns(b *testing.B) {
 	set := parse(b, worstPatterns...)
 	in := &Input{Payload: parseJSON(b, `{"f": "`+strings.Repeat("a", maxMatched)+`"}`)}

@@ -13,13 +13,13 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// budgetsName is the variable behind budget("name"): a map from names to budgets. No
-// condition can spell it, so that whatever refers to it in a compiled condition asks about
-// a budget, which is state and not part of the action.
+// budgetsName is the variable behind budget("name"): a map from names to budgets. No condition can
+// spell it, so any reference to it in a compiled condition reads a budget, which is state and not
+// part of the action.
 const budgetsName = "@budgets"
 
-// budgetMacro turns budget("name") into a look-up in budgetsName. The name is written out,
-// so that a set says which budgets it asks about.
+// budgetMacro turns budget("name") into a lookup in budgetsName. The name must be a literal, so
+// that the budgets that a set reads are known.
 var budgetMacro = cel.GlobalMacro("budget", 1, func(f cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
 	if name := args[0]; name.Kind() != ast.LiteralKind || name.AsLiteral().Type() != types.StringType {
 		return nil, f.NewError(name.ID(), "the name of a budget must be written out as a string")
@@ -27,7 +27,7 @@ var budgetMacro = cel.GlobalMacro("budget", 1, func(f cel.MacroExprFactory, _ as
 	return f.NewCall(operators.Index, f.NewIdent(budgetsName), args[0]), nil
 })
 
-// budgetsOf are the names of the budgets that a condition asks about.
+// budgetsOf returns the names of the budgets that a condition reads.
 func budgetsOf(checked *cel.Ast) (names []string) {
 	ast.PostOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.Index {
@@ -43,8 +43,8 @@ func budgetsOf(checked *cel.Ast) (names []string) {
 	return names
 }
 
-// Budgets returns the names of the budgets that the rules ask about, each once, in order.
-// The caller must not modify it.
+// Budgets returns the names of the budgets that the rules read, each once, in order. The caller
+// must not modify it.
 func (s *Set) Budgets() []string { return s.budgets }
 
 func (s *Set) findBudgets() {
@@ -60,10 +60,10 @@ type budgetMap map[string]float64
 
 var _ traits.Mapper = budgetMap(nil)
 
-// errNoBudget is for a condition that asks about a budget which is not there.
+// errNoBudget says that a condition reads a budget that does not exist.
 var errNoBudget = errors.New("no such budget")
 
-// FindStringKey is the interpreter's short way to follow a name.
+// FindStringKey is the interpreter's fast path for looking up a name.
 func (m budgetMap) FindStringKey(name string) (any, bool) { return m.Find(types.String(name)) }
 
 // Find implements traits.Mapper.
@@ -93,7 +93,7 @@ func (m budgetMap) Contains(key ref.Val) ref.Val {
 // Size implements traits.Sizer.
 func (m budgetMap) Size() ref.Val { return types.Int(len(m)) }
 
-// Iterator implements traits.Iterable. No condition comes to it: none can name the map.
+// Iterator implements traits.Iterable. No condition can reach it, because none can name the map.
 func (m budgetMap) Iterator() traits.Iterator {
 	return types.NewStringList(values, nil).(traits.Iterable).Iterator()
 }
@@ -118,7 +118,7 @@ func (m budgetMap) ConvertToNative(reflect.Type) (any, error) { return nil, errN
 // budgetLeft is the value of budget("name").
 type budgetLeft struct {
 	left    types.Double
-	missing bool // there is no such budget: to ask what is left of it fails
+	missing bool // there is no such budget, so reading what is left of it fails
 }
 
 func (b *budgetLeft) get() (any, error) {
@@ -133,7 +133,7 @@ var (
 	_ traits.FieldTester = (*budgetLeft)(nil)
 )
 
-// Get implements traits.Indexer, for conditions that hide the type behind dyn().
+// Get implements traits.Indexer, for conditions that hide the type with dyn().
 func (b *budgetLeft) Get(key ref.Val) ref.Val {
 	if b.missing {
 		return types.WrapErr(errNoBudget)

@@ -8,13 +8,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// asking is a set of one rule with the condition.
+// asking returns a set of one rule with the condition.
 func asking(condition string) ([]byte, Format) {
 	return fmt.Appendf(nil, "rules:\n- name: r\n  when: '%s'\n  decision: deny\n  reason: because\n", condition), YAML
 }
 
-// TestRulesAskAboutBudgets evaluates conditions about what is left of budgets. A budget
-// that is not there fails the rule, which says so.
+// TestRulesAskAboutBudgets: conditions can read what is left of budgets. A budget that does not
+// exist fails the rule, and the error says so.
 func TestRulesAskAboutBudgets(t *testing.T) {
 	t.Parallel()
 	in := &Input{AmountUSD: 30, Budgets: map[string]float64{"marketing": 29.5, "tokens a day": 0, "true": 1}}
@@ -57,8 +57,8 @@ func TestRulesAskAboutBudgets(t *testing.T) {
 	}
 }
 
-// TestBudgetsAreTypeChecked refuses what cannot be asked about a budget when the set is
-// read.
+// TestBudgetsAreTypeChecked: a condition that cannot apply to a budget is refused when the set is
+// parsed.
 func TestBudgetsAreTypeChecked(t *testing.T) {
 	t.Parallel()
 	for _, condition := range []string{

@@ -10,7 +10,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// A policy set read back from its canonical form is the same set with the same hash.
+// A policy set parsed from its canonical form is the same set with the same hash.
 func TestCanonicalReadsBackToTheSameSet(t *testing.T) {
 	t.Parallel()
 	documents := map[string]string{
@@ -59,8 +59,7 @@ rules:
 	}
 }
 
-// The canonical form leaves out defaults, but keeps what is said about the fast
-// path.
+// The canonical form omits defaults, but keeps an explicit fast_path.
 func TestCanonicalLeavesOutDefaults(t *testing.T) {
 	t.Parallel()
 	const plain = `{"rules":[{"decision":"deny","name":"a","reason":"r","when":"true"}]}`

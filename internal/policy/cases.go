@@ -4,35 +4,33 @@ import (
 	"countersign/internal/canon"
 )
 
-// Case is one test of a policy set: an action, what surrounds it, and what is
-// to be decided.
+// Case is one test of a policy set: an action, its context, and the expected decision.
 type Case struct {
 	Name string
-	// Action is an action as a client records it. Chain and Organization are null
-	// when the case leaves them at their defaults.
+	// Action is an action as a client records it. Chain and Organization are null if the case uses
+	// the defaults.
 	Action, Chain, Organization canon.Value
-	// Used is an object of what is used of the organization's budgets, by their names; null
-	// when nothing is.
+	// Used is an object with the used part of the organization's budgets by name, or null.
 	Used   canon.Value
 	Expect Expect
 }
 
-// Expect is the decision that a case wants to see.
+// Expect is the expected decision of a case.
 type Expect struct {
 	PolicyDecision string
-	// PolicyName is nil when any will do, and empty when no policy may be named.
+	// PolicyName is nil if any is fine, and empty if no policy may be named.
 	PolicyName *string
-	// Status is empty when any will do.
+	// Status is empty if any is fine.
 	Status string
 }
 
-// maxCases is the most cases in a file.
+// maxCases bounds the cases in a file.
 const maxCases = 1000
 
 var statuses = []string{"allowed", "flagged", "awaiting_approval", "denied"}
 
-// ParseCases reads a file of cases, in YAML or JSON: {"cases": [...]}. It
-// returns all of them, or an *Error with all that is wrong.
+// ParseCases parses a file of cases, in YAML or JSON: {"cases": [...]}. It returns all of them, or
+// an *Error with all problems.
 func ParseCases(data []byte) ([]Case, error) {
 	found, root, err := read(data, YAML)
 	if err != nil {
@@ -139,7 +137,7 @@ func (d *decoder) object(n *node, field string) canon.Value {
 	return d.json(n)
 }
 
-// json turns a node into the JSON value it stands for.
+// json converts a node to a JSON value.
 func (d *decoder) json(n *node) canon.Value {
 	switch n.kind {
 	case canon.Object:
@@ -159,7 +157,7 @@ func (d *decoder) json(n *node) canon.Value {
 	case canon.Null:
 		return canon.Value{}
 	default:
-		// YAML has more ways to write a number than JSON has.
+		// YAML has more forms of numbers than JSON.
 		v, err := canon.Parse([]byte(n.value))
 		if err != nil {
 			d.refuse(n, "this number is not one of JSON: write it with digits alone, or put it in quotes")

@@ -84,8 +84,8 @@ func TestParseCasesRefuses(t *testing.T) {
 	}
 }
 
-// Every example and every pack must be readable, and have cases beside it that name rules it
-// has. What they decide is the business of the command that runs them.
+// Every example and every pack is valid and has cases next to it that name existing rules. The
+// policy command tests what they decide.
 func TestExamplesAreValid(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -104,7 +104,7 @@ func TestExamplesAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", file, err)
 		}
-		names := map[string]bool{ledger.RuleMail: true} // a built-in rule, which the cases may name as well
+		names := map[string]bool{ledger.RuleMail: true} // a built-in rule that cases may also name
 		for _, r := range set.Rules() {
 			names[r.Name] = true
 		}
@@ -120,7 +120,7 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 }
 
-// A pack is found by its name and by nothing else.
+// A pack is found only by its exact name.
 func TestPacks(t *testing.T) {
 	t.Parallel()
 	if diff := cmp.Diff([]string{"starter"}, Packs()); diff != "" {

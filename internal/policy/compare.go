@@ -6,16 +6,16 @@ import (
 	"countersign/internal/canon"
 )
 
-// affordable stops the evaluation of a rule that is about to look at too much
-// at once, in the way that the language's own meter does. An error would not
-// do: some functions take it for "no", and the rule would pass.
+// affordable aborts the evaluation of a rule that is about to read too much at once, in the same
+// way as the library's cost limit. An error would not be enough: some functions treat it as "no",
+// and the rule would pass.
 func affordable(size, limit int) {
 	if size > limit {
 		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "too much at once"})
 	}
 }
 
-// comparison is one comparison of two JSON values, however deep.
+// comparison is one deep comparison of two JSON values.
 type comparison struct {
 	looked int
 }
@@ -48,7 +48,7 @@ func (c *comparison) arrays(a, b []canon.Value) bool {
 	return true
 }
 
-// objects relies on the one order that members have.
+// objects relies on members having a fixed order.
 func (c *comparison) objects(a, b []canon.Member) bool {
 	if len(a) != len(b) {
 		return false

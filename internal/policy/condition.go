@@ -13,15 +13,15 @@ import (
 	"countersign/internal/canon"
 )
 
-// condition is a compiled "when". It holds where both its parts do.
+// condition is a compiled "when". It is true if both parts are true.
 type condition struct {
-	action cel.Program // what reads the action alone; nil for nothing
-	state  cel.Program // what reads the chain, the organization or budgets too; nil for nothing
-	joint  bool        // state reads the action too
+	action cel.Program // the part that reads only the action, or nil
+	state  cel.Program // the part that reads the chain, the organization or budgets, or nil
+	joint  bool        // state also reads the action
 	source *ast.SourceInfo
-	// limits are what the parts may cost on one action.
+	// actionLimit and stateLimit are what the parts may cost for one action.
 	actionLimit, stateLimit uint64
-	budgets                 []string // that it asks about
+	budgets                 []string // names of the budgets that it reads
 }
 
 // expression reads the text of a condition.
@@ -35,13 +35,13 @@ func (d *decoder) expression(n *node) string {
 	return n.value
 }
 
-// bounds are what the parts of conditions that are evaluated in one place may cost.
+// bounds limit the cost of the parts of conditions that are evaluated together.
 type bounds struct {
-	rule uint64 // each rule's part
-	set  uint64 // all of them together
-	// steps are those of all regular expressions together.
+	rule uint64 // for each rule
+	set  uint64 // for all rules together
+	// steps limits all regular expressions together.
 	steps uint64
-	where string // what the parts read, for people
+	where string // what the parts read, for messages
 }
 
 var (
@@ -49,7 +49,7 @@ var (
 	stateBounds  = bounds{maxRuleCost / stateShare, maxSetCost / stateShare, maxSteps / stateShare, "the chain or the organization"}
 )
 
-// budget is what the parts still to be read may cost.
+// budget is what the remaining parts may cost.
 type budget struct {
 	bounds
 
@@ -58,13 +58,13 @@ type budget struct {
 
 func newBudget(b bounds) *budget { return &budget{b, b.set, b.steps} }
 
-// budgets are those of one document.
+// budgets are the cost budgets of one document.
 type budgets struct {
 	action, state *budget
 }
 
-// condition compiles a condition and takes what it may cost off the budgets. It
-// returns nil, and has said why, when there is nothing to compile.
+// condition compiles a condition and subtracts its cost from the budgets. It returns nil if there
+// is nothing to compile; the reason has then been reported.
 func (d *decoder) condition(n *node, left *budgets) *condition {
 	if d.outline || n == nil || n.kind != canon.String || n.value == "" || len(n.value) > maxCondition || d.full() {
 		return nil
@@ -102,7 +102,7 @@ func (d *decoder) compile(n *node, checked *cel.Ast, left *budgets) (*condition,
 	}
 	if state != nil {
 		if d.afford(n, state, left.state); d.slow[d.rule] {
-			c.stateLimit = actionBounds.rule // what it had when it was put
+			c.stateLimit = actionBounds.rule // the limit when it was put
 		}
 		c.joint = reads(state.NativeRep().Expr(), actionVariable.name)
 		c.state, err = program(state, c.stateLimit)
@@ -110,8 +110,8 @@ func (d *decoder) compile(n *node, checked *cel.Ast, left *budgets) (*condition,
 	return c, err
 }
 
-// program compiles a part of a condition. Metering doubles the time that it takes, so
-// it is left out where the limit is out of reach of even the largest request.
+// program compiles a part of a condition. Tracking the cost doubles the time that it takes, so it
+// is omitted if even the largest request cannot reach the limit.
 func program(part *cel.Ast, limit uint64) (cel.Program, error) {
 	worst, err := environment().EstimateCost(part, estimator{worst: true})
 	if err != nil {
@@ -124,7 +124,7 @@ func program(part *cel.Ast, limit uint64) (cel.Program, error) {
 	return environment().Program(part, options...)
 }
 
-// restrict refuses what type-checks and is still of no use or of unknown cost.
+// restrict refuses conditions that type-check but are useless or have unknown cost.
 func (d *decoder) restrict(n *node, checked *cel.Ast) {
 	if !checked.OutputType().IsExactType(cel.BoolType) {
 		d.refuse(n, "when must be a condition, true or false, and is of type %s: compare it with something", checked.OutputType())
@@ -149,7 +149,7 @@ func literalPattern(call ast.CallExpr) bool {
 	return len(args) > 0 && args[len(args)-1].Kind() == ast.LiteralKind
 }
 
-// afford takes what a part of a condition may cost off its budget.
+// afford subtracts the cost of a part of a condition from its budget.
 func (d *decoder) afford(n *node, part *cel.Ast, left *budget) {
 	estimate, err := environment().EstimateCost(part, estimator{})
 	switch {
@@ -167,8 +167,8 @@ func (d *decoder) afford(n *node, part *cel.Ast, left *budget) {
 	}
 }
 
-// exceed refuses what costs more than its budget. A set that was put under the bounds
-// of an earlier version stays in force: there, the rule is noted as slow.
+// exceed refuses a part that costs more than its budget. A set that was put under the limits of an
+// earlier version stays in force; its rule is reported as slow.
 func (d *decoder) exceed(n *node, left *budget, format string, args ...any) {
 	if d.stored && left.where == stateBounds.where {
 		d.slow[d.rule] = true
@@ -185,7 +185,7 @@ func units(cost uint64) string {
 	return fmt.Sprintf("%d units", cost)
 }
 
-// characterAt turns a line and column of an expression into a character of it.
+// characterAt converts a line and column of an expression to a character index.
 func characterAt(expression string, at common.Location) int {
 	lines := strings.SplitAfter(expression, "\n")
 	character := at.Column()

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// A condition that is wrong or may cost too much is refused at its place in the YAML
-// document.
+// A condition that is wrong or may cost too much is refused at its place in the YAML document.
 func TestParseRefusesConditionsWithTheirPlace(t *testing.T) {
 	t.Parallel()
 	loop := "[1,2,3,4,5,6,7,8,9,10].all(%, "
@@ -55,7 +54,7 @@ func TestParseRefusesConditionsWithTheirPlace(t *testing.T) {
 	}
 }
 
-// A fault in a condition is placed correctly in a JSON document too.
+// A fault in a condition has the correct place in a JSON document too.
 func TestParseFindsPlacesInJSON(t *testing.T) {
 	t.Parallel()
 	const before = "{\"rules\": [{\"name\": \"a\", \"decision\": \"deny\", \"reason\": \"r\",\r\n\"when\":\t"
@@ -75,8 +74,7 @@ func TestParseFindsPlacesInJSON(t *testing.T) {
 	}
 }
 
-// A set whose rules may cost too much together is refused, although each rule alone
-// is not.
+// A set whose rules may cost too much together is refused even if each rule alone is not.
 func TestParseBoundsTheCostOfASet(t *testing.T) {
 	t.Parallel()
 	dear := "{name: rule %, decision: deny, reason: r, when: 'action.payload.a.exists(i, i.b == \"x\" || i.c == \"y\" || i.d.contains(\"z\"))'}\n"

@@ -20,13 +20,13 @@ var (
 	modes     = []string{modeEnforce, modeShadow}
 )
 
-// decoder turns nodes into rules and notes every problem it meets. What it
-// returns is of use only when there is none.
+// decoder converts nodes to rules and reports every problem that it finds. Its results are usable
+// only if there is none.
 type decoder struct {
 	*problems
-	rule string // whom problems are blamed on
-	// stored says that the document is in force already, and slow names its rules that
-	// could not be put any more.
+	rule string // what problems are attributed to
+	// stored says that the document is already in force. slow names its rules that would be refused
+	// today.
 	stored bool
 	slow   map[string]bool
 	// outline says that conditions are not compiled.
@@ -92,7 +92,7 @@ func (d *decoder) rules(set *Set, list *node) {
 	d.rule = ""
 }
 
-// label is what the problems of an item are blamed on.
+// label returns what the problems of an item are attributed to.
 func label(item *node, list string, index int) string {
 	if name := item.get("name"); name != nil && name.kind == canon.String && name.value != "" {
 		return cut(name.value, maxName)

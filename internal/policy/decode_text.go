@@ -9,7 +9,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// isA reports whether n is of that kind, and refuses it otherwise.
+// isA reports whether n has the kind, and otherwise refuses it.
 func (d *decoder) isA(n *node, kind canon.Kind, otherwise string) bool {
 	if n.kind != kind {
 		d.refuse(n, "%s", otherwise)
@@ -17,7 +17,7 @@ func (d *decoder) isA(n *node, kind canon.Kind, otherwise string) bool {
 	return n.kind == kind
 }
 
-// require refuses an object without one of the fields.
+// require refuses an object that lacks one of the fields.
 func (d *decoder) require(n *node, fields ...string) {
 	for _, field := range fields {
 		if n.get(field) == nil {
@@ -26,7 +26,7 @@ func (d *decoder) require(n *node, fields ...string) {
 	}
 }
 
-// prose reads a text for people: 1 to limit characters.
+// prose reads a text for people with 1 to limit characters.
 func (d *decoder) prose(n *node, field string, limit int) string {
 	if !d.isA(n, canon.String, field+" must be a string: put it in quotes") {
 		return ""
@@ -38,8 +38,8 @@ func (d *decoder) prose(n *node, field string, limit int) string {
 	return n.value
 }
 
-// line reads a name. It goes into reasons, logs and lists, where line breaks
-// and blanks at the ends would make one name look like another.
+// line reads a name. Names appear in reasons, logs and lists, where line breaks and blanks at the
+// ends would make one name look like another.
 func (d *decoder) line(n *node, field string, limit int) string {
 	value := d.prose(n, field, limit)
 	if strings.TrimSpace(value) != value || strings.ContainsFunc(value, unicode.IsControl) {
@@ -48,7 +48,7 @@ func (d *decoder) line(n *node, field string, limit int) string {
 	return value
 }
 
-// link reads an address that people will be asked to follow.
+// link reads a URL that people will be asked to follow.
 func (d *decoder) link(n *node, field string) string {
 	value := d.line(n, field, maxURL)
 	if value == "" {

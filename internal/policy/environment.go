@@ -9,7 +9,7 @@ import (
 	"cel.dev/cel-go/ext"
 )
 
-// environment is the language of conditions: made once, shared by all.
+// environment is the language of conditions, created once and shared.
 var environment = sync.OnceValue(func() *cel.Env {
 	registry, err := types.NewRegistry()
 	if err != nil {
@@ -36,23 +36,22 @@ var environment = sync.OnceValue(func() *cel.Env {
 	if err != nil {
 		panic("policy: " + err.Error())
 	}
-	settle(env)
+	initialize(env)
 	return env
 })
 
-// settle makes the library write now what it would otherwise write on first
-// use, from whichever goroutine comes first: the list of known names behind "did
-// you mean", which scopes copy without a lock, and the place in the one shared
-// value for "no such overload", which would blame another rule's condition.
-func settle(env *cel.Env) {
+// initialize makes the library write now what it would otherwise write on first use, from any
+// goroutine: the list of known names for "did you mean", which scopes copy without a lock, and the
+// position in the shared "no such overload" error, which would point into another rule's condition.
+func initialize(env *cel.Env) {
 	if _, issues := env.Compile("undeclared"); issues.Err() == nil {
 		panic("policy: an undeclared name was accepted")
 	}
-	types.LabelErrNode(nowhere, types.NoSuchOverloadErr())
+	types.LabelErrNode(noPosition, types.NoSuchOverloadErr())
 }
 
-// nowhere is the place of an error that has none.
-const nowhere = -1
+// noPosition is the position of an error that has none.
+const noPosition = -1
 
 // provider adds the types of the variables to those of the language.
 type provider struct {
@@ -104,8 +103,7 @@ func (p provider) FindStructFieldType(name, field string) (*types.FieldType, boo
 	}, true
 }
 
-// variableOf returns the variable of the type with that name, nil if there is
-// none.
+// variableOf returns the variable with the type name, or nil.
 func variableOf(typeName string) *variable {
 	if typeName == budgetVariable.typed.TypeName() {
 		return budgetVariable

@@ -8,19 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Error holds everything that is wrong with a document, in the order of the
-// document, up to 50 problems.
+// Error contains up to 50 problems of a document, in the order of the document.
 type Error struct {
 	Problems []Problem
 }
 
 // Problem is one reason to refuse a document.
 type Problem struct {
-	// Rule names the rule, or the case, by its name, or by its place when it has
-	// none ("rules[2]"). It is empty for a problem of the document as a whole.
+	// Rule is the name of the rule or case, or its place if it has none ("rules[2]"). It is empty
+	// for a problem of the whole document.
 	Rule string
-	// Line and Column count from 1, columns in characters. A problem inside a
-	// condition points into the condition.
+	// Line and Column count from 1, columns in characters. A problem inside a condition points into
+	// the condition.
 	Line, Column int
 	// Detail says what is wrong and what to do.
 	Detail string
@@ -42,14 +41,14 @@ func (e *Error) Error() string {
 	return text
 }
 
-// problems collects what is wrong with one document.
+// problems collects the problems of one document.
 type problems struct {
 	source *source
 	list   []Problem
 }
 
-// report notes a problem at a byte of the document. Past the bound it notes
-// nothing: whoever has 50 problems to mend has enough to do.
+// report records a problem at a byte offset of the document. Problems beyond the limit are dropped:
+// 50 are enough to start with.
 func (p *problems) report(rule string, offset int, format string, args ...any) {
 	if p.full() {
 		return
@@ -61,7 +60,7 @@ func (p *problems) report(rule string, offset int, format string, args ...any) {
 
 func (p *problems) full() bool { return len(p.list) >= maxProblems }
 
-// err returns nil when there is nothing to report.
+// err returns nil if there are no problems.
 func (p *problems) err() error {
 	if len(p.list) == 0 {
 		return nil
@@ -72,7 +71,7 @@ func (p *problems) err() error {
 	return &Error{Problems: p.list}
 }
 
-// cut bounds a text that comes from outside to about so many bytes.
+// cut shortens a text from outside to about limit bytes.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

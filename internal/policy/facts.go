@@ -9,11 +9,11 @@ import (
 	"cel.dev/cel-go/common/types/traits"
 )
 
-// mostFields is the most fields of a variable.
-const mostFields = 11
+// maxFields is the maximum number of fields of a variable.
+const maxFields = 11
 
-// facts is an Input as the programs of a set see it. Each field is converted at
-// most once, when the first rule asks for it.
+// facts is an Input as the programs of a set see it. Each field is converted at most once, when a
+// rule first reads it.
 type facts struct {
 	action, chain, org record
 	budgets            budgetMap
@@ -59,7 +59,7 @@ func (f *facts) Parent() cel.Activation { return nil }
 type record struct {
 	variable *variable
 	in       *Input
-	loaded   [mostFields]ref.Val
+	loaded   [maxFields]ref.Val
 }
 
 var (
@@ -79,14 +79,13 @@ func (r *record) at(i int) ref.Val {
 	return r.loaded[i]
 }
 
-// has tells a field with a value from an empty one, for the has() macro.
+// has reports whether a field is not empty, for the has() macro.
 func (r *record) has(i int) bool {
 	zeroer, ok := r.at(i).(traits.Zeroer)
 	return !ok || !zeroer.IsZeroValue()
 }
 
-// Get implements traits.Indexer, for conditions that hide a variable's type
-// behind dyn().
+// Get implements traits.Indexer, for conditions that hide a variable's type with dyn().
 func (r *record) Get(key ref.Val) ref.Val {
 	if i, found := r.find(key); found {
 		return r.at(i)
@@ -111,7 +110,7 @@ func (r *record) find(key ref.Val) (int, bool) {
 	return i, found
 }
 
-// Equal implements ref.Val: a variable is equal to itself alone.
+// Equal implements ref.Val. A variable equals only itself.
 func (r *record) Equal(other ref.Val) ref.Val { return types.Bool(ref.Val(r) == other) }
 
 // Type implements ref.Val.

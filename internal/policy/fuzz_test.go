@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzParse wants every document read or refused with a place inside it, and
-// what is read to survive a round trip and an evaluation.
+// FuzzParse: every document is accepted or refused with a place inside it, and an accepted one
+// survives a round trip and an evaluation.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(realistic), true)
 	f.Add([]byte(rule+"|\n    action.amount_usd > 1 &&\n    action.x"), true)
@@ -39,7 +39,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Every fault in a file of cases is placed inside the file.
+// Every fault in a file of cases has a place inside the file.
 func FuzzParseCases(f *testing.F) {
 	f.Add([]byte("cases:\n- {name: a, action: {payload: {x: 1}}, expect: {policy_decision: deny}}"))
 	f.Add([]byte("cases:\n- {name: a, action: {n: 0x1F, t: 2026-01-01, ~: .inf}, expect: {policy_name: null}}"))

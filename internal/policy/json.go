@@ -7,8 +7,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// readJSON reads a JSON document. The strict reader judges it first, so that
-// the pass for the places can rely on a well-formed text.
+// readJSON parses a JSON document. The strict parser checks it first, so that the second pass,
+// which finds the places, can rely on well-formed text.
 func readJSON(found *problems) *node {
 	if _, err := canon.Parse([]byte(found.source.data)); err != nil {
 		var fault *canon.Error
@@ -21,7 +21,7 @@ func readJSON(found *problems) *node {
 	return (&places{text: found.source.data}).value()
 }
 
-// places walks a well-formed JSON text and notes where each value stands.
+// places walks a well-formed JSON text and records the place of each value.
 type places struct {
 	text string
 	pos  int
@@ -50,8 +50,8 @@ func (p *places) value() *node {
 	return n
 }
 
-// next steps over the opening bracket or a comma, and over the closing one: then
-// there is nothing left to read.
+// next skips the opening bracket or a comma. It also skips the closing bracket, and then reports
+// false.
 func (p *places) next(closing byte) bool {
 	p.skipSpace()
 	if p.text[p.pos] != closing {
@@ -86,7 +86,7 @@ func (p *places) scalar(n *node) {
 	}
 }
 
-// literalLength measures the string literal at the beginning of rest.
+// literalLength returns the length of the string literal at the start of rest.
 func literalLength(rest string) int {
 	i := 1
 	for rest[i] != '"' {

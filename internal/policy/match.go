@@ -13,32 +13,32 @@ import (
 
 // Hit is a rule that applies.
 type Hit struct {
-	// Rule belongs to the set, and must not be modified.
+	// Rule belongs to the set and must not be modified.
 	Rule *Rule
-	// Failed says why the rule could not be evaluated; nil if it could, and its
-	// condition holds. A rule that failed counts as deny, whatever it says. The
-	// text holds nothing of the action.
+	// Failed says why the rule could not be evaluated. It is nil if the condition is true. A rule
+	// that failed counts as deny, whatever its decision is. The text contains nothing of the
+	// action.
 	Failed error
 }
 
-// Examined is what a set says about an action before the chain is at hand: the
-// verdicts of the parts of its conditions that read the action alone.
+// Examined is the result of evaluating the parts of a set's conditions that read only the action,
+// before the chain is available.
 type Examined struct {
 	set      *Set
-	verdicts []verdict // of the rule with the same index
+	verdicts []verdict // verdicts[i] is for rules[i]
 }
 
-// verdict is what a part of a condition says.
+// verdict is the result of a part of a condition.
 type verdict struct {
 	holds  bool
-	failed error // why it could not be evaluated
+	failed error // why it could not be evaluated, or nil
 }
 
-// activations are reused: one is larger than all that a typical set makes of it.
+// activations are reused, because one is larger than everything that a typical set reads of it.
 var activations = sync.Pool{New: func() any { return newFacts() }}
 
-// Examine evaluates what reads the action alone, which may take long. Of the input it
-// reads the action, and it does not keep it.
+// Examine evaluates the parts that read only the action, which may take long. It reads only the
+// action from the input and does not keep it.
 func (s *Set) Examine(in *Input) *Examined {
 	e := &Examined{s, make([]verdict, len(s.rules))}
 	evaluate(in, func(frame *interpreter.ExecutionFrame) {
@@ -50,12 +50,11 @@ func (s *Set) Examine(in *Input) *Examined {
 	return e
 }
 
-// Of reports whether this is what the set said, and not another.
+// Of reports whether this is the result of exactly this set.
 func (e *Examined) Of(s *Set) bool { return e != nil && e.set == s }
 
-// Match returns every rule that applies to the action, in the order of the
-// document. It must be given what Examine has said of the same action, and does not
-// keep in.
+// Match returns every rule that applies to the action, in the order of the document. examined must
+// be the result of Examine for the same action. Match does not keep in.
 func (s *Set) Match(in *Input, examined *Examined) []Hit {
 	if !examined.Of(s) {
 		panic("policy: Match was given what another set has examined")
@@ -84,11 +83,10 @@ func (s *Set) hits(verdicts []verdict) (hits []Hit) {
 	return hits
 }
 
-// applies reports whether a rule with this verdict applies: one that failed does.
+// applies reports whether a rule with this verdict applies. A rule that failed applies.
 func (v verdict) applies() bool { return v.holds || v.failed != nil }
 
-// and joins two verdicts as the language does: what is false is false, whatever the
-// other side says.
+// and combines two verdicts like the language: false wins, whatever the other side is.
 func (v verdict) and(other verdict) verdict {
 	switch {
 	case !other.applies():
@@ -99,8 +97,8 @@ func (v verdict) and(other verdict) verdict {
 	return other
 }
 
-// evaluate lends one evaluation frame to all rules: taking one out and putting it
-// back costs as much as a simple condition.
+// evaluate uses one evaluation frame for all rules, because getting one from the pool costs as much
+// as a simple condition.
 func evaluate(in *Input, rules func(*interpreter.ExecutionFrame)) {
 	f := activations.Get().(*facts)
 	f.set(in)
@@ -114,12 +112,12 @@ func evaluate(in *Input, rules func(*interpreter.ExecutionFrame)) {
 	activations.Put(f)
 }
 
-// verdict evaluates a part of a condition. A part that there is nothing of holds.
+// verdict evaluates a part of a condition. A missing part is true.
 func (c *condition) verdict(frame *interpreter.ExecutionFrame, part cel.Program, limit uint64) verdict {
 	if part == nil {
 		return verdict{holds: true}
 	}
-	frame.SetCostTracker(nil) // each part has its whole limit to itself
+	frame.SetCostTracker(nil) // each part has its own limit
 	result, _, err := part.Eval(frame)
 	if err != nil {
 		return verdict{failed: c.failure(err, limit)}
@@ -131,8 +129,8 @@ func (c *condition) verdict(frame *interpreter.ExecutionFrame, part cel.Program,
 	return verdict{holds: bool(holds)}
 }
 
-// failure words an error anew: the library's text may quote the payload, which
-// does not belong into reasons and logs.
+// failure rewrites an error, because the library's text may quote the payload, which does not
+// belong in reasons and logs.
 func (c *condition) failure(err error, limit uint64) error {
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) {

@@ -34,8 +34,8 @@ func TestMatchKnowsEveryVariable(t *testing.T) {
 	}
 	declared := 0
 	for _, v := range variables {
-		if len(v.fields) > mostFields {
-			t.Errorf("%s has %d fields, and a record room for %d", v.name, len(v.fields), mostFields)
+		if len(v.fields) > maxFields {
+			t.Errorf("%s has %d fields, and a record room for %d", v.name, len(v.fields), maxFields)
 		}
 		for _, f := range v.fields {
 			name := v.name + "." + f.name
@@ -122,11 +122,11 @@ func TestMatchFailsClosed(t *testing.T) {
 	}
 }
 
-// A condition that costs too much on an action is stopped and counts as failed, and
-// other rules go on.
+// A condition that costs too much for an action is stopped and counts as failed, and other rules
+// are not affected.
 func TestMatchStopsRulesThatCostTooMuch(t *testing.T) {
 	t.Parallel()
-	// Within the sizes that estimates reckon with, each of these is cheap.
+	// With the sizes that estimates assume, each of these is cheap.
 	dear := []string{
 		"action.payload.a.all(i, i == 1)", "action.payload.a.map(i, i).size() == 0", "action.payload.a.exists(i, i == 2)",
 		"action.payload.s.matches('(a|b|c)+c$')", "matches(action.payload.s, 'c$')", "!action.payload.s.matches('a{2}')",
@@ -172,7 +172,7 @@ func TestMatchIsSafeForConcurrentUse(t *testing.T) {
 			for i := range 200 {
 				in := &Input{AgentName: "a", Payload: parseJSON(t, `{"x": 1, "s": "b"}`), Categories: []string{"financial"}}
 				want := 4
-				if (i+worker)%2 == 0 { // one rule less applies, and two fail
+				if (i+worker)%2 == 0 { // one rule fewer applies, and two fail
 					in.AgentName, in.Payload = "b", parseJSON(t, `{"s": 5}`)
 					want = 3
 				}
@@ -225,5 +225,5 @@ func outcomes(set *Set, in *Input) []string {
 	return list
 }
 
-// matchAll examines an action and matches it, as the service does one after the other.
+// matchAll examines an action and then matches it, like the service.
 func matchAll(set *Set, in *Input) []Hit { return set.Match(in, set.Examine(in)) }

@@ -13,14 +13,14 @@ import (
 
 var errNotNative = errors.New("conditions have no use for Go values")
 
-// jsonObject is an object of a payload as the expression language sees it.
+// jsonObject is an object of a payload as a CEL map.
 type jsonObject struct {
 	json canon.Value
 	step Step
 }
 
-// object shows a JSON object. Anything else, such as the null of metadata that
-// was not sent, looks like an empty one.
+// object wraps a JSON object. Anything else, such as the null of missing metadata, looks like an
+// empty one.
 func object(v canon.Value, step Step) ref.Val { return &jsonObject{v, step} }
 
 var (
@@ -29,7 +29,7 @@ var (
 	_ traits.Foldable = (*jsonObject)(nil)
 )
 
-// FindStringKey is the interpreter's short way to follow a name.
+// FindStringKey is the interpreter's fast path for looking up a name.
 func (o *jsonObject) FindStringKey(name string) (any, bool) {
 	v, found := o.json.Get(name)
 	if !found {
@@ -38,7 +38,7 @@ func (o *jsonObject) FindStringKey(name string) (any, bool) {
 	return fromJSON(v, o.step), true
 }
 
-// Find implements traits.Mapper. A key that is no string is in no object.
+// Find implements traits.Mapper. No object contains a key that is not a string.
 func (o *jsonObject) Find(key ref.Val) (ref.Val, bool) {
 	name, ok := key.(types.String)
 	if !ok {
@@ -71,7 +71,7 @@ func (o *jsonObject) Size() ref.Val { return types.Int(len(o.json.Members())) }
 // IsZeroValue implements traits.Zeroer.
 func (o *jsonObject) IsZeroValue() bool { return len(o.json.Members()) == 0 }
 
-// Iterator implements traits.Iterable: over the names.
+// Iterator implements traits.Iterable. It iterates over the names.
 func (o *jsonObject) Iterator() traits.Iterator {
 	affordable(len(o.json.Members()), maxLooked)
 	names := make([]string, 0, len(o.json.Members()))
@@ -81,7 +81,7 @@ func (o *jsonObject) Iterator() traits.Iterator {
 	return types.NewStringList(values, names).Iterator()
 }
 
-// Fold implements traits.Foldable: what loops call.
+// Fold implements traits.Foldable, which loops use.
 func (o *jsonObject) Fold(loop traits.Folder) {
 	affordable(len(o.json.Members()), maxLooked)
 	for _, m := range o.json.Members() {

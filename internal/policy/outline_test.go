@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The outline of a document says what the compiled set does, and costs none of its
-// conditions' compilation; a condition that was put under other rules is shown as it is.
+// The outline of a document has the same content as the compiled set, without the cost of
+// compiling. A condition that was put under other limits is shown unchanged.
 func TestOutlineSaysWhatTheSetDoes(t *testing.T) {
 	t.Parallel()
 	document := []byte(`{"fast_path":true,"rules":[{"name":"a","when":"chain.tokens > 5","decision":"deny","reason":"r"},{"name":"b","when":"true","decision":"require_approval","reason":"r","approvers":["x"]}]}`)

@@ -9,8 +9,7 @@ import (
 //go:embed packs
 var packs embed.FS
 
-// Pack is a policy set that comes with the program, as YAML. It reports false where there
-// is none of that name.
+// Pack returns a built-in policy set as YAML. ok is false if there is none with the name.
 func Pack(name string) (text []byte, ok bool) {
 	if !slices.Contains(Packs(), name) {
 		return nil, false
@@ -19,10 +18,10 @@ func Pack(name string) (text []byte, ok bool) {
 	return text, err == nil
 }
 
-// Packs names all of them.
+// Packs returns the names of all built-in sets.
 func Packs() (names []string) {
 	files, err := packs.ReadDir("packs")
-	if err != nil { // they are part of the program
+	if err != nil { // they are embedded, so this cannot happen
 		panic(err)
 	}
 	for _, file := range files {

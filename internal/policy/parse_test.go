@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// rule is a document of one rule whose condition begins in line 5, column 9.
+// rule is a document with one rule whose condition starts in line 5, column 9.
 const rule = "rules:\n- name: a\n  decision: deny\n  reason: r\n  when: "
 
 // The same rules in YAML and JSON are the same set with the same hash.
@@ -82,15 +82,14 @@ func TestParseAcceptsTheEmptySet(t *testing.T) {
 	}
 }
 
-// A document that is no policy set is refused with the line and column of the
-// problem.
+// A document that is not a policy set is refused with the line and column of the problem.
 func TestParseRefusesDocuments(t *testing.T) {
 	t.Parallel()
 	valid := "{name: a, when: 'true', decision: deny, reason: r}"
 	cases := []struct {
 		name, document string
 		format         Format
-		want           string // line:column detail, of the only problem
+		want           string // "line:column detail" of the only problem
 	}{
 		{"empty YAML", "", YAML, "1:1 the document is empty"},
 		{"only a comment", "# nothing\n", YAML, "1:1 the document is empty"},
@@ -195,7 +194,7 @@ func TestParseBoundsItsReport(t *testing.T) {
 	}
 }
 
-// many is a list of so many valid rules, one a line.
+// many returns a list of count valid rules, one per line.
 func many(count int) string {
 	var list strings.Builder
 	for i := range count {
@@ -204,8 +203,7 @@ func many(count int) string {
 	return list.String()
 }
 
-// wantProblem wants exactly one problem, given as "line:column beginning of its
-// detail".
+// wantProblem requires exactly one problem, given as "line:column start of its detail".
 func wantProblem(t *testing.T, err error, want string) {
 	t.Helper()
 	var refused *Error

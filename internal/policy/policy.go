@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Format is the language a document is written in.
+// Format is the format of a document.
 type Format int
 
 // The formats of a policy document.
@@ -14,8 +14,7 @@ const (
 	YAML
 )
 
-// Rule is one rule of a set. The optional texts are empty when they are not
-// given; Mode is never empty.
+// Rule is one rule of a set. Optional texts are empty if they are not given. Mode is never empty.
 type Rule struct {
 	Name        string
 	When        string
@@ -27,28 +26,26 @@ type Rule struct {
 	Approvers   []string // names of API keys or e-mail addresses
 }
 
-// Set is a policy document, checked and compiled. It is immutable and safe for
-// concurrent use.
+// Set is a checked and compiled policy document. It is immutable and safe for concurrent use.
 type Set struct {
 	rules      []Rule
-	conditions []*condition // of the rule with the same index
+	conditions []*condition // conditions[i] is for rules[i]
 	fastPath   *bool
-	stateful   bool     // a condition reads more than the action
-	joint      bool     // a part that reads more than the action reads the action too
+	stateful   bool     // some condition reads more than the action
+	joint      bool     // some part that reads more than the action also reads the action
 	slow       []string // names of rules
-	budgets    []string // that conditions ask about, in order of name
+	budgets    []string // names of the budgets that conditions read, sorted
 	canonical  []byte
 	hash       [sha256.Size]byte
 }
 
-// Parse reads a document. It returns all of it compiled, or an *Error with all
-// that is wrong with it.
+// Parse parses a document. It returns the compiled set, or an *Error with all problems.
 func Parse(document []byte, format Format) (*Set, error) {
 	return parseDocument(document, format, false)
 }
 
-// ParseStored is Parse for a document that was put before. What was put under the
-// bounds of an earlier version is read all the same, and keeps those bounds.
+// ParseStored is Parse for a document that was put before. A set that was put under the limits of
+// an earlier version is accepted and keeps those limits.
 func ParseStored(document []byte, format Format) (*Set, error) {
 	return parseDocument(document, format, true)
 }
@@ -77,11 +74,11 @@ func decode(document []byte, format Format, d decoder) (*Set, error) {
 	return set, nil
 }
 
-// Outline is what a document says, without its conditions being compiled, which takes
-// hundreds of times longer. It decides nothing.
+// Outline is the content of a document without compiled conditions, because compiling takes
+// hundreds of times longer. It cannot decide anything.
 type Outline struct{ set *Set }
 
-// ReadStored reads the outline of a document that was put before.
+// ReadStored returns the outline of a document that was put before.
 func ReadStored(document []byte, format Format) (*Outline, error) {
 	set, err := decode(document, format, decoder{stored: true, outline: true})
 	if err != nil {
@@ -90,29 +87,29 @@ func ReadStored(document []byte, format Format) (*Outline, error) {
 	return &Outline{set}, nil
 }
 
-// Rules are as in Set.
+// Rules is like Set.Rules.
 func (o *Outline) Rules() []Rule { return o.set.Rules() }
 
-// FastPath is as in Set.
+// FastPath is like Set.FastPath.
 func (o *Outline) FastPath() (allowed, given bool) { return o.set.FastPath() }
 
-// Canonical is as in Set.
+// Canonical is like Set.Canonical.
 func (o *Outline) Canonical() []byte { return o.set.Canonical() }
 
-// Rules returns the rules in the order of the document. The caller must not
-// modify what they refer to.
+// Rules returns the rules in the order of the document. The caller must not modify what they refer
+// to.
 func (s *Set) Rules() []Rule { return slices.Clone(s.rules) }
 
-// StateReadsAction reports whether Match reads the action, beyond what Examine has said
-// of it.
+// StateReadsAction reports whether Match reads the action itself, in addition to the result of
+// Examine.
 func (s *Set) StateReadsAction() bool { return s.joint }
 
-// Slow returns the names of the rules that could not be put any more: they cost more
-// inside the transaction than a rule may now. Only ParseStored reads a set with any.
+// Slow returns the names of the rules that would be refused today because they cost too much inside
+// the transaction. Only ParseStored accepts a set with such rules.
 func (s *Set) Slow() []string { return slices.Clone(s.slow) }
 
-// FastPath returns whether clients may decide harmless actions on their own, and
-// whether the document says so at all.
+// FastPath returns whether clients may decide harmless actions themselves, and whether the document
+// says so explicitly.
 func (s *Set) FastPath() (allowed, given bool) {
 	if s.fastPath == nil {
 		return false, false
@@ -120,9 +117,9 @@ func (s *Set) FastPath() (allowed, given bool) {
 	return *s.fastPath, true
 }
 
-// Canonical returns the canonical JSON of the document, without what only
-// repeats a default: the same rules have the same text in either format. Parse
-// reads it back to the same set. The caller must not modify it.
+// Canonical returns the canonical JSON of the document, without members that only repeat a default,
+// so that the same rules have the same text in both formats. Parsing it gives the same set. The
+// caller must not modify it.
 func (s *Set) Canonical() []byte { return s.canonical }
 
 // Hash returns the SHA-256 of Canonical.

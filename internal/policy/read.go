@@ -4,7 +4,7 @@ import (
 	"unicode/utf8"
 )
 
-// read turns a document into nodes, or into the reasons why it cannot.
+// read converts a document to nodes, or returns the reasons why it cannot.
 func read(document []byte, format Format) (*problems, *node, error) {
 	if len(document) > MaxDocument {
 		found := &problems{source: newSource(nil)}
@@ -28,7 +28,7 @@ func read(document []byte, format Format) (*problems, *node, error) {
 	return found, root, nil
 }
 
-// invalidUTF8 returns where a text stops being UTF-8, -1 if it never does.
+// invalidUTF8 returns the offset of the first invalid UTF-8, or -1.
 func invalidUTF8(data []byte) int {
 	for i := 0; i < len(data); {
 		r, width := utf8.DecodeRune(data[i:])

@@ -12,9 +12,8 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// boundedMatches makes "matches" look at the size of a text before it looks at
-// the text. The meter counts a call when it is over, which for a pattern on a
-// megabyte is a tenth of a second too late.
+// boundedMatches makes "matches" check the size of a text first. The cost tracker counts a call
+// when it is over, which for a pattern on a megabyte is a tenth of a second too late.
 func boundedMatches() cel.ProgramOption {
 	member := &interpreter.RegexOptimization{
 		Function: overloads.Matches, OverloadID: overloads.MatchesString, RegexIndex: 1, Factory: compileMatch,
@@ -40,10 +39,9 @@ func compileMatch(call interpreter.InterpretableCall, pattern string) (interpret
 	return interpreter.NewCall(call.ID(), call.Function(), call.OverloadID(), call.Args(), match), nil
 }
 
-// affordPatterns takes the steps that the patterns of a condition may need off
-// the budget.
+// affordPatterns subtracts the steps that the patterns of a condition may need from the budget.
 func (d *decoder) affordPatterns(n *node, part *cel.Ast, left *budget) {
-	steps, err := mostSteps(part)
+	steps, err := maxStepsOf(part)
 	switch {
 	case err != nil:
 		d.refuse(n, "the cost of matches cannot be estimated: %v", err)
@@ -56,11 +54,10 @@ func (d *decoder) affordPatterns(n *node, part *cel.Ast, left *budget) {
 	}
 }
 
-// mostSteps returns how many steps the patterns of a condition need at the
-// most. The language's estimates know how often a loop runs and which of two
-// branches is dearer, so it asks them, with a price for steps next to which all
-// else is nothing.
-func mostSteps(checked *cel.Ast) (uint64, error) {
+// maxStepsOf returns the maximum number of steps of the patterns in a condition. The library's
+// estimates know how often a loop runs and which of two branches is more expensive, so this uses
+// them, with a price for steps that dwarfs everything else.
+func maxStepsOf(checked *cel.Ast) (uint64, error) {
 	const price = 1_000_000_000_000
 	patterns := &stepEstimator{estimator: estimator{worst: true}, price: price}
 	estimate, err := environment().EstimateCost(checked, patterns)
@@ -93,8 +90,8 @@ func (s *stepEstimator) EstimateCallCost(function, _ string, target *cost.AstNod
 	return cost.NewCallEstimate(cost.Estimate{Max: steps * s.price}, nil)
 }
 
-// length returns how many positions of a text a pattern is held against, its
-// end included.
+// length returns the number of positions of a text that a pattern is matched against, including its
+// end.
 func (s *stepEstimator) length(text cost.AstNode) uint64 {
 	size := s.size(text)
 	if computed := text.ComputedSize(); computed != nil {
@@ -103,8 +100,8 @@ func (s *stepEstimator) length(text cost.AstNode) uint64 {
 	return min(size, maxMatched) + 1
 }
 
-// instructions returns the size of a pattern. One that is not written out, or
-// does not compile, is refused elsewhere.
+// instructions returns the size of a pattern. A pattern that is not a literal or does not compile
+// is refused elsewhere.
 func instructions(pattern ast.Expr) uint64 {
 	if pattern.Kind() != ast.LiteralKind {
 		return maxPattern
@@ -114,5 +111,5 @@ func instructions(pattern ast.Expr) uint64 {
 	if err != nil {
 		return maxPattern
 	}
-	return uint64(size) //nolint:gosec // a size is not negative
+	return uint64(size) //nolint:gosec // a size is never negative
 }

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// worstPatterns leave less of the bound for a whole set than one more of them
-// needs.
+// worstPatterns leave less of a set's limit than another one of them needs.
 var worstPatterns = []string{
 	`action.payload.f.matches('(\\pL|\\pL\\pL|\\pL\\pL\\pL){1,19}z$')`,
 	`action.payload.f.matches('(\\pL|\\pL\\pL|\\pL\\pL\\pL){1,19}y$')`,
@@ -29,7 +28,7 @@ func TestParseBoundsThePatternsOfASet(t *testing.T) {
 	cases := []struct {
 		name       string
 		conditions []string
-		refused    int // the first rule that is too much, 0 for none
+		refused    int // the first refused rule, or 0
 	}{
 		{"large patterns on a payload", worstPatterns, 0},
 		{"one more", append(repeated(1, worstPatterns[0]), worstPatterns...), 3},

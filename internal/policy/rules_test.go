@@ -8,14 +8,14 @@ import (
 	"countersign/internal/canon"
 )
 
-// tester is what a test and a property have in common.
+// tester is the common part of tests and properties.
 type tester interface {
 	Helper()
 	Fatal(args ...any)
 }
 
-// parse reads a set with one denying rule for each condition, named by it or,
-// where that is too long or taken, by its number.
+// parse parses a set with one denying rule for each condition. A rule is named by its condition or,
+// if that is too long or taken, by its number.
 func parse(tb tester, conditions ...string) *Set {
 	tb.Helper()
 	set, err := Parse(documentOf(tb, conditions), JSON)
@@ -59,7 +59,7 @@ func textObject(tb tester, pairs ...string) canon.Value {
 	return v
 }
 
-// wantHits wants all rules of the set to apply, or none, and none to fail.
+// wantHits requires that all rules of the set apply, or none, and that none fails.
 func wantHits(t *testing.T, set *Set, in *Input, all bool) {
 	t.Helper()
 	applied := make(map[string]bool)

@@ -5,21 +5,21 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// sizes is how large a field is reckoned to be: as a rule, at the most, and
-// each item of it. A payload's items have no bound of their own.
+// sizes is the assumed size of a field: usually, at most, and of each item. A payload's items have
+// no separate limit.
 type sizes struct {
 	usual, most, each uint64
 }
 
-// estimator tells cost estimates how large the values are that a condition
-// reads: as they usually are, or as large as the service lets them be.
+// estimator provides cost estimates with the sizes of the values that a condition reads: the usual
+// ones, or the maximum that the service permits.
 type estimator struct {
 	worst bool
 }
 
 var _ cost.Estimator = estimator{}
 
-// EstimateCallCost implements cost.Estimator: the language's own figures stand.
+// EstimateCallCost implements cost.Estimator. It uses the library's own figures.
 //
 //nolint:gocritic // the signature is the library's
 func (estimator) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
@@ -51,7 +51,7 @@ func (e estimator) size(node cost.AstNode) uint64 {
 	}
 }
 
-// declaredSizes finds the field that a path leads to or into.
+// declaredSizes returns the sizes of the field that a path leads to or into.
 func declaredSizes(path []string) (declared sizes, item bool) {
 	if len(path) < 2 {
 		return sizes{}, false

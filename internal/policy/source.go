@@ -7,13 +7,13 @@ import (
 	"countersign/internal/canon"
 )
 
-// source is a document and where its lines begin.
+// source is a document with the offsets of its lines.
 type source struct {
 	data   string
 	starts []int
 
-	// The last answer of offset. Asked in the order of the document, as it is, it
-	// then walks each line once, however many values stand on it.
+	// The last result of offset. The calls come in the order of the document, so this walks each
+	// line once, however many values are on it.
 	line, column, at int
 }
 
@@ -32,19 +32,19 @@ func newSource(document []byte) *source {
 	return t
 }
 
-// isBreak knows the breaks that the YAML reader counts as lines.
+// isBreak reports whether r is a line break for the YAML reader.
 func isBreak(r rune) bool {
 	return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
-// position turns a byte into a line and a column, both from 1.
+// position converts a byte offset to a line and a column, both counted from 1.
 func (t *source) position(offset int) (line, column int) {
 	offset = min(offset, len(t.data))
 	line = sort.SearchInts(t.starts, offset+1)
 	return line, 1 + utf8.RuneCountInString(t.data[t.starts[line-1]:offset])
 }
 
-// offset turns a line and a column into a byte, the nearest there is.
+// offset converts a line and a column to the nearest byte offset.
 func (t *source) offset(line, column int) int {
 	line = max(1, min(line, len(t.starts)))
 	if line != t.line || column < t.column {
@@ -68,12 +68,12 @@ const (
 	block
 )
 
-// node is a value of a document with its place: what JSON and YAML have in
-// common, so that everything behind it is written once.
+// node is a value of a document with its place. It covers what JSON and YAML have in common, so
+// that everything after it is written once.
 type node struct {
 	kind    canon.Kind
-	value   string // of a string; the literal of any other scalar
-	start   int    // byte of the document
+	value   string // content of a string; literal of any other scalar
+	start   int    // byte offset in the document
 	quoting quoting
 	items   []*node
 	members []member
@@ -83,7 +83,7 @@ type member struct {
 	name, value *node
 }
 
-// get returns the member with that name, nil if there is none.
+// get returns the member with the name, or nil.
 func (n *node) get(name string) *node {
 	for _, m := range n.members {
 		if m.name.value == name {

@@ -8,13 +8,11 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// split takes a condition apart into what reads the action alone and what reads
-// anything else. Both parts must hold for the condition to hold; a part that there is
-// nothing of is nil.
+// split separates a condition into the part that reads only the action and the part that reads
+// anything else. The condition is true if both are. A missing part is nil.
 //
-// It cuts at the "&&" at the top alone. That changes no verdict: in the language, an
-// error on one side of "&&" does not matter where the other side is false, whichever
-// is evaluated first.
+// It splits only at "&&" at the top level. That changes no verdict: in CEL, an error on one side of
+// "&&" does not matter if the other side is false, whichever is evaluated first.
 func split(checked *cel.Ast) (action, state *cel.Ast, err error) {
 	whole := checked.NativeRep()
 	ofState := conjuncts(whole.Expr(), readsState)
@@ -32,8 +30,8 @@ func split(checked *cel.Ast) (action, state *cel.Ast, err error) {
 	return action, state, err
 }
 
-// conjuncts is an expression without the operands of its "&&" that are not wanted; nil
-// where none is. Node ids stay, and with them types and places.
+// conjuncts returns an expression with only the wanted operands of its "&&", or nil if there is
+// none. Node ids are preserved, and with them types and places.
 func conjuncts(e ast.Expr, wanted func(ast.Expr) bool) ast.Expr {
 	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != operators.LogicalAnd {
 		if wanted(e) {
@@ -56,14 +54,14 @@ func conjuncts(e ast.Expr, wanted func(ast.Expr) bool) ast.Expr {
 	return ast.NewExprFactory().NewCall(e.ID(), operators.LogicalAnd, kept...)
 }
 
-// readsState reports whether an expression names anything but the action and the
-// variables of its own loops. A loop variable with the name of a state counts as the
-// state: that costs time and changes no verdict.
+// readsState reports whether an expression names anything except the action and its own loop
+// variables. A loop variable with the name of a state variable counts as state: that costs time but
+// changes no verdict.
 func readsState(e ast.Expr) bool {
 	return reads(e, chainVariable.name) || reads(e, orgVariable.name) || reads(e, budgetsName)
 }
 
-// reads reports whether an expression names a variable. Behind a dot it does so where a
+// reads reports whether an expression names a variable. A field with that name counts only if a
 // loop variable has the same name.
 func reads(e ast.Expr, name string) bool {
 	found := false
@@ -73,7 +71,7 @@ func reads(e ast.Expr, name string) bool {
 	return found
 }
 
-// part makes an expression out of a checked one a condition of its own.
+// part turns a subexpression of a checked expression into a separate condition.
 func part(checked *cel.Ast, e ast.Expr) (*cel.Ast, error) {
 	whole := checked.NativeRep()
 	proto, err := ast.ToProto(ast.NewCheckedAST(ast.NewAST(e, whole.SourceInfo()), whole.TypeMap(), whole.ReferenceMap()))

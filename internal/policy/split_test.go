@@ -11,8 +11,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// A condition that was taken apart says what the whole of it says: true, false or
-// failed, whatever order its operands stand in and whichever of them fails.
+// A condition that was split gives the same verdict as the whole: true, false or failed, whatever
+// the order of its operands and whichever of them fails.
 func TestSplitChangesNoVerdict(t *testing.T) {
 	t.Parallel()
 	operands := []string{
@@ -34,8 +34,8 @@ func TestSplitChangesNoVerdict(t *testing.T) {
 			Categories:  rapid.SampledFrom([][]string{nil, {"llm"}}).Draw(t, "categories"),
 			Payload:     parseJSON(t, rapid.SampledFrom([]string{`{}`, `{"x": 1}`, `{"x": 2, "s": "y"}`, `{"s": 4}`}).Draw(t, "payload")),
 		}
-		// As the service does: the chain is not at hand when the action is examined, and what
-		// the action holds is not when nothing reads it any more.
+		// As in the service: the chain is not available when the action is examined, and the
+		// action's content is dropped when nothing reads it any more.
 		set, alone, rest := parseStored(t, when), *in, *in
 		alone.Tokens, alone.Environment, alone.OrgSlug = 0, "", ""
 		if !set.StateReadsAction() {
@@ -52,7 +52,7 @@ func TestSplitChangesNoVerdict(t *testing.T) {
 	})
 }
 
-// evaluateWhole evaluates a condition without taking it apart.
+// evaluateWhole evaluates a condition without splitting it.
 func evaluateWhole(tb tester, when string, in *Input) (found verdict) {
 	checked, issues := environment().Compile(when)
 	if issues.Err() != nil {
@@ -69,8 +69,8 @@ func evaluateWhole(tb tester, when string, in *Input) (found verdict) {
 	return found
 }
 
-// What reads the action alone is evaluated before the transaction; what reads the chain
-// or the organization is all that is left for it.
+// The parts that read only the action are evaluated before the transaction. Only those that read
+// the chain or the organization are left for it.
 func TestSplitLeavesTheChainAlone(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -99,8 +99,8 @@ func TestSplitLeavesTheChainAlone(t *testing.T) {
 	}
 }
 
-// What a rule may cost inside the transaction is bounded a hundred times lower, rule
-// by rule and all of them together, when it is put and on each action.
+// The cost limit inside the transaction is a hundred times lower, for each rule and for all
+// together, both when a set is put and for each action.
 func TestStateCostsAHundredthPart(t *testing.T) {
 	t.Parallel()
 	const (
@@ -150,7 +150,7 @@ func TestStateCostsAHundredthPart(t *testing.T) {
 	}
 }
 
-// parseStored reads a set that was put under the bounds of an earlier version.
+// parseStored parses a set that was put under the limits of an earlier version.
 func parseStored(tb tester, conditions ...string) *Set {
 	tb.Helper()
 	set, err := ParseStored(documentOf(tb, conditions), JSON)

@@ -7,8 +7,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// adapter shows JSON values to the expression language one at a time, as they
-// are asked for: a payload may be large, and a rule reads two values of it.
+// adapter converts JSON values for CEL one at a time, when they are read: a payload may be large,
+// and a rule reads few values of it.
 type adapter struct {
 	types.Adapter
 }
@@ -26,8 +26,8 @@ func (a adapter) NativeToValue(value any) ref.Val {
 
 var values = adapter{types.DefaultTypeAdapter}
 
-// fromJSON makes every number a double, integers too: a payload has one kind of
-// number, and its type must not depend on its value.
+// fromJSON converts every number to a double, including integers: a payload has one kind of number,
+// and the type must not depend on the value.
 func fromJSON(v canon.Value, step Step) ref.Val {
 	switch v.Kind() {
 	case canon.Bool:

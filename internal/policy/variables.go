@@ -7,8 +7,8 @@ import (
 	"countersign/internal/canon"
 )
 
-// variable is one of the names that a condition starts from. Its fields are
-// declared one by one, so that a misspelt one is found when a set is read.
+// variable is a top-level name in conditions. Its fields are declared individually, so that a
+// misspelt one is found when a set is parsed.
 type variable struct {
 	name   string
 	typed  *types.Type
@@ -23,7 +23,7 @@ type field struct {
 	sizes sizes
 }
 
-// The variables, by the names and in the order that the documentation has.
+// The variables, in the order of the documentation.
 var (
 	actionVariable = newVariable("action",
 		text("agent_name", func(in *Input) string { return in.AgentName }),
@@ -52,8 +52,8 @@ var (
 	)
 	variables = []*variable{actionVariable, chainVariable, orgVariable}
 
-	// budgetVariable is what budget("name") stands for. Its one field is not read off the
-	// Input: there is one for each name.
+	// budgetVariable is the value of budget("name"). Its only field is not read from the Input,
+	// because there is one for each name.
 	budgetVariable = newVariable("budget",
 		field{name: "left", typed: types.DoubleType},
 	)

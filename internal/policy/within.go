@@ -8,12 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// within returns the byte of the document at which the given character of a
-// string is written.
+// within returns the byte offset in the document of the given character of a string.
 //
-// Quoting, folding and indentation add and drop white space and escapes, but
-// never a visible character. So it counts the visible characters before the
-// wanted one, and counts as many in the document.
+// Quoting, folding and indentation add and remove white space and escapes, but never a visible
+// character. So it counts the visible characters before the wanted one, and counts as many in the
+// document.
 func (t *source) within(n *node, character int) int {
 	wanted, all := 0, 0
 	index := 0
@@ -37,7 +36,7 @@ func (t *source) within(n *node, character int) int {
 			return pos
 		}
 		if seen == wanted {
-			break // beyond the last character: the end of what was seen
+			break // beyond the last character; use the end
 		}
 		seen++
 		pos += width
@@ -46,7 +45,7 @@ func (t *source) within(n *node, character int) int {
 	return max(end, t.content(n))
 }
 
-// content returns where the characters of a string begin.
+// content returns where the characters of a string start.
 func (t *source) content(n *node) int {
 	switch n.quoting {
 	case singleQuoted, doubleQuoted:
@@ -59,7 +58,7 @@ func (t *source) content(n *node) int {
 	}
 }
 
-// character reads what stands for one character of a string.
+// character reads one character of a string, which may be written as several.
 func (t *source) character(q quoting, pos int) (r rune, width int) {
 	rest := t.data[pos:]
 	switch {
@@ -71,8 +70,8 @@ func (t *source) character(q quoting, pos int) (r rune, width int) {
 	return utf8.DecodeRuneInString(rest)
 }
 
-// escaped reads an escape sequence. Which visible character it stands for does
-// not matter, only whether it is one.
+// escaped reads an escape sequence. It does not matter which visible character it stands for, only
+// whether it is visible.
 func escaped(rest string) (r rune, width int) {
 	var digits int
 	switch rest[1] {
@@ -92,7 +91,7 @@ func escaped(rest string) (r rune, width int) {
 	if err != nil {
 		return '.', width
 	}
-	if utf16.IsSurrogate(rune(code)) { // JSON: the second half follows
+	if utf16.IsSurrogate(rune(code)) { // in JSON, the second half follows
 		return '.', min(2*width, len(rest))
 	}
 	return rune(code), width

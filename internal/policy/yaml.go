@@ -12,9 +12,9 @@ import (
 	"countersign/internal/canon"
 )
 
-// readYAML reads a YAML document: the part of YAML that JSON has too, and its
-// ways of writing strings. What makes two readers see two documents (anchors,
-// tags, duplicate keys, several documents in one) is refused.
+// readYAML parses a YAML document: the part of YAML that JSON also has, plus its ways of writing
+// strings. Features that make two readers see two documents (anchors, tags, duplicate keys, several
+// documents in one) are refused.
 func readYAML(found *problems) *node {
 	decoder := yaml.NewDecoder(strings.NewReader(found.source.data))
 	var document, second yaml.Node
@@ -104,8 +104,7 @@ func (y *yamlReader) refuse(at *node, format string, args ...any) {
 	y.found.report("", at.start, format, args...)
 }
 
-// scalar takes a scalar's type as the YAML reader resolves it. A date is a
-// string here, as it is in JSON.
+// scalar uses the type that the YAML reader resolves. A date is a string here, as in JSON.
 func scalar(at *node, n *yaml.Node) {
 	at.value = n.Value
 	switch n.ShortTag() {
