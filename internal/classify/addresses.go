@@ -2,8 +2,8 @@ package classify
 
 import "strings"
 
-// scan finds URLs of any scheme and e-mail addresses in a text. Each byte is
-// looked at a fixed number of times, whatever the text.
+// scan finds URLs of any scheme and e-mail addresses in a text. It reads each byte a bounded number
+// of times, whatever the text.
 func (h *hosts) scan(text string) {
 	signs := sign(0)
 	for i := range len(text) {
@@ -26,8 +26,8 @@ func (h *hosts) scan(text string) {
 	}
 }
 
-// sign is a set of bytes without which a text names no host: most texts have none
-// of them, and are passed at once.
+// sign is a set of bytes. A text without any of them names no host; most texts have none and are
+// skipped quickly.
 type sign uint8
 
 const (
@@ -39,7 +39,7 @@ const (
 
 var signsOf = [256]sign{':': signColon, '/': signSlash, '\\': signSlash, '@': signAt, '\t': signBreak, '\r': signBreak, '\n': signBreak}
 
-// isBreak is true for what web clients drop wherever it stands in an address.
+// isBreak reports whether web clients drop b anywhere in a URL.
 func isBreak(b byte) bool { return b == '\t' || b == '\r' || b == '\n' }
 
 func hasBreak(s string) bool {
@@ -72,15 +72,15 @@ func (h *hosts) urls(s string) {
 	}
 }
 
-// span is an authority that others may stand in: without slashes nothing else ends
-// them, and each byte must be looked at only so often.
+// span is an authority that may contain others: without slashes nothing else ends them, and each
+// byte must be read a bounded number of times.
 type span struct {
-	end int // 0 for none
-	at  int // of the last @, -1 for none
+	end int // 0 if there is none
+	at  int // index of the last @, or -1
 }
 
-// slashless reads the authority behind a scheme without slashes: the host behind
-// the last @, and what stands before punctuation, with at most one colon in it.
+// slashless reads the authority after a scheme without slashes: the host after the last @, and
+// whatever comes before punctuation with at most one colon in it.
 func (h *hosts) slashless(s string, start int, in *span) {
 	if start >= in.end {
 		in.end = endOfAuthority(s, start)
@@ -107,12 +107,11 @@ func (h *hosts) slashless(s string, start int, in *span) {
 	}
 }
 
-// maxLiteral is more than an address in brackets has, in bytes.
+// maxLiteral is more than the maximum length of an address in brackets, in bytes.
 const maxLiteral = 64
 
-// authorityAfter returns where the authority of a URL begins whose scheme ends at
-// a colon. Web clients take backslashes for slashes, any number of them and none,
-// and drop line breaks.
+// authorityAfter returns where the authority of a URL starts whose scheme ends at a colon. Web
+// clients treat backslashes as slashes, accept any number of them or none, and drop line breaks.
 func authorityAfter(s string, colon int) (start int, how reading, ok bool) {
 	end, slashes, broken := afterSlashes(s, colon+1)
 	scheme := colon
@@ -127,7 +126,7 @@ func authorityAfter(s string, colon int) (start int, how reading, ok bool) {
 	case web && slashes > 0:
 		return end, asURL, true
 	case web:
-		// In https:443 stands a port, and in xhttp:a.b no scheme.
+		// https:443 has a port, and xhttp:a.b has no scheme.
 		return end, asNoPort, begin == 0 || classOf(s[begin-1]) == separator
 	case slashes > 1 && !broken && scheme == colon && strings.HasPrefix(s[colon+1:], "//"):
 		return colon + 3, asURL, true
@@ -136,7 +135,7 @@ func authorityAfter(s string, colon int) (start int, how reading, ok bool) {
 	}
 }
 
-// afterSlashes passes slashes and line breaks, and counts the slashes.
+// afterSlashes skips slashes and line breaks, and counts the slashes.
 func afterSlashes(s string, from int) (end, slashes int, broken bool) {
 	for end = from; end < len(s); end++ {
 		switch {
@@ -151,8 +150,8 @@ func afterSlashes(s string, from int) (end, slashes int, broken bool) {
 	return end, slashes, broken
 }
 
-// webScheme looks for a scheme of the web that ends at an index, and returns where
-// it begins. Line breaks may stand in it.
+// webScheme looks for a web scheme that ends at an index, and returns where it starts. It may
+// contain line breaks.
 func webScheme(s string, end int) (begin int, ok bool) {
 	for _, scheme := range [...]string{"https", "http", "wss", "ws", "ftp"} {
 		if begin, ok = beforeFold(s, end, scheme); ok {
@@ -162,7 +161,7 @@ func webScheme(s string, end int) (begin int, ok bool) {
 	return 0, false
 }
 
-// beforeFold matches a lower case text backwards from an index.
+// beforeFold matches a lower-case text backwards from an index.
 func beforeFold(s string, end int, lowerCase string) (begin int, ok bool) {
 	for i := len(lowerCase) - 1; i >= 0; i-- {
 		for end > 0 && i < len(lowerCase)-1 && isBreak(s[end-1]) {
@@ -176,8 +175,7 @@ func beforeFold(s string, end int, lowerCase string) (begin int, ok bool) {
 	return end, true
 }
 
-// relative finds addresses that leave the scheme out: at the beginning of a text,
-// or in an attribute or a link.
+// relative finds URLs without a scheme: at the start of a text, or in an attribute or a link.
 func (h *hosts) relative(s string) {
 	begin := 0
 	for begin < len(s) && s[begin] <= ' ' {
@@ -207,9 +205,9 @@ func (h *hosts) relativeOne(s string) {
 	}
 }
 
-// whole reads a text that begins like an address as a web client does that is
-// given all of it: without line breaks. Prose that begins with an address is left
-// alone, unless the break stands at a mark that goes on with the host.
+// whole reads a text that starts like a URL in the way that a web client reads it if it gets all of
+// it: without line breaks. Prose that starts with a URL is not affected, unless the break is at a
+// character that continues the host.
 func (h *hosts) whole(s string) {
 	s = trimControls(s)
 	head := s[:min(len(s), maxWhole)]
@@ -224,10 +222,10 @@ func (h *hosts) whole(s string) {
 	h.relative(joined)
 }
 
-// maxWhole bounds in bytes where a host may end that is read without its breaks.
+// maxWhole bounds where a host may end that is read without its breaks, in bytes.
 const maxWhole = 4096
 
-// trimControls trims blanks and control characters, as web clients do.
+// trimControls trims blanks and control characters, like web clients.
 func trimControls(s string) string {
 	for s != "" && s[0] <= ' ' {
 		s = s[1:]
@@ -257,8 +255,8 @@ func beginsAddress(s string) bool {
 	return ok && begin == 0
 }
 
-// joinLines drops line breaks. A break stays before another address, and where
-// not all are dropped, unless a mark of a host stands beside it.
+// joinLines drops line breaks. A break is kept before another URL. If all is false, it is also kept
+// unless a host character is next to it.
 func joinLines(s string, all bool) string {
 	out := make([]byte, 0, len(s))
 	for i := 0; i < len(s); {
@@ -281,10 +279,10 @@ func joinLines(s string, all bool) string {
 	return string(out)
 }
 
-// hostMarks stand inside authorities, or before them.
+// hostMarks occur inside or before authorities.
 const hostMarks = `.-@:[]/\`
 
-// endOfAuthority stops at what can stand in no authority.
+// endOfAuthority stops at characters that no authority can contain.
 func endOfAuthority(s string, from int) int {
 	for from < len(s) {
 		switch s[from] {
@@ -299,8 +297,8 @@ func endOfAuthority(s string, from int) int {
 	return from
 }
 
-// indexPunctuation finds what may end a URL in prose, and may also stand in the
-// user part that an authority begins with.
+// indexPunctuation finds characters that may end a URL in prose but may also occur in the user part
+// of an authority.
 func indexPunctuation(s string) int {
 	for i := range len(s) {
 		switch s[i] {
@@ -311,8 +309,8 @@ func indexPunctuation(s string) int {
 	return -1
 }
 
-// authority takes the host behind the last @. When punctuation stands before it,
-// the text may also be a host and an e-mail address side by side.
+// authority reads the host after the last @. If there is punctuation before it, the text may also
+// be a host next to an e-mail address.
 func (h *hosts) authority(s string, how reading) {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		if cut := indexPunctuation(s[:at]); cut >= 0 {
@@ -344,8 +342,8 @@ func (h *hosts) emails(s string) {
 	}
 }
 
-// endsLocalPart is generous: what is no proper address may still be read as one
-// by a client, or be the user part of a URL.
+// endsLocalPart is permissive: a client may accept an improper address, and it may be the user part
+// of a URL.
 func endsLocalPart(s string, at int) bool {
 	return at > 0 && s[at-1] > ' ' && strings.IndexByte("/([{<>@", s[at-1]) < 0
 }
@@ -360,7 +358,7 @@ func endOfDomain(s string, from int) int {
 	return from
 }
 
-// isMailDomain keeps versions apart from domains: in name@1.2.3 stands none.
+// isMailDomain distinguishes versions from domains: name@1.2.3 has none.
 func isMailDomain(domain string) bool {
 	if strings.HasPrefix(domain, "[") {
 		return true
@@ -369,9 +367,9 @@ func isMailDomain(domain string) bool {
 	return dot > 0 && dot+1 < len(domain) && classOf(domain[dot+1]) != digit
 }
 
-// bare reads the value of a key that is said to hold hosts or addresses, with or
-// without a scheme, one or several. Some clients drop line breaks inside an
-// address, others take each line for one: both readings count.
+// bare reads the value of a key for hosts or addresses, with or without a scheme, one or several.
+// Some clients drop line breaks inside an address, others treat each line as one: both readings
+// count.
 func (h *hosts) bare(text string, how reading) {
 	if hasBreak(text) {
 		joined := strings.NewReplacer("\t", "", "\r", "", "\n", "").Replace(text)
@@ -394,7 +392,7 @@ func (h *hosts) bareParts(text string, how reading) {
 	}
 }
 
-// bareOne leaves URLs with a scheme to scan, and relative ones and prose alone.
+// bareOne leaves URLs with a scheme to scan, and ignores relative ones and prose.
 func (h *hosts) bareOne(s string, how reading) {
 	if colon := strings.IndexByte(s, ':'); colon >= 0 {
 		if begin, web := webScheme(s, colon); web && begin == 0 {

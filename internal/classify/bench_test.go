@@ -38,8 +38,8 @@ func BenchmarkRedact(b *testing.B) {
 	}
 }
 
-// hostile texts would cost the square of their length if any byte were looked at
-// once per match. The rates of the two sizes must be about the same.
+// hostile texts would cost quadratic time if bytes were read once per match. The rates for the two
+// sizes must be about the same.
 var hostile = map[string]string{
 	"ats":         "@",
 	"addresses":   "a@b.co",
@@ -97,7 +97,7 @@ func benchmarkHostile(b *testing.B, work func(canon.Value)) {
 	}
 }
 
-// BenchmarkHostileShapes has many small values instead of a long one.
+// BenchmarkHostileShapes has many small values instead of one long text.
 func BenchmarkHostileShapes(b *testing.B) {
 	for name, unit := range map[string]string{
 		"amounts": `{"amount":1e300},{"amount":1e-300}`,

@@ -1,13 +1,12 @@
-// Package classify finds the facts of an action that decisions rest on: its
-// categories, the amount of money in it, the domains it contacts, the records
-// it changes, the model and tokens it uses. It also takes secrets out of what is
-// about to be kept.
+// Package classify finds the facts of an action that decisions depend on: its categories, the
+// amount of money in it, the domains that it contacts, the records that it changes, and the model
+// and tokens that it uses. It also removes secrets from what is about to be stored.
 //
-// The rules are heuristics, and so they are written down (docs/classification.md)
-// and held to one table of vectors that the Python client is tested against
-// too: a client that decides locally must see what the service will see.
+// The rules are heuristics, so they are documented (docs/classification.md) and tested against one
+// table of vectors that the Python client shares: a client that decides locally must see what the
+// service will see.
 //
-// The package is pure, and its work is linear in the size of what it is given.
+// The package is pure, and its cost is linear in the size of its input.
 package classify
 
 import (
@@ -26,54 +25,53 @@ const (
 	LLM                   = "llm"
 )
 
-// Bounds of what Facts can hold. Counts are cut to them, domains replaced by
-// MoreDomains.
+// Limits of Facts. Counts are cut to them, and domains beyond them are replaced by MoreDomains.
 const (
 	MaxDomains = 100
 	MaxRecords = 1_000_000_000
 	MaxTokens  = 1_000_000_000_000
 )
 
-// MoreDomains stands for the domains beyond MaxDomains. It is no domain, so no
-// allowlist matches it: nothing hides behind a hundred harmless ones.
+// MoreDomains stands for the domains beyond MaxDomains. It is not a domain, so no allowlist matches
+// it: nothing can hide behind a hundred harmless ones.
 const MoreDomains = "*"
 
 const (
 	maxModel  = 200 // bytes
-	maxDomain = 253 // bytes, the longest name that DNS knows
+	maxDomain = 253 // bytes, the longest DNS name
 )
 
-// Input is an action as it was recorded.
+// Input is a recorded action.
 type Input struct {
 	ActionType string
 	ActionName string
 	Payload    canon.Value
-	Metadata   canon.Value // null for none
+	Metadata   canon.Value // may be null
 }
 
-// Facts are what Classify found in an action.
+// Facts are the result of Classify.
 type Facts struct {
 	// Categories are sorted.
 	Categories []string
-	// Amount is an absolute amount of US dollars, nil when there is none that
-	// could be held against a threshold.
+	// Amount is an absolute amount in US dollars, or nil if there is none that can be compared with
+	// a threshold.
 	Amount *decimal.Decimal
-	// AmountUnusable says that Amount is nil because an amount was found that cannot
-	// be read or is in another currency. Nothing that is found elsewhere replaces it.
+	// AmountUnusable says that Amount is nil because an amount was found that cannot be read or is
+	// in another currency. An amount found elsewhere does not replace it.
 	AmountUnusable bool
 	// ExternalDomains are sorted, unique and in lower case.
 	ExternalDomains []string
-	// RecordsModified is how many records the action says it changes.
+	// RecordsModified is the number of records that the action says it changes.
 	RecordsModified int64
-	// Model and the counts of tokens are what the metadata say, else the payload.
+	// Model and the token counts come from the metadata, or else from the payload.
 	Model        string
 	InputTokens  int64
 	OutputTokens int64
-	// Code says that the payload holds a program or a statement that changes data.
+	// Code says that the payload contains a program or a statement that changes data.
 	Code bool
-	// WritesSQL says that it holds a statement that changes a database. Then Code is true.
+	// WritesSQL says that it contains a statement that changes a database. It implies Code.
 	WritesSQL bool
-	// Unseen says that something lies deeper than canon.MaxDepth and was not looked at.
+	// Unseen says that something is nested deeper than canon.MaxDepth and was not read.
 	Unseen bool
 }
 
@@ -96,7 +94,7 @@ func Classify(in Input) Facts {
 	}
 	facts := Facts{
 		ExternalDomains: s.hosts.sorted(),
-		RecordsModified: s.mostRecords(),
+		RecordsModified: s.maxRecords(),
 		Model:           cmp.Or(declared.model, s.called()),
 		InputTokens:     used.input,
 		OutputTokens:    used.output,
@@ -146,7 +144,7 @@ func (c categorySet) names() []string {
 	return names
 }
 
-// categoryNamed is the empty set for a name that is no category's.
+// categoryNamed returns the empty set if the name is not a category.
 func categoryNamed(name string) categorySet {
 	var buffer [64]byte
 	normal := string(appendNormal(buffer[:0], name))

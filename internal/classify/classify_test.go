@@ -10,7 +10,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// FuzzClassify holds whatever comes out to the bounds that the record relies on.
+// FuzzClassify: the result is always within the limits that the record relies on.
 func FuzzClassify(f *testing.F) {
 	f.Add("send_invoice", typical, `{"category":"financial","input_tokens":1830}`)
 	f.Add("payÉ2Go", `{"Amount":"-US$1,200.50","ids":[1],"url":"//[::1%25x]:1\\@a.b"}`, `{"amount_usd":"?","categories":["llm",1]}`)
@@ -58,8 +58,7 @@ func checkBounds(t *testing.T, facts Facts) {
 	}
 }
 
-// TestMetadataOnlyAdd: whatever categories a caller declares, what was found
-// without them stays.
+// TestMetadataOnlyAdd: whatever categories a caller declares, what was found without them remains.
 func TestMetadataOnlyAdd(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -6,7 +6,7 @@ import (
 	"countersign/internal/canon"
 )
 
-// declaration is what the caller says about the action beside its payload.
+// declaration is what the caller says about the action outside its payload.
 type declaration struct {
 	categories categorySet
 	amount     money
@@ -51,8 +51,8 @@ func (d *declaration) member(m canon.Member) {
 	}
 }
 
-// declaredCategories takes one name or a list of them, under either spelling of
-// the key: which one a caller uses must not cost it the category.
+// declaredCategories reads one name or a list. Both spellings of the key work, so that a caller
+// does not lose a category by choosing one.
 func declaredCategories(v canon.Value) categorySet {
 	set := categoryNamed(v.Str())
 	for _, item := range v.Items() {
@@ -61,7 +61,7 @@ func declaredCategories(v canon.Value) categorySet {
 	return set
 }
 
-// readModel ignores what is too long to name a model.
+// readModel ignores texts that are too long for a model's name.
 func readModel(text string) string {
 	if len(text) > maxModel {
 		return ""
@@ -69,8 +69,8 @@ func readModel(text string) string {
 	return strings.Trim(text, blanks)
 }
 
-// readCount reads a whole number, cut to a limit. What is none, negative or a
-// fraction counts as 0.
+// readCount reads a whole number, cut to a limit. Anything else, negative or fractional counts as
+// 0.
 func readCount(v canon.Value, limit int64) int64 {
 	f := v.Float()
 	if f >= float64(limit) {

@@ -5,19 +5,19 @@ import (
 	"unicode/utf8"
 )
 
-// fileExtensions end the names of files and of no host. Some that are also
-// countries' or other domains (md, py, sh) are in ambiguousExtensions.
+// fileExtensions end names of files but not of hosts. Some that are also top-level domains (md, py,
+// sh) are in ambiguousExtensions.
 var fileExtensions = wordSet(`7z asp aspx avi bak bin bmp bz2 c cfg class conf cpp cs css csv dat db deb dll doc docx eml env epub exe
 	flac gif go gz h heic hpp htm html ico ics ini ipynb iso jar java jpeg jpg js json jsonl jsp jsx key kt lock log m4a mkv mp3 mp4 mpeg msg
 	msi npy odp ods odt ogg out parquet pdf pem php png ppt pptx proto psd rar rb rpm rtf scala sql sqlite svg swift tar tgz tif tiff toml ts tsv
 	tsx ttf txt wav webm webp whl wmv woff woff2 xls xlsx xml xz yaml yml`)
 
-// ambiguousExtensions end files' names when nothing but one word stands before
-// them, and hosts otherwise: README.md and api.example.md.
+// ambiguousExtensions end names of files if only one word precedes them, and hosts otherwise:
+// README.md and api.example.md.
 var ambiguousExtensions = wordSet(`ai cc md mov pl ps py rs sh so zip`)
 
-// genericDomains are the top-level domains of more than two letters under which
-// most names are registered. All of two letters are countries'.
+// genericDomains are the most used top-level domains of more than two letters. All domains of two
+// letters are countries.
 var genericDomains = wordSet(`academy accountant actor aero africa agency app arpa art asia autos bank bar beauty best bet bid bike bio biz blog
 	boats bond build business buzz cafe camp capital care casa cash casino cat cfd chat church city click clinic cloud club codes coffee com
 	community company computer consulting cool coop country credit cyou data date day dev digital direct directory domains download earth
@@ -39,8 +39,8 @@ func wordSet(text string) map[string]bool {
 	return set
 }
 
-// endsLikeDomain judges a host in lower case that is only a word under a key: it
-// must have a dot, and behind the last one no number and no file's extension.
+// endsLikeDomain judges a lower-case host that is only a word under a key: it must have a dot, and
+// after the last one neither a number nor a file extension.
 func endsLikeDomain(host string, how reading) bool {
 	dot := strings.LastIndexByte(host, '.')
 	top := host[dot+1:]
@@ -60,11 +60,10 @@ func endsLikeDomain(host string, how reading) bool {
 	return how == asLink || len(top) == 2 || genericDomains[top]
 }
 
-// foreignDots are read as dots where a name is looked up.
+// foreignDots are treated as dots when a name is looked up.
 const foreignDots = "\u3002\uff0e\uff61"
 
-// isFileName reports whether a text is a name with an ambiguous extension and
-// nothing else.
+// isFileName reports whether a text is just a name with an ambiguous extension.
 func isFileName(s string) bool {
 	name, extension, found := strings.Cut(s, ".")
 	return found && ambiguousExtensions[lowerCase(extension)] && !strings.ContainsAny(name, "/:@?#")

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// hosts collects external domains, in any order and with doubles.
+// hosts collects external domains, unordered and with duplicates.
 type hosts struct{ found []string }
 
-// sorted returns the domains, at most MaxDomains of them.
+// sorted returns at most MaxDomains domains.
 func (h *hosts) sorted() []string {
 	slices.Sort(h.found)
 	h.found = slices.Compact(h.found)
@@ -20,23 +20,22 @@ func (h *hosts) sorted() []string {
 	return h.found
 }
 
-// reading says how sure it is that a text is a host.
+// reading says how certain it is that a text is a host.
 type reading uint8
 
 const (
-	// asURL is for what stands in an address or under a key of hosts.
+	// asURL is for a part of a URL or the value of a key for hosts.
 	asURL reading = iota
-	// asNoPort is for what stands in an address without a scheme or slashes: a short
-	// number is a port there.
+	// asNoPort is for a URL without a scheme or slashes, where a short number is a port.
 	asNoPort
-	// asLink is for bare words under keys of links: a page's name is no host.
+	// asLink is for bare words under keys for links: the name of a page is not a host.
 	asLink
-	// asTarget is for bare words under keys that hold anything that is sent to or
-	// copied: only what ends like a domain is a host.
+	// asTarget is for bare words under keys for anything that is sent to or copied: only what ends
+	// like a domain is a host.
 	asTarget
 )
 
-// add takes a host, with or without a port, and keeps it if it is external.
+// add adds a host, with or without a port, if it is external.
 func (h *hosts) add(host string, how reading) {
 	host = withoutPort(host)
 	if host == "" || how == asNoPort && len(host) <= len("65535") && allDigits(host) {
@@ -53,8 +52,7 @@ func (h *hosts) add(host string, how reading) {
 	h.keep(lastBytes(host, maxDomain))
 }
 
-// parseAddress asks the parser only where an address is likely: its refusals are
-// costly.
+// parseAddress calls the parser only if an address is likely, because its errors are expensive.
 func parseAddress(host string) (netip.Addr, bool) {
 	if classOf(host[0]) != digit && strings.IndexByte(host, ':') < 0 {
 		return netip.Addr{}, false
@@ -63,8 +61,8 @@ func parseAddress(host string) (netip.Addr, bool) {
 	return address, err == nil
 }
 
-// addAddress leaves out the machine itself and private networks. Link-local
-// addresses count: credentials of clouds are served there.
+// addAddress ignores the machine itself and private networks. Link-local addresses count, because
+// clouds serve credentials there.
 func (h *hosts) addAddress(address netip.Addr) {
 	address = address.Unmap().WithZone("")
 	if address.IsLoopback() || address.IsUnspecified() || address.IsPrivate() {
@@ -73,7 +71,7 @@ func (h *hosts) addAddress(address netip.Addr) {
 	h.keep(address.String())
 }
 
-// keep spares the list the most common double, the domain found last.
+// keep skips the most common duplicate, the last domain.
 func (h *hosts) keep(domain string) {
 	if n := len(h.found); n > 0 && h.found[n-1] == domain {
 		return
@@ -93,9 +91,8 @@ func withoutPort(host string) string {
 	return host[:first]
 }
 
-// isExternal tells the world's names from those of the own network. When in
-// doubt a host is external: a name that cannot be judged must not slip past an
-// allowlist.
+// isExternal distinguishes public names from those of the own network. In doubt a host is external:
+// a name that cannot be judged must not bypass an allowlist.
 func isExternal(host string) bool {
 	if host == "" {
 		return false
@@ -107,7 +104,7 @@ func isExternal(host string) bool {
 	}
 	top := host[strings.LastIndexByte(host, '.')+1:]
 	if isNumeric(top) {
-		return true // an IP address in one of its odder spellings
+		return true // an IP address in an unusual spelling
 	}
 	if top == host || top == "localhost" || top == "local" || top == "internal" {
 		return false
@@ -115,12 +112,12 @@ func isExternal(host string) bool {
 	return host != "home.arpa" && !strings.HasSuffix(host, ".home.arpa")
 }
 
-// isNumeric covers decimal, octal and hexadecimal numbers.
+// isNumeric reports whether a label is a decimal, octal or hexadecimal number.
 func isNumeric(label string) bool {
 	return allDigits(label) || strings.HasPrefix(label, "0x")
 }
 
-// lowerCase folds ASCII alone: other letters differ from language to language.
+// lowerCase folds only ASCII, because other letters depend on the language.
 func lowerCase(s string) string {
 	for i := range len(s) {
 		if classOf(s[i]) == upper {
@@ -130,8 +127,8 @@ func lowerCase(s string) string {
 	return s
 }
 
-// lastBytes keeps the end, which is what an allowlist looks at, and cuts no
-// character in two.
+// lastBytes keeps the end of a text, which is what an allowlist compares, without splitting a
+// character.
 func lastBytes(s string, limit int) string {
 	if len(s) <= limit {
 		return s

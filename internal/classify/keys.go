@@ -9,48 +9,47 @@ const (
 	roleNone role = iota
 	// roleDollars is an amount in US dollars by its name.
 	roleDollars
-	// roleAmount can only be about money.
+	// roleAmount is always about money.
 	roleAmount
-	// rolePlain can also be about something else than money: a total of pages, a
-	// price that is only shown.
+	// rolePlain can also be about something else: a total of pages, a price that is only shown.
 	rolePlain
-	// roleValue is money in an action that is financial by its name, and there alone.
+	// roleValue is about money only in an action whose name is financial.
 	roleValue
-	// roleCurrency names the currency of the amounts beside and below.
+	// roleCurrency names the currency of the amounts next to and below it.
 	roleCurrency
-	// roleUnit does so too when it holds a text, and can also be about something else.
+	// roleUnit is like roleCurrency if it has a text, but can also be about something else.
 	roleUnit
 	// roleHost is a key whose value is a host or an address even without a scheme.
 	roleHost
-	// roleLink is a key whose value may be a host, or the name of a page.
+	// roleLink is a key whose value may be a host or the name of a page.
 	roleLink
 	// roleTarget is a key whose value may be a host, a file or a person.
 	roleTarget
-	// roleCount is a number of records, or the list of them.
+	// roleCount is a number of records or a list of them.
 	roleCount
-	// roleIDs is a list of records' ids.
+	// roleIDs is a list of record ids.
 	roleIDs
 	// roleModel names a language model.
 	roleModel
 	// roleInput and roleOutput are counts of tokens.
 	roleInput
 	roleOutput
-	// roleCode is a program, or a statement of one.
+	// roleCode is a program or a statement.
 	roleCode
-	// roleQuery is a search, or a statement.
+	// roleQuery is a search or a statement.
 	roleQuery
-	// roleUsage is an object of such counts, as providers return it.
+	// roleUsage is an object with token counts, as returned by providers.
 	roleUsage
 )
 
 func (r role) isAmount() bool { return roleDollars <= r && r <= roleValue }
 
-// isExplicit reports whether an amount's key can only be about money.
+// isExplicit reports whether a key is always about money.
 func (r role) isExplicit() bool { return r == roleDollars || r == roleAmount }
 
 func roleOf(key string) role { return roleOfNormal(normalName(key)) }
 
-// normalName is the one spelling under which names are looked up.
+// normalName returns the spelling under which names are looked up.
 func normalName(key string) string {
 	if isNormal(key) {
 		return key
@@ -59,7 +58,7 @@ func normalName(key string) string {
 	return string(appendNormal(buffer[:0], key))
 }
 
-// isNormal recognises most keys that need no other spelling.
+// isNormal recognizes most keys that are already in the normal spelling.
 func isNormal(key string) bool {
 	for i := range len(key) {
 		if b := key[i]; (b < 'a' || b > 'z') && (b != '_' || i == 0 || key[i-1] == '_') {
@@ -102,8 +101,8 @@ func roleOfNormal(key string) role {
 	return roleOfLastWord(key[strings.LastIndexByte(key, '_')+1:])
 }
 
-// isCurrencyKey finds currency and ccy as a word of a key: currency_code,
-// currencyIso, payout_currency.
+// isCurrencyKey finds currency and ccy as a word of a key: currency_code, currencyIso,
+// payout_currency.
 func isCurrencyKey(key string) bool {
 	if !strings.Contains(key, "cy") {
 		return false

@@ -10,11 +10,10 @@ import (
 	"countersign/internal/canon"
 )
 
-// blanks are trimmed around texts: ASCII alone, so that every language trims
-// the same.
+// blanks are trimmed around texts: only ASCII, so that every language trims the same.
 const blanks = " \t\r\n"
 
-// maxMoneyText bounds the texts that are read as money.
+// maxMoneyText bounds the texts that are parsed as money.
 const maxMoneyText = 40
 
 type currency uint8
@@ -25,8 +24,8 @@ const (
 	foreign
 )
 
-// readCurrency takes whatever it does not know for a foreign currency. A number
-// names none where the key can be about something else.
+// readCurrency treats whatever it does not know as a foreign currency. A number is not a currency
+// if the key can be about something else.
 func readCurrency(r role, v canon.Value) currency {
 	switch {
 	case v.IsNull() || r == roleUnit && (v.Kind() == canon.Number || v.Kind() == canon.Bool):
@@ -45,8 +44,7 @@ func readCurrency(r role, v canon.Value) currency {
 	}
 }
 
-// equalFold compares with a lower case text, ignoring the case of ASCII letters
-// alone.
+// equalFold compares with a lower-case text and ignores the case of ASCII letters only.
 func equalFold(s, lowerCase string) bool {
 	if len(s) != len(lowerCase) {
 		return false
@@ -67,10 +65,10 @@ const (
 	readable
 )
 
-// money is what stands under an amount's key.
+// money is the value of an amount's key.
 type money struct {
 	state  moneyState
-	amount decimal.Decimal // absolute, of readable money
+	amount decimal.Decimal // absolute; set if the state is readable
 }
 
 // larger returns the larger of two that are readable or absent.
@@ -81,8 +79,8 @@ func (m money) larger(other money) money {
 	return m
 }
 
-// stricter returns what counts when a key stands twice, spelled differently: what
-// cannot be read, else the larger.
+// stricter returns what counts if a key occurs twice in different spellings: unreadable, or else
+// the larger.
 func (m money) stricter(other money) money {
 	if m.state == unreadable || other.state == unreadable {
 		return money{state: unreadable}
@@ -113,8 +111,8 @@ func readMoney(v canon.Value) money {
 	return money{state: unreadable}
 }
 
-// parseDollars reads texts like 1200.50, $1,200.50, -$5 and 1200.50 USD. It
-// accepts no exponent: the text of a number must be as long as the number.
+// parseDollars parses texts like 1200.50, $1,200.50, -$5 and 1200.50 USD. It accepts no exponent,
+// because the text must be as long as the number.
 func parseDollars(text string) (decimal.Decimal, bool) {
 	if len(text) > maxMoneyText {
 		return decimal.Decimal{}, false
@@ -133,9 +131,8 @@ func parseDollars(text string) (decimal.Decimal, bool) {
 	return amount, err == nil
 }
 
-// looksLikeMoney reports whether a text that cannot be read may still be an amount
-// to another program: 9.000,00, 9e6, 9_000, EUR 500, digits of another script. Words,
-// dates and identifiers are none.
+// looksLikeMoney reports whether a text that cannot be parsed may be an amount for another program:
+// 9.000,00, 9e6, 9_000, EUR 500, digits of another script. Words, dates and identifiers are not.
 func looksLikeMoney(v canon.Value) bool {
 	if v.Kind() != canon.String || len(v.Str()) > maxMoneyText {
 		return false
@@ -163,7 +160,7 @@ func trimSign(s string) string {
 	return s
 }
 
-// trimMarks takes one sign of the dollar off either end.
+// trimMarks removes one dollar sign from either end.
 func trimMarks(s string) string {
 	for _, mark := range [...]string{"us$", "usd", "$"} {
 		if len(s) >= len(mark) && equalFold(s[:len(mark)], mark) {
@@ -180,8 +177,8 @@ func trimMarks(s string) string {
 	return strings.Trim(s, blanks)
 }
 
-// plainNumber drops the commas of a number in which they part thousands. 1,2 and
-// 1.200,50 are no such numbers: to guess would be to be wrong by a factor.
+// plainNumber removes the commas that separate thousands. It refuses 1,2 and 1.200,50: guessing
+// could be wrong by a factor.
 func plainNumber(s string) (string, bool) {
 	whole, fraction, hasPoint := strings.Cut(s, ".")
 	if hasPoint && (fraction == "" || !allDigits(fraction)) {
@@ -199,7 +196,7 @@ func plainNumber(s string) (string, bool) {
 	return strings.ReplaceAll(s, ",", ""), true
 }
 
-// allDigits is false for the empty text.
+// allDigits returns false for the empty text.
 func allDigits(s string) bool {
 	for i := range len(s) {
 		if classOf(s[i]) != digit {

@@ -7,23 +7,22 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// FoldName returns the form in which names are compared: compatibility characters
-// replaced (NFKC), case folded, invisible characters left out, blanks trimmed and
-// runs of them made one. Letters that only look alike (a Cyrillic and a Latin a)
-// stay different.
+// FoldName returns the form in which names are compared: compatibility characters replaced (NFKC),
+// case folded, invisible characters removed, blanks trimmed and runs of them reduced to one.
+// Letters that only look alike (a Cyrillic and a Latin a) stay different.
 func FoldName(name string) string {
 	if isASCII(name) {
 		return foldBlanks(lowerCase(name))
 	}
 	folded := norm.NFKC.String(strings.Map(visible, name))
 	folded = norm.NFKC.String(strings.Map(foldCherokee, cases.Fold().String(folded)))
-	// Folding can bring forth what is left out or combines anew.
+	// Folding can produce invisible characters and new combinations.
 	folded = norm.NFKC.String(strings.Map(visible, folded))
 	return foldBlanks(folded)
 }
 
-// foldCherokee folds to capitals, as Unicode does for this script. The package cases
-// swaps its letters instead.
+// foldCherokee folds to capitals, as Unicode does for this script. The package cases swaps its
+// letters instead.
 func foldCherokee(r rune) rune {
 	switch {
 	case r >= 0xab70 && r <= 0xabbf:
@@ -43,8 +42,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// foldBlanks trims blanks and makes runs of them one. It leaves out the control
-// characters of ASCII, which strings.Map has left out of other texts.
+// foldBlanks trims blanks and reduces runs of them to one. It removes ASCII control characters,
+// which strings.Map has already removed from other texts.
 func foldBlanks(s string) string {
 	clean := true
 	for i := range len(s) {
@@ -59,7 +58,7 @@ func foldBlanks(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.Map(visible, s), func(r rune) bool { return r == ' ' }), " ")
 }
 
-// visible maps blanks to the space, and invisible characters to none.
+// visible maps blanks to a space and removes invisible characters.
 func visible(r rune) rune {
 	switch {
 	case r == ' ' || r >= '\t' && r <= '\r' || r == 0x85 || r == 0xa0 || r == 0x1680 || r >= 0x2000 && r <= 0x200a ||
@@ -71,9 +70,9 @@ func visible(r rune) rune {
 	return r
 }
 
-// invisible are the ranges of characters that Unicode calls default-ignorable or
-// format characters, and the blank of Braille. They are written out, so that the
-// languages agree whatever version of Unicode they know.
+// invisible are the ranges of characters that Unicode calls default-ignorable or format characters,
+// and the Braille blank. They are spelled out, so that all languages agree whatever their version
+// of Unicode is.
 var invisible = [...][2]rune{
 	{0xad, 0xad}, {0x34f, 0x34f}, {0x600, 0x605}, {0x61c, 0x61c}, {0x6dd, 0x6dd}, {0x70f, 0x70f}, {0x890, 0x891}, {0x8e2, 0x8e2},
 	{0x115f, 0x1160}, {0x17b4, 0x17b5}, {0x180b, 0x180f}, {0x200b, 0x200f}, {0x202a, 0x202e}, {0x2060, 0x206f}, {0x2800, 0x2800},

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Names that people read as one fold to one, in Go as in Python.
+// Names that people read as the same fold to the same, in Go as in Python.
 func TestFoldNameVectors(t *testing.T) {
 	t.Parallel()
 	type pair struct{ Name, One, Other string }
@@ -36,8 +36,8 @@ func TestFoldNameVectors(t *testing.T) {
 	}
 }
 
-// TestFoldNameProperties: folding twice changes nothing more, and neither case
-// of ASCII nor an invisible character makes another name.
+// TestFoldNameProperties: folding is idempotent, and neither the case of ASCII letters nor an
+// invisible character makes another name.
 func TestFoldNameProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

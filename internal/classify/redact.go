@@ -7,26 +7,26 @@ import (
 	"countersign/internal/canon"
 )
 
-// Redacted stands where a secret stood.
+// Redacted replaces a secret.
 const Redacted = "[REDACTED]"
 
 var redactedValue = mustString(Redacted)
 
-// Redact takes secrets out of a value: whatever stands under a sensitive name,
-// strings that begin like a secret, and secrets inside longer strings. What holds
-// none comes back as it is. Redacting twice changes nothing more.
+// Redact removes secrets from a value: everything under a sensitive name, strings that start like a
+// secret, and secrets inside longer strings. A value without secrets is returned unchanged. Redact
+// is idempotent.
 func Redact(v canon.Value) canon.Value {
 	clean, _ := redact(v)
 	return clean
 }
 
-// Redaction is a value that was taken out.
+// Redaction is a value that was removed.
 type Redaction struct {
-	Pointer string // where it stood, as a JSON pointer
+	Pointer string // JSON pointer of its place
 	Raw     canon.Value
 }
 
-// RedactListed is Redact that also lists what it took out, in order.
+// RedactListed is Redact that also lists what it removed, in order.
 func RedactListed(v canon.Value) (canon.Value, []Redaction) {
 	clean, changed := redact(v)
 	if !changed {
@@ -35,8 +35,7 @@ func RedactListed(v canon.Value) (canon.Value, []Redaction) {
 	return clean, appendReplaced(nil, "", v, clean)
 }
 
-// appendReplaced compares a value with its redacted form, which differs in the values
-// that were taken out and in nothing else.
+// appendReplaced compares a value with its redacted form, which differs only in the removed values.
 func appendReplaced(list []Redaction, pointer string, raw, clean canon.Value) []Redaction {
 	switch {
 	case raw.Kind() == canon.Object && clean.Kind() == canon.Object:
@@ -55,8 +54,7 @@ func appendReplaced(list []Redaction, pointer string, raw, clean canon.Value) []
 	return list
 }
 
-// redact also reports whether anything changed: most values are clean and need
-// no copy.
+// redact also reports whether anything changed, because most values are clean and need no copy.
 func redact(v canon.Value) (canon.Value, bool) {
 	switch v.Kind() {
 	case canon.String:
@@ -117,7 +115,7 @@ func redactObject(v canon.Value) (canon.Value, bool) {
 	}
 	object, err := canon.ObjectValue(clean...)
 	if err != nil {
-		return redactedValue, true // cannot happen: the names are an object's
+		return redactedValue, true // cannot happen: the names come from an object
 	}
 	return object, true
 }
@@ -132,7 +130,7 @@ func redactMember(m canon.Member) (canon.Value, bool) {
 	return redactedValue, m.Value.Str() != Redacted
 }
 
-// redactHeader looks at the headers that hold secrets in some of their values.
+// redactHeader handles the headers that have secrets in some of their values.
 func redactHeader(m canon.Member) (canon.Value, bool) {
 	kind := m.Value.Kind()
 	switch {
@@ -158,8 +156,7 @@ func mustString(text string) canon.Value {
 	return v
 }
 
-// patterns are texts by their first byte: most bytes begin none, and are passed
-// at once.
+// patterns are texts by their first byte. Most bytes start none and are skipped quickly.
 type patterns [256][]string
 
 func newPatterns(texts ...string) *patterns {
@@ -170,7 +167,7 @@ func newPatterns(texts ...string) *patterns {
 	return &p
 }
 
-// beginning returns the pattern that a text begins with, "" for none.
+// beginning returns the pattern that a text starts with, or "".
 func (p *patterns) beginning(text string) string {
 	if text == "" {
 		return ""
@@ -194,16 +191,16 @@ func (p *patterns) within(text []byte) bool {
 	return false
 }
 
-// The names of two words are kept without what parts them. Behind those of the
-// specification stand those that we add.
+// Names of two words are stored without a separator. Those of the specification come first,
+// followed by additional ones.
 var (
 	sensitiveNames  = newPatterns("password", "secret", "token", "ssn", "passwd", "pwd", "passphrase")
 	sensitivePhrase = newPatterns("apikey", "creditcard", "privatekey", "accountkey", "sharedaccesskey")
 )
 
-// isSensitive looks for the sensitive names anywhere in a name, in any case. The
-// names of two words are also found in apiKey and api-key; the others are not
-// looked for across words, or business_name would have an ssn in it.
+// isSensitive looks for the sensitive names anywhere in a name, in any case. The names of two words
+// are also found in apiKey and api-key. The others are not matched across words, or business_name
+// would contain ssn.
 func isSensitive(name string) bool {
 	var buffer [64]byte
 	folded := appendLower(buffer[:0], name)
@@ -219,14 +216,14 @@ func isSensitive(name string) bool {
 	return sensitivePhrase.within(squeezed)
 }
 
-// counters are the words that make a name with token in it the name of a number:
-// token_count, tokenLimit.
+// counters are words that make a name with token in it the name of a number: token_count,
+// tokenLimit.
 var counters = map[string]bool{
 	"budget": true, "count": true, "counts": true, "limit": true, "number": true, "total": true, "usage": true, "used": true,
 }
 
-// isCounter reports whether a name is that of a count of tokens, and has nothing
-// else that is sensitive in it.
+// isCounter reports whether a name is that of a token count and contains nothing else that is
+// sensitive.
 func isCounter(name string) bool {
 	var buffer [64]byte
 	tokens, token, counted := false, false, false
@@ -248,15 +245,15 @@ func isCounter(name string) bool {
 	return !isSensitive(rest)
 }
 
-// isCookie finds cookie as the last word of a name: cookie_policy and
-// cookies_accepted hold none.
+// isCookie finds cookie as the last word of a name: cookie_policy and cookies_accepted contain
+// none.
 func isCookie(name string) bool {
 	return endsWithWord(name, "cookie") || endsWithWord(name, "cookies")
 }
 
 func isAuthorization(name string) bool { return endsWithWord(name, authorization) }
 
-// endsWithWord compares the end first: few names are worth cutting into words.
+// endsWithWord compares the end first, because few names are worth splitting into words.
 func endsWithWord(name, word string) bool {
 	end := len(name)
 	for end > 0 && classOf(name[end-1]) == separator {
@@ -273,20 +270,20 @@ func endsWithWord(name, word string) bool {
 	return len(last) == len(word)
 }
 
-// secrets are how well-known secrets begin: those of the specification, our own API
-// keys among them, and others that begin like nothing else.
+// secrets are the prefixes of well-known secrets: those of the specification, including our own API
+// keys, and other unmistakable ones.
 var secrets = newPatterns("sk_", "pk_", "ghp_", "hf_", "eyJ", "AKIA", "csk_",
 	"sk-ant-", "sk-proj-", "sk-svcacct-", "sk-or-v1-", "xoxb-", "xoxp-", "xoxa-", "xoxr-", "xoxs-", "xapp-", "AIza", "github_pat_",
 	"gho_", "ghu_", "ghs_", "ghr_", "glpat-", "ya29.", "dop_v1_", "shpat_", "whsec_")
 
-// likely are beginnings that words have too. A secret has as many letters and
-// digits behind them, and nothing else between.
+// likely are prefixes that words also have. A secret has at least as many letters and digits after
+// them, without anything in between.
 var likely = [...]struct {
 	prefix string
 	least  int
 }{{"ASIA", 8}, {"SG.", 16}, {"npm_", 16}, {"sk-", 20}}
 
-// endOfLikely returns where such a secret ends that begins at i, 0 for none.
+// endOfLikely returns the end of such a secret that starts at i, or 0.
 func endOfLikely(s string, i int) int {
 	if b := s[i]; b != 'A' && b != 'S' && b != 'n' && b != 's' {
 		return 0

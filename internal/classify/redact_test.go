@@ -33,7 +33,7 @@ func readRedactions(t testing.TB) redactions {
 	return vectors
 }
 
-// The published vectors of redaction hold, and redacting again changes nothing.
+// The published redaction vectors are correct, and redacting again changes nothing.
 func TestRedactVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readRedactions(t).Values {
@@ -50,7 +50,7 @@ func TestRedactVectors(t *testing.T) {
 	}
 }
 
-// The published vectors of text redaction hold, and redacting again changes nothing.
+// The published text redaction vectors are correct, and redacting again changes nothing.
 func TestRedactTextVectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range readRedactions(t).Texts {
@@ -69,8 +69,7 @@ func TestRedactTextVectors(t *testing.T) {
 
 func canonical(v canon.Value) string { return string(v.Append(nil)) }
 
-// fragments are the pieces that the rules look for, so that random texts touch
-// them often.
+// fragments are pieces that the rules look for, so that random texts contain them often.
 var fragments = []string{
 	"sk_", "pk_", "eyJ", "AKIA", "csk_", "Bearer ", "bearer ", "password", "api", "key", "token", "tokens", "max_", "secret", "ssn",
 	"=", ":", "\"", "'", "-", "_", ".", " ", "&", ";", ",", "\\", "[", "]", Redacted, "a", "abcdefgh", "12345678", "é", "\n", "/", "%",
@@ -128,7 +127,7 @@ func valueOf(t *rapid.T, depth int) canon.Value {
 	}
 }
 
-// Redacting any value twice gives the same as redacting it once.
+// Redacting any value twice gives the same result as redacting it once.
 func TestRedactTwiceChangesNothingMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -139,7 +138,7 @@ func TestRedactTwiceChangesNothingMore(t *testing.T) {
 	})
 }
 
-// Redacting any text twice gives the same as redacting it once.
+// Redacting any text twice gives the same result as redacting it once.
 func TestRedactTextTwiceChangesNothingMore(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -150,8 +149,8 @@ func TestRedactTextTwiceChangesNothingMore(t *testing.T) {
 	})
 }
 
-// TestRedactChangesNothingElse: the shape stays, names stay, and what stands
-// under no sensitive name and is no string stays.
+// TestRedactChangesNothingElse: the shape and the names stay the same, and so does everything that
+// is not a string and not under a sensitive name.
 func TestRedactChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

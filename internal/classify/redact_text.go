@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// Lengths from which on a word inside a text is taken for a secret. Shorter ones
-// are more likely names: pk_id, hf_hub.
+// Minimum lengths of a word inside a text that counts as a secret. Shorter ones are more likely to
+// be names: pk_id, hf_hub.
 const (
-	minSecret       = 8  // behind the prefix
-	minBearer       = 8  // with a digit in it
-	minPlainBearer  = 20 // without one
+	minSecret       = 8  // after the prefix
+	minBearer       = 8  // if it contains a digit
+	minPlainBearer  = 20 // if it contains none
 	bearerWithSpace = "bearer "
 	basicWithSpace  = "basic "
 	authorization   = "authorization"
-	maxBasic        = 1000 // longer ones are no names and passwords
+	maxBasic        = 1000 // longer ones are not a name and a password
 )
 
-// RedactText takes secrets out of free text: words that begin like a secret,
-// private keys, bearer tokens, credentials and passwords in addresses, and the
-// values in name=value and "name":"value" under a sensitive name. Redacting twice changes nothing more.
+// RedactText removes secrets from free text: words that start like a secret, private keys, bearer
+// tokens, credentials and passwords in URLs, and the values in name=value and "name":"value" under
+// a sensitive name. It is idempotent.
 func RedactText(s string) string {
 	if prefix := secrets.beginning(s); prefix != "" {
 		return Redacted + redactWords(s[endOfSecret(s, len(prefix)):])
@@ -49,18 +49,18 @@ func redactWords(s string) string {
 	return t.out.String()
 }
 
-// text is a text on its way to being redacted.
+// text is a text that is being redacted.
 type text struct {
 	s      string
 	out    strings.Builder
 	copied int // how much of s is in out, replaced or not
-	name   int // where the run of word bytes and hyphens before the cursor began
-	ended  int // where that run ended
+	name   int // where the run of word bytes and hyphens before the cursor starts
+	ended  int // where that run ends
 
-	password, at int // the bounds of the password of an address that is being passed
+	password, at int // bounds of the password in the current URL
 }
 
-// replace puts the mark in the place of a stretch of the text and returns its end.
+// replace replaces a part of the text with the mark and returns its end.
 func (t *text) replace(from, to int) int {
 	t.out.WriteString(t.s[t.copied:from])
 	t.out.WriteString(Redacted)
@@ -68,7 +68,7 @@ func (t *text) replace(from, to int) int {
 	return to
 }
 
-// word looks at the word that begins at i, and returns where to go on.
+// word handles the word that starts at i, and returns where to continue.
 func (t *text) word(i int) int {
 	if t.ended != i || i == 0 {
 		t.name = i
@@ -96,8 +96,8 @@ func (t *text) word(i int) int {
 	return i
 }
 
-// afterName looks at a byte that belongs to no word. A name that ends before it
-// may make what follows a secret.
+// afterName handles a byte outside words. A name that ends before it may make what follows a
+// secret.
 func (t *text) afterName(i int) int {
 	if t.ended != i || i == 0 {
 		return i + 1
@@ -121,7 +121,7 @@ func (t *text) afterName(i int) int {
 	return t.replace(opens, end)
 }
 
-// afterColon looks at what follows a scheme or the name of a header.
+// afterColon handles what follows a scheme or the name of a header.
 func (t *text) afterColon(i int, name string) int {
 	if strings.HasPrefix(t.s[i:], "://") {
 		t.password, t.at = passwordIn(t.s, i+3)
@@ -144,8 +144,7 @@ func (t *text) afterColon(i int, name string) int {
 	return i + 1
 }
 
-// passwordIn returns the bounds of the password in the authority that begins at an
-// index, zeros when there is none.
+// passwordIn returns the bounds of the password in the authority that starts at an index, or zeros.
 func passwordIn(s string, start int) (from, to int) {
 	authority := s[start:endOfAuthority(s, start)]
 	at := strings.LastIndexByte(authority, '@')
@@ -167,9 +166,8 @@ func endOfHeader(s string, from int) int {
 	return from
 }
 
-// opensValue returns where the value begins that is given to a name which ends
-// at i, in name=value, name="value" or "name": "value", and the quote it stands
-// in. It begins nowhere, at 0, when none is given.
+// opensValue returns where the value of a name starts that ends at i, in name=value, name="value"
+// or "name": "value", and its quote. It returns 0 if there is no value.
 func opensValue(s string, i int) (int, byte) {
 	if s[i] == '=' {
 		return opensQuoted(s, i+1, i+1)
@@ -185,7 +183,7 @@ func opensValue(s string, i int) (int, byte) {
 	return opensQuoted(s, skip(s, value, ' '), 0)
 }
 
-// opensQuoted passes the quote at i, if there is one.
+// opensQuoted skips the quote at i, if there is one.
 func opensQuoted(s string, i, unquoted int) (int, byte) {
 	if i < len(s) && (s[i] == '"' || s[i] == '\'') {
 		return i + 1, s[i]
@@ -193,7 +191,7 @@ func opensQuoted(s string, i, unquoted int) (int, byte) {
 	return unquoted, 0
 }
 
-// skip passes one byte, if it is there.
+// skip skips one byte if it is b.
 func skip(s string, i int, b byte) int {
 	if i < len(s) && s[i] == b {
 		return i + 1
@@ -201,8 +199,8 @@ func skip(s string, i int, b byte) int {
 	return i
 }
 
-// endOfValue stops at the closing quote, or without one at what parts the
-// assignments of a query string or a sentence.
+// endOfValue stops at the closing quote or, without one, at a separator of a query string or a
+// sentence.
 func endOfValue(s string, from int, quote byte) int {
 	if quote != 0 {
 		return endOfQuoted(s, from, quote)
@@ -223,8 +221,8 @@ func endOfQuoted(s string, from int, quote byte) int {
 	return min(from, len(s))
 }
 
-// endOfSecret passes over the alphabets of base64 and of URLs. The dot that ends a
-// sentence is no part of the secret.
+// endOfSecret skips the alphabets of base64 and of URLs. The dot at the end of a sentence is not
+// part of the secret.
 func endOfSecret(s string, from int) int {
 	start := from
 	for from < len(s) && (isWordByte(s[from]) || strings.IndexByte("-.~+/=%", s[from]) >= 0) {
@@ -236,9 +234,8 @@ func endOfSecret(s string, from int) int {
 	return from
 }
 
-// bearerToken returns the bounds of the token of an authorization header that
-// begins at i. In "bearer bonds" stands none; a text that is nothing but the
-// header has one whatever it looks like.
+// bearerToken returns the bounds of the token in an authorization header that starts at i. "bearer
+// bonds" has none. A text that is nothing but the header always has one.
 func bearerToken(s string, i int) (start, end int, ok bool) {
 	start = i + len(bearerWithSpace)
 	if start > len(s) || !equalFold(s[i:start], bearerWithSpace) {
@@ -256,14 +253,14 @@ func bearerToken(s string, i int) (start, end int, ok bool) {
 	}
 }
 
-// isRandom tells tokens from words.
+// isRandom distinguishes tokens from words.
 func isRandom(token string) bool {
 	return len(token) >= minPlainBearer || len(token) >= minBearer && strings.ContainsAny(token, "0123456789")
 }
 
-// basicCredentials returns the bounds of the credentials of basic authentication
-// that begins at i. Behind a header's name they are what follows; elsewhere what
-// follows must be a name and a password in base64: in "basic research" stand none.
+// basicCredentials returns the bounds of the credentials of basic authentication that starts at i.
+// After a header's name they are whatever follows. Elsewhere they must be a name and a password in
+// base64: "basic research" has none.
 func basicCredentials(s string, i int) (start, end int, ok bool) {
 	start = i + len(basicWithSpace)
 	if start > len(s) || !equalFold(s[i:start], basicWithSpace) {
@@ -287,15 +284,15 @@ func endOfBase64(s string, from int) int {
 	return from
 }
 
-// endsWithHeader reports whether a text ends with authorization: and what may stand
-// between it and the value.
+// endsWithHeader reports whether a text ends with authorization: and anything that may come between
+// it and the value.
 func endsWithHeader(s string) bool {
 	before := strings.TrimRight(s, " :=\"'")
 	cut := len(before) - len(authorization)
 	return len(before) < len(s) && cut >= 0 && equalFold(before[cut:], authorization)
 }
 
-// holdsPassword decodes base64 and looks for the colon behind a name.
+// holdsPassword decodes base64 and looks for the colon after a name.
 func holdsPassword(token string) bool {
 	token = strings.TrimRight(token, "=")
 	if len(token) < minSecret || len(token) > maxBasic {
@@ -313,9 +310,9 @@ func holdsPassword(token string) bool {
 	return strings.IndexByte(string(plain), ':') > 0
 }
 
-// credentials returns where the secret begins in the value of a header of
-// authorization: behind the scheme, or at 0 where there is none. It is -1 for a
-// value that is none: an authorization can also be pending.
+// credentials returns where the secret starts in the value of an authorization header: after the
+// scheme, or at 0 if there is none. It returns -1 if the value has none: an authorization can also
+// be pending.
 func credentials(value string) int {
 	scheme, rest, found := strings.Cut(value, " ")
 	if !found {
@@ -334,11 +331,10 @@ func credentials(value string) int {
 
 const pemBegin = "-----BEGIN "
 
-// maxPEMLabel bounds in bytes what stands between the dashes.
+// maxPEMLabel bounds the text between the dashes, in bytes.
 const maxPEMLabel = 64
 
-// isPrivateKey looks at the line with which a key begins: capitals, digits and
-// blanks between dashes.
+// isPrivateKey checks the first line of a key: capitals, digits and blanks between dashes.
 func isPrivateKey(s string) bool {
 	label := s[len(pemBegin):min(len(s), len(pemBegin)+maxPEMLabel)]
 	end := 0
@@ -348,8 +344,7 @@ func isPrivateKey(s string) bool {
 	return strings.Contains(label[:end], "PRIVATE KEY") && strings.HasPrefix(label[end:], "-----")
 }
 
-// endOfPEM is behind the line with which the key ends, or the end of the text when
-// it was cut.
+// endOfPEM returns the end of the last line of the key, or the end of the text if it was cut.
 func endOfPEM(s string, from int) int {
 	const pemEnd = "-----END "
 	at := strings.Index(s[from:], pemEnd)

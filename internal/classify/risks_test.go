@@ -21,8 +21,8 @@ type riskVectors struct {
 	}
 }
 
-// What is flagged without any policy is what the shared table says, and none of it is
-// obviously safe: a client leaves it to the service.
+// What is flagged without any policy is what the shared vectors say, and none of it is obviously
+// safe, so a client leaves it to the service.
 func TestRiskVectors(t *testing.T) {
 	t.Parallel()
 	var vectors riskVectors
@@ -52,7 +52,7 @@ func TestRiskVectors(t *testing.T) {
 	}
 }
 
-// No name and no statement has a risk and is obviously safe, whatever they are made of.
+// No name and no statement both has a risk and is obviously safe, whatever it consists of.
 func TestRisksAreNeverObviouslySafe(t *testing.T) {
 	t.Parallel()
 	var all []string

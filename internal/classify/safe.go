@@ -7,14 +7,12 @@ import (
 	"countersign/internal/canon"
 )
 
-// SafeVerbs are the words with which the name of an obviously safe action can
-// begin. The order is part of every lease that was granted: new words go to the
-// end.
+// SafeVerbs are the words that the name of an obviously safe action can start with. The order is
+// part of every granted lease, so new words go to the end.
 var SafeVerbs = []string{"get", "list", "read", "search", "find", "look", "lookup", "view", "show", "describe", "count"}
 
-// unsafeWords are the verbs of writing, sending, paying and running, all that are
-// seldom anything else behind a verb of looking: in get_order and read_email
-// stands a noun.
+// unsafeWords are verbs of writing, sending, paying and running that are rarely anything else after
+// a verb of looking: get_order and read_email contain a noun.
 var unsafeWords = wordSet(`abort accept activate add alter append apply approve assign attach authorize ban bash bid boot broadcast browse
 	bulk buy call cancel change charge clear cmd configure confirm copy crawl create deactivate debit delete deliver demote deploy deposit destroy
 	detach dial disable disburse discard dispatch donate drop edit eject empty enable encrypt enqueue erase eval exec execute expire export fire
@@ -25,13 +23,13 @@ var unsafeWords = wordSet(`abort accept activate add alter append apply approve 
 	sql ssh start stop store submit subscribe sudo suspend swap sync terminate toggle trade transfer transmit trigger truncate tweet undo
 	uninstall unlock unset unsubscribe update upgrade upload upsert wipe wire withdraw write`)
 
-// connectives join a second verb, whichever it is.
+// connectives join a second verb.
 var connectives = wordSet(`and or then`)
 
-// ObviouslySafe reports whether nothing can be said against an action: its name
-// begins with a word that is allowed, which must be one of SafeVerbs, no other word
-// of it is a verb of writing, sending, paying or running, classifying it found
-// nothing, and nothing in it is opaque: redacted, cut or too deep to be looked at.
+// ObviouslySafe reports whether an action is beyond doubt: its name starts with an allowed word,
+// which must be one of SafeVerbs, no other word of it is a verb of writing, sending, paying or
+// running, classification found nothing, and nothing in it is opaque: redacted, cut or nested too
+// deeply.
 func ObviouslySafe(actionName string, allowed []string, facts Facts, opaque bool) bool {
 	return !opaque && facts.empty() && nameIsSafe(actionName, allowed)
 }
@@ -41,8 +39,8 @@ func (f *Facts) empty() bool {
 		f.Model == "" && f.InputTokens == 0 && f.OutputTokens == 0 && !f.Code && !f.Unseen
 }
 
-// nameIsSafe judges names in ASCII alone: a verb of another language, or a letter
-// that only looks like one, cannot be judged.
+// nameIsSafe accepts only ASCII names: a verb of another language, or a letter that only looks like
+// an ASCII one, cannot be judged.
 func nameIsSafe(s string, allowed []string) bool {
 	if !isASCII(s) {
 		return false
@@ -59,15 +57,14 @@ func nameIsSafe(s string, allowed []string) bool {
 		}
 		first = false
 	}
-	return !first // a name without words says nothing
+	return !first // a name without words is not safe
 }
 
-// marks stand in the place of what clients and the service take out of a payload,
-// or behind it.
+// marks replace or follow what clients and the service remove from a payload.
 var marks = [...]string{Redacted, "[CYCLE]", "[TOO DEEP]", "[OMITTED]", "...[truncated]"}
 
-// Opaque reports whether something was taken out of a value: redacted, cut, or left
-// out because it was too deep or too large.
+// Opaque reports whether something was removed from a value: redacted, cut, or omitted because it
+// was too deep or too large.
 func Opaque(v canon.Value) bool {
 	switch v.Kind() {
 	case canon.String:
@@ -90,14 +87,14 @@ func isMarked(text string) bool {
 	return false
 }
 
-// statements are the words of statements that change data.
+// statements are the first words of statements that change data.
 var statements = wordSet(`alter call create delete drop exec execute grant insert merge replace revoke set truncate update upsert`)
 
-// queries are the words with which other statements begin.
+// queries are the first words of other statements.
 var queries = wordSet(`begin explain select with`)
 
-// beginsStatement looks for a statement that changes data. In prose its words say
-// nothing: they must begin the text, or stand in one that is a statement.
+// beginsStatement looks for a statement that changes data. Its words mean nothing in prose: they
+// must start the text or be part of a statement.
 func beginsStatement(text string) bool {
 	var buffer [64]byte
 	first, inside := true, strings.IndexByte(text, ';') >= 0

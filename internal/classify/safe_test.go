@@ -33,7 +33,7 @@ type safeVectors struct {
 	} `json:"cases"`
 }
 
-// Go and Python call the same actions obviously safe, by the same words.
+// Go and Python consider the same actions obviously safe, with the same words.
 func TestObviouslySafeVectors(t *testing.T) {
 	t.Parallel()
 	var vectors safeVectors
@@ -70,8 +70,8 @@ func TestObviouslySafeVectors(t *testing.T) {
 	}
 }
 
-// TestSafeNamesStayNarrow: no verb that makes a category is missing from the list,
-// a second verb makes every name unsafe, and so does a first word that is not allowed.
+// TestSafeNamesStayNarrow: every verb of a category is on the list, a second verb makes any name
+// unsafe, and so does a first word that is not allowed.
 func TestSafeNamesStayNarrow(t *testing.T) {
 	t.Parallel()
 	for word, meaning := range words {
@@ -96,7 +96,7 @@ func TestSafeNamesStayNarrow(t *testing.T) {
 	})
 }
 
-// TestDepthVectors: what lies too deep is said to be unseen.
+// TestDepthVectors: what is nested too deeply is reported as unseen.
 func TestDepthVectors(t *testing.T) {
 	t.Parallel()
 	var vectors struct {

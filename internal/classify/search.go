@@ -10,29 +10,28 @@ import (
 
 // search walks a payload once and collects what it finds.
 type search struct {
-	byName   bool // the action is financial by its name: value is an amount
-	counting bool // counts of records are believed
-	listing  bool // lists of records are counted: the action changes records
+	byName   bool // the action's name is financial, so value is an amount
+	counting bool // counts of records are used
+	listing  bool // lists of records are counted, because the action changes records
 
-	amounts  int     // how many amounts were found, whether they can be used or not
-	explicit bool    // some key can only be about money, or a plain one stands at the top
+	amounts  int     // number of amounts found, usable or not
+	explicit bool    // some key is always about money, or a plain one is at the top level
 	unusable bool    // some amount cannot be read, or is in another currency
-	unstated bool    // some amount has no currency stated beside or above it
+	unstated bool    // some amount has no currency next to or above it
 	foreign  bool    // a currency other than the dollar is named somewhere
 	records  []int64 // by depth; the payload itself is depth 0
 	hosts    hosts
-	code     bool // a statement or a program stands in it
-	sql      bool // a statement that changes a database stands in it
-	unseen   bool // something lies deeper than it looks
+	code     bool // it contains a statement or a program
+	sql      bool // it contains a statement that changes a database
+	unseen   bool // something is nested too deeply to be read
 
-	nesting int      // how many containers are around the present place
-	model   string   // the payload's own
-	models  []string // those that stand beside tokens below it, each once, at most two
+	nesting int      // number of enclosing containers
+	model   string   // of the payload itself
+	models  []string // models next to tokens below it, each once, at most two
 }
 
-// object looks at one object's own members before those below, which inherit
-// the currency that it states. Tokens count in the payload itself, beside a model,
-// and under a key of usage.
+// object reads an object's own members before those below, which inherit the currency that it
+// states. Tokens count in the payload itself, next to a model, and under a usage key.
 func (s *search) object(v canon.Value, depth int, inherited currency, key role) sums {
 	var largest sums
 	var used tokens
@@ -46,7 +45,7 @@ func (s *search) object(v canon.Value, depth int, inherited currency, key role) 
 		case r == roleCurrency || r == roleUnit:
 			stated = max(stated, s.currency(r, m.Value))
 		case r == roleModel:
-			model = max(model, readModel(m.Value.Str())) // one of two spellings
+			model = max(model, readModel(m.Value.Str())) // if it occurs in two spellings
 		case r == roleInput || r == roleOutput:
 			used.take(r, m.Value)
 		case r.isAmount() && kind != canon.Array && kind != canon.Object:
@@ -65,7 +64,7 @@ func (s *search) object(v canon.Value, depth int, inherited currency, key role) 
 		stated = inherited
 	}
 	if bare {
-		s.holdAgainst(stated)
+		s.noteCurrency(stated)
 	}
 	s.record(records, depth)
 	if depth == 0 || key == roleUsage || model != "" {
@@ -84,8 +83,8 @@ func (s *search) object(v canon.Value, depth int, inherited currency, key role) 
 	return largest
 }
 
-// name notes a model. Below the payload's own members it counts only beside tokens:
-// cars have models too.
+// name records a model. Below the payload's own members it counts only next to tokens, because cars
+// have models too.
 func (s *search) name(model string, depth int, used tokens) {
 	switch {
 	case depth == 0:
@@ -95,8 +94,8 @@ func (s *search) name(model string, depth int, used tokens) {
 	}
 }
 
-// called returns the model that the payload names. Between two that stand below, it
-// would have to guess.
+// called returns the model that the payload names. If there are two below it, choosing one would be
+// a guess.
 func (s *search) called() string {
 	if s.model == "" && len(s.models) == 1 {
 		return s.models[0]
@@ -104,8 +103,8 @@ func (s *search) called() string {
 	return s.model
 }
 
-// below looks at the container under a key. One under an amount's key must have an
-// amount in it, or there is one that cannot be read.
+// below reads the container under a key. A container under an amount's key must contain an amount,
+// otherwise there is one that cannot be read.
 func (s *search) below(m canon.Member, depth int, c currency) sums {
 	r, before := roleOf(m.Name), s.amounts
 	found := s.container(m.Value, depth, r, c)
@@ -116,8 +115,8 @@ func (s *search) below(m canon.Member, depth int, c currency) sums {
 	return found
 }
 
-// container looks at an object or a list, unless it lies too deep. What arrives at
-// the service never does: canon.Parse refuses it.
+// container reads an object or a list unless it is nested too deeply. That does not happen in the
+// service, because canon.Parse refuses it.
 func (s *search) container(v canon.Value, depth int, key role, c currency) (found sums) {
 	if s.nesting == canon.MaxDepth {
 		s.unseen = true
@@ -133,8 +132,8 @@ func (s *search) container(v canon.Value, depth int, key role, c currency) (foun
 	return found
 }
 
-// list looks at items, which mean what the list's key says. They are summed: the
-// payments of a batch are made together.
+// list reads items, which have the meaning of the list's key. They are summed, because the payments
+// of a batch are made together.
 func (s *search) list(v canon.Value, depth int, r role, c currency) sums {
 	var sum sums
 	for _, item := range v.Items() {
@@ -150,7 +149,7 @@ func (s *search) list(v canon.Value, depth int, r role, c currency) sums {
 			}
 			amount := s.amount(r, item, depth)
 			if amount.state != absent && r != roleDollars {
-				s.holdAgainst(c)
+				s.noteCurrency(c)
 			}
 			sum.amount = sum.amount.plus(amount)
 		}
@@ -158,8 +157,7 @@ func (s *search) list(v canon.Value, depth int, r role, c currency) sums {
 	return sum
 }
 
-// amount reads what stands under an amount's key. It is absent where there is none
-// that can be used.
+// amount reads the value of an amount's key. It is absent if there is none that can be used.
 func (s *search) amount(r role, v canon.Value, depth int) money {
 	m := readMoney(v)
 	switch {
@@ -184,8 +182,8 @@ func (s *search) currency(r role, v canon.Value) currency {
 	return c
 }
 
-// holdAgainst notes the currency that an amount is in whose key names none.
-func (s *search) holdAgainst(c currency) {
+// noteCurrency records the currency of an amount whose key names none.
+func (s *search) noteCurrency(c currency) {
 	s.unusable = s.unusable || c == foreign
 	s.unstated = s.unstated || c == unstated
 }
@@ -208,7 +206,7 @@ func (s *search) text(r role, text string) {
 	}
 }
 
-// count returns how many records a member speaks of.
+// count returns the number of records that a member mentions.
 func (s *search) count(r role, v canon.Value) int64 {
 	switch {
 	case r == roleCount && s.counting && v.Kind() == canon.Number:
@@ -220,8 +218,8 @@ func (s *search) count(r role, v canon.Value) int64 {
 	}
 }
 
-// record adds to what the objects of one depth speak of together. Lists add no
-// depth: the operations of a batch stand side by side.
+// record adds to the sum of records for one depth. Lists add no depth, because the operations of a
+// batch are side by side.
 func (s *search) record(records int64, depth int) {
 	if records == 0 {
 		return
@@ -232,9 +230,9 @@ func (s *search) record(records int64, depth int) {
 	s.records[depth] = min(s.records[depth]+records, MaxRecords)
 }
 
-// mostRecords is the largest sum of any depth, so that a small count hides no big
-// one elsewhere.
-func (s *search) mostRecords() int64 {
+// maxRecords returns the largest sum of any depth, so that a small count does not hide a large one
+// elsewhere.
+func (s *search) maxRecords() int64 {
 	most := int64(0)
 	for _, records := range s.records {
 		most = max(most, records)
@@ -242,9 +240,9 @@ func (s *search) mostRecords() int64 {
 	return most
 }
 
-// usable returns what counts for the thresholds: the largest of what the metadata
-// and the payload say. There is none when any of it cannot be read, is in another
-// currency, or states no currency in a payload that names a foreign one.
+// usable returns what counts for the thresholds: the largest amount in the metadata and the
+// payload. There is none if any amount cannot be read, is in another currency, or has no currency
+// in a payload that names a foreign one.
 func (s *search) usable(declared, found money) (amount *decimal.Decimal, unusable bool) {
 	if s.unusable || s.unstated && s.foreign || declared.state == unreadable {
 		return nil, true

@@ -5,7 +5,7 @@ import "countersign/internal/canon"
 // tokens are what a call to a language model used.
 type tokens struct{ input, output int64 }
 
-// take reads a count. A key that stands twice, spelled differently, counts once.
+// take reads a count. A key that occurs twice in different spellings counts once.
 func (t *tokens) take(r role, v canon.Value) {
 	switch r {
 	case roleInput:
@@ -23,7 +23,7 @@ func (t tokens) plus(other tokens) tokens {
 	return tokens{min(t.input+other.input, MaxTokens), min(t.output+other.output, MaxTokens)}
 }
 
-// or takes the counts of another where there are none.
+// or uses the counts of another if there are none.
 func (t tokens) or(other tokens) tokens {
 	if t.input == 0 {
 		t.input = other.input
@@ -34,8 +34,8 @@ func (t tokens) or(other tokens) tokens {
 	return t
 }
 
-// sums are what a container of the payload comes to: in an object the largest that
-// stands in it, in a list the sum of its items.
+// sums are the totals of a container of the payload: the largest member of an object, the sum of a
+// list's items.
 type sums struct {
 	amount money
 	tokens tokens

@@ -58,7 +58,7 @@ func parse(t testing.TB, text []byte) canon.Value {
 	return v
 }
 
-// The published vectors of classification hold.
+// The published classification vectors are correct.
 func TestClassifyVectors(t *testing.T) {
 	t.Parallel()
 	var vectors struct {
@@ -84,7 +84,7 @@ func TestClassifyVectors(t *testing.T) {
 	}
 }
 
-// expect writes facts as the vectors do: empty lists are lists.
+// expect writes facts in the form of the vectors: empty lists are lists.
 func expect(facts Facts) expectation {
 	e := expectation{
 		Categories:      append([]string{}, facts.Categories...),
@@ -103,7 +103,7 @@ func expect(facts Facts) expectation {
 	return e
 }
 
-// TestLists holds the lists that both languages keep to the ones in the vectors.
+// TestLists: the lists that both languages have are those in the vectors.
 func TestLists(t *testing.T) {
 	t.Parallel()
 	var lists struct {

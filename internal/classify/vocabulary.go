@@ -6,17 +6,17 @@ type wordKind uint8
 
 const (
 	wordNone wordKind = iota
-	// wordRead as a name's first word says that the rest is only looked at.
+	// wordRead as the first word of a name says that the rest is only read.
 	wordRead
 	// wordConnective joins a second verb to the first: check_and_pay.
 	wordConnective
-	// wordAct is a verb and counts wherever it stands.
+	// wordAct is a verb and counts anywhere.
 	wordAct
-	// wordThing is a noun, or a verb that reads like one: what get_payment,
-	// list_emails and check_update look at, they do not do.
+	// wordThing is a noun, or a verb that reads like one: get_payment, list_emails and check_update
+	// read it but do not do it.
 	wordThing
-	// wordTransfer is money's as the last word (wire_transfer), and not in
-	// transfer_to_agent, which hands a conversation over, or transfer_file.
+	// wordTransfer is about money as the last word (wire_transfer), but not in transfer_to_agent,
+	// which hands over a conversation, or in transfer_file.
 	wordTransfer
 )
 
@@ -25,8 +25,8 @@ type word struct {
 	categories categorySet
 }
 
-// words are those of an action's name that mean something here. They are whole
-// words: pay is not found in payload.
+// words are the meaningful words of action names. Only whole words match: pay is not found in
+// payload.
 var words = vocabulary()
 
 func vocabulary() map[string]word {

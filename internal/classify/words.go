@@ -1,7 +1,7 @@
 package classify
 
-// class is what a byte is to the words of a name. Bytes beyond ASCII count as
-// lower case letters: they match nothing, and never cut a word in two.
+// class is the role of a byte in the words of a name. Bytes beyond ASCII count as lower-case
+// letters: they match nothing and never split a word.
 type class uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 	digit
 )
 
-// classes is a table: every byte of every name is looked up in it.
+// classes is a table because every byte of every name is looked up.
 var classes = func() (table [256]class) {
 	for b := range table {
 		switch {
@@ -28,9 +28,9 @@ var classes = func() (table [256]class) {
 
 func classOf(b byte) class { return classes[b] }
 
-// nextWord returns the bounds of the first word of s from an index on; start is
-// len(s) when there is none. Words end at separators, between letters and
-// digits, and at the humps of camel case: HTTPServer2 is HTTP, Server, 2.
+// nextWord returns the bounds of the first word of s from an index on. start is len(s) if there is
+// none. Words end at separators, between letters and digits, and at the humps of camel case:
+// HTTPServer2 is HTTP, Server, 2.
 func nextWord(s string, from int) (start, end int) {
 	for from < len(s) && classOf(s[from]) == separator {
 		from++
@@ -44,7 +44,7 @@ func nextWord(s string, from int) (start, end int) {
 		return from, end
 	}
 	if end-from > 1 {
-		return from, end - 1 // the last capital begins the next word
+		return from, end - 1 // the last capital starts the next word
 	}
 	return from, endOfClass(s, end, lower)
 }
@@ -56,8 +56,8 @@ func endOfClass(s string, from int, c class) int {
 	return from
 }
 
-// appendNormal appends the words of s in lower case, joined by underscores: the
-// one spelling under which names are looked up.
+// appendNormal appends the words of s in lower case, joined by underscores. Names are looked up in
+// this spelling.
 func appendNormal(dst []byte, s string) []byte {
 	for start, end := nextWord(s, 0); start < len(s); start, end = nextWord(s, end) {
 		if len(dst) > 0 {
@@ -85,7 +85,7 @@ func lowerByte(b byte) byte {
 // name is what the words of an action's name say.
 type name struct {
 	categories categorySet
-	reading    bool // it only looks at things
+	reading    bool // it only reads
 }
 
 func readName(s string) name {
@@ -116,7 +116,7 @@ func readName(s string) name {
 	return name{categories: acts | things}
 }
 
-// firstWord reports whether nothing but separators stands before an index.
+// firstWord reports whether only separators precede an index.
 func firstWord(s string, start int) bool {
 	first, _ := nextWord(s, 0)
 	return first == start
