@@ -10,54 +10,52 @@ import (
 	"github.com/google/uuid"
 )
 
-// Chains remembers, outside the database, how far each open chain had come when this
-// process last wrote it. An older state of a chain is authentic; only such a memory
-// tells that it is old.
+// Chains records, outside the database, the state of each open chain that this process last wrote.
+// An older state of a chain is authentic, so only such a record reveals that it is old.
 //
-// Counters of budgets are remembered in the same way, by ids that are no chain's, until
-// their windows are over.
+// Budget counters are recorded in the same way, under ids that no chain has, until their windows
+// end.
 //
-// It is safe for concurrent use. What is noted reaches the file with the next Flush: a
-// file that lags behind proves a little less and never accuses anyone wrongly.
+// It is safe for concurrent use. What is noted reaches the file with the next Flush. A file that
+// lags proves a little less but never causes a false alarm.
 type Chains struct {
-	path string
-	ring *Ring
-	most int // chains that are remembered
+	path  string
+	ring  *Ring
+	limit int // maximum number of chains
 
 	mu        sync.Mutex
-	marks     map[uuid.UUID]*list.Element // of *chainEntry, by chain
-	touched   *list.List                  // of *chainEntry, the longest ago first
-	changed   map[uuid.UUID]struct{}      // what the file does not hold yet
-	sealed    [2]map[uuid.UUID]ChainMark  // chains that were sealed lately: the newer half, and the older
-	accepted  map[uuid.UUID]int64         // how often an operator has accepted each organization's chains
-	round     []uuid.UUID                 // chains that this round of Due has not named yet
-	dropped   int64                       // how many were dropped for want of room
-	forgotten []uuid.UUID                 // chains that an acceptance has made this process forget
-	requests  os.FileInfo                 // of the file of acceptances as it was last read; nil before
+	marks     map[uuid.UUID]*list.Element // elements of touched, by chain
+	touched   *list.List                  // of *chainEntry, least recently touched first
+	changed   map[uuid.UUID]struct{}      // what is not in the file yet
+	sealed    [2]map[uuid.UUID]ChainMark  // recently sealed chains: the newer half and the older half
+	accepted  map[uuid.UUID]int64         // number of times an operator has accepted each organization's chains
+	round     []uuid.UUID                 // chains that this round of Due has not returned yet
+	dropped   int64                       // number dropped because the limit was reached
+	forgotten []uuid.UUID                 // chains that were dropped because of an acceptance
+	requests  os.FileInfo                 // of the acceptances file when it was last read, or nil
 
 	writing sync.Mutex // held while the file is read or written; taken before mu
 	journal journal    // guarded by writing
 }
 
-// ChainMark is how far a chain had come.
+// ChainMark identifies a stored state of a chain.
 type ChainMark struct {
 	Org, Chain uuid.UUID
-	Revision   int64    // how often the state was stored
+	Revision   int64    // number of times the state was stored
 	Actions    int64    // events among the entries
-	Entries    int64    // events and what was recorded about them
+	Entries    int64    // events and later entries about them
 	Digest     [32]byte // running digest over the entries
-	State      [16]byte // the beginning of the state's authenticator
+	State      [16]byte // start of the state's authenticator
 }
 
-// Same reports whether two marks are of one stored state.
+// Same reports whether two marks are for the same stored state.
 func (m *ChainMark) Same(other *ChainMark) bool {
 	return m.Chain == other.Chain && m.Revision == other.Revision && m.State == other.State
 }
 
-// Before reports whether a chain that had come as far as the mark can have come to the
-// state that the other one is of. It can where the other is the same, or newer with no
-// fewer entries. Whether the entries between them lead from one to the other is left to
-// be shown.
+// Before reports whether a chain in the state of this mark can have reached the state of the other:
+// the other is the same, or newer with no fewer entries. Whether the entries in between lead from
+// one to the other remains to be proven.
 func (m *ChainMark) Before(other *ChainMark) bool {
 	switch {
 	case m.Org != other.Org || m.Chain != other.Chain || m.Revision > other.Revision:
@@ -70,42 +68,42 @@ func (m *ChainMark) Before(other *ChainMark) bool {
 	return m.Entries < other.Entries && m.Actions <= other.Actions
 }
 
-// ChainWatched is what is remembered of one chain.
+// ChainWatched is what is recorded about one chain.
 type ChainWatched struct {
 	ChainMark
-	// Unproven are earlier marks, the oldest first, from which nobody has shown yet that
-	// the entries lead to the newest: another process wrote the chain in between.
+	// Unproven are earlier marks, oldest first, from which nobody has shown yet that the entries
+	// lead to the newest: another process wrote the chain in between.
 	Unproven []ChainMark
-	// Forked says that two states of one revision were acknowledged.
+	// Forked says that two states with one revision were acknowledged.
 	Forked bool
 }
 
-// chainEntry is ChainWatched as it is kept. The marks of an entry are replaced and never
-// changed, so that they can be handed out.
+// chainEntry is a ChainWatched in Chains. The slices of an entry are replaced and never modified,
+// so that they can be returned to callers.
 type chainEntry struct {
 	ChainWatched
-	sealed bool // it goes when all is proven
-	doubt  bool // the newest mark itself is unproven: it was read from the file
+	sealed bool // dropped once everything is proven
+	doubt  bool // the newest mark is itself unproven, because it was read from the file
 }
 
 const (
-	// mostChains bounds the memory: about 250 bytes each.
-	mostChains = 250_000
-	// mostUnproven bounds what is kept of one chain that two processes write in turn.
-	mostUnproven = 64
-	// mostSealed bounds each half of what is remembered of chains that were sealed lately.
-	mostSealed = 20_000
+	// maxChains bounds the memory, at about 250 bytes each.
+	maxChains = 250_000
+	// maxUnproven bounds the marks of one chain that two processes write in turn.
+	maxUnproven = 64
+	// maxSealed bounds each half of the recently sealed chains.
+	maxSealed = 20_000
 )
 
 func newChains(path string, ring *Ring) *Chains {
 	return &Chains{
-		path: path, ring: ring, most: mostChains,
+		path: path, ring: ring, limit: maxChains,
 		marks: make(map[uuid.UUID]*list.Element), touched: list.New(), changed: make(map[uuid.UUID]struct{}),
 		sealed: [2]map[uuid.UUID]ChainMark{make(map[uuid.UUID]ChainMark)}, accepted: make(map[uuid.UUID]int64),
 	}
 }
 
-// Seen returns what is remembered of a chain.
+// Seen returns what is recorded about a chain.
 func (c *Chains) Seen(chain uuid.UUID) (ChainWatched, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,18 +122,18 @@ func (c *Chains) sealedLately(chain uuid.UUID) (ChainMark, bool) {
 	return mark, ok
 }
 
-// seal remembers for a while that a chain is sealed.
+// seal remembers for a while that a chain is sealed. The caller holds c.mu.
 func (c *Chains) seal(mark ChainMark) {
-	if len(c.sealed[0]) >= mostSealed {
+	if len(c.sealed[0]) >= maxSealed {
 		c.sealed = [2]map[uuid.UUID]ChainMark{make(map[uuid.UUID]ChainMark), c.sealed[0]}
 	}
 	c.sealed[0][mark.Chain] = mark
 }
 
-// Note remembers a state that this process has stored, and that it was made from the
-// state of before, whose revision is 0 for a new chain. final says that nothing is
-// recorded in the chain any more. It reports false where another state of the same
-// revision was noted: the chain was put back between the two.
+// Note records a state that this process has stored, and that it was made from the state before,
+// whose revision is 0 for a new chain. final says that nothing more is recorded in the chain. It
+// reports false if another state with the same revision was noted: the chain was rolled back
+// between the two.
 func (c *Chains) Note(before, now ChainMark, final bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,7 +154,7 @@ func (c *Chains) Note(before, now ChainMark, final bool) bool {
 		entry.sealed = final
 	case now.Revision == entry.Revision:
 		entry.Forked = true
-	case now.Revision < entry.Revision: // two commits, noted in the other order
+	case now.Revision < entry.Revision: // two commits, noted in reverse order
 		entry.doubted(now)
 	default:
 		if !entry.Same(&before) {
@@ -169,8 +167,8 @@ func (c *Chains) Note(before, now ChainMark, final bool) bool {
 	return !forked
 }
 
-// doubted adds a mark from which continuity must be shown. Where there are too many, one
-// in the middle goes: the oldest and the newest show the most.
+// doubted adds a mark from which continuity must be shown. If there are too many, one in the middle
+// is dropped: the oldest and the newest prove the most.
 func (e *chainEntry) doubted(mark ChainMark) {
 	marks := slices.Clone(e.Unproven)
 	at, known := slices.BinarySearchFunc(marks, mark.Revision, func(m ChainMark, revision int64) int { return int(m.Revision - revision) })
@@ -179,17 +177,17 @@ func (e *chainEntry) doubted(mark ChainMark) {
 		return
 	}
 	marks = slices.Insert(marks, at, mark)
-	if len(marks) > mostUnproven {
-		marks = slices.Delete(marks, mostUnproven/2, mostUnproven/2+1)
+	if len(marks) > maxUnproven {
+		marks = slices.Delete(marks, maxUnproven/2, maxUnproven/2+1)
 	}
 	e.Unproven = marks
 }
 
-// insert adds an entry, and drops the ones touched longest ago where there are too many.
+// insert adds an entry, and drops the least recently touched ones if there are too many.
 func (c *Chains) insert(entry *chainEntry) {
 	c.marks[entry.Chain] = c.touched.PushBack(entry)
 	c.changed[entry.Chain] = struct{}{}
-	for len(c.marks) > c.most {
+	for len(c.marks) > c.limit {
 		c.remove(c.touched.Front())
 		c.dropped++
 	}
@@ -202,7 +200,7 @@ func (c *Chains) remove(element *list.Element) {
 	c.changed[chain] = struct{}{}
 }
 
-// release drops a chain that is sealed and of which nothing is left to be shown.
+// release drops a chain that is sealed if nothing remains to be proven.
 func (c *Chains) release(element *list.Element) {
 	entry := element.Value.(*chainEntry)
 	if entry.sealed && !entry.doubt && !entry.Forked && len(entry.Unproven) == 0 {
@@ -211,8 +209,8 @@ func (c *Chains) release(element *list.Element) {
 	}
 }
 
-// Proven says that the entries of a chain lead from everything that was seen of it to a
-// state that stands now. final is as in Note.
+// Proven records that the entries of a chain lead from everything that was seen of it to its
+// current state. final is as in Note.
 func (c *Chains) Proven(seen *ChainWatched, now ChainMark, final bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,7 +229,7 @@ func (c *Chains) Proven(seen *ChainWatched, now ChainMark, final bool) {
 	c.release(element)
 }
 
-// Drop forgets what is remembered under an id: nothing depends on it any more.
+// Drop forgets an id that nothing depends on any more.
 func (c *Chains) Drop(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,13 +238,12 @@ func (c *Chains) Drop(id uuid.UUID) {
 	}
 }
 
-// Of returns what is remembered of an organization's chains, those touched longest ago
-// first.
+// Of returns what is recorded about an organization's chains, least recently touched first.
 func (c *Chains) Of(org uuid.UUID) []ChainWatched {
 	return c.all(func(entry *chainEntry) bool { return entry.Org == org })
 }
 
-// All returns what is remembered of every chain.
+// All returns what is recorded about every chain.
 func (c *Chains) All() []ChainWatched {
 	return c.all(func(*chainEntry) bool { return true })
 }
@@ -262,8 +259,8 @@ func (c *Chains) all(want func(*chainEntry) bool) (found []ChainWatched) {
 	return found
 }
 
-// Due returns the chains that must be held against the database now: those with anything
-// unproven, and so many of the others, in turn.
+// Due returns the chains that must be checked against the database now: those with anything
+// unproven, and the given number of others, in turn.
 func (c *Chains) Due(others int) []ChainWatched {
 	found := c.all(func(entry *chainEntry) bool { return entry.doubt || len(entry.Unproven) > 0 })
 	c.mu.Lock()
@@ -285,8 +282,8 @@ func (c *Chains) Due(others int) []ChainWatched {
 	return found
 }
 
-// Forgotten returns, once, the chains that were forgotten because an operator accepted
-// their organization's ledger. Some may be open, and are to be remembered as they stand.
+// Forgotten returns, once, the chains that were dropped because an operator accepted their
+// organization's ledger. Those that are open must be recorded again in their current state.
 func (c *Chains) Forgotten() []uuid.UUID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -295,15 +292,15 @@ func (c *Chains) Forgotten() []uuid.UUID {
 	return forgotten
 }
 
-// Watched says how many chains are remembered, and how many were dropped since the start
-// for want of room.
+// Watched returns how many chains are recorded, and how many were dropped since the start because
+// the limit was reached.
 func (c *Chains) Watched() (remembered int, dropped int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.marks), c.dropped
 }
 
-// forget drops what is remembered of an organization. mu is held.
+// forget drops everything about an organization. The caller holds c.mu.
 func (c *Chains) forget(org uuid.UUID) {
 	for element := c.touched.Front(); element != nil; {
 		next := element.Next()

@@ -17,50 +17,50 @@ import (
 	"countersign/internal/ledger"
 )
 
-// purposeChains is of the journal of chains, which belongs to no organization.
+// purposeChains is for the journal of chains, which belongs to no organization.
 const purposeChains ledger.Purpose = "chains"
 
-// ChainsFile is where the chains are remembered that belong to a file of heads.
+// ChainsFile returns the path of the journal that belongs to a heads file.
 func ChainsFile(heads string) string {
 	return strings.TrimSuffix(heads, filepath.Ext(heads)) + ".chains"
 }
 
-// The file is a journal: a line that says what it is, and frames. A frame is the length
-// of its body (4 bytes, big-endian), the body, and an authenticator over the one of the
-// frame before and the body. So nothing but its end can be cut off unnoticed. A body is
-// the name of a master key, after its length (1 byte), and records of one size.
+// The file is a journal: a line that identifies it, and frames. A frame is the length of its body
+// (4 bytes, big-endian), the body, and an authenticator over the previous frame's authenticator and
+// the body. So only its end can be cut off unnoticed. A body is the id of a master key, preceded by
+// its length (1 byte), and records of a fixed size.
 const (
 	journalMagic = "countersign chains 1\n"
 	recordSize   = 1 + 16 + 16 + 3*8 + 32 + 16
-	frameRecords = 32 << 10 // at most
+	frameRecords = 32 << 10 // maximum
 	macSize      = 32
-	// journalSlack is how much a small journal may grow before it is written anew.
+	// journalSlack is how much a small journal may grow before it is rewritten.
 	journalSlack = 256 << 10 // bytes
 )
 
-// The kinds of records.
+// Kinds of records.
 const (
-	recordMark     = 1 // the newest mark of a chain; replaces what was said of the chain before
-	recordUnproven = 2 // one more mark of the same chain
-	recordForked   = 3 // the chain of the mark before is forked
-	recordDropped  = 4 // nothing is remembered of the chain any more
-	recordAccepted = 5 // an organization's chains were forgotten; Revision says how often
+	recordMark     = 1 // the newest mark of a chain; replaces everything earlier about the chain
+	recordUnproven = 2 // an unproven mark of the same chain
+	recordForked   = 3 // the chain of the previous mark is forked
+	recordDropped  = 4 // the chain was dropped
+	recordAccepted = 5 // an organization's chains were accepted; Revision counts how often
 )
 
-// journal is the file as this process writes it.
+// journal is the file that this process writes.
 type journal struct {
-	lock *os.File // held while this process is the one that writes; nil otherwise
-	file *os.File // open for appending; nil before the file was written anew
+	lock *os.File // held while this process is the writer, or nil
+	file *os.File // open for appending; nil before the first rewrite
 	last [macSize]byte
 	size int64 // of the file, in bytes
-	held int64 // its size when it was written anew
+	held int64 // size of the file after the last rewrite
 }
 
 // ErrChainsLocked says that another process writes the journal of chains.
 var ErrChainsLocked = errors.New("another server on this machine writes the file already")
 
-// OpenChains reads the journal, which need not be there. One that was changed is
-// ErrInvalid. Nothing is written before the first Flush.
+// OpenChains reads the journal, which need not exist. If it was changed, the error is ErrInvalid.
+// Nothing is written before the first Flush.
 func OpenChains(path string, ring *Ring) (*Chains, error) {
 	c := newChains(path, ring)
 	c.writing.Lock()
@@ -69,15 +69,15 @@ func OpenChains(path string, ring *Ring) (*Chains, error) {
 	return c, err
 }
 
-// Reload takes up what an operator has accepted beside a running server.
+// Reload picks up what an operator has accepted while a server is running.
 func (c *Chains) Reload() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	return c.readAccepted()
 }
 
-// Accept forgets what was remembered of an organization's chains: an operator has put an
-// older copy back on purpose. A server that runs beside it notices with its next Reload.
+// Accept drops everything about an organization's chains, because an operator has restored an older
+// copy on purpose. A running server notices with its next Reload.
 func (c *Chains) Accept(org uuid.UUID) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -91,15 +91,15 @@ func (c *Chains) Accept(org uuid.UUID) error {
 	frames := appendFrames([]byte(journalMagic), c.ring, new([macSize]byte), c.acceptances())
 	info, err := replaceFile(c.path+".accepted", frames)
 	if err != nil {
-		return fmt.Errorf("file of chains: %w", err)
+		return fmt.Errorf("journal of chains: %w", err)
 	}
 	c.requests = info
 	return nil
 }
 
-// Flush appends what was noted since the last one, and makes it durable. It writes the
-// file anew where that is more than twice as large as what it says. It takes no lock that
-// a request waits for while it writes.
+// Flush appends what was noted since the last one, and makes it durable. It rewrites the file if
+// that is more than twice as large as its content. While it writes, it holds no lock that a request
+// waits for.
 func (c *Chains) Flush() error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -113,9 +113,9 @@ func (c *Chains) Flush() error {
 		c.mu.Unlock()
 		return nil
 	}
-	anew := c.journal.file == nil || c.journal.size > 2*c.journal.held+journalSlack
+	rewriting := c.journal.file == nil || c.journal.size > 2*c.journal.held+journalSlack
 	var records []byte
-	if anew {
+	if rewriting {
 		records = c.everything()
 	} else {
 		records = c.changes()
@@ -123,9 +123,9 @@ func (c *Chains) Flush() error {
 	changed := c.changed
 	c.changed = make(map[uuid.UUID]struct{})
 	c.mu.Unlock()
-	err := c.journal.write(c.path, c.ring, records, anew)
+	err := c.journal.write(c.path, c.ring, records, rewriting)
 	if err != nil {
-		c.journal.abandon() // what it holds is not known: it is written anew
+		c.journal.abandon() // the content is unknown, so rewrite it next time
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for chain := range changed {
@@ -143,20 +143,20 @@ func (c *Chains) Close() error {
 	if c.journal.lock == nil {
 		return nil
 	}
-	err := c.journal.lock.Close() // which gives the lock back
+	err := c.journal.lock.Close() // this releases the lock
 	c.journal.lock = nil
 	return err
 }
 
-// takeLock makes this process the one that writes. What another one has written since
-// the file was read is taken over.
+// takeLock makes this process the writer. It takes over what another process has written since the
+// file was read.
 func (c *Chains) takeLock() error {
 	lock, err := os.OpenFile(c.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return fmt.Errorf("file of chains: %w", err)
+		return fmt.Errorf("journal of chains: %w", err)
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("file of chains %s: %w", c.path, ErrChainsLocked), lock.Close())
+		return errors.Join(fmt.Errorf("journal of chains %s: %w", c.path, ErrChainsLocked), lock.Close())
 	}
 	if err := c.read(); err != nil {
 		return errors.Join(err, lock.Close())
@@ -165,12 +165,11 @@ func (c *Chains) takeLock() error {
 	return nil
 }
 
-// read takes over what the files say and goes further than what is known. writing is
-// held.
+// read merges the files into what is known. The caller holds c.writing.
 func (c *Chains) read() error {
 	body, err := os.ReadFile(c.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("file of chains: %w", err)
+		return fmt.Errorf("journal of chains: %w", err)
 	}
 	read := newChains(c.path, c.ring)
 	if err := read.replay(body); err != nil {
@@ -187,7 +186,7 @@ func (c *Chains) read() error {
 			entry.doubt = true
 			continue
 		}
-		if read.accepted[entry.Org] >= c.accepted[entry.Org] { // else it was forgotten since
+		if read.accepted[entry.Org] >= c.accepted[entry.Org] { // otherwise it was accepted since
 			c.merge(entry)
 		}
 	}
@@ -198,12 +197,12 @@ func (c *Chains) read() error {
 	return c.readAccepted()
 }
 
-// merge takes over an entry of the file. mu is held.
+// merge merges an entry of the file. The caller holds c.mu.
 func (c *Chains) merge(entry *chainEntry) {
 	element := c.marks[entry.Chain]
 	if element == nil {
 		if final, ok := c.sealedLately(entry.Chain); ok && final.Revision >= entry.Revision {
-			return // this process has sealed it
+			return // sealed by this process
 		}
 		entry.doubt = true
 		c.insert(entry)
@@ -226,7 +225,7 @@ func (c *Chains) merge(entry *chainEntry) {
 	c.changed[entry.Chain] = struct{}{}
 }
 
-// readAccepted takes up the file of acceptances where it has changed. writing is held.
+// readAccepted reads the acceptances file if it has changed. The caller holds c.writing.
 func (c *Chains) readAccepted() error {
 	path := c.path + ".accepted"
 	info, err := os.Stat(path)
@@ -241,7 +240,7 @@ func (c *Chains) readAccepted() error {
 		body, err = os.ReadFile(path) //nolint:gosec // the operator names it
 	}
 	if err != nil {
-		return fmt.Errorf("file of chains: %w", err)
+		return fmt.Errorf("journal of chains: %w", err)
 	}
 	read := newChains(path, c.ring)
 	if err := read.replay(body); err != nil {
@@ -254,13 +253,13 @@ func (c *Chains) readAccepted() error {
 		if times > c.accepted[org] {
 			c.accepted[org] = times
 			c.forget(org)
-			c.changed[org] = struct{}{} // so that the acceptance itself is written
+			c.changed[org] = struct{}{} // makes Flush write the acceptance
 		}
 	}
 	return nil
 }
 
-// everything is all that is remembered, as records. mu is held.
+// everything returns everything known, as records. The caller holds c.mu.
 func (c *Chains) everything() []byte {
 	records := make([]byte, 0, (len(c.marks)+len(c.accepted))*recordSize)
 	records = append(records, c.acceptances()...)
@@ -270,14 +269,14 @@ func (c *Chains) everything() []byte {
 	return records
 }
 
-// changes is what the file does not say yet, as records. mu is held.
+// changes returns what is not in the file yet, as records. The caller holds c.mu.
 func (c *Chains) changes() []byte {
 	records := make([]byte, 0, len(c.changed)*recordSize)
 	for chain := range c.changed {
 		switch element := c.marks[chain]; {
 		case element != nil:
 			records = element.Value.(*chainEntry).append(records)
-		case c.accepted[chain] > 0: // an organization
+		case c.accepted[chain] > 0: // the id of an organization
 			records = appendRecord(records, recordAccepted, &ChainMark{Org: chain, Revision: c.accepted[chain]})
 		default:
 			records = appendRecord(records, recordDropped, &ChainMark{Chain: chain})
@@ -328,8 +327,8 @@ func readRecord(r []byte) (kind byte, m ChainMark) {
 	return kind, m
 }
 
-// appendFrames puts records into frames. last is the authenticator of the frame before,
-// and becomes that of the last one.
+// appendFrames puts records into frames. last is the authenticator of the previous frame, and is
+// updated.
 func appendFrames(to []byte, ring *Ring, last *[macSize]byte, records []byte) []byte {
 	key := ring.CurrentKey()
 	for len(records) > 0 {
@@ -343,10 +342,10 @@ func appendFrames(to []byte, ring *Ring, last *[macSize]byte, records []byte) []
 	return to
 }
 
-// replay reads a journal. A frame at its end that is not whole is left out: it was being
-// written when the machine stopped.
+// replay reads a journal. An incomplete frame at its end is ignored: it was being written when the
+// machine stopped.
 func (c *Chains) replay(file []byte) error {
-	invalid := fmt.Errorf("file of chains %s: %w: it was changed; if you know why, remove it and start again", c.path, ErrInvalid)
+	invalid := fmt.Errorf("journal of chains %s: %w: it was changed; if you know why, remove it and start again", c.path, ErrInvalid)
 	rest, ok := bytes.CutPrefix(file, []byte(journalMagic))
 	if !ok {
 		if len(file) < len(journalMagic) && strings.HasPrefix(journalMagic, string(file)) {
@@ -364,7 +363,7 @@ func (c *Chains) replay(file []byte) error {
 		body, mac := rest[4:4+size], rest[4+size:end]
 		records, ok := c.openFrame(&last, body, mac)
 		if !ok {
-			// A machine that stops may leave zeros where the frame was to be.
+			// A machine that stops may leave zeros in place of the frame.
 			if end == int64(len(rest)) || len(bytes.Trim(rest, "\x00")) == 0 {
 				return nil
 			}
@@ -422,34 +421,34 @@ func (c *Chains) replayRecords(records []byte) bool {
 	return true
 }
 
-// write appends records, or writes the file anew with them.
-func (j *journal) write(path string, ring *Ring, records []byte, anew bool) error {
-	if !anew {
+// write appends records, or rewrites the file with them.
+func (j *journal) write(path string, ring *Ring, records []byte, rewriting bool) error {
+	if !rewriting {
 		frames := appendFrames(nil, ring, &j.last, records)
 		n, err := j.file.Write(frames)
 		j.size += int64(n)
 		if err = errors.Join(err, j.file.Sync()); err != nil {
-			return fmt.Errorf("file of chains: %w", err)
+			return fmt.Errorf("journal of chains: %w", err)
 		}
 		return nil
 	}
 	j.abandon()
 	frames := appendFrames([]byte(journalMagic), ring, &j.last, records)
 	if _, err := replaceFile(path, frames); err != nil {
-		return fmt.Errorf("file of chains: %w", err)
+		return fmt.Errorf("journal of chains: %w", err)
 	}
 	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // the operator names it
 	if err != nil {
-		return fmt.Errorf("file of chains: %w", err)
+		return fmt.Errorf("journal of chains: %w", err)
 	}
 	j.file, j.size, j.held = file, int64(len(frames)), int64(len(frames))
 	return nil
 }
 
-// abandon closes the file, which is then written anew.
+// abandon closes the file, which is then rewritten.
 func (j *journal) abandon() {
 	if j.file != nil {
-		_ = j.file.Close() // whatever it was asked to keep is durable or was reported
+		_ = j.file.Close() // everything written is durable or its error was reported
 	}
 	j.file, j.last, j.size, j.held = nil, [macSize]byte{}, 0, 0
 }

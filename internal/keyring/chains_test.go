@@ -16,8 +16,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// markAt makes a mark of a chain. Marks of one branch with the same revision are the
-// same.
+// markAt returns a mark of a chain. Marks of one branch with the same revision are equal.
 func markAt(chain uuid.UUID, revision int64, branch byte) ChainMark {
 	m := ChainMark{Org: uuid.UUID{1}, Chain: chain, Revision: revision, Actions: revision - 1, Entries: revision - 1}
 	binary.BigEndian.PutUint64(m.Digest[:], uint64(revision))
@@ -52,7 +51,7 @@ func flushed(t *testing.T, c *Chains) {
 	}
 }
 
-// checkSeen compares what is remembered, in whatever order.
+// checkSeen compares what is recorded, in any order.
 func checkSeen(t *testing.T, c *Chains, want ...ChainWatched) {
 	t.Helper()
 	sorted := cmpopts.SortSlices(func(a, b ChainWatched) bool { return bytes.Compare(a.Chain[:], b.Chain[:]) < 0 })
@@ -61,7 +60,7 @@ func checkSeen(t *testing.T, c *Chains, want ...ChainWatched) {
 	}
 }
 
-// What follows upon a mark is the same state, or a newer one with no fewer entries.
+// A mark can be followed by the same state, or by a newer one with no fewer entries.
 func TestWhatFollowsUponAMark(t *testing.T) {
 	t.Parallel()
 	base := markAt(uuid.UUID{9}, 5, 0)
@@ -91,9 +90,8 @@ func TestWhatFollowsUponAMark(t *testing.T) {
 	}
 }
 
-// A chain that this process writes alone needs no proof. One that another wrote in
-// between does, from each mark that was passed over; and two states of one revision are
-// never forgotten.
+// A chain that only this process writes needs no proof. One that another process wrote in between
+// does, from each skipped mark. Two states with one revision are never forgotten.
 func TestNotedChains(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
@@ -106,7 +104,7 @@ func TestNotedChains(t *testing.T) {
 	if due := c.Due(0); len(due) != 0 {
 		t.Errorf("due: %v", due)
 	}
-	c.Note(at(3), at(4), false) // another process has stored the third
+	c.Note(at(3), at(4), false) // another process stored the third
 	c.Note(at(5), at(6), false)
 	want := ChainWatched{ChainMark: at(6), Unproven: []ChainMark{at(2), at(4)}}
 	checkSeen(t, c, want)
@@ -115,7 +113,7 @@ func TestNotedChains(t *testing.T) {
 	}
 	c.Note(at(7), at(8), true)
 	want = ChainWatched{ChainMark: at(8), Unproven: []ChainMark{at(2), at(4), at(6)}}
-	checkSeen(t, c, want) // sealed, and still to be shown
+	checkSeen(t, c, want) // sealed, but still to be proven
 	c.Proven(&want, at(8), true)
 	checkSeen(t, c)
 	if seen, ok := c.Seen(chain); !ok || seen.ChainMark != at(8) {
@@ -134,8 +132,7 @@ func TestNotedChains(t *testing.T) {
 	}
 }
 
-// Commits that are noted in another order than they were made in are no fork, and leave
-// something to be shown.
+// Commits that are noted in reverse order are not a fork, but leave something to be proven.
 func TestNotedInAnotherOrder(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
@@ -153,8 +150,8 @@ func TestNotedInAnotherOrder(t *testing.T) {
 	checkSeen(t, c, ChainWatched{ChainMark: at(4), Unproven: []ChainMark{at(1), at(2)}})
 }
 
-// What was flushed is read again, with all that was still to be shown; and a server that
-// goes on from there rewrites the file when it has grown.
+// What was flushed is read again, including what was still to be proven, and a server that
+// continues from there rewrites the file when it has grown.
 func TestChainsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
@@ -192,14 +189,14 @@ func TestChainsAreReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most := int64(2 * journalSlack); info.Size() > most {
-		t.Errorf("the file has %d bytes, want at most %d", info.Size(), most)
+	if limit := int64(2 * journalSlack); info.Size() > limit {
+		t.Errorf("the file has %d bytes, want at most %d", info.Size(), limit)
 	}
 	checkSeen(t, openChains(t, path, ring), want...)
 }
 
-// Whatever is cut off the end of the file leaves what was flushed before it. Whatever is
-// changed before that is found.
+// Whatever is cut off the end of the file, what was flushed before remains. Any earlier change is
+// detected.
 func TestChainsFileThatWasCutOrChanged(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
@@ -240,8 +237,7 @@ func TestChainsFileThatWasCutOrChanged(t *testing.T) {
 	for at := range sizes[2] {
 		changed := slices.Clone(whole)
 		changed[at] ^= 1
-		// A frame whose length says that it goes beyond the end is taken for one that was
-		// being written.
+		// A frame whose length exceeds the file counts as one that was being written.
 		if got, err := reading(changed); !errors.Is(err, ErrInvalid) && got >= 3 {
 			t.Fatalf("byte %d changed: %d marks, %v", at, got, err)
 		}
@@ -255,8 +251,8 @@ func TestChainsFileThatWasCutOrChanged(t *testing.T) {
 	}
 }
 
-// Of several servers one writes. Another takes over when it has ended, with what both
-// have noted.
+// Only one of several servers writes. Another takes over when it has ended, with what both have
+// noted.
 func TestOneProcessWritesTheChains(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
@@ -276,8 +272,8 @@ func TestOneProcessWritesTheChains(t *testing.T) {
 	checkSeen(t, openChains(t, path, ring), ChainWatched{ChainMark: a}, ChainWatched{ChainMark: b})
 }
 
-// What an operator accepts is forgotten by the server that runs beside him, and not
-// remembered again after its end, however that comes.
+// A running server drops what an operator accepts, and does not record it again after it ends,
+// however that happens.
 func TestAcceptedChainsAreForgotten(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
@@ -293,7 +289,7 @@ func TestAcceptedChainsAreForgotten(t *testing.T) {
 	}
 	rest := ChainWatched{ChainMark: b}
 	checkSeen(t, operator, rest)
-	checkSeen(t, openChains(t, path, ring), rest) // another command
+	checkSeen(t, openChains(t, path, ring), rest) // read by another command
 	_ = running.Close()
 	killed := openChains(t, path, ring) // after a crash before the server noticed
 	checkSeen(t, killed, rest)
@@ -305,7 +301,7 @@ func TestAcceptedChainsAreForgotten(t *testing.T) {
 	if err := killed.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	checkSeen(t, killed, rest, ChainWatched{ChainMark: older}) // accepted once, and not again
+	checkSeen(t, killed, rest, ChainWatched{ChainMark: older}) // the acceptance applies only once
 	checkSeen(t, openChains(t, path, ring), rest, ChainWatched{ChainMark: older})
 	if err := operator.Accept(a.Org); err != nil {
 		t.Fatal(err)
@@ -316,13 +312,12 @@ func TestAcceptedChainsAreForgotten(t *testing.T) {
 	checkSeen(t, killed, rest)
 }
 
-// Where there are too many chains, those go that nobody has touched for longest, and
-// that is counted.
+// If there are too many chains, the least recently touched ones are dropped, and that is counted.
 func TestChainsAreBounded(t *testing.T) {
 	t.Parallel()
 	ring, path := chainsRing(t)
 	c := openChains(t, path, ring)
-	c.most = 10
+	c.limit = 10
 	first := markAt(uuid.UUID{7}, 1, 0)
 	c.Note(ChainMark{}, first, false)
 	for n := range byte(30) {
@@ -335,15 +330,15 @@ func TestChainsAreBounded(t *testing.T) {
 	if _, ok := c.Seen(first.Chain); !ok {
 		t.Error("a chain in use was dropped")
 	}
-	for revision := int64(1); revision < 1000; revision++ { // two processes write in turn
+	for revision := int64(1); revision < 1000; revision++ { // as if two processes wrote in turn
 		c.Note(markAt(first.Chain, 2*revision, 0), markAt(first.Chain, 2*revision+1, 0), false)
 	}
-	if seen, _ := c.Seen(first.Chain); len(seen.Unproven) > mostUnproven || seen.Unproven[0] != first {
+	if seen, _ := c.Seen(first.Chain); len(seen.Unproven) > maxUnproven || seen.Unproven[0] != first {
 		t.Errorf("%d marks are unproven, the first %d", len(seen.Unproven), seen.Unproven[0].Revision)
 	}
 }
 
-// BenchmarkNoteChains is what an event costs.
+// BenchmarkNoteChains measures what an event costs.
 func BenchmarkNoteChains(b *testing.B) {
 	c := newChains("", nil)
 	chains := make([]ChainMark, 1000)

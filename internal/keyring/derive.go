@@ -13,13 +13,11 @@ import (
 	"countersign/internal/ledger"
 )
 
-// derivationSalt keeps our keys apart from those that anything else might derive
-// from the same secret.
+// derivationSalt separates our keys from any others that might be derived from the same secret.
 const derivationSalt = "countersign/keyring/v1"
 
-// deriveKey is HKDF-SHA256. The purpose's length (four bytes, big-endian) stands
-// before the purpose and the organization's 16 bytes, so that no two pairs share
-// one info.
+// deriveKey is HKDF-SHA256. The info is the purpose's length (four bytes, big-endian), the purpose,
+// and the organization's 16 bytes, so that no two pairs have the same info.
 func deriveKey(master ledger.Secret, org uuid.UUID, purpose ledger.Purpose) []byte {
 	info := binary.BigEndian.AppendUint32(nil, uint32(len(purpose))) //nolint:gosec // a purpose is one of a few short words
 	info = append(info, purpose...)
@@ -32,13 +30,13 @@ func deriveKey(master ledger.Secret, org uuid.UUID, purpose ledger.Purpose) []by
 	return key
 }
 
-// statePool lends out HMAC states that have absorbed one derived key already:
-// keying costs as much again as authenticating a short record.
+// statePool pools HMAC states that are already keyed: keying costs as much as authenticating a
+// short record.
 type statePool struct{ states sync.Pool }
 
 type macState struct {
 	hash hash.Hash
-	sum  [sha256.Size]byte // here, as the interface call would move a local one to the heap
+	sum  [sha256.Size]byte // a local variable would escape to the heap through the interface call
 }
 
 func newStatePool(key []byte) *statePool {
@@ -59,7 +57,7 @@ func (p *statePool) mac(parts [][]byte) [sha256.Size]byte {
 	return mac
 }
 
-// maxCachedStates bounds the memory that many organizations can take up.
+// maxCachedStates bounds the memory for many organizations.
 const maxCachedStates = 4096
 
 type derivation struct {
@@ -68,7 +66,7 @@ type derivation struct {
 	purpose ledger.Purpose
 }
 
-// stateCache remembers the pools of the derivations in use.
+// stateCache caches the pools of the derivations in use.
 type stateCache struct {
 	mu    sync.RWMutex
 	pools map[derivation]*statePool
@@ -80,8 +78,7 @@ func (c *stateCache) find(wanted derivation) *statePool {
 	return c.pools[wanted]
 }
 
-// add returns the pool that is cached in the end, which is another's if that was
-// first.
+// add returns the pool that ends up in the cache, which is another goroutine's if that was first.
 func (c *stateCache) add(wanted derivation, fresh *statePool) *statePool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +95,8 @@ func (c *stateCache) add(wanted derivation, fresh *statePool) *statePool {
 	return fresh
 }
 
-// dropAny takes whichever entry the map yields. Bookkeeping of the last use would
-// burden every hit to save a few microseconds on a rare miss.
+// dropAny drops whichever entry the map yields. Tracking the last use would slow down every hit to
+// save a few microseconds on a rare miss.
 func (c *stateCache) dropAny() {
 	for victim := range c.pools {
 		delete(c.pools, victim)

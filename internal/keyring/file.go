@@ -30,7 +30,7 @@ var (
 	ErrNotFound = errors.New("key file not found")
 	// ErrExposed says that users other than its owner can read or write the file.
 	ErrExposed = errors.New("open to other users")
-	// ErrInvalid says that the file does not hold what a key file holds.
+	// ErrInvalid says that the file is not a valid key file.
 	ErrInvalid = errors.New("not a valid key file")
 )
 
@@ -40,11 +40,11 @@ type document struct {
 	Current string  `json:"current"`
 	Keys    []entry `json:"keys"`
 	// SealedRows says that every row of the database that belongs to these keys has an
-	// authenticator: one without was changed by someone else. It stands here because
-	// whoever can write the database must not be able to unsay it.
+	// authenticator, so a row without one was changed outside the service. It is here because an
+	// attacker with access to the database must not be able to revert it.
 	SealedRows bool `json:"sealed_rows,omitempty"`
-	// NumberedRows says that every administrative record names the act that changed it
-	// last: one that names none is older. It stands here for the same reason.
+	// NumberedRows says that every administrative record names the act that last changed it, so a
+	// record that names none is older. It is here for the same reason.
 	NumberedRows bool `json:"numbered_rows,omitempty"`
 }
 
@@ -52,8 +52,7 @@ type entry struct {
 	ID        string    `json:"id"`
 	Secret    []byte    `json:"secret"` // base64 in JSON
 	CreatedAt time.Time `json:"created_at"`
-	// LogKeyRevokedAt says since when the key that signs checkpoints, which is derived from
-	// this one, is not to be believed; nil where it is.
+	// LogKeyRevokedAt is when the derived key that signs checkpoints was revoked, or nil.
 	LogKeyRevokedAt *time.Time `json:"log_key_revoked_at,omitempty"`
 }
 
@@ -77,7 +76,7 @@ func newEntry(random io.Reader, now time.Time) (entry, error) {
 	}, nil
 }
 
-// withNewCurrent returns the document with one more key, which is current.
+// withNewCurrent returns the document with another key, which is current.
 func (d document) withNewCurrent(random io.Reader, now time.Time) (document, error) {
 	added, err := newEntry(random, now)
 	if err != nil {
@@ -114,9 +113,8 @@ func (d document) keySet() (*keySet, error) {
 	return set, nil
 }
 
-// decode reads the version before anything else, so that a file of a later version
-// is named as such. The decoder's own errors can quote the file, which is all
-// secrets, and are not passed on.
+// decode reads the version first, so that a file of a later version is reported as such. The
+// decoder's own errors can quote the file, which consists of secrets, so they are not passed on.
 func decode(data []byte) (document, error) {
 	var header struct {
 		Version int `json:"version"`
@@ -172,10 +170,10 @@ func readDocument(file *os.File) (document, error) {
 	return read, nil
 }
 
-// openGuarded opens a regular file that its owner alone can read and write. It
-// judges the open file, not the path, which could be swapped in between.
+// openGuarded opens a regular file that only its owner can read and write. It checks the open file,
+// not the path, which could be swapped in between.
 func openGuarded(path string) (*os.File, error) {
-	// Without O_NONBLOCK a named pipe would hold us until someone writes to it.
+	// Without O_NONBLOCK, opening a named pipe would block until someone writes to it.
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, path)

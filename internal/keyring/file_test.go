@@ -197,8 +197,7 @@ func TestOpenRefusesWhatIsNotJSONAndQuotesNothing(t *testing.T) {
 	}
 }
 
-// A key file that anyone but its owner may access is refused, and the error says
-// what to do.
+// A key file that anyone except its owner can access is refused, and the error says what to do.
 func TestOpenJudgesTheMode(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

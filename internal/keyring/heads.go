@@ -14,42 +14,41 @@ import (
 	"countersign/internal/ledger"
 )
 
-// purposeHeads is of the file of heads, which belongs to no organization.
+// purposeHeads is for the heads file, which belongs to no organization.
 const purposeHeads ledger.Purpose = "heads"
 
-// Heads remembers, in a file outside the database, how far each organization's receipts
-// and audit log had come when this server last acknowledged any. A database that was put back to
-// an earlier day is authentic in every record; only such a memory tells.
+// Heads records, in a file outside the database, the newest receipt and act of each organization
+// that this server has acknowledged. In a database that was rolled back, every record is authentic,
+// so only such a record reveals it.
 //
-// It is safe for concurrent use, also by several processes on one file: each change
-// reads the file, adds to it and replaces it under a lock. What is noted reaches the
-// file with the next Flush: a file that lags behind a little proves a little less and
-// never accuses anyone wrongly.
+// It is safe for concurrent use, also by several processes with one file: each change reads the
+// file, adds to it and replaces it under a lock. What is noted reaches the file with the next
+// Flush. A file that lags a little proves a little less but never causes a false alarm.
 type Heads struct {
 	path string
 	ring *Ring
 
 	changing sync.Mutex // held while this process changes the file; taken before mu
 
-	mu     sync.Mutex // held for moments, never while the file is written or waited for
-	ledger uuid.UUID  // the ledger that is watched; uuid.Nil before it was told
+	mu     sync.Mutex // held briefly, never while writing the file or waiting for its lock
+	ledger uuid.UUID  // the watched ledger; uuid.Nil if not set yet
 	seen   map[uuid.UUID]Seen
-	noted  map[uuid.UUID]Seen // of seen, what the file does not hold yet
-	known  fs.FileInfo        // of the file as this process last read or wrote it; nil before
+	noted  map[uuid.UUID]Seen // the part of seen that is not in the file yet
+	known  fs.FileInfo        // of the file when this process last read or wrote it, or nil
 }
 
 // Seen is the newest receipt and the newest act that were acknowledged.
 type Seen struct {
-	Count int64 // of receipts
+	Count int64 // number of receipts
 	Last  [32]byte
-	Acts  ledger.LogEnd // the zero value was never told
-	// Slug is what people call the organization, for the day when the database does
-	// not know it any more; "" where it was never told.
+	Acts  ledger.LogEnd // the zero value if unknown
+	// Slug is the organization's name for people, in case the database no longer has it. It is ""
+	// if unknown.
 	Slug string
 }
 
-// advance takes over what goes further, of the receipts and of the acts, and reports
-// whether anything does.
+// advance takes over what is further ahead, separately for receipts and acts, and reports whether
+// anything is.
 func (s *Seen) advance(now Seen) bool {
 	before := *s
 	if now.Count > s.Count {
@@ -65,15 +64,14 @@ func (s *Seen) advance(now Seen) bool {
 	return true
 }
 
-// OpenHeads reads the file, which need not be there. One that was changed is
-// ErrInvalidHeads.
+// OpenHeads reads the file, which need not exist. If it was changed, the error is ErrInvalidHeads.
 func OpenHeads(path string, ring *Ring) (*Heads, error) {
 	h := &Heads{path: path, ring: ring, seen: make(map[uuid.UUID]Seen), noted: make(map[uuid.UUID]Seen)}
 	err := h.Reload()
 	return h, err
 }
 
-// Seen returns what was acknowledged of an organization.
+// Seen returns what was acknowledged for an organization.
 func (h *Heads) Seen(org uuid.UUID) (Seen, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,17 +79,16 @@ func (h *Heads) Seen(org uuid.UUID) (Seen, bool) {
 	return seen, ok
 }
 
-// All returns what was acknowledged, of every organization.
+// All returns what was acknowledged for every organization.
 func (h *Heads) All() map[uuid.UUID]Seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.seen)
 }
 
-// Note remembers a receipt or an act that was acknowledged, or both. One that is older
-// than the newest changes nothing. A blank memory stays blank until it adopts a ledger,
-// or an operator accepts or imports one: its ledger may hold receipts of which nothing
-// is remembered, and to note a few of its ends would vouch for all.
+// Note records an acknowledged receipt or act, or both. An older one changes nothing. Blank heads
+// stay blank until they adopt a ledger, or an operator accepts or imports one: the ledger may have
+// receipts that were never recorded, and recording a few ends would vouch for all of them.
 func (h *Heads) Note(org uuid.UUID, now Seen) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -105,12 +102,11 @@ func (h *Heads) Note(org uuid.UUID, now Seen) {
 
 func (h *Heads) note(org uuid.UUID, now Seen) { h.seen[org], h.noted[org] = now, now }
 
-// Accept takes what the database holds for the truth, whatever was seen before: an
-// operator has put an older copy back on purpose. Where it holds nothing, nothing is
-// left to watch.
+// Accept accepts what the database has, whatever was seen before, because an operator has restored
+// an older copy on purpose. If the database has nothing, nothing is watched any more.
 func (h *Heads) Accept(org uuid.UUID, now Seen) error {
-	// A running server may have written the file while the operator thought: change
-	// reads it first.
+	// A running server may have written the file while the operator was deciding, so change reads
+	// it first.
 	return h.change(func() error {
 		if now.Count == 0 && now.Acts.Count == 0 {
 			delete(h.seen, org)
@@ -123,14 +119,13 @@ func (h *Heads) Accept(org uuid.UUID, now Seen) error {
 	})
 }
 
-// Flush writes the file anew where anything was noted since it was written, or where
-// it was removed.
+// Flush writes the file if anything was noted since it was written, or if it was removed.
 func (h *Heads) Flush() error {
 	if !h.unwritten() {
 		return nil
 	}
-	// What an operator has accepted in the meantime must not be written over: change
-	// reads it first.
+	// What an operator has accepted in the meantime must not be overwritten, so change reads it
+	// first.
 	return h.change(func() error { return nil })
 }
 
@@ -148,9 +143,8 @@ func (h *Heads) unwritten() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Reload reads the file again where another process has written it, so that what
-// an operator accepts holds for a running server. What was noted here since, and
-// goes further, is kept.
+// Reload reads the file again if another process has written it, so that a running server notices
+// what an operator accepts. What was noted here since, and is further ahead, is kept.
 func (h *Heads) Reload() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -158,7 +152,7 @@ func (h *Heads) Reload() error {
 }
 
 func (h *Heads) reload() error {
-	// Asked for before the file is read: what is written in between is read again.
+	// This comes before reading the file, so that whatever is written in between is read again.
 	info, err := os.Stat(h.path)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && h.knows(info)) {
 		return nil
@@ -172,10 +166,10 @@ func (h *Heads) reload() error {
 	}
 	read, err := h.decode(body)
 	if err != nil {
-		return fmt.Errorf("file of heads %s: %w: put a copy back (countersign heads export makes one), or move it away and run countersign rollback accept", h.path, err)
+		return fmt.Errorf("file of heads %s: %w: restore a copy (countersign heads export makes one), or move it away and run countersign rollback accept", h.path, err)
 	}
 	if h.ledger != uuid.Nil && read.ledger != h.ledger {
-		// An operator has gone on with another ledger. What was noted is of the one before.
+		// An operator has accepted another ledger. What was noted belongs to the previous one.
 		clear(h.noted)
 	}
 	for org, noted := range h.noted {
@@ -187,8 +181,8 @@ func (h *Heads) reload() error {
 	return nil
 }
 
-// knows reports whether the file is still the one that was read or written. Its time
-// alone would not tell: two files can be written within one tick of a clock.
+// knows reports whether the file is still the one that was read or written. Its modification time
+// alone is not enough: two files can be written within one tick of the clock.
 func (h *Heads) knows(now fs.FileInfo) bool {
 	return h.known != nil && os.SameFile(h.known, now) && h.known.ModTime().Equal(now.ModTime())
 }

@@ -15,12 +15,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// headsFile is the file's form. The authenticator covers the ledger and the heads in
-// order.
+// headsFile is the file's format. The authenticator covers the ledger and the heads in order.
 type headsFile struct {
 	KeyID  string          `json:"key_id"`
-	Ledger string          `json:"ledger,omitempty"` // "" in files from before ledgers had ids
-	Heads  map[string]head `json:"heads"`            // by organization
+	Ledger string          `json:"ledger,omitempty"` // "" in files that predate ledger ids
+	Heads  map[string]head `json:"heads"`            // by organization id
 	MAC    string          `json:"mac"`
 }
 
@@ -28,7 +27,7 @@ type head struct {
 	Count int64  `json:"count"`
 	Last  string `json:"last"`
 	Slug  string `json:"slug,omitempty"`
-	Acts  *end   `json:"acts,omitempty"` // nil where none was noted
+	Acts  *end   `json:"acts,omitempty"` // nil if none was noted
 }
 
 type end struct {
@@ -36,7 +35,7 @@ type end struct {
 	Last  string `json:"last"`
 }
 
-// Writable tries whether the file could be written, leaving nothing behind.
+// Writable checks whether the file can be written, without leaving anything behind.
 func (h *Heads) Writable() error {
 	temporary, err := createBeside(h.path)
 	if err == nil {
@@ -48,8 +47,8 @@ func (h *Heads) Writable() error {
 	return nil
 }
 
-// write puts a new file in the place of the one that is there, which is still the
-// one that was read: the lock is held. It returns what the new file is known by.
+// write replaces the file. The caller holds the file's lock, so it is still the one that was read.
+// It returns the new file's info.
 func (h *Heads) write(body []byte) (fs.FileInfo, error) {
 	written, err := replaceFile(h.path, body)
 	if err != nil {
@@ -82,20 +81,20 @@ func (h *Heads) encode() ([]byte, error) {
 	return append(body, '\n'), nil
 }
 
-// covered is what the authenticator is over. A slug has no space, no "=" and no line's
-// end, so that no two contents are covered alike.
+// covered returns what the authenticator covers. A slug contains no space, "=" or line break, so no
+// two contents give the same bytes.
 func (f *headsFile) covered() []byte {
 	var text []byte
-	if f.Ledger != "" { // an organization's line begins with its id, never so
+	if f.Ledger != "" { // an organization's line starts with its id instead
 		text = fmt.Appendf(text, "ledger %s\n", f.Ledger)
 	}
 	for _, org := range slices.Sorted(maps.Keys(f.Heads)) {
 		head := f.Heads[org]
 		text = fmt.Appendf(text, "%s %d %s", org, head.Count, head.Last)
-		if head.Slug != "" { // files from before slugs were kept have none
+		if head.Slug != "" { // absent in older files
 			text = fmt.Appendf(text, " %s", head.Slug)
 		}
-		if acts := head.Acts; acts != nil { // as above
+		if acts := head.Acts; acts != nil { // absent in older files
 			text = fmt.Appendf(text, " acts=%d:%s", acts.Count, acts.Last)
 		}
 		text = append(text, '\n')
@@ -103,17 +102,16 @@ func (f *headsFile) covered() []byte {
 	return text
 }
 
-// remembered is what a file of heads says.
+// remembered is the content of a heads file.
 type remembered struct {
 	ledger uuid.UUID
 	seen   map[uuid.UUID]Seen
 }
 
-// ErrInvalidHeads says that a file does not hold what a file of heads holds.
+// ErrInvalidHeads says that a file is not a valid heads file.
 var ErrInvalidHeads = errors.New("not a valid file of heads")
 
-// ErrOtherKeys says that a file of heads was made with keys that are not in the key
-// file.
+// ErrOtherKeys says that a heads file was made with keys that are not in the key file.
 var ErrOtherKeys = errors.New("it was made with other master keys")
 
 var errChanged = fmt.Errorf("%w: it was changed or is not whole", ErrInvalidHeads)
@@ -166,7 +164,7 @@ func decodeHash(text string) (hash [32]byte, ok bool) {
 	return [32]byte(decoded), true
 }
 
-// maxHeads bounds a file of heads, in bytes: room for some 200,000 organizations.
+// maxHeads bounds a heads file, in bytes. It is enough for about 200,000 organizations.
 const maxHeads = 64 << 20
 
 func readBounded(path string) ([]byte, error) {
@@ -178,7 +176,7 @@ func readBounded(path string) ([]byte, error) {
 	return ReadHeads(file)
 }
 
-// ReadHeads reads what may be a file of heads, up to the size that one can have.
+// ReadHeads reads what may be a heads file, up to the maximum size.
 func ReadHeads(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r, maxHeads+1))
 	if err == nil && len(body) > maxHeads {

@@ -8,21 +8,21 @@ import (
 	"github.com/google/uuid"
 )
 
-// ErrOtherLedger says that a file of heads is about another ledger.
+// ErrOtherLedger says that a heads file belongs to another ledger.
 var ErrOtherLedger = errors.New("it watches another ledger")
 
-// ErrDiverged says that two memories of one ledger contradict each other: two copies
-// of it were served apart.
+// ErrDiverged says that two heads files of one ledger contradict each other: two copies of it were
+// served separately.
 var ErrDiverged = errors.New("it remembers another history of this ledger")
 
-// Ledger is the ledger that is watched, uuid.Nil before any was told.
+// Ledger returns the watched ledger, or uuid.Nil if none is set yet.
 func (h *Heads) Ledger() uuid.UUID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ledger
 }
 
-// Blank reports whether nothing at all is remembered: the file is new, or was lost.
+// Blank reports whether there are no records at all: the file is new or was lost.
 func (h *Heads) Blank() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -31,9 +31,8 @@ func (h *Heads) Blank() bool {
 
 func (h *Heads) blank() bool { return h.ledger == uuid.Nil && len(h.seen) == 0 }
 
-// Adopt makes the file one of this ledger, where it is of none yet. One of another is
-// ErrOtherLedger. Where the file cannot be written, this process watches the ledger all
-// the same.
+// Adopt sets the file's ledger if it has none yet. If it belongs to another one, the error is
+// ErrOtherLedger. If the file cannot be written, this process still watches the ledger.
 func (h *Heads) Adopt(ledger uuid.UUID) error {
 	if h.Ledger() == ledger {
 		return nil
@@ -55,8 +54,8 @@ func (h *Heads) Adopt(ledger uuid.UUID) error {
 	return err
 }
 
-// AcceptLedger makes the file one of this ledger, whatever it watched before, and
-// leaves what it remembers of organizations as it is.
+// AcceptLedger sets the file's ledger, whatever it watched before, and does not change what it has
+// about organizations.
 func (h *Heads) AcceptLedger(ledger uuid.UUID) error {
 	if h.Ledger() == ledger {
 		return nil
@@ -67,8 +66,7 @@ func (h *Heads) AcceptLedger(ledger uuid.UUID) error {
 	})
 }
 
-// Replace forgets everything, and remembers this instead: an operator has restored a
-// backup.
+// Replace replaces everything, because an operator has restored a backup.
 func (h *Heads) Replace(ledger uuid.UUID, seen map[uuid.UUID]Seen) error {
 	return h.change(func() error {
 		h.ledger, h.seen = ledger, make(map[uuid.UUID]Seen, len(seen))
@@ -78,14 +76,14 @@ func (h *Heads) Replace(ledger uuid.UUID, seen map[uuid.UUID]Seen) error {
 	})
 }
 
-// Export is what is remembered, in the form of the file.
+// Export returns the content in the format of the file.
 func (h *Heads) Export() ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.encode()
 }
 
-// Parse reads what Export made under the same master keys.
+// Parse parses the result of Export that was made with the same master keys.
 func (h *Heads) Parse(body []byte) (ledger uuid.UUID, seen map[uuid.UUID]Seen, err error) {
 	read, err := h.decode(body)
 	if err != nil {
@@ -94,8 +92,8 @@ func (h *Heads) Parse(body []byte) (ledger uuid.UUID, seen map[uuid.UUID]Seen, e
 	return read.ledger, read.seen, nil
 }
 
-// Import takes over, for each organization, what goes further than what is remembered
-// here. Where the two contradict each other nothing is changed.
+// Import takes over, for each organization, what is further ahead than here. If the two contradict
+// each other, nothing is changed.
 func (h *Heads) Import(ledger uuid.UUID, seen map[uuid.UUID]Seen) (changed int, err error) {
 	err = h.change(func() error {
 		if h.ledger != uuid.Nil && ledger != uuid.Nil && h.ledger != ledger {
@@ -120,8 +118,8 @@ func (h *Heads) Import(ledger uuid.UUID, seen map[uuid.UUID]Seen) (changed int, 
 	return changed, err
 }
 
-// contradicts reports whether two memories cannot be of one history: as long, and with
-// another end.
+// contradicts reports whether two records cannot be from one history: they have the same count but
+// different ends.
 func (s *Seen) contradicts(other Seen) bool {
 	return (s.Count > 0 && s.Count == other.Count && s.Last != other.Last) ||
 		(s.Acts.Count > 0 && s.Acts.Count == other.Acts.Count && s.Acts.Last != other.Acts.Last)

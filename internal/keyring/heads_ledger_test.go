@@ -22,8 +22,8 @@ var (
 	ledgerB = uuid.UUID{0xb}
 )
 
-// Several processes that write one file lose no note of each other. Each Heads stands
-// for a process: a lock belongs to an open file, and each opens its own.
+// Several processes that write one file lose no note of each other. Each Heads represents a
+// process: a lock belongs to an open file, and each opens its own.
 //
 //countersign:race
 func TestHeadsOfSeveralProcesses(t *testing.T) {
@@ -57,8 +57,8 @@ func TestHeadsOfSeveralProcesses(t *testing.T) {
 	}
 }
 
-// A file that another process holds is waited for, not for ever, and nothing that was
-// noted is lost.
+// A file that another process has locked is waited for, but not forever, and nothing that was noted
+// is lost.
 func TestHeadsThatAreLocked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestHeadsThatAreLocked(t *testing.T) {
 	})
 }
 
-// A file that is removed under a running server is written again as it was.
+// A file that is removed while a server is running is written again with the same content.
 func TestHeadsThatWereRemoved(t *testing.T) {
 	t.Parallel()
 	heads, again := blankHeads(t)
@@ -102,8 +102,8 @@ func TestHeadsThatWereRemoved(t *testing.T) {
 	}
 }
 
-// A file is of one ledger: it takes over the first that it meets, also when it is from
-// before there were ids, and refuses another until an operator accepts that.
+// A file belongs to one ledger: it adopts the first one, also if it predates ledger ids, and
+// refuses another until an operator accepts that.
 func TestHeadsWatchOneLedger(t *testing.T) {
 	t.Parallel()
 	heads, again := blankHeads(t)
@@ -130,7 +130,7 @@ func TestHeadsWatchOneLedger(t *testing.T) {
 	if err := again().AcceptLedger(ledgerB); err != nil {
 		t.Fatal(err)
 	}
-	// The server that runs takes it up, and its notes of the ledger before are not kept.
+	// The running server picks it up, and drops its notes about the previous ledger.
 	heads.Note(acme, Seen{Count: 2, Last: [32]byte{2}})
 	if err := heads.Reload(); err != nil {
 		t.Fatal(err)
@@ -141,8 +141,8 @@ func TestHeadsWatchOneLedger(t *testing.T) {
 	}
 }
 
-// A memory of nothing stays one, however much is noted, until it adopts a ledger, or an
-// operator accepts one or imports another memory, here or in another process.
+// Blank heads stay blank, however much is noted, until they adopt a ledger, or an operator accepts
+// one or imports another file, here or in another process.
 func TestHeadsThatAreBlank(t *testing.T) {
 	t.Parallel()
 	accepted := Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"}
@@ -181,7 +181,7 @@ func TestHeadsThatAreBlank(t *testing.T) {
 	}
 }
 
-// What one machine exports, another imports: per organization what goes further.
+// What one machine exports, another imports: for each organization, whatever is further ahead.
 func TestHeadsThatAreImported(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -255,7 +255,7 @@ func TestHeadsThatAreImported(t *testing.T) {
 	}
 }
 
-// A file that is larger than any file of heads is not read to its end.
+// A file that is larger than any heads file is not read to its end.
 func TestHeadsThatAreTooLarge(t *testing.T) {
 	t.Parallel()
 	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })

@@ -13,9 +13,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// change reads the file, makes a change to what is remembered and writes it, all under
-// the file's lock, so that no process writes over what another has added. What edit
-// refuses is not written. It is called with mu held.
+// change reads the file, edits what is known and writes it, all under the file's lock, so that no
+// process overwrites what another has added. If edit fails, nothing is written. edit is called with
+// mu held.
 func (h *Heads) change(edit func() error) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
@@ -36,7 +36,7 @@ func (h *Heads) change(edit func() error) error {
 	defer h.mu.Unlock()
 	h.known = written
 	for org, seen := range noted {
-		if h.noted[org] == seen { // else more was noted meanwhile
+		if h.noted[org] == seen { // otherwise more was noted in the meantime
 			delete(h.noted, org)
 		}
 	}
@@ -57,7 +57,7 @@ func (h *Heads) prepare(edit func() error) (body []byte, noted map[uuid.UUID]See
 	return body, maps.Clone(h.noted), err
 }
 
-// The wait for another process that changes the file. It writes a few kilobytes.
+// How long to wait for another process that changes the file, which takes only milliseconds.
 const (
 	lockWait  = 5 * time.Second
 	lockRetry = 5 * time.Millisecond
@@ -65,22 +65,22 @@ const (
 
 func (h *Heads) lock() (unlock func(), err error) { return lockBeside("file of heads", h.path) }
 
-// lockBeside takes the lock beside a file. The file itself cannot carry it, for each change
-// puts another in its place.
+// lockBeside locks a file next to the given one. The file itself cannot be locked, because each
+// change replaces it.
 func lockBeside(what, path string) (unlock func(), err error) {
 	beside := path + ".lock"
 	file, err := os.OpenFile(beside, os.O_CREATE|os.O_RDWR, 0o600) //nolint:gosec // the operator names the file
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	// Whoever runs a command as root must not shut the server out.
+	// A command that is run as root must not lock out the server.
 	if err := giveTo(file, ownerOf(path)); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, errors.Join(err, file.Close()))
 	}
 	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockRetry) {
 		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { _ = file.Close() }, nil // closing gives the lock back
+			return func() { _ = file.Close() }, nil // closing releases the lock
 		}
 		waits := errors.Is(err, syscall.EWOULDBLOCK) || errors.Is(err, syscall.EINTR)
 		if !waits {
@@ -92,8 +92,8 @@ func lockBeside(what, path string) (unlock func(), err error) {
 	}
 }
 
-// ownerOf is who must be able to read the file after this process: the owner of the
-// one that is there, or of its folder.
+// ownerOf returns the info of the file, or of its folder, whose owner must be able to read the new
+// file.
 func ownerOf(path string) fs.FileInfo {
 	for _, name := range []string{path, filepath.Dir(path)} {
 		if info, err := os.Stat(name); err == nil {

@@ -30,7 +30,7 @@ func openHeads(t *testing.T, path string, ring *Ring) *Heads {
 	return heads
 }
 
-// newHeads is an empty memory of a ledger, with the way to a second look at its file.
+// newHeads returns empty heads of a ledger. again opens the same file once more.
 func newHeads(t *testing.T) (heads *Heads, again func() *Heads) {
 	t.Helper()
 	heads, again = blankHeads(t)
@@ -40,7 +40,7 @@ func newHeads(t *testing.T) (heads *Heads, again func() *Heads) {
 	return heads, again
 }
 
-// blankHeads is a memory of nothing, with the way to a second look at its file.
+// blankHeads returns blank heads. again opens the same file once more.
 func blankHeads(t *testing.T) (heads *Heads, again func() *Heads) {
 	t.Helper()
 	_, ring := createdRing(t)
@@ -68,7 +68,7 @@ func TestHeadsOutliveTheirProcess(t *testing.T) {
 	heads, again := newHeads(t)
 	heads.Note(acme, Seen{Count: 2, Last: [32]byte{2}})
 	heads.Note(acme, Seen{Count: 3, Last: [32]byte{3}, Slug: "acme"})
-	heads.Note(acme, Seen{Count: 1, Last: [32]byte{1}}) // came late
+	heads.Note(acme, Seen{Count: 1, Last: [32]byte{1}}) // late
 	heads.Note(rival, Seen{Count: 7, Last: [32]byte{7}})
 	checkHeads(t, again(), map[uuid.UUID]Seen{})
 	flush(t, heads)
@@ -79,7 +79,7 @@ func TestHeadsOutliveTheirProcess(t *testing.T) {
 	}
 }
 
-// Receipts and acts are noted together or apart, and neither lowers the other.
+// Receipts and acts are noted together or separately, and neither lowers the other.
 func TestHeadsRememberActs(t *testing.T) {
 	t.Parallel()
 	heads, again := newHeads(t)
@@ -94,8 +94,8 @@ func TestHeadsRememberActs(t *testing.T) {
 	})
 }
 
-// Accepting an older head replaces what was noted for that organization only, and a
-// running server takes it over.
+// Accepting an older head replaces only what was noted for that organization, and a running server
+// picks it up.
 func TestHeadsThatAreAccepted(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -126,8 +126,8 @@ func TestHeadsThatAreAccepted(t *testing.T) {
 	}
 }
 
-// A running server does not write over what an operator has accepted meanwhile,
-// when it writes down what it has seen of others.
+// A running server does not overwrite what an operator has accepted in the meantime when it writes
+// its own notes.
 func TestAcceptanceIsNotWrittenOver(t *testing.T) {
 	t.Parallel()
 	server, again := newHeads(t)
@@ -145,7 +145,7 @@ func TestAcceptanceIsNotWrittenOver(t *testing.T) {
 	checkHeads(t, server, want)
 }
 
-// A file of heads that was edited is refused.
+// A heads file that was edited is refused.
 func TestHeadsThatWereChanged(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -189,7 +189,7 @@ func TestHeadsThatWereChanged(t *testing.T) {
 	}
 }
 
-// A file from before slugs were kept is as good as it was.
+// A file that predates slugs is still valid.
 func TestHeadsWithoutSlugs(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
@@ -209,8 +209,8 @@ func TestHeadsWithoutSlugs(t *testing.T) {
 	checkHeads(t, openHeads(t, path, ring), map[uuid.UUID]Seen{acme: {Count: 3, Last: [32]byte{3}}})
 }
 
-// Heads that cannot be written are reported before the first one is, and trying
-// leaves nothing behind.
+// Heads that cannot be written are reported before the first write, and the check leaves nothing
+// behind.
 func TestHeadsThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)

@@ -12,18 +12,18 @@ import (
 	"countersign/internal/ledger"
 )
 
-// purposeLogKey is of the keys that sign checkpoints. They belong to no organization: each
-// master key has one.
+// purposeLogKey is for the keys that sign checkpoints. They belong to no organization: each master
+// key has one.
 const purposeLogKey ledger.Purpose = "log-key"
 
-// LogKeyOverlap is how long the key before the current one signs checkpoints beside it, so
-// that whoever has pinned it has time to pin the new one.
+// LogKeyOverlap is how long the previous key also signs checkpoints, so that those who have pinned
+// it have time to pin the new one.
 const LogKeyOverlap = 30 * 24 * time.Hour
 
-// LogKeyStatus says what a key that signs checkpoints is good for.
+// LogKeyStatus is the status of a key that signs checkpoints.
 type LogKeyStatus string
 
-// The states of such a key. One that is active or retiring signs.
+// The statuses of a log key. Active and retiring keys sign.
 const (
 	LogKeyActive   LogKeyStatus = "active"
 	LogKeyRetiring LogKeyStatus = "retiring"
@@ -33,18 +33,18 @@ const (
 
 // LogKey is the public half of a key that signs checkpoints.
 type LogKey struct {
-	ID        string // of its master key
+	ID        string // id of its master key
 	Public    ed25519.PublicKey
 	Status    LogKeyStatus
 	CreatedAt time.Time
-	RetiredAt time.Time // when it stops signing, or has; zero where that is not known
-	RevokedAt time.Time // zero unless it is revoked
+	RetiredAt time.Time // when it stops or stopped signing; zero if unknown
+	RevokedAt time.Time // zero if it is not revoked
 }
 
-// Signs reports whether new checkpoints carry a signature of the key.
+// Signs reports whether the key signs new checkpoints.
 func (k *LogKey) Signs() bool { return k.Status == LogKeyActive || k.Status == LogKeyRetiring }
 
-// logKeys are derived from the keys of a file, in its order.
+// logKeys returns the keys derived from the master keys of a file, in its order.
 func (d document) logKeys() []LogKey {
 	keys := make([]LogKey, len(d.Keys))
 	for i, key := range d.Keys {
@@ -54,7 +54,7 @@ func (d document) logKeys() []LogKey {
 		if key.LogKeyRevokedAt != nil {
 			keys[i].RevokedAt = *key.LogKeyRevokedAt
 		}
-		if i+1 < len(d.Keys) { // the next one took its place, and the one after that ended it
+		if i+1 < len(d.Keys) { // the next key replaces it, and the one after that ends it
 			keys[i].RetiredAt = d.Keys[i+1].CreatedAt.Add(LogKeyOverlap)
 		}
 		if i+2 < len(d.Keys) && d.Keys[i+2].CreatedAt.Before(keys[i].RetiredAt) {
@@ -68,7 +68,7 @@ func logKey(master ledger.Secret) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(deriveKey(master, uuid.Nil, purposeLogKey))
 }
 
-// LogKeys lists the keys that sign checkpoints, or have signed them, the oldest first.
+// LogKeys returns the current and former keys that sign checkpoints, oldest first.
 func (r *Ring) LogKeys(now time.Time) []LogKey {
 	set := r.keys.Load()
 	keys := slices.Clone(set.logKeys)
@@ -96,16 +96,16 @@ func (r *Ring) SignLog(id string, message []byte) ([]byte, error) {
 	return ed25519.Sign(logKey(master), message), nil
 }
 
-// RevokeLogKey says in the file that a key signs no checkpoints any more, and that its
-// signatures prove nothing by themselves: it may have leaked. Repeated, it changes nothing.
+// RevokeLogKey marks a key in the file as revoked, because it may have leaked: it signs no more
+// checkpoints, and its signatures alone prove nothing. It is idempotent.
 func RevokeLogKey(path, id string, now time.Time) (*Ring, error) {
 	return rewrite(path, func(d document) (document, error) {
 		if id == d.Current {
-			return d, errors.New("this is the key that signs: run countersign keys rotate-signing first, so that another one does")
+			return d, errors.New("this is the active key: run countersign keys rotate-signing first, so that another one signs")
 		}
 		at := slices.IndexFunc(d.Keys, func(key entry) bool { return key.ID == id })
 		if at < 0 {
-			return d, fmt.Errorf("there is no key %q in the key file; countersign log keys lists those there are", id)
+			return d, fmt.Errorf("there is no key %q in the key file; countersign log keys lists the existing ones", id)
 		}
 		d.Keys = slices.Clone(d.Keys)
 		if d.Keys[at].LogKeyRevokedAt == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// The key before the current one signs checkpoints beside it for thirty days, or until the
-// next rotation; a revoked one says since when, and the current one is not revoked.
+// The previous key also signs checkpoints for thirty days or until the next rotation. A revoked key
+// says since when, and the current key cannot be revoked.
 func TestLogKeysRotate(t *testing.T) {
 	t.Parallel()
 	path, day := filepath.Join(t.TempDir(), "keys.json"), 24*time.Hour
@@ -52,7 +52,7 @@ func TestLogKeysRotate(t *testing.T) {
 	if _, err := RevokeLogKey(path, "mk_unknown", began); err == nil {
 		t.Error("an unknown key was revoked")
 	}
-	for _, at := range []time.Duration{22 * day, 23 * day} { // the first moment stands
+	for _, at := range []time.Duration{22 * day, 23 * day} { // the first time is kept
 		if _, err := RevokeLogKey(path, keys[1].ID, began.Add(at)); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestLogKeysRotate(t *testing.T) {
 	}
 }
 
-// A mark goes on and never back, is on disk when Advance returns, and a file that was
+// A mark advances and never moves back, and is on disk when Advance returns. A file that was
 // changed is refused.
 func TestLogMarksNeverGoBack(t *testing.T) {
 	t.Parallel()
@@ -106,7 +106,7 @@ func TestLogMarksNeverGoBack(t *testing.T) {
 	if mark, ok := open().Mark(log); !ok || mark.Size != 6 {
 		t.Errorf("on disk: %+v", mark)
 	}
-	if err := os.Remove(path); err != nil { // a running server does not forget
+	if err := os.Remove(path); err != nil { // a running server keeps its marks
 		t.Fatal(err)
 	}
 	if err := marks.Advance(map[uuid.UUID]LogMark{log: five}); !errors.Is(err, ErrLogForked) {

@@ -19,28 +19,28 @@ import (
 	"countersign/internal/ledger"
 )
 
-// purposeLogMarks is of the file of log marks, which belongs to no organization.
+// purposeLogMarks is for the file of log marks, which belongs to no organization.
 const purposeLogMarks ledger.Purpose = "log-marks"
 
-// LogMarksFile is where the marks are kept that belong to a file of heads.
+// LogMarksFile returns the path of the marks that belong to a heads file.
 func LogMarksFile(heads string) string {
 	return strings.TrimSuffix(heads, filepath.Ext(heads)) + ".logs"
 }
 
-// LogMarks remembers, in a file outside the database, how far each transparency log was
-// signed. A mark is durable before its checkpoint is published, and never goes back: so two
-// checkpoints of one size, signed beside one file, never differ in their root.
+// LogMarks records, in a file outside the database, how far each transparency log was signed. A
+// mark is durable before its checkpoint is published, and never moves back. So two checkpoints of
+// one size that were signed with one file never have different roots.
 //
-// It is safe for concurrent use, also by several processes on one file.
+// It is safe for concurrent use, also by several processes with one file.
 type LogMarks struct {
 	path string
 	ring *Ring
 
 	changing sync.Mutex // held while this process changes the file; taken before mu
 
-	mu    sync.Mutex // held for moments, never while the file is written or waited for
+	mu    sync.Mutex // held briefly, never while writing the file or waiting for its lock
 	marks map[uuid.UUID]LogMark
-	known fs.FileInfo // of the file as this process last read or wrote it; nil before
+	known fs.FileInfo // of the file when this process last read or wrote it, or nil
 }
 
 // LogMark is how far a log was signed.
@@ -52,17 +52,17 @@ type LogMark struct {
 	Ended bool
 }
 
-// The reasons not to sign.
+// Reasons not to sign.
 var (
-	// ErrLogForked says that a log was signed with another root, or further, before.
+	// ErrLogForked says that a log was already signed with another root, or further.
 	ErrLogForked = errors.New("the log was signed otherwise before")
 	// ErrLogEnded says that a log was closed.
 	ErrLogEnded = errors.New("the log was closed")
-	// ErrInvalidLogMarks says that a file does not hold what a file of log marks holds.
+	// ErrInvalidLogMarks says that a file is not a valid file of log marks.
 	ErrInvalidLogMarks = errors.New("not a valid file of log marks: it was changed or is not whole")
 )
 
-// OpenLogMarks reads the file, which need not be there. One that was changed is
+// OpenLogMarks reads the file, which need not exist. If it was changed, the error is
 // ErrInvalidLogMarks.
 func OpenLogMarks(path string, ring *Ring) (*LogMarks, error) {
 	m := &LogMarks{path: path, ring: ring, marks: make(map[uuid.UUID]LogMark)}
@@ -74,7 +74,7 @@ func OpenLogMarks(path string, ring *Ring) (*LogMarks, error) {
 	return m, nil
 }
 
-// Mark is how far a log was signed.
+// Mark returns how far a log was signed.
 func (m *LogMarks) Mark(log uuid.UUID) (LogMark, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *LogMarks) Mark(log uuid.UUID) (LogMark, bool) {
 	return mark, ok
 }
 
-// Of is the log of an organization that was signed and has not ended.
+// Of returns the log of an organization that was signed and has not ended.
 func (m *LogMarks) Of(org uuid.UUID) (log uuid.UUID, mark LogMark, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,9 +94,9 @@ func (m *LogMarks) Of(org uuid.UUID) (log uuid.UUID, mark LogMark, ok bool) {
 	return uuid.Nil, LogMark{}, false
 }
 
-// Advance writes down how far logs are about to be signed. When it returns nil that
-// survives a power cut, and the logs may be signed so. A log that was signed otherwise
-// before is ErrLogForked, one that has ended ErrLogEnded, and then nothing is written.
+// Advance records how far logs are about to be signed. When it returns nil, the marks survive a
+// power failure and the logs may be signed. If a log was signed differently before, the error is
+// ErrLogForked, and if it has ended, ErrLogEnded; nothing is then written.
 func (m *LogMarks) Advance(next map[uuid.UUID]LogMark) error {
 	return m.change(func(marks map[uuid.UUID]LogMark) error {
 		for log, mark := range next {
@@ -113,8 +113,8 @@ func (m *LogMarks) Advance(next map[uuid.UUID]LogMark) error {
 	})
 }
 
-// End says that an organization's logs are never signed again: an operator has put an older
-// database in place, and another log begins.
+// End records that an organization's logs are never signed again, because an operator has restored
+// an older database and a new log starts.
 func (m *LogMarks) End(org uuid.UUID) error {
 	return m.end(func(_ uuid.UUID, mark LogMark) bool { return mark.Org == org })
 }
@@ -139,15 +139,15 @@ func (m *LogMarks) end(concerned func(uuid.UUID, LogMark) bool) error {
 	})
 }
 
-// Reload reads the file again where another process has written it.
+// Reload reads the file again if another process has written it.
 func (m *LogMarks) Reload() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.reload()
 }
 
-// reload is called with mu held. A file that was removed is written again with the next
-// change: nothing that was signed is forgotten.
+// reload requires mu to be held. A file that was removed is written again with the next change, so
+// nothing that was signed is forgotten.
 func (m *LogMarks) reload() error {
 	info, err := os.Stat(m.path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && m.known != nil && os.SameFile(m.known, info) && m.known.ModTime().Equal(info.ModTime()) {
@@ -162,9 +162,9 @@ func (m *LogMarks) reload() error {
 	}
 	read, err := m.decode(body)
 	if err != nil {
-		return fmt.Errorf("file of log marks %s: %w: put a copy of it back", m.path, err)
+		return fmt.Errorf("file of log marks %s: %w: restore a copy of it", m.path, err)
 	}
-	for log, mark := range m.marks { // what was signed here stays signed, whatever file was put in place
+	for log, mark := range m.marks { // what was signed here stays signed, even if the file was replaced
 		if found, ok := read[log]; !ok || found.Size < mark.Size {
 			mark.Ended = mark.Ended || found.Ended
 			read[log] = mark
@@ -174,8 +174,8 @@ func (m *LogMarks) reload() error {
 	return nil
 }
 
-// change reads the file, makes a change and writes it under the file's lock. Where nothing
-// is changed nothing is written.
+// change reads the file, edits the marks and writes it under the file's lock. If nothing changes,
+// nothing is written.
 func (m *LogMarks) change(edit func(map[uuid.UUID]LogMark) error) error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
@@ -212,10 +212,10 @@ func (m *LogMarks) change(edit func(map[uuid.UUID]LogMark) error) error {
 	return nil
 }
 
-// logMarksFile is the file's form. The authenticator covers the marks in order.
+// logMarksFile is the file's format. The authenticator covers the marks in order.
 type logMarksFile struct {
 	KeyID string             `json:"key_id"`
-	Logs  map[string]logMark `json:"logs"` // by the log's id
+	Logs  map[string]logMark `json:"logs"` // by log id
 	MAC   string             `json:"mac"`
 }
 

@@ -1,9 +1,9 @@
-// Package keyring holds the master keys that every signature of the service
-// rests on. They live in a file outside the database, so that whoever can write
-// to the database still cannot forge what it holds.
+// Package keyring manages the master keys that every signature of the service depends on. They are
+// in a file outside the database, so that an attacker with access to the database cannot forge its
+// records.
 //
-// Keys are only ever added. Records name the master key they were signed under,
-// and a key that is gone would leave its records impossible to verify.
+// Keys are only ever added. Records name their master key, and without it they could not be
+// verified.
 package keyring
 
 import (
@@ -22,32 +22,31 @@ import (
 
 var _ ledger.Keys = (*Ring)(nil)
 
-// ErrKeyLost says that a key which the ring holds is no longer in its file.
+// ErrKeyLost says that a key of the ring is no longer in its file.
 var ErrKeyLost = errors.New("key lost")
 
-// fingerprintLabel is what fingerprints authenticate. Stores keep fingerprints:
-// another label would make them all look foreign.
+// fingerprintLabel is what fingerprints authenticate. Stores contain fingerprints, so another label
+// would make all keys look foreign.
 const fingerprintLabel = "countersign key check v1"
 
-// Ring is a set of master keys, one of them current. It is safe for concurrent
-// use and prints no key.
+// Ring is a set of master keys, one of which is current. It is safe for concurrent use and never
+// prints a key.
 type Ring struct {
 	path string
 
-	reloading sync.Mutex // one at a time, so that an older reading never replaces a newer one
+	reloading sync.Mutex // serializes Reload, so that older content never replaces newer
 	keys      atomic.Pointer[keySet]
 
-	// The cache outlives reloads: what was derived from a key stays right
-	// because a known id never gets another secret.
+	// The cache is kept across reloads, because a known id never gets another secret.
 	states stateCache
 }
 
-// keySet is one reading of the key file; it never changes.
+// keySet is the parsed key file. It is immutable.
 type keySet struct {
 	current string
 	ids     []string
 	masters map[string]ledger.Secret
-	logKeys []LogKey // their Status is not set
+	logKeys []LogKey // without Status
 
 	sealedRows   bool
 	numberedRows bool
@@ -59,8 +58,8 @@ func newRing(path string, keys *keySet) *Ring {
 	return ring
 }
 
-// Open reads the key file at path. A missing file is ErrNotFound, one that other
-// users can read or write ErrExposed, one with wrong content ErrInvalid.
+// Open reads the key file at path. The error is ErrNotFound if it is missing, ErrExposed if other
+// users can read or write it, and ErrInvalid if its content is wrong.
 func Open(path string) (*Ring, error) {
 	keys, err := readKeySet(path)
 	if err != nil {
@@ -69,22 +68,21 @@ func Open(path string) (*Ring, error) {
 	return newRing(path, keys), nil
 }
 
-// CurrentKey names the key that new records are signed under.
+// CurrentKey returns the id of the key for new records.
 func (r *Ring) CurrentKey() string { return r.keys.Load().current }
 
-// SealedRows reports whether every row of the database is said to have an
-// authenticator.
+// SealedRows reports whether the key file says that every row of the database has an authenticator.
 func (r *Ring) SealedRows() bool { return r.keys.Load().sealedRows }
 
-// NumberedRows reports whether every administrative record is said to name the act that
-// changed it last.
+// NumberedRows reports whether the key file says that every administrative record names the act
+// that last changed it.
 func (r *Ring) NumberedRows() bool { return r.keys.Load().numberedRows }
 
-// IDs names all keys, the oldest first.
+// IDs returns the ids of all keys, oldest first.
 func (r *Ring) IDs() []string { return slices.Clone(r.keys.Load().ids) }
 
-// MAC returns the HMAC-SHA256 of the parts' concatenation under the key derived
-// for (keyID, org, purpose). It reports false when keyID is not on the ring.
+// MAC returns the HMAC-SHA256 of the concatenated parts with the key derived for (keyID, org,
+// purpose). ok is false if keyID is not on the ring.
 func (r *Ring) MAC(keyID string, org uuid.UUID, purpose ledger.Purpose, parts ...[]byte) ([32]byte, bool) {
 	wanted := derivation{keyID: keyID, org: org, purpose: purpose}
 	states := r.states.find(wanted)
@@ -98,16 +96,15 @@ func (r *Ring) MAC(keyID string, org uuid.UUID, purpose ledger.Purpose, parts ..
 	return states.mac(parts), true
 }
 
-// Fingerprint returns a value that tells the key from any other and reveals
-// nothing of it: a store keeps it to recognise the key file that signed its
-// records. It reports false when keyID is not on the ring.
+// Fingerprint returns a value that identifies the key and reveals nothing about it. A store keeps
+// it to recognize the key file that signed its records. ok is false if keyID is not on the ring.
 func (r *Ring) Fingerprint(keyID string) ([32]byte, bool) {
 	return r.MAC(keyID, uuid.Nil, ledger.PurposeKeyCheck, []byte(fingerprintLabel))
 }
 
-// Reload reads the file again, so that a running server picks up a rotation. When
-// it fails the ring stays as it was; a file that lacks a key of the ring, or has
-// another secret under its id, is ErrKeyLost.
+// Reload reads the file again, so that a running server picks up a rotation. If it fails, the ring
+// does not change. If the file lacks a key of the ring, or has another secret for its id, the error
+// is ErrKeyLost.
 func (r *Ring) Reload() error {
 	r.reloading.Lock()
 	defer r.reloading.Unlock()
@@ -118,7 +115,7 @@ func (r *Ring) Reload() error {
 	known := r.keys.Load()
 	for _, id := range known.ids {
 		if master, kept := fresh.masters[id]; !kept || !master.Equal(known.masters[id]) {
-			return fmt.Errorf("key file %s no longer holds %s: %w; put that key back, its records cannot be verified without it", r.path, id, ErrKeyLost)
+			return fmt.Errorf("key file %s no longer holds %s: %w; restore that key, because its records cannot be verified without it", r.path, id, ErrKeyLost)
 		}
 	}
 	r.keys.Store(fresh)
@@ -133,7 +130,7 @@ func (r *Ring) String() string { return redactedRing }
 // GoString implements fmt.GoStringer.
 func (r *Ring) GoString() string { return redactedRing }
 
-// Format implements fmt.Formatter for the verbs that do not ask String.
+// Format implements fmt.Formatter, for verbs that bypass String.
 func (r *Ring) Format(state fmt.State, _ rune) { _, _ = io.WriteString(state, redactedRing) }
 
 // LogValue implements slog.LogValuer.

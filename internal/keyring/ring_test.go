@@ -22,8 +22,7 @@ import (
 
 var organization = uuid.MustParse("01234567-89ab-4cde-8f01-23456789abcd")
 
-// A ring lists its keys in the order of their creation, and callers cannot change
-// the list.
+// A ring lists its keys in order of creation, and callers cannot change the list.
 func TestCurrentKeyAndIDs(t *testing.T) {
 	t.Parallel()
 	path, first := createdRing(t)
@@ -87,8 +86,7 @@ func TestUnknownKeyIsReported(t *testing.T) {
 	}
 }
 
-// A key's fingerprint is stable, and another secret under the same id has another
-// one.
+// A key's fingerprint is stable, and another secret with the same id has another fingerprint.
 func TestFingerprintTellsKeysApart(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -104,7 +102,7 @@ func TestFingerprintTellsKeysApart(t *testing.T) {
 		t.Error("the fingerprint changed when the file was opened again")
 	}
 
-	// The same id with another secret: what a key file made anew under an old name would be.
+	// The same id with another secret, as in a key file that was created again with an old id.
 	content := readContent(t, path)
 	content.Keys[0].Secret[0] ^= 1
 	forged, err := Open(writeContent(t, content))
@@ -142,8 +140,7 @@ func TestReloadPicksUpARotation(t *testing.T) {
 	}
 }
 
-// Reloading a file that lost or changed a key is refused, and the ring stays as it
-// was.
+// Reloading a file that has lost or changed a key is refused, and the ring does not change.
 func TestReloadRefusesToLoseAKey(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -242,7 +239,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// A ring shows no secret, however it is printed, logged or marshalled.
+// A ring reveals no secret, however it is printed, logged or marshalled.
 func TestRingPrintsNoSecret(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
@@ -277,7 +274,7 @@ func TestRingPrintsNoSecret(t *testing.T) {
 	}
 }
 
-// The published vectors of key derivation and MACs hold.
+// The published vectors of key derivation and MACs are correct.
 func TestDerivationVectors(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "vectors", "keys.json"))

@@ -15,12 +15,12 @@ import (
 // purposeSeal separates the keys that encrypt from those that authenticate.
 const purposeSeal ledger.Purpose = "seal"
 
-// ErrSealed says that a sealed secret cannot be opened here: it was changed, is
-// another organization's, or its master key is not on the ring.
+// ErrSealed says that a sealed secret cannot be opened: it was changed, belongs to another
+// organization, or its master key is not on the ring.
 var ErrSealed = errors.New("sealed secret cannot be opened")
 
-// Seal encrypts a secret that a store keeps and only this ring reads back. It is
-// bound to its organization and label: moved elsewhere it does not open.
+// Seal encrypts a secret for storage. Only this ring can open it. It is bound to its organization
+// and label, so it cannot be opened elsewhere.
 func (r *Ring) Seal(org uuid.UUID, label string, plaintext []byte) ([]byte, error) {
 	keyID := r.CurrentKey()
 	aead, err := r.aead(keyID, org)
@@ -36,7 +36,7 @@ func (r *Ring) Seal(org uuid.UUID, label string, plaintext []byte) ([]byte, erro
 	return aead.Seal(sealed, nonce, plaintext, []byte(label)), nil
 }
 
-// Open decrypts what Seal made under the same organization and label.
+// Open decrypts the result of Seal for the same organization and label.
 func (r *Ring) Open(org uuid.UUID, label string, sealed []byte) ([]byte, error) {
 	if len(sealed) == 0 || len(sealed) < 1+int(sealed[0]) {
 		return nil, ErrSealed

@@ -9,12 +9,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// A sealed secret is opened by the ring that sealed it, also after a rotation, and
-// is never sealed alike twice.
+// A sealed secret is opened by the ring that sealed it, also after a rotation, and is never sealed
+// to the same bytes twice.
 func TestSealedSecretsOpen(t *testing.T) {
 	t.Parallel()
 	path, ring := createdRing(t)
-	// A ring that was rotated since still opens what was sealed before.
+	// A ring that was rotated since can still open it.
 	rings := map[string]*Ring{"the same ring": ring, "a rotated ring": rotate(t, path, 2)}
 	for _, secret := range [][]byte{nil, []byte("s"), bytes.Repeat([]byte("secret"), 1000)} {
 		sealed, err := ring.Seal(organization, "label", secret)
@@ -37,8 +37,7 @@ func TestSealedSecretsOpen(t *testing.T) {
 	}
 }
 
-// A sealed secret opens for no other organization, label or ring, and not after any
-// change.
+// A sealed secret cannot be opened with another organization, label or ring, or after any change.
 func TestSealedSecretsOpenNowhereElse(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)

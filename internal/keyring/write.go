@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// ErrExists says that Create found a key file, which it never replaces.
+// ErrExists says that there is already a key file, which Create never replaces.
 var ErrExists = errors.New("key file exists already")
 
-// Create makes a key file with one key. The file appears whole or not at all.
+// Create creates a key file with one key, atomically.
 func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
 	made, err := document{SealedRows: true, NumberedRows: true}.withNewCurrent(random, now)
 	if err != nil {
@@ -29,7 +29,7 @@ func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
 	if err != nil {
 		return nil, inFile(path, err)
 	}
-	// A link, unlike a rename, fails when the name is taken.
+	// A link, unlike a rename, fails if the name exists.
 	err = os.Link(temporary, path)
 	removed := os.Remove(temporary)
 	if errors.Is(err, fs.ErrExist) {
@@ -41,15 +41,15 @@ func Create(path string, random io.Reader, now time.Time) (*Ring, error) {
 	return newRing(path, keys), nil
 }
 
-// Rotate adds a key to the file, makes it current and keeps the others. Rings
-// that are open see it after Reload. Rotations by several processes wait for each
-// other, so that none writes over another's key.
+// Rotate adds a key to the file, makes it current and keeps the others. Open rings see it after
+// Reload. Rotations by several processes wait for each other, so that none overwrites another's
+// key.
 func Rotate(path string, random io.Reader, now time.Time) (*Ring, error) {
 	return rewrite(path, func(d document) (document, error) { return d.withNewCurrent(random, now) })
 }
 
-// SealRows notes in the file that every row of the database has an authenticator, and
-// that every record names the act that changed it last.
+// SealRows records in the file that every row of the database has an authenticator, and that every
+// record names the act that last changed it.
 func SealRows(path string) (*Ring, error) {
 	return rewrite(path, func(d document) (document, error) {
 		d.SealedRows, d.NumberedRows = true, true
@@ -57,9 +57,9 @@ func SealRows(path string) (*Ring, error) {
 	})
 }
 
-// rewrite puts a changed document in the file's place, under its lock.
+// rewrite replaces the file with a changed document, under its lock.
 func rewrite(path string, change func(document) (document, error)) (*Ring, error) {
-	// A rename onto a symbolic link would replace the link and leave the file behind it as it was.
+	// Renaming onto a symbolic link would replace the link and leave its target unchanged.
 	target, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s", ErrNotFound, path)
@@ -71,7 +71,7 @@ func rewrite(path string, change func(document) (document, error)) (*Ring, error
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // and with it the lock
+	defer file.Close() // also releases the lock
 	keys, err := rewriteLocked(file, change)
 	if err != nil {
 		return nil, err
@@ -113,9 +113,8 @@ func rewriteLocked(file *os.File, change func(document) (document, error)) (*key
 	return keys, nil
 }
 
-// openLocked opens the file under an exclusive lock. The holder before us has
-// renamed another file into its place by the time we get the lock; ours is then
-// the one without the newest key, and we start again.
+// openLocked opens the file with an exclusive lock. The previous holder may have renamed another
+// file into its place while we waited; ours is then outdated, and we start again.
 func openLocked(path string) (*os.File, error) {
 	for {
 		file, err := openGuarded(path)
@@ -152,9 +151,9 @@ func lock(file *os.File) (newest bool, err error) {
 	return os.SameFile(locked, named), nil
 }
 
-// writeBeside writes the document to a new file in the directory of path, durable
-// before it gets its name. With owner given the file belongs to the same user,
-// so that a rotation by root does not shut the service out of its keys.
+// writeBeside writes the document to a new file in the directory of path, and makes it durable
+// before it gets its name. If owner is given, the file belongs to the same user, so that a rotation
+// by root does not lock the service out of its keys.
 func writeBeside(path string, content document, owner fs.FileInfo) (name string, err error) {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -191,23 +190,23 @@ func syncDirectory(path string) error {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// createBeside makes a temporary file in the folder of the one that it may become.
+// createBeside creates a temporary file in the folder of the file that it may become.
 func createBeside(path string) (*os.File, error) {
 	return os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 }
 
-// replaceFile puts a file in the place of another, which need not be there, and returns
-// what the new one is known by. It belongs to whoever owned the other, or owns the folder.
+// replaceFile replaces a file, which need not exist, and returns the new file's info. The new file
+// belongs to the owner of the old one or of the folder.
 func replaceFile(path string, body []byte) (fs.FileInfo, error) {
 	temporary, err := createBeside(path)
 	if err != nil {
 		return nil, err
 	}
 	_, err = temporary.Write(body)
-	// Durable before it has its name: half a file after a power cut would look
-	// like one that was changed.
+	// The file is made durable before it gets its name: half a file after a power failure would
+	// look like one that was changed.
 	err = errors.Join(err, giveTo(temporary, ownerOf(path)), temporary.Sync())
-	// Asked of this very file: under its name another's may stand already.
+	// This asks the open file, because its name may already belong to another process's file.
 	written, statErr := temporary.Stat()
 	if err = errors.Join(err, statErr, temporary.Close()); err == nil {
 		err = os.Rename(temporary.Name(), path)

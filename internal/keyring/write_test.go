@@ -19,8 +19,8 @@ import (
 	"countersign/internal/ledger"
 )
 
-// assertOnly checks that the directory of path holds nothing else, no half-written
-// file in particular, and that path has mode 0600.
+// assertOnly checks that the directory of path contains nothing else, in particular no half-written
+// file, and that path has mode 0600.
 func assertOnly(t *testing.T, path string) {
 	t.Helper()
 	found, err := os.ReadDir(filepath.Dir(path))
@@ -67,7 +67,7 @@ func TestCreateThenOpen(t *testing.T) {
 	}
 }
 
-// Creating a key file never replaces what is there.
+// Creating a key file never replaces an existing file.
 func TestCreateNeverReplaces(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)
@@ -89,8 +89,7 @@ func TestCreateNeverReplaces(t *testing.T) {
 	}
 }
 
-// When several processes create a key file at once, one succeeds and the file is its
-// own.
+// If several processes create a key file at once, one succeeds and the file is its own.
 //
 //countersign:race
 func TestOneOfManyCreatesWins(t *testing.T) {
@@ -166,7 +165,7 @@ func TestRotateKeepsOldKeys(t *testing.T) {
 	assertOnly(t, path)
 }
 
-// Rotations at once lose no key.
+// Concurrent rotations lose no key.
 //
 //countersign:race
 func TestConcurrentRotationsLoseNoKey(t *testing.T) {
@@ -227,7 +226,7 @@ func TestRotateFollowsALink(t *testing.T) {
 func TestRotateKeepsTheOwner(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)
-	if os.Geteuid() == 0 { // anyone else can only give files to themselves
+	if os.Geteuid() == 0 { // others can only give files to themselves
 		if err := os.Chown(path, 12345, 23456); err != nil {
 			t.Fatal(err)
 		}
@@ -252,7 +251,7 @@ func TestAcceptancesBelongToTheServer(t *testing.T) {
 	t.Parallel()
 	_, ring := createdRing(t)
 	folder := t.TempDir()
-	if os.Geteuid() == 0 { // anyone else can only give files to themselves
+	if os.Geteuid() == 0 { // others can only give files to themselves
 		if err := os.Chown(folder, 12345, 23456); err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +275,7 @@ func TestAcceptancesBelongToTheServer(t *testing.T) {
 	}
 }
 
-// A rotation that fails leaves the key file as it was.
+// A rotation that fails does not change the key file.
 func TestFailedRotateChangesNothing(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -304,7 +303,7 @@ func TestFailedRotateChangesNothing(t *testing.T) {
 	}
 }
 
-// A damaged key file is not rotated and stays as it is.
+// A damaged key file is neither rotated nor changed.
 func TestRotateRefusesADamagedFile(t *testing.T) {
 	t.Parallel()
 	path, _ := createdRing(t)
