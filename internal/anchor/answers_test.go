@@ -16,8 +16,8 @@ import (
 	"countersign/internal/anchor"
 )
 
-// Any answer of a timestamp authority but an honest one is refused with its reason,
-// and the error shows no credentials.
+// Any dishonest answer of a timestamp authority is refused with its reason, and the error contains
+// no credentials.
 func TestAuthorityAnswers(t *testing.T) {
 	t.Parallel()
 	const reply = "application/timestamp-reply"
@@ -94,12 +94,12 @@ func TestAuthorityAnswers(t *testing.T) {
 	}
 }
 
-// An authority that is gone, hangs or is given up on is reported as unavailable.
+// An authority that is unreachable, hangs or is given up on is reported as unavailable.
 func TestAuthorityOutOfReach(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
-		_, _ = io.Copy(io.Discard, request.Body) // or the server would not see the client go
+		_, _ = io.Copy(io.Discard, request.Body) // otherwise the server does not notice that the client has left
 		<-request.Context().Done()
 	}))
 	t.Cleanup(hanging.Close)
@@ -123,8 +123,8 @@ func TestAuthorityOutOfReach(t *testing.T) {
 	}
 }
 
-// An authority without a usable address, root certificate or policy is refused, and
-// the error shows no credentials.
+// An authority without a usable address, root certificate or policy is refused, and the error
+// contains no credentials.
 func TestAuthorityConfig(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)

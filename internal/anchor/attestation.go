@@ -12,27 +12,27 @@ const (
 	maxHeight      = 1<<31 - 1
 )
 
-// The kinds of attestation that are understood here.
+// Kinds of attestations that this package supports.
 var (
 	kindPending = [8]byte{0x83, 0xdf, 0xe3, 0x0d, 0x2e, 0xf9, 0x0c, 0x8e}
 	kindBitcoin = [8]byte{0x05, 0x88, 0x96, 0x0d, 0x73, 0xd7, 0x19, 0x01}
 )
 
-// attestation says where the message at its node was seen. One of another kind
-// is kept as it came and counts for nothing.
+// attestation says where the message at its node was seen. An attestation of another kind is kept
+// unchanged and ignored.
 type attestation struct {
 	kind    [8]byte
 	payload []byte
 
-	calendar string // of a pending one: who promised to have it confirmed
-	height   int    // of one in Bitcoin: the block
+	calendar string // for a pending one: the calendar that promised confirmation
+	height   int    // for one in Bitcoin: the height of the block
 }
 
 func (a attestation) equal(other attestation) bool {
 	return a.kind == other.kind && bytes.Equal(a.payload, other.payload)
 }
 
-// understand reads the payload of the known kinds.
+// understand decodes the payload of the supported kinds.
 func (a *attestation) understand() error {
 	payload := reader{rest: a.payload}
 	switch a.kind {
@@ -47,13 +47,13 @@ func (a *attestation) understand() error {
 		if err != nil || len(payload.rest) != 0 {
 			return errors.New("a Bitcoin attestation names no block")
 		}
-		a.height = int(height) //nolint:gosec // number has refused more than maxHeight
+		a.height = int(height) //nolint:gosec // number refuses more than maxHeight
 	}
 	return nil
 }
 
-// isCalendarURI allows what the format does: nothing that could end up as a
-// query, a user name or a line break.
+// isCalendarURI allows what the format allows: nothing that could become a query, a user name or a
+// line break.
 func isCalendarURI(text []byte) bool {
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._/:"
 	return len(text) > 0 && strings.Trim(string(text), allowed) == ""

@@ -15,24 +15,24 @@ import (
 	"countersign/internal/anchor/anchortest"
 )
 
-// standing is a real authority that runs beside the test.
+// standing is a real authority that runs during the test.
 type standing struct {
 	url   string
 	roots []byte
 }
 
-// startAuthority runs the authority of an independent library.
+// startAuthority starts the authority of an independent library.
 func startAuthority(t *testing.T, options anchortest.Options) standing {
 	t.Helper()
 	authority := anchortest.Start(t, options)
 	return standing{url: authority.URL, roots: authority.Roots}
 }
 
-// openssl is an authority made of `openssl ts`, behind a real socket.
+// openssl is an authority based on `openssl ts`, behind a real socket.
 type openssl struct {
 	standing
 	folder string
-	reply  sync.Mutex // it counts its replies in a file
+	reply  sync.Mutex // openssl counts its replies in a file
 }
 
 const opensslConfig = `
@@ -54,8 +54,8 @@ extendedKeyUsage = critical,timeStamping
 keyUsage = critical,digitalSignature
 `
 
-// startOpenSSL makes a root and an authority's certificate that is valid for
-// some days from now, and answers with the algorithm's keys.
+// startOpenSSL creates a root and an authority's certificate that is valid for some days from now,
+// with keys of the algorithm.
 func startOpenSSL(t *testing.T, days string, algorithm ...string) *openssl {
 	t.Helper()
 	if _, err := exec.LookPath("openssl"); err != nil {

@@ -17,11 +17,11 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// AuthorityConfig says which timestamp authority to ask and how to judge it.
+// AuthorityConfig configures a timestamp authority and how to verify it.
 type AuthorityConfig struct {
-	URL     string        // https://HOST/PATH; a user and password in it are sent as basic authentication
+	URL     string        // https://HOST/PATH; a user and password are sent as basic authentication
 	Roots   []byte        // PEM, see ParseTrust
-	Policy  string        // the object identifier of the policy to ask for; empty: the authority's own
+	Policy  string        // object identifier of the requested policy; empty: the authority's default
 	Timeout time.Duration // of one request; 0: ten seconds
 }
 
@@ -33,7 +33,7 @@ type Authority struct {
 	client  *http.Client
 }
 
-// NewAuthority checks the configuration and reaches no network.
+// NewAuthority checks the configuration. It does not use the network.
 func NewAuthority(config AuthorityConfig) (*Authority, error) {
 	address, err := parseAddress(config.URL)
 	if err != nil {
@@ -68,9 +68,8 @@ func parsePolicy(text string) (encoding.ObjectIdentifier, error) {
 	return policy, nil
 }
 
-// Stamp asks for a token over the digest and returns it once VerifyToken, with
-// the nonce and the configured roots, has found it good. The nonce must be
-// unpredictable and not 0.
+// Stamp requests a token over the digest and returns it if VerifyToken accepts it with the nonce
+// and the configured roots. The nonce must be unpredictable and not 0.
 func (a *Authority) Stamp(ctx context.Context, digest [32]byte, nonce uint64) ([]byte, error) {
 	if nonce == 0 {
 		return nil, faultf(Malformed, "a request for a timestamp needs a nonce other than 0")
@@ -93,7 +92,7 @@ func (a *Authority) Stamp(ctx context.Context, digest [32]byte, nonce uint64) ([
 	return token, nil
 }
 
-// Verify judges a kept token by the authority's roots.
+// Verify verifies a stored token with the authority's roots.
 func (a *Authority) Verify(token []byte, digest [32]byte) (Stamped, error) {
 	return VerifyToken(token, digest, a.trust, 0)
 }
@@ -113,17 +112,17 @@ func (a *Authority) ask(ctx context.Context, digest [32]byte, nonce uint64) ([]b
 	if err != nil {
 		return nil, err
 	}
-	// Some authorities say that they have created something.
+	// Some authorities answer "created".
 	if reply.status != http.StatusOK && reply.status != http.StatusCreated {
 		return nil, statusFault(a.address.Host, reply.status)
 	}
 	if kind, _, _ := mime.ParseMediaType(reply.contentType); kind != "application/timestamp-reply" {
-		return nil, faultf(Unavailable, "%s answered with something else than a timestamp: check the address", a.address.Host)
+		return nil, faultf(Unavailable, "%s did not answer with a timestamp: check the address", a.address.Host)
 	}
 	return reply.body, nil
 }
 
-// marshalQuery writes a TimeStampReq (RFC 3161, 2.4.1).
+// marshalQuery encodes a TimeStampReq (RFC 3161, 2.4.1).
 func marshalQuery(digest [32]byte, policy encoding.ObjectIdentifier, nonce uint64) ([]byte, error) {
 	var query cryptobyte.Builder
 	query.AddASN1(asn1.SEQUENCE, func(body *cryptobyte.Builder) {
@@ -139,7 +138,7 @@ func marshalQuery(digest [32]byte, policy encoding.ObjectIdentifier, nonce uint6
 			body.AddASN1ObjectIdentifier(policy)
 		}
 		body.AddASN1Uint64(nonce)
-		body.AddASN1Boolean(true) // certReq: the token is to carry its certificate
+		body.AddASN1Boolean(true) // certReq: the token must include its certificate
 	})
 	return query.Bytes()
 }
@@ -151,18 +150,18 @@ func parseReply(reply []byte) ([]byte, error) {
 	var code int
 	if !input.ReadASN1(&body, asn1.SEQUENCE) || !input.Empty() ||
 		!body.ReadASN1(&status, asn1.SEQUENCE) || !status.ReadASN1Integer(&code) {
-		return nil, faultf(Malformed, "the authority's answer is no timestamp response")
+		return nil, faultf(Malformed, "the authority's answer is not a timestamp response")
 	}
 	if code != 0 && code != 1 { // granted, granted with changes
 		return nil, faultf(Refused, "the authority refused with status %d%s", code, refusalText(status))
 	}
 	if !body.ReadASN1Element(&token, asn1.SEQUENCE) || !body.Empty() {
-		return nil, faultf(Malformed, "the authority's answer holds no token")
+		return nil, faultf(Malformed, "the authority's answer contains no token")
 	}
 	return token, nil
 }
 
-// refusalText is the first thing an authority says about a refusal, cut short.
+// refusalText returns the first text of an authority's refusal, shortened.
 func refusalText(status cryptobyte.String) string {
 	const longest = 200
 	var texts, text cryptobyte.String

@@ -16,7 +16,7 @@ import (
 
 var ecKeys = []string{"-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"}
 
-const nonce = 0x8877665544332211 // above the signed range, as some encodings trip over it
+const nonce = 0x8877665544332211 // above the signed range, which some encodings get wrong
 
 func digestOf(text string) [32]byte { return sha256.Sum256([]byte(text)) }
 
@@ -29,8 +29,8 @@ func newAuthority(t *testing.T, config anchor.AuthorityConfig) *anchor.Authority
 	return authority
 }
 
-// Tokens of authorities built with another library and with OpenSSL verify here, and
-// OpenSSL accepts them too.
+// Tokens of authorities built with another library and with OpenSSL verify here, and OpenSSL
+// accepts them too.
 func TestRealAuthorities(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -85,7 +85,7 @@ func TestRealAuthorities(t *testing.T) {
 	}
 }
 
-// checkMisuse holds one good token against everything but what it is about.
+// checkMisuse verifies that a valid token is refused for anything but its own digest.
 func checkMisuse(t *testing.T, token []byte, digest [32]byte, roots []byte) {
 	t.Helper()
 	trust := parseTrust(t, roots)
@@ -115,8 +115,7 @@ func checkMisuse(t *testing.T, token []byte, digest [32]byte, roots []byte) {
 	}
 }
 
-// checkWithOpenSSL asks for a second opinion, from the digest alone as a third
-// party would.
+// checkWithOpenSSL verifies the token with OpenSSL, from the digest alone like a third party.
 func checkWithOpenSSL(t *testing.T, token []byte, digest [32]byte, roots []byte) {
 	t.Helper()
 	folder := t.TempDir()

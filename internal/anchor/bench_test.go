@@ -25,7 +25,8 @@ func BenchmarkVerifyToken(b *testing.B) {
 	}
 }
 
-// A proof as long as a busy calendar's: 40 steps of two or three operations.
+// BenchmarkVerifyProof verifies a proof as long as that of a busy calendar: 40 steps of two or
+// three operations.
 func BenchmarkVerifyProof(b *testing.B) {
 	digest := digestOf(artifact)
 	message, tree := string(digest[:]), ""
@@ -46,7 +47,7 @@ func BenchmarkVerifyProof(b *testing.B) {
 	}
 }
 
-// The most expensive thing that fits into a proof: every bound at its end.
+// BenchmarkRefuseHugeProof refuses the most expensive proof, with every limit reached.
 func BenchmarkRefuseHugeProof(b *testing.B) {
 	digest := digestOf(artifact)
 	heavy := appendOp(strings.Repeat("x", 4000)) + strings.Repeat(fork+sha256Op+unknown(""), 4000) + unknown("")

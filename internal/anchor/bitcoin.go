@@ -7,22 +7,21 @@ import (
 	"time"
 )
 
-// Status is how far an anchor has come.
+// Status is the state of a proof.
 type Status string
 
 // The states of a proof.
 const (
 	Verified Status = "verified" // a block attests it
-	Pending  Status = "pending"  // a calendar has promised, no block attests it yet
-	Failed   Status = "failed"   // it cannot come to attest the digest
+	Pending  Status = "pending"  // a calendar has promised, but no block attests it yet
+	Failed   Status = "failed"   // it can never attest the digest
 )
 
-// Verdict is the result of verifying a proof. Height and BlockTime are those of
-// the earliest block that attests it; the digest existed by then, give or take
-// the two hours that a block's time may be off.
+// Verdict is the result of verifying a proof. Height and BlockTime are those of the earliest block
+// that attests it. The digest existed by then, within the two hours that a block's time may be off.
 type Verdict struct {
 	Status    Status
-	Reason    Reason // of Failed alone
+	Reason    Reason // only for Failed
 	Height    int
 	BlockTime time.Time
 	Header    [headerSize]byte // of that block
@@ -30,28 +29,26 @@ type Verdict struct {
 
 // HeaderSource provides the block headers of Bitcoin's main chain.
 type HeaderSource interface {
-	// Header returns the 80 bytes of the header at a height, as the network
-	// hashes them. It need not be honest, only available: the header's work is
-	// checked. Its errors carry no credential.
+	// Header returns the 80 bytes of the header at a height, as the network hashes them. The source
+	// need not be honest, only available, because the header's work is checked. Its errors contain
+	// no credentials.
 	Header(ctx context.Context, height int) ([80]byte, error)
 }
 
-// Bitcoin verifies proofs against block headers. It is safe for concurrent use
-// where its source is.
+// Bitcoin verifies proofs with block headers. It is safe for concurrent use if its source is.
 type Bitcoin struct {
 	Headers HeaderSource              // nil: a proof in a block cannot be verified
-	Limit   func(height int) *big.Int // the least work to ask for; nil: MainnetLimit
+	Limit   func(height int) *big.Int // highest acceptable target; nil: MainnetLimit
 	Now     func() time.Time          // nil: time.Now
 }
 
-// Verify judges a proof about a digest. One block that attests it is enough,
-// whatever its other attestations say. An error means that no verdict could be
-// reached, for want of a header that can be believed; it says nothing about the
-// proof.
+// Verify verifies a proof about a digest. One block that attests it is enough, whatever its other
+// attestations say. An error means that there is no verdict because no trustworthy header was
+// available; it says nothing about the proof.
 func (b Bitcoin) Verify(ctx context.Context, kept []byte, digest [32]byte) (Verdict, error) {
 	parsed, err := parseProof(kept)
 	if err != nil {
-		return Verdict{Status: Failed, Reason: Malformed}, nil //nolint:nilerr // that it cannot be read is the verdict
+		return Verdict{Status: Failed, Reason: Malformed}, nil //nolint:nilerr // a proof that cannot be read has failed
 	}
 	if parsed.digest != digest {
 		return Verdict{Status: Failed, Reason: WrongImprint}, nil
@@ -74,8 +71,7 @@ func (b Bitcoin) Verify(ctx context.Context, kept []byte, digest [32]byte) (Verd
 	return best, nil
 }
 
-// beats prefers the earliest block, then a promise, then the failure that says
-// more.
+// beats prefers the earliest block, then a promise, then the more specific failure.
 func (v Verdict) beats(other Verdict) bool {
 	if v.rank() != other.rank() {
 		return v.rank() > other.rank()
@@ -129,7 +125,7 @@ func (b Bitcoin) header(ctx context.Context, height int) (*header, error) {
 	}
 	found := header(data)
 	if err := found.check(limit(height), now()); err != nil {
-		return nil, faultf(Untrusted, "the source's header of block %d cannot be believed: %w", height, err)
+		return nil, faultf(Untrusted, "the source's header of block %d cannot be trusted: %w", height, err)
 	}
 	return &found, nil
 }

@@ -15,7 +15,7 @@ import (
 	"countersign/internal/anchor"
 )
 
-// A block header without enough work or with an impossible time is not believed.
+// A block header without enough work or with an impossible time is not trusted.
 func TestHeadersThatCannotBeBelieved(t *testing.T) {
 	t.Parallel()
 	digest := digestOf("lie")
@@ -68,8 +68,7 @@ func TestHeadersThatCannotBeBelieved(t *testing.T) {
 	})
 }
 
-// The easiest target that is accepted for a Bitcoin block never rises with its
-// height.
+// The easiest accepted target for a Bitcoin block never rises with its height.
 func TestMainnetLimitOnlyFalls(t *testing.T) {
 	t.Parallel()
 	last := anchor.MainnetLimit(0)
@@ -85,7 +84,7 @@ func TestMainnetLimitOnlyFalls(t *testing.T) {
 	}
 }
 
-// hexHeader is the header of a real block, public since 2015.
+// The header of a real block, public since 2015.
 const (
 	realHeight = 358391
 	hexHeader  = "02000000b96394585a281b7e5f438fd1c9ed492645a1fd61cb3802040000000000000000" +
@@ -101,8 +100,7 @@ func realChain(t testing.TB) *chain {
 	return &chain{headers: map[int][80]byte{realHeight: [80]byte(data)}}
 }
 
-// A real header passes with the limits of the main chain, and its Merkle root is
-// found as it stands in it.
+// A real header passes the limits of the main chain, and its Merkle root is read correctly.
 func TestRealHeader(t *testing.T) {
 	t.Parallel()
 	blocks := realChain(t)
@@ -118,8 +116,7 @@ func TestRealHeader(t *testing.T) {
 	}
 }
 
-// Proofs that others made, where they are at hand; the tests above make the same
-// kinds themselves.
+// Proofs made by others verify, if they are available. The tests above create the same kinds.
 func TestProofsOfOthers(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Join("..", "..", "..", "shared", "ots")

@@ -14,12 +14,12 @@ import (
 	"testing"
 )
 
-// The format's bytes, written down here once more: the package under test must
-// not be the only one to say what they are.
+// The bytes of the format, spelled out again: the package under test must not be the only one to
+// define them.
 const (
 	magic       = "\x00OpenTimestamps\x00\x00Proof\x00\xbf\x89\xe2\xe8\x84\xe8\x92\x94\x01\x08"
 	sha256Op    = "\x08"
-	unknownOp   = "\x67" // Keccak-256 elsewhere
+	unknownOp   = "\x67" // Keccak-256 in other implementations
 	fork        = "\xff"
 	pendingKind = "\x00\x83\xdf\xe3\x0d\x2e\xf9\x0c\x8e"
 	bitcoinKind = "\x00\x05\x88\x96\x0d\x73\xd7\x19\x01"
@@ -42,14 +42,14 @@ func hashed(parts ...string) string {
 	return string(sum[:])
 }
 
-// calendar is a small OpenTimestamps calendar over a real socket.
+// calendar is a small OpenTimestamps calendar behind a real socket.
 type calendar struct {
 	url    string
-	answer http.HandlerFunc // instead of its own, when set
+	answer http.HandlerFunc // replaces its own handler if set
 
 	mutex     sync.Mutex
 	submitted []string          // commitments, in order
-	confirmed map[string]string // the rest of the way, by commitment
+	confirmed map[string]string // the rest of the path, by commitment
 	asked     int
 }
 
@@ -71,8 +71,8 @@ func startCalendar(t *testing.T) *calendar {
 	return running
 }
 
-// submit mixes the digest with something of its own, as calendars do, and
-// promises to have the result confirmed.
+// submit mixes the digest with its own salt, like real calendars, and promises to have the result
+// confirmed.
 func (c *calendar) submit(writer http.ResponseWriter, request *http.Request) {
 	digest, err := io.ReadAll(request.Body)
 	if err != nil || len(digest) != sha256.Size || request.Header.Get("Accept") != "application/vnd.opentimestamps.v1" {
@@ -86,7 +86,7 @@ func (c *calendar) submit(writer http.ResponseWriter, request *http.Request) {
 	_, _ = io.WriteString(writer, appendOp(salt)+sha256Op+pending(c.url))
 }
 
-// salt differs from calendar to calendar.
+// salt differs between calendars.
 func (c *calendar) salt(count int) string { return fmt.Sprintf("%s-%d", c.url[len(c.url)-5:], count) }
 
 func (c *calendar) redeem(writer http.ResponseWriter, request *http.Request) {

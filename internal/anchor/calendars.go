@@ -16,22 +16,22 @@ import (
 
 const maxCalendars = 8
 
-// CalendarsConfig says which OpenTimestamps calendars to ask.
+// CalendarsConfig configures the OpenTimestamps calendars.
 type CalendarsConfig struct {
-	URLs    []string      // each by the address that it puts into its answers, not by that of a pool
+	URLs    []string      // the addresses that the calendars put into their answers, not that of a pool
 	Needed  int           // how many must answer; 0: one
 	Timeout time.Duration // of one request; 0: ten seconds
 }
 
-// Calendars are the OpenTimestamps servers that gather digests into Bitcoin. It
-// is safe for concurrent use.
+// Calendars are OpenTimestamps servers, which aggregate digests into Bitcoin. It is safe for
+// concurrent use.
 type Calendars struct {
 	addresses []*url.URL
 	needed    int
 	client    *http.Client
 }
 
-// NewCalendars checks the configuration and reaches no network.
+// NewCalendars checks the configuration. It does not use the network.
 func NewCalendars(config CalendarsConfig) (*Calendars, error) {
 	needed := max(config.Needed, 1)
 	if len(config.URLs) < needed || len(config.URLs) > maxCalendars {
@@ -51,10 +51,9 @@ func NewCalendars(config CalendarsConfig) (*Calendars, error) {
 	return calendars, nil
 }
 
-// Stamp hands the digest to every calendar and returns the proof, pending, once
-// enough of them have promised to have it confirmed. They see only a hash of
-// the digest and the nonce, so none can tell what was stamped; the nonce must be
-// unpredictable.
+// Stamp submits the digest to every calendar and returns the pending proof once enough of them have
+// promised to have it confirmed. They see only a hash of the digest and the nonce, so none can tell
+// what was stamped. The nonce must be unpredictable.
 func (c *Calendars) Stamp(ctx context.Context, digest [32]byte, nonce [16]byte) ([]byte, error) {
 	root, commitment, err := commit(digest, nonce)
 	if err != nil {
@@ -80,7 +79,7 @@ func (c *Calendars) Stamp(ctx context.Context, digest [32]byte, nonce [16]byte) 
 	return encodeProof(&proof{digest: digest, root: root})
 }
 
-// commit makes the way from a digest to what the calendars are shown.
+// commit builds the path from a digest to what is submitted to the calendars.
 func commit(digest [32]byte, nonce [16]byte) (root, commitment *node, err error) {
 	root = &node{message: digest[:]}
 	commitment = root
@@ -104,8 +103,8 @@ func encodeProof(made *proof) ([]byte, error) {
 	return data, nil
 }
 
-// submit returns a calendar's promise about a message. What could never be
-// redeemed, as it names a calendar that is not configured, is no promise.
+// submit returns a calendar's promise about a message. A promise of a calendar that is not
+// configured does not count, because it could never be redeemed.
 func (c *Calendars) submit(ctx context.Context, calendar *url.URL, message []byte) (*node, error) {
 	answer, err := c.ask(ctx, http.MethodPost, calendar.JoinPath("digest"), message)
 	if err != nil {
@@ -121,11 +120,11 @@ func (c *Calendars) submit(ctx context.Context, calendar *url.URL, message []byt
 	if len(c.promises(made)) != 1 {
 		return nil, faultf(Untrusted, "%s does not promise for one configured calendar: configure the address of the calendar itself, not that of a pool", calendar.Host)
 	}
-	made.dropUnknown() // other implementations refuse a proof with an unknown operation
+	made.dropUnknown() // other implementations refuse proofs with unknown operations
 	return made, nil
 }
 
-// A promise is a node that a configured calendar said it would have confirmed.
+// promise is a node that a configured calendar has promised to have confirmed.
 type promise struct {
 	at       *node
 	calendar *url.URL
@@ -143,8 +142,8 @@ func (c *Calendars) promises(root *node) []promise {
 	return found
 }
 
-// configured finds a calendar by the address in an attestation. It is the
-// configured address that is then asked: a proof sends nobody anywhere.
+// configured returns the calendar with the address in an attestation. Requests go to the configured
+// address, so a proof cannot redirect them.
 func (c *Calendars) configured(uri string) *url.URL {
 	found := slices.IndexFunc(c.addresses, func(address *url.URL) bool {
 		return uri != "" && address.String() == strings.TrimRight(uri, "/")
@@ -155,10 +154,9 @@ func (c *Calendars) configured(uri string) *url.URL {
 	return c.addresses[found]
 }
 
-// Upgrade asks the configured calendars in a pending proof for the rest of the
-// way to a block. It returns the proof, longer where changed is true. That a
-// calendar has nothing yet is no error; that one could not be asked is, unless
-// another one moved the proof on.
+// Upgrade asks the configured calendars of a pending proof for the rest of the path to a block. It
+// returns the proof, extended if changed is true. It is not an error if a calendar has nothing yet.
+// It is an error if one could not be asked, unless another one extended the proof.
 func (c *Calendars) Upgrade(ctx context.Context, kept []byte) (upgraded []byte, changed bool, err error) {
 	parsed, err := parseProof(kept)
 	if err != nil {
@@ -188,7 +186,7 @@ func (c *Calendars) Upgrade(ctx context.Context, kept []byte) (upgraded []byte, 
 	return kept, false, nil
 }
 
-// redeem returns nothing when the calendar has nothing yet.
+// redeem returns nil if the calendar has nothing yet.
 func (c *Calendars) redeem(ctx context.Context, made promise) (*node, error) {
 	address := made.calendar.JoinPath("timestamp", hex.EncodeToString(made.at.message))
 	answer, err := c.ask(ctx, http.MethodGet, address, nil)

@@ -25,8 +25,7 @@ func newCalendars(t *testing.T, needed int, urls ...string) *anchor.Calendars {
 
 var salt = [16]byte{1, 2, 3, 4, 5}
 
-// A digest that was submitted to calendars becomes a proof that verifies against the
-// earliest block.
+// A digest that was submitted to calendars becomes a proof that verifies with the earliest block.
 func TestStampUpgradeVerify(t *testing.T) {
 	t.Parallel()
 	first, second, blocks := startCalendar(t), startCalendar(t), newChain()
@@ -39,7 +38,7 @@ func TestStampUpgradeVerify(t *testing.T) {
 	if want := hashed(string(digest[:]), string(salt[:])); first.submitted[0] != hashed(want, first.salt(0)) {
 		t.Error("the calendar was not shown the hash of digest and nonce")
 	}
-	for range 3 { // others' digests
+	for range 3 { // digests of others
 		if _, err := calendars.Stamp(t.Context(), digestOf("other"), salt); err != nil {
 			t.Fatal(err)
 		}
@@ -72,8 +71,7 @@ func upgrade(t *testing.T, calendars *anchor.Calendars, proof []byte) []byte {
 	return upgraded
 }
 
-// A calendar that fails or answers nonsense does not spoil a proof while enough
-// others answer.
+// A calendar that fails or answers nonsense does not spoil a proof if enough others answer.
 func TestSurvivingCalendars(t *testing.T) {
 	t.Parallel()
 	tests := map[string]http.HandlerFunc{
@@ -84,7 +82,7 @@ func TestSurvivingCalendars(t *testing.T) {
 		"too deep":         reply(strings.Repeat(sha256Op, 200) + pending("http://ignored")),
 		"too bushy":        reply(strings.Repeat(fork+unknown(""), 300) + unknown("")),
 		"for someone else": reply(pending("http://pool.example")),
-		"with two answers": nil, // set below, as it needs its own address
+		"with two answers": nil, // set below, because it needs its own address
 	}
 	for name, handler := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -107,8 +105,8 @@ func TestSurvivingCalendars(t *testing.T) {
 	}
 }
 
-// A calendar's promise counts even when its answer has a branch with an unknown
-// operation. The proof leaves that branch out, so other implementations can read it.
+// A calendar's promise counts even if its answer has a branch with an unknown operation. The proof
+// omits that branch, so that other implementations can read it.
 func TestStampLeavesUnknownOperationsOut(t *testing.T) {
 	t.Parallel()
 	calendar := startCalendar(t)
@@ -128,8 +126,8 @@ func reply(text string) http.HandlerFunc {
 	return func(writer http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(writer, text) }
 }
 
-// An upgrade takes only the way to the block from a calendar's answer, and asks no
-// host that is not configured.
+// An upgrade takes only the path to the block from a calendar's answer, and contacts no host that
+// is not configured.
 func TestUpgradeAnswers(t *testing.T) {
 	t.Parallel()
 	stray := 0
@@ -187,8 +185,7 @@ func TestUpgradeAnswers(t *testing.T) {
 	}
 }
 
-// Calendars with bad addresses, or fewer than are needed, are refused without
-// showing a secret.
+// Calendars with invalid addresses, or fewer than needed, are refused without revealing a secret.
 func TestCalendarsConfig(t *testing.T) {
 	t.Parallel()
 	tests := map[string]anchor.CalendarsConfig{

@@ -16,7 +16,7 @@ import (
 	"countersign/internal/anchor"
 )
 
-// easyBits is a difficulty that every other header meets by chance.
+// easyBits is a difficulty that every second header meets by chance.
 const easyBits = 0x207fffff
 
 var easyLimit = new(big.Int).Lsh(big.NewInt(0x7fffff), 8*(0x20-3))

@@ -23,10 +23,9 @@ var (
 	oidTimestampInfo = encoding.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 16, 1, 4}
 )
 
-// signedData is a CMS message (RFC 5652) in the one form that a token needs: one
-// signer, named by issuer and serial number, with signed attributes. What CMS
-// would also allow, and the signature would not cover, is refused: no bit of a
-// token that verifies is left to chance.
+// signedData is a CMS message (RFC 5652) in the only form that a token needs: one signer,
+// identified by issuer and serial number, with signed attributes. Anything else that CMS permits
+// and the signature would not cover is refused, so that no bit of a valid token can be changed.
 type signedData struct {
 	content      []byte
 	certificates []*x509.Certificate
@@ -39,7 +38,7 @@ type signerInfo struct {
 	digest     crypto.Hash
 	algorithm  x509.SignatureAlgorithm
 	attributes attributes
-	signed     []byte // the attributes in the encoding that is signed
+	signed     []byte // the attributes in the signed encoding
 	signature  []byte
 }
 
@@ -82,7 +81,7 @@ func parseSignedData(token []byte) (*signedData, error) {
 func parseContent(input cryptobyte.String) ([]byte, error) {
 	var outer, content cryptobyte.String
 	if !readOID(&input, oidTimestampInfo) {
-		return nil, errors.New("the CMS message holds no timestamp")
+		return nil, errors.New("the CMS message contains no timestamp")
 	}
 	if !input.ReadASN1(&outer, tag0) || !input.Empty() ||
 		!outer.ReadASN1(&content, asn1.OCTET_STRING) || !outer.Empty() {
@@ -132,15 +131,15 @@ func parseSigner(input cryptobyte.String) (signerInfo, error) {
 		return signer, errSignedData
 	}
 	signer.issuer, signer.signature = issuer, signature
-	// The signature covers the attributes as a SET, the message tags them [0].
+	// The signature covers the attributes as a SET, but the message tags them [0].
 	signer.signed = append([]byte{byte(asn1.SET)}, signed[1:]...)
 	var err error
 	signer.attributes, err = parseAttributes(signer.signed)
 	return signer, err
 }
 
-// verify checks that the certificate's key signed the content, and that it is
-// the certificate the signer meant.
+// verify checks that the certificate's key signed the content, and that it is the certificate that
+// the signer named.
 func (d *signedData) verify(certificate *x509.Certificate) error {
 	if !bytes.Equal(sumWith(d.signer.digest, d.content), d.signer.attributes.messageDigest) {
 		return errors.New("the signed digest is not the content's")
@@ -154,7 +153,7 @@ func (d *signedData) verify(certificate *x509.Certificate) error {
 	return nil
 }
 
-// names says whether this is the certificate that the signer points to.
+// names reports whether the signer refers to this certificate.
 func (s *signerInfo) names(certificate *x509.Certificate) bool {
 	return bytes.Equal(certificate.RawIssuer, s.issuer) && certificate.SerialNumber.Cmp(s.serial) == 0
 }

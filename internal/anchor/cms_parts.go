@@ -3,8 +3,8 @@ package anchor
 import (
 	"bytes"
 	"crypto"
-	_ "crypto/sha1"   //nolint:gosec // it picks out a certificate in older tokens: see readCertificateHash
-	_ "crypto/sha256" // the hashes are used by their names
+	_ "crypto/sha1"   //nolint:gosec // identifies a certificate in older tokens; see readCertificateHash
+	_ "crypto/sha256" // registers the hashes
 	_ "crypto/sha512"
 	"crypto/x509"
 	encoding "encoding/asn1"
@@ -40,7 +40,7 @@ var signatureAlgorithms = map[signatureScheme]x509.SignatureAlgorithm{
 	{"1.3.101.112", crypto.SHA512}:           x509.PureEd25519,
 }
 
-// The attributes that RFC 3161 and RFC 5816 ask for, by their types.
+// Types of the attributes that RFC 3161 and RFC 5816 require.
 const (
 	oidContentType          = "1.2.840.113549.1.9.3"
 	oidMessageDigest        = "1.2.840.113549.1.9.4"
@@ -48,13 +48,13 @@ const (
 	oidSigningCertificateV2 = "1.2.840.113549.1.9.16.2.47"
 )
 
-// attributes are the signed ones that count.
+// attributes are the relevant signed attributes.
 type attributes struct {
 	messageDigest []byte
 	certificates  []certificateHash
 }
 
-// A certificateHash binds the signature to a certificate, not just to its key.
+// certificateHash binds the signature to a certificate, not just to its key.
 type certificateHash struct {
 	hash crypto.Hash
 	sum  []byte
@@ -125,10 +125,9 @@ func readAttributes(set cryptobyte.String) (map[string]cryptobyte.String, error)
 	return values, nil
 }
 
-// readCertificateHash reads the first entry of a signing-certificate attribute,
-// the signer's. Version 1 always means SHA-1, which still serves here: it picks
-// out a certificate that must be trusted for itself. Version 2 names its hash,
-// or means SHA-256.
+// readCertificateHash reads the first entry of a signing-certificate attribute, which is that of
+// the signer. Version 1 always uses SHA-1, which is still good enough here: it only selects a
+// certificate that must be trusted on its own. Version 2 names its hash, or uses SHA-256.
 func readCertificateHash(value cryptobyte.String, second bool) (certificateHash, bool) {
 	var body, list, entry, sum cryptobyte.String
 	if !value.ReadASN1(&body, asn1.SEQUENCE) || !value.Empty() ||
@@ -164,8 +163,8 @@ func readVersion(input *cryptobyte.String, wanted int) bool {
 	return input.ReadASN1Integer(&found) && found == wanted
 }
 
-// readAlgorithm reads an algorithm identifier whose parameters are absent or
-// NULL, as they are for all the algorithms known here.
+// readAlgorithm reads an algorithm identifier whose parameters are absent or NULL, as for all
+// supported algorithms.
 func readAlgorithm(input *cryptobyte.String) (string, bool) {
 	var body, null cryptobyte.String
 	var oid encoding.ObjectIdentifier

@@ -1,9 +1,8 @@
-// Package anchor ties a digest to a moment that this service does not control:
-// a token of an RFC 3161 timestamp authority, and an OpenTimestamps proof that
-// ends in a Bitcoin block. It asks for anchors, upgrades and verifies them; what
-// it hands out and takes in is bytes, for others to keep.
+// Package anchor proves that a digest existed at a time that this service does not control: with a
+// token of an RFC 3161 timestamp authority, and with an OpenTimestamps proof that ends in a Bitcoin
+// block. It requests, upgrades and verifies anchors. Their bytes are stored by others.
 //
-// A verdict on an anchor never depends on who delivered it. A token is judged by
-// the configured roots at the token's own time, a proof by block headers that
-// carry their work with them.
+// A verdict on an anchor never depends on who delivered it. A token is verified with the configured
+// roots at the token's own time, and a proof with block headers, which carry their own proof of
+// work.
 package anchor

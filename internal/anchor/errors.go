@@ -5,27 +5,27 @@ import (
 	"fmt"
 )
 
-// Reason says, for programs, why an anchor could not be had or does not hold.
+// Reason says, for programs, why an anchor could not be obtained or is not valid.
 type Reason string
 
-// The reasons. Asking again helps where the other side was Unavailable, and where
-// it Refused or lied only once someone has changed something.
+// The reasons. Retrying helps if the other side was Unavailable. If it Refused or lied, retrying
+// helps only after something has changed.
 const (
 	WrongImprint  Reason = "wrong_imprint"   // it is about another digest, or a hash other than SHA-256
 	WrongNonce    Reason = "wrong_nonce"     // it answers another request
-	UntrustedRoot Reason = "untrusted_root"  // no way to a configured root
-	Untrusted     Reason = "untrusted"       // not a timestamping certificate, or one that nothing vouches for; a block header without work
+	UntrustedRoot Reason = "untrusted_root"  // no chain to a configured root
+	Untrusted     Reason = "untrusted"       // not a timestamping certificate, or not part of a chain; a block header without work
 	ExpiredAtTime Reason = "expired_at_time" // a certificate was not valid at the token's time
-	Malformed     Reason = "malformed"       // it cannot be read, or is beyond a bound
-	BadSignature  Reason = "bad_signature"   // the signature does not fit
-	Refused       Reason = "refused"         // the other side said no
-	Unavailable   Reason = "unavailable"     // the other side gave no usable answer: worth another try
-	WrongBlock    Reason = "wrong_block"     // the block that the proof names does not hold what it leads to
-	Unattested    Reason = "unattested"      // the proof has no attestation of a kind known here
+	Malformed     Reason = "malformed"       // it cannot be read, or exceeds a limit
+	BadSignature  Reason = "bad_signature"   // the signature is wrong
+	Refused       Reason = "refused"         // the other side refused
+	Unavailable   Reason = "unavailable"     // no usable answer; worth retrying
+	WrongBlock    Reason = "wrong_block"     // the block that the proof names does not contain its result
+	Unattested    Reason = "unattested"      // the proof has no attestation of a supported kind
 )
 
-// Error is every error of this package. Its text names hosts but never a
-// credential, a path or a digest.
+// Error is the type of all errors of this package. Its text names hosts but never a credential, a
+// path or a digest.
 type Error struct {
 	Reason Reason
 	cause  error
@@ -33,10 +33,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.cause.Error() }
 
-// Unwrap returns what lies behind the error.
+// Unwrap returns the underlying error.
 func (e *Error) Unwrap() error { return e.cause }
 
-// ReasonOf is the reason of an error of this package, and empty for any other.
+// ReasonOf returns the reason of an error of this package, or "" for any other.
 func ReasonOf(err error) Reason {
 	var fault *Error
 	if errors.As(err, &fault) {

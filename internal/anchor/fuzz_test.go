@@ -33,7 +33,7 @@ func sampleProofs(t testing.TB) [][]byte {
 		t.Fatal(err)
 	}
 	samples := [][]byte{data, data[:len(data)-4], data[:70], nil}
-	// Proofs that others made, where they are at hand.
+	// Proofs made by others, if they are available.
 	files, err := filepath.Glob(filepath.Join("..", "..", "..", "shared", "ots", "*.ots"))
 	if err != nil {
 		t.Fatal(err)
@@ -48,8 +48,8 @@ func sampleProofs(t testing.TB) [][]byte {
 	return samples
 }
 
-// A proof that can be read is written back as the same tree. The bytes may differ: a
-// node's attestations are written before its branches.
+// A proof that can be parsed is encoded as the same tree. The bytes may differ: a node's
+// attestations are written before its branches.
 func FuzzProof(f *testing.F) {
 	for _, sample := range sampleProofs(f) {
 		f.Add(sample)
@@ -74,7 +74,7 @@ func FuzzProof(f *testing.F) {
 	})
 }
 
-// Whatever bytes come, reading them ends in a result or an error.
+// Whatever the bytes are, parsing them ends with a result or an error.
 func FuzzTokenParts(f *testing.F) {
 	f.Add([]byte{0x30, 0})
 	f.Add([]byte{0x30, 0x0f, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 2, 0xa0, 2, 0x30, 0})
@@ -114,7 +114,7 @@ func drawNode(t *rapid.T, message []byte, depth int) *node {
 	return drawn
 }
 
-// A proof is written and read back unchanged, and merging two proofs loses nothing.
+// A proof is encoded and parsed unchanged, and merging two proofs loses nothing.
 func TestTreesSurviveTheRoundTripAndMerge(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -122,7 +122,7 @@ func TestTreesSurviveTheRoundTripAndMerge(t *testing.T) {
 		one := drawNode(t, digest[:], 4)
 		other := drawNode(t, digest[:], 4)
 		if one.blocks()+other.blocks() > maxBlocks {
-			return // more than a proof may name
+			return // more than a proof may contain
 		}
 		first := mustEncode(t, digest, one)
 		second := mustEncode(t, digest, other)
@@ -152,7 +152,7 @@ func mustEncode(t *rapid.T, digest [32]byte, root *node) []byte {
 	return data
 }
 
-// The compact form of a block's target is read as Bitcoin defines it.
+// The compact form of a block's target is parsed as Bitcoin defines it.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	tests := map[uint32]string{

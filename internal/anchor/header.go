@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Where the fields of a block header lie.
+// Offsets of the fields of a block header.
 const (
 	headerSize = 80
 	rootAt     = 36
@@ -20,15 +20,15 @@ const (
 // header is a Bitcoin block header as the network hashes it.
 type header [headerSize]byte
 
-// root is the Merkle root in the order of the hashes themselves, which is also
-// that of proofs. It is the reverse of what block explorers show.
+// root returns the Merkle root in the byte order of the hash, which is also that of proofs. Block
+// explorers show it reversed.
 func (h *header) root() []byte { return h[rootAt:timeAt] }
 
 func (h *header) time() time.Time {
 	return time.Unix(int64(binary.LittleEndian.Uint32(h[timeAt:])), 0).UTC()
 }
 
-// work is the number that the miner had to bring below the target.
+// work returns the hash as a number, which the miner had to bring below the target.
 func (h *header) work() *big.Int {
 	first := sha256.Sum256(h[:])
 	second := sha256.Sum256(first[:])
@@ -36,8 +36,8 @@ func (h *header) work() *big.Int {
 	return new(big.Int).SetBytes(second[:])
 }
 
-// target is what the header itself says its work had to stay below: a sign, 23
-// bits of a number and its length in bytes. A negative or zero one is nil.
+// target returns the target in the header: a sign, 23 bits of a number and its length in bytes. It
+// returns nil if it is negative or zero.
 func (h *header) target() *big.Int {
 	bits := binary.LittleEndian.Uint32(h[bitsAt:])
 	mantissa, length := int64(bits&0x7fffff), int(bits>>24)
@@ -51,12 +51,11 @@ func (h *header) target() *big.Int {
 	return target.Lsh(target, uint(8*(length-3)))
 }
 
-const maxClockSkew = 2 * time.Hour // of blocks, by the network's own rule
+const maxClockSkew = 2 * time.Hour // of blocks, a rule of the network
 
 var firstBlock = time.Date(2009, time.January, 3, 18, 15, 5, 0, time.UTC)
 
-// check asks for the work that makes a header expensive to invent, whoever
-// delivers it.
+// check requires the proof of work that makes a header expensive to forge, whoever delivers it.
 func (h *header) check(limit *big.Int, now time.Time) error {
 	target := h.target()
 	switch {
@@ -65,7 +64,7 @@ func (h *header) check(limit *big.Int, now time.Time) error {
 	case h.work().Cmp(target) > 0:
 		return errors.New("it does not carry the work that it claims")
 	case h.time().Before(firstBlock) || h.time().After(now.Add(maxClockSkew)):
-		return errors.New("its time cannot be")
+		return errors.New("its time is impossible")
 	}
 	return nil
 }
@@ -73,8 +72,8 @@ func (h *header) check(limit *big.Int, now time.Time) error {
 // easiest is the target of difficulty 1.
 var easiest = new(big.Int).Lsh(big.NewInt(0xffff), 208)
 
-// floors are difficulties that Bitcoin's blocks from a height on have never
-// been below, in round numbers with room under them.
+// floors are difficulties that Bitcoin's blocks from a height on have always exceeded, in round
+// numbers with a margin.
 var floors = []struct {
 	height     int
 	difficulty int64
@@ -85,8 +84,8 @@ var floors = []struct {
 	{0, 1},
 }
 
-// MainnetLimit is the highest target, and so the least work, that a header of
-// Bitcoin's main chain may have at a height.
+// MainnetLimit returns the highest target, and so the least work, that a header of Bitcoin's main
+// chain may have at a height.
 func MainnetLimit(height int) *big.Int {
 	for _, floor := range floors {
 		if height >= floor.height {

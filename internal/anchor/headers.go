@@ -12,15 +12,15 @@ import (
 
 const maxHeaderAnswer = 4 << 10
 
-// ParseHeaderSource makes the source that a configuration names, and reaches
-// neither network nor file:
+// ParseHeaderSource returns the source that a configuration names. It uses neither the network nor
+// a file:
 //
 //	rpc+http://USER:PASSWORD@HOST:PORT      Bitcoin Core
 //	rpc+http://HOST:PORT?cookie=FILE        Bitcoin Core, with its cookie file
 //	esplora+https://HOST/PATH               an Esplora-style HTTP interface
 //	file:PATH                               lines of a height and a header in hexadecimal
 //
-// Its errors do not repeat the text, which may hold a password.
+// Its errors do not contain the text, which may include a password.
 func ParseHeaderSource(text string) (HeaderSource, error) {
 	if path, ok := strings.CutPrefix(text, "file:"); ok {
 		path = strings.TrimPrefix(path, "//")
@@ -43,7 +43,7 @@ func ParseHeaderSource(text string) (HeaderSource, error) {
 	return &esplora{address: address, client: newClient(0)}, nil
 }
 
-// decodeHeader reads a header that a source wrote in hexadecimal.
+// decodeHeader decodes a header in hexadecimal.
 func decodeHeader(source, text string) ([80]byte, error) {
 	data, err := hex.DecodeString(strings.TrimSpace(text))
 	if err != nil || len(data) != headerSize {
@@ -52,7 +52,7 @@ func decodeHeader(source, text string) ([80]byte, error) {
 	return [80]byte(data), nil
 }
 
-// decodeBlockHash reads a block's hash, which goes into the next request.
+// decodeBlockHash checks a block's hash, which becomes part of the next request.
 func decodeBlockHash(source, text string) (string, error) {
 	text = strings.TrimSpace(text)
 	if data, err := hex.DecodeString(text); err != nil || len(data) != 32 {

@@ -17,9 +17,9 @@ const (
 	linesPerCheck = 1 << 12
 )
 
-// headerFile is a text file with a line "HEIGHT HEADER" for each block, the
-// header in hexadecimal; empty lines and those that begin with # do not count.
-// It is read anew each time, so that it can grow.
+// headerFile is a text file with a line "HEIGHT HEADER" for each block, the header in hexadecimal.
+// Empty lines and those that start with # are ignored. It is read again each time, so that it can
+// grow.
 type headerFile struct{ path string }
 
 func (f headerFile) Header(ctx context.Context, height int) ([80]byte, error) {
@@ -48,7 +48,7 @@ func (f headerFile) Header(ctx context.Context, height int) ([80]byte, error) {
 	return [80]byte{}, faultf(Unavailable, "the file of block headers does not have block %d: add it", height)
 }
 
-// parseHeaderLine gives a line that does not count the height -1.
+// parseHeaderLine returns the height -1 for a line that is ignored.
 func parseHeaderLine(line string) (height int, text string, ok bool) {
 	line = strings.TrimSpace(line)
 	if line == "" || line[0] == '#' {

@@ -14,7 +14,7 @@ import (
 
 const maxCookie = 1 << 10
 
-// bitcoinCore asks a node over JSON-RPC.
+// bitcoinCore queries a node with JSON-RPC.
 type bitcoinCore struct {
 	address *url.URL // without credentials
 	login   func() (user, password string, err error)
@@ -28,7 +28,7 @@ func newBitcoinCore(address *url.URL) (*bitcoinCore, error) {
 	}
 	bare := *address
 	bare.User, bare.RawQuery = nil, ""
-	// Credentials live in a function, which no log line can print.
+	// Credentials are in a function, which no log line can print.
 	node := &bitcoinCore{address: &bare, client: newClient(0)}
 	node.login = func() (string, string, error) { return readCookie(cookie) }
 	if user != nil {
@@ -40,8 +40,7 @@ func newBitcoinCore(address *url.URL) (*bitcoinCore, error) {
 	return node, nil
 }
 
-// readCookie reads the file anew for each request: a node that starts writes
-// another.
+// readCookie reads the file for each request, because a node writes a new one when it starts.
 func readCookie(path string) (user, password string, err error) {
 	file, err := os.Open(path) //nolint:gosec // the operator names the file
 	if err != nil {
@@ -54,7 +53,7 @@ func readCookie(path string) (user, password string, err error) {
 	}
 	user, password, ok := strings.Cut(strings.TrimSpace(string(text)), ":")
 	if !ok {
-		return "", "", faultf(Unavailable, "Bitcoin Core's cookie file holds no USER:PASSWORD")
+		return "", "", faultf(Unavailable, "Bitcoin Core's cookie file does not contain USER:PASSWORD")
 	}
 	return user, password, nil
 }
@@ -75,7 +74,7 @@ func (c *bitcoinCore) Header(ctx context.Context, height int) ([80]byte, error) 
 	return decodeHeader(c.address.Host, text)
 }
 
-// call returns the text that a method results in.
+// call returns the text result of a method.
 func (c *bitcoinCore) call(ctx context.Context, method string, arguments ...any) (string, error) {
 	request, err := c.request(ctx, method, arguments)
 	if err != nil {

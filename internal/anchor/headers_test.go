@@ -17,9 +17,9 @@ import (
 
 const otherHost = "http://other.example"
 
-var blockHash = strings.Repeat("0a", 32) // any will do: the header counts
+var blockHash = strings.Repeat("0a", 32) // any value works; only the header counts
 
-// startNode speaks as much of Bitcoin Core's JSON-RPC as is asked of it.
+// startNode implements the required part of Bitcoin Core's JSON-RPC.
 func startNode(t *testing.T, user, password string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
@@ -48,7 +48,7 @@ func startNode(t *testing.T, user, password string) string {
 	return server.URL
 }
 
-// startExplorer is an Esplora-style interface below /api.
+// startExplorer serves an Esplora-style interface below /api.
 func startExplorer(t *testing.T) string {
 	t.Helper()
 	routes := http.NewServeMux()
@@ -75,8 +75,7 @@ func fileOf(t *testing.T, text string) string {
 	return path
 }
 
-// Block headers are read from a node, an explorer or a file, and failures show no
-// credentials.
+// Block headers are read from a node, an explorer or a file, and errors contain no credentials.
 func TestHeaderSources(t *testing.T) {
 	t.Parallel()
 	const login = "reader:hush"
@@ -137,7 +136,7 @@ func TestHeaderSources(t *testing.T) {
 	}
 }
 
-// A header source that is none is refused, and the error shows no credentials.
+// An invalid header source is refused, and the error contains no credentials.
 func TestParseHeaderSource(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{

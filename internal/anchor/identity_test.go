@@ -19,15 +19,14 @@ import (
 	"countersign/internal/anchor"
 )
 
-// The years in which the certificates of these tests are valid, and a time
-// between them, long past.
+// The years in which the certificates of these tests are valid, and a time in between, long past.
 var (
 	validFrom = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC)
 	stampTime = time.Date(2017, 6, 1, 12, 0, 0, 0, time.UTC)
 	validTill = time.Date(2049, 1, 1, 0, 0, 0, 0, time.UTC)
 )
 
-// certificate says in what a certificate differs from that of an authority.
+// certificate describes how a certificate differs from that of an authority.
 type certificate struct {
 	name      string
 	authority bool // may issue others
@@ -114,8 +113,7 @@ func parseTrust(t testing.TB, text []byte) *anchor.Trust {
 	return trust
 }
 
-// answer is what an authority of the identity says to a request, with an
-// independent library, at stampTime.
+// answer is the identity's response to a request, made with an independent library at stampTime.
 func (i *identity) answer(t testing.TB, query io.Reader, change func(stamp *timestamp.Timestamp)) []byte {
 	data, err := io.ReadAll(query)
 	if err != nil {
@@ -130,7 +128,7 @@ func (i *identity) answer(t testing.TB, query io.Reader, change func(stamp *time
 		Nonce: request.Nonce, AddTSACertificate: request.Certificates}, change)
 }
 
-// stamp returns a whole response, with the token in it.
+// stamp returns a whole response with its token.
 func (i *identity) stamp(t testing.TB, stamp timestamp.Timestamp, change func(stamp *timestamp.Timestamp)) []byte {
 	t.Helper()
 	stamp.Time, stamp.Policy = stampTime, asn1.ObjectIdentifier{1, 2, 3, 4}
@@ -144,7 +142,7 @@ func (i *identity) stamp(t testing.TB, stamp timestamp.Timestamp, change func(st
 	return response
 }
 
-// tokenIn takes the token out of a response.
+// tokenIn extracts the token from a response.
 func tokenIn(t testing.TB, response []byte) []byte {
 	t.Helper()
 	var reply struct{ Status, Token asn1.RawValue }

@@ -2,19 +2,19 @@ package anchor
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // an operation of the format, in proofs that others made
+	"crypto/sha1" //nolint:gosec // an operation of the format, used in proofs of others
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 
-	"golang.org/x/crypto/ripemd160" //nolint:gosec,staticcheck // an operation of the format, in proofs that others made
+	"golang.org/x/crypto/ripemd160" //nolint:gosec,staticcheck // an operation of the format, used in proofs of others
 )
 
-const maxMessage = 4096 // bytes, of an argument and of a result
+const maxMessage = 4096 // bytes, for an argument and a result
 
-// The operations of the format that are known here, by their tags.
+// Tags of the supported operations of the format.
 const (
 	opSHA1      byte = 0x02
 	opRIPEMD160 byte = 0x03
@@ -25,17 +25,17 @@ const (
 	opHexlify   byte = 0xf3
 )
 
-// operation turns the message at one node of a proof into that at the next.
+// operation turns the message at one node of a proof into that of the next.
 type operation struct {
 	tag      byte
-	argument []byte // of opAppend and opPrepend alone
+	argument []byte // only for opAppend and opPrepend
 }
 
 func (o operation) equal(other operation) bool {
 	return o.tag == other.tag && bytes.Equal(o.argument, other.argument)
 }
 
-// known says whether compute can apply the operation.
+// known reports whether compute supports the operation.
 func (o operation) known() bool {
 	switch o.tag {
 	case opSHA1, opRIPEMD160, opSHA256, opAppend, opPrepend, opReverse, opHexlify:
@@ -77,5 +77,5 @@ func (o operation) compute(message []byte) ([]byte, error) {
 	case opHexlify:
 		return hex.AppendEncode(nil, message), nil
 	}
-	return nil, fmt.Errorf("operation 0x%02x is not known here", o.tag)
+	return nil, fmt.Errorf("operation 0x%02x is not supported", o.tag)
 }

@@ -6,9 +6,9 @@ import (
 	"fmt"
 )
 
-// Bounds on what is read. A confirmed answer of a calendar has some 100 items
-// in 2 KiB. A proof has room for a promise and its confirmation from every
-// calendar that can be configured, so that none can crowd out the others.
+// Limits on what is read. A confirmed answer of a calendar has about 100 items in 2 KiB. A proof
+// has capacity for a promise and its confirmation from every calendar that can be configured, so
+// that none can crowd out the others.
 const (
 	maxAnswerBytes = 4000
 	maxAnswerItems = 256
@@ -16,7 +16,7 @@ const (
 	maxProofBytes  = 64 << 10
 	maxProofItems  = 2*maxCalendars*maxAnswerItems + 2
 	maxProofDepth  = 256
-	maxBlocks      = 2 * maxCalendars // each costs whoever verifies a header
+	maxBlocks      = 2 * maxCalendars // verifying each one needs a header
 	proofVersion   = 1
 )
 
@@ -27,16 +27,16 @@ const (
 
 var proofMagic = []byte("\x00OpenTimestamps\x00\x00Proof\x00\xbf\x89\xe2\xe8\x84\xe8\x92\x94")
 
-// proof is a detached OpenTimestamps file: a SHA-256 digest and, from it, the
-// tree of operations that lead to attestations.
+// proof is a detached OpenTimestamps file: a SHA-256 digest, and the tree of operations that lead
+// from it to attestations.
 type proof struct {
 	digest [32]byte
 	root   *node
 }
 
-// node is a message that the digest was turned into.
+// node is a message that is derived from the digest.
 type node struct {
-	message      []byte // nil below an unknown operation: nothing there attests the digest
+	message      []byte // nil below an unknown operation, where nothing attests the digest
 	attestations []attestation
 	branches     []branch
 }
@@ -78,7 +78,7 @@ func parseProof(data []byte) (*proof, error) {
 	return &proof{digest: [32]byte(digest), root: root}, nil
 }
 
-// parseTimestamp reads what a calendar answers: the tree from a message on.
+// parseTimestamp parses a calendar's answer: the tree that starts at a message.
 func parseTimestamp(message, data []byte) (*node, error) {
 	input := reader{rest: data, items: maxAnswerItems, depth: maxAnswerDepth}
 	root, err := input.node(message)
@@ -129,8 +129,8 @@ func (r *reader) item(at *node, tag byte) error {
 	if err != nil {
 		return err
 	}
-	// Below an unknown operation the structure is read, to find where the branch
-	// ends, and nothing is computed.
+	// Below an unknown operation the structure is parsed to find the end of the branch, but nothing
+	// is computed.
 	var message []byte
 	if at.message != nil && step.known() {
 		if message, err = step.apply(at.message); err != nil {
@@ -146,11 +146,10 @@ func (r *reader) item(at *node, tag byte) error {
 	return err
 }
 
-// operation reads the argument of the operations that have one. The format does
-// not say where an unknown operation ends. All but append and prepend have no
-// argument, so an unknown one is read without: where that is wrong, what follows
-// is misread, but no misreading can attest the digest, since what is computed
-// from it passes through known operations only.
+// operation reads the argument of the operations that have one. The format does not say where an
+// unknown operation ends. All except append and prepend have no argument, so an unknown one is read
+// without. If that is wrong, the rest is misread, but no misreading can attest the digest, because
+// only known operations compute anything from it.
 func (r *reader) operation(tag byte) (operation, error) {
 	if !takesArgument(tag) {
 		return operation{tag: tag}, nil

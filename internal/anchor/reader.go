@@ -7,12 +7,11 @@ import (
 
 var errCutOff = errors.New("it ends too early")
 
-// reader takes a proof apart from the front, within its bounds: a few bytes can
-// ask for much.
+// reader parses a proof from the front, within limits, because a few bytes can demand much.
 type reader struct {
 	rest  []byte
-	items int // operations and attestations that may still come
-	depth int // operations that may follow each other
+	items int // remaining operations and attestations
+	depth int // remaining depth of operations
 }
 
 func (r *reader) take(count uint64) ([]byte, error) {
@@ -32,8 +31,7 @@ func (r *reader) byte() (byte, error) {
 	return taken[0], nil
 }
 
-// number reads seven bits a byte, the lowest first, with the high bit set on all
-// bytes but the last, in the shortest form.
+// number reads a varint: seven bits per byte, lowest first, in the shortest form.
 func (r *reader) number(limit uint64) (uint64, error) {
 	var value uint64
 	for shift := 0; ; shift += 7 {

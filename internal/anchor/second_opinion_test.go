@@ -16,8 +16,8 @@ import (
 // The other implementation is Debian's package, in Debian's own interpreter.
 const otherPython = "/usr/bin/python3"
 
-// readProof prints what a proof says, and the proof as the other implementation
-// would write it.
+// readProof prints the content of a proof, and the proof as the other implementation would write
+// it.
 const readProof = `
 import sys
 from opentimestamps.core.notary import BitcoinBlockHeaderAttestation, PendingAttestation
@@ -38,8 +38,8 @@ proof.serialize(written)
 print("again", written.getbytes().hex())
 `
 
-// writeProof prints a proof of a digest, with a promise and a block on two
-// branches, and the root of that block.
+// writeProof prints a proof of a digest, with a promise and a block on two branches, and the root
+// of that block.
 const writeProof = `
 import sys
 from opentimestamps.core.notary import BitcoinBlockHeaderAttestation, PendingAttestation
@@ -59,7 +59,7 @@ print("proof", written.getbytes().hex())
 print("root", root.msg.hex())
 `
 
-// secondOpinion runs a script and returns its lines, by their first words.
+// secondOpinion runs a script and returns its lines by their first words.
 func secondOpinion(t *testing.T, script string, arguments ...string) map[string][]string {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), otherPython, append([]string{"-c", script}, arguments...)...)
@@ -78,7 +78,7 @@ func secondOpinion(t *testing.T, script string, arguments ...string) map[string]
 	return said
 }
 
-// fromHex reads the one line of a kind.
+// fromHex reads the only line of a kind.
 func fromHex(t *testing.T, lines []string) []byte {
 	t.Helper()
 	if len(lines) != 1 {
@@ -91,7 +91,7 @@ func fromHex(t *testing.T, lines []string) []byte {
 	return data
 }
 
-// Another implementation of OpenTimestamps reads our proofs as we mean them.
+// Another implementation of OpenTimestamps reads our proofs correctly.
 func TestAnotherImplementationReadsOurProofs(t *testing.T) {
 	t.Parallel()
 	first, second, blocks := startCalendar(t), startCalendar(t), newChain()
@@ -137,5 +137,5 @@ func TestWeReadTheProofsOfAnotherImplementation(t *testing.T) {
 	blocks.mine([32]byte(fromHex(t, said["root"])), 9)
 	expect(t, blocks, proof, digest, anchor.Verdict{Status: anchor.Verified, Height: 9, BlockTime: blocks.time(9)})
 	blocks.mine(digestOf("another block"), 9)
-	expect(t, blocks, proof, digest, anchor.Verdict{Status: anchor.Pending}) // the promise is left
+	expect(t, blocks, proof, digest, anchor.Verdict{Status: anchor.Pending}) // only the promise remains
 }

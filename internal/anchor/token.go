@@ -13,23 +13,22 @@ import (
 
 const maxTokenBytes = 64 << 10
 
-// Stamped is what a token that verifies says.
+// Stamped is the content of a valid token.
 type Stamped struct {
 	Time      time.Time // when the authority saw the digest
 	Serial    string    // the token's number at the authority, in hexadecimal
-	Policy    string    // the object identifier of the policy it was issued under
+	Policy    string    // object identifier of its policy
 	Authority string    // the name in the signing certificate
 }
 
-// VerifyToken verifies a token (RFC 3161) over a digest: the imprint, the nonce
-// unless it is 0, the signature, and the certificate chain with its purpose as
-// they were at the token's time, so that a certificate's later end takes nothing
-// away. A token that embeds no certificate needs the signer's in trust. Its
-// errors carry a Reason.
+// VerifyToken verifies a token (RFC 3161) over a digest: the imprint, the nonce unless it is 0, the
+// signature, and the certificate chain with its purpose at the token's time, so that a later expiry
+// of a certificate has no effect. A token without an embedded certificate needs the signer's
+// certificate in trust. Its errors have a Reason.
 func VerifyToken(token []byte, digest [32]byte, trust *Trust, nonce uint64) (Stamped, error) {
 	if trust == nil || trust.roots == nil {
-		// Without this, crypto/x509 would believe whomever the machine believes.
-		return Stamped{}, faultf(UntrustedRoot, "there are no timestamp roots to judge the token by")
+		// Without this, crypto/x509 would use the roots of the machine.
+		return Stamped{}, faultf(UntrustedRoot, "there are no timestamp roots to verify the token with")
 	}
 	if len(token) > maxTokenBytes {
 		return Stamped{}, faultf(Malformed, "the token is longer than %d bytes", maxTokenBytes)
@@ -77,10 +76,10 @@ func (d *signedData) verifySigner(trust *Trust, at time.Time) (*x509.Certificate
 		return nil, err
 	}
 	if err := mayTimestamp(signer); err != nil {
-		return nil, faultf(Untrusted, "the token's certificate is no timestamp authority's: %w", err)
+		return nil, faultf(Untrusted, "the token's certificate is not that of a timestamp authority: %w", err)
 	}
 	for _, embedded := range d.certificates {
-		// Nothing vouches for a certificate off the chain: anyone could have put it there.
+		// A certificate outside the chain is not vouched for: anyone could have put it there.
 		if !onChain(chains, embedded) && !trust.knows(embedded) {
 			return nil, faultf(Untrusted, "the token embeds a certificate of %q that leads to no root: add it to the file of timestamp roots if it belongs there", nameOf(embedded))
 		}
@@ -88,7 +87,7 @@ func (d *signedData) verifySigner(trust *Trust, at time.Time) (*x509.Certificate
 	return signer, nil
 }
 
-// chains returns every way from the certificate to a root at a time.
+// chains returns every chain from the certificate to a root at a time.
 func (t *Trust) chains(certificate *x509.Certificate, embedded []*x509.Certificate, at time.Time) ([][]*x509.Certificate, error) {
 	intermediates := x509.NewCertPool()
 	for _, other := range slices.Concat(embedded, t.certificates) {
@@ -121,8 +120,8 @@ func onChain(chains [][]*x509.Certificate, certificate *x509.Certificate) bool {
 
 var oidExtendedKeyUsage = encoding.ObjectIdentifier{2, 5, 29, 37}
 
-// mayTimestamp holds a certificate to RFC 3161, 2.3: timestamping is all that it
-// is for, and whoever does not understand that must not use it.
+// mayTimestamp requires what RFC 3161, 2.3 says: the certificate is only for timestamping, and
+// marked so that software that does not know this purpose must not use it.
 func mayTimestamp(certificate *x509.Certificate) error {
 	critical := slices.ContainsFunc(certificate.Extensions, func(extension pkix.Extension) bool {
 		return extension.Critical && extension.Id.Equal(oidExtendedKeyUsage)

@@ -19,8 +19,8 @@ import (
 
 const artifact = "what was stamped"
 
-// A token verifies only when its certificate was valid at its time, was made for
-// timestamps alone and leads to a trusted root.
+// A token verifies only if its certificate was valid at its time, is only for timestamping, and
+// leads to a trusted root.
 func TestVerifyToken(t *testing.T) {
 	t.Parallel()
 	root := newIdentity(t, certificate{name: "Root", authority: true}, nil)
@@ -51,7 +51,7 @@ func TestVerifyToken(t *testing.T) {
 		change func(stamp *timestamp.Timestamp)
 		roots  []*identity
 		want   anchor.Reason
-		alone  string // why sigstore's verifier, the referee, sees it otherwise
+		alone  string // why sigstore's verifier, the referee, disagrees
 	}{
 		"good":                    {signer: signer},
 		"valid then, expired now": {signer: changed(func(c *certificate) { c.till = stampTime.AddDate(0, 0, 1) }), alone: "the signing library writes today's date beside the token's, and it believes that"},
@@ -128,8 +128,8 @@ func extension(critical bool) func(stamp *timestamp.Timestamp) {
 	}
 }
 
-// referee is what sigstore's verifier says. It wants the data instead of its
-// digest, which is why it is only the referee.
+// referee returns the result of sigstore's verifier. It needs the data instead of its digest, which
+// is why it is only the referee.
 func referee(response []byte, signer *identity, configured []*identity) error {
 	var options verification.VerifyOpts
 	for _, one := range configured {
@@ -151,7 +151,7 @@ func TestNoBitOfATokenCanChange(t *testing.T) {
 	t.Parallel()
 	digest := digestOf("bits")
 	everyBit := func(int) []byte { return []byte{1, 2, 4, 8, 16, 32, 64, 128, 0xff} }
-	oneBit := func(at int) []byte { return []byte{1 << (at % 8), 0xff} } // of the longer token, to be done in seconds
+	oneBit := func(at int) []byte { return []byte{1 << (at % 8), 0xff} } // fewer flips for the longer token, to finish in seconds
 	tests := map[string]struct {
 		start func(t *testing.T) standing
 		flips func(at int) []byte
@@ -184,7 +184,7 @@ func TestNoBitOfATokenCanChange(t *testing.T) {
 	}
 }
 
-// From a good token, only that token itself is good.
+// Of all mutations of a valid token, only the token itself is valid.
 func FuzzToken(f *testing.F) {
 	root := newIdentity(f, certificate{name: "Root", authority: true}, nil)
 	signer := newIdentity(f, signerCertificate(), root)

@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// encode writes the proof and reads it back: nothing leaves that could not
-// return.
+// encode encodes the proof and parses the result, so that nothing is stored that cannot be read.
 func (p *proof) encode() ([]byte, error) {
 	data := appendNumber(slices.Clone(proofMagic), proofVersion)
 	data = append(data, opSHA256)
@@ -41,8 +40,7 @@ func (n *node) append(to []byte) []byte {
 	return to
 }
 
-// merge adds what another tree knows about the same message, and says whether
-// that was anything new.
+// merge adds what another tree knows about the same message, and reports whether anything was new.
 func (n *node) merge(other *node) bool {
 	changed := false
 	for _, found := range other.attestations {
@@ -63,7 +61,7 @@ func (n *node) merge(other *node) bool {
 	return changed
 }
 
-// all yields this node and every one below it whose message is known.
+// all yields this node and every node below it whose message is known.
 func (n *node) all() iter.Seq[*node] {
 	return func(yield func(*node) bool) { n.walk(yield) }
 }
@@ -83,7 +81,7 @@ func (n *node) walk(yield func(*node) bool) bool {
 	return true
 }
 
-// blocks counts the attestations in Bitcoin at the node and below it.
+// blocks counts the Bitcoin attestations at the node and below it.
 func (n *node) blocks() int {
 	count := 0
 	for below := range n.all() {
@@ -96,10 +94,10 @@ func (n *node) blocks() int {
 	return count
 }
 
-// confirmed says whether a block attests the node or one below it.
+// confirmed reports whether a block attests the node or one below it.
 func (n *node) confirmed() bool { return n.blocks() > 0 }
 
-// dropUnknown removes the branches that begin with an unknown operation.
+// dropUnknown removes the branches that start with an unknown operation.
 func (n *node) dropUnknown() {
 	n.branches = slices.DeleteFunc(n.branches, func(way branch) bool { return way.next.message == nil })
 	for _, way := range n.branches {
@@ -107,7 +105,7 @@ func (n *node) dropUnknown() {
 	}
 }
 
-// prune leaves of a tree what leads to a block, and nothing else.
+// prune removes everything that does not lead to a block.
 func (n *node) prune() {
 	n.attestations = slices.DeleteFunc(n.attestations, func(found attestation) bool { return found.kind != kindBitcoin })
 	n.branches = slices.DeleteFunc(n.branches, func(way branch) bool { return !way.next.confirmed() })

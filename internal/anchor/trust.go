@@ -14,16 +14,15 @@ const (
 	maxTrustCertificates = 512
 )
 
-// Trust is whom to believe about the time: root certificates, and beside them
-// the intermediate and signing certificates of authorities whose tokens carry
-// none.
+// Trust is the set of trusted certificates: roots, and the intermediate and signing certificates of
+// authorities whose tokens do not include them.
 type Trust struct {
 	roots        *x509.CertPool
-	certificates []*x509.Certificate // all of them, the roots as well
+	certificates []*x509.Certificate // all of them, including the roots
 }
 
-// ParseTrust reads certificates in PEM. Those that are their own issuer are the
-// roots, and there must be one; the others only help to find a way to a root.
+// ParseTrust parses certificates in PEM. Self-issued ones are the roots, and there must be at least
+// one. The others only help to build a chain to a root.
 func ParseTrust(text []byte) (*Trust, error) {
 	if len(text) > maxTrustBytes {
 		return nil, fmt.Errorf("the file of timestamp roots is longer than %d bytes: keep only the authority's own certificates", maxTrustBytes)

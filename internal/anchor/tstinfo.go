@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/cryptobyte/asn1"
 )
 
-// timestampInfo is the TSTInfo of RFC 3161, 2.4.2, as far as it matters here.
+// timestampInfo is the relevant part of TSTInfo of RFC 3161, 2.4.2.
 type timestampInfo struct {
 	policy  encoding.ObjectIdentifier
 	hash    crypto.Hash
@@ -21,7 +21,7 @@ type timestampInfo struct {
 	nonce   *big.Int
 }
 
-var errTimestampInfo = errors.New("the content is no timestamp of version 1")
+var errTimestampInfo = errors.New("the content is not a timestamp of version 1")
 
 func parseTimestampInfo(content []byte) (*timestampInfo, error) {
 	info := &timestampInfo{serial: new(big.Int)}
@@ -32,14 +32,14 @@ func parseTimestampInfo(content []byte) (*timestampInfo, error) {
 		!body.ReadASN1Integer(info.serial) || !body.ReadASN1(&generated, asn1.GeneralizedTime) {
 		return nil, errTimestampInfo
 	}
-	// A hash that is not known here stays 0, which is no hash that was asked for.
+	// An unsupported hash stays 0, which never matches the requested one.
 	info.hash, _ = readDigest(&imprint)
 	if info.hash != 0 && (!imprint.ReadASN1(&sum, asn1.OCTET_STRING) || !imprint.Empty()) {
 		return nil, errTimestampInfo
 	}
 	info.imprint = sum
 	var err error
-	// A fraction of a second is read although the layout has none.
+	// A fraction of a second is accepted although the layout has none.
 	if info.time, err = time.Parse("20060102150405Z", string(generated)); err != nil {
 		return nil, errTimestampInfo
 	}
@@ -49,8 +49,8 @@ func parseTimestampInfo(content []byte) (*timestampInfo, error) {
 	return info, nil
 }
 
-// readOptions reads what may follow the time: accuracy, ordering, nonce, the
-// authority's name and extensions.
+// readOptions reads what may follow the time: accuracy, ordering, nonce, the authority's name and
+// extensions.
 func (i *timestampInfo) readOptions(body cryptobyte.String) error {
 	var extensions cryptobyte.String
 	if !body.SkipOptionalASN1(asn1.SEQUENCE) || !body.SkipOptionalASN1(asn1.BOOLEAN) {
@@ -75,7 +75,7 @@ func (i *timestampInfo) readOptions(body cryptobyte.String) error {
 			return errTimestampInfo
 		}
 		if critical {
-			return errors.New("the timestamp has a critical extension that is not known here")
+			return errors.New("the timestamp has an unsupported critical extension")
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"countersign/internal/anchor"
 )
 
-// A proof is verified by the earliest block that holds it, pending while a promise may
-// still lead to one, and failed otherwise.
+// A proof is verified by the earliest block that contains it, pending while a promise may still
+// lead to one, and failed otherwise.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	digest := digestOf("verdict")

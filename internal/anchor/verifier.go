@@ -7,15 +7,15 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Verifier judges anchors that were made before by what is believed today. It reaches
-// no network, and is safe for concurrent use.
+// Verifier judges existing anchors with the current trust configuration. It does not use the
+// network and is safe for concurrent use.
 type Verifier struct {
-	Trust   *Trust  // nil: no token is believed
-	Bitcoin Bitcoin // its source of headers is not asked
+	Trust   *Trust  // nil: no token is trusted
+	Bitcoin Bitcoin // its source of headers is not used
 }
 
-// Judge says where an anchor stands whose proof was found good when it was made. The
-// caller has authenticated it.
+// Judge returns the standing of an anchor whose proof was valid when it was made. The caller has
+// authenticated it.
 func (v *Verifier) Judge(a *ledger.Anchor) ledger.AnchorFinding {
 	var reason Reason
 	switch a.Method {
@@ -48,21 +48,21 @@ func (v *Verifier) proof(a *ledger.Anchor) Reason {
 	bitcoin.Headers = known
 	verdict, err := bitcoin.Verify(context.Background(), a.Proof, a.Digest)
 	switch {
-	case err != nil && ReasonOf(err) == Untrusted: // its work is not enough for what is asked today
+	case err != nil && ReasonOf(err) == Untrusted: // its work is not enough for the current limit
 		return Untrusted
-	case err != nil: // the proof names other blocks than the one that was found
+	case err != nil: // the proof names other blocks than the stored one
 		return WrongBlock
 	case verdict.Status == Verified:
 		return ""
 	case verdict.Status == Failed:
 		return verdict.Reason
-	default: // it promises a block, and was found in one
+	default: // it only promises a block, but was found in one
 		return WrongBlock
 	}
 }
 
-// attested judges a proof from before its block was kept: that it leads from the digest
-// to a block. That the block holds it is what the service found and has authenticated.
+// attested judges a proof whose block was not stored: it must lead from the digest to a block. That
+// the block contains it was checked by the service, which has authenticated it.
 func attested(a *ledger.Anchor) Reason {
 	parsed, err := parseProof(a.Proof)
 	switch {
@@ -76,7 +76,7 @@ func attested(a *ledger.Anchor) Reason {
 	return ""
 }
 
-// block is a source of one header.
+// block is a source with one header.
 type block struct {
 	height int
 	header [headerSize]byte
@@ -84,9 +84,9 @@ type block struct {
 
 const heightSize = 8
 
-// Block is the block of a verdict as it is kept: its height and its header.
+// Block returns the block of a verdict in its stored form: its height and its header.
 func (v Verdict) Block() []byte {
-	kept := binary.BigEndian.AppendUint64(make([]byte, 0, heightSize+headerSize), uint64(v.Height)) //nolint:gosec // a height is not negative
+	kept := binary.BigEndian.AppendUint64(make([]byte, 0, heightSize+headerSize), uint64(v.Height)) //nolint:gosec // a height is never negative
 	return append(kept, v.Header[:]...)
 }
 

@@ -1,6 +1,5 @@
-// Package anchortest runs an RFC 3161 timestamp authority for tests, behind a
-// real socket. Its answers are made by an independent library, not by the code
-// under test.
+// Package anchortest runs an RFC 3161 timestamp authority for tests, behind a real socket. Its
+// answers are made by an independent library, not by the code under test.
 package anchortest
 
 import (
@@ -22,19 +21,19 @@ import (
 	"github.com/digitorus/timestamp"
 )
 
-// What the authority says of itself.
+// The authority's name and policy.
 const (
 	Name   = "Test TSA Timestamping"
 	Policy = "1.3.6.1.4.1.57264.2"
 )
 
-// Options are what authorities differ in.
+// Options are the differences between authorities.
 type Options struct {
-	IncludeChain bool // every answer carries all certificates but the root
-	Status       int  // of an answer; 0 is 200
+	IncludeChain bool // answers include all certificates except the root
+	Status       int  // HTTP status of an answer; 0 means 200
 }
 
-// Authority is one that runs until its test ends.
+// Authority runs until its test ends.
 type Authority struct {
 	URL   string
 	Roots []byte // PEM
@@ -45,7 +44,7 @@ type Authority struct {
 	intermediate *x509.Certificate
 }
 
-// Start makes an authority's certificates, a root and one in between, and serves.
+// Start creates the authority's certificates, including a root and an intermediate, and serves.
 func Start(t testing.TB, options Options) *Authority {
 	t.Helper()
 	a := &Authority{options: options}
@@ -53,7 +52,7 @@ func Start(t testing.TB, options Options) *Authority {
 	var intermediateKey crypto.Signer
 	a.intermediate, intermediateKey = certify(t,
 		&x509.Certificate{Subject: pkix.Name{CommonName: "Test TSA Intermediate"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign}, root, rootKey)
-	usage, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}}) // timeStamping, and nothing else
+	usage, err := asn1.Marshal([]asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 8}}) // only timeStamping
 	if err != nil {
 		t.Fatal(err)
 	}

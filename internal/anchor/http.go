@@ -14,7 +14,7 @@ const (
 	maxAddress     = 2048
 )
 
-// transport is shared, so that connections to one host are.
+// transport is shared, so that connections to one host are reused.
 var transport = func() *http.Transport {
 	shared := http.DefaultTransport.(*http.Transport).Clone()
 	shared.MaxResponseHeaderBytes = 64 << 10
@@ -28,8 +28,8 @@ func newClient(timeout time.Duration) *http.Client {
 	return &http.Client{Timeout: timeout, Transport: transport, CheckRedirect: stayOnHost}
 }
 
-// stayOnHost keeps a redirect from carrying requests, and the credentials in
-// them, to where the operator did not send them.
+// stayOnHost keeps redirects from sending requests, and their credentials, to another host than the
+// operator configured.
 func stayOnHost(request *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	if request.URL.Scheme != first.Scheme || request.URL.Host != first.Host {
@@ -41,7 +41,7 @@ func stayOnHost(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// parseAddress keeps the address out of its errors: it may hold a password.
+// parseAddress does not include the address in its errors, because it may contain a password.
 func parseAddress(text string) (*url.URL, error) {
 	address, err := url.Parse(text)
 	if err != nil || len(text) > maxAddress || address.Host == "" || address.Fragment != "" ||
@@ -57,8 +57,7 @@ type answer struct {
 	body        []byte
 }
 
-// send makes a request and reads an answer of at most limit bytes, whatever its
-// status is.
+// send makes a request and reads an answer of at most limit bytes, whatever its status is.
 func send(client *http.Client, request *http.Request, limit int64) (answer, error) {
 	host := request.URL.Host
 	response, err := client.Do(request)
@@ -76,7 +75,7 @@ func send(client *http.Client, request *http.Request, limit int64) (answer, erro
 	return answer{response.StatusCode, response.Header.Get("Content-Type"), body}, nil
 }
 
-// withoutAddress takes off the layer in which net/http quotes the whole address.
+// withoutAddress unwraps the error in which net/http quotes the whole address.
 func withoutAddress(err error) error {
 	var layer *url.Error
 	if errors.As(err, &layer) {
@@ -85,9 +84,8 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// statusFault is the error for an answer that is not a success. What a client
-// error says about a request stays true when it is repeated; being asked too
-// often or at a bad time does not.
+// statusFault returns the error for an unsuccessful status. A client error will happen again if the
+// request is repeated, except for a rate limit or a timeout.
 func statusFault(host string, status int) *Error {
 	reason := Unavailable
 	if status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
