@@ -11,8 +11,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// Running workers seal an abandoned chain once, whichever of them comes first, and go on
-// looking. A chain that its client polls stays open.
+// Running workers seal an abandoned chain once, whichever of them is first, and keep looking. A
+// chain that its client polls stays open.
 //
 //countersign:race
 func TestWorkersSealAbandonedChains(t *testing.T) {
@@ -38,7 +38,7 @@ func TestWorkersSealAbandonedChains(t *testing.T) {
 			running.Start()
 			t.Cleanup(func() { running.Stop(context.WithoutCancel(t.Context())) })
 		}
-		// The one that answers polls writes them down.
+		// The worker that answers polls also records them.
 		polling := w.worker(w.service, nil, ticks)
 		polling.Start()
 		defer polling.Stop(t.Context())
@@ -67,7 +67,7 @@ func TestWorkersSealAbandonedChains(t *testing.T) {
 				}
 			}
 			servicetest.Eventually(t, "the quiet chain is sealed", func() bool {
-				w.clock.Advance(time.Second) // a job that is not due yet becomes due
+				w.clock.Advance(time.Second) // makes the next job due
 				select {
 				case ticks <- w.clock.Now():
 				case <-t.Context().Done():

@@ -13,54 +13,53 @@ import (
 	"countersign/internal/service"
 )
 
-// Anchoring is how digests are anchored in time. What a method lacks it waits
-// for: its anchors stay pending, for a replica, or a restart, that has it.
+// Anchoring configures how digests are anchored. Anchors of a method that is not configured stay
+// pending, until a replica or a restart has it.
 type Anchoring struct {
 	Authority Authority // nil: no RFC 3161 authority
 	Calendars Calendars // nil: no OpenTimestamps calendars
 	Bitcoin   anchor.Bitcoin
 }
 
-// Authority gives tokens that it has verified; see anchor.Authority.
+// Authority returns tokens that it has verified; see anchor.Authority.
 type Authority interface {
 	Stamp(ctx context.Context, digest [32]byte, nonce uint64) ([]byte, error)
 }
 
-// Calendars give proofs and move them on; see anchor.Calendars.
+// Calendars return proofs and upgrade them; see anchor.Calendars.
 type Calendars interface {
 	Stamp(ctx context.Context, digest [32]byte, nonce [16]byte) ([]byte, error)
 	Upgrade(ctx context.Context, proof []byte) (upgraded []byte, changed bool, err error)
 }
 
-// Reasons of the worker's own, beside those of package anchor.
+// Reasons in addition to those of package anchor.
 const (
 	noHeaderSource anchor.Reason = "no_header_source"
 	notConfigured  anchor.Reason = "not_configured"
 )
 
 const (
-	// blockWait is how often a proof is held against the calendars: a block comes
-	// every ten minutes, and calendars wait for some more to follow it.
+	// blockWait is how often the calendars are asked about a proof: there is a block every ten
+	// minutes, and calendars wait for some more to follow it.
 	blockWait = 30 * time.Minute
-	// A proof that has waited for days waits for something out of the ordinary.
+	// After patientChecks checks, which is days, a proof waits for something unusual and is checked
+	// less often.
 	patientChecks = 4 * 48
 	longBlockWait = 6 * time.Hour
-	// upgradeTime leaves a part of the attempt for the block headers, even when
-	// every calendar hangs.
-	upgradeTime = longestJob * 2 / 3
+	// upgradeTime leaves a part of the attempt for the block headers, even if every calendar hangs.
+	upgradeTime = jobTimeout * 2 / 3
 
-	// mostRefusals is how often an authority may say no, or lie, before that is
-	// taken for its last word.
-	mostRefusals = 4
-	// slowestAttempt is the step of the schedule at which attempts on someone who
-	// is out of reach stay: that is no verdict, so they never end.
+	// maxRefusals is how often an authority may refuse or lie before that is final.
+	maxRefusals = 4
+	// slowestAttempt is the last step of the retry schedule for a server that is unreachable. Being
+	// unreachable is not a verdict, so the attempts never end.
 	slowestAttempt = 5
 )
 
-// unanchoredError is why an anchor is not there yet, or never will be.
+// unanchoredError says why there is no anchor yet, or never will be.
 type unanchoredError struct {
 	reason anchor.Reason
-	err    error         // nil where nothing is wrong, and only time has to pass
+	err    error         // nil if nothing is wrong and it only takes time
 	final  bool          // the anchor has failed
 	wait   time.Duration // until the next attempt
 }
@@ -74,9 +73,9 @@ func (e *unanchoredError) Error() string {
 
 func (e *unanchoredError) Unwrap() error { return e.err }
 
-var errNotConfigured = errors.New("the method is not configured here any more")
+var errNotConfigured = errors.New("the method is no longer configured")
 
-// anchor makes an anchor, or follows it up.
+// anchor makes an anchor or follows it up.
 func (w *Worker) anchor(ctx context.Context, job *service.Job) error {
 	known, err := w.jobs.Anchor(ctx, job)
 	if err != nil {
@@ -85,7 +84,7 @@ func (w *Worker) anchor(ctx context.Context, job *service.Job) error {
 	next := *known
 	var fault *unanchoredError
 	switch {
-	case known.Standing == ledger.AnchorVerified: // by a job that was queued twice
+	case known.Standing == ledger.AnchorVerified: // the job was queued twice
 	case known.Method == ledger.MethodTSA:
 		fault = w.stamp(ctx, job, &next)
 	case known.Method == ledger.MethodOpenTimestamps:
@@ -102,7 +101,7 @@ func (w *Worker) anchor(ctx context.Context, job *service.Job) error {
 	return w.jobs.Finish(ctx, job)
 }
 
-// saveAnchor writes down where the anchor stands now.
+// saveAnchor stores the anchor's new status.
 func (w *Worker) saveAnchor(ctx context.Context, known, next *ledger.Anchor, fault *unanchoredError) error {
 	switch {
 	case fault == nil:
@@ -126,8 +125,8 @@ func (w *Worker) saveAnchor(ctx context.Context, known, next *ledger.Anchor, fau
 	return nil
 }
 
-// stamp asks the authority for a token. A broken answer can be an accident of the
-// way, so it is not believed at once.
+// stamp requests a token from the authority. A broken answer can be an accident in transit, so it
+// is not final immediately.
 func (w *Worker) stamp(ctx context.Context, job *service.Job, a *ledger.Anchor) *unanchoredError {
 	if w.Anchoring.Authority == nil {
 		return w.outOfReach(job, notConfigured, errNotConfigured)
@@ -142,7 +141,7 @@ func (w *Worker) stamp(ctx context.Context, job *service.Job, a *ledger.Anchor) 
 		return w.outOfReach(job, anchor.Unavailable, err)
 	}
 	return &unanchoredError{
-		reason: reason, err: err, final: job.Attempts >= mostRefusals, wait: notify.Backoff(job.Attempts, w.Random()),
+		reason: reason, err: err, final: job.Attempts >= maxRefusals, wait: notify.Backoff(job.Attempts, w.Random()),
 	}
 }
 
@@ -150,15 +149,14 @@ func (w *Worker) outOfReach(job *service.Job, reason anchor.Reason, err error) *
 	return &unanchoredError{reason: reason, err: err, wait: notify.Backoff(min(job.Attempts, slowestAttempt), w.Random())}
 }
 
-// nonce is not 0, which stands for none.
+// nonce returns a random nonce that is not 0, which means none.
 func nonce() uint64 {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	return binary.BigEndian.Uint64(random[:]) | 1
 }
 
-// prove gets a proof from the calendars, or moves the one that there is on, and
-// judges it.
+// prove gets a proof from the calendars, or upgrades the existing one, and verifies it.
 func (w *Worker) prove(ctx context.Context, job *service.Job, a *ledger.Anchor) *unanchoredError {
 	if w.Anchoring.Calendars == nil {
 		return w.outOfReach(job, notConfigured, errNotConfigured)
@@ -181,7 +179,7 @@ func (w *Worker) prove(ctx context.Context, job *service.Job, a *ledger.Anchor) 
 	case err != nil:
 		return w.awaitBlock(job, orUnavailable(err), err)
 	case verdict.Status == anchor.Failed:
-		return &unanchoredError{reason: verdict.Reason, err: errors.New("the proof does not hold"), final: true}
+		return &unanchoredError{reason: verdict.Reason, err: errors.New("the proof is not valid"), final: true}
 	case verdict.Status == anchor.Pending && fault != nil:
 		return w.awaitBlock(job, orUnavailable(fault), fault)
 	case verdict.Status == anchor.Pending:
@@ -210,7 +208,7 @@ func (w *Worker) awaitBlock(job *service.Job, reason anchor.Reason, err error) *
 	return &unanchoredError{reason: reason, err: err, wait: wait + time.Duration(float64(wait)*spread*w.Random())}
 }
 
-// orUnavailable is the reason of an error; what has none is out of reach.
+// orUnavailable returns the reason of an error, or Unavailable if it has none.
 func orUnavailable(err error) anchor.Reason {
 	if reason := anchor.ReasonOf(err); reason != "" {
 		return reason

@@ -14,8 +14,8 @@ import (
 	"countersign/internal/worker"
 )
 
-// attacked is a world whose decision and head are anchored by both methods, and
-// someone who writes the database as he likes.
+// attacked is a world whose decision and head are anchored with both methods, and an attacker who
+// can write the database.
 type attacked struct {
 	*world
 	db       *testdb.Database
@@ -32,7 +32,7 @@ func (a *attacked) exec(statements ...string) {
 	}
 }
 
-// remember keeps the anchors as they are, for putBack.
+// remember copies the anchors, for putBack.
 func (a *attacked) remember() {
 	a.exec("CREATE TABLE kept AS SELECT * FROM anchors")
 }
@@ -41,7 +41,7 @@ func (a *attacked) putBack() {
 	a.exec("DELETE FROM anchors", "INSERT INTO anchors SELECT * FROM kept")
 }
 
-// newAttacked stops between the calendar's promise and the block for during.
+// newAttacked calls during between the calendar's promise and the block.
 func newAttacked(t *testing.T, db *testdb.Database, during func(*attacked)) *attacked {
 	t.Helper()
 	a := &attacked{world: newWorld(t, db.Open(t), ledger.MethodTSA, ledger.MethodOpenTimestamps), db: db}
@@ -62,8 +62,8 @@ func newAttacked(t *testing.T, db *testdb.Database, during func(*attacked)) *att
 	return a
 }
 
-// standings are what the approval's and the receipt's anchors are found to be, by a
-// server that has just been started.
+// standings returns the standings of the approval's and the receipt's anchors for a server that was
+// just started.
 func (a *attacked) standings() string {
 	a.t.Helper()
 	s := a.serve(a.db.Open(a.t))
@@ -82,7 +82,7 @@ func (a *attacked) standings() string {
 	return strings.Join(found, "/")
 }
 
-// broken is the check that an audit finds broken, "" for none.
+// broken returns the check that an audit finds broken, or "".
 func (a *attacked) broken() ledger.Check {
 	a.t.Helper()
 	report, err := a.serve(a.db.Open(a.t)).Operator().Audit(a.t.Context(), "acme", verify.AuditOptions{})
@@ -101,10 +101,9 @@ const (
 	noneAnchored = "not_anchored/not_anchored/not_anchored/not_anchored"
 )
 
-// Whoever writes the database gains nothing by an anchor's row: an edited anchor has
-// failed, and an audit names every anchor that was made and is missing or changed.
-// The operator takes a root out, and its tokens are not believed any more; that is no
-// break.
+// Writing an anchor's row gains an attacker nothing: an edited anchor has failed, and an audit
+// reports every anchor that was made and is missing or changed. If the operator removes a root, its
+// tokens are no longer trusted, but that is not a break.
 //
 //countersign:race
 func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
@@ -205,8 +204,8 @@ func TestAnchorsAreNotBelievedByTheirRows(t *testing.T) {
 	}
 }
 
-// Of an approval that was edited nothing can be judged: its signature is invalid, and
-// the anchors that there are have failed.
+// An approval that was edited cannot be judged: its signature is invalid, and its anchors have
+// failed.
 func TestEditedApprovalIsNotUnsigned(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		a := newAttacked(t, db, nil)

@@ -14,7 +14,7 @@ import (
 	"countersign/internal/worker"
 )
 
-// anchored is how an approval's decision is anchored, for an admin who asks.
+// anchored returns the anchors of an approval's decision, as an admin sees them.
 func (w *world) anchored(id ledger.ApprovalID) (tsa, opentimestamps ledger.AnchorFinding) {
 	w.t.Helper()
 	v, err := w.service.VerifyApproval(w.t.Context(), w.admin, id)
@@ -38,7 +38,7 @@ func (w *world) wantProof(id ledger.ApprovalID, standing ledger.AnchorStanding, 
 	}
 }
 
-// decided is an approval with its decision, and its deadline out of the way.
+// decided returns a decided approval whose deadline has passed.
 func (w *world) decided() ledger.ApprovalID {
 	w.t.Helper()
 	id := w.ask()
@@ -56,15 +56,15 @@ func TestTokenOfADecision(t *testing.T) {
 		w.run(w.worker(w.service, nil, nil))
 		w.wantTSA(id, ledger.AnchorVerified, "")
 		w.wantProof(id, ledger.NotAnchored, "")
-		w.queue(1, 0) // the deadline
+		w.queue(1, 0) // the deadline job
 		if n := w.meter.get("tsa verified"); n != 1 {
 			t.Errorf("%d tokens are counted", n)
 		}
 	})
 }
 
-// An anchor waits for as long as the authority is out of reach, across restarts, and
-// the log shows no address.
+// An anchor waits as long as the authority is unreachable, across restarts, and the log contains no
+// address.
 func TestAuthorityOutOfReachForDays(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
@@ -78,7 +78,7 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 			w.wantTSA(id, ledger.AnchorPending, "unavailable")
 			w.clock.Advance(6 * time.Hour)
 		}
-		w.queue(1, 0) // the anchor; the deadline is long over
+		w.queue(1, 0) // the anchor; the deadline has long passed
 		authority.respond(0)
 		w.run(w.worker(w.serve(open()), nil, nil)) // after a restart
 		w.wantTSA(id, ledger.AnchorVerified, "")
@@ -89,8 +89,8 @@ func TestAuthorityOutOfReachForDays(t *testing.T) {
 	})
 }
 
-// An anchor that the authority keeps refusing is given up after a few attempts and
-// marked as failed.
+// An anchor that the authority keeps refusing is given up after a few attempts and marked as
+// failed.
 func TestAuthorityThatRefuses(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)
@@ -109,15 +109,15 @@ func TestAuthorityThatRefuses(t *testing.T) {
 		if n := authority.requests(); n != 4 {
 			t.Errorf("it was asked %d times", n)
 		}
-		w.queue(0, 1) // the deadline is over
+		w.queue(0, 1) // the deadline has passed
 		if pending, failed := w.meter.get("tsa pending"), w.meter.get("tsa failed"); pending != 1 || failed != 1 {
 			t.Errorf("%d pending and %d failed are counted", pending, failed)
 		}
 	})
 }
 
-// A decision is submitted to the calendars once, and its proof is verified when the
-// block is confirmed and block headers are available.
+// A decision is submitted to the calendars once, and its proof is verified when the block is
+// confirmed and block headers are available.
 //
 //countersign:race
 func TestProofOfADecision(t *testing.T) {
@@ -144,7 +144,7 @@ func TestProofOfADecision(t *testing.T) {
 		w.clock.Advance(29 * time.Minute)
 		configured := w.worker(w.serve(open()), nil, nil)
 		w.run(configured)
-		w.wantProof(id, ledger.AnchorPending, "no_header_source") // its time has not come
+		w.wantProof(id, ledger.AnchorPending, "no_header_source") // not due yet
 		w.clock.Advance(2 * time.Minute)
 		w.run(configured)
 		w.wantProof(id, ledger.AnchorVerified, "")
@@ -158,7 +158,7 @@ func TestProofOfADecision(t *testing.T) {
 	})
 }
 
-// A proof that leads to another block than Bitcoin's is marked as failed.
+// A proof that leads to a block that is not Bitcoin's is marked as failed.
 func TestProofOfAnotherBlock(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodOpenTimestamps)
@@ -218,8 +218,8 @@ func (w *world) receiptTSA(id ledger.ReceiptID) ledger.AnchorStanding {
 	return v.TSA.Standing
 }
 
-// The head of a ledger is anchored at most once an hour and only when it has
-// changed, and it covers all receipts before it.
+// The head of a ledger is anchored at most once an hour and only if it has changed, and covers all
+// earlier receipts.
 func TestHeadsAreAnchoredHourly(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open(), ledger.MethodTSA)

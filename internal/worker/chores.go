@@ -7,45 +7,46 @@ import (
 	"time"
 )
 
-// chore is something that is done now and then, beside the queue. It is not queued
-// because nothing is lost when it is left out once.
+// chore is done periodically, outside the queue. It is not queued because nothing is lost if it is
+// skipped once.
 type chore struct {
 	name  string
 	every time.Duration
 	do    func(context.Context) error
 
-	next     time.Time // when it is due; only the loop looks
-	underWay atomic.Bool
-	failing  atomic.Bool // the last time failed, and the log says so
+	next    time.Time // when it is due; used only by the loop
+	busy    atomic.Bool
+	failing atomic.Bool // the last run failed and was logged
 }
 
 const (
-	// countEvery is how often the queue is counted for the meter.
+	// countEvery is how often the queue is counted for the metrics.
 	countEvery = 15 * time.Second
-	// useEvery is how far the last use of a token, and the last poll of a chain, may lag
-	// behind. The service knows it: abandoned chains are sealed two such spans later.
+	// useEvery is how far the recorded last use of a token and last poll of a chain may lag. The
+	// service relies on it: abandoned chains are sealed two such periods later.
 	useEvery = 5 * time.Second
-	// keyUseEvery is how far the last use of an API key may lag behind, and how often
-	// it is written at most.
+	// keyUseEvery is how far the recorded last use of an API key may lag, and the minimum time
+	// between two writes.
 	keyUseEvery = time.Minute
-	// pollsEvery is how far the last poll of an approval may lag behind on another
-	// replica, and how often it is written at most.
+	// pollsEvery is how far the recorded last poll of an approval may lag on another replica, and
+	// the minimum time between two writes.
 	pollsEvery = 15 * time.Second
-	// legacyEvery is how far the counters of legacy routes may lag behind.
+	// legacyEvery is how far the counters of legacy routes may lag.
 	legacyEvery = 15 * time.Second
-	// pastEvery is how often the ledgers are held against what was acknowledged.
+	// pastEvery is how often the ledgers are compared with what was acknowledged.
 	pastEvery = 30 * time.Second
-	// chainsEvery is how often open chains are held against what is remembered of them.
+	// chainsEvery is how often open chains are compared with what was recorded about them.
 	chainsEvery = time.Minute
-	// findingsEvery is how often the findings of tampering are counted for the meter.
+	// findingsEvery is how often the findings of tampering are counted for the metrics.
 	findingsEvery = 5 * time.Second
 	// headsEvery is how often each organization's newest receipt is anchored.
 	headsEvery = time.Hour
-	// sweepEvery is how long a job that somebody put into the queue may hold up a stream.
+	// sweepEvery is how long a forged job may block a stream.
 	sweepEvery = 5 * time.Minute
-	// queueEvery is how soon the checks of a new organization's ledger begin.
+	// queueEvery is how soon the self-checks of a new organization's ledger start.
 	queueEvery = time.Hour
-	// overdueEvery is the pause between two looks at a ledger whose queued looks do not end.
+	// overdueEvery is the pause between two checks of a ledger whose queued self-checks do not
+	// finish.
 	overdueEvery = time.Minute
 )
 
@@ -53,21 +54,21 @@ func (w *Worker) newChores() []*chore {
 	now := w.Clock()
 	chores := []*chore{
 		{name: "count the queue", every: countEvery, do: w.count, next: now},
-		{name: "write down the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
-		{name: "write down the polls of chains", every: useEvery, do: w.Service.FlushChainPolls, next: now},
-		{name: "write down the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
-		{name: "write down the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
-		{name: "write down the use of legacy routes", every: legacyEvery, do: w.Service.FlushLegacyUse, next: now.Add(legacyEvery)},
-		{name: "look for a ledger that was put back", every: pastEvery, do: w.lookBack, next: now},
-		{name: "look for open chains that were put back", every: chainsEvery, do: w.proveChains, next: now},
+		{name: "record the use of tokens", every: useEvery, do: w.Service.FlushTokenUse, next: now},
+		{name: "record the polls of chains", every: useEvery, do: w.Service.FlushChainPolls, next: now},
+		{name: "record the use of API keys", every: keyUseEvery, do: w.Service.FlushKeyUse, next: now.Add(keyUseEvery)},
+		{name: "record the polls of approvals", every: pollsEvery, do: w.Service.FlushApprovalPolls, next: now.Add(pollsEvery)},
+		{name: "record the use of legacy routes", every: legacyEvery, do: w.Service.FlushLegacyUse, next: now.Add(legacyEvery)},
+		{name: "check for rolled back ledgers", every: pastEvery, do: w.checkRollbacks, next: now},
+		{name: "check for rolled back chains", every: chainsEvery, do: w.proveChains, next: now},
 		{name: "count the findings of tampering", every: findingsEvery, do: w.countFindings, next: now},
-		// Each replica has a moment of its own in the hour, so that mostly one of
-		// them finds a head that has no anchor yet.
+		// Each replica has its own time in the hour, so that usually only one of them finds a head
+		// without an anchor.
 		{name: "anchor the heads", every: headsEvery, do: w.Service.AnchorHeads, next: now.Add(time.Duration(w.Random() * float64(headsEvery)))},
 		{name: "bury jobs that must not run", every: sweepEvery, do: w.jobs.Sweep, next: now.Add(sweepEvery)},
-		{name: "queue deadlines that were lost", every: queueEvery, do: w.Service.QueueDeadlines, next: now},
-		{name: "queue the checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
-		{name: "look over ledgers that were not", every: overdueEvery, do: w.lookOverdue, next: now},
+		{name: "queue lost deadlines", every: queueEvery, do: w.Service.QueueDeadlines, next: now},
+		{name: "queue the self-checks of the ledgers", every: queueEvery, do: w.queueChecks, next: now},
+		{name: "check overdue ledgers", every: overdueEvery, do: w.lookOverdue, next: now},
 		{name: "queue the search for abandoned chains", every: queueEvery, do: w.Service.QueueAbandonment, next: now},
 	}
 	if w.submitter != nil {
@@ -76,36 +77,36 @@ func (w *Worker) newChores() []*chore {
 	return chores
 }
 
-// beginChores starts what is due. One that is still under way is left out.
+// beginChores starts the chores that are due, except those that are still running.
 func (w *Worker) beginChores() {
 	now := w.Clock()
 	for _, c := range w.chores {
-		if now.Before(c.next) || !c.underWay.CompareAndSwap(false, true) {
+		if now.Before(c.next) || !c.busy.CompareAndSwap(false, true) {
 			continue
 		}
 		c.next = now.Add(c.every)
 		w.running.Go(func() {
-			defer c.underWay.Store(false)
+			defer c.busy.Store(false)
 			w.doChore(c)
 		})
 	}
 }
 
 func (w *Worker) doChore(c *chore) {
-	ctx, cancel := context.WithTimeout(w.working, longestJob)
+	ctx, cancel := context.WithTimeout(w.working, jobTimeout)
 	defer cancel()
 	err := w.attemptChore(ctx, c)
 	if w.working.Err() != nil {
 		return
 	}
 	if err != nil && !c.failing.Load() {
-		w.Log.Warn("this could not be done and is tried again: "+c.name, "reason", reason(err))
+		w.Log.Warn("a chore failed and will be retried: "+c.name, "reason", reason(err))
 	}
 	c.failing.Store(err != nil)
 }
 
-// attemptChore does a chore. One that panics must not take the server with it: it has
-// failed, as jobs do.
+// attemptChore runs a chore. A panic must not end the server: the chore has then failed, like a
+// job.
 func (w *Worker) attemptChore(ctx context.Context, c *chore) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -116,7 +117,7 @@ func (w *Worker) attemptChore(ctx context.Context, c *chore) (err error) {
 	return c.do(ctx)
 }
 
-// count tells the meter how long the queue is.
+// count reports the length of the queue.
 func (w *Worker) count(ctx context.Context) error {
 	waiting, buried, err := w.jobs.Count(ctx)
 	if err == nil {
@@ -125,8 +126,8 @@ func (w *Worker) count(ctx context.Context) error {
 	return err
 }
 
-// lookBack tells the meter whether a ledger has gone back in time.
-func (w *Worker) lookBack(ctx context.Context) error {
+// checkRollbacks reports how many ledgers were rolled back.
+func (w *Worker) checkRollbacks(ctx context.Context) error {
 	found, err := w.Service.Rollbacks(ctx)
 	if err == nil {
 		w.Meter.RolledBack(len(found))
@@ -134,13 +135,13 @@ func (w *Worker) lookBack(ctx context.Context) error {
 	return err
 }
 
-// proveChains tells the meter how many open chains are watched.
+// proveChains reports how many open chains are watched, and checks them.
 func (w *Worker) proveChains(ctx context.Context) error {
 	w.Meter.ChainsRemembered(w.Service.ChainsRemembered())
 	return w.Service.ProveChains(ctx)
 }
 
-// countFindings tells the meter how much tampering nobody has acknowledged.
+// countFindings reports how many findings of tampering nobody has acknowledged.
 func (w *Worker) countFindings(ctx context.Context) error {
 	open, err := w.Service.OpenFindings(ctx)
 	if err == nil {
@@ -149,7 +150,7 @@ func (w *Worker) countFindings(ctx context.Context) error {
 	return err
 }
 
-// lookOverdue tells the meter how long ago a ledger was looked over last.
+// lookOverdue reports how long ago a ledger was last checked completely.
 func (w *Worker) lookOverdue(ctx context.Context) error {
 	age, err := w.Service.LookOverdue(ctx, span(w.CheckEvery))
 	if err == nil {

@@ -14,8 +14,8 @@ import (
 	"countersign/internal/store"
 )
 
-// An approval escalates at half of its time and times out at its end, and both are
-// reported, although one recipient is refused.
+// An approval escalates at half its time and times out at its end, and both are reported even if
+// one recipient is refused.
 func TestDeadlines(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -38,7 +38,7 @@ func TestDeadlines(t *testing.T) {
 		if diff := cmp.Diff([]string{"ada@example.com"}, office.mailed("Auto-Submitted")); diff != "" {
 			t.Errorf("mailed (-want +got):\n%s", diff)
 		}
-		w.queue(1, 1) // the next deadline, and the mail to the one whom the server refuses
+		w.queue(1, 1) // the next deadline, and the mail that the server refuses
 		w.clock.Advance(hours / 2 * time.Hour)
 		w.run(worker)
 		if status := w.stored(approval); status != ledger.ApprovalTimedOut {
@@ -52,7 +52,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// The deadlines of a decided approval change nothing and mail nobody.
+// The deadlines of a decided approval change nothing and send no mail.
 func TestDecidedApprovalsAreLeftAlone(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -72,8 +72,8 @@ func TestDecidedApprovalsAreLeftAlone(t *testing.T) {
 	})
 }
 
-// Each fallback approver gets a mail. Without a mail server mails are dropped, and
-// the log says so once.
+// Each fallback approver gets a mail. Without a mail server mails are dropped, and that is logged
+// once.
 func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -95,8 +95,8 @@ func TestMailGoesToEachAndIsDroppedWithoutAServer(t *testing.T) {
 	})
 }
 
-// Addresses that an agent chose get few mails, of one chain and of one key, without any
-// text of the agent's. Those that the organization has named get all of theirs.
+// Addresses that an agent chose get few mails per chain and per key, without any text of the agent.
+// Addresses that the organization has named get all of theirs.
 func TestAgentsCannotHaveTheServiceWriteToAnyone(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -138,8 +138,8 @@ func TestAgentsCannotHaveTheServiceWriteToAnyone(t *testing.T) {
 	})
 }
 
-// A deadline that fails is tried for ever, and a job of an unknown kind is left to
-// workers that know it.
+// A deadline that fails is retried forever, and a job of an unknown kind is left to workers that
+// support it.
 func TestDeadlinesAreNeverGivenUp(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -150,7 +150,7 @@ func TestDeadlinesAreNeverGivenUp(t *testing.T) {
 			w.run(worker)
 			w.clock.Advance(time.Minute)
 		}
-		w.queue(2, 0) // a kind that is not known here is left to those who know it
+		w.queue(2, 0) // a job of an unknown kind is left to others
 		if n := w.meter.get("approval.deadline retried"); n != 20 {
 			t.Errorf("%d attempts", n)
 		}
@@ -160,7 +160,7 @@ func TestDeadlinesAreNeverGivenUp(t *testing.T) {
 	})
 }
 
-// enqueue puts a job into the store past the service.
+// enqueue stores a job without the service.
 func (w *world) enqueue(kind, body string) {
 	w.t.Helper()
 	err := evidence.New(w.store, w.ring).Transact(w.t.Context(), &store.Needs{}, func(*store.Loaded) (*store.Changes, error) {

@@ -12,8 +12,8 @@ import (
 	"countersign/internal/service"
 )
 
-// undeliveredError is a failure in the words of package notify, which repeat
-// nothing of what a peer said.
+// undeliveredError is a failure in the words of package notify, which do not repeat anything that a
+// peer said.
 type undeliveredError struct{ error }
 
 func (e *undeliveredError) Unwrap() error { return e.error }
@@ -25,7 +25,7 @@ func undelivered(err error) error {
 	return &undeliveredError{err}
 }
 
-// post delivers to a webhook. One that is not wanted any more is done.
+// post delivers to a webhook. A delivery that is no longer wanted is finished.
 func (w *Worker) post(ctx context.Context, job *service.Job) error {
 	d, err := w.jobs.Delivery(ctx, job)
 	if errors.Is(err, fault.ErrNotFound) {
@@ -40,7 +40,7 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 	}
 	if err = attempt.Err; notify.Gone(err) {
 		if err := w.jobs.Gone(ctx, job.Org, d.Webhook.ID); err != nil {
-			w.Log.Warn("a webhook that is gone could not be disabled: the next delivery tries again", "reason", reason(err))
+			w.Log.Warn("a webhook that answered 410 could not be disabled: the next delivery tries again", "reason", reason(err))
 		}
 	}
 	if err != nil {
@@ -52,10 +52,10 @@ func (w *Worker) post(ctx context.Context, job *service.Job) error {
 // try makes one attempt to deliver to a webhook.
 func (w *Worker) try(ctx context.Context, job *service.Job, d *service.Delivery) service.Attempt {
 	a := service.Attempt{Number: job.Attempts, At: w.Clock(), State: service.DeliveryDelivered}
-	if trial, may := w.endpoints.enter(d.Webhook.ID); may {
+	if trial, may := w.endpoints.begin(d.Webhook.ID); may {
 		to := notify.Endpoint{URL: d.Webhook.URL, Secrets: []ledger.Secret{d.Secret}}
 		a.Code, a.Err = w.Webhooks.Deliver(ctx, to, d.MessageID, a.At, d.Notice)
-		w.endpoints.leave(d.Webhook.ID, trial, notify.Silent(a.Err))
+		w.endpoints.end(d.Webhook.ID, trial, notify.Silent(a.Err))
 	} else {
 		a.Err = errHanging
 	}
@@ -70,8 +70,8 @@ func (w *Worker) try(ctx context.Context, job *service.Job, d *service.Delivery)
 	return a
 }
 
-// mail sends an e-mail to one person. One to several becomes a job for each: a
-// mail server that refuses one of them would take it for none.
+// mail sends an e-mail to one person. An e-mail to several becomes a job for each, because a mail
+// server that refuses one of them would refuse it for all.
 func (w *Worker) mail(ctx context.Context, job *service.Job) error {
 	if w.Mailer == nil {
 		w.noMailer.Do(func() {
@@ -96,8 +96,8 @@ func (w *Worker) mail(ctx context.Context, job *service.Job) error {
 	return w.jobs.Finish(ctx, job)
 }
 
-// split makes a delivery for each recipient, in a stream of the recipient's own:
-// nobody waits for another's mailbox, and everyone reads things in order.
+// split makes a delivery for each recipient, in the recipient's own stream: nobody waits for
+// another's mailbox, and everyone receives messages in order.
 func (w *Worker) split(job *service.Job, d *service.Delivery) []*service.Job {
 	now := ledger.TimeOf(w.Clock())
 	jobs := make([]*service.Job, len(d.To))

@@ -43,7 +43,7 @@ func TestReceiverThatFailsAndRecovers(t *testing.T) {
 		if diff := cmp.Diff([]message{want, want, want}, got, cmp.AllowUnexported(message{})); diff != "" {
 			t.Errorf("what arrived (-want +got):\n%s", diff)
 		}
-		w.queue(1, 0) // the deadline
+		w.queue(1, 0) // the deadline job
 		if retried, done := w.meter.get("webhook retried"), w.meter.get("webhook done"); retried != 2 || done != 1 {
 			t.Errorf("%d retries and %d deliveries are counted", retried, done)
 		}
@@ -51,7 +51,7 @@ func TestReceiverThatFailsAndRecovers(t *testing.T) {
 	})
 }
 
-// checkLog wants nothing in the log that names anyone or anything.
+// checkLog requires that the log names nobody and nothing.
 func checkLog(t *testing.T, w *world, r *receiver, ids ...string) {
 	t.Helper()
 	log := w.log.String()
@@ -65,8 +65,8 @@ func checkLog(t *testing.T, w *world, r *receiver, ids ...string) {
 	}
 }
 
-// The messages of one approval arrive in order across retries, and those of other
-// approvals do not wait for them.
+// The messages of one approval arrive in order across retries, and those of other approvals do not
+// wait for them.
 func TestOrderIsKeptAcrossRetries(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -75,7 +75,7 @@ func TestOrderIsKeptAcrossRetries(t *testing.T) {
 		slow := w.ask()
 		worker := w.worker(w.service, nil, nil)
 		w.run(worker)
-		w.approve(slow) // behind the request, which has failed once
+		w.approve(slow) // queued after the request, which has failed once
 		w.run(worker)
 		r.status(http.StatusOK)
 		quick := w.ask()
@@ -98,7 +98,7 @@ func TestOrderIsKeptAcrossRetries(t *testing.T) {
 	})
 }
 
-// A receiver that names a time to retry is not called before it.
+// A receiver that names a time for the retry is not called earlier.
 func TestRetryAfterIsHeeded(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -123,8 +123,7 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	})
 }
 
-// A delivery is given up after its last attempt, and what comes after it is then
-// delivered.
+// A delivery is given up after its last attempt, and the next message is then delivered.
 func TestDeliveryIsGivenUpAfterTheLastAttempt(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())

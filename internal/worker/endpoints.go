@@ -7,24 +7,23 @@ import (
 	"countersign/internal/notify"
 )
 
-// errHanging stands for an attempt that was not made.
+// errHanging is the error of an attempt that was not made.
 var errHanging = notify.HeldBack("the receiver did not answer earlier deliveries in time, and one is under way to see whether it does now")
 
-// endpoints keeps receivers that hang from taking all the places: one that let a
-// delivery run out of time is given one at a time, to see whether it answers. What
-// else is due to it meanwhile counts as tried: it would have hung as well.
+// endpoints keeps hanging receivers from occupying all workers: a receiver whose delivery timed out
+// gets one delivery at a time, to see whether it answers. Other deliveries to it count as attempted
+// in the meantime, because they would have hung as well.
 type endpoints struct {
 	mu      sync.Mutex
-	hanging map[ledger.WebhookID]bool // true: the one delivery is under way
+	hanging map[ledger.WebhookID]bool // true while the one delivery is running
 }
 
-// mostHanging bounds what is remembered. Beyond it all are forgotten, and found
-// out again.
-const mostHanging = 10_000
+// maxHanging bounds the map. Beyond it, all entries are dropped and detected again.
+const maxHanging = 10_000
 
-// enter reports whether a delivery may be tried, and whether it is the one that
-// tries out a receiver that hangs.
-func (e *endpoints) enter(id ledger.WebhookID) (trial, may bool) {
+// begin reports whether a delivery may be attempted, and whether it is the trial of a hanging
+// receiver.
+func (e *endpoints) begin(id ledger.WebhookID) (trial, may bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	busy, hangs := e.hanging[id]
@@ -37,17 +36,17 @@ func (e *endpoints) enter(id ledger.WebhookID) (trial, may bool) {
 	return hangs, true
 }
 
-// leave says whether the receiver was silent.
-func (e *endpoints) leave(id ledger.WebhookID, trial, silent bool) {
+// end records whether the receiver timed out.
+func (e *endpoints) end(id ledger.WebhookID, trial, silent bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !silent {
 		delete(e.hanging, id)
 		return
 	}
-	if e.hanging == nil || len(e.hanging) >= mostHanging {
+	if e.hanging == nil || len(e.hanging) >= maxHanging {
 		e.hanging = make(map[ledger.WebhookID]bool)
 	}
-	// Those that began before it was known to hang leave a trial alone.
+	// Deliveries that started before the receiver was known to hang do not affect a trial.
 	e.hanging[id] = e.hanging[id] && !trial
 }

@@ -16,7 +16,7 @@ import (
 	"countersign/internal/worker"
 )
 
-// due puts so many deliveries to a receiver into the queue, all due now.
+// due queues the given number of deliveries to a receiver, all due now.
 func (w *world) due(r *receiver, count int) {
 	w.t.Helper()
 	now := ledger.TimeOf(w.clock.Now())
@@ -38,14 +38,14 @@ func (w *world) due(r *receiver, count int) {
 	}
 }
 
-// impatient is a worker that waits so long for a receiver.
+// impatient returns a worker with the given timeout for receivers.
 func (w *world) impatient(timeout time.Duration) *worker.Worker {
 	webhooks := notify.NewWebhooks(notify.Options{AllowPrivate: true, Timeout: timeout})
 	w.t.Cleanup(webhooks.Close)
 	return worker.New(worker.Config{Service: w.service, Webhooks: webhooks, Clock: w.clock.Now, Meter: w.meter, Ticks: make(chan time.Time)})
 }
 
-// hang has a receiver answer nothing until the function is called.
+// hang makes a receiver answer nothing until the returned function is called.
 func (r *receiver) hang() (answer func()) {
 	over := make(chan struct{})
 	r.respond(func(http.ResponseWriter, message) { <-over })
@@ -82,7 +82,7 @@ func TestHangingReceiverDelaysNoDeadline(t *testing.T) {
 	})
 }
 
-// A receiver that lets everything run out of time costs one place, not all of them.
+// A receiver whose deliveries all time out occupies one worker, not all of them.
 func TestHangingReceiverHoldsUpNoOtherReceiver(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -90,7 +90,7 @@ func TestHangingReceiverHoldsUpNoOtherReceiver(t *testing.T) {
 		defer hangs.hang()()
 		const deliveries = 100
 		w.due(hangs, deliveries)
-		w.clock.Advance(time.Millisecond) // what follows is due after all that hangs
+		w.clock.Advance(time.Millisecond) // later jobs are due after the hanging ones
 		w.due(answers, 1)
 		worker := w.impatient(2 * time.Second)
 		worker.Start()
@@ -104,7 +104,7 @@ func TestHangingReceiverHoldsUpNoOtherReceiver(t *testing.T) {
 	})
 }
 
-// Messages to a receiver that hung are delivered once it answers.
+// Messages to a receiver that was hanging are delivered once it answers.
 func TestReceiverThatHungIsToldAgain(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -118,7 +118,7 @@ func TestReceiverThatHungIsToldAgain(t *testing.T) {
 			t.Errorf("%d attempts count", n)
 		}
 		answer()
-		for range notify.MaxAttempts { // a busy machine may let one more run out of time
+		for range notify.MaxAttempts { // on a busy machine one more may time out
 			w.clock.Advance(25 * time.Hour)
 			w.run(worker)
 		}

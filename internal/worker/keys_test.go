@@ -10,7 +10,7 @@ import (
 	"countersign/internal/store"
 )
 
-// The expiry of a key is entered when its time has come, and once.
+// The expiry of a key is recorded once, when it expires.
 func TestExpiryOfKeysIsEntered(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -58,7 +58,7 @@ func TestExpiryOfKeysIsEntered(t *testing.T) {
 	})
 }
 
-// The last use of a key is written once a minute and not more often.
+// The last use of a key is written at most once a minute.
 func TestUseOfKeysIsWrittenDown(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())

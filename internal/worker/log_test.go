@@ -13,7 +13,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// logged is the log of a receiver, oldest first, in words.
+// logged returns the delivery log of a receiver as texts, oldest first.
 func (w *world) logged(r *receiver) (log []string) {
 	w.t.Helper()
 	deliveries, err := w.service.WebhookDeliveries(w.t.Context(), w.admin, r.record.ID, nil, 100)
@@ -26,8 +26,8 @@ func (w *world) logged(r *receiver) (log []string) {
 	return log
 }
 
-// Each attempt stands in the log of its webhook with what became of it: by the worker,
-// by a test, and by a redelivery, which arrives as the message did.
+// Each attempt is in the log of its webhook with its result: by the worker, by a test, and by a
+// redelivery, which arrives like the original message.
 func TestAttemptsAreLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite(t).Open(t))
@@ -67,8 +67,8 @@ func TestAttemptsAreLogged(t *testing.T) {
 	}
 }
 
-// The last attempt fails the message, and one to a receiver that is gone is the last. A
-// test that is answered 410 disables the webhook too.
+// The last attempt fails the message, and an attempt that is answered 410 is the last. A test that
+// is answered 410 also disables the webhook.
 func TestLastAttemptIsLoggedAsFailed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testdb.SQLite(t).Open(t))

@@ -10,17 +10,17 @@ import (
 	"countersign/internal/service"
 )
 
-// A job that panics has failed, and the server lives on.
+// A job that panics has failed, and the server continues.
 func TestPanickingJobHasFailed(t *testing.T) {
 	t.Parallel()
-	w := &Worker{Config: Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}} // without a service behind it
+	w := &Worker{Config: Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}} // has no service, so the job panics
 	err := w.attempt(t.Context(), &service.Job{Kind: service.JobCheck, Body: []byte("{}")})
 	if !errors.Is(err, errPanicked) {
 		t.Errorf("error %v, want %v", err, errPanicked)
 	}
 }
 
-// A chore that panics has failed, and the server lives on and does it again.
+// A chore that panics has failed, and the server continues and runs it again.
 func TestPanickingChoreHasFailed(t *testing.T) {
 	t.Parallel()
 	w := &Worker{Config: Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, working: t.Context()}

@@ -22,7 +22,7 @@ import (
 	"countersign/internal/store"
 )
 
-// message is a webhook as it arrived.
+// message is a webhook message as it arrived.
 type message struct {
 	id, kind, approval, status string
 }
@@ -39,7 +39,7 @@ type receiver struct {
 	forged   int
 }
 
-// receiver adds an endpoint for the given kinds; none: for all.
+// receiver adds an endpoint for the given kinds, or for all if none is given.
 func (w *world) receiver(kinds ...string) *receiver {
 	w.t.Helper()
 	r := &receiver{}
@@ -87,7 +87,7 @@ func (r *receiver) status(code int) {
 	r.respond(func(w http.ResponseWriter, _ message) { w.WriteHeader(code) })
 }
 
-// arrived is what has come so far, and that all of it was signed.
+// arrived returns what has arrived so far, and checks that all of it was signed.
 func (r *receiver) arrived(t *testing.T) []message {
 	t.Helper()
 	r.mu.Lock()
@@ -106,7 +106,7 @@ func kindsOf(messages []message) string {
 	return strings.Join(kinds, " ")
 }
 
-// postOffice is a real mail server that refuses some.
+// postOffice is a real mail server that refuses some recipients.
 type postOffice struct {
 	refused string // address
 	port    int
@@ -150,7 +150,7 @@ func (p *postOffice) mailer(t *testing.T) *notify.Mailer {
 	return mailer
 }
 
-// mailed lists the recipients of all letters with certain words, sorted.
+// mailed returns the recipients of all mails that contain the words, sorted.
 func (p *postOffice) mailed(words string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

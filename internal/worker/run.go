@@ -12,39 +12,38 @@ import (
 )
 
 const (
-	// innerRetry is how soon work is tried again that needs nobody but the store.
+	// innerRetry is the retry delay of work that depends only on the store.
 	innerRetry = 5 * time.Second
-	// anchorRetry is how soon an anchor is tried again when it was the store that
-	// failed: nobody waits for it.
+	// anchorRetry is the retry delay of an anchor if the store failed: nobody waits for it.
 	anchorRetry = 5 * time.Minute
-	// checkRetry is how soon a ledger or chains that could not be read are looked at again.
+	// checkRetry is the retry delay if a ledger or its chains could not be read.
 	checkRetry = 10 * time.Minute
-	// aftermath bounds the writing down of what became of a job.
-	aftermath = 10 * time.Second
-	// deadlineLogs is how many failures of one deadline share a log line: it is
-	// tried every few seconds for as long as it takes.
+	// recordTimeout bounds storing the result of a job.
+	recordTimeout = 10 * time.Second
+	// deadlineLogs is how many failures of one deadline share a log line, because it is retried
+	// every few seconds indefinitely.
 	deadlineLogs = 100
 )
 
 var (
-	errUnknownKind = errors.New("this version does not know the job's kind")
+	errUnknownKind = errors.New("this version does not support the job's kind")
 	errPanicked    = errors.New("the job panicked")
 )
 
-// work makes one attempt and writes down what became of it.
+// work makes one attempt and stores its result.
 func (w *Worker) work(ctx context.Context, job *service.Job) {
-	timed, cancel := context.WithTimeout(ctx, longestJob)
+	timed, cancel := context.WithTimeout(ctx, jobTimeout)
 	defer cancel()
 	err := w.attempt(timed, job)
 	if err != nil && ctx.Err() != nil {
-		w.giveBack(ctx, job)
+		w.release(ctx, job)
 		return
 	}
-	w.settle(ctx, job, err)
+	w.recordResult(ctx, job, err)
 }
 
-// attempt does the job; done, it is out of the queue. One that panics must not take
-// the server with it: it has failed, as others do.
+// attempt runs the job and removes it from the queue if it succeeds. A panic must not end the
+// server: the job has then failed.
 func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -73,40 +72,40 @@ func (w *Worker) attempt(ctx context.Context, job *service.Job) (err error) {
 	return errUnknownKind
 }
 
-// settle decides whether a job that failed is tried again, and when.
-func (w *Worker) settle(ctx context.Context, job *service.Job, err error) {
+// recordResult decides whether a job that failed is retried, and when.
+func (w *Worker) recordResult(ctx context.Context, job *service.Job, err error) {
 	if err == nil {
 		w.Meter.JobDone(job.Kind)
 		return
 	}
 	w.Service.NoteTampering(job.Org, err)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aftermath)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	if onlyWaits(err) {
-		w.written(job, w.jobs.Retry(ctx, job, span(w.patience(job, err)), err.Error()))
+		w.logUnstored(job, w.jobs.Retry(ctx, job, span(w.retryDelay(job, err)), err.Error()))
 		return
 	}
 	if hopeless(job, err) {
 		w.Meter.JobBuried(job.Kind)
 		w.Log.Warn("a job is given up", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
-		w.written(job, w.jobs.Bury(ctx, job, err.Error()))
+		w.logUnstored(job, w.jobs.Bury(ctx, job, err.Error()))
 		return
 	}
 	w.Meter.JobRetried(job.Kind)
 	w.logRetry(job, err)
-	w.written(job, w.jobs.Retry(ctx, job, span(w.patience(job, err)), err.Error()))
+	w.logUnstored(job, w.jobs.Retry(ctx, job, span(w.retryDelay(job, err)), err.Error()))
 }
 
-// onlyWaits: nothing went wrong, and the job's time has not come yet.
+// onlyWaits reports whether nothing is wrong and the job is only not due yet.
 func onlyWaits(err error) bool {
 	var unanchored *unanchoredError
 	return errors.As(err, &unanchored) && unanchored.err == nil
 }
 
-// hopeless: an approval's time passes whatever the store says, so a deadline
-// never is; nor is a key's expiry, which the audit log must tell, nor a check of the
-// ledger or a search for abandoned chains, without which there is no next. An anchor
-// may take many attempts, and only its own verdict counts.
+// hopeless reports whether a job is given up. That never happens to a deadline, because an
+// approval's time passes whatever the store does, to a key's expiry, which the audit log must
+// contain, or to a self-check and a search for abandoned chains, which queue their successors. An
+// anchor may take many attempts, and only its own verdict counts.
 func hopeless(job *service.Job, err error) bool {
 	switch job.Kind {
 	case service.JobDeadline, service.JobCheck, service.JobAbandon, service.JobKeyExpiry:
@@ -115,12 +114,12 @@ func hopeless(job *service.Job, err error) bool {
 		var unanchored *unanchoredError
 		return errors.As(err, &unanchored) && unanchored.final
 	}
-	// What was not tried is not given up.
+	// An attempt that was not made does not count as the last one.
 	return notify.Permanent(err) || job.Attempts >= notify.MaxAttempts && !errors.Is(err, errHanging)
 }
 
-// patience is how long to wait before the next attempt.
-func (w *Worker) patience(job *service.Job, err error) time.Duration {
+// retryDelay returns how long to wait before the next attempt.
+func (w *Worker) retryDelay(job *service.Job, err error) time.Duration {
 	switch job.Kind {
 	case service.JobDeadline, service.JobNotice, service.JobKeyExpiry:
 		return innerRetry
@@ -137,38 +136,36 @@ func (w *Worker) patience(job *service.Job, err error) time.Duration {
 	return checkRetry
 }
 
-// giveBack returns a job that was not attempted, or whose attempt was broken off
-// here: it is due at once for whoever comes next.
-func (w *Worker) giveBack(ctx context.Context, job *service.Job) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), aftermath)
+// release returns a job that was not attempted, or whose attempt was interrupted here. It is due
+// immediately for another worker.
+func (w *Worker) release(ctx context.Context, job *service.Job) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
-	w.written(job, w.jobs.Retry(ctx, job, 0, "the worker stopped"))
+	w.logUnstored(job, w.jobs.Retry(ctx, job, 0, "the worker stopped"))
 }
 
-// written notes what could not be written down. The job's lease runs out, and it
-// is done once more.
-func (w *Worker) written(job *service.Job, err error) {
+// logUnstored logs that a result could not be stored. The job's lease expires, and it runs again.
+func (w *Worker) logUnstored(job *service.Job, err error) {
 	if err != nil {
-		w.Log.Warn("what became of a job was not stored: it will be done again", "kind", job.Kind, "reason", reason(err))
+		w.Log.Warn("the result of a job could not be stored: it will run again", "kind", job.Kind, "reason", reason(err))
 	}
 }
 
 func (w *Worker) logRetry(job *service.Job, err error) {
 	switch job.Kind {
 	case service.JobAnchor:
-		w.Log.Info("an anchor could not be had and will be tried again", "attempts", job.Attempts, "reason", reason(err))
+		w.Log.Info("an anchor could not be made and will be retried", "attempts", job.Attempts, "reason", reason(err))
 	case service.JobWebhook, service.JobEmail:
-		w.Log.Info("a delivery failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+		w.Log.Info("a delivery failed and will be retried", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
 	default:
 		if job.Kind == service.JobCheck || job.Kind == service.JobAbandon || job.Attempts%deadlineLogs == 1 {
-			w.Log.Warn("a job failed and will be tried again", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
+			w.Log.Warn("a job failed and will be retried", "kind", job.Kind, "attempts", job.Attempts, "reason", reason(err))
 		}
 	}
 }
 
-// reason is what a log may say of an error: the words of a delivery, which are
-// fixed, the reason of an anchor, and of anything else no more than its code. The
-// whole text stands with the job in the store.
+// reason returns what a log may say about an error: the fixed words of a delivery, the reason of an
+// anchor, and of anything else only its code. The full text is stored with the job.
 func reason(err error) string {
 	var undelivered *undeliveredError
 	var unanchored *unanchoredError

@@ -29,13 +29,13 @@ import (
 	"countersign/internal/servicetest"
 )
 
-// stamper is an RFC 3161 authority on a real port, made with a library that is not
-// the one under test.
+// stamper is an RFC 3161 authority on a real port, made with a library other than the one under
+// test.
 type stamper struct {
 	*anchor.Authority
 	trust  *anchor.Trust
 	mu     sync.Mutex
-	status int // instead of a token; 0: a token
+	status int // HTTP status instead of a token; 0: a token
 	asked  int
 }
 
@@ -81,7 +81,7 @@ func newStamper(t *testing.T, clock *servicetest.Clock) *stamper {
 	return s
 }
 
-// stamper runs an authority whose tokens are believed.
+// stamper starts an authority whose tokens are trusted.
 func (w *world) stamper() *stamper {
 	w.t.Helper()
 	s := newStamper(w.t, w.clock)
@@ -89,7 +89,7 @@ func (w *world) stamper() *stamper {
 	return s
 }
 
-// respond sets the status to answer with; 0 for tokens.
+// respond sets the status of responses; 0 for tokens.
 func (s *stamper) respond(status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,15 +128,15 @@ func timestampCertificate(t *testing.T, now time.Time) (*x509.Certificate, crypt
 	return certificate, key
 }
 
-// calendar is an OpenTimestamps calendar on a real port. It confirms each digest
-// in a block of its own, whose Merkle root is the digest's hash.
+// calendar is an OpenTimestamps calendar on a real port. It confirms each digest in its own block,
+// whose Merkle root is the digest's hash.
 type calendar struct {
 	*anchor.Calendars
 	url string
 
 	mu        sync.Mutex
-	height    int            // of the first block; 0: none yet
-	heights   map[string]int // of the blocks, by what they confirm
+	height    int            // height of the first block; 0: none yet
+	heights   map[string]int // heights of the blocks, by what they confirm
 	submitted int
 	headers   map[int][80]byte
 }
@@ -192,7 +192,7 @@ func (c *calendar) confirm(height int) {
 	c.height = height
 }
 
-// Header is the block as the network has it.
+// Header returns a block's header.
 func (c *calendar) Header(_ context.Context, height int) ([80]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *calendar) Header(_ context.Context, height int) ([80]byte, error) {
 	return header, nil
 }
 
-// replace puts another block where one was.
+// replace replaces a block with another one.
 func (c *calendar) replace(height int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,10 +212,10 @@ func (c *calendar) replace(height int) {
 
 var blockTime = time.Date(2026, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// easyBits is a difficulty that every other header meets by chance.
+// easyBits is a difficulty that every second header meets by chance.
 const easyBits = 0x207fffff
 
-// mine tries nonces until the header carries its work.
+// mine tries nonces until the header has enough work.
 func mine(root [32]byte) [80]byte {
 	var header [80]byte
 	copy(header[36:], root[:])
@@ -231,7 +231,7 @@ func mine(root [32]byte) [80]byte {
 	panic("no nonce meets an easy difficulty")
 }
 
-// bitcoin believes easy blocks of a source.
+// bitcoin accepts easy blocks of a source.
 func bitcoin(clock *servicetest.Clock, source anchor.HeaderSource) anchor.Bitcoin {
 	return anchor.Bitcoin{Headers: source, Now: clock.Now, Limit: func(int) *big.Int {
 		return new(big.Int).Lsh(big.NewInt(0x7fffff), 8*(0x20-3))

@@ -16,37 +16,37 @@ import (
 )
 
 const (
-	// passEvery is how often logs are looked for that have grown.
+	// passEvery is how often to look for logs that have grown.
 	passEvery = time.Second
-	// submitEvery is how often a log is submitted to a witness at most.
+	// submitEvery is the minimum time between two submissions of a log to a witness.
 	submitEvery = 10 * time.Second
-	// submitTimeout bounds a submission, also one that has to be made twice. It is shorter
-	// than submitEvery, so that a log has one round at a time.
+	// submitTimeout bounds a submission, including a second try. It is shorter than submitEvery, so
+	// that a log has one round at a time.
 	submitTimeout = 8 * time.Second
-	// gatherTime is how long a round holds its place and waits for one at a witness. What
-	// takes longer goes on without it.
+	// gatherTime is how long a round keeps its slot, and how long a submission waits for a slot at
+	// a witness. Slower answers are handled without the slot.
 	gatherTime = 2 * time.Second
-	// longestPause is the longest that a witness is left alone which does not answer, or
-	// a log which it refuses.
-	longestPause = 10 * time.Minute
-	// submitRounds is how many logs are submitted side by side, and submitLanes how many of
-	// them to one witness.
+	// maxPause is the longest pause before retrying a witness that does not answer, or a log that
+	// it refuses.
+	maxPause = 10 * time.Minute
+	// submitRounds is how many logs are submitted in parallel, and submitLanes how many of them to
+	// one witness.
 	submitRounds = 32
 	submitLanes  = 8
-	// mostLogs is of how many logs it is remembered which witness has cosigned what. Of
-	// others the store and the witness know.
-	mostLogs = 100_000
+	// maxLogs bounds for how many logs the witnesses' states are cached. For others, the store and
+	// the witness know.
+	maxLogs = 100_000
 )
 
-// What becomes of a submission, for the meter.
+// Results of a submission, for the metrics.
 const (
 	submitCosigned     = "cosigned"
-	submitFailed       = "failed"       // no answer, or one that makes no sense
+	submitFailed       = "failed"       // no answer, or an invalid one
 	submitRefused      = "refused"      // the witness does not know the log, or not its key
 	submitInconsistent = "inconsistent" // the witness has cosigned another history
 )
 
-// witnessedLogs is what a submitter needs of the service.
+// witnessedLogs is what a submitter needs from the service.
 type witnessedLogs interface {
 	GrownLogs(ctx context.Context) (grown []ledger.OrgID, signs bool, err error)
 	LogToWitness(ctx context.Context, org ledger.OrgID) (*service.LogToWitness, error)
@@ -54,9 +54,9 @@ type witnessedLogs interface {
 	AttachCosignatures(ctx context.Context, log *service.LogToWitness, cosignatures []byte) error
 }
 
-// submitter submits checkpoints to witnesses and keeps their cosignatures. Nobody waits
-// for it, and all that it remembers can be learned again: from the cosignatures that are
-// stored, and from the witness, which says what it has cosigned.
+// submitter submits checkpoints to witnesses and stores their cosignatures. Nothing waits for it,
+// and everything that it caches can be learned again: from the stored cosignatures, and from the
+// witness, which says what it has cosigned.
 type submitter struct {
 	logs      witnessedLogs
 	witnesses []*target
@@ -64,23 +64,23 @@ type submitter struct {
 	log       *slog.Logger
 	meter     Meter
 
-	stopped context.Context // ends when no answer is waited for any more
+	stopped context.Context // ends when answers are no longer awaited
 	stop    context.CancelFunc
 	running *sync.WaitGroup
-	rounds  chan struct{} // a place for each round
+	rounds  chan struct{} // one slot per round
 
-	mu sync.Mutex // guards what follows, and what it leads to
-	of map[ledger.OrgID]*submittedLog
+	mu    sync.Mutex // guards the map, its values, and the pauses of the witnesses
+	byOrg map[ledger.OrgID]*submittedLog
 }
 
 // target is a witness.
 type target struct {
 	*witness.Client
-	lanes chan struct{} // a place for each submission
-	pause               // while it does not answer
+	lanes chan struct{} // one slot per submission
+	pause               // active while it does not answer
 }
 
-// pause is how often something has failed in succession, and until when it is left alone.
+// pause counts consecutive failures, and says when to retry.
 type pause struct {
 	failures int
 	until    time.Time
@@ -88,40 +88,40 @@ type pause struct {
 
 func (p *pause) over(now time.Time) bool { return p.failures == 0 || !now.Before(p.until) }
 
-// longer has the pause last twice as long as the one before.
+// longer doubles the pause.
 func (p *pause) longer(now time.Time) {
-	const doublings = 6 // to longestPause
-	p.until = now.Add(min(submitEvery<<min(p.failures, doublings), longestPause))
+	const doublings = 6 // to maxPause
+	p.until = now.Add(min(submitEvery<<min(p.failures, doublings), maxPause))
 	p.failures++
 }
 
-// submittedLog is what is known of an organization's log.
+// submittedLog is what is known about an organization's log.
 type submittedLog struct {
 	origin  string
-	size    int64 // of the newest checkpoint that was looked at
+	size    int64 // of the newest checkpoint that was read
 	grown   bool  // there may be a newer one
 	running bool  // a round is under way
 	next    time.Time
-	by      []standing // by witness
+	states  []witnessState // by index of the witness
 }
 
-// standing is where a witness stands with a log.
-type standing struct {
-	size      int64  // of what it has cosigned last; notAsked before it has said so to this process
-	stored    int64  // the size of the last cosignature that is stored: a guess at size
-	refused   string // why it does not cosign; "" where it does
+// witnessState is the state of a witness for one log.
+type witnessState struct {
+	size      int64  // of what it has cosigned last; notAsked before it has told this process
+	stored    int64  // size of the last stored cosignature, a guess at size
+	refused   string // why it does not cosign, or ""
 	disagrees bool   // it has cosigned another history
 	pause
 }
 
-// notAsked is the size where a witness was not asked yet. Each is asked once about a log
-// that has not grown, too: so it shows that a database was put back.
+// notAsked is the size before a witness was asked. Each is asked once even about a log that has not
+// grown, which reveals that a database was rolled back.
 const notAsked = -1
 
 func newSubmitter(logs witnessedLogs, witnesses []*witness.Client, w *Worker) *submitter {
 	s := &submitter{
 		logs: logs, clock: w.Clock, log: w.Log, meter: w.Meter, running: &w.running,
-		rounds: make(chan struct{}, submitRounds), of: make(map[ledger.OrgID]*submittedLog),
+		rounds: make(chan struct{}, submitRounds), byOrg: make(map[ledger.OrgID]*submittedLog),
 	}
 	s.stopped, s.stop = context.WithCancel(w.working)
 	for _, client := range witnesses {
@@ -130,24 +130,24 @@ func newSubmitter(logs witnessedLogs, witnesses []*witness.Client, w *Worker) *s
 	return s
 }
 
-// pass begins a round for each log that is due.
+// pass starts a round for each log that is due.
 func (s *submitter) pass(ctx context.Context) error {
 	due, err := s.due(ctx)
 	for i, org := range due {
 		select {
 		case s.rounds <- struct{}{}:
-		case <-ctx.Done(): // those that are left stay due
-			s.giveBack(due[i:])
+		case <-ctx.Done(): // the others remain due
+			s.release(due[i:])
 			return nil
 		case <-s.stopped.Done():
 			return nil
 		}
-		s.begin(func() { s.round(org) }) //nolint:contextcheck // a round outlives the pass that begins it
+		s.begin(func() { s.round(org) }) //nolint:contextcheck // a round outlives its pass
 	}
 	return err
 }
 
-// begin starts a goroutine. One that panics must not take the server with it.
+// begin starts a goroutine that Worker.Stop waits for. A panic in it must not end the server.
 func (s *submitter) begin(do func()) {
 	s.running.Go(func() {
 		defer func() {
@@ -159,7 +159,7 @@ func (s *submitter) begin(do func()) {
 	})
 }
 
-// due lists the logs for which a round is to begin, which then are running.
+// due returns the logs that need a round and marks them as running.
 func (s *submitter) due(ctx context.Context) (due []ledger.OrgID, err error) {
 	grown, signs, err := s.logs.GrownLogs(ctx)
 	if err != nil {
@@ -168,19 +168,19 @@ func (s *submitter) due(ctx context.Context) (due []ledger.OrgID, err error) {
 	now := s.clock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !signs { // another replica submits now
-		clear(s.of)
+	if !signs { // another replica is the signer
+		clear(s.byOrg)
 		s.meter.WitnessesDisagree(0)
 		return nil, nil
 	}
 	for _, org := range grown {
-		if s.of[org] == nil {
-			s.makeRoom()
-			s.of[org] = new(submittedLog)
+		if s.byOrg[org] == nil {
+			s.evict()
+			s.byOrg[org] = new(submittedLog)
 		}
-		s.of[org].grown = true
+		s.byOrg[org].grown = true
 	}
-	for org, log := range s.of {
+	for org, log := range s.byOrg {
 		if !log.running && !now.Before(log.next) && (log.grown || len(s.behind(log, now)) > 0) {
 			log.running = true
 			due = append(due, org)
@@ -190,52 +190,52 @@ func (s *submitter) due(ctx context.Context) (due []ledger.OrgID, err error) {
 	return due, nil
 }
 
-// makeRoom forgets a log about which nothing is to be done. The caller holds mu.
-func (s *submitter) makeRoom() {
-	if len(s.of) < mostLogs {
+// evict drops a log that needs no work if the limit is reached. The caller holds mu.
+func (s *submitter) evict() {
+	if len(s.byOrg) < maxLogs {
 		return
 	}
-	for org, log := range s.of {
+	for org, log := range s.byOrg {
 		if !log.grown && !log.running {
-			delete(s.of, org)
+			delete(s.byOrg, org)
 			return
 		}
 	}
 }
 
-func (s *submitter) giveBack(orgs []ledger.OrgID) {
+func (s *submitter) release(orgs []ledger.OrgID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, org := range orgs {
-		if log := s.of[org]; log != nil {
+		if log := s.byOrg[org]; log != nil {
 			log.running = false
 		}
 	}
 }
 
-// behind are the witnesses that can be asked now to cosign the newest checkpoint. The
-// caller holds mu.
+// behind returns the witnesses that can now be asked to cosign the newest checkpoint. The caller
+// holds mu.
 func (s *submitter) behind(log *submittedLog, now time.Time) (witnesses []int) {
-	for i := range log.by {
-		if log.by[i].size != log.size && log.by[i].over(now) && s.witnesses[i].over(now) {
+	for i := range log.states {
+		if log.states[i].size != log.size && log.states[i].over(now) && s.witnesses[i].over(now) {
 			witnesses = append(witnesses, i)
 		}
 	}
 	return witnesses
 }
 
-// disagreements counts the logs of which a witness has cosigned another history.
+// disagreements returns the number of logs of which a witness has cosigned another history.
 func (s *submitter) disagreements() (logs int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.countDisagreements()
 }
 
-// countDisagreements is disagreements for who holds mu.
+// countDisagreements is disagreements for callers that hold mu.
 func (s *submitter) countDisagreements() (logs int) {
-	for _, log := range s.of {
-		for i := range log.by {
-			if log.by[i].disagrees {
+	for _, log := range s.byOrg {
+		for i := range log.states {
+			if log.states[i].disagrees {
 				logs++
 				break
 			}
@@ -244,15 +244,15 @@ func (s *submitter) countDisagreements() (logs int) {
 	return logs
 }
 
-// known is where the witnesses may stand, as the stored cosignatures tell. Lines that are not
-// theirs count for nothing: then the witness itself says what it has cosigned.
-func (s *submitter) known(log *service.LogToWitness) []standing {
-	by := make([]standing, len(s.witnesses))
+// known returns the probable states of the witnesses according to the stored cosignatures. Lines of
+// others are ignored; the witness itself then says what it has cosigned.
+func (s *submitter) known(log *service.LogToWitness) []witnessState {
+	states := make([]witnessState, len(s.witnesses))
 	for i, w := range s.witnesses {
-		by[i].size = notAsked
+		states[i].size = notAsked
 		if _, err := note.Open(log.Cosigned, note.VerifierList(w.Verifier)); err == nil {
-			by[i].stored = log.CosignedSize
+			states[i].stored = log.CosignedSize
 		}
 	}
-	return by
+	return states
 }

@@ -14,50 +14,50 @@ import (
 	"countersign/internal/witness"
 )
 
-// round submits a log's newest checkpoint to every witness that has not cosigned it, and
-// keeps what they answer: cosignatures count together only where they are of one
-// checkpoint. It gives its place back after gatherTime.
+// round submits a log's newest checkpoint to every witness that has not cosigned it, and stores the
+// answers: cosignatures count together only if they are for one checkpoint. It releases its slot
+// after gatherTime.
 func (s *submitter) round(org ledger.OrgID) {
-	leave := sync.OnceFunc(func() { <-s.rounds })
-	defer leave()
+	release := sync.OnceFunc(func() { <-s.rounds })
+	defer release()
 	began := s.clock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if known := s.of[org]; known != nil {
+		if known := s.byOrg[org]; known != nil {
 			known.running, known.next = false, began.Add(submitEvery)
 		}
 	}()
 	log, asked := s.open(org, began)
 	if len(asked) > 0 {
-		s.gather(log, asked, leave)
+		s.gather(log, asked, release)
 	}
 }
 
-// submission is what a witness is asked.
+// submission is a request to a witness.
 type submission struct {
 	witness int
-	old     int64 // the size that it has cosigned, as far as is known
+	old     int64 // the size that it has cosigned, as far as known
 }
 
-// open reads the newest checkpoint and says which witnesses are asked to cosign it.
+// open reads the newest checkpoint and returns the submissions to make.
 func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness, []submission) {
 	s.mu.Lock()
-	if known := s.of[org]; known != nil {
-		known.grown = false // what is published from here on is for the next round
+	if known := s.byOrg[org]; known != nil {
+		known.grown = false // later checkpoints are for the next round
 	}
 	s.mu.Unlock()
 	log, err := s.logs.LogToWitness(s.stopped, org)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.of[org]
+	known := s.byOrg[org]
 	switch {
 	case known == nil:
 		return nil, nil
 	case err != nil:
 		known.grown = true
 		if s.stopped.Err() == nil {
-			s.log.Warn("a checkpoint could not be read for the witnesses and is tried again", "reason", reason(err))
+			s.log.Warn("a checkpoint could not be read for the witnesses and will be retried", "reason", reason(err))
 		}
 		return nil, nil
 	case log == nil:
@@ -65,19 +65,19 @@ func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness
 		return nil, nil
 	}
 	if known.origin != log.Origin {
-		known.origin, known.by = log.Origin, s.known(log)
+		known.origin, known.states = log.Origin, s.known(log)
 	}
 	known.size = log.Size
 	var asked []submission
 	for _, i := range s.behind(known, now) {
-		if w := s.witnesses[i]; w.failures > 0 { // one submission finds out whether it answers again
+		if w := s.witnesses[i]; w.failures > 0 { // one submission checks whether it answers again
 			w.until = now.Add(submitTimeout)
 		}
-		old := known.by[i].size
+		old := known.states[i].size
 		if old == notAsked {
-			old = known.by[i].stored
+			old = known.states[i].stored
 		}
-		if old > log.Size { // the log has gone back: let the witness say what it knows
+		if old > log.Size { // the log was rolled back; let the witness say what it has
 			old = 0
 		}
 		asked = append(asked, submission{i, old})
@@ -85,11 +85,11 @@ func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness
 	return log, asked
 }
 
-// gather asks witnesses side by side and stores their cosignatures: all together where
-// they answer in time. Else what is there after gatherTime is stored, unless it is less
-// than what is stored of an older checkpoint, and the rest with the last answer.
-func (s *submitter) gather(log *service.LogToWitness, asked []submission, leave func()) {
-	answers := make(chan string, len(asked)) // lines, "" for none
+// gather asks witnesses in parallel and stores their cosignatures: all together if they answer in
+// time. Otherwise it stores what it has after gatherTime, unless an older checkpoint has more
+// cosignatures, and the rest with the last answer.
+func (s *submitter) gather(log *service.LogToWitness, asked []submission, release func()) {
+	answers := make(chan string, len(asked)) // cosignature lines; "" for none
 	for _, a := range asked {
 		s.begin(func() {
 			line := ""
@@ -115,7 +115,7 @@ func (s *submitter) gather(log *service.LogToWitness, asked []submission, leave 
 				count++
 			}
 		case <-timer.C:
-			leave()
+			release()
 			if log.CosignedSize == log.Size || count >= log.Cosignatures {
 				store()
 			}
@@ -124,35 +124,35 @@ func (s *submitter) gather(log *service.LogToWitness, asked []submission, leave 
 	store()
 }
 
-// attach stores cosignatures, also while the server stops. What could not be stored is
-// asked for again: witnesses give it again.
+// attach stores cosignatures, even while the server stops. If storing fails, the witnesses are
+// asked again and return the same.
 func (s *submitter) attach(log *service.LogToWitness, lines []byte) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.stopped), aftermath)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.stopped), recordTimeout)
 	defer cancel()
 	err := s.logs.AttachCosignatures(ctx, log, lines)
 	if err == nil {
 		return
 	}
-	s.log.Warn("the cosignatures of witnesses could not be stored and are asked for again", "log", short(log.Origin), "reason", reason(err))
+	s.log.Warn("the cosignatures of witnesses could not be stored and will be requested again", "log", short(log.Origin), "reason", reason(err))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if known := s.of[log.Org]; known != nil {
+	if known := s.byOrg[log.Org]; known != nil {
 		known.origin, known.grown = "", true
 	}
 }
 
-// short is the beginning of a log's id, which ends its origin: a log line does not show ids
-// as a whole.
+// short returns the start of a log's id, which is the end of its origin: log lines do not contain
+// whole ids.
 func short(origin string) string {
 	const digits = 8
 	id := origin[strings.LastIndex(origin, "/")+1:]
 	return id[:min(len(id), digits)]
 }
 
-// errAhead is a witness that has cosigned more than there is.
+// errAhead says that a witness has cosigned more than the log has.
 var errAhead = fmt.Errorf("%w: it has cosigned a larger tree than the log has", witness.ErrInconsistent)
 
-// ask submits to one witness and notes what it says. It returns the cosignature, or "".
+// ask submits to one witness and records the result. It returns the cosignature, or "".
 func (s *submitter) ask(log *service.LogToWitness, a submission) string {
 	w := s.witnesses[a.witness]
 	wait := time.NewTimer(gatherTime)
@@ -160,7 +160,7 @@ func (s *submitter) ask(log *service.LogToWitness, a submission) string {
 	select {
 	case w.lanes <- struct{}{}:
 		defer func() { <-w.lanes }()
-	case <-wait.C: // others keep it busy: next time
+	case <-wait.C: // busy with others; retry in the next round
 		return ""
 	case <-s.stopped.Done():
 		return ""
@@ -171,17 +171,17 @@ func (s *submitter) ask(log *service.LogToWitness, a submission) string {
 	if err != nil && s.stopped.Err() != nil {
 		return ""
 	}
-	s.note(log, a.witness, err)
+	s.recordResult(log, a.witness, err)
 	return cosignature.Line
 }
 
-// errLocal is why a submission could not be made here.
+// errLocal says that a submission could not be made because of a local error.
 type errLocal struct{ error }
 
 func (e errLocal) Unwrap() error { return e.error }
 
-// submit makes a submission, and another where the witness has cosigned another size than
-// was known: because somebody else submits, or what it said last did not arrive.
+// submit makes a submission, and another one if the witness has cosigned another size than was
+// known: somebody else submits too, or its last answer was lost.
 func (s *submitter) submit(ctx context.Context, client *witness.Client, log *service.LogToWitness, old int64) (witness.Cosignature, error) {
 	cosignature, err := s.submitFrom(ctx, client, log, old)
 	var conflict *witness.ConflictError
@@ -195,7 +195,7 @@ func (s *submitter) submit(ctx context.Context, client *witness.Client, log *ser
 	switch {
 	case err != nil:
 		return cosignature, errLocal{err}
-	case newer == nil || newer.Origin != log.Origin || newer.Size >= conflict.Size: // it was submitted meanwhile
+	case newer == nil || newer.Origin != log.Origin || newer.Size >= conflict.Size: // submitted by someone else in the meantime
 		return cosignature, conflict
 	}
 	return cosignature, fmt.Errorf("%w: %d and %d leaves", errAhead, conflict.Size, newer.Size)
@@ -209,37 +209,37 @@ func (s *submitter) submitFrom(ctx context.Context, client *witness.Client, log 
 	return client.Submit(ctx, log.Checkpoint, old, proof)
 }
 
-// note remembers what became of a submission, and tells people what is new in it.
-func (s *submitter) note(log *service.LogToWitness, i int, err error) {
+// recordResult records the result of a submission, and logs what is new. It holds s.mu.
+func (s *submitter) recordResult(log *service.LogToWitness, i int, err error) {
 	now, w := s.clock(), s.witnesses[i]
 	name := w.Verifier.Name()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var at *standing
-	if known := s.of[log.Org]; known != nil && known.origin == log.Origin {
-		at = &known.by[i]
+	var at *witnessState
+	if known := s.byOrg[log.Org]; known != nil && known.origin == log.Origin {
+		at = &known.states[i]
 	} else {
-		at = new(standing) // nobody remembers it any more
+		at = new(witnessState) // no longer cached
 	}
 	var conflict *witness.ConflictError
 	var local errLocal
 	result := submitCosigned
 	switch {
 	case errors.As(err, &local):
-		s.log.Warn("a checkpoint could not be submitted and is tried again", "log", short(log.Origin), "witness", name, "reason", reason(local))
+		s.log.Warn("a checkpoint could not be submitted and will be retried", "log", short(log.Origin), "witness", name, "reason", reason(local))
 		return
-	case errors.As(err, &conflict): // somebody else submits as well
+	case errors.As(err, &conflict): // somebody else submits too
 		at.size = min(conflict.Size, log.Size-1)
 		return
 	case err == nil:
 		if at.refused != "" {
 			s.log.Info("a witness cosigns a log again", "log", short(log.Origin), "witness", name)
 		}
-		*at = standing{size: log.Size}
+		*at = witnessState{size: log.Size}
 	case errors.Is(err, witness.ErrInconsistent):
 		result = submitInconsistent
 		if !at.disagrees {
-			s.log.Error("a witness has cosigned another history of this log: the database was put back or changed, or the witness is wrong; run countersign doctor, and compare with what the witness has cosigned",
+			s.log.Error("a witness has cosigned another history of this log: the database was rolled back or changed, or the witness is wrong; run countersign doctor, and compare with what the witness has cosigned",
 				"log", short(log.Origin), "size", log.Size, "witness", name, "error", err)
 		}
 		at.disagrees, at.refused = true, submitInconsistent
@@ -255,7 +255,7 @@ func (s *submitter) note(log *service.LogToWitness, i int, err error) {
 	default:
 		s.meter.Submitted(name, submitFailed)
 		if w.failures == 0 {
-			s.log.Warn("a witness does not answer and is tried again", "witness", name, "error", err)
+			s.log.Warn("a witness does not answer and will be retried", "witness", name, "error", err)
 		}
 		w.longer(now)
 		return
@@ -267,7 +267,7 @@ func (s *submitter) note(log *service.LogToWitness, i int, err error) {
 	s.meter.Submitted(name, result)
 }
 
-// refusal: the witness is there, and does not want this log.
+// refusal reports whether the witness answered and refuses this log.
 func refusal(err error) bool {
 	var status *witness.StatusError
 	return errors.As(err, &status) && status.Status >= http.StatusBadRequest && status.Status < http.StatusInternalServerError &&

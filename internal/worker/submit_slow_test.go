@@ -20,7 +20,7 @@ import (
 	"countersign/internal/service"
 )
 
-// logsOfOne are logs of one receipt each.
+// logsOfOne are logs with one receipt each.
 type logsOfOne struct {
 	orgs  []ledger.OrgID
 	logs  map[ledger.OrgID]*service.LogToWitness
@@ -28,8 +28,8 @@ type logsOfOne struct {
 
 	mu       sync.Mutex
 	signs    bool
-	attached map[ledger.OrgID][]string      // lines, by what was attached at once
-	first    map[ledger.OrgID]time.Duration // when, since the start
+	attached map[ledger.OrgID][]string      // attached lines, one element per call
+	first    map[ledger.OrgID]time.Duration // time of the first attachment, since the start
 	start    time.Time
 }
 
@@ -77,10 +77,10 @@ func (l *logsOfOne) AttachCosignatures(_ context.Context, log *service.LogToWitn
 	return nil
 }
 
-// slow has a witness take its time, or never answer, and knows how many wait for it.
+// slow makes a witness slow, or never answer, and counts the waiting requests.
 type slow struct {
 	http.RoundTripper
-	takes time.Duration // 0: for ever
+	takes time.Duration // 0: forever
 
 	mu            sync.Mutex
 	waiting, most int
@@ -112,9 +112,9 @@ func (s *slow) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// A witness that is slow and one that never answers delay no other: the cosignatures of
-// the quick one are stored within seconds, for more logs than there are places. The slow
-// one's are stored beside them, and the dead one is left alone.
+// A slow witness and one that never answers delay no other: the cosignatures of the fast one are
+// stored within seconds, for more logs than there are slots. Those of the slow one are added later,
+// and the dead one is not asked again.
 //
 //countersign:race
 func TestSlowWitnessesDelayNoOther(t *testing.T) {
@@ -158,7 +158,7 @@ func TestSlowWitnessesDelayNoOther(t *testing.T) {
 	})
 }
 
-// A replica that is not the signer, or no longer, submits nothing.
+// A replica that is not the signer, or no longer is, submits nothing.
 func TestOnlyTheSignerSubmits(t *testing.T) {
 	t.Parallel()
 	all := newLogsOfOne(t, 1)
@@ -175,8 +175,8 @@ func TestOnlyTheSignerSubmits(t *testing.T) {
 	}
 }
 
-// A log that the witness does not know is told of once, asked about ever less often, and
-// keeps no other from being cosigned.
+// A log that the witness does not know is reported once, retried less and less often, and does not
+// keep others from being cosigned.
 func TestUnregisteredLog(t *testing.T) {
 	t.Parallel()
 	all := newLogsOfOne(t, 2)

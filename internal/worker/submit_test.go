@@ -27,7 +27,7 @@ import (
 	"countersign/internal/witness"
 )
 
-// must returns a result for which a call must not fail.
+// must returns the result of a call that must not fail.
 func must[T any](t testing.TB) func(T, error) T {
 	t.Helper()
 	return func(value T, err error) T {
@@ -47,10 +47,11 @@ type signing struct {
 	ring         *keyring.Ring
 	org          *servicetest.Tenant
 	agent, admin *service.Caller
-	restarted    bool // the next GrownLogs lists all
+	restarted    bool // the next GrownLogs returns all
 }
 
-// sign starts a service that signs. of is nil, or one whose organization and keys it has.
+// sign starts a service that signs logs. of is nil, or a service whose organization and keys it
+// shares.
 //
 //countersign:replica
 func sign(t *testing.T, db *testdb.Database, of *signing, marks string) *signing {
@@ -73,7 +74,7 @@ func sign(t *testing.T, db *testdb.Database, of *signing, marks string) *signing
 	return s
 }
 
-// GrownLogs is that of the service, also for a submitter that stands for a new process.
+// GrownLogs is that of the service, also for a submitter that represents a new process.
 func (s *signing) GrownLogs(ctx context.Context) ([]ledger.OrgID, bool, error) {
 	grown, signs, err := s.Service.GrownLogs(ctx)
 	if s.restarted {
@@ -110,7 +111,7 @@ func (s *signing) vkey() string {
 	return keys[len(keys)-1].VerifierKey
 }
 
-// seen is how many of the witnesses have cosigned the published checkpoint, and its size.
+// seen returns how many of the witnesses have cosigned the published checkpoint, and its size.
 func (s *signing) seen(clients []*witness.Client) (witnesses int, size string) {
 	s.t.Helper()
 	origin, _, err := s.Operator().LogVerifierKeys(s.t.Context(), "acme")
@@ -135,7 +136,7 @@ type site struct {
 
 	mu   sync.Mutex
 	dead bool
-	mute bool // it answers, and nobody hears it
+	mute bool // its answers are lost
 }
 
 var errBroken = errors.New("the connection is broken")
@@ -180,7 +181,7 @@ func (s *site) set(dead, mute bool) {
 	s.dead, s.mute = dead, mute
 }
 
-// submits is a submitter whose passes a test makes.
+// submits is a submitter whose passes a test starts.
 type submits struct {
 	*submitter
 	t       *testing.T
@@ -200,7 +201,7 @@ func submitTo(t *testing.T, logs witnessedLogs, sites ...*site) *submits {
 	return s
 }
 
-// run makes a pass and waits for all that it began.
+// run makes a pass and waits for everything that it started.
 func (s *submits) run() {
 	s.t.Helper()
 	if err := s.pass(s.t.Context()); err != nil {
@@ -216,8 +217,8 @@ func (s *submits) later(d time.Duration) {
 	s.run()
 }
 
-// Checkpoints are cosigned by the witnesses that answer, at most every ten seconds, and by
-// one that comes back later too, beside the others. A bundle then passes the quorum.
+// Checkpoints are cosigned by the witnesses that answer, at most every ten seconds, and also by one
+// that comes back later, in addition to the others. A bundle then meets the quorum.
 //
 //countersign:race
 func TestCheckpointsAreCosigned(t *testing.T) {
@@ -251,7 +252,7 @@ func TestCheckpointsAreCosigned(t *testing.T) {
 		t.Errorf("the third was asked %d times, want 3: twice in vain, and then for a checkpoint from size 0", got)
 	}
 
-	// A new process asks once, with the size that the store knows.
+	// A new process asks once, with the size in the store.
 	s.restarted = true
 	again := submitTo(t, s, one, two, three)
 	again.run()
@@ -273,8 +274,8 @@ func TestCheckpointsAreCosigned(t *testing.T) {
 	}
 }
 
-// A process that dies after a witness has cosigned, and before it hears of it, asks again:
-// the witness says what it knows, and gives the cosignature.
+// A process that dies after a witness has cosigned but before it got the answer asks again: the
+// witness says what it has, and returns the cosignature.
 //
 //countersign:race
 func TestCosignatureThatWasNotHeard(t *testing.T) {
@@ -307,9 +308,9 @@ func TestCosignatureThatWasNotHeard(t *testing.T) {
 	}
 }
 
-// A database that was put back is refused by the witness, and the operator is told: where
-// the file of marks still knows what was signed, no other checkpoint is signed; where that
-// was put back too, the witness does not cosign the other history.
+// The witness refuses a database that was rolled back, and the operator is notified. If the file of
+// marks still has what was signed, no other checkpoint is signed. If that was rolled back too, the
+// witness does not cosign the other history.
 //
 //countersign:race
 func TestWitnessSeesPutBackDatabase(t *testing.T) {
@@ -352,7 +353,7 @@ func TestWitnessSeesPutBackDatabase(t *testing.T) {
 
 	forked := sign(t, testdb.SQLiteFile(copies[1]), s, oldMarks)
 	alarm = submitTo(t, forked, w)
-	for i, grow := range []int{2, 1} { // the size that the witness knows, and a larger one
+	for i, grow := range []int{2, 1} { // the size that the witness has, and a larger one
 		forked.seal(grow)
 		forked.signed(int64(3 + i))
 		alarm.later(time.Hour)

@@ -13,12 +13,12 @@ import (
 	"countersign/internal/store"
 )
 
-// check counts the jobs that the start of a worker adds: the next look at the ledger, and
+// check is the number of jobs that starting a worker adds: the next self-check of the ledger, and
 // the next search for abandoned chains.
 const check = 2
 
-// A receiver that hangs delays neither escalations nor mail, and is called a bounded
-// number of times at once.
+// A receiver that hangs delays neither escalations nor mail, and gets a bounded number of
+// concurrent calls.
 func TestHangingReceiverHoldsUpNothingElse(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -59,8 +59,7 @@ func TestHangingReceiverHoldsUpNothingElse(t *testing.T) {
 	})
 }
 
-// A job whose worker died is done by another once its lease has ended, and not
-// before.
+// A job whose worker died is run by another one after its lease has ended, and not before.
 //
 //countersign:race
 func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
@@ -74,7 +73,7 @@ func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
 		})
 		w.ask()
 		first, second := w.worker(w.service, nil, nil), w.worker(w.serve(open()), nil, nil)
-		if _, err := first.RunOnce(t.Context()); err != nil { // the notice
+		if _, err := first.RunOnce(t.Context()); err != nil { // runs the notice
 			t.Fatal(err)
 		}
 		var hanging sync.WaitGroup
@@ -93,7 +92,7 @@ func TestWorkerThatDiesLeavesItsJobToAnother(t *testing.T) {
 			t.Errorf("what arrived: %+v", got)
 		}
 		close(answer)
-		hanging.Wait() // it hears of its success too late, and changes nothing
+		hanging.Wait() // its success comes too late and changes nothing
 		w.queue(1, 0)
 	})
 }
@@ -132,8 +131,7 @@ func TestTwoWorkersNeverDoTheSameJob(t *testing.T) {
 	})
 }
 
-// A worker that has no time left to stop gives its jobs back, and they do not count
-// as failed.
+// A worker that has no time left to stop releases its jobs, and they do not count as failed.
 func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 	onEachStore(t, func(t *testing.T, open func() store.Store) {
 		w := newWorld(t, open())
@@ -147,7 +145,7 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 		first := w.worker(w.service, nil, nil)
 		first.Start()
 		servicetest.Eventually(w.t, "deliveries hang", func() bool { return len(r.arrived(t)) == 16 })
-		// Chores queue them, and a stop without time breaks chores off.
+		// Chores queue them, and stopping without time interrupts chores.
 		servicetest.Eventually(w.t, "the next looks at the ledger are queued", func() bool {
 			queued := 0
 			for _, kind := range []string{service.JobCheck, service.JobAbandon} {
@@ -170,11 +168,11 @@ func TestStopGivesBackWhatIsUnderWay(t *testing.T) {
 			t.Errorf("%d attempts count as failed", retried)
 		}
 		w.queue(20+check, 0)
-		first.Stop(t.Context()) // once more is harmless
+		first.Stop(t.Context()) // stopping twice is harmless
 	})
 }
 
-// A worker that stops waits for the deliveries that are under way.
+// A worker that stops waits for running deliveries.
 //
 //countersign:race
 func TestStopWaitsForWhatIsUnderWay(t *testing.T) {

@@ -1,11 +1,10 @@
-// Package worker does, at least once, what was queued together with its cause:
-// it moves approvals on when their time comes, turns notices into deliveries,
-// delivers them by webhook and e-mail, anchors decisions and heads in time, and
-// looks the ledgers over. Beside that it does what has to be done now and then, and
+// Package worker runs, at least once, the jobs that were queued together with their causes: it
+// handles deadlines of approvals, turns notices into deliveries, delivers them by webhook and
+// e-mail, anchors decisions and heads, and checks the ledgers. It also runs periodic chores, and
 // submits the checkpoints of transparency logs to witnesses.
 //
-// Any number of workers, in one process or several, share a store: a job is
-// leased to one of them at a time, and one that dies leaves its lease to run out.
+// Any number of workers, in one process or several, share a store. A job is leased to one of them
+// at a time, and the lease of a worker that dies expires.
 package worker
 
 import (
@@ -21,72 +20,71 @@ import (
 	"countersign/internal/witness"
 )
 
-// Config is what a Worker stands on. Zero values of the optional members are
-// replaced by the real thing.
+// Config configures a Worker. Zero values of optional members are replaced by defaults.
 type Config struct {
 	Service  *service.Service
 	Webhooks *notify.Webhooks
 	Mailer   *notify.Mailer // nil: e-mail is not sent
-	// Anchoring does the jobs of anchors, where the service queues any.
+	// Anchoring is used for anchor jobs, if the service queues any.
 	Anchoring Anchoring
-	// Witnesses are asked to cosign the checkpoints that the service signs; optional.
+	// Witnesses are asked to cosign the checkpoints that the service signs. They are optional.
 	Witnesses []*witness.Client
 	Log       *slog.Logger
 	Meter     Meter            // optional
 	Clock     func() time.Time // the service's own; optional
-	Random    func() float64   // in [0, 1), spreads attempts; optional
-	// CheckEvery is how long a ledger is left alone once it was looked over; optional,
-	// a day.
+	Random    func() float64   // in [0, 1), spreads retries; optional
+	// CheckEvery is the time between two self-checks of a ledger. It is optional; the default is a
+	// day.
 	CheckEvery time.Duration
-	// Ticks say when to look for work that nobody announced: what another replica
-	// queued, and what has become due. Optional, every second.
+	// Ticks say when to look for jobs that nobody announced: those that another replica queued, and
+	// those that have become due. They are optional; the default is every second.
 	Ticks <-chan time.Time
 }
 
-// Meter receives the figures of the queue. Kinds are those of the service.
+// Meter receives the metrics of the worker. Kinds are those of the service.
 type Meter interface {
 	JobDone(kind string)
 	JobRetried(kind string)
 	JobBuried(kind string)
 	JobsCounted(waiting, buried int64)
-	// AnchorMoved hears that an anchor of a method has come to a new standing.
+	// AnchorMoved is called when an anchor changes its standing.
 	AnchorMoved(method, standing string)
-	// RolledBack hears of how many organizations the ledger is older than what
-	// was acknowledged.
+	// RolledBack receives the number of organizations whose ledger is older than what was
+	// acknowledged.
 	RolledBack(organizations int)
-	// ChainsRemembered hears how many open chains are remembered outside the database, and
-	// how many were dropped from that since the start for want of room.
+	// ChainsRemembered receives how many open chains are recorded outside the database, and how
+	// many were dropped since the start because the limit was reached.
 	ChainsRemembered(chains int, dropped int64)
-	// TamperingOpen hears how many findings of tampering nobody has acknowledged.
+	// TamperingOpen receives the number of findings of tampering that nobody has acknowledged.
 	TamperingOpen(findings int)
-	// Submitted hears what became of a submission to a witness.
+	// Submitted receives the result of a submission to a witness.
 	Submitted(witness, result string)
-	// WitnessesDisagree hears of how many logs a witness has cosigned another history.
+	// WitnessesDisagree receives the number of logs of which a witness has cosigned another
+	// history.
 	WitnessesDisagree(logs int)
-	// LedgersLookedOver hears how long ago this process last saw a look over a ledger come
-	// to its end, of the ledger for which that is longest.
+	// LedgersLookedOver receives how long ago this process last saw a self-check of a ledger
+	// finish, for the ledger for which that is longest.
 	LedgersLookedOver(age time.Duration)
 }
 
 const (
 	tick = time.Second
-	// longestJob bounds one job; it is longer than any delivery waits.
-	longestJob = time.Minute
-	// A job begins when it is leased, so the lease outlasts it by far.
+	// jobTimeout bounds one job. It is longer than any delivery takes.
+	jobTimeout = time.Minute
+	// lease is much longer than jobTimeout. A job starts when it is leased.
 	lease = 5 * time.Minute
-	// checkEvery is how often each ledger is looked over, unless told otherwise.
+	// checkEvery is the default of Config.CheckEvery.
 	checkEvery = 24 * time.Hour
 )
 
-// places are how many jobs of each kind may be under way. A job is leased when
-// there is a place for it, and never before: so what hangs in one kind, a receiver
-// that does not answer, holds up nothing of the others.
-var places = map[string]int{
-	service.JobDeadline: 8, service.JobNotice: 8, service.JobKeyExpiry: 1, // wait for nobody but the store
+// concurrency is how many jobs of each kind may run at once. A job is leased only when it can
+// start, so a hang in one kind, such as a receiver that does not answer, does not block the others.
+var concurrency = map[string]int{
+	service.JobDeadline: 8, service.JobNotice: 8, service.JobKeyExpiry: 1, // depend only on the store
 	service.JobWebhook: 16, service.JobEmail: 5, service.JobAnchor: 4, service.JobCheck: 1, service.JobAbandon: 1,
 }
 
-// Worker runs jobs side by side, those of each kind in a lane of their own.
+// Worker runs jobs concurrently, those of each kind in their own lane.
 type Worker struct {
 	Config
 	jobs      *service.Jobs
@@ -94,22 +92,22 @@ type Worker struct {
 	endpoints endpoints
 	submitter *submitter // nil without witnesses
 
-	finished chan struct{} // nudged when a place became free
-	stopping chan struct{} // closed when nothing more is begun
+	finished chan struct{} // signalled when a job has finished
+	stopping chan struct{} // closed when nothing more may start
 	stop     func()
-	working  context.Context // ends when what is under way is given up
+	working  context.Context // ends when running jobs are abandoned
 	giveUp   context.CancelFunc
 	running  sync.WaitGroup
 
 	chores    []*chore
-	unclaimed bool // the last claim failed, and the log says so
+	unclaimed bool // the last claim failed and was logged
 	noMailer  sync.Once
 }
 
-// lane has a place for each job of a kind that is under way.
+// lane has one slot for each running job of a kind.
 type lane chan struct{}
 
-// New makes a worker that does nothing until it is started.
+// New returns a worker that does nothing until it is started.
 func New(c Config) *Worker {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -130,7 +128,7 @@ func New(c Config) *Worker {
 		Config: c, jobs: c.Service.Jobs(), lanes: make(map[string]lane),
 		finished: make(chan struct{}, 1), stopping: make(chan struct{}),
 	}
-	for kind, count := range places {
+	for kind, count := range concurrency {
 		w.lanes[kind] = make(lane, count)
 	}
 	w.stop = sync.OnceFunc(func() { close(w.stopping) })
@@ -155,8 +153,8 @@ func (w *Worker) Start() {
 	})
 }
 
-// Stop begins nothing more and lets what is under way finish until ctx ends.
-// What is not done then is given back: it was not the receiver's fault.
+// Stop starts nothing more and lets running jobs finish until ctx ends. Jobs that are not done then
+// are released, because it was not the receiver's fault.
 func (w *Worker) Stop(ctx context.Context) {
 	w.stop()
 	if w.submitter != nil {
@@ -190,47 +188,46 @@ func (w *Worker) loop(ticks <-chan time.Time) {
 	}
 }
 
-// fill takes on as many jobs of each kind as there are places. Only the loop fills,
-// so places that are free stay so until it does.
+// fill claims and starts as many jobs of each kind as there are free slots. Only the loop calls it,
+// so free slots stay free until it does.
 func (w *Worker) fill() {
-	room := make(map[string]int)
-	for kind, places := range w.lanes {
-		if free := cap(places) - len(places); free > 0 {
-			room[kind] = free
+	capacity := make(map[string]int)
+	for kind, slots := range w.lanes {
+		if free := cap(slots) - len(slots); free > 0 {
+			capacity[kind] = free
 		}
 	}
-	for _, job := range w.claim(room) {
-		places := w.lanes[job.Kind]
-		places <- struct{}{}
+	for _, job := range w.claim(capacity) {
+		slots := w.lanes[job.Kind]
+		slots <- struct{}{}
 		w.running.Go(func() {
 			w.work(w.working, job)
-			<-places
+			<-slots
 			w.nudge()
 		})
 	}
 }
 
-// claim is not cancelled by stopping: a lease that was taken and not heard of
-// would hold its job up until it ran out.
-func (w *Worker) claim(room map[string]int) []*service.Job {
-	if len(room) == 0 {
+// claim is not cancelled by stopping: a lease that was taken but whose answer was lost would block
+// its job until it expires.
+func (w *Worker) claim(capacity map[string]int) []*service.Job {
+	if len(capacity) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(w.working, longestJob)
+	ctx, cancel := context.WithTimeout(w.working, jobTimeout)
 	defer cancel()
-	jobs, err := w.jobs.Claim(ctx, span(lease), room)
+	jobs, err := w.jobs.Claim(ctx, span(lease), capacity)
 	if err != nil && !w.unclaimed && w.working.Err() == nil {
-		w.Log.Warn("the queue cannot be read: notices and deadlines wait", "reason", reason(err))
+		w.Log.Warn("the queue cannot be read: notifications and deadlines are delayed", "reason", reason(err))
 	}
 	w.unclaimed = err != nil
 	return jobs
 }
 
-// RunOnce does what is due now, up to as many jobs as there are places, and waits
-// for it. It returns how many there were; what follows from them is for the next
-// call.
+// RunOnce runs the jobs that are due now, within the limits of each kind, and waits for them. It
+// returns how many there were. Jobs that they queue are left for the next call.
 func (w *Worker) RunOnce(ctx context.Context) (done int, err error) {
-	jobs, err := w.jobs.Claim(ctx, span(lease), places)
+	jobs, err := w.jobs.Claim(ctx, span(lease), concurrency)
 	if err != nil {
 		return 0, err
 	}
@@ -242,7 +239,7 @@ func (w *Worker) RunOnce(ctx context.Context) (done int, err error) {
 	return len(jobs), nil
 }
 
-// WitnessDisagreements counts the logs of which a witness has cosigned another history.
+// WitnessDisagreements returns the number of logs of which a witness has cosigned another history.
 func (w *Worker) WitnessDisagreements() int {
 	if w.submitter == nil {
 		return 0

@@ -18,8 +18,8 @@ import (
 	"countersign/internal/worker"
 )
 
-// onEachStore gives a test a way to open one fresh database as often as it likes:
-// each handle stands for a process.
+// onEachStore lets a test open one fresh database as often as it likes. Each handle represents a
+// process.
 func onEachStore(t *testing.T, test func(t *testing.T, open func() store.Store)) {
 	t.Helper()
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -31,8 +31,8 @@ func newClock() *servicetest.Clock {
 	return servicetest.NewClock(time.Date(2026, 12, 31, 12, 0, 0, 0, time.UTC))
 }
 
-// world is a service on one store, with an organization whose agent "robot" may
-// do nothing unasked.
+// world is a service on one store, with an organization whose agent "robot" may do nothing without
+// approval.
 type world struct {
 	t       *testing.T
 	store   store.Store
@@ -41,8 +41,8 @@ type world struct {
 	service *service.Service
 	log     servicetest.Buffer
 	meter   *meter
-	methods []string // of anchoring
-	// believes judges anchors that were made. It is complete before the first is asked about.
+	methods []string // anchoring methods
+	// believes judges existing anchors. It is complete before the first one is judged.
 	believes *anchor.Verifier
 	anchors  worker.Anchoring
 
@@ -50,7 +50,7 @@ type world struct {
 }
 
 const (
-	hours    = 8 // that people have to decide
+	hours    = 8 // hours that people have to decide
 	settings = `{"high_risk_agents":["robot"],"approval_timeout_hours":8,"fallback_approvers":["ada@example.com","bob@example.com"]}`
 )
 
@@ -72,7 +72,7 @@ func newWorld(t *testing.T, db store.Store, methods ...string) *world {
 	return w
 }
 
-// serve starts a service, as another replica would, and stops it with the test.
+// serve starts a service, like another replica, and stops it when the test ends.
 //
 //countersign:replica
 func (w *world) serve(db store.Store) *service.Service {
@@ -117,7 +117,7 @@ func (w *world) open(request string) ledger.ChainID {
 	return opened.ID
 }
 
-// askIn is ask in a chain that was opened before.
+// askIn is ask in an existing chain.
 func (w *world) askIn(chain ledger.ChainID) ledger.ApprovalID {
 	w.t.Helper()
 	action, err := ledger.ParseAction(parse(w.t, `{"agent_name":"robot","action_type":"tool_call","action_name":"look","payload":{}}`))
@@ -141,7 +141,7 @@ func (w *world) approve(id ledger.ApprovalID) {
 	}
 }
 
-// stored is the status as the row has it, whatever the clock says.
+// stored returns the status in the row, whatever the clock says.
 func (w *world) stored(id ledger.ApprovalID) ledger.ApprovalStatus {
 	w.t.Helper()
 	record, err := w.store.Approval(w.t.Context(), id)
@@ -151,7 +151,7 @@ func (w *world) stored(id ledger.ApprovalID) ledger.ApprovalStatus {
 	return record.Status
 }
 
-// worker makes one on a service of this world. mailer may be nil.
+// worker returns a worker for a service of this world. mailer may be nil.
 func (w *world) worker(s *service.Service, mailer *notify.Mailer, ticks <-chan time.Time) *worker.Worker {
 	webhooks := notify.NewWebhooks(notify.Options{AllowPrivate: true})
 	w.t.Cleanup(webhooks.Close)
@@ -162,7 +162,7 @@ func (w *world) worker(s *service.Service, mailer *notify.Mailer, ticks <-chan t
 	})
 }
 
-// run does everything that is due, what follows from it included.
+// run runs everything that is due, including what follows from it.
 func (w *world) run(worker *worker.Worker) {
 	w.t.Helper()
 	for range 100 {
@@ -177,7 +177,7 @@ func (w *world) run(worker *worker.Worker) {
 	w.t.Fatal("there is no end to the work")
 }
 
-// queue wants so many jobs waiting, and so many given up.
+// queue requires the given numbers of waiting and buried jobs.
 func (w *world) queue(waiting, buried int64) {
 	w.t.Helper()
 	gotWaiting, gotBuried, err := w.store.CountJobs(w.t.Context())
@@ -189,7 +189,7 @@ func (w *world) queue(waiting, buried int64) {
 	}
 }
 
-// meter counts what it hears.
+// meter counts its calls.
 type meter struct {
 	mu     sync.Mutex
 	counts map[string]int64
