@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// errPrivateAddress says that a host leads where only insiders should get.
+// errPrivateAddress says that a host resolves to an address that is not public.
 var errPrivateAddress = errors.New("private or reserved address")
 
-// A host name stands for no more addresses than this: each costs a time-out.
+// maxAddresses bounds the addresses of a host name, because each costs a timeout.
 const maxAddresses = 4
 
 const connectTimeout = 5 * time.Second
 
 // Ranges of IPv4 that are not the public internet (RFC 6890 and its registry).
 var reserved4 = prefixes(
-	"0.0.0.0/8",       // this network, and unspecified
+	"0.0.0.0/8",       // this network, including unspecified
 	"10.0.0.0/8",      // private
 	"100.64.0.0/10",   // carrier-grade NAT
 	"127.0.0.0/8",     // loopback
-	"169.254.0.0/16",  // link-local, and the metadata services of clouds
+	"169.254.0.0/16",  // link-local, including the metadata services of clouds
 	"172.16.0.0/12",   // private
 	"192.0.0.0/24",    // protocol assignments
 	"192.0.2.0/24",    // documentation
@@ -33,15 +33,15 @@ var reserved4 = prefixes(
 	"198.51.100.0/24", // documentation
 	"203.0.113.0/24",  // documentation
 	"224.0.0.0/4",     // multicast
-	"240.0.0.0/4",     // future use, and broadcast
+	"240.0.0.0/4",     // future use, including broadcast
 )
 
-// global6 is all of IPv6 that is handed out. Loopback, unspecified, link-local,
-// unique-local and multicast lie outside it, and so do the ranges that embed an
-// IPv4 address: mapped, compatible and NAT64.
+// global6 is all allocated IPv6 space. Loopback, unspecified, link-local, unique-local and
+// multicast are outside of it, and so are the ranges that embed an IPv4 address: mapped, compatible
+// and NAT64.
 var global6 = netip.MustParsePrefix("2000::/3")
 
-// Ranges within global6 that lead elsewhere all the same.
+// Ranges within global6 that are not public.
 var reserved6 = prefixes(
 	"2001::/23",     // protocol assignments, and Teredo, which embeds IPv4
 	"2001:db8::/32", // documentation
@@ -74,9 +74,8 @@ func within(list []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// dialer connects to public addresses alone. It looks a name up once and connects
-// to the very addresses it has judged: a name that changes its mind between
-// the check and the connection gains nothing.
+// dialer connects only to public addresses. It resolves a name once and connects to exactly the
+// addresses that it has checked, so that DNS rebinding has no effect.
 type dialer struct {
 	allowPrivate bool
 	resolve      func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -98,7 +97,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := d.judged(ctx, host)
+	addresses, err := d.resolvePublic(ctx, host)
 	if err != nil {
 		return nil, err
 	}
@@ -111,9 +110,9 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return nil, err
 }
 
-// judged resolves host. One private address among public ones spoils them all:
-// no honest name has both.
-func (d *dialer) judged(ctx context.Context, host string) ([]netip.Addr, error) {
+// resolvePublic resolves host and checks its addresses. One private address among public ones refuses them
+// all, because no honest name has both.
+func (d *dialer) resolvePublic(ctx context.Context, host string) ([]netip.Addr, error) {
 	found, err := d.resolve(ctx, host)
 	if err != nil {
 		return nil, err
@@ -123,8 +122,8 @@ func (d *dialer) judged(ctx context.Context, host string) ([]netip.Addr, error) 
 	}
 	addresses := make([]netip.Addr, len(found))
 	for i, addr := range found {
-		// Resolvers hand out IPv4 addresses in either form, and the system
-		// connects to both alike.
+		// Resolvers return IPv4 addresses in either form, and the system connects to both in the
+		// same way.
 		addresses[i] = addr.Unmap()
 		if !d.allowPrivate && !isPublic(addresses[i]) {
 			return nil, fmt.Errorf("resolve: %w", errPrivateAddress)

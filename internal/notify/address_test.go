@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Only addresses of the public internet are public; private, reserved and embedded
-// ones are not.
+// Only addresses of the public internet are public; private, reserved and embedded ones are not.
 func TestIsPublic(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
@@ -78,7 +77,7 @@ func TestIsPublic(t *testing.T) {
 	}
 }
 
-// recorder stands for the network: it notes what would be connected to.
+// recorder represents the network: it records connection attempts.
 type recorder struct{ addresses []string }
 
 func (r *recorder) connect(_ context.Context, _, address string) (net.Conn, error) {
@@ -98,8 +97,8 @@ func answers(lists ...[]string) func(context.Context, string) ([]netip.Addr, err
 	}
 }
 
-// A webhook connects to exactly the addresses that were judged, and to none when one
-// of them is private.
+// A webhook connects to exactly the addresses that were checked, and to none if one of them is
+// private.
 func TestDialerConnectsToWhatItJudged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -133,8 +132,8 @@ func TestDialerConnectsToWhatItJudged(t *testing.T) {
 	}
 }
 
-// A name is looked up once for each connection: the address that was judged is
-// the one connected to, whatever the name says the next time.
+// A name is resolved once for each connection: the checked address is the one that is connected to,
+// whatever the name resolves to next time.
 func TestDialerIsNotReboundByItsResolver(t *testing.T) {
 	t.Parallel()
 	network := &recorder{}

@@ -15,11 +15,11 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Endpoint is where a webhook goes.
+// Endpoint is the destination of a webhook.
 type Endpoint struct {
 	URL string
-	// Secrets has the secret of the endpoint and, while it is being replaced, the
-	// old one too. Each signs, and the receiver needs to know one of them.
+	// Secrets has the secret of the endpoint and, while it is being replaced, also the old one.
+	// Each signs, and the receiver needs to know one of them.
 	Secrets []ledger.Secret
 }
 
@@ -29,20 +29,18 @@ const (
 
 	secretPrefix = "whsec_"
 
-	// Bounds of the decoded secret, from Standard Webhooks.
-	leastKey = 24
-	mostKey  = 64
+	// Limits of the decoded secret, from Standard Webhooks.
+	minKey = 24
+	maxKey = 64
 )
 
-// NewSecret makes a signing secret, in the form that verifiers of Standard
-// Webhooks take.
+// NewSecret returns a signing secret in the form that Standard Webhooks verifiers accept.
 func NewSecret(random [32]byte) ledger.Secret {
 	return ledger.NewSecret(secretPrefix + base64.StdEncoding.EncodeToString(random[:]))
 }
 
-// CheckURL says what is wrong with the URL of a webhook, as words that follow its
-// name: "must …". It looks nothing up; delivery judges the addresses behind a
-// name each time it connects.
+// CheckURL says what is wrong with the URL of a webhook, in words that follow its name: "must …".
+// It does not resolve the name; delivery checks the addresses each time it connects.
 func CheckURL(text string, allowPrivate bool) error {
 	u, err := url.Parse(text)
 	switch {
@@ -74,7 +72,7 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// isLocalHost tells early what connecting would refuse anyway.
+// isLocalHost detects early what connecting would refuse anyway.
 func isLocalHost(host string) bool {
 	if addr, err := netip.ParseAddr(host); err == nil {
 		return !isPublic(addr)
@@ -83,8 +81,8 @@ func isLocalHost(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// signatures is the value of the webhook-signature header: one signature for
-// each secret, the id, the time and the body under each.
+// signatures returns the webhook-signature header: one signature over the id, the time and the body
+// for each secret.
 func signatures(secrets []ledger.Secret, messageID string, at time.Time, body []byte) (string, error) {
 	if len(secrets) == 0 || len(secrets) > maxSecrets {
 		return "", fmt.Errorf("an endpoint must have 1 to %d secrets", maxSecrets)
@@ -106,8 +104,8 @@ func signatures(secrets []ledger.Secret, messageID string, at time.Time, body []
 func signingKey(secret ledger.Secret) ([]byte, error) {
 	encoded, found := strings.CutPrefix(secret.Reveal(), secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
-	if !found || err != nil || len(key) < leastKey || len(key) > mostKey {
-		return nil, fmt.Errorf("an endpoint's secret must be %s and %d to %d bytes in base64", secretPrefix, leastKey, mostKey)
+	if !found || err != nil || len(key) < minKey || len(key) > maxKey {
+		return nil, fmt.Errorf("an endpoint's secret must be %s and %d to %d bytes in base64", secretPrefix, minKey, maxKey)
 	}
 	return key, nil
 }

@@ -15,7 +15,7 @@ func TestCheckURL(t *testing.T) {
 	const accepted = ""
 	for _, c := range []struct {
 		url             string
-		public, private string // what the refusal says, strictly and with private addresses allowed
+		public, private string // expected errors without and with private addresses allowed
 	}{
 		{"https://example.com/hooks", accepted, accepted},
 		{"https://example.com:8443/hooks?team=a", accepted, accepted},
@@ -71,7 +71,7 @@ func TestNewSecret(t *testing.T) {
 	}
 }
 
-// testSecret makes a secret of 32 times the same byte.
+// testSecret returns a secret of 32 identical bytes.
 func testSecret(b byte) ledger.Secret {
 	var random [32]byte
 	for i := range random {

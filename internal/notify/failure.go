@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// failure is why an attempt failed. It wraps nothing but the caller's own
-// context error: other causes repeat URLs and what the peer said.
+// failure says why an attempt failed. It wraps only the caller's own context error, because other
+// causes contain URLs and what the peer said.
 type failure struct {
 	text       string
 	class      Class
@@ -32,17 +32,17 @@ type Class string
 
 // The classes of failures.
 const (
-	ClassInvalid     Class = "invalid"             // the request could not be made
+	ClassInvalid     Class = "invalid"             // the request could not be built
 	ClassAddress     Class = "address_not_allowed" // a private or reserved address
 	ClassName        Class = "name_not_resolved"
 	ClassConnection  Class = "connection"
 	ClassTLS         Class = "tls"
 	ClassTimeout     Class = "timeout"
 	ClassRedirect    Class = "redirect"
-	ClassStatus      Class = "status" // an answer that is neither 2xx, 3xx nor 410
+	ClassStatus      Class = "status" // a status other than 2xx, 3xx and 410
 	ClassGone        Class = "gone"
-	ClassInterrupted Class = "interrupted" // the server stopped, or the caller went away
-	ClassHeldBack    Class = "held_back"   // not tried: an earlier delivery to the receiver still hangs
+	ClassInterrupted Class = "interrupted" // the server stopped, or the caller gave up
+	ClassHeldBack    Class = "held_back"   // not attempted: an earlier delivery to the receiver still hangs
 )
 
 // Classes lists every class.
@@ -53,7 +53,7 @@ func Classes() []Class {
 	}
 }
 
-// ClassOf is the class of a failed attempt, ClassConnection where nothing else is known.
+// ClassOf returns the class of a failed attempt, or ClassConnection if nothing else is known.
 func ClassOf(err error) Class {
 	var f *failure
 	if errors.As(err, &f) && f.class != "" {
@@ -62,31 +62,31 @@ func ClassOf(err error) Class {
 	return ClassConnection
 }
 
-// HeldBack is the failure of an attempt that was not made.
+// HeldBack returns the failure of an attempt that was not made.
 func HeldBack(text string) error { return &failure{text: text, class: ClassHeldBack} }
 
-// Permanent reports whether another attempt would fail just the same.
+// Permanent reports whether another attempt would fail in the same way.
 func Permanent(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.permanent
 }
 
-// Gone reports whether the receiver asked to be left alone (410). Its endpoint
-// should be disabled. What is gone is permanent.
+// Gone reports whether the receiver does not want any more messages (410). Its endpoint should be
+// disabled. Such a failure is also permanent.
 func Gone(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.gone
 }
 
-// Silent reports whether the peer kept the caller waiting and did not answer in
-// time: the next attempt may have to wait as long.
+// Silent reports whether the peer did not answer in time, so that the next attempt may take as
+// long.
 func Silent(err error) bool {
 	var f *failure
 	return errors.As(err, &f) && f.silent
 }
 
-// RetryAfter returns how long the receiver asked to be spared, at most a day.
-// Wait for the longer of this and Backoff.
+// RetryAfter returns how long the receiver asked to wait, at most a day. Wait for the longer of
+// this and Backoff.
 func RetryAfter(err error) (time.Duration, bool) {
 	var f *failure
 	if !errors.As(err, &f) || f.retryAfter <= 0 {
@@ -95,14 +95,14 @@ func RetryAfter(err error) (time.Duration, bool) {
 	return f.retryAfter, true
 }
 
-// permanent marks an error of our own words.
+// permanent marks an error of this package as permanent.
 func permanent(err error) error {
 	return &failure{text: err.Error(), class: ClassInvalid, permanent: true}
 }
 
-// unreachable is the failure of a connection to peer. When it was the caller who
-// gave up, the error says so to errors.Is: that attempt says nothing of the peer.
-// otherwise is what to say of faults that have no words of their own.
+// unreachable returns the failure of a connection to peer. If the caller gave up, the error matches
+// that with errors.Is, because such an attempt says nothing about the peer. otherwise describes
+// errors without a more specific description.
 func unreachable(ctx context.Context, peer string, err error, otherwise string) error {
 	if cause := ctx.Err(); cause != nil {
 		return &failure{text: "the delivery was given up: " + cause.Error(), class: ClassInterrupted, cause: cause}
@@ -113,7 +113,7 @@ func unreachable(ctx context.Context, peer string, err error, otherwise string) 
 	return &failure{text: peer + " " + cmp.Or(words, otherwise), class: class, silent: silent}
 }
 
-// connectionFault describes err without repeating it; "" if it cannot.
+// connectionFault describes err without quoting it. It returns "" if it cannot.
 func connectionFault(err error) (class Class, words string) {
 	var (
 		timeout net.Error

@@ -13,7 +13,7 @@ const (
 	maxRow     = 500 // characters of a row's value
 )
 
-// wording is how a kind of notice is told to people.
+// wording is how people read about a kind of notice.
 type wording struct {
 	headline string
 	advice   string
@@ -21,8 +21,7 @@ type wording struct {
 
 const (
 	adviceDecide = "Open the console to decide. Opening the link decides nothing by itself."
-	// Some of those who read it may not be allowed to decide: addresses that a chain
-	// brought are told, and nothing more.
+	// Some readers may not be allowed to decide: addresses that a chain named are only notified.
 	adviceEscalated = "Half of the time has passed, and nobody has decided. From now on the organization's fallback approvers may, with a key " +
 		"of their name, besides those whom the rule names. " + adviceDecide
 	adviceLook = "Open the console for the details."
@@ -48,10 +47,10 @@ type letter struct {
 	Rows     []row
 	Advice   string
 	Link     string
-	NoLink   string // said in place of a link
+	NoLink   string // shown instead of a link
 }
 
-// noLink is said where the notice has no link.
+// noLink is shown if the notice has no link.
 const noLink = "There is no link, because " + linkMissing + "."
 
 type row struct{ Label, Value string }
@@ -73,7 +72,7 @@ func compose(n Notice) letter {
 	}
 	add("Policy", n.Policy)
 	add("Reason", n.Reason)
-	if len(n.Rules) > 1 { // a single one is the policy above
+	if len(n.Rules) > 1 { // a single rule is the policy above
 		for _, rule := range shownRules(n.Rules, maxRuleName, maxReason) {
 			add("Rule", ruleForPeople(rule))
 		}
@@ -88,7 +87,7 @@ func compose(n Notice) letter {
 	return l
 }
 
-// ruleForPeople says which rule matched, what it wants and why.
+// ruleForPeople says which rule matched, its decision and why.
 func ruleForPeople(rule ledger.MatchedRule) string {
 	text := rule.Name + " (" + string(rule.Outcome)
 	if rule.Shadow {
@@ -101,7 +100,7 @@ func ruleForPeople(rule ledger.MatchedRule) string {
 	return text
 }
 
-// deciders says in words who decided.
+// deciders describes who decided.
 var deciders = map[ledger.Source]string{
 	ledger.SourceHuman:   "a person",
 	ledger.SourceBackend: "a rule that came into force during the wait",
@@ -109,7 +108,7 @@ var deciders = map[ledger.Source]string{
 
 const timeForPeople = "2 January 2006, 15:04 MST"
 
-// subject holds names alone, in one line that cannot start another header.
+// subject contains only names, in one line that cannot start another header.
 func subject(n Notice) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%s] %s", oneLine(n.Organization, 50), wordings[n.Kind].headline)
@@ -120,7 +119,7 @@ func subject(n Notice) string {
 			separator = " "
 		}
 	}
-	// A name that looks like an encoded word would be decoded by its readers.
+	// Mail programs would decode a name that looks like an encoded word.
 	return oneLine(strings.ReplaceAll(b.String(), "=?", "= ?"), maxSubject)
 }
 

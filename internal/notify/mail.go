@@ -18,10 +18,9 @@ import (
 
 const maxRecipients = 50
 
-// Send makes one attempt to mail the notice. The message id stays the same over
-// all attempts and becomes the Message-ID, by which a mailbox recognises a
-// repetition. A server that refuses one recipient gets the message for none of
-// them: give each recipient a delivery of their own where that matters.
+// Send makes one attempt to mail the notice. The message id stays the same for all attempts and
+// becomes the Message-ID, by which a mailbox recognizes a repetition. A server that refuses one
+// recipient gets the message for none of them: use a delivery for each recipient if that matters.
 func (m *Mailer) Send(ctx context.Context, messageID string, to []string, notice Notice) error {
 	message, err := m.message(messageID, to, notice)
 	if err != nil {
@@ -31,7 +30,7 @@ func (m *Mailer) Send(ctx context.Context, messageID string, to []string, notice
 	defer cancel()
 	line := &line{mailer: m}
 	defer line.hangUp()
-	// The library heeds a context only while it connects.
+	// The library respects a context only while it connects.
 	defer context.AfterFunc(timed, line.hangUp)()
 
 	client, err := m.client(line)
@@ -40,7 +39,7 @@ func (m *Mailer) Send(ctx context.Context, messageID string, to []string, notice
 	}
 	err = client.DialAndSendWithContext(timed, message)
 	if err == nil || message.IsDelivered() {
-		return nil // a farewell that fails takes nothing back
+		return nil // the message was accepted, even if QUIT fails
 	}
 	if timed.Err() != nil && ctx.Err() == nil {
 		err = timed.Err()
@@ -60,7 +59,7 @@ func (m *Mailer) message(messageID string, to []string, notice Notice) (*mail.Ms
 	message.FromMailAddress(&m.from)
 	message.ToMailAddress(recipients...)
 	message.SetMessageIDWithValue(messageID + "@" + m.domain())
-	// The moment of the event, so that a repetition is the same message.
+	// The date is that of the event, so that a repetition is the same message.
 	message.SetDateWithValue(notice.At.Std())
 	message.SetGenHeader("Auto-Submitted", "auto-generated")
 	message.SetGenHeader("X-Auto-Response-Suppress", "All")
@@ -88,7 +87,7 @@ func parseRecipients(to []string) ([]*netmail.Address, error) {
 	return recipients, nil
 }
 
-// domain is the right side of a Message-ID, which is plain ASCII.
+// domain is the right side of a Message-ID, which must be plain ASCII.
 func (m *Mailer) domain() string {
 	domain := m.from.Address[strings.LastIndex(m.from.Address, "@")+1:]
 	for i := range len(domain) {
@@ -112,9 +111,9 @@ func (m *Mailer) client(line *line) (*mail.Client, error) {
 	return mail.NewClient(m.host, options...)
 }
 
-// refusal turns what the library reports into a failure. A 5xx answer to the
-// message is final. One to the connection or the sign-in is not: that is
-// the operator's to mend, and the mail should go out then.
+// refusal turns the library's error into a failure. A 5xx answer to the message is final. One to
+// the connection or the sign-in is not: the operator can fix that, and the mail should then be
+// sent.
 func refusal(ctx context.Context, err error) error {
 	var rejected *mail.SendError
 	if errors.As(err, &rejected) && rejected.ErrorCode() != 0 && ctx.Err() == nil {
@@ -131,8 +130,8 @@ func refusal(ctx context.Context, err error) error {
 	return unreachable(ctx, "the mail server", err, "broke the connection, or lacks STARTTLS or a known way to sign in")
 }
 
-// line is the one connection of a delivery. It is kept apart from the library, which
-// leaves connections open when the greeting, STARTTLS or the sign-in fails.
+// line is the connection of one delivery. It is separate from the library, which leaves connections
+// open if the greeting, STARTTLS or the sign-in fails.
 type line struct {
 	mailer *Mailer
 

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// script is a mail server that knows one conversation: it sends each answer in
-// turn, reads a line before the next, and then calls end.
+// script is a mail server with one fixed conversation: it sends each answer in turn, reads a line
+// before the next, and then calls end.
 //
 //countersign:host it runs a mail server
 func script(t *testing.T, end func(net.Conn, *bufio.Reader), answers ...string) *Mailer {
@@ -53,7 +53,7 @@ func untilClosed(_ net.Conn, lines *bufio.Reader) { _, _ = io.Copy(io.Discard, l
 
 var polite = []string{"220 ready", "250 hello", "250 sender", "250 recipient", "354 go on"}
 
-// A mail server that hangs at any stage ends in a time-out that is retried.
+// A mail server that hangs at any stage causes a timeout that is retried.
 func TestAHangingServerTimesOut(t *testing.T) {
 	t.Parallel()
 	for stage := range len(polite) + 1 {
@@ -92,7 +92,7 @@ func TestALostFarewellTakesNothingBack(t *testing.T) {
 			}
 			if line == ".\r\n" {
 				_, _ = io.WriteString(conn, "250 taken\r\n")
-				return // and the connection breaks
+				return // breaks the connection
 			}
 		}
 	}, polite...)
@@ -142,8 +142,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A mail with bad recipients, id or content is refused for good, and the error
-// repeats none of it.
+// A mail with invalid recipients, id or content fails permanently, and the error contains none of
+// it.
 func TestSendRefusesWhatNoRetryMends(t *testing.T) {
 	t.Parallel()
 	m := mailerAt(t, "smtp://127.0.0.1:1?from=a@example.com")
@@ -169,8 +169,7 @@ func TestSendRefusesWhatNoRetryMends(t *testing.T) {
 	}
 }
 
-// Every kind of notice has its wording, and only requests for a decision ask for
-// one.
+// Every kind of notice has its wording, and only requests for a decision ask for one.
 func TestEveryKindHasItsWords(t *testing.T) {
 	t.Parallel()
 	if len(wordings) != len(Kinds()) {

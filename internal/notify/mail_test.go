@@ -17,7 +17,7 @@ import (
 
 var reviewers = []string{"grace@example.com"}
 
-// read opens a letter as a mail program would: its headers and its parts by type.
+// read parses a mail like a mail program: its headers, and its parts by type.
 func read(t *testing.T, in letterIn) (netmail.Header, map[string]string) {
 	t.Helper()
 	message, err := netmail.ReadMessage(strings.NewReader(in.data))
@@ -132,8 +132,7 @@ func TestARepetitionCanBeRecognised(t *testing.T) {
 	}
 }
 
-// Names with line breaks or control characters cannot add headers or recipients to a
-// mail.
+// Names with line breaks or control characters cannot add headers or recipients to a mail.
 func TestNamesCannotAddHeaders(t *testing.T) {
 	t.Parallel()
 	office := (&postOffice{}).open(t)
@@ -155,8 +154,8 @@ func TestNamesCannotAddHeaders(t *testing.T) {
 	}
 }
 
-// A temporary refusal of a mail is retried and a permanent one is not, and the error
-// repeats nothing of the mail or the answer.
+// A temporary refusal of a mail is retried and a permanent one is not, and the error contains
+// nothing of the mail or the answer.
 func TestServerAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	answer := func(code int) error {
@@ -188,8 +187,8 @@ func TestServerAnswersAreJudged(t *testing.T) {
 	}
 }
 
-// Mail is sent only over the encryption that is configured, to a server with a
-// trusted certificate, and the error shows no password.
+// Mail is sent only with the configured encryption, to a server with a trusted certificate, and the
+// error contains no password.
 func TestEncryptionAndSignIn(t *testing.T) {
 	t.Parallel()
 	certificate, roots := newCertificate(t)
@@ -201,7 +200,7 @@ func TestEncryptionAndSignIn(t *testing.T) {
 		office                 postOffice
 		scheme, user, settings string
 		untrusted              bool
-		want                   string // in the error
+		want                   string // part of the error
 		tls                    bool
 	}{
 		"STARTTLS":                   {office: startTLS, scheme: "smtp", user: right, tls: true},

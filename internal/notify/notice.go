@@ -10,7 +10,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Kind names what happened. Receivers branch on it: a kind is never renamed.
+// Kind names what happened. Receivers branch on it, so a kind is never renamed.
 type Kind string
 
 // The kinds of notices.
@@ -39,54 +39,53 @@ func Kinds() []Kind {
 // Known reports whether k is one of Kinds.
 func (k Kind) Known() bool { return slices.Contains(Kinds(), k) }
 
-// Notice says what happened: names, and of an action what was found in it and the
-// rules that matched. There is no room in it for payloads or secrets. An empty field
-// does not apply.
+// Notice says what happened: names, and for an action what was found in it and the rules that
+// matched. It contains no payloads or secrets. An empty field does not apply.
 type Notice struct {
 	Kind         Kind
 	At           ledger.Time
 	Organization string // slug
 
 	Chain       string
-	Environment string // of the chain
+	Environment string // environment of the chain
 	Agent       string
 	Action      string
 	Policy      string // the rule that decided
-	Reason      string // of that rule, or of whoever moved the kill switch
+	Reason      string // of that rule, or of the change of the kill switch
 	Status      string
 	Reviewer    string
 	// Source says who decided: a person or a rule. Its values are those of a decision's
-	// decision_source; "" where nothing was decided.
+	// decision_source. It is "" if nothing was decided.
 	Source ledger.Source
 
-	Amount    *ledger.Money        // in US dollars; nil where the action has none that can be read
-	Rules     []ledger.MatchedRule // all that matched, strictest first
+	Amount    *ledger.Money        // in US dollars; nil if the action has no readable amount
+	Rules     []ledger.MatchedRule // all matching rules, strictest first
 	ExpiresAt ledger.Time          // zero: nothing expires
 	Link      string               // console page; opening it decides nothing
 
-	// Programs need the ids. They stand in a webhook's body and nowhere else.
+	// The ids are for programs. They appear only in a webhook's body.
 	ChainID    string
 	ApprovalID string
 	ReceiptID  string
 }
 
-// Bounds of a notice, in characters and in bytes of JSON. All names at their
-// longest still fit into a body, and so do the rules without their reasons.
+// Limits of a notice, in characters and in bytes of JSON. All names at their maximum length fit
+// into a body, and so do the rules without their reasons.
 const (
 	maxName      = 200
 	maxReason    = 300
 	maxRules     = 20
-	maxRuleName  = 100 // what a policy set allows
-	bareRuleName = 60  // where the reasons were left out
+	maxRuleName  = 100 // the limit of a policy set
+	bareRuleName = 60  // if the reasons are omitted
 	maxLink      = 2000
 	maxBody      = 20 << 10
 )
 
-// Amounts are in one currency: what an action says in another cannot be compared
-// with a threshold, and is not taken for an amount.
+// currency is the only currency of amounts: an amount in another one cannot be compared with a
+// threshold, and does not count as an amount.
 const currency = "USD"
 
-// linkMissing stands beside a link that is null.
+// linkMissing explains a link that is null.
 const linkMissing = "the server was not given its public address: start it with --public-url"
 
 type member struct {
@@ -95,7 +94,7 @@ type member struct {
 	limit int
 }
 
-// members pairs the texts of a notice with their names on the wire.
+// members pairs the texts of a notice with their JSON names.
 func (n *Notice) members() []member {
 	return []member{
 		{"organization", &n.Organization, maxName},
@@ -115,10 +114,9 @@ func (n *Notice) members() []member {
 	}
 }
 
-// Encode writes the notice as canonical JSON. The same bytes are kept in the
-// queue and sent as a webhook's body. Names are cut and cleaned rather than
-// refused: a strange name is no reason to stay silent. Where everything together
-// is too long, rules lose their reasons.
+// Encode returns the notice as canonical JSON. The same bytes are stored in the queue and sent as a
+// webhook's body. Names are cut and cleaned instead of refused: a strange name is no reason to send
+// nothing. If everything together is too long, the reasons of the rules are omitted.
 func (n Notice) Encode() ([]byte, error) {
 	if err := n.check(); err != nil {
 		return nil, err
@@ -168,7 +166,7 @@ func (n Notice) encode(rules []ledger.MatchedRule) ([]byte, error) {
 	return body.End(), nil
 }
 
-// shownRules are rules with names and reasons of one line and so many characters each.
+// shownRules returns the rules with names and reasons cut to one line of at most the given lengths.
 func shownRules(rules []ledger.MatchedRule, name, reason int) []ledger.MatchedRule {
 	shown := make([]ledger.MatchedRule, min(len(rules), maxRules))
 	for i := range shown {
@@ -182,14 +180,14 @@ func shownRules(rules []ledger.MatchedRule, name, reason int) []ledger.MatchedRu
 func textMember(name, text string) canon.Member {
 	value, err := canon.StringValue(text)
 	if err != nil {
-		// oneLine has made it valid UTF-8, which is all that is asked for.
+		// oneLine has made it valid UTF-8, which is the only requirement.
 		panic("notify: " + err.Error())
 	}
 	return canon.Member{Name: name, Value: value}
 }
 
-// Decode reads what Encode wrote. Members it does not know are left out: they
-// are from a newer release, and the rest is worth delivering all the same.
+// Decode decodes the result of Encode. Unknown members are ignored: they are from a newer release,
+// and the rest is still worth delivering.
 func Decode(body []byte) (Notice, error) {
 	if len(body) > maxBody {
 		return Notice{}, fmt.Errorf("a notice must have at most %d bytes", maxBody)

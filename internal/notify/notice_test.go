@@ -47,7 +47,7 @@ func fullNotice() Notice {
 	}
 }
 
-// A notice is written as the documented webhook body.
+// A notice is encoded as the documented webhook body.
 func TestEncodeWritesTheWebhookBody(t *testing.T) {
 	t.Parallel()
 	got, err := fullNotice().Encode()
@@ -67,7 +67,7 @@ func TestEncodeWritesTheWebhookBody(t *testing.T) {
 	}
 }
 
-// A notice of any kind is read back as it was written.
+// A notice of any kind is decoded unchanged.
 func TestDecodeReadsWhatEncodeWrote(t *testing.T) {
 	t.Parallel()
 	for _, kind := range Kinds() {
@@ -105,8 +105,8 @@ func TestMissingLinkIsExplained(t *testing.T) {
 	}
 }
 
-// Whatever the names hold, what enters the queue is canonical, bounded and one
-// line, and leaves the queue as it entered.
+// Whatever the names contain, the encoded notice is canonical, bounded and one line, and is decoded
+// unchanged.
 func TestAnyNamesSurviveTheQueue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -168,7 +168,7 @@ func TestTheLongestNoticeFits(t *testing.T) {
 	}
 }
 
-// A notice without a kind, an organization or a safe link is not written.
+// A notice without a kind, an organization or a safe link is not encoded.
 func TestEncodeRefuses(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*Notice){

@@ -124,7 +124,7 @@ func (s *signInSession) Auth(string) (sasl.Server, error) {
 	}), nil
 }
 
-// mailer returns one for the office, reached by the settings of its address.
+// mailer returns a Mailer for the server, with the given settings.
 func (p *postOffice) mailer(t *testing.T, scheme, user, settings string) *Mailer {
 	t.Helper()
 	return mailerAt(t, fmt.Sprintf("%s://%s127.0.0.1:%d?from=countersign@example.com%s", scheme, user, p.port, settings))
@@ -149,7 +149,7 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// newCertificate makes one for 127.0.0.1, and the pool that trusts it.
+// newCertificate creates a certificate for 127.0.0.1, and the pool that trusts it.
 func newCertificate(t *testing.T) (*tls.Certificate, *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -18,7 +18,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-const mailTimeout = 30 * time.Second // the whole attempt; mail servers think before they accept
+const mailTimeout = 30 * time.Second // for the whole attempt; mail servers may take long to accept
 
 // Mailer sends notices through one mail server. It is safe for concurrent use.
 type Mailer struct {
@@ -26,9 +26,9 @@ type Mailer struct {
 	port int
 
 	implicitTLS bool
-	startTLS    mail.TLSPolicy // without implicitTLS
+	startTLS    mail.TLSPolicy // used without implicitTLS
 
-	user     string // "": no sign-in
+	user     string // "" for no sign-in
 	password ledger.Secret
 	from     netmail.Address
 
@@ -41,13 +41,13 @@ var errSMTPForm = errors.New(
 	"the mail server must be given as smtp://USER:PASSWORD@HOST:PORT?from=ADDRESS, or smtps://…, " +
 		"with special characters in the user name and password percent-encoded")
 
-// ParseSMTP reads the address of a mail server:
+// ParseSMTP parses the address of a mail server:
 //
 //	smtp://USER:PASSWORD@HOST:587?from=ADDRESS&starttls=required|optional|off
 //	smtps://USER:PASSWORD@HOST:465?from=ADDRESS
 //
-// STARTTLS is required unless the address says otherwise. No error repeats any
-// part of the address.
+// STARTTLS is required unless the address says otherwise. Errors do not contain any part of the
+// address.
 func ParseSMTP(address string) (*Mailer, error) {
 	u, err := url.Parse(strings.TrimSpace(address))
 	if err != nil || len(address) > maxURL || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.Fragment != "" {
@@ -131,7 +131,7 @@ func (m *Mailer) setUser(u *url.URL, _ url.Values) error {
 	if u.User.Username() == "" || password == "" {
 		return errors.New("the mail server's address needs both a user name and a password, or neither")
 	}
-	// Whoever sits on the line can strip an offer of STARTTLS.
+	// An attacker on the network can remove an offer of STARTTLS.
 	if !m.implicitTLS && m.startTLS != mail.TLSMandatory {
 		return errors.New("a password is only sent encrypted: use smtps://, or smtp:// with starttls=required")
 	}
@@ -139,7 +139,7 @@ func (m *Mailer) setUser(u *url.URL, _ url.Values) error {
 	return nil
 }
 
-// String names the server and nothing that signs in there.
+// String returns the server's address without credentials.
 func (m *Mailer) String() string { return fmt.Sprintf("%s port %d", m.host, m.port) }
 
 func (m *Mailer) security() *tls.Config {

@@ -38,8 +38,8 @@ func TestParseSMTP(t *testing.T) {
 	}
 }
 
-// A bad mail server URL is refused without showing its password, and a good one
-// prints without it.
+// An invalid mail server URL is refused without revealing its password, and a valid one is printed
+// without it.
 func TestParseSMTPKeepsSecrets(t *testing.T) {
 	t.Parallel()
 	const planted = "planted"

@@ -15,33 +15,33 @@ import (
 )
 
 const (
-	webhookTimeout = 15 * time.Second // the whole attempt
+	webhookTimeout = 15 * time.Second // for the whole attempt
 	headerTimeout  = 12 * time.Second
 
-	maxAnswer       = 4 << 10 // bytes of an answer that are read, and dropped
+	maxAnswer       = 4 << 10 // bytes of an answer that are read and discarded
 	maxAnswerHeader = 16 << 10
 
 	maxRetryAfter = 24 * time.Hour
 )
 
-// Options of webhooks.
+// Options configure webhooks.
 type Options struct {
-	// AllowPrivate permits plain http, and private and loopback addresses: for
-	// receivers beside the service, where no stranger may name an endpoint.
+	// AllowPrivate permits plain http, and private and loopback addresses. It is for receivers next
+	// to the service, if strangers cannot configure endpoints.
 	AllowPrivate bool
-	// Timeout bounds a whole attempt; optional, 15 seconds.
+	// Timeout bounds a whole attempt. It is optional; the default is 15 seconds.
 	Timeout time.Duration
 }
 
-// Webhooks delivers to HTTP endpoints. It is safe for concurrent use, follows no
-// redirects and uses no proxy.
+// Webhooks delivers to HTTP endpoints. It is safe for concurrent use, follows no redirects and uses
+// no proxy.
 type Webhooks struct {
-	transport    *http.Transport // and no client around it, which would follow redirects
+	transport    *http.Transport // used without an http.Client, which would follow redirects
 	allowPrivate bool
 	timeout      time.Duration
 }
 
-// NewWebhooks returns a deliverer that trusts the system's authorities.
+// NewWebhooks returns a Webhooks that trusts the system's certificate authorities.
 func NewWebhooks(options Options) *Webhooks {
 	return newWebhooks(newDialer(options.AllowPrivate), nil, cmp.Or(options.Timeout, webhookTimeout))
 }
@@ -60,13 +60,12 @@ func newWebhooks(d *dialer, roots *x509.CertPool, timeout time.Duration) *Webhoo
 	}, allowPrivate: d.allowPrivate, timeout: timeout}
 }
 
-// Close drops the connections that are kept for the next delivery.
+// Close closes idle connections.
 func (w *Webhooks) Close() { w.transport.CloseIdleConnections() }
 
-// Deliver makes one attempt to hand body, an encoded notice, to the endpoint. Any
-// 2xx answer is success. The message id stays the same over all attempts; at is
-// the time of this one, because receivers refuse what was signed minutes ago. It
-// returns the HTTP status of the answer, 0 where there was none.
+// Deliver makes one attempt to deliver body, an encoded notice, to the endpoint. Any 2xx status is
+// success. The message id stays the same for all attempts. at is the time of this attempt, because
+// receivers refuse old signatures. It returns the HTTP status, or 0 if there was no answer.
 func (w *Webhooks) Deliver(ctx context.Context, to Endpoint, messageID string, at time.Time, body []byte) (status int, err error) {
 	timed, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -79,8 +78,8 @@ func (w *Webhooks) Deliver(ctx context.Context, to Endpoint, messageID string, a
 		return 0, unreachable(ctx, "the receiver", err, "broke the connection, or answered what is not HTTP")
 	}
 	defer response.Body.Close()
-	// A short answer read to its end lets the connection serve again. Whether it
-	// can be read does not matter: the status has spoken.
+	// Reading a short answer to its end lets the connection be reused. Errors do not matter,
+	// because the status is already known.
 	_, _ = io.CopyN(io.Discard, response.Body, maxAnswer)
 	return response.StatusCode, judge(response, at)
 }
@@ -113,9 +112,9 @@ func (w *Webhooks) request(
 	return request, nil
 }
 
-// judge follows Standard Webhooks: 410 ends it, everything else that is not 2xx
-// is tried again. A 404 or a 401 is often a deployment gone wrong, and to drop
-// what happened meanwhile would be worse than a few vain requests.
+// judge follows Standard Webhooks: 410 is final, any other status that is not 2xx is retried. A 404
+// or a 401 is often a failed deployment, and dropping the events in the meantime would be worse
+// than a few useless requests.
 func judge(response *http.Response, at time.Time) error {
 	status := response.StatusCode
 	switch {
@@ -134,7 +133,7 @@ func judge(response *http.Response, at time.Time) error {
 	}
 }
 
-// parseRetryAfter reads seconds or a date; zero for anything else.
+// parseRetryAfter parses seconds or a date. It returns zero for anything else.
 func parseRetryAfter(text string, now time.Time) time.Duration {
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
 		return min(time.Duration(seconds)*time.Second, maxRetryAfter)

@@ -18,7 +18,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-// The answer of a receiver is read up to a limit and then cut off.
+// The answer of a receiver is read up to a limit.
 func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 	t.Parallel()
 	cut := make(chan bool, 1)
@@ -40,8 +40,7 @@ func TestAnEndlessAnswerIsCutOff(t *testing.T) {
 	}
 }
 
-// A receiver that answers with very long headers fails, and the error repeats none
-// of them.
+// A receiver that answers with very long headers fails, and the error contains none of them.
 func TestEndlessHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -53,12 +52,11 @@ func TestEndlessHeadersAreCutOff(t *testing.T) {
 	}
 }
 
-// A receiver that hangs ends in a time-out that is retried and recognised as
-// silence.
+// A receiver that hangs causes a timeout that is retried and reported as silence.
 func TestAHangingReceiverTimesOut(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // the server notices a lost client only then
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices a lost client only after that
 		<-r.Context().Done()
 	})
 	w := newWebhooks(newDialer(true), nil, 50*time.Millisecond)
@@ -74,8 +72,8 @@ func TestAHangingReceiverTimesOut(t *testing.T) {
 	}
 }
 
-// The rest of an answer is not waited for any longer than the attempt may take.
-// On a busy machine that can be over before the status is there, too.
+// The rest of an answer is not awaited beyond the timeout of the attempt. On a busy machine that
+// can expire before the status arrives.
 func TestAnAnswerThatNeverEndsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	server := receiver(t, func(w http.ResponseWriter, r *http.Request) {
@@ -108,8 +106,8 @@ func TestACallerCanGiveUp(t *testing.T) {
 	}
 }
 
-// public pretends that example.com, for which the test certificate is made, has
-// public addresses: connections to those end at the server.
+// public pretends that example.com, which the test certificate is for, has public addresses:
+// connections to them end at the server.
 func public(server *httptest.Server, roots *x509.CertPool, lists ...[]string) *Webhooks {
 	connect := func(ctx context.Context, network, address string) (net.Conn, error) {
 		if addr := netip.MustParseAddrPort(address); !isPublic(addr.Addr()) {
@@ -126,13 +124,13 @@ func trusting(server *httptest.Server) *x509.CertPool {
 	return roots
 }
 
-// A name that resolves to a private address on a later delivery is refused then.
+// A name that resolves to a private address on a later delivery is then refused.
 func TestARebindingNameIsRefused(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64
 	server := tlsReceiver(t, func(w http.ResponseWriter, _ *http.Request) {
 		visits.Add(1)
-		w.Header().Set("Connection", "close") // the next delivery looks the name up again
+		w.Header().Set("Connection", "close") // makes the next delivery resolve the name again
 	})
 	w := public(server, trusting(server), []string{"8.8.8.8"}, []string{"127.0.0.1"})
 	t.Cleanup(w.Close)
@@ -148,8 +146,8 @@ func TestARebindingNameIsRefused(t *testing.T) {
 	}
 }
 
-// A webhook is delivered only over TLS 1.2 or newer, to a host with a trusted
-// certificate for its name.
+// A webhook is delivered only with TLS 1.2 or later, to a host with a trusted certificate for its
+// name.
 func TestTLSIsChecked(t *testing.T) {
 	t.Parallel()
 	current := tlsReceiver(t, func(http.ResponseWriter, *http.Request) {})
@@ -180,8 +178,7 @@ func TestTLSIsChecked(t *testing.T) {
 	}
 }
 
-// A delivery with a bad id, body, URL or secret is refused for good, and nothing is
-// sent.
+// A delivery with an invalid id, body, URL or secret fails permanently, and nothing is sent.
 func TestDeliverRefusesWhatNoRetryMends(t *testing.T) {
 	t.Parallel()
 	var visits atomic.Int64
@@ -216,8 +213,7 @@ func TestDeliverRefusesWhatNoRetryMends(t *testing.T) {
 	}
 }
 
-// However a delivery fails, its error repeats neither what was sent nor what
-// came back.
+// However a delivery fails, its error contains neither what was sent nor what was answered.
 func TestWebhookErrorsKeepSecrets(t *testing.T) {
 	t.Parallel()
 	const planted = "planted"

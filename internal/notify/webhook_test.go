@@ -32,8 +32,7 @@ func tlsReceiver(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// unstarted keeps the complaints of the server, which are the point of some
-// tests, to itself.
+// unstarted discards the server's error log, because some tests cause errors on purpose.
 func unstarted(t *testing.T, handle http.HandlerFunc) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(handle)
@@ -75,7 +74,7 @@ func deliverOnce(t *testing.T, secrets ...ledger.Secret) delivery {
 		body, _ := io.ReadAll(r.Body)
 		arrived <- delivery{r.Header.Clone(), body}
 	})
-	// The verifier compares with its own clock.
+	// The verifier uses the real clock.
 	to := Endpoint{URL: server.URL + "/hooks?team=a", Secrets: secrets}
 	if _, err := local(t).Deliver(t.Context(), to, testMessage, time.Now(), encoded(t)); err != nil {
 		t.Fatal(err)
@@ -92,8 +91,8 @@ func verify(t *testing.T, secret ledger.Secret, d delivery) error {
 	return verifier.Verify(d.body, d.header)
 }
 
-// A webhook's signature is verified by another implementation of the standard, with
-// the right secret only.
+// Another implementation of the standard verifies a webhook's signature, only with the right
+// secret.
 func TestAnotherImplementationVerifiesTheSignature(t *testing.T) {
 	t.Parallel()
 	got := deliverOnce(t, testSecret(1))
@@ -109,7 +108,7 @@ func TestAnotherImplementationVerifiesTheSignature(t *testing.T) {
 	}
 }
 
-// A change of a webhook's body, id or timestamp breaks its signature.
+// Changing a webhook's body, id or timestamp invalidates its signature.
 func TestTamperingBreaksTheSignature(t *testing.T) {
 	t.Parallel()
 	for name, tamper := range map[string]func(*delivery){
@@ -138,8 +137,8 @@ func TestBothSecretsSignDuringRotation(t *testing.T) {
 	}
 }
 
-// A 2xx answer ends a delivery, 410 ends the webhook, and any other answer is
-// retried after the time that it names.
+// A 2xx status ends a delivery, 410 ends the webhook, and any other status is retried after the
+// time that it names.
 func TestAnswersAreJudged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
