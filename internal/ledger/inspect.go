@@ -34,7 +34,7 @@ const (
 )
 
 // Inspection is the result of checking one receipt's stored bytes on their own. Walk checks the
-// links to its neighbors.
+// links to its neighbours.
 type Inspection struct {
 	Attested
 	Hash  [32]byte

@@ -155,7 +155,7 @@ func TestSegmentsGiveTheSameVerdict(t *testing.T) {
 			t.Fatalf("one walk finds %v, segments find %v", want, got)
 		}
 		if want != nil {
-			// The year of a missing receipt is a guess from its neighbors.
+			// The year of a missing receipt is a guess from its neighbours.
 			if diff := cmp.Diff([]any{want.Sequence, want.Check}, []any{got.Sequence, got.Check}); diff != "" {
 				t.Fatalf("verdict (-one walk +segments):\n%s", diff)
 			}

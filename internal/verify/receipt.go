@@ -34,7 +34,7 @@ func firstFailure(checks []ledger.CheckResult) *ledger.CheckResult {
 	return nil
 }
 
-// VerifyReceipt checks one receipt: on its own, between its neighbors, against the organization's
+// VerifyReceipt checks one receipt: on its own, between its neighbours, against the organization's
 // head, and with its chain's events. It returns an error only if it could not read. Tampering is in
 // the verdict.
 func (j *Judge) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*Verdict, error) {

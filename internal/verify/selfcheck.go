@@ -195,7 +195,7 @@ func (c *check) reportLimited(ctx context.Context, t *Tampering) error {
 	return nil
 }
 
-// linkage is the result of checking receipts on their own and with their neighbors.
+// linkage is the result of checking receipts on their own and with their neighbours.
 type linkage struct {
 	walk  *ledger.Walk
 	seen  []sealedChain // chains of the receipts before the break

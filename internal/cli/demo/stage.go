@@ -11,7 +11,7 @@ import (
 	"countersign/internal/cli"
 )
 
-// stage prints the demo: in color and at a reader's pace on a terminal, plainly and without pauses
+// stage prints the demo: in colour and at a reader's pace on a terminal, plainly and without pauses
 // otherwise.
 type stage struct {
 	ctx     context.Context //nolint:containedctx // the process's own: it ends a pause
@@ -34,7 +34,7 @@ func newStage(p *cli.Process, hurried bool) *stage {
 	return s
 }
 
-// Terminal colors.
+// Terminal colours.
 const (
 	bold   = "1"
 	faint  = "2"
@@ -65,7 +65,7 @@ func (s *stage) tell(format string, args ...any) {
 	s.beat(1)
 }
 
-// show prints something that happened, with a colored mark.
+// show prints something that happened, with a coloured mark.
 func (s *stage) show(colour, mark, format string, args ...any) {
 	fmt.Fprintf(s.out, "   %s %s\n", s.paint(colour, mark), fmt.Sprintf(format, args...))
 	s.beat(1)

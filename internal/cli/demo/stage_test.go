@@ -2,7 +2,7 @@ package demo
 
 import "testing"
 
-// The demo prints colour codes only when it is to use colours.
+// The demo prints colour codes only if colours are enabled.
 func TestColours(t *testing.T) {
 	t.Parallel()
 	plain, coloured := &stage{}, &stage{colours: true}

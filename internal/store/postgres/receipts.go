@@ -73,7 +73,7 @@ const (
 		from receipts r left join organizations o on o.id = r.org_id where r.id = any($1::uuid[])`
 
 	// A placed receipt is one row: the receipt, its organization's slug and head, and its two
-	// neighbors.
+	// neighbours.
 	placedColumns = `me.id, me.org_id, me.sequence, me.chain_id, me.previous_hash, me.body, coalesce(o.slug, ''),
 			exists (select from anchors a where a.org_id = me.org_id and a.kind = 'head' and a.method in ('tsa', 'opentimestamps')
 				and a.sequence >= me.sequence),

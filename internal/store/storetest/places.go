@@ -61,7 +61,7 @@ func placesTheLast(t *testing.T, w *world) {
 	placed := must[*store.PlacedReceipt](t)(w.PlacedReceipt(t.Context(), changes.NewReceipts[0].ID))
 	assertEqual(t, "receipt", placed.StoredReceipt, changes.NewReceipts[0])
 	if placed.Previous != nil || placed.Next != nil {
-		t.Error("it has a neighbor")
+		t.Error("it has a neighbour")
 	}
 	newest := must[[]*ledger.StoredReceipt](t)(w.Receipts(t.Context(), changes.NewReceipts[0].Org, 0, 1))
 	assertEqual(t, "the newest receipt", newest, changes.NewReceipts)

@@ -13,7 +13,7 @@ import (
 var receiptCases = []testCase{
 	{name: "a receipt is found by its id and by its chain", run: findsReceipts},
 	{name: "a receipt is read with its organization's slug", run: namesReceipts},
-	{name: "a receipt is read with its head and neighbors", run: placesReceipts},
+	{name: "a receipt is read with its head and neighbours", run: placesReceipts},
 	{name: "a receipt with the largest sequence has no next one", run: placesTheLast, unaudited: true},
 	{name: "a receipt's token is read with the placed receipt", run: placesTokens},
 	{name: "concurrent readers each get their own records", run: asksTogether, concurrent: true},
