@@ -268,7 +268,7 @@ func unheardText(unheard []*service.Unheard) string {
 		if i > 0 {
 			b.WriteString("; ")
 		}
-		fmt.Fprintf(&b, "in %s nobody is notified when an approval escalates, because %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
+		fmt.Fprintf(&b, "in %s nobody is told when an approval escalates, as %s: %s", cli.Quoted(u.Slug, cli.MaxSlug), u.Why(), u.Remedy())
 	}
 	if more := len(unheard) - most; more > 0 {
 		fmt.Fprintf(&b, "; and likewise in %d more", more)

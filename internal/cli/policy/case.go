@@ -46,7 +46,7 @@ func runCase(compiled *ledger.Policy, file string, c *policy.Case) testedCase {
 	}
 	expect := func(what, want, got string) {
 		if want != got {
-			tested.Faults = append(tested.Faults, fmt.Sprintf("%s should be %s but is %s", what, named(want), named(got)))
+			tested.Faults = append(tested.Faults, fmt.Sprintf("%s should be %s and is %s", what, named(want), named(got)))
 		}
 	}
 	expect("policy_decision", c.Expect.PolicyDecision, tested.Decision)
