@@ -134,6 +134,7 @@ var ErrStateTampered = errors.New("stored record fails its authenticator")
 
 // Encode returns the canonical bytes of the state and their authenticator.
 func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
+	keyID := keys.CurrentKey() // once: a rotation may change it at any time
 	w := canon.BeginObject(make([]byte, 0, 512))
 	if s.Abandoned {
 		w.Bool("abandoned", true)
@@ -166,7 +167,7 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	}
 	granted.Int("tokens", s.Granted.Tokens)
 	w.Value(granted.End())
-	w.String("key_id", keys.CurrentKey())
+	w.String("key_id", keyID)
 	w.Int("last_at", int64(s.LastAt))
 	if !s.Leases.empty() {
 		w.Value(s.Leases.appendTo(w.Name("leases")))
@@ -191,7 +192,7 @@ func (s *ChainState) Encode(keys Keys, chain *Chain) (body, mac []byte) {
 	w.Int("tokens", s.Tokens)
 	w.Int("waiting", s.Waiting)
 	body = w.End()
-	sum, _ := stateMAC(keys, keys.CurrentKey(), chain, body)
+	sum, _ := stateMAC(keys, keyID, chain, body)
 	return body, sum[:]
 }
 

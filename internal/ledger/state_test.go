@@ -48,6 +48,29 @@ func TestChainStateIsBoundToItsChain(t *testing.T) {
 	}
 }
 
+// rotatingKeys rotates to the next key each time it is asked for the current one.
+type rotatingKeys struct {
+	testKeys
+	asked *int
+}
+
+func (k rotatingKeys) CurrentKey() string {
+	*k.asked++
+	return k.ids[min(*k.asked, len(k.ids))-1]
+}
+
+// A state that is encoded while the keys are rotated is authentic: it names the key that its
+// authenticator was made with.
+func TestChainStateOutlivesARotation(t *testing.T) {
+	t.Parallel()
+	_, p := eventful(t)
+	keys := rotatingKeys{testKeys{ids: []string{"key-1", "key-2", "key-3"}}, new(int)}
+	body, mac := p.state.Encode(keys, p.chain)
+	if _, err := DecodeChainState(body, mac, keys, p.chain); err != nil {
+		t.Errorf("encoded during a rotation: %v", err)
+	}
+}
+
 // An outcome is recorded once. A repeat records nothing, and only "unknown" can be replaced.
 func TestReportOutcomeRules(t *testing.T) {
 	t.Parallel()
