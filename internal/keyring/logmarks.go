@@ -40,7 +40,8 @@ type LogMarks struct {
 
 	mu    sync.Mutex // held briefly, never while writing the file or waiting for its lock
 	marks map[uuid.UUID]LogMark
-	known fs.FileInfo // of the file when this process last read or wrote it, or nil
+	open  map[uuid.UUID]uuid.UUID // by organization: the log that was signed and has not ended
+	known fs.FileInfo             // of the file when this process last read or wrote it, or nil
 }
 
 // LogMark is how far a log was signed.
@@ -86,12 +87,19 @@ func (m *LogMarks) Mark(log uuid.UUID) (LogMark, bool) {
 func (m *LogMarks) Of(org uuid.UUID) (log uuid.UUID, mark LogMark, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for log, mark := range m.marks {
-		if mark.Org == org && !mark.Ended {
-			return log, mark, true
+	log, ok = m.open[org]
+	return log, m.marks[log], ok
+}
+
+// set replaces all marks. The caller holds mu.
+func (m *LogMarks) set(marks map[uuid.UUID]LogMark, known fs.FileInfo) {
+	m.marks, m.known = marks, known
+	m.open = make(map[uuid.UUID]uuid.UUID, len(marks))
+	for log, mark := range marks {
+		if !mark.Ended {
+			m.open[mark.Org] = log
 		}
 	}
-	return uuid.Nil, LogMark{}, false
 }
 
 // Advance records how far logs are about to be signed. When it returns nil, the marks survive a
@@ -170,7 +178,7 @@ func (m *LogMarks) reload() error {
 			read[log] = mark
 		}
 	}
-	m.marks, m.known = read, info
+	m.set(read, info)
 	return nil
 }
 
@@ -208,7 +216,7 @@ func (m *LogMarks) change(edit func(map[uuid.UUID]LogMark) error) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.marks, m.known = next, written
+	m.set(next, written)
 	return nil
 }
 

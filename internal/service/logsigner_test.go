@@ -266,6 +266,50 @@ func TestPutBackDatabaseIsNotSigned(t *testing.T) {
 	})
 }
 
+// A process that dies may leave a heads file that is older than what it has signed. The marks
+// of its log show all the same that a database was put back: nothing is sealed in it until an
+// operator accepts it, and then another log begins.
+//
+//countersign:race
+func TestMarksShowAPutBackDatabase(t *testing.T) {
+	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
+		first := watching(t, db, nil)
+		signing := func(heads *keyring.Heads, marks string) *watched {
+			return &watched{ring: first.ring, heads: heads, Service: serve(t, service.Config{
+				Store: db.Open(t), Keys: first.ring, LogKeys: first.ring, Watch: heads, Alone: true, Clock: time.Now,
+				LogMarks: must[*keyring.LogMarks](t)(keyring.OpenLogMarks(marks, first.ring)), Signing: &service.Signing{Keys: first.ring, Instance: "log.example.com"},
+			})}
+		}
+		file := filepath.Join(t.TempDir(), "heads.logs")
+		s := signing(first.heads, file)
+		acme := newTenant(t, s.Service, "acme")
+		done(t, s.seal(t, acme))
+		head := must[*ledger.Head](t)(db.Open(t).Head(t.Context(), acme.id))
+		kept, _ := first.heads.Seen(acme.id.UUID)
+		done(t, s.seal(t, acme))
+		s.SignRound(t.Context())
+		putBackReceipts(t, db, acme, 1, head)
+		done(t, first.heads.Accept(acme.id.UUID, kept)) // the file as it was a second before
+
+		s = signing(first.heads, file)
+		found := s.found(t, verify.Rollback{Organization: "acme", Acknowledged: 2, Stored: 1})
+		checkCode(t, "sealing", s.seal(t, acme), fault.CodeRolledBack)
+		report := must[*verify.LedgerAudit](t)(s.AuditLedger(t.Context(), acme.admin, verify.AuditOptions{}))
+		if report.Break == nil {
+			t.Error("the audit finds nothing")
+		}
+		done(t, s.Operator().AcceptRollbacks(t.Context(), found, first.heads.Accept))
+		s.found(t)
+		done(t, s.seal(t, acme))
+		s.ForgetPauses()
+		s.SignRound(t.Context())
+		proof := must[*service.LogProof](t)(s.InclusionProof(t.Context(), acme.id, 2))
+		if proof.Size != 2 {
+			t.Errorf("the new log has %d leaves, want 2", proof.Size)
+		}
+	})
+}
+
 // A log that was ended outside the database, by a command that did not come to close it, is
 // closed by the signer, and another begins.
 //

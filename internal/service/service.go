@@ -171,7 +171,7 @@ func New(c Config) *Service {
 	s := assemble(base, &c)
 	base.store.Jobs = evidence.JobRules{Horizons: jobHorizons, Refused: s.refusedJob}
 	base.judge = verify.New(verify.Config{
-		Store: base.store, Keys: c.Keys, Watch: c.Watch, Chains: c.Chains, LogKeys: c.LogKeys, Timestamps: c.Timestamps,
+		Store: base.store, Keys: c.Keys, Watch: c.Watch, Chains: c.Chains, LogKeys: c.LogKeys, LogMarks: c.LogMarks, Timestamps: c.Timestamps,
 		Keep: s.keepFullCheck, Now: base.now, Log: base.log,
 	})
 	if c.Signing != nil {

@@ -33,7 +33,28 @@ func (j *Judge) Behind(head *ledger.Head) bool {
 		return false
 	}
 	seen, _ := j.watch.Seen(head.Org.UUID)
-	return older(head, seen) || j.incomplete() || j.unrecognized()
+	return older(head, seen) || j.behindLog(head) || j.incomplete() || j.unrecognized()
+}
+
+// behindLog reports whether fewer receipts are stored than the organization's log was signed
+// with. A process that dies leaves a heads file that is a second old, and no such mark.
+func (j *Judge) behindLog(head *ledger.Head) bool {
+	if head.Count >= j.signedReceipts(head.Org) {
+		return false
+	}
+	// An operator may have accepted it just now. A file that cannot be read has not changed.
+	_ = j.logMarks.Reload()
+	return head.Count < j.signedReceipts(head.Org)
+}
+
+// signedReceipts is how many receipts an organization's log was signed with, as far as is
+// known outside the database.
+func (j *Judge) signedReceipts(org ledger.OrgID) int64 {
+	if j.logMarks == nil {
+		return 0
+	}
+	_, mark, _ := j.logMarks.Of(org.UUID) // zero where there is none
+	return mark.Size
 }
 
 // older reports whether a head is not from the ledger that was acknowledged. A head with the same
@@ -186,11 +207,14 @@ func (j *Judge) rollback(ctx context.Context, org *ledger.Organization) (*Rollba
 // compare checks an organization's ledger against what was recorded before it is read. Receipts
 // sealed after that are no rollback.
 func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*Rollback, error) {
-	known := seen.Acts
+	known, signed := seen.Acts, int64(0)
 	if here := j.store.KnownEnd(org.ID); here.Count > known.Count {
 		known = here
 	}
-	if seen.Count == 0 && known.Count == 0 {
+	if j.watch != nil {
+		signed = j.signedReceipts(org.ID)
+	}
+	if seen.Count == 0 && known.Count == 0 && signed == 0 {
 		return nil, nil
 	}
 	head, err := j.Head(ctx, org.ID)
@@ -209,11 +233,12 @@ func (j *Judge) compare(ctx context.Context, org *ledger.Organization, seen keyr
 		return nil, err
 	}
 	other, err := j.otherReceipts(ctx, head, seen)
-	if err != nil || !behind && !other {
+	shorter := head.Count < signed && j.behindLog(head)
+	if err != nil || !behind && !other && !shorter {
 		return nil, err
 	}
 	return &Rollback{
-		Organization: org.Slug, ID: org.ID.UUID, Acknowledged: seen.Count, Stored: head.Count, ActsAcknowledged: known.Count, ActsStored: end.Count,
+		Organization: org.Slug, ID: org.ID.UUID, Acknowledged: max(seen.Count, signed), Stored: head.Count, ActsAcknowledged: known.Count, ActsStored: end.Count,
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"countersign/internal/cache"
 	"countersign/internal/evidence"
+	"countersign/internal/keyring"
 	"countersign/internal/ledger"
 	"countersign/internal/store"
 )
@@ -28,6 +29,8 @@ type Config struct {
 	Chains ChainWatch
 	// LogKeys returns the keys that sign checkpoints. Without it, no checkpoint is trusted.
 	LogKeys LogKeys
+	// LogMarks records outside the database how far logs were signed. It is optional.
+	LogMarks *keyring.LogMarks
 	// Keep stores the full check of a large chain for all replicas. It is optional and may be
 	// called from several goroutines.
 	Keep func(context.Context, *store.FullCheckRecord)
@@ -46,8 +49,9 @@ type Judge struct {
 	now     func() ledger.Time
 	log     *slog.Logger
 
-	chains     ChainWatch // nil without one
-	logKeys    LogKeys    // nil without them
+	chains     ChainWatch        // nil without one
+	logKeys    LogKeys           // nil without them
+	logMarks   *keyring.LogMarks // likewise
 	timestamps Timestamps
 	judged     judgedAnchors
 
@@ -65,5 +69,5 @@ type Judge struct {
 // New returns a Judge.
 func New(c Config) *Judge {
 	ledgers, _ := c.Watch.(LedgerWatch)
-	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, logKeys: c.LogKeys, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
+	return &Judge{ledgers: ledgers, store: c.Store, keys: c.Keys, watch: c.Watch, chains: c.Chains, logKeys: c.LogKeys, logMarks: c.LogMarks, keep: c.Keep, now: c.Now, log: c.Log, timestamps: c.Timestamps, judged: newJudgedAnchors(), sound: newSoundReceipts(), full: newFullChecks(), entries: newEntriesCache()}
 }
