@@ -21,14 +21,18 @@ func (s *submitter) round(org ledger.OrgID) {
 	release := sync.OnceFunc(func() { <-s.rounds })
 	defer release()
 	began := s.clock()
+	next := began.Add(submitEvery)
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if known := s.byOrg[org]; known != nil {
-			known.running, known.next = false, began.Add(submitEvery)
+			known.running, known.next = false, next
 		}
 	}()
-	log, asked := s.open(org, began)
+	log, asked, err := s.open(org, began)
+	if err == nil && log == nil {
+		next = began // nothing is signed yet: the first checkpoint need not wait
+	}
 	if len(asked) > 0 {
 		s.gather(log, asked, release)
 	}
@@ -40,8 +44,9 @@ type submission struct {
 	old     int64 // the size that it has cosigned, as far as known
 }
 
-// open reads the newest checkpoint and returns the submissions to make.
-func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness, []submission) {
+// open reads the newest checkpoint and returns it with the submissions to make. It returns nil
+// if there is no checkpoint to cosign.
+func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness, []submission, error) {
 	s.mu.Lock()
 	if known := s.byOrg[org]; known != nil {
 		known.grown = false // later checkpoints are for the next round
@@ -53,16 +58,16 @@ func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness
 	known := s.byOrg[org]
 	switch {
 	case known == nil:
-		return nil, nil
+		return nil, nil, nil
 	case err != nil:
 		known.grown = true
 		if s.stopped.Err() == nil {
 			s.log.Warn("a checkpoint could not be read for the witnesses and will be retried", "reason", reason(err))
 		}
-		return nil, nil
+		return nil, nil, err
 	case log == nil:
 		*known = submittedLog{running: true, grown: known.grown}
-		return nil, nil
+		return nil, nil, nil
 	}
 	if known.origin != log.Origin {
 		known.origin, known.states = log.Origin, s.known(log)
@@ -82,7 +87,7 @@ func (s *submitter) open(org ledger.OrgID, now time.Time) (*service.LogToWitness
 		}
 		asked = append(asked, submission{i, old})
 	}
-	return log, asked
+	return log, asked, nil
 }
 
 // gather asks witnesses in parallel and stores their cosignatures: all together if they answer in

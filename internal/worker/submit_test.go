@@ -274,6 +274,31 @@ func TestCheckpointsAreCosigned(t *testing.T) {
 	}
 }
 
+// The first checkpoint of a log is submitted as soon as it is signed, also if the log was
+// looked at just before.
+//
+//countersign:race
+func TestFirstCheckpointNeedNotWait(t *testing.T) {
+	t.Parallel()
+	s := sign(t, testdb.SQLite(t), nil, filepath.Join(t.TempDir(), "heads.logs"))
+	servicetest.Eventually(t, "the log has begun", func() bool {
+		_, _, err := s.Operator().LogVerifierKeys(t.Context(), "acme")
+		return err == nil
+	})
+	site := newSite(t, "w1", s.vkey())
+	w := submitTo(t, s, site)
+	w.run()
+	if got := site.requests.Load(); got != 0 {
+		t.Errorf("an empty log was submitted: %d requests", got)
+	}
+	s.seal(1)
+	s.signed(1)
+	w.later(passEvery)
+	if got, size := s.seen(w.clients); got != 1 || size != "1" {
+		t.Errorf("size %s is seen by %d a second later", size, got)
+	}
+}
+
 // A process that dies after a witness has cosigned but before it got the answer asks again: the
 // witness says what it has, and returns the cosignature.
 //
