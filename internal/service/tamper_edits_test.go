@@ -45,6 +45,8 @@ func checksFor(table string) []ledger.Check {
 		return []ledger.Check{ledger.CheckRegistry}
 	case "findings":
 		return []ledger.Check{ledger.CheckFindings}
+	case "transparency_logs", "log_checkpoints", "log_tiles":
+		return []ledger.Check{ledger.CheckTransparency}
 	default:
 		return []ledger.Check{ledger.CheckEventsDigest, ledger.CheckChain}
 	}
@@ -78,7 +80,7 @@ func (s *scene) editEverything(table string, every int) {
 					name:   fmt.Sprintf("%s %d of %s: %s %s", table, i, r.org, column, name),
 					commit: func(s *scene) error { return s.set(&r, column, others[name]) },
 					org:    r.org, sequence: r.sequence, checks: checksFor(table),
-					tables: []string{table}, earlier: placing[table+"."+column], single: true,
+					tables: []string{table}, earlier: placing[table+"."+column], single: true, unsaid: unsaid(&r, name),
 				}
 				if s.try(edit) {
 					refused[column]++
@@ -160,6 +162,7 @@ var places = map[string][]string{
 	"chains": {"no", "id"}, "chain_states": {"chain_no", "chain_id"},
 	"approvals": {"org_id", "chain_id", "sequence"}, "acts": {"org_id", "sequence"}, "act_logs": {"org_id"}, "policies": {"org_id", "number"}, "findings": {"org_id", "name"},
 	"budget_counters": {"id", "org_id"}, "imported_approvals": {"id", "org_id"},
+	"transparency_logs": {"id", "org_id"}, "log_checkpoints": {"log_id", "kind"}, "log_tiles": {"log_id", "level", "number"},
 }
 
 // moveEverything deletes each row and exchanges each with the next, within its
@@ -174,7 +177,7 @@ func (s *scene) moveEverything(table string, every int) {
 		deletion := fmt.Sprintf("%s %d of %s deleted", table, i, r.org)
 		s.try(crime{
 			name: deletion, commit: func(s *scene) error { return s.remove(&r) },
-			org: r.org, sequence: r.sequence, checks: checksFor(table), tables: []string{table},
+			org: r.org, sequence: r.sequence, checks: checksFor(table), tables: []string{table}, unsaid: unsaid(&r, "deleted"),
 		})
 		for _, distance := range []int{1, len(rows) / 2} {
 			other := rows[(i+distance)%len(rows)]

@@ -21,7 +21,7 @@ import (
 const (
 	sealedChains = 12                      // of each organization
 	nextReceipt  = int64(sealedChains) + 1 // where an audit places what concerns no receipt that is there
-	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings budget_counters imported_approvals"
+	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings budget_counters imported_approvals transparency_logs log_checkpoints log_tiles"
 )
 
 // whenTampered is when the ledger is audited: long after it was filled, and before the
@@ -38,6 +38,7 @@ type scene struct {
 	direct  *sql.DB
 	dialect dialect
 	past    past
+	logs    map[string]*tamperedLog // by organization
 	options verify.AuditOptions
 }
 
@@ -91,8 +92,8 @@ func (r row) with(changes map[string]any) row {
 // fillLedger makes what the suite tampers with: per organization 12 sealed
 // chains, some failed, with events, payloads, idempotency keys and outcomes, with
 // approvals that ended in every way, with reported events and a pause that was
-// lifted; open chains with and without events, with approvals that wait; and what
-// admins did. The watcher keeps what an intruder could have kept.
+// lifted; open chains with and without events, with approvals that wait; what
+// admins did; and a transparency log that a witness has cosigned. The watcher keeps what an intruder could have kept.
 func fillLedger(t testing.TB, s *service.Service, clock *servicetest.Clock, watcher *scene) {
 	t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -113,6 +114,7 @@ func fillLedger(t testing.TB, s *service.Service, clock *servicetest.Clock, watc
 		f.leaveFindings()
 		f.leaveOpen(fillChain(t, s, f.who, slug+"-open", 2))
 		fillChain(t, s, f.who, slug+"-empty", 0)
+		watcher.publish(s, f.who)
 	}
 }
 
@@ -315,6 +317,7 @@ type crime struct {
 
 	tables  []string // that it touches; all if none is named
 	earlier bool     // it may also break something before its own receipt
+	unsaid  bool     // it only takes from what is published: the audit need not name it
 	single  bool     // it is one statement: where that is refused, nothing was changed
 }
 
@@ -333,7 +336,11 @@ func (s *scene) try(c crime) (refused bool) {
 	}
 	found := s.audit(c.org)
 	if found == nil {
-		s.t.Errorf("%s: the audit of %s finds nothing", c.name, c.org)
+		if !c.unsaid {
+			s.t.Errorf("%s: the audit of %s finds nothing", c.name, c.org)
+		} else if err := s.logs[c.org].check(s.t.Context(), s.service); err != nil {
+			s.t.Errorf("%s: the audit of %s finds nothing, and readers are misled: %v", c.name, c.org, err)
+		}
 		return false
 	}
 	known := len(c.checks) == 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"countersign/internal/service"
+	"countersign/internal/servicetest"
 	"countersign/internal/testdb"
 )
 
@@ -37,6 +38,9 @@ var postgresDialect = dialect{
 		"signing_keys":       "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"imported_approvals": "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
 		"anchors":            "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"transparency_logs":  "coalesce(" + postgresOrg("t.org_id") + ", ''), 0",
+		"log_checkpoints":    "coalesce(" + postgresOrg("(SELECT l.org_id FROM transparency_logs l WHERE l.id = t.log_id)") + ", ''), 0",
+		"log_tiles":          "coalesce(" + postgresOrg("(SELECT l.org_id FROM transparency_logs l WHERE l.id = t.log_id)") + ", ''), 0",
 	},
 }
 
@@ -52,9 +56,13 @@ func newPostgresScene(t *testing.T) *scene {
 	t.Helper()
 	db := testdb.Postgres(t)
 	clock := newClock()
+	ring, _ := servicetest.NewRing(t)
 	s := &scene{
-		t: t, service: serve(t, service.Config{Store: db.Open(t), Committers: 2, Clock: clock.Now, PrivateWebhooks: true}), dialect: postgresDialect,
-		direct: db.Direct(t), past: newPast(),
+		t: t, dialect: postgresDialect, direct: db.Direct(t), past: newPast(), logs: make(map[string]*tamperedLog),
+		service: serve(t, service.Config{
+			Store: db.Open(t), Keys: ring, Committers: 2, Clock: clock.Now, PrivateWebhooks: true, LogKeys: ring, LogMarks: newLogMarks(t, ring),
+			Signing: &service.Signing{Keys: ring, Instance: "log.example.com"},
+		}),
 	}
 	fillLedger(t, s.service, clock, s)
 	queries := []string{"SET session_replication_role = replica"}
@@ -86,6 +94,7 @@ func TestTamperedPostgres(t *testing.T) {
 	s.reopenChains(5)
 	s.eraseOrganizations()
 	s.bendOrganizations()
+	s.copyLogs()
 	s.forgeReceipts()
 	s.forgeEntries(9)
 	s.renumber()

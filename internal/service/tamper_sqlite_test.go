@@ -39,6 +39,9 @@ var sqliteDialect = dialect{
 		"signing_keys":       "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"imported_approvals": "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
 		"anchors":            "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"transparency_logs":  "coalesce(" + sqliteOrg("t.org_id") + ", ''), 0",
+		"log_checkpoints":    "coalesce(" + sqliteOrg("(SELECT l.org_id FROM transparency_logs l WHERE l.id = t.log_id)") + ", ''), 0",
+		"log_tiles":          "coalesce(" + sqliteOrg("(SELECT l.org_id FROM transparency_logs l WHERE l.id = t.log_id)") + ", ''), 0",
 	},
 }
 
@@ -50,9 +53,11 @@ func sqliteReceipt(chain string) string {
 
 // sqliteLedger is filled once; every scene works on a copy of the file.
 type sqliteLedger struct {
-	path string
-	ring *keyring.Ring
-	past past
+	path  string
+	ring  *keyring.Ring
+	marks *keyring.LogMarks
+	past  past
+	logs  map[string]*tamperedLog
 }
 
 func fillSQLite(t *testing.T, folder string) *sqliteLedger {
@@ -61,9 +66,12 @@ func fillSQLite(t *testing.T, folder string) *sqliteLedger {
 	ring, _ := servicetest.NewRing(t)
 	opened := db.Open(t)
 	clock := newClock()
-	s := serve(t, service.Config{Store: opened, Keys: ring, Clock: clock.Now, PrivateWebhooks: true})
-	l := &sqliteLedger{path: filepath.Join(folder, "filled.db"), ring: ring, past: newPast()}
-	watcher := &scene{t: t, direct: db.Direct(t), dialect: sqliteDialect, past: l.past}
+	l := &sqliteLedger{path: filepath.Join(folder, "filled.db"), ring: ring, marks: newLogMarks(t, ring), past: newPast(), logs: make(map[string]*tamperedLog)}
+	s := serve(t, service.Config{
+		Store: opened, Keys: ring, Clock: clock.Now, PrivateWebhooks: true, LogKeys: ring, LogMarks: l.marks, Alone: true,
+		Signing: &service.Signing{Keys: ring, Instance: "log.example.com"},
+	})
+	watcher := &scene{t: t, direct: db.Direct(t), dialect: sqliteDialect, past: l.past, logs: l.logs}
 	fillLedger(t, s, clock, watcher)
 	if err := opened.Backup(t.Context(), l.path); err != nil {
 		t.Fatal(err)
@@ -85,7 +93,8 @@ func (l *sqliteLedger) scene(t *testing.T) *scene {
 	}
 	db := testdb.SQLiteFile(work)
 	s := &scene{
-		t: t, service: serve(t, service.Config{Store: db.Open(t), Keys: l.ring, Clock: whenTampered}), dialect: sqliteDialect, past: l.past,
+		t: t, service: serve(t, service.Config{Store: db.Open(t), Keys: l.ring, Clock: whenTampered, LogKeys: l.ring, LogMarks: l.marks}),
+		dialect: sqliteDialect, past: l.past, logs: l.logs,
 		direct: testdb.OpenSQL(t, "sqlite", db.Source+"&_pragma=synchronous(off)&_pragma=foreign_keys(0)&_pragma=ignore_check_constraints(1)"),
 	}
 	if err := s.exec("ATTACH DATABASE ? AS pristine", l.path); err != nil {
@@ -121,6 +130,12 @@ func TestTamperedSQLite(t *testing.T) {
 		s.cutTheEnd(1)
 		s.reopenChains(1)
 		s.eraseOrganizations()
+		s.checkUntouched()
+	})
+	t.Run("copies of logs", func(t *testing.T) {
+		t.Parallel()
+		s := l.scene(t)
+		s.copyLogs()
 		s.checkUntouched()
 	})
 	t.Run("organizations", func(t *testing.T) {

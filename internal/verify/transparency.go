@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -159,9 +160,13 @@ func TransparencyChanged(log uuid.UUID) *Tampering {
 // inspectTransparency checks every log of the organization, and all of its tiles, against the
 // signed checkpoint.
 func (a *audit) inspectTransparency(ctx context.Context) (*ledger.Break, error) {
+	signed, marked := a.judge.signedLog(a.org.ID)
 	logs, err := a.judge.store.TransparencyLogs(ctx, a.org.ID)
 	if err != nil {
 		return nil, err
+	}
+	if marked && !slices.ContainsFunc(logs, func(log *store.TransparencyLog) bool { return log.ID == signed }) {
+		return &ledger.Break{Check: ledger.CheckTransparency, Detail: TransparencyChanged(signed).Place}, nil
 	}
 	for _, log := range logs {
 		err := a.inspectLog(ctx, log)
@@ -175,14 +180,27 @@ func (a *audit) inspectTransparency(ctx context.Context) (*ledger.Break, error) 
 	return nil, nil
 }
 
+// signedLog is the log of an organization that was signed here and has not ended. It is read
+// before the logs that are stored: a log is stored before it is signed.
+func (j *Judge) signedLog(org ledger.OrgID) (log uuid.UUID, ok bool) {
+	if j.logMarks == nil {
+		return uuid.Nil, false
+	}
+	log, mark, ok := j.logMarks.Of(org.UUID)
+	return log, ok && mark.Size > 0
+}
+
 func (a *audit) inspectLog(ctx context.Context, log *store.TransparencyLog) error {
 	if log.Tampered {
 		return ledger.ErrStateTampered
 	}
 	for _, witnessed := range []bool{false, true} {
 		c, err := a.judge.AnyCheckpoint(ctx, log, witnessed)
+		if errors.Is(err, store.ErrNotFound) && !witnessed {
+			c, err = a.missingCheckpoint(ctx, log)
+		}
 		if errors.Is(err, store.ErrNotFound) {
-			continue // nothing was signed yet
+			continue // nothing was signed, or cosigned, yet
 		}
 		if err != nil {
 			return err
@@ -192,6 +210,23 @@ func (a *audit) inspectLog(ctx context.Context, log *store.TransparencyLog) erro
 		}
 	}
 	return nil
+}
+
+// missingCheckpoint judges a log that had no checkpoint when it was looked for. Its tiles are
+// published together with the first: where there are tiles, a checkpoint must be there now.
+func (a *audit) missingCheckpoint(ctx context.Context, log *store.TransparencyLog) (*SignedCheckpoint, error) {
+	tiles, err := a.judge.store.LogTilesFrom(ctx, log.ID, store.LogTileAt{}, 1)
+	if err != nil {
+		return nil, err
+	}
+	if len(tiles) == 0 {
+		return nil, store.ErrNotFound
+	}
+	c, err := a.judge.AnyCheckpoint(ctx, log, false)
+	if errors.Is(err, store.ErrNotFound) {
+		err = fmt.Errorf("a log has tiles and no checkpoint: %w", ledger.ErrStateTampered)
+	}
+	return c, err
 }
 
 // inspectTiles reads every tile of a tree. A tile is checked together with the few tiles above it,

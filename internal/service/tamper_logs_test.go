@@ -1,0 +1,162 @@
+package service_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"countersign/internal/fault"
+	"countersign/internal/keyring"
+	"countersign/internal/ledger"
+	"countersign/internal/service"
+	"countersign/internal/tlog"
+)
+
+// tamperedLog is an organization's transparency log as its readers know it.
+type tamperedLog struct {
+	org          ledger.OrgID
+	origin, id   string
+	log, witness note.Verifier
+	published    publishedLog // before anybody tampered
+}
+
+// publishedLog is what a reader learns who has the keys of the log and of its witness.
+type publishedLog struct {
+	checkpoint   tlog.Checkpoint
+	cosignatures int
+	rest         string // the tile, and a proof for each receipt
+}
+
+func newLogMarks(t testing.TB, ring *keyring.Ring) *keyring.LogMarks {
+	t.Helper()
+	return must[*keyring.LogMarks](t)(keyring.OpenLogMarks(filepath.Join(t.TempDir(), "heads.logs"), ring))
+}
+
+// publish signs an organization's log, has it cosigned, and remembers what is published.
+func (s *scene) publish(of *service.Service, who *tenant) {
+	s.t.Helper()
+	of.SignRound(s.t.Context())
+	origin, keys, err := of.Operator().LogVerifierKeys(s.t.Context(), who.slug)
+	done(s.t, err)
+	skey, vkey, err := note.GenerateKey(rand.Reader, "witness.example.com")
+	done(s.t, err)
+	l := &tamperedLog{org: who.id, origin: origin, id: origin[strings.LastIndex(origin, "/")+1:]}
+	l.log = must[note.Verifier](s.t)(note.NewVerifier(keys[len(keys)-1].VerifierKey))
+	l.witness = must[note.Verifier](s.t)(note.NewVerifier(vkey))
+	signer := must[note.Signer](s.t)(note.NewSigner(skey))
+
+	log := must[*service.LogToWitness](s.t)(of.LogToWitness(s.t.Context(), who.id))
+	text, _, _ := strings.Cut(string(log.Checkpoint), "\n\n")
+	_, line, _ := strings.Cut(string(must[[]byte](s.t)(note.Sign(&note.Note{Text: text + "\n"}, signer))), "\n\n")
+	done(s.t, of.AttachCosignatures(s.t.Context(), log, []byte(line)))
+	l.published = must[publishedLog](s.t)(l.read(s.t.Context(), of))
+	if l.published.checkpoint.Size != sealedChains || l.published.cosignatures != 1 {
+		s.t.Fatalf("published is %+v", l.published)
+	}
+	s.logs[who.slug] = l
+}
+
+// read reads everything that is published of a log, as a stranger does.
+func (l *tamperedLog) read(ctx context.Context, of *service.Service) (found publishedLog, err error) {
+	signed, err := of.LogCheckpoint(ctx, l.id)
+	if err != nil {
+		return found, err
+	}
+	var signatures []note.Signature
+	if found.checkpoint, signatures, err = tlog.Open(signed, l.origin, l.log, l.witness); err != nil {
+		return found, err
+	}
+	found.cosignatures = len(signatures) - 1
+	tile, err := of.LogTile(ctx, l.id, fmt.Sprintf("tile/0/000.p/%d", sealedChains))
+	if err != nil {
+		return found, err
+	}
+	found.rest = fmt.Sprintf("%x", tile)
+	for sequence := range sealedChains {
+		proof, err := of.InclusionProof(ctx, l.org, int64(sequence)+1)
+		if err != nil {
+			return found, err
+		}
+		if _, _, err := tlog.Open(proof.Checkpoint, l.origin, l.log, l.witness); err != nil {
+			return found, err
+		}
+		found.rest += fmt.Sprintf("\n%d %d %x", proof.Size, proof.Index, proof.Hashes)
+	}
+	return found, nil
+}
+
+// check wants readers to be refused, or shown what was published before, with no more
+// cosignatures than it had.
+func (l *tamperedLog) check(ctx context.Context, of *service.Service) error {
+	found, err := l.read(ctx, of)
+	switch {
+	case codeOf(err) == fault.CodeEvidenceTampered, errors.Is(err, tlog.ErrNotACheckpoint):
+		return nil
+	case err != nil:
+		return err
+	case found.checkpoint != l.published.checkpoint || found.rest != l.published.rest || found.cosignatures > l.published.cosignatures:
+		return fmt.Errorf("they are shown %+v", found)
+	}
+	return nil
+}
+
+// unsaid reports whether what was done to a row need not be named by the audit, because
+// nobody vouches for what is gone or added: the lines of witnesses, whose keys only readers
+// have, and what stands behind the hashes of a tile.
+func unsaid(r *row, how string) bool {
+	switch r.table {
+	case "log_checkpoints":
+		return text(r.value("kind")) == "witnessed"
+	case "log_tiles":
+		return how == "longer"
+	}
+	return false
+}
+
+// copyLogs puts rows of logs in other places: under another id, in another organization, in
+// the place of other rows, and where there are none.
+func (s *scene) copyLogs() {
+	s.t.Helper()
+	ours, theirs := s.ofOrg("transparency_logs", "acme")[0], s.ofOrg("transparency_logs", "other")[0]
+	try := func(name, org, table string, unsaid bool, commit func() error) {
+		s.t.Helper()
+		s.try(crime{name: name, org: org, checks: checksFor(table), tables: []string{table}, unsaid: unsaid, commit: func(*scene) error { return commit() }})
+	}
+	second := ours.with(map[string]any{"id": otherID(ours.value("id")), "closed_at": ours.value("opened_at")})
+	try("a log copied as a closed one", "acme", "transparency_logs", false, func() error { return s.insert(&second) })
+	given := second.with(map[string]any{"org_id": theirs.value("org_id")})
+	try("a log copied to another organization", "other", "transparency_logs", false, func() error { return s.insert(&given) })
+
+	checkpoints := map[string]row{}
+	for _, r := range s.rowsOf("log_checkpoints") {
+		checkpoints[r.org+" "+text(r.value("kind"))] = r
+	}
+	newest, witnessed := checkpoints["acme newest"], checkpoints["acme witnessed"]
+	try("the newest checkpoint copied over the cosigned one", "acme", "log_checkpoints", true, func() error {
+		return s.replace(witnessed, newest.with(placesOf(&witnessed)))
+	})
+	try("the cosigned checkpoint copied over the newest", "acme", "log_checkpoints", false, func() error {
+		return s.replace(newest, witnessed.with(placesOf(&newest)))
+	})
+	for _, kind := range []string{"newest", "witnessed"} {
+		own, foreign := checkpoints["acme "+kind], checkpoints["other "+kind]
+		try("another log's "+kind+" checkpoint copied", "acme", "log_checkpoints", false, func() error {
+			return s.replace(own, foreign.with(placesOf(&own)))
+		})
+	}
+
+	own, foreign := s.ofOrg("log_tiles", "acme")[0], s.ofOrg("log_tiles", "other")[0]
+	try("another log's tile copied", "acme", "log_tiles", false, func() error { return s.replace(own, foreign.with(placesOf(&own))) })
+	for column, name := range map[string]string{"number": "beside itself", "level": "above itself"} {
+		copied := own.with(map[string]any{column: int64(1)})
+		try("a tile copied "+name, "acme", "log_tiles", true, func() error { return s.insert(&copied) })
+	}
+	stray := newest.with(map[string]any{"log_id": otherID(ours.value("id"))})
+	try("a checkpoint copied to a log that is not", "acme", "log_checkpoints", true, func() error { return s.insert(&stray) })
+}
