@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -215,5 +216,72 @@ func TestWitnessFollows(t *testing.T) {
 	})
 	if out := execute(t, "health", "--url", served.address); out.code != 0 || !strings.Contains(out.out, "degraded fork") {
 		t.Errorf("health says %d %q", out.code, out.out)
+	}
+}
+
+// A witness that is told to serves its figures on a listener of their own: what became of
+// submissions, the logs that it follows with the age of their checkpoints, and alarms. They
+// name logs by number alone.
+func TestWitnessMetrics(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "witness")
+	vkey := strings.TrimSpace(succeed(t, "witness", "init", "--state", state, "--name", "example.com/w"))
+	followed, submits := newMerkleLog(t, "example.com/followed").grow(10, "leaf"), newMerkleLog(t, "example.com/submits").grow(3, "leaf")
+	lie, stranger := submits.fork().grow(10, "lie"), newMerkleLog(t, "example.com/stranger").grow(3, "leaf")
+	submits.grow(10, "leaf")
+	for _, l := range []*merkleLog{followed, submits} {
+		succeed(t, "witness", "add", "--state", state, l.vkey)
+	}
+	followed.publish(7)
+	site := httptest.NewServer(followed)
+	defer site.Close()
+	refuse(t, cli.ExitInconclusive, "--metrics-listen", "witness", "serve", "--state", state, "--metrics-listen", "nowhere")
+	served := startWitness(t, "--state", state, "--follow", site.URL, "--interval", "1s", "--metrics-listen", "127.0.0.1:0")
+	target, err := witness.ParseTarget(vkey + "=" + served.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	submit := func(l *merkleLog, from, to int64) error {
+		_, err := witness.NewClient(target).Submit(t.Context(), l.checkpoint(to), from, l.proof(from, to))
+		return err
+	}
+	if err := errors.Join(submit(submits, 0, 4), submit(submits, 4, 5)); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"an old size": submit(submits, 4, 6), "a log that is not registered": submit(stranger, 0, 1),
+		"another history": submit(lie, 5, 8), "another root": submit(lie, 5, 5),
+	} {
+		if err == nil {
+			t.Errorf("%s is cosigned", what)
+		}
+	}
+	figures := &client{base: metricsPattern.FindStringSubmatch(served.log.String())[1], http: http.DefaultClient}
+	var body string
+	servicetest.Eventually(t, "the followed log is cosigned", func() bool {
+		status, found, err := figures.send(t.Context(), http.MethodGet, "", "")
+		body = string(found)
+		return err == nil && status == http.StatusOK && strings.Contains(body, `countersign_witness_checkpoint_age_seconds{log="1"}`)
+	})
+	for _, line := range []string{
+		`countersign_witness_received_total{result="cosigned"} 2`,
+		`countersign_witness_received_total{result="conflict"} 1`,
+		`countersign_witness_received_total{result="refused"} 1`,
+		`countersign_witness_received_total{result="inconsistent"} 2`,
+		`countersign_witness_received_total{result="failed"} 0`,
+		"countersign_witness_logs 2",
+		"countersign_witness_followed_logs 1",
+		`countersign_witness_alarms{alarm="fork"} 1`,
+		`countersign_witness_alarms{alarm="silence"} 0`,
+	} {
+		if !strings.Contains(body, line+"\n") {
+			t.Errorf("no %s", line)
+		}
+	}
+	if strings.Contains(body, "example.com") {
+		t.Error("the figures name a log")
+	}
+	if code := served.stop(t); code != 0 {
+		t.Errorf("stopping: exit status %d", code)
 	}
 }

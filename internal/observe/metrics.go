@@ -148,9 +148,11 @@ func (m *Metrics) Queued(operations int) { m.queue.Observe(float64(operations)) 
 func (m *Metrics) Sealed(receipts int) { m.sealed.Add(float64(receipts)) }
 
 // Handler serves the figures to Prometheus at /metrics.
-func (m *Metrics) Handler(log *slog.Logger) http.Handler {
+func (m *Metrics) Handler(log *slog.Logger) http.Handler { return handler(m.registry, log) }
+
+func handler(registry *prometheus.Registry, log *slog.Logger) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelError),
 		MaxRequestsInFlight: 4,
 	}))

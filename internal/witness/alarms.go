@@ -30,6 +30,20 @@ const (
 	AlarmIdle = "idle"
 )
 
+var alarmKinds = []string{AlarmFork, AlarmRollback, AlarmSilence, AlarmIdle}
+
+// CountAlarms is how many logs have an alarm of each kind.
+func (w *Witness) CountAlarms() map[string]int {
+	counts := make(map[string]int, len(alarmKinds))
+	for _, kind := range alarmKinds {
+		counts[kind] = 0
+	}
+	for _, alarm := range w.Alarms() {
+		counts[alarm.Kind]++
+	}
+	return counts
+}
+
 // Alarms are what is wrong now, in no order.
 func (w *Witness) Alarms() []Alarm {
 	w.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -27,6 +28,23 @@ type Follower struct {
 	name   string    // the log's origin; "" until it was fetched once
 	heard  time.Time // of the last pass that found nothing wrong with the fetch
 	failed bool      // the last pass failed, and was logged
+	// followed is the log, for LastNew, which other goroutines call; nil until it was
+	// fetched once.
+	followed atomic.Pointer[origin]
+}
+
+// LastNew is the log's number in the list, and when its last new checkpoint was cosigned. It
+// is not ok while that is not known.
+func (f *Follower) LastNew(ctx context.Context) (log int, at time.Time, ok bool) {
+	o := f.followed.Load()
+	if o == nil {
+		return 0, time.Time{}, false
+	}
+	last, err := f.Witness.snapshot(ctx, o)
+	if err != nil || last.Grown == 0 {
+		return 0, time.Time{}, false
+	}
+	return o.number, time.Unix(last.Grown, 0), true
 }
 
 // errRollback and errFork are verdicts of a pass: the log was read.
@@ -106,6 +124,7 @@ func (f *Follower) Check(ctx context.Context) error {
 		return fmt.Errorf("the checkpoint at %s: %w", f.URL, err)
 	}
 	f.name = o.Origin
+	f.followed.Store(o)
 	last, err := f.Witness.snapshot(ctx, o)
 	if err != nil {
 		return err

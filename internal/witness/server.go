@@ -31,7 +31,29 @@ func (w *Witness) Handler() http.Handler {
 
 type server struct{ witness *Witness }
 
+// What can become of a submission.
+const (
+	ResultCosigned     = "cosigned"
+	ResultConflict     = "conflict"     // another size was cosigned than the log thought: it tries again
+	ResultRefused      = "refused"      // malformed, not signed, or of a log that is not registered
+	ResultInconsistent = "inconsistent" // it does not continue what was cosigned
+	ResultFailed       = "failed"       // the witness could not cosign
+)
+
+// Results lists them.
+func Results() []string {
+	return []string{ResultCosigned, ResultConflict, ResultRefused, ResultInconsistent, ResultFailed}
+}
+
 func (s *server) addCheckpoint(rw http.ResponseWriter, r *http.Request) {
+	result := s.submit(rw, r)
+	if s.witness.Received != nil {
+		s.witness.Received(result)
+	}
+}
+
+// submit answers a submission and says what became of it.
+func (s *server) submit(rw http.ResponseWriter, r *http.Request) (result string) {
 	ctx, cancel := context.WithTimeout(r.Context(), submitTime)
 	defer cancel()
 	body, err := io.ReadAll(http.MaxBytesReader(rw, r.Body, int64(maxRequest)))
@@ -39,51 +61,59 @@ func (s *server) addCheckpoint(rw http.ResponseWriter, r *http.Request) {
 		var long *http.MaxBytesError
 		if errors.As(err, &long) {
 			answer(rw, http.StatusRequestEntityTooLarge, fmt.Sprintf("a request has at most %d bytes\n", maxRequest))
-			return
+			return ResultRefused
 		}
 		answer(rw, http.StatusBadRequest, "the request ended early\n")
-		return
+		return ResultRefused
 	}
 	submitted, err := parseRequest(body)
 	if err != nil {
-		s.refuse(rw, err)
-		return
+		return s.refuse(rw, err)
 	}
 	line, err := s.witness.cosign(ctx, submitted)
 	if err != nil {
-		s.refuse(rw, err)
-		return
+		return s.refuse(rw, err)
 	}
 	answer(rw, http.StatusOK, line)
+	return ResultCosigned
 }
 
-// refuse answers an error with the status that the protocol gives it.
-func (s *server) refuse(rw http.ResponseWriter, err error) {
+// refusals are the answers to errors, as the protocol has them.
+var refusals = []struct {
+	err    error
+	status int
+	result string
+}{
+	{errMalformed, http.StatusBadRequest, ResultRefused},
+	{errOldSize, http.StatusBadRequest, ResultRefused},
+	{errSignature, http.StatusForbidden, ResultRefused},
+	{errUnknownOrigin, http.StatusNotFound, ResultRefused},
+	{errOtherRoot, http.StatusConflict, ResultInconsistent},
+	{errProof, http.StatusUnprocessableEntity, ResultInconsistent},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, ResultFailed},
+	{context.Canceled, http.StatusServiceUnavailable, ResultFailed},
+}
+
+// refuse answers an error with the status that the protocol gives it, and says what became of
+// the submission.
+func (s *server) refuse(rw http.ResponseWriter, err error) (result string) {
 	var conflict *ConflictError
 	if errors.As(err, &conflict) {
 		rw.Header().Set("Content-Type", sizeType)
 		rw.WriteHeader(http.StatusConflict)
 		_, _ = io.WriteString(rw, strconv.FormatInt(conflict.Size, 10)+"\n")
-		return
+		return ResultConflict
 	}
-	for status, refusals := range map[int][]error{
-		http.StatusBadRequest:          {errMalformed, errOldSize},
-		http.StatusForbidden:           {errSignature},
-		http.StatusNotFound:            {errUnknownOrigin},
-		http.StatusConflict:            {errOtherRoot},
-		http.StatusUnprocessableEntity: {errProof},
-		http.StatusServiceUnavailable:  {context.DeadlineExceeded, context.Canceled},
-	} {
-		for _, refusal := range refusals {
-			if errors.Is(err, refusal) {
-				s.witness.log.Debug("a submission was refused", "status", status, "error", err)
-				answer(rw, status, err.Error()+"\n")
-				return
-			}
+	for _, refusal := range refusals {
+		if errors.Is(err, refusal.err) {
+			s.witness.log.Debug("a submission was refused", "status", refusal.status, "error", err)
+			answer(rw, refusal.status, err.Error()+"\n")
+			return refusal.result
 		}
 	}
 	s.witness.log.Error("a submission could not be cosigned", "error", err)
 	answer(rw, http.StatusInternalServerError, "the witness could not cosign: try again later\n")
+	return ResultFailed
 }
 
 func answer(rw http.ResponseWriter, status int, text string) {
@@ -158,11 +188,8 @@ func (w *Witness) readiness(ctx context.Context) (status int, found readiness) {
 	} else {
 		found.Checks = append(found.Checks, check{"storage", "ok", ""})
 	}
-	counts := make(map[string]int)
-	for _, alarm := range w.Alarms() {
-		counts[alarm.Kind]++
-	}
-	for _, kind := range []string{AlarmFork, AlarmRollback, AlarmSilence, AlarmIdle} {
+	counts := w.CountAlarms()
+	for _, kind := range alarmKinds {
 		if counts[kind] == 0 {
 			found.Checks = append(found.Checks, check{kind, "ok", ""})
 			continue

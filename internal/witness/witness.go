@@ -50,6 +50,10 @@ func (e *ConflictError) Error() string {
 // Witness cosigns checkpoints of the logs that are registered in its folder. Its
 // methods may be called from several goroutines.
 type Witness struct {
+	// Received is called with what became of each submission, one of Results. It is set
+	// before the first one; nil where nobody counts them.
+	Received func(result string)
+
 	signer  note.Signer
 	own     note.Verifier
 	vkey    string

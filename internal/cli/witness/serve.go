@@ -24,6 +24,7 @@ type witnessServeCommand struct {
 	MaxAge    time.Duration `help:"Raise an alarm if a log could not be fetched and checked for this long." default:"10m" env:"COUNTERSIGN_WITNESS_MAX_AGE"`
 	MaxIdle   time.Duration `help:"Raise an alarm if a log has not grown for this long; 0 for never." default:"0" env:"COUNTERSIGN_WITNESS_MAX_IDLE"`
 	Once      bool          `help:"Check the followed logs once and exit, without serving (0: fine, 1: alarm, 2: could not read)." env:"-"`
+	Metrics   string        `name:"metrics-listen" help:"Address to serve Prometheus metrics on, at /metrics; off by default." env:"COUNTERSIGN_WITNESS_METRICS_LISTEN" placeholder:"ADDR"`
 	TLSCert   string        `name:"tls-cert" help:"Certificate file for TLS; read at startup." type:"path" env:"COUNTERSIGN_WITNESS_TLS_CERT" placeholder:"FILE"`
 	TLSKey    string        `name:"tls-key" help:"Key file for TLS." type:"path" env:"COUNTERSIGN_WITNESS_TLS_KEY" placeholder:"FILE"`
 	LogLevel  string        `help:"Log level (${enum})." enum:"debug,info,warn,error" default:"info"`
@@ -70,7 +71,10 @@ func (c *witnessServeCommand) check() error {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return errors.New("--tls-cert and --tls-key must be given together")
 	}
-	return cli.CheckListen("--listen", c.Listen)
+	if err := cli.CheckListen("--listen", c.Listen); err != nil || c.Metrics == "" {
+		return err
+	}
+	return cli.CheckListen("--metrics-listen", c.Metrics)
 }
 
 // once checks every followed log and prints the result of each.
@@ -120,23 +124,58 @@ func (c *witnessServeCommand) serve(p *cli.Process, log *slog.Logger, opened *wi
 	if err != nil {
 		return fmt.Errorf("--listen: %w; give host:port, and another port if this one is taken (0 for any)", err)
 	}
-	server := cli.NewHTTPServer(opened.Handler(), log)
-	following, stop := context.WithCancel(p.Ctx)
-	var followers sync.WaitGroup
-	for _, follower := range c.followers(opened) {
-		followers.Go(func() { follower.Run(following) })
+	followers, failed := c.followers(opened), make(chan error, 2)
+	servers := []*http.Server{cli.NewHTTPServer(opened.Handler(), log)}
+	if c.Metrics != "" {
+		figures, err := c.serveMetrics(p.Ctx, log, opened, followers, failed)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		servers = append(servers, figures)
 	}
-	defer followers.Wait()
+	following, stop := context.WithCancel(p.Ctx)
+	var running sync.WaitGroup
+	for _, follower := range followers {
+		running.Go(func() { follower.Run(following) })
+	}
+	defer running.Wait()
 	defer stop()
-	failed := make(chan error, 1)
-	go func() { failed <- serveWitness(server, listener, renewable) }()
+	go func() { failed <- serveWitness(servers[0], listener, renewable) }()
 	log.Info("serving", "address", scheme+"://"+listener.Addr().String(), "version", p.Version, "logs", opened.Logs(), "followed", len(c.Follow))
 	select {
 	case err = <-failed:
 	case <-p.Ctx.Done():
 		log.Info("stopping: finishing the requests in flight")
 	}
-	return errors.Join(err, cli.ShutDown(p.Ctx, []*http.Server{server}))
+	return errors.Join(err, cli.ShutDown(p.Ctx, servers))
+}
+
+// serveMetrics serves the figures of a witness, whose submissions it counts from here on. The
+// server's error goes to failed.
+func (c *witnessServeCommand) serveMetrics(ctx context.Context, log *slog.Logger, opened *witness.Witness, followers []*witness.Follower, failed chan<- error) (*http.Server, error) {
+	listener, err := cli.Listen(ctx, c.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("--metrics-listen: %w", err)
+	}
+	metrics := observe.NewWitnessMetrics(witness.Results(), func() observe.WitnessFigures { return figures(ctx, opened, followers) })
+	opened.Received = metrics.Received
+	server := cli.NewHTTPServer(metrics.Handler(log), log)
+	go func() { failed <- server.Serve(listener) }()
+	log.Info("serving metrics", "address", "http://"+listener.Addr().String()+"/metrics")
+	return server, nil
+}
+
+// figures reads the state of a witness.
+func figures(ctx context.Context, opened *witness.Witness, followers []*witness.Follower) observe.WitnessFigures {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	found := observe.WitnessFigures{Logs: opened.Logs(), Followed: len(followers), Alarms: opened.CountAlarms(), Ages: make(map[int]time.Duration)}
+	for _, follower := range followers {
+		if number, at, ok := follower.LastNew(ctx); ok {
+			found.Ages[number] = time.Since(at)
+		}
+	}
+	return found
 }
 
 func serveWitness(server *http.Server, listener net.Listener, renewable *cli.Certificate) error {
