@@ -61,7 +61,7 @@ func serveImmudb(arguments []string) error {
 }
 
 func serveStandIn(address string, handler http.HandlerFunc) error {
-	server := &http.Server{Addr: address, Handler: handler, Protocols: new(http.Protocols)} //nolint:gosec // the bench is its only client
+	server := &http.Server{Addr: address, Handler: handler, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	return server.ListenAndServe()
