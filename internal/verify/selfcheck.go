@@ -278,7 +278,7 @@ func (c *check) inspectTimed(ctx context.Context, sealed *sealedChain) (*ledger.
 	if err == nil || timed.Err() == nil || ctx.Err() != nil || c.CheckPlace != c.start {
 		return found, err
 	}
-	c.judge.log.Warn("a chain takes too long to check and was skipped: run countersign audit", "chain", sealed.chain.String())
+	c.judge.log.Warn("a chain takes too long to check and was passed by: run countersign audit", "chain", sealed.chain.String())
 	return nil, nil
 }
 
