@@ -369,6 +369,9 @@ func (p *putbackWorld) restart() *service.Service {
 func (p *putbackWorld) attack(name string, snapshot int, tables []string, key string, running bool) {
 	t := p.t
 	t.Helper()
+	// What a finding of the attack before enters in the audit log must not fall between the
+	// copy for undoing and the attack.
+	p.s.WaitForMet()
 	p.keepForUndo(tables)
 	var changed bool
 	if key == "" {
@@ -387,6 +390,7 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	if found := p.audited(s); changed && found == nil {
 		t.Errorf("%s: the audit finds nothing", name)
 	}
+	s.WaitForMet()
 	if p.t.Failed() {
 		t.Logf("taken back: killed %t, denies %t, strict %t", p.killed, p.denies, p.strict)
 	}
