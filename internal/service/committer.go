@@ -20,40 +20,40 @@ import (
 
 // operation is one request on the write path.
 type operation interface {
-	// need names what the operation reads.
+	// need adds the rows that the operation reads.
 	need(*store.Needs)
-	// tenant is the organization that the operation is for; zero for the service's own.
+	// tenant is the operation's organization; zero for the service's own operations.
 	tenant() ledger.OrgID
-	// size estimates how many bytes the operation holds until it is committed.
+	// size estimates the memory that the operation holds until it is committed, in bytes.
 	size() int
-	// plan decides and enters the operation's changes into the batch. Its error
-	// concerns this operation alone and must leave the batch as it was.
+	// plan decides and adds the operation's changes to the batch. An error concerns this
+	// operation alone, and then the batch must be unchanged.
 	plan(*batch) error
 }
 
-// smallOperation is the estimated size of an operation without the client's data, in bytes.
+// smallOperation is the estimated size of an operation without client data, in bytes.
 const smallOperation = 4 << 10
 
-// committer turns what has queued up since the last commit into one
-// transaction. There is no timer: a lone request commits at once, and under load
-// the batch is what arrived while the last one was being written.
+// committer commits the operations that have queued up since the last commit in one
+// transaction. There is no timer: a lone request commits at once, and under load a batch
+// consists of what arrived while the previous one was being written.
 type committer struct {
 	service *Service
 	meter   Meter
 	mu      sync.Mutex // guards queue, running and closed
-	wake    *sync.Cond // on mu: work is due, or the committer is closed
+	wake    *sync.Cond // on mu: a batch is due, or the committer is closed
 	queue   writeQueue
-	running int // batches under way
+	running int // batches in progress
 	closed  bool
-	done    sync.WaitGroup // the workers, which newCommitter starts and close waits for
+	done    sync.WaitGroup // the workers: started by newCommitter, awaited by close
 }
 
 const (
-	// minParallelBatch is how many operations must wait before a batch starts while another
-	// is running. Fewer are cheaper to commit together with what arrives until then.
+	// minParallelBatch is how many operations must be queued before a batch starts while
+	// another one runs. Fewer are cheaper to commit together with later arrivals.
 	minParallelBatch = 64
-	// commitTimeout bounds how long a batch may wait for the store before it
-	// begins to commit.
+	// commitTimeout bounds how long a batch may wait for the store before it starts to
+	// commit.
 	commitTimeout = 20 * time.Second
 )
 
@@ -69,19 +69,19 @@ func newCommitter(s *Service, meter Meter, workers int) *committer {
 	return c
 }
 
-// commit queues an operation and waits until it is durable or refused. A caller
-// that stops waiting does not stop the operation: its fate is then unknown.
+// commit queues an operation and waits until it is durable or refused. If ctx ends first, the
+// operation continues and its outcome is unknown to the caller.
 func (c *committer) commit(ctx context.Context, op operation) error {
 	return c.commitCompiled(ctx, op, false)
 }
 
-// commitFirst is commit for a stop: it is in the next batch, whatever waits.
+// commitFirst is commit for a stop, which joins the next batch ahead of the queue.
 func (c *committer) commitFirst(ctx context.Context, op operation) error {
 	return c.commitCompiled(ctx, op, true)
 }
 
-// commitCompiled commits an operation, again where it has found out only in its transaction
-// that the policy set in force is to be compiled.
+// commitCompiled commits an operation. If the transaction finds that the policy set in force
+// is not compiled, it compiles the set and tries again.
 func (c *committer) commitCompiled(ctx context.Context, op operation, stop bool) error {
 	for range maxRetries {
 		err := c.await(ctx, &pending{operation: op, stop: stop})
@@ -134,7 +134,7 @@ func (c *committer) run() {
 	}
 }
 
-// take waits for work; nil says that the committer is closed and drained.
+// take waits for the next batch. It returns nil once the committer is closed and drained.
 func (c *committer) take() []*pending {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,16 +151,16 @@ func (c *committer) take() []*pending {
 	}
 }
 
-// due reports whether a batch should start now. The caller holds mu. Every worker checks
-// again after its batch, so nothing is left in the queue.
+// due reports whether a batch should start now. The caller holds mu. Every worker re-checks
+// the queue after its batch, so nothing is stranded.
 func (c *committer) due() bool {
 	waiting := c.queue.length
 	return waiting > 0 && (c.running == 0 || waiting >= minParallelBatch || c.closed)
 }
 
-// yieldForMore lets other goroutines run while that adds operations: requests that have
-// arrived join the batch, and a lone one is not delayed. The caller holds mu, which is
-// released in between, so another worker may have taken everything.
+// yieldForMore lets other goroutines run as long as that adds operations: requests that have
+// already arrived join the batch, and a lone one is not delayed. The caller holds mu.
+// yieldForMore releases it in between, so another worker may have emptied the queue.
 func (c *committer) yieldForMore() {
 	for seen := 0; seen < c.queue.length && c.queue.length < maxBatch; {
 		seen = c.queue.length
@@ -170,13 +170,13 @@ func (c *committer) yieldForMore() {
 	}
 }
 
-// commitBatch commits a batch and answers everyone in it. A batch that fails because of one
-// operation is split, so that the others succeed.
+// commitBatch commits a batch and sends each operation its result. A batch that fails because
+// of one operation is split, so that the others succeed.
 func (c *committer) commitBatch(batch []*pending) {
 	errs, err := c.transact(batch)
 	if len(batch) > 1 && errors.Is(err, store.ErrExists) {
-		// Another batch stored the same row first. It can be read now, so the whole batch is
-		// tried once more before it is taken apart.
+		// Another batch stored the same row first. It can be read now, so retry the whole
+		// batch before splitting it.
 		errs, err = c.transact(batch)
 	}
 	if err != nil && len(batch) > 1 && !errors.Is(err, store.ErrOutcomeUnknown) && !errors.Is(err, store.ErrUnavailable) {
@@ -185,8 +185,8 @@ func (c *committer) commitBatch(batch []*pending) {
 		}
 		return
 	}
-	for again := 0; again < maxExistsRetries && errors.Is(err, store.ErrExists); again++ {
-		// Another replica stored the same first: now it can be found.
+	for retry := 0; retry < maxExistsRetries && errors.Is(err, store.ErrExists); retry++ {
+		// Another replica stored the same row first. It can be read now.
 		errs, err = c.transact(batch)
 	}
 	for i, p := range batch {
@@ -198,8 +198,8 @@ func (c *committer) commitBatch(batch []*pending) {
 	}
 }
 
-// maxExistsRetries bounds how often a batch is tried again because another replica stored the
-// same first: it may make several counters of budgets.
+// maxExistsRetries bounds the retries after another replica stored the same row first. One is
+// not enough: a batch may create several budget counters.
 const maxExistsRetries = 5
 
 func (c *committer) transact(pendings []*pending) ([]error, error) {
@@ -212,7 +212,7 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	}
 	known := c.service.knownCounters(needs.Counters) // before they are loaded
 	errs := make([]error, len(pendings))
-	times := make([]time.Duration, len(pendings)) // that planning them took
+	times := make([]time.Duration, len(pendings)) // planning time of each
 	var b *batch
 	err := c.service.store.Transact(ctx, &needs, func(loaded *store.Loaded) (*store.Changes, error) {
 		b = newBatch(c.service, loaded)
@@ -256,8 +256,8 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 	return errs, nil
 }
 
-// batch is the state that the operations of one transaction share: each sees
-// what those before it did.
+// batch is the state shared by the operations of one transaction: each sees the changes of
+// those before it. It belongs to the worker that runs the transaction.
 type batch struct {
 	service            *Service
 	loaded             *store.Loaded
@@ -265,35 +265,35 @@ type batch struct {
 	changes            store.Changes
 	live               map[ledger.ChainID]*liveChain
 	order              []*liveChain
-	opened             []*liveChain // new chains, which no operation of the same batch can name
-	heads              map[ledger.OrgID]bool
+	opened             []*liveChain                          // new chains; no operation of the same batch can name them
+	heads              map[ledger.OrgID]bool                 // changed by this batch
 	orgs               map[ledger.OrgID]*ledger.Organization // changed by this batch
-	policies           map[policyKey]*ledger.Policy          // that operations have asked for or put
-	logs               map[ledger.OrgID]bool
-	keys               map[ledger.KeyID]bool               // changed by this batch
-	findings           map[store.FindingRef]bool           // changed by this batch
-	approvals          map[ledger.ApprovalID]*liveApproval // that the batch works on
-	outcomes           []ledger.Outcome                    // of what the batch decided
-	overBudget         []*ledger.Budget                    // that actions of the batch were over
-	counters           map[ledger.CounterID]*liveCounter   // that the batch works on
-	loadedCounters     map[ledger.CounterID]bool           // that were loaded where they exist; nil for none
-	rememberedCounters map[ledger.CounterID]bool           // that were remembered before they were loaded
-	entries            map[ledger.ChainID]*entryLog        // of chains as they were loaded
-	addedAddenda       map[store.EventAt]int               // how many of the loaded addenda this batch has added
-	broken             error                               // the store failed while planning: nothing may be written
+	policies           map[policyKey]*ledger.Policy          // read or replaced by this batch
+	logs               map[ledger.OrgID]bool                 // changed by this batch
+	keys               map[ledger.KeyID]bool                 // changed by this batch
+	findings           map[store.FindingRef]bool             // changed by this batch
+	approvals          map[ledger.ApprovalID]*liveApproval   // in use by this batch
+	outcomes           []ledger.Outcome                      // decisions of this batch
+	overBudget         []*ledger.Budget                      // exceeded by actions of this batch
+	counters           map[ledger.CounterID]*liveCounter     // in use by this batch
+	loadedCounters     map[ledger.CounterID]bool             // requested from the store; nil for none
+	rememberedCounters map[ledger.CounterID]bool             // known to this process before the load
+	entries            map[ledger.ChainID]*entryLog          // of chains, as loaded
+	addedAddenda       map[store.EventAt]int                 // how many of the loaded addenda this batch added
+	broken             error                                 // planning failed halfway: nothing may be written
 }
 
-// liveChain is a chain that the batch works on.
+// liveChain is a chain in use by the batch.
 type liveChain struct {
 	record  *store.ChainRecord
 	chain   *ledger.Chain
 	state   *ledger.ChainState
-	summary *ledger.Summary // of all its events, or nil where that is not known
+	summary *ledger.Summary // of all its events; nil if unknown
 	rows    [32]byte        // running digest over the rows of these events; set only with summary
-	seen    *ledger.Summary // of those that this process has indexed; nil where there is a summary
+	seen    *ledger.Summary // of the events that this process has indexed; nil if summary is set
 	changed bool
 	fresh   bool              // opened by this batch
-	loaded  keyring.ChainMark // where the chain stood before this batch
+	loaded  keyring.ChainMark // the chain's progress before this batch
 }
 
 func newBatch(s *Service, loaded *store.Loaded) *batch {
@@ -313,7 +313,8 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 	}
 }
 
-// setCounters sets which counters were loaded, and which were remembered before that.
+// setCounters records which counters were requested from the store, and which of them this
+// process knew before.
 func (b *batch) setCounters(ids []ledger.CounterID, known map[ledger.CounterID]bool) {
 	b.rememberedCounters = known
 	if len(ids) == 0 {
@@ -325,14 +326,15 @@ func (b *batch) setCounters(ids []ledger.CounterID, known map[ledger.CounterID]b
 	}
 }
 
-// attempt plans an operation. One that panics must not take the server with it: it
-// breaks the batch, which is then taken apart, and fails by itself.
+// attempt plans an operation. A panic must not crash the server: it breaks the batch, which
+// is then split so that the operation fails alone.
 func (b *batch) attempt(op operation) (err error) {
 	defer func() { err = b.recovered(recover(), op, err) }()
 	return op.plan(b)
 }
 
-// finished is finish, which may fail for what an operation has left behind.
+// finished is finish with panics recovered: an operation may have left the batch in a bad
+// state.
 func (b *batch) finished() (changes *store.Changes, err error) {
 	defer func() { err = b.recovered(recover(), b, err) }()
 	return b.finish(), nil
@@ -348,7 +350,7 @@ func (b *batch) recovered(fault, where any, err error) error {
 	return b.broken
 }
 
-// confirm checks a caller's key as it is stored now.
+// confirm checks a caller against the stored API key.
 func (b *batch) confirm(caller *Caller) error {
 	if err := b.refuseRolledBack(caller.Org); err != nil {
 		return err
@@ -361,8 +363,7 @@ func (b *batch) confirm(caller *Caller) error {
 	return b.service.admit(key, caller, b.now)
 }
 
-// key is an API key as it is stored now. One that is not as the service wrote it opens
-// nothing.
+// key returns the stored API key. A key that fails its authenticator grants no access.
 func (b *batch) key(id ledger.KeyID) (*ledger.KeyRecord, error) {
 	if key := b.loaded.Keys[id]; key != nil {
 		return key, nil
@@ -373,10 +374,10 @@ func (b *batch) key(id ledger.KeyID) (*ledger.KeyRecord, error) {
 	return nil, errUnknownKey
 }
 
-// tampered reports whether a row that the operation needs fails authentication.
+// tampered reports whether a loaded row failed authentication.
 func (b *batch) tampered(id any) bool { return slices.Contains(b.loaded.Tampered, id) }
 
-// keyOf is an API key of an organization's, to be changed.
+// keyOf returns an organization's API key that is to be changed.
 func (b *batch) keyOf(org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	key, err := b.key(id)
 	if errors.Is(err, errUnknownKey) || err == nil && key.Org != org {
@@ -385,8 +386,8 @@ func (b *batch) keyOf(org ledger.OrgID, id ledger.KeyID) (*ledger.KeyRecord, err
 	return key, err
 }
 
-// mayRecord refuses what a key that is bound to agents records for another. The
-// binding is the one that is stored now; the caller must have been confirmed.
+// mayRecord checks that the caller's key may record for the agent: a key can be bound to
+// agents. It reads the stored binding, so the caller must have been confirmed.
 func (b *batch) mayRecord(caller *Caller, agent string) error {
 	if b.loaded.Keys[caller.Key].MayRecord(agent) {
 		return nil
@@ -394,14 +395,13 @@ func (b *batch) mayRecord(caller *Caller, agent string) error {
 	return fault.Errorf(fault.CodeAgentNotAllowed, "this API key records nothing for the agent %q: it is bound to other agents; use a key that is bound to this one, or to none", agent)
 }
 
-// putKey enters a key's new state, for the operations that follow and for the
-// store.
+// putKey sets a key's new state, for later operations of the batch and for the store.
 func (b *batch) putKey(key *ledger.KeyRecord) {
 	b.loaded.Keys[key.ID] = key
 	b.keys[key.ID] = true
 }
 
-// chain finds a chain of the caller's, authenticated.
+// chain returns one of the caller's chains, authenticated.
 func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
 	live, err := b.chainOf(caller.Org, id)
 	if err == nil && !caller.owns(live.chain) {
@@ -410,7 +410,7 @@ func (b *batch) chain(caller *Caller, id ledger.ChainID) (*liveChain, error) {
 	return live, err
 }
 
-// chainOf finds a chain of an organization's, authenticated.
+// chainOf returns one of an organization's chains, authenticated.
 func (b *batch) chainOf(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
 	live, ok := b.live[id]
 	if !ok {
@@ -460,7 +460,7 @@ func (b *batch) loadChain(org ledger.OrgID, id ledger.ChainID) (*liveChain, erro
 	return live, nil
 }
 
-// finish encodes what has changed.
+// finish encodes the changed rows.
 func (b *batch) finish() *store.Changes {
 	for _, live := range b.order {
 		if live.changed || live.fresh {
@@ -486,7 +486,7 @@ func (b *batch) finish() *store.Changes {
 	}
 	for id := range b.keys {
 		b.changes.Keys = append(b.changes.Keys, b.loaded.Keys[id])
-		b.changes.Signals = append(b.changes.Signals, id.UUID) // a wait ends with the key that waits
+		b.changes.Signals = append(b.changes.Signals, id.UUID) // a wait ends when its key does
 	}
 	for ref := range b.findings {
 		b.changes.Findings = append(b.changes.Findings, b.loaded.Findings[ref])
@@ -501,16 +501,15 @@ func (b *batch) finish() *store.Changes {
 	return &b.changes
 }
 
-// writeQueue holds the operations that wait for a batch, by organization. A batch takes one
-// operation of each organization in turn until it is full, so that an organization with many
-// operations does not delay the others. It is not safe for concurrent use: the committer's
-// mu guards it.
+// writeQueue holds the queued operations, by organization. A batch takes one operation of
+// each organization in turn until it is full, so that an organization with many operations
+// does not delay the others. It is not safe for concurrent use: the committer's mu guards it.
 type writeQueue struct {
-	tenants map[ledger.OrgID]*tenantQueue // those that wait
-	ring    []*tenantQueue                // the same, whose turn it is first
-	length  int                           // operations
-	bytes   int                           // that they hold
-	arrived int64                         // operations so far, which numbers them
+	tenants map[ledger.OrgID]*tenantQueue // organizations with queued operations
+	ring    []*tenantQueue                // the same, next in turn first
+	length  int                           // queued operations
+	bytes   int                           // their estimated size
+	arrived int64                         // operations queued so far; numbers them
 
 	// slow is the moving average of the planning time of one operation, for organizations
 	// that are slower than slowOperation.
@@ -519,15 +518,15 @@ type writeQueue struct {
 	slowness time.Duration
 }
 
-// pending is an operation that waits, or is being committed.
+// pending is an operation that is queued or being committed.
 type pending struct {
 	operation operation
-	stop      bool       // it makes decisions stricter, and goes first
-	result    chan error // buffered: a committer never waits for a caller
-	number    int64      // by order of arrival
+	stop      bool       // makes decisions stricter, and goes first
+	result    chan error // buffered: a worker never waits for a caller
+	number    int64      // order of arrival
 }
 
-// tenantQueue is what waits of one organization, in order of arrival.
+// tenantQueue holds the queued operations of one organization, in order of arrival.
 type tenantQueue struct {
 	org    ledger.OrgID
 	stops  []*pending
@@ -536,27 +535,27 @@ type tenantQueue struct {
 }
 
 const (
-	maxBatch = 256
-	maxStops = 16 // of one organization in one batch
-	// maxQueuedStops is how many stops of one organization may wait. They have room of their
-	// own, so that a full queue does not keep them out.
+	maxBatch = 256 // operations
+	maxStops = 16  // of one organization in one batch
+	// maxQueuedStops is how many stops of one organization may be queued. Stops have a
+	// capacity of their own, so that a full queue does not reject them.
 	maxQueuedStops = 256
 	maxBatchBytes  = 16 << 20
-	maxQueued      = 20_000
-	// maxQueuedBytes bounds memory while the store stalls: callers that give up
-	// leave their operations behind.
+	maxQueued      = 20_000 // operations
+	// maxQueuedBytes bounds memory while the store stalls: operations stay queued after
+	// their callers have given up.
 	maxQueuedBytes = 64 << 20
-	// tenantShare is the part of these bounds that one organization may fill.
+	// tenantShare is the divisor that turns these bounds into those of one organization.
 	tenantShare = 2
 
-	// maxPlanning is about how long a batch spends planning the operations of one
-	// organization, beyond the first: everyone in the batch waits for them.
+	// maxPlanning is roughly how long a batch may spend planning the operations of one slow
+	// organization: all callers in the batch wait for them.
 	maxPlanning = 4 * time.Millisecond
-	// slowOperation is the planning time from which on an organization is limited to
-	// maxPlanning. Others take a tenth of it, and must not get small batches because the
-	// machine is busy.
+	// slowOperation is the planning time per operation above which maxPlanning limits an
+	// organization. Typical operations take a tenth of it, so a busy machine does not lead to
+	// small batches.
 	slowOperation = 100 * time.Microsecond
-	// maxSlow bounds how many organizations are remembered as slow.
+	// maxSlow bounds how many organizations are tracked as slow.
 	maxSlow = 10_000
 )
 
@@ -564,12 +563,11 @@ func newWriteQueue() writeQueue {
 	return writeQueue{tenants: make(map[ledger.OrgID]*tenantQueue), slow: make(map[ledger.OrgID]time.Duration), slowness: slowOperation}
 }
 
-// add queues an operation and reports whether there was room for it. A stop has room
-// where others have filled the queue, and stops have a share of their own.
+// add queues an operation. It reports false if the queue is full.
 func (q *writeQueue) add(p *pending) bool {
 	org, size := p.operation.tenant(), p.operation.size()
 	tenant := q.tenants[org]
-	if !q.room(p, tenant) {
+	if !q.hasCapacity(p, tenant) {
 		return false
 	}
 	if tenant == nil {
@@ -590,9 +588,9 @@ func (q *writeQueue) add(p *pending) bool {
 	return true
 }
 
-// room reports whether an operation may be queued. The tenant is nil where nothing of it
-// waits.
-func (q *writeQueue) room(p *pending, tenant *tenantQueue) bool {
+// hasCapacity reports whether an operation may be queued. Stops have a capacity of their own.
+// The tenant is nil if nothing of it is queued.
+func (q *writeQueue) hasCapacity(p *pending, tenant *tenantQueue) bool {
 	if p.stop {
 		return tenant == nil || len(tenant.stops) < maxQueuedStops
 	}
@@ -602,8 +600,8 @@ func (q *writeQueue) room(p *pending, tenant *tenantQueue) bool {
 	return tenant == nil || len(tenant.others) < maxQueued/tenantShare && tenant.bytes < maxQueuedBytes/tenantShare
 }
 
-// take removes what the next batch commits, in order of arrival: stops first, then one
-// operation of each organization in turn.
+// take removes the operations of the next batch: stops first, then one operation of each
+// organization in turn. They are returned in order of arrival.
 func (q *writeQueue) take() []*pending {
 	var taken []*pending
 	size := 0
@@ -624,7 +622,7 @@ func (q *writeQueue) take() []*pending {
 			}
 		}
 	}
-	last := 0 // whose turn it was last
+	last := 0 // index of the organization served last
 	for round := 0; !full(); round++ {
 		before := len(taken)
 		for i, tenant := range q.ring {
@@ -642,12 +640,12 @@ func (q *writeQueue) take() []*pending {
 	}
 	q.length -= len(taken)
 	q.bytes -= size
-	q.turn(last)
+	q.rotate(last)
 	slices.SortFunc(taken, func(a, b *pending) int { return cmp.Compare(a.number, b.number) })
 	return taken
 }
 
-// share is how many operations of an organization a batch may hold.
+// share is how many operations of an organization one batch may take.
 func (q *writeQueue) share(org ledger.OrgID) int {
 	if took := q.slow[org]; took > 0 {
 		return max(int(maxPlanning/took), 1)
@@ -655,9 +653,9 @@ func (q *writeQueue) share(org ledger.OrgID) int {
 	return maxBatch
 }
 
-// turn removes organizations that have nothing queued, and rotates the ring so that the next
-// batch starts after the organization served last.
-func (q *writeQueue) turn(last int) {
+// rotate removes organizations that have nothing queued, and rotates the ring so that the
+// next batch starts after the organization served last.
+func (q *writeQueue) rotate(last int) {
 	if len(q.ring) == 0 {
 		return
 	}
@@ -674,8 +672,8 @@ func (q *writeQueue) turn(last int) {
 	q.ring = ring
 }
 
-// planned learns how long planning took, of each organization on average: a pause of
-// the whole process must not count as one operation's.
+// planned updates the planning times of organizations. It averages over each organization's
+// operations, so that a pause of the process is not charged to one operation.
 func (q *writeQueue) planned(batch []*pending, times []time.Duration) {
 	type sum struct {
 		operations int

@@ -1,6 +1,6 @@
-// Package service holds the use cases: each authorises its caller, loads what it needs,
-// calls the pure core and commits. All front ends (HTTP, console, command line) use it;
-// nothing else writes.
+// Package service implements the use cases. Each authorizes its caller, loads what it needs,
+// calls the pure core and commits. All front ends (HTTP, console, command line) go through
+// this package, and nothing else writes to the store.
 package service
 
 import (
@@ -29,7 +29,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// Config is what a Service needs. Optional fields have defaults.
+// Config configures a Service. Optional fields have defaults.
 type Config struct {
 	Store store.Store
 	Keys  ledger.Keys
@@ -38,65 +38,63 @@ type Config struct {
 	Clock func() time.Time // optional
 	// Random is the source of ids and secrets; optional.
 	Random io.Reader
-	// Prices are what models' calls cost; optional.
+	// Prices is the price table for model calls; optional.
 	Prices *pricing.Table
-	// Secrets seals what must be kept and read back; needed for webhooks.
+	// Secrets encrypts secrets that must be read back; required for webhooks.
 	Secrets Secrets
-	// Watch remembers outside the database what was acknowledged; optional.
+	// Watch records acknowledged heads outside the database; optional.
 	Watch verify.HeadWatch
-	// Chains remembers outside the database how far open chains have grown; optional.
+	// Chains records the progress of open chains outside the database; optional.
 	Chains verify.ChainWatch
-	// LogKeys knows the keys that sign checkpoints; none is believed without them.
+	// LogKeys holds the keys that sign checkpoints. Without it no checkpoint is trusted.
 	LogKeys verify.LogKeys
-	// LogMarks remembers outside the database how far each transparency log was signed;
+	// LogMarks records outside the database how much of each transparency log was signed;
 	// optional.
 	LogMarks *keyring.LogMarks
-	// Signing has the service sign transparency logs, which needs LogMarks; optional. It is
-	// for servers.
+	// Signing makes the service sign transparency logs, which requires LogMarks; optional, and
+	// only for servers.
 	Signing *Signing
-	// Anchoring names the methods by which decisions and heads are anchored in
-	// time; none without them.
+	// Anchoring names the methods that anchor decisions and heads in time; empty for no
+	// anchoring.
 	Anchoring []string
-	// Timestamps judges the proofs of anchors when they are asked about; none is
-	// believed without it.
+	// Timestamps verifies the proofs of anchors. Without it no proof is trusted.
 	Timestamps verify.Timestamps
-	// Deliverer sends tests of webhooks; optional.
+	// Deliverer sends the test deliveries of webhooks; optional.
 	Deliverer Deliverer
-	// PrivateWebhooks lets webhooks lead to addresses that are not public.
+	// PrivateWebhooks allows webhooks to use addresses that are not public.
 	PrivateWebhooks bool
-	// Mail says that e-mails are sent, and not dropped for want of a mail server.
+	// Mail reports whether a mail server is configured. Without one, e-mails are dropped.
 	Mail bool
-	// PublicURL is where people reach the console, for links in notices; optional.
+	// PublicURL is the address of the console, for links in notifications; optional.
 	PublicURL string
-	// Committers is how many batches may commit side by side: one on a store
+	// Committers is the number of batches that may commit concurrently: one on a store
 	// with a single writer, a few where the store locks rows.
 	Committers int
-	// Alone says that no other process gives out decisions on this store, so that a stop
-	// only waits for leases that this process granted.
+	// Alone reports that no other process grants decisions on this store, so a stop waits
+	// only for leases that this process granted.
 	Alone bool
-	// Probe has the service find out by itself, every 1.5 seconds, whether the store can be
-	// read and written, so that Ready knows. It is for servers: commands only read.
+	// Probe makes the service check every 1.5 seconds that the store can be read and written,
+	// for Ready. Only servers need it: commands only read.
 	Probe bool
-	// Delay waits for a span of time or until the context ends; optional. Tests
-	// replace it.
+	// Delay waits for a duration or until the context ends; optional. Tests replace it.
 	Delay func(context.Context, time.Duration) error
 }
 
-// Meter receives the figures of the write path, and what was decided.
+// Meter receives the metrics of the write path and of decisions.
 type Meter interface {
 	Committed(operations int, took time.Duration)
 	Queued(operations int)
 	Sealed(receipts int)
 	Decided(decision string)
 	ApprovalMoved(status string)
-	// OverBudget counts actions that are over a budget. It does not receive the names of
-	// budgets, agents and keys: they are too many for labels, and confidential.
+	// OverBudget counts actions that exceed a budget. The names of budgets, agents and keys
+	// are left out: there are too many for labels, and they are confidential.
 	OverBudget(scope, measure, decision string)
 }
 
-// Service is the product behind its front ends. It is safe for concurrent use. Each
-// concern is a type with the state that it alone uses; Service embeds them, so that front
-// ends see one set of use cases. A concern names the others that it needs as fields.
+// Service provides the use cases to the front ends. It is safe for concurrent use. Each
+// concern is a type that owns its state; Service embeds them all, so front ends see a single
+// set of methods. A concern has a field for each other concern that it uses.
 type Service struct {
 	*shared
 	*accountService
@@ -116,12 +114,12 @@ type Service struct {
 	*webhookService
 
 	storage storageWatch
-	stop    func()         // closes closing and ends the goroutines in running
-	running sync.WaitGroup // the goroutines that New starts; Close waits for them
+	stop    func()         // closes closing and stops the goroutines in running
+	running sync.WaitGroup // the goroutines started by New; Close waits for them
 }
 
-// shared is what every concern uses: the store and its judge, the committer, time,
-// randomness, and who may call.
+// shared is the state that all concerns use: the store and its judge, the committer, time,
+// randomness and the cache of callers.
 type shared struct {
 	store     *evidence.Store
 	judge     *verify.Judge
@@ -136,15 +134,14 @@ type shared struct {
 	callers   callerCache
 	keyUses   lastUses[ledger.KeyID]
 	grants    recentGrants
-	alone     bool // no other process gives out decisions on this store
+	alone     bool // no other process grants decisions on this store
 	prices    *pricing.Table
-	publicURL string        // of the console, without a slash at its end; "" where it is not known
-	jobs      chan struct{} // nudged when there may be work
+	publicURL string        // of the console, without a trailing slash; "" if unknown
+	jobs      chan struct{} // receives a value when there may be jobs to run
 	closing   chan struct{} // closed when the service stops
 }
 
-// What front ends show of the store's records, by names of the service's own: they
-// do not know the store.
+// Aliases for the store's records that front ends show: front ends do not import the store.
 type (
 	// ApprovalPlace is an approval's position in a list.
 	ApprovalPlace = store.ApprovalAt
@@ -152,20 +149,20 @@ type (
 	Webhook = store.WebhookRecord
 	// WebhookDelivery is an attempt to deliver to an endpoint.
 	WebhookDelivery = store.DeliveryRecord
-	// Token is a public verification token, by its record.
+	// Token is the record of a public verification token.
 	Token = store.TokenRecord
 	// SigningKey is a key that signs approvals.
 	SigningKey = store.SigningKeyRecord
 )
 
-// Secrets keeps secrets that the service must read back. Implementations bind a
-// sealed secret to its organization and label.
+// Secrets encrypts secrets that the service must read back. Implementations bind a sealed
+// secret to its organization and label.
 type Secrets interface {
 	Seal(org uuid.UUID, label string, plaintext []byte) ([]byte, error)
 	Open(org uuid.UUID, label string, sealed []byte) ([]byte, error)
 }
 
-// New starts a service. Close it to drain what is queued.
+// New starts a service. Close commits the queued operations and stops it.
 func New(c Config) *Service {
 	base := newShared(&c)
 	s := assemble(base, &c)
@@ -182,8 +179,8 @@ func New(c Config) *Service {
 	return s
 }
 
-// newShared fills in what the configuration leaves out. The judge and the committer come
-// later: they need the concerns.
+// newShared applies the defaults of the configuration. New sets the judge and the committer
+// later, because they need the concerns.
 func newShared(c *Config) *shared {
 	s := &shared{
 		store: evidence.New(c.Store, c.Keys), keys: c.Keys, secrets: c.Secrets, log: c.Log, clock: c.Clock, delay: c.Delay, random: c.Random,
@@ -214,7 +211,7 @@ func newShared(c *Config) *shared {
 	return s
 }
 
-// assemble makes the concerns, each after those that it needs.
+// assemble creates the concerns, each after those that it needs.
 func assemble(base *shared, c *Config) *Service {
 	findings := &findingService{shared: base, notified: newNameSet(), keptToday: newNameSet(), pending: make(chan pendingFinding, maxPendingFindings)}
 	policies := &policyService{shared: base, findings: findings, policyCache: newPolicyCache(), examiningLarge: make(chan struct{}, maxLargeExaminations)}
@@ -252,7 +249,7 @@ func assemble(base *shared, c *Config) *Service {
 	}
 }
 
-// start starts the goroutines that run until Release or Close.
+// start starts the goroutines of running. They stop at Release or Close.
 func (s *Service) start(probe bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = sync.OnceFunc(func() {
@@ -261,7 +258,7 @@ func (s *Service) start(probe bool) {
 	})
 	s.running.Go(func() {
 		if err := s.store.Watch(ctx, s.changed, s.waiters.wakeAll); err != nil {
-			s.log.Error("those who wait for approvals are not woken any more", "error", err)
+			s.log.Error("watching the store failed: waits for approvals are no longer woken", "error", err)
 		}
 	})
 	s.running.Go(func() { s.keepPendingFindings(ctx) })
@@ -271,21 +268,21 @@ func (s *Service) start(probe bool) {
 	}
 }
 
-// SignLogs starts to sign the transparency logs, if the service is configured to. Call it
-// after Rollbacks: without knowing of a rollback, the signer would take the older log for a
-// changed one.
+// SignLogs starts signing the transparency logs, if the service is configured to. Call it
+// after Rollbacks: a signer that does not know about a rollback would treat the older log as
+// tampered with.
 func (s *Service) SignLogs() {
 	if s.signer != nil {
 		s.signer.Start()
 	}
 }
 
-// Release ends all waits for approvals, so that a server can shut down without waiting for
-// people. They return the current state.
+// Release ends all waits for approvals, which then return the current state. It lets a server
+// shut down without waiting for people.
 func (s *Service) Release() { s.stop() }
 
-// Close commits what is queued and stops. The store stays open: it is the
-// caller's.
+// Close commits the queued operations and stops the service. The store stays open: the
+// caller owns it.
 func (s *Service) Close() {
 	s.committer.close()
 	if s.signer != nil {
@@ -295,16 +292,16 @@ func (s *Service) Close() {
 	s.running.Wait()
 }
 
-// JobsAdded receives a value when there may be jobs to run. It is a hint: jobs that another
-// replica queued, or that become due, are not announced.
+// JobsAdded returns a channel that receives a value when there may be jobs to run. It is a
+// hint: jobs that another replica queued, and jobs that become due, are not announced.
 func (s *Service) JobsAdded() <-chan struct{} { return s.jobs }
 
 func (s *shared) jobsAdded() { nudge(s.jobs) }
 
 func (s *shared) now() ledger.Time { return ledger.TimeOf(s.clock()) }
 
-// fill reads randomness. Without it no ids or keys can be made, so it panics, as the
-// standard library does.
+// fill fills b with random bytes. It panics if there are none, as crypto/rand does: no id or
+// key could be created.
 func (s *shared) fill(b []byte) {
 	if _, err := io.ReadFull(s.random, b); err != nil {
 		panic(fmt.Sprintf("no randomness: %v", err))
@@ -330,11 +327,11 @@ func (s *shared) randomID() uuid.UUID {
 func (s *shared) receiptID() ledger.ReceiptID   { return ledger.ReceiptID{UUID: s.randomID()} }
 func (s *shared) approvalID() ledger.ApprovalID { return ledger.ApprovalID{UUID: s.randomID()} }
 
-// Visible is what a caller may see of an error, for front ends: whatever a use case
-// returns, what could not be read is not the service's own fault.
+// Visible is visible for front ends. A store that could not be read then never looks like an
+// internal error of the service.
 func Visible(err error) error { return visible(err) }
 
-// visible turns a store's error into what a caller may see of it.
+// visible translates a store's error into one that a caller may see.
 func visible(err error) error {
 	var own *fault.Error
 	switch {
@@ -352,7 +349,7 @@ func visible(err error) error {
 	return err
 }
 
-// cause shows a caller one error and the log another.
+// cause pairs the error that a caller sees with the one that is logged.
 type cause struct {
 	shown *fault.Error
 	inner error
@@ -371,12 +368,12 @@ func (silentMeter) ApprovalMoved(string)         {}
 
 func (silentMeter) OverBudget(string, string, string) {}
 
-// idSeries makes the ids of one process ascend, within a millisecond, too: lists are sorted
+// idSeries makes the ids of one process ascend, even within a millisecond: lists are sorted
 // by id.
 type idSeries struct {
-	mu    sync.Mutex // guards the fields below
-	at    ledger.Time
-	count uint16 // within the millisecond, of 12 bits
+	mu    sync.Mutex  // guards the fields below
+	at    ledger.Time // of the last id
+	count uint16      // ids before it in the same millisecond; 12 bits
 }
 
 func (s *idSeries) next(now ledger.Time) (at ledger.Time, count uint16) {
@@ -394,7 +391,7 @@ func (s *idSeries) next(now ledger.Time) (at ledger.Time, count uint16) {
 	return s.at, s.count
 }
 
-// timedID makes an id that sorts after all that this process made before.
+// timedID returns an id that sorts after all earlier ids of this process.
 func (s *shared) timedID(now ledger.Time) uuid.UUID {
 	random := s.timedRandom()
 	at, count := s.ids.next(now)
@@ -403,25 +400,26 @@ func (s *shared) timedID(now ledger.Time) uuid.UUID {
 }
 
 const (
-	// probeInterval and probeTimeout add up to how late a fault of the store shows.
+	// A fault of the store shows after probeInterval plus probeTimeout at the latest.
 	probeInterval = 1500 * time.Millisecond
 	probeTimeout  = 2 * time.Second
 )
 
-// storageWatch knows whether the store can be read and written. It needs a probe: reads are
-// served from memory long after a disk has failed, and an idle server would not notice that
-// writes fail.
+// storageWatch tracks whether the store can be read and written. It relies on a probe: reads
+// are served from memory long after a disk has failed, and an idle server would not notice
+// that writes fail.
 type storageWatch struct {
-	mu      sync.Mutex // guards the fields below, but for probed, which New sets
-	probed  bool       // whether anything probes
-	fault   error      // of the last probe; nil where it succeeded
-	began   time.Time  // when the probe under way began; zero where none is
-	written time.Time  // when a write last succeeded
+	probed bool // whether watchStorage runs; set by New only
+
+	mu      sync.Mutex // guards the fields below
+	fault   error      // of the last probe; nil if it succeeded
+	began   time.Time  // start of the running probe; zero if none runs
+	written time.Time  // last successful write
 }
 
 var errNoAnswer = errors.New("the store does not answer")
 
-// verdict is nil while the store can be read and written.
+// verdict returns nil while the store can be read and written.
 func (w *storageWatch) verdict(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -429,19 +427,19 @@ func (w *storageWatch) verdict(now time.Time) error {
 	case w.fault != nil:
 		return w.fault
 	case !w.began.IsZero() && now.Sub(w.began) > probeTimeout && now.Sub(w.written) > probeTimeout:
-		return errNoAnswer // it may never come: not every wait for a disk can be ended
+		return errNoAnswer // the probe may never return: not every wait for a disk can be cancelled
 	}
 	return nil
 }
 
-// wrote notes that a write has succeeded.
+// wrote records a successful write.
 func (w *storageWatch) wrote() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.written = time.Now()
 }
 
-// begin notes the start of a probe, and reports whether the probe must write.
+// begin records the start of a probe and reports whether the probe must write.
 func (w *storageWatch) begin() (write bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -449,7 +447,7 @@ func (w *storageWatch) begin() (write bool) {
 	return w.fault != nil || w.began.Sub(w.written) >= probeInterval/2
 }
 
-// end notes the result of a probe, and returns the one before it.
+// end records the result of a probe and returns the previous one.
 func (w *storageWatch) end(fault error, wrote bool) (before error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -483,7 +481,7 @@ func (s *Service) probe(ctx context.Context) {
 	if err == nil && write {
 		err = s.store.Probe(probing)
 	}
-	if ctx.Err() != nil { // the service stops
+	if ctx.Err() != nil { // the service is stopping
 		err = nil
 	}
 	switch before := s.storage.end(err, write); {
@@ -494,7 +492,7 @@ func (s *Service) probe(ctx context.Context) {
 	}
 }
 
-// Ready reports whether requests can be served: nil, or an error for StorageDetail.
+// Ready returns nil if requests can be served, and otherwise an error for StorageDetail.
 func (s *Service) Ready(ctx context.Context) error {
 	if s.storage.probed {
 		return s.storage.verdict(time.Now())
@@ -502,8 +500,8 @@ func (s *Service) Ready(ctx context.Context) error {
 	return s.store.Ping(ctx)
 }
 
-// StorageDetail says what is wrong with the store, for anyone: it names no file and no
-// address.
+// StorageDetail describes a fault of the store in words that anyone may read: it names no file
+// and no address.
 func StorageDetail(err error) string { return storageDetail(err) }
 
 func storageDetail(err error) string {
