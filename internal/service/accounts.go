@@ -23,7 +23,7 @@ type accountService struct {
 	findings *findingService
 }
 
-// Organization finds the caller's organization.
+// Organization returns the caller's organization.
 func (s *accountService) Organization(ctx context.Context, caller *Caller) (*ledger.Organization, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -31,14 +31,14 @@ func (s *accountService) Organization(ctx context.Context, caller *Caller) (*led
 	return s.organization(ctx, caller.Org)
 }
 
-// organization finds an organization that is as the last act has left it.
+// organization returns an organization, which must be as the last act left it.
 func (s *shared) organization(ctx context.Context, id ledger.OrgID) (*ledger.Organization, error) {
 	org, err := s.store.CurrentOrganization(ctx, id)
 	return org, visible(err)
 }
 
-// organizations lists all organizations. One that fails authentication is listed, too, so
-// that its ledger is checked, and is noted as a finding.
+// organizations lists all organizations. One that fails authentication becomes a finding and
+// is still listed, so that its ledger is checked.
 func (s *findingService) organizations(ctx context.Context) ([]*ledger.Organization, error) {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *findingService) organizations(ctx context.Context) ([]*ledger.Organizat
 
 var errOrganization = fmt.Errorf("organization fails its authenticator: %w", ledger.ErrStateTampered)
 
-// UpdateOrganization replaces the settings that the request names, and returns when nothing
-// that was allowed under the old ones can begin.
+// UpdateOrganization replaces the settings named in the request. It returns once no action
+// that the old settings allowed can begin.
 func (s *accountService) UpdateOrganization(ctx context.Context, caller *Caller, request canon.Value) (*ledger.Organization, error) {
 	var patched ledger.Organization
 	err := s.governStop(ctx, caller, func(b *batch, org *ledger.Organization) (*auditEntry, error) {
@@ -75,15 +75,15 @@ func (s *accountService) UpdateOrganization(ctx context.Context, caller *Caller,
 			return nil, err
 		}
 		if after, err := patched.Hash(); err != nil || after == before {
-			return nil, err // nothing is changed
+			return nil, err // nothing changed
 		}
 		if patched.Settings.AbandonHours() != org.Settings.AbandonHours() {
-			// The new setting applies now, and not from the next job on.
+			// Apply the new setting now, not when the next scheduled job runs.
 			b.changes.NewJobs = append(b.changes.NewJobs, abandonJob(org.ID, "", b.now))
 		}
-		said, err := organizationAuditEntry(org, &patched)
+		entry, err := organizationAuditEntry(org, &patched)
 		*org = patched
-		return said, err
+		return entry, err
 	})
 	if err != nil {
 		return nil, err
@@ -95,12 +95,12 @@ func (s *accountService) UpdateOrganization(ctx context.Context, caller *Caller,
 type KeyRequest struct {
 	Name      string
 	Role      ledger.Role
-	Agents    []string // the names that it may record for; none: any
+	Agents    []string // agents that the key may record for; empty for any
 	Owner     string
-	ExpiresAt *ledger.Time // nil: never
+	ExpiresAt *ledger.Time // nil for never
 }
 
-// Bounds of what an API key is given.
+// Bounds of an API key's attributes.
 const (
 	maxKeyName   = 200 // characters, of the name and of the owner
 	maxKeyAgents = 100
@@ -122,13 +122,13 @@ func ParseKeyRequest(v canon.Value) (*KeyRequest, error) {
 	return request, nil
 }
 
-// NewKey is a key's record with its text, which exists nowhere else.
+// NewKey is a key's record with its text, which is not stored anywhere.
 type NewKey struct {
 	Record *ledger.KeyRecord
 	Text   ledger.Secret
 }
 
-// CreateAPIKey issues a key of the caller's organization.
+// CreateAPIKey issues a key for the caller's organization.
 func (s *accountService) CreateAPIKey(ctx context.Context, caller *Caller, request *KeyRequest) (*NewKey, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -136,9 +136,9 @@ func (s *accountService) CreateAPIKey(ctx context.Context, caller *Caller, reque
 	return s.issueKey(ctx, caller, caller.Org, request)
 }
 
-// issueKey issues a key as a caller, or as the operator where caller is nil. If two keys of
-// one name are issued at once, each may be seen only after both are stored: then both are
-// revoked, and neither text is returned.
+// issueKey issues a key on behalf of the caller, or of the operator if caller is nil. If two
+// keys with the same name are issued concurrently, both may be stored before either request
+// sees the other. Then both are revoked, and neither text is returned.
 func (s *accountService) issueKey(ctx context.Context, caller *Caller, org ledger.OrgID, request *KeyRequest) (*NewKey, error) {
 	if err := s.nameFree(ctx, org, request, ledger.KeyID{}); err != nil {
 		return nil, err
@@ -149,13 +149,14 @@ func (s *accountService) issueKey(ctx context.Context, caller *Caller, org ledge
 	}
 	if taken := s.nameFree(ctx, org, request, key.Record.ID); taken != nil {
 		op, _ := s.revocation(caller, org, key.Record.ID)
-		return nil, errors.Join(taken, s.committer.commit(ctx, op)) // nobody has used it
+		// No stop is needed: nobody knows the key's text.
+		return nil, errors.Join(taken, s.committer.commit(ctx, op))
 	}
 	return key, nil
 }
 
-// nameFree refuses the name of another active key. Lists of approvers contain names, so only
-// agents, which decide nothing, may share one.
+// nameFree fails if another active key has the requested name. Lists of approvers contain
+// names, so only agents, which decide nothing, may share one.
 func (s *accountService) nameFree(ctx context.Context, org ledger.OrgID, request *KeyRequest, own ledger.KeyID) error {
 	if request.Name == "" {
 		return nil
@@ -195,7 +196,7 @@ func (s *accountService) storeKey(ctx context.Context, caller *Caller, org ledge
 	return key, nil
 }
 
-// keyAuditEntry names an API key and, where it has ended, from what to what.
+// keyAuditEntry describes an API key and, if it has ended, the change of its status.
 func keyAuditEntry(action string, key *ledger.KeyRecord, from, to string) *auditEntry {
 	return &auditEntry{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		if len(key.Agents) > 0 {
@@ -231,7 +232,7 @@ func (s *accountService) newKey(org ledger.OrgID, request *KeyRequest) (*NewKey,
 	return &NewKey{Record: record, Text: text}, nil
 }
 
-// newSecret makes the text of an API key.
+// newSecret generates the text of an API key.
 func (s *accountService) newSecret() (ledger.Secret, ledger.APIKey, error) {
 	text := ledger.NewAPIKey(s.entropy())
 	parsed, err := ledger.ParseAPIKey(text.Reveal())
@@ -245,25 +246,26 @@ func (s *accountService) APIKeys(ctx context.Context, caller *Caller, after ledg
 	}
 	keys, err := s.store.Keys(ctx, caller.Org, after, limit)
 	if slices.ContainsFunc(keys, func(key *ledger.KeyRecord) bool { return key.Tampered }) {
-		s.findings.noticeFailing(ctx, caller.Org)
+		s.findings.noteFailingRows(ctx, caller.Org)
 	}
 	return keys, visible(err)
 }
 
-// noticeFailing keeps what fails of an organization's rows that belong to no chain.
-func (s *findingService) noticeFailing(ctx context.Context, org ledger.OrgID) {
-	const most = 20 // the daily look finds the others
-	failing, err := s.store.FailingRows(ctx, org, most)
+// noteFailingRows records findings for an organization's rows outside of chains that fail
+// authentication.
+func (s *findingService) noteFailingRows(ctx context.Context, org ledger.OrgID) {
+	const limit = 20 // the daily self-check finds the rest
+	failing, err := s.store.FailingRows(ctx, org, limit)
 	if err != nil {
-		s.log.Error("rows that fail could not be listed: the daily look tries again", "error", err)
+		s.log.Error("listing the rows that fail authentication failed: the daily self-check tries again", "error", err)
 	}
 	for i := range failing {
 		s.noteFinding(pendingFinding{org: org, tampering: verify.RowChanged(&failing[i]), tell: true})
 	}
 }
 
-// RevokeAPIKey revokes a key, and returns when nothing that it was allowed can begin.
-// Repeating it changes nothing.
+// RevokeAPIKey revokes a key. It returns once no action that the key was allowed can begin.
+// It is idempotent.
 func (s *accountService) RevokeAPIKey(ctx context.Context, caller *Caller, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -281,7 +283,8 @@ func (s *accountService) revokeKey(ctx context.Context, caller *Caller, org ledg
 	return revoked, nil
 }
 
-// revocation is the act that ends a key, and the key's record once it is committed.
+// revocation returns the act that revokes a key, and the key's record, which is set when the
+// act is committed.
 func (s *accountService) revocation(caller *Caller, org ledger.OrgID, id ledger.KeyID) (*act, *ledger.KeyRecord) {
 	revoked := new(ledger.KeyRecord)
 	op := &act{caller: caller, actor: ledger.ActorOperator, org: org}
@@ -292,7 +295,7 @@ func (s *accountService) revocation(caller *Caller, org ledger.OrgID, id ledger.
 			return nil, err
 		}
 		if *revoked = *key; key.RevokedAt != nil {
-			return nil, nil // the first moment stands
+			return nil, nil // the time of the first revocation is kept
 		}
 		now := b.now
 		revoked.RevokedAt = &now
@@ -318,15 +321,14 @@ func ParseKillSwitchReason(v canon.Value) (string, error) {
 	return reason, f.Err()
 }
 
-// ActivateKillSwitch stops everything. When it returns, no replica allows an action, because
+// ActivateKillSwitch stops all agents. When it returns, no replica allows an action, because
 // it has waited for those being recorded, and no client begins one that was allowed before,
-// because it has waited for their leases. Repeating it changes nothing: the first reason
-// stays.
+// because all leases have expired. It is idempotent: the first reason is kept.
 func (s *accountService) ActivateKillSwitch(ctx context.Context, caller *Caller, reason string) (*ledger.KillSwitch, error) {
 	return s.switchTo(ctx, caller, true, reason)
 }
 
-// DeactivateKillSwitch lets agents act again. Repeating it changes nothing.
+// DeactivateKillSwitch lets agents act again. It is idempotent.
 func (s *accountService) DeactivateKillSwitch(ctx context.Context, caller *Caller) (*ledger.KillSwitch, error) {
 	return s.switchTo(ctx, caller, false, "")
 }
@@ -355,7 +357,8 @@ func (s *accountService) switchTo(ctx context.Context, caller *Caller, active bo
 	return &result, nil
 }
 
-// killSwitchAuditEntry says why the switch is active, or what it was active for.
+// killSwitchAuditEntry describes an activation with its reason, or a deactivation with the
+// activation that it ends.
 func killSwitchAuditEntry(action string, before, after *ledger.KillSwitch) *auditEntry {
 	word := func(k *ledger.KillSwitch) string {
 		if k.Active {
@@ -375,7 +378,8 @@ func killSwitchAuditEntry(action string, before, after *ledger.KillSwitch) *audi
 	})}
 }
 
-// Sign-in links open the console in a browser; a session follows them.
+// A sign-in link opens a session of the console in a browser. The lifetimes are in
+// milliseconds.
 const (
 	signInLifetime  = ledger.Time(30 * 60 * 1000)
 	sessionLifetime = ledger.Time(12 * 60 * 60 * 1000)
@@ -383,8 +387,8 @@ const (
 	sessionPrefix   = "css_"
 )
 
-// CreateSignIn makes a one-time link that signs a browser in as a key of the
-// caller's organization.
+// CreateSignIn creates a one-time link that signs a browser in with a key of the caller's
+// organization.
 func (s *accountService) CreateSignIn(ctx context.Context, caller *Caller, key ledger.KeyID) (ledger.Secret, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return ledger.Secret{}, err
@@ -392,13 +396,13 @@ func (s *accountService) CreateSignIn(ctx context.Context, caller *Caller, key l
 	return s.createSignIn(ctx, caller, caller.Org, key)
 }
 
-// createSignIn makes a link as a caller, or as the operator where caller is nil. The act is
-// entered first: if the link is then not stored, the log has an entry too many, and never
-// one too few.
+// createSignIn creates a link on behalf of the caller, or of the operator if caller is nil.
+// The act is committed first: if the link cannot be stored afterwards, the audit log has an
+// entry too many, but never one too few.
 func (s *accountService) createSignIn(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.KeyID) (ledger.Secret, error) {
 	text := ledger.NewOpaqueToken(signInPrefix, s.entropy())
 	link := &store.SignIn{Hash: ledger.HashToken(text.Reveal()), Key: id.UUID, Org: org, ExpiresAt: s.now() + signInLifetime}
-	made := &act{
+	creation := &act{
 		caller: caller, actor: ledger.ActorOperator, org: org,
 		needs: func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) },
 		change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
@@ -412,17 +416,17 @@ func (s *accountService) createSignIn(ctx context.Context, caller *Caller, org l
 			return signInAuditEntry(ledger.ActSignInCreate, key, link.ExpiresAt, link, nil), nil
 		},
 	}
-	if err := s.committer.commit(ctx, made); err != nil {
+	if err := s.committer.commit(ctx, creation); err != nil {
 		return ledger.Secret{}, err
 	}
-	link.Act = made.number
+	link.Act = creation.number
 	if err := s.store.CreateSignIn(ctx, link); err != nil {
 		return ledger.Secret{}, visible(err)
 	}
 	return text, nil
 }
 
-// signInAuditEntry names the link and the session that an act is about; nil for none.
+// signInAuditEntry describes the link and the session of an act; either may be nil.
 func signInAuditEntry(action string, key *ledger.KeyRecord, expires ledger.Time, link, session *store.SignIn) *auditEntry {
 	return &auditEntry{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.String("expires_at", expires.String())
@@ -439,9 +443,9 @@ func signInAuditEntry(action string, key *ledger.KeyRecord, expires ledger.Time,
 
 var errBadLink = fault.Errorf(fault.CodeUnauthenticated, "this sign-in link was used, has expired or never existed; ask an admin for a new one, or make one with countersign keys sign-in KEY_ID")
 
-// SignIn uses a sign-in link and opens a session. The act is entered first, and marks the
-// link as used: a copy of the link that an attacker restores opens nothing. If the session
-// cannot be stored then, the link is used up.
+// SignIn uses a sign-in link to open a session. The act is committed first and marks the link
+// as used, so a copy of the link's row that an attacker restores opens nothing. If the session
+// cannot be stored afterwards, the link is used up.
 func (s *accountService) SignIn(ctx context.Context, link string) (session ledger.Secret, expires ledger.Time, err error) {
 	session = ledger.NewOpaqueToken(sessionPrefix, s.entropy())
 	hash, now := ledger.HashToken(link), s.now()
@@ -454,7 +458,7 @@ func (s *accountService) SignIn(ctx context.Context, link string) (session ledge
 	}
 	expires = now + sessionLifetime
 	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: used.Key, Org: used.Org, ExpiresAt: expires, Session: true}
-	if opened.Act, err = s.enterSignIn(ctx, used, opened); err != nil {
+	if opened.Act, err = s.logSignIn(ctx, used, opened); err != nil {
 		return ledger.Secret{}, 0, visible(err)
 	}
 	err = s.store.OpenSession(ctx, hash, opened, now)
@@ -467,9 +471,9 @@ func (s *accountService) SignIn(ctx context.Context, link string) (session ledge
 	return session, expires, nil
 }
 
-// enterSignIn enters the use of a link, by the key that it was made for, and returns the
-// number of the act.
-func (s *accountService) enterSignIn(ctx context.Context, link, session *store.SignIn) (int64, error) {
+// logSignIn records in the audit log that a link was used, with the link's key as the actor.
+// It returns the number of the act.
+func (s *accountService) logSignIn(ctx context.Context, link, session *store.SignIn) (int64, error) {
 	key, err := s.store.Key(ctx, ledger.KeyID{UUID: link.Key})
 	if err != nil {
 		return 0, err
@@ -481,13 +485,13 @@ func (s *accountService) enterSignIn(ctx context.Context, link, session *store.S
 		return signInAuditEntry(ledger.ActSignInUse, key, session.ExpiresAt, link, session), nil
 	}}
 	err = s.committer.commit(ctx, use)
-	if errors.Is(err, errUnknownKey) { // it was revoked after the link was made
+	if errors.Is(err, errUnknownKey) { // it was revoked after the link was created
 		return 0, errBadLink
 	}
 	return use.number, err
 }
 
-// SessionCaller finds the caller of a browser session.
+// SessionCaller returns the caller of a browser session.
 func (s *accountService) SessionCaller(ctx context.Context, session string) (*Caller, error) {
 	in, err := s.store.Session(ctx, ledger.HashToken(session), s.now())
 	if err != nil {
@@ -504,17 +508,17 @@ func (s *accountService) SessionCaller(ctx context.Context, session string) (*Ca
 	return caller, nil
 }
 
-// SignOut ends a session and enters that into the audit log. Whatever becomes of the
-// entry, the session ends.
+// SignOut ends a session and records that in the audit log. The session ends even if the
+// entry cannot be written.
 func (s *accountService) SignOut(ctx context.Context, session string) error {
 	hash := ledger.HashToken(session)
-	entered := s.enterSignOut(ctx, hash)
-	return errors.Join(visible(s.store.CloseSession(ctx, hash)), entered)
+	logged := s.logSignOut(ctx, hash)
+	return errors.Join(visible(s.store.CloseSession(ctx, hash)), logged)
 }
 
-// enterSignOut enters the end of a session, by the key that it acted for. One that has
-// ended already, or whose key has, has nothing to enter.
-func (s *accountService) enterSignOut(ctx context.Context, hash [32]byte) error {
+// logSignOut records in the audit log that a session ended, with the session's key as the
+// actor. It records nothing if the session or its key has already ended.
+func (s *accountService) logSignOut(ctx context.Context, hash [32]byte) error {
 	in, err := s.store.Session(ctx, hash, s.now())
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
@@ -535,11 +539,10 @@ func (s *accountService) enterSignOut(ctx context.Context, hash [32]byte) error 
 	return err
 }
 
-// commitStop commits an act that can make decisions stricter. It returns when nothing that
+// commitStop commits an act that can make decisions stricter. It returns once no action that
 // was allowed before can begin: every allow is a lease, and all leases have expired. The act
 // is in force from its commit on, whether or not the caller waits. An act that changed
-// nothing waits, too, because the caller of the act that did may not have received its
-// answer.
+// nothing also waits, because the request that did make the change may still be waiting.
 func (s *shared) commitStop(ctx context.Context, op *act) error {
 	if err := s.committer.commitFirst(ctx, op); err != nil {
 		return err
@@ -547,24 +550,24 @@ func (s *shared) commitStop(ctx context.Context, op *act) error {
 	return s.waitForLeases(ctx, op.org)
 }
 
-// waitForLeases waits until the allows and leases that an organization was given before
-// this call have run out. The moment counts from here, after the commit: an approval
-// is read without a lock, and may have been shown as it was until then.
+// waitForLeases waits until all leases that an organization was granted before this call have
+// expired. It counts from now, not from the commit: approvals are read without a lock, so a
+// reader may have returned the old state until now.
 func (s *shared) waitForLeases(ctx context.Context, org ledger.OrgID) error {
 	if s.alone && !s.grants.since(org, time.Now().Add(-ledger.LeaseRunOut)) {
 		return nil
 	}
 	if err := s.delay(ctx, ledger.LeaseRunOut); err != nil {
 		shown := fault.Errorf(fault.CodeOutcomeUnknown,
-			"the change is in force, but what was allowed before it may still begin within a second: send the same request again to be told when it cannot")
+			"the change is in force, but actions that were allowed before it may still begin within a second: send the same request again to wait until they cannot")
 		return &cause{shown, fmt.Errorf("wait for leases: %w", err)}
 	}
 	return nil
 }
 
-// delay waits for a span of time, or until the caller gives up.
-func delay(ctx context.Context, span time.Duration) error {
-	timer := time.NewTimer(span)
+// delay waits for d, or until ctx ends.
+func delay(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -574,27 +577,27 @@ func delay(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// noteGrant records that an organization is given an allow or a lease, or may be. It is
+// noteGrant records that an organization is granted an allow or a lease, or may be. It is
 // called inside the transaction that decides, and by readers without a lock before they
-// read: so a stop that has committed sees every earlier grant. A client counts a lease from
-// when it sent its request, which is earlier.
+// read, so a committed stop sees every earlier grant. A client counts its lease from when it
+// sent the request, which is earlier.
 func (s *shared) noteGrant(org ledger.OrgID) {
 	if s.alone {
 		s.grants.note(org, time.Now())
 	}
 }
 
-// recentGrants remembers when each organization was last given an allow or a lease,
-// by the monotonic clock. It is used by a process that serves its store alone.
+// recentGrants records when each organization was last granted an allow or a lease, by the
+// monotonic clock. Only a process that serves its store alone uses it.
 type recentGrants struct {
 	mu   sync.Mutex // guards the fields below
 	last map[ledger.OrgID]time.Time
-	// forgotten is the latest grant that is not in last. Grants of a process that served the
-	// store before are no later than the start of this one.
+	// forgotten is an upper bound for grants that are not in last. It starts as the start of
+	// this process, which is after all grants of the process that served the store before.
 	forgotten time.Time
 }
 
-// maxRecentGrants bounds the organizations that are remembered one by one.
+// maxRecentGrants bounds the organizations in recentGrants.last.
 const maxRecentGrants = 10_000
 
 func (g *recentGrants) note(org ledger.OrgID, now time.Time) {
@@ -609,8 +612,9 @@ func (g *recentGrants) note(org ledger.OrgID, now time.Time) {
 	g.last[org] = now
 }
 
-// forget makes room. The caller holds mu. If all entries are recent, they count for every
-// organization: a stop may then wait needlessly, but never too little.
+// forget evicts expired entries. The caller holds mu. If all entries are recent, it drops them
+// all and counts them for every organization: a stop may then wait needlessly, but never too
+// briefly.
 func (g *recentGrants) forget(now time.Time) {
 	for org, at := range g.last {
 		if now.Sub(at) >= ledger.LeaseRunOut {
@@ -623,9 +627,9 @@ func (g *recentGrants) forget(now time.Time) {
 	}
 }
 
-// since reports whether the organization may have been given anything after a moment.
-func (g *recentGrants) since(org ledger.OrgID, moment time.Time) bool {
+// since reports whether the organization may have been granted anything after t.
+func (g *recentGrants) since(org ledger.OrgID, t time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.forgotten.After(moment) || g.last[org].After(moment)
+	return g.forgotten.After(t) || g.last[org].After(t)
 }
