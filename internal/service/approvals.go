@@ -14,7 +14,8 @@ import (
 	"countersign/internal/store"
 )
 
-// approvalService shows approvals, takes people's decisions, and lets clients wait for them.
+// approvalService lists approvals, records people's decisions, and lets clients wait for
+// them.
 type approvalService struct {
 	*shared
 	chains        *chainService
@@ -30,28 +31,28 @@ type ApprovalView struct {
 	*ledger.Approval
 	Status  ledger.ApprovalStatus // now: one whose time has passed is timed out
 	Payload []byte
-	// Redactions are the digests of what was taken out of the payload, nil for none.
+	// Redactions are the digests of values removed from the payload; nil for none.
 	Redactions []byte
-	// Unbound are the places where something was taken out that no digest binds.
+	// Unbound are the places of removed values that no digest covers.
 	Unbound []string
-	// Killed says that the kill switch is active: even what was approved must not
-	// begin now.
+	// Killed reports that the kill switch is active: even an approved action must not begin
+	// now.
 	Killed     bool
 	KillReason string
-	// Overruled is the current decision of the rules where they deny what a person has
-	// approved; nil otherwise.
+	// Overruled is the current decision of the rules if they deny an approved action; nil
+	// otherwise.
 	Overruled *ledger.Decision
-	// TwoPerson says whether two people must approve: because that was asked for, or
-	// because the organization asks for it by now.
+	// TwoPerson reports whether two people must approve: because that was required when the
+	// approval was requested, or because the organization's settings require it now.
 	TwoPerson bool
-	// Voters are the people who approved, where two must.
+	// Voters are the people who have approved, if two must.
 	Voters []Voter
-	Client *Attendance // for those who review; nil for an agent
-	// Tampered says that the stored record, or its event, fails authentication. Then only
-	// the id and the position in the list are shown. Only lists have such views.
+	Client *Attendance // for reviewers; nil for an agent
+	// Tampered reports that the stored record, or its event, fails authentication. Then only
+	// the id and the position in the list are set. Only lists return such views.
 	Tampered bool
 
-	event *ledger.StoredEvent // what it is about
+	event *ledger.StoredEvent // the event that needs the approval
 }
 
 // Now is the status to act on: an approved action is denied while the kill switch is active
@@ -63,8 +64,8 @@ func (v *ApprovalView) Now() ledger.ApprovalStatus {
 	return v.Status
 }
 
-// Approval finds an approval and, if it is open, waits up to the given time for its end.
-// Waiting uses no connection to the store.
+// Approval returns an approval. If it is open, Approval first waits up to the given time for
+// it to end. The wait uses no connection to the store.
 func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledger.ApprovalID, wait time.Duration) (*ApprovalView, error) {
 	s.noteGrant(caller.Org) // possibly; noted before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
@@ -79,14 +80,14 @@ func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledge
 	}
 	timer := time.NewTimer(caller.longestWait(wait, s.now()))
 	defer timer.Stop()
-	// Subscribed before it reads, so that no change falls between the two.
+	// Subscribe before reading, so that no change is missed in between.
 	woken, cancel := s.waiters.add(id.UUID, caller.Key.UUID)
 	defer cancel()
 	client := longPoll{polls: &s.approvalPolls, id: id}
 	defer func() { client.end(s.now()) }()
 	for {
-		// A caller that has disconnected gets the same answer as one whose wait has timed
-		// out: the current state, which is read to the end.
+		// A disconnected caller is treated like one whose wait has timed out: the read
+		// completes and returns the current state.
 		view, err := s.ownApproval(context.WithoutCancel(ctx), caller, id)
 		if err == nil && caller.isClientOf(view) {
 			client.begin(s.now())
@@ -95,8 +96,8 @@ func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledge
 			return nil, err
 		}
 		if !view.Status.Open() {
-			// Confirmed after the approval was read, so that only a key that was valid at
-			// the time of the decision learns of it.
+			// Confirm the key after reading the approval, so that only a key that was valid
+			// at the time of the decision learns of it.
 			if err := s.confirm(context.WithoutCancel(ctx), caller); err != nil {
 				return nil, err
 			}
@@ -113,21 +114,21 @@ func (s *approvalService) Approval(ctx context.Context, caller *Caller, id ledge
 }
 
 // keyRecheck is how often a wait checks its key. A revocation by a server wakes the wait at
-// once. The check is for changes that nothing announces: a command that works next to a
-// server on SQLite, and a row that was deleted by hand.
+// once. The check is for changes that are not announced: by a command that runs beside a
+// server on SQLite, or by someone who deletes a row by hand.
 const keyRecheck = 10 * time.Second
 
-// await waits until there may be something new, or until the wait has ended. It fails
-// where the key under which the caller waits has ended.
+// await waits until the approval may have changed, or until the wait has ended. It fails if
+// the caller's key has ended.
 func (s *approvalService) await(ctx context.Context, caller *Caller, woken <-chan struct{}, timer *time.Timer) (ended bool, err error) {
 	recheck := time.NewTicker(s.keyRecheck)
 	defer recheck.Stop()
 	for {
-		looking := false
+		rechecking := false
 		select {
 		case <-woken:
 		case <-recheck.C:
-			looking = true
+			rechecking = true
 		case <-timer.C:
 			ended = true
 		case <-ctx.Done():
@@ -136,7 +137,7 @@ func (s *approvalService) await(ctx context.Context, caller *Caller, woken <-cha
 			ended = true
 		}
 		err := s.confirm(context.WithoutCancel(ctx), caller)
-		if looking && (err == nil || errors.Is(err, store.ErrUnavailable)) {
+		if rechecking && (err == nil || errors.Is(err, store.ErrUnavailable)) {
 			continue
 		}
 		return ended, err
@@ -159,7 +160,7 @@ func (s *approvalService) ownApproval(ctx context.Context, caller *Caller, id le
 		return nil, err
 	}
 	approvalViewer := s.viewer(org)
-	if _, watched := s.chains.seenChain(record.Chain); watched { // nothing is told of a chain that was put back
+	if _, watched := s.chains.seenChain(record.Chain); watched { // refuse a chain that was rolled back
 		if _, err := approvalViewer.chain(ctx, record.Chain); err != nil {
 			return nil, visible(err)
 		}
@@ -174,8 +175,8 @@ func (s *approvalService) ownApproval(ctx context.Context, caller *Caller, id le
 	return view, nil
 }
 
-// sees reports whether the caller may see an approval: an agent only those of chains that
-// its own key opened, everyone else all of their organization.
+// sees reports whether the caller may see an approval. An agent sees those of chains that its
+// own key opened; all others see every approval of their organization.
 func (c *Caller) sees(record *store.ApprovalRecord) bool {
 	return record.Org == c.Org && (c.Role != ledger.RoleAgent || record.OpenedBy == c.Key)
 }
@@ -191,7 +192,8 @@ func (s *approvalService) approvalView(ctx context.Context, record *store.Approv
 	return view, nil
 }
 
-// bareView is an approval without its payload, and without what the rules say now.
+// bareView returns the view of an approval without its payload and the current decision of
+// the rules.
 func (s *approvalService) bareView(record *store.ApprovalRecord, org *ledger.Organization) (*ApprovalView, error) {
 	approval, err := s.store.ReadApproval(record)
 	if err != nil {
@@ -206,7 +208,7 @@ func (s *approvalService) bareView(record *store.ApprovalRecord, org *ledger.Org
 	return view, nil
 }
 
-// readPayload reads what the approval is about, and refuses anything else.
+// readPayload reads the event that needs the approval, and refuses any other event.
 func (s *approvalService) readPayload(ctx context.Context, view *ApprovalView) (*ledger.StoredEvent, error) {
 	event, err := s.store.Event(ctx, store.EventAt{Chain: view.Chain, Sequence: view.Sequence})
 	if errors.Is(err, store.ErrNotFound) {
@@ -223,7 +225,7 @@ func (s *approvalService) readPayload(ctx context.Context, view *ApprovalView) (
 	return event, nil
 }
 
-// complete reads the payload, and judges the approval by what is in force now.
+// complete reads the payload and judges the approval by the rules in force.
 func (s *approvalService) complete(ctx context.Context, view *ApprovalView, v *approvalViewer) error {
 	event, err := s.readPayload(ctx, view)
 	if err != nil {
@@ -241,7 +243,8 @@ func (s *approvalService) complete(ctx context.Context, view *ApprovalView, v *a
 	return visible(err)
 }
 
-// approvalViewer shows approvals of one organization, and reads each of their chains once.
+// approvalViewer completes the views of one organization's approvals. It reads each chain
+// once, and belongs to one goroutine.
 type approvalViewer struct {
 	service *approvalService
 	org     *ledger.Organization
@@ -264,7 +267,7 @@ func (v *approvalViewer) chain(ctx context.Context, id ledger.ChainID) (*ChainVi
 }
 
 // overruled checks an approved action against a pause of its chain and the current rules, as
-// a repeat of the event would be.
+// for a repeated event. It returns the decision if that is a denial, and nil otherwise.
 func (v *approvalViewer) overruled(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.Decision, error) {
 	event, policy, question, err := v.question(ctx, approval, stored)
 	if err != nil {
@@ -279,7 +282,7 @@ func (v *approvalViewer) overruled(ctx context.Context, approval *ledger.Approva
 	return nil, nil
 }
 
-// question is what has to be asked to decide an approval's action once more.
+// question returns what is needed to decide an approval's action again.
 func (v *approvalViewer) question(ctx context.Context, approval *ledger.Approval, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Policy, *ledger.Question, error) {
 	event, action, err := v.service.recordedAction(v.org.ID, stored)
 	if err != nil {
@@ -290,7 +293,7 @@ func (v *approvalViewer) question(ctx context.Context, approval *ledger.Approval
 		return nil, nil, nil, err
 	}
 	newest := chain
-	for newest.State.ContinuedBy != nil { // a pause is that of the chain which goes on
+	for newest.State.ContinuedBy != nil { // a pause applies to the newest chain
 		if newest, err = v.chain(ctx, *newest.State.ContinuedBy); err != nil {
 			return nil, nil, nil, err
 		}
@@ -309,7 +312,7 @@ func (v *approvalViewer) question(ctx context.Context, approval *ledger.Approval
 	}, nil
 }
 
-// recordedAction reads an event and the action that it recorded, to decide it once more.
+// recordedAction decodes an event and its action, so that it can be decided again.
 func (s *approvalService) recordedAction(org ledger.OrgID, stored *ledger.StoredEvent) (*ledger.RecordedEvent, *ledger.Action, error) {
 	event, err := s.store.ReadEvent(org, stored)
 	if err != nil {
@@ -328,16 +331,15 @@ type ApprovalFilter struct {
 	Chain  *ledger.ChainID
 	Before *store.ApprovalAt
 	Limit  int
-	// Bare leaves payloads out, and with them the bound on a page's bytes: large
-	// payloads must not push other approvals out of a reviewer's sight.
+	// Bare omits payloads, and with them the bound on a page's bytes: large payloads must
+	// not hide other approvals from a reviewer.
 	Bare bool
-	// Glance adds the payloads to a bare list, of the first approvals, up to PageBytes. It
-	// does not judge the approvals by the rules in force.
+	// Glance adds payloads to the first approvals of a bare list, up to PageBytes in total.
+	// It does not judge the approvals by the rules in force.
 	Glance bool
 }
 
-// Approvals lists approvals, newest first. One that is not as the service wrote it is
-// marked.
+// Approvals lists approvals, newest first. Those that fail authentication are marked.
 func (s *approvalService) Approvals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
 	s.noteGrant(caller.Org) // possibly; noted before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
@@ -355,11 +357,10 @@ func (s *approvalService) Approvals(ctx context.Context, caller *Caller, filter 
 	return views, err
 }
 
-// PageBytes bounds the payloads in one page of a list: a page that has reached it
+// PageBytes bounds the payloads in one page of a list, in bytes: a page that has reached it
 // ends there, before its limit.
 const PageBytes = 1 << 20
 
-// listApprovals lists them; showApprovals marks those that fail.
 func (s *approvalService) listApprovals(ctx context.Context, caller *Caller, filter ApprovalFilter) ([]*ApprovalView, error) {
 	query := store.ApprovalQuery{Org: caller.Org, Chain: filter.Chain, Status: filter.Status, Before: filter.Before, Limit: filter.Limit}
 	if caller.Role == ledger.RoleAgent {
@@ -376,7 +377,8 @@ func (s *approvalService) listApprovals(ctx context.Context, caller *Caller, fil
 	return s.showApprovals(ctx, caller, org, records, filter)
 }
 
-// showApprovals shows stored approvals as lists do.
+// showApprovals returns the views of stored approvals for a list. Those that fail
+// authentication are marked.
 func (s *approvalService) showApprovals(ctx context.Context, caller *Caller, org *ledger.Organization, records []*store.ApprovalRecord, filter ApprovalFilter) ([]*ApprovalView, error) {
 	views, shared := make([]*ApprovalView, 0, len(records)), s.viewer(org)
 	for bytes, glanced := 0, 0; len(views) < len(records) && bytes < PageBytes; {
@@ -409,16 +411,16 @@ func (s *approvalService) showApprovals(ctx context.Context, caller *Caller, org
 	return views, nil
 }
 
-// ChainApprovals are a chain's approvals for clients that poll per chain.
+// ChainApprovals holds a chain's approvals for clients that poll per chain.
 type ChainApprovals struct {
-	// Standing is the strictest current status: such a client must not proceed while a
-	// person is being asked, after anyone denied, while the kill switch is active, or when
-	// the rules now deny one of the approvals shown. "" if nobody was asked.
+	// Standing is the strictest current status: such a client must not proceed while an
+	// approval is open, after a denial, while the kill switch is active, or when the rules
+	// now deny one of the approvals shown. "" if there are no approvals.
 	Standing ledger.ApprovalStatus
-	Shown    []*ApprovalView // the undecided first, each part oldest first
+	Shown    []*ApprovalView // open ones first, each group oldest first
 }
 
-// ChainApprovals finds what people were asked about in a chain.
+// ChainApprovals returns the approvals of a chain's lineage.
 func (s *approvalService) ChainApprovals(ctx context.Context, caller *Caller, chain ledger.ChainID) (*ChainApprovals, error) {
 	s.noteGrant(caller.Org) // possibly; noted before anything is read
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
@@ -429,16 +431,16 @@ func (s *approvalService) ChainApprovals(ctx context.Context, caller *Caller, ch
 		return nil, err
 	}
 	s.chains.polledBy(caller, view)
-	asked, err := s.readChainApprovals(ctx, caller, view)
+	approvals, err := s.readChainApprovals(ctx, caller, view)
 	if err != nil {
 		return nil, err
 	}
-	shown := asked.shown
+	shown := approvals.shown
 	if len(shown) == 0 {
 		return &ChainApprovals{Shown: shown}, nil
 	}
 	for _, view := range shown {
-		if view.Status.Open() && caller.isClientOf(view) { // of the others there may be many
+		if view.Status.Open() && caller.isClientOf(view) { // there may be many ended ones
 			s.approvalPolls.note(view.ID, s.now())
 		}
 	}
@@ -455,13 +457,13 @@ func (s *approvalService) ChainApprovals(ctx context.Context, caller *Caller, ch
 	standing := shown[0].Status
 	if !standing.Open() {
 		held := func(v *ApprovalView) bool { return v.Killed || v.Now() != v.Status }
-		standing = Polled(&ApprovalView{Status: asked.strictestEnd(), Killed: slices.ContainsFunc(shown, held)})
+		standing = Polled(&ApprovalView{Status: approvals.strictestEnd(), Killed: slices.ContainsFunc(shown, held)})
 	}
 	return &ChainApprovals{Standing: standing, Shown: shown}, nil
 }
 
-// Polled is the status that clients are shown which poll per chain: what may happen
-// now, and for one that was cancelled a plain no.
+// Polled returns the status for clients that poll per chain: the current one, with a
+// cancelled approval shown as denied.
 func Polled(v *ApprovalView) ledger.ApprovalStatus {
 	if status := v.Now(); status != ledger.ApprovalCancelled {
 		return status
@@ -469,16 +471,16 @@ func Polled(v *ApprovalView) ledger.ApprovalStatus {
 	return ledger.ApprovalDenied
 }
 
-// maxShown bounds the approvals shown of a chain and its predecessors.
+// maxShown bounds how many approvals of a chain and its predecessors are shown.
 const maxShown = 200
 
 // chainApprovalList holds the approvals of a chain and its predecessors.
 type chainApprovalList struct {
-	shown []*ApprovalView                // the newest chain's first, of each chain the open ones first
-	ends  map[ledger.ApprovalStatus]bool // of all that have ended, shown or not
+	shown []*ApprovalView                // newest chain first; within a chain, open ones first
+	ends  map[ledger.ApprovalStatus]bool // of all ended approvals, shown or not
 }
 
-// strictestEnd is how the approvals ended, where none is open.
+// strictestEnd returns the strictest status of ended approvals, if none is open.
 func (a *chainApprovalList) strictestEnd() ledger.ApprovalStatus {
 	for _, end := range []ledger.ApprovalStatus{ledger.ApprovalDenied, ledger.ApprovalTimedOut, ledger.ApprovalCancelled} {
 		if a.ends[end] {
@@ -489,13 +491,13 @@ func (a *chainApprovalList) strictestEnd() ledger.ApprovalStatus {
 }
 
 // readChainApprovals reads the approvals of a chain and its predecessors: a denial outlives
-// the chain it was given in. All of them must be stored.
+// its chain. It fails if a chain or an approval is missing.
 func (s *approvalService) readChainApprovals(ctx context.Context, caller *Caller, newest *ChainView) (*chainApprovalList, error) {
 	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
 		return nil, err
 	}
-	asked := &chainApprovalList{ends: make(map[ledger.ApprovalStatus]bool)}
+	list := &chainApprovalList{ends: make(map[ledger.ApprovalStatus]bool)}
 	lineage := append(slices.Clone(newest.Chain.Continues), newest.Chain.ID)
 	for _, id := range slices.Backward(lineage) {
 		view := newest
@@ -508,14 +510,14 @@ func (s *approvalService) readChainApprovals(ctx context.Context, caller *Caller
 		if err != nil {
 			return nil, visible(err)
 		}
-		if err := s.addApprovals(asked, records, org); err != nil {
+		if err := s.addApprovals(list, records, org); err != nil {
 			return nil, err
 		}
 	}
 	bytes, shared := 0, s.viewer(org)
-	for i, view := range asked.shown {
+	for i, view := range list.shown {
 		if bytes >= PageBytes {
-			asked.shown = asked.shown[:i]
+			list.shown = list.shown[:i]
 			break
 		}
 		if err := s.complete(ctx, view, shared); err != nil {
@@ -523,37 +525,36 @@ func (s *approvalService) readChainApprovals(ctx context.Context, caller *Caller
 		}
 		bytes += len(view.Payload)
 	}
-	if err := s.addAttendance(ctx, caller, asked.shown...); err != nil {
+	if err := s.addAttendance(ctx, caller, list.shown...); err != nil {
 		return nil, err
 	}
-	return asked, nil
+	return list, nil
 }
 
-// addApprovals adds the approvals of one chain, newest first.
-func (s *approvalService) addApprovals(asked *chainApprovalList, records []*store.ApprovalRecord, org *ledger.Organization) error {
+// addApprovals adds the approvals of one chain, which are sorted newest first.
+func (s *approvalService) addApprovals(list *chainApprovalList, records []*store.ApprovalRecord, org *ledger.Organization) error {
 	var open, ended []*ApprovalView
 	for _, record := range records {
 		view, err := s.bareView(record, org)
 		if err != nil {
 			return err
 		}
-		// One that has run out is timed out before anyone has recorded that.
+		// An expired approval counts as timed out even if that is not recorded yet.
 		if view.Status.Open() {
 			open = append(open, view)
 		} else {
-			ended, asked.ends[view.Status] = append(ended, view), true
+			ended, list.ends[view.Status] = append(ended, view), true
 		}
 	}
 	both := append(open, ended...)
-	asked.shown = append(asked.shown, both[:min(len(both), maxShown-len(asked.shown))]...)
+	list.shown = append(list.shown, both[:min(len(both), maxShown-len(list.shown))]...)
 	return nil
 }
 
-// approvalsOf reads all approvals of a chain, newest first. It refuses them if one is
-// missing or was reset, so that hiding a denial does not leave the other approvals as the
-// answer. They are compared with the chain as it was read before: approvals requested since
-// then have a greater sequence, and those decided since then are no longer open, so
-// concurrent changes are not mistaken for edits.
+// approvalsOf reads all approvals of a chain, newest first. It fails if one is missing or was
+// reset, so that deleting a denial does not turn the answer into an approval. The chain was
+// read before its approvals: those requested since have a greater sequence, and those decided
+// since are no longer open, so concurrent changes do not look like tampering.
 func (s *approvalService) approvalsOf(ctx context.Context, chain *ChainView) ([]*store.ApprovalRecord, error) {
 	records, tampered, err := s.countedApprovals(ctx, chain)
 	if err == nil && tampered > 0 {
@@ -562,10 +563,10 @@ func (s *approvalService) approvalsOf(ctx context.Context, chain *ChainView) ([]
 	return records, err
 }
 
-// countedApprovals is approvalsOf for lists, which mark what fails. A row that fails may be
-// one that counts, so it counts as present.
+// countedApprovals is approvalsOf for lists, which mark rows that fail authentication. Such a
+// row counts as present, because it may be one of the chain's approvals.
 func (s *approvalService) countedApprovals(ctx context.Context, chain *ChainView) (records []*store.ApprovalRecord, tampered int64, err error) {
-	query := store.ApprovalQuery{Org: chain.Org, Chain: &chain.Chain.ID, Limit: math.MaxInt32} // how many a chain can have is bounded
+	query := store.ApprovalQuery{Org: chain.Org, Chain: &chain.Chain.ID, Limit: math.MaxInt32} // a chain has a bounded number
 	records, err = s.store.Approvals(ctx, query)
 	if err != nil {
 		return nil, 0, err
@@ -591,11 +592,11 @@ func (s *approvalService) countedApprovals(ctx context.Context, chain *ChainView
 	return records, tampered, nil
 }
 
-// allListed refuses to list a chain's approvals where one is missing.
+// allListed fails if one of a chain's approvals is missing.
 func (s *approvalService) allListed(ctx context.Context, caller *Caller, id ledger.ChainID) error {
 	view, err := s.chains.ownChain(ctx, caller, id)
 	if errors.Is(err, fault.ErrNotFound) {
-		return nil // nor has it any approvals that the caller may see
+		return nil // then the caller sees none of its approvals either
 	}
 	if err == nil {
 		_, _, err = s.countedApprovals(ctx, view)
@@ -603,8 +604,8 @@ func (s *approvalService) allListed(ctx context.Context, caller *Caller, id ledg
 	return visible(err)
 }
 
-// missingIsTampering turns ErrNotFound into tampering, for something that an authentic row
-// names: it was deleted.
+// missingIsTampering turns ErrNotFound into a tampering error. It is for rows that an
+// authentic row refers to: they must have been deleted.
 func missingIsTampering(err error, what string) error {
 	if errors.Is(err, fault.ErrNotFound) {
 		return visible(fmt.Errorf("%s is missing: %w", what, ledger.ErrStateTampered))

@@ -22,7 +22,7 @@ func (s *approvalService) DecideApproval(ctx context.Context, caller *Caller, id
 	if err := caller.require(ledger.RoleMember); err != nil {
 		return nil, err
 	}
-	// Nothing is decided about a payload that is not the one that was recorded.
+	// This also checks that the payload is the one that was recorded.
 	seen, err := s.ownApproval(ctx, caller, id)
 	if err != nil {
 		return nil, err
@@ -40,7 +40,7 @@ func (s *approvalService) DecideApproval(ctx context.Context, caller *Caller, id
 		actions = append(actions, op.action)
 	}
 	err = s.policies.commitExamined(ctx, op, caller.Org, actions...)
-	for again := 0; errors.Is(err, errVoterNotLoaded) && again < maxRetries; again++ {
+	for retry := 0; errors.Is(err, errVoterNotLoaded) && retry < maxRetries; retry++ {
 		err = s.policies.commitExamined(ctx, op, caller.Org, actions...)
 	}
 	switch {
@@ -52,9 +52,9 @@ func (s *approvalService) DecideApproval(ctx context.Context, caller *Caller, id
 	return s.ownApproval(ctx, caller, id)
 }
 
-// CancelApproval ends an approval that its client has given up on: an agent's own,
-// or for a member any. A client that merely dies cancels nothing: its wait can be
-// taken up again.
+// CancelApproval ends an approval that its client has given up on. An agent may cancel its
+// own approvals, a member any. A client that merely crashes cancels nothing: its wait can be
+// resumed.
 func (s *approvalService) CancelApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID, comment string) (*ApprovalView, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
@@ -70,8 +70,8 @@ func (s *approvalService) CancelApproval(ctx context.Context, caller *Caller, id
 	return s.ownApproval(ctx, caller, id)
 }
 
-// AdvanceApproval escalates an approval or times it out, when that is due. It returns when
-// to call it again, 0 for never.
+// AdvanceApproval escalates an approval or times it out, if that is due. It returns when to
+// call it again, or 0 for never.
 func (s *approvalService) AdvanceApproval(ctx context.Context, id ledger.ApprovalID) (next ledger.Time, err error) {
 	record, err := s.store.Approval(ctx, id)
 	if err != nil {
@@ -84,24 +84,23 @@ func (s *approvalService) AdvanceApproval(ctx context.Context, id ledger.Approva
 	return op.next, nil
 }
 
-// approvalStep is a step of an approval: a verdict, a client that gives up, or the
-// passing of time.
+// approvalStep changes the status of an approval: by a verdict, by a client that gives up, or
+// because time has passed.
 type approvalStep struct {
 	id      ledger.ApprovalID
 	chain   ledger.ChainID
 	org     ledger.OrgID
-	caller  *Caller         // nil for the passing of time
-	verdict *ledger.Verdict // nil for any other step
-	giveUp  *string         // the comment of a client that gives up, nil for any other step
-	// The action to be approved and the keys that approved it before; nil for any other
-	// step.
+	caller  *Caller         // nil if time has passed
+	verdict *ledger.Verdict // nil for other steps
+	giveUp  *string         // comment of a client that gives up; nil for other steps
+	// The action to be approved and the keys of earlier votes; nil for other steps.
 	event  *ledger.RecordedEvent
 	action *ledger.Action
 	voters []ledger.KeyID
 
-	counters counting // in which the action waits
-	next     ledger.Time
-	refused  error // committed, and to be answered with this
+	counters counting    // that hold the action's reservations
+	next     ledger.Time // result: when the next step is due; 0 for never
+	refused  error       // result: the step was committed, but the caller gets this error
 }
 
 func (o *approvalStep) tenant() ledger.OrgID { return o.org }
@@ -161,9 +160,9 @@ func (o *approvalStep) plan(b *batch) error {
 	return o.write(b, org, live, asked, &before)
 }
 
-// fresh refuses an approval whose row is open although its end was recorded in the chain:
-// the row was reset. Then more approvals are open than the chain waits for, or another one
-// is hidden.
+// fresh refuses an approval whose row is open although its end was recorded in the chain: the
+// row was reset. In that case more approvals are open than the chain's state counts, or
+// another one was removed to hide that.
 func (o *approvalStep) fresh(b *batch, live *liveChain, approval *ledger.Approval) error {
 	if !approval.Status.Open() {
 		return nil
@@ -193,15 +192,15 @@ func (o *approvalStep) move(b *batch, org *ledger.Organization, live *liveChain,
 	return changed, err
 }
 
-// write writes a step of an approval: to the chain if the approval has ended, to the audit
-// log if a person made it, and to the recipients of notices.
+// write records a step: in the chain if the approval has ended, in the audit log if a caller
+// made it, and as a notice to recipients.
 func (o *approvalStep) write(b *batch, org *ledger.Organization, live *liveChain, asked *liveApproval, before *ledger.Approval) error {
 	asked.changed = true
 	approval := asked.approval
 	b.changes.Signals = append(b.changes.Signals, approval.ID.UUID)
 	if !approval.Status.Open() {
 		if err := b.sign(approval); err != nil {
-			b.broken = err // the approval has moved already, and must not be written unsigned
+			b.broken = err // the approval has changed already, and must not be written unsigned
 			return err
 		}
 		b.endApproval(live, approval)
@@ -217,7 +216,7 @@ func (o *approvalStep) write(b *batch, org *ledger.Organization, live *liveChain
 	return b.logAct(o.caller.actor(), org, approvalAuditEntry(o.name(approval), live.chain, before, approval))
 }
 
-// name is what the audit log calls the step of a caller.
+// name is the action of a caller's step in the audit log.
 func (o *approvalStep) name(approval *ledger.Approval) string {
 	switch {
 	case approval.DeniedBy != nil:
@@ -252,16 +251,16 @@ func stepKind(before, after ledger.ApprovalStatus) notify.Kind {
 	}
 }
 
-// liveApproval is an approval that the batch works on.
+// liveApproval is an approval in use by the batch.
 type liveApproval struct {
 	record   *store.ApprovalRecord
 	approval *ledger.Approval
-	fresh    bool // made by this batch
+	fresh    bool // requested by this batch
 	changed  bool
 }
 
-// approval finds an approval that the operation named among its needs, as the
-// batch leaves it so far.
+// approval returns an approval, including earlier changes of this batch. The operation must
+// have named it among its needs.
 func (b *batch) approval(id ledger.ApprovalID) (*liveApproval, error) {
 	if asked := b.approvals[id]; asked != nil {
 		return asked, nil
@@ -279,7 +278,8 @@ func (b *batch) approval(id ledger.ApprovalID) (*liveApproval, error) {
 	return asked, nil
 }
 
-// requestApproval adds an approval that an action of this batch needs, with its deadline.
+// requestApproval adds the approval that an action of this batch needs, and the job for its
+// deadline.
 func (b *batch) requestApproval(live *liveChain, approval *ledger.Approval, org *ledger.Organization) {
 	b.approvals[approval.ID] = &liveApproval{
 		fresh: true, approval: approval,
@@ -308,13 +308,13 @@ func (a *liveApproval) write(b *batch) {
 	}
 }
 
-// Voter is a person's approval, and why it no longer counts.
+// Voter is a person's vote, and why it no longer counts.
 type Voter struct {
 	ledger.Vote
-	Discounted string // "" where it counts; of an approval that has ended it is not asked
+	Discounted string // reason; "" if the vote counts or the approval has ended
 }
 
-// Counting is how many of the yeses count.
+// Counting returns the number of votes that count.
 func (v *ApprovalView) Counting() (n int) {
 	for i := range v.Voters {
 		if v.Voters[i].Discounted == "" {
@@ -324,12 +324,12 @@ func (v *ApprovalView) Counting() (n int) {
 	return n
 }
 
-// judgeVotes sets for each vote whether it would count now, for reviewers. Votes are judged
-// again when the approval ends.
+// judgeVotes sets whether each vote would count now, for reviewers. Votes are judged again
+// when the approval ends.
 func (v *approvalViewer) judgeVotes(ctx context.Context, view *ApprovalView, stored *ledger.StoredEvent) error {
 	event, policy, question, err := v.question(ctx, view.Approval, stored)
 	if errors.Is(err, ledger.ErrStateTampered) {
-		// Nobody can approve it now. It is shown all the same: it can still be denied.
+		// Nobody can approve it now. It is still shown, because it can be denied.
 		for i := range view.Voters {
 			view.Voters[i].Discounted = "the rules in force were changed outside the service"
 		}
@@ -358,14 +358,14 @@ func (v *approvalViewer) judgeVotes(ctx context.Context, view *ApprovalView, sto
 	return nil
 }
 
-// errVoterNotLoaded says that somebody voted after the operation named the keys that it
-// needs. The next attempt names them.
+// errVoterNotLoaded reports that someone voted after the operation named the keys that it
+// needs. The next attempt names that key, too.
 var errVoterNotLoaded = errors.New("key of a voter not loaded")
 
-// maxRetries bounds how often an operation is repeated because of concurrent changes.
+// maxRetries bounds how often an operation is retried because of concurrent changes.
 const maxRetries = 20
 
-// nameVoters has the keys of the earlier voters loaded.
+// nameVoters adds the keys of earlier voters to the operation's needs.
 func (o *approvalStep) nameVoters(approval *ledger.Approval) {
 	o.voters = nil
 	for i := range approval.Votes {
@@ -373,8 +373,9 @@ func (o *approvalStep) nameVoters(approval *ledger.Approval) {
 	}
 }
 
-// settlement is what an approval is checked against, as of this transaction. The
-// organization is locked, so no key, policy or setting changes before the commit.
+// settlement returns what an approval is checked against, as read in this transaction. The
+// transaction holds the organization's lock, so no key, policy or setting changes before the
+// commit.
 func (o *approvalStep) settlement(b *batch, org *ledger.Organization, live *liveChain, approval *ledger.Approval) (*ledger.Settlement, error) {
 	if o.event == nil || o.event.ID != approval.Event {
 		return nil, fmt.Errorf("an approval is about another event than the one in its place: %w", ledger.ErrStateTampered)
@@ -401,15 +402,15 @@ func (o *approvalStep) settlement(b *batch, org *ledger.Organization, live *live
 	return settlement, nil
 }
 
-// QueueDeadlines ensures that each open approval has a job for its deadline. One that was
-// deleted, postponed, leased for ever or buried is queued again.
+// QueueDeadlines ensures that each open approval has a job for its deadline. A job that was
+// deleted, postponed, leased forever or buried is queued again.
 func (s *approvalService) QueueDeadlines(ctx context.Context) error {
 	orgs, err := s.findings.organizations(ctx)
 	if err != nil {
 		return err
 	}
 	var jobs []*store.Job
-	var failed []error // one organization that cannot be read keeps no other back
+	var failed []error // an unreadable organization must not block the others
 	for _, org := range orgs {
 		missing, err := s.judge.MissingDeadlines(ctx, org.ID)
 		if err != nil {
@@ -419,14 +420,14 @@ func (s *approvalService) QueueDeadlines(ctx context.Context) error {
 		for id, next := range missing {
 			jobs = append(jobs, &store.Job{
 				Org: org.ID, Kind: JobDeadline, RunAt: next, Body: []byte(id.String()),
-				Once: fmt.Sprint(JobDeadline, "/", id, "/", s.now()/verify.DeadlineSlack), // replicas may find it missing together
+				Once: fmt.Sprint(JobDeadline, "/", id, "/", s.now()/verify.DeadlineSlack), // several replicas may queue it
 			})
 		}
 	}
 	if len(jobs) == 0 {
 		return errors.Join(failed...)
 	}
-	s.log.Warn("approvals wait without a deadline: it is queued anew; run countersign audit", "approvals", len(jobs))
+	s.log.Warn("jobs for the deadlines of approvals were missing and are queued again: run countersign audit", "approvals", len(jobs))
 	return errors.Join(append(failed, s.committer.commit(ctx, &queueJobs{jobs}))...)
 }
 
@@ -434,9 +435,8 @@ func (s *approvalService) QueueDeadlines(ctx context.Context) error {
 // can see whether a client still waits. It is informational: no decision depends on it, so
 // it has no authenticator and is stored apart from the approvals.
 //
-// This process knows its own polls at once. Other replicas, and this one after a restart,
-// read them from the store, where they are written every few seconds and never during a
-// request.
+// This process sees its own polls at once. Other replicas, and this one after a restart, read
+// them from the store. The worker writes them there every few seconds; requests never do.
 type approvalPolls struct {
 	mu     sync.Mutex                // guards the fields below
 	open   map[ledger.ApprovalID]int // long polls under way in this process
@@ -445,19 +445,19 @@ type approvalPolls struct {
 
 type poll struct {
 	at      ledger.Time
-	written ledger.Time // what the store holds of it; 0: nothing
+	written ledger.Time // the stored value; 0 for none
 }
 
 const (
-	// stillWaiting is how long after its last poll a client counts as waiting: longer
-	// than the pause between two polls together with the lag of another replica.
+	// stillWaiting is how long after its last poll a client counts as waiting, in
+	// milliseconds. It exceeds the pause between two polls plus the lag of another replica.
 	stillWaiting = ledger.Time(60_000)
 	// maxPolls bounds the map. Further polls are ignored until older ones are written and
 	// removed.
 	maxPolls = 10_000
 )
 
-// note remembers that a client has asked.
+// note records a poll.
 func (p *approvalPolls) note(id ledger.ApprovalID, now ledger.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -475,15 +475,15 @@ func (p *approvalPolls) noteLocked(id ledger.ApprovalID, now ledger.Time) {
 	}
 }
 
-// longPoll is a client's wait for one approval. It counts as asking from begin to
-// end, and belongs to one goroutine.
+// longPoll is a client's wait for one approval. It counts as polling from begin to end, and
+// belongs to one goroutine.
 type longPoll struct {
 	polls *approvalPolls
 	id    ledger.ApprovalID
 	begun bool
 }
 
-// begin enters the wait, once.
+// begin records the start of the wait. Further calls do nothing.
 func (l *longPoll) begin(now ledger.Time) {
 	if l.begun {
 		return
@@ -499,7 +499,7 @@ func (l *longPoll) begin(now ledger.Time) {
 	p.noteLocked(l.id, now)
 }
 
-// end leaves the wait, if it was entered.
+// end records the end of the wait, if it was begun.
 func (l *longPoll) end(now ledger.Time) {
 	if !l.begun {
 		return
@@ -513,7 +513,7 @@ func (l *longPoll) end(now ledger.Time) {
 	p.noteLocked(l.id, now)
 }
 
-// last is when the client last polled this process; 0: never, or not recently.
+// last returns when the client last polled this process; 0 for never or not recently.
 func (p *approvalPolls) last(id ledger.ApprovalID, now ledger.Time) ledger.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -523,8 +523,8 @@ func (p *approvalPolls) last(id ledger.ApprovalID, now ledger.Time) ledger.Time 
 	return p.recent[id].at
 }
 
-// unwritten returns the polls that the store lacks, including those in progress. Old ones
-// that are stored are removed.
+// unwritten returns the polls that are not stored yet, including those in progress. It
+// removes old ones that are.
 func (p *approvalPolls) unwritten(now ledger.Time) map[ledger.ApprovalID]ledger.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -553,14 +553,14 @@ func (p *approvalPolls) wrote(written map[ledger.ApprovalID]ledger.Time) {
 	}
 }
 
-// FlushPolls writes down when clients last asked about their chains and approvals, for a
-// server that ends.
+// FlushPolls stores when clients last polled their chains and approvals. A server calls it
+// when it shuts down.
 func (s *approvalService) FlushPolls(ctx context.Context) error {
 	return errors.Join(s.chains.FlushChainPolls(ctx), s.FlushApprovalPolls(ctx))
 }
 
-// FlushApprovalPolls writes down when clients last asked about their approvals. The worker
-// calls it every few seconds, one call at a time.
+// FlushApprovalPolls stores when clients last polled their approvals. The worker calls it
+// every few seconds, one call at a time.
 func (s *approvalService) FlushApprovalPolls(ctx context.Context) error {
 	unwritten := s.approvalPolls.unwritten(s.now())
 	if len(unwritten) == 0 {
@@ -573,33 +573,33 @@ func (s *approvalService) FlushApprovalPolls(ctx context.Context) error {
 	return nil
 }
 
-// isClientOf reports whether a caller is the client of an approval: it shows the key that
-// opened the chain. A browser session is a person, whichever key it belongs to.
+// isClientOf reports whether a caller is the client of an approval: it presents the key that
+// opened the chain. A browser session is a person, whatever its key.
 func (c *Caller) isClientOf(view *ApprovalView) bool {
 	return c.secret != nil && c.Key == view.OpenedBy
 }
 
-// Attendance is whether a client waits for an approval, judging by its requests. A client
-// may return: a wait can be resumed.
+// Attendance reports whether a client waits for an approval, judging by its requests. A
+// client that is away may return: a wait can be resumed.
 type Attendance struct {
-	// LastPolledAt is when the client last asked about the approval, within some
-	// seconds; nil: never.
+	// LastPolledAt is when the client last polled the approval, accurate to some seconds; nil
+	// for never.
 	LastPolledAt *ledger.Time
-	// Waiting says that the approval is open and that the client has asked within the
-	// last minute.
+	// Waiting reports that the approval is open and the client has polled within the last
+	// minute.
 	Waiting bool
 }
 
-// addAttendance adds to approvals whether their clients wait, for reviewers.
+// addAttendance sets whether the clients of approvals are waiting, for reviewers.
 func (s *approvalService) addAttendance(ctx context.Context, caller *Caller, views ...*ApprovalView) error {
 	if !caller.Role.Includes(ledger.RoleMember) || len(views) == 0 {
 		return nil
 	}
-	asked := make([]ledger.ApprovalID, len(views))
+	ids := make([]ledger.ApprovalID, len(views))
 	for i, view := range views {
-		asked[i] = view.ID
+		ids[i] = view.ID
 	}
-	stored, err := s.store.Polls(ctx, asked)
+	stored, err := s.store.Polls(ctx, ids)
 	if err != nil {
 		return visible(err)
 	}
@@ -616,16 +616,15 @@ func (s *approvalService) addAttendance(ctx context.Context, caller *Caller, vie
 	return nil
 }
 
-// waiters wakes the callers that wait for an approval, when the approval or the API key of
-// the caller has changed. A wake-up only says that something may have changed: the caller
-// reads again.
+// waiters wakes callers that wait for an approval when the approval or the caller's API key
+// has changed. A wake-up only means that something may have changed: the caller reads again.
 type waiters struct {
 	mu      sync.Mutex                           // guards waiting
-	waiting map[uuid.UUID]map[chan struct{}]bool // by what they wait for
+	waiting map[uuid.UUID]map[chan struct{}]bool // by the id of the approval or key
 }
 
-// add subscribes to these ids until cancel is called. The channel buffers one wake-up, so
-// that none is lost while its owner reads.
+// add subscribes to ids until cancel is called. The channel buffers one wake-up, so that none
+// is lost while its owner reads the store.
 func (w *waiters) add(ids ...uuid.UUID) (woken <-chan struct{}, cancel func()) {
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
@@ -653,7 +652,7 @@ func (w *waiters) remove(c chan struct{}, ids []uuid.UUID) {
 	}
 }
 
-// wake wakes the callers that wait for this id.
+// wake wakes the callers that wait for an id.
 func (w *waiters) wake(id uuid.UUID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -662,7 +661,7 @@ func (w *waiters) wake(id uuid.UUID) {
 	}
 }
 
-// wakeAll is for when word may have been lost.
+// wakeAll wakes all callers, because notifications may have been lost.
 func (w *waiters) wakeAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -673,6 +672,7 @@ func (w *waiters) wakeAll() {
 	}
 }
 
+// nudge sends a value unless one is already buffered. It never blocks.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
