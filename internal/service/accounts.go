@@ -260,7 +260,7 @@ func (s *findingService) noteFailingRows(ctx context.Context, org ledger.OrgID) 
 		s.log.Error("listing the rows that fail authentication failed: the daily self-check tries again", "error", err)
 	}
 	for i := range failing {
-		s.noteFinding(pendingFinding{org: org, tampering: verify.RowChanged(&failing[i]), tell: true})
+		s.noteFinding(pendingFinding{org: org, tampering: verify.RowChanged(&failing[i]), notify: true})
 	}
 }
 

@@ -20,19 +20,18 @@ import (
 	"countersign/internal/verify"
 )
 
-// act is an administrative change on its way to the store. There is no other way
-// to make one: what it changes and the entry in the audit log that says so are
-// written together.
+// act is the operation for an administrative change. All such changes go through it, so that
+// a change and its audit log entry are written together.
 type act struct {
 	caller *Caller      // nil for an actor without a key
-	actor  ledger.Actor // who that is
+	actor  ledger.Actor // used if caller is nil
 	org    ledger.OrgID
-	needs  func(*store.Needs) // what change reads besides the organization, optional
-	// change makes the change on a copy of the organization and in the batch's
-	// changes, and says what it was; nil where nothing had to be changed.
+	needs  func(*store.Needs) // adds what change reads besides the organization; optional
+	// change applies the change to a copy of the organization and to the batch. It returns
+	// the audit log entry, or nil if nothing had to be changed.
 	change func(b *batch, org *ledger.Organization) (*auditEntry, error)
 
-	number int64 // of its entry, once it is committed; 0 where nothing had to be changed
+	number int64 // result: number of the entry; 0 if nothing had to be changed
 }
 
 // auditEntry is the audit log entry of an act.
@@ -50,8 +49,8 @@ func (s *shared) govern(ctx context.Context, caller *Caller, change func(b *batc
 	return s.committer.commit(ctx, &act{caller: caller, org: caller.Org, change: change})
 }
 
-// governStop is govern for a change that can make decisions stricter: it returns when
-// nothing that was allowed before can begin.
+// governStop is govern for a change that can make decisions stricter. It returns once no
+// action that was allowed before can begin.
 func (s *shared) governStop(ctx context.Context, caller *Caller, change func(b *batch, org *ledger.Organization) (*auditEntry, error)) error {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return err
@@ -98,9 +97,9 @@ func (a *act) plan(b *batch) error {
 	return nil
 }
 
-// enact seals an organization under the number of the act that changed it, and
-// enters that act into the audit log.
-func (b *batch) enact(actor ledger.Actor, org *ledger.Organization, d *auditEntry) error {
+// enact seals an organization under the number of the act that changed it, and appends the
+// act to the audit log.
+func (b *batch) enact(actor ledger.Actor, org *ledger.Organization, entry *auditEntry) error {
 	log, err := b.actLog(org.ID)
 	if err != nil {
 		return err
@@ -111,16 +110,16 @@ func (b *batch) enact(actor ledger.Actor, org *ledger.Organization, d *auditEntr
 		return err
 	}
 	b.orgs[org.ID] = org
-	return b.logAct(actor, org, d)
+	return b.logAct(actor, org, entry)
 }
 
 func (c *Caller) actor() ledger.Actor {
 	return ledger.Actor{Key: c.Key, Name: c.Name, Role: string(c.Role)}
 }
 
-// org returns an organization, including earlier changes of this batch. One that is not as
-// the last act left it is refused: nothing is decided under settings that were edited or
-// reset in the database.
+// org returns an organization, including earlier changes of this batch. It refuses one that is
+// not as the last act left it: nothing is decided under settings that were edited or reset in
+// the database.
 func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	if org := b.orgs[id]; org != nil {
 		return org, nil
@@ -138,7 +137,7 @@ func (b *batch) org(id ledger.OrgID) (*ledger.Organization, error) {
 	return org, nil
 }
 
-// refuseRolledBack refuses an organization whose audit log is older than it was known to be.
+// refuseRolledBack refuses an organization whose audit log was rolled back.
 func (b *batch) refuseRolledBack(id ledger.OrgID) error {
 	if slices.Contains(b.loaded.Behind, id) {
 		return evidence.ErrRolledBack
@@ -147,7 +146,7 @@ func (b *batch) refuseRolledBack(id ledger.OrgID) error {
 }
 
 // actLog returns an organization's audit log, which the operation must have named among its
-// needs. A missing one was deleted: it is created with the organization.
+// needs. The log is created with the organization, so a missing one was deleted.
 func (b *batch) actLog(org ledger.OrgID) (*ledger.ActLog, error) {
 	log := b.loaded.Logs[org]
 	if log == nil {
@@ -157,15 +156,15 @@ func (b *batch) actLog(org ledger.OrgID) (*ledger.ActLog, error) {
 	return log, nil
 }
 
-// logAct enters an act into the audit log.
-func (b *batch) logAct(actor ledger.Actor, org *ledger.Organization, d *auditEntry) error {
+// logAct appends an act to the audit log.
+func (b *batch) logAct(actor ledger.Actor, org *ledger.Organization, entry *auditEntry) error {
 	log, err := b.actLog(org.ID)
 	if err != nil {
 		return err
 	}
-	stored, err := log.Append(b.service.keys, org, ledger.Act{At: b.now, Actor: actor, Action: d.action, Target: d.target, Detail: d.detail})
+	stored, err := log.Append(b.service.keys, org, ledger.Act{At: b.now, Actor: actor, Action: entry.action, Target: entry.target, Detail: entry.detail})
 	if err != nil {
-		b.broken = err // the change stands in the batch already, and must not be written without its act
+		b.broken = err // the change is already in the batch, and must not be written without its act
 		return err
 	}
 	b.logs[org.ID] = true
@@ -173,7 +172,7 @@ func (b *batch) logAct(actor ledger.Actor, org *ledger.Organization, d *auditEnt
 	return nil
 }
 
-// details writes the detail of an audit log entry. The names must be in canonical order.
+// details encodes the detail of an audit log entry. The names must be in canonical order.
 func details(write func(*canon.ObjectWriter)) []byte {
 	w := canon.BeginObject(nil)
 	write(&w)
@@ -189,7 +188,7 @@ func writeChange(w *canon.ObjectWriter, name, from, to string) {
 	w.Value(change.End())
 }
 
-// moment is a time as the audit log says it, "" for none.
+// moment formats a time for the audit log; "" for nil.
 func moment(at *ledger.Time) string {
 	if at == nil {
 		return ""
@@ -197,7 +196,7 @@ func moment(at *ledger.Time) string {
 	return at.String()
 }
 
-// organizationAuditEntry says which settings were changed, from what and to what.
+// organizationAuditEntry lists the changed settings with their old and new values.
 func organizationAuditEntry(before, after *ledger.Organization) (*auditEntry, error) {
 	was, err := settingsOf(before)
 	if err != nil {
@@ -230,8 +229,8 @@ func organizationAuditEntry(before, after *ledger.Organization) (*auditEntry, er
 	})}, nil
 }
 
-// settingsOf are an organization's settings and its name. One that has its default is
-// missing.
+// settingsOf returns an organization's settings and name as one object. Settings that have
+// their default are omitted.
 func settingsOf(org *ledger.Organization) (canon.Value, error) {
 	encoded, err := org.Settings.Encode()
 	if err != nil {
@@ -257,7 +256,8 @@ func settingsOf(org *ledger.Organization) (canon.Value, error) {
 	return canon.Parse(named.End())
 }
 
-// webhookAuditEntry names an endpoint. Its address is kept without what may be secret.
+// webhookAuditEntry describes an endpoint. Parts of its address that may be secret are
+// removed.
 func webhookAuditEntry(action string, record *store.WebhookRecord, from, to string) *auditEntry {
 	return &auditEntry{action: action, target: record.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.StringOrNull("description", record.Description)
@@ -269,8 +269,8 @@ func webhookAuditEntry(action string, record *store.WebhookRecord, from, to stri
 	})}
 }
 
-// shownURL is an address without its user and password, its fragment and the values of
-// its query, any of which may be a secret.
+// shownURL removes the user and password, the fragment and the values of the query from an
+// address, any of which may be a secret.
 func shownURL(text string) string {
 	address, err := url.Parse(text)
 	if err != nil {
@@ -304,7 +304,7 @@ func webhookStatus(record *store.WebhookRecord) string {
 	}
 }
 
-// signingKeyAuditEntry names a signing key and, where it ended the last active one, its
+// signingKeyAuditEntry describes a signing key and, if the last active key was ended, its
 // successor.
 func signingKeyAuditEntry(action string, key *store.SigningKeyRecord, from string, successor *store.SigningKeyRecord) *auditEntry {
 	return &auditEntry{action: action, target: key.ID.String(), detail: details(func(w *canon.ObjectWriter) {
@@ -316,7 +316,7 @@ func signingKeyAuditEntry(action string, key *store.SigningKeyRecord, from strin
 	})}
 }
 
-// approvalAuditEntry names the action that was decided, its chain, and the step.
+// approvalAuditEntry describes a step of an approval, with the action and its chain.
 func approvalAuditEntry(action string, chain *ledger.Chain, before, after *ledger.Approval) *auditEntry {
 	return &auditEntry{action: action, target: after.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.String("action_name", after.ActionName)
@@ -332,18 +332,17 @@ func approvalAuditEntry(action string, chain *ledger.Chain, before, after *ledge
 	})}
 }
 
-// auditLogService lists audit logs, and follows what other processes enter into them.
+// auditLogService lists audit logs, and follows what other processes append to them.
 type auditLogService struct {
 	*shared
 	findings    *findingService
 	provenActs  provenActs
-	logsChanged chan struct{} // nudged when an audit log has moved
+	logsChanged chan struct{} // receives a value when an audit log has grown
 }
 
-// Acts lists the audit log, newest first, as its authenticated end proves it. An act that is
-// missing, changed or inserted keeps its position and is marked. Acts older than such an act
-// are marked, too, unless this process has proven them before: the hash that would prove
-// them is lost.
+// Acts lists the audit log, newest first, proven by its authenticated end. An act that is
+// missing, changed or inserted keeps its position and is marked. Older acts are marked, too,
+// unless this process has proven them before: the hash that would prove them is lost.
 func (s *auditLogService) Acts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredAct, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -354,12 +353,12 @@ func (s *auditLogService) Acts(ctx context.Context, caller *Caller, before int64
 	}
 	if broken != "" {
 		s.log.Error(tamperedLog, "of", "the audit log")
-		s.findings.noteFinding(pendingFinding{org: caller.Org, tampering: &verify.Tampering{Check: ledger.CheckAuditLog, Place: broken}, tell: true})
+		s.findings.noteFinding(pendingFinding{org: caller.Org, tampering: &verify.Tampering{Check: ledger.CheckAuditLog, Place: broken}, notify: true})
 	}
 	return acts, nil
 }
 
-// listActs is a page of the audit log, and what is wrong with it, if anything.
+// listActs returns a page of the audit log, and what is wrong with it; "" for nothing.
 func (s *auditLogService) listActs(ctx context.Context, org ledger.OrgID, before int64, limit int) (page []*ledger.StoredAct, broken string, err error) {
 	end, err := s.actLogEnd(ctx, org)
 	if err != nil {
@@ -388,7 +387,7 @@ func (s *auditLogService) listActs(ctx context.Context, org ledger.OrgID, before
 	if len(page) == 0 {
 		return page, broken, nil
 	}
-	if page[0].Sequence > end.Count { // entered since the end was read, or inserted by somebody
+	if page[0].Sequence > end.Count { // appended since the end was read, or forged
 		if end, err = s.actLogEnd(ctx, org); err != nil {
 			return nil, "", err
 		}
@@ -405,7 +404,7 @@ func (s *auditLogService) listActs(ctx context.Context, org ledger.OrgID, before
 	return page, broken, nil
 }
 
-// actLogEnd is the end of an audit log, nil where it is missing or fails.
+// actLogEnd returns the end of an audit log; nil if it is missing or fails its authenticator.
 func (s *auditLogService) actLogEnd(ctx context.Context, org ledger.OrgID) (*ledger.ActLog, error) {
 	end, err := s.store.ActLog(ctx, org)
 	if errors.Is(err, store.ErrNotFound) {
@@ -418,8 +417,8 @@ func (s *auditLogService) actLogEnd(ctx context.Context, org ledger.OrgID) (*led
 }
 
 // fillActGaps inserts an act without a body for each missing sequence, down from the newest
-// act that must exist. Acts are numbered from 1: others are reported as strange and left
-// out.
+// act that must exist. Acts are numbered from 1: any others are reported as strange and
+// omitted.
 func fillActGaps(stored []*ledger.StoredAct, newest int64, limit int) (page []*ledger.StoredAct, strange bool) {
 	for _, act := range stored {
 		if act.Sequence < 1 {
@@ -441,7 +440,7 @@ func fillActGaps(stored []*ledger.StoredAct, newest int64, limit int) (page []*l
 	return page, strange
 }
 
-// markActs replaces what is not proven, and returns the newest such act, 0 for none.
+// markActs marks the acts that are not proven. It returns the newest of them, 0 for none.
 func markActs(page []*ledger.StoredAct, proven map[int64][32]byte) (first int64) {
 	for i, act := range page {
 		if hash, ok := proven[act.Sequence]; ok && hash == act.Hash() {
@@ -455,16 +454,16 @@ func markActs(page []*ledger.StoredAct, proven map[int64][32]byte) (first int64)
 	return first
 }
 
-// actPoint is an act whose hash is known from an authenticated end.
+// actPoint is an act whose hash is proven by an authenticated end.
 type actPoint struct {
 	sequence int64
 	hash     [32]byte
 }
 
-// proveActs collects the hashes of the acts from top down to bottom, as far as they are
-// proven. It follows the log backwards, each act by the hash in its successor, from the
-// nearest act that was proven before, or from the end. Where the log is broken it continues
-// at the next act that was proven before.
+// proveActs collects the hashes of the acts from top down to bottom that can be proven. It
+// follows the log backwards, each act by the hash in its successor, from the nearest act that
+// was proven before, or from the end. Where the log is broken, it continues at the next older
+// act that was proven before.
 func (s *auditLogService) proveActs(ctx context.Context, end *ledger.ActLog, top, bottom int64, proven map[int64][32]byte) error {
 	if end.Last == nil {
 		return nil
@@ -476,7 +475,7 @@ func (s *auditLogService) proveActs(ctx context.Context, end *ledger.ActLog, top
 	}
 	broken, err := s.followActs(ctx, end.Org, from, top, bottom, proven)
 	if err == nil && broken != 0 && known {
-		// The database may have been restored since: the end has the last word.
+		// The database may have been restored since: the end is authoritative.
 		broken, err = s.followActs(ctx, end.Org, last, top, bottom, proven)
 	}
 	for err == nil && broken != 0 {
@@ -489,12 +488,12 @@ func (s *auditLogService) proveActs(ctx context.Context, end *ledger.ActLog, top
 	return err
 }
 
-// followActs follows the log from an act whose hash is known down to bottom, and returns
-// where it is broken, 0 where it is not.
+// followActs follows the log from a proven act down to bottom. It returns the sequence at
+// which the log is broken, 0 for none.
 func (s *auditLogService) followActs(ctx context.Context, org ledger.OrgID, at actPoint, top, bottom int64, proven map[int64][32]byte) (broken int64, err error) {
-	const most = 500 // acts in memory at a time
+	const page = 500 // acts in memory at a time
 	for at.sequence >= bottom {
-		acts, err := s.store.Acts(ctx, org, at.sequence+1, int(min(most, at.sequence-bottom+1)))
+		acts, err := s.store.Acts(ctx, org, at.sequence+1, int(min(page, at.sequence-bottom+1)))
 		if err != nil {
 			return 0, err
 		}
@@ -524,12 +523,12 @@ func (s *auditLogService) followActs(ctx context.Context, org ledger.OrgID, at a
 }
 
 const (
-	provenEvery   = 100    // acts, of which one is remembered
-	maxProvenActs = 50_000 // remembered, of all organizations
+	provenEvery   = 100    // one in so many acts is remembered
+	maxProvenActs = 50_000 // of all organizations together
 )
 
-// provenActs remembers some of the acts that were proven, so that an old page of a long
-// log need not be followed from the end each time.
+// provenActs remembers some of the acts that were proven, so that listing an old page of a
+// long log need not start at the end each time.
 type provenActs struct {
 	mu    sync.Mutex // guards the fields below
 	acts  map[ledger.OrgID]map[int64][32]byte
@@ -554,7 +553,7 @@ func (p *provenActs) add(org ledger.OrgID, point actPoint) {
 	p.acts[org][point.sequence] = point.hash
 }
 
-// above is the next act from a sequence on that is remembered, if it is within the log.
+// above returns the first remembered act at or after a sequence, if the log has it.
 func (p *provenActs) above(org ledger.OrgID, sequence, count int64) (actPoint, bool) {
 	if sequence > count {
 		return actPoint{}, false
@@ -566,7 +565,7 @@ func (p *provenActs) above(org ledger.OrgID, sequence, count int64) (actPoint, b
 	return actPoint{sequence, hash}, known && sequence <= count
 }
 
-// below is the last act before a sequence that is remembered.
+// below returns the last remembered act before a sequence.
 func (p *provenActs) below(org ledger.OrgID, sequence int64) (found actPoint, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -578,23 +577,23 @@ func (p *provenActs) below(org ledger.OrgID, sequence int64) (found actPoint, kn
 	return found, known
 }
 
-// logPoll is how often the ends of the audit logs in use are read, so that this process
-// knows of what others have entered.
+// logPoll is how often the ends of the audit logs in use are read, so that this process sees
+// what others have appended.
 const logPoll = time.Second
 
-// noteLogs records outside the database how far audit logs have grown, before the callers
-// are answered. If that fails, the commit still stands and is answered: a server writes the
-// file again each second.
+// noteLogs records outside the database how far audit logs have grown, before the callers get
+// their answers. A failure is only logged: the commit is done, and a server writes the file
+// again each second.
 func (s *auditLogService) noteLogs(logs []*ledger.ActLog) {
 	if len(logs) == 0 {
 		return
 	}
 	if err := s.judge.NoteLogs(logs); err != nil {
-		s.log.Error("how far the audit log has come cannot be remembered outside the database: a database that is put back would not be noticed", "error", err)
+		s.log.Error("the end of the audit log could not be recorded outside the database: a rollback of the database would go unnoticed", "error", err)
 	}
 }
 
-// changed passes on that something has changed. It must not block.
+// changed handles a change signal of the store. It must not block.
 func (s *Service) changed(id uuid.UUID) {
 	s.waiters.wake(id)
 	if s.store.Follows(ledger.OrgID{UUID: id}) {
@@ -602,11 +601,11 @@ func (s *Service) changed(id uuid.UUID) {
 	}
 }
 
-// followLogs keeps what is known of the audit logs current until ctx ends.
+// followLogs keeps the known ends of the audit logs current until ctx ends.
 func (s *auditLogService) followLogs(ctx context.Context) {
 	ticker := time.NewTicker(logPoll)
 	defer ticker.Stop()
-	told := make(map[ledger.OrgID]string) // so that the log says it once
+	logged := make(map[ledger.OrgID]string) // so that each error is logged once
 	for {
 		select {
 		case <-ctx.Done():
@@ -619,18 +618,18 @@ func (s *auditLogService) followLogs(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			s.log.Warn("the audit logs could not be followed: the next second tries again", "error", err)
+			s.log.Warn("following the audit logs failed: retrying within a second", "error", err)
 			continue
 		}
 		now := make(map[ledger.OrgID]string, len(troubles))
 		for _, trouble := range troubles {
 			now[trouble.Org] = trouble.Err.Error()
-			if told[trouble.Org] == now[trouble.Org] {
+			if logged[trouble.Org] == now[trouble.Org] {
 				continue
 			}
-			// The self-check keeps it as a finding.
-			s.log.Error("an audit log is not the one that was known: run countersign doctor", "organization", trouble.Org.String(), "error", trouble.Err)
+			// The self-check turns it into a finding.
+			s.log.Error("an audit log was rolled back or replaced: run countersign doctor", "organization", trouble.Org.String(), "error", trouble.Err)
 		}
-		told = now
+		logged = now
 	}
 }

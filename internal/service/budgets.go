@@ -96,7 +96,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	}
 	counter, err := b.service.store.ReadCounter(record)
 	if err != nil {
-		b.service.noteFinding(pendingFinding{org: org, tampering: verify.RowChanged(evidence.FailingCounterOf(record)), tell: true})
+		b.service.noteFinding(pendingFinding{org: org, tampering: verify.RowChanged(evidence.FailingCounterOf(record)), notify: true})
 		return nil, err
 	}
 	if seen, watched := b.service.seenChain(ledger.ChainID(id)); watched {

@@ -165,7 +165,7 @@ func (s *chainService) chainGone(org ledger.OrgID, id ledger.ChainID) error {
 // refuseChain keeps the rollback of a chain as a finding, some time later, and returns it
 // as an error.
 func (s *chainService) refuseChain(back *verify.ChainRollback) error {
-	s.findings.noteFinding(pendingFinding{org: back.Org, tampering: back.Tampering(), tell: true})
+	s.findings.noteFinding(pendingFinding{org: back.Org, tampering: back.Tampering(), notify: true})
 	return &chainBackError{back}
 }
 

@@ -21,37 +21,37 @@ import (
 	"countersign/internal/verify"
 )
 
-// Finding is tampering that the service knows of.
+// Finding is a record of tampering.
 type Finding = store.FindingRecord
 
-// findingService keeps findings of tampering, notifies organizations of them, and has their
-// ledgers checked.
+// findingService stores findings of tampering, notifies organizations of them, and schedules
+// checks of their ledgers.
 type findingService struct {
 	*shared
 	notified     nameSet             // notices that are known to be queued
-	keptToday    nameSet             // findings that are known to be kept today
-	known        knownFindings       // what was last read of the table
+	keptToday    nameSet             // findings that are known to have been stored today
+	known        knownFindings       // the last read of the findings table
 	ledgerChecks ledgerChecks        // when each ledger was last checked to its end
-	pending      chan pendingFinding // to be kept by the goroutine of keepMet
-	unkept       sync.WaitGroup      // what is in met or being kept; tests wait for it
+	pending      chan pendingFinding // stored by the goroutine of keepPendingFindings
+	unkept       sync.WaitGroup      // findings in pending or being stored; tests wait for it
 }
 
 const (
 	// maxFindings bounds the open findings of one organization, so that changing every row
-	// of a large ledger does not fill the audit log. Others are still reported, and named by
-	// an audit.
+	// of a large ledger does not fill the audit log. Further ones are still reported, and an
+	// audit names them.
 	maxFindings = 1000
-	// maxFindingsRead bounds what is read of an organization.
+	// maxFindingsRead bounds how many findings of an organization are read.
 	maxFindingsRead = 20_000
-	// maxForgedFindings bounds what is shown of rows that the service did not write.
+	// maxForgedFindings bounds how many rows that the service did not write are shown.
 	maxForgedFindings = 100
-	// knownFor is how long what was read is shown.
+	// knownFor is how long the findings that were read are cached.
 	knownFor = 3 * time.Second
 )
 
-// keep stores a finding, and reports whether it is unacknowledged. Tampering does not
-// prevent that: if the organization or its audit log fails authentication, the row is
-// written without an act.
+// keep stores a finding, and reports whether it is unacknowledged. It works despite further
+// tampering: if the organization or its audit log fails authentication, the row is written
+// without an act.
 func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (open bool, err error) {
 	evidence, err := s.evidenceOf(ctx, t)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *findingService) keep(ctx context.Context, id ledger.OrgID, t *verify.Ta
 	return op.open, nil
 }
 
-// evidenceOf is the digest that an acknowledgement applies to. A row that a request runs
-// into has no stable digest, so it counts as new each day.
+// evidenceOf returns the digest that an acknowledgement applies to. A row that failed in a
+// request has no stable digest, so it counts as new each day.
 func (s *findingService) evidenceOf(ctx context.Context, t *verify.Tampering) ([]byte, error) {
 	evidence, err := s.judge.Evidence(ctx, t)
 	if err == nil && t.Check == ledger.CheckRow {
@@ -92,9 +92,8 @@ func (s *findingService) evidenceOf(ctx context.Context, t *verify.Tampering) ([
 	return evidence, err
 }
 
-// full reports whether an organization has the most findings that are kept. Rows that the
-// service did not write and acknowledged findings do not count, so that filling the table
-// keeps no finding out.
+// full reports whether an organization has reached maxFindings. Forged rows and acknowledged
+// findings do not count, so that filling the table does not keep real findings out.
 func (s *findingService) full(ctx context.Context, id ledger.OrgID) (bool, error) {
 	list, _, err := s.findingsOf(ctx, id)
 	if err != nil {
@@ -109,14 +108,14 @@ func (s *findingService) full(ctx context.Context, id ledger.OrgID) (bool, error
 	return count >= maxFindings, nil
 }
 
-// keepFinding puts a finding's row, and enters it into the audit log when it is new or
-// its evidence is not the one that was acknowledged.
+// keepFinding writes a finding's row. It also appends an act to the audit log if the finding
+// is new or its evidence differs from the acknowledged one.
 type keepFinding struct {
 	ref       store.FindingRef
 	tampering *verify.Tampering
 	evidence  []byte
-	logged    bool // with an act, where the log can take one
-	open      bool // the outcome: nobody has acknowledged it
+	logged    bool // append an act, if the audit log is intact
+	open      bool // result: the finding is unacknowledged
 }
 
 func (o *keepFinding) tenant() ledger.OrgID { return o.ref.Org }
@@ -171,7 +170,7 @@ func newFinding(ref store.FindingRef, t *verify.Tampering, evidence []byte, now 
 	}
 }
 
-// put writes a finding with the act that says so.
+// put writes a finding together with its act.
 func (o *keepFinding) put(b *batch, finding *store.FindingRecord) error {
 	if o.logged && b.mayLog(finding.Org) {
 		if err := b.logFinding(ledger.ActorService, ledger.ActTamperingFound, finding, nil); err != nil {
@@ -187,8 +186,8 @@ func (b *batch) putFinding(finding *store.FindingRecord) {
 	b.findings[finding.Ref()] = true
 }
 
-// mayLog reports whether the service may enter an act of its own. The organization must be
-// as the last act left it: sealing another version would hide that it was reset.
+// mayLog reports whether the service may append an act of its own. The organization must be as
+// the last act left it: sealing another version would hide that it was reset.
 func (b *batch) mayLog(id ledger.OrgID) bool {
 	log := b.loaded.Logs[id]
 	org, err := b.org(id)
@@ -199,8 +198,8 @@ func (b *batch) mayLog(id ledger.OrgID) bool {
 	return err == nil && controls == log.Controls
 }
 
-// logFinding enters an act about a finding. Its detail says what the row says, so that
-// neither is needed to read the other.
+// logFinding appends an act about a finding. Its detail repeats the row, so that either can be
+// read without the other.
 func (b *batch) logFinding(actor ledger.Actor, action string, finding *store.FindingRecord, reason *string) error {
 	before, err := b.org(finding.Org)
 	if err != nil {
@@ -218,17 +217,17 @@ func (b *batch) logFinding(actor ledger.Actor, action string, finding *store.Fin
 	})})
 }
 
-// knownFindings is what was last read of the findings of all organizations.
+// knownFindings caches the findings of all organizations.
 type knownFindings struct {
 	mu    sync.Mutex // guards the fields below; held while the table is read
 	read  foundSet
 	until time.Time
 }
 
-// foundSet is findings by organization and name. It is replaced and never changed.
+// foundSet is a list of findings, sorted by organization and name. It is never modified.
 type foundSet struct {
 	list []*store.FindingRecord
-	more bool // there are more than are read
+	more bool // there are more than were read
 }
 
 func (k *knownFindings) forget() {
@@ -250,8 +249,8 @@ func (s *findingService) findings(ctx context.Context) (foundSet, error) {
 		return foundSet{}, err
 	}
 	if !read.more {
-		for _, gone := range missing(s.known.read.list, read.list) {
-			s.noteFinding(pendingFinding{org: gone.Org, tampering: verify.FindingDeleted(gone.Name), tell: true})
+		for _, deleted := range missing(s.known.read.list, read.list) {
+			s.noteFinding(pendingFinding{org: deleted.Org, tampering: verify.FindingDeleted(deleted.Name), notify: true})
 		}
 	}
 	s.known.read, s.known.until = read, time.Now().Add(knownFor)
@@ -276,13 +275,12 @@ func (s *findingService) readFindings(ctx context.Context) (read foundSet, err e
 }
 
 // foundIn lists the organizations that may have findings: the stored ones, and others that
-// the table of findings names. If organizations cannot be read, the findings are still
-// listed.
+// occur in the findings table. If the organizations cannot be read, it returns the latter.
 func (s *findingService) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
 	seen := map[ledger.OrgID]bool{{}: true} // findings of no organization
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {
-		s.log.Error("the organizations could not be read: run countersign audit", "error", err)
+		s.log.Error("reading the organizations failed: run countersign audit", "error", err)
 	}
 	for _, org := range orgs {
 		seen[org.ID] = true
@@ -305,10 +303,10 @@ func (s *findingService) foundIn(ctx context.Context) ([]ledger.OrgID, error) {
 	return slices.SortedFunc(maps.Keys(seen), func(a, b ledger.OrgID) int { return bytes.Compare(a.UUID[:], b.UUID[:]) }), nil
 }
 
-// maxFindingOrgs bounds how many organizations are searched for in the table of findings.
+// maxFindingOrgs bounds how many organizations are searched for in the findings table.
 const maxFindingOrgs = 1000
 
-// idAfter is the id that follows one, false after the last.
+// idAfter returns the next id, or false after the last.
 func idAfter(id ledger.OrgID) (ledger.OrgID, bool) {
 	for i := len(id.UUID) - 1; i >= 0; i-- {
 		if id.UUID[i]++; id.UUID[i] != 0 {
@@ -318,12 +316,12 @@ func idAfter(id ledger.OrgID) (ledger.OrgID, bool) {
 	return id, false
 }
 
-// findingsOf reads the findings of one organization, and reports whether there are more. Of
-// rows that the service did not write, only a few are read.
+// findingsOf reads the findings of one organization, and reports whether there are more. It
+// returns at most maxForgedFindings rows that the service did not write.
 func (s *findingService) findingsOf(ctx context.Context, id ledger.OrgID) (list []*store.FindingRecord, more bool, err error) {
 	const page = 500
 	after, forged := store.FindingRef{Org: id}, 0
-	switch nameless, err := s.store.Finding(ctx, after); { // pages begin behind it
+	switch nameless, err := s.store.Finding(ctx, after); { // the first page starts after it
 	case err == nil:
 		list, forged = append(list, nameless), 1
 	case !errors.Is(err, store.ErrNotFound):
@@ -348,29 +346,29 @@ func (s *findingService) findingsOf(ctx context.Context, id ledger.OrgID) (list 
 			}
 		}
 		if len(findings) < page || findings[len(findings)-1].Ref() == after {
-			return list, more, nil // a page that ends where it began is of rows whose names lie
+			return list, more, nil // a page that ends where it started has rows with forged names
 		}
 		after = findings[len(findings)-1].Ref()
 	}
 	return list, true, nil
 }
 
-// missing returns the findings that a later list lacks. Rows that failed authentication are
-// ignored.
-func missing(before, after []*store.FindingRecord) (gone []*store.FindingRecord) {
+// missing returns the findings of before that are not in after. It ignores rows that failed
+// authentication.
+func missing(before, after []*store.FindingRecord) (deleted []*store.FindingRecord) {
 	if len(before) == 0 {
 		return nil
 	}
-	there := make(map[store.FindingRef]bool, len(after))
+	present := make(map[store.FindingRef]bool, len(after))
 	for _, finding := range after {
-		there[finding.Ref()] = true
+		present[finding.Ref()] = true
 	}
 	for _, finding := range before {
-		if !finding.Tampered && !there[finding.Ref()] {
-			gone = append(gone, finding)
+		if !finding.Tampered && !present[finding.Ref()] {
+			deleted = append(deleted, finding)
 		}
 	}
-	return gone
+	return deleted
 }
 
 // OpenFindings counts the unacknowledged findings of all organizations.
@@ -422,35 +420,34 @@ func sortedFindings(list []*Finding, want func(*Finding) bool) (found []*Finding
 	return found
 }
 
-// pendingFinding is tampering that a request or job has found, to be kept later so that it
-// need not wait.
+// pendingFinding is tampering that a request or job has found. It is stored asynchronously, so
+// that the request does not wait.
 type pendingFinding struct {
 	org       ledger.OrgID
 	tampering *verify.Tampering
-	tell      bool // the organization, as well
+	notify    bool // also notify the organization
 }
 
 // maxPendingFindings bounds the queue. Further findings are dropped: they are found again,
 // at the latest by the daily self-check.
 const maxPendingFindings = 64
 
-// NoteTampering keeps, asynchronously, that a request or a job read a row that is not as the
-// service wrote it. Other errors are ignored. The zero organization means that it is not
-// known.
+// NoteTampering records, asynchronously, that a request or job has read a row that fails
+// authentication. It ignores other errors. The zero organization stands for an unknown one.
 func (s *findingService) NoteTampering(org ledger.OrgID, err error) {
 	var back *chainBackError
 	if errors.As(err, &back) {
-		s.noteFinding(pendingFinding{org: back.back.Org, tampering: back.back.Tampering(), tell: true})
+		s.noteFinding(pendingFinding{org: back.back.Org, tampering: back.back.Tampering(), notify: true})
 		return
 	}
 	var own *fault.Error
 	if errors.Is(err, ledger.ErrStateTampered) || errors.As(err, &own) && own.Code == fault.CodeEvidenceTampered {
-		s.noteFinding(pendingFinding{org: org, tampering: &verify.Tampering{Check: ledger.CheckRow, Place: rowOf(err)}, tell: org != ledger.OrgID{}})
+		s.noteFinding(pendingFinding{org: org, tampering: &verify.Tampering{Check: ledger.CheckRow, Place: rowOf(err)}, notify: org != ledger.OrgID{}})
 	}
 }
 
-// noteFinding queues a finding to be kept, unless this process has kept it today. It never
-// blocks: what finds no room is found again, at the latest by the self-check.
+// noteFinding queues a finding to be stored, unless this process has stored it today. It never
+// blocks: if the queue is full, the finding is dropped.
 func (s *findingService) noteFinding(pending pendingFinding) {
 	if s.keptToday.knows(pending.org, s.todaysName(pending.tampering)) {
 		return
@@ -467,7 +464,7 @@ func (s *findingService) todaysName(t *verify.Tampering) string {
 	return fmt.Sprint(t.Name(), "/", s.now()/oneDay)
 }
 
-// keepPendingFindings keeps what was pending, one after the other, until the service ends.
+// keepPendingFindings stores pending findings one at a time, until ctx ends.
 func (s *findingService) keepPendingFindings(ctx context.Context) {
 	for {
 		select {
@@ -491,15 +488,15 @@ func (s *findingService) keepPending(ctx context.Context, pending pendingFinding
 	if err == nil {
 		s.keptToday.add(pending.org, name)
 	}
-	if pending.tell && open {
+	if pending.notify && open {
 		err = errors.Join(err, s.notifyUnlessRecent(ctx, pending.org, pending.tampering))
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Error("tampering was found and could not be kept: the next look at it tries again", "check", string(pending.tampering.Check), "error", err)
+		s.log.Error("storing a finding of tampering failed: it is stored when it is found again", "check", string(pending.tampering.Check), "error", err)
 	}
 }
 
-// rowOf is what an error says of the row that failed, without what is said of each.
+// rowOf returns the part of a tampering error that describes the row.
 func rowOf(err error) string {
 	var wrapped *cause
 	if errors.As(err, &wrapped) {
@@ -510,10 +507,10 @@ func rowOf(err error) string {
 
 // printable returns the beginning of an untrusted text, without control characters.
 func printable(text string) string {
-	const most = 500 // bytes
+	const maxBytes = 500
 	var b strings.Builder
 	for _, r := range text {
-		if b.Len() >= most {
+		if b.Len() >= maxBytes {
 			break
 		}
 		if !unicode.IsPrint(r) {
@@ -542,12 +539,12 @@ func (o *Operator) Findings(ctx context.Context, slug string) ([]*Finding, error
 	return sortedFindings(read.list, want), nil
 }
 
-// maxReason is how long the reason of an acknowledgement may be, in bytes.
+// maxReason bounds the reason of an acknowledgement, in bytes.
 const maxReason = 1000
 
-// Acknowledge records that a person has looked at a finding: it is not reported or shown as
-// open while its evidence stays the same. The act in the audit log is independent of the
-// row.
+// Acknowledge records that a person has examined a finding. The finding is then neither
+// reported nor shown as open as long as its evidence stays the same. The act in the audit log
+// does not depend on the row.
 func (o *Operator) Acknowledge(ctx context.Context, finding *Finding, reason string) error {
 	switch reason = strings.TrimSpace(reason); {
 	case reason == "":
@@ -560,7 +557,7 @@ func (o *Operator) Acknowledge(ctx context.Context, finding *Finding, reason str
 	return err
 }
 
-// acknowledge closes a finding together with the act that says so.
+// acknowledge closes a finding and appends the act about it.
 type acknowledge struct {
 	ref    store.FindingRef
 	reason string
@@ -593,8 +590,7 @@ func (o *acknowledge) plan(b *batch) error {
 		finding := *before
 		return o.close(b, &finding)
 	}
-	// Nothing that the row says can be believed: what is acknowledged is that it was
-	// changed.
+	// The row's content cannot be trusted: only the change of the row is acknowledged.
 	changed := verify.FindingChanged(o.ref.Name)
 	if verify.WellFormed(o.ref.Name) {
 		return o.close(b, newFinding(o.ref, changed, nil, b.now))
@@ -609,7 +605,7 @@ func (o *acknowledge) plan(b *batch) error {
 	return nil
 }
 
-// close acknowledges a finding with an act. One that belongs to no organization has no audit
+// close acknowledges a finding with an act. A finding without an organization has no audit
 // log, so only its row is written.
 func (o *acknowledge) close(b *batch, finding *store.FindingRecord) error {
 	o.sign(finding, b.now)
@@ -629,20 +625,20 @@ func (o *acknowledge) sign(finding *store.FindingRecord, now ledger.Time) {
 	finding.AcknowledgedAt, finding.AcknowledgedBy, finding.Reason = &now, ledger.ActorOperator.Name, o.reason
 }
 
-// shortestID is how much of a finding's id names it.
-const shortestID = 8
+// minFindingPrefix is how many characters of a finding's id must be given to select it.
+const minFindingPrefix = 8
 
-// ShortFindingID is the beginning of a finding's id, for people.
+// ShortFindingID returns the beginning of a finding's id, for people.
 func ShortFindingID(finding *Finding) string {
 	const shown = 12
 	id := verify.FindingID(finding.Name)
 	return id[:min(len(id), shown)]
 }
 
-// FindingByID finds the one finding whose id begins with a text.
+// FindingByID returns the only finding whose id begins with the given text.
 func FindingByID(findings []*Finding, id string) (*Finding, error) {
-	if len(id) < shortestID {
-		return nil, fault.Errorf(fault.CodeInvalid, "give at least %d characters of the finding's id; countersign tampering list shows them", shortestID)
+	if len(id) < minFindingPrefix {
+		return nil, fault.Errorf(fault.CodeInvalid, "give at least %d characters of the finding's id; countersign tampering list shows them", minFindingPrefix)
 	}
 	var found *Finding
 	for _, finding := range findings {
@@ -660,7 +656,7 @@ func FindingByID(findings []*Finding, id string) (*Finding, error) {
 	return found, nil
 }
 
-// ReportAudit keeps and reports what an audit has found. An audit itself only reads; its
+// ReportAudit stores and reports what an audit has found. The audit itself only reads, and its
 // verdict does not depend on whether this succeeds.
 func (o *Operator) ReportAudit(ctx context.Context, org ledger.OrgID, report *verify.AuditReport) error {
 	if report == nil || report.Break == nil {

@@ -31,17 +31,17 @@ func tamperNotice(t *verify.Tampering, org *ledger.Organization, now ledger.Time
 	return n
 }
 
-// reportTimeout bounds how long an answer waits for the notice of what it says.
+// reportTimeout bounds how long a request waits until its finding is stored and the notice is
+// queued.
 const reportTimeout = 10 * time.Second
 
-// A finding that is still open is reported again after so many days.
 const (
-	reminderDays = 7
-	oneDay       = ledger.Time(24 * time.Hour / time.Millisecond)
+	reminderDays = 7                                              // after which an open finding is reported again
+	oneDay       = ledger.Time(24 * time.Hour / time.Millisecond) // in milliseconds
 )
 
-// reportTampering keeps a finding and queues a notice of it, unless the finding was
-// acknowledged or any replica has queued a notice recently.
+// reportTampering stores a finding and queues a notice of it, unless the finding was
+// acknowledged or some replica has queued a notice recently.
 func (s *findingService) reportTampering(ctx context.Context, id ledger.OrgID, t *verify.Tampering) error {
 	// The notice is queued even if the caller has disconnected.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
@@ -61,13 +61,13 @@ func (s *findingService) notifyUnlessRecent(ctx context.Context, id ledger.OrgID
 	return s.queueTamperNotice(ctx, id, t, name)
 }
 
-// dueNotice returns the name under which to queue a notice of a finding, "" if one was
-// queued recently; again says whether one was queued at all. Repeated calls on one day are
-// answered from memory.
+// dueNotice returns the job name for a notice of a finding, or "" if one was queued recently;
+// again reports whether one was ever queued. Repeated calls on one day are answered from
+// memory.
 func (s *findingService) dueNotice(ctx context.Context, id ledger.OrgID, t *verify.Tampering) (name string, again bool, err error) {
 	today := int64(s.now() / oneDay)
 	finding := t.Name() + "/"
-	name = fmt.Sprintf("%s%06d", finding, today) // days in order by their names as well
+	name = fmt.Sprintf("%s%06d", finding, today) // padded, so that names sort by day
 	if s.notified.knows(id, name) {
 		return "", true, nil
 	}
@@ -91,8 +91,8 @@ func (s *findingService) queueTamperNotice(ctx context.Context, id ledger.OrgID,
 	if err != nil {
 		return visible(err)
 	}
-	if heard, err := s.hasTamperRecipient(ctx, org); err != nil || !heard {
-		return visible(err) // its name stays free until there is someone to tell
+	if found, err := s.hasTamperRecipient(ctx, org); err != nil || !found {
+		return visible(err) // the job's name stays unused until there is a recipient
 	}
 	n := tamperNotice(t, org, s.now())
 	n.Link = s.link(n)
@@ -107,10 +107,10 @@ func (s *findingService) queueTamperNotice(ctx context.Context, id ledger.OrgID,
 	return err
 }
 
-// reportOrLog is reportTampering for callers that have an answer to give either way.
+// reportOrLog is reportTampering for callers that continue if it fails.
 func (s *findingService) reportOrLog(ctx context.Context, id ledger.OrgID, t *verify.Tampering) {
 	if err := s.reportTampering(ctx, id, t); err != nil {
-		s.log.Error("nobody was told of the tampering that was found: the next look at it tries again", "check", string(t.Check), "error", err)
+		s.log.Error("reporting tampering failed: it is reported when it is found again", "check", string(t.Check), "error", err)
 	}
 }
 
@@ -125,8 +125,8 @@ func (s *findingService) hasTamperRecipient(ctx context.Context, org *ledger.Org
 	return slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.LedgerTamperFound) }), nil
 }
 
-// tamperRecipients lists who receives e-mail about tampering: the fallback approvers.
-// Settings that were changed outside the service name nobody.
+// tamperRecipients lists the recipients of e-mail about tampering: the fallback approvers.
+// Settings that fail authentication name nobody.
 func (s *findingService) tamperRecipients(org *ledger.Organization) []string {
 	if !org.Authentic(s.keys) {
 		return nil
@@ -134,7 +134,8 @@ func (s *findingService) tamperRecipients(org *ledger.Organization) []string {
 	return org.Settings.FallbackApprovers
 }
 
-// reportProven passes a verification through, and reports the tampering that it proves.
+// reportProven returns a function that reports the tampering that a verification proves, and
+// returns its arguments unchanged.
 func (s *findingService) reportProven(ctx context.Context, org ledger.OrgID) func(*ledger.Verification, error) (*ledger.Verification, error) {
 	return func(v *ledger.Verification, err error) (*ledger.Verification, error) {
 		if err == nil {
@@ -146,17 +147,17 @@ func (s *findingService) reportProven(ctx context.Context, org ledger.OrgID) fun
 	}
 }
 
-// reportAudit tells the organization of what an audit has found.
+// reportAudit reports what an audit has found to the organization.
 func (s *findingService) reportAudit(ctx context.Context, org ledger.OrgID, audit *verify.LedgerAudit) {
 	if audit == nil || audit.AuditReport == nil || audit.Break == nil {
 		return
 	}
 	if err := s.reportBreaks(ctx, org, audit.AuditReport, audit.HeadCount); err != nil {
-		s.log.Error("nobody was told of the tampering that was found: the next look at it tries again", "check", string(audit.Break.Check), "error", err)
+		s.log.Error("reporting tampering failed: it is reported when it is found again", "check", string(audit.Break.Check), "error", err)
 	}
 }
 
-// reportBreaks reports what a report names. Breaks of findings come first, because keeping
+// reportBreaks reports the breaks of an audit. Those of findings come first, because storing
 // the others may restore a missing row.
 func (s *findingService) reportBreaks(ctx context.Context, org ledger.OrgID, report *verify.AuditReport, counted int64) error {
 	var failed []error
@@ -173,8 +174,8 @@ func (s *findingService) reportBreaks(ctx context.Context, org ledger.OrgID, rep
 	return errors.Join(failed...)
 }
 
-// nameSet holds the names that this process knows to be stored, to spare a read each time.
-// It may forget one: the store decides.
+// nameSet caches names that are known to be stored, to save reads. Names may be evicted: the
+// store is authoritative.
 type nameSet struct {
 	names *cache.Cache[string, struct{}]
 }
@@ -193,7 +194,7 @@ func (n *nameSet) add(org ledger.OrgID, name string) {
 	n.names.Put(org.String()+name, struct{}{}, len(name))
 }
 
-// tamperReporter reports what a self-check has found.
+// tamperReporter implements verify.Reporter for self-checks.
 type tamperReporter struct{ service *findingService }
 
 func (r tamperReporter) Keep(ctx context.Context, org ledger.OrgID, t *verify.Tampering) (open bool, err error) {
@@ -212,9 +213,10 @@ func (r tamperReporter) Tell(ctx context.Context, org ledger.OrgID, t *verify.Ta
 // part. Body: see encodeCheckPlace.
 const JobCheck = "ledger.check"
 
+// In milliseconds.
 const (
-	checkPause = ledger.Time(60_000)    // between the jobs of one round
-	checkSlack = ledger.Time(3_600_000) // that a job may be late before it counts as lost
+	checkPause = ledger.Time(60_000)    // between the jobs of one pass
+	checkSlack = ledger.Time(3_600_000) // how late a job may be before it counts as lost
 )
 
 func encodeCheckPlace(p verify.CheckPlace) []byte {
@@ -239,15 +241,15 @@ func decodeCheckPlace(body []byte) (p verify.CheckPlace, err error) {
 	return p, nil
 }
 
-// checkJob is in no stream: a job that an attacker postponed must not block its replacement.
+// checkJob returns a job without a stream: a job that an attacker postponed must not block its
+// replacement.
 func checkJob(org ledger.OrgID, place verify.CheckPlace, runAt ledger.Time) *store.Job {
 	return &store.Job{Org: org, Kind: JobCheck, RunAt: runAt, Body: encodeCheckPlace(place)}
 }
 
-// QueueChecks ensures that each organization's ledger is checked again and again. Each check
-// queues the next; this queues one where none is due, at first or because it was lost.
-// Checks are spread over the interval. The job's name keeps several replicas from queueing
-// it twice.
+// QueueChecks ensures that each organization's ledger is checked regularly. Each check queues
+// the next one. QueueChecks queues the first, and replaces one that was lost. Checks are
+// spread over the interval. The job's name keeps replicas from queueing it twice.
 func (s *findingService) QueueChecks(ctx context.Context, every ledger.Time) error {
 	return s.queueMissing(ctx, JobCheck, every, func(org ledger.OrgID, runAt ledger.Time) *store.Job {
 		return checkJob(org, verify.CheckPlace{From: 1}, runAt)
@@ -269,7 +271,7 @@ func (s *findingService) queueMissing(ctx context.Context, kind string, every le
 	var jobs []*store.Job
 	for _, org := range orgs {
 		if coming[org.ID] == 0 {
-			random := ledger.Time(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the bits that all ids share
+			random := ledger.Time(binary.BigEndian.Uint64(org.ID.UUID[8:]) >> 2) // without the UUID's variant bits
 			missing := job(org.ID, now+random%max(every, 1))
 			missing.Once = fmt.Sprint(kind, "/", now/checkSlack)
 			jobs = append(jobs, missing)
@@ -282,7 +284,7 @@ func (s *findingService) queueMissing(ctx context.Context, kind string, every le
 }
 
 // CheckLedger checks the next part of a ledger, reports what is broken, and queues the next
-// check: soon or, at the end of the ledger, when the next interval begins.
+// check: after checkPause or, at the end of the ledger, after the given interval.
 func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Time) error {
 	place, err := decodeCheckPlace(job.Body)
 	if err != nil {
@@ -306,8 +308,9 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Tim
 	return j.service.store.FinishJob(ctx, job, follow)
 }
 
-// nextRound returns the first job of the next pass, none if there is another one already: of
-// two, one remains. If both finish at once and see each other, QueueChecks queues one.
+// nextRound returns the first job of the next pass, or none if there is one already: of two
+// concurrent passes, one ends. If both end because each saw the other, QueueChecks queues a
+// new one.
 func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every ledger.Time) ([]*store.Job, error) {
 	now := j.service.now()
 	coming, err := j.service.store.JobsDue(ctx, JobCheck, now, now+every+checkSlack)
@@ -317,21 +320,21 @@ func (j *Jobs) nextRound(ctx context.Context, org ledger.OrgID, every ledger.Tim
 	return []*store.Job{checkJob(org, verify.CheckPlace{From: 1}, now+every)}, nil
 }
 
-// ledgerChecks remembers, in this process alone, when each ledger was last checked to its
-// end. Deleting queued checks does not delete that.
+// ledgerChecks records, for this process only, when each ledger was last checked to its end.
+// It does not depend on the queue, whose rows an attacker may delete.
 type ledgerChecks struct {
 	mu      sync.Mutex // guards ledgers
 	ledgers map[ledger.OrgID]*ledgerCheck
 }
 
-// ledgerCheck is what is remembered of one ledger.
+// ledgerCheck is the progress of the checks of one ledger.
 type ledgerCheck struct {
-	ended ledger.Time // before the first: when this process first asked
-	tried ledger.Time // when this process last looked because none had ended; 0: never
-	place verify.CheckPlace
+	ended ledger.Time       // last complete check; before the first, when tracking began
+	tried ledger.Time       // last check because ended was too old; 0 for never
+	place verify.CheckPlace // where that check continues
 }
 
-// of returns what is remembered of a ledger. The caller holds mu.
+// of returns the entry of a ledger, and creates it if needed. The caller holds mu.
 func (r *ledgerChecks) of(org ledger.OrgID, now ledger.Time) *ledgerCheck {
 	if r.ledgers == nil {
 		r.ledgers = make(map[ledger.OrgID]*ledgerCheck)
@@ -350,7 +353,7 @@ func (r *ledgerChecks) end(org ledger.OrgID, now ledger.Time) {
 }
 
 // overdue lists the ledgers that were not checked to their end within one and a half
-// intervals, the longest untried first, and returns the age of the oldest check.
+// intervals, least recently tried first. It also returns the age of the oldest check.
 func (r *ledgerChecks) overdue(orgs []*ledger.Organization, every, now ledger.Time) (late []*ledger.Organization, oldest ledger.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -384,10 +387,10 @@ func (r *ledgerChecks) moveOn(org ledger.OrgID, place verify.CheckPlace, now led
 // overdueTime bounds how long one call checks overdue ledgers, in milliseconds.
 const overdueTime = ledger.Time(10_000)
 
-// LookOverdue checks the next part of each ledger whose queued checks do not finish: jobs
-// are rows, which an attacker may delete as often as they are queued. It returns the age of
-// the oldest finished check. A process does not know of checks that other replicas finished,
-// so each replica checks every ledger itself now and then.
+// LookOverdue checks the next part of each ledger whose queued checks do not finish: jobs are
+// rows, and an attacker may delete them as often as they are queued. It returns the age of the
+// oldest finished check. A process does not see checks that other replicas have finished, so
+// each replica checks every ledger itself from time to time.
 func (s *findingService) LookOverdue(ctx context.Context, every ledger.Time) (oldest ledger.Time, err error) {
 	orgs, err := s.store.Organizations(ctx)
 	if err != nil {

@@ -41,7 +41,7 @@ func (s *Service) newSigner(signing Signing) *logsign.Signer {
 		Keys: signing.Keys, Instance: signing.Instance, Marks: s.logMarks, Store: s.store, Judge: s.judge, ReceiptKeys: s.keys,
 		Clock: s.clock, Random: s.random, Log: s.log, Alone: s.alone, CloseEnded: s.closeEnded,
 		Changed: func(org ledger.OrgID, log uuid.UUID) {
-			s.noteFinding(pendingFinding{org: org, tampering: verify.TransparencyChanged(log), tell: true})
+			s.noteFinding(pendingFinding{org: org, tampering: verify.TransparencyChanged(log), notify: true})
 		},
 	}, s.randomID())
 }
@@ -108,7 +108,7 @@ func (s *transparencyService) publishedLog(ctx context.Context, text string) (*s
 func (s *transparencyService) logFault(log *store.TransparencyLog, err error) error {
 	err = verify.TreeFault(err)
 	if errors.Is(err, ledger.ErrStateTampered) {
-		s.findings.noteFinding(pendingFinding{org: log.Org, tampering: verify.TransparencyChanged(log.ID), tell: true})
+		s.findings.noteFinding(pendingFinding{org: log.Org, tampering: verify.TransparencyChanged(log.ID), notify: true})
 		if s.signer != nil {
 			s.signer.Rebuild(log.Org)
 		}
