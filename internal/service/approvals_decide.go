@@ -64,7 +64,7 @@ func (s *approvalService) CancelApproval(ctx context.Context, caller *Caller, id
 		return nil, err
 	}
 	op := &approvalStep{id: id, chain: seen.Chain, org: caller.Org, caller: caller, giveUp: &comment, counters: counting{idsOfUses(seen.Reserved.Uses)}}
-	if err := s.commitWhole(ctx, op); err != nil {
+	if err := s.commitLoaded(ctx, op); err != nil {
 		return nil, err
 	}
 	return s.ownApproval(ctx, caller, id)
@@ -78,7 +78,7 @@ func (s *approvalService) AdvanceApproval(ctx context.Context, id ledger.Approva
 		return 0, visible(err)
 	}
 	op := &approvalStep{id: id, chain: record.Chain, org: record.Org}
-	if err := s.commitWhole(ctx, op); err != nil {
+	if err := s.commitLoaded(ctx, op); err != nil {
 		return 0, err
 	}
 	return op.next, nil

@@ -22,22 +22,22 @@ type budgetService struct {
 	budgetHints budgetHints
 }
 
-// counting names the budget counters that an operation needs. It is a hint: inside the
-// transaction, the organization, the action and the approvals decide, and an operation that
-// needs other counters is planned again with those.
+// counting lists the budget counters that an operation needs. It is a hint: the organization,
+// the action and the approvals as loaded in the transaction are authoritative, and an
+// operation that needs other counters is planned again.
 //
-// It belongs to one operation, and is changed by the goroutine that plans it.
+// It belongs to one operation, and only the goroutine that plans it writes to it.
 type counting struct {
 	ids []ledger.CounterID
 }
 
-// errCountersNotLoaded says that an operation found out only in its transaction which
-// counters it needs, and names them the next time.
+// errCountersNotLoaded reports that an operation needs counters that were not loaded. The next
+// attempt names them.
 var errCountersNotLoaded = errors.New("budget counters not loaded")
 
 func (c *counting) need(needs *store.Needs) { needs.Counters = append(needs.Counters, c.ids...) }
 
-// loaded refuses counters that were not named, and names them for the next time.
+// loaded fails if one of the counters was not loaded, and adds them for the next attempt.
 func (c *counting) loaded(b *batch, ids []ledger.CounterID) error {
 	if !slices.ContainsFunc(ids, func(id ledger.CounterID) bool { return !b.loadedCounters[id] }) {
 		return nil
@@ -48,30 +48,29 @@ func (c *counting) loaded(b *batch, ids []ledger.CounterID) error {
 	return errCountersNotLoaded
 }
 
-// commitWhole commits an operation, again where it has found out only in its transaction
-// what it needs.
-func (s *shared) commitWhole(ctx context.Context, op operation) error {
+// commitLoaded commits an operation, and retries it if rows that it needs were not loaded.
+func (s *shared) commitLoaded(ctx context.Context, op operation) error {
 	err := s.committer.commit(ctx, op)
-	for again := 0; again < maxRetries && (errors.Is(err, errApprovalNotLoaded) || errors.Is(err, errCountersNotLoaded)); again++ {
+	for retry := 0; retry < maxRetries && (errors.Is(err, errApprovalNotLoaded) || errors.Is(err, errCountersNotLoaded)); retry++ {
 		err = s.committer.commit(ctx, op)
 	}
 	return err
 }
 
-// liveCounter is a counter that the batch works on.
+// liveCounter is a counter in use by the batch.
 type liveCounter struct {
 	record  *store.CounterRecord
 	counter *ledger.BudgetCounter
-	moves   int64             // when it was loaded
-	loaded  keyring.ChainMark // where it stood before this batch
-	fresh   bool              // made by this batch
+	moves   int64             // number of moves when it was loaded
+	loaded  keyring.ChainMark // its progress before this batch
+	fresh   bool              // created by this batch
 }
 
 func (c *liveCounter) changed() bool { return c.counter.Moves != c.moves }
 
-// counter finds a counter that the operation named among its needs, including earlier
-// changes of this batch; nil if nothing was counted yet. One that fails authentication, is
-// older than what is remembered of it, or was deleted is refused.
+// counter returns a counter, including earlier changes of this batch; nil if nothing was
+// counted yet. The operation must have named it among its needs. It refuses a counter that
+// fails authentication, was rolled back or was deleted.
 func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, error) {
 	if live := b.counters[id]; live != nil {
 		return live, nil
@@ -86,7 +85,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 			// since, the store refuses this one by the counter's id.
 			return nil, nil
 		}
-		if err := b.service.chainGone(org, ledger.ChainID(id)); !errors.Is(err, fault.ErrNotFound) {
+		if err := b.service.chainMissing(org, ledger.ChainID(id)); !errors.Is(err, fault.ErrNotFound) {
 			return nil, err
 		}
 		return nil, nil
@@ -109,7 +108,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	return live, nil
 }
 
-// knownCounters returns the counters that are remembered outside the database.
+// knownCounters returns the counters whose progress is recorded outside the database.
 func (s *budgetService) knownCounters(ids []ledger.CounterID) map[ledger.CounterID]bool {
 	if s.chains.watchedChains == nil || len(ids) == 0 {
 		return nil
@@ -123,7 +122,8 @@ func (s *budgetService) knownCounters(ids []ledger.CounterID) map[ledger.Counter
 	return known
 }
 
-// counterFor is counter for an action that may be the first to be counted.
+// counterFor is counter for an action that may be the first to count. It creates a missing
+// counter.
 func (b *batch) counterFor(applied *ledger.Applied) (*ledger.BudgetCounter, error) {
 	id := applied.Key.ID()
 	live, err := b.counter(applied.Key.Org, id)
@@ -142,7 +142,7 @@ func (b *batch) counterFor(applied *ledger.Applied) (*ledger.BudgetCounter, erro
 }
 
 // standings returns the standings of the budgets that apply to an action, and of those that
-// rules read. It is called before anything is changed.
+// rules read. Call it before the batch is changed.
 func (b *batch) standings(c *counting, org *ledger.Organization, policy *ledger.Policy, live *liveChain, subject *ledger.Subject, action *ledger.Action) ([]ledger.BudgetStanding, error) {
 	if len(org.Settings.Budgets) == 0 {
 		b.service.budgetHints.drop(org.ID)
@@ -194,7 +194,7 @@ func (b *batch) standAgain(c *counting, org *ledger.Organization, policy *ledger
 	return append(standings, others...), err
 }
 
-// readAgain are the budgets that rules ask about and in which an action was not counted.
+// readAgain returns the budgets that rules read and in which the action was not counted.
 func readAgain(org *ledger.Organization, policy *ledger.Policy, subject *ledger.Subject, action *ledger.Action, uses []ledger.BudgetUse, at ledger.Time) []ledger.Applied {
 	if len(policy.Budgets) == 0 {
 		return nil
@@ -226,13 +226,13 @@ func idsOfUses(uses []ledger.BudgetUse) []ledger.CounterID {
 	return ids
 }
 
-// releaseUses ends an approval's reservations. A counter that fails is left alone: it allows
-// nothing, and must not block the end of an approval.
+// releaseUses ends an approval's reservations. It skips a counter that fails: such a counter
+// allows nothing, and must not block the end of an approval.
 func (b *batch) releaseUses(approval *ledger.Approval) {
 	for _, use := range approval.Reserved.Uses {
 		live, err := b.counter(approval.Org, use.Counter)
 		if err != nil || live == nil {
-			b.service.log.Error("an approval ended whose budget counter is missing or fails: run countersign audit")
+			b.service.log.Error("the budget counter of an ended approval is missing or fails authentication: run countersign audit")
 			continue
 		}
 		live.counter.Settle(use.Amount, approval.Status == ledger.ApprovalApproved)
@@ -255,7 +255,7 @@ func (b *batch) encodeCounters() {
 	}
 }
 
-// noteCounters remembers the counters that a batch has stored, as noteChains does.
+// noteCounters records the counters that a batch has stored, as noteChains does for chains.
 func (s *budgetService) noteCounters(b *batch) {
 	if s.chains.watchedChains == nil {
 		return
@@ -264,7 +264,7 @@ func (s *budgetService) noteCounters(b *batch) {
 		if !live.changed() || s.chains.watchedChains.Note(live.loaded, verify.CounterMark(live.counter, live.record.MAC), false) {
 			continue
 		}
-		_ = s.chains.refuseChain(&verify.ChainRollback{ // whoever counts next is refused
+		_ = s.chains.refuseChain(&verify.ChainRollback{ // the next use of the counter is refused
 			Org: live.counter.Org, Chain: ledger.ChainID{UUID: live.record.ID.UUID}, Budget: live.counter.Budget,
 		})
 	}
@@ -279,10 +279,10 @@ type budgetHints struct {
 type budgetHint struct {
 	act      int64
 	settings ledger.Settings
-	read     []string // by rules
+	read     []string // budgets that rules read
 }
 
-// budgetHintBytes bounds what is kept of hints, in bytes.
+// budgetHintBytes bounds the cache of hints, in bytes.
 const budgetHintBytes = 1 << 20
 
 func newBudgetHints() budgetHints {
@@ -302,7 +302,7 @@ func (h *budgetHints) drop(org ledger.OrgID) {
 	}
 }
 
-// expectCounters names the counters that an action most likely needs.
+// expectCounters returns the counters that an action most likely needs.
 func (s *budgetService) expectCounters(caller *Caller, chain ledger.ChainID, action *ledger.Action) counting {
 	hint, ok := s.budgetHints.known.Get(caller.Org)
 	if !ok {
@@ -315,12 +315,12 @@ func (s *budgetService) expectCounters(caller *Caller, chain ledger.ChainID, act
 	return counting{ids: idsOf(hint.settings.Applying(caller.Org, subject, action, s.now(), hint.read))}
 }
 
-// subject is the caller as budgets know it; the environment is the chain's.
+// subject returns the caller as a subject of budgets, without the chain's environment.
 func (c *Caller) subject(agent string) *ledger.Subject {
 	return &ledger.Subject{Agent: agent, Key: c.Key, KeyName: c.Name}
 }
 
-// readBudgets refuses a set of rules that reads budgets which an organization lacks.
+// readBudgets fails if rules read budgets that the organization does not have.
 func readBudgets(settings *ledger.Settings, names []string, pointer, remedy string) error {
 	for _, name := range names {
 		if settings.Budget(name) == nil {
@@ -330,14 +330,14 @@ func readBudgets(settings *ledger.Settings, names []string, pointer, remedy stri
 	return nil
 }
 
-// approvalSubject is the subject of an action that waits for approval. An approval does not
-// contain the name of the key.
+// approvalSubject returns the subject of an action that waits for approval. An approval does
+// not contain the key's name.
 func approvalSubject(approval *ledger.Approval, chain *ledger.Chain) *ledger.Subject {
 	return &ledger.Subject{Environment: chain.Environment, Agent: approval.AgentName, Key: approval.RequestedBy, Unnamed: true}
 }
 
-// standings are as in standAgain, for what is shown and not decided. A counter that fails
-// is left out: what it leads to is decided in a transaction.
+// standings is standAgain for views. It leaves out counters that fail: the transaction that
+// decides deals with them.
 func (v *approvalViewer) standings(ctx context.Context, policy *ledger.Policy, approval *ledger.Approval, chain *ledger.Chain, action *ledger.Action, at ledger.Time) ([]ledger.BudgetStanding, error) {
 	uses := approval.Reserved.Uses
 	read := readAgain(v.org, policy, approvalSubject(approval, chain), action, uses, at)
@@ -374,20 +374,20 @@ func (v *approvalViewer) standings(ctx context.Context, policy *ledger.Policy, a
 type BudgetUse struct {
 	Budget  *ledger.Budget
 	Counter ledger.CounterID
-	// Value is the environment, the agent's name as it was spelt first, or the key's name;
-	// "" for the organization. Key is the id of the key, nil in any other scope.
+	// Value is the environment, the agent's name as it was first spelled, or the key's name;
+	// "" for the organization. Key is the id of the key; nil in other scopes.
 	Value                string
 	Key                  *ledger.KeyID
 	Spent, Waiting, Left ledger.Money
 	Start, End           ledger.Time
-	// Tampered says that the stored counter fails authentication. Then only its id and its
-	// budget are shown.
+	// Tampered reports that the stored counter fails authentication. Then only its id and its
+	// budget are set.
 	Tampered bool
 }
 
 // Budgets lists the use of each budget in the current window: by budget in the order of the
-// settings, then by the folded name of the member. A member without any use is left out; the
-// organization never is. The list continues after the given counter.
+// settings, then by the folded name of the member. Members without any use are omitted; the
+// organization as a whole is not. The list starts after the given counter.
 func (s *budgetService) Budgets(ctx context.Context, caller *Caller, after ledger.CounterID, limit int) ([]*BudgetUse, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -416,12 +416,12 @@ type budgetList struct {
 	org     *ledger.Organization
 	now     ledger.Time
 	limit   int
-	at      int             // the budget to go on with
-	after   store.CounterAt // the place in it
+	at      int             // index of the budget to continue with
+	after   store.CounterAt // position within it
 	found   []*BudgetUse
 }
 
-// wholeKey is the counter of a budget of the whole organization.
+// wholeKey returns the counter key of an organization-wide budget.
 func (l *budgetList) wholeKey(b *ledger.Budget) ledger.CounterKey {
 	start, _ := b.Window.Span(l.now)
 	return ledger.CounterKey{Org: l.org.ID, Budget: b.Name, Scope: b.Scope, Measure: b.Measure(), Window: b.Window, Start: start}
@@ -477,7 +477,8 @@ func (l *budgetList) list(ctx context.Context, b *ledger.Budget) error {
 	return nil
 }
 
-// use shows a counter; nil for one of a budget that has the same name and is another one.
+// use returns the view of a counter; nil if the counter belongs to another budget of the same
+// name.
 func (l *budgetList) use(b *ledger.Budget, record *store.CounterRecord, start, end ledger.Time) *BudgetUse {
 	counter, err := l.service.store.ReadCounter(record)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"countersign/internal/verify"
 )
 
-// chainService opens, reads and resumes chains. It refuses those that are older than what is
-// remembered of them, and notes when their clients ask for them.
+// chainService opens, reads and resumes chains. It refuses chains that were rolled back, and
+// records when clients poll them.
 type chainService struct {
 	*shared
 	findings   *findingService
 	chainCache chainCache
 	stateCache stateCache
-	// lineages are those of chains that were abandoned or continue one. A cached lineage
-	// spares an operation its second attempt.
+	// lineages caches the lineages of chains that were abandoned or continue another. With a
+	// cached lineage, an operation needs no second attempt.
 	lineages      *cache.Cache[ledger.ChainID, lineage]
 	chainPolls    chainPolls
 	watchedChains verify.ChainWatch // nil without one
@@ -33,20 +33,19 @@ type chainService struct {
 type ChainView struct {
 	*ledger.Chain
 	State *ledger.ChainState
-	Terms *Terms // nil where the organization was not read with it
-	// BindingKey is for the chain's opener alone, in answer to the opening; nil
-	// elsewhere.
+	Terms *Terms // nil if the organization was not read with the chain
+	// BindingKey is set only in the answer to the opening, for the chain's opener.
 	BindingKey []byte
-	// Tampered says that the stored record or its state fails authentication. Then only the
-	// chain's id is shown, and there is no state. Only lists have such views.
+	// Tampered reports that the stored record or its state fails authentication. Then only
+	// the chain's id is set, and State is nil. Only lists return such views.
 	Tampered bool
-	// Organization is the slug of the chain's owner.
+	// Organization is the slug of the chain's organization.
 	Organization string
-	// Limits are those in force for the chain; nil for one that is sealed.
+	// Limits are the limits in force; nil if the chain is sealed.
 	Limits *ledger.EffectiveLimits
 }
 
-// withOrg sets the chain's owner, and the limits under the owner's settings.
+// withOrg sets the chain's organization, and the limits under its settings.
 func (v *ChainView) withOrg(org *ledger.Organization) *ChainView {
 	v.Organization = org.Slug
 	if !v.Tampered && !v.State.Status.Sealed() {
@@ -55,18 +54,18 @@ func (v *ChainView) withOrg(org *ledger.Organization) *ChainView {
 	return v
 }
 
-// Terms are what an answer to an agent says of its organization.
+// Terms is what an answer tells an agent about its organization.
 type Terms struct {
 	// Act is the number of the act that last changed the organization. An answer with a
 	// greater number is newer.
 	Act int64
-	// Lease lets the client decide obviously safe actions; nil where it must ask.
+	// Lease lets the client decide obviously safe actions itself; nil if it must ask.
 	Lease *ledger.Lease
 }
 
-// terms grants a lease where the organization, as read in this transaction, allows one. A
-// key that is bound to agents gets none: a lease is not limited to agents, so it would allow
-// more than the key may record. The caller must be confirmed.
+// terms grants a lease if the organization, as read in this transaction, allows one. A key
+// that is bound to agents gets none: a lease is not limited to agents, so it would allow more
+// than the key may record. The caller must have been confirmed.
 func (b *batch) terms(caller *Caller, org *ledger.Organization, policy *ledger.Policy, chain *ledger.Chain, state *ledger.ChainState) Terms {
 	if len(b.loaded.Keys[caller.Key].Agents) > 0 {
 		return Terms{Act: org.Controls.Act}
@@ -80,8 +79,8 @@ func (b *batch) terms(caller *Caller, org *ledger.Organization, policy *ledger.P
 	return Terms{Act: org.Controls.Act, Lease: lease}
 }
 
-// OpenChain opens a chain as the request describes it. Under an idempotency key
-// the same request opens one chain however often it is sent.
+// OpenChain opens a chain. Requests with the same idempotency key open one chain, however
+// often they are sent.
 func (s *chainService) OpenChain(ctx context.Context, caller *Caller, request *ledger.Chain, idempotencyKey string) (*ChainView, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ type openChain struct {
 	chain          ledger.Chain
 	idempotencyKey string
 	view           *ChainView
-	earlier        []byte // authenticator of the chain that was opened before; nil where none was
+	earlier        []byte // authenticator of the chain that an earlier request opened; nil for none
 }
 
 func (o *openChain) ref() store.OpenRef {
@@ -162,7 +161,7 @@ func (o *openChain) plan(b *batch) error {
 	return nil
 }
 
-// newChainRecord is the record of a chain about to be stored, without its state.
+// newChainRecord returns the record of a new chain, without its state.
 func newChainRecord(chain *ledger.Chain) *store.ChainRecord {
 	return &store.ChainRecord{
 		ID: chain.ID, Org: chain.Org, OpenedBy: chain.OpenedBy, ExternalID: chain.ExternalID,
@@ -170,8 +169,8 @@ func newChainRecord(chain *ledger.Chain) *store.ChainRecord {
 	}
 }
 
-// repeat answers a chain that was opened before. It grants no lease: the chain is not
-// locked here, and may just be pausing.
+// repeat returns the chain that an earlier request opened. It grants no lease: the chain is
+// not locked here, so it may be pausing concurrently.
 func (o *openChain) repeat(b *batch, org *ledger.Organization, earlier *store.ChainRecord) error {
 	view, err := b.service.view(earlier)
 	if err != nil {
@@ -211,12 +210,12 @@ func (s *chainService) view(record *store.ChainRecord) (*ChainView, error) {
 	return &ChainView{Chain: chain, State: state}, nil
 }
 
-// Chain finds one chain.
+// Chain returns one chain.
 func (s *chainService) Chain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ChainView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
 	}
-	// The organization is read first: the next answer covers an act in between.
+	// Read the organization first: an act in between then shows in the next answer.
 	org, err := s.organization(ctx, caller.Org)
 	if err != nil {
 		return nil, err
@@ -250,7 +249,7 @@ type ChainFilter struct {
 	Limit       int
 }
 
-// Chains lists chains, newest first. One that is not as the service wrote it is marked.
+// Chains lists chains, newest first. Those that fail authentication are marked.
 func (s *chainService) Chains(ctx context.Context, caller *Caller, filter ChainFilter) ([]*ChainView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
@@ -281,7 +280,7 @@ func (s *chainService) Chains(ctx context.Context, caller *Caller, filter ChainF
 	return views, nil
 }
 
-// listedChain is a chain as lists show it: marked where it fails.
+// listedChain returns the view of a chain for a list, marked if it fails authentication.
 func (s *chainService) listedChain(ctx context.Context, record *store.ChainRecord) (*ChainView, error) {
 	view, err := s.view(record)
 	if err == nil {
@@ -333,7 +332,7 @@ func (s *chainService) ResumeChain(ctx context.Context, caller *Caller, id ledge
 type resumeChain struct {
 	caller *Caller
 	chain  ledger.ChainID
-	last   *ledger.RecordedEvent // the chain's newest when it was read
+	last   *ledger.RecordedEvent // the chain's newest event when it was read; nil for none
 }
 
 func (o *resumeChain) tenant() ledger.OrgID { return o.caller.Org }
@@ -376,29 +375,28 @@ func (o *resumeChain) plan(b *batch) error {
 	})})
 }
 
-// lineage is what an operation knows of a chain, of its predecessors and of its successors.
-// It is a hint: inside the transaction the chains themselves decide, and an operation that
-// finds more chains there is planned again with those. Successions never change, so what is
-// known stays true.
+// lineage lists the known predecessors and successors of a chain. It is a hint: the chains
+// loaded in the transaction are authoritative, and an operation that finds more of them there
+// is planned again. Successions never change, so a lineage may be incomplete but not wrong.
 //
-// It belongs to one operation, and is changed by the goroutine that plans it.
+// It belongs to one operation, and only the goroutine that plans it writes to it.
 type lineage struct {
-	requested ledger.ChainID   // that the request names
-	before    []ledger.ChainID // that it continues, the oldest first
-	after     []ledger.ChainID // that continue it, the oldest first
-	extra     []ledger.ChainID // of before, those whose state is wanted
+	requested ledger.ChainID   // named by the request
+	before    []ledger.ChainID // that it continues, oldest first
+	after     []ledger.ChainID // that continue it, oldest first
+	extra     []ledger.ChainID // those of before whose state is needed
 }
 
-// errLineage says that an operation found out only in its transaction which chains it
-// needs, and names them the next time.
+// errLineage reports that an operation needs chains that were not loaded. The next attempt
+// names them.
 var errLineage = errors.New("chains of the lineage not loaded")
 
-// need names the chains from the one that the request names to the newest.
+// need adds the chains from the requested one to the newest, and the extra ones.
 func (l *lineage) need(needs *store.Needs) {
 	needs.Chains = append(append(append(needs.Chains, l.requested), l.after...), l.extra...)
 }
 
-// all are the chains in which an action may have been recorded before.
+// all yields the chains in which an action may have been recorded already.
 func (l *lineage) all() iter.Seq[ledger.ChainID] {
 	return func(yield func(ledger.ChainID) bool) {
 		for _, id := range l.before {
@@ -417,7 +415,7 @@ func (l *lineage) all() iter.Seq[ledger.ChainID] {
 	}
 }
 
-// last is the newest chain that is known.
+// last returns the newest known chain.
 func (l *lineage) last() ledger.ChainID {
 	if len(l.after) == 0 {
 		return l.requested
@@ -425,9 +423,8 @@ func (l *lineage) last() ledger.ChainID {
 	return l.after[len(l.after)-1]
 }
 
-// newest finds the chain in which to go on: the one that the request names, which must
-// be the caller's, or the newest that continues it. It may be one that was abandoned
-// and has no successor yet.
+// newest returns the chain in which to continue: the requested one, which must be the
+// caller's, or its newest successor. It may be an abandoned chain that has no successor yet.
 func (l *lineage) newest(b *batch, caller *Caller) (*liveChain, error) {
 	live, err := b.chain(caller, l.requested)
 	if err != nil {
@@ -439,7 +436,7 @@ func (l *lineage) newest(b *batch, caller *Caller) (*liveChain, error) {
 	}
 	for live.state.ContinuedBy != nil {
 		id := *live.state.ContinuedBy
-		// What this batch has opened is in no store, nor is anything recorded in it.
+		// A chain that this batch has opened is not stored yet, so it need not be loaded.
 		if known := b.live[id]; (known == nil || !known.fresh) && !slices.Contains(l.after, id) {
 			l.after = append(slices.Clone(l.after), id)
 			return nil, errLineage
@@ -459,7 +456,7 @@ func (l *lineage) newest(b *batch, caller *Caller) (*liveChain, error) {
 	return live, nil
 }
 
-// member finds a chain that the newest one continues, or that itself.
+// member returns a chain of the lineage: the newest one or one that it continues.
 func (l *lineage) member(b *batch, newest *liveChain, id ledger.ChainID) (*liveChain, error) {
 	if b.live[id] == nil && b.loaded.Chains[id] == nil && !slices.Contains(l.extra, id) {
 		l.extra = append(l.extra, id)
@@ -472,8 +469,8 @@ func (l *lineage) member(b *batch, newest *liveChain, id ledger.ChainID) (*liveC
 	return live, err
 }
 
-// continuedBy returns the chain in which to continue, for a client that named an earlier
-// one; nil if it named that chain.
+// continuedBy returns the newest chain for a client that named an earlier one, and nil for
+// one that named the newest.
 func (l *lineage) continuedBy(newest *liveChain) *ledger.ChainID {
 	if newest.chain.ID == l.requested {
 		return nil
@@ -482,8 +479,8 @@ func (l *lineage) continuedBy(newest *liveChain) *ledger.ChainID {
 	return &id
 }
 
-// openSuccessor opens the successor of an abandoned chain. The abandoned chain is locked and
-// names its successor, so there is exactly one.
+// openSuccessor opens the successor of an abandoned chain. The transaction holds the abandoned
+// chain's lock and sets its successor, so there is exactly one.
 func (b *batch) openSuccessor(live *liveChain, policy *ledger.Policy) (*liveChain, error) {
 	chain, state, err := live.state.Succeed(live.chain, ledger.ChainID{UUID: b.service.timedID(b.now)}, policy.Version, b.now)
 	if err != nil {
@@ -500,7 +497,7 @@ func (b *batch) openSuccessor(live *liveChain, policy *ledger.Policy) (*liveChai
 // lineageCacheBytes bounds the cache of lineages.
 const lineageCacheBytes = 1 << 20
 
-// lineage is what is known of a chain's.
+// lineage returns the known lineage of a chain.
 func (s *chainService) lineage(chain ledger.ChainID) *lineage {
 	if known, ok := s.lineages.Get(chain); ok {
 		return &lineage{requested: chain, before: known.before, after: known.after}
@@ -508,8 +505,8 @@ func (s *chainService) lineage(chain ledger.ChainID) *lineage {
 	return &lineage{requested: chain}
 }
 
-// retryLineage repeats an operation until it has named all chains of its lineage. Each
-// attempt that fails for that has found at least one more.
+// retryLineage retries an operation until it has named all chains of its lineage. It ends,
+// because each attempt that fails with errLineage has found at least one more.
 func (s *chainService) retryLineage(line *lineage, attempt func() error) error {
 	err := attempt()
 	if !errors.Is(err, errLineage) {

@@ -24,8 +24,8 @@ const (
 	stateCacheBytes = 40 << 20
 )
 
-// chainCache keeps what is fixed about chains in use. Chains never change, so
-// nothing here is ever stale.
+// chainCache caches the chains in use, without their states. Chains never change, so no entry
+// is ever stale.
 type chainCache struct {
 	chains *cache.Cache[ledger.ChainID, *ledger.Chain]
 }
@@ -34,10 +34,9 @@ func newChainCache() chainCache {
 	return chainCache{cache.New[ledger.ChainID, *ledger.Chain](chainCacheBytes)}
 }
 
-// decode reads a chain and refuses a body that is not its row's: a chain is found by its
-// columns, so they must say what the body says. What it returns
-// is vouched for only once the chain's state is authenticated, for the state's
-// authenticator covers it; then it may be kept.
+// decode decodes a chain and refuses a body that differs from the row's columns, because
+// chains are looked up by columns. The chain is authentic only once its state has been
+// authenticated, whose authenticator covers the body. Only then may it be cached.
 func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
 	chain, ok := c.chains.Get(record.ID)
 	if !ok {
@@ -53,19 +52,18 @@ func (c *chainCache) decode(record *store.ChainRecord) (*ledger.Chain, error) {
 	return chain, nil
 }
 
-// keep caches a chain. Its size is estimated from its stored bytes.
+// keep caches a chain. Its size is estimated from the encoded body.
 func (c *chainCache) keep(chain *ledger.Chain, body []byte) {
 	if _, known := c.chains.Get(chain.ID); !known {
 		c.chains.Put(chain.ID, chain, 500+2*len(body))
 	}
 }
 
-// stateCache keeps the states of chains in use as they were last committed, to
-// spare each action the decoding of what the action before it encoded, and each
-// completion the decoding of what it summarises. The store stays the only truth: a
-// state is used when the stored bytes, and the chain that their authenticator
-// covers, are the very ones it was stored with, whichever replica wrote them, and
-// not otherwise.
+// stateCache caches the last committed states of chains in use. It saves each action from
+// decoding the state that the previous one encoded, and a completion from decoding the events
+// that it summarizes. The store is authoritative: a cached state is used only if the stored
+// bytes, and the chain that their authenticator covers, equal those that it was cached with,
+// whichever replica wrote them.
 type stateCache struct {
 	states *cache.Cache[ledger.ChainID, *cachedState]
 }
@@ -87,7 +85,7 @@ type cachedState struct {
 // maxSummary bounds the cached summary of one chain, in bytes.
 const maxSummary = 512 << 10
 
-// size estimates the memory of the decoded state and of its summaries, in bytes.
+// size estimates the memory of the decoded state and its summaries, in bytes.
 func (c *cachedState) size() int {
 	bytes := 500 + 2*len(c.body)
 	if c.summary != nil {
@@ -99,9 +97,9 @@ func (c *cachedState) size() int {
 	return bytes
 }
 
-// take removes a cached state that matches a live chain's stored record, and reports whether
-// there was one. The live chain owns it then and may change it; the committer puts it back
-// after the commit.
+// take moves the cached state into a live chain if it matches the stored record, and reports
+// whether it did. The live chain then owns the state and may modify it. The committer puts it
+// into the cache again after the commit.
 func (c *stateCache) take(live *liveChain) bool {
 	cached, ok := c.states.Take(live.record.ID)
 	if !ok || cached.chain != live.chain.Hash() || !bytes.Equal(cached.body, live.record.State) || !bytes.Equal(cached.mac, live.record.MAC) {
@@ -136,15 +134,14 @@ func (c *stateCache) put(live []*liveChain) {
 	}
 }
 
-// chainBackError says that a chain is older than what this process remembers of it, or
-// deleted.
+// chainBackError reports that a chain was rolled back or deleted.
 type chainBackError struct{ back *verify.ChainRollback }
 
 func (e *chainBackError) Error() string { return e.back.String() }
 func (e *chainBackError) Unwrap() error { return ledger.ErrStateTampered }
 
-// seenChain is what is remembered of a chain. What is read of the chain after it was asked
-// for must not be older.
+// seenChain returns the recorded progress of a chain. Call it before reading the chain: what
+// is read afterwards must not be older.
 func (s *chainService) seenChain(id ledger.ChainID) (seen keyring.ChainWatched, watched bool) {
 	if s.watchedChains == nil {
 		return seen, false
@@ -152,9 +149,9 @@ func (s *chainService) seenChain(id ledger.ChainID) (seen keyring.ChainWatched, 
 	return s.watchedChains.Seen(id.UUID)
 }
 
-// chainGone is the error for a chain that is remembered and not stored, ErrNotFound where
-// nothing is remembered of it, or nothing that concerns the organization.
-func (s *chainService) chainGone(org ledger.OrgID, id ledger.ChainID) error {
+// chainMissing returns the error for a chain that is not stored: tampering if this process
+// knows it as a chain of the organization, and ErrNotFound otherwise.
+func (s *chainService) chainMissing(org ledger.OrgID, id ledger.ChainID) error {
 	seen, watched := s.seenChain(id)
 	if !watched || seen.Org != org.UUID {
 		return fault.ErrNotFound
@@ -162,15 +159,14 @@ func (s *chainService) chainGone(org ledger.OrgID, id ledger.ChainID) error {
 	return s.refuseChain(&verify.ChainRollback{Org: org, Chain: id, Gone: true})
 }
 
-// refuseChain keeps the rollback of a chain as a finding, some time later, and returns it
-// as an error.
+// refuseChain queues the rollback of a chain as a finding, and returns it as an error.
 func (s *chainService) refuseChain(back *verify.ChainRollback) error {
 	s.findings.noteFinding(pendingFinding{org: back.Org, tampering: back.Tampering(), notify: true})
 	return &chainBackError{back}
 }
 
-// refuseOlder refuses a live chain that is older than what is remembered of it. The chain is
-// locked, so no newer state can have been stored since it was read.
+// refuseOlder refuses a live chain that was rolled back. The transaction holds the chain's
+// lock, so no newer state can have been stored since it was read.
 func (b *batch) refuseOlder(live *liveChain) error {
 	seen, watched := b.service.seenChain(live.chain.ID)
 	if !watched {
@@ -182,7 +178,7 @@ func (b *batch) refuseOlder(live *liveChain) error {
 	return nil
 }
 
-// noteChains remembers the states that a batch has stored. It detects a chain that was reset
+// noteChains records the states that a batch has stored. It detects a chain that was reset
 // during the commit.
 func (s *chainService) noteChains(b *batch) {
 	if s.watchedChains == nil {
@@ -206,17 +202,16 @@ func (s *chainService) noteChain(before, now keyring.ChainMark, state *ledger.Ch
 	if state.Status.Sealed() {
 		back.Receipt = state.Receipt
 	}
-	_ = s.refuseChain(back) // whoever uses the chain next is refused
+	_ = s.refuseChain(back) // the next use of the chain is refused
 }
 
-// readChain reads and authenticates a chain, and refuses one older than what is remembered
-// of it.
+// readChain reads and authenticates a chain, and refuses one that was rolled back.
 func (s *chainService) readChain(ctx context.Context, org ledger.OrgID, id ledger.ChainID) (*ChainView, error) {
 	seen, watched := s.seenChain(id)
 	record, err := s.store.Chain(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound) && watched && seen.Org == org.UUID:
-		return nil, s.chainGone(org, id)
+		return nil, s.chainMissing(org, id)
 	case err != nil:
 		return nil, err
 	}
@@ -230,8 +225,8 @@ func (s *chainService) readChain(ctx context.Context, org ledger.OrgID, id ledge
 	return view, nil
 }
 
-// rereadIfOlder reads a chain again, which was read without its lock, if it is older than
-// what is remembered of it.
+// rereadIfOlder reads a chain again if it is older than its recorded progress. It was read
+// without a lock, so another request may have advanced it.
 func (s *chainService) rereadIfOlder(ctx context.Context, view *ChainView, mac []byte) (*ChainView, error) {
 	seen, watched := s.seenChain(view.Chain.ID)
 	if !watched || verify.ChainBehind(&seen, view.Chain, view.State, mac) == nil {
@@ -251,20 +246,20 @@ func (s *chainService) rereadIfOlder(ctx context.Context, view *ChainView, mac [
 // maxChainReports bounds how many chains one call reports. The next call reports the others.
 const maxChainReports = 100
 
-// ProveChains compares open chains with what this process remembers of them, and reports
-// those that were reset or deleted to their organizations.
+// ProveChains compares open chains with their recorded progress, and reports those that were
+// reset or deleted to their organizations.
 func (s *chainService) ProveChains(ctx context.Context) error {
-	told := 0
+	found := 0
 	err := s.judge.ProveChains(ctx, func(back *verify.ChainRollback) {
-		if told++; told <= maxChainReports {
+		if found++; found <= maxChainReports {
 			s.findings.reportOrLog(ctx, back.Org, back.Tampering())
 		}
 	})
 	return visible(err)
 }
 
-// ChainsRemembered says how many open chains are remembered, and how many were dropped
-// from that since the start for want of room.
+// ChainsRemembered returns how many open chains have recorded progress, and how many were
+// dropped since the start because the capacity was exhausted.
 func (s *chainService) ChainsRemembered() (chains int, dropped int64) {
 	if s.watchedChains == nil {
 		return 0, 0
@@ -272,25 +267,24 @@ func (s *chainService) ChainsRemembered() (chains int, dropped int64) {
 	return s.watchedChains.Watched()
 }
 
-// ChainRollbacks lists the chains that differ from what this server has acknowledged.
+// ChainRollbacks lists the chains that are older than what this server has acknowledged.
 func (s *chainService) ChainRollbacks(ctx context.Context) ([]*verify.ChainRollback, error) {
 	found, err := s.judge.ChainRollbacks(ctx)
 	return found, visible(err)
 }
 
-// chainPolls remembers which chains were asked for by requests that recorded nothing, until
-// the worker writes it down: a read must not cost a write. What is recorded in a chain
-// moves the chain's own state, and needs no note.
+// chainPolls records polls of chains until the worker stores them: a read must not cost a
+// write. Requests that record something in a chain change the chain's own state and need no
+// entry here.
 //
-// A moment is written down only when it lies PollGrain or more after all that is
-// stored of the chain. So a chain that lives for minutes costs nothing, and one that is
-// polled all day a row that is written six times an hour at most, over all replicas
-// about as often. What is not written yet is at most PollGrain and pollLag old, and the
-// sealing of abandoned chains waits that much longer.
+// A poll is stored only if it is PollGrain or more after the chain's last stored time. So a
+// chain that lives for minutes costs nothing, and one that is polled all day costs at most six
+// row updates an hour, with several replicas about as many. A poll that is not stored yet is at
+// most PollGrain plus pollLag old, and the sealing of abandoned chains waits that much longer.
 type chainPolls struct {
-	mu      sync.Mutex               // guards noted
-	noted   map[polledChain]polledAt // since the last flush
-	written *cache.Cache[ledger.ChainID, ledger.Time]
+	mu      sync.Mutex                                // guards noted
+	noted   map[polledChain]polledAt                  // since the last flush
+	written *cache.Cache[ledger.ChainID, ledger.Time] // last stored poll of each chain
 }
 
 type polledChain struct {
@@ -298,16 +292,16 @@ type polledChain struct {
 	chain ledger.ChainID
 }
 
-// polledAt is when a chain was polled, and a moment at which something is stored of it.
+// polledAt is the time of a poll, and the time of the chain's last change.
 type polledAt struct{ since, at ledger.Time }
 
 const (
-	// shortestGrain is below what any organization can set, in milliseconds.
+	// shortestGrain is less than any organization's PollGrain, in milliseconds.
 	shortestGrain = ledger.Time(100)
-	// pollLag is how long a poll may take to be written down, in milliseconds: two
-	// flushes of the worker, with something to spare for the clocks of replicas.
+	// pollLag is how long it may take to store a poll, in milliseconds: two flushes of the
+	// worker, with a margin for the clocks of replicas.
 	pollLag = ledger.Time(15_000)
-	// pollCacheBytes bounds what is kept of moments that were written down, in bytes.
+	// pollCacheBytes bounds the cache of stored polls, in bytes.
 	pollCacheBytes = 1 << 20
 )
 
@@ -331,7 +325,7 @@ func (p *chainPolls) noteAt(chain polledChain, since, now ledger.Time) {
 	}
 	earlier, known := p.noted[chain]
 	if !known && len(p.noted) >= maxLastUses {
-		return // the next poll after a flush is remembered
+		return // full until the next flush; a later poll is recorded
 	}
 	p.noted[chain] = polledAt{max(since, earlier.since), max(now, earlier.at)}
 }
@@ -352,14 +346,13 @@ func (s *chainService) polledBy(caller *Caller, view *ChainView) {
 	}
 }
 
-// FlushChainPolls writes down when chains were last polled. The worker calls it every few
-// seconds. What could not be written is noted again, for the next
-// time.
+// FlushChainPolls stores when chains were last polled. The worker calls it every few seconds.
+// Polls that could not be stored are kept for the next call.
 func (s *chainService) FlushChainPolls(ctx context.Context) error {
 	taken := s.chainPolls.take()
-	again := func(org func(ledger.OrgID) bool) {
+	restore := func(failed func(ledger.OrgID) bool) {
 		for chain, polled := range taken {
-			if org(chain.org) {
+			if failed(chain.org) {
 				s.chainPolls.noteAt(chain, polled.since, polled.at)
 			}
 		}
@@ -373,18 +366,18 @@ func (s *chainService) FlushChainPolls(ctx context.Context) error {
 		}
 	}
 	if err := s.store.TouchChains(ctx, due); err != nil {
-		again(func(ledger.OrgID) bool { return true })
+		restore(func(ledger.OrgID) bool { return true })
 		return visible(err)
 	}
 	for chain, at := range due {
 		s.chainPolls.written.Put(chain, at, 100)
 	}
-	again(func(org ledger.OrgID) bool { _, ok := grains[org]; return !ok })
+	restore(func(org ledger.OrgID) bool { _, ok := grains[org]; return !ok })
 	return failed
 }
 
-// pollGrains reads the organizations of polled chains. One that cannot be read does not
-// keep the others from being written down.
+// pollGrains returns the PollGrain of each organization with polled chains. An organization
+// that cannot be read is left out and does not block the others.
 func (s *chainService) pollGrains(ctx context.Context, polled map[polledChain]polledAt) (map[ledger.OrgID]ledger.Time, error) {
 	grains := make(map[ledger.OrgID]ledger.Time)
 	faults := make(map[ledger.OrgID]error)
@@ -406,20 +399,20 @@ func (s *chainService) pollGrains(ctx context.Context, polled map[polledChain]po
 // id of the chain to continue at, "" at the beginning.
 const JobAbandon = "chain.abandon"
 
-// One job does a bounded amount of work, so that it delays no other; going over all chains
-// may take several.
+// One job does a bounded amount of work, so that it does not delay others. A pass over all
+// chains may take several jobs. Times are in milliseconds.
 const (
-	abandonPage  = 100                  // chains that are read together
-	maxExamined  = 2000                 // chains that one job looks at
-	maxSealed    = 100                  // chains that one job seals
-	abandonEvery = ledger.Time(900_000) // milliseconds between the rounds of an organization, at most
-	abandonSoon  = ledger.Time(120_000) // as long where chains are abandoned within hours
-	abandonLeast = ledger.Time(5_000)   // at least
-	abandonSlow  = abandonEvery * 16    // from when on chains take so long that abandonEvery is soon enough
-	abandonLease = ledger.Time(300_000) // at least as long as a job is leased to a worker
+	abandonPage  = 100                  // chains read together
+	maxExamined  = 2000                 // chains examined by one job
+	maxSealed    = 100                  // chains sealed by one job
+	abandonEvery = ledger.Time(900_000) // longest pause between two passes
+	abandonSoon  = ledger.Time(120_000) // longest pause if chains are abandoned within hours
+	abandonLeast = ledger.Time(5_000)   // shortest pause
+	abandonSlow  = abandonEvery * 16    // AbandonAfter from which abandonEvery is often enough
+	abandonLease = ledger.Time(300_000) // upper bound for the lease of a job
 )
 
-// abandonPause is the time between two passes. It is never close to abandonLease: see
+// abandonPause returns the time between two passes. It is never close to abandonLease: see
 // nextAbandonment.
 func abandonPause(settings *ledger.Settings) ledger.Time {
 	after := settings.AbandonAfter()
@@ -441,21 +434,21 @@ func (s *recordService) QueueAbandonment(ctx context.Context) error {
 	})
 }
 
-// Abandon seals what is abandoned, as much as one job may, and queues the next.
+// Abandon seals as many abandoned chains as one job may, and queues the next job.
 func (j *Jobs) Abandon(ctx context.Context, job *store.Job) error {
 	org, err := j.service.organization(ctx, job.Org)
 	if err != nil {
 		return err
 	}
-	round := &abandonment{service: j.service, org: org, now: j.service.now()}
-	if err := round.begin(string(job.Body)); err != nil {
+	pass := &abandonment{service: j.service, org: org, now: j.service.now()}
+	if err := pass.begin(string(job.Body)); err != nil {
 		return err
 	}
-	if err := round.run(ctx); err != nil {
+	if err := pass.run(ctx); err != nil {
 		return visible(err)
 	}
-	if !round.done {
-		return j.FinishWith(ctx, job, []*store.Job{abandonJob(org.ID, round.before.String(), j.service.now())})
+	if !pass.done {
+		return j.FinishWith(ctx, job, []*store.Job{abandonJob(org.ID, pass.before.String(), j.service.now())})
 	}
 	follow, err := j.nextAbandonment(ctx, org)
 	if err != nil {
@@ -464,8 +457,8 @@ func (j *Jobs) Abandon(ctx context.Context, job *store.Job) error {
 	return j.FinishWith(ctx, job, follow)
 }
 
-// nextAbandonment returns the job for the next pass, none if there is another one already:
-// of two, one remains. The finishing job is among those counted only if its lease ends
+// nextAbandonment returns the job for the next pass, or none if there is one already: of two
+// concurrent passes, one ends. The finishing job is among those counted only if its lease ends
 // before the next pass.
 func (j *Jobs) nextAbandonment(ctx context.Context, org *ledger.Organization) ([]*store.Job, error) {
 	now, pause := j.service.now(), abandonPause(&org.Settings)
@@ -483,35 +476,36 @@ func (j *Jobs) nextAbandonment(ctx context.Context, org *ledger.Organization) ([
 	return []*store.Job{abandonJob(org.ID, "", now+pause)}, nil
 }
 
-// abandonment goes over an organization's chains, from the newest that may be abandoned to
-// the oldest. A chain's id contains when it was opened, so only chains that have been open
+// abandonment is a pass over an organization's chains, from the newest that may be abandoned
+// to the oldest. A chain's id contains its opening time, so only chains that have been open
 // long enough are read.
 type abandonment struct {
-	service *Service
-	org     *ledger.Organization
-	now     ledger.Time
-	before  ledger.ChainID // chains with smaller ids are left to look at
-	looked  int
-	sealed  int
-	done    bool
+	service  *Service
+	org      *ledger.Organization
+	now      ledger.Time
+	before   ledger.ChainID // chains with smaller ids remain to be examined
+	examined int            // chains, by this job
+	sealed   int            // chains, by this job
+	done     bool           // the pass is complete
 }
 
-func (a *abandonment) begin(place string) error {
-	if place == "" {
+// begin sets the position of the pass: the body of its job.
+func (a *abandonment) begin(position string) error {
+	if position == "" {
 		opened := a.now - a.org.Settings.AbandonAfter()
 		a.before = ledger.ChainID{UUID: ledger.NewTimedID(max(opened, 0), [10]byte{})}
 		return nil
 	}
-	id, err := ledger.ParseID(place)
+	id, err := ledger.ParseID(position)
 	if err != nil {
-		return fmt.Errorf("a round of abandonment without a place: %w", err)
+		return fmt.Errorf("position of an abandonment job: %w", err)
 	}
 	a.before = ledger.ChainID{UUID: id}
 	return nil
 }
 
 func (a *abandonment) run(ctx context.Context) error {
-	for a.looked < maxExamined && a.sealed < maxSealed {
+	for a.examined < maxExamined && a.sealed < maxSealed {
 		query := store.ChainQuery{Org: a.org.ID, Status: ledger.ChainActive, Before: &a.before, Limit: abandonPage}
 		records, err := a.service.store.Chains(ctx, query)
 		if err != nil {
@@ -544,10 +538,10 @@ func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) er
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("seal abandoned chains: %w", err)
 		}
-		if err := a.look(ctx, record, polled[record.ID]); err != nil {
+		if err := a.examine(ctx, record, polled[record.ID]); err != nil {
 			return err
 		}
-		a.looked++
+		a.examined++
 		a.before = record.ID
 		if a.sealed >= maxSealed {
 			break
@@ -556,10 +550,10 @@ func (a *abandonment) page(ctx context.Context, records []*store.ChainRecord) er
 	return nil
 }
 
-// look seals a chain if it is abandoned. A chain that cannot be sealed, most likely because
+// examine seals a chain if it is abandoned. A chain that cannot be sealed, most likely because
 // it was tampered with, must not block the others: only errors that concern all of them end
 // the job.
-func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polled ledger.Time) error {
+func (a *abandonment) examine(ctx context.Context, record *store.ChainRecord, polled ledger.Time) error {
 	view, err := a.service.view(record)
 	if err == nil {
 		if at, ok := view.State.AbandonedAt(&a.org.Settings, polled, pollLag); !ok || at > a.now {
@@ -576,7 +570,7 @@ func (a *abandonment) look(ctx context.Context, record *store.ChainRecord, polle
 		}
 	}
 	if err != nil {
-		a.service.log.Error("an abandoned chain could not be sealed: run countersign audit")
+		a.service.log.Error("sealing an abandoned chain failed: run countersign audit")
 	}
 	return nil
 }
@@ -588,7 +582,7 @@ func (s *recordService) abandon(ctx context.Context, org ledger.OrgID, chain led
 		return false, err
 	}
 	op := &abandonChain{org: org, chain: chain, read: read}
-	if err := s.commitWhole(ctx, op); err != nil {
+	if err := s.commitLoaded(ctx, op); err != nil {
 		return false, err
 	}
 	return op.sealed, nil
@@ -599,7 +593,7 @@ type abandonChain struct {
 	chain    ledger.ChainID
 	read     *chainReading
 	sealed   bool
-	counters counting // of approvals that are cancelled
+	counters counting // of the approvals that are cancelled
 }
 
 func (o *abandonChain) tenant() ledger.OrgID { return o.org }
@@ -615,10 +609,10 @@ func (o *abandonChain) need(needs *store.Needs) {
 	o.counters.need(needs)
 }
 
-// plan checks again, under the chain's lock: a chain that was sealed, used, paused or asked
-// about in the meantime is left alone. The chain's own times are authenticated. The time of
-// its last poll is not: an attacker with access to the database can have a chain sealed
-// early or kept open, but can change nothing that was recorded.
+// plan checks again under the chain's lock: a chain that was sealed, used, paused or polled in
+// the meantime is left alone. The chain's own times are authenticated, but the time of its
+// last poll is not: an attacker with access to the database can cause a chain to be sealed
+// early or kept open, but cannot change what was recorded.
 func (o *abandonChain) plan(b *batch) error {
 	o.sealed = false
 	live, err := b.chainOf(o.org, o.chain)

@@ -428,7 +428,7 @@ func (b *batch) chainOf(org ledger.OrgID, id ledger.ChainID) (*liveChain, error)
 func (b *batch) loadChain(org ledger.OrgID, id ledger.ChainID) (*liveChain, error) {
 	record := b.loaded.Chains[id]
 	if record == nil {
-		return nil, b.service.chainGone(org, id)
+		return nil, b.service.chainMissing(org, id)
 	}
 	if record.Org != org {
 		return nil, fault.ErrNotFound

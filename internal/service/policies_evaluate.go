@@ -110,7 +110,7 @@ func (s *policyService) commitExamined(ctx context.Context, op operation, org le
 				return err
 			}
 		}
-		err := s.commitWhole(ctx, op)
+		err := s.commitLoaded(ctx, op)
 		var missing *notExamined
 		if !errors.As(err, &missing) {
 			return err

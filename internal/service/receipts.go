@@ -40,7 +40,7 @@ func (s *recordService) CompleteChain(ctx context.Context, caller *Caller, id le
 		if err := op.readEvents(ctx, s); err != nil {
 			return err
 		}
-		return s.commitWhole(ctx, op)
+		return s.commitLoaded(ctx, op)
 	})
 	if err != nil {
 		return nil, err
