@@ -16,26 +16,26 @@ import (
 	"countersign/internal/verify"
 )
 
-// EventView is a stored event with what was recorded about it later.
+// EventView is a stored event with the entries that were recorded about it later.
 type EventView struct {
-	// StoredEvent holds only the chain and the sequence if the facts fail or are missing,
-	// and no payload if the payload fails.
+	// StoredEvent has only the chain and the sequence if the facts are missing or fail
+	// authentication, and no payload if the payload fails.
 	*ledger.StoredEvent
-	Facts    *ledger.RecordedEvent // nil where they fail
-	Outcome  *ledger.Entry         // nil where none was reported
-	Approval *ledger.Entry         // how the wait for a person ended, nil where it has not
+	Facts    *ledger.RecordedEvent // nil if they fail authentication
+	Outcome  *ledger.Entry         // nil if none was reported
+	Approval *ledger.Entry         // the end of the event's approval; nil for none
 	// Entries are all entries about the event, by position; none if the running digest does
 	// not cover them.
 	Entries []*ledger.Addendum
-	// Integrity marks what did not verify. Nothing that fails is in the view.
+	// Integrity reports what did not verify. The view contains nothing that failed.
 	Integrity ledger.Integrity
 }
 
-// maxSequence bounds the sequence of an event: JSON holds no larger integer exactly.
+// maxSequence bounds the sequence of an event: JSON cannot represent larger integers exactly.
 const maxSequence = 1 << 53
 
-// Events lists a chain's events by sequence. One that was changed or removed outside the
-// service keeps its position, and is marked.
+// Events lists a chain's events by sequence. An event that was changed or deleted outside the
+// service keeps its position and is marked.
 func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger.ChainID, after int64, limit int) ([]*EventView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger
 	s.chains.polledBy(caller, view)
 	var views []*EventView
 	last := after
-	// Payloads are large at worst, and small as a rule: few are read at first.
+	// Payloads are usually small but can be large, so the first page is small.
 	for bytes, atOnce := 0, 4; len(views) < limit && bytes < PageBytes; atOnce *= 4 {
 		few, err := s.store.Events(ctx, chain, last, min(atOnce, limit-len(views)))
 		if err != nil {
@@ -57,7 +57,7 @@ func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger
 			if event.Sequence > maxSequence {
 				s.log.Error(tamperedLog, "of", "an event")
 				s.findings.NoteTampering(caller.Org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
-				few = few[:i] // it is of this chain's events none, and the last
+				few = few[:i] // it is forged, and sorts last
 				break
 			}
 			bytes += len(event.Payload)
@@ -72,7 +72,7 @@ func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger
 	return s.withEntries(ctx, chain, views)
 }
 
-// eventView shows of a stored event what is as the service recorded it.
+// eventView returns a view of the parts of a stored event that are authentic.
 func (s *recordService) eventView(org ledger.OrgID, stored *ledger.StoredEvent) *EventView {
 	facts, err := s.store.ReadEvent(org, stored)
 	if err != nil {
@@ -94,8 +94,8 @@ func lostEvent(chain ledger.ChainID, sequence int64) *EventView {
 	return &EventView{StoredEvent: &ledger.StoredEvent{Chain: chain, Sequence: sequence}, Integrity: ledger.IntegrityFailed}
 }
 
-// withGaps puts a mark where an event is missing of the so many that the chain's state
-// attests. At most limit are returned.
+// withGaps inserts a marked view for each missing event, given the number of actions in the
+// chain's state. It returns at most limit views.
 func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, limit int) []*EventView {
 	views := make([]*EventView, 0, len(found))
 	next := max(after, 0) + 1
@@ -111,14 +111,14 @@ func withGaps(found []*EventView, chain ledger.ChainID, after, actions int64, li
 		}
 		views, next = append(views, view), view.Sequence+1
 	}
-	if len(found) < limit { // there are no more
+	if len(found) < limit { // no more are stored
 		fill(actions + 1)
 	}
 	return views
 }
 
-// withEntries adds what was recorded about events later, where the chain's digest vouches
-// for it.
+// withEntries adds the entries recorded about events later, if the chain's digest covers
+// them.
 func (s *recordService) withEntries(ctx context.Context, chain ledger.ChainID, views []*EventView) ([]*EventView, error) {
 	if len(views) == 0 {
 		return views, nil
@@ -127,7 +127,7 @@ func (s *recordService) withEntries(ctx context.Context, chain ledger.ChainID, v
 	if err != nil {
 		return nil, visible(err)
 	}
-	// Read after all that it is compared with: it covers everything that was recorded by then.
+	// Read last, so that its digest covers all entries read before.
 	record, err := s.store.Chain(ctx, chain)
 	if err != nil {
 		return nil, visible(err)
@@ -152,7 +152,7 @@ func (v *EventView) addEntries(recorded *verify.Entries, addenda []*ledger.Adden
 	case recorded.Integrity == ledger.IntegrityNotChecked && err == nil:
 		v.Integrity = cmp.Or(v.Integrity, ledger.IntegrityNotChecked)
 	case recorded.Integrity == ledger.IntegrityFailed && len(addenda) == 0:
-		v.Integrity = cmp.Or(v.Integrity, ledger.IntegrityNotChecked) // there may have been some
+		v.Integrity = cmp.Or(v.Integrity, ledger.IntegrityNotChecked) // entries may have been deleted
 		return
 	case recorded.Integrity != "" || err != nil || !recorded.Are(v.Sequence, addenda):
 		v.Integrity = ledger.IntegrityFailed
@@ -169,7 +169,7 @@ func (v *EventView) addEntries(recorded *verify.Entries, addenda []*ledger.Adden
 	}
 }
 
-// ReportOutcome records what became of an allowed action.
+// ReportOutcome records the outcome of an allowed action.
 func (s *recordService) ReportOutcome(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID, report *ledger.Entry) (*Outcome, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
@@ -188,16 +188,16 @@ func (s *recordService) ReportOutcome(ctx context.Context, caller *Caller, chain
 	return &op.result, nil
 }
 
-// Outcome is what became of an event, as it was entered.
+// Outcome is the recorded outcome of an event.
 type Outcome struct {
 	*ledger.Entry
 	// ContinuedBy is as in Recorded. An outcome that is reported after its chain was
-	// abandoned is recorded there.
+	// abandoned is recorded in that chain.
 	ContinuedBy *ledger.ChainID
 }
 
-// eventByID reads an event's facts, which never change, before the transaction
-// that needs them, and its chain. Whether the caller may see it is judged there.
+// eventByID reads an event and its chain before the transaction that needs them: the event's
+// facts never change. The transaction checks again whether the caller may see it.
 func (s *recordService) eventByID(ctx context.Context, caller *Caller, chain ledger.ChainID, id ledger.EventID) (*ledger.RecordedEvent, *ChainView, error) {
 	if id.Sequence() == 0 {
 		return nil, nil, fault.ErrNotFound
@@ -288,7 +288,7 @@ func (o *reportOutcome) plan(b *batch) error {
 	return nil
 }
 
-// decided refuses entries that say of a person's decision what the approval does not say.
+// decided refuses entries about a decision that contradict the approval.
 func (o *reportOutcome) decided(b *batch, earlier []*ledger.Entry) error {
 	if o.event.Status != ledger.EventAwaiting {
 		return nil
@@ -300,29 +300,28 @@ func (o *reportOutcome) decided(b *batch, earlier []*ledger.Entry) error {
 	if err != nil {
 		return err
 	}
-	stands := asked.approval.Status.Open()
+	consistent := asked.approval.Status.Open()
 	for _, entry := range earlier {
 		if entry.Kind == ledger.EntryApproval {
-			stands = entry.ApprovalStatus == asked.approval.Status
+			consistent = entry.ApprovalStatus == asked.approval.Status
 		}
 	}
-	if !stands {
+	if !consistent {
 		return fmt.Errorf("an approval does not stand as its end was recorded: %w", ledger.ErrStateTampered)
 	}
 	return nil
 }
 
-// entryLog is what was recorded about a chain's events later, as far as the running digest
-// in the chain's state covers it. A single addendum is not authenticated: the digest proves
-// which there are. A log is extended with what was recorded since, so each entry is read
-// once.
+// entryLog holds the hashes of a chain's addenda, as far as the running digest in the chain's
+// state covers them. An addendum has no authenticator of its own: the digest proves which ones
+// exist. A log is extended with new entries, so that each entry is read once.
 //
 // It belongs to the goroutine that has taken it out of the cache.
 type entryLog struct {
-	entries int64 // that are covered
-	events  int64 // of those; the last one's sequence
+	entries int64 // number of entries covered
+	events  int64 // number of events among them; the sequence of the last
 	digest  [32]byte
-	bodies  map[int64][][32]byte // by the event's sequence, the hashes in order of position
+	bodies  map[int64][][32]byte // hashes in order of position, by the event's sequence
 	late    map[string]bool      // the idempotency keys of late outcomes
 }
 
@@ -330,7 +329,8 @@ func newEntryLog() *entryLog {
 	return &entryLog{digest: sha256.Sum256(nil), bodies: make(map[int64][][32]byte), late: make(map[string]bool)}
 }
 
-// extend covers what follows, up to so many entries. It returns the addenda that are left.
+// extend adds the following entries until the log covers to of them. It returns the remaining
+// addenda.
 func (l *entryLog) extend(to int64, events []*ledger.StoredEvent, addenda []*ledger.Addendum) []*ledger.Addendum {
 	for l.entries < to {
 		switch {
@@ -359,26 +359,25 @@ func (l *entryLog) addEvent(event *ledger.StoredEvent) {
 	}
 }
 
-// are reports whether these are what was recorded about an event, all of it and nothing
-// else.
+// are reports whether these are exactly the addenda recorded about an event.
 func (l *entryLog) are(sequence int64, addenda []*ledger.Addendum) bool {
 	return slices.EqualFunc(l.bodies[sequence], addenda, func(known [32]byte, a *ledger.Addendum) bool {
 		return known == sha256.Sum256(a.Body)
 	})
 }
 
-// size is about what it takes in memory, in bytes.
+// size estimates the memory of the log, in bytes.
 func (l *entryLog) size() int { return 200 + 120*int(l.entries-l.events) + 120*len(l.late) }
 
 // entryLogBytes bounds the cache of entry logs.
 const entryLogBytes = 8 << 20
 
-// manyEntries is the number of entries from which on a chain's entries are read before the
+// manyEntries is the number of entries above which a chain's entries are read before the
 // transaction, so that the chain is not locked for long.
 const manyEntries = 500
 
-// readEntries reads a large chain's log where it is not in memory. What it cannot read,
-// and whatever is not as recorded, is left to the transaction.
+// readEntries caches the log of a large chain if it is not cached. If the entries do not match
+// the chain's digest, nothing is cached, and the transaction reports it.
 func (s *recordService) readEntries(ctx context.Context, chain *ChainView) error {
 	if _, known := s.entryLogs.Get(chain.Chain.ID); known || chain.State.Entries < manyEntries {
 		return nil
@@ -398,7 +397,7 @@ func (s *recordService) readEntries(ctx context.Context, chain *ChainView) error
 	return visible(err)
 }
 
-// entriesOf is the log of a chain as it was loaded, without what this batch adds.
+// entriesOf returns the log of a chain as it was loaded, without the additions of this batch.
 func (b *batch) entriesOf(live *liveChain) (*entryLog, error) {
 	id := live.chain.ID
 	if log := b.entries[id]; log != nil {
@@ -406,25 +405,25 @@ func (b *batch) entriesOf(live *liveChain) (*entryLog, error) {
 	}
 	log, known := b.service.entryLogs.Take(id)
 	if known && log.entries <= live.loaded.Entries {
-		sound, err := b.catchUpEntries(live, log)
-		if err != nil || sound {
+		valid, err := b.catchUpEntries(live, log)
+		if err != nil || valid {
 			return log, err
 		}
 	}
 	log = newEntryLog()
-	sound, err := b.catchUpEntries(live, log)
+	valid, err := b.catchUpEntries(live, log)
 	if err != nil {
 		return nil, err
 	}
-	if !sound {
+	if !valid {
 		return nil, fmt.Errorf("entries of a chain are not as recorded: %w", ledger.ErrStateTampered)
 	}
 	return log, nil
 }
 
-// catchUpEntries extends a log to what was loaded, and reports whether the chain's state
-// vouches for it.
-func (b *batch) catchUpEntries(live *liveChain, log *entryLog) (sound bool, err error) {
+// catchUpEntries extends a log with the loaded entries, and reports whether it matches the
+// digest in the chain's state.
+func (b *batch) catchUpEntries(live *liveChain, log *entryLog) (valid bool, err error) {
 	if log.entries < live.loaded.Entries {
 		events, err := b.loaded.EventsAfter(live.chain.ID, log.events)
 		if err != nil {
@@ -453,7 +452,7 @@ func (b *batch) addAddendum(addendum *ledger.Addendum) {
 	b.addedAddenda[at]++
 }
 
-// recordedAbout is what was recorded about an event of a chain, this batch included. The
+// recordedAbout returns the entries about an event, including those of this batch. The
 // operation must have named the event's addenda among its needs.
 func (b *batch) recordedAbout(live *liveChain, sequence int64) ([]*ledger.Entry, error) {
 	log, err := b.entriesOf(live)
@@ -472,7 +471,7 @@ func (b *batch) recordedAbout(live *liveChain, sequence int64) ([]*ledger.Entry,
 	return entries, nil
 }
 
-// markers are the references under which late outcomes of the event may be stored in a
+// markers returns the references under which late outcomes of the event may be stored in a
 // chain.
 func (o *reportOutcome) markers(chain ledger.ChainID) []store.EventRef {
 	var refs []store.EventRef
@@ -482,8 +481,8 @@ func (o *reportOutcome) markers(chain ledger.ChainID) []store.EventRef {
 	return refs
 }
 
-// planLate records what became of an event of an abandoned chain in the newest
-// chain that continues it. Earlier is what the event's own chain says of it.
+// planLate records the outcome of an event of an abandoned chain in the newest chain that
+// continues it. Earlier are the entries about the event in its own chain.
 func (o *reportOutcome) planLate(b *batch, earlier []*ledger.Entry) error {
 	if !o.late {
 		o.late = true
@@ -551,7 +550,7 @@ func (o *reportOutcome) reportedLate(b *batch, newest *liveChain) ([]*ledger.Ent
 			return nil, err
 		}
 		if live.fresh {
-			continue // nothing of it is stored
+			continue // it is not stored yet
 		}
 		if logs[chain], err = b.entriesOf(live); err != nil {
 			return nil, err

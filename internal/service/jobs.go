@@ -21,8 +21,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// Jobs are the use cases of the worker: what was queued in a transaction is done
-// after it, at least once.
+// Jobs provides the use cases of the worker. A job that was queued in a transaction runs after
+// it, at least once.
 type Jobs struct{ service *Service }
 
 // Job is a piece of queued work.
@@ -31,25 +31,24 @@ type Job = store.Job
 // Jobs returns the use cases of the worker.
 func (s *Service) Jobs() *Jobs { return &Jobs{s} }
 
-// jobHorizons are how long after it was first due a job may still begin, by kind, in
-// milliseconds. Kinds that are not here do what their cause says is due at the moment,
-// however often they run, and must run however late: an approval's deadline, a key's
-// expiry, an anchor.
+// jobHorizons is how long after its first due time a job may still start, by kind, in
+// milliseconds. Kinds that are not listed are idempotent and must run however late: the
+// deadline of an approval, the expiry of a key, an anchor.
 var jobHorizons = map[string]ledger.Time{
-	// A delivery is tried ten times, and a receiver may ask for a day between two attempts.
-	// Up to three wait in one stream, as those of an approval do.
+	// A delivery has ten attempts, and a receiver may ask for a day between two of them. Up
+	// to three deliveries wait in one stream, such as those of an approval.
 	JobNotice: 30 * oneDay, JobWebhook: 30 * oneDay, JobEmail: 30 * oneDay,
 	// A lost job is queued again within the hour.
 	JobCheck: 7 * oneDay, JobAbandon: 7 * oneDay,
 }
 
-// refusedJob reports a job that was not queued by the service to its organization.
+// refusedJob reports to the organization a job that the service did not queue.
 func (s *findingService) refusedJob(ctx context.Context, job *store.Job) {
-	s.log.Error("a job was put into the queue or changed outside the service, and was not run: run countersign audit", "kind", knownKind(job.Kind))
+	s.log.Error("a job was queued or changed outside the service, and was not run: run countersign audit", "kind", knownKind(job.Kind))
 	s.reportOrLog(ctx, job.Org, verify.RowChanged(evidence.FailingJobOf(job)))
 }
 
-// knownKind returns a job's kind for the log. An unknown kind may be an attacker's text.
+// knownKind returns a job's kind for the log. An unknown kind may be text of an attacker.
 func knownKind(kind string) string {
 	switch kind {
 	case JobDeadline, JobKeyExpiry, JobNotice, JobWebhook, JobEmail, JobAnchor, JobCheck, JobAbandon:
@@ -58,35 +57,35 @@ func knownKind(kind string) string {
 	return "unknown"
 }
 
-// Sweep buries jobs that must not run and that are never claimed.
+// Sweep buries jobs that must not run, and would never be claimed.
 func (j *Jobs) Sweep(ctx context.Context) error {
 	_, err := j.service.store.SweepJobs(ctx, j.service.now())
 	return err
 }
 
-// Claim leases due jobs for the given time: of each kind at most as many as room says.
-func (j *Jobs) Claim(ctx context.Context, span ledger.Time, room map[string]int) ([]*store.Job, error) {
+// Claim leases due jobs for the given time, in milliseconds. The capacity bounds the number of
+// jobs of each kind.
+func (j *Jobs) Claim(ctx context.Context, lease ledger.Time, capacity map[string]int) ([]*store.Job, error) {
 	now := j.service.now()
-	return j.service.store.ClaimJobs(ctx, now, now+span, room)
+	return j.service.store.ClaimJobs(ctx, now, now+lease, capacity)
 }
 
-// Finish removes a job that is done.
+// Finish removes a completed job.
 func (j *Jobs) Finish(ctx context.Context, job *store.Job) error {
 	return j.service.store.FinishJob(ctx, job, nil)
 }
 
-// FinishWith removes a job that is done and queues what follows from it, all or
-// nothing.
+// FinishWith removes a completed job and queues the jobs that follow, in one transaction.
 func (j *Jobs) FinishWith(ctx context.Context, job *store.Job, follow []*store.Job) error {
 	return j.service.store.FinishJob(ctx, job, follow)
 }
 
-// Retry puts a job back for later.
+// Retry reschedules a job to run after the given time, in milliseconds.
 func (j *Jobs) Retry(ctx context.Context, job *store.Job, after ledger.Time, fault string) error {
 	return j.service.store.RetryJob(ctx, job, j.service.now()+after, fault)
 }
 
-// Bury gives a job up.
+// Bury gives up on a job. It stays in the store.
 func (j *Jobs) Bury(ctx context.Context, job *store.Job, fault string) error {
 	return j.service.store.BuryJob(ctx, job, fault)
 }
@@ -96,7 +95,7 @@ func (j *Jobs) Count(ctx context.Context) (waiting, buried int64, err error) {
 	return j.service.store.CountJobs(ctx)
 }
 
-// Deadline moves an approval on and keeps the job until the approval has ended.
+// Deadline advances an approval, and queues the job again until the approval has ended.
 func (j *Jobs) Deadline(ctx context.Context, job *store.Job) error {
 	id, err := ledger.ParseID(string(job.Body))
 	if err != nil {
@@ -149,26 +148,26 @@ func (j *Jobs) endpoints(ctx context.Context, org ledger.OrgID, kind notify.Kind
 	return j.service.store.Webhooks(ctx, org)
 }
 
-// Delivery is a message on its way to one receiver.
+// Delivery is a message for one receiver.
 type Delivery struct {
 	MessageID string
-	Trigger   string // what it goes back to
-	Notice    []byte // as the receiver gets it
+	Trigger   string // the cause: one of the Trigger constants
+	Notice    []byte // as sent
 	Webhook   *store.WebhookRecord
 	Secret    ledger.Secret
-	To        []string // of an e-mail
+	To        []string // recipients of an e-mail
 }
 
-// message is what is sent to an endpoint.
+// message is a message to an endpoint.
 type message struct {
-	id      string // the same for every attempt and every receiver
+	id      string // the same for all attempts and receivers
 	notice  []byte
 	trigger string
-	stream  string // of what it tells of; "" for none
+	stream  string // of the notice; "" for none
 }
 
-// A job to deliver carries, in canonical JSON, where the message goes and the
-// message itself.
+// webhookJob returns the job for a delivery. Its body is the message and the id of the
+// endpoint in canonical JSON.
 func webhookJob(now ledger.Time, endpoint *store.WebhookRecord, m message) *store.Job {
 	w := canon.BeginObject(nil)
 	w.String("message_id", m.id)
@@ -182,8 +181,8 @@ func webhookJob(now ledger.Time, endpoint *store.WebhookRecord, m message) *stor
 	return &store.Job{Org: endpoint.Org, Kind: JobWebhook, Stream: stream, RunAt: now, Body: w.End()}
 }
 
-// messageID is the same for every attempt and every receiver, and no two messages
-// share one, whichever installation or restored copy they come from.
+// messageID returns an id that is the same for all attempts and receivers of a message. It is
+// unique even across installations and restored copies.
 func messageID(job *store.Job) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s %d %d ", job.Org, job.No, job.RunAt)
@@ -212,7 +211,7 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 	}
 	text := func(name string) string { member, _ := v.Get(name); return member.Str() }
 	notice, _ := v.Get("notice")
-	// A job of an earlier version says nothing of its trigger.
+	// A job of an earlier version has no trigger.
 	d := &Delivery{MessageID: text("message_id"), Trigger: cmp.Or(text("trigger"), TriggerEvent), Notice: notice.Append(nil)}
 	if job.Kind == JobEmail {
 		to, _ := v.Get("to")
@@ -221,11 +220,11 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 		}
 		return d, nil
 	}
-	told, err := notify.Decode(d.Notice)
+	decoded, err := notify.Decode(d.Notice)
 	if err != nil {
 		return nil, err
 	}
-	endpoints, err := j.endpoints(ctx, job.Org, told.Kind)
+	endpoints, err := j.endpoints(ctx, job.Org, decoded.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -244,15 +243,15 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 	return nil, fault.ErrNotFound
 }
 
-// reportIfTampered reports an endpoint that was changed outside the service. Nothing is sent
-// to that endpoint.
+// reportIfTampered reports an endpoint that was changed outside the service. Callers send
+// nothing to it.
 func (j *Jobs) reportIfTampered(ctx context.Context, endpoint *store.WebhookRecord) {
 	if endpoint.Tampered {
 		j.service.reportOrLog(ctx, endpoint.Org, &verify.Tampering{Check: ledger.CheckRegistry, Place: "webhook " + endpoint.ID.String()})
 	}
 }
 
-// Gone stops telling an endpoint that says it exists no more.
+// Gone disables an endpoint that answered 410 Gone.
 func (j *Jobs) Gone(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
 	return j.service.disableWebhook(ctx, org, id)
 }
@@ -266,8 +265,8 @@ const (
 	JobEmail     = "email"
 )
 
-// queueNotice queues a notice in the transaction of the change that it is about. Notices of
-// one stream are delivered in order.
+// queueNotice queues a notice about a change in the transaction of that change. Notices of one
+// stream are delivered in order.
 func (b *batch) queueNotice(org *ledger.Organization, n notify.Notice, stream string) {
 	if org.Controls.Webhooks == 0 && !mailed[n.Kind] {
 		return
@@ -280,17 +279,17 @@ func (b *batch) queueNotice(org *ledger.Organization, n notify.Notice, stream st
 	if err != nil {
 		// The notice consists of validated names, so failing to encode it is a bug, and no
 		// reason to refuse the change.
-		b.service.log.Error("a notice could not be written", "kind", string(n.Kind), "error", err)
+		b.service.log.Error("encoding a notice failed", "kind", string(n.Kind), "error", err)
 		return
 	}
 	b.changes.NewJobs = append(b.changes.NewJobs, &store.Job{Org: org.ID, Kind: JobNotice, Stream: stream, RunAt: b.now, Body: body})
 }
 
-// mailed are the kinds of notices that are sent by e-mail.
+// mailed holds the kinds of notices that are sent by e-mail.
 var mailed = map[notify.Kind]bool{notify.ApprovalRequested: true, notify.ApprovalEscalated: true, notify.LedgerTamperFound: true}
 
-// link is the console's page about a notice, "" where the service does not know
-// its own address.
+// link returns the console's page for a notice; "" if the service does not know its own
+// address.
 func (s *shared) link(n *notify.Notice) string {
 	switch {
 	case s.publicURL == "":
@@ -305,10 +304,10 @@ func (s *shared) link(n *notify.Notice) string {
 	return s.publicURL + "/"
 }
 
-// afterCommit passes on what a durable batch has changed.
+// afterCommit announces the changes of a committed batch.
 func (s *Service) afterCommit(b *batch) {
 	if c := &b.changes; len(c.NewChains)+len(c.NewEvents)+len(c.States)+len(c.Heads)+len(c.Logs) > 0 {
-		s.storage.wrote() // a transaction that writes nothing shows nothing
+		s.storage.wrote() // a transaction without writes proves nothing
 	}
 	s.judge.NoteHeads(b.changes.Heads)
 	if s.signer != nil {
@@ -320,7 +319,7 @@ func (s *Service) afterCommit(b *batch) {
 	}
 }
 
-// approvalNotice is the notice about an approval.
+// approvalNotice returns the notice about an approval.
 func approvalNotice(kind notify.Kind, chain *ledger.Chain, a *ledger.Approval) notify.Notice {
 	n := notify.Notice{
 		Kind: kind, Chain: chain.Name, Environment: chain.Environment, ChainID: chain.ID.String(), ApprovalID: a.ID.String(),
@@ -345,9 +344,9 @@ type email struct {
 	notice []byte // encoded
 }
 
-// email is what a notice sends by e-mail: to the approvers that the rule names when a
-// decision is requested, and to the fallback approvers when half the time has passed or
-// tampering was found.
+// email returns the e-mail for a notice: to the approvers that the rule names when a decision
+// is requested, and to the fallback approvers when half the time has passed or tampering was
+// found.
 func (j *Jobs) email(ctx context.Context, job *store.Job, notice *notify.Notice) (email, error) {
 	switch {
 	case !mailed[notice.Kind]:
@@ -371,7 +370,7 @@ func (j *Jobs) email(ctx context.Context, job *store.Job, notice *notify.Notice)
 	return j.untrustedEmail(approval, *notice)
 }
 
-// approvalOf finds the approval that a notice is about, nil if it is deleted.
+// approvalOf returns the approval that a notice is about; nil if it was deleted.
 func (j *Jobs) approvalOf(ctx context.Context, notice *notify.Notice) (*ledger.Approval, error) {
 	id, err := ledger.ParseID(notice.ApprovalID)
 	if err != nil {
@@ -387,66 +386,66 @@ func (j *Jobs) approvalOf(ctx context.Context, notice *notify.Notice) (*ledger.A
 	return j.service.store.ReadApproval(record)
 }
 
-// untrustedEmail is the e-mail to addresses that an agent chose. It contains none of the
-// agent's text, and there are few of them: otherwise an agent's key could be used to send
-// arbitrary mail to anyone.
+// untrustedEmail returns the e-mail to addresses that an agent chose. It contains no text of
+// the agent, and the number of such e-mails is limited: otherwise an agent's key could be used
+// to send arbitrary mail to anyone.
 func (j *Jobs) untrustedEmail(approval *ledger.Approval, notice notify.Notice) (email, error) {
-	// The environment is the agent's text, too, and a reason may repeat the agent's name.
+	// The environment is text of the agent, too, and a reason may repeat the agent's name.
 	notice.Chain, notice.Environment, notice.Agent, notice.Action, notice.Reason = "", "", "", "", ""
 	notice.Amount, notice.Rules = nil, nil
 	body, err := notice.Encode()
 	if err != nil {
 		return email{}, err
 	}
-	few := j.service.untrustedMails.take(approval, j.service.now())
-	if left := len(approval.Escalate) - few; left > 0 {
-		j.service.log.Warn("mails to a chain's own fallback approvers were left out: too many in an hour", "mails", left, "chain_id", approval.Chain.String())
+	allowed := j.service.untrustedMails.take(approval, j.service.now())
+	if dropped := len(approval.Escalate) - allowed; dropped > 0 {
+		j.service.log.Warn("e-mails to a chain's own fallback approvers were dropped: too many within an hour", "mails", dropped, "chain_id", approval.Chain.String())
 	}
-	return email{approval.Escalate[:few], body}, nil
+	return email{approval.Escalate[:allowed], body}, nil
 }
 
-// untrustedMailCount counts the mails of an hour to addresses that agents chose. Each server
+// untrustedMailCount counts the e-mails of an hour to addresses that agents chose. Each server
 // counts its own.
 type untrustedMailCount struct {
-	mu     sync.Mutex // guards the fields below
-	hour   ledger.Time
+	mu     sync.Mutex  // guards the fields below
+	hour   ledger.Time // hours since the epoch
 	chains map[ledger.ChainID]int
 	keys   map[ledger.KeyID]int
 }
 
-// The most mails an hour to addresses that agents chose.
+// Bounds for the e-mails of an hour to addresses that agents chose.
 const (
 	maxMailsPerChain = 5
 	maxMailsPerKey   = 20
 )
 
-// take counts the mails of an approval and returns how many of them may be sent.
+// take counts the e-mails of an approval and returns how many of them may be sent.
 func (m *untrustedMailCount) take(approval *ledger.Approval, now ledger.Time) int {
 	const hour = ledger.Time(60 * 60 * 1000)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if begun := now / hour; m.chains == nil || begun != m.hour {
-		m.hour, m.chains, m.keys = begun, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int)
+	if current := now / hour; m.chains == nil || current != m.hour {
+		m.hour, m.chains, m.keys = current, make(map[ledger.ChainID]int), make(map[ledger.KeyID]int)
 	}
-	few := max(min(len(approval.Escalate), maxMailsPerChain-m.chains[approval.Chain], maxMailsPerKey-m.keys[approval.OpenedBy]), 0)
-	if few > 0 { // an hour has no more entries than mails
-		m.chains[approval.Chain] += few
-		m.keys[approval.OpenedBy] += few
+	allowed := max(min(len(approval.Escalate), maxMailsPerChain-m.chains[approval.Chain], maxMailsPerKey-m.keys[approval.OpenedBy]), 0)
+	if allowed > 0 { // so that the maps have no more entries than e-mails were sent
+		m.chains[approval.Chain] += allowed
+		m.keys[approval.OpenedBy] += allowed
 	}
-	return few
+	return allowed
 }
 
 // anchorService anchors decisions and heads in time.
 type anchorService struct {
 	*shared
 	findings  *findingService
-	anchoring []string // the methods; none without them
+	anchoring []string // methods; empty for no anchoring
 }
 
-// JobAnchor is work on one anchor: to make it, or to follow it up.
+// JobAnchor creates one anchor, or follows up on it.
 const JobAnchor = "anchor"
 
-// anchorJobs are to anchor a subject by the given methods.
+// anchorJobs returns the jobs that anchor a subject by the given methods.
 func anchorJobs(methods []string, org ledger.OrgID, kind string, subject uuid.UUID, sequence int64, digest [32]byte, now ledger.Time) []*store.Job {
 	jobs := make([]*store.Job, 0, len(methods))
 	for _, method := range methods {
@@ -461,8 +460,8 @@ func anchorJobs(methods []string, org ledger.OrgID, kind string, subject uuid.UU
 	return jobs
 }
 
-// AnchorHeads queues the anchoring of each organization's newest receipt, where it
-// has none yet: hourly, and when an admin asks.
+// AnchorHeads queues the anchoring of each organization's newest receipt that is not anchored
+// yet. The worker calls it hourly.
 func (s *anchorService) AnchorHeads(ctx context.Context) error {
 	if len(s.anchoring) == 0 {
 		return nil
@@ -515,10 +514,10 @@ func (s *anchorService) anchorHead(ctx context.Context, org *ledger.Organization
 	return s.committer.commit(ctx, &queueJobs{anchorJobs(methods, org.ID, ledger.SubjectHead, receipt.ID.UUID, receipt.Sequence, receipt.Hash(), s.now())})
 }
 
-// queueJobs adds work that has no other cause in the store.
+// queueJobs is an operation that only queues jobs.
 type queueJobs struct{ jobs []*store.Job }
 
-// tenant is zero: the service queues jobs by itself, for any organization.
+// tenant is zero: the service itself queues the jobs, for any organization.
 func (o *queueJobs) tenant() ledger.OrgID { return ledger.OrgID{} }
 func (o *queueJobs) size() int            { return smallOperation }
 func (o *queueJobs) need(*store.Needs)    {}
@@ -561,8 +560,8 @@ func (j *Jobs) Anchor(ctx context.Context, job *store.Job) (*ledger.Anchor, erro
 	return anchor, nil
 }
 
-// SaveAnchor writes down what has become of an anchor. That one was made enters the
-// audit log in the same transaction, so that an audit knows which there must be.
+// SaveAnchor stores the status of an anchor. A verified anchor is also entered into the audit
+// log in the same transaction, so that an audit knows which anchors must exist.
 func (j *Jobs) SaveAnchor(ctx context.Context, anchor *ledger.Anchor) error {
 	record := &store.AnchorRecord{
 		Org: anchor.Org, Subject: store.AnchorSubject{Kind: anchor.Kind, ID: anchor.Subject}, Sequence: anchor.Sequence, Method: anchor.Method,
@@ -575,8 +574,8 @@ func (j *Jobs) SaveAnchor(ctx context.Context, anchor *ledger.Anchor) error {
 	return j.service.committer.commit(ctx, &makeAnchor{anchor, record})
 }
 
-// makeAnchor writes an anchor whose proof was found good, with its entry in the audit
-// log. It changes nothing of the organization, so it locks the log alone.
+// makeAnchor writes a verified anchor with its audit log entry. It does not change the
+// organization, so it locks only the audit log.
 type makeAnchor struct {
 	anchor *ledger.Anchor
 	record *store.AnchorRecord
