@@ -24,14 +24,14 @@ type Caller struct {
 	Role ledger.Role
 	Name string
 
-	// secret is the hash of the secret that the caller showed; nil for a browser's
-	// session, which ends with its key and not with a secret.
+	// secret is the hash of the secret that the caller presented; nil for a browser session,
+	// which ends with its key and not with a secret.
 	secret *[32]byte
-	// ends is when the secret expires if the key is not changed before; nil: never.
+	// ends is when the secret expires if the key is not changed before; nil for never.
 	ends *ledger.Time
-	// remembered says that the key was not read for this request. A use case
-	// that commits confirms it in its transaction, every other reads it afresh,
-	// so a revoked key ends with the next request on every replica.
+	// remembered reports that the key was cached and not read for this request. A use case
+	// that commits confirms the key in its transaction, and any other reads it again, so a
+	// revoked key fails at its next request on every replica.
 	remembered bool
 }
 
@@ -41,8 +41,8 @@ var (
 	errOldSecret  = fault.Errorf(fault.CodeKeyExpired, "the API key was rotated and this secret of it has expired: use the new one, or ask an admin to rotate the key again")
 )
 
-// usable refuses a key that is revoked or expired, and a secret that is not, or no
-// longer, one of the key's.
+// usable refuses a key that is revoked or expired, and a secret that does not belong to the
+// key or has expired.
 func usable(key *ledger.KeyRecord, secret *[32]byte, now ledger.Time) error {
 	switch previous := key.Previous; {
 	case key.RevokedAt != nil:
@@ -51,7 +51,7 @@ func usable(key *ledger.KeyRecord, secret *[32]byte, now ledger.Time) error {
 		return errKeyExpired
 	case secret == nil || *secret == key.Hash:
 		return nil
-	case previous == nil || *secret != previous.Hash: // it was rotated twice since
+	case previous == nil || *secret != previous.Hash: // the key was rotated twice since
 		return errUnknownKey
 	case now >= previous.ExpiresAt:
 		return errOldSecret
@@ -59,7 +59,7 @@ func usable(key *ledger.KeyRecord, secret *[32]byte, now ledger.Time) error {
 	return nil
 }
 
-// Authenticate finds the caller that an API key belongs to.
+// Authenticate returns the caller that an API key belongs to.
 func (s *accountService) Authenticate(ctx context.Context, text string) (*Caller, error) {
 	key, err := ledger.ParseAPIKey(text)
 	if err != nil {
@@ -70,7 +70,7 @@ func (s *accountService) Authenticate(ctx context.Context, text string) (*Caller
 		if caller.ends == nil || s.now() < *caller.ends {
 			return caller, nil
 		}
-		s.callers.forget(caller.Key) // the store says why it ended
+		s.callers.forget(caller.Key) // read the reason from the store
 	}
 	record, err := s.store.KeyByHash(ctx, hash)
 	if errors.Is(err, store.ErrNotFound) {
@@ -95,8 +95,8 @@ func (s *accountService) Authenticate(ctx context.Context, text string) (*Caller
 	return caller, nil
 }
 
-// Remembers reports whether a key was authenticated recently. It does not say what the key
-// may do now.
+// Remembers reports whether a key was authenticated recently. The key may have been revoked
+// since.
 func (s *accountService) Remembers(text string) bool {
 	key, err := ledger.ParseAPIKey(text)
 	return err == nil && s.callers.get(key.Hash()) != nil
@@ -106,7 +106,8 @@ func callerOf(key *ledger.KeyRecord) *Caller {
 	return &Caller{Key: key.ID, Org: key.Org, Role: key.Role, Name: key.Name}
 }
 
-// authorize is the one way into every use case that reads.
+// authorize confirms the caller's key and checks its role. Every use case that reads starts
+// with it.
 func (s *shared) authorize(ctx context.Context, caller *Caller, role ledger.Role) error {
 	if caller.remembered {
 		if err := s.confirm(ctx, caller); err != nil {
@@ -116,7 +117,7 @@ func (s *shared) authorize(ctx context.Context, caller *Caller, role ledger.Role
 	return caller.require(role)
 }
 
-// confirm reads the key once more.
+// confirm reads the caller's key again and checks the caller against it.
 func (s *shared) confirm(ctx context.Context, caller *Caller) error {
 	key, err := s.store.Key(ctx, caller.Key)
 	if errors.Is(err, store.ErrNotFound) {
@@ -129,16 +130,15 @@ func (s *shared) confirm(ctx context.Context, caller *Caller) error {
 	return s.admit(key, caller, s.now())
 }
 
-// admit checks a caller against its stored key, and notes the use.
+// admit checks a caller against its stored key, and records the use.
 func (s *shared) admit(key *ledger.KeyRecord, caller *Caller, now ledger.Time) error {
 	err := usable(key, caller.secret, now)
-	// What a caller may do is what its key's row said when it was read. A row that says
-	// something else is another key's.
+	// These columns of a key never change, so a row that differs belongs to another key.
 	if err == nil && (key.Org != caller.Org || key.Role != caller.Role || key.Name != caller.Name) {
 		err = errUnknownKey
 	}
 	if err != nil {
-		if caller.secret != nil { // a session is not remembered
+		if caller.secret != nil { // sessions are not cached
 			s.callers.forget(caller.Key)
 		}
 		return err
@@ -154,12 +154,12 @@ func (c *Caller) require(role ledger.Role) error {
 	return fault.Errorf(fault.CodeForbidden, "this needs the role %s; the key has the role %s: use a key of that role", role, c.Role)
 }
 
-// longestWait shortens a wait to the time for which the caller's secret is good.
+// longestWait shortens a wait to the time for which the caller's secret is valid.
 func (c *Caller) longestWait(wait time.Duration, now ledger.Time) time.Duration {
 	if c.ends == nil {
 		return wait
 	}
-	// Compared in milliseconds: a Duration would overflow.
+	// Compare milliseconds: a Duration could overflow.
 	left := max(*c.ends-now, 0)
 	if left >= ledger.Time(wait.Milliseconds()) {
 		return wait
@@ -167,13 +167,13 @@ func (c *Caller) longestWait(wait time.Duration, now ledger.Time) time.Duration 
 	return time.Duration(left) * time.Millisecond
 }
 
-// owns reports whether the caller may see or write a chain: an agent only what its own key
-// opened, everyone else all chains of their organization.
+// owns reports whether the caller may read and write a chain. An agent may use chains that its
+// own key opened; all others may use every chain of their organization.
 func (c *Caller) owns(chain *ledger.Chain) bool {
 	return chain.Org == c.Org && (c.Role != ledger.RoleAgent || chain.OpenedBy == c.Key)
 }
 
-// callerCache remembers callers by the hash of their key.
+// callerCache caches callers by the hash of their secret.
 type callerCache struct {
 	mu      sync.RWMutex // guards callers
 	callers map[[32]byte]*Caller
@@ -206,15 +206,14 @@ func (c *callerCache) forget(key ledger.KeyID) {
 	}
 }
 
-// lastUses remembers when things were last used until someone writes it down: a
-// read must not cost a write.
+// lastUses records when things were last used until a flush stores it: a read must not cost a
+// write.
 type lastUses[ID comparable] struct {
 	mu   sync.Mutex // guards last
 	last map[ID]ledger.Time
 }
 
-// maxLastUses bounds the memory; what is used beyond it is not remembered until
-// the next flush.
+// maxLastUses bounds the entries. Further ones are ignored until the next flush.
 const maxLastUses = 10_000
 
 func (u *lastUses[ID]) note(id ID, at ledger.Time) {
@@ -236,8 +235,8 @@ func (u *lastUses[ID]) take() map[ID]ledger.Time {
 	return taken
 }
 
-// flush writes down what was noted since the last flush. What could not be written
-// is noted again, for the next one.
+// flush stores the uses recorded since the last flush. If that fails, they are kept for the
+// next one.
 func (u *lastUses[ID]) flush(ctx context.Context, write func(context.Context, map[ID]ledger.Time) error) error {
 	taken := u.take()
 	if len(taken) == 0 {
@@ -252,28 +251,28 @@ func (u *lastUses[ID]) flush(ctx context.Context, write func(context.Context, ma
 	return nil
 }
 
-// FlushKeyUse writes down when API keys were last used. The worker calls it once a
-// minute, and once at the end.
+// FlushKeyUse stores when API keys were last used. The worker calls it once a minute, and once
+// when it shuts down.
 func (s *accountService) FlushKeyUse(ctx context.Context) error {
 	return s.keyUses.flush(ctx, s.store.TouchKeys)
 }
 
-// Rotation asks for a new secret of an API key.
+// Rotation is a request for a new secret of an API key.
 type Rotation struct {
 	Key ledger.KeyID
-	// Overlap is how long the secret before is still accepted, in milliseconds.
+	// Overlap is how long the replaced secret is still accepted, in milliseconds.
 	Overlap ledger.Time
-	// IdempotencyKey makes a retry find the rotation instead of making another; ""
+	// IdempotencyKey makes a retry return the same rotation instead of rotating again; ""
 	// for none.
 	IdempotencyKey string
 }
 
-// MaxOverlap is the longest time for which a replaced secret is still accepted, in
-// milliseconds: a week.
+// MaxOverlap is the longest time that a replaced secret is still accepted, in milliseconds: a
+// week.
 const MaxOverlap = ledger.Time(7 * 24 * 60 * 60 * 1000)
 
-// ParseOverlap reads the body of a request that rotates an API key; the zero Value
-// stands for no body.
+// ParseOverlap reads the body of a request that rotates an API key. The zero Value stands for
+// an empty body.
 func ParseOverlap(v canon.Value) (ledger.Time, error) {
 	if v.IsNull() {
 		return 0, nil
@@ -283,8 +282,8 @@ func ParseOverlap(v canon.Value) (ledger.Time, error) {
 	return ledger.Time(seconds * 1000), f.Err()
 }
 
-// RotateAPIKey replaces a key's secret. The new text is returned once: a retry
-// under the same idempotency key finds the key without it.
+// RotateAPIKey replaces a key's secret. The new text is returned once: a retry with the same
+// idempotency key returns the key without it.
 func (s *accountService) RotateAPIKey(ctx context.Context, caller *Caller, rotation *Rotation) (*NewKey, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -292,8 +291,8 @@ func (s *accountService) RotateAPIKey(ctx context.Context, caller *Caller, rotat
 	return s.rotateKey(ctx, caller, caller.Org, rotation)
 }
 
-// rotateKey rotates a key as a caller, or as the operator where caller is nil. The returned
-// text is empty if the rotation was made before.
+// rotateKey rotates a key on behalf of the caller, or of the operator if caller is nil. The
+// returned text is empty if an earlier request made the rotation.
 func (s *accountService) rotateKey(ctx context.Context, caller *Caller, org ledger.OrgID, rotation *Rotation) (*NewKey, error) {
 	if rotation.Overlap < 0 || rotation.Overlap > MaxOverlap {
 		return nil, fault.Invalid(fault.FieldError{Pointer: "/overlap_seconds", Detail: fmt.Sprintf("must be an integer from 0 to %d", int64(MaxOverlap/1000))})
@@ -302,7 +301,7 @@ func (s *accountService) rotateKey(ctx context.Context, caller *Caller, org ledg
 	if err != nil {
 		return nil, err
 	}
-	made := &NewKey{}
+	result := &NewKey{}
 	ref := store.RotationRef{Org: org, Key: rotation.IdempotencyKey}
 	op := &act{caller: caller, actor: ledger.ActorOperator, org: org}
 	op.needs = func(needs *store.Needs) {
@@ -323,7 +322,7 @@ func (s *accountService) rotateKey(ctx context.Context, caller *Caller, org ledg
 			if earlier.Key != rotation.Key || earlier.Overlap != rotation.Overlap {
 				return nil, fault.Errorf(fault.CodeIdempotencyConflict, "this Idempotency-Key made another rotation already: use a new key for a new rotation")
 			}
-			*made = NewKey{Record: key}
+			*result = NewKey{Record: key}
 			return nil, nil
 		}
 		if status := key.Status(b.now); status != ledger.APIKeyActive {
@@ -339,25 +338,25 @@ func (s *accountService) rotateKey(ctx context.Context, caller *Caller, org ledg
 			b.loaded.Rotations[ref] = record
 			b.changes.NewRotations = append(b.changes.NewRotations, record)
 		}
-		*made = NewKey{Record: &rotated, Text: text}
+		*result = NewKey{Record: &rotated, Text: text}
 		return keyAuditEntry(ledger.ActKeyRotate, &rotated, "", ""), nil
 	}
-	// Without an overlap the secret in use ends here, which is a stop.
+	// Without an overlap the secret in use ends now, which is a stop.
 	if err := s.commitStop(ctx, op); err != nil {
 		return nil, err
 	}
 	s.callers.forget(rotation.Key)
-	return made, nil
+	return result, nil
 }
 
-// expiryJob has the expiry of a key entered into the audit log. The key ends by
-// itself, whether or not the job is done.
+// expiryJob returns the job that enters a key's expiry into the audit log. The key expires
+// whether or not the job runs.
 func expiryJob(key *ledger.KeyRecord) *store.Job {
 	return &store.Job{Org: key.Org, Kind: JobKeyExpiry, RunAt: *key.ExpiresAt, Body: []byte(key.ID.String())}
 }
 
-// KeyExpiry enters the expiry of an API key into the audit log, once, unless the key
-// was revoked before.
+// KeyExpiry enters the expiry of an API key into the audit log once, unless the key was
+// revoked before.
 func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 	id, err := ledger.ParseID(string(job.Body))
 	if err != nil {
@@ -369,7 +368,7 @@ func (j *Jobs) KeyExpiry(ctx context.Context, job *store.Job) error {
 	op.change = func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
 		key, err := b.keyOf(job.Org, keyID)
 		if err != nil || key.ExpiryLogged || key.Status(b.now) != ledger.APIKeyExpired {
-			return nil, nil //nolint:nilerr // there is no key whose expiry could be told of
+			return nil, nil //nolint:nilerr // without a key there is no expiry to log
 		}
 		expired := *key
 		expired.ExpiryLogged = true
@@ -391,7 +390,7 @@ type signingKeyService struct {
 
 const signingKeyLabel = "signing-key/"
 
-// newSigningKey makes a key whose private half only the key ring can read back.
+// newSigningKey generates a key. Its private half is sealed with the key ring.
 func (s *signingKeyService) newSigningKey(org ledger.OrgID, name string) (*store.SigningKeyRecord, error) {
 	seed := s.entropy()
 	private := ed25519.NewKeyFromSeed(seed[:])
@@ -429,8 +428,8 @@ func (s *signingKeyService) privateKey(record *store.SigningKeyRecord) (ed25519.
 	return key, nil
 }
 
-// sign signs an approval that has ended with the organization's newest active
-// key. There always is one: a registry without was emptied by someone else.
+// sign signs an ended approval with the organization's newest active key. There is always one,
+// so a registry without any was tampered with.
 func (b *batch) sign(approval *ledger.Approval) error {
 	if b.service.secrets == nil {
 		return nil
@@ -455,14 +454,14 @@ func (b *batch) sign(approval *ledger.Approval) error {
 	return nil
 }
 
-// SigningKeyRequest asks for a new key, or brings a historical one.
+// SigningKeyRequest is a request to create a signing key or to import a historical one.
 type SigningKeyRequest struct {
 	Name   string
-	Public ed25519.PublicKey // of a historical key, nil for a new one
+	Public ed25519.PublicKey // of a historical key; nil for a new one
 }
 
-// ParseSigningKeyRequest reads the body of a request that creates or imports a
-// signing key; the zero Value stands for no body.
+// ParseSigningKeyRequest reads the body of a request that creates or imports a signing key.
+// The zero Value stands for an empty body.
 func ParseSigningKeyRequest(v canon.Value) (*SigningKeyRequest, error) {
 	request := &SigningKeyRequest{}
 	if v.IsNull() {
@@ -482,8 +481,8 @@ func ParseSigningKeyRequest(v canon.Value) (*SigningKeyRequest, error) {
 
 const maxSigningKeys = 100
 
-// CreateSigningKey adds a key to the registry: a new one, which signs from now
-// on, or the public half of one that signed before.
+// CreateSigningKey adds a key to the registry: a new one, which signs from now on, or the
+// public half of a historical one.
 func (s *signingKeyService) CreateSigningKey(ctx context.Context, caller *Caller, request *SigningKeyRequest) (*store.SigningKeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -524,8 +523,8 @@ func (s *signingKeyService) SigningKeys(ctx context.Context, caller *Caller) ([]
 	return keys, visible(err)
 }
 
-// RetireSigningKey ends a key's signing; what it signed stays trusted. The last
-// active key has a successor first.
+// RetireSigningKey stops using a key for signing. Its signatures stay trusted. The last active
+// key gets a successor.
 func (s *signingKeyService) RetireSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -555,7 +554,7 @@ func (s *signingKeyService) RevokeSigningKey(ctx context.Context, caller *Caller
 	})
 }
 
-// ConfirmSigningKey confirms that a historical key is authentic: what it signed is trusted
+// ConfirmSigningKey confirms that a historical key is authentic: its signatures are trusted
 // from now on.
 func (s *signingKeyService) ConfirmSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
@@ -564,7 +563,7 @@ func (s *signingKeyService) ConfirmSigningKey(ctx context.Context, caller *Calle
 	return s.changeKeyStatus(ctx, &act{caller: caller, org: caller.Org}, id, ledger.ActSigningKeyConfirm, confirmKey)
 }
 
-// RetractSigningKey takes back that a key was confirmed.
+// RetractSigningKey retracts the confirmation of a key.
 func (s *signingKeyService) RetractSigningKey(ctx context.Context, caller *Caller, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -598,12 +597,12 @@ func (o *Operator) SigningKeys(ctx context.Context, slug string) ([]*store.Signi
 	return keys, visible(err)
 }
 
-// ConfirmSigningKey is the same for the operator.
+// ConfirmSigningKey is Service.ConfirmSigningKey for the operator.
 func (o *Operator) ConfirmSigningKey(ctx context.Context, slug string, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	return o.changeKeyStatus(ctx, slug, id, ledger.ActSigningKeyConfirm, confirmKey)
 }
 
-// RetractSigningKey is the same for the operator.
+// RetractSigningKey is Service.RetractSigningKey for the operator.
 func (o *Operator) RetractSigningKey(ctx context.Context, slug string, id ledger.SigningKeyID) (*store.SigningKeyRecord, error) {
 	return o.changeKeyStatus(ctx, slug, id, ledger.ActSigningKeyRetract, retractKey)
 }
@@ -620,8 +619,8 @@ func (o *Operator) changeKeyStatus(ctx context.Context, slug string, id ledger.S
 	return key, err
 }
 
-// changeKeyStatus changes a key's status. An organization is never left without a
-// key that signs: the last active one has a successor in the same act.
+// changeKeyStatus changes a key's status. An organization is never left without an active key:
+// the last one gets a successor in the same act.
 func (s *signingKeyService) changeKeyStatus(ctx context.Context, op *act, id ledger.SigningKeyID, action string, end func(*store.SigningKeyRecord, ledger.Time) error) (*store.SigningKeyRecord, error) {
 	successor, err := s.newSigningKey(op.org, "")
 	if err != nil {
@@ -672,7 +671,7 @@ func (s *signingKeyService) changeSigningKeys(ctx context.Context, op *act, chan
 	return s.committer.commit(ctx, op)
 }
 
-// putSigningKey writes a key and lets the batch's later operations see it.
+// putSigningKey sets a key's new state, for later operations of the batch and for the store.
 func (b *batch) putSigningKey(key *store.SigningKeyRecord) {
 	b.changes.SigningKeys = append(b.changes.SigningKeys, key)
 	keys := b.loaded.SigningKeys[key.Org]

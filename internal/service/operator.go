@@ -20,11 +20,11 @@ import (
 	"countersign/internal/verify"
 )
 
-// Operator is the person who runs the server. The command line works on the store without an
-// API key, because anyone who can open the files can read them anyway.
+// Operator provides the use cases of the command line. They need no API key, because anyone
+// who can run them can read the database files anyway.
 type Operator struct{ service *Service }
 
-// Operator returns the use cases of the command line.
+// Operator returns the use cases of the operator.
 func (s *Service) Operator() *Operator { return &Operator{s} }
 
 // Unsealed counts the rows without an authenticator.
@@ -51,9 +51,9 @@ func (o *Operator) Unsealed(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// TrustExisting takes over rows from before they had authenticators or named the act that
-// changed them last, and begins the audit logs of organizations from before there were any.
-// It believes what it finds, so it is done once, by the operator, and never by a server.
+// TrustExisting seals rows that were written before rows had authenticators or named the act
+// that last changed them, and begins the audit logs of organizations that have none. It trusts
+// what it finds, so the operator runs it once, and a server never does.
 func (o *Operator) TrustExisting(ctx context.Context, trust evidence.Trust) (int, error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (o *Operator) TrustExisting(ctx context.Context, trust evidence.Trust) (int
 // beginLog begins the audit log of an organization that has none yet.
 type beginLog struct {
 	org   ledger.OrgID
-	begun bool
+	begun bool // result
 }
 
 func (o *beginLog) tenant() ledger.OrgID { return o.org }
@@ -122,7 +122,7 @@ func (o *beginLog) plan(b *batch) error {
 	return b.enact(ledger.ActorOperator, org, begun)
 }
 
-// CreateOrganization makes an organization with a first admin key.
+// CreateOrganization creates an organization with a first admin key.
 func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*ledger.Organization, *NewKey, error) {
 	if err := ledger.CheckSlug(slug); err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	org := &ledger.Organization{
 		ID:   ledger.OrgID{UUID: s.timedID(s.now())},
 		Slug: slug, Name: name, Settings: ledger.DefaultSettings(), CreatedAt: s.now(),
-		Controls: ledger.Controls{Act: 1}, // the act that makes it
+		Controls: ledger.Controls{Act: 1}, // the act that creates it
 	}
 	if err := org.Seal(s.keys); err != nil {
 		return nil, nil, err
@@ -171,19 +171,19 @@ func (o *Operator) CreateOrganization(ctx context.Context, slug, name string) (*
 	if err != nil {
 		return nil, nil, visible(err)
 	}
-	s.noteLogs(with.Logs) //nolint:contextcheck // what is committed is remembered, whether or not the caller still waits
+	s.noteLogs(with.Logs) //nolint:contextcheck // a commit is recorded whether or not the caller still waits
 	return org, key, nil
 }
 
-// FirstStart is what an empty store is given, shown once.
+// FirstStart holds what Bootstrap created. Its secrets are shown once.
 type FirstStart struct {
 	Organization *ledger.Organization
 	Key          *NewKey
 	SignIn       ledger.Secret
 }
 
-// Bootstrap makes the organization "default" on an empty store; nil when there
-// is one already, made by this process or by another replica at the same time.
+// Bootstrap creates the organization "default" in an empty store. It returns nil if there is
+// an organization already; another replica may create it concurrently.
 func (o *Operator) Bootstrap(ctx context.Context) (*FirstStart, error) {
 	orgs, err := o.service.store.Organizations(ctx)
 	if err != nil {
@@ -207,13 +207,13 @@ func (o *Operator) Bootstrap(ctx context.Context) (*FirstStart, error) {
 	return &FirstStart{Organization: org, Key: key, SignIn: link}, nil
 }
 
-// Organizations lists all of them.
+// Organizations lists all organizations.
 func (o *Operator) Organizations(ctx context.Context) ([]*ledger.Organization, error) {
 	orgs, err := o.service.store.Organizations(ctx)
 	return orgs, visible(err)
 }
 
-// organization finds an organization; without a slug, the only one there is.
+// organization returns an organization by its slug; without a slug, the only one there is.
 func (o *Operator) organization(ctx context.Context, slug string) (*ledger.Organization, error) {
 	if slug == "" {
 		return o.onlyOrganization(ctx)
@@ -264,7 +264,7 @@ func (o *Operator) RotateKey(ctx context.Context, slug string, rotation *Rotatio
 	return o.service.rotateKey(ctx, nil, org.ID, rotation)
 }
 
-// RevokeKey ends an API key.
+// RevokeKey revokes an API key.
 func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) (*ledger.KeyRecord, error) {
 	org, err := o.organization(ctx, slug)
 	if err != nil {
@@ -273,8 +273,8 @@ func (o *Operator) RevokeKey(ctx context.Context, slug string, id ledger.KeyID) 
 	return o.service.revokeKey(ctx, nil, org.ID, id)
 }
 
-// SignInLink makes a one-time link for an API key; the zero id stands for the
-// oldest active admin's.
+// SignInLink creates a one-time link for an API key. The zero id stands for the oldest active
+// admin key.
 func (o *Operator) SignInLink(ctx context.Context, slug string, id ledger.KeyID) (ledger.Secret, error) {
 	keys, err := o.Keys(ctx, slug)
 	if err != nil {
@@ -296,8 +296,8 @@ type Fingerprinter interface {
 }
 
 // AdoptKeys compares the keys on the ring with those that have signed in this store, and
-// records new ones. A store must not be served without a key that signed in it: its receipts
-// would seem forged.
+// records new ones. A server must not run without a key that has signed in its store: that
+// key's receipts would seem forged.
 func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
 	known, err := o.service.store.KeyChecks(ctx)
 	if err != nil {
@@ -324,9 +324,8 @@ func (o *Operator) AdoptKeys(ctx context.Context, ring Fingerprinter) error {
 	return nil
 }
 
-// RecordRotation enters into the audit log of every organization that new
-// signatures are made under another master key. One log that cannot be written
-// keeps no other from saying so.
+// RecordRotation records a rotation of the master key in the audit log of every organization.
+// A log that cannot be written does not block the others.
 func (o *Operator) RecordRotation(ctx context.Context, previous, current string) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
@@ -344,19 +343,19 @@ func (o *Operator) RecordRotation(ctx context.Context, previous, current string)
 	return errors.Join(failed...)
 }
 
-// Bounds of one import. A larger one is made in parts.
+// Bounds of one import. A larger one must be split.
 const (
 	MaxImportedApprovals = 5_000
 	MaxImportBytes       = 16 << 20
-	maxFaultyLines       = 100 // that are named
+	maxFaultyLines       = 100 // listed in the error
 )
 
 // Import is the result of an import of approvals.
 type Import struct {
-	ID       uuid.UUID // zero where nothing was new
+	ID       uuid.UUID // zero if nothing was new
 	Imported int
-	Known    int                       // that were imported before
-	Keys     []*store.SigningKeyRecord // that are new in the registry
+	Known    int                       // imported before
+	Keys     []*store.SigningKeyRecord // added to the registry
 }
 
 // importLine is an approval with its line number.
@@ -365,10 +364,10 @@ type importLine struct {
 	number int
 }
 
-// faultyLines are what is wrong with an import. Nothing of it is imported.
+// faultyLines collects the faults of an import. If there are any, nothing is imported.
 type faultyLines struct {
 	faults []string
-	more   int
+	more   int // faults that are not listed
 }
 
 func (f *faultyLines) add(line int, err error) {
@@ -379,7 +378,7 @@ func (f *faultyLines) add(line int, err error) {
 	f.faults = append(f.faults, fmt.Sprintf("line %d: %s", line, reasonOf(err)))
 }
 
-// reasonOf says what is wrong in one line of text.
+// reasonOf formats an error as one line of text.
 func reasonOf(err error) string {
 	var own *fault.Error
 	if !errors.As(err, &own) || len(own.Fields) == 0 {
@@ -403,7 +402,7 @@ func (f *faultyLines) err() error {
 	return fault.Errorf(fault.CodeInvalid, "nothing was imported: %d lines are faulty\n%s%s", len(f.faults)+f.more, strings.Join(f.faults, "\n"), more)
 }
 
-// readImport reads JSON lines. Blank lines are skipped, but counted.
+// readImport reads JSON lines. Blank lines are skipped, but count in line numbers.
 func readImport(in io.Reader) ([]importLine, error) {
 	limited := &io.LimitedReader{R: in, N: MaxImportBytes + 1}
 	lines := bufio.NewReaderSize(limited, ledger.MaxImported+2)
@@ -416,7 +415,7 @@ func readImport(in io.Reader) ([]importLine, error) {
 			_, err = lines.ReadSlice('\n')
 		}
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("the approvals could not be read: %w", err)
+			return nil, fmt.Errorf("read the approvals: %w", err)
 		}
 		if limited.N <= 0 {
 			return nil, fault.Errorf(fault.CodeInvalid, "an import has at most %d bytes: make it in parts", MaxImportBytes)
@@ -442,7 +441,7 @@ func readImport(in io.Reader) ([]importLine, error) {
 	return distinctLines(found, &faulty)
 }
 
-// distinctLines removes duplicates, and refuses lines with the same id and other content.
+// distinctLines removes duplicates, and refuses lines with the same id but other content.
 func distinctLines(lines []importLine, faulty *faultyLines) ([]importLine, error) {
 	first := make(map[ledger.ApprovalID]importLine, len(lines))
 	var distinct []importLine
@@ -492,13 +491,12 @@ func (o *Operator) ImportApprovals(ctx context.Context, slug string, in io.Reade
 	return &op.done, nil
 }
 
-// importing is an import on its way to the store: approvals, new keys, and the acts that
-// say so.
+// importing is the operation for an import: approvals, new keys and their acts.
 type importing struct {
 	org    ledger.OrgID
-	lines  []importLine          // by id
-	others map[ledger.OrgID]bool // whose approvals have their own place
-	done   Import
+	lines  []importLine          // sorted by id
+	others map[ledger.OrgID]bool // other organizations, whose approvals are refused
+	done   Import                // result
 }
 
 func (i *importing) tenant() ledger.OrgID { return i.org }
@@ -544,14 +542,14 @@ func (i *importing) plan(b *batch) error {
 			i.done.Keys = append(i.done.Keys, key)
 		}
 	}
-	if most := maxSigningKeys - len(registry); len(i.done.Keys) > most {
-		return fault.Errorf(fault.CodeInvalid, "the import brings %d keys, and the registry has room for %d more", len(i.done.Keys), most)
+	if free := maxSigningKeys - len(registry); len(i.done.Keys) > free {
+		return fault.Errorf(fault.CodeInvalid, "the import brings %d keys, and the registry has room for %d more", len(i.done.Keys), free)
 	}
-	return i.enter(b, fresh, keys)
+	return i.write(b, fresh, keys)
 }
 
-// byPublic indexes keys by their public halves. If there are several, one that the service
-// holds or that is revoked is preferred, then the oldest.
+// byPublic indexes keys by their public halves. Of several, it prefers one that the service
+// holds or that is revoked, then the oldest.
 func byPublic(registry []*store.SigningKeyRecord) map[string]*store.SigningKeyRecord {
 	keys := make(map[string]*store.SigningKeyRecord, len(registry))
 	for _, key := range registry {
@@ -562,8 +560,8 @@ func byPublic(registry []*store.SigningKeyRecord) map[string]*store.SigningKeyRe
 	return keys
 }
 
-// fresh are the approvals that are not there yet. Nothing is changed before all are known
-// to be good.
+// fresh returns the approvals that are not stored yet. It checks all lines before anything is
+// changed.
 func (i *importing) fresh(b *batch, keys map[string]*store.SigningKeyRecord) ([]importLine, error) {
 	var fresh []importLine
 	var faulty faultyLines
@@ -589,8 +587,8 @@ func (i *importing) fresh(b *batch, keys map[string]*store.SigningKeyRecord) ([]
 	return fresh, faulty.err()
 }
 
-// enter writes the keys and the approvals with their acts.
-func (i *importing) enter(b *batch, fresh []importLine, keys map[string]*store.SigningKeyRecord) error {
+// write adds the keys and the approvals with their acts to the batch.
+func (i *importing) write(b *batch, fresh []importLine, keys map[string]*store.SigningKeyRecord) error {
 	for _, key := range i.done.Keys {
 		b.putSigningKey(key)
 		if err := i.act(b, signingKeyAuditEntry(ledger.ActSigningKeyImport, key, "", nil)); err != nil {
@@ -613,23 +611,23 @@ func (i *importing) enter(b *batch, fresh []importLine, keys map[string]*store.S
 	})})
 }
 
-// act enters one of the acts of the import.
-func (i *importing) act(b *batch, d *auditEntry) error {
+// act appends one of the acts of the import to the audit log.
+func (i *importing) act(b *batch, entry *auditEntry) error {
 	before, err := b.org(i.org)
 	if err != nil {
 		return err
 	}
 	org := *before
-	return b.enact(ledger.ActorOperator, &org, d)
+	return b.enact(ledger.ActorOperator, &org, entry)
 }
 
 // ImportedApproval is an approval that was decided elsewhere, with its verification.
 type ImportedApproval struct {
 	*ledger.Verification
-	ImportedAt ledger.Time // 0 where nothing vouches for it
+	ImportedAt ledger.Time // 0 if the record is not authentic
 }
 
-// ImportedApprovals lists the organization's, by id, after the given one.
+// ImportedApprovals lists the organization's imported approvals by id, after the given one.
 func (s *approvalService) ImportedApprovals(ctx context.Context, caller *Caller, after ledger.ApprovalID, limit int) ([]*ImportedApproval, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -649,7 +647,7 @@ func (s *approvalService) ImportedApprovals(ctx context.Context, caller *Caller,
 	return imported, nil
 }
 
-// storedApproval is an approval that was asked for here, or one that was imported.
+// storedApproval is an approval of this service or an imported one.
 type storedApproval struct {
 	org   ledger.OrgID
 	judge func(context.Context) (*ledger.Verification, error)
