@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Whoever evaluates for longer than a stretch pauses, and whoever does not is not held up.
+// An evaluation longer than a slice pauses, and a shorter one is not delayed.
 func TestLongEvaluationsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p pacer
@@ -22,8 +22,8 @@ func TestLongEvaluationsPause(t *testing.T) {
 		if paused := run(1024, 0); paused != 0 {
 			t.Errorf("a thousand fast steps were held up for %v", paused)
 		}
-		if paused := run(160, stretch/stepsToClock); paused != 10*breather {
-			t.Errorf("ten stretches were held up for %v, want %v", paused, 10*breather)
+		if paused := run(160, evaluationSlice/stepsPerClock); paused != 10*evaluationPause {
+			t.Errorf("ten slices were delayed by %v, want %v", paused, 10*evaluationPause)
 		}
 	})
 }

@@ -17,19 +17,20 @@ import (
 	"countersign/internal/store"
 )
 
-// policyService puts, compiles and evaluates policy sets.
+// policyService stores, compiles and evaluates policy sets.
 type policyService struct {
 	*shared
 	findings    *findingService
 	policyCache policyCache
-	examining   orgLocks // of actions by rules
-	compiling   orgLocks // of policy sets
-	simulating  orgLocks
-	// examiningLarge holds a value for each large action that is being examined.
+	examining   orgLocks // held while rules examine an action
+	compiling   orgLocks // held while a policy set is compiled
+	simulating  orgLocks // held while a simulation runs
+	// examiningLarge is a semaphore: it holds a value for each large action that is being
+	// examined.
 	examiningLarge chan struct{}
 }
 
-// PolicyDocument is a policy set as someone wrote it.
+// PolicyDocument is the source text of a policy set.
 type PolicyDocument struct {
 	Text []byte
 	YAML bool
@@ -42,8 +43,7 @@ func (d *PolicyDocument) format() (policy.Format, string) {
 	return policy.JSON, "json"
 }
 
-// compile reads a document whole or refuses it whole, with the places of all that
-// is wrong.
+// compile compiles a document, or reports all of its problems with their positions.
 func (d *PolicyDocument) compile() (*policy.Set, error) {
 	format, _ := d.format()
 	set, err := policy.Parse(d.Text, format)
@@ -58,8 +58,8 @@ func (d *PolicyDocument) compile() (*policy.Set, error) {
 	return set, err
 }
 
-// compileFor is compile for an organization, one document at a time: a large one takes a
-// second.
+// compileFor is compile for an organization. It compiles one document of an organization at a
+// time, because a large one takes a second.
 func (s *policyService) compileFor(ctx context.Context, org ledger.OrgID, document *PolicyDocument) (*policy.Set, error) {
 	done, err := s.compiling.lock(ctx, org)
 	if err != nil {
@@ -69,21 +69,21 @@ func (s *policyService) compileFor(ctx context.Context, org ledger.OrgID, docume
 	return document.compile()
 }
 
-// PolicyView is one put of a policy set, or the built-in defaults.
+// PolicyView is a stored policy set, or the built-in defaults.
 type PolicyView struct {
 	*store.PolicyRecord
 	Rules     []policy.Rule // nil in a list
 	RuleCount int
 	FastPath  bool
 	InForce   bool
-	// Settings are those that the version covers; nil for a set as it was put, and in a
-	// list.
+	// Settings are the settings that the version covers; nil for the version of the set
+	// alone, and in a list.
 	Settings *ledger.Settings
-	// Set is the version of the set as it was put, which the audit log names.
+	// Set is the version of the set alone, which the audit log names.
 	Set string
 }
 
-// named is the view under another version of the same set.
+// named sets the version of a view, and returns the view.
 func (v *PolicyView) named(version string) *PolicyView {
 	record := *v.PolicyRecord
 	record.Version = version
@@ -91,7 +91,7 @@ func (v *PolicyView) named(version string) *PolicyView {
 	return v
 }
 
-// CheckPolicy compiles a document without putting it.
+// CheckPolicy compiles a document without storing it.
 func (s *policyService) CheckPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*policy.Set, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (s *policyService) CheckPolicy(ctx context.Context, caller *Caller, documen
 
 const setBudgetFirst = "set it under budgets in the organization's settings first"
 
-// PutPolicy puts a policy set in force for the next action on every replica, and returns
-// when nothing that was allowed before can begin. Putting the set that is in force changes
+// PutPolicy puts a policy set in force for the next action on every replica. It returns once
+// no action that was allowed before can begin. Putting the set that is in force changes
 // nothing.
 func (s *policyService) PutPolicy(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
@@ -126,7 +126,7 @@ func (s *policyService) PutPolicy(ctx context.Context, caller *Caller, document 
 	return s.putPolicy(ctx, caller, document, set, false)
 }
 
-// putPolicy refuses to replace another set where it must be the first.
+// putPolicy puts a compiled set in force. If first is set, it refuses to replace another set.
 func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document *PolicyDocument, set *policy.Set, first bool) (*PolicyView, error) {
 	_, format := document.format()
 	var record *store.PolicyRecord
@@ -166,7 +166,8 @@ func (s *policyService) putPolicy(ctx context.Context, caller *Caller, document 
 	return view.named(version), nil
 }
 
-// policyAuditEntry binds every byte of a set, and names the version that it replaces.
+// policyAuditEntry describes a set with the hash of its document and the version that it
+// replaces.
 func policyAuditEntry(from string, record *store.PolicyRecord) *auditEntry {
 	return &auditEntry{action: evidence.ActPutPolicy, target: record.Version, detail: details(func(w *canon.ObjectWriter) {
 		w.String("format", record.Format)
@@ -175,7 +176,7 @@ func policyAuditEntry(from string, record *store.PolicyRecord) *auditEntry {
 	})}
 }
 
-// described is a set, compiled or not.
+// described is a policy set, compiled or only parsed.
 type described interface {
 	Rules() []policy.Rule
 	FastPath() (allowed, given bool)
@@ -187,16 +188,16 @@ func viewOf(record *store.PolicyRecord, set described, inForce bool) *PolicyView
 	return &PolicyView{PolicyRecord: record, Rules: rules, RuleCount: len(rules), FastPath: allowed, InForce: inForce, Set: record.Version}
 }
 
-// summary is the view without the set's document, so that a list of large sets does not hold
-// all of them in memory.
+// summary returns the view without the document and the rules, so that a list of large sets
+// does not hold all of them in memory.
 func (v *PolicyView) summary() *PolicyView {
 	record := *v.PolicyRecord
 	record.Document = nil
 	return &PolicyView{PolicyRecord: &record, RuleCount: v.RuleCount, FastPath: v.FastPath, InForce: v.InForce}
 }
 
-// Policies lists the sets that were put, newest first, and which is in force. Neither
-// their documents nor their rules are shown. An organization has one list made at a time.
+// Policies lists the stored sets, newest first, and returns the version in force. Documents
+// and rules are omitted. It builds one list of an organization at a time.
 func (s *policyService) Policies(ctx context.Context, caller *Caller, before int64, limit int) ([]*PolicyView, *ledger.Policy, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, nil, err
@@ -233,8 +234,8 @@ func (s *policyService) Policies(ctx context.Context, caller *Caller, before int
 	return views, &ledger.Policy{Version: org.PolicyVersion()}, nil
 }
 
-// Policy finds a set by its version: as it was put, or as decisions and receipts name it,
-// under the settings of then.
+// Policy returns a set by its version: that of the set alone, or the one in decisions and
+// receipts, which also covers the settings at that time.
 func (s *policyService) Policy(ctx context.Context, caller *Caller, version string) (*PolicyView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -257,8 +258,8 @@ func (s *policyService) Policy(ctx context.Context, caller *Caller, version stri
 	return view.named(version), nil
 }
 
-// policySet is the set that a version names by its number, whatever settings its digits
-// cover.
+// policySet returns the set with the number in a version, whichever settings the version
+// covers.
 func (s *policyService) policySet(ctx context.Context, org *ledger.Organization, version string) (*PolicyView, error) {
 	number, digits, _ := strings.Cut(strings.TrimPrefix(version, "v"), "+")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -282,9 +283,9 @@ func (s *policyService) policySet(ctx context.Context, org *ledger.Organization,
 	return viewOf(record, set, n == org.Controls.Policy.Number), nil
 }
 
-// settingsOfVersion finds the settings that a version of a set covers, among all that the
-// organization ever had according to the audit log; nil for the set as it was put. A version
-// that none of them makes is not found.
+// settingsOfVersion returns the settings that a version covers; nil for the version of the set
+// alone. It searches all settings that the organization ever had, according to the audit log,
+// and returns ErrNotFound if none leads to the version.
 func (s *policyService) settingsOfVersion(ctx context.Context, org *ledger.Organization, version, set string) (*ledger.Settings, error) {
 	if version == set {
 		return nil, nil
@@ -292,7 +293,7 @@ func (s *policyService) settingsOfVersion(ctx context.Context, org *ledger.Organ
 	if org.Settings.Names(version, set) {
 		return &org.Settings, nil
 	}
-	done, err := s.compiling.lock(ctx, org.ID) // one at a time: it reads the whole log
+	done, err := s.compiling.lock(ctx, org.ID) // one at a time: this reads the whole audit log
 	if err != nil {
 		return nil, err
 	}
@@ -319,23 +320,23 @@ func (s *policyService) PolicyCoverage(ctx context.Context) (organizations, unde
 	return len(orgs), underDefaults, nil
 }
 
-// policyCache keeps compiled sets, of each organization the newest: what one puts takes
-// nothing of the others. A version names its rules for ever, so nothing here is ever stale.
+// policyCache caches the newest compiled sets of each organization. The rules of a version
+// never change, so no entry is ever stale.
 type policyCache struct {
-	mu   sync.Mutex // held by those who change what is kept
+	mu   sync.Mutex // held by writers, which replace an entry based on the previous one
 	kept *cache.Cache[ledger.OrgID, *keptPolicies]
 }
 
-// keptPolicies are not changed once they are kept.
+// keptPolicies are the cached sets of one organization. They are immutable.
 type keptPolicies struct {
 	sets    []keptPolicy   // newest first
-	inForce *ledger.Policy // when an action was last decided; a hint, nil where that is not known
+	inForce *ledger.Policy // when an action was last decided; a hint, nil if unknown
 }
 
 type keptPolicy struct {
 	policy  *ledger.Policy
-	version string // as it was put
-	bytes   int
+	version string // of the set alone
+	bytes   int    // estimated size
 }
 
 type policyKey struct {
@@ -344,12 +345,12 @@ type policyKey struct {
 }
 
 const (
-	// policyCacheBytes bounds what is kept of compiled sets, in bytes.
+	// policyCacheBytes bounds the cache of compiled sets, in bytes.
 	policyCacheBytes = 96 << 20
-	// maxKeptPolicies is how many sets of one organization are kept: the one in force, and
-	// the one before it, which other replicas may still know.
+	// maxKeptPolicies is how many sets of one organization are cached: the one in force, and
+	// the one before it, which other replicas may still use.
 	maxKeptPolicies = 2
-	// compiledBytes is about how much a compiled set takes for each byte of its document.
+	// compiledBytes estimates the size of a compiled set, in bytes per byte of its document.
 	compiledBytes = 40
 )
 
@@ -393,8 +394,8 @@ func (c *policyCache) keep(org ledger.OrgID, kept *keptPolicies) {
 	c.kept.Put(org, kept, bytes)
 }
 
-// inForce is the set that was in force when an action of the organization's was last
-// decided; nil where that is not known.
+// inForce returns the set that was in force when an action of the organization was last
+// decided; nil if unknown.
 func (c *policyCache) inForce(org ledger.OrgID) *ledger.Policy {
 	if kept, ok := c.kept.Get(org); ok {
 		return kept.inForce
@@ -402,7 +403,7 @@ func (c *policyCache) inForce(org ledger.OrgID) *ledger.Policy {
 	return nil
 }
 
-// noteInForce remembers the set under which an action is being decided.
+// noteInForce records the set under which an action is being decided.
 func (c *policyCache) noteInForce(org ledger.OrgID, p *ledger.Policy) {
 	if known := c.inForce(org); known != nil && known.Version == p.Version && known.Rules == p.Rules {
 		return
@@ -414,18 +415,18 @@ func (c *policyCache) noteInForce(org ledger.OrgID, p *ledger.Policy) {
 	}
 }
 
-// notCompiled says that the set in force is not cached: another process put it, or it has
-// not been used for long. Compiling may take a second, so it is done outside the
-// transaction, and the operation is repeated.
+// notCompiled reports that the set in force is not cached: another process stored it, or it
+// was evicted. Compiling may take a second, so it is done outside the transaction, and the
+// operation is retried.
 type notCompiled struct {
 	record *store.PolicyRecord
 }
 
 func (e *notCompiled) Error() string { return "policy " + e.record.Version + " is not compiled" }
 
-// policy is the set in force for an organization, as the batch leaves it so far.
-// A set that cannot be read stops the action: nothing is decided without it. It is called
-// before the operation has changed anything.
+// policy returns the set in force for an organization, including earlier changes of this
+// batch. Nothing is decided without it, so an error must end the operation. Call it before the
+// operation changes the batch.
 func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 	key := policyKey{org.ID, org.Controls.Policy.Version}
 	if p := b.policies[key]; p != nil {
@@ -444,12 +445,12 @@ func (b *batch) policy(org *ledger.Organization) (*ledger.Policy, error) {
 	case p == nil:
 		return nil, &notCompiled{record}
 	}
-	b.policies[key] = p // all operations of the batch find it
+	b.policies[key] = p // for the other operations of the batch, even if it is evicted
 	return p.Under(&org.Settings), nil
 }
 
-// knownPolicy returns the set that an organization names, before the settings apply to it.
-// If it is not cached, it returns the record to be compiled.
+// knownPolicy returns an organization's set, before the settings are applied to it. If it is
+// not cached, it returns the record to be compiled.
 func (s *policyService) knownPolicy(org *ledger.Organization, read func(ledger.OrgID, int64) (*store.PolicyRecord, error)) (*ledger.Policy, *store.PolicyRecord, error) {
 	ref := org.Controls.Policy
 	if ref.Number == 0 {
@@ -465,8 +466,8 @@ func (s *policyService) knownPolicy(org *ledger.Organization, read func(ledger.O
 	return nil, record, err
 }
 
-// policyInForce returns the set that an organization names, and compiles it if it is not
-// cached. It must not be called inside a transaction.
+// policyInForce returns an organization's set, and compiles it if it is not cached. It must not
+// be called inside a transaction.
 func (s *policyService) policyInForce(ctx context.Context, org *ledger.Organization) (*ledger.Policy, error) {
 	p, record, err := s.knownPolicy(org, func(id ledger.OrgID, number int64) (*store.PolicyRecord, error) {
 		return s.store.Policy(ctx, id, number)
@@ -480,7 +481,8 @@ func (s *policyService) policyInForce(ctx context.Context, org *ledger.Organizat
 	return p.Under(&org.Settings), nil
 }
 
-// compileStored compiles a stored set, for an organization one at a time.
+// compileStored compiles a stored set and caches it. It compiles one set of an organization at
+// a time.
 func (s *policyService) compileStored(ctx context.Context, record *store.PolicyRecord) (*ledger.Policy, error) {
 	done, err := s.compiling.lock(ctx, record.Org)
 	if err != nil {
@@ -488,7 +490,7 @@ func (s *policyService) compileStored(ctx context.Context, record *store.PolicyR
 	}
 	defer done()
 	if p := s.policyCache.get(record.Org, record.Version); p != nil {
-		return p, nil // by another caller
+		return p, nil // another caller has compiled it
 	}
 	set, err := evidence.ReadPolicy(record)
 	if err != nil {
@@ -499,8 +501,7 @@ func (s *policyService) compileStored(ctx context.Context, record *store.PolicyR
 	return p, nil
 }
 
-// CompilePolicy makes a document ready to decide with, as the first put of an
-// organization would be.
+// CompilePolicy compiles a document as if it were the first set of an organization.
 func CompilePolicy(document *PolicyDocument) (*ledger.Policy, error) {
 	set, err := document.compile()
 	if err != nil {
@@ -514,17 +515,17 @@ func compiled(version string, set *policy.Set) *ledger.Policy {
 	return &ledger.Policy{Version: version, Rules: newRuleSet(set), FastPath: allowed, Budgets: set.Budgets()}
 }
 
-// ruleSet lets the core ask an organization's rules.
+// ruleSet implements ledger.Rules with an organization's rules.
 type ruleSet struct {
 	set *policy.Set
-	// metadata says that a rule may read the chain's metadata. Otherwise it is not parsed.
+	// metadata reports that a rule may read the chain's metadata. Otherwise it is not parsed.
 	metadata bool
 }
 
 func newRuleSet(set *policy.Set) ruleSet {
 	r := ruleSet{set: set}
 	for _, rule := range set.Rules() {
-		// Behind an index the name can be put together, as in dyn(chain)["meta" + "data"].
+		// An index expression can compose the name, as in dyn(chain)["meta" + "data"].
 		r.metadata = r.metadata || strings.Contains(rule.When, "metadata") || strings.Contains(rule.When, "[")
 	}
 	return r
@@ -600,8 +601,8 @@ func describeAction(in *policy.Input, a *ledger.Action) {
 	}
 }
 
-// budgetsLeft is what is left of each budget for the action's subject. All is left of one
-// that does not cover it.
+// budgetsLeft returns what is left of each budget for the action's subject: the whole limit of
+// a budget that does not apply to it.
 func budgetsLeft(q *ledger.Question) map[string]float64 {
 	left := make(map[string]float64, len(q.Org.Settings.Budgets))
 	for i := range q.Org.Settings.Budgets {
@@ -621,7 +622,7 @@ func metadataOf(chain *ledger.Chain) canon.Value {
 	}
 	v, err := canon.Parse(chain.Metadata)
 	if err != nil {
-		return canon.Value{} // it was canonical when the chain was authenticated
+		return canon.Value{} // cannot happen: the chain is authentic, and its metadata canonical
 	}
 	return v
 }
@@ -629,7 +630,7 @@ func metadataOf(chain *ledger.Chain) canon.Value {
 // StarterPack names the policy set that is offered to an organization without one.
 const StarterPack = "starter"
 
-// PolicyPack is a policy set that comes with the program.
+// PolicyPack returns a policy set that comes with the program.
 func (s *policyService) PolicyPack(ctx context.Context, caller *Caller, name string) (*PolicyView, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -642,8 +643,8 @@ func (s *policyService) PolicyPack(ctx context.Context, caller *Caller, name str
 	return viewOf(&store.PolicyRecord{Org: caller.Org, Format: format, Document: document.Text}, set, false), nil
 }
 
-// PutFirstPolicyPack puts a pack in force in an organization that has no policy set. It
-// never replaces a set: one may have been put since the pack was offered.
+// PutFirstPolicyPack puts a pack in force in an organization that has no policy set. It never
+// replaces a set: one may have been stored since the pack was offered.
 func (s *policyService) PutFirstPolicyPack(ctx context.Context, caller *Caller, name string) (*PolicyView, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err

@@ -13,12 +13,12 @@ import (
 	"countersign/internal/store"
 )
 
-// An organization's rules may take up to a tenth of a second on an action. What depends on
-// the action alone is evaluated before the transaction, which all organizations share, and
-// one action at a time for each organization. So an organization can keep one processor
-// busy, but delays only its own writes.
+// An organization's rules may take up to a tenth of a second per action. The parts that read
+// only the action are evaluated before the transaction, which all organizations share, and one
+// action of an organization at a time. So an organization can keep one processor busy, but
+// delays only its own writes.
 
-// examine asks a policy what it says of an action alone.
+// examine evaluates the parts of a policy that read only the action.
 func (s *policyService) examine(ctx context.Context, org ledger.OrgID, policy *ledger.Policy, action *ledger.Action) error {
 	if policy.Rules == nil || policy.Rules.Examined(action) {
 		return nil
@@ -29,21 +29,22 @@ func (s *policyService) examine(ctx context.Context, org ledger.OrgID, policy *l
 	}
 	defer done()
 	if action.Held() > largeAction {
-		s.examiningLarge <- struct{}{} // for as long as others take to examine theirs
+		s.examiningLarge <- struct{}{} // waits without a context: examinations are bounded
 		defer func() { <-s.examiningLarge }()
 	}
 	policy.Rules.Examine(action)
 	return nil
 }
 
-// Large actions are parsed to be examined, which can take a hundred times their size in
-// memory, so few are at a time.
+// Examining an action parses it, which can take a hundred times its size in memory, so few
+// large actions are examined at a time.
 const (
 	largeAction          = 64 << 10 // bytes
 	maxLargeExaminations = 2
 )
 
-// SlowPolicy is a set in force that was put under the bounds of an earlier version.
+// SlowPolicy is a set in force whose rules exceed the current bounds. An earlier version of the
+// service accepted it.
 type SlowPolicy struct {
 	Organization string // slug
 	Rules        []string
@@ -71,8 +72,8 @@ func (o *Operator) SlowPolicies(ctx context.Context) ([]SlowPolicy, error) {
 	return slow, nil
 }
 
-// notExamined says that the policy in force has not examined the action: it was changed in
-// the meantime, or this process did not know it yet.
+// notExamined reports that the policy in force has not examined the action: the policy was
+// changed in the meantime, or this process did not know it yet.
 type notExamined struct {
 	policy *ledger.Policy
 }
@@ -81,8 +82,8 @@ func (e *notExamined) Error() string {
 	return "policy " + e.policy.Version + " has not examined the action"
 }
 
-// policyFor is the policy in force for an organization, once it has examined the
-// actions that are about to be decided.
+// policyFor returns the policy in force for an organization. It fails with notExamined if the
+// policy has not examined the actions to be decided.
 func (b *batch) policyFor(org *ledger.Organization, actions ...*ledger.Action) (*ledger.Policy, error) {
 	policy, err := b.policy(org)
 	if err != nil || policy.Rules == nil || org.Controls.KillSwitch.Active {
@@ -97,8 +98,8 @@ func (b *batch) policyFor(org *ledger.Organization, actions ...*ledger.Action) (
 	return policy, nil
 }
 
-// commitExamined commits an operation that decides actions, after examining them. If that
-// was by a policy that is no longer in force, it repeats both.
+// commitExamined examines actions and commits the operation that decides them. It repeats both
+// if the policy has changed in between.
 func (s *policyService) commitExamined(ctx context.Context, op operation, org ledger.OrgID, actions ...*ledger.Action) error {
 	policy := s.policyCache.inForce(org)
 	for range maxRetries {
@@ -120,52 +121,52 @@ func (s *policyService) commitExamined(ctx context.Context, op operation, org le
 	return visible(fmt.Errorf("the policy was changed %d times while an action was examined: %w", maxRetries, store.ErrUnavailable))
 }
 
-// orgLocks is a lock for each organization, which is granted in the order of arrival.
+// orgLocks is a lock for each organization, granted in the order of arrival.
 type orgLocks struct {
-	mu sync.Mutex // guards of
+	mu sync.Mutex // guards of, and the callers of each lock
 	of map[ledger.OrgID]*orgLock
 }
 
 type orgLock struct {
-	callers int           // that wait or have their turn; guarded by turns.mu
-	free    chan struct{} // holds a value while someone has their turn
+	callers int           // callers that hold the lock or wait for it; guarded by orgLocks.mu
+	held    chan struct{} // holds a value while the lock is held
 }
 
-// maxTurnWait bounds how long a caller waits for the others of its organization.
-const maxTurnWait = 20 * time.Second
+// maxLockWait bounds how long a caller waits for its organization's lock.
+const maxLockWait = 20 * time.Second
 
-// lock waits for an organization's lock, which is held until done is called.
-func (t *orgLocks) lock(ctx context.Context, org ledger.OrgID) (done func(), err error) {
+// lock waits for an organization's lock. Calling unlock releases it.
+func (t *orgLocks) lock(ctx context.Context, org ledger.OrgID) (unlock func(), err error) {
 	t.mu.Lock()
-	queue := t.of[org]
-	if queue == nil {
-		queue = &orgLock{free: make(chan struct{}, 1)}
+	l := t.of[org]
+	if l == nil {
+		l = &orgLock{held: make(chan struct{}, 1)}
 		if t.of == nil {
 			t.of = make(map[ledger.OrgID]*orgLock)
 		}
-		t.of[org] = queue
+		t.of[org] = l
 	}
-	queue.callers++
+	l.callers++
 	t.mu.Unlock()
 	select {
-	case queue.free <- struct{}{}: // nobody has it, as almost always
+	case l.held <- struct{}{}: // usually free
 	default:
-		if err := queue.wait(ctx); err != nil {
-			t.leave(org, queue)
+		if err := l.wait(ctx); err != nil {
+			t.leave(org, l)
 			return nil, err
 		}
 	}
 	return func() {
-		<-queue.free
-		t.leave(org, queue)
+		<-l.held
+		t.leave(org, l)
 	}, nil
 }
 
-func (q *orgLock) wait(ctx context.Context) error {
-	timer := time.NewTimer(maxTurnWait)
+func (l *orgLock) wait(ctx context.Context) error {
+	timer := time.NewTimer(maxLockWait)
 	defer timer.Stop()
 	select {
-	case q.free <- struct{}{}:
+	case l.held <- struct{}{}:
 		return nil
 	case <-timer.C:
 		return fmt.Errorf("the organization's policy is busy with other actions: %w", store.ErrUnavailable)
@@ -174,62 +175,61 @@ func (q *orgLock) wait(ctx context.Context) error {
 	}
 }
 
-func (t *orgLocks) leave(org ledger.OrgID, queue *orgLock) {
+// leave removes a caller, and the lock if it was the last one.
+func (t *orgLocks) leave(org ledger.OrgID, l *orgLock) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if queue.callers--; queue.callers == 0 {
+	if l.callers--; l.callers == 0 {
 		delete(t.of, org)
 	}
 }
 
-// pacer makes a long evaluation sleep now and then, so that other requests are served. On
-// few cores the scheduler does not ensure that: while something runs, it polls for new
-// requests every ten milliseconds only, and yielding does not change that. It is used by one
-// goroutine.
+// pacer makes a long evaluation sleep regularly, so that other requests are served. On few
+// cores the scheduler does not ensure that: while goroutines run, it polls the network only
+// every ten milliseconds, and yielding does not change that. It belongs to one goroutine.
 type pacer struct {
 	steps int
-	last  time.Time // when it began, or last paused
+	last  time.Time // start of the evaluation, or end of the last pause
 }
 
 const (
-	stretch      = time.Millisecond       // that is evaluated at a time
-	breather     = 100 * time.Microsecond // between two stretches
-	stepsToClock = 16                     // a look at the clock costs as much as a small step
+	evaluationSlice = time.Millisecond       // evaluated without a pause
+	evaluationPause = 100 * time.Microsecond // between two slices
+	stepsPerClock   = 16                     // reading the clock costs as much as a small step
 )
 
-// step is called between two steps of something that may take long.
+// step is called between the steps of a long evaluation.
 func (p *pacer) step() {
-	if p.steps++; p.steps%stepsToClock != 0 {
+	if p.steps++; p.steps%stepsPerClock != 0 {
 		return
 	}
 	now := time.Now()
 	switch {
 	case p.last.IsZero():
 		p.last = now
-	case now.Sub(p.last) >= stretch:
-		time.Sleep(breather)
+	case now.Sub(p.last) >= evaluationSlice:
+		time.Sleep(evaluationPause)
 		p.last = time.Now()
 	}
 }
 
-// Simulation asks what a candidate set would have decided about what was
-// recorded.
+// Simulation is a request to evaluate a candidate set on recorded events.
 type Simulation struct {
 	Document  PolicyDocument
-	Since     ledger.Time // of the chains' opening; 0: all
+	Since     ledger.Time // only chains opened since then; 0 for all
 	MaxEvents int
 }
 
 // The bounds of a simulation.
 const (
-	maxSimulated      = 100_000
-	defaultSimulated  = 10_000
+	maxSimulated      = 100_000 // events
+	defaultSimulated  = 10_000  // events
 	maxExamples       = 50
 	maxSimulatedBytes = 256 << 10
 )
 
-// ParseSimulation reads the body of a request to simulate: the candidate set as
-// an object or as the text of a document, and how far to look.
+// ParseSimulation reads the body of a request to simulate: the candidate set as an object or as
+// the text of a document, and the bounds of the simulation.
 func ParseSimulation(v canon.Value) (*Simulation, error) {
 	f := canon.NewFields(v)
 	s := &Simulation{MaxEvents: int(f.Int("max_events", 1, maxSimulated))}
@@ -255,18 +255,18 @@ func ParseSimulation(v canon.Value) (*Simulation, error) {
 	return s, f.Err()
 }
 
-// SimulationReport says what would have been decided differently.
+// SimulationReport lists the decisions that would have been different.
 type SimulationReport struct {
-	PolicyVersion string // the candidate's, as if it were put next
+	PolicyVersion string // of the candidate, as if it were stored next
 	Events        int64
 	Chains        int64
 	Changed       int64
-	Complete      bool // every recorded event was looked at
+	Complete      bool // all recorded events were evaluated
 	Changes       []ChangeCount
 	Examples      []ChangedDecision
 }
 
-// ChangeCount counts the events whose decision would have changed in one way.
+// ChangeCount counts the events whose decision would have changed from one outcome to another.
 type ChangeCount struct {
 	From, To ledger.Outcome
 	Count    int64
@@ -283,15 +283,15 @@ type ChangedDecision struct {
 
 var errEnough = errors.New("enough")
 
-// SimulatePolicy runs a candidate set over recorded events, newest chains first, each chain
+// SimulatePolicy evaluates a candidate set on recorded events, newest chains first, each chain
 // from its beginning, under the current settings. The kill switch is ignored. Chains are
-// evaluated one by one, and not in the order in which they shared budgets: decisions by
-// budgets stay as recorded, and rules that read a budget find all of it left.
+// evaluated one after the other, not in the order in which they used shared budgets: decisions
+// by budgets stay as recorded, and rules that read a budget see its whole limit.
 func (s *policyService) SimulatePolicy(ctx context.Context, caller *Caller, request *Simulation) (*SimulationReport, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
 	}
-	// One at a time: each reads all that was recorded, and keeps a connection for as long.
+	// One at a time: a simulation reads all recorded events, and holds a connection meanwhile.
 	done, err := s.simulating.lock(ctx, caller.Org)
 	if err != nil {
 		return nil, visible(err)
@@ -330,14 +330,15 @@ type simulation struct {
 	limit   int64
 	report  *SimulationReport
 
-	chain   *ledger.Chain
-	state   *ledger.ChainState
-	entries int64              // of the chain, as it was recorded
-	addenda []*ledger.Addendum // of the chain, those still to come
-	asked   map[int64]*ledger.Approval
+	// The current chain.
+	chain     *ledger.Chain
+	state     *ledger.ChainState
+	entries   int64                      // recorded entries so far
+	addenda   []*ledger.Addendum         // remaining
+	approvals map[int64]*ledger.Approval // requested in the simulation, by sequence
 }
 
-// begin turns to another chain.
+// begin starts another chain.
 func (r *simulation) begin(ctx context.Context, record *store.ChainRecord) (err error) {
 	if r.chain, err = ledger.DecodeChain(record.Body); err != nil {
 		return err
@@ -353,13 +354,13 @@ func (r *simulation) begin(ctx context.Context, record *store.ChainRecord) (err 
 		}
 		r.state.Carried = state.Carried
 	}
-	r.entries, r.asked = 0, make(map[int64]*ledger.Approval)
+	r.entries, r.approvals = 0, make(map[int64]*ledger.Approval)
 	r.report.Chains++
 	return nil
 }
 
-// catchUp does what people did between two events: a decision settles what waits
-// here too, and a paused chain is resumed.
+// catchUp applies what people did between two events: a decision ends the approval that is
+// open in the simulation, too, and a paused chain is resumed.
 func (r *simulation) catchUp() error {
 	for len(r.addenda) > 0 && r.addenda[0].Position == r.entries+1 {
 		entry, err := ledger.DecodeEntry(r.addenda[0].Body)
@@ -367,7 +368,7 @@ func (r *simulation) catchUp() error {
 			return err
 		}
 		r.addenda, r.entries = r.addenda[1:], r.entries+1
-		if approval := r.asked[entry.Sequence]; entry.Kind == ledger.EntryApproval && approval != nil {
+		if approval := r.approvals[entry.Sequence]; entry.Kind == ledger.EntryApproval && approval != nil {
 			approval.Status = entry.ApprovalStatus
 			r.state.Settle(approval, entry.RecordedAt)
 		}
@@ -415,14 +416,14 @@ func (r *simulation) visit(ctx context.Context, record *store.ChainRecord, store
 		Now: event.RecordedAt, NewApproval: func() ledger.ApprovalID { return ledger.ApprovalID{} },
 	})
 	if recorded.Approval != nil {
-		r.asked[event.Sequence] = recorded.Approval
+		r.approvals[event.Sequence] = recorded.Approval
 	}
 	r.compare(event, recorded.Event)
 	return nil
 }
 
-func (r *simulation) compare(event *ledger.RecordedEvent, anew *ledger.Event) {
-	from, to := event.Decision.Outcome, anew.Decision.Outcome
+func (r *simulation) compare(event *ledger.RecordedEvent, simulated *ledger.Event) {
+	from, to := event.Decision.Outcome, simulated.Decision.Outcome
 	if by := event.Decision.BudgetOutcome(); by.StricterThan(to) {
 		to = by
 	}
@@ -433,7 +434,7 @@ func (r *simulation) compare(event *ledger.RecordedEvent, anew *ledger.Event) {
 	r.count(from, to)
 	if len(r.report.Examples) < maxExamples {
 		r.report.Examples = append(r.report.Examples, ChangedDecision{
-			Chain: r.chain.ID, Event: event, Outcome: to, PolicyName: anew.Decision.PolicyName, Reason: anew.Decision.Reason,
+			Chain: r.chain.ID, Event: event, Outcome: to, PolicyName: simulated.Decision.PolicyName, Reason: simulated.Decision.Reason,
 		})
 	}
 }
