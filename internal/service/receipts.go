@@ -23,14 +23,14 @@ type receiptService struct {
 	findings  *findingService
 }
 
-// Completed is a sealed chain with its receipt's stored bytes.
+// Completed is a sealed chain with the stored bytes of its receipt.
 type Completed struct {
 	ChainView
 	Receipt []byte
 }
 
-// CompleteChain seals a chain and makes its receipt. Sent again it answers the
-// same; asked for another outcome than the sealed one it refuses.
+// CompleteChain seals a chain and issues its receipt. Repeating it returns the same receipt. It
+// refuses an outcome that differs from the sealed one.
 func (s *recordService) CompleteChain(ctx context.Context, caller *Caller, id ledger.ChainID, completion *ledger.Completion) (*Completed, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
@@ -58,18 +58,18 @@ func (s *recordService) CompleteChain(ctx context.Context, caller *Caller, id le
 	return &Completed{ChainView: op.view, Receipt: op.receipt}, nil
 }
 
-// chainReading is what was read of a chain's events before the transaction that seals it,
-// so that only those recorded in the meantime are left to read under the lock.
+// chainReading is the result of reading a chain's events before the transaction that seals it,
+// so that only those recorded in the meantime remain to be read under the chain's lock.
 type chainReading struct {
 	chain   ledger.ChainID
-	events  int64           // how many were read; the sequence of the last
+	events  int64           // number of events read; the sequence of the last
 	rows    [32]byte        // running digest over their rows
 	summary *ledger.Summary // nil if they were not decoded, because the chain's summary is cached
 }
 
 // readChain reads the events of a chain that is about to be sealed: a receipt must not attest
-// what was edited before. They are decoded only if the chain's summary is not cached; the
-// digest that is cached with the summary finds edits as well.
+// edited events. They are decoded only if the chain's summary is not cached; otherwise the
+// digest cached with the summary detects edits.
 func (s *recordService) readChain(ctx context.Context, org ledger.OrgID, id ledger.ChainID) (*chainReading, error) {
 	read := &chainReading{chain: id}
 	if !s.chains.stateCache.summarized(org, id) {
@@ -108,16 +108,16 @@ type completeChain struct {
 	line       *lineage
 	completion *ledger.Completion
 	read       *chainReading
-	counters   counting // of approvals that are cancelled
-	view       ChainView
-	receipt    []byte
+	counters   counting  // of the approvals that are cancelled
+	view       ChainView // result
+	receipt    []byte    // result; nil if the chain was sealed before
 }
 
-// readEvents reads the newest chain of the lineage, as far as it is known.
+// readEvents reads the events of the newest known chain of the lineage.
 func (o *completeChain) readEvents(ctx context.Context, s *recordService) error {
 	newest := o.line.last()
 	if !s.chains.stateCache.summarized(o.caller.Org, newest) {
-		// The events of a chain that is not the caller's are not read.
+		// Check the owner first: another's chain must not be read.
 		if _, err := s.chains.ownChain(ctx, o.caller, newest); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (o *completeChain) plan(b *batch) error {
 	return nil
 }
 
-// succeed opens the chain that is sealed in place of an abandoned one. The head is checked
+// succeed opens the successor that is sealed instead of an abandoned chain. It checks the head
 // first, because an operation that fails must leave the batch unchanged.
 func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organization) (*liveChain, error) {
 	if _, err := b.head(org.ID); err != nil {
@@ -182,7 +182,8 @@ func (o *completeChain) succeed(b *batch, live *liveChain, org *ledger.Organizat
 	return b.openSuccessor(live, policy)
 }
 
-// head is the organization's, which the operation must have named among its needs.
+// head returns an organization's head, which the operation must have named among its needs. It
+// refuses a head that was rolled back.
 func (b *batch) head(org ledger.OrgID) (*ledger.Head, error) {
 	head := b.loaded.Heads[org]
 	if head == nil || !head.Authentic(b.service.keys) {
@@ -227,24 +228,24 @@ func (b *batch) seal(live *liveChain, org *ledger.Organization, counters *counti
 	return stored, nil
 }
 
-// cancelOpenApprovals cancels the undecided approvals and returns all approvals of the chain
-// by the sequence of their events.
+// cancelOpenApprovals cancels the open approvals of a chain. It returns all of the chain's
+// approvals, sorted by the sequence of their events.
 func (b *batch) cancelOpenApprovals(live *liveChain, org *ledger.Organization, counters *counting) ([]*ledger.Approval, error) {
-	asked, err := b.approvalsOf(live)
+	loaded, err := b.approvalsOf(live)
 	if err != nil {
 		return nil, err
 	}
-	var held []ledger.CounterID
-	for _, a := range asked {
+	var reserved []ledger.CounterID
+	for _, a := range loaded {
 		if a.approval.Status.Open() {
-			held = append(held, idsOfUses(a.approval.Reserved.Uses)...)
+			reserved = append(reserved, idsOfUses(a.approval.Reserved.Uses)...)
 		}
 	}
-	if err := counters.loaded(b, held); err != nil {
+	if err := counters.loaded(b, reserved); err != nil {
 		return nil, err
 	}
-	approvals := make([]*ledger.Approval, 0, len(asked))
-	for _, a := range asked {
+	approvals := make([]*ledger.Approval, 0, len(loaded))
+	for _, a := range loaded {
 		if before := a.approval.Status; before.Open() {
 			a.approval.Cancel(b.now)
 			a.changed = true
@@ -257,12 +258,12 @@ func (b *batch) cancelOpenApprovals(live *liveChain, org *ledger.Organization, c
 	return approvals, nil
 }
 
-// approvalsOf returns all approvals of a chain, including earlier changes of this batch, by
-// the sequence of their events. The operation must have named the chain in
-// Needs.ApprovalsOf. They are refused if their number, or the number of open ones, differs
-// from the chain's state: one is missing, or was reset.
+// approvalsOf returns all approvals of a chain, including earlier changes of this batch, sorted
+// by the sequence of their events. The operation must have named the chain in
+// Needs.ApprovalsOf. It fails if their number, or the number of open ones, differs from the
+// chain's state: then one is missing or was reset.
 func (b *batch) approvalsOf(live *liveChain) ([]*liveApproval, error) {
-	var asked []*liveApproval
+	var approvals []*liveApproval
 	for id, record := range b.loaded.Approvals {
 		if record.Chain == live.chain.ID {
 			if _, err := b.approval(id); err != nil {
@@ -272,26 +273,26 @@ func (b *batch) approvalsOf(live *liveChain) ([]*liveApproval, error) {
 	}
 	for _, a := range b.approvals {
 		if a.approval.Chain == live.chain.ID {
-			asked = append(asked, a)
+			approvals = append(approvals, a)
 		}
 	}
-	slices.SortFunc(asked, func(a, b *liveApproval) int { return cmp.Compare(a.approval.Sequence, b.approval.Sequence) })
+	slices.SortFunc(approvals, func(a, b *liveApproval) int { return cmp.Compare(a.approval.Sequence, b.approval.Sequence) })
 	waiting := int64(0)
-	for _, a := range asked {
+	for _, a := range approvals {
 		if a.approval.Status.Open() {
 			waiting++
 		}
 	}
-	if waiting != live.state.Waiting || int64(len(asked)) != live.state.Approvals {
+	if waiting != live.state.Waiting || int64(len(approvals)) != live.state.Approvals {
 		return nil, fmt.Errorf("%d of %d approvals are stored, %d of %d stand open: %w",
-			len(asked), live.state.Approvals, waiting, live.state.Waiting, ledger.ErrStateTampered)
+			len(approvals), live.state.Approvals, waiting, live.state.Waiting, ledger.ErrStateTampered)
 	}
-	return asked, nil
+	return approvals, nil
 }
 
-// catchUp adds to a reading the events recorded since, stored ones and those of this batch,
-// and returns the summary of them all. It does not change the operation's own reading,
-// because the batch may fail and be planned again.
+// catchUp extends a reading with the events recorded since, including those of this batch, and
+// returns the summary of all events. It works on a copy of the reading, because the batch may
+// fail and be planned again.
 func (b *batch) catchUp(live *liveChain, begun *chainReading) (*ledger.Summary, error) {
 	read := chainReading{chain: live.chain.ID, summary: &ledger.Summary{}}
 	switch {
@@ -299,7 +300,7 @@ func (b *batch) catchUp(live *liveChain, begun *chainReading) (*ledger.Summary, 
 	case begun.summary != nil:
 		read = *begun
 		read.summary = begun.summary.Clone()
-	case live.summary != nil: // otherwise it was evicted from the cache, and all is read again
+	case live.summary != nil: // otherwise it was evicted, and all events are read again
 		read = *begun
 	}
 	if read.events < live.state.Actions {
@@ -328,20 +329,20 @@ func (b *batch) catchUp(live *liveChain, begun *chainReading) (*ledger.Summary, 
 	return live.summary, nil
 }
 
-// repeat answers a chain that is sealed already.
+// repeat sets the result for a chain that is already sealed.
 func (o *completeChain) repeat(live *liveChain, org *ledger.Organization) error {
 	if o.completion.Failed != (live.state.Status == ledger.ChainFailed) {
 		return fault.Errorf(fault.CodeChainSealed, "the chain is sealed as %s already, and that stands", live.state.Status)
 	}
 	o.view = *(&ChainView{Chain: live.chain, State: live.state, Terms: &Terms{Act: org.Controls.Act}}).withOrg(org)
-	o.receipt = nil // of an earlier attempt that was not stored
+	o.receipt = nil // discard the receipt of an attempt that was not committed
 	return nil
 }
 
-// tamperedLog is logged where something is marked instead of shown.
+// tamperedLog is the log message for a record that is marked instead of shown.
 const tamperedLog = "stored evidence was changed outside the service, and is shown as such: run countersign audit"
 
-// ErrTampered says that the requested record exists and is not as the service wrote it.
+// ErrTampered reports that the requested record exists, but fails authentication.
 var ErrTampered = fault.Errorf(fault.CodeEvidenceTampered, "stored evidence was changed outside the service: run countersign audit")
 
 // shownReceipt returns a stored receipt if it is authentic, and otherwise only its id and
@@ -354,8 +355,8 @@ func (s *receiptService) shownReceipt(stored *ledger.StoredReceipt, slug string)
 	return &ledger.StoredReceipt{ID: stored.ID, Org: stored.Org, Sequence: stored.Sequence, Tampered: true}
 }
 
-// shownReceipts is shownReceipt for receipts of one organization. Its slug is compared with
-// the signed one.
+// shownReceipts is shownReceipt for receipts of one organization, whose slug must be the signed
+// one.
 func (s *receiptService) shownReceipts(ctx context.Context, org ledger.OrgID, receipts ...*ledger.StoredReceipt) ([]*ledger.StoredReceipt, error) {
 	owner, err := s.store.Organization(ctx, org)
 	if err != nil {
@@ -368,8 +369,7 @@ func (s *receiptService) shownReceipts(ctx context.Context, org ledger.OrgID, re
 	return shown, nil
 }
 
-// ReceiptOfChain finds a sealed chain's receipt. Where it is not as the service wrote it,
-// it is marked.
+// ReceiptOfChain returns a sealed chain's receipt, marked if it fails authentication.
 func (s *receiptService) ReceiptOfChain(ctx context.Context, caller *Caller, id ledger.ChainID) (*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAgent); err != nil {
 		return nil, err
@@ -392,7 +392,7 @@ func (s *receiptService) sealedReceipt(ctx context.Context, org ledger.OrgID, ch
 	return shown[0], nil
 }
 
-// Receipt finds one receipt. Where it is not as the service wrote it, it is marked.
+// Receipt returns one receipt, marked if it fails authentication.
 func (s *receiptService) Receipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -407,8 +407,8 @@ func (s *receiptService) Receipt(ctx context.Context, caller *Caller, id ledger.
 	return s.shownReceipt(receipt.StoredReceipt, receipt.Slug), nil
 }
 
-// ReceiptNumbered finds the id of a receipt by its number, which is unique in its
-// organization. The number is that of the signed bytes.
+// ReceiptNumbered returns the id of a receipt by its number, which is unique in its
+// organization. The number is part of the signed bytes.
 func (s *receiptService) ReceiptNumbered(ctx context.Context, caller *Caller, number string) (id ledger.ReceiptID, err error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return id, err
@@ -420,8 +420,8 @@ func (s *receiptService) ReceiptNumbered(ctx context.Context, caller *Caller, nu
 	return s.receiptNumbered(ctx, org, number)
 }
 
-// ReceiptNumbered finds the id of an organization's receipt by its number. Without a slug it
-// is that of the only organization there is.
+// ReceiptNumbered returns the id of an organization's receipt by its number. Without a slug,
+// the organization is the only one there is.
 func (o *Operator) ReceiptNumbered(ctx context.Context, slug, number string) (id ledger.ReceiptID, err error) {
 	org, err := o.organization(ctx, slug)
 	if err != nil {
@@ -435,7 +435,7 @@ func (s *receiptService) receiptNumbered(ctx context.Context, org *ledger.Organi
 	if !ok {
 		return id, fault.ErrNotFound
 	}
-	// Not a scan: the verifier may keep what it inspects.
+	// Not a scan: the judge may retain what it inspects.
 	listed, err := s.store.Receipts(ctx, org.ID, sequence+1, 1)
 	if err != nil {
 		return id, visible(err)
@@ -445,14 +445,13 @@ func (s *receiptService) receiptNumbered(ctx context.Context, org *ledger.Organi
 	}
 	receipt := listed[0]
 	in := s.judge.InspectReceipt(&store.NamedReceipt{StoredReceipt: receipt, Slug: org.Slug})
-	if in.Fault == "" && in.Check(receipt).Number != number { // one that fails is shown as such
+	if in.Fault == "" && in.Check(receipt).Number != number { // one that fails is found, and shown as failed
 		return id, fault.ErrNotFound
 	}
 	return receipt.ID, nil
 }
 
-// Receipts lists receipts, newest first. One that is not as the service wrote it is
-// marked.
+// Receipts lists receipts, newest first. Those that fail authentication are marked.
 func (s *receiptService) Receipts(ctx context.Context, caller *Caller, before int64, limit int) ([]*ledger.StoredReceipt, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -464,15 +463,14 @@ func (s *receiptService) Receipts(ctx context.Context, caller *Caller, before in
 	return s.shownReceipts(ctx, caller.Org, receipts...)
 }
 
-// CheckReceipt is the public check: anyone with a receipt's id may call it. Under load, and
-// for a large chain that was never checked in full, it leaves out the events and approvals,
-// and says so.
+// CheckReceipt is the public check: anyone with a receipt's id may call it. Under load, and for
+// a large chain that was never checked in full, it omits the events and approvals, and says so.
 func (s *receiptService) CheckReceipt(ctx context.Context, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
 	return s.checkReceipt(ctx, id, verify.Rationed)
 }
 
-// CheckOwnReceipt is CheckReceipt for a list of the caller's own receipts: public load does
-// not restrict it.
+// CheckOwnReceipt is CheckReceipt for lists of the caller's own receipts. Public load does not
+// restrict it.
 func (s *receiptService) CheckOwnReceipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.ReceiptCheck, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -496,7 +494,7 @@ func (s *receiptService) checkReceipt(ctx context.Context, id ledger.ReceiptID, 
 	return check, nil
 }
 
-// VerifyApproval judges one approval in all that was recorded about it.
+// VerifyApproval verifies one approval with everything recorded about it.
 func (s *receiptService) VerifyApproval(ctx context.Context, caller *Caller, id ledger.ApprovalID) (*ledger.Verification, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -512,8 +510,8 @@ func (s *receiptService) VerifyApproval(ctx context.Context, caller *Caller, id 
 	return s.withExport(ctx, caller, v, err)
 }
 
-// VerifyReceipt judges one receipt: by itself, between its neighbours, under the
-// head, with its chain's events and approvals.
+// VerifyReceipt verifies one receipt: by itself, between its neighbors, under the head, and
+// with its chain's events and approvals.
 func (s *receiptService) VerifyReceipt(ctx context.Context, caller *Caller, id ledger.ReceiptID) (*ledger.Verification, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleMember); err != nil {
 		return nil, err
@@ -529,7 +527,7 @@ func (s *receiptService) VerifyReceipt(ctx context.Context, caller *Caller, id l
 	return s.withExport(ctx, caller, v, err)
 }
 
-// withExport adds to a verification whether its caller may take the evidence out of the service.
+// withExport sets whether the caller may export the verified evidence.
 func (s *receiptService) withExport(ctx context.Context, caller *Caller, v *ledger.Verification, err error) (*ledger.Verification, error) {
 	if err != nil || !caller.Role.Includes(ledger.RoleAdmin) {
 		return v, err
@@ -546,20 +544,20 @@ func (s *receiptService) withExport(ctx context.Context, caller *Caller, v *ledg
 // every replica. The check itself does not depend on whether this succeeds.
 func (s *receiptService) keepFullCheck(ctx context.Context, check *store.FullCheckRecord) {
 	if err := s.store.PutFullCheck(ctx, check); err != nil {
-		s.log.Warn("the full check of a large chain could not be kept: strangers are shown the one before it", "error", err)
+		s.log.Warn("storing the full check of a large chain failed: public checks show the previous one", "error", err)
 	}
 }
 
-// VerifyReceipt judges one receipt of any organization: by itself, between its
-// neighbours, under the organization's head, and with its chain's events. It returns
-// an error only when it could not read; tampering is in the verdict.
+// VerifyReceipt verifies one receipt of any organization: by itself, between its neighbors,
+// under the organization's head, and with its chain's events. It returns an error only if it
+// could not read; the verdict reports tampering.
 func (o *Operator) VerifyReceipt(ctx context.Context, id ledger.ReceiptID) (*verify.Verdict, error) {
 	verdict, err := o.service.judge.VerifyReceipt(ctx, id)
 	return verdict, visible(err)
 }
 
-// Audit walks an organization's whole ledger. It returns an error only when it could
-// not read; tampering is in the report.
+// Audit verifies an organization's whole ledger. It returns an error only if it could not read;
+// the report contains tampering.
 func (o *Operator) Audit(ctx context.Context, slug string, options verify.AuditOptions) (*verify.AuditReport, error) {
 	org, err := o.organization(ctx, slug)
 	if err != nil {
@@ -568,22 +566,23 @@ func (o *Operator) Audit(ctx context.Context, slug string, options verify.AuditO
 	return o.AuditOrganization(ctx, org, options)
 }
 
-// AuditOrganization is Audit of an organization from a list. By its slug it may not be
-// found, if the slug was edited.
+// AuditOrganization is Audit for an organization from a list. A lookup by slug would miss an
+// organization whose slug was edited.
 func (o *Operator) AuditOrganization(ctx context.Context, org *ledger.Organization, options verify.AuditOptions) (*verify.AuditReport, error) {
 	report, err := o.service.judge.Audit(ctx, org, options)
 	return report, visible(err)
 }
 
-// Rollbacks finds the organizations whose ledger is not the one that this server has
-// given receipts of. While one is missing altogether, no receipts are made for any.
+// Rollbacks lists the organizations whose ledger is older than what this server has
+// acknowledged, or differs from it. While one is missing altogether, no receipts are issued for
+// any organization.
 func (s *receiptService) Rollbacks(ctx context.Context) ([]verify.Rollback, error) {
 	found, err := s.judge.Rollbacks(ctx)
 	return found, visible(err)
 }
 
-// AuditLedger walks the caller's own ledger. It returns an error only when it
-// could not read; tampering is in the report.
+// AuditLedger verifies the caller's own ledger. It returns an error only if it could not read;
+// the report contains tampering.
 func (s *receiptService) AuditLedger(ctx context.Context, caller *Caller, options verify.AuditOptions) (*verify.LedgerAudit, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err

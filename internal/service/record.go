@@ -25,21 +25,20 @@ type recordService struct {
 	entryLogs *cache.Cache[ledger.ChainID, *entryLog] // of chains in use
 }
 
-// Recorded is the answer to a recorded action: the decision, and the chain's metrics after
-// it.
+// Recorded is the answer to a recorded action: the decision, and the chain's metrics after it.
 type Recorded struct {
 	Event   *ledger.Event
 	Metrics ledger.Metrics
-	// FastPath says whether the client may still decide harmless actions itself.
+	// FastPath reports whether the client may still decide harmless actions itself.
 	FastPath bool
-	// ContinuedBy is the chain in which to continue, if that is not the one that the request
-	// named; nil otherwise.
+	// ContinuedBy is the chain in which to continue, if it is not the requested one; nil
+	// otherwise.
 	ContinuedBy *ledger.ChainID
 	Terms       Terms
 }
 
-// RecordEvent decides an action and records it. Under an idempotency key the
-// same action is recorded once however often it is sent.
+// RecordEvent decides an action and records it. An action with an idempotency key is recorded
+// once, however often it is sent.
 func (s *recordService) RecordEvent(ctx context.Context, caller *Caller, chain ledger.ChainID, action *ledger.Action) (*Recorded, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
@@ -53,12 +52,12 @@ func (s *recordService) RecordEvent(ctx context.Context, caller *Caller, chain l
 	return &op.recorded, nil
 }
 
-// errApprovalNotLoaded says that an operation found out only in its transaction which
-// approval it needs, and names it the next time.
+// errApprovalNotLoaded reports that an operation needs an approval that was not loaded. The
+// next attempt names it.
 var errApprovalNotLoaded = errors.New("approval not loaded")
 
-// ReportEvents records actions that a client decided by itself, in order. Each has its own
-// result: one that cannot be recorded does not block the others.
+// ReportEvents records actions that a client decided itself, in order. Each has its own result:
+// one that cannot be recorded does not block the others.
 func (s *recordService) ReportEvents(ctx context.Context, caller *Caller, chain ledger.ChainID, actions []*ledger.Action) (*Report, error) {
 	if err := caller.require(ledger.RoleAgent); err != nil {
 		return nil, err
@@ -88,7 +87,7 @@ func (s *recordService) ReportEvents(ctx context.Context, caller *Caller, chain 
 	return &op.report, nil
 }
 
-// Report is the answer to a batch of actions that a client decided by itself.
+// Report is the answer to a list of actions that a client decided itself.
 type Report struct {
 	Results []Reported // one for each action, in order
 	// ContinuedBy is as in Recorded.
@@ -96,47 +95,48 @@ type Report struct {
 	Terms       Terms
 }
 
-// Reported is what became of one reported action.
+// Reported is the result of one reported action.
 type Reported struct {
 	*Recorded
-	Err error // why it was not recorded
+	Err error // why it was not recorded; nil if it was
 }
 
 // reportEvents records as many events of a report as can be planned in a short time, and is
-// committed again for the rest: everyone in a transaction waits for them.
+// committed again for the rest: all operations of a transaction wait for them.
 type reportEvents struct {
 	line   *lineage
 	events []*recordEvent
-	from   int    // the first event that is not committed yet
-	until  int    // the first that is not tried next
-	report Report // of those before, and of those that the last plan has recorded
-	stored int    // how many are recorded
-	first  error  // of those that are not
+	from   int    // index of the first event that is not committed
+	until  int    // index after the last event of the next attempt
+	report Report // results of the committed events, and of the last plan
+	stored int    // number of events recorded
+	first  error  // the first error of an event
 
-	before progress // of the events before from
+	before progress // after the last commit
 }
 
-// progress is the state that a plan changes. It is reset if the plan is not committed.
+// progress is the part of the state that a plan changes. A plan starts from the last committed
+// one.
 type progress struct {
 	stored int
 	first  error
 }
 
-// done reports whether all events are committed, each with its result.
+// done reports whether all events are committed.
 func (o *reportEvents) done() bool { return o.from == len(o.events) }
 
-// advance moves past the committed events. The next attempt takes twice as many as there was
-// time for.
+// advance moves past the committed events. The next attempt takes twice as many as the last one
+// had time for.
 func (o *reportEvents) advance() {
-	const least = 8
+	const minEvents = 8
 	committed := len(o.report.Results)
-	o.until = min(committed+max(2*(committed-o.from), least), len(o.events))
+	o.until = min(committed+max(2*(committed-o.from), minEvents), len(o.events))
 	o.from = committed
 	o.before = progress{o.stored, o.first}
 }
 
-// rest are the events that are tried next.
-func (o *reportEvents) rest() []*recordEvent { return o.events[o.from:o.until] }
+// next returns the events of the next attempt.
+func (o *reportEvents) next() []*recordEvent { return o.events[o.from:o.until] }
 
 func (o *reportEvents) tenant() ledger.OrgID { return o.events[0].caller.Org }
 
@@ -148,17 +148,16 @@ func (o *reportEvents) size() (total int) {
 }
 
 func (o *reportEvents) need(needs *store.Needs) {
-	for _, event := range o.rest() {
+	for _, event := range o.next() {
 		event.need(needs)
 	}
 }
 
 func (o *reportEvents) plan(b *batch) error {
 	began := time.Now()
-	o.report.Results = o.report.Results[:o.from] // of a plan that was not committed
+	o.report.Results = o.report.Results[:o.from] // drop those of a plan that was not committed
 	o.stored, o.first = o.before.stored, o.before.first
-	// Checked before anything is recorded: missing chains of the lineage lead to another
-	// attempt.
+	// Checked before anything is recorded: missing chains of the lineage cause a retry.
 	caller := o.events[0].caller
 	if err := b.confirm(caller); err != nil {
 		return err
@@ -192,22 +191,22 @@ func (o *reportEvents) plan(b *batch) error {
 	return o.grant(b)
 }
 
-// examined refuses a batch whose actions the policy in force has not examined.
+// examined fails if the policy in force has not examined all actions of the attempt.
 func (o *reportEvents) examined(b *batch, caller *Caller) error {
 	org, err := b.org(caller.Org)
 	if err != nil {
 		return err
 	}
-	actions := make([]*ledger.Action, 0, len(o.rest()))
-	for _, event := range o.rest() {
+	actions := make([]*ledger.Action, 0, len(o.next()))
+	for _, event := range o.next() {
 		actions = append(actions, event.action)
 	}
 	_, err = b.policyFor(org, actions...)
 	return err
 }
 
-// standings checks that the counters of the events are loaded, and returns up to which
-// event. It takes at most half of the planning time.
+// standings checks that the counters of the events are loaded, and returns the index after the
+// last event that it checked. It takes at most half of the planning time.
 func (o *reportEvents) standings(b *batch, live *liveChain, began time.Time) (until int, err error) {
 	org, err := b.org(o.events[0].caller.Org)
 	if err != nil || len(org.Settings.Budgets) == 0 {
@@ -220,13 +219,13 @@ func (o *reportEvents) standings(b *batch, live *liveChain, began time.Time) (un
 	var missing error
 	for until = o.from; until < o.until && (until == o.from || time.Since(began) < maxPlanning/2); until++ {
 		if _, err := o.events[until].standings(b, live, org, policy); errors.Is(err, errCountersNotLoaded) {
-			missing = err // the others are named too
+			missing = err // continue, so that the next attempt names all counters
 		}
 	}
 	return until, missing
 }
 
-// grant makes the terms of the whole batch, once all of it is counted.
+// grant sets the terms of the whole report, once all events are counted.
 func (o *reportEvents) grant(b *batch) error {
 	caller := o.events[0].caller
 	live, err := o.line.newest(b, caller)
@@ -246,7 +245,7 @@ func (o *reportEvents) grant(b *batch) error {
 	return nil
 }
 
-// price finds what a model's call cost.
+// price sets the cost of a model call.
 func (s *shared) price(action *ledger.Action) {
 	f := &action.Facts
 	if f.Model == "" {
@@ -262,9 +261,9 @@ type recordEvent struct {
 	caller   *Caller
 	line     *lineage
 	action   *ledger.Action
-	asked    *ledger.ApprovalID // of the event that this repeats, once it is known
+	asked    *ledger.ApprovalID // of the event that this repeats; nil until it is known
 	counters counting
-	recorded Recorded
+	recorded Recorded // result
 }
 
 func (o *recordEvent) ref(chain ledger.ChainID) store.EventRef {
@@ -292,7 +291,7 @@ func (o *recordEvent) need(needs *store.Needs) {
 	o.counters.need(needs)
 }
 
-// standings returns where the budgets stand before the action.
+// standings returns the standings of budgets before the action.
 func (o *recordEvent) standings(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy) ([]ledger.BudgetStanding, error) {
 	return b.standings(&o.counters, org, policy, live, o.subject(live), o.action)
 }
@@ -311,7 +310,7 @@ func (o *recordEvent) plan(b *batch) error {
 	if err != nil {
 		return err
 	}
-	// A marker of dropped events is no agent's. Only a client's report has any.
+	// A marker of dropped events, which occurs only in reports, belongs to no agent.
 	if o.action.Source == "" || o.action.ActionType != ledger.ActionTypeGap {
 		if err := b.mayRecord(o.caller, o.action.AgentName); err != nil {
 			return err
@@ -345,8 +344,8 @@ func (o *recordEvent) plan(b *batch) error {
 	return nil
 }
 
-// earlier is the event that was recorded under the action's idempotency key before, in
-// the chain or in any that it continues; nil for none.
+// earlier returns the event that was recorded before with the action's idempotency key, in the
+// chain or in one that it continues; nil for none.
 func (o *recordEvent) earlier(b *batch, live *liveChain) *ledger.StoredEvent {
 	if o.action.IdempotencyKey == "" {
 		return nil
@@ -387,14 +386,14 @@ func (o *recordEvent) record(b *batch, live *liveChain, org *ledger.Organization
 	}
 	answered := recorded.Event
 	if o.action.Source != "" {
-		// What a lease covered counts as allowed in a paused chain, too. The client must not
-		// mistake that for the end of the pause.
+		// An action under a lease counts as allowed even in a paused chain. The client must
+		// not take that for the end of the pause.
 		answered = (&ledger.RecordedEvent{Event: *answered}).Stands(org, live.state)
 	}
 	o.answer(b, live, org, policy, answered)
 }
 
-// answer sets the answer: the decision, and what the client may decide by itself afterwards.
+// answer sets the result: the decision, and what the client may decide itself afterwards.
 func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, event *ledger.Event) {
 	o.recorded = Recorded{
 		Event: event, Metrics: live.state.Metrics, FastPath: live.chain.FastPath && policy.FastPath, ContinuedBy: o.line.continuedBy(live),
@@ -402,15 +401,14 @@ func (o *recordEvent) answer(b *batch, live *liveChain, org *ledger.Organization
 	if !event.Decision.Outcome.StricterThan(ledger.AllowWithFlag) {
 		b.service.noteGrant(org.ID)
 	}
-	if o.action.Source == "" { // a report has the terms of its batch
+	if o.action.Source == "" { // a report has its own terms
 		o.recorded.Terms = b.terms(o.caller, org, policy, live.chain, live.state)
 	}
 }
 
-// repeat answers an action that was recorded before from its record, which must
-// be authentic: what was denied must not become allowed by an edit. What was allowed
-// is answered as what may happen now: the client that asks again may not have begun
-// yet.
+// repeat sets the result for an action that was recorded before. The record must be authentic:
+// an edit must not turn a denial into an allow. An allowed action is decided again by the
+// current rules, because the client that repeats the request may not have begun yet.
 func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization, policy *ledger.Policy, earlier *ledger.StoredEvent) error {
 	event, err := b.service.store.ReadEvent(org.ID, earlier)
 	if err != nil {
@@ -420,7 +418,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 		return fault.Errorf(fault.CodeIdempotencyConflict, "this idempotency_key recorded another action already: use a new key for a new action")
 	}
 	b.service.chainPolls.note(live.chain, live.state.LastAt, b.now)
-	if o.action.Source != "" { // it has happened
+	if o.action.Source != "" { // the client has executed it
 		o.answer(b, live, org, policy, event.Stands(org, live.state))
 		return nil
 	}
@@ -430,7 +428,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	}
 	now := ledger.Later(b.now, live.state.LastAt)
 	standings, standErr := b.standAgain(&o.counters, org, policy, o.subject(live), o.action, event.Uses, now)
-	approval, err := o.approval(b, event) // both are named before either is asked for anew
+	approval, err := o.approval(b, event) // called in any case, so that a retry names both needs
 	if err = cmp.Or(standErr, err); err != nil {
 		return err
 	}
@@ -441,7 +439,7 @@ func (o *recordEvent) repeat(b *batch, live *liveChain, org *ledger.Organization
 	return nil
 }
 
-// approval is the one that the repeated event asked for, nil for none.
+// approval returns the approval of the repeated event; nil for none.
 func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.Approval, error) {
 	id := event.Approval
 	if id == (ledger.ApprovalID{}) {
