@@ -6,19 +6,19 @@ import (
 	"countersign/internal/ledger"
 )
 
-// SignRound makes one round of the signer, and those that it asks for.
+// SignRound runs one round of the signer, and the further rounds that it requests.
 func (s *Service) SignRound(ctx context.Context) {
 	for poll := true; s.signer.Round(ctx, poll); poll = false {
 	}
 }
 
-// Resign lets another replica be the signer.
+// Resign lets another replica become the signer.
 func (s *Service) Resign() { s.signer.Resign(context.Background()) }
 
-// SignSealed is SignRound for what this process has sealed alone.
+// SignSealed is SignRound for the receipts that this process has sealed.
 func (s *Service) SignSealed(ctx context.Context) { s.signer.Round(ctx, false) }
 
-// EndRoundsAt has the signer's rounds end at a point, as if the process had.
+// EndRoundsAt ends the signer's rounds at a point, as if the process had crashed there.
 func (s *Service) EndRoundsAt(fault error, point string) {
 	s.signer.EndRoundsAt(func(reached string) error {
 		if reached == point {
@@ -28,7 +28,7 @@ func (s *Service) EndRoundsAt(fault error, point string) {
 	})
 }
 
-// ForgetPauses has logs looked at that were left alone.
+// ForgetPauses ends the pauses of logs that failed.
 func (s *Service) ForgetPauses() { s.signer.ForgetPauses() }
 
 // CloseLogForTest closes a log as accepting a rollback does.
@@ -40,5 +40,5 @@ func (o *Operator) CloseLogForTest(ctx context.Context, org ledger.OrgID, slug s
 	if err != nil {
 		return err
 	}
-	return o.enterAcceptance(ctx, org, slug, closing, closing.describe)
+	return o.logAcceptance(ctx, org, slug, closing, closing.describe)
 }

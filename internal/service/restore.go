@@ -26,16 +26,17 @@ func (s *Service) Ledger(ctx context.Context) (*LedgerIdentity, error) {
 	return identity, visible(err)
 }
 
-// LedgerMemory is a watch that takes over the ledger that it meets.
+// LedgerMemory is a watch that can start to watch a ledger.
 type LedgerMemory interface {
 	verify.LedgerWatch
-	// Adopt is keyring.ErrOtherLedger where it watches another.
+	// Adopt starts to watch a ledger. It returns keyring.ErrOtherLedger if another one is
+	// watched.
 	Adopt(ledger uuid.UUID) error
 }
 
-// AdoptLedger gives a ledger its id if it has none, and makes the memory watch it if it
-// watches none. An empty memory does not adopt a ledger with receipts, which it has never
-// seen: the operator must do that explicitly.
+// AdoptLedger gives a ledger an id if it has none, and makes the memory watch it if it watches
+// none. An empty memory does not adopt a ledger that has receipts, because it cannot know how
+// many there must be: the operator must accept that ledger explicitly.
 func (o *Operator) AdoptLedger(ctx context.Context, memory LedgerMemory) error {
 	lost := false
 	if memory.Blank() {
@@ -48,10 +49,10 @@ func (o *Operator) AdoptLedger(ctx context.Context, memory LedgerMemory) error {
 	switch {
 	case err == nil, lost && errors.Is(err, store.ErrNotFound):
 	case errors.Is(err, ledger.ErrStateTampered) && (lost || memory.Ledger() != uuid.Nil):
-		// The row was forged. The audit names it, and nothing changes.
+		// The row was forged. The audit reports it, and nothing changes.
 		return nil
 	case errors.Is(err, store.ErrNotFound):
-		// One that is watched lost its row.
+		// The ledger is new, or the row of a watched ledger was deleted.
 		if identity, err = o.identify(ctx, memory.Ledger()); err != nil {
 			return visible(err)
 		}
@@ -64,8 +65,8 @@ func (o *Operator) AdoptLedger(ctx context.Context, memory LedgerMemory) error {
 	return memory.Adopt(identity.ID)
 }
 
-// identify gives a ledger without an id its first. Of replicas that do so at once, one
-// decides.
+// identify gives a ledger without an id its first one: the given id or, if that is zero, a
+// random one. Of several replicas that do so concurrently, the first wins.
 func (o *Operator) identify(ctx context.Context, id uuid.UUID) (*LedgerIdentity, error) {
 	if id == uuid.Nil {
 		id = o.service.randomID()
@@ -112,28 +113,28 @@ func (o *Operator) AcceptLedger(ctx context.Context, watched uuid.UUID) (*Ledger
 // Restoration is the result of restoring a ledger.
 type Restoration struct {
 	Ledger        uuid.UUID              `json:"ledger"`
-	Parent        *uuid.UUID             `json:"parent"` // null where it was not known
+	Parent        *uuid.UUID             `json:"parent"` // null if it is not known
 	Organizations []RestoredOrganization `json:"organizations"`
 }
 
-// RestoredOrganization says what an organization has left.
+// RestoredOrganization describes what an organization has and what it has lost.
 type RestoredOrganization struct {
 	Organization string    `json:"organization"`
 	ID           uuid.UUID `json:"organization_id"`
 	Receipts     int64     `json:"receipts"`
-	ReceiptsLost int64     `json:"receipts_lost"` // acknowledged, as far as is remembered, and not in this ledger
-	Acts         int64     `json:"acts"`          // before the one that says that it was restored
+	ReceiptsLost int64     `json:"receipts_lost"` // known to be acknowledged, and not in this ledger
+	Acts         int64     `json:"acts"`          // before the act about the restoration
 	ActsLost     int64     `json:"acts_lost"`
-	// Missing says that the ledger does not know the organization at all.
+	// Missing reports that the organization is not in the ledger at all.
 	Missing bool `json:"missing"`
-	// Diverged says that the ledger is as long as what was acknowledged, or longer, and
-	// holds other receipts or acts.
+	// Diverged reports that the ledger is at least as long as what was acknowledged, but has
+	// other receipts or acts.
 	Diverged bool `json:"diverged"`
 
 	end keyring.Seen
 }
 
-// Ends is where the organizations' ledgers end now.
+// Ends returns the current ends of the organizations' ledgers.
 func (r *Restoration) Ends() map[uuid.UUID]keyring.Seen {
 	ends := make(map[uuid.UUID]keyring.Seen)
 	for _, org := range r.Organizations {
@@ -144,9 +145,10 @@ func (r *Restoration) Ends() map[uuid.UUID]keyring.Seen {
 	return ends
 }
 
-// Restore gives a restored older ledger a new id, and enters into each organization's audit
-// log what was lost. seen is what was acknowledged of the ledger watched. If one log cannot
-// be written, the others still are: the result is returned with the error.
+// Restore gives a restored older ledger a new id, and records in each organization's audit log
+// what was lost. watched is the ledger that was watched, and seen is what was acknowledged of
+// it. If an audit log cannot be written, the others still are, and the result is returned
+// together with the error.
 func (o *Operator) Restore(ctx context.Context, watched uuid.UUID, seen map[uuid.UUID]keyring.Seen) (*Restoration, error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
@@ -164,18 +166,18 @@ func (o *Operator) Restore(ctx context.Context, watched uuid.UUID, seen map[uuid
 		return nil, err
 	}
 	missing := missingFrom(orgs, seen)
-	var unsaid []error
+	var failed []error
 	for i := range result.Organizations {
 		restored := &result.Organizations[i]
-		if err := o.enterRestoration(ctx, result, restored, len(missing)); err != nil {
-			unsaid = append(unsaid, fmt.Errorf("the audit log of %s does not say that it was restored: %w", restored.Organization, err))
+		if err := o.logRestoration(ctx, result, restored, len(missing)); err != nil {
+			failed = append(failed, fmt.Errorf("the audit log of %s does not say that it was restored: %w", restored.Organization, err))
 		}
 	}
 	result.Organizations = append(result.Organizations, missing...)
-	return result, errors.Join(unsaid...)
+	return result, errors.Join(failed...)
 }
 
-// survey compares one organization with what was acknowledged of it.
+// survey compares an organization's ledger with what was acknowledged of it.
 func (o *Operator) survey(ctx context.Context, org *ledger.Organization, seen keyring.Seen) (*RestoredOrganization, error) {
 	end, err := o.end(ctx, org)
 	if err != nil {
@@ -190,7 +192,7 @@ func (o *Operator) survey(ctx context.Context, org *ledger.Organization, seen ke
 	return restored, err
 }
 
-// end is where an organization's ledger ends.
+// end returns the end of an organization's ledger.
 func (o *Operator) end(ctx context.Context, org *ledger.Organization) (keyring.Seen, error) {
 	end := keyring.Seen{Slug: org.Slug}
 	head, err := o.service.judge.Head(ctx, org.ID)
@@ -213,7 +215,7 @@ func (o *Operator) end(ctx context.Context, org *ledger.Organization) (keyring.S
 	return end, nil
 }
 
-// diverged reports whether a ledger is as long as what was acknowledged and has other
+// diverged reports whether a ledger is at least as long as what was acknowledged, but has other
 // content.
 func (o *Operator) diverged(ctx context.Context, org *ledger.Organization, end, seen keyring.Seen) (bool, error) {
 	other := false
@@ -258,9 +260,9 @@ func (o *Operator) renew(ctx context.Context, result *Restoration, watched uuid.
 	return nil
 }
 
-// enterRestoration enters into an organization's audit log that it was restored. It
-// names none of the missing ones: an audit log is for its own organization alone.
-func (o *Operator) enterRestoration(ctx context.Context, result *Restoration, restored *RestoredOrganization, missing int) error {
+// logRestoration records the restoration in an organization's audit log. It does not name the
+// missing organizations: an audit log is only for its own organization.
+func (o *Operator) logRestoration(ctx context.Context, result *Restoration, restored *RestoredOrganization, missing int) error {
 	org := ledger.OrgID{UUID: restored.ID}
 	closing, err := o.closingOf(ctx, org)
 	if err != nil {
@@ -299,7 +301,7 @@ func (o *Operator) enterRestoration(ctx context.Context, result *Restoration, re
 	return err
 }
 
-// missingFrom lists the organizations that were acknowledged and are not stored.
+// missingFrom lists the organizations that were acknowledged but are not stored.
 func missingFrom(orgs []*ledger.Organization, seen map[uuid.UUID]keyring.Seen) []RestoredOrganization {
 	stored := make(map[uuid.UUID]bool, len(orgs))
 	for _, org := range orgs {
@@ -317,8 +319,8 @@ func missingFrom(orgs []*ledger.Organization, seen map[uuid.UUID]keyring.Seen) [
 	return missing
 }
 
-// Diverged names the organizations whose ledger is as long as another memory of it and has
-// other content.
+// Diverged returns the slugs of the organizations whose ledger has diverged from what was
+// seen.
 func (o *Operator) Diverged(ctx context.Context, seen map[uuid.UUID]keyring.Seen) ([]string, error) {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
@@ -338,8 +340,8 @@ func (o *Operator) Diverged(ctx context.Context, seen map[uuid.UUID]keyring.Seen
 }
 
 // AcceptRollbacks accepts the database as it is, for an operator who has restored it on
-// purpose, and enters that into the audit log. accept makes the watch forget what it has
-// seen.
+// purpose, and records that in the audit log. accept resets what the watch has seen of an
+// organization.
 func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback, accept func(org uuid.UUID, now keyring.Seen) error) error {
 	var missing []verify.Rollback
 	for _, rollback := range found {
@@ -378,9 +380,9 @@ func (o *Operator) AcceptRollbacks(ctx context.Context, found []verify.Rollback,
 	return nil
 }
 
-// AcceptChains accepts chains as they are, for an operator who has restored them on purpose,
-// and enters that into the audit logs of their organizations. accept makes the watch forget
-// what it has seen of an organization's chains.
+// AcceptChains accepts chains as they are, for an operator who has restored them on purpose, and
+// records that in the audit logs of their organizations. accept resets what the watch has seen
+// of an organization's chains.
 func (o *Operator) AcceptChains(ctx context.Context, found []*verify.ChainRollback, accept func(org uuid.UUID) error) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
@@ -397,7 +399,7 @@ func (o *Operator) AcceptChains(ctx context.Context, found []*verify.ChainRollba
 	for org, count := range chains {
 		slug, known := slugs[org]
 		if known {
-			err = o.enterAcceptance(ctx, org, slug, &closing{}, func(w *canon.ObjectWriter) { w.Int("chains", count) })
+			err = o.logAcceptance(ctx, org, slug, &closing{}, func(w *canon.ObjectWriter) { w.Int("chains", count) })
 		}
 		if err == nil {
 			err = accept(org.UUID)
@@ -412,17 +414,17 @@ func (o *Operator) AcceptChains(ctx context.Context, found []*verify.ChainRollba
 	return nil
 }
 
-// acknowledgeRollback acknowledges the findings about the rollback: accepting it implies
-// having looked at them.
+// acknowledgeRollback acknowledges the findings about the rollback: accepting it implies having
+// examined them.
 func (o *Operator) acknowledgeRollback(ctx context.Context, slug string) error {
 	findings, err := o.Findings(ctx, slug)
 	if err != nil {
 		return err
 	}
 	for _, finding := range findings {
-		// The transparency log of a restored older database is older, too, and was closed.
-		answered := finding.Check == string(ledger.CheckRollback) || finding.Check == string(ledger.CheckTransparency)
-		if answered && finding.Open() {
+		// The transparency log of a restored database is older, too, and was closed.
+		accepted := finding.Check == string(ledger.CheckRollback) || finding.Check == string(ledger.CheckTransparency)
+		if accepted && finding.Open() {
 			if err := o.Acknowledge(ctx, finding, "the database was accepted as it is"); err != nil {
 				return err
 			}
@@ -431,8 +433,8 @@ func (o *Operator) acknowledgeRollback(ctx context.Context, slug string) error {
 	return nil
 }
 
-// acceptOlder enters the acceptance of a ledger into its organization's log and
-// returns where that ledger ends.
+// acceptOlder records the acceptance of a ledger in its organization's audit log, and returns
+// the end of that ledger.
 func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (keyring.Seen, error) {
 	org := ledger.OrgID{UUID: rollback.ID}
 	head, err := o.service.judge.Head(ctx, org)
@@ -451,7 +453,7 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (
 		return keyring.Seen{}, err
 	}
 	o.service.store.AcceptLog(org)
-	err = o.enterAcceptance(ctx, org, rollback.Organization, closing, func(w *canon.ObjectWriter) {
+	err = o.logAcceptance(ctx, org, rollback.Organization, closing, func(w *canon.ObjectWriter) {
 		w.Int("acts_acknowledged", rollback.ActsAcknowledged)
 		w.Int("acts_stored", rollback.ActsStored)
 		closing.describe(w)
@@ -467,8 +469,8 @@ func (o *Operator) acceptOlder(ctx context.Context, rollback *verify.Rollback) (
 	return now, err
 }
 
-// acceptOther enters into every audit log that the ledger is not the one that was watched.
-// The caller makes the watch follow it.
+// acceptOther records in every audit log that the ledger is not the one that was watched. The
+// caller makes the watch follow it.
 func (o *Operator) acceptOther(ctx context.Context) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
@@ -480,7 +482,7 @@ func (o *Operator) acceptOther(ctx context.Context) error {
 			err = o.endLogs(org.ID.UUID)
 		}
 		if err == nil {
-			err = o.enterAcceptance(ctx, org.ID, org.Slug, closing, func(w *canon.ObjectWriter) {
+			err = o.logAcceptance(ctx, org.ID, org.Slug, closing, func(w *canon.ObjectWriter) {
 				closing.describe(w)
 				w.Bool("other_ledger", true)
 			})
@@ -492,16 +494,16 @@ func (o *Operator) acceptOther(ctx context.Context) error {
 	return nil
 }
 
-// acceptMissing enters the acceptance into the log of every remaining organization, because
-// sealing was blocked for all. It does not name the missing ones: an audit log is only for
-// its own organization.
+// acceptMissing records the acceptance in the audit log of every remaining organization,
+// because sealing was blocked for all. It does not name the missing ones: an audit log is only
+// for its own organization.
 func (o *Operator) acceptMissing(ctx context.Context, missing []verify.Rollback) error {
 	orgs, err := o.Organizations(ctx)
 	if err != nil {
 		return err
 	}
 	for _, org := range orgs {
-		err := o.enterAcceptance(ctx, org.ID, org.Slug, &closing{}, func(w *canon.ObjectWriter) {
+		err := o.logAcceptance(ctx, org.ID, org.Slug, &closing{}, func(w *canon.ObjectWriter) {
 			w.Int("organizations_missing", int64(len(missing)))
 		})
 		if err != nil {
@@ -511,7 +513,7 @@ func (o *Operator) acceptMissing(ctx context.Context, missing []verify.Rollback)
 	return nil
 }
 
-func (o *Operator) enterAcceptance(ctx context.Context, org ledger.OrgID, slug string, closing *closing, detail func(*canon.ObjectWriter)) error {
+func (o *Operator) logAcceptance(ctx context.Context, org ledger.OrgID, slug string, closing *closing, detail func(*canon.ObjectWriter)) error {
 	return o.service.committer.commit(ctx, &act{org: org, actor: ledger.ActorOperator, change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
 		closing.enter(b)
 		return &auditEntry{action: ledger.ActRollbackAccept, target: slug, detail: details(detail)}, nil

@@ -13,7 +13,7 @@ import (
 	"countersign/internal/store"
 )
 
-// searchService finds records through the search index, and rebuilds it.
+// searchService finds records through the search index, and adds missing records to it.
 type searchService struct {
 	*shared
 	approvals *approvalService
@@ -21,23 +21,23 @@ type searchService struct {
 	receipts  *receiptService
 }
 
-// A search finds candidates in an index that has no authority. Each candidate is read,
-// authenticated and matched again. So editing the index can hide a record, but can show
-// nothing that does not match. A candidate that fails authentication is marked, since it may
-// match or not.
+// A search finds candidates in an index that is not authenticated. Each candidate is read,
+// authenticated and matched again. So editing the index can hide a record, but cannot add one
+// that does not match. A candidate that fails authentication is marked, because it may have
+// matched.
 
-// Found is one page of a search. Next is where the next page begins, nil at the end: a page
-// can be short, or empty, before the end.
+// Found is one page of a search. Next is where the next page begins; nil at the end. A page
+// before the end may be short or empty.
 type Found[T, P any] struct {
 	Items []T
 	Next  *P
 }
 
-// clockSlack is how far the order of a list and its moments may be apart: replicas' clocks
-// differ.
+// clockSlack bounds how far the order of a list may deviate from its times, in milliseconds,
+// because the clocks of replicas differ.
 const clockSlack = ledger.Time(10 * time.Second / time.Millisecond)
 
-// ChainSearch selects chains by what they say.
+// ChainSearch selects chains by their content.
 type ChainSearch struct {
 	ledger.Find
 	ChainFilter
@@ -57,7 +57,7 @@ func (s *searchService) FindChains(ctx context.Context, caller *Caller, filter *
 		bound := ledger.NewTimedID(*filter.Since, [10]byte{})
 		from = bound[:6] // no id of that time is smaller
 	}
-	before := string([]byte{255}) // no id of ours begins so
+	before := string([]byte{255}) // greater than any timed id
 	if filter.Until != nil {
 		bound := ledger.NewTimedID(*filter.Until+clockSlack, [10]byte{})
 		before = string(bound[:6])
@@ -96,7 +96,7 @@ func (s *searchService) FindChains(ctx context.Context, caller *Caller, filter *
 	return found, nil
 }
 
-// matchChain reads the chain at a place and matches it; errNoRecord if it does not match.
+// matchChain reads the chain at a place. It returns errNoRecord if the chain does not match.
 func (s *searchService) matchChain(ctx context.Context, query *store.ChainQuery, filter *ChainSearch, place string, events [][]int64) (*ChainView, error) {
 	if len(place) != len(ledger.ChainID{}.UUID) {
 		return nil, errNoRecord
@@ -135,7 +135,7 @@ func (s *searchService) matchChain(ctx context.Context, query *store.ChainQuery,
 	return view, nil
 }
 
-// actedAt reads the events that the index names.
+// actedAt reads the events that the index refers to.
 func (s *searchService) actedAt(ctx context.Context, chain *ledger.Chain, events [][]int64) ([]ledger.Acted, error) {
 	read := make(map[int64]bool)
 	var actions []ledger.Acted
@@ -162,10 +162,10 @@ func (s *searchService) actedAt(ctx context.Context, chain *ledger.Chain, events
 	return actions, nil
 }
 
-// ReceiptSearch selects receipts by what they and their chains say.
+// ReceiptSearch selects receipts by their content and that of their chains.
 type ReceiptSearch struct {
 	ledger.Find
-	Before int64 // those with a smaller sequence; 0: all
+	Before int64 // only receipts with a smaller sequence; 0 for all
 	Limit  int
 }
 
@@ -266,8 +266,8 @@ func (s *searchService) receiptAt(ctx context.Context, org ledger.OrgID, sequenc
 	return receipts[0], nil
 }
 
-// receiptsDuring narrows a search to the sequences from..end (end excluded) by time. What it
-// reads is not authenticated: editing it can hide a match, as editing the index can.
+// receiptsDuring narrows a search by time to the sequences from..end (end excluded). It does
+// not authenticate what it reads: editing that can hide a match, as editing the index can.
 func (s *searchService) receiptsDuring(ctx context.Context, org ledger.OrgID, find *ledger.Find) (from, end int64, err error) {
 	newest, err := s.store.Receipts(ctx, org, 0, 1)
 	if err != nil || len(newest) == 0 {
@@ -285,8 +285,8 @@ func (s *searchService) receiptsDuring(ctx context.Context, org ledger.OrgID, fi
 	return from, end, err
 }
 
-// firstReceipt is the first sequence of from..end whose receipt was generated at that
-// moment or later; end where none was.
+// firstReceipt returns the first sequence of from..end whose receipt was generated at the given
+// time or later; end if there is none.
 func (s *searchService) firstReceipt(ctx context.Context, org ledger.OrgID, at ledger.Time, from, end int64) (int64, error) {
 	for from < end {
 		middle := from + (end-from)/2
@@ -307,8 +307,8 @@ func (s *searchService) firstReceipt(ctx context.Context, org ledger.OrgID, at l
 	return from, nil
 }
 
-// ApprovalSearch selects approvals by what they and their chains say. Their Decision is
-// not asked for: an approval has a status.
+// ApprovalSearch selects approvals by their content and that of their chains. Find.Decision is
+// ignored: an approval has a status instead.
 type ApprovalSearch struct {
 	ledger.Find
 	ApprovalFilter
@@ -383,7 +383,7 @@ func approvalBound(before string) *ApprovalPlace {
 	return &ApprovalPlace{RequestedAt: placeTime(before), ID: ledger.ApprovalID{UUID: idBound(before[min(len(before), 8):])}}
 }
 
-// matchApproval returns the record at a place, if it matches or fails.
+// matchApproval returns the record at a place if it matches or fails authentication.
 func (s *searchService) matchApproval(ctx context.Context, shared *approvalViewer, query *store.ApprovalQuery, find *ledger.Find, place string) (*store.ApprovalRecord, error) {
 	if len(place) != 8+16 {
 		return nil, errNoRecord
@@ -401,7 +401,7 @@ func (s *searchService) matchApproval(ctx context.Context, shared *approvalViewe
 	}
 	approval, err := s.store.ReadApproval(record)
 	if errors.Is(err, ledger.ErrStateTampered) {
-		return record, nil // it is marked where it is shown
+		return record, nil // showApprovals marks it
 	}
 	if err != nil {
 		return nil, err
@@ -415,7 +415,7 @@ func (s *searchService) matchApproval(ctx context.Context, shared *approvalViewe
 	chain, err := shared.chain(ctx, approval.Chain)
 	switch {
 	case errors.Is(err, ledger.ErrStateTampered) || errors.Is(err, store.ErrNotFound):
-		return nil, errNoRecord // its chain is marked where chains are listed
+		return nil, errNoRecord // lists of chains mark the chain
 	case err != nil:
 		return nil, err
 	case !find.MatchesChain(chain.Chain):
@@ -424,8 +424,8 @@ func (s *searchService) matchApproval(ctx context.Context, shared *approvalViewe
 	return record, nil
 }
 
-// The bounds of one page of a search: rows read to find records, and records examined. A
-// page that reaches one ends early, and the next begins there.
+// The bounds of one page of a search: index rows read, and records examined. A page that
+// reaches one of them ends early, and the next page begins there.
 const (
 	maxSearchRows     = 20_000
 	maxSearchExamined = 500
@@ -434,25 +434,25 @@ const (
 // stream lists places in descending order. A place is the position of a record in its list,
 // as bytes that sort like the list.
 type stream interface {
-	// below returns the greatest place that is smaller than before, "" for none. before
-	// never grows from call to call.
+	// below returns the greatest place smaller than before, "" for none. before must not grow
+	// from call to call.
 	below(ctx context.Context, before string) (string, error)
-	// events appends the sequences of the events that the index names at the place that
-	// below has just returned.
+	// events appends the sequences of the events that the index refers to at the place that
+	// below returned last.
 	events(place string, to []int64) []int64
 }
 
-// search walks the places that all streams have.
+// search walks the places that all streams have in common.
 type search struct {
 	streams []stream
-	before  string // where the page begins: places smaller than that
+	before  string // the page has places smaller than this
 	limit   int
-	// examine reads the record at a place and reports whether it is a hit. The sequences
-	// are of events that the index names, for each stream.
+	// examine reads the record at a place and reports whether it is a hit. events has, for
+	// each stream, the sequences of the events that the index refers to.
 	examine func(ctx context.Context, place string, events [][]int64) (bool, error)
 
-	rows *int   // that the streams have read
-	next string // where the next page begins; "" when there is none
+	rows *int   // rows read by the streams
+	next string // result: where the next page begins; "" if there is none
 }
 
 func (q *search) run(ctx context.Context) error {
@@ -467,7 +467,7 @@ func (q *search) run(ctx context.Context) error {
 			return err
 		}
 		if !common {
-			at = place + "\x00" // the place itself comes next
+			at = place + "\x00" // so that the place itself is next
 			continue
 		}
 		at = place
@@ -485,7 +485,7 @@ func (q *search) run(ctx context.Context) error {
 	}
 }
 
-// lowest is the smallest of the streams' next places, and whether all of them have it.
+// lowest returns the smallest of the streams' next places, and whether all streams have it.
 func (q *search) lowest(ctx context.Context, before string) (lowest string, common bool, err error) {
 	common = true
 	for i, s := range q.streams {
@@ -498,22 +498,22 @@ func (q *search) lowest(ctx context.Context, before string) (lowest string, comm
 		}
 		if i == 0 || place < lowest {
 			lowest = place
-			before = place + "\x00" // the others need not stop before
+			before = place + "\x00" // the other streams can skip to this place
 		}
 	}
 	return lowest, common, nil
 }
 
-// pages reads a stream page by page: few rows at first, and more if consecutive places are
-// used.
+// pages is a stream that is read page by page: few rows at first, and more if consecutive
+// places are used.
 type pages struct {
 	read func(ctx context.Context, before string, limit int) ([]store.Posting, error)
 	rows *int
 
-	page  []store.Posting
-	size  int
-	taken int // of the page
-	ended bool
+	page  []store.Posting // the remaining rows of the page
+	size  int             // of the page when it was read
+	taken int             // places returned from the page
+	ended bool            // there are no further pages
 }
 
 const (
@@ -554,7 +554,7 @@ func (p *pages) events(place string, to []int64) []int64 {
 	return to
 }
 
-// anyOf has the places of all its streams.
+// anyOf is the union of its streams.
 type anyOf []stream
 
 func (a anyOf) below(ctx context.Context, before string) (string, error) {
@@ -576,7 +576,7 @@ func (a anyOf) events(place string, to []int64) []int64 {
 	return to
 }
 
-// conditions returns a stream of places for each condition of a search, starting at a place.
+// conditions returns a stream for each condition of a search. The streams end at the place from.
 func (s *searchService) conditions(find *ledger.Find, list ledger.SearchList, org ledger.OrgID, from []byte, rows *int) (streams []stream) {
 	for _, condition := range find.Conditions(list, org) {
 		var terms anyOf
@@ -590,7 +590,7 @@ func (s *searchService) conditions(find *ledger.Find, list ledger.SearchList, or
 	return streams
 }
 
-// chainStream lists chains by what the store finds them by.
+// chainStream lists chains by the columns that the store can query.
 func (s *searchService) chainStream(query store.ChainQuery, from []byte, rows *int) stream {
 	return &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
 		query.Before, query.Limit = &ledger.ChainID{UUID: idBound(before)}, limit
@@ -606,10 +606,10 @@ func (s *searchService) chainStream(query store.ChainQuery, from []byte, rows *i
 	}}
 }
 
-// idBound is the smallest id that is greater than every id below a place.
+// idBound returns the smallest id that is greater than all ids below a place.
 func idBound(before string) (id uuid.UUID) {
 	copy(id[:], before)
-	if len(before) > len(id) { // the id itself is below it
+	if len(before) > len(id) { // the id itself is below the place
 		for i := len(id) - 1; i >= 0; i-- {
 			if id[i]++; id[i] != 0 {
 				break
@@ -619,7 +619,7 @@ func idBound(before string) (id uuid.UUID) {
 	return id
 }
 
-// approvalStream lists approvals by what the store finds them by.
+// approvalStream lists approvals by the columns that the store can query.
 func (s *searchService) approvalStream(query store.ApprovalQuery, from []byte, rows *int) stream {
 	return &pages{rows: rows, read: func(ctx context.Context, before string, limit int) ([]store.Posting, error) {
 		query.Before, query.Limit = approvalBound(before), limit
@@ -641,7 +641,7 @@ type receiptStream struct{ from int64 }
 
 func (r receiptStream) below(_ context.Context, before string) (string, error) {
 	sequence := placeNumber(before) - 1
-	if len(before) > 8 { // the place itself is below it
+	if len(before) > 8 { // the receipt's own place is below before
 		sequence++
 	}
 	if sequence < max(r.from, 1) {
@@ -652,7 +652,7 @@ func (r receiptStream) below(_ context.Context, before string) (string, error) {
 
 func (receiptStream) events(_ string, to []int64) []int64 { return to }
 
-// placeNumber is the number that a place begins with.
+// placeNumber returns the number that a place begins with.
 func placeNumber(place string) int64 {
 	if len(place) < 8 {
 		return 0
@@ -662,5 +662,6 @@ func placeNumber(place string) int64 {
 
 func placeTime(place string) ledger.Time { return ledger.Time(placeNumber(place)) }
 
-// errNoRecord says that the index names a record that is not there, or is another's.
+// errNoRecord reports that the record at a place does not exist, belongs to another
+// organization or does not match.
 var errNoRecord = errors.New("the search index names no record of the organization")

@@ -8,18 +8,18 @@ import (
 	"countersign/internal/store"
 )
 
-// The search index is written in the transaction that writes what it leads to. A chain has
-// a posting for each of its terms, written when the term is first seen: an action like one
-// before it writes nothing.
+// The search index is written in the transaction that writes the indexed records. A chain has
+// one posting for each of its terms, written when the term first occurs: an action like an
+// earlier one writes nothing.
 
-// Places sort as the lists do. A chain's is its id.
+// Places sort like the lists. The place of a chain is its id.
 
 func receiptPlace(sequence int64) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(sequence)) //nolint:gosec // a sequence is positive
 }
 
 func approvalPlace(at ledger.Time, id ledger.ApprovalID) []byte {
-	return append(binary.BigEndian.AppendUint64(nil, uint64(at)), id.UUID[:]...) //nolint:gosec // no moment of ours is before 1970
+	return append(binary.BigEndian.AppendUint64(nil, uint64(at)), id.UUID[:]...) //nolint:gosec // no recorded time is before 1970
 }
 
 func (b *batch) post(place []byte, sequence int64, terms ...ledger.Term) {
@@ -32,8 +32,8 @@ func (b *batch) postChain(chain *ledger.Chain) {
 	b.post(chain.ID.UUID[:], 0, ledger.ListChains.ChainTerms(chain)...)
 }
 
-// countEvent adds an event to the chain's summary, if there is one, and posts the terms that
-// are new. Without a summary it may post terms that are there already.
+// countEvent adds an event to the chain's summary, if there is one, and posts the new terms.
+// Without a summary it may post terms that are stored already.
 func (b *batch) countEvent(live *liveChain, recorded *ledger.Recorded) {
 	summary := live.summary
 	if summary != nil {
@@ -66,8 +66,8 @@ func actedOf(a *ledger.Approval) ledger.Acted {
 // reindexPage is how many postings are written at a time.
 const reindexPage = 2000
 
-// Reindex adds missing postings of an organization's records to the search index, and
-// returns how many. Records that fail authentication are left out; an audit names them. It
+// Reindex adds the missing postings of an organization's records to the search index, and
+// returns their number. It skips records that fail authentication; an audit reports them. It
 // may run while a server is running.
 func (s *searchService) Reindex(ctx context.Context, org ledger.OrgID) (added int64, err error) {
 	r := &reindexing{service: s, ctx: ctx}
@@ -90,7 +90,7 @@ func (s *searchService) Reindex(ctx context.Context, org ledger.OrgID) (added in
 
 type reindexing struct {
 	service  *searchService
-	ctx      context.Context //nolint:containedctx // of the one call that it is made for
+	ctx      context.Context //nolint:containedctx // of the single call that uses it
 	postings []store.Posting
 	added    int64
 }
@@ -179,7 +179,7 @@ func (r *reindexing) receipt(org *ledger.Organization, stored *ledger.StoredRece
 	_, actions, err := ledger.ReceiptContent(receipt.Body)
 	chain, chainErr := r.service.chains.readChain(r.ctx, org.ID, receipt.Chain)
 	if err != nil || chainErr != nil {
-		return nil //nolint:nilerr // an audit names it
+		return nil //nolint:nilerr // an audit reports it
 	}
 	return r.post(receiptPlace(receipt.Sequence), 0, ledger.ReceiptTerms(chain.Chain, actions)...)
 }
