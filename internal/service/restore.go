@@ -288,7 +288,7 @@ func (o *Operator) logRestoration(ctx context.Context, result *Restoration, rest
 		w.Int("receipts_lost", restored.ReceiptsLost)
 	})
 	err = o.service.committer.commit(ctx, &act{org: org, actor: ledger.ActorOperator, change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
-		closing.enter(b)
+		closing.apply(b)
 		return &auditEntry{action: ledger.ActLedgerRestore, target: restored.Organization, detail: detail}, nil
 	}})
 	if err != nil {
@@ -515,7 +515,7 @@ func (o *Operator) acceptMissing(ctx context.Context, missing []verify.Rollback)
 
 func (o *Operator) logAcceptance(ctx context.Context, org ledger.OrgID, slug string, closing *closing, detail func(*canon.ObjectWriter)) error {
 	return o.service.committer.commit(ctx, &act{org: org, actor: ledger.ActorOperator, change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
-		closing.enter(b)
+		closing.apply(b)
 		return &auditEntry{action: ledger.ActRollbackAccept, target: slug, detail: details(detail)}, nil
 	}})
 }

@@ -22,8 +22,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// sharingService lets evidence leave the service: tokens, shares and bundles. It counts the
-// use of the legacy routes, too.
+// sharingService gives evidence to outsiders: tokens, shares and bundles. It also counts the
+// use of the legacy routes.
 type sharingService struct {
 	*shared
 	approvals    *approvalService
@@ -31,10 +31,10 @@ type sharingService struct {
 	transparency *transparencyService
 	tokenUses    lastUses[ledger.TokenID]
 	legacyUses   legacyUses
-	bundling     chan struct{} // holds a value for each bundle that is being made
+	bundling     chan struct{} // semaphore: holds a value for each bundle that is being made
 }
 
-// TokenRequest asks for a public verification token.
+// TokenRequest is a request for a public verification token.
 type TokenRequest struct {
 	Artifact   string
 	ArtifactID uuid.UUID
@@ -61,9 +61,9 @@ func ParseTokenRequest(v canon.Value) (*TokenRequest, error) {
 
 const tokenPrefix = "cvt_"
 
-// IssueToken makes a token that shows the minimized verification of one artifact to the
-// public. The text is returned once: a retry under the same idempotency key finds the token
-// without it.
+// IssueToken issues a token that gives the public the minimized verification of one artifact.
+// The text is returned once: a retry with the same idempotency key returns the token without
+// it.
 func (s *sharingService) IssueToken(ctx context.Context, caller *Caller, request *TokenRequest, idempotencyKey string) (*store.TokenRecord, ledger.Secret, error) {
 	return s.issue(ctx, caller, request, idempotencyKey, tokenPrefix)
 }
@@ -140,8 +140,8 @@ func tokenAuditEntry(action string, t *store.TokenRecord) *auditEntry {
 	})}
 }
 
-// artifactExists refuses an artifact that is not there, or another
-// organization's, with one and the same answer.
+// artifactExists returns ErrNotFound for an artifact that does not exist or belongs to another
+// organization.
 func (s *sharingService) artifactExists(ctx context.Context, caller *Caller, request *TokenRequest) error {
 	var org ledger.OrgID
 	if request.Artifact == ledger.ArtifactApproval {
@@ -163,7 +163,7 @@ func (s *sharingService) artifactExists(ctx context.Context, caller *Caller, req
 	return nil
 }
 
-// TokenStatus is the status of a token at a time.
+// TokenStatus returns the status of a token at a time.
 func TokenStatus(t *store.TokenRecord, now ledger.Time) string {
 	switch {
 	case t.Tampered:
@@ -177,16 +177,16 @@ func TokenStatus(t *store.TokenRecord, now ledger.Time) string {
 	}
 }
 
-// Now is the service's time, for what depends on it when it is shown.
+// Now returns the service's time, for views that depend on it.
 func (s *shared) Now() ledger.Time { return s.now() }
 
-// Tokens lists the organization's tokens, newest first, never their texts.
+// Tokens lists the organization's tokens, newest first, without their texts.
 func (s *sharingService) Tokens(ctx context.Context, caller *Caller, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
 	return s.listTokens(ctx, caller, before, limit, false)
 }
 
-// listTokens lists shares, or the other tokens. One that was changed is among both: nothing
-// vouches for its kind.
+// listTokens lists either shares or the other tokens. A token that fails authentication is in
+// both lists, because its kind is unknown.
 func (s *sharingService) listTokens(ctx context.Context, caller *Caller, before *ledger.TokenID, limit int, shares bool) ([]*store.TokenRecord, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -211,8 +211,8 @@ func (s *sharingService) listTokens(ctx context.Context, caller *Caller, before 
 	}
 }
 
-// ParseRevocation reads the body of a request that revokes a token; the zero
-// Value stands for no body.
+// ParseRevocation reads the body of a request that revokes a token. The zero Value stands for
+// an empty body.
 func ParseRevocation(v canon.Value) (string, error) {
 	if v.IsNull() {
 		return "", nil
@@ -222,8 +222,8 @@ func ParseRevocation(v canon.Value) (string, error) {
 	return reason, f.Err()
 }
 
-// RevokeToken revokes a token for the next request on every replica. Repeating it changes
-// nothing: the first reason stays.
+// RevokeToken revokes a token for the next request on every replica. It is idempotent: the
+// first reason is kept.
 func (s *sharingService) RevokeToken(ctx context.Context, caller *Caller, id ledger.TokenID, reason string) (*store.TokenRecord, error) {
 	return s.revokeToken(ctx, caller, id, reason, false)
 }
@@ -258,8 +258,8 @@ func (s *sharingService) revokeToken(ctx context.Context, caller *Caller, id led
 	return &revoked, nil
 }
 
-// openToken finds what a token opens. Whatever is wrong with the token, the answer is the
-// same; so it is where a share is shown as a token, or a token as a share.
+// openToken returns an active token by its text. It returns ErrNotFound whatever is wrong with
+// the token, including a share that is used as a token, or a token as a share.
 func (s *sharingService) openToken(ctx context.Context, text string, share bool) (*store.ActiveToken, error) {
 	now := s.now()
 	token, err := s.store.ActiveToken(ctx, ledger.HashToken(text), now)
@@ -291,13 +291,12 @@ func (s *sharingService) VerifyToken(ctx context.Context, text string) (*ledger.
 	if err != nil {
 		return nil, err
 	}
-	s.noticeProven(token.Org, v)
+	s.noteProven(token.Org, v)
 	public := ledger.Minimize(v)
 	return &public, nil
 }
 
-// ParseComparison reads the body of a request that compares a hash with what a token is
-// about.
+// ParseComparison reads the body of a request that compares a hash with a token's artifact.
 func ParseComparison(v canon.Value) ([32]byte, error) {
 	f := canon.NewFields(v)
 	text := f.Text("hash", 200)
@@ -308,8 +307,8 @@ func ParseComparison(v canon.Value) ([32]byte, error) {
 	return hash, f.Err()
 }
 
-// CompareToken reports whether a token's receipt or approval has this hash. A record that
-// fails authentication and an undecided approval match nothing.
+// CompareToken reports whether a token's receipt or approval has this hash. A record that fails
+// authentication and an undecided approval have none.
 func (s *sharingService) CompareToken(ctx context.Context, text string, hash [32]byte) (bool, error) {
 	token, err := s.openToken(ctx, text, false)
 	if err != nil {
@@ -333,7 +332,7 @@ func (s *sharingService) CompareToken(ctx context.Context, text string, hash [32
 	return ok && own == hash, visible(err)
 }
 
-// verifyOpened verifies what a token opens.
+// verifyOpened verifies a token's artifact.
 func (s *sharingService) verifyOpened(ctx context.Context, token *store.ActiveToken) (*ledger.Verification, error) {
 	switch {
 	case token.Receipt != nil:
@@ -349,7 +348,8 @@ func (s *sharingService) verifyOpened(ctx context.Context, token *store.ActiveTo
 	return v, err
 }
 
-// verifyApprovalPublicly also returns the organization of the approval.
+// verifyApprovalPublicly verifies an approval for an outsider. It also returns the approval's
+// organization.
 func (s *sharingService) verifyApprovalPublicly(ctx context.Context, id ledger.ApprovalID) (ledger.OrgID, *ledger.Verification, error) {
 	approval, err := s.approvals.findApproval(ctx, id)
 	if err != nil {
@@ -357,21 +357,21 @@ func (s *sharingService) verifyApprovalPublicly(ctx context.Context, id ledger.A
 	}
 	v, err := approval.judge(ctx)
 	if err == nil {
-		s.noticeProven(approval.org, v)
+		s.noteProven(approval.org, v)
 	}
 	return approval.org, v, visible(err)
 }
 
-// noticeProven keeps what a public request has proven, and notifies nobody: outsiders must
-// not be able to trigger notices. The self-check does that.
-func (s *sharingService) noticeProven(org ledger.OrgID, v *ledger.Verification) {
+// noteProven records the tampering that a public request has proven. It notifies nobody,
+// because outsiders must not be able to trigger notices; the self-check does.
+func (s *sharingService) noteProven(org ledger.OrgID, v *ledger.Verification) {
 	if t := verify.Proven(v); t != nil {
 		s.findings.noteFinding(pendingFinding{org: org, tampering: t})
 	}
 }
 
-// VerifyApprovalPublicly is the legacy public verification by an approval's id. The use of
-// the route is counted.
+// VerifyApprovalPublicly is the legacy public verification by an approval's id. It counts the
+// use of the route.
 func (s *sharingService) VerifyApprovalPublicly(ctx context.Context, route string, id ledger.ApprovalID) (*ledger.PublicVerification, error) {
 	org, v, err := s.verifyApprovalPublicly(ctx, id)
 	s.NoteLegacyUse(route, org)
@@ -382,8 +382,8 @@ func (s *sharingService) VerifyApprovalPublicly(ctx context.Context, route strin
 	return &public, nil
 }
 
-// FlushTokenUse writes down when tokens were last used. The worker calls it now
-// and then, and once at the end.
+// FlushTokenUse stores when tokens were last used. The worker calls it regularly, and once when
+// it shuts down.
 func (s *sharingService) FlushTokenUse(ctx context.Context) error {
 	return s.tokenUses.flush(ctx, s.store.TouchTokens)
 }
@@ -402,24 +402,24 @@ func ParseShareRequest(v canon.Value) (*TokenRequest, error) {
 
 const sharePrefix = "cvs_"
 
-// Share makes a link that serves outsiders a receipt with its proof, without events and
+// Share creates a link that serves outsiders a receipt with its proof, without events and
 // decision records. A share is a kind of token: it is listed, revoked and audited like one.
 func (s *sharingService) Share(ctx context.Context, caller *Caller, request *TokenRequest, idempotencyKey string) (*store.TokenRecord, ledger.Secret, error) {
 	return s.issue(ctx, caller, request, idempotencyKey, sharePrefix)
 }
 
-// Shares lists the organization's shares, newest first, never their texts.
+// Shares lists the organization's shares, newest first, without their texts.
 func (s *sharingService) Shares(ctx context.Context, caller *Caller, before *ledger.TokenID, limit int) ([]*store.TokenRecord, error) {
 	return s.listTokens(ctx, caller, before, limit, true)
 }
 
-// RevokeShare ends a share with the next request on every replica.
+// RevokeShare revokes a share for the next request on every replica.
 func (s *sharingService) RevokeShare(ctx context.Context, caller *Caller, id ledger.TokenID, reason string) (*store.TokenRecord, error) {
 	return s.revokeToken(ctx, caller, id, reason, true)
 }
 
-// OpenShare returns what a share serves: a bundle without events and decision records. It is
-// not found if the organization has disabled exports.
+// OpenShare returns the bundle of a share, without events and decision records. It returns
+// ErrNotFound if the organization has disabled exports.
 func (s *sharingService) OpenShare(ctx context.Context, text string) ([]byte, error) {
 	token, err := s.openToken(ctx, text, true)
 	if err != nil {
@@ -442,18 +442,18 @@ func (s *sharingService) OpenShare(ctx context.Context, text string) ([]byte, er
 // BundleType is the media type of a bundle.
 const BundleType = bundle.MediaType
 
-// maxBundles is how many bundles a process makes at the same time: each is kept in memory.
+// maxBundles is how many bundles a process makes at the same time: each is held in memory.
 const maxBundles = 2
 
-// bundleWait is how long a request waits for its turn.
+// bundleWait is how long a request waits while maxBundles are being made.
 const bundleWait = 2 * time.Second
 
 var errBundlesBusy = fault.Errorf(fault.CodeUnavailable, "other bundles are being made: try again in some seconds")
 
 var errExportOff = fault.Errorf(fault.CodeForbidden, "this organization lets no evidence leave the service: an admin changes that with the setting evidence_export")
 
-// Bundle is the evidence of one receipt, for an admin: a file that anyone can verify offline.
-// Payloads are left out where they are not wanted.
+// Bundle returns the evidence of one receipt for an admin: a file that anyone can verify
+// offline. Payloads are optional.
 func (s *sharingService) Bundle(ctx context.Context, caller *Caller, id ledger.ReceiptID, payloads bool) ([]byte, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -475,8 +475,8 @@ func (s *sharingService) Bundle(ctx context.Context, caller *Caller, id ledger.R
 	return s.makeBundle(ctx, receipt, true, payloads)
 }
 
-// makeBundle collects the evidence behind a receipt and its proof. What it returns has been
-// verified as its readers will.
+// makeBundle collects the evidence of a receipt and its proof. It verifies the bundle as its
+// readers will.
 func (s *sharingService) makeBundle(ctx context.Context, receipt *store.PlacedReceipt, full, payloads bool) ([]byte, error) {
 	timer := time.NewTimer(bundleWait)
 	defer timer.Stop()
@@ -513,7 +513,8 @@ func (s *sharingService) makeBundle(ctx context.Context, receipt *store.PlacedRe
 	return data, s.checkBundle(data, proof.Origin)
 }
 
-// exportFault is what a caller may see of evidence that cannot be exported.
+// exportFault returns the error that a caller may see if evidence cannot be exported. It
+// records tampering as a finding.
 func (s *sharingService) exportFault(receipt *store.PlacedReceipt, err error) error {
 	if errors.Is(err, ledger.ErrStateTampered) {
 		s.findings.noteFinding(pendingFinding{org: receipt.Org, tampering: &verify.Tampering{Check: ledger.CheckSignature, Receipt: receipt.ID}})
@@ -521,8 +522,8 @@ func (s *sharingService) exportFault(receipt *store.PlacedReceipt, err error) er
 	return visible(err)
 }
 
-// checkBundle verifies a bundle with the log's own keys: nothing leaves the service that its
-// reader would refuse.
+// checkBundle verifies a bundle with the log's own keys: no bundle is returned that its reader
+// would refuse.
 func (s *sharingService) checkBundle(data []byte, origin string) error {
 	var keys bundle.Keys
 	for _, key := range s.transparency.LogKeys() {
@@ -596,7 +597,8 @@ func bundledAnchors(anchors []*ledger.Anchor) []bundle.Anchor {
 	return list
 }
 
-// signedRegistry is the organization's registry of approval keys, signed with the log's keys.
+// signedRegistry returns the organization's registry of signing keys, signed with the log's
+// keys.
 func (s *sharingService) signedRegistry(ctx context.Context, org ledger.OrgID, origin string) (string, error) {
 	if s.transparency.signer == nil {
 		return "", errNotSigned
@@ -625,20 +627,18 @@ func (s *sharingService) signedRegistry(ctx context.Context, org ledger.OrgID, o
 	return string(signed), err
 }
 
-// legacyUses counts requests on legacy routes until someone writes them down: a read must
-// not cost a write.
+// legacyUses counts requests on legacy routes until a flush stores them: a read must not cost a
+// write.
 type legacyUses struct {
 	mu     sync.Mutex // guards counts
 	counts map[store.LegacyUseRef]int64
 }
 
-const (
-	// maxLegacyUses bounds the map. Further uses are counted without an organization until
-	// the next flush.
-	maxLegacyUses = 10_000
-)
+// maxLegacyUses bounds the map. Further uses are counted without an organization until the next
+// flush.
+const maxLegacyUses = 10_000
 
-// beginningOfDay is in UTC.
+// beginningOfDay returns the start of the day in UTC.
 func beginningOfDay(at ledger.Time) ledger.Time { return at - at%oneDay }
 
 func (u *legacyUses) add(use store.LegacyUseRef, requests int64) {
@@ -661,15 +661,15 @@ func (u *legacyUses) take() map[store.LegacyUseRef]int64 {
 	return taken
 }
 
-// NoteLegacyUse counts a request on a legacy route for the organization whose artifact
-// was asked for; the zero id where it is not known.
+// NoteLegacyUse counts a request on a legacy route for the organization of the requested
+// artifact; the zero id if it is unknown.
 func (s *sharingService) NoteLegacyUse(route string, org ledger.OrgID) {
 	s.legacyUses.add(store.LegacyUseRef{Org: org, Day: beginningOfDay(s.now()), Route: route}, 1)
 }
 
-// FlushLegacyUse writes down how often legacy routes were used. The worker calls it now
-// and then, and once at the end. What could not be written is kept for the next time; if
-// only the answer was lost, it is counted twice.
+// FlushLegacyUse stores how often legacy routes were used. The worker calls it regularly, and
+// once when it shuts down. If the write fails, the counts are kept for the next call. A write
+// whose outcome is unknown may be counted twice.
 func (s *sharingService) FlushLegacyUse(ctx context.Context) error {
 	taken := s.legacyUses.take()
 	if len(taken) == 0 {
@@ -684,8 +684,8 @@ func (s *sharingService) FlushLegacyUse(ctx context.Context) error {
 	return nil
 }
 
-// LegacyUse lists how often the organization's artifacts were asked for on legacy routes
-// in the last days, today included. What this process has not written down is missing.
+// LegacyUse lists how often the organization's artifacts were requested on legacy routes in the
+// last days, including today. Counts that are not flushed yet are missing.
 func (s *sharingService) LegacyUse(ctx context.Context, caller *Caller, days int) ([]*store.LegacyUse, error) {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -693,8 +693,8 @@ func (s *sharingService) LegacyUse(ctx context.Context, caller *Caller, days int
 	return s.readLegacyUse(ctx, &caller.Org, days)
 }
 
-// LegacyUse is the same for an organization, or for all and for what concerns none that is
-// known.
+// LegacyUse is Service.LegacyUse for one organization or, without a slug, for all of them and
+// for requests of an unknown organization.
 func (o *Operator) LegacyUse(ctx context.Context, slug string, days int) ([]*store.LegacyUse, error) {
 	if slug == "" {
 		return o.service.readLegacyUse(ctx, nil, days)

@@ -17,23 +17,24 @@ import (
 	"countersign/internal/verify"
 )
 
-// transparencyService serves the transparency logs, and has them signed and witnessed.
+// transparencyService serves the transparency logs, and provides what the submission to
+// witnesses needs.
 type transparencyService struct {
 	*shared
 	findings *findingService
-	logKeys  verify.LogKeys    // nil without them
-	logMarks *keyring.LogMarks // nil without them
-	signer   *logsign.Signer   // nil where this process signs no logs
+	logKeys  verify.LogKeys    // nil if not configured
+	logMarks *keyring.LogMarks // nil if not configured
+	signer   *logsign.Signer   // nil if this process does not sign logs
 }
 
-// Signing is what a service needs to sign transparency logs.
+// Signing configures the signing of transparency logs.
 type Signing struct {
 	Keys LogSigner
-	// Instance begins the origin of each log that this service opens.
+	// Instance is the prefix of the origin of each log that this service opens.
 	Instance string
 }
 
-// LogSigner knows the keys of checkpoints and signs with them.
+// LogSigner holds the keys of checkpoints and signs with them.
 type LogSigner = logsign.Keys
 
 func (s *Service) newSigner(signing Signing) *logsign.Signer {
@@ -46,7 +47,7 @@ func (s *Service) newSigner(signing Signing) *logsign.Signer {
 	}, s.randomID())
 }
 
-// LogKeys lists the keys that sign checkpoints, or have signed them, the oldest first.
+// LogKeys lists the keys that sign checkpoints or have signed them, oldest first.
 func (s *transparencyService) LogKeys() []keyring.LogKey {
 	if s.logKeys == nil {
 		return nil
@@ -54,8 +55,8 @@ func (s *transparencyService) LogKeys() []keyring.LogKey {
 	return s.logKeys.LogKeys(s.clock())
 }
 
-// LogCheckpoint is the newest checkpoint of a log, as it is published, with the lines of
-// witnesses that have cosigned it by now. Whoever knows the log's id may read it.
+// LogCheckpoint returns the newest published checkpoint of a log, with the lines of the
+// witnesses that have cosigned it so far. Anyone who knows the log's id may read it.
 func (s *transparencyService) LogCheckpoint(ctx context.Context, id string) ([]byte, error) {
 	log, c, err := s.publishedLog(ctx, id)
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *transparencyService) LogTile(ctx context.Context, id, path string) ([]b
 	return data, s.logFault(log, err)
 }
 
-// publishedLog finds a log and its newest checkpoint.
+// publishedLog returns a log and its newest checkpoint.
 func (s *transparencyService) publishedLog(ctx context.Context, text string) (*store.TransparencyLog, *verify.SignedCheckpoint, error) {
 	id, ok := tlog.ParseLogID(text)
 	if !ok {
@@ -104,7 +105,7 @@ func (s *transparencyService) publishedLog(ctx context.Context, text string) (*s
 }
 
 // logFault returns what a caller may see of an error. If the error proves that a log was
-// changed, it notes a finding and asks for a rebuild.
+// changed, logFault records a finding and requests a rebuild.
 func (s *transparencyService) logFault(log *store.TransparencyLog, err error) error {
 	err = verify.TreeFault(err)
 	if errors.Is(err, ledger.ErrStateTampered) {
@@ -121,15 +122,15 @@ type LogProof struct {
 	Origin     string
 	Checkpoint []byte // a signed note, with the lines of witnesses
 	Size       int64
-	Index      int64 // of the leaf, from 0
+	Index      int64 // of the leaf; starts at 0
 	Hashes     []tlog.Hash
 }
 
 var errNotSigned = fault.Errorf(fault.CodeUnavailable, "the receipt is in no signed checkpoint yet: try again in a second")
 
-// InclusionProof proves that an organization's receipt with that sequence is in its log:
-// under the newest cosigned checkpoint if that covers it, otherwise under the newest. The
-// proof is checked against the checkpoint. A receipt that is not signed yet is unavailable.
+// InclusionProof proves that the receipt with the given sequence is in its organization's log:
+// under the newest cosigned checkpoint if that covers it, otherwise under the newest one. The
+// proof has been verified. For a receipt that is not signed yet, the error is temporary.
 func (s *transparencyService) InclusionProof(ctx context.Context, org ledger.OrgID, sequence int64) (*LogProof, error) {
 	log, err := s.openLog(ctx, org)
 	if err != nil {
@@ -163,7 +164,7 @@ func (s *transparencyService) InclusionProof(ctx context.Context, org ledger.Org
 	return proof, nil
 }
 
-// openLog is the log of an organization that is signed now.
+// openLog returns the open log of an organization. The error is errNotSigned if there is none.
 func (s *transparencyService) openLog(ctx context.Context, org ledger.OrgID) (*store.TransparencyLog, error) {
 	logs, err := s.store.TransparencyLogs(ctx, org)
 	if err != nil {
@@ -182,14 +183,14 @@ func (s *transparencyService) openLog(ctx context.Context, org ledger.OrgID) (*s
 	return nil, errNotSigned
 }
 
-// LogKeyOf is a log's key under the log's name.
+// LogKeyOf is a checkpoint key together with its verifier key for one log.
 type LogKeyOf struct {
 	keyring.LogKey
 	VerifierKey string
 }
 
-// LogVerifierKeys are the keys of an organization's log, under the log's name, the oldest
-// first; ledger.ErrNotFound where the organization is not known.
+// LogVerifierKeys returns the origin and the keys of an organization's log, oldest first. It
+// returns fault.ErrNotFound if there is no such organization.
 func (o *Operator) LogVerifierKeys(ctx context.Context, slug string) (origin string, keys []LogKeyOf, err error) {
 	org, err := o.service.store.OrganizationBySlug(ctx, slug)
 	if err != nil {
@@ -212,12 +213,12 @@ func (o *Operator) LogVerifierKeys(ctx context.Context, slug string) (origin str
 // closing closes an organization's open log together with an act, because the database is no
 // longer the one that was signed. The signer opens another log.
 type closing struct {
-	log *store.TransparencyLog // nil where none is open
-	end *tlog.Checkpoint       // the last that was signed, as far as is known; nil for none
+	log *store.TransparencyLog // nil if none is open
+	end *tlog.Checkpoint       // the last checkpoint known to be signed; nil for none
 }
 
-// closingOf reads what is to be closed. A log whose row fails cannot be: the signer refuses
-// it, and the audit names it.
+// closingOf prepares the closing of an organization's open log. A log whose row fails
+// authentication cannot be closed: the signer refuses it, and the audit reports it.
 func (o *Operator) closingOf(ctx context.Context, org ledger.OrgID) (*closing, error) {
 	log, err := o.service.openLog(ctx, org)
 	switch {
@@ -237,13 +238,13 @@ func (o *Operator) closingOf(ctx context.Context, org ledger.OrgID) (*closing, e
 	if o.service.logMarks == nil {
 		return c, nil
 	}
-	if mark, ok := o.service.logMarks.Mark(log.ID); ok && (c.end == nil || mark.Size > c.end.Size) { // the database was put back
+	if mark, ok := o.service.logMarks.Mark(log.ID); ok && (c.end == nil || mark.Size > c.end.Size) { // the database was rolled back
 		c.end = &tlog.Checkpoint{Origin: log.Origin, Size: mark.Size, Root: mark.Root}
 	}
 	return c, nil
 }
 
-// closeEnded closes a log that is stored as open and must never be signed again.
+// closeEnded closes a log that is still open in the store, but must never be signed again.
 func (s *Service) closeEnded(ctx context.Context, org ledger.OrgID) error {
 	closing, err := s.Operator().closingOf(ctx, org)
 	if err == nil && closing.log == nil {
@@ -253,14 +254,14 @@ func (s *Service) closeEnded(ctx context.Context, org ledger.OrgID) error {
 		return err
 	}
 	return s.committer.commit(ctx, &act{org: org, actor: ledger.ActorService, change: func(b *batch, _ *ledger.Organization) (*auditEntry, error) {
-		closing.enter(b)
+		closing.apply(b)
 		return &auditEntry{action: ledger.ActTransparencyClose, target: tlog.LogID(closing.log.ID).String(), detail: details(closing.describe)}, nil
 	}})
 }
 
-// endLogs notes outside the database that an organization's logs are never signed again. It
-// is called before they are closed in the database: the signer closes an open log that has
-// ended.
+// endLogs records outside the database that an organization's logs must never be signed again.
+// Call it before the logs are closed in the database: after a crash in between, the signer
+// closes an open log that has ended.
 func (o *Operator) endLogs(org uuid.UUID) error {
 	if o.service.logMarks == nil {
 		return nil
@@ -268,8 +269,8 @@ func (o *Operator) endLogs(org uuid.UUID) error {
 	return o.service.logMarks.End(org)
 }
 
-// enter enters the closing into a batch.
-func (c *closing) enter(b *batch) {
+// apply adds the closing to a batch.
+func (c *closing) apply(b *batch) {
 	if c.log == nil {
 		return
 	}
@@ -278,7 +279,7 @@ func (c *closing) enter(b *batch) {
 	b.changes.Transparency = append(b.changes.Transparency, &closed)
 }
 
-// describe says in an act where the log ended.
+// describe adds the end of the log to the detail of an act.
 func (c *closing) describe(w *canon.ObjectWriter) {
 	if c.log == nil {
 		return
@@ -290,9 +291,9 @@ func (c *closing) describe(w *canon.ObjectWriter) {
 	}
 }
 
-// GrownLogs lists the organizations whose logs this replica has published since the last
-// call, all of them in the first call since it became the signer. Replicas that are not the
-// signer have none.
+// GrownLogs lists the organizations whose logs this replica has published since the last call;
+// in the first call since it became the signer, all organizations. signs reports whether this
+// replica is the signer. If it is not, the list is empty.
 func (s *transparencyService) GrownLogs(ctx context.Context) (grown []ledger.OrgID, signs bool, err error) {
 	if s.signer == nil {
 		return nil, false, nil
@@ -301,8 +302,7 @@ func (s *transparencyService) GrownLogs(ctx context.Context) (grown []ledger.Org
 	return grown, signs, visible(err)
 }
 
-// LogToWitness is the newest checkpoint of an organization's log, which is to be shown to
-// witnesses.
+// LogToWitness is the newest checkpoint of an organization's log, to be submitted to witnesses.
 type LogToWitness struct {
 	Org        ledger.OrgID
 	Origin     string
@@ -318,8 +318,8 @@ type LogToWitness struct {
 	checkpoint tlog.Checkpoint
 }
 
-// LogToWitness returns nil if there is nothing to cosign: no log, no receipt in it, or no
-// signature by a key that is valid today.
+// LogToWitness returns the newest checkpoint of an organization's log. It returns nil if there
+// is nothing to cosign: no log, no receipt in it, or no signature by a key that is valid today.
 func (s *transparencyService) LogToWitness(ctx context.Context, org ledger.OrgID) (*LogToWitness, error) {
 	log, err := s.openLog(ctx, org)
 	if errors.Is(err, errNotSigned) {
@@ -340,7 +340,7 @@ func (s *transparencyService) LogToWitness(ctx context.Context, org ledger.OrgID
 	switch {
 	case err == nil:
 		found.Cosigned, found.CosignedSize, found.Cosignatures = cosigned.Bytes(), cosigned.Size, tlog.CountCosignatures(cosigned.Cosignatures)
-	case errors.Is(err, ledger.ErrStateTampered): // told of, and replaced by the next cosignatures
+	case errors.Is(err, ledger.ErrStateTampered): // reported here, and replaced by the next cosignatures
 		_ = s.logFault(log, err)
 	case !errors.Is(err, store.ErrNotFound):
 		return nil, visible(err)
@@ -348,8 +348,8 @@ func (s *transparencyService) LogToWitness(ctx context.Context, org ledger.OrgID
 	return found, nil
 }
 
-// ProveToWitness proves that a checkpoint begins with the log at an older size: what a
-// witness asks for. From size 0 on, and at the same size, the proof is empty.
+// ProveToWitness returns the consistency proof that a witness asks for: that the log at an older
+// size is a prefix of the checkpoint. From size 0, and at the same size, the proof is empty.
 func (s *transparencyService) ProveToWitness(ctx context.Context, log *LogToWitness, older int64) ([]tlog.Hash, error) {
 	if older <= 0 || older >= log.Size {
 		return nil, nil
@@ -358,10 +358,9 @@ func (s *transparencyService) ProveToWitness(ctx context.Context, log *LogToWitn
 	return proof, s.logFault(log.log, err)
 }
 
-// AttachCosignatures stores the cosignatures of a checkpoint: lines to be appended to it,
-// which the caller has verified. Stored lines of the same checkpoint stay unless they are by
-// the same keys; those of a smaller checkpoint are replaced. If a larger one is stored,
-// nothing changes.
+// AttachCosignatures stores the cosignatures of a checkpoint: note lines that the caller has
+// verified. Stored lines of the same checkpoint are kept unless they are by the same keys, and
+// those of a smaller checkpoint are replaced. If a larger checkpoint is stored, nothing changes.
 func (s *transparencyService) AttachCosignatures(ctx context.Context, log *LogToWitness, cosignatures []byte) error {
 	kept, err := s.judge.AnyCheckpoint(ctx, log.log, true)
 	switch {

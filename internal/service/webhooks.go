@@ -22,10 +22,10 @@ type webhookService struct {
 	privateWebhooks bool // endpoints may be at addresses that are not public
 	escalationHooks *cache.Cache[ledger.OrgID, escalationHook]
 	untrustedMails  untrustedMailCount
-	tests           chan struct{} // holds a value for each test that is under way
+	tests           chan struct{} // semaphore: holds a value for each running test
 }
 
-// WebhookRequest asks for an endpoint to be added.
+// WebhookRequest is a request to add an endpoint.
 type WebhookRequest struct {
 	URL         string
 	Events      []string
@@ -49,12 +49,11 @@ func ParseWebhookRequest(v canon.Value) (*WebhookRequest, error) {
 }
 
 const (
-	webhookSecretLabel = "webhook/" // and the id of its record
-	maxWebhooks        = 20
+	webhookSecretLabel = "webhook/" // followed by the id of the record
+	maxWebhooks        = 20         // of one organization
 )
 
-// CreateWebhook adds an endpoint. The secret that signs what is sent to it is
-// returned once.
+// CreateWebhook adds an endpoint. The secret that signs its messages is returned once.
 func (s *webhookService) CreateWebhook(ctx context.Context, caller *Caller, request *WebhookRequest) (*store.WebhookRecord, ledger.Secret, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, ledger.Secret{}, err
@@ -95,7 +94,7 @@ func (s *webhookService) Webhooks(ctx context.Context, caller *Caller) ([]*store
 	return records, visible(err)
 }
 
-// DeleteWebhook ends an endpoint. Repeating it changes nothing.
+// DeleteWebhook deletes an endpoint. It is idempotent.
 func (s *webhookService) DeleteWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID) error {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return err
@@ -105,7 +104,7 @@ func (s *webhookService) DeleteWebhook(ctx context.Context, caller *Caller, id l
 	})
 }
 
-// disableWebhook disables an endpoint that answered that it is gone.
+// disableWebhook disables an endpoint that answered 410 Gone.
 func (s *webhookService) disableWebhook(ctx context.Context, org ledger.OrgID, id ledger.WebhookID) error {
 	return s.changeWebhook(ctx, nil, org, id, ledger.ActWebhookDisable, func(record *store.WebhookRecord, now ledger.Time) {
 		record.DisabledAt = &now
@@ -120,9 +119,9 @@ func (s *webhookService) changeWebhook(ctx context.Context, caller *Caller, org 
 		if loaded == nil || loaded.Org != org.ID {
 			return nil, fault.ErrNotFound
 		}
-		// Only the id is left of a record that was tampered with. Deleting it replaces it by
-		// an empty row. It may never have been counted, and subtracting it could silence the
-		// others, so the count stays too high by one.
+		// Of a record that was tampered with, only the id is known. Deleting it replaces it
+		// by an empty row. The record may never have been counted, and subtracting it could
+		// disable the others, so the count stays one too high.
 		before, record := wanted(loaded), *loaded
 		record.Tampered = false
 		change(&record, b.now)
@@ -152,7 +151,7 @@ func wants(record *store.WebhookRecord, kind notify.Kind) bool {
 	return wanted(record) && (len(record.Events) == 0 || slices.Contains(record.Events, string(kind)))
 }
 
-// What became of a message by an attempt to deliver it.
+// The states of a message after an attempt to deliver it.
 const (
 	DeliveryDelivered = "delivered"
 	DeliveryRetrying  = "retrying" // another attempt follows
@@ -167,14 +166,13 @@ const (
 )
 
 const (
-	// Of each webhook so many attempts are kept, for so long.
-	keptDeliveries = 200
-	deliveryAge    = 30 * oneDay
+	keptDeliveries = 200         // attempts in the log of one webhook
+	deliveryAge    = 30 * oneDay // after which an attempt is deleted, in milliseconds
 
-	// maxWebhookTests is how many tests of webhooks may run in a process: each keeps a
+	// maxWebhookTests is how many tests of webhooks may run in a process: each holds a
 	// request open until the receiver answers.
 	maxWebhookTests = 8
-	// logTimeout bounds the writing down of an attempt.
+	// logTimeout bounds how long storing an attempt may take.
 	logTimeout = 10 * time.Second
 )
 
@@ -183,17 +181,17 @@ type Deliverer interface {
 	Deliver(ctx context.Context, to notify.Endpoint, messageID string, at time.Time, body []byte) (status int, err error)
 }
 
-// Attempt is what became of one attempt to deliver.
+// Attempt is the result of one attempt to deliver.
 type Attempt struct {
-	Number int // from 1
+	Number int // starts at 1
 	At     time.Time
 	Took   time.Duration
 	Code   int // the HTTP status of the answer; 0 without one
 	Err    error
-	State  string
+	State  string // one of the Delivery constants
 }
 
-// logDelivery writes an attempt into the webhook's log. It does not end with ctx: the
+// logDelivery stores an attempt in the webhook's log. It ignores the end of ctx, because the
 // attempt was made.
 func (s *webhookService) logDelivery(ctx context.Context, org ledger.OrgID, d *Delivery, a Attempt) (*store.DeliveryRecord, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), logTimeout)
@@ -213,7 +211,7 @@ func (s *webhookService) logDelivery(ctx context.Context, org ledger.OrgID, d *D
 	return record, s.store.AddDelivery(ctx, record, keptDeliveries, at-deliveryAge)
 }
 
-// LogDelivery writes an attempt at a job into the log of its webhook.
+// LogDelivery stores an attempt at a job in the log of its webhook.
 func (j *Jobs) LogDelivery(ctx context.Context, job *store.Job, d *Delivery, a Attempt) error {
 	_, err := j.service.logDelivery(ctx, job.Org, d, a)
 	return err
@@ -229,7 +227,7 @@ func (s *webhookService) WebhookDeliveries(ctx context.Context, caller *Caller, 
 	return deliveries, visible(err)
 }
 
-// Webhook finds one of the organization's endpoints.
+// Webhook returns one of the organization's endpoints.
 func (s *webhookService) Webhook(ctx context.Context, caller *Caller, id ledger.WebhookID) (*store.WebhookRecord, error) {
 	records, err := s.Webhooks(ctx, caller)
 	if err != nil {
@@ -243,8 +241,8 @@ func (s *webhookService) Webhook(ctx context.Context, caller *Caller, id ledger.
 	return nil, fault.ErrNotFound
 }
 
-// Redeliver queues the message of an attempt again, unchanged and under the same message id.
-// The row is authenticated: what an attacker wrote into the database is never sent.
+// Redeliver queues the message of an attempt again, unchanged and with the same message id. The
+// row is authenticated, so text that an attacker wrote into the database is never sent.
 func (s *webhookService) Redeliver(ctx context.Context, caller *Caller, id ledger.WebhookID, attempt ledger.DeliveryID) error {
 	if err := s.authorize(ctx, caller, ledger.RoleAdmin); err != nil {
 		return err
@@ -262,8 +260,8 @@ func (s *webhookService) Redeliver(ctx context.Context, caller *Caller, id ledge
 	})
 }
 
-// TestWebhook delivers a test message to one endpoint and returns the attempt. It takes no
-// longer than one attempt.
+// TestWebhook delivers a test message to one endpoint and returns the attempt. There are no
+// retries.
 func (s *webhookService) TestWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID) (*store.DeliveryRecord, error) {
 	if err := caller.require(ledger.RoleAdmin); err != nil {
 		return nil, err
@@ -272,7 +270,7 @@ func (s *webhookService) TestWebhook(ctx context.Context, caller *Caller, id led
 	case s.tests <- struct{}{}:
 		defer func() { <-s.tests }()
 	default:
-		return nil, fault.Errorf(fault.CodeRateLimited, "%d tests of webhooks are under way: try again when one has ended", maxWebhookTests)
+		return nil, fault.Errorf(fault.CodeRateLimited, "%d tests of webhooks are running: try again when one has ended", maxWebhookTests)
 	}
 	d := &Delivery{MessageID: "test-" + s.randomID().String(), Trigger: TriggerTest}
 	err := s.aboutWebhook(ctx, caller, id, ledger.ActWebhookTest, func(b *batch, org *ledger.Organization, record *store.WebhookRecord) (err error) {
@@ -313,7 +311,7 @@ func (s *webhookService) deliverTest(ctx context.Context, org ledger.OrgID, d *D
 	return record, nil
 }
 
-// aboutWebhook enters an act about an active endpoint, after do has added to the batch.
+// aboutWebhook commits an act about an active endpoint. do adds to the batch first.
 func (s *webhookService) aboutWebhook(ctx context.Context, caller *Caller, id ledger.WebhookID, action string, do func(*batch, *ledger.Organization, *store.WebhookRecord) error) error {
 	op := &act{caller: caller, org: caller.Org}
 	op.needs = func(needs *store.Needs) { needs.Webhooks = append(needs.Webhooks, id) }
@@ -348,19 +346,19 @@ type Unheard struct {
 	Mail      bool // the server sends e-mail
 }
 
-// Why says what is missing.
+// Why describes what is missing.
 func (u *Unheard) Why() string {
 	switch {
 	case u.Approvers > 0:
 		return "the settings name fallback approvers, but the server has no mail server to reach them by"
 	case u.Mail:
-		return "the settings name no fallback approvers; only addresses that a chain brings are told"
+		return "the settings name no fallback approvers; only addresses that a chain brings are notified"
 	default:
 		return "the settings name no fallback approvers, and the server has no mail server"
 	}
 }
 
-// Remedy says what an admin, or the operator, can do about it.
+// Remedy describes what an admin or the operator can do about it.
 func (u *Unheard) Remedy() string {
 	switch {
 	case u.Approvers > 0:
@@ -379,8 +377,8 @@ func (s *webhookService) UnheardEscalations(ctx context.Context) (unheard []*Unh
 	return s.unheard(ctx, s.mail)
 }
 
-// UnheardEscalations is for a command that runs next to the server: only its flags say
-// whether the server sends e-mail.
+// UnheardEscalations is Service.UnheardEscalations for a command that runs beside the server:
+// its flags say whether the server sends e-mail.
 func (o *Operator) UnheardEscalations(ctx context.Context, mail bool) (unheard []*Unheard, organizations int, err error) {
 	return o.service.unheard(ctx, mail)
 }
@@ -420,8 +418,8 @@ func (s *webhookService) unheardIn(ctx context.Context, org *ledger.Organization
 	if mail && approvers > 0 {
 		return nil, nil
 	}
-	told, err := s.hasEscalationEndpoint(ctx, org)
-	if err != nil || told {
+	found, err := s.hasEscalationEndpoint(ctx, org)
+	if err != nil || found {
 		return nil, err
 	}
 	return &Unheard{Slug: org.Slug, Approvers: approvers, Mail: mail}, nil
@@ -433,22 +431,23 @@ func (s *webhookService) hasEscalationEndpoint(ctx context.Context, org *ledger.
 		return false, nil
 	}
 	if hook, ok := s.escalationHooks.Get(org.ID); ok && hook.act == org.Controls.Act {
-		return hook.told, nil
+		return hook.found, nil
 	}
 	endpoints, err := s.store.Webhooks(ctx, org.ID)
 	if err != nil {
 		return false, visible(err)
 	}
-	told := slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.ApprovalEscalated) })
-	s.escalationHooks.Put(org.ID, escalationHook{org.Controls.Act, told}, 16)
-	return told, nil
+	found := slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.ApprovalEscalated) })
+	s.escalationHooks.Put(org.ID, escalationHook{org.Controls.Act, found}, 16)
+	return found, nil
 }
 
-// escalationHook says whether an organization has a webhook that receives escalations. Every
-// change of a webhook is an act of its organization, so it holds while the act is the same.
+// escalationHook caches whether an organization has a webhook that receives escalations. Every
+// change of a webhook is an act of its organization, so an entry is valid while the last act is
+// the same.
 type escalationHook struct {
-	act  int64
-	told bool
+	act   int64
+	found bool
 }
 
 // escalationHookBytes bounds the cache: about ten thousand organizations.
