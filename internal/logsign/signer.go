@@ -1,7 +1,7 @@
-// Package logsign signs transparency logs: it adds each organization's receipts to its tree,
-// and publishes signed checkpoints of it. Of several replicas, the one that holds the
-// signer's lease signs. A file beside each replica remembers what it has signed, and a
-// checkpoint is published only on top of the one before it.
+// Package logsign signs transparency logs: it adds each organization's receipts to the tree of
+// its log, and publishes signed checkpoints of the tree. Of several replicas, the one that holds
+// the signer's lease signs. Each replica records in a file what it has signed, and a checkpoint
+// is published only if it extends the previous one.
 package logsign
 
 import (
@@ -27,52 +27,53 @@ import (
 	"countersign/internal/verify"
 )
 
-// Keys knows the keys of checkpoints and signs with them.
+// Keys holds the keys of checkpoints and signs with them.
 type Keys interface {
 	verify.LogKeys
 	SignLog(id string, message []byte) ([]byte, error)
 }
 
-// Config is what a Signer needs. Every field is required, but for Alone.
+// Config configures a Signer. All fields except Alone are required.
 type Config struct {
 	Keys        Keys
-	Instance    string // begins the origin of each log that is opened
+	Instance    string // prefix of the origin of each log that is opened
 	Marks       *keyring.LogMarks
 	Store       *evidence.Store
 	Judge       *verify.Judge
-	ReceiptKeys ledger.Keys // verify receipts
+	ReceiptKeys ledger.Keys // for verifying receipts
 	Clock       func() time.Time
 	Random      io.Reader
 	Log         *slog.Logger
-	// Alone says that there are no other replicas, so that no lease is needed.
+	// Alone reports that there are no other replicas, so no lease is needed.
 	Alone bool
-	// Changed reports a log that was changed outside the service. It must not block.
+	// Changed is called for a log that was changed outside the service. It must not block.
 	Changed func(org ledger.OrgID, log uuid.UUID)
-	// CloseEnded closes an organization's open log, whose mark says that it has ended.
+	// CloseEnded closes an organization's log that is open in the store, but has ended
+	// according to its mark.
 	CloseEnded func(ctx context.Context, org ledger.OrgID) error
 }
 
 const (
-	// signInterval is how long receipts wait for others to be signed with.
+	// signInterval is how long a receipt waits for others, so that they share a signature.
 	signInterval = 200 * time.Millisecond
-	// signPoll is how often the store is asked for receipts that other replicas have sealed,
-	// and signPollAlone where there are none.
+	// signPoll is how often the store is searched for receipts that other replicas have
+	// sealed; signPollAlone if there are no other replicas.
 	signPoll      = 500 * time.Millisecond
 	signPollAlone = 5 * time.Second
 	signTimeout   = 30 * time.Second // of one round
 	resignTimeout = 2 * time.Second
-	listPage      = 200 // organizations that are read together
-	// cacheBytes bounds the cached logs.
+	listPage      = 200 // organizations read together
+	// cacheBytes bounds the cache of logs.
 	cacheBytes = 16 << 20
 	// maxPublished is how many logs are published in one transaction.
 	maxPublished = 64
 )
 
-// The same in milliseconds, to be added to the time of the store's clock.
+// Durations in milliseconds, to be added to a ledger.Time.
 const (
 	signerLease   = ledger.Time(5_000)     // how long a lease lasts unless it is renewed
 	retryPause    = ledger.Time(1_000)     // after a log could not be signed
-	tamperedPause = ledger.Time(10_000)    // after a log was found to be changed
+	tamperedPause = ledger.Time(10_000)    // after tampering with a log was found
 	rebuildPause  = ledger.Time(3_600_000) // between two rebuilds of one log
 )
 
@@ -82,31 +83,31 @@ type Signer struct {
 	holder uuid.UUID // identifies this replica as the holder of the lease
 	sealed receiptQueue
 	grown  grownLogs
-	// leasedUntil is a copy of leased that can be read without mu, in milliseconds.
+	// leasedUntil is a copy of leased, in milliseconds, that can be read without mu.
 	leasedUntil atomic.Int64
 	stop        context.CancelFunc // nil before Start
-	done        sync.WaitGroup     // the goroutine that Start starts
+	done        sync.WaitGroup     // the goroutine started by Start; Close waits for it
 
 	mu     sync.Mutex // held during a round; guards the fields up to reached
 	logs   *cache.Cache[ledger.OrgID, *signedLog]
 	paused map[ledger.OrgID]pause
-	leased ledger.Time // until when this replica is the signer; 0 where it is not
+	leased ledger.Time // end of this replica's lease; 0 if it is not the signer
 	signed []string    // ids of the keys that signed in the last round
 	// reached is called at the points where a test may end a round; nil outside tests.
 	reached func(point string) error
 
-	rebuildMu sync.Mutex // guards the two below; a round takes it while it holds mu
+	rebuildMu sync.Mutex // guards the fields below; a round locks it while it holds mu
 	toRebuild map[ledger.OrgID]bool
-	rebuilt   map[ledger.OrgID]ledger.Time // when a rebuild was last asked for
+	rebuilt   map[ledger.OrgID]ledger.Time // when a rebuild was last requested
 }
 
-// pause says until when a log is not tried again, and why.
+// pause is until when a log is not tried again, and why.
 type pause struct {
 	until ledger.Time
 	why   string
 }
 
-// New makes a signer, which signs nothing before Start.
+// New returns a signer, which signs nothing before Start.
 func New(c Config, holder uuid.UUID) *Signer {
 	return &Signer{
 		Config: c, holder: holder, sealed: newReceiptQueue(),
@@ -117,24 +118,24 @@ func New(c Config, holder uuid.UUID) *Signer {
 
 func (l *Signer) now() ledger.Time { return ledger.TimeOf(l.Clock()) }
 
-// Add hands over receipts that are committed. They must not be changed any more.
+// Add queues committed receipts to be signed. The caller must not modify them afterwards.
 func (l *Signer) Add(receipts []*ledger.StoredReceipt) { l.sealed.add(receipts) }
 
-// Start starts the goroutine that signs until Close.
+// Start starts the goroutine that signs logs until Close.
 func (l *Signer) Start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	l.done.Go(func() {
 		l.run(ctx)
-		last := context.WithoutCancel(ctx)
+		final := context.WithoutCancel(ctx)
 		if l.sealed.any() {
-			l.Round(last, false)
+			l.Round(final, false)
 		}
-		l.Resign(last)
+		l.Resign(final)
 	})
 }
 
-// Close waits until the receipts that were sealed last are signed.
+// Close signs the queued receipts, gives up the lease and waits for the goroutine to end.
 func (l *Signer) Close() {
 	if l.stop == nil {
 		return
@@ -144,7 +145,7 @@ func (l *Signer) Close() {
 }
 
 // Resign gives up the lease, so that another replica can sign at once. If that fails, the
-// lease expires by itself.
+// lease expires.
 func (l *Signer) Resign(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +159,7 @@ func (l *Signer) Resign(ctx context.Context) {
 	l.lease(0)
 }
 
-// lease sets until when this replica is the signer. The caller holds mu.
+// lease sets the end of this replica's lease; 0 for none. The caller holds mu.
 func (l *Signer) lease(until ledger.Time) {
 	l.leased = until
 	l.leasedUntil.Store(int64(until))
@@ -195,8 +196,9 @@ func (l *Signer) run(ctx context.Context) {
 	}
 }
 
-// Round signs the receipts that this process sealed since the last round and, with poll,
-// those that other replicas sealed. It reports whether another round should follow at once.
+// Round signs the receipts that this process has sealed since the last round and, with poll,
+// those that other replicas have sealed. It reports whether another round should follow at
+// once.
 func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,7 +216,7 @@ func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			l.Log.Warn("transparency logs could not be signed: the next round tries again", "error", err)
+			l.Log.Warn("signing transparency logs failed: the next round tries again", "error", err)
 		}
 		return false
 	}
@@ -233,7 +235,8 @@ func (l *Signer) Round(ctx context.Context, poll bool) (again bool) {
 	return again
 }
 
-// leads reports whether this replica is the signer.
+// leads reports whether this replica is the signer. It renews the lease when half of it has
+// passed. The caller holds mu.
 func (l *Signer) leads(ctx context.Context) (bool, error) {
 	now := l.now()
 	if l.Alone || now < l.leased-signerLease/2 {
@@ -248,7 +251,8 @@ func (l *Signer) leads(ctx context.Context) (bool, error) {
 	return held, err
 }
 
-// wanted lists the organizations whose logs this round checks.
+// wanted lists the organizations whose logs this round checks, sorted by id. The caller holds
+// mu.
 func (l *Signer) wanted(ctx context.Context, sealed map[ledger.OrgID]*receiptRun, poll bool) ([]ledger.OrgID, error) {
 	wanted := make(map[ledger.OrgID]bool, len(sealed))
 	for org := range sealed {
@@ -310,7 +314,7 @@ func (l *Signer) signers() []string {
 }
 
 // failed logs why a log could not be signed, once per reason, and pauses the log. It reports
-// whether there was an error.
+// whether there was an error. The caller holds mu.
 func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) bool {
 	if err == nil {
 		delete(l.paused, org)
@@ -331,8 +335,9 @@ func (l *Signer) failed(ctx context.Context, org ledger.OrgID, err error) bool {
 	return true
 }
 
-// publish signs the trees and publishes their checkpoints. What is signed is noted on disk
-// first, so that a crash never leads to a second signature over other content.
+// publish signs the trees and publishes their checkpoints. It records on disk what it will sign
+// before it signs, so that a crash never leads to a second signature over other content. The
+// caller holds mu.
 func (l *Signer) publish(ctx context.Context, grown []*growth) {
 	if len(grown) == 0 {
 		return
@@ -352,7 +357,7 @@ func (l *Signer) publish(ctx context.Context, grown []*growth) {
 	}
 	for _, g := range grown {
 		l.logs.Drop(g.log.record.Org)
-		if !errors.Is(err, store.ErrNotFound) { // otherwise another replica was first: the next round continues from there
+		if !errors.Is(err, store.ErrNotFound) { // otherwise another replica was first, and the next round continues from its checkpoint
 			l.failed(ctx, g.log.record.Org, err)
 		}
 	}
@@ -397,6 +402,7 @@ func (l *Signer) publishAll(ctx context.Context, grown []*growth) error {
 	return l.reach("after publication")
 }
 
+// reach lets a test end the round at a point.
 func (l *Signer) reach(point string) error {
 	if l.reached == nil {
 		return nil
@@ -404,14 +410,14 @@ func (l *Signer) reach(point string) error {
 	return l.reached(point)
 }
 
-// sign makes the signed note of a checkpoint, with every signing key.
+// sign returns the note of a checkpoint, signed with every signing key.
 func (l *Signer) sign(c tlog.Checkpoint) (signed []byte, ids []string, err error) {
 	signers, ids := l.NoteSigners(c.Origin)
 	signed, err = tlog.Sign(c, signers...)
 	return signed, ids, err
 }
 
-// NoteSigners returns the signing keys under a log's name, and their ids.
+// NoteSigners returns the signing keys with a log's origin as their name, and their ids.
 func (l *Signer) NoteSigners(origin string) (signers []note.Signer, ids []string) {
 	for _, key := range l.Keys.LogKeys(l.Clock()) {
 		if key.Signs() {
@@ -422,44 +428,44 @@ func (l *Signer) NoteSigners(origin string) (signers []note.Signer, ids []string
 	return signers, ids
 }
 
-// Rebuild asks for a log's tiles to be rebuilt from the receipts, at most once an hour.
+// Rebuild requests that a log's tiles be rebuilt from the receipts, at most once an hour.
 func (l *Signer) Rebuild(org ledger.OrgID) {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
 	now := l.now()
-	if last, before := l.rebuilt[org]; !before || now-last >= rebuildPause {
+	if last, known := l.rebuilt[org]; !known || now-last >= rebuildPause {
 		l.rebuilt[org], l.toRebuild[org] = now, true
 		wakeUp(l.sealed.wake)
 	}
 }
 
-// takeRebuild reports whether a rebuild of a log was asked for, and clears the request.
+// takeRebuild reports whether a rebuild of a log was requested, and clears the request.
 func (l *Signer) takeRebuild(org ledger.OrgID) bool {
 	l.rebuildMu.Lock()
 	defer l.rebuildMu.Unlock()
-	damaged := l.toRebuild[org]
+	requested := l.toRebuild[org]
 	delete(l.toRebuild, org)
-	return damaged
+	return requested
 }
 
-// maxQueued bounds the receipts that wait in memory to be signed, in bytes. Others are read
-// from the store.
-const maxQueued = 8 << 20
+// maxQueuedBytes bounds the receipts that wait in memory to be signed. Others are read from the
+// store.
+const maxQueuedBytes = 8 << 20
 
-// receiptQueue holds the receipts that this process has sealed since the last round. They
-// need not be read and verified again.
+// receiptQueue holds the receipts that this process has sealed since the last round, so that
+// they need not be read and verified again.
 type receiptQueue struct {
-	wake chan struct{} // holds a value when there are receipts
+	wake chan struct{} // receives a value when there are receipts
 
-	mu    sync.Mutex // guards the two below
+	mu    sync.Mutex // guards the fields below
 	of    map[ledger.OrgID]*receiptRun
-	bytes int // of the receipts in of
+	bytes int // size of the receipts added since the last take
 }
 
-// receiptRun is one organization's receipts.
+// receiptRun holds one organization's receipts.
 type receiptRun struct {
 	receipts []*ledger.StoredReceipt
-	more     bool // the store has others, which are not in receipts
+	more     bool // the store has receipts that are not in receipts
 }
 
 func newReceiptQueue() receiptQueue {
@@ -477,7 +483,7 @@ func (s *receiptQueue) add(receipts []*ledger.StoredReceipt) {
 			run = new(receiptRun)
 			s.of[r.Org] = run
 		}
-		if s.bytes += len(r.Body); s.bytes > maxQueued {
+		if s.bytes += len(r.Body); s.bytes > maxQueuedBytes {
 			run.more = true
 			continue
 		}
@@ -506,44 +512,44 @@ func (s *receiptQueue) take() map[ledger.OrgID]*receiptRun {
 	return taken
 }
 
-// grownLogs are the logs that were published since GrownLogs was last called. Nothing is
-// noted before its first call.
+// grownLogs tracks the logs that were published since the last call of take. It tracks nothing
+// before the first call.
 type grownLogs struct {
-	mu    sync.Mutex // guards the two below
-	asked bool
-	of    map[ledger.OrgID]struct{}
+	mu       sync.Mutex // guards the fields below
+	tracking bool
+	of       map[ledger.OrgID]struct{}
 }
 
 func (g *grownLogs) note(org ledger.OrgID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.asked {
+	if g.tracking {
 		g.of[org] = struct{}{}
 	}
 }
 
-// forget makes the next call of take incomplete.
+// forget stops tracking until the next call of take.
 func (g *grownLogs) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.asked, g.of = false, nil
+	g.tracking, g.of = false, nil
 }
 
-// take returns what was noted. It is incomplete in the first call, when every log may have
-// grown.
+// take returns the tracked logs. The list is incomplete if nothing was tracked since the last
+// call: then any log may have grown.
 func (g *grownLogs) take() (orgs []ledger.OrgID, complete bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for org := range g.of {
 		orgs = append(orgs, org)
 	}
-	complete, g.asked, g.of = g.asked, true, make(map[ledger.OrgID]struct{})
+	complete, g.tracking, g.of = g.tracking, true, make(map[ledger.OrgID]struct{})
 	return orgs, complete
 }
 
-// GrownLogs lists the organizations whose logs this replica has published since the last
-// call: all of them in the first call since it became the signer. A replica that is not the
-// signer has none.
+// GrownLogs lists the organizations whose logs this replica has published since the last call;
+// in the first call since it became the signer, all organizations. signs reports whether this
+// replica is the signer. If it is not, the list is empty.
 func (l *Signer) GrownLogs(ctx context.Context) (grown []ledger.OrgID, signs bool, err error) {
 	if !l.Alone && l.now() >= ledger.Time(l.leasedUntil.Load()) {
 		l.grown.forget()
@@ -565,22 +571,22 @@ func (l *Signer) GrownLogs(ctx context.Context) (grown []ledger.OrgID, signs boo
 	return grown, true, nil
 }
 
-// EndRoundsAt ends rounds with an error at the points for which reached returns one, as if
-// the process had ended there. It is for tests.
+// EndRoundsAt ends rounds with an error at the points for which reached returns one, as if the
+// process had crashed there. It is for tests.
 func (l *Signer) EndRoundsAt(reached func(point string) error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.reached = reached
 }
 
-// ForgetPauses has logs tried again that could not be signed. It is for tests.
+// ForgetPauses ends the pauses of all logs. It is for tests.
 func (l *Signer) ForgetPauses() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.paused)
 }
 
-// wakeUp puts a value into a channel that holds one, unless there is one already.
+// wakeUp sends a value unless one is already buffered. It never blocks.
 func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

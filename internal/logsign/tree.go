@@ -22,18 +22,19 @@ import (
 // does not delay the others.
 const growStep = 4096
 
-// signedLog is a log as the signer knows it. Everything in it was authenticated.
+// signedLog is the signer's state of a log. Everything in it was authenticated. A round owns it:
+// the signer's mu must be held.
 type signedLog struct {
 	record    *store.TransparencyLog
 	edge      *tlog.Edge
 	last      [32]byte                 // the hash of the last receipt in the tree; zero for none
 	published *verify.SignedCheckpoint // nil before the first
-	// pending is what was signed and is not in the tree yet: the tree must reach the same
-	// root at its size. nil for nothing.
+	// pending is the mark of a tree that was signed, but is not published or must be rebuilt:
+	// at that size the tree must have the same root. nil for none.
 	pending *keyring.LogMark
 }
 
-// before is the size of the checkpoint that the next one follows, -1 before the first.
+// before returns the size of the published checkpoint, -1 before the first.
 func (l *signedLog) before() int64 {
 	if l.published == nil {
 		return -1
@@ -49,9 +50,9 @@ type growth struct {
 	signed     *verify.SignedCheckpoint
 }
 
-// grow adds missing receipts to a log's tree. It returns nil where there is nothing to
-// publish, and reports whether there are more receipts than it has added. sealed is nil
-// where this process has sealed none.
+// grow adds missing receipts to a log's tree. It returns nil if there is nothing to publish, and
+// reports whether there are more receipts than it has added. sealed is nil if this process has
+// sealed none. The caller holds mu.
 func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun) (*growth, bool, error) {
 	log, known := l.logs.Get(org)
 	if !known {
@@ -61,14 +62,14 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 		}
 		sealed = nil // earlier receipts must be read from the store
 	}
-	// The cache holds published trees only, so that a round that fails starts over.
+	// Not in the cache while the tree changes, so that a round that fails starts over.
 	l.logs.Drop(org)
-	whole, err := log.take(sealed)
+	complete, err := log.take(sealed)
 	if err != nil {
 		return nil, false, err
 	}
 	more := false
-	if !whole {
+	if !complete {
 		if more, err = l.read(ctx, log); err != nil {
 			return nil, false, err
 		}
@@ -99,7 +100,7 @@ func (l *Signer) grow(ctx context.Context, org ledger.OrgID, sealed *receiptRun)
 	return g, more, nil
 }
 
-// again has an organization checked in the next round.
+// again makes the next round check an organization.
 func (s *receiptQueue) again(org ledger.OrgID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +110,7 @@ func (s *receiptQueue) again(org ledger.OrgID) {
 	s.of[org].more = true
 }
 
-// signedByAll reports whether every key that signs has signed a checkpoint.
+// signedByAll reports whether every current signing key has signed a checkpoint.
 func (l *Signer) signedByAll(c *verify.SignedCheckpoint) bool {
 	for _, id := range l.signed {
 		if !slices.Contains(c.SignedBy, id) {
@@ -119,15 +120,16 @@ func (l *Signer) signedByAll(c *verify.SignedCheckpoint) bool {
 	return !c.Revoked
 }
 
-// take adds the receipts that this process has sealed, as far as they follow the tree. It
-// reports whether that was all of them.
-func (l *signedLog) take(sealed *receiptRun) (whole bool, err error) {
+// take adds the receipts that this process has sealed, as long as they follow the tree without a
+// gap. It reports whether the tree is then complete, so that nothing need be read from the
+// store.
+func (l *signedLog) take(sealed *receiptRun) (complete bool, err error) {
 	if sealed == nil {
 		return false, nil
 	}
 	for _, r := range sealed.receipts {
 		switch next := l.edge.Size() + 1; {
-		case r.Sequence < next: // read from the store already
+		case r.Sequence < next: // already read from the store
 		case r.Sequence > next:
 			return false, nil
 		default:
@@ -139,7 +141,7 @@ func (l *signedLog) take(sealed *receiptRun) (whole bool, err error) {
 	return !sealed.more && len(sealed.receipts) > 0 && l.pending == nil, nil
 }
 
-// add appends a verified receipt, whose hash is given.
+// add appends a verified receipt with the given hash.
 func (l *signedLog) add(r *ledger.StoredReceipt, hash [32]byte) error {
 	linked := len(r.PreviousHash) == 0
 	if l.edge.Size() > 0 {
@@ -201,7 +203,7 @@ func (l *Signer) read(ctx context.Context, log *signedLog) (more bool, err error
 	return to < head.Count, nil
 }
 
-// load reads a log, or opens one, and compares what is stored with what was signed.
+// load reads or opens a log, and compares what is stored with what was signed.
 func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error) {
 	record, err := l.record(ctx, org)
 	if err != nil {
@@ -209,7 +211,7 @@ func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error)
 	}
 	log := &signedLog{record: record, edge: tlog.NewEdge()}
 	mark, marked := l.Marks.Mark(record.ID)
-	if marked && mark.Ended { // the process that ended it did not close it
+	if marked && mark.Ended { // the process that ended it crashed before closing it
 		if err := l.CloseEnded(ctx, org); err != nil {
 			return nil, err
 		}
@@ -237,18 +239,18 @@ func (l *Signer) load(ctx context.Context, org ledger.OrgID) (*signedLog, error)
 	return log, l.loadEdge(ctx, log)
 }
 
-// compare compares the stored checkpoint with the mark of what was signed here.
+// compare compares the stored checkpoint with the mark of what this replica has signed.
 func (l *Signer) compare(ctx context.Context, log *signedLog, mark keyring.LogMark) error {
 	c := log.published.Checkpoint
 	switch {
-	case mark.Size > c.Size: // a crash before publication, or a restored older database
+	case mark.Size > c.Size: // a crash before publication, or a rolled back database
 		log.pending = &mark
 	case mark.Size == c.Size && mark.Root != c.Root:
 		return l.changed(ctx, log.record, keyring.ErrLogForked)
 	case mark.Size > 0 && mark.Size < c.Size: // another replica has signed since
 		_, root, err := l.Judge.Tree(ctx, log.record.ID, c).Consistency(mark.Size)
 		if errors.Is(err, tlog.ErrInconsistent) {
-			return nil // loadEdge rebuilds the tree, and the checkpoint is this log's
+			return nil // tiles are damaged: loadEdge rebuilds the tree up to this checkpoint
 		}
 		if err == nil && root != mark.Root {
 			err = l.changed(ctx, log.record, keyring.ErrLogForked)
@@ -294,15 +296,15 @@ func (l *Signer) loadEdge(ctx context.Context, log *signedLog) error {
 	return nil
 }
 
-// changed reports that a log was changed outside the service, where an error proves that,
-// and returns the error. In a restored older database the log is older, too: that is
-// reported as a rollback and not here.
+// changed reports that a log was changed outside the service if the error proves that. It
+// returns the error. In a rolled back database the log is older, too: that is reported as a
+// rollback and not here.
 func (l *Signer) changed(ctx context.Context, record *store.TransparencyLog, err error) error {
 	head, headErr := l.Judge.Head(ctx, record.Org)
 	if headErr == nil && l.Judge.Behind(head) {
 		return errors.Join(evidence.ErrRolledBack, err)
 	}
-	// An operator may have ended the log during the round: the next round opens another.
+	// An operator may have ended the log during the round: the next round opens a new one.
 	if reloadErr := l.Marks.Reload(); reloadErr != nil {
 		return errors.Join(reloadErr, err)
 	}
@@ -315,8 +317,8 @@ func (l *Signer) changed(ctx context.Context, record *store.TransparencyLog, err
 	return err
 }
 
-// record finds the organization's open log, or opens one. A log that was signed here must be
-// stored, open or closed.
+// record returns the organization's open log, and opens one if there is none. A log that this
+// replica has signed must be stored, open or closed.
 func (l *Signer) record(ctx context.Context, org ledger.OrgID) (*store.TransparencyLog, error) {
 	if err := l.Marks.Reload(); err != nil { // an operator may have ended a log
 		return nil, err
@@ -337,8 +339,8 @@ func (l *Signer) record(ctx context.Context, org ledger.OrgID) (*store.Transpare
 	}
 	if signed, _, ok := l.Marks.Of(org.UUID); ok && (open == nil || open.ID != signed) {
 		if byID[signed] == nil || byID[signed].ClosedAt == nil {
-			gone := &store.TransparencyLog{ID: signed, Org: org}
-			return nil, l.changed(ctx, gone, fmt.Errorf("the log %s was signed and is not stored: %w", tlog.LogID(signed), ledger.ErrStateTampered))
+			missing := &store.TransparencyLog{ID: signed, Org: org}
+			return nil, l.changed(ctx, missing, fmt.Errorf("the log %s was signed and is not stored: %w", tlog.LogID(signed), ledger.ErrStateTampered))
 		}
 		if err := l.Marks.EndLog(signed); err != nil {
 			return nil, err
@@ -350,7 +352,7 @@ func (l *Signer) record(ctx context.Context, org ledger.OrgID) (*store.Transpare
 	return l.open(ctx, org)
 }
 
-// open opens a log. If several replicas do so at once, the store keeps one.
+// open opens a log. If several replicas do so concurrently, the store keeps one of them.
 func (l *Signer) open(ctx context.Context, org ledger.OrgID) (*store.TransparencyLog, error) {
 	var id tlog.LogID
 	if _, err := io.ReadFull(l.Random, id[:]); err != nil {

@@ -6,8 +6,8 @@ import (
 	"reflect"
 )
 
-// maskFormatted masks a value's text. Bytes are payloads, keys or hashes, and
-// their text as numbers would not look like any of them: they go whole.
+// maskFormatted masks the text of a value. A value with bytes, which may be payloads, keys or
+// hashes, is masked as a whole: formatted as numbers, they would not match Mask's pattern.
 func maskFormatted(value any) slog.Value {
 	if holdsBytes(reflect.TypeOf(value), 0) {
 		return slog.StringValue(masked)
@@ -15,17 +15,19 @@ func maskFormatted(value any) slog.Value {
 	return slog.StringValue(Mask(fmt.Sprintf("%+v", value)))
 }
 
-const deepest = 8
+const maxDepth = 8 // of nested types
 
+// holdsBytes reports whether values of a type may contain bytes. A type with a String method is
+// formatted by it.
 func holdsBytes(t reflect.Type, depth int) bool {
-	if depth > deepest {
+	if depth > maxDepth {
 		return true
 	}
-	if _, printsItself := t.MethodByName("String"); printsItself {
+	if _, isStringer := t.MethodByName("String"); isStringer {
 		return false
 	}
 	switch t.Kind() {
-	case reflect.Interface: // whatever it holds
+	case reflect.Interface: // the dynamic type is not known
 		return true
 	case reflect.Slice, reflect.Array:
 		return t.Elem().Kind() == reflect.Uint8 || holdsBytes(t.Elem(), depth+1)

@@ -1,5 +1,4 @@
-// Package observe makes what the program tells its operators: log lines, metrics
-// and traces. None of them ever carries a token, a key, an id that opens
-// something, a signature, a hash or a payload: routes appear as patterns, and a
-// request's id ties a line to an answer.
+// Package observe provides logging, metrics and traces for operators. None of them ever
+// contains a token, a key, an id that grants access, a signature, a hash or a payload: routes
+// appear as patterns, and a request id links a log line to an answer.
 package observe

@@ -6,8 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// evidence counts what proves the records to others, and whether they are still
-// those that were given out.
+// evidence holds the metrics of anchors, witnesses, rollbacks, tampering and legacy routes.
 type evidence struct {
 	anchors    *prometheus.CounterVec
 	rolledBack prometheus.Gauge
@@ -23,31 +22,31 @@ type evidence struct {
 func newEvidence() evidence {
 	return evidence{
 		anchors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "countersign_anchors_total", Help: "Steps of timestamp anchors, by the method and by the status that each led to.",
+			Name: "countersign_anchors_total", Help: "Steps of timestamp anchors, by method and resulting status.",
 		}, []string{"method", "status"}),
 		legacy: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "countersign_legacy_requests_total", Help: "Requests on routes that are kept for compatibility alone, by the route's pattern.",
+			Name: "countersign_legacy_requests_total", Help: "Requests on routes that are kept only for compatibility, by the route's pattern.",
 		}, []string{"route"}),
 		rolledBack: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than the receipts that this server has given out, or gone altogether.",
+			Name: "countersign_ledger_rolled_back", Help: "Organizations whose ledger is older than what this server has acknowledged, or missing.",
 		}),
 		chains: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "countersign_chains_remembered", Help: "Open chains of which this process remembers outside the database how far they have come.",
+			Name: "countersign_chains_remembered", Help: "Open chains whose progress this process has recorded outside the database.",
 		}),
 		dropped: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "countersign_chains_not_remembered", Help: "Open chains that this process has ceased to remember since its start, because there were too many.",
+			Name: "countersign_chains_not_remembered", Help: "Open chains whose recorded progress this process has dropped since its start, because there were too many.",
 		}),
 		tampering: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "countersign_tampering_open", Help: "Findings of tampering that no operator has acknowledged.",
 		}),
 		submitted: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "countersign_witness_submissions_total", Help: "Checkpoints submitted to witnesses, by the witness and by what came of it: cosigned, failed, refused or inconsistent.",
+			Name: "countersign_witness_submissions_total", Help: "Checkpoints submitted to witnesses, by witness and result: cosigned, failed, refused or inconsistent.",
 		}, []string{"witness", "result"}),
 		disagree: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "countersign_witness_disagreements", Help: "Transparency logs of which a witness says that it has cosigned another history.",
+			Name: "countersign_witness_disagreements", Help: "Transparency logs for which a witness reports that it has cosigned another history.",
 		}),
 		checkAge: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "countersign_ledger_check_age_seconds", Help: "Time since this process last saw a look over a ledger come to its end, or since its start, of the ledger for which that is longest.",
+			Name: "countersign_ledger_check_age_seconds", Help: "Time since this process last completed a check of a ledger, or since its start; the maximum over all ledgers.",
 		}),
 	}
 }
@@ -56,33 +55,33 @@ func (e *evidence) collectors() []prometheus.Collector {
 	return []prometheus.Collector{e.anchors, e.rolledBack, e.legacy, e.tampering, e.checkAge, e.chains, e.dropped, e.submitted, e.disagree}
 }
 
-// AnchorMoved counts an anchor that has come to a new standing.
+// AnchorMoved counts a step of an anchor by its resulting status.
 func (e *evidence) AnchorMoved(method, standing string) {
 	e.anchors.WithLabelValues(method, standing).Inc()
 }
 
-// RolledBack hears of how many organizations the ledger was put back.
+// RolledBack sets the number of organizations whose ledger was rolled back.
 func (e *evidence) RolledBack(organizations int) { e.rolledBack.Set(float64(organizations)) }
 
-// TamperingOpen hears how many findings of tampering are open.
+// TamperingOpen sets the number of open findings of tampering.
 func (e *evidence) TamperingOpen(findings int) { e.tampering.Set(float64(findings)) }
 
-// Submitted counts a submission to a witness. The operator names the witnesses.
+// Submitted counts a submission to a witness. The operator configures the names of witnesses.
 func (e *evidence) Submitted(witness, result string) {
 	e.submitted.WithLabelValues(witness, result).Inc()
 }
 
-// WitnessesDisagree hears of how many logs a witness has cosigned another history.
+// WitnessesDisagree sets the number of logs of which a witness has cosigned another history.
 func (e *evidence) WitnessesDisagree(logs int) { e.disagree.Set(float64(logs)) }
 
-// ChainsRemembered hears how many open chains are remembered, and how many were dropped.
+// ChainsRemembered sets how many open chains have recorded progress, and how many were dropped.
 func (e *evidence) ChainsRemembered(chains int, dropped int64) {
 	e.chains.Set(float64(chains))
 	e.dropped.Set(float64(dropped))
 }
 
-// LedgersLookedOver hears the largest age of a last look over a ledger.
+// LedgersLookedOver sets the age of the oldest completed check of a ledger.
 func (e *evidence) LedgersLookedOver(age time.Duration) { e.checkAge.Set(age.Seconds()) }
 
-// LegacyRequest counts a request on a route that can go when nobody uses it.
+// LegacyRequest counts a request on a route that can be removed when nobody uses it.
 func (e *evidence) LegacyRequest(route string) { e.legacy.WithLabelValues(route).Inc() }

@@ -12,8 +12,8 @@ const (
 	FormatText = "text"
 )
 
-// NewLogger writes lines of the given level and above. Whatever a caller hands
-// it, what looks like a secret is masked.
+// NewLogger returns a logger for records of the given level and above. It masks everything that
+// looks like a secret.
 func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == FormatText {
@@ -22,8 +22,8 @@ func NewLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	return slog.New(Guard(slog.NewJSONHandler(w, options)))
 }
 
-// Guard masks every record before the handler sees it. It is the last line of
-// defence: callers are expected not to log secrets in the first place.
+// Guard returns a handler that masks every record before next handles it. It is the last line
+// of defense: callers must not log secrets in the first place.
 func Guard(next slog.Handler) slog.Handler { return guard{next} }
 
 type guard struct{ next slog.Handler }
@@ -65,13 +65,13 @@ func maskValue(value slog.Value) slog.Value {
 		return slog.GroupValue(maskAll(value.Group())...)
 	case slog.KindAny:
 		return maskAny(value.Any())
-	default: // numbers, times and truth values reveal nothing
+	default: // numbers, times and booleans reveal nothing
 		return value
 	}
 }
 
-// maskAny gives up a value's structure for its text: whatever a handler would
-// have made of its members could not be looked at.
+// maskAny replaces a value by its masked text: what a handler would make of the value's fields
+// could not be masked.
 func maskAny(value any) slog.Value {
 	switch value := value.(type) {
 	case nil:

@@ -13,13 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Build names the program that runs.
+// Build identifies the running program.
 type Build struct {
 	Version, Revision, GoVersion string
 }
 
-// Metrics counts what the server does, on a registry of its own. It observes the
-// HTTP front end and meters the write path.
+// Metrics holds the metrics of a server in their own registry. It is safe for concurrent use.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -32,10 +31,10 @@ type Metrics struct {
 	governance
 	evidence
 
-	// series is replaced, never changed: a request finds its counters without a
-	// lock and without making a label's text.
+	// series is copied on write, so that a request finds its counters without a lock and
+	// without formatting labels.
 	series atomic.Pointer[map[seriesKey]*requestSeries]
-	adding sync.Mutex
+	adding sync.Mutex // held while series is replaced
 }
 
 type seriesKey struct {
@@ -48,14 +47,14 @@ type requestSeries struct {
 	latency prometheus.Observer
 }
 
-// maxSeries bounds what a caller that passes on foreign texts could do to the
-// memory of this and of every server that scrapes it.
 const (
+	// maxSeries protects the memory of this server, and of the servers that scrape it, from a
+	// caller that passes arbitrary routes.
 	maxSeries  = 2000
-	otherRoute = "other"
+	otherRoute = "other" // the route of requests beyond maxSeries
 )
 
-// NewMetrics makes the registry with everything that is counted.
+// NewMetrics returns the metrics of a server, registered.
 func NewMetrics(build Build) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -71,23 +70,22 @@ func NewMetrics(build Build) *Metrics {
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
 		}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "countersign_commit_seconds", Help: "Time of one transaction of the write path, until it is durable.",
+			Name: "countersign_commit_seconds", Help: "Duration of one transaction of the write path, until it is durable.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 20},
 		}),
-		// A gauge would show whatever the last operation saw, long after the queue
-		// is empty.
+		// A gauge would show what the last operation saw long after the queue is empty.
 		queue: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "countersign_write_queue_depth", Help: "Operations waiting for the next commit, as each one found them on arrival, itself included.",
+			Name: "countersign_write_queue_depth", Help: "Operations waiting for the next commit, observed at each arrival, including the new one.",
 			Buckets: []float64{1, 4, 16, 64, 256, 1024, 4096, 16384},
 		}),
 		sealed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "countersign_receipts_sealed_total", Help: "Receipts made.",
+			Name: "countersign_receipts_sealed_total", Help: "Receipts sealed.",
 		}),
 		governance: newGovernance(),
 		evidence:   newEvidence(),
 	}
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "countersign_build_info", Help: "Always 1; the labels say which program runs.",
+		Name: "countersign_build_info", Help: "Always 1; the labels identify the running program.",
 		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Revision, "goversion": build.GoVersion},
 	})
 	info.Set(1)
@@ -141,13 +139,13 @@ func (m *Metrics) Committed(operations int, took time.Duration) {
 	m.commits.Observe(took.Seconds())
 }
 
-// Queued hears how many operations wait, each time that one more does.
+// Queued observes the length of the queue each time an operation is added.
 func (m *Metrics) Queued(operations int) { m.queue.Observe(float64(operations)) }
 
-// Sealed counts receipts.
+// Sealed counts sealed receipts.
 func (m *Metrics) Sealed(receipts int) { m.sealed.Add(float64(receipts)) }
 
-// Handler serves the figures to Prometheus at /metrics.
+// Handler serves the metrics to Prometheus at /metrics.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler { return handler(m.registry, log) }
 
 func handler(registry *prometheus.Registry, log *slog.Logger) http.Handler {

@@ -24,9 +24,9 @@ const serviceName = "countersign"
 // Traces sends spans to a collector.
 type Traces struct{ provider *sdktrace.TracerProvider }
 
-// StartTraces sends spans to the collector at endpoint, the base address of an
-// OTLP/HTTP receiver such as http://localhost:4318. Headers, certificates and
-// sampling are read from the standard OTEL_* variables.
+// StartTraces sends spans to the collector at endpoint, the base address of an OTLP/HTTP
+// receiver such as http://localhost:4318. Headers, certificates and sampling are read from the
+// standard OTEL_* variables.
 func StartTraces(ctx context.Context, endpoint string, build Build, log *slog.Logger) (*Traces, error) {
 	target, err := tracesURL(endpoint)
 	if err != nil {
@@ -36,7 +36,7 @@ func StartTraces(ctx context.Context, endpoint string, build Build, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	// The later one wins, so that OTEL_SERVICE_NAME can rename the service.
+	// The environment comes last, so that OTEL_SERVICE_NAME can rename the service.
 	about, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", serviceName), attribute.String("service.version", build.Version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
@@ -50,17 +50,16 @@ func StartTraces(ctx context.Context, endpoint string, build Build, log *slog.Lo
 func tracesURL(endpoint string) (string, error) {
 	base, err := url.Parse(endpoint)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
-		// The text is not repeated: it may carry a password.
+		// The error omits the text, which may contain a password.
 		return "", errors.New("the OTLP endpoint must have the form http://host:4318")
 	}
 	return base.JoinPath("v1", "traces").String(), nil
 }
 
-// Middleware makes a span of every request, named by what route says of it.
+// Middleware records a span for every request, named by its route.
 //
-// The instrumentation is shown a stand-in for the request, without its path,
-// query, host and headers: what it does not see it cannot export, whichever
-// attributes it comes to record in later versions.
+// The instrumentation gets a copy of the request without its path, query, host and headers: what
+// it does not see it cannot export, whichever attributes later versions record.
 func (t *Traces) Middleware(next http.Handler, route func(*http.Request) string) http.Handler {
 	instrument := otelhttp.NewMiddleware("",
 		otelhttp.WithTracerProvider(t.provider),
@@ -75,11 +74,12 @@ func (t *Traces) Middleware(next http.Handler, route func(*http.Request) string)
 			original.Body = shown.Body
 			next.ServeHTTP(w, original)
 		})
-		instrument(inner).ServeHTTP(w, standIn(r, route(r)))
+		instrument(inner).ServeHTTP(w, stripped(r, route(r)))
 	})
 }
 
-func standIn(r *http.Request, route string) *http.Request {
+// stripped returns a copy of a request that has only the route and the trace context.
+func stripped(r *http.Request, route string) *http.Request {
 	shown := r.WithContext(r.Context())
 	shown.URL, shown.RequestURI, shown.Host, shown.Pattern = &url.URL{}, "", "", route
 	shown.Header = make(http.Header, 2)
@@ -93,8 +93,8 @@ func standIn(r *http.Request, route string) *http.Request {
 
 const flushTimeout = 5 * time.Second
 
-// Shutdown sends what is left, within a bound: a collector that does not answer
-// must not hold the server's end.
+// Shutdown sends the remaining spans. It is bounded by flushTimeout: a collector that does not
+// answer must not block the server's shutdown.
 func (t *Traces) Shutdown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 	defer cancel()

@@ -10,31 +10,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// WitnessMetrics counts what a witness does, on a registry of its own.
+// WitnessMetrics holds the metrics of a witness in their own registry.
 type WitnessMetrics struct {
 	registry *prometheus.Registry
 	received *prometheus.CounterVec
 }
 
-// WitnessFigures is the state of a witness. Logs have their number in witness list: an origin
-// holds the id of a log, which not everyone may know.
+// WitnessFigures is the state of a witness. Logs are identified by their number in witness list,
+// because an origin contains the id of a log, which is confidential.
 type WitnessFigures struct {
 	Logs, Followed int
-	Alarms         map[string]int        // logs, by the kind of alarm
-	Ages           map[int]time.Duration // since a followed log's last new checkpoint, by its number
+	Alarms         map[string]int        // number of logs, by the kind of alarm
+	Ages           map[int]time.Duration // since a followed log's last new checkpoint, by log number
 }
 
-// NewWitnessMetrics makes the registry. Results are what can become of a submission, and read
-// is called by each scrape.
+// NewWitnessMetrics returns the metrics of a witness, registered. results lists the possible
+// results of a submission. Each scrape calls read.
 func NewWitnessMetrics(results []string, read func() WitnessFigures) *WitnessMetrics {
 	m := &WitnessMetrics{
 		registry: prometheus.NewRegistry(),
 		received: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "countersign_witness_received_total", Help: "Checkpoints that logs have submitted, by what became of them.",
+			Name: "countersign_witness_received_total", Help: "Checkpoints that logs have submitted, by result.",
 		}, []string{"result"}),
 	}
 	for _, result := range results {
-		m.received.WithLabelValues(result) // so that the first one is an increase
+		m.received.WithLabelValues(result) // start at 0, so that the first one is an increase
 	}
 	m.registry.MustRegister(m.received, &witnessCollector{read},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -44,7 +44,7 @@ func NewWitnessMetrics(results []string, read func() WitnessFigures) *WitnessMet
 // Received counts a submission.
 func (m *WitnessMetrics) Received(result string) { m.received.WithLabelValues(result).Inc() }
 
-// Handler serves the figures to Prometheus at /metrics.
+// Handler serves the metrics to Prometheus at /metrics.
 func (m *WitnessMetrics) Handler(log *slog.Logger) http.Handler { return handler(m.registry, log) }
 
 var (
@@ -58,7 +58,7 @@ var (
 		"Time since the last new checkpoint of a followed log was cosigned, by the log's number in witness list.", []string{"log"}, nil)
 )
 
-// witnessCollector reads the state of a witness when it is asked for.
+// witnessCollector reads the state of a witness at each scrape.
 type witnessCollector struct{ read func() WitnessFigures }
 
 // Describe implements prometheus.Collector.

@@ -10,10 +10,10 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Elsewhere is another installation, whose decisions are imported.
+// Elsewhere is another installation whose decisions are imported.
 type Elsewhere struct{ key ed25519.PrivateKey }
 
-// NewElsewhere makes one, with a key of its own.
+// NewElsewhere returns an installation with a new key.
 func NewElsewhere(t testing.TB) *Elsewhere {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(nil)
@@ -23,13 +23,13 @@ func NewElsewhere(t testing.TB) *Elsewhere {
 	return &Elsewhere{key}
 }
 
-// PublicKey is in base64.
+// PublicKey returns the installation's public key in base64.
 func (e *Elsewhere) PublicKey() string {
 	return base64.StdEncoding.EncodeToString(e.key.Public().(ed25519.PublicKey))
 }
 
-// Decide makes a decision, approved unless change says otherwise, and the line by which it
-// is imported.
+// Decide returns a decision, and the line that imports it. It is an approval unless change
+// modifies it.
 func (e *Elsewhere) Decide(change func(*ledger.Approval)) (*ledger.Approval, string) {
 	decided := ledger.Time(1_700_000_060_000)
 	a := &ledger.Approval{
@@ -45,12 +45,12 @@ func (e *Elsewhere) Decide(change func(*ledger.Approval)) (*ledger.Approval, str
 	return a, e.Line(a)
 }
 
-// Line is the line by which a decision is imported.
+// Line returns the line that imports a decision, signed with the installation's key.
 func (e *Elsewhere) Line(a *ledger.Approval) string {
 	return ImportLine(a.DecisionRecord(), ed25519.Sign(e.key, a.DecisionRecord()), e.key.Public().(ed25519.PublicKey))
 }
 
-// ImportLine is a line of an import.
+// ImportLine returns a line of an import.
 func ImportLine(record, signature []byte, public ed25519.PublicKey) string {
 	encode := base64.StdEncoding.EncodeToString
 	return `{"decision_record":` + string(record) + `,"signature":"` + encode(signature) + `","public_key":"` + encode(public) + `"}`

@@ -8,8 +8,7 @@ import (
 	"countersign/internal/notify"
 )
 
-// Receiver stands for every endpoint of webhooks: it takes what is delivered, and goes
-// to no network.
+// Receiver is a deliverer that accepts every message without using the network.
 type Receiver struct{}
 
 // Deliver implements service.Deliverer.

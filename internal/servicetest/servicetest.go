@@ -1,7 +1,7 @@
-// Package servicetest is what the tests of the service and of its front ends
-// start from: a World, which is a service on a store with master keys and a clock
-// of its own, and Tenants in it. Each package adds to it what its tests speak to:
-// sockets, browsers, mail servers, a way past the store.
+// Package servicetest provides what the tests of the service and its front ends start from: a
+// World, which is a service on a store with master keys, and Tenants in it. Each package adds
+// what its tests need in addition: sockets, browsers, mail servers, direct access to the
+// database.
 package servicetest
 
 import (
@@ -27,9 +27,9 @@ type World struct {
 	Ring    *keyring.Ring
 }
 
-// Start serves a configuration until the test ends. Where it names no keys, they
-// are made; where it names no delay, a stop does not wait for leases to run out; where
-// it names no deliverer, tests of webhooks go to a Receiver.
+// Start starts a service that runs until the test ends. If the configuration has no keys, they
+// are generated; without a delay, a stop does not wait for leases to expire; without a
+// deliverer, tests of webhooks go to a Receiver.
 func Start(t testing.TB, config service.Config) *World {
 	t.Helper()
 	w := &World{Store: config.Store}
@@ -57,7 +57,7 @@ func Start(t testing.TB, config service.Config) *World {
 	return w
 }
 
-// NewRing makes master keys, and says in which file, for rotations.
+// NewRing generates master keys, and returns their file for rotations.
 func NewRing(t testing.TB) (ring *keyring.Ring, file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "keys.json")
@@ -68,14 +68,14 @@ func NewRing(t testing.TB) (ring *keyring.Ring, file string) {
 	return ring, file
 }
 
-// Tenant is an organization with a key of every role.
+// Tenant is an organization with a key of each role.
 type Tenant struct {
 	Slug                 string
 	ID                   ledger.OrgID
 	Admin, Member, Agent *service.NewKey
 }
 
-// NewTenant makes an organization, and keys named after their roles.
+// NewTenant creates an organization with keys named after their roles.
 func NewTenant(t testing.TB, s *service.Service, slug string) *Tenant {
 	t.Helper()
 	org, admin, err := s.Operator().CreateOrganization(t.Context(), slug, "The "+slug+" organization")
@@ -88,7 +88,7 @@ func NewTenant(t testing.TB, s *service.Service, slug string) *Tenant {
 	}
 }
 
-// NewKey makes an API key.
+// NewKey creates an API key.
 func NewKey(t testing.TB, s *service.Service, slug, name string, role ledger.Role) *service.NewKey {
 	t.Helper()
 	key, err := s.Operator().CreateKey(t.Context(), slug, &service.KeyRequest{Name: name, Role: role})
@@ -98,7 +98,7 @@ func NewKey(t testing.TB, s *service.Service, slug, name string, role ledger.Rol
 	return key
 }
 
-// Authenticate is the caller whom a key stands for.
+// Authenticate returns the caller of a key.
 func Authenticate(t testing.TB, s *service.Service, key *service.NewKey) *service.Caller {
 	t.Helper()
 	caller, err := s.Authenticate(t.Context(), key.Text.Reveal())
@@ -108,39 +108,39 @@ func Authenticate(t testing.TB, s *service.Service, key *service.NewKey) *servic
 	return caller
 }
 
-// Clock stands still until a test moves it.
+// Clock is a clock that only a test moves. It is safe for concurrent use.
 type Clock struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards now
 	now time.Time
 }
 
-// NewClock makes a clock that shows a moment.
+// NewClock returns a clock that shows the given time.
 func NewClock(now time.Time) *Clock { return &Clock{now: now} }
 
-// Now is what the clock shows.
+// Now returns the clock's time.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now
 }
 
-// Advance moves the clock, backwards too.
+// Advance moves the clock forward, or back if d is negative.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// Set makes the clock show a moment.
+// Set sets the clock's time.
 func (c *Clock) Set(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = now
 }
 
-// Buffer collects what one goroutine writes while others read it.
+// Buffer is a buffer that goroutines may write and read concurrently.
 type Buffer struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards text
 	text bytes.Buffer
 }
 
@@ -167,7 +167,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			t.Fatalf("this did not come about within a minute: %s", what)
+			t.Fatalf("this did not happen within a minute: %s", what)
 		}
 	}
 }
