@@ -92,7 +92,7 @@ func replaceByFolder(path string) (err error) {
 	return err
 }
 
-// A file of heads that cannot be written shows, also where nothing is to be written just
+// A heads file that cannot be written shows, also where nothing is to be written just
 // now.
 //
 //countersign:race

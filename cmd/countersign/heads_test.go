@@ -22,7 +22,7 @@ import (
 
 func (s *testStore) headsFile() string { return filepath.Join(s.folder, "heads.json") }
 
-// with is the same database with another file of heads.
+// with is the same database with another heads file.
 func (s *testStore) with(heads string) *testStore {
 	other := *s
 	other.flags = append(append([]string{}, s.flags...), "--heads", heads)
@@ -63,7 +63,7 @@ func wantNoReceipts(t *testing.T, clients ...*client) {
 	}
 }
 
-// A ledger that holds receipts is not sealed in when its file of heads is lost, whether
+// A ledger that holds receipts is not sealed in when its heads file is lost, whether
 // the database went back with it or not. Neither another start nor what an operator does
 // meanwhile lifts that; accepting it does, and only for all organizations.
 //

@@ -189,7 +189,7 @@ func (s *Storage) makeRing(ctx context.Context, db store.Store) (ring *keyring.R
 	return ring, err == nil, err
 }
 
-// OpenHeads reads the file of heads and the keys that it is authenticated with. It
+// OpenHeads reads the heads file and the keys that it is authenticated with. It
 // needs no database.
 func (s *Storage) OpenHeads() (*keyring.Heads, error) {
 	ring, err := keyring.Open(s.KeyFile())

@@ -87,7 +87,7 @@ func newPutbackWorld(t testing.TB, db *testdb.Database, seed uint64) *putbackWor
 	return p
 }
 
-// serve starts a service that has read the file of heads.
+// serve starts a service that has read the heads file.
 //
 //countersign:replica
 func (p *putbackWorld) serve(handle store.Store) *service.Service {
