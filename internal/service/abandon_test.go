@@ -16,8 +16,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// passRound lets a quarter of an hour pass, and does what the worker does meanwhile: it
-// writes down polls and seals what is abandoned.
+// passRound lets a quarter of an hour pass, and does what the worker does meanwhile: it stores
+// polls and seals abandoned chains.
 func (g *governed) passRound(s *service.Service) {
 	g.t.Helper()
 	done(g.t, s.FlushPolls(g.t.Context()))
@@ -35,7 +35,7 @@ func (g *governed) passRound(s *service.Service) {
 	g.t.Fatal("there is always another round")
 }
 
-// abandoned is a chain with some events that nobody has asked for since.
+// abandoned returns a chain with some events that has not been polled since.
 func (g *governed) abandoned(name string, actions ...*ledger.Action) ledger.ChainID {
 	g.t.Helper()
 	chain := g.open(name)
@@ -51,8 +51,8 @@ func (g *governed) abandoned(name string, actions ...*ledger.Action) ledger.Chai
 	return chain
 }
 
-// What counts as a request: after it a chain is left alone for as long as after its
-// last event, and no longer.
+// After each kind of request that counts, a chain is left open for as long as after its last
+// event, and no longer.
 //
 //countersign:race
 func TestWhatCountsAsARequest(t *testing.T) {
@@ -165,8 +165,8 @@ func TestWhatCountsAsARequest(t *testing.T) {
 	})
 }
 
-// A chain that waits for a person or is paused is never abandoned; when that has ended
-// its time begins anew.
+// A chain that waits for an approval or is paused is never abandoned. When that has ended, its
+// time starts again.
 func TestNeverAbandonedWhileSomebodyIsAsked(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		t.Run("an approval is open", func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestNeverAbandonedWhileSomebodyIsAsked(t *testing.T) {
 	})
 }
 
-// The receipt of an abandoned chain is like that of one that its client failed.
+// The receipt of an abandoned chain is like that of a chain that its client failed.
 func TestReceiptOfAnAbandonedChain(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -233,8 +233,8 @@ func TestReceiptOfAnAbandonedChain(t *testing.T) {
 	})
 }
 
-// A round seals no more than it may in one job, and all in the end; replicas that work at
-// once seal each chain once.
+// A job seals no more chains than its limit, and successive jobs seal all of them. Concurrent
+// replicas seal each chain once.
 //
 //countersign:race
 func TestManyAbandonedChains(t *testing.T) {
@@ -274,7 +274,7 @@ func TestManyAbandonedChains(t *testing.T) {
 	})
 }
 
-// The setting holds from the moment it is changed.
+// A change of the setting takes effect at once.
 func TestAbandonAfterHours(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -302,7 +302,7 @@ func (g *governed) reportAll(chain ledger.ChainID, actions []*ledger.Action) *se
 	return must[*service.Report](g.t)(g.ReportEvents(g.t.Context(), g.who.agent, chain, actions))
 }
 
-// What arrives for an abandoned chain is recorded in a successor, whatever it is.
+// Whatever arrives for an abandoned chain is recorded in a successor.
 func TestSuccessorOfAnAbandonedChain(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -378,23 +378,22 @@ func TestSuccessorOfAnAbandonedChain(t *testing.T) {
 	})
 }
 
-// firstEvent is the id of a chain's first event.
+// firstEvent returns the id of a chain's first event.
 func (g *governed) firstEvent(chain ledger.ChainID) ledger.EventID {
 	g.t.Helper()
 	events := must[[]*service.EventView](g.t)(g.Events(g.t.Context(), g.who.member, chain, 0, 1))
 	return must[*ledger.RecordedEvent](g.t)(ledger.DecodeEvent(events[0].Body)).ID
 }
 
-// outcome reports what became of a chain's first event.
+// outcome reports the outcome of a chain's first event.
 func (g *governed) outcome(chain ledger.ChainID, result ledger.Result, detail string) *service.Outcome {
 	g.t.Helper()
 	return must[*service.Outcome](g.t)(g.ReportOutcome(g.t.Context(), g.who.agent, chain, g.firstEvent(chain), &ledger.Entry{Result: result, Detail: detail}))
 }
 
-// Late outcomes keep the rules of outcomes, along a line of abandoned chains: the same
-// one again changes nothing, an unknown one can be settled once, and what was denied
-// has none. They are recorded under the kill switch, and none after the client has
-// completed the line.
+// Late outcomes follow the rules of outcomes along a lineage of abandoned chains: repeating one
+// changes nothing, an unknown result can be replaced once, and a denied action has none. They are
+// recorded under the kill switch, but not after the client has completed the lineage.
 func TestLateOutcomes(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -444,9 +443,9 @@ func TestLateOutcomes(t *testing.T) {
 	})
 }
 
-// Of an action that was not let happen there is no late outcome either, none is
-// recorded after the line of chains was completed, and an action that took the
-// idempotency key of an outcome is left as it is. None of these opens a successor.
+// A denied action has no late outcome, none is recorded after the lineage was completed, and an
+// action that used the idempotency key of an outcome is left unchanged. None of these opens a
+// successor.
 func TestLateOutcomesThatAreRefused(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -482,8 +481,8 @@ func (g *governed) chain(id ledger.ChainID) *service.ChainView {
 	return must[*service.ChainView](g.t)(g.Chain(g.t.Context(), g.who.member, id))
 }
 
-// A successor may be abandoned too, and a client that still names the first chain is led
-// to the newest, by a service that has only just been started too.
+// A successor may be abandoned, too, and a client that still names the first chain is directed to
+// the newest one, even by a service that was just started.
 func TestSuccessorOfASuccessor(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -529,7 +528,7 @@ func TestSuccessorOfASuccessor(t *testing.T) {
 	})
 }
 
-// A chain and its successors are under the limits of one chain.
+// A chain and its successors share the limits of one chain.
 func TestSuccessorsShareLimits(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, limit := range limits {
@@ -610,7 +609,7 @@ func TestSuccessorsShareLimits(t *testing.T) {
 	})
 }
 
-// A lease of an abandoned chain covers what was decided under it, once.
+// A lease of an abandoned chain covers the actions that were decided under it, once.
 func TestLeaseOfAnAbandonedChain(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -636,8 +635,8 @@ func TestLeaseOfAnAbandonedChain(t *testing.T) {
 	})
 }
 
-// Whatever the sealer and the clients of a chain do at once, each event is recorded once:
-// in the chain, or in its one successor.
+// However sealing and clients interleave, each event is recorded once: in the chain or in its only
+// successor.
 //
 //countersign:race
 func TestSealingRacesWithEvents(t *testing.T) {
@@ -696,7 +695,7 @@ func (g *governed) recordedKeys(t *testing.T, chain ledger.ChainID, counts map[s
 	return counts
 }
 
-// A chain that was tampered with stays as it is, and keeps no other from being sealed.
+// A chain that was tampered with is left unchanged, and does not keep others from being sealed.
 func TestTamperedChainHoldsUpNoOther(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -722,8 +721,8 @@ func TestTamperedChainHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// An approval from before its chain was abandoned releases nothing while the chain that
-// goes on is paused, as a repeat of its action does not.
+// An approval from before its chain was abandoned releases nothing while the newest chain is
+// paused, and neither does a repeat of its action.
 func TestApprovalOfAnAbandonedChainInAPausedSuccessor(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -753,8 +752,8 @@ func TestApprovalOfAnAbandonedChainInAPausedSuccessor(t *testing.T) {
 	})
 }
 
-// A client that polls per chain is told of a denial in whichever chain of its run it was
-// given: no successor makes it forgotten.
+// A client that polls per chain sees a denial in whichever chain of the lineage it was given: a
+// successor does not hide it.
 func TestDenialsOutliveTheirChain(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -780,7 +779,7 @@ func TestDenialsOutliveTheirChain(t *testing.T) {
 	})
 }
 
-// newest is the chain that goes on.
+// newest returns the chain that continues a chain.
 func (g *governed) newest(chain ledger.ChainID) *ledger.ChainID {
 	g.t.Helper()
 	if next := g.chainState(chain).ContinuedBy; next != nil {

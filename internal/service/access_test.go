@@ -12,8 +12,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// A request that was queued before its key was revoked is not recorded. On every
-// replica the key is refused from then on.
+// A request that was queued before its key was revoked is not recorded. From then on, every
+// replica refuses the key.
 //
 //countersign:race
 func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
@@ -53,8 +53,8 @@ func TestRevokedKeyStopsInTheVeryTransaction(t *testing.T) {
 	})
 }
 
-// TestWhoSeesWhat goes through every use case with every role, of the chain's
-// own organization and of another.
+// TestWhoSeesWhat calls every use case with every role, of the chain's own organization and of
+// another.
 func TestWhoSeesWhat(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})
@@ -118,8 +118,8 @@ func complete(ctx context.Context, s *service.Service, caller *service.Caller, i
 	return err
 }
 
-// An agent lists only the chains that its own key opened; members and admins list
-// all of their organization.
+// An agent lists only the chains that its own key opened; members and admins list all chains of
+// their organization.
 func TestAgentsListTheirOwnChains(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})
@@ -137,8 +137,8 @@ func TestAgentsListTheirOwnChains(t *testing.T) {
 	})
 }
 
-// The idempotency keys of opened chains are each API key's own: another agent with the
-// same one opens a chain of its own, and learns nothing of the first.
+// The idempotency keys of opened chains are separate for each API key: another agent with the same
+// one opens its own chain, and learns nothing about the first.
 func TestIdempotencyKeysAreNotShared(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

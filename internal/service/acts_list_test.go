@@ -14,12 +14,11 @@ import (
 	"countersign/internal/testdb"
 )
 
-// hisAct is an act that somebody wrote.
+// hisAct is a forged act.
 const hisAct = `{"action":"organization.update","his":true,"sequence":1}`
 
-// The audit log is listed as its authenticated end proves it. What somebody changed,
-// inserted or removed keeps its place, with its number and nothing else, and is a
-// finding.
+// The audit log is listed as its authenticated end proves it. An act that was changed, inserted or
+// deleted keeps its position, shows only its number, and becomes a finding.
 //
 //countersign:race
 func TestForgedActsAreMarked(t *testing.T) {
@@ -74,8 +73,8 @@ func TestForgedActsAreMarked(t *testing.T) {
 	}
 }
 
-// A process that has read the log before still shows what is older than a forged act, and
-// one that has just begun does not. Both show everything once it is put back.
+// A process that has read the log before still shows acts older than a forged one, and a new
+// process does not. Both show everything once the act is restored.
 //
 //countersign:race
 func TestActsThatWereProvenAreShown(t *testing.T) {
@@ -109,7 +108,7 @@ func TestActsThatWereProvenAreShown(t *testing.T) {
 	})
 }
 
-// addActs enters acts until there are so many.
+// addActs appends acts until there are count.
 func (g *governed) addActs(count int) {
 	g.t.Helper()
 	for i := len(g.acts()); i < count; i++ {
@@ -118,7 +117,7 @@ func (g *governed) addActs(count int) {
 	}
 }
 
-// marked are the numbers of the acts that are marked. The others must be as they were.
+// marked returns the numbers of the marked acts. The others must be unchanged.
 func marked(t *testing.T, page []*ledger.StoredAct, whole []*ledger.Act) string {
 	t.Helper()
 	var numbers []string

@@ -28,7 +28,7 @@ func (g *governed) acts() []*ledger.Act {
 
 type wantedAct struct{ action, actor, target string }
 
-// checkActs wants exactly these acts after the first so many.
+// checkActs expects exactly these acts after the first ones.
 func (g *governed) checkActs(t testing.TB, after int, want []wantedAct) {
 	t.Helper()
 	var got []wantedAct
@@ -40,8 +40,8 @@ func (g *governed) checkActs(t testing.TB, after int, want []wantedAct) {
 	}
 }
 
-// Every administrative act leaves exactly one entry, of whoever did it, and done
-// again it leaves none where it changes nothing.
+// Every administrative act leaves exactly one entry with its actor, and none if it is repeated and
+// changes nothing.
 func TestEveryActIsLoggedOnce(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -130,8 +130,7 @@ func (g *governed) policyVersion() string {
 	return must[*ledger.Organization](g.t)(g.Organization(g.t.Context(), g.who.admin)).Controls.Policy.Version
 }
 
-// What is refused leaves no trace in the log, and no act is made under a log that
-// was bent.
+// A refused act leaves no entry, and no act is accepted if the audit log was tampered with.
 func TestActsUnderABentLog(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -160,7 +159,7 @@ func TestActsUnderABentLog(t *testing.T) {
 	})
 }
 
-// Acts at once are entered one after the other, whichever replica makes them.
+// Concurrent acts are appended one after the other, whichever replica makes them.
 //
 //countersign:race
 func TestActsAtOnce(t *testing.T) {
@@ -184,8 +183,8 @@ func TestActsAtOnce(t *testing.T) {
 	})
 }
 
-// A browser is signed in as nobody whose sign-in is not on record, and as no key
-// that was revoked or belongs to others.
+// A browser is not signed in unless the sign-in is in the audit log, and never with a key that was
+// revoked or belongs to another organization.
 func TestSignInsAreOnRecord(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -226,7 +225,7 @@ func TestSignInsAreOnRecord(t *testing.T) {
 	})
 }
 
-// A name says who may approve, so it is one key's alone while that is active.
+// Names say who may approve, so an active key's name is unique.
 //
 //countersign:race
 func TestNamesAreNotShared(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// The server's own look at the ledger tells of an anchor that was made and is gone.
+// The self-check reports an anchor that was made and then deleted.
 func TestLooksMissAnchors(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 1)
@@ -32,8 +32,8 @@ func TestLooksMissAnchors(t *testing.T) {
 	})
 }
 
-// forgeReceipt gives the chain that is open a receipt that nobody sealed, with the bytes of
-// the first and the given place.
+// forgeReceipt gives the open chain a forged receipt, with the bytes of the first one and the
+// given sequence.
 func (s *suspect) forgeReceipt(sequence int64) {
 	s.t.Helper()
 	done(s.t, s.exec(fmt.Sprintf(`INSERT INTO receipts (id, org_id, sequence, chain_id, previous_hash, body)
@@ -41,7 +41,7 @@ func (s *suspect) forgeReceipt(sequence int64) {
 		WHERE r.sequence = 1 AND c.id NOT IN (SELECT chain_id FROM receipts)`, sequence)))
 }
 
-// anchored are the receipts that are queued to be anchored, each with its place.
+// anchored returns the receipts that are queued to be anchored, each with its sequence.
 func (s *suspect) anchored(by *service.Service) (found []string) {
 	s.t.Helper()
 	for _, job := range must[[]*service.Job](s.t)(by.Jobs().Claim(s.t.Context(), 1000, map[string]int{service.JobAnchor: 100})) {
@@ -51,9 +51,9 @@ func (s *suspect) anchored(by *service.Service) (found []string) {
 	return found
 }
 
-// Only the receipt that the authentic head holds is anchored. A row that somebody wrote
-// is not, wherever it stands, and keeps no other organization from being anchored. Where
-// the head or its receipt was changed there is nothing to anchor, and that is said.
+// Only the receipt of the authentic head is anchored. A forged row is not, whatever its sequence,
+// and does not keep other organizations from being anchored. If the head or its receipt was
+// changed, nothing is anchored, and that is reported.
 //
 //countersign:race
 func TestForgedReceiptsAreNotAnchored(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// A verdict that names the hash of another payload decides nothing.
+// A verdict with the hash of another payload decides nothing.
 func TestAVerdictOnAnotherPayload(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -25,8 +25,7 @@ func TestAVerdictOnAnotherPayload(t *testing.T) {
 	})
 }
 
-// A payload that is edited in the database is not shown, not decided and not
-// released.
+// A payload that is edited in the database is neither shown nor decided nor released.
 //
 //countersign:race
 func TestAPayloadEditedWhileItWaits(t *testing.T) {
@@ -63,9 +62,8 @@ func TestAPayloadEditedWhileItWaits(t *testing.T) {
 	})
 }
 
-// A row that is put back to what it was before the decision was genuine then. It
-// is decided no second time: not by a person, not by the time, not by completing
-// the chain.
+// An approval's row from before the decision is authentic, but cannot be decided a second time
+// when it is restored: neither by a person, nor by its deadline, nor by completing the chain.
 //
 //countersign:race
 func TestAnApprovalPutBack(t *testing.T) {
@@ -99,7 +97,8 @@ func TestAnApprovalPutBack(t *testing.T) {
 	}
 }
 
-// Without the entry that its end left in the chain it still is not decided anew.
+// A restored approval cannot be decided again even if the entry about its end is deleted from the
+// chain.
 func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -120,7 +119,7 @@ func TestAnApprovalPutBackWithoutItsEntry(t *testing.T) {
 	})
 }
 
-// What an approval says cannot be changed, nor whose it is.
+// Neither the content nor the organization of an approval can be changed.
 func TestEditedApprovalsAreNotUsed(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -14,7 +14,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// ending is one way in which the wait for a person ends.
+// ending is one way in which an approval ends.
 type ending struct {
 	name   string
 	end    func(*governed, ledger.ChainID, ledger.ApprovalID)
@@ -50,8 +50,8 @@ var endings = []ending{
 	}, ledger.ApprovalTimedOut, ""},
 }
 
-// However an approval ends, what it held is released or spent, the end is sealed
-// with its chain, and no deadline remains.
+// However an approval ends, its reservations are released or spent, its end is sealed with the
+// chain, and no deadline remains.
 func TestHowApprovalsEnd(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -84,7 +84,7 @@ func TestHowApprovalsEnd(t *testing.T) {
 	})
 }
 
-// checkEnding holds a settled approval, its chain and its event against its end.
+// checkEnding compares an ended approval, its chain and its event with the expected end.
 func (g *governed) checkEnding(t *testing.T, e *ending, chain ledger.ChainID, id ledger.ApprovalID) {
 	t.Helper()
 	view, state := g.view(id), g.chainState(chain)
@@ -133,7 +133,7 @@ func (g *governed) checkEnding(t *testing.T, e *ending, chain ledger.ChainID, id
 	}
 }
 
-// checkSealed wants the approval in the receipt, with the hash of its decision.
+// checkSealed expects the approval in the receipt, with the hash of its decision.
 func (g *governed) checkSealed(t *testing.T, chain ledger.ChainID, id ledger.ApprovalID) {
 	t.Helper()
 	stored := must[*ledger.StoredReceipt](t)(g.ReceiptOfChain(t.Context(), g.who.agent, chain))
@@ -159,7 +159,7 @@ func (g *governed) checkSealed(t *testing.T, chain ledger.ChainID, id ledger.App
 	}
 }
 
-// The moments themselves: a millisecond decides.
+// Escalation and timeout happen at their exact millisecond.
 func TestApprovalDeadlinesToTheMillisecond(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -193,7 +193,7 @@ func TestApprovalDeadlinesToTheMillisecond(t *testing.T) {
 	})
 }
 
-// A client can ask for less time than the organization gives, never for more.
+// A client can request less time than the organization's setting, but never more.
 func TestClientsShortenTheWait(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -208,8 +208,8 @@ func TestClientsShortenTheWait(t *testing.T) {
 	})
 }
 
-// Approvals with payloads so large that a page of them ends early do not hide those
-// that came before from a list without payloads.
+// Approvals with payloads so large that a page of them ends early do not hide older ones from a
+// list without payloads.
 func TestLargePayloadsHideNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

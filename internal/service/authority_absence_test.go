@@ -10,7 +10,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// idOf is how the database holds an id.
+// idOf returns an id as the database stores it.
 func (s *scene) idOf(id [16]byte, text string) any {
 	if s.dialect.mark(1) == "?" {
 		return id[:]
@@ -18,10 +18,9 @@ func (s *scene) idOf(id [16]byte, text string) any {
 	return text
 }
 
-// Whoever hides an approval of a chain, or puts it back, does not turn what is left into
-// permission: a client that polls per chain and a list of the chain's approvals are
-// refused, until the row is as it was. That holds for the chains that the client's chain
-// continues too.
+// Deleting or restoring an approval of a chain does not turn the others into permission: polls per
+// chain and lists of the chain's approvals are refused until the row is restored. The same applies
+// to the chains that the client's chain continues.
 func TestHiddenApprovalsPermitNothing(t *testing.T) {
 	ends := map[string]struct {
 		end  func(g *governed, id ledger.ApprovalID)
@@ -95,9 +94,9 @@ func TestHiddenApprovalsPermitNothing(t *testing.T) {
 	})
 }
 
-// A chain whose columns do not say what its body says is used for nothing: it is found
-// by them. A repeated opening is not answered with it, and a list marks it, by a server that
-// has it in memory and by one that has not. The latter records nothing in it.
+// A chain whose columns differ from its body is not used, because it is found by its columns. A
+// repeated opening does not return it, and a list marks it, whether or not the server has it in
+// memory. A server that has not records nothing in it.
 //
 //countersign:race
 func TestChainsAreNotFoundByForgedColumns(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// newestWith is the last row of a table whose body holds a text.
+// newestWith returns the last row of a table whose body contains a text.
 func (s *scene) newestWith(table, text string) row {
 	s.t.Helper()
 	rows := s.rowsOf(table)
@@ -26,10 +26,9 @@ func (s *scene) newestWith(table, text string) row {
 	return row{}
 }
 
-// Nothing is concluded from what was recorded about an event unless the chain's digest
-// vouches for it, all of it: no outcome of an action that was denied or is undecided, no
-// answer to a report from a forged one, no second outcome because the first is hidden.
-// That holds for a server that has the chain in memory and for one that has not.
+// Entries about an event count only if the chain's digest covers all of them: there is no outcome
+// of a denied or undecided action, a forged outcome answers no report, and deleting an outcome
+// does not permit a second one. That is true whether or not the server has the chain in memory.
 //
 //countersign:race
 func TestForgedEntriesDecideNothing(t *testing.T) {
@@ -112,8 +111,8 @@ func TestForgedEntriesDecideNothing(t *testing.T) {
 	})
 }
 
-// An approval that was decided and is put back, without the entry of its end, is not
-// decided anew where another one of its chain waits.
+// A decided approval that is restored to open, without the entry about its end, cannot be decided
+// again while another approval of its chain is open.
 //
 //countersign:race
 func TestAnApprovalPutBackBesideOneThatWaits(t *testing.T) {
@@ -150,7 +149,7 @@ func TestAnApprovalPutBackBesideOneThatWaits(t *testing.T) {
 	})
 }
 
-// A late outcome that is hidden in the chain that goes on allows no second one.
+// Deleting a late outcome from the newest chain does not permit a second one.
 //
 //countersign:race
 func TestHiddenLateOutcomesAllowNoOther(t *testing.T) {

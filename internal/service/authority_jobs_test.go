@@ -13,7 +13,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// jobRows are the stored rows of a kind.
+// jobRows returns the stored jobs of a kind.
 func (s *scene) jobRows(kind string) (found []row) {
 	s.t.Helper()
 	for _, r := range s.rowsOf("jobs") {
@@ -24,7 +24,7 @@ func (s *scene) jobRows(kind string) (found []row) {
 	return found
 }
 
-// enqueue puts a row into the queue as someone who can write the database would.
+// enqueue inserts a row into the queue, as someone with access to the database would.
 func (s *scene) enqueue(r row) error {
 	var columns, marks []string
 	var values []any
@@ -38,14 +38,14 @@ func (s *scene) enqueue(r row) error {
 	return s.exec("INSERT INTO jobs ("+strings.Join(columns, ", ")+") VALUES ("+strings.Join(marks, ", ")+")", values...)
 }
 
-// idleJobColumns of a job are the store's own: whoever changes them delays a job or has
-// it given up.
+// idleJobColumns are the columns of a job that only the store uses: changing them delays a job or
+// buries it.
 var idleJobColumns = map[string]bool{
 	"no": true, "place": true, "run_at": true, "attempts": true, "lease": true, "leased_until": true, "fault": true, "held": true, "buried": true,
 }
 
-// A job whose row somebody has changed in whatever it says is not run: it is buried, and
-// the organization is told.
+// A job whose row was changed in any authenticated column is not run: it is buried, and the
+// organization is notified.
 func TestForgedJobsAreNotRun(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -92,8 +92,8 @@ func TestForgedJobsAreNotRun(t *testing.T) {
 	})
 }
 
-// Rows that somebody inserts into the queue send nothing, decide nothing, and hold up
-// none of the service's own jobs, whatever kind, stream, lease or time they claim.
+// Rows inserted into the queue send nothing, decide nothing, and do not delay the service's own
+// jobs, whatever their kind, stream, lease or time.
 func TestInsertedJobsAreNotRun(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -148,8 +148,8 @@ func TestInsertedJobsAreNotRun(t *testing.T) {
 	})
 }
 
-// A row that was authentic once and is put back is run until its last retry could have
-// been, and not later.
+// A job that was authentic once and is restored runs until its last retry could have been due, and
+// not later.
 func TestOldJobsAreNotReplayed(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -184,8 +184,8 @@ func TestOldJobsAreNotReplayed(t *testing.T) {
 	})
 }
 
-// A name that somebody puts into the database suppresses no job, whichever he guesses:
-// the notice of tampering is told all the same, and once.
+// A job name inserted into the database suppresses no job: the notice of tampering is still sent,
+// and once.
 func TestForgedNamesSuppressNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -236,8 +236,8 @@ func TestForgedNamesSuppressNothing(t *testing.T) {
 	})
 }
 
-// A deadline that somebody deletes, puts off, leases for ever, buries or changes is
-// queued anew, and the approval moves on in time.
+// A deadline that is deleted, postponed, leased forever, buried or changed is queued again, and
+// the approval advances in time.
 func TestLostDeadlinesComeBack(t *testing.T) {
 	losses := map[string]string{
 		"deleted":         "DELETE FROM jobs WHERE kind = 'approval.deadline'",

@@ -11,7 +11,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// auditFinds wants the audit to find what was done, in one of the checks.
+// auditFinds expects the audit to find an edit by one of the checks.
 func (g *governed) auditFinds(edit string, checks ...ledger.Check) {
 	g.t.Helper()
 	report := must[*verify.AuditReport](g.t)(g.Operator().Audit(g.t.Context(), g.who.slug, verify.AuditOptions{}))
@@ -23,11 +23,11 @@ func (g *governed) auditFinds(edit string, checks ...ledger.Check) {
 	g.t.Errorf("%s: the audit finds %+v, want %v", edit, report.Break, checks)
 }
 
-// lastUse is what carries no authority in a row that has it.
+// lastUse is the column that is not authenticated in rows that otherwise are.
 var lastUse = map[string]bool{"last_used_at": true}
 
-// A public token whose row was changed in any column opens nothing, on the next request,
-// and the audit names it. One that was inserted opens nothing either.
+// A public token whose row was changed in any column grants no access from the next request on,
+// and the audit names it. An inserted token grants no access either.
 func TestForgedTokensOpenNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -75,8 +75,8 @@ func TestForgedTokensOpenNothing(t *testing.T) {
 	})
 }
 
-// While any column of a signing key's row is not as the service wrote it, nothing is
-// signed, no decision is taken, and the audit names it: the sealed private half too.
+// While any column of a signing key's row was changed, including the sealed private half, nothing
+// is signed and no decision is accepted, and the audit names the key.
 func TestForgedSigningKeysSignNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -96,8 +96,8 @@ func TestForgedSigningKeysSignNothing(t *testing.T) {
 	})
 }
 
-// A policy set whose row was changed in any column decides nothing, is listed with its
-// number alone, and the audit names it.
+// A policy set whose row was changed in any column decides nothing and is listed with its number
+// only, and the audit names it.
 //
 //countersign:race
 func TestForgedPoliciesDecideNothing(t *testing.T) {
@@ -156,8 +156,8 @@ func TestForgedAnchorsProveNothing(t *testing.T) {
 	})
 }
 
-// A remembered caller is held against its key's row on every request: after an edit of
-// any column the key opens nothing, neither what reads nor what writes, on no replica.
+// A cached caller is checked against its key's row on every request: after an edit of any column,
+// the key can neither read nor write on any replica.
 func TestRememberedCallersAreHeldAgainstTheirRows(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

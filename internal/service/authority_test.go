@@ -13,7 +13,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// forgedKey is an API key that an intruder has made for himself.
+// forgedKey returns an API key that an intruder generated.
 func forgedKey(t *testing.T) (text string, hash []byte) {
 	t.Helper()
 	random := uuid.New()
@@ -26,7 +26,7 @@ func forgedKey(t *testing.T) (text string, hash []byte) {
 	return made.Reveal(), sum[:]
 }
 
-// keyRow is the stored row of a caller's key.
+// keyRow returns the stored row of a caller's key.
 func (s *scene) keyRow(caller *service.Caller) row {
 	s.t.Helper()
 	for _, r := range s.rowsOf("api_keys") {
@@ -38,9 +38,8 @@ func (s *scene) keyRow(caller *service.Caller) row {
 	return row{}
 }
 
-// Someone who can write the database but has no key file gains nothing by any row of
-// an API key: no request is authenticated, nothing is approved, and the key that was
-// changed stops working for everyone.
+// Someone who can write the database but has no key file gains nothing by changing the row of an
+// API key: no request is authenticated, nothing is approved, and the changed key stops working.
 func TestForgedKeysOpenNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -91,7 +90,7 @@ func TestForgedKeysOpenNothing(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// A session or a sign-in link that was put into the database signs nobody in.
+// A session or a sign-in link that was inserted into the database signs nobody in.
 func TestForgedSessionsOpenNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -16,9 +16,9 @@ import (
 	"countersign/internal/testdb"
 )
 
-// editEachColumn changes every column of a row in every way there is, and puts it back
-// after each. The row is found by its key columns. Edits that the database refuses are
-// left out, and so are columns by which nothing is decided.
+// editEachColumn changes every column of a row in every way, and restores the row after each. The
+// row is found by its key columns. Edits that the database refuses, and columns that decide
+// nothing, are skipped.
 func (s *scene) editEachColumn(was *row, key []string, idle map[string]bool, visit func(edit string)) {
 	s.t.Helper()
 	tried := make(map[string]int)
@@ -68,7 +68,7 @@ func (s *scene) overwrite(old, with *row, key []string) error {
 	return s.exec("UPDATE "+with.table+" SET "+strings.Join(set, ", ")+" WHERE "+strings.Join(where, " AND "), args...)
 }
 
-// holds reports whether the table has the very same row.
+// holds reports whether the table has exactly this row.
 func (s *scene) holds(wanted *row, key []string) bool {
 	s.t.Helper()
 	return slices.ContainsFunc(s.rowsOf(wanted.table), func(r row) bool {
@@ -81,9 +81,9 @@ func (s *scene) holds(wanted *row, key []string) bool {
 	})
 }
 
-// An endpoint whose row was changed or inserted by someone who can write the database is
-// told nothing. The other endpoints are told of it, lists say that it was tampered with
-// and nothing else, and an admin can delete it.
+// An endpoint whose row was changed or inserted outside the service receives nothing. The other
+// endpoints are notified of it, lists show only that it was tampered with, and an admin can delete
+// it.
 func TestForgedWebhooksAreToldNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -140,8 +140,8 @@ func TestForgedWebhooksAreToldNothing(t *testing.T) {
 	})
 }
 
-// Deleting an endpoint that somebody has put into the database leaves the count of
-// those that want to be told as it is: they are told as before.
+// Deleting an inserted endpoint leaves the count of endpoints unchanged, so the others still
+// receive notifications.
 func TestDeletingAForgedWebhookSilencesNobody(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -160,7 +160,7 @@ func TestDeletingAForgedWebhookSilencesNobody(t *testing.T) {
 	})
 }
 
-// deliveryError is why a delivery cannot be made.
+// deliveryError returns why a delivery cannot be made.
 func deliveryError(g *governed, job *service.Job) error {
 	_, err := g.Jobs().Delivery(g.t.Context(), job)
 	return err

@@ -16,7 +16,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// pay is a payment of an agent, small enough for no other rule to mind.
+// pay returns a payment of an agent that is too small for the other rules.
 func pay(t testing.TB, agent string, dollars float64, key string) *ledger.Action {
 	t.Helper()
 	body := fmt.Sprintf(`{"agent_name":%q,"action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":%v,"to":"supplier"}`, agent, dollars)
@@ -26,7 +26,7 @@ func pay(t testing.TB, agent string, dollars float64, key string) *ledger.Action
 	return request(t, ledger.ParseAction, body+"}")
 }
 
-// think is a model's call with so many tokens.
+// think returns a model call with the given number of tokens.
 func think(t testing.TB, agent string, tokens int, key string) *ledger.Action {
 	t.Helper()
 	body := fmt.Sprintf(`{"agent_name":%q,"action_type":"llm_call","action_name":"complete","payload":{"model":"gpt-4o","input_tokens":%d}`, agent, tokens)
@@ -36,7 +36,7 @@ func think(t testing.TB, agent string, tokens int, key string) *ledger.Action {
 	return request(t, ledger.ParseAction, body+"}")
 }
 
-// uses are what is used of budgets now, by budget and member.
+// uses returns the current use of budgets, by budget and member.
 func (g *governed) uses() map[string]*service.BudgetUse {
 	g.t.Helper()
 	all := make(map[string]*service.BudgetUse)
@@ -76,8 +76,8 @@ const (
 	dailyCost   = `{"name":"cost","scope":"environment","window":"day","limit_cost_usd":0.01,"decision":"deny"}`
 )
 
-// Ten chains do not spend what one may not: a budget counts above them, day by day and
-// month by month, each agent by itself, and a repeat is not counted again.
+// Ten chains cannot spend more than one may: a budget counts across chains, by day and by month,
+// for each agent separately, and a repeat is not counted again.
 func TestBudgetsCountAboveChains(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -122,8 +122,9 @@ func TestBudgetsCountAboveChains(t *testing.T) {
 	})
 }
 
-// Tokens are held against a budget before they are used, cost after: it overshoots by one
-// call. What a client decided by itself counts too, and says where it was over the budget.
+// Tokens are checked against a budget before they are used, cost afterwards, so the cost may
+// exceed the budget by one call. Actions that a client decided itself count, too, and report where
+// they exceeded the budget.
 func TestBudgetsOfModels(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -167,8 +168,8 @@ func TestBudgetsOfModels(t *testing.T) {
 	})
 }
 
-// However many replicas spend at once, a budget is not overspent by a cent, and everything
-// that fits is let through one after the other.
+// However many replicas spend concurrently, a budget is never overspent, and everything that fits
+// is allowed.
 //
 //countersign:race
 func TestBudgetsAreNotOverspentTogether(t *testing.T) {
@@ -214,8 +215,8 @@ func TestBudgetsAreNotOverspentTogether(t *testing.T) {
 	})
 }
 
-// A generated life of payments, verdicts, expiries, cancellations, repeats and days leaves
-// each counter at the sum of what counts, on two replicas.
+// After a random sequence of payments, verdicts, expiries, cancellations, repeats and days on two
+// replicas, each counter equals the sum of what counts.
 //
 //countersign:race
 func TestCountersFollowAModel(t *testing.T) {
@@ -240,7 +241,7 @@ func TestCountersFollowAModel(t *testing.T) {
 	})
 }
 
-// budgetModel keeps by itself what the counters should say.
+// budgetModel computes what the counters should be.
 type budgetModel struct {
 	*governed
 	random   *rand.Rand
@@ -336,7 +337,7 @@ func (m *budgetModel) pay() {
 	}
 }
 
-// again sends a payment once more, of which nothing more is counted.
+// again repeats a payment, which is not counted again.
 func (m *budgetModel) again() {
 	use := m.made[m.random.IntN(len(m.made))]
 	_, err := m.service().RecordEvent(m.t.Context(), m.who.agent, use.chain, use.action)
@@ -375,7 +376,7 @@ func (m *budgetModel) verdict() {
 	m.settle(use, kind == 1)
 }
 
-// expire moves on what has waited for too long, as the worker does.
+// expire advances overdue approvals, as the worker does.
 func (m *budgetModel) expire() {
 	for _, use := range append([]*modelUse(nil), m.open...) {
 		if _, err := m.service().AdvanceApproval(m.t.Context(), use.approval); err != nil {
@@ -402,7 +403,7 @@ func (m *budgetModel) completeOne() {
 	}
 }
 
-// check compares the counters of now.
+// check compares the current counters with the model.
 func (m *budgetModel) check() {
 	m.t.Helper()
 	day, month := m.clock.Now().UTC().Format("2006-01-02")+" ", m.clock.Now().UTC().Format("2006-01")+" "
@@ -418,8 +419,8 @@ func (m *budgetModel) check() {
 	}
 }
 
-// A simulation leaves what budgets decided as it was, takes them for unused where rules ask,
-// and refuses a set that asks about a budget which is not there.
+// A simulation keeps the recorded decisions of budgets, treats budgets as unused where rules read
+// them, and refuses a set that reads a budget that does not exist.
 func TestSimulationsLeaveBudgetsAsTheyWere(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -442,8 +443,9 @@ func TestSimulationsLeaveBudgetsAsTheyWere(t *testing.T) {
 	})
 }
 
-// An admin who lowers a limit below what is used stops what was allowed before and did not
-// begin, and what waits: a repeat and an approval are held against the limits of now.
+// An admin who lowers a limit below the current use stops actions that were allowed before but did
+// not begin, and actions that wait: a repeat and an approval are checked against the current
+// limits.
 func TestLowerLimitsHoldForRepeatsAndApprovals(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -11,7 +11,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// overtaken lets another batch commit after this one has loaded what it needs, once.
+// overtaken lets another batch commit once, after this one has loaded its rows.
 type overtaken struct {
 	store.Store
 	by func() // set before the store is used
@@ -28,9 +28,9 @@ func (o *overtaken) Transact(ctx context.Context, needs *store.Needs, plan func(
 	})
 }
 
-// Of two batches of one server that count the first payments of a day at the same time,
-// the one that finds the other's counter only in the memory of counters, and not yet in
-// what it has loaded, tries again. Nobody takes that for tampering.
+// Two batches of one server count the first payments of a day concurrently. The one that knows the
+// other's counter from memory, but has not loaded it, is retried. That is not mistaken for
+// tampering.
 //
 //countersign:race
 func TestFirstPaymentsOfADayAtOnce(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"countersign/internal/verify"
 )
 
-// spentBudget is an organization in which an agent has used up a budget in two chains, and
-// another has used a little of it. Between the two payments of the first somebody has
-// copied the counters.
+// spentBudget returns an organization in which one agent has used up a budget in two chains, and
+// another has used a little of it. The counters were copied between the two payments of the first
+// agent.
 func spentBudget(t *testing.T, r *remembering) (chain ledger.ChainID, then tables) {
 	t.Helper()
 	r.settings(budgets(`{"name":"agents","scope":"agent","window":"month","limit_usd":100,"decision":"deny"}`))
@@ -30,7 +30,7 @@ func spentBudget(t *testing.T, r *remembering) (chain ledger.ChainID, then table
 	return chain, then
 }
 
-// counterCrimes are what somebody who writes the database can do to a counter.
+// counterCrimes are the ways to tamper with a counter in the database.
 var counterCrimes = map[string]func(s *scene, then tables){
 	"put back": func(s *scene, then tables) { s.putBack(then) },
 	"deleted":  func(s *scene, _ tables) { s.putBack(tables{"budget_counters": nil}) },
@@ -64,9 +64,9 @@ func asBytes(value any) []byte {
 	return nil
 }
 
-// What is spent of a budget stays spent, whatever somebody does to its counter: the next
-// payment is refused by a server that knew the counter, before and after a restart, and a
-// finding and the audit name it. Other agents go on.
+// What was spent of a budget stays spent, whatever is done to its counter: a server that knew the
+// counter refuses the next payment, before and after a restart, and a finding and the audit name
+// it. Other agents continue.
 //
 //countersign:race
 func TestSpentBudgetsStaySpent(t *testing.T) {
@@ -96,8 +96,8 @@ func TestSpentBudgetsStaySpent(t *testing.T) {
 	})
 }
 
-// A server that never knew the counter cannot tell an old one from a new one. The events
-// can: the audit and the self-check count anew, and name the counter.
+// A server that never knew a counter cannot tell an old one from a new one, but the events can:
+// the audit and the self-check recount them, and name the counter.
 //
 //countersign:race
 func TestCountersAreCountedAnew(t *testing.T) {
@@ -130,8 +130,8 @@ func TestCountersAreCountedAnew(t *testing.T) {
 	})
 }
 
-// A counter that fails keeps no approval from its end, and after an operator has accepted
-// what was put back the budget goes on from what is there.
+// A counter that fails authentication does not keep an approval from ending, and after an operator
+// has accepted a rollback the budget continues from what is stored.
 //
 //countersign:race
 func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
@@ -171,7 +171,7 @@ func TestApprovalsEndWithoutTheirCounters(t *testing.T) {
 	})
 }
 
-// Marks of counters go once their windows are over.
+// The marks of counters are removed once their windows are over.
 //
 //countersign:race
 func TestCounterMarksEndWithTheirWindow(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// Payments at once, on two replicas: however they fall, each is decided by what
-// the chain has spent and has waiting before it.
+// Of concurrent payments on two replicas, each is decided by what the chain has spent and reserved
+// before it.
 //
 //countersign:race
 func TestParallelPaymentsNeverOverspend(t *testing.T) {
@@ -60,7 +60,7 @@ func TestParallelPaymentsNeverOverspend(t *testing.T) {
 	})
 }
 
-// settleAll decides what waits, at once, while more is being spent.
+// settleAll decides the open approvals concurrently, while more is being spent.
 func (g *governed) settleAll(chain ledger.ChainID, asked []ledger.ApprovalID, replicas []*service.Service, spent ledger.Money) {
 	g.t.Helper()
 	ctx := context.Background()

@@ -26,10 +26,10 @@ type shortened struct {
 	past    []tables
 }
 
-// Whatever happened to a few chains, and whichever of their tables somebody puts back to
-// whatever earlier moment: no chain that is shorter than what was acknowledged is sealed
-// or continued, by a server that goes on or by one that starts again, and an audit names
-// each chain whose state is not the newest.
+// Whatever happened to a few chains, and whichever of their tables are restored to whichever
+// earlier state: no chain that is shorter than what was acknowledged is sealed or continued,
+// neither by a running server nor by a restarted one, and an audit names each chain whose state is
+// not the newest.
 //
 //countersign:race twice
 func TestNothingShorterThanAcknowledged(t *testing.T) {
@@ -108,7 +108,7 @@ func (h *shortened) closed(chain ledger.ChainID) {
 	h.open = slices.DeleteFunc(h.open, func(c ledger.ChainID) bool { return c == chain })
 }
 
-// attack puts some tables back, and then does what anybody may do.
+// attack restores some tables to an earlier state, and then sends requests.
 func (h *shortened) attack() {
 	h.t.Helper()
 	done(h.t, h.chains.Flush())
@@ -142,7 +142,7 @@ func (h *shortened) attack() {
 	}
 }
 
-// attempt does one thing to a chain that may have been put back.
+// attempt sends one request about a chain that may have been rolled back.
 func (h *shortened) attempt(chain ledger.ChainID, moved bool) {
 	h.t.Helper()
 	ctx := h.t.Context()
@@ -169,7 +169,7 @@ func (h *shortened) attempt(chain ledger.ChainID, moved bool) {
 	}
 }
 
-// refused wants whatever is done to a chain whose state was put back to be refused.
+// refused expects requests about a chain that was rolled back to be refused.
 func (h *shortened) refused(what string, chain ledger.ChainID, moved bool, err error) {
 	h.t.Helper()
 	if moved && err == nil {
@@ -177,7 +177,7 @@ func (h *shortened) refused(what string, chain ledger.ChainID, moved bool, err e
 	}
 }
 
-// states are the authenticators of the newest states.
+// states returns the authenticators of the newest states.
 func (h *shortened) states() map[ledger.ChainID]string {
 	h.t.Helper()
 	states := make(map[ledger.ChainID]string)
@@ -187,7 +187,7 @@ func (h *shortened) states() map[ledger.ChainID]string {
 	return states
 }
 
-// moved are the chains whose newest state is not stored any more.
+// moved returns the chains whose newest state is no longer stored.
 func (h *shortened) moved(newest map[ledger.ChainID]string) map[ledger.ChainID]bool {
 	h.t.Helper()
 	stored := h.direct.copyOf("chain_states")["chain_states"]

@@ -18,7 +18,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// remembering is an organization at work on a service that remembers its open chains.
+// remembering is an organization on a service that records the progress of open chains.
 type remembering struct {
 	*governed
 	journal string
@@ -37,7 +37,7 @@ func remember(t *testing.T, db *testdb.Database) *remembering {
 	return r
 }
 
-// start begins a process that has nothing in memory but what the journal says.
+// start starts a process that knows only what the journal contains.
 //
 //countersign:replica
 func (r *remembering) start() {
@@ -57,7 +57,7 @@ func (r *remembering) start() {
 	r.Service = serve(r.t, service.Config{Store: opened, Keys: r.ring, Secrets: r.ring, Clock: r.clock.Now, Committers: committers, Chains: chains})
 }
 
-// other is another replica, on a machine of its own.
+// other returns another replica, on its own machine.
 //
 //countersign:replica
 func (r *remembering) other() *remembering {
@@ -71,10 +71,10 @@ func (r *remembering) other() *remembering {
 	return &other
 }
 
-// chainTables are what an open chain consists of, besides its record in chains.
+// chainTables are the tables of an open chain, besides its record in chains.
 var chainTables = []string{"chain_states", "events", "addenda", "approvals"}
 
-// tables is a copy of tables as they stand.
+// tables is a copy of the current content of tables.
 type tables map[string][]row
 
 func (s *scene) copyOf(names ...string) tables {
@@ -102,7 +102,7 @@ func (s *scene) copyOf(names ...string) tables {
 	return copied
 }
 
-// putBack puts tables back as they were, all at one moment.
+// putBack restores tables to a copy, all in one transaction.
 func (s *scene) putBack(copied tables) {
 	s.t.Helper()
 	tx := must[*sql.Tx](s.t)(s.direct.BeginTx(s.t.Context(), nil))
@@ -123,7 +123,7 @@ func (s *scene) putBack(copied tables) {
 	done(s.t, tx.Commit())
 }
 
-// checkNamed wants a finding and an audit that name a chain.
+// checkNamed expects a finding and an audit that name a chain.
 func (r *remembering) checkNamed(chain ledger.ChainID, also ...string) {
 	r.t.Helper()
 	r.WaitForMet()
@@ -148,7 +148,7 @@ func (r *remembering) checkNamed(chain ledger.ChainID, also ...string) {
 	}
 }
 
-// checkClean wants nothing found by the chore or by an audit.
+// checkClean expects that neither the chore nor an audit finds anything.
 func (r *remembering) checkClean(receipts int64) {
 	r.t.Helper()
 	done(r.t, r.ProveChains(r.t.Context()))
@@ -160,7 +160,7 @@ func (r *remembering) checkClean(receipts int64) {
 	checkIntact(r.t, r.Service, r.who.slug, receipts)
 }
 
-// lives are the ways in which a server can meet a chain that was put back.
+// lives are the ways in which a server can encounter a chain that was rolled back.
 var lives = map[string]func(r *remembering){
 	"running":   func(*remembering) {},
 	"restarted": func(r *remembering) { r.start() },
@@ -170,9 +170,9 @@ var lives = map[string]func(r *remembering){
 	},
 }
 
-// An open chain that somebody puts back to an earlier state, with all that was recorded
-// since taken away, is refused: by the next event, outcome, decision, poll, list and
-// completion. It is named, and stays refused until an operator accepts it.
+// An open chain that is rolled back to an earlier state, together with everything recorded since,
+// is refused: by the next event, outcome, decision, poll, list and completion. It is reported, and
+// stays refused until an operator accepts it.
 //
 //countersign:race
 func TestOpenChainsCannotBeShortened(t *testing.T) {
@@ -238,8 +238,8 @@ func TestOpenChainsCannotBeShortened(t *testing.T) {
 	})
 }
 
-// A budget that was spent stays spent: whoever puts a chain back to before the payments
-// has none allowed.
+// A spent budget stays spent: rolling a chain back to before its payments does not allow further
+// ones.
 //
 //countersign:race
 func TestBudgetsCannotBePutBack(t *testing.T) {
@@ -266,8 +266,8 @@ func TestBudgetsCannotBePutBack(t *testing.T) {
 	})
 }
 
-// An abandoned chain names the one that continues it. Whoever takes that back does not
-// get another one, with a budget of its own.
+// An abandoned chain names its successor. Rolling that back does not lead to a second successor
+// with a budget of its own.
 //
 //countersign:race
 func TestSuccessionCannotBePutBack(t *testing.T) {
@@ -300,8 +300,8 @@ func TestSuccessionCannotBePutBack(t *testing.T) {
 	})
 }
 
-// A chain that is removed whole, before it was ever completed, is missed: by whoever asks
-// for it, by the chore and by an audit.
+// A chain that is deleted entirely before it was completed is missed: by requests for it, by the
+// chore and by an audit.
 //
 //countersign:race
 func TestRemovedChainsAreMissed(t *testing.T) {
@@ -332,8 +332,8 @@ func TestRemovedChainsAreMissed(t *testing.T) {
 	})
 }
 
-// A server whose journal lags behind, because it was killed before it could flush, or was
-// away while another replica worked, takes the chains as they are, and accuses nobody.
+// A server whose journal lags behind, because it was killed before it could flush, or was stopped
+// while another replica worked, accepts the chains as they are and reports no tampering.
 //
 //countersign:race
 func TestJournalsThatLag(t *testing.T) {
@@ -371,9 +371,8 @@ func TestJournalsThatLag(t *testing.T) {
 	})
 }
 
-// A chain that was put back and went on at a replica that knew no better is found by the
-// replica that does, within its next look, and the receipt that was sealed meanwhile is
-// named.
+// A chain that was rolled back and continued by a replica that did not know is found by the
+// replica that does, at its next check, and the receipt that was sealed meanwhile is reported.
 //
 //countersign:race
 func TestForksAtAnotherReplica(t *testing.T) {
@@ -411,8 +410,8 @@ func TestForksAtAnotherReplica(t *testing.T) {
 	})
 }
 
-// A chain that was put back after another replica had gone on with it is refused by that
-// replica, and what the first one acknowledged is missed by its proof.
+// A chain that was rolled back after another replica had continued it is refused by that replica,
+// and the first one misses what it acknowledged.
 //
 //countersign:race
 func TestForksBetweenReplicas(t *testing.T) {
@@ -434,8 +433,8 @@ func TestForksBetweenReplicas(t *testing.T) {
 	})
 }
 
-// What an operator accepts is forgotten: the chain goes on from where it stands, and what
-// is acknowledged from then on is remembered.
+// When an operator accepts chains, what was recorded of them is reset: a chain continues from its
+// stored state, and what is acknowledged from then on is recorded.
 //
 //countersign:race
 func TestChainsThatWereAccepted(t *testing.T) {
