@@ -31,9 +31,9 @@ const (
 	cleanWorkers = 8
 )
 
-// Nothing is called tampered with that only the service has written: whatever many
-// clients of two replicas do, through restarts and rotations, while the ledger is
-// audited, looked over and verified.
+// Data that only the service has written is never reported as tampering, whatever many clients of
+// two replicas do, through restarts and rotations, while the ledger is audited, checked and
+// verified.
 //
 //countersign:race twice
 func TestNoFalseAlarm(t *testing.T) {
@@ -60,7 +60,7 @@ func TestNoFalseAlarm(t *testing.T) {
 	})
 }
 
-// cleanWorld is a database that nobody but the service writes.
+// cleanWorld is a database that only the service writes to.
 type cleanWorld struct {
 	t       *testing.T
 	db      *testdb.Database
@@ -75,13 +75,13 @@ type cleanWorld struct {
 	tenants []*cleanTenant
 }
 
-// cleanTenant is an organization, by the texts of its keys: callers end with a life.
+// cleanTenant is an organization with the texts of its keys: callers do not outlive a service.
 type cleanTenant struct {
 	slug                 string
 	admin, member, agent string
 }
 
-// live runs two replicas for so many operations, and audits what they leave.
+// live runs two replicas for the given number of operations, and audits the result.
 func (w *cleanWorld) live(life, operations int, ring *keyring.Ring, watch *keyring.Heads) {
 	t := w.t
 	log := slog.New(slog.NewTextHandler(&w.alarms, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -141,8 +141,8 @@ func (w *cleanWorld) live(life, operations int, ring *keyring.Ring, watch *keyri
 	}
 }
 
-// prove does what each replica does with what it remembers of open chains, until the
-// others are done, and once more then.
+// prove checks the recorded progress of open chains on each replica until over is closed, and once
+// more afterwards.
 func (w *cleanWorld) prove(replicas []*service.Service, journals []*keyring.Chains, over <-chan struct{}) {
 	for last := false; ; {
 		for n, replica := range replicas {
@@ -164,8 +164,8 @@ func (w *cleanWorld) prove(replicas []*service.Service, journals []*keyring.Chai
 	}
 }
 
-// audit walks the ledgers, and does the self-check's jobs, until the others are done,
-// and once more then.
+// audit audits the ledgers and runs the jobs of the self-check until over is closed, and once more
+// afterwards.
 func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
 	const every = ledger.Time(1000)
 	for last := false; ; {
@@ -198,7 +198,7 @@ func (w *cleanWorld) audit(s *service.Service, over <-chan struct{}) {
 	}
 }
 
-// cleanWorker does one thing after the other, as chance will have it.
+// cleanWorker performs one random operation after the other.
 type cleanWorker struct {
 	*cleanWorld
 	s         *service.Service
@@ -270,7 +270,7 @@ func (c *cleanWorker) caller(ctx context.Context, text string) *service.Caller {
 	return caller
 }
 
-// one picks one of a list, false where it is empty.
+// one picks an element of a list; false if the list is empty.
 func one[T any](c *cleanWorker, list []T) (picked T, ok bool) {
 	if len(list) == 0 {
 		return picked, false
@@ -529,7 +529,7 @@ func (c *cleanWorker) read(ctx context.Context) error {
 	return err
 }
 
-// poll asks for the approvals of a chain, as clients do that poll per chain.
+// poll reads the approvals of a chain, like clients that poll per chain.
 func (c *cleanWorker) poll(ctx context.Context) error {
 	chain, ok := one(c, c.chains)
 	if !ok {

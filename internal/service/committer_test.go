@@ -16,8 +16,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// Operations that wait while a batch is committed are committed together in the next
-// one.
+// Operations that arrive while a batch is being committed are committed together in the next one.
 //
 //countersign:race
 func TestBatchesUnderLoad(t *testing.T) {
@@ -52,8 +51,8 @@ func TestBatchesUnderLoad(t *testing.T) {
 	})
 }
 
-// As many batches are under way at once as there are committers, when there is
-// enough for each to do, and they do not get fewer.
+// With enough operations, as many batches run concurrently as there are committers, and the number
+// does not shrink over time.
 //
 //countersign:race
 func TestBatchesSideBySide(t *testing.T) {
@@ -105,14 +104,14 @@ func TestBatchesSideBySide(t *testing.T) {
 	})
 }
 
-// planned is an operation of a batch, with the code it must end with.
+// planned is an operation of a batch, with the error code that it must end with.
 type planned struct {
 	name string
 	run  func(context.Context) error
 	want fault.Code
 }
 
-// inOneBatch runs operations so that they are committed together, in order.
+// inOneBatch commits operations together, in order.
 func (b *batching) inOneBatch(t *testing.T, operations []planned) {
 	t.Helper()
 	release := b.hold(t)
@@ -128,8 +127,8 @@ func (b *batching) inOneBatch(t *testing.T, operations []planned) {
 	}
 }
 
-// An operation that is refused, or that the store rejects, does not affect the
-// others in its batch.
+// An operation that is refused, or that the store rejects, does not affect the others in its
+// batch.
 //
 //countersign:race
 func TestOneBadOperationDoesNotSpoilOthers(t *testing.T) {
@@ -166,7 +165,7 @@ func TestOneBadOperationDoesNotSpoilOthers(t *testing.T) {
 	})
 }
 
-// prepare makes an open and a sealed chain.
+// prepare creates an open and a sealed chain.
 func (b *batching) prepare(t *testing.T) (open, sealed ledger.ChainID) {
 	t.Helper()
 	first := must[*service.ChainView](t)(b.plain.OpenChain(t.Context(), b.who.agent, chainNamed(t, "open"), ""))
@@ -175,8 +174,8 @@ func (b *batching) prepare(t *testing.T) (open, sealed ledger.ChainID) {
 	return first.ID, second.ID
 }
 
-// A chain that is completed while its last event is still in the queue is
-// sealed with that event, whether or not this process saw the events before it.
+// A chain that is completed while its last event is still queued is sealed with that event,
+// whether or not this process has seen the earlier events.
 //
 //countersign:race
 func TestRecordAndCompleteInOneBatch(t *testing.T) {
@@ -227,7 +226,7 @@ func checkLateEvent(t *testing.T, b *batching, earlier int) {
 	checkIntact(t, b.Service, b.who.slug, 2)
 }
 
-// Closing the service commits what is already queued and refuses what comes later.
+// Closing the service commits the queued operations and refuses later ones.
 //
 //countersign:race
 func TestClosedServiceDrainsAndRefuses(t *testing.T) {
@@ -253,8 +252,8 @@ func TestClosedServiceDrainsAndRefuses(t *testing.T) {
 	})
 }
 
-// A caller that stops waiting is told that the outcome is unknown, and its repeated
-// request has one effect.
+// A caller that stops waiting gets the error that the outcome is unknown, and its repeated request
+// has one effect.
 //
 //countersign:race
 func TestCallerThatStopsWaiting(t *testing.T) {
@@ -285,8 +284,8 @@ func TestCallerThatStopsWaiting(t *testing.T) {
 	})
 }
 
-// Callers that give up leave their operations queued, and a store that stalls
-// must not let them fill the memory.
+// Callers that give up leave their operations queued. While the store stalls, these must not fill
+// the memory.
 //
 //countersign:race
 func TestTheQueueIsBoundedByBytes(t *testing.T) {

@@ -15,9 +15,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// Many clients of three organizations at once, on two replicas where the store
-// allows several: chains of their own and one that they all share. Meanwhile an
-// auditor walks, and must never see a break that is only somebody at work.
+// Many clients of three organizations work concurrently, on two replicas if the store allows
+// several, in their own chains and in a shared one. A concurrent auditor never sees a break.
 //
 //countersign:race
 func TestManyClientsAtOnce(t *testing.T) {
@@ -84,7 +83,7 @@ func TestManyClientsAtOnce(t *testing.T) {
 	})
 }
 
-// workOnce opens a chain, records in it and in the shared one, and completes it.
+// workOnce opens a chain, records events in it and in the shared one, and completes it.
 func workOnce(t *testing.T, s *service.Service, who *tenant, name string, shared ledger.ChainID, events int) error {
 	ctx := context.Background()
 	chain, err := s.OpenChain(ctx, who.agent, chainNamed(t, name), name)
@@ -134,7 +133,7 @@ func auditWhile(t *testing.T, s *service.Service, tenants []*tenant, done <-chan
 	}
 }
 
-// The same request from many clients at once has one effect.
+// The same request from many concurrent clients has one effect.
 //
 //countersign:race
 func TestTheSameRequestAtOnce(t *testing.T) {

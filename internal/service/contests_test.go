@@ -14,13 +14,13 @@ import (
 	"countersign/internal/testdb"
 )
 
-// Each contest is held over so many approvals, some at a time.
+// Each contest has waves of concurrent approvals: their number, and the approvals in each.
 const (
 	waves = 10 - 8*racing
 	wave  = 25
 )
 
-// contest sets a rival against a person's yes, both at once, over many approvals.
+// contest lets a rival compete with a person's approval, concurrently, over many approvals.
 type contest struct {
 	name  string
 	rival func(*governed, *service.Service, *contested) error
@@ -72,7 +72,8 @@ var rivalries = []contest{
 	},
 }
 
-// Approve against everything else: one winner, and all that is kept agrees.
+// When an approval competes with anything else, there is one winner, and everything stored agrees
+// with it.
 //
 //countersign:race twice
 func TestContests(t *testing.T) {
@@ -103,7 +104,7 @@ func TestContests(t *testing.T) {
 	})
 }
 
-// each does the same to all, at once.
+// each calls do for all of them concurrently.
 func each(held []*contested, do func(*contested)) {
 	var crowd sync.WaitGroup
 	for _, one := range held {
@@ -112,8 +113,8 @@ func each(held []*contested, do func(*contested)) {
 	crowd.Wait()
 }
 
-// hold opens chains and lets all contestants go at once. From wave to wave the
-// rivals look a little longer before they act.
+// hold opens chains and starts all contestants at once. From wave to wave the rivals wait a little
+// longer before they act.
 func (g *governed) hold(c *contest, elsewhere *service.Service, turn int) []*contested {
 	g.t.Helper()
 	held := make([]*contested, wave)
@@ -148,8 +149,8 @@ func (g *governed) hold(c *contest, elsewhere *service.Service, turn int) []*con
 	return held
 }
 
-// checkContest wants one winner, and the chain to agree with it. It reports
-// whether the yes has won.
+// checkContest expects one winner, and a chain that agrees with it. It reports whether the
+// approval has won.
 func (g *governed) checkContest(t *testing.T, c *contest, one *contested) bool {
 	t.Helper()
 	view, state := g.view(one.id), g.chainState(one.chain)

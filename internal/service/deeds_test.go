@@ -18,14 +18,13 @@ import (
 	"countersign/internal/testdb"
 )
 
-// elsewhere are the acts that other tests bring about: what an operator does to
-// a database from before, to one that was put back, or to one that was tampered with.
+// elsewhere lists the acts that other tests cover: what an operator does to a database of an
+// earlier version, to a restored one, or to one that was tampered with.
 var elsewhere = []string{
 	ledger.ActLogBegin, ledger.ActRowsTrust, ledger.ActRollbackAccept, ledger.ActLedgerRestore, ledger.ActTransparencyClose, ledger.ActTamperingFound, ledger.ActTamperingAcknowledge,
 }
 
-// Every act names what it was done to, and says from what to what it changed. No
-// secret is among it.
+// Every act names its target and the old and new values, and contains no secret.
 func TestActsSayWhatHappened(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -165,8 +164,8 @@ func TestActsSayWhatHappened(t *testing.T) {
 	})
 }
 
-// The service names acts by the constants of the ledger alone, so that each has a
-// sentence and stands in the documents.
+// The service names acts only by the constants of the ledger, so that each has a sentence and is
+// documented.
 func TestActsHaveNames(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
@@ -185,7 +184,7 @@ func TestActsHaveNames(t *testing.T) {
 	}
 }
 
-// The log keeps of an address what is no secret.
+// The audit log keeps only the parts of an address that are not secret.
 func TestShownURL(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{

@@ -25,9 +25,8 @@ func (g *governed) deliveries(id ledger.WebhookID) []*store.DeliveryRecord {
 	return must[[]*store.DeliveryRecord](g.t)(g.WebhookDeliveries(g.t.Context(), g.who.admin, id, nil, 1000))
 }
 
-// A message is delivered again as it was sent, under the same id. A row of the log that
-// was changed or inserted by someone who can write the database is never delivered: lists
-// show its ids alone, and an audit finds it.
+// A message is redelivered unchanged, with the same id. A row of the log that was changed or
+// inserted outside the service is never delivered: lists show only its ids, and an audit finds it.
 func TestForgedDeliveriesAreNotSentAgain(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -78,7 +77,7 @@ func TestForgedDeliveriesAreNotSentAgain(t *testing.T) {
 	})
 }
 
-// The log keeps the newest attempts of each webhook, and none for long.
+// The log keeps the newest attempts of each webhook, for a limited time.
 func TestDeliveryLogIsBounded(t *testing.T) {
 	g := govern(t, testdb.SQLite(t))
 	hook, quiet := g.hook(), g.hook()
@@ -99,7 +98,7 @@ func TestDeliveryLogIsBounded(t *testing.T) {
 	}
 }
 
-// A disabled webhook can be neither tested nor told something again, and only admins test.
+// A disabled webhook can be neither tested nor redelivered to, and only admins may test.
 func TestDisabledWebhooksAreNotTested(t *testing.T) {
 	g := govern(t, testdb.SQLite(t))
 	hook := g.hook()

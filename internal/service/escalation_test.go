@@ -23,9 +23,9 @@ func (c *countingHooks) Webhooks(ctx context.Context, org ledger.OrgID) ([]*stor
 	return c.Store.Webhooks(ctx, org)
 }
 
-// An organization is told of as long as an escalation would reach nobody in it: by a
-// webhook that wants to hear of it, or by e-mail where the server sends any and
-// somebody is named. Looking again reads no webhooks unless something has changed.
+// An organization is reported as long as an escalation would reach nobody in it: neither a webhook
+// that receives escalations, nor an approver by e-mail. A further call reads no webhooks unless
+// something has changed.
 //
 //countersign:race
 func TestUnheardEscalations(t *testing.T) {
@@ -83,7 +83,7 @@ func TestUnheardEscalations(t *testing.T) {
 	})
 }
 
-// Each kind of silence says what is missing and what to do.
+// Each reason why an escalation reaches nobody says what is missing and what to do.
 func TestUnheardSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)

@@ -14,9 +14,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// However long an organization's rules take on an action, they delay neither another
-// organization's actions nor the organization's own kill switch, which then stops the
-// action.
+// However long an organization's rules take for an action, they delay neither other organizations'
+// actions nor the organization's own kill switch, which then stops the action.
 //
 //countersign:race
 func TestRulesDelayNobodyElse(t *testing.T) {
@@ -52,8 +51,8 @@ func TestRulesDelayNobodyElse(t *testing.T) {
 	})
 }
 
-// stopBeside wants another organization served and the kill switch answered, while
-// something of this organization is held up.
+// stopBeside expects that another organization is served and the kill switch takes effect while
+// something of this organization is blocked.
 func (g *governed) stopBeside(other *tenant, chain ledger.ChainID) {
 	g.t.Helper()
 	e := must[*service.Recorded](g.t)(g.RecordEvent(g.t.Context(), other.agent, chain, step(g.t, "deploy", "")))
@@ -63,7 +62,7 @@ func (g *governed) stopBeside(other *tenant, chain ledger.ChainID) {
 	must[*ledger.KillSwitch](g.t)(g.ActivateKillSwitch(g.t.Context(), g.who.admin, "stop"))
 }
 
-// checkStopped wants an action that was held up meanwhile to be stopped.
+// checkStopped expects that an action that was blocked meanwhile is stopped.
 func (g *governed) checkStopped(e *service.Recorded) {
 	g.t.Helper()
 	if e == nil || e.Event.Status != ledger.EventDenied || !e.Event.Decision.KillSwitchActive {
@@ -71,10 +70,9 @@ func (g *governed) checkStopped(e *service.Recorded) {
 	}
 }
 
-// A set that this process does not know is compiled outside the transaction: however long
-// that takes, it delays neither another organization's actions nor the organization's own
-// kill switch. Only one of an organization's requests compiles, simulates or lists sets at
-// a time.
+// A set that this process does not know is compiled outside the transaction: however long that
+// takes, it delays neither other organizations' actions nor the organization's own kill switch.
+// Only one of an organization's requests compiles, simulates or lists sets at a time.
 //
 //countersign:race
 func TestCompilingDelaysNobodyElse(t *testing.T) {
@@ -145,8 +143,8 @@ func TestCompilingDelaysNobodyElse(t *testing.T) {
 	})
 }
 
-// An organization has one simulation under way at a time: each keeps a connection to the
-// store for as long as it takes.
+// An organization has one simulation running at a time, because each holds a connection to the
+// store.
 //
 //countersign:race
 func TestOneSimulationAtATime(t *testing.T) {
@@ -176,8 +174,8 @@ func TestOneSimulationAtATime(t *testing.T) {
 	})
 }
 
-// A caller that gives up waiting for its organization's rules, and one that has waited
-// for long, are told that nothing was recorded.
+// A caller that gives up waiting for its organization's rules, and one that has waited too long,
+// get an error that says that nothing was recorded.
 func TestWaitingForRulesEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service.Bare()
@@ -202,7 +200,7 @@ func TestWaitingForRulesEnds(t *testing.T) {
 	})
 }
 
-// A set that was put under the bounds of an earlier version stays in force.
+// A set that an earlier version accepted under wider bounds stays in force.
 func TestSetsFromBeforeStayInForce(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -220,7 +218,7 @@ func TestSetsFromBeforeStayInForce(t *testing.T) {
 	})
 }
 
-// A rule finds the chain's metadata however it spells their name.
+// A rule can read the chain's metadata however it spells the name.
 func TestMetadataBehindAnIndex(t *testing.T) {
 	db := testdb.SQLite(t)
 	g := govern(t, db)

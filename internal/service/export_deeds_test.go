@@ -1,4 +1,4 @@
 package service
 
-// ShownURL is what the audit log keeps of an address.
+// ShownURL exposes shownURL to tests.
 var ShownURL = shownURL

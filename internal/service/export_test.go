@@ -9,10 +9,10 @@ import (
 	"countersign/internal/store"
 )
 
-// Delay waits as a service does that was given no other way.
+// Delay is the default delay of a service.
 var Delay = delay
 
-// LongestWait is how long a caller may wait whose secret is good until ends.
+// LongestWait returns how long a caller may wait whose secret is valid until ends.
 func LongestWait(ends *ledger.Time, wait time.Duration, now ledger.Time) time.Duration {
 	return (&Caller{ends: ends}).longestWait(wait, now)
 }
@@ -23,11 +23,11 @@ func (s *Service) AbandonForTest(ctx context.Context, org ledger.OrgID, chain le
 	return err
 }
 
-// RecheckKeys has every wait that begins from now on look so often at its key.
+// RecheckKeys sets how often waits that start from now on check their key.
 func (s *Service) RecheckKeys(every time.Duration) { s.keyRecheck = every }
 
-// CommitPanicking hands the committer an operation that meddles with all that the
-// operations before it did, and then panics.
+// CommitPanicking commits an operation that corrupts the changes of the operations before it, and
+// then panics.
 func (s *Service) CommitPanicking(ctx context.Context) error {
 	return s.committer.commit(ctx, panicking{})
 }
@@ -49,37 +49,34 @@ func (panicking) plan(b *batch) error {
 	panic("a fault of one operation")
 }
 
-// WaitForMet waits until what requests have come upon is kept.
+// WaitForMet waits until all pending findings are stored.
 func (s *Service) WaitForMet() { s.unkept.Wait() }
 
-// ForgetFindings has the findings read again, as after a few seconds.
+// ForgetFindings makes the next call read the findings again.
 func (s *Service) ForgetFindings() { s.known.forget() }
 
-// Bare makes a service without a store, to examine actions with.
+// Bare returns a service without a store, for examining actions.
 func Bare() *Service { return &Service{policyService: new(policyService)} }
 
-// HoldExamination keeps every action of an organization from being examined until the
-// returned function is called.
+// HoldExamination blocks the examination of an organization's actions until release is called.
 func (s *Service) HoldExamination(ctx context.Context, org ledger.OrgID) (release func(), err error) {
 	return s.examining.lock(ctx, org)
 }
 
-// HoldCompilation keeps every policy set of an organization from being compiled until the
-// returned function is called.
+// HoldCompilation blocks the compilation of an organization's policy sets until release is called.
 func (s *Service) HoldCompilation(ctx context.Context, org ledger.OrgID) (release func(), err error) {
 	return s.compiling.lock(ctx, org)
 }
 
-// Compiling is how many callers of an organization compile a set or wait for it.
+// Compiling returns how many callers of an organization compile a set or wait to do so.
 func (s *Service) Compiling(org ledger.OrgID) int { return s.compiling.callers(org) }
 
-// HoldSimulation keeps every simulation of an organization from beginning until the
-// returned function is called.
+// HoldSimulation blocks the simulations of an organization until release is called.
 func (s *Service) HoldSimulation(ctx context.Context, org ledger.OrgID) (release func(), err error) {
 	return s.simulating.lock(ctx, org)
 }
 
-// Simulating is how many callers of an organization simulate or wait for it.
+// Simulating returns how many callers of an organization run a simulation or wait to do so.
 func (s *Service) Simulating(org ledger.OrgID) int { return s.simulating.callers(org) }
 
 func (t *orgLocks) callers(org ledger.OrgID) int {
@@ -91,10 +88,10 @@ func (t *orgLocks) callers(org ledger.OrgID) int {
 	return 0
 }
 
-// Examining is how many callers of an organization examine an action or wait for it.
+// Examining returns how many callers of an organization examine an action or wait to do so.
 func (s *Service) Examining(org ledger.OrgID) int { return s.examining.callers(org) }
 
-// PutPolicyAsBefore puts a set as an earlier version did, whose bounds were wider.
+// PutPolicyAsBefore stores a set without the bounds that an earlier version did not have.
 func (s *Service) PutPolicyAsBefore(ctx context.Context, caller *Caller, document *PolicyDocument) (*PolicyView, error) {
 	format, _ := document.format()
 	set, err := policy.ParseStored(document.Text, format)
@@ -104,7 +101,7 @@ func (s *Service) PutPolicyAsBefore(ctx context.Context, caller *Caller, documen
 	return s.putPolicy(ctx, caller, document, set, false)
 }
 
-// IgnoreSlowness has batches filled however long planning takes: under the race detector
+// IgnoreSlowness lets batches fill up however long planning takes: under the race detector
 // everything is slow.
 func (s *Service) IgnoreSlowness() {
 	s.committer.mu.Lock()

@@ -23,7 +23,7 @@ const (
 	kept breakage = "kept" // it is written, and the store cannot tell
 )
 
-// faulty breaks the writes that it is told to.
+// faulty makes selected writes fail.
 type faulty struct {
 	store.Store
 	how    breakage
@@ -55,7 +55,7 @@ func (f *faulty) Transact(ctx context.Context, needs *store.Needs, plan func(*st
 	return err
 }
 
-// patient is a client that repeats a request while it is told to.
+// patient is a client that repeats a request as long as the error says to.
 func patient(t *testing.T, what string, attempt func() error) {
 	t.Helper()
 	for range 5 {
@@ -71,8 +71,7 @@ func patient(t *testing.T, what string, attempt func() error) {
 	t.Fatalf("%s: never answered", what)
 }
 
-// scenario is a client's whole working day: each request once, repeated until
-// it is answered.
+// scenario is a client's working day: each request is repeated until it is answered.
 func scenario(t *testing.T, s *service.Service, who *tenant) {
 	t.Helper()
 	ctx := t.Context()
@@ -106,7 +105,7 @@ func scenario(t *testing.T, s *service.Service, who *tenant) {
 	}
 }
 
-// checkOneEffectEach wants exactly what the scenario asked for.
+// checkOneEffectEach expects exactly the effects that the scenario requested.
 func checkOneEffectEach(t *testing.T, s *service.Service, who *tenant) {
 	t.Helper()
 	ctx := t.Context()
@@ -130,8 +129,8 @@ func checkOneEffectEach(t *testing.T, s *service.Service, who *tenant) {
 	checkIntact(t, s, who.slug, 2)
 }
 
-// Whichever write fails, before or after it is stored, a client that repeats its
-// requests gets exactly one effect of each.
+// Whichever write fails, before or after it is stored, a client that repeats its requests gets
+// exactly one effect of each.
 //
 //countersign:race
 func TestEveryWriteBrokenTwoWays(t *testing.T) {
@@ -161,8 +160,8 @@ func TestEveryWriteBrokenTwoWays(t *testing.T) {
 	})
 }
 
-// A chain that another replica sealed between two attempts is answered with the
-// receipt that is stored, not with one that was only planned.
+// If another replica seals a chain between two attempts, the answer is the stored receipt, not one
+// that was only planned.
 //
 //countersign:race
 func TestCompletionRetriedAfterAnotherReplica(t *testing.T) {
@@ -209,7 +208,7 @@ func (r *rivalled) Transact(ctx context.Context, needs *store.Needs, plan func(*
 }
 
 // preceded refuses the first transaction that opens several chains, as if another replica had
-// stored the same first.
+// stored the same row first.
 type preceded struct {
 	store.Store
 	refused atomic.Bool
@@ -225,9 +224,9 @@ func (p *preceded) Transact(ctx context.Context, needs *store.Needs, plan func(*
 	})
 }
 
-// A batch that meets what another replica has stored meanwhile is committed whole the
-// second time: whoever makes replicas meet does not have everyone else wait for a
-// transaction of each.
+// A batch that conflicts with a row that another replica has stored meanwhile is committed as a
+// whole at the second attempt: such a conflict does not make every caller wait for a transaction
+// of its own.
 //
 //countersign:race
 func TestBatchesThatMeetStayWhole(t *testing.T) {

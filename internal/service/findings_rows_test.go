@@ -8,8 +8,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// An acknowledgement covers the row that was looked at, as it was then: neither another
-// row, nor another edit of the same one, nor a row that hides behind it.
+// An acknowledgement covers the row that was examined, as it was then: neither another row, nor
+// another edit of the same row, nor a row hidden behind it.
 //
 //countersign:race
 func TestAnAcknowledgementCoversNoOtherRow(t *testing.T) {

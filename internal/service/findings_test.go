@@ -16,8 +16,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// known are the findings that an organization's members see, as check, what it is about
-// and whether it is open.
+// known returns the findings that an organization's members see: check, subject, and whether it is
+// open.
 func (s *suspect) known(by *service.Service) (known []string) {
 	s.t.Helper()
 	by.WaitForMet()
@@ -55,7 +55,7 @@ func (s *suspect) actsOf(action string) (count int) {
 	return count
 }
 
-// one is the only finding that is known.
+// one returns the only known finding.
 func (s *suspect) one() *service.Finding {
 	s.t.Helper()
 	findings := must[[]*service.Finding](s.t)(s.Operator().Findings(s.t.Context(), s.who.slug))
@@ -65,7 +65,7 @@ func (s *suspect) one() *service.Finding {
 	return findings[0]
 }
 
-// anyOf is a row of a table that none of the callers who look needs.
+// anyOf returns a row of a table that none of the callers needs.
 func (s *suspect) anyOf(table string) int {
 	s.t.Helper()
 	if table != "api_keys" {
@@ -75,7 +75,7 @@ func (s *suspect) anyOf(table string) int {
 	return slices.IndexFunc(rows, func(r row) bool { return r.org == s.who.slug && r.value("role") == "agent" })
 }
 
-// report audits as the command line does.
+// report audits like the command line.
 func (s *suspect) report(by *service.Service) *verify.AuditReport {
 	s.t.Helper()
 	report := must[*verify.AuditReport](s.t)(by.Operator().Audit(s.t.Context(), s.who.slug, verify.AuditOptions{}))
@@ -83,9 +83,9 @@ func (s *suspect) report(by *service.Service) *verify.AuditReport {
 	return report
 }
 
-// Tampering stands from when it is noticed, whoever notices it and however often: in
-// the list of the organization, for all replicas and after a restart, once in the audit
-// log, and for no other organization.
+// Tampering stays on record from when it is noticed, by whomever and however often: in the
+// organization's list, on all replicas and after a restart, once in the audit log, and for no
+// other organization.
 //
 //countersign:race
 func TestTamperingStandsHoweverItIsFound(t *testing.T) {
@@ -172,9 +172,8 @@ func TestTamperingStandsHoweverItIsFound(t *testing.T) {
 	}
 }
 
-// Whoever deletes a finding, or changes it, is found out: by a server that knew it, by
-// the audit and by the check of the ledger, although the tampering that it is about is
-// the first thing that breaks.
+// Deleting or changing a finding is detected: by a server that knew it, by the audit and by the
+// self-check, although the tampering that the finding is about breaks first.
 //
 //countersign:race
 func TestFindingsThatAreTamperedWith(t *testing.T) {
@@ -218,9 +217,9 @@ func TestFindingsThatAreTamperedWith(t *testing.T) {
 	}
 }
 
-// An acknowledged finding is not told again and not counted, on any replica, as long as
-// what is stored is what was acknowledged. Other evidence opens it again, and so it
-// helps nobody to put the acknowledged row back.
+// An acknowledged finding is neither reported again nor counted, on any replica, as long as the
+// evidence is unchanged. Other evidence opens it again, so restoring the acknowledged row does not
+// help an intruder.
 //
 //countersign:race
 func TestAcknowledgedTampering(t *testing.T) {
@@ -286,9 +285,8 @@ func TestAcknowledgedTampering(t *testing.T) {
 	})
 }
 
-// What was done to an organization or its audit log keeps no finding back, and no
-// finding hides it: nothing is entered into the log of an organization that is not the
-// one that the last act has left.
+// Tampering with an organization or its audit log does not prevent findings, and findings do not
+// hide it: nothing is appended to the log of an organization that is not as the last act left it.
 //
 //countersign:race
 func TestFindingsOfATamperedOrganization(t *testing.T) {
@@ -330,7 +328,7 @@ func TestFindingsOfATamperedOrganization(t *testing.T) {
 	}
 }
 
-// putBackOrganization gives the organization the row that it had under other settings.
+// putBackOrganization restores the row that the organization had under other settings.
 func (s *suspect) putBackOrganization() {
 	s.t.Helper()
 	old := s.rowsOf("organizations")[0]
@@ -347,7 +345,7 @@ func (s *suspect) breakSettings() {
 	done(s.t, s.exec("UPDATE organizations SET settings = "+s.dialect.mark(1), nothing))
 }
 
-// withoutConstraints runs a statement as someone who has turned foreign keys off.
+// withoutConstraints runs a statement with foreign keys turned off.
 func (s *suspect) withoutConstraints(statement string) error {
 	off := "PRAGMA foreign_keys = off"
 	if s.db.Kind == "postgres" {
@@ -361,9 +359,8 @@ func (s *suspect) withoutConstraints(statement string) error {
 	return s.exec(statement)
 }
 
-// A stranger who asks again and again writes once, and rows that somebody has forged
-// count as open, cannot break the audit log when they are acknowledged, and keep nothing
-// from being found.
+// An outsider who repeats a request causes one write. Forged findings count as open, cannot break
+// the audit log when they are acknowledged, and do not keep other findings out.
 //
 //countersign:race
 func TestFindingsAreBounded(t *testing.T) {

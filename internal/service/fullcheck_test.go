@@ -22,7 +22,7 @@ type linked struct {
 	link    string
 }
 
-// linkChain seals a chain with these payloads.
+// linkChain seals a chain with these payloads and creates the link.
 func linkChain(t *testing.T, db *testdb.Database, payloads ...string) *linked {
 	t.Helper()
 	clock := newClock()
@@ -45,8 +45,8 @@ func (l *linked) public() *ledger.PublicVerification {
 	return must[*ledger.PublicVerification](l.t)(l.VerifyToken(l.t.Context(), l.link))
 }
 
-// A stranger is told what was found of a chain for two seconds, at the time when it was
-// found, and what has become of it after that.
+// An outsider gets the same verdict on a chain for two seconds, with the time of the check, and a
+// new verdict after that.
 func TestAVerdictIsReusedForTwoSeconds(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		l := linkChain(t, db, `{"amount_usd":92}`)
@@ -81,9 +81,9 @@ func tamper(t *testing.T, db *testdb.Database, statement string) {
 	}
 }
 
-// A chain that is too large is not read for strangers. They are told the last full check,
-// with its time, by every process; nothing before there was one; and nothing from a record
-// of it that somebody has written, which the audit names.
+// A chain that is too large is not read for outsiders. Every process shows them the last full
+// check with its time; nothing if there was none; and nothing from a forged record, which the
+// audit names.
 func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x ", 450_000))
@@ -127,7 +127,7 @@ func TestALargeChainShowsItsLastFullCheck(t *testing.T) {
 	})
 }
 
-// The audit names a record of a full check that somebody has written.
+// The audit names a forged record of a full check.
 func TestTheAuditNamesAForgedFullCheck(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		l := linkChain(t, db, `{}`)
@@ -144,8 +144,8 @@ func TestTheAuditNamesAForgedFullCheck(t *testing.T) {
 	})
 }
 
-// However many strangers ask at once, each is answered: with the verdict, or that the
-// server is busy.
+// However many outsiders send requests concurrently, each is answered: with the verdict, or that
+// the server is busy.
 //
 //countersign:race
 func TestManyStrangersAtOnce(t *testing.T) {

@@ -23,10 +23,9 @@ import (
 	"countersign/internal/testdb"
 )
 
-// Whoever writes, removes or copies any row of any table gains nothing: no request is
-// authenticated, no action allowed, no approval given, no limit loosened, nothing
-// signed and nothing sent that would not have been without him. The tables and their
-// columns are those that the database itself names.
+// Writing, deleting or copying any row of any table gains nothing: no request is authenticated, no
+// action allowed, no approval given, no limit loosened, nothing signed and nothing sent that would
+// not have been otherwise. The tables and columns are those that the database itself lists.
 func TestNobodyGainsByAnyRow(t *testing.T) {
 	t.Parallel()
 	f := newFortress(t)
@@ -64,8 +63,8 @@ func TestNobodyGainsByAnyRow(t *testing.T) {
 	}
 }
 
-// fortress is a filled database in which much is refused, and for each refusal a way to
-// ask for it again. Each crime is committed on a copy of the file.
+// fortress is a filled database in which much is refused, with a way to request each refused thing
+// again. Each crime is committed on a copy of the file.
 type fortress struct {
 	path string
 	ring *keyring.Ring
@@ -187,7 +186,7 @@ func newFortress(t *testing.T) *fortress {
 	return f
 }
 
-// read keeps all rows of all tables, to take values from.
+// read keeps all rows of all tables, as a source of values.
 func (f *fortress) read(t *testing.T) {
 	t.Helper()
 	s := &scene{t: t, direct: testdb.SQLiteFile(f.path).Direct(t), dialect: sqliteDialect}
@@ -220,16 +219,16 @@ func (f *fortress) read(t *testing.T) {
 	}
 }
 
-// tables are those that hold anything, in order.
+// tables returns the tables that have rows, sorted.
 func (f *fortress) tables() []string { return slices.Sorted(maps.Keys(f.rows)) }
 
-// theft is one thing that is done to a row.
+// theft is one change of a row.
 type theft struct {
 	name   string
 	commit func(*scene) error
 }
 
-// thefts are the things that can be done to the rows of a table.
+// thefts returns the possible changes of a table's rows.
 func (f *fortress) thefts(table string) []theft {
 	var all []theft
 	rows := f.rows[table]
@@ -263,7 +262,7 @@ func (f *fortress) thefts(table string) []theft {
 	return all
 }
 
-// others are values for a column: what other rows hold there, and the extremes.
+// others returns values for a column: those of other rows, and extremes.
 func (f *fortress) others(rows []row, i, j int) map[string]any {
 	was := rows[i].values[j]
 	others := map[string]any{"is emptied": nil}
@@ -297,7 +296,7 @@ func (f *fortress) names(r *row) map[string]any {
 	return names
 }
 
-// fresh are names that no row has yet.
+// fresh returns names that no row has yet.
 func (f *fortress) fresh(r *row) map[string]any {
 	names := f.names(r)
 	for column, value := range names {
@@ -315,14 +314,14 @@ func (f *fortress) fresh(r *row) map[string]any {
 	return names
 }
 
-// spoils are what an intruder has come to.
+// spoils is what an intruder has gained.
 type spoils struct {
 	granted []string
 	sent    []string
 }
 
-// attack commits a crime on a copy of the database, and then asks a service on it for
-// everything that was refused. It is nil where a constraint refuses the crime.
+// attack commits a crime on a copy of the database, and then requests everything that was refused
+// from a service on it. It returns nil if a constraint refuses the crime.
 func (f *fortress) attack(t *testing.T, crime *theft) *spoils {
 	t.Helper()
 	content, err := os.ReadFile(f.path)
@@ -349,7 +348,7 @@ func (f *fortress) attack(t *testing.T, crime *theft) *spoils {
 	return a.found
 }
 
-// attacker asks for what was refused.
+// attacker requests what was refused.
 type attacker struct {
 	*fortress
 	t     *testing.T
@@ -361,7 +360,7 @@ func (a *attacker) gain(format string, args ...any) {
 	a.found.granted = append(a.found.granted, fmt.Sprintf(format, args...))
 }
 
-// caller is whom a key stands for, nil where it is refused.
+// caller returns the caller of a key, nil if it is refused.
 func (a *attacker) caller(key string) *service.Caller {
 	caller, err := a.s.Authenticate(a.t.Context(), key)
 	if err != nil {
@@ -452,8 +451,8 @@ func (a *attacker) askAsStranger() {
 	}
 }
 
-// askAsPeople lets one person who may decide do so: two are needed, and what is signed
-// is signed by a key of the registry as it was.
+// askAsPeople lets one reviewer approve: two are required, and signatures must be by a key of the
+// original registry.
 func (a *attacker) askAsPeople() {
 	member := a.caller(a.member)
 	if member == nil {
@@ -480,8 +479,7 @@ func (a *attacker) askAsPeople() {
 	}
 }
 
-// collect does the work that is queued, up to what would be sent. The notice that
-// something was tampered with is no gain.
+// collect runs the queued jobs, up to what would be sent. The notice of tampering is no gain.
 func (a *attacker) collect() {
 	room := map[string]int{service.JobNotice: 50, service.JobWebhook: 50, service.JobEmail: 50}
 	for range 20 {
@@ -508,7 +506,7 @@ func (a *attacker) collect() {
 	}
 }
 
-// kindOf is what a notice tells of, and of what.
+// kindOf returns the kind and the subject of a notice.
 func kindOf(t *testing.T, notice []byte) string {
 	t.Helper()
 	v := value(t, string(notice))

@@ -15,8 +15,8 @@ import (
 	"countersign/internal/store"
 )
 
-// gate is a store whose transactions wait until it is opened, so that a test
-// decides what is in one batch.
+// gate is a store whose transactions wait until it is opened, so that a test decides what is in
+// one batch.
 type gate struct {
 	store.Store
 	arrived chan struct{} // one for each transaction that waits
@@ -36,7 +36,7 @@ func (g *gate) Transact(ctx context.Context, needs *store.Needs, plan func(*stor
 	return g.Store.Transact(ctx, needs, plan)
 }
 
-// await waits until one more transaction has come to the gate.
+// await waits until another transaction has reached the gate.
 func (g *gate) await(t *testing.T) {
 	t.Helper()
 	select {
@@ -46,8 +46,7 @@ func (g *gate) await(t *testing.T) {
 	}
 }
 
-// none fails when a transaction comes to the gate, for as long as it likes to be
-// wrong.
+// none fails if a transaction reaches the gate within a short time.
 func (g *gate) none(t *testing.T) {
 	t.Helper()
 	for range 1000 {
@@ -62,8 +61,8 @@ func (g *gate) none(t *testing.T) {
 
 var errPoisoned = errors.New("the store refuses this event")
 
-// poisonable refuses every transaction that holds an event with the idempotency
-// key "poison", as a constraint would.
+// poisonable refuses every transaction that contains an event with the idempotency key "poison",
+// like a constraint would.
 type poisonable struct{ store.Store }
 
 func (p poisonable) Transact(ctx context.Context, needs *store.Needs, plan func(*store.Loaded) (*store.Changes, error)) error {
@@ -81,7 +80,7 @@ func (p poisonable) Transact(ctx context.Context, needs *store.Needs, plan func(
 	})
 }
 
-// meter tells a test what is queued and what was committed together.
+// meter reports to a test what is queued and what was committed together.
 type meter struct {
 	queued  chan int
 	mu      sync.Mutex
@@ -118,8 +117,8 @@ func (m *meter) await(n int) {
 	}
 }
 
-// batching is a service whose first transaction waits at a gate, so that all
-// that is queued behind it becomes one batch.
+// batching is a service whose first transaction waits at a gate, so that everything queued behind
+// it becomes one batch.
 type batching struct {
 	ring *keyring.Ring
 	*service.Service

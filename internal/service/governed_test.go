@@ -18,7 +18,7 @@ func newClock() *servicetest.Clock {
 	return servicetest.NewClock(time.Date(2026, 5, 4, 9, 0, 0, 0, time.UTC))
 }
 
-// governed is an organization at work, with a clock of its own.
+// governed is an organization on a service with its own clock.
 type governed struct {
 	*service.Service
 	t     testing.TB
@@ -38,7 +38,7 @@ func govern(t testing.TB, db *testdb.Database) *governed {
 	return g
 }
 
-// over serves a store with this world's keys and clock.
+// over starts a service on a store with this world's keys and clock.
 //
 //countersign:replica
 func (g *governed) over(s store.Store) *service.Service {
@@ -50,8 +50,8 @@ func (g *governed) over(s store.Store) *service.Service {
 	return serve(g.t, service.Config{Store: s, Keys: g.ring, Secrets: g.ring, Clock: g.clock.Now, Committers: committers, PrivateWebhooks: true, Timestamps: believer{}})
 }
 
-// replica is another service of the same database: in another process where the
-// database serves several.
+// replica returns another service on the same database: with its own connections if the database
+// allows several processes.
 func (g *governed) replica() *service.Service {
 	g.t.Helper()
 	if g.db.Kind == "postgres" {
@@ -60,7 +60,7 @@ func (g *governed) replica() *service.Service {
 	return g.over(g.store)
 }
 
-// believer takes every authentic anchor for what it says: proofs are judged elsewhere.
+// believer accepts every authentic anchor: proofs are tested elsewhere.
 type believer struct{}
 
 func (believer) Judge(anchor *ledger.Anchor) ledger.AnchorFinding {
@@ -77,7 +77,7 @@ func (g *governed) record(chain ledger.ChainID, action *ledger.Action) *service.
 	return must[*service.Recorded](g.t)(g.RecordEvent(g.t.Context(), g.who.agent, chain, action))
 }
 
-// payment is a financial action; above 5,000 USD a person must decide it.
+// payment returns a financial action. Above 5,000 USD it needs an approval.
 func payment(t testing.TB, dollars float64, key string) *ledger.Action {
 	t.Helper()
 	body := fmt.Sprintf(`{"agent_name":"payer","action_type":"tool_call","action_name":"send_payment","payload":{"amount_usd":%v,"to":"supplier"}`, dollars)
@@ -89,7 +89,7 @@ func payment(t testing.TB, dollars float64, key string) *ledger.Action {
 
 const gatedAmount = 9000
 
-// ask records an action that a person must decide.
+// ask records an action that needs an approval.
 func (g *governed) ask(chain ledger.ChainID) ledger.ApprovalID {
 	g.t.Helper()
 	recorded := g.record(chain, payment(g.t, gatedAmount, ""))
@@ -116,7 +116,7 @@ func (g *governed) approve(id ledger.ApprovalID) {
 	}
 }
 
-// chainState is where a chain stands.
+// chainState returns the state of a chain.
 func (g *governed) chainState(chain ledger.ChainID) *ledger.ChainState {
 	g.t.Helper()
 	return must[*service.ChainView](g.t)(g.Chain(g.t.Context(), g.who.member, chain)).State
@@ -127,7 +127,7 @@ func (g *governed) complete(chain ledger.ChainID) *service.Completed {
 	return must[*service.Completed](g.t)(g.CompleteChain(g.t.Context(), g.who.agent, chain, &ledger.Completion{}))
 }
 
-// reviewer is a member whose key has a name of its own.
+// reviewer returns a member whose key has its own name.
 func (g *governed) reviewer(name string) *service.Caller {
 	g.t.Helper()
 	key := must[*service.NewKey](g.t)(g.Operator().CreateKey(g.t.Context(), g.who.slug, &service.KeyRequest{Name: name, Role: ledger.RoleMember}))
@@ -160,7 +160,7 @@ func (g *governed) revive() {
 	must[*ledger.KillSwitch](g.t)(g.DeactivateKillSwitch(g.t.Context(), g.who.admin))
 }
 
-// claim leases so many of each kind.
+// claim leases at most limit jobs of each kind.
 func (g *governed) claim(span ledger.Time, limit int) []*service.Job {
 	g.t.Helper()
 	room := map[string]int{}
@@ -170,8 +170,8 @@ func (g *governed) claim(span ledger.Time, limit int) []*service.Job {
 	return must[[]*service.Job](g.t)(g.Jobs().Claim(g.t.Context(), span, room))
 }
 
-// passTime does what the worker does: it claims what is due and keeps deadlines.
-// It returns the other jobs, still leased.
+// passTime does what the worker does: it claims due jobs and runs those for deadlines. It returns
+// the other jobs, still leased.
 func (g *governed) passTime() []*service.Job {
 	g.t.Helper()
 	var rest []*service.Job
@@ -206,7 +206,7 @@ func checkStatus(t testing.TB, got *service.ApprovalView, want ledger.ApprovalSt
 	}
 }
 
-// scene is the way into the database past the service.
+// scene returns direct access to the database, past the service.
 func (g *governed) scene() *scene {
 	g.t.Helper()
 	s := &scene{t: g.t, service: g.Service, direct: g.db.Direct(g.t), dialect: sqliteDialect}

@@ -8,8 +8,8 @@ import (
 	"countersign/internal/ledger"
 )
 
-// What is remembered of organizations is bounded, and what is forgotten counts as
-// recent for all of them: a stop waits too often rather than too little.
+// The recorded grants of organizations are bounded, and a forgotten grant counts as recent for all
+// organizations: a stop waits too often rather than too briefly.
 func TestRecentGrantsAreBounded(t *testing.T) {
 	t.Parallel()
 	org := func(n int) (id ledger.OrgID) {

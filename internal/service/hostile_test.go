@@ -8,8 +8,7 @@ import (
 	"countersign/internal/service"
 )
 
-// Settings that someone has put into the database decide nothing, and no act makes
-// them the service's own.
+// Settings that were edited in the database decide nothing, and no act adopts them.
 func TestEditedSettingsAreNotActedOn(t *testing.T) {
 	t.Parallel()
 	replica, scene, who, chain := openScene(t, "one")
@@ -23,8 +22,8 @@ func TestEditedSettingsAreNotActedOn(t *testing.T) {
 	checkCode(t, "an act", err, fault.CodeEvidenceTampered)
 }
 
-// What a client decided by itself does not answer what the service is asked, and an
-// amount beyond all reason waits for a person instead of breaking the server.
+// An action that a client decided itself does not answer a request for a decision, and an absurd
+// amount waits for an approval instead of breaking the server.
 func TestHostileActions(t *testing.T) {
 	t.Parallel()
 	_, scene, who, chain := openScene(t, "one")
@@ -44,7 +43,7 @@ func TestHostileActions(t *testing.T) {
 	must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain, &ledger.Completion{}))
 }
 
-// An endpoint that cannot be read keeps nobody from learning that a receipt was
+// An endpoint that cannot be read does not keep others from being notified that a receipt was
 // changed.
 func TestUnreadableEndpointHidesNoTampering(t *testing.T) {
 	t.Parallel()

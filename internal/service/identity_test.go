@@ -14,7 +14,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// memoryOf is a memory with the keys of another.
+// memoryOf returns a new memory with the keys of another.
 func memoryOf(t *testing.T, w *watched) *keyring.Heads {
 	t.Helper()
 	heads, err := keyring.OpenHeads(filepath.Join(t.TempDir(), "heads.json"), w.ring)
@@ -30,8 +30,8 @@ func wantRolledBack(t *testing.T, err error) {
 	}
 }
 
-// A server that is told of another ledger under its feet seals nothing from its next
-// look on, for anyone, until the operator accepts it.
+// A server that finds another ledger in its database seals nothing from its next check on, for any
+// organization, until the operator accepts it.
 //
 //countersign:race
 func TestLedgerThatBecomesAnother(t *testing.T) {
@@ -60,9 +60,8 @@ func TestLedgerThatBecomesAnother(t *testing.T) {
 	})
 }
 
-// A memory of nothing takes over a ledger without receipts, and none that holds any: not
-// when somebody has put back the head from before the first receipt, nor when he has
-// removed it.
+// An empty memory adopts a ledger without receipts, but none that has any: not even if the head
+// was deleted, or restored to before the first receipt.
 //
 //countersign:race
 func TestMemoryOfNothing(t *testing.T) {

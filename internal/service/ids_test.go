@@ -6,7 +6,7 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Ids rise strictly, also within one millisecond and when the clock jumps back.
+// Ids ascend strictly, even within one millisecond and when the clock jumps back.
 func TestIDsStayInOrderWithinAMillisecond(t *testing.T) {
 	t.Parallel()
 	var series idSeries

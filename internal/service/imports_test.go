@@ -23,7 +23,7 @@ func (g *governed) bring(lines ...string) (*service.Import, error) {
 	return g.Operator().ImportApprovals(g.t.Context(), g.who.slug, strings.NewReader(strings.Join(lines, "\n")))
 }
 
-// verdict is what a member is told of an approval.
+// verdict returns the verification of an approval that a member sees.
 func (g *governed) verdict(id ledger.ApprovalID) (ledger.Overall, *ledger.Verification) {
 	g.t.Helper()
 	v := must[*ledger.Verification](g.t)(g.VerifyApproval(g.t.Context(), g.who.member, id))
@@ -31,7 +31,7 @@ func (g *governed) verdict(id ledger.ApprovalID) (ledger.Overall, *ledger.Verifi
 	return overall, v
 }
 
-// checkAudited wants an intact ledger.
+// checkAudited expects an intact ledger.
 func (g *governed) checkAudited(when string) {
 	g.t.Helper()
 	report := must[*verify.AuditReport](g.t)(g.Operator().Audit(g.t.Context(), g.who.slug, verify.AuditOptions{}))
@@ -40,9 +40,9 @@ func (g *governed) checkAudited(when string) {
 	}
 }
 
-// Approvals from elsewhere are verified for members, by id and through a token, with a key
-// whose trust is not evaluated until an admin confirms it; the confirmation can be taken
-// back, and a revoked key stays revoked. Importing again changes nothing.
+// Imported approvals are verified for members, by id and through a token, with a key whose trust
+// is not evaluated until an admin confirms it. The confirmation can be retracted, and a revoked
+// key stays revoked. Importing again changes nothing.
 func TestImportedApprovals(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -146,7 +146,7 @@ func publicOf(t testing.TB, e *servicetest.Elsewhere) ed25519.PublicKey {
 	return must[*ledger.ImportedApproval](t)(ledger.ParseImported([]byte(line))).Public
 }
 
-// An import with a faulty line changes nothing, and names every faulty line by its number.
+// An import with a faulty line changes nothing, and its error lists every faulty line by number.
 func TestFaultyImportsChangeNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -234,7 +234,7 @@ func TestFaultyImportsChangeNothing(t *testing.T) {
 	})
 }
 
-// exported is a decision of the service's own as a line of an import.
+// exported returns a decision of this service as a line of an import.
 func (g *governed) exported(id ledger.ApprovalID) string {
 	g.t.Helper()
 	record := must[*store.ApprovalRecord](g.t)(g.store.Approval(g.t.Context(), id))
@@ -243,8 +243,8 @@ func (g *governed) exported(id ledger.ApprovalID) string {
 	return servicetest.ImportLine(approval.DecisionRecord(), approval.Signature, keys[0].Public)
 }
 
-// No imported approval releases an action, whatever it says that it is about: not under the
-// id of the approval that is waited for, nor under another for the same event.
+// No imported approval releases an action, whatever it claims to be about: neither under the id of
+// the open approval, nor under another id for the same event.
 func TestImportedApprovalsReleaseNothing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -281,8 +281,8 @@ func TestImportedApprovalsReleaseNothing(t *testing.T) {
 	})
 }
 
-// An imported approval whose row was changed in any column is shown as failed, or is not
-// there, and the audit finds it; so it does one that was deleted.
+// An imported approval whose row was changed in any column is shown as failed or not found, and
+// the audit finds it. The audit also finds one that was deleted.
 func TestForgedImportedApprovalsFail(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -11,8 +11,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// inside tells a test when a transaction has read what it decides on, and lets it
-// go on when it is told to.
+// inside reports to a test when a transaction has read what it decides on, and continues when the
+// test says so.
 type inside struct {
 	store.Store
 	arrived chan struct{} // before a transaction begins
@@ -36,7 +36,7 @@ func (i *inside) Transact(ctx context.Context, needs *store.Needs, plan func(*st
 	})
 }
 
-// Activating waits for an action that is being recorded: had it answered before,
+// Activating the kill switch waits for an action that is being recorded: if it returned earlier,
 // that action would be allowed after it.
 //
 //countersign:race
