@@ -20,8 +20,8 @@ func (g *governed) waitingJobs() int64 {
 	return waiting
 }
 
-// Work is queued in the transaction of its cause: a cause that is not stored
-// leaves none, and one that is leaves it once, whatever its caller was told.
+// Jobs are queued in the transaction of their cause: a cause that is not stored leaves none, and
+// one that is leaves them once, whatever answer its caller got.
 //
 //countersign:race
 func TestJobsShareTheFateOfTheirCause(t *testing.T) {
@@ -71,8 +71,7 @@ func TestJobsShareTheFateOfTheirCause(t *testing.T) {
 	})
 }
 
-// Jobs of one approval are handed out one after the other, and those of another
-// are not held up by them.
+// The jobs of one approval are claimed one after the other, and do not delay those of another.
 func TestNoticesOfOneApprovalKeepTheirOrder(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -101,7 +100,7 @@ func TestNoticesOfOneApprovalKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// A deadline is kept until its approval has ended, and no longer.
+// The job for a deadline is kept until its approval has ended, and no longer.
 func TestDeadlinesOutliveTheirWorker(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -16,20 +16,20 @@ import (
 	"countersign/internal/testdb"
 )
 
-// newKey makes a key of the organization and finds its caller.
+// newKey creates a key of the organization and returns its caller.
 func (g *governed) newKey(request *service.KeyRequest) (*service.NewKey, *service.Caller) {
 	g.t.Helper()
 	key := must[*service.NewKey](g.t)(g.CreateAPIKey(g.t.Context(), g.who.admin, request))
 	return key, must[*service.Caller](g.t)(g.Authenticate(g.t.Context(), key.Text.Reveal()))
 }
 
-// in is a moment from now on.
+// in returns the time after a duration from now.
 func (g *governed) in(span time.Duration) *ledger.Time {
 	at := ledger.TimeOf(g.clock.Now().Add(span))
 	return &at
 }
 
-// A wait that outlives its key is refused, whatever became of the approval.
+// A wait that outlives its key is refused, whatever the outcome of the approval.
 //
 //countersign:race
 func TestWaitsEndWithTheirKey(t *testing.T) {
@@ -68,9 +68,9 @@ func TestWaitsEndWithTheirKey(t *testing.T) {
 	})
 }
 
-// A wait ends with its key as soon as the key ends, also when another replica ended it
-// and nobody decides anything. What announces nothing is found out by itself: a command
-// that works beside the server, and a row that was removed by hand.
+// A wait ends as soon as its key does, even if another replica ended the key and nobody decides
+// the approval. Changes that are not announced are detected, too: by a command that runs beside
+// the server, and by someone who deletes a row by hand.
 //
 //countersign:race
 func TestAKeyThatEndsWakesItsWaits(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAKeyThatEndsWakesItsWaits(t *testing.T) {
 	})
 }
 
-// Nobody waits longer than their secret is good.
+// Nobody waits longer than their secret is valid.
 func TestLongestWait(t *testing.T) {
 	t.Parallel()
 	at := func(t ledger.Time) *ledger.Time { return &t }
@@ -135,8 +135,7 @@ func TestLongestWait(t *testing.T) {
 	}
 }
 
-// Once a rotation without overlap is answered, nothing is opened with the old
-// secret, on any replica.
+// Once a rotation without overlap has returned, the old secret grants no access on any replica.
 //
 //countersign:race
 func TestRotationAgainstUse(t *testing.T) {
@@ -203,8 +202,7 @@ func TestRotationAgainstUse(t *testing.T) {
 	})
 }
 
-// Rotations and a revocation in one batch are one change of the key, and the
-// revocation stands.
+// Rotations and a revocation in one batch are one change of the key, and the key stays revoked.
 //
 //countersign:race
 func TestRotationsAndRevocationTogether(t *testing.T) {
@@ -236,8 +234,8 @@ func TestRotationsAndRevocationTogether(t *testing.T) {
 	})
 }
 
-// One rotation under one idempotency key, however often and wherever it is sent;
-// one of them is told the text.
+// Requests with one idempotency key make one rotation, however often and wherever they are sent,
+// and one of them gets the text.
 //
 //countersign:race
 func TestOneRotationForOneKey(t *testing.T) {
@@ -294,8 +292,8 @@ func (u *unwilling) TouchKeys(ctx context.Context, used map[ledger.KeyID]ledger.
 	return u.Store.TouchKeys(ctx, used)
 }
 
-// The last use is written when it is flushed and not before, once for all keys,
-// and a flush that failed loses nothing. Of two replicas the later time wins.
+// The last use of keys is written by a flush and not before, once for all keys, and a failed flush
+// loses nothing. Of two replicas, the later time wins.
 func TestKeyUseIsFlushed(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -342,8 +340,8 @@ func TestKeyUseIsFlushed(t *testing.T) {
 	})
 }
 
-// A key that is bound to agents is never given a lease: under one, its client would let
-// another agent's action begin that nobody records.
+// A key that is bound to agents never gets a lease: under one, its client could start another
+// agent's action that nobody records.
 func TestBoundKeysGetNoLease(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

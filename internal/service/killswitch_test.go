@@ -30,8 +30,8 @@ func reported(t testing.TB, keys ...string) []*ledger.Action {
 	return request(t, ledger.ParseReported, string(body))
 }
 
-// Under the kill switch every replica denies every action, also one that was allowed
-// before, and holds what was approved. Lifting it restores both.
+// Under the kill switch every replica denies every action, even one that was allowed before, and
+// holds approved ones. Deactivating it restores both.
 //
 //countersign:race
 func TestTheKillSwitchStopsEverything(t *testing.T) {
@@ -103,7 +103,7 @@ func checkStopped(t testing.TB, what string, e *ledger.Event) {
 	}
 }
 
-// The kill switch concerns one organization, and shadow mode does not weaken it.
+// The kill switch applies to one organization, and shadow mode does not weaken it.
 func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -123,8 +123,8 @@ func TestTheKillSwitchIsNeverInShadow(t *testing.T) {
 	})
 }
 
-// Writers hammer two replicas while the switch is thrown, again and again. What
-// is asked for after it was thrown is never let happen.
+// Writers load two replicas while the switch is activated and deactivated repeatedly. An action
+// that is requested after an activation is never allowed.
 //
 //countersign:race twice
 func TestTheKillSwitchUnderFire(t *testing.T) {
@@ -171,8 +171,8 @@ func until(counter *atomic.Int64, reached int64) {
 	}
 }
 
-// fire asks once: for a new action, for one that was allowed before, or with a
-// report of what a client let happen.
+// fire sends one request: for a new action, for one that was allowed before, or with a report of
+// an action that a client allowed.
 func (g *governed) fire(s *service.Service, chain ledger.ChainID, writer, n int, turn, before, after *atomic.Int64) {
 	ctx := context.Background()
 	began := turn.Load()
@@ -206,7 +206,7 @@ func (g *governed) fire(s *service.Service, chain ledger.ChainID, writer, n int,
 	}
 }
 
-// checkHeld wants an event of while the switch was active not to be let happen.
+// checkHeld expects that an event recorded while the switch was active is not allowed.
 func checkHeld(t testing.TB, e *ledger.Event) {
 	t.Helper()
 	held := e.Status == ledger.EventDenied
@@ -218,8 +218,8 @@ func checkHeld(t testing.TB, e *ledger.Event) {
 	}
 }
 
-// checkRecordedStops goes by the clock: the switch was active for the whole of
-// every odd second, and for a part of each even one.
+// checkRecordedStops checks events by the clock: the switch was active for the whole of every odd
+// second, and for a part of each even one.
 func (g *governed) checkRecordedStops(t *testing.T) {
 	t.Helper()
 	origin := newClock().Now().UnixMilli()

@@ -11,8 +11,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// openScene is a store with one open chain of one event, at the mercy of whoever
-// can write to it. replica serves the same store with nothing in memory.
+// openScene returns a store with one open chain of one event, and direct access to it. replica
+// starts a service on the same store with nothing in memory.
 func openScene(t *testing.T, action string) (replica func() *service.Service, s *scene, who *tenant, chain ledger.ChainID) {
 	t.Helper()
 	db := testdb.SQLite(t)
@@ -25,9 +25,9 @@ func openScene(t *testing.T, action string) (replica func() *service.Service, s 
 	return replica, s, who, opened.ID
 }
 
-// A chain is not sealed while one of its events is not as it was recorded, neither by a
-// replica that reads them for the first time nor by the one that recorded them and has
-// their summary in memory. Once the event is restored, both seal it.
+// A chain is not sealed while one of its events differs from what was recorded, neither by a
+// replica that reads them for the first time nor by the one that recorded them and has their
+// summary in memory. Once the event is restored, both seal it.
 func TestNoReceiptOfEditedEvents(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(s *scene, genuine row) error{
@@ -75,8 +75,8 @@ func TestNoReceiptOfEditedEvents(t *testing.T) {
 	}
 }
 
-// A repeated request is answered from the record of the first, and that must be
-// as the service wrote it: an edit cannot turn a denial into permission.
+// A repeated request is answered from the record of the first, which must be authentic: an edit
+// cannot turn a denial into permission.
 func TestNoAnswerFromAnEditedEvent(t *testing.T) {
 	t.Parallel()
 	replica, scene, who, chain := openScene(t, "one")
@@ -97,8 +97,7 @@ func TestNoAnswerFromAnEditedEvent(t *testing.T) {
 	}
 }
 
-// What is in memory vouches for the record that it was authenticated with and
-// for no other.
+// A cached state applies only to the record that it was authenticated with.
 func TestAForgedChainIsRefusedBesideACachedState(t *testing.T) {
 	t.Parallel()
 	replica, scene, who, chain := openScene(t, "one")

@@ -30,9 +30,9 @@ func (u *unwillingToCount) AddLegacyUses(ctx context.Context, uses map[store.Leg
 
 const legacyRoute = "/public/approvals/{approval_id}"
 
-// The use of a legacy route costs no write of its own, is counted for the organization
-// whose approval it was and the day, for nobody where there is no such approval, and names
-// no approval. A flush that failed loses nothing, and replicas add to the same counters.
+// The use of a legacy route costs no write of its own. It is counted by day for the organization
+// of the approval, or for none if there is no such approval, without the approval's id. A failed
+// flush loses nothing, and replicas add to the same counters.
 //
 //countersign:race
 func TestLegacyUseIsAddedUp(t *testing.T) {
@@ -91,8 +91,8 @@ func TestLegacyUseIsAddedUp(t *testing.T) {
 	})
 }
 
-// However many organizations are asked about between two flushes, the memory is bounded
-// and every request is counted.
+// However many organizations are requested between two flushes, the memory is bounded and every
+// request is counted.
 func TestLegacyUseIsBounded(t *testing.T) {
 	t.Parallel()
 	db := testdb.SQLite(t)

@@ -20,7 +20,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// countingStore counts what is read of logs and receipts.
+// countingStore counts the tiles and receipts that are read.
 type countingStore struct {
 	testdb.Store
 	tiles, receipts atomic.Int64
@@ -40,10 +40,10 @@ func (c *countingStore) ScanReceipts(ctx context.Context, org ledger.OrgID, from
 	})
 }
 
-// reads returns what was read since it was last called.
+// reads returns what was read since the last call.
 func (c *countingStore) reads() (tiles, receipts int64) { return c.tiles.Swap(0), c.receipts.Swap(0) }
 
-// fillReceipts seals chains without events, many to a transaction.
+// fillReceipts seals chains without events, many in one transaction.
 func fillReceipts(t *testing.T, s store.Store, keys ledger.Keys, who *tenant, count int) {
 	t.Helper()
 	const batch = 2000
@@ -67,7 +67,7 @@ func fillReceipts(t *testing.T, s store.Store, keys ledger.Keys, who *tenant, co
 	}
 }
 
-// sealInto seals a chain that was opened just now.
+// sealInto seals a new chain.
 func sealInto(changes *store.Changes, keys ledger.Keys, slug string, chain ledger.Chain, head *ledger.Head) error {
 	now := ledger.TimeOf(time.Now())
 	var id [16]byte
@@ -90,10 +90,9 @@ func sealInto(changes *store.Changes, keys ledger.Keys, slug string, chain ledge
 	return nil
 }
 
-// In a log of any size a proof has at most 2,000 bytes and reads a handful of tiles, and
-// growing reads none and no receipt but the new ones, after a restart the edge and the last
-// one as well. The nightly run has a million receipts; what the steps took is in the test's
-// log.
+// In a log of any size, a proof has at most 2,000 bytes and reads a handful of tiles. Growing
+// reads no tile and only the new receipts; after a restart, also the edge and the last receipt.
+// The nightly run has a million receipts. The test logs how long the steps took.
 func TestLogOfManyReceipts(t *testing.T) {
 	t.Parallel()
 	size := nightly.Count(1500, 1_000_000)
@@ -138,7 +137,7 @@ func TestLogOfManyReceipts(t *testing.T) {
 	l.measureProofs(acme, counting, int64(size))
 }
 
-// serveOn starts a service that signs, on a store of the test's.
+// serveOn starts a service that signs, on the given store.
 func (l *logged) serveOn(s store.Store) *service.Service {
 	l.t.Helper()
 	return serve(l.t, service.Config{
@@ -147,7 +146,7 @@ func (l *logged) serveOn(s store.Store) *service.Service {
 	})
 }
 
-// cpuTime is what this process has used so far, other tests included.
+// cpuTime returns the processor time of this process, including other tests.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage

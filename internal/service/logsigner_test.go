@@ -25,8 +25,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// notary signs as a ring does, and refuses nothing: it remembers all that was ever signed,
-// and fails the test where two checkpoints of one size differ.
+// notary signs like a key ring and refuses nothing. It records everything that was ever signed,
+// and fails the test if two checkpoints of one size differ.
 type notary struct {
 	*keyring.Ring
 	t *testing.T
@@ -61,8 +61,8 @@ type logged struct {
 	keys   string // the key file
 }
 
-// logging starts a service that signs, on a database and beside a file of marks that may
-// be another's.
+// logging starts a service that signs. The database and the file of log marks may be shared with
+// another one.
 //
 //countersign:replica
 func logging(t *testing.T, db *testdb.Database, of *logged, alone bool) *logged {
@@ -92,7 +92,7 @@ func (l *logged) seal(who *tenant, receipts int) {
 	}
 }
 
-// checkpoint is the newest of an organization's log, opened with the log's key.
+// checkpoint returns the newest checkpoint of an organization's log, verified with the log's key.
 func (l *logged) checkpoint(slug string) tlog.Checkpoint {
 	l.t.Helper()
 	origin, keys, err := l.Operator().LogVerifierKeys(l.t.Context(), slug)
@@ -106,7 +106,7 @@ func (l *logged) checkpoint(slug string) tlog.Checkpoint {
 	return c
 }
 
-// prove wants every receipt of a log proved, by another implementation.
+// prove verifies a proof of every receipt of a log with another implementation.
 func (l *logged) prove(who *tenant, size int64) {
 	l.t.Helper()
 	c := l.checkpoint(who.slug)
@@ -127,9 +127,8 @@ func (l *logged) prove(who *tenant, size int64) {
 	}
 }
 
-// Receipts are in a signed log after a round, whichever way the signer learns of them, and
-// what it learns of them by is the same tree; a receipt that is not signed yet is proved
-// by nothing.
+// Receipts are in a signed log after a round, however the signer learns of them, and the tree is
+// the same either way. There is no proof for a receipt that is not signed yet.
 //
 //countersign:race
 func TestLogGrowsWithReceipts(t *testing.T) {
@@ -159,8 +158,8 @@ func TestLogGrowsWithReceipts(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// A signer that dies at any point signs the same afterwards, and what was sealed meanwhile
-// with it: never two checkpoints of one size with different roots.
+// A signer that crashes at any point later signs the same tree, extended by what was sealed
+// meanwhile: never two checkpoints of one size with different roots.
 //
 //countersign:race
 func TestSignerThatDies(t *testing.T) {
@@ -189,8 +188,8 @@ func TestSignerThatDies(t *testing.T) {
 	}
 }
 
-// putBackReceipts makes a database hold the first receipts of an organization alone, with
-// the head of then, as someone who kept that head can.
+// putBackReceipts rolls a database back to the first receipts of an organization, with the head of
+// that time, as someone who kept that head can.
 func putBackReceipts(t *testing.T, db *testdb.Database, who *tenant, count int64, head *ledger.Head) {
 	t.Helper()
 	direct := db.Direct(t)
@@ -216,10 +215,9 @@ func execute(t *testing.T, direct *sql.DB, db *testdb.Database, query string, ar
 	}
 }
 
-// A database that was put back, and in which other receipts were sealed since, is not
-// signed beside the file that knows more, whether or not the log was put back with it.
-// Once an operator has accepted it, another log begins, and the end of the old one stands
-// in the audit log.
+// A database that was rolled back, and in which other receipts were sealed since, is not signed
+// while the file of log marks is ahead of it, whether or not the log was rolled back, too. Once an
+// operator has accepted it, a new log begins, and the audit log records the end of the old one.
 //
 //countersign:race
 func TestPutBackDatabaseIsNotSigned(t *testing.T) {
@@ -266,9 +264,9 @@ func TestPutBackDatabaseIsNotSigned(t *testing.T) {
 	})
 }
 
-// A process that dies may leave a heads file that is older than what it has signed. The marks
-// of its log show all the same that a database was put back: nothing is sealed in it until an
-// operator accepts it, and then another log begins.
+// A process that crashes may leave a heads file that is older than what it has signed. The marks
+// of its log still reveal that a database was rolled back: nothing is sealed in it until an
+// operator accepts it, and then a new log begins.
 //
 //countersign:race
 func TestMarksShowAPutBackDatabase(t *testing.T) {
@@ -310,8 +308,8 @@ func TestMarksShowAPutBackDatabase(t *testing.T) {
 	})
 }
 
-// A log that was ended outside the database, by a command that did not come to close it, is
-// closed by the signer, and another begins.
+// A log that was ended outside the database, by a command that crashed before closing it, is
+// closed by the signer, and a new one begins.
 //
 //countersign:race
 func TestEndedLogIsClosed(t *testing.T) {
@@ -335,8 +333,8 @@ func TestEndedLogIsClosed(t *testing.T) {
 	}
 }
 
-// During a rotation both keys sign, and logs that stand still are signed anew. Once the old
-// key is revoked, it signs nothing, and a checkpoint that it alone has signed is not shown.
+// During a rotation both keys sign, and logs that do not grow are signed again. A revoked key
+// signs nothing, and a checkpoint signed only by it is not shown.
 func TestRotationOfLogKeys(t *testing.T) {
 	t.Parallel()
 	l := logging(t, testdb.SQLite(t), nil, true)
@@ -373,8 +371,8 @@ func logOf(l *logged, slug string) string {
 	return id
 }
 
-// A tile that was changed is refused, told of, and made anew from the receipts; a log or a
-// checkpoint that was changed is refused and told of, and nothing is signed upon it.
+// A tile that was changed is refused, reported and rebuilt from the receipts. A log or a
+// checkpoint that was changed is refused and reported, and nothing is signed on top of it.
 //
 //countersign:race
 func TestChangedLogIsRefused(t *testing.T) {
@@ -433,7 +431,7 @@ func TestChangedLogIsRefused(t *testing.T) {
 	})
 }
 
-// keepLog returns a function that puts back what a log says of itself.
+// keepLog returns a function that restores the rows of a log.
 func keepLog(t *testing.T, direct *sql.DB) func(*testing.T, *sql.DB, *testdb.Database) {
 	t.Helper()
 	var origin string
@@ -460,8 +458,8 @@ func (l *logged) checkFound(who *tenant) {
 	}
 }
 
-// Two replicas that seal and sign side by side make one log, which no two checkpoints
-// contradict, whichever of them is the signer when.
+// Two replicas that seal and sign concurrently produce one log without contradicting checkpoints,
+// whichever of them is the signer.
 //
 //countersign:race
 func TestReplicasShareALog(t *testing.T) {

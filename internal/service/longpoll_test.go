@@ -15,12 +15,11 @@ import (
 	"countersign/internal/testdb"
 )
 
-// forever is a wait that no test waits out.
+// forever is a wait that no test waits for.
 const forever = time.Hour
 
-// overheard tells a test each time an approval has been read, of which the
-// organization is the last part: whoever waits has subscribed by then, and has
-// nothing left to do but wait.
+// overheard reports to a test each time an approval has been read, of which the organization is
+// the last part: a caller that waits has subscribed by then.
 type overheard struct {
 	store.Store
 	read chan struct{}
@@ -34,7 +33,7 @@ func (o *overheard) Organization(ctx context.Context, id ledger.OrgID) (*ledger.
 	return org, err
 }
 
-// answer is what a long poll came back with.
+// answer is the result of a long poll.
 type answer struct {
 	view *service.ApprovalView
 	err  error
@@ -59,7 +58,7 @@ func checkAnswer(t testing.TB, answered <-chan answer, want ledger.ApprovalStatu
 	checkStatus(t, got.view, want)
 }
 
-// another opens what a second process would: the same file is served by one.
+// another opens the store as a second process would. One SQLite file is served by one process.
 func (g *governed) another() store.Store {
 	if g.db.Kind == "postgres" {
 		return g.db.Open(g.t)
@@ -67,8 +66,7 @@ func (g *governed) another() store.Store {
 	return g.store
 }
 
-// A wait for an approval ends as soon as the approval ends, also when another
-// replica decided it.
+// A wait for an approval ends as soon as the approval ends, even if another replica decided it.
 //
 //countersign:race
 func TestADecisionElsewhereWakesAtOnce(t *testing.T) {
@@ -87,8 +85,7 @@ func TestADecisionElsewhereWakesAtOnce(t *testing.T) {
 	})
 }
 
-// Escalation is no end: the wait goes on through it, and so it does through one
-// person's yes of two.
+// A wait continues through an escalation, and through the first of two votes.
 //
 //countersign:race
 func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
@@ -110,8 +107,8 @@ func TestAWaitOutlastsWhatIsNoEnd(t *testing.T) {
 	})
 }
 
-// A wait ends with the approval still pending when its time is up, when the caller
-// gives up and when the service shuts down.
+// A wait ends with the approval still pending when its time is up, when the caller gives up and
+// when the service shuts down.
 //
 //countersign:race
 func TestWaitsThatEndWithoutADecision(t *testing.T) {
@@ -151,7 +148,7 @@ func TestWaitsThatEndWithoutADecision(t *testing.T) {
 	})
 }
 
-// deaf hears no signal, and learns only that it may have missed some.
+// deaf receives no signal, and learns only that it may have missed some.
 type deaf struct {
 	store.Store
 	missed chan struct{}
@@ -168,8 +165,7 @@ func (d deaf) Watch(ctx context.Context, _ func(uuid.UUID), missed func()) error
 	}
 }
 
-// Waiters whose signals were lost are answered once the store reports that it missed
-// some.
+// Waiters whose signals were lost are answered once the store reports that it missed some.
 //
 //countersign:race
 func TestASignalThatWasMissed(t *testing.T) {
@@ -191,9 +187,8 @@ func TestASignalThatWasMissed(t *testing.T) {
 	})
 }
 
-// Two thousand wait on a handful of connections, on two replicas (fewer where the
-// race detector makes each of them dear). Whoever waits
-// holds none, or nothing else could be done meanwhile.
+// Two thousand callers wait on a handful of connections, on two replicas (fewer under the race
+// detector). A waiting caller holds no connection, or nothing else could be done meanwhile.
 //
 //countersign:race twice
 func TestTwoThousandWaiters(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// A database accepts its own key ring and rotations of it, and refuses a foreign,
-// relabelled or outdated one.
+// A database accepts its own key ring and rotations of it, and refuses a foreign, relabelled or
+// outdated one.
 func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
@@ -51,7 +51,7 @@ func TestAdoptKeysRefusesAForeignRing(t *testing.T) {
 	})
 }
 
-// relabelled is a ring that claims another ring's key id for its own key.
+// relabelled is a ring that uses another ring's key id for its own key.
 type relabelled struct {
 	*keyring.Ring
 	id string
@@ -61,8 +61,8 @@ func (r relabelled) IDs() []string { return []string{r.id} }
 
 func (r relabelled) Fingerprint(string) ([32]byte, bool) { return r.Ring.Fingerprint(r.CurrentKey()) }
 
-// When several replicas start on an empty database at once, one of them makes the
-// first organization, its admin key and a sign-in link that works once.
+// When several replicas start on an empty database concurrently, one of them creates the first
+// organization, its admin key and a sign-in link that works once.
 //
 //countersign:race
 func TestBootstrapRace(t *testing.T) {
@@ -119,8 +119,7 @@ func TestBootstrapRace(t *testing.T) {
 	})
 }
 
-// Receipts signed before a key rotation still verify after it, and new ones carry
-// the new key.
+// Receipts signed before a key rotation still verify after it, and new ones name the new key.
 func TestReceiptsOutliveARotation(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, keyFile := servicetest.NewRing(t)
@@ -169,8 +168,8 @@ func sealOne(t testing.TB, s *service.Service, who *tenant, name string) *servic
 	return must[*service.Completed](t)(s.CompleteChain(t.Context(), who.agent, chain.ID, &ledger.Completion{}))
 }
 
-// The operator is refused duplicate or bad slugs and unknown organizations, and
-// revoking a key twice keeps the first moment.
+// The operator is refused duplicate or bad slugs and unknown organizations, and revoking a key
+// twice keeps the first time.
 func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})
@@ -206,7 +205,7 @@ func TestOperatorOnOrganizationsAndKeys(t *testing.T) {
 	})
 }
 
-// An audit reports its progress, what it counted and which checks it left out.
+// An audit reports its progress, what it counted and which checks it omitted.
 func TestAuditSaysWhatItLookedAt(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

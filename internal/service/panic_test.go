@@ -11,8 +11,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// An operation that panics is answered as a fault of the service's own. The others of
-// its batch are committed as if it had never been among them, and the service lives.
+// An operation that panics gets an internal error. The others of its batch are committed as if it
+// had never been among them, and the service continues.
 //
 //countersign:race
 func TestPanickingOperationFailsAlone(t *testing.T) {
@@ -48,8 +48,7 @@ func TestPanickingOperationFailsAlone(t *testing.T) {
 	})
 }
 
-// A panic in an operation fails that operation alone and leaves the committers
-// working.
+// A panic in an operation fails that operation alone and leaves the committers working.
 func TestServiceOutlivesALonePanic(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := serve(t, service.Config{Store: db.Open(t)})

@@ -16,7 +16,7 @@ func modelCall(t testing.TB, tokens int) *ledger.Action {
 	return request(t, ledger.ParseAction, fmt.Sprintf(`{"agent_name":"agent","action_type":"llm_call","action_name":"chat","payload":{},"metadata":{"model":"m","input_tokens":%d,"output_tokens":0}}`, tokens))
 }
 
-// Each limit: how many actions it lets through, and what trips it.
+// limits has, for each limit, how many actions it allows and what exceeds it.
 var limits = []struct {
 	name, settings string
 	allowed        int
@@ -34,8 +34,8 @@ var limits = []struct {
 	}},
 }
 
-// A chain that exceeds a limit denies every action until an admin resumes it, and
-// each resume grants the limit anew.
+// A chain that exceeds a limit denies every action until an admin resumes it, and each resume
+// grants the limit again.
 func TestAutoPauseAndResume(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, limit := range limits {
@@ -83,7 +83,7 @@ func TestAutoPauseAndResume(t *testing.T) {
 	})
 }
 
-// In shadow mode nothing pauses; the decision says that it would have.
+// In shadow mode nothing pauses, but the decision says that it would have.
 func TestNoPauseInShadow(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		for _, limit := range limits {
@@ -109,7 +109,7 @@ func TestNoPauseInShadow(t *testing.T) {
 	})
 }
 
-// Tokens that wait for a person are held too, and given back with a no.
+// Tokens of an action that waits for approval are reserved, and released by a denial.
 func TestWaitingTokensAreHeld(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -19,8 +19,8 @@ const (
 	flagDeploys = `{"rules":[{"name":"watch","when":"action.action_name == 'deploy'","decision":"allow_with_flag","reason":"look"}],"fast_path":true}`
 )
 
-// Every policy set that is put gets a version and stays readable by it; putting the
-// one in force again changes nothing.
+// Every stored policy set gets a version and can be read by it. Putting the set in force again
+// changes nothing.
 func TestPolicySetsArePutOnceAndKept(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -63,7 +63,7 @@ func TestPolicySetsArePutOnceAndKept(t *testing.T) {
 	})
 }
 
-// A set holds for the very next action on every replica.
+// A new set applies to the very next action on every replica.
 //
 //countersign:race
 func TestANewSetHoldsAtOnceEverywhere(t *testing.T) {
@@ -88,8 +88,7 @@ func TestANewSetHoldsAtOnceEverywhere(t *testing.T) {
 	})
 }
 
-// Whether clients may decide by themselves is the set's to say: not unless it
-// says so.
+// Clients may decide actions themselves only if the set says so.
 func TestFastPathIsTheSetsToAllow(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -114,8 +113,8 @@ func TestFastPathIsTheSetsToAllow(t *testing.T) {
 	})
 }
 
-// A set that is wrong anywhere is refused whole, with the places, and the one in
-// force stays.
+// A set with any error is refused as a whole, with the positions of all errors, and the one in
+// force is kept.
 func TestBadSetsAreRefusedWhole(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -149,8 +148,7 @@ func TestBadSetsAreRefusedWhole(t *testing.T) {
 	})
 }
 
-// A rule that fails while it is evaluated denies and says so; in shadow it only
-// says so.
+// A rule whose evaluation fails denies the action and says so. In shadow mode it only says so.
 func TestARuleThatFails(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -169,7 +167,7 @@ func TestARuleThatFails(t *testing.T) {
 	})
 }
 
-// The set that is stored is the one that was put, or nothing is decided.
+// If the stored set differs from the one that was put, nothing is decided.
 //
 //countersign:race
 func TestAnEditedSetDecidesNothing(t *testing.T) {
@@ -213,8 +211,8 @@ func TestAnEditedSetDecidesNothing(t *testing.T) {
 	})
 }
 
-// A caller that gives up while its change is being committed shares nothing with
-// the commit that goes on.
+// A caller that gives up while its change is being committed shares no memory with the commit,
+// which continues.
 //
 //countersign:race
 func TestCallersThatGiveUpShareNothingWithTheirCommit(t *testing.T) {

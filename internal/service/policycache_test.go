@@ -8,8 +8,8 @@ import (
 	"countersign/internal/store"
 )
 
-// However many sets one organization puts, those of the others stay compiled, and few of its
-// own do.
+// However many sets one organization stores, those of the others stay cached, and few of its own
+// do.
 func TestPolicyCacheIsShared(t *testing.T) {
 	t.Parallel()
 	c := newPolicyCache()

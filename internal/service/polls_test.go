@@ -13,8 +13,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// wantAttendance holds what a reviewer is shown against what the client did; nil is
-// a client that never asked.
+// wantAttendance compares what a reviewer sees with what the client did; nil for a client that
+// never polled.
 func wantAttendance(t *testing.T, what string, s *service.Service, reviewer *service.Caller, id ledger.ApprovalID, last *ledger.Time, waiting bool) {
 	t.Helper()
 	view := must[*service.ApprovalView](t)(s.Approval(t.Context(), reviewer, id, 0))
@@ -30,9 +30,8 @@ func wantAttendance(t *testing.T, what string, s *service.Service, reviewer *ser
 	}
 }
 
-// A reviewer is shown when the client of an approval last asked, and whether it
-// still waits. Only requests with the chain's own key count, and only those that ask
-// about the approval.
+// A reviewer sees when the client of an approval last polled, and whether it still waits. Only
+// requests with the chain's own key count, and only those about the approval.
 func TestReviewersSeeWhetherTheClientWaits(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -109,7 +108,7 @@ func TestABrowserIsNoClient(t *testing.T) {
 	})
 }
 
-// An agent is told nothing of it, and a settled approval has nobody waiting.
+// An agent does not see whether clients wait, and nobody waits for an ended approval.
 func TestAttendanceEnds(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -130,8 +129,8 @@ func TestAttendanceEnds(t *testing.T) {
 	})
 }
 
-// A long poll that is under way is a client that waits now, here and, once that was
-// written down, on every replica; and its end is remembered.
+// A running long poll is a client that waits now, on this replica and, after a flush, on every
+// other. Its end is recorded.
 //
 //countersign:race
 func TestAnOpenLongPollWaitsNow(t *testing.T) {
@@ -160,7 +159,7 @@ func TestAnOpenLongPollWaitsNow(t *testing.T) {
 	})
 }
 
-// awaitWaiting is for a poll that has read and is about to be entered.
+// awaitWaiting waits for a long poll that has read the approval, but may not be counted yet.
 func (g *governed) awaitWaiting(t *testing.T, s *service.Service, id ledger.ApprovalID) {
 	t.Helper()
 	for range 100_000 {
@@ -184,8 +183,7 @@ func (c *countingPolls) PutPolls(ctx context.Context, polls map[ledger.ApprovalI
 	return c.Store.PutPolls(ctx, polls)
 }
 
-// Polls are written when they are flushed and not before, each once, and a flush that
-// failed loses nothing.
+// Polls are written by a flush and not before, each once, and a failed flush loses nothing.
 func TestPollsAreFlushed(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

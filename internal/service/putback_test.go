@@ -27,12 +27,12 @@ import (
 	"countersign/internal/verify"
 )
 
-// administrative are the tables whose rows the audit log tells of. The rows of open
-// chains are not among them yet.
+// administrative lists the tables whose rows the audit log covers. Those of open chains are not
+// among them.
 var administrative = []string{"organizations", "acts", "act_logs", "policies", "api_keys", "tokens", "signing_keys", "webhooks", "sign_ins"}
 
-// putbackWorld is an organization in which much is taken back, and for each thing that was a
-// way to ask for it again.
+// putbackWorld is an organization in which much is revoked or tightened, with a way to request
+// each of these things again.
 type putbackWorld struct {
 	t      testing.TB
 	db     *testdb.Database
@@ -112,7 +112,7 @@ func (p *putbackWorld) exec(query string) {
 	}
 }
 
-// keep copies the administrative tables as they are, and returns the copy's number.
+// keep copies the administrative tables, and returns the number of the copy.
 func (p *putbackWorld) keep() int {
 	p.t.Helper()
 	number := p.snapshots
@@ -125,11 +125,11 @@ func (p *putbackWorld) keep() int {
 	return number
 }
 
-// beforeAttack is the copy that an attack is undone from. Its tables are made once and
-// filled for each attack: making them takes longer than the attack itself.
+// beforeAttack is the copy from which an attack is undone. Its tables are created once and filled
+// for each attack: creating them takes longer than the attack itself.
 const beforeAttack = 0
 
-// keepForUndo copies tables as they are into beforeAttack.
+// keepForUndo copies tables to beforeAttack.
 func (p *putbackWorld) keepForUndo(tables []string) {
 	p.t.Helper()
 	var queries strings.Builder
@@ -139,8 +139,8 @@ func (p *putbackWorld) keepForUndo(tables []string) {
 	p.exec(queries.String())
 }
 
-// putBack puts tables back to a copy, and reports whether that changed anything that the
-// audit looks at.
+// putBack restores tables to a copy, and reports whether that changed anything that the audit
+// checks.
 func (p *putbackWorld) putBack(snapshot int, tables []string) (changed bool) {
 	p.t.Helper()
 	tx := p.begin()
@@ -151,7 +151,7 @@ func (p *putbackWorld) putBack(snapshot int, tables []string) (changed bool) {
 	return changed
 }
 
-// copyBack ends the transaction that it copies in.
+// copyBack restores tables in a transaction, and ends it.
 func (p *putbackWorld) copyBack(tx *sql.Tx, snapshot int, tables []string) {
 	p.t.Helper()
 	var queries strings.Builder
@@ -164,8 +164,8 @@ func (p *putbackWorld) copyBack(tx *sql.Tx, snapshot int, tables []string) {
 	done(p.t, tx.Commit())
 }
 
-// begin begins a transaction that writes: SQLite would refuse one that reads first and
-// writes after others have.
+// begin starts a transaction that writes: SQLite would refuse one that reads first and writes
+// after others have.
 func (p *putbackWorld) begin() *sql.Tx {
 	p.t.Helper()
 	tx, err := p.direct.BeginTx(p.t.Context(), nil)
@@ -175,7 +175,7 @@ func (p *putbackWorld) begin() *sql.Tx {
 	return tx
 }
 
-// differs compares what matters of two tables: the authenticators cover it.
+// differs reports whether two tables differ in what the authenticators cover.
 func (p *putbackWorld) differs(tx *sql.Tx, table, kept string) bool {
 	p.t.Helper()
 	columns := map[string]string{"organizations": "CAST(controls AS text)", "acts": "sequence"}[table]
@@ -188,7 +188,7 @@ func (p *putbackWorld) differs(tx *sql.Tx, table, kept string) bool {
 	return count > 0
 }
 
-// putRowBack puts a single row of a table back: one that is there now and was otherwise.
+// putRowBack restores a single row of a table that exists now and was different.
 func (p *putbackWorld) putRowBack(snapshot int, table, key string) (changed bool) {
 	p.t.Helper()
 	tx := p.begin()
@@ -222,7 +222,7 @@ func (p *putbackWorld) putRowBack(snapshot int, table, key string) (changed bool
 	return table != "sign_ins"
 }
 
-// change does something that can be undone by putting rows back.
+// change makes a change that could be undone by restoring rows.
 func (p *putbackWorld) change() {
 	t, ctx := p.t, p.t.Context()
 	p.clock.Advance(time.Second)
@@ -294,7 +294,7 @@ func (p *putbackWorld) change() {
 	}
 }
 
-// gains asks a service for everything that was taken back.
+// gains requests everything that was revoked from a service, and returns what it got.
 func (p *putbackWorld) gains(s *service.Service) (gained []string) {
 	ctx := p.t.Context()
 	for _, key := range p.keys {
@@ -351,21 +351,20 @@ func (p *putbackWorld) gains(s *service.Service) (gained []string) {
 	return gained
 }
 
-// audited reports whether an audit finds anything.
+// audited returns what an audit finds.
 func (p *putbackWorld) audited(s *service.Service) *ledger.Break {
 	p.t.Helper()
 	report := must[*verify.AuditReport](p.t)(s.Operator().Audit(p.t.Context(), p.who.slug, verify.AuditOptions{}))
 	return report.Break
 }
 
-// restart is a service that was stopped and started again.
+// restart returns a service that was stopped and started again.
 func (p *putbackWorld) restart() *service.Service {
 	p.t.Helper()
 	return p.serve(p.handle)
 }
 
-// attack puts tables, or a row, back to a copy, asks for everything, audits, and puts
-// things right again.
+// attack restores tables, or a row, to a copy, requests everything, audits, and undoes the attack.
 func (p *putbackWorld) attack(name string, snapshot int, tables []string, key string, running bool) {
 	t := p.t
 	t.Helper()
@@ -397,7 +396,7 @@ func (p *putbackWorld) attack(name string, snapshot int, tables []string, key st
 	p.putRight(tables)
 }
 
-// putRight undoes an attack. Acts that the service has entered meanwhile stay.
+// putRight undoes an attack. Acts that the service has appended meanwhile are kept.
 func (p *putbackWorld) putRight(tables []string) {
 	p.t.Helper()
 	others := slices.DeleteFunc(slices.Clone(tables), func(table string) bool { return table == "acts" })
@@ -407,15 +406,15 @@ func (p *putbackWorld) putRight(tables []string) {
 	}
 }
 
-// put is one way to put rows back, and what it undid.
+// put is one way to restore rows, and what it undid.
 type put struct {
 	name   string
 	tables []string
 }
 
-// Rows that the audit log tells of are refused once they are put back: alone, together
-// with the log, and as a whole database in which no receipt was sealed since; by a server
-// that runs, by another replica of it, and by one that is started again.
+// Rows that the audit log covers are refused when they are restored to an earlier state: alone,
+// together with the log, and as a whole database in which no receipt was sealed since; by a
+// running server, by another replica, and by a restarted server.
 //
 //countersign:race
 func TestRowsThatArePutBack(t *testing.T) {
@@ -464,7 +463,7 @@ func TestRowsThatArePutBack(t *testing.T) {
 	})
 }
 
-// grown makes one of everything that can be taken back, and returns a copy of that.
+// grown creates one of everything that can be revoked, and returns a copy of that.
 func (p *putbackWorld) grown() int {
 	t, ctx := p.t, p.t.Context()
 	p.standing.keys = append(p.standing.keys, must[*service.NewKey](t)(p.s.Operator().CreateKey(ctx, p.who.slug, &service.KeyRequest{Name: "spare", Role: ledger.RoleAdmin})))
@@ -480,7 +479,7 @@ func (p *putbackWorld) grown() int {
 	return p.keep()
 }
 
-// takeBack takes everything back that grown made.
+// takeBack revokes everything that grown created.
 func (p *putbackWorld) takeBack() {
 	t, ctx := p.t, p.t.Context()
 	must[*ledger.KeyRecord](t)(p.s.RevokeAPIKey(ctx, p.who.admin, p.standing.keys[0].Record.ID))
@@ -500,8 +499,9 @@ func (p *putbackWorld) takeBack() {
 	p.killed, p.denies, p.strict = true, true, true
 }
 
-// checkAccepted puts the database back, for one organization of two, and wants it to be
-// named, the other to go on, and everything to go on once an operator has accepted it.
+// checkAccepted rolls the database back, for one organization of two, and expects that it is
+// reported, that the other continues, and that everything continues once an operator has accepted
+// it.
 func (p *putbackWorld) checkAccepted(before int) {
 	t, ctx := p.t, p.t.Context()
 	t.Helper()
@@ -547,12 +547,11 @@ func (p *putbackWorld) checkAccepted(before int) {
 	})
 }
 
-// putbackSeed replays a run of the generated test.
+// putbackSeed is the environment variable that replays a run of the generated test.
 const putbackSeed = "COUNTERSIGN_PUTBACK_SEED"
 
-// Nothing goes back in time: whatever of the administrative tables is put back to
-// whatever moment, whether the server runs or is started again, nobody gains anything that
-// was taken back, and the audit names what was done.
+// Whichever administrative tables are restored to whichever earlier state, whether the server runs
+// or is restarted, nobody gains anything that was revoked, and the audit names what was done.
 //
 //countersign:race twice
 func TestNothingGoesBackInTime(t *testing.T) {
@@ -582,7 +581,7 @@ func TestNothingGoesBackInTime(t *testing.T) {
 	})
 }
 
-// liveThrough does things, copying the tables between them, and then attacks.
+// liveThrough makes changes, copying the tables between them, and then attacks.
 func (p *putbackWorld) liveThrough(seed string, attacks int) {
 	copies := []int{p.keep()}
 	for range 10 {

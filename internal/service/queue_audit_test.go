@@ -10,8 +10,8 @@ import (
 	"countersign/internal/verify"
 )
 
-// An audit derives from the approvals that wait which work must be queued for them: work
-// that was deleted or put off shows, and so does work that the service did not write.
+// An audit derives from the open approvals which jobs must be queued for them. It reports jobs
+// that were deleted or postponed, and jobs that the service did not write.
 func TestTheAuditNamesTamperingWithTheQueue(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -66,9 +66,8 @@ func TestTheAuditNamesTamperingWithTheQueue(t *testing.T) {
 	})
 }
 
-// A deadline that is put off again and again, by less each time than a deadline may be
-// late, is missing once the approval's next step has passed: the audit names it, and it
-// is queued anew.
+// A deadline that is repeatedly postponed, each time by less than a deadline may be late, counts
+// as missing once the approval's next step is overdue: the audit names it, and it is queued again.
 func TestDeadlinesThatAreAlwaysPutOff(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

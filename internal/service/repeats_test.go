@@ -9,8 +9,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// A repeat is answered with what may happen now, on every replica, and is never
-// recorded a second time.
+// A repeat is answered with the current decision, on every replica, and is never recorded a second
+// time.
 //
 //countersign:race
 func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
@@ -105,8 +105,8 @@ func TestRepeatsAreAnsweredWithWhatMayHappenNow(t *testing.T) {
 	})
 }
 
-// A report that is sent again tells of a stop from after it was recorded: a client that
-// knows of the stop would otherwise take it for lifted.
+// The answer to a repeated report shows a stop that came after it was recorded: otherwise a client
+// that knows of the stop would assume that it was lifted.
 func TestRepeatedReportsTellOfStops(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

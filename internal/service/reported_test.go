@@ -29,15 +29,15 @@ func (g *governed) report(chain ledger.ChainID, actions []*ledger.Action) []serv
 	return results
 }
 
-// happened is a report of one action that a client decided.
+// happened returns a report of one action that a client decided.
 func happened(t testing.TB, name, key, more string) *ledger.Action {
 	t.Helper()
 	return request(t, ledger.ParseReported, `{"events":[{"agent_name":"agent","action_type":"tool_call","action_name":"`+name+`","payload":{"n":1},`+
 		`"decision_source":"offline_stub","idempotency_key":"`+key+`"`+more+`}]}`)[0]
 }
 
-// Reported events are recorded in the order of the batch, and those that are sent
-// again are answered with the events that exist.
+// Reported events are recorded in order, and repeated ones are answered with the events that
+// exist.
 //
 //countersign:race
 func TestReportedEventsKeepTheirOrder(t *testing.T) {
@@ -74,8 +74,7 @@ func TestReportedEventsKeepTheirOrder(t *testing.T) {
 	})
 }
 
-// One report that cannot be recorded does not keep the others from the record,
-// wherever it stands.
+// An action of a report that cannot be recorded does not block the others, whatever its position.
 func TestReportsThatFailAlone(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -109,8 +108,8 @@ func TestReportsThatFailAlone(t *testing.T) {
 	})
 }
 
-// What the service would not have let happen is flagged and says so; nobody is
-// asked, and nothing waits, for it has happened.
+// A reported action that the service would not have allowed is flagged. No approval is requested
+// and nothing waits, because it has happened.
 func TestViolationsAreFlagged(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -150,7 +149,7 @@ func TestViolationsAreFlagged(t *testing.T) {
 	})
 }
 
-// A gap is never silent, never a violation, and nobody is asked about it.
+// A gap is never silent, is never a violation, and needs no approval.
 func TestGapMarkers(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -183,9 +182,9 @@ func TestGapMarkers(t *testing.T) {
 	})
 }
 
-// What a client decided under a lease stands when it is reported in a chain that has
-// been paused since, and the answer says that the chain is paused: a client that was
-// told of the pause must not take it for its end.
+// An action that a client decided under a lease is accepted when it is reported in a chain that
+// has been paused since, and the answer says that the chain is paused: a client that knows of the
+// pause must not assume that it has ended.
 func TestReportsUnderALeaseTellOfAPause(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

@@ -17,7 +17,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// timed notes how long the plans of transactions take.
+// timed records how long the plans of transactions take.
 type timed struct {
 	store.Store
 	mu    sync.Mutex
@@ -44,7 +44,8 @@ func (s *timed) Transact(ctx context.Context, needs *store.Needs, plan func(*sto
 	})
 }
 
-// slowRules read the chain and are as slow as rules may be inside a transaction.
+// slowRules returns rules that read the chain and are as slow as rules inside a transaction may
+// be.
 func slowRules() *service.PolicyDocument {
 	var rules []string
 	for i := range 10 {
@@ -62,9 +63,9 @@ func reportOf(t *testing.T, events int) []*ledger.Action {
 	return request(t, ledger.ParseReported, `{"events":[`+strings.Join(list, ",")+`]}`)
 }
 
-// A report whose events take long to decide is recorded in several transactions, so that
-// nobody waits for all of them. Each event has its result, in order, counts once in the
-// budgets, and is a repeat when the report is sent again.
+// A report whose events take long to decide is recorded in several transactions, so that nobody
+// waits for all of them. Each event has its result, in order, counts once in the budgets, and is a
+// repeat when the report is sent again.
 func TestLongReportsShareTheirTransactions(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		const events = 200
@@ -96,8 +97,8 @@ func TestLongReportsShareTheirTransactions(t *testing.T) {
 	})
 }
 
-// Where the store fails in the middle of a report, the client is not told that nothing was
-// stored, and what it sends again is recorded once.
+// If the store fails in the middle of a report, the error does not say that nothing was stored,
+// and what the client sends again is recorded once.
 func TestReportsEndInTheMiddle(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		ring, _ := servicetest.NewRing(t)

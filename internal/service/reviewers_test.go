@@ -11,8 +11,8 @@ import (
 	"countersign/internal/testdb"
 )
 
-// A member may decide an approval. An agent, the key that asked for it and another
-// organization may not.
+// A member may decide an approval. An agent, the key that requested it and another organization
+// may not.
 func TestWhoMayDecide(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -64,8 +64,8 @@ func TestARuleNamesItsApprovers(t *testing.T) {
 	})
 }
 
-// Under the two-person rule two different people must approve, one denial is enough,
-// and an approval that was asked under the rule stays under it.
+// Under the two-person rule two different people must approve, one denial is enough, and an
+// approval that was requested under the rule stays under it.
 func TestTwoPersonRule(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -108,8 +108,7 @@ func TestTwoPersonRule(t *testing.T) {
 	})
 }
 
-// An agent sees only the approvals of its own chains, and a chain lists the
-// undecided ones first.
+// An agent sees only the approvals of its own chains, and a chain lists open ones first.
 func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -150,8 +149,8 @@ func TestAgentsSeeTheirOwnApprovals(t *testing.T) {
 	})
 }
 
-// A client that polls per chain goes ahead on approved alone: neither a later
-// approval nor one beyond the end of the list hides that somebody said no.
+// A client that polls per chain proceeds only on approved: neither a later approval nor the end of
+// the list hides a denial.
 func TestChainStandsByItsStrictestApproval(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -189,8 +188,7 @@ func TestChainStandsByItsStrictestApproval(t *testing.T) {
 	})
 }
 
-// A denied approval decides how its chain stands even when it is too old to be
-// listed.
+// A denied approval determines the standing of its chain even if it is too old to be listed.
 func TestChainStandsByWhatIsNotShown(t *testing.T) {
 	t.Parallel()
 	g := govern(t, testdb.SQLite(t))
@@ -206,7 +204,7 @@ func TestChainStandsByWhatIsNotShown(t *testing.T) {
 	}
 }
 
-// The same action sent again is the same approval, whatever became of it.
+// The same action sent again has the same approval, whatever its outcome.
 //
 //countersign:race
 func TestGatedActionRepeated(t *testing.T) {

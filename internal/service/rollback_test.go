@@ -26,7 +26,7 @@ type watched struct {
 	heads *keyring.Heads
 }
 
-// watching starts a service on a database with a memory that may be another's.
+// watching starts a service on a database. Its memory may be shared with another.
 func watching(t *testing.T, db *testdb.Database, of *watched) *watched {
 	t.Helper()
 	w := &watched{}
@@ -52,7 +52,7 @@ func (w *watched) seal(t *testing.T, who *tenant) error {
 	return err
 }
 
-// found compares what is found of receipts with what should be, but for the ids.
+// found compares the rollbacks found with the expected ones, except for their ids.
 func (w *watched) found(t *testing.T, want ...verify.Rollback) []verify.Rollback {
 	t.Helper()
 	found := must[[]verify.Rollback](t)(w.Rollbacks(t.Context()))
@@ -62,8 +62,8 @@ func (w *watched) found(t *testing.T, want ...verify.Rollback) []verify.Rollback
 	return found
 }
 
-// A database that lacks a whole organization is no newer than one that lacks its
-// last receipt: nothing is sealed in it, for anyone, until a person says so.
+// A database that lacks a whole organization is treated like one that lacks the last receipt:
+// nothing is sealed in it, for anyone, until an operator accepts it.
 func TestOrganizationsThatAreMissing(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		first := watching(t, db, nil)
@@ -97,7 +97,7 @@ func TestOrganizationsThatAreMissing(t *testing.T) {
 	})
 }
 
-// checkEntered wants the acceptance in an organization's log, without certain words.
+// checkEntered expects the acceptance in an organization's log, without certain words.
 func (w *watched) checkEntered(t *testing.T, who *tenant, says string, never ...string) {
 	t.Helper()
 	acts := must[[]*ledger.StoredAct](t)(w.Acts(t.Context(), who.admin, 0, 10))
@@ -112,7 +112,7 @@ func (w *watched) checkEntered(t *testing.T, who *tenant, says string, never ...
 	}
 }
 
-// When the right database comes back there is nothing left to accept.
+// When the right database is restored, there is nothing left to accept.
 func TestMissingOrganizationsThatComeBack(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		first := watching(t, db, nil)
@@ -134,8 +134,8 @@ func TestMissingOrganizationsThatComeBack(t *testing.T) {
 	})
 }
 
-// A ledger that is older than the service remembers takes no receipts until a person
-// accepts it, and others are not affected.
+// A ledger that was rolled back takes no receipts until an operator accepts it, and others are not
+// affected.
 func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		w := watching(t, db, nil)
@@ -153,7 +153,8 @@ func TestOlderLedgersAreAcceptedOneByOne(t *testing.T) {
 	})
 }
 
-// Receipts and organizations that are made during a look are no sign of a rollback.
+// Receipts and organizations that are created during a check for rollbacks are not mistaken for a
+// rollback.
 //
 //countersign:race
 func TestLookingBackWhileReceiptsAreSealed(t *testing.T) {

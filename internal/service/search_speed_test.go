@@ -19,9 +19,9 @@ const (
 	searchLimit      = 200 * time.Millisecond
 )
 
-// fillSearched stores sealed chains of ten events each, a second apart. Every chain has the
-// agent common; one in a thousand some; the oldest alone rare. The older half has the
-// agent old and the newer half new.
+// fillSearched stores sealed chains of ten events each, a second apart. Every chain has the agent
+// common; one in a thousand has some; only the oldest has rare. The older half has the agent old
+// and the newer half new.
 func (g *governed) fillSearched(chains int) {
 	g.t.Helper()
 	const atOnce = 100 // a transaction must not be idle for long
@@ -85,9 +85,8 @@ func (g *governed) addSearched(changes *store.Changes, org *ledger.Organization,
 	changes.NewChains = append(changes.NewChains, record)
 }
 
-// The first page of a search takes no longer than 200 ms over a million events, on either
-// store, whether what is looked for is rare or common, old or nowhere. For every commit the
-// same is shown over fewer.
+// The first page of a search takes at most 200 ms over a million events, on either store, whether
+// the term is rare or common, old or absent. Every commit is tested with fewer events.
 func TestSearchIsFast(t *testing.T) {
 	chains := nightly.Count(200, 1_000_000/eventsOfSearched)
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {

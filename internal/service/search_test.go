@@ -20,7 +20,7 @@ func acting(t testing.TB, agent, kind, name string) *ledger.Action {
 	return request(t, ledger.ParseAction, fmt.Sprintf(`{"agent_name":%q,"action_type":%q,"action_name":%q,"payload":{}}`, agent, kind, name))
 }
 
-// searched holds chains with their receipts and approvals, an hour apart, named by letters.
+// searched has chains with their receipts and approvals, an hour apart, named by letters.
 type searched struct {
 	*governed
 	chains    map[ledger.ChainID]string
@@ -91,9 +91,8 @@ func (s *searched) found(t *testing.T, caller *service.Caller, find ledger.Find,
 	return chains, receipts, approvals
 }
 
-// Chains, receipts and approvals are found by each thing that they say, newest first,
-// whatever the size of a page; and a rebuilt index finds the same as the one that was
-// written with the records.
+// Chains, receipts and approvals are found by each part of their content, newest first, whatever
+// the page size. A rebuilt index finds the same as the one that was written with the records.
 func TestSearch(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSearched(t, db)
@@ -165,7 +164,7 @@ func TestSearch(t *testing.T) {
 	})
 }
 
-// Filters that the lists had before narrow a search as well.
+// The filters of the lists narrow a search as well.
 func TestSearchWithinFilters(t *testing.T) {
 	t.Parallel()
 	s := newSearched(t, testdb.SQLite(t))
@@ -213,8 +212,8 @@ func newAgent(t *testing.T, g *governed) *service.Caller {
 	return servicetest.Authenticate(t, g.Service, key)
 }
 
-// Whoever writes the database can hide a record from a search. He cannot have a record
-// shown that does not match, or another organization's, or one that was edited as if it were
+// Someone who can write the database can hide a record from a search, but cannot make it return a
+// record that does not match, belongs to another organization, or was edited and passes as
 // authentic.
 func TestForgedIndexShowsNothingFalse(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
@@ -260,8 +259,7 @@ func TestForgedIndexShowsNothingFalse(t *testing.T) {
 	})
 }
 
-// A record that was edited is marked in a search as it is in a list: nobody knows whether
-// it matches.
+// A search marks an edited record as a list does: it may or may not match.
 func TestSearchMarksEditedRecords(t *testing.T) {
 	t.Parallel()
 	db := testdb.SQLite(t)

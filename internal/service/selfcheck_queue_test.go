@@ -13,7 +13,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// checks counts the jobs that are to look at the ledger within a day or so.
+// checks counts the jobs that will check the ledger within about a day.
 func (s *suspect) checks() int64 {
 	s.t.Helper()
 	now, due := ledger.Time(s.clock.Now().UnixMilli()), int64(0)
@@ -26,8 +26,8 @@ func (s *suspect) checks() int64 {
 	return due
 }
 
-// The regular check of a ledger is queued again after someone deletes, postpones,
-// leases or buries its job.
+// The regular check of a ledger is queued again after someone deletes, postpones, leases or buries
+// its job.
 //
 //countersign:race
 func TestChecksThatAreLostComeBack(t *testing.T) {
@@ -78,7 +78,7 @@ func TestChecksThatAreLostComeBack(t *testing.T) {
 	}
 }
 
-// When two checks of one ledger are queued, only one is queued again.
+// If two checks of one ledger are queued, only one is queued again.
 func TestOfTwoChecksOneRemains(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)
@@ -97,9 +97,8 @@ func TestOfTwoChecksOneRemains(t *testing.T) {
 	})
 }
 
-// Whoever deletes the queued looks as often as they are queued does not keep the server
-// from looking: it remembers that none has ended, and looks itself, part by part where a
-// ledger is long.
+// Deleting the queued checks as often as they are queued does not keep the server from checking:
+// it records that none has finished, and checks the ledger itself, part by part if it is long.
 func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"at once": 0, "in parts": 11 * time.Second} {
@@ -138,7 +137,7 @@ func TestLooksThatAreAlwaysDeleted(t *testing.T) {
 	}
 }
 
-// A server that sees the queued looks come to their end looks at nothing by itself.
+// A server whose queued checks finish starts no checks of its own.
 func TestLooksThatEndAreEnough(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)

@@ -20,8 +20,7 @@ import (
 
 const aDay = ledger.Time(24 * 60 * 60 * 1000)
 
-// checkRound has a service look the whole ledger over, and returns in how many
-// jobs it did.
+// checkRound lets a service check the whole ledger, and returns the number of jobs.
 func (s *suspect) checkRound(by *service.Service) (jobs int) {
 	s.t.Helper()
 	done(s.t, by.QueueChecks(s.t.Context(), aDay))
@@ -41,8 +40,7 @@ func (s *suspect) checkRound(by *service.Service) (jobs int) {
 	return 0
 }
 
-// Each organization has one check of its ledger queued, however many replicas queue
-// it.
+// Each organization has one check of its ledger queued, however many replicas queue it.
 //
 //countersign:race
 func TestChecksAreQueuedOnce(t *testing.T) {
@@ -68,7 +66,7 @@ func TestChecksAreQueuedOnce(t *testing.T) {
 	})
 }
 
-// Wherever receipts are read apart from their neighbours, nothing slips between.
+// Wherever a check is split into parts, no break is missed between them.
 func TestChecksOfALongLedger(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		const chains = 210
@@ -103,7 +101,7 @@ func TestChecksOfALongLedger(t *testing.T) {
 	})
 }
 
-// One break does not hide the others, and many do not flood anyone.
+// One break does not hide the others, and many breaks do not cause a flood of notices.
 //
 //countersign:race
 func TestChecksGoOnBehindABreak(t *testing.T) {
@@ -131,7 +129,7 @@ func TestChecksGoOnBehindABreak(t *testing.T) {
 	})
 }
 
-// The chain of a receipt may be broken, and the link behind that receipt as well.
+// A check finds a broken link after a receipt even if the receipt's chain is broken, too.
 func TestChecksSeeTheLinkBehindABrokenChain(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 5)
@@ -144,7 +142,7 @@ func TestChecksSeeTheLinkBehindABrokenChain(t *testing.T) {
 	})
 }
 
-// Tampering that was undone and is made again is reported again.
+// Tampering that was undone and is repeated is reported again.
 //
 //countersign:race
 func TestTamperingMadeAgainIsToldAgain(t *testing.T) {
@@ -164,7 +162,7 @@ func TestTamperingMadeAgainIsToldAgain(t *testing.T) {
 	})
 }
 
-// hasty is a service for which time passes whenever it looks at the clock.
+// hasty returns a service for which time passes whenever it reads the clock.
 func (s *suspect) hasty(step time.Duration, log *bytes.Buffer) *service.Service {
 	var looks atomic.Int64
 	return serve(s.t, service.Config{
@@ -173,7 +171,7 @@ func (s *suspect) hasty(step time.Duration, log *bytes.Buffer) *service.Service 
 	})
 }
 
-// However slow it is, a check comes to the end of the ledger.
+// However slow it is, a check reaches the end of the ledger.
 func TestChecksWithoutTime(t *testing.T) {
 	t.Parallel()
 	const chains = 6
@@ -207,7 +205,7 @@ func TestChecksWithoutTime(t *testing.T) {
 	}
 }
 
-// pages notes how many events are read at a time at most.
+// pages records the largest number of events read at a time.
 type pages struct {
 	store.Store
 	most atomic.Int64
@@ -218,7 +216,7 @@ func (p *pages) Events(ctx context.Context, chain ledger.ChainID, after int64, l
 	return p.Store.Events(ctx, chain, after, limit)
 }
 
-// Events may be large: few are held at a time.
+// Events may be large, so few are held in memory at a time.
 func TestLongChainsAreReadInSmallPages(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 0)
@@ -244,9 +242,9 @@ func TestLongChainsAreReadInSmallPages(t *testing.T) {
 	})
 }
 
-// A receipt that somebody put where none can be is found by the audit and by the server's
-// own look, wherever that is, and whatever he did to the head. The look comes to its end
-// all the same, and finds what else was done.
+// A receipt inserted at a sequence where none can be is found by the audit and by the self-check,
+// wherever it is, and whatever was done to the head. The self-check still reaches the end, and
+// finds everything else.
 func TestReceiptsBehindTheLast(t *testing.T) {
 	t.Parallel()
 	for _, sequence := range []int64{3, 4, 150, 1 << 52, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64} {
@@ -279,8 +277,8 @@ func TestReceiptsBehindTheLast(t *testing.T) {
 	}
 }
 
-// What the end of the audit log says of its length is not believed: it keeps nobody from
-// looking at the log, nor at the findings that stand there.
+// The length that the end of the audit log claims is not trusted: it does not keep the log, or the
+// findings in it, from being checked.
 //
 //countersign:race
 func TestAuditLogsThatSeemLong(t *testing.T) {
@@ -303,7 +301,7 @@ func TestAuditLogsThatSeemLong(t *testing.T) {
 	}
 }
 
-// The daily check misses an API key that was deleted.
+// The daily check finds that an API key was deleted.
 func TestChecksFindDeletedKeys(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 1)

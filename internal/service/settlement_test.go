@@ -16,14 +16,14 @@ import (
 	"countersign/internal/testdb"
 )
 
-// freeze is a policy set that denies what waits in these tests, and thaw one that
+// freeze is a policy set that denies the waiting actions of these tests, and thaw one that
 // matches nothing.
 const (
 	freeze = `rules: [{name: freeze, when: "action.action_name == 'send_payment'", decision: deny, reason: nothing is paid in May}]`
 	thaw   = `rules: [{name: nothing, when: "action.action_name == 'nothing'", decision: deny, reason: never}]`
 )
 
-// naming is a policy set that names who may approve payments.
+// naming returns a policy set that names who may approve payments.
 func naming(names ...string) string {
 	return `rules: [{name: named, when: "action.action_name == 'send_payment'", decision: require_approval, reason: ask them, approvers: [` + strings.Join(names, ", ") + `]}]`
 }
@@ -33,7 +33,7 @@ func (g *governed) revoke(caller *service.Caller) {
 	must[*ledger.KeyRecord](g.t)(g.RevokeAPIKey(g.t.Context(), g.who.admin, caller.Key))
 }
 
-// discounted are the names of those whose yes does not count, with the reasons.
+// discounted returns the names of voters whose vote does not count, with the reasons.
 func discounted(view *service.ApprovalView) map[string]string {
 	found := make(map[string]string)
 	for _, v := range view.Voters {
@@ -44,10 +44,9 @@ func discounted(view *service.ApprovalView) map[string]string {
 	return found
 }
 
-// A yes counts only as long as its key is good: where the first of two has lost their
-// key, the second is one of two, and reviewers see why. The key that the rows speak of
-// is the one that the service knows: a row that was given its validity back, or removed,
-// does not count either.
+// A vote counts only as long as its key is valid: if the first of two voters has lost their key,
+// the second vote is the first of two, and reviewers see why. The service's own knowledge of the
+// key decides: a row that was made valid again in the database, or deleted, does not count either.
 //
 //countersign:race
 func TestAYesEndsWithItsKey(t *testing.T) {
@@ -105,9 +104,8 @@ func TestAYesEndsWithItsKey(t *testing.T) {
 	})
 }
 
-// The order of revoking and voting is one for all replicas: whatever is answered, no
-// approval is given by a key whose revocation was answered before, and none by two of
-// whom one had been revoked.
+// Revocations and votes have one order on all replicas: no approval is given by a key whose
+// revocation was answered before, and none by two keys of which one had been revoked.
 //
 //countersign:race
 func TestRevokingRacesVoting(t *testing.T) {
@@ -144,9 +142,9 @@ func TestRevokingRacesVoting(t *testing.T) {
 	})
 }
 
-// A rule that denies what waits ends the approval at the next yes: the reviewer is told
-// that the rules have changed, whoever waits is told no, the audit log says by which
-// rule, and all of it is sealed.
+// A rule that denies a waiting action ends its approval at the next vote: the reviewer gets the
+// error that the rules have changed, the client gets a denial, the audit log names the rule, and
+// all of it is sealed.
 //
 //countersign:race
 func TestTheRulesOfTodayDenyWhatWaits(t *testing.T) {
@@ -187,8 +185,8 @@ func TestTheRulesOfTodayDenyWhatWaits(t *testing.T) {
 	})
 }
 
-// Where the rules in force were changed in the database, nothing is approved, and a no
-// still settles it.
+// If the rules in force were changed in the database, nothing is approved, but an approval can
+// still be denied.
 //
 //countersign:race
 func TestNothingIsApprovedUnderForgedRules(t *testing.T) {
@@ -213,8 +211,7 @@ func TestNothingIsApprovedUnderForgedRules(t *testing.T) {
 	})
 }
 
-// What has changed between the question and the yes counts where it is stricter, and
-// nowhere else.
+// What has changed between the request and the vote counts only if it is stricter.
 func TestWhatChangesWhileAnApprovalWaits(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		type outcome struct {
@@ -288,7 +285,7 @@ func TestWhatChangesWhileAnApprovalWaits(t *testing.T) {
 	})
 }
 
-// waitingModel is what an approval is to a test that knows nothing of how it is done.
+// waitingModel models an approval without using the implementation.
 type waitingModel struct {
 	id     ledger.ApprovalID
 	two    bool
@@ -301,8 +298,8 @@ type modelReviewer struct {
 	revoked bool
 }
 
-// Keys are revoked, rules and settings changed, and votes cast in any order, over two
-// replicas: each yes comes to what a simple model says.
+// Keys are revoked, rules and settings changed, and votes cast in any order, on two replicas: the
+// result of each vote equals that of a simple model.
 //
 //countersign:race
 func TestSettlementsAgainstAModel(t *testing.T) {

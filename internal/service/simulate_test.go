@@ -16,7 +16,7 @@ func (g *governed) simulate(document string, most int) *service.SimulationReport
 	}))
 }
 
-// A candidate is run over what was recorded, and nothing is written.
+// A candidate is evaluated on recorded events, and nothing is written.
 func TestSimulation(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -63,8 +63,8 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
-// The set in force changes nothing about what it decided itself: not after a
-// person's no gave a budget back, not after a chain was resumed.
+// Simulating the set in force shows no changes, even after a denial released a budget or a chain
+// was resumed.
 func TestSimulationOfWhatIsInForce(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -89,8 +89,8 @@ func TestSimulationOfWhatIsInForce(t *testing.T) {
 	})
 }
 
-// A simulation with a missing policy, a value out of range or an unknown field is
-// refused at that field.
+// A simulation with a missing policy, a value out of range or an unknown field is refused at that
+// field.
 func TestParseSimulation(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{

@@ -17,9 +17,9 @@ import (
 	"countersign/internal/testdb"
 )
 
-// stopRace has clients act as a client must, over a network that delays both ways,
-// while admins throw the kill switch. No action may begin between the answer to
-// activate and the call of deactivate.
+// stopRace runs well-behaved clients over a network that delays both ways, while admins toggle the
+// kill switch. No action may begin between the answer to an activation and the request to
+// deactivate.
 type stopRace struct {
 	t        *testing.T
 	replicas []*service.Service
@@ -33,8 +33,8 @@ type stopRace struct {
 	lost   atomic.Int64 // actions that began after a stop was answered
 }
 
-// tick is what delays before a request are multiples of, so that requests of many
-// clients meet in one batch.
+// tick is the unit of delays before a request, so that the requests of many clients arrive in one
+// batch.
 const tick = 50 * time.Millisecond
 
 // raced is one organization of a race.
@@ -78,7 +78,7 @@ func (r *stopRace) organization(slug string) *raced {
 	return o
 }
 
-// admin throws the switch, on one replica after another.
+// admin toggles the switch, on one replica after another.
 func (o *raced) admin(random *rand.Rand) {
 	defer close(o.done)
 	for n := range o.race.rounds {
@@ -104,8 +104,8 @@ func (o *raced) set(stopped time.Time) {
 	o.mu.Unlock()
 }
 
-// begin begins an action if what allowed it is still good. The moment that counts is
-// the one at which the client looks at its clock.
+// begin begins an action if its permission is still valid. What counts is the time at which the
+// client reads its clock.
 func (o *raced) begin(sent time.Time, good time.Duration) bool {
 	now := time.Now()
 	if now.Sub(sent) >= good {
@@ -124,8 +124,8 @@ func upTo(random *rand.Rand, most time.Duration) time.Duration {
 	return tick * time.Duration(random.Int64N(int64(most/tick)+1))
 }
 
-// racingClient counts every allow from the moment at which it sent the request, by
-// its own clock.
+// racingClient counts every permission from the time at which it sent the request, by its own
+// clock.
 type racingClient struct {
 	*raced
 	service *service.Service
@@ -156,7 +156,7 @@ func (c *racingClient) run() {
 	}
 }
 
-// network takes a request there, and its answer back.
+// network delays a request and its answer.
 func (c *racingClient) network(call func() error) (sent time.Time, err error) {
 	slowest := c.race.slowest
 	if c.random.IntN(3) > 0 {
@@ -171,7 +171,7 @@ func (c *racingClient) network(call func() error) (sent time.Time, err error) {
 	return sent, err
 }
 
-// ask has the service decide an action, and asks again where its allow came too late.
+// ask requests a decision, and requests it again if the permission arrived too late.
 func (c *racingClient) ask(n int) error {
 	for range 3 {
 		var recorded *service.Recorded
@@ -233,7 +233,7 @@ func (c *racingClient) spend(lease *ledger.Lease, sent time.Time, n int) error {
 	return nil
 }
 
-// poll asks for an approval that a person gave before.
+// poll reads an approval that was given before.
 func (c *racingClient) poll() error {
 	var view *service.ApprovalView
 	sent, err := c.network(func() (err error) {
@@ -249,11 +249,10 @@ func (c *racingClient) poll() error {
 	return nil
 }
 
-// stopActivations is how often the switch is thrown in simulated time.
+// stopActivations is how often the switch is activated in simulated time.
 const stopActivations = 10_000
 
-// Once a stop has been answered, no client begins an action, wherever it was
-// decided.
+// Once a stop has been answered, no client begins an action, wherever it was decided.
 //
 //countersign:race
 func TestNoActionBeginsAfterAStop(t *testing.T) {
@@ -273,7 +272,7 @@ func TestNoActionBeginsAfterAStop(t *testing.T) {
 	}
 }
 
-// The race is real: a stop that did not wait would lose it.
+// The race is real: a stop that does not wait loses it.
 //
 //countersign:race
 func TestAStopThatDoesNotWaitIsOutrun(t *testing.T) {
@@ -289,7 +288,7 @@ func TestAStopThatDoesNotWaitIsOutrun(t *testing.T) {
 	})
 }
 
-// The same in real time, with two processes' worth of service on one database.
+// The same holds in real time, with two replicas on one database.
 //
 //countersign:race
 func TestNoActionBeginsAfterAStopOnReplicas(t *testing.T) {

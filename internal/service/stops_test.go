@@ -36,7 +36,7 @@ func (s *stopping) record(name string) *service.Recorded {
 	return must[*service.Recorded](s.t)(s.RecordEvent(s.t.Context(), s.who.agent, s.chain, step(s.t, name, "")))
 }
 
-// stops are the use cases that can make decisions stricter.
+// stops returns the use cases that can make decisions stricter.
 func (s *stopping) stops() map[string]func(context.Context) error {
 	patch := must[canon.Value](s.t)(canon.Parse([]byte(`{"high_risk_agents":["intern"]}`)))
 	key := newKey(s.t, s.Service, "acme", ledger.RoleAgent).Record.ID
@@ -71,8 +71,8 @@ func took(do func()) time.Duration {
 	return time.Since(began)
 }
 
-// A stop is answered when every lease has run out, also when it is repeated and
-// nothing changes. What is no stop never waits.
+// A stop is answered when every lease has expired, even if it is a repeat that changes nothing. An
+// act that is not a stop never waits.
 func TestAStopOutlastsEveryLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -102,8 +102,8 @@ func TestAStopOutlastsEveryLease(t *testing.T) {
 
 func ignore(error) error { return nil }
 
-// The process that serves a store alone knows when it gave nothing that could still
-// be good.
+// A process that serves a store alone knows when no lease can still be valid, and then answers a
+// stop at once.
 func TestAStopThatNobodyCanOutrunIsAnsweredAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -173,7 +173,7 @@ func (s *stopping) gated() ledger.ApprovalID {
 	return id
 }
 
-// A process that has just begun to serve does not know what the one before it gave.
+// A new process does not know what leases the one before it granted, so its first stop waits.
 //
 //countersign:race
 func TestTheFirstStopOfAProcessWaits(t *testing.T) {
@@ -196,7 +196,7 @@ func TestTheFirstStopOfAProcessWaits(t *testing.T) {
 	})
 }
 
-// A caller that gives up is told so; the change stands.
+// A caller that gives up gets an error, and the change stays in force.
 func TestAStopStandsWhenItsCallerGivesUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

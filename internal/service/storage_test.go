@@ -15,7 +15,7 @@ import (
 	"countersign/internal/store"
 )
 
-// faultyStore is a store whose probe a test decides on.
+// faultyStore is a store whose probe a test controls.
 type faultyStore struct {
 	store.Store
 	mu    sync.Mutex // guards both
@@ -41,14 +41,14 @@ func (s *faultyStore) become(fault error, stuck chan struct{}) {
 	s.fault, s.stuck = fault, stuck
 }
 
-// Watch hears nothing.
+// Watch never reports a change.
 func (s *faultyStore) Watch(ctx context.Context, _ func(uuid.UUID), _ func()) error {
 	<-ctx.Done()
 	return nil
 }
 
-// A fault of the store shows within five seconds, with its kind, and so does that it has
-// gone: also where a probe does not come back.
+// A fault of the store shows within five seconds, with its kind, and so does its end, even if a
+// probe never returns.
 //
 //countersign:race
 func TestFaultsOfTheStoreShow(t *testing.T) {

@@ -20,7 +20,7 @@ func (s *scene) expect(name, org string, sequence int64, checks []ledger.Check, 
 	s.try(crime{name: name, org: org, sequence: sequence, checks: checks, commit: func(*scene) error { return commit() }})
 }
 
-// ofOrg picks an organization's rows of a table.
+// ofOrg returns an organization's rows of a table.
 func (s *scene) ofOrg(table, slug string) []row {
 	s.t.Helper()
 	var own []row
@@ -60,9 +60,8 @@ func (s *scene) update(query string, args ...any) error {
 	return s.exec("UPDATE "+query, args...)
 }
 
-// cutTheEnd removes the last receipts, one to all of them, and covers it up with
-// the head: as it is, edited by hand, and put back to one that was genuine when
-// there were so many.
+// cutTheEnd deletes the last receipts, one to all of them, and covers it up with the head:
+// unchanged, edited by hand, and restored to the authentic one of that time.
 func (s *scene) cutTheEnd(every int) {
 	s.t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -105,8 +104,7 @@ func (s *scene) editBodies() {
 	}
 }
 
-// cutReceipts deletes each receipt, exchanges it with the next, and cuts off all
-// that follow it.
+// cutReceipts deletes each receipt, swaps it with the next, and deletes all that follow it.
 func (s *scene) cutReceipts() {
 	s.t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -122,8 +120,8 @@ func (s *scene) cutReceipts() {
 	}
 }
 
-// reopenChains puts sealed chains back to the state they had just before, which
-// was as genuine then as the sealed one is now.
+// reopenChains restores sealed chains to their last state before sealing, which was authentic
+// then.
 func (s *scene) reopenChains(every int) {
 	s.t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -155,8 +153,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// eraseOrganizations removes all that an organization has, renames it, and gives
-// it another's name.
+// eraseOrganizations deletes everything of an organization, renames it, and gives it another's
+// name.
 func (s *scene) eraseOrganizations() {
 	s.t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -184,8 +182,8 @@ func (s *scene) eraseOrganizations() {
 	s.restore()
 }
 
-// renumber shifts and turns the numbers of all receipts, and moves receipts and
-// chains to the other organization.
+// renumber shifts and reverses the numbers of all receipts, and moves receipts and chains to the
+// other organization.
 func (s *scene) renumber() {
 	s.t.Helper()
 	acme, other := s.ofOrg("heads", "acme")[0].value("org_id"), s.ofOrg("heads", "other")[0].value("org_id")
@@ -220,8 +218,8 @@ func (s *scene) renumber() {
 	})
 }
 
-// receiptsAway gives the receipts from one number on to another organization,
-// after its own. The first has the empty link, of which each may have one.
+// receiptsAway moves the receipts from one number on to another organization, after its own. The
+// first has the empty link, of which each organization may have one.
 func (s *scene) receiptsAway(from, to any, first int64) error {
 	if first == 1 {
 		return s.update("receipts SET org_id = ?, sequence = sequence + 12, previous_hash = ? WHERE org_id = ?", to, make([]byte, 32), from)

@@ -10,13 +10,12 @@ import (
 	"countersign/internal/ledger"
 )
 
-// meaningless are columns that no reader looks at: the numbers by which SQLite
-// keeps rows apart. Whatever else is added to a table is evidence until it is
-// listed here.
+// meaningless lists columns that nothing reads: the numbers by which SQLite identifies rows. Every
+// other column of a table is evidence until it is listed here.
 var meaningless = map[string]bool{"receipts.no": true, "events.no": true}
 
-// placing are columns that give a row to another receipt, or a receipt another
-// number: what breaks first may then be the other one.
+// placing lists columns that assign a row to another receipt, or give a receipt another number:
+// then the other receipt may break first.
 var placing = map[string]bool{
 	"receipts.sequence": true, "events.chain_no": true, "events.chain_id": true, "addenda.chain_no": true, "addenda.chain_id": true,
 	"approvals.chain_id": true,
@@ -24,7 +23,7 @@ var placing = map[string]bool{
 
 var chainChecks = []ledger.Check{ledger.CheckChain}
 
-// checksFor says which checks may find what was done to a table's row.
+// checksFor returns the checks that may find tampering with a table's row.
 func checksFor(table string) []ledger.Check {
 	switch table {
 	case "receipts":
@@ -52,12 +51,12 @@ func checksFor(table string) []ledger.Check {
 	}
 }
 
-// turns is among how many rows the wrong forms are shared out. The race detector
-// makes SQLite many times slower and finds nothing more by every form.
+// turns is the number of rows among which the wrong values are distributed. The race detector
+// makes SQLite many times slower, and trying every value finds nothing more.
 const turns = 2 + 6*racing
 
-// editEverything changes every column of every row (or of each n-th). A value
-// has many wrong forms: the rows take turns in trying them.
+// editEverything changes every column of every row, or of each n-th. There are many wrong values
+// for a column: the rows take turns in trying them.
 func (s *scene) editEverything(table string, every int) {
 	s.t.Helper()
 	rows := s.rowsOf(table)
@@ -98,8 +97,8 @@ func (s *scene) editEverything(table string, every int) {
 	s.t.Logf("%s: edits found %v, refused by constraints %v", table, found, refused)
 }
 
-// mutations are other values for a column: near misses, extremes, nothing at
-// all, another type, and what stands in the next row.
+// mutations returns other values for a column: near misses, extremes, nothing at all, another
+// type, and the next row's value.
 func mutations(value, neighbour any) map[string]any {
 	others := map[string]any{"emptied": nil, "of another type": int64(7), "of another type still": "seven", "of the next row": neighbour}
 	switch v := value.(type) {
@@ -155,7 +154,7 @@ func sameValue(a, b any) bool {
 	return a == b
 }
 
-// places are the columns that say where a row stands; a swap exchanges the rest.
+// places lists the columns that identify the position of a row. A swap exchanges the others.
 var places = map[string][]string{
 	"receipts": {"no", "org_id", "sequence"}, "events": {"no", "chain_no", "chain_id", "sequence"},
 	"addenda": {"chain_no", "chain_id", "position"}, "heads": {"org_id"},
@@ -165,8 +164,8 @@ var places = map[string][]string{
 	"transparency_logs": {"id", "org_id"}, "log_checkpoints": {"log_id", "kind"}, "log_tiles": {"log_id", "level", "number"},
 }
 
-// moveEverything deletes each row and exchanges each with the next, within its
-// organization and across.
+// moveEverything deletes each row and swaps each with the next, within its organization and across
+// organizations.
 func (s *scene) moveEverything(table string, every int) {
 	s.t.Helper()
 	rows := s.rowsOf(table)

@@ -8,7 +8,7 @@ import (
 	"countersign/internal/servicetest"
 )
 
-// filler makes a ledger hold all that one can hold.
+// filler fills a ledger with everything that a ledger can contain.
 type filler struct{ governed }
 
 // administer does what admins do.
@@ -54,14 +54,14 @@ func (f *filler) liven(chain ledger.ChainID, n int) {
 	}
 }
 
-// leaveOpen leaves a chain with approvals that wait, one of them for long.
+// leaveOpen leaves a chain with open approvals, one of them with a long deadline.
 func (f *filler) leaveOpen(chain ledger.ChainID) {
 	f.t.Helper()
 	f.wait(f.ask(chain), ledger.ApprovalEscalated)
 	f.ask(chain)
 }
 
-// wait lets time pass until an approval has come so far.
+// wait lets time pass until an approval has the given status.
 func (f *filler) wait(id ledger.ApprovalID, until ledger.ApprovalStatus) {
 	f.t.Helper()
 	for range 3 {

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// forgeReceipts inserts receipts that nobody sealed: before the first, after the
-// last, far away, of another organization, and with nothing in them.
+// forgeReceipts inserts forged receipts: before the first, after the last, far away, of another
+// organization, and empty ones.
 func (s *scene) forgeReceipts() {
 	s.t.Helper()
 	receipts, theirs, chains := s.ofOrg("receipts", "acme"), s.ofOrg("receipts", "other"), s.ofOrg("chains", "acme")
@@ -34,7 +34,7 @@ func (s *scene) forgeReceipts() {
 	}
 }
 
-// otherID is an id of the same form that nobody has.
+// otherID returns an unused id of the same form.
 func otherID(id any) any {
 	if text, ok := id.(string); ok {
 		return "00000000-0000-4000-8000-" + text[len(text)-12:]
@@ -42,7 +42,7 @@ func otherID(id any) any {
 	return flipped(id.([]byte), 15)
 }
 
-// freshNumber is a value for a table's own counter, where it has one.
+// freshNumber returns a value for a table's own counter, if it has one.
 func (s *scene) freshNumber(table string) map[string]any {
 	for _, column := range s.columnsOf(table) {
 		if column == "no" {
@@ -52,8 +52,8 @@ func (s *scene) freshNumber(table string) map[string]any {
 	return nil
 }
 
-// forgeEntries adds events and outcomes to sealed and open chains, and chains
-// and states where there are none.
+// forgeEntries adds events and outcomes to sealed and open chains, and chains and states where
+// there are none.
 func (s *scene) forgeEntries(every int) {
 	s.t.Helper()
 	for _, table := range []string{"events", "addenda"} {

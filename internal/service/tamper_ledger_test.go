@@ -14,9 +14,9 @@ import (
 	"countersign/internal/verify"
 )
 
-// The tamper suite: a ledger with all that a ledger can hold, and every way to
-// change what is stored behind the service's back. Each must be found by the
-// audit, with the first bad receipt named, or be refused by a constraint.
+// The tamper suite fills a ledger with everything that a ledger can contain, and changes the
+// database in every way. Each change must be found by the audit, which must name the first bad
+// receipt, or be refused by a constraint.
 
 const (
 	sealedChains = 12                      // of each organization
@@ -24,14 +24,14 @@ const (
 	evidence     = "receipts events addenda heads chains chain_states approvals acts act_logs policies findings budget_counters imported_approvals transparency_logs log_checkpoints log_tiles"
 )
 
-// whenTampered is when the ledger is audited: long after it was filled, and before the
+// whenTampered returns when the ledger is audited: long after it was filled, and before the
 // windows of its budgets are over.
 func whenTampered() time.Time { return time.Date(2026, 5, 25, 9, 0, 0, 0, time.UTC) }
 
 var tamperedOrgs = []string{"acme", "other"}
 
-// crime scene: a database with a filled ledger, one way in past the service, and
-// a pristine copy of every table to start over from.
+// scene is a database with a filled ledger, direct access past the service, and a pristine copy of
+// every table to restore.
 type scene struct {
 	t       testing.TB
 	service *service.Service
@@ -60,7 +60,7 @@ type dialect struct {
 	owner    map[string]string  // expressions for a row's organization id and the receipt it belongs to
 }
 
-// row is one row of a table as it was found.
+// row is one row of a table.
 type row struct {
 	table    string
 	columns  []string
@@ -78,7 +78,7 @@ func (r *row) value(column string) any {
 	panic("no column " + column + " in " + r.table)
 }
 
-// with is a copy of the row with other values.
+// with returns a copy of the row with other values.
 func (r row) with(changes map[string]any) row {
 	r.values = append([]any(nil), r.values...)
 	for i, name := range r.columns {
@@ -89,11 +89,11 @@ func (r row) with(changes map[string]any) row {
 	return r
 }
 
-// fillLedger makes what the suite tampers with: per organization 12 sealed
-// chains, some failed, with events, payloads, idempotency keys and outcomes, with
-// approvals that ended in every way, with reported events and a pause that was
-// lifted; open chains with and without events, with approvals that wait; what
-// admins did; and a transparency log that a witness has cosigned. The watcher keeps what an intruder could have kept.
+// fillLedger creates what the suite tampers with. Each organization has 12 sealed chains, some
+// failed, with events, payloads, idempotency keys and outcomes, with approvals that ended in every
+// way, with reported events and a pause that was lifted; open chains with and without events, with
+// open approvals; acts of admins; and a transparency log that a witness has cosigned. The watcher
+// keeps what an intruder could have kept.
 func fillLedger(t testing.TB, s *service.Service, clock *servicetest.Clock, watcher *scene) {
 	t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -118,7 +118,7 @@ func fillLedger(t testing.TB, s *service.Service, clock *servicetest.Clock, watc
 	}
 }
 
-// leaveFindings leaves tampering that is open, and some that was acknowledged.
+// leaveFindings leaves open and acknowledged findings.
 func (f *filler) leaveFindings() {
 	f.t.Helper()
 	for _, row := range []string{"a row", "another row", "a third row"} {
@@ -169,7 +169,7 @@ func fillChain(t testing.TB, s *service.Service, who *tenant, name string, event
 	return chain.ID
 }
 
-// columnsOf asks the database itself, so that a new column is covered too.
+// columnsOf returns the columns that the database lists, so that a new column is covered, too.
 func (s *scene) columnsOf(table string) []string {
 	s.t.Helper()
 	var columns []string
@@ -185,7 +185,7 @@ func (s *scene) columnsOf(table string) []string {
 	return columns
 }
 
-// rowsOf reads a table with what each row belongs to.
+// rowsOf reads a table, with the receipt that each row belongs to.
 func (s *scene) rowsOf(table string) []row {
 	s.t.Helper()
 	columns := s.columnsOf(table)
@@ -234,7 +234,7 @@ func (s *scene) exec(query string, args ...any) error {
 	return err
 }
 
-// where names a row by everything in it.
+// where returns the condition that selects a row by all of its values.
 func (s *scene) where(r *row, from int) string {
 	var conditions []string
 	for i, column := range r.columns {
@@ -256,8 +256,8 @@ func (s *scene) set(r *row, column string, value any) error {
 	return err
 }
 
-// errUnchanged says that the database took a value for the one it had: an id in
-// capitals, bytes given as text.
+// errUnchanged reports that the database considers a value equal to the old one: an id in
+// capitals, or bytes given as text.
 var errUnchanged = errors.New("nothing was changed")
 
 func (s *scene) remove(r *row) error {
@@ -266,7 +266,7 @@ func (s *scene) remove(r *row) error {
 
 func (s *scene) insert(r *row) error { return s.exec(s.insertion(r), r.values...) }
 
-// insertion is the statement that inserts a row, without its values.
+// insertion returns the statement that inserts a row, without its values.
 func (s *scene) insertion(r *row) string {
 	marks := make([]string, len(r.columns))
 	for i := range marks {
@@ -275,7 +275,7 @@ func (s *scene) insertion(r *row) string {
 	return "INSERT INTO " + r.table + " (" + strings.Join(r.columns, ", ") + ") VALUES (" + strings.Join(marks, ", ") + ")"
 }
 
-// restore puts tables back as they were, all of them if none is named.
+// restore restores tables from their copies, all of them if none is named.
 func (s *scene) restore(tables ...string) {
 	s.t.Helper()
 	if len(tables) == 0 {
@@ -294,7 +294,7 @@ func (s *scene) restore(tables ...string) {
 	}
 }
 
-// audit looks at one organization.
+// audit audits one organization.
 func (s *scene) audit(slug string) *ledger.Break {
 	s.t.Helper()
 	report, err := s.service.Operator().Audit(s.t.Context(), slug, s.options)
@@ -307,7 +307,7 @@ func (s *scene) audit(slug string) *ledger.Break {
 	return report.Break
 }
 
-// crime is one way of tampering, and what the audit must say of it.
+// crime is one way of tampering, and what the audit must report.
 type crime struct {
 	name     string
 	commit   func(*scene) error

@@ -12,11 +12,11 @@ import (
 	"countersign/internal/verify"
 )
 
-// What no audit can find that remembers nothing of the store, because what is left was
-// true once: an older state of everything, an open chain that is gone or younger as a
-// whole, and an audit log without its last act where the organization, which names
-// that act, is put back with it. The process that entered the act finds it. The day one
-// of these is found without a memory, its case belongs to the others.
+// An audit without a memory outside the store cannot find some changes, because what is left was
+// true once: an older state of everything, an open chain that was deleted or rolled back as a
+// whole, and an audit log without its last act if the organization, which names that act, is
+// rolled back with it. The process that appended the act finds it. If one of these is ever found
+// without a memory, its case belongs to the other tests.
 //
 //countersign:race
 func TestWhatAnAuditCannotFind(t *testing.T) {

@@ -38,7 +38,7 @@ func newLogMarks(t testing.TB, ring *keyring.Ring) *keyring.LogMarks {
 	return must[*keyring.LogMarks](t)(keyring.OpenLogMarks(filepath.Join(t.TempDir(), "heads.logs"), ring))
 }
 
-// publish signs an organization's log, has it cosigned, and remembers what is published.
+// publish signs an organization's log, has it cosigned, and keeps what is published.
 func (s *scene) publish(of *service.Service, who *tenant) {
 	s.t.Helper()
 	of.SignRound(s.t.Context())
@@ -62,7 +62,7 @@ func (s *scene) publish(of *service.Service, who *tenant) {
 	s.logs[who.slug] = l
 }
 
-// read reads everything that is published of a log, as a stranger does.
+// read reads everything that is published of a log, like an outsider.
 func (l *tamperedLog) read(ctx context.Context, of *service.Service) (found publishedLog, err error) {
 	signed, err := of.LogCheckpoint(ctx, l.id)
 	if err != nil {
@@ -91,7 +91,7 @@ func (l *tamperedLog) read(ctx context.Context, of *service.Service) (found publ
 	return found, nil
 }
 
-// check wants readers to be refused, or shown what was published before, with no more
+// check expects that readers are refused, or see what was published before, with no more
 // cosignatures than it had.
 func (l *tamperedLog) check(ctx context.Context, of *service.Service) error {
 	found, err := l.read(ctx, of)
@@ -106,9 +106,9 @@ func (l *tamperedLog) check(ctx context.Context, of *service.Service) error {
 	return nil
 }
 
-// unsaid reports whether what was done to a row need not be named by the audit, because
-// nobody vouches for what is gone or added: the lines of witnesses, whose keys only readers
-// have, and what stands behind the hashes of a tile.
+// unsaid reports whether the audit need not name what was done to a row, because nothing
+// authenticates what was deleted or added: the lines of witnesses, whose keys only readers have,
+// and what follows the hashes of a tile.
 func unsaid(r *row, how string) bool {
 	switch r.table {
 	case "log_checkpoints":
@@ -119,8 +119,8 @@ func unsaid(r *row, how string) bool {
 	return false
 }
 
-// copyLogs puts rows of logs in other places: under another id, in another organization, in
-// the place of other rows, and where there are none.
+// copyLogs copies rows of logs: under another id, to another organization, over other rows, and to
+// where there are none.
 func (s *scene) copyLogs() {
 	s.t.Helper()
 	ours, theirs := s.ofOrg("transparency_logs", "acme")[0], s.ofOrg("transparency_logs", "other")[0]

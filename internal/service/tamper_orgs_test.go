@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bendOrganizations changes what governs an organization, behind its back.
+// bendOrganizations changes the settings and controls of organizations in the database.
 func (s *scene) bendOrganizations() {
 	s.t.Helper()
 	for _, slug := range tamperedOrgs {
@@ -40,7 +40,7 @@ func (s *scene) bendOrganizations() {
 	}
 }
 
-// text reads what a driver gives as text or as bytes.
+// text converts a driver's text or bytes to a string.
 func text(value any) string {
 	if bytes, ok := value.([]byte); ok {
 		return string(bytes)

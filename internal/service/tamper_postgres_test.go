@@ -50,8 +50,8 @@ func postgresReceipt(chain string) string {
 	return fmt.Sprintf("coalesce((SELECT r.sequence FROM receipts r WHERE r.chain_id = %s), %d)", chain, nextReceipt)
 }
 
-// newPostgresScene fills a schema, keeps a copy of each table beside it, and
-// enters as a superuser who turns the foreign keys off.
+// newPostgresScene fills a schema, keeps a copy of each table beside it, and connects as a
+// superuser who turns foreign keys off.
 func newPostgresScene(t *testing.T) *scene {
 	t.Helper()
 	db := testdb.Postgres(t)
@@ -77,8 +77,8 @@ func newPostgresScene(t *testing.T) *scene {
 	return s
 }
 
-// The schema and the store's queries are PostgreSQL's own, the audit above them
-// is the same: so here a part of the rows stands for all.
+// An audit of a PostgreSQL ledger finds tampering with its evidence. Only the schema and the
+// queries of the store differ from SQLite, so a sample of the rows is enough.
 func TestTamperedPostgres(t *testing.T) {
 	t.Parallel()
 	s := newPostgresScene(t)

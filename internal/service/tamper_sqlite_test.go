@@ -162,8 +162,8 @@ func TestTamperedSQLite(t *testing.T) {
 	})
 }
 
-// checkUntouched shows that the suite itself leaves nothing behind, and that no
-// audit reports what is not there.
+// checkUntouched checks that the suite leaves no changes behind, and that no audit reports a false
+// finding.
 func (s *scene) checkUntouched() {
 	s.t.Helper()
 	for _, slug := range tamperedOrgs {

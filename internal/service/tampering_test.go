@@ -15,7 +15,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// suspect is an organization that hears of tampering, and the way past it.
+// suspect is an organization that is notified of tampering, with direct access to its database.
 type suspect struct {
 	*governed
 	*scene
@@ -42,8 +42,7 @@ func newSuspect(t *testing.T, db *testdb.Database, chains int) *suspect {
 	return s
 }
 
-// told fans out the notices that are queued and returns what was told of
-// tampering: the check and the ids.
+// told fans out the queued notices and returns those about tampering: the check and the ids.
 func (s *suspect) told() (told []string) {
 	s.t.Helper()
 	for range 100 {
@@ -107,8 +106,8 @@ func (s *suspect) auditAll(by *service.Service) {
 	must[*verify.LedgerAudit](s.t)(by.AuditLedger(s.t.Context(), s.who.admin, verify.AuditOptions{}))
 }
 
-// Each finding of tampering is reported once, whoever finds it again, and public
-// checks by strangers report nothing.
+// Each finding of tampering is reported once, however often it is found again, and public checks
+// by outsiders report nothing.
 //
 //countersign:race
 func TestTamperingIsToldOnce(t *testing.T) {
@@ -141,8 +140,7 @@ func TestTamperingIsToldOnce(t *testing.T) {
 	})
 }
 
-// Tampering is reported whether an audit, a verification or the regular check finds
-// it.
+// Tampering is reported whether an audit, a verification or the regular check finds it.
 func TestTamperingByWhomeverItIsFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -190,7 +188,8 @@ func TestTamperingByWhomeverItIsFound(t *testing.T) {
 	}
 }
 
-// A chain that is still open has no receipt: its place in the report moves on.
+// Tampering with a chain that is still open is reported once, although its position in the report
+// moves with each new receipt.
 //
 //countersign:race
 func TestTamperingBehindTheLastReceiptIsToldOnce(t *testing.T) {
@@ -208,8 +207,7 @@ func TestTamperingBehindTheLastReceiptIsToldOnce(t *testing.T) {
 	})
 }
 
-// Tampering that was found when nobody could be told is reported once there is a
-// receiver.
+// Tampering that was found when there was no recipient is reported once there is one.
 func TestTamperingIsToldWhenSomeoneListens(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 2)
@@ -236,7 +234,7 @@ func TestTamperingIsToldWhenSomeoneListens(t *testing.T) {
 	})
 }
 
-// An intruder who changes the settings does not choose who hears of it.
+// An intruder who changes the settings does not choose who is notified of it.
 func TestTamperedSettingsNameNobody(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		s := newSuspect(t, db, 1)

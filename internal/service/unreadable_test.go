@@ -12,9 +12,9 @@ import (
 	"countersign/internal/verify"
 )
 
-// An organization's row that cannot be decoded, one that is there or one that somebody
-// inserted, stops nothing for the others: lists, rounds and audits go on. Its own requests
-// are refused as tampered with, the audit names it, and it becomes a finding.
+// An organization's row that cannot be decoded, changed or inserted, does not affect the others:
+// lists, periodic jobs and audits continue. Its own requests are refused as tampered with, the
+// audit names it, and it becomes a finding.
 //
 //countersign:race
 func TestUnreadableOrganizationsHideNoOthers(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"countersign/internal/verify"
 )
 
-// sealedLedger is an organization with three receipts, oldest first.
+// sealedLedger returns the three receipts of a new organization, oldest first.
 func sealedLedger(t *testing.T, s *service.Service) []ledger.ReceiptID {
 	t.Helper()
 	who := newTenant(t, s, "acme")
@@ -60,7 +60,8 @@ func TestVerifyReceiptInItsPlace(t *testing.T) {
 	})
 }
 
-// Each statement alters a ledger of three; the second receipt is then judged.
+// Each statement alters a ledger of three receipts, and the verification of the second one finds
+// it.
 //
 //countersign:race
 func TestVerifyReceiptFindsWhatWasAltered(t *testing.T) {

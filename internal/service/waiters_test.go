@@ -6,8 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// A signal wakes those who wait for its approval, or under its key, and nobody else.
-// Nothing is kept in memory once its waiters have left.
+// A signal wakes the callers that wait for its approval, or with its key, and no others. Nothing
+// is kept in memory once its waiters have left.
 func TestWaiters(t *testing.T) {
 	t.Parallel()
 	var w waiters

@@ -25,7 +25,7 @@ func (g *governed) hook(kinds ...string) *store.WebhookRecord {
 	return record
 }
 
-// fanOut claims all that is due, fans notices out and returns what was claimed.
+// fanOut claims all due jobs, fans notices out and returns what was claimed.
 func (g *governed) fanOut() (notices []notify.Notice, deliveries []*service.Job) {
 	g.t.Helper()
 	for range 100 {
@@ -59,7 +59,7 @@ func kindsOf(notices []notify.Notice) []string {
 	return kinds
 }
 
-// Everything that happens is told once to whoever wants to hear of it.
+// Every event that endpoints subscribe to is delivered once.
 func TestWhatIsTold(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -106,8 +106,8 @@ func (g *governed) passJobs(told *[]notify.Notice) {
 	}
 }
 
-// A notice becomes one delivery for each endpoint that wants it and one letter,
-// each in a stream of its own, so that one receiver does not hold up another.
+// A notice becomes one delivery for each endpoint that subscribes to it and one e-mail, each in
+// its own stream, so that one receiver does not delay another.
 func TestFanOut(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)
@@ -161,7 +161,7 @@ func TestFanOut(t *testing.T) {
 	})
 }
 
-// Endpoints come and go by acts; repeating one changes nothing.
+// Endpoints are created and deleted by acts; repeating one changes nothing.
 func TestWebhooksAreActs(t *testing.T) {
 	testdb.OnEach(t, func(t *testing.T, db *testdb.Database) {
 		g := govern(t, db)

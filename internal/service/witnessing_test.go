@@ -15,7 +15,7 @@ import (
 	"countersign/internal/testdb"
 )
 
-// cosign adds the line of a witness to a checkpoint. Here any signature line will do.
+// cosign adds the line of a witness to a checkpoint. Any signature line will do here.
 func cosign(t *testing.T, l *logged, log *service.LogToWitness, name string) {
 	t.Helper()
 	skey, _, err := note.GenerateKey(rand.Reader, name)
@@ -27,9 +27,9 @@ func cosign(t *testing.T, l *logged, log *service.LogToWitness, name string) {
 	done(t, l.AttachCosignatures(t.Context(), log, []byte(line)))
 }
 
-// The published checkpoint and proofs bear the lines of every witness that has cosigned this
-// very checkpoint, late ones too; lines for an older one change nothing. They stay when the
-// log's key is rotated and the old one revoked.
+// The published checkpoint and proofs have the lines of every witness that has cosigned exactly
+// this checkpoint, including late ones. Lines for an older checkpoint change nothing. They are
+// kept when the log's key is rotated and the old one revoked.
 //
 //countersign:race
 func TestCosignaturesAreShown(t *testing.T) {
@@ -92,8 +92,7 @@ func TestCosignaturesAreShown(t *testing.T) {
 	})
 }
 
-// Only the signer has logs to submit. It is told of all at first, and then of those that it
-// has published.
+// Only the signer has logs to submit: at first all of them, and then those that it has published.
 //
 //countersign:race
 func TestGrownLogs(t *testing.T) {

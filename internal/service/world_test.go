@@ -22,7 +22,7 @@ func randomName() string {
 	return hex.EncodeToString(random[:])
 }
 
-// ticking is a clock that moves a little with each look at it.
+// ticking returns a clock that moves a little each time it is read.
 func ticking() func() time.Time {
 	var ticks atomic.Int64
 	start := time.Date(2026, 12, 31, 23, 59, 0, 0, time.UTC)
@@ -110,7 +110,7 @@ func done(t testing.TB, err error) {
 	}
 }
 
-// codeOf is the code that a caller sees; "" without an error.
+// codeOf returns the error code that a caller sees; "" without an error.
 func codeOf(err error) fault.Code {
 	var own *fault.Error
 	switch {
@@ -130,8 +130,7 @@ func checkCode(t testing.TB, what string, err error, want fault.Code) {
 	}
 }
 
-// checkIntact audits an organization and wants nothing found in so many
-// receipts.
+// checkIntact audits an organization, and expects the given number of receipts and no break.
 func checkIntact(t testing.TB, s *service.Service, slug string, receipts int64) {
 	t.Helper()
 	report, err := s.Operator().Audit(t.Context(), slug, verify.AuditOptions{})

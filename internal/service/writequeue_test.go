@@ -12,7 +12,7 @@ import (
 	"countersign/internal/store"
 )
 
-// queued is an operation that does nothing but wait.
+// queued is an operation that only waits.
 type queued struct {
 	org   ledger.OrgID
 	bytes int
@@ -43,8 +43,8 @@ func shares(batch []*pending) map[int]int {
 	return counts
 }
 
-// A batch takes a fair share of every organization that waits, whatever one of them has
-// queued before the others came, and loses nothing of it.
+// A batch takes a fair share of every organization in the queue, however much one of them has
+// queued before the others, and loses nothing.
 func TestBatchesAreShared(t *testing.T) {
 	t.Parallel()
 	q := newWriteQueue()
@@ -71,7 +71,7 @@ func TestBatchesAreShared(t *testing.T) {
 	}
 }
 
-// Where more organizations wait than a batch has room for, all have their turn.
+// If more organizations are queued than a batch can take, all get their turn.
 func TestEveryOrganizationHasItsTurn(t *testing.T) {
 	t.Parallel()
 	q := newWriteQueue()
@@ -91,8 +91,8 @@ func TestEveryOrganizationHasItsTurn(t *testing.T) {
 	}
 }
 
-// A stop is in the next batch, however much its own organization and others have queued,
-// and has room where its organization has filled its share.
+// A stop is in the next batch, however much its own organization and others have queued, and is
+// accepted even if its organization has filled its share.
 func TestStopsGoFirst(t *testing.T) {
 	t.Parallel()
 	q := newWriteQueue()
@@ -118,8 +118,8 @@ func TestStopsGoFirst(t *testing.T) {
 	}
 }
 
-// Nobody keeps another's stop from the queue, neither with operations nor with stops, and
-// the stops of one take no room of the others.
+// Nobody can keep another organization's stop out of the queue, neither with operations nor with
+// stops, and the stops of one organization use no capacity of the others.
 func TestStopsHaveRoom(t *testing.T) {
 	t.Parallel()
 	q := newWriteQueue()
@@ -143,8 +143,8 @@ func TestStopsHaveRoom(t *testing.T) {
 	}
 }
 
-// An organization whose operations are slow to plan has few of them in a batch, and as
-// many as any other once they are fast again.
+// An organization whose operations are slow to plan has few of them in a batch, and as many as any
+// other once they are fast again.
 func TestSlowOrganizationsHaveSmallShares(t *testing.T) {
 	t.Parallel()
 	q := newWriteQueue()
