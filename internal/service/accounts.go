@@ -368,7 +368,7 @@ func killSwitchAuditEntry(action string, before, after *ledger.KillSwitch) *audi
 	}
 	return &auditEntry{action: action, detail: details(func(w *canon.ObjectWriter) {
 		if before.Active {
-			w.StringOrNull("activated_at", moment(before.ChangedAt))
+			w.StringOrNull("activated_at", formatTime(before.ChangedAt))
 			w.StringOrNull("activated_by", before.ChangedBy)
 			w.StringOrNull("activated_for", before.Reason)
 		} else {

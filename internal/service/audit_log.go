@@ -188,8 +188,8 @@ func writeChange(w *canon.ObjectWriter, name, from, to string) {
 	w.Value(change.End())
 }
 
-// moment formats a time for the audit log; "" for nil.
-func moment(at *ledger.Time) string {
+// formatTime formats a time for the audit log; "" for nil.
+func formatTime(at *ledger.Time) string {
 	if at == nil {
 		return ""
 	}

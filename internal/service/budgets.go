@@ -80,7 +80,7 @@ func (b *batch) counter(org ledger.OrgID, id ledger.CounterID) (*liveCounter, er
 	}
 	record := b.loaded.Counters[id]
 	if record == nil {
-		if !b.rememberedCounters[id] {
+		if !b.knownCounters[id] {
 			// It did not exist when the batch was loaded. If another batch has created it
 			// since, the store refuses this one by the counter's id.
 			return nil, nil

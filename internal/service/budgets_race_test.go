@@ -51,7 +51,7 @@ func TestFirstPaymentsOfADayAtOnce(t *testing.T) {
 		t.Errorf("the second payment is %s by %q: %s", d.Outcome, d.PolicyName, d.Reason)
 	}
 	for _, s := range []*service.Service{r.Service, beside} {
-		s.WaitForMet()
+		s.WaitForFindings()
 		s.ForgetFindings()
 		if open := must[int](t)(s.OpenFindings(t.Context())); open != 0 {
 			t.Errorf("%d findings are open", open)

@@ -85,7 +85,7 @@ func TestSpentBudgetsStaySpent(t *testing.T) {
 					if report.Break == nil || report.Break.Check != ledger.CheckRollback && report.Break.Check != ledger.CheckBudgets {
 						t.Errorf("the audit finds %+v", report.Break)
 					}
-					r.WaitForMet()
+					r.WaitForFindings()
 					r.ForgetFindings()
 					if open := must[int](t)(r.OpenFindings(t.Context())); open == 0 {
 						t.Error("no finding is open")

@@ -126,7 +126,7 @@ func (s *scene) putBack(copied tables) {
 // checkNamed expects a finding and an audit that name a chain.
 func (r *remembering) checkNamed(chain ledger.ChainID, also ...string) {
 	r.t.Helper()
-	r.WaitForMet()
+	r.WaitForFindings()
 	r.ForgetFindings()
 	names := func(text string) bool {
 		for _, word := range append(also, chain.String()) {
@@ -152,7 +152,7 @@ func (r *remembering) checkNamed(chain ledger.ChainID, also ...string) {
 func (r *remembering) checkClean(receipts int64) {
 	r.t.Helper()
 	done(r.t, r.ProveChains(r.t.Context()))
-	r.WaitForMet()
+	r.WaitForFindings()
 	r.ForgetFindings()
 	if open := must[int](r.t)(r.OpenFindings(r.t.Context())); open > 0 {
 		r.t.Errorf("%d findings are open", open)
@@ -425,7 +425,7 @@ func TestForksBetweenReplicas(t *testing.T) {
 		r.direct.putBack(then)
 		_, err := other.RecordEvent(t.Context(), r.who.agent, chain, step(t, "third", ""))
 		checkCode(t, "at the replica that knows", err, fault.CodeEvidenceTampered)
-		other.WaitForMet()
+		other.WaitForFindings()
 		r.record(chain, step(t, "instead", "")) // as far as this one knows, the chain ended there
 		r.record(chain, step(t, "after", ""))
 		done(t, other.ProveChains(t.Context()))

@@ -134,11 +134,11 @@ func (c *stateCache) put(live []*liveChain) {
 	}
 }
 
-// chainBackError reports that a chain was rolled back or deleted.
-type chainBackError struct{ back *verify.ChainRollback }
+// chainRollbackError reports that a chain was rolled back or deleted.
+type chainRollbackError struct{ rollback *verify.ChainRollback }
 
-func (e *chainBackError) Error() string { return e.back.String() }
-func (e *chainBackError) Unwrap() error { return ledger.ErrStateTampered }
+func (e *chainRollbackError) Error() string { return e.rollback.String() }
+func (e *chainRollbackError) Unwrap() error { return ledger.ErrStateTampered }
 
 // seenChain returns the recorded progress of a chain. Call it before reading the chain: what
 // is read afterwards must not be older.
@@ -162,7 +162,7 @@ func (s *chainService) chainMissing(org ledger.OrgID, id ledger.ChainID) error {
 // refuseChain queues the rollback of a chain as a finding, and returns it as an error.
 func (s *chainService) refuseChain(back *verify.ChainRollback) error {
 	s.findings.noteFinding(pendingFinding{org: back.Org, tampering: back.Tampering(), notify: true})
-	return &chainBackError{back}
+	return &chainRollbackError{back}
 }
 
 // refuseOlder refuses a live chain that was rolled back. The transaction holds the chain's

@@ -259,28 +259,28 @@ func (c *committer) transact(pendings []*pending) ([]error, error) {
 // batch is the state shared by the operations of one transaction: each sees the changes of
 // those before it. It belongs to the worker that runs the transaction.
 type batch struct {
-	service            *Service
-	loaded             *store.Loaded
-	now                ledger.Time
-	changes            store.Changes
-	live               map[ledger.ChainID]*liveChain
-	order              []*liveChain
-	opened             []*liveChain                          // new chains; no operation of the same batch can name them
-	heads              map[ledger.OrgID]bool                 // changed by this batch
-	orgs               map[ledger.OrgID]*ledger.Organization // changed by this batch
-	policies           map[policyKey]*ledger.Policy          // read or replaced by this batch
-	logs               map[ledger.OrgID]bool                 // changed by this batch
-	keys               map[ledger.KeyID]bool                 // changed by this batch
-	findings           map[store.FindingRef]bool             // changed by this batch
-	approvals          map[ledger.ApprovalID]*liveApproval   // in use by this batch
-	outcomes           []ledger.Outcome                      // decisions of this batch
-	overBudget         []*ledger.Budget                      // exceeded by actions of this batch
-	counters           map[ledger.CounterID]*liveCounter     // in use by this batch
-	loadedCounters     map[ledger.CounterID]bool             // requested from the store; nil for none
-	rememberedCounters map[ledger.CounterID]bool             // known to this process before the load
-	entries            map[ledger.ChainID]*entryLog          // of chains, as loaded
-	addedAddenda       map[store.EventAt]int                 // how many of the loaded addenda this batch added
-	broken             error                                 // planning failed halfway: nothing may be written
+	service        *Service
+	loaded         *store.Loaded
+	now            ledger.Time
+	changes        store.Changes
+	live           map[ledger.ChainID]*liveChain
+	order          []*liveChain
+	opened         []*liveChain                          // new chains; no operation of the same batch can name them
+	heads          map[ledger.OrgID]bool                 // changed by this batch
+	orgs           map[ledger.OrgID]*ledger.Organization // changed by this batch
+	policies       map[policyKey]*ledger.Policy          // read or replaced by this batch
+	logs           map[ledger.OrgID]bool                 // changed by this batch
+	keys           map[ledger.KeyID]bool                 // changed by this batch
+	findings       map[store.FindingRef]bool             // changed by this batch
+	approvals      map[ledger.ApprovalID]*liveApproval   // in use by this batch
+	outcomes       []ledger.Outcome                      // decisions of this batch
+	overBudget     []*ledger.Budget                      // exceeded by actions of this batch
+	counters       map[ledger.CounterID]*liveCounter     // in use by this batch
+	loadedCounters map[ledger.CounterID]bool             // requested from the store; nil for none
+	knownCounters  map[ledger.CounterID]bool             // known to this process before the load
+	entries        map[ledger.ChainID]*entryLog          // of chains, as loaded
+	addedAddenda   map[store.EventAt]int                 // how many of the loaded addenda this batch added
+	broken         error                                 // planning failed halfway: nothing may be written
 }
 
 // liveChain is a chain in use by the batch.
@@ -316,7 +316,7 @@ func newBatch(s *Service, loaded *store.Loaded) *batch {
 // setCounters records which counters were requested from the store, and which of them this
 // process knew before.
 func (b *batch) setCounters(ids []ledger.CounterID, known map[ledger.CounterID]bool) {
-	b.rememberedCounters = known
+	b.knownCounters = known
 	if len(ids) == 0 {
 		return
 	}

@@ -48,23 +48,23 @@ func (s *recordService) Events(ctx context.Context, caller *Caller, chain ledger
 	var views []*EventView
 	last := after
 	// Payloads are usually small but can be large, so the first page is small.
-	for bytes, atOnce := 0, 4; len(views) < limit && bytes < PageBytes; atOnce *= 4 {
-		few, err := s.store.Events(ctx, chain, last, min(atOnce, limit-len(views)))
+	for bytes, pageSize := 0, 4; len(views) < limit && bytes < PageBytes; pageSize *= 4 {
+		page, err := s.store.Events(ctx, chain, last, min(pageSize, limit-len(views)))
 		if err != nil {
 			return nil, visible(err)
 		}
-		for i, event := range few {
+		for i, event := range page {
 			if event.Sequence > maxSequence {
 				s.log.Error(tamperedLog, "of", "an event")
 				s.findings.NoteTampering(caller.Org, fmt.Errorf("an event of the chain %s stands in a place that the service gives to none: %w", chain, ledger.ErrStateTampered))
-				few = few[:i] // it is forged, and sorts last
+				page = page[:i] // it is forged, and sorts last
 				break
 			}
 			bytes += len(event.Payload)
 			views = append(views, s.eventView(caller.Org, event))
 			last = event.Sequence
 		}
-		if len(few) < atOnce {
+		if len(page) < pageSize {
 			break
 		}
 	}

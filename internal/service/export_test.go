@@ -49,8 +49,8 @@ func (panicking) plan(b *batch) error {
 	panic("a fault of one operation")
 }
 
-// WaitForMet waits until all pending findings are stored.
-func (s *Service) WaitForMet() { s.unkept.Wait() }
+// WaitForFindings waits until all pending findings are stored.
+func (s *Service) WaitForFindings() { s.unkept.Wait() }
 
 // ForgetFindings makes the next call read the findings again.
 func (s *Service) ForgetFindings() { s.known.forget() }

@@ -435,9 +435,9 @@ const maxPendingFindings = 64
 // NoteTampering records, asynchronously, that a request or job has read a row that fails
 // authentication. It ignores other errors. The zero organization stands for an unknown one.
 func (s *findingService) NoteTampering(org ledger.OrgID, err error) {
-	var back *chainBackError
-	if errors.As(err, &back) {
-		s.noteFinding(pendingFinding{org: back.back.Org, tampering: back.back.Tampering(), notify: true})
+	var rolledBack *chainRollbackError
+	if errors.As(err, &rolledBack) {
+		s.noteFinding(pendingFinding{org: rolledBack.rollback.Org, tampering: rolledBack.rollback.Tampering(), notify: true})
 		return
 	}
 	var own *fault.Error

@@ -20,7 +20,7 @@ import (
 // open.
 func (s *suspect) known(by *service.Service) (known []string) {
 	s.t.Helper()
-	by.WaitForMet()
+	by.WaitForFindings()
 	by.ForgetFindings()
 	for _, finding := range must[[]*service.Finding](s.t)(by.Findings(s.t.Context(), s.who.member)) {
 		status := "open"
@@ -149,7 +149,7 @@ func TestTamperingStandsHoweverItIsFound(t *testing.T) {
 				for range 3 {
 					test.find(s)
 				}
-				s.WaitForMet()
+				s.WaitForFindings()
 				for what, by := range map[string]*service.Service{"here": s.Service, "another replica": s.replica()} {
 					if known := s.known(by); len(known) != 1 || !strings.HasPrefix(known[0], want(s)) || !strings.HasSuffix(known[0], " open") {
 						t.Errorf("%s: known %q, want %q alone, open", what, known, want(s))
@@ -311,7 +311,7 @@ func TestFindingsOfATamperedOrganization(t *testing.T) {
 				} else {
 					must[*ledger.ReceiptCheck](t)(another.CheckReceipt(t.Context(), s.receipts[1]))
 				}
-				another.WaitForMet()
+				another.WaitForFindings()
 				if open := must[int](t)(another.OpenFindings(t.Context())); open != 1 {
 					t.Errorf("%d findings are open, want 1", open)
 				}
@@ -371,7 +371,7 @@ func TestFindingsAreBounded(t *testing.T) {
 		for range 50 {
 			must[*ledger.ReceiptCheck](t)(s.CheckReceipt(t.Context(), s.receipts[0]))
 		}
-		s.WaitForMet()
+		s.WaitForFindings()
 		if more := len(s.rowsOf("acts")) - acts; more != 1 {
 			t.Errorf("a stranger's requests have written %d acts, want 1", more)
 		}

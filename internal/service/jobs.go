@@ -126,7 +126,7 @@ func (j *Jobs) FanOut(ctx context.Context, job *store.Job) error {
 	var follow []*store.Job
 	for _, endpoint := range endpoints {
 		j.reportIfTampered(ctx, endpoint)
-		if wants(endpoint, notice.Kind) {
+		if subscribes(endpoint, notice.Kind) {
 			follow = append(follow, webhookJob(now, endpoint, message{id: messageID(job), notice: job.Body, trigger: TriggerEvent, stream: job.Stream}))
 		}
 	}
@@ -233,7 +233,7 @@ func (j *Jobs) Delivery(ctx context.Context, job *store.Job) (*Delivery, error) 
 			continue
 		}
 		j.reportIfTampered(ctx, endpoint)
-		if wanted(endpoint) {
+		if isActive(endpoint) {
 			d.Webhook = endpoint
 			plain, err := j.service.secrets.Open(job.Org.UUID, webhookSecretLabel+endpoint.ID.String(), endpoint.Secret)
 			d.Secret = ledger.NewSecret(string(plain))

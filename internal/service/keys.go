@@ -29,10 +29,10 @@ type Caller struct {
 	secret *[32]byte
 	// ends is when the secret expires if the key is not changed before; nil for never.
 	ends *ledger.Time
-	// remembered reports that the key was cached and not read for this request. A use case
+	// cached reports that the key was not read for this request. A use case
 	// that commits confirms the key in its transaction, and any other reads it again, so a
 	// revoked key fails at its next request on every replica.
-	remembered bool
+	cached bool
 }
 
 var (
@@ -89,9 +89,9 @@ func (s *accountService) Authenticate(ctx context.Context, text string) (*Caller
 	if previous := record.Previous; previous != nil && hash == previous.Hash && (caller.ends == nil || previous.ExpiresAt < *caller.ends) {
 		caller.ends = &previous.ExpiresAt
 	}
-	remembered := *caller
-	remembered.remembered = true
-	s.callers.put(hash, &remembered)
+	cached := *caller
+	cached.cached = true
+	s.callers.put(hash, &cached)
 	return caller, nil
 }
 
@@ -109,7 +109,7 @@ func callerOf(key *ledger.KeyRecord) *Caller {
 // authorize confirms the caller's key and checks its role. Every use case that reads starts
 // with it.
 func (s *shared) authorize(ctx context.Context, caller *Caller, role ledger.Role) error {
-	if caller.remembered {
+	if caller.cached {
 		if err := s.confirm(ctx, caller); err != nil {
 			return err
 		}

@@ -451,7 +451,7 @@ func keepLog(t *testing.T, direct *sql.DB) func(*testing.T, *sql.DB, *testdb.Dat
 
 func (l *logged) checkFound(who *tenant) {
 	l.t.Helper()
-	l.WaitForMet()
+	l.WaitForFindings()
 	findings := must[[]*service.Finding](l.t)(l.Operator().Findings(l.t.Context(), who.slug))
 	if !slices.ContainsFunc(findings, func(f *service.Finding) bool { return f.Check == string(ledger.CheckTransparency) }) {
 		l.t.Errorf("nobody was told: %+v", findings)

@@ -258,12 +258,12 @@ func (s *shared) price(action *ledger.Action) {
 }
 
 type recordEvent struct {
-	caller   *Caller
-	line     *lineage
-	action   *ledger.Action
-	asked    *ledger.ApprovalID // of the event that this repeats; nil until it is known
-	counters counting
-	recorded Recorded // result
+	caller     *Caller
+	line       *lineage
+	action     *ledger.Action
+	approvalID *ledger.ApprovalID // of the event that this repeats; nil until it is known
+	counters   counting
+	recorded   Recorded // result
 }
 
 func (o *recordEvent) ref(chain ledger.ChainID) store.EventRef {
@@ -285,8 +285,8 @@ func (o *recordEvent) need(needs *store.Needs) {
 			needs.Repeats = append(needs.Repeats, o.ref(chain))
 		}
 	}
-	if o.asked != nil {
-		needs.Approvals = append(needs.Approvals, *o.asked)
+	if o.approvalID != nil {
+		needs.Approvals = append(needs.Approvals, *o.approvalID)
 	}
 	o.counters.need(needs)
 }
@@ -445,8 +445,8 @@ func (o *recordEvent) approval(b *batch, event *ledger.RecordedEvent) (*ledger.A
 	if id == (ledger.ApprovalID{}) {
 		return nil, nil
 	}
-	if o.asked == nil && b.approvals[id] == nil && b.loaded.Approvals[id] == nil {
-		o.asked = &id
+	if o.approvalID == nil && b.approvals[id] == nil && b.loaded.Approvals[id] == nil {
+		o.approvalID = &id
 		return nil, errApprovalNotLoaded
 	}
 	asked, err := b.approval(id)

@@ -132,7 +132,7 @@ func tokenAuditEntry(action string, t *store.TokenRecord) *auditEntry {
 	return &auditEntry{action: action, target: t.ID.String(), detail: details(func(w *canon.ObjectWriter) {
 		w.String("artifact_id", t.ArtifactID.String())
 		w.String("artifact_type", t.Artifact)
-		w.StringOrNull("expires_at", moment(t.ExpiresAt))
+		w.StringOrNull("expires_at", formatTime(t.ExpiresAt))
 		if t.RevokedAt != nil {
 			w.StringOrNull("reason", t.RevocationReason)
 			writeChange(w, "status", "active", "revoked")

@@ -124,7 +124,7 @@ func (f *filler) leaveFindings() {
 	for _, row := range []string{"a row", "another row", "a third row"} {
 		f.NoteTampering(f.who.id, fmt.Errorf("%s fails its authenticator: %w", row, ledger.ErrStateTampered))
 	}
-	f.WaitForMet()
+	f.WaitForFindings()
 	findings := must[[]*service.Finding](f.t)(f.Operator().Findings(f.t.Context(), f.who.slug))
 	if len(findings) != 3 {
 		f.t.Fatalf("%d findings are kept, want 3", len(findings))

@@ -122,7 +122,7 @@ func (s *findingService) hasTamperRecipient(ctx context.Context, org *ledger.Org
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.LedgerTamperFound) }), nil
+	return slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return subscribes(e, notify.LedgerTamperFound) }), nil
 }
 
 // tamperRecipients lists the recipients of e-mail about tampering: the fallback approvers.

@@ -122,16 +122,16 @@ func (s *webhookService) changeWebhook(ctx context.Context, caller *Caller, org 
 		// Of a record that was tampered with, only the id is known. Deleting it replaces it
 		// by an empty row. The record may never have been counted, and subtracting it could
 		// disable the others, so the count stays one too high.
-		before, record := wanted(loaded), *loaded
+		before, record := isActive(loaded), *loaded
 		record.Tampered = false
 		change(&record, b.now)
 		if loaded.Tampered && record.DeletedAt == nil {
 			return nil, errWebhookTampered
 		}
-		if record.DeletedAt != nil && loaded.DeletedAt != nil || wanted(&record) == before && record.DeletedAt == nil {
+		if record.DeletedAt != nil && loaded.DeletedAt != nil || isActive(&record) == before && record.DeletedAt == nil {
 			return nil, nil
 		}
-		if before && !wanted(&record) {
+		if before && !isActive(&record) {
 			org.Controls.Webhooks = max(org.Controls.Webhooks-1, 0)
 		}
 		b.loaded.Webhooks[id] = &record
@@ -141,14 +141,14 @@ func (s *webhookService) changeWebhook(ctx context.Context, caller *Caller, org 
 	return s.committer.commit(ctx, op)
 }
 
-// wanted reports whether an endpoint receives notifications.
-func wanted(record *store.WebhookRecord) bool {
+// isActive reports whether an endpoint receives notifications.
+func isActive(record *store.WebhookRecord) bool {
 	return record.DeletedAt == nil && record.DisabledAt == nil && !record.Tampered
 }
 
-// wants reports whether an endpoint receives notifications of a kind.
-func wants(record *store.WebhookRecord, kind notify.Kind) bool {
-	return wanted(record) && (len(record.Events) == 0 || slices.Contains(record.Events, string(kind)))
+// subscribes reports whether an endpoint receives notifications of a kind.
+func subscribes(record *store.WebhookRecord, kind notify.Kind) bool {
+	return isActive(record) && (len(record.Events) == 0 || slices.Contains(record.Events, string(kind)))
 }
 
 // The states of a message after an attempt to deliver it.
@@ -437,7 +437,7 @@ func (s *webhookService) hasEscalationEndpoint(ctx context.Context, org *ledger.
 	if err != nil {
 		return false, visible(err)
 	}
-	found := slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return wants(e, notify.ApprovalEscalated) })
+	found := slices.ContainsFunc(endpoints, func(e *store.WebhookRecord) bool { return subscribes(e, notify.ApprovalEscalated) })
 	s.escalationHooks.Put(org.ID, escalationHook{org.Controls.Act, found}, 16)
 	return found, nil
 }
