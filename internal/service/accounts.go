@@ -378,11 +378,10 @@ func killSwitchAuditEntry(action string, before, after *ledger.KillSwitch) *audi
 	})}
 }
 
-// A sign-in link opens a session of the console in a browser. The lifetimes are in
-// milliseconds.
+// A sign-in link opens a session of the console in a browser.
 const (
-	signInLifetime  = ledger.Time(30 * 60 * 1000)
-	sessionLifetime = ledger.Time(12 * 60 * 60 * 1000)
+	signInLifetime  = 30 * time.Minute
+	sessionLifetime = 12 * time.Hour
 	signInPrefix    = "csl_"
 	sessionPrefix   = "css_"
 )
@@ -401,7 +400,7 @@ func (s *accountService) CreateSignIn(ctx context.Context, caller *Caller, key l
 // entry too many, but never one too few.
 func (s *accountService) createSignIn(ctx context.Context, caller *Caller, org ledger.OrgID, id ledger.KeyID) (ledger.Secret, error) {
 	text := ledger.NewOpaqueToken(signInPrefix, s.entropy())
-	link := &store.SignIn{Hash: ledger.HashToken(text.Reveal()), Key: id.UUID, Org: org, ExpiresAt: s.now() + signInLifetime}
+	link := &store.SignIn{Hash: ledger.HashToken(text.Reveal()), Key: id.UUID, Org: org, ExpiresAt: s.now().Add(signInLifetime)}
 	creation := &act{
 		caller: caller, actor: ledger.ActorOperator, org: org,
 		needs: func(needs *store.Needs) { needs.Keys = append(needs.Keys, id) },
@@ -456,7 +455,7 @@ func (s *accountService) SignIn(ctx context.Context, link string) (session ledge
 	if err != nil {
 		return ledger.Secret{}, 0, visible(err)
 	}
-	expires = now + sessionLifetime
+	expires = now.Add(sessionLifetime)
 	opened := &store.SignIn{Hash: ledger.HashToken(session.Reveal()), Key: used.Key, Org: used.Org, ExpiresAt: expires, Session: true}
 	if opened.Act, err = s.logSignIn(ctx, used, opened); err != nil {
 		return ledger.Secret{}, 0, visible(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -449,9 +450,9 @@ type poll struct {
 }
 
 const (
-	// stillWaiting is how long after its last poll a client counts as waiting, in
-	// milliseconds. It exceeds the pause between two polls plus the lag of another replica.
-	stillWaiting = ledger.Time(60_000)
+	// stillWaiting is how long after its last poll a client counts as waiting. It exceeds the
+	// pause between two polls plus the lag of another replica.
+	stillWaiting = time.Minute
 	// maxPolls bounds the map. Further polls are ignored until older ones are written and
 	// removed.
 	maxPolls = 10_000
@@ -536,7 +537,7 @@ func (p *approvalPolls) unwritten(now ledger.Time) map[ledger.ApprovalID]ledger.
 		switch {
 		case poll.at > poll.written:
 			found[id] = poll.at
-		case poll.at < now-stillWaiting:
+		case poll.at < now.Add(-stillWaiting):
 			delete(p.recent, id)
 		}
 	}
@@ -610,7 +611,7 @@ func (s *approvalService) addAttendance(ctx context.Context, caller *Caller, vie
 		view.Client = new(Attendance)
 		if last > 0 {
 			view.Client.LastPolledAt = &last
-			view.Client.Waiting = view.Status.Open() && now-last < stillWaiting
+			view.Client.Waiting = view.Status.Open() && now < last.Add(stillWaiting)
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"countersign/internal/cache"
 	"countersign/internal/evidence"
@@ -296,8 +297,8 @@ type polledChain struct {
 type polledAt struct{ since, at ledger.Time }
 
 const (
-	// shortestGrain is less than any organization's PollGrain, in milliseconds.
-	shortestGrain = ledger.Time(100)
+	// shortestGrain is less than any organization's PollGrain.
+	shortestGrain = 100 * time.Millisecond
 	// pollLag is how long it may take to store a poll, in milliseconds: two flushes of the
 	// worker, with a margin for the clocks of replicas.
 	pollLag = ledger.Time(15_000)
@@ -315,7 +316,7 @@ func (p *chainPolls) note(chain *ledger.Chain, since, now ledger.Time) {
 }
 
 func (p *chainPolls) noteAt(chain polledChain, since, now ledger.Time) {
-	if now-since < shortestGrain {
+	if now < since.Add(shortestGrain) {
 		return
 	}
 	p.mu.Lock()

@@ -33,9 +33,9 @@ type Found[T, P any] struct {
 	Next  *P
 }
 
-// clockSlack bounds how far the order of a list may deviate from its times, in milliseconds,
-// because the clocks of replicas differ.
-const clockSlack = ledger.Time(10 * time.Second / time.Millisecond)
+// clockSlack bounds how far the order of a list may deviate from its times, because the clocks
+// of replicas differ.
+const clockSlack = 10 * time.Second
 
 // ChainSearch selects chains by their content.
 type ChainSearch struct {
@@ -59,7 +59,7 @@ func (s *searchService) FindChains(ctx context.Context, caller *Caller, filter *
 	}
 	before := string([]byte{255}) // greater than any timed id
 	if filter.Until != nil {
-		bound := ledger.NewTimedID(*filter.Until+clockSlack, [10]byte{})
+		bound := ledger.NewTimedID(filter.Until.Add(clockSlack), [10]byte{})
 		before = string(bound[:6])
 	}
 	if filter.Before != nil {
@@ -275,12 +275,12 @@ func (s *searchService) receiptsDuring(ctx context.Context, org ledger.OrgID, fi
 	}
 	from, end = 1, newest[0].Sequence+1
 	if find.Since != nil {
-		if from, err = s.firstReceipt(ctx, org, *find.Since-clockSlack, from, end); err != nil {
+		if from, err = s.firstReceipt(ctx, org, find.Since.Add(-clockSlack), from, end); err != nil {
 			return 0, 0, err
 		}
 	}
 	if find.Until != nil {
-		end, err = s.firstReceipt(ctx, org, *find.Until+clockSlack, from, end)
+		end, err = s.firstReceipt(ctx, org, find.Until.Add(clockSlack), from, end)
 	}
 	return from, end, err
 }

@@ -213,10 +213,9 @@ func (r tamperReporter) Tell(ctx context.Context, org ledger.OrgID, t *verify.Ta
 // part. Body: see encodeCheckPlace.
 const JobCheck = "ledger.check"
 
-// In milliseconds.
 const (
-	checkPause = ledger.Time(60_000)    // between the jobs of one pass
-	checkSlack = ledger.Time(3_600_000) // how late a job may be before it counts as lost
+	checkPause = time.Minute            // between the jobs of one pass
+	checkSlack = ledger.Time(3_600_000) // how late a job may be before it counts as lost, in milliseconds
 )
 
 func encodeCheckPlace(p verify.CheckPlace) []byte {
@@ -298,7 +297,7 @@ func (j *Jobs) CheckLedger(ctx context.Context, job *store.Job, every ledger.Tim
 	if err != nil {
 		return visible(err)
 	}
-	follow := []*store.Job{checkJob(job.Org, next, j.service.now()+checkPause)}
+	follow := []*store.Job{checkJob(job.Org, next, j.service.now().Add(checkPause))}
 	if done {
 		j.service.ledgerChecks.end(job.Org, j.service.now())
 		if follow, err = j.nextRound(ctx, job.Org, every); err != nil {
@@ -384,8 +383,8 @@ func (r *ledgerChecks) moveOn(org ledger.OrgID, place verify.CheckPlace, now led
 	r.of(org, now).place = place
 }
 
-// overdueTime bounds how long one call checks overdue ledgers, in milliseconds.
-const overdueTime = ledger.Time(10_000)
+// overdueTime bounds how long one call checks overdue ledgers.
+const overdueTime = 10 * time.Second
 
 // LookOverdue checks the next part of each ledger whose queued checks do not finish: jobs are
 // rows, and an attacker may delete them as often as they are queued. It returns the age of the
@@ -400,7 +399,7 @@ func (s *findingService) LookOverdue(ctx context.Context, every ledger.Time) (ol
 	late, oldest := s.ledgerChecks.overdue(orgs, every, began)
 	var failed []error
 	for i, org := range late {
-		if i > 0 && s.now()-began > overdueTime {
+		if i > 0 && s.now() > began.Add(overdueTime) {
 			break
 		}
 		next, done, err := s.judge.LookOver(ctx, org, s.ledgerChecks.begin(org.ID, began), tamperReporter{s})
