@@ -8,8 +8,6 @@ import (
 	"countersign/internal/service"
 )
 
-const sharesPath = "/public-links/shares"
-
 // evidenceForm takes the evidence of a receipt out of the service.
 type evidenceForm struct {
 	ID      ledger.ReceiptID
@@ -55,70 +53,5 @@ func downloadBundle(v *visit) error {
 	}
 	v.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.bundle"`)
 	v.write(http.StatusOK, service.BundleType, body)
-	return nil
-}
-
-func showShares(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	return v.showShares(http.StatusOK, caller, &tokensView{})
-}
-
-func (v *visit) showShares(status int, caller *service.Caller, page *tokensView) error {
-	page.Path, page.Shares, page.Off = sharesPath, true, !v.exports()
-	if err := v.loadTokens(caller, page); err != nil {
-		return err
-	}
-	return v.show(status, "public-links.html", "Shares", page)
-}
-
-// createShare answers with the link itself: it is nowhere to be found later.
-func createShare(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	sent, err := v.form(maxForm)
-	if err != nil {
-		return err
-	}
-	body, err := v.tokenBody(sent, map[string]any{"receipt_id": sent.text("receipt_id")})
-	if err != nil {
-		return err
-	}
-	wanted, err := service.ParseShareRequest(body)
-	if err != nil {
-		return err
-	}
-	once, err := sent.once()
-	if err != nil {
-		return err
-	}
-	_, text, err := v.console.service.Share(v.r.Context(), caller, wanted, once)
-	if err != nil {
-		return err
-	}
-	page := &tokensView{Issued: true}
-	if text.Reveal() != "" {
-		page.Link = v.here("/public/shares/" + text.Reveal())
-	}
-	return v.showShares(http.StatusCreated, caller, page)
-}
-
-func revokeShare(v *visit) error {
-	caller, err := v.admin()
-	if err != nil {
-		return err
-	}
-	id, err := v.pathID("token_id")
-	if err != nil {
-		return err
-	}
-	if _, err := v.console.service.RevokeShare(v.r.Context(), caller, ledger.TokenID{UUID: id}, ""); err != nil {
-		return err
-	}
-	v.seeOther(sharesPath)
 	return nil
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -32,15 +33,28 @@ func (v *visit) shareForm(caller *service.Caller, artifact string, id uuid.UUID)
 	return &shareForm{Artifact: artifact, ID: id, Once: v.id}
 }
 
-// tokensView lists the public links, or the shares, and shows one that was just issued.
-type tokensView struct {
+// linkKind is a kind of public link. Both kinds are tokens to the service, and have the same page.
+type linkKind struct {
+	path   string // of the page
+	title  string
+	public string // the public path, to which the link's text is appended
+	shares bool
+}
+
+var (
+	tokenLink = linkKind{path: "/public-links", title: "Public links", public: "/public/v2/verify/"}
+	shareLink = linkKind{path: "/public-links/shares", title: "Shares", public: "/public/shares/", shares: true}
+)
+
+// linksView lists the links of a kind, and shows one that was just issued.
+type linksView struct {
 	Path   string // of the list
 	Shares bool
-	Off    bool // shares serve nothing at present
+	Off    bool // the links work only when an admin allows exports again
 	Tokens []tokenRow
 	pageLinks
 	Issued bool
-	Link   string // "" where it was shown before
+	Link   string // "" if it was shown before
 }
 
 type tokenRow struct {
@@ -50,23 +64,27 @@ type tokenRow struct {
 	Page   string // of the artifact
 }
 
-func showTokens(v *visit) error {
+func showTokens(v *visit) error { return v.showLinks(&tokenLink) }
+
+func showShares(v *visit) error { return v.showLinks(&shareLink) }
+
+func (v *visit) showLinks(kind *linkKind) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
 	}
-	return v.showTokens(http.StatusOK, caller, &tokensView{})
+	return v.linksPage(http.StatusOK, caller, kind, &linksView{})
 }
 
-func (v *visit) showTokens(status int, caller *service.Caller, page *tokensView) error {
-	page.Path = "/public-links"
+func (v *visit) linksPage(status int, caller *service.Caller, kind *linkKind, page *linksView) error {
+	page.Path, page.Shares, page.Off = kind.path, kind.shares, kind.shares && !v.exports()
 	if err := v.loadTokens(caller, page); err != nil {
 		return err
 	}
-	return v.show(status, "public-links.html", "Public links", page)
+	return v.show(status, "public-links.html", kind.title, page)
 }
 
-func (v *visit) loadTokens(caller *service.Caller, page *tokensView) error {
+func (v *visit) loadTokens(caller *service.Caller, page *linksView) error {
 	before, err := v.readID("before")
 	if err != nil {
 		return err
@@ -100,8 +118,21 @@ func (v *visit) loadTokens(caller *service.Caller, page *tokensView) error {
 	return nil
 }
 
-// issueToken answers with the link itself: it is nowhere to be found later.
 func issueToken(v *visit) error {
+	return v.issueLink(&tokenLink, service.ParseTokenRequest, v.console.service.IssueToken, "artifact_type", "artifact_id")
+}
+
+func createShare(v *visit) error {
+	return v.issueLink(&shareLink, service.ParseShareRequest, v.console.service.Share, "receipt_id")
+}
+
+// issueLink answers with a page that shows the link instead of a redirect: it cannot be shown
+// again. members are the form's fields that name the artifact, and the members of the request.
+func (v *visit) issueLink(
+	kind *linkKind, parse func(canon.Value) (*service.TokenRequest, error),
+	issue func(ctx context.Context, caller *service.Caller, request *service.TokenRequest, key string) (*service.Token, ledger.Secret, error),
+	members ...string,
+) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
@@ -110,7 +141,11 @@ func issueToken(v *visit) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := v.readTokenRequest(sent)
+	body, err := v.linkRequest(sent, members)
+	if err != nil {
+		return err
+	}
+	wanted, err := parse(body)
 	if err != nil {
 		return err
 	}
@@ -118,34 +153,29 @@ func issueToken(v *visit) error {
 	if err != nil {
 		return err
 	}
-	_, text, err := v.console.service.IssueToken(v.r.Context(), caller, wanted, once)
+	_, text, err := issue(v.r.Context(), caller, wanted, once)
 	if err != nil {
 		return err
 	}
-	page := &tokensView{Issued: true}
+	page := &linksView{Issued: true}
 	if text.Reveal() != "" {
-		page.Link = v.here("/public/v2/verify/" + text.Reveal())
+		page.Link = v.here(kind.public + text.Reveal())
 	}
-	return v.showTokens(http.StatusCreated, caller, page)
+	return v.linksPage(http.StatusCreated, caller, kind, page)
 }
 
-func (v *visit) readTokenRequest(sent form) (*service.TokenRequest, error) {
-	members := map[string]any{"artifact_type": sent.text("artifact_type"), "artifact_id": sent.text("artifact_id")}
-	body, err := v.tokenBody(sent, members)
-	if err != nil {
-		return nil, err
+// linkRequest builds the API request for a link from a form.
+func (v *visit) linkRequest(sent form, names []string) (canon.Value, error) {
+	members := make(map[string]any)
+	for _, name := range names {
+		members[name] = sent.text(name)
 	}
-	return service.ParseTokenRequest(body)
-}
-
-// tokenBody is the request for a link that ends as a form says.
-func (v *visit) tokenBody(sent form, members map[string]any) (canon.Value, error) {
 	if days := sent.text("days"); days != "" {
 		n, err := strconv.Atoi(days)
 		if err != nil || n < 1 || n > 3650 {
 			return canon.Value{}, fault.Errorf(fault.CodeInvalid, "a link can end after 1 to 3650 days; go back and choose")
 		}
-		// Counted from the day's beginning, so that a form sent again asks for the same.
+		// Count from the end of the day, so that a form sent again asks for the same expiry.
 		const day = ledger.Time(24 * 60 * 60 * 1000)
 		members["expires_at"] = ((v.console.service.Now()/day+1)*day + ledger.Time(n)*day).String()
 	}
@@ -161,7 +191,13 @@ func (v *visit) here(path string) string {
 	return link.String()
 }
 
-func revokeToken(v *visit) error {
+func revokeToken(v *visit) error { return v.revokeLink(&tokenLink, v.console.service.RevokeToken) }
+
+func revokeShare(v *visit) error { return v.revokeLink(&shareLink, v.console.service.RevokeShare) }
+
+func (v *visit) revokeLink(
+	kind *linkKind, revoke func(ctx context.Context, caller *service.Caller, id ledger.TokenID, reason string) (*service.Token, error),
+) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
@@ -170,9 +206,9 @@ func revokeToken(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if _, err := v.console.service.RevokeToken(v.r.Context(), caller, ledger.TokenID{UUID: id}, ""); err != nil {
+	if _, err := revoke(v.r.Context(), caller, ledger.TokenID{UUID: id}, ""); err != nil {
 		return err
 	}
-	v.seeOther("/public-links")
+	v.seeOther(kind.path)
 	return nil
 }
