@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 
@@ -95,35 +96,16 @@ func (v *visit) takeSigningKey(caller *service.Caller, members map[string]any) e
 	return err
 }
 
-func retireSigningKey(v *visit) error {
-	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
-		_, err := v.console.service.RetireSigningKey(v.r.Context(), caller, id)
-		return err
-	})
-}
+func retireSigningKey(v *visit) error { return v.moveSigningKey(v.console.service.RetireSigningKey) }
 
-func revokeSigningKey(v *visit) error {
-	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
-		_, err := v.console.service.RevokeSigningKey(v.r.Context(), caller, id)
-		return err
-	})
-}
+func revokeSigningKey(v *visit) error { return v.moveSigningKey(v.console.service.RevokeSigningKey) }
 
-func confirmSigningKey(v *visit) error {
-	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
-		_, err := v.console.service.ConfirmSigningKey(v.r.Context(), caller, id)
-		return err
-	})
-}
+func confirmSigningKey(v *visit) error { return v.moveSigningKey(v.console.service.ConfirmSigningKey) }
 
-func retractSigningKey(v *visit) error {
-	return v.moveSigningKey(func(caller *service.Caller, id ledger.SigningKeyID) error {
-		_, err := v.console.service.RetractSigningKey(v.r.Context(), caller, id)
-		return err
-	})
-}
+func retractSigningKey(v *visit) error { return v.moveSigningKey(v.console.service.RetractSigningKey) }
 
-func (v *visit) moveSigningKey(move func(*service.Caller, ledger.SigningKeyID) error) error {
+// moveSigningKey changes the status of the key that the path names.
+func (v *visit) moveSigningKey(move func(context.Context, *service.Caller, ledger.SigningKeyID) (*service.SigningKey, error)) error {
 	caller, err := v.admin()
 	if err != nil {
 		return err
@@ -132,7 +114,7 @@ func (v *visit) moveSigningKey(move func(*service.Caller, ledger.SigningKeyID) e
 	if err != nil {
 		return err
 	}
-	err = move(caller, ledger.SigningKeyID{UUID: id})
+	_, err = move(v.r.Context(), caller, ledger.SigningKeyID{UUID: id})
 	if why := refusalOf(err); why != nil {
 		return v.showSigningKeys(why.Status, caller, &signingKeysView{Refusal: why})
 	}
