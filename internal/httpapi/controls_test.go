@@ -133,7 +133,7 @@ func TestReadinessTellsOfPolicies(t *testing.T) {
 			return ""
 		}
 		for _, want := range []string{"2 of 2", "1 of 2", "1 of 2"} {
-			if got := detail(); !strings.HasPrefix(got, want+" organizations are under the built-in defaults alone") {
+			if got := detail(); !strings.HasPrefix(got, want+" organizations use only the built-in defaults") {
 				t.Errorf("the check says %q, want %s", got, want)
 			}
 			s.put(t, s.acme.admin, "application/yaml", "rules: []\n").expect(t, http.StatusOK)

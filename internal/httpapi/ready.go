@@ -16,36 +16,36 @@ import (
 	"countersign/internal/verify"
 )
 
-// readiness is "unavailable" where a check has failed, else "degraded" where there
-// is a reason for it, else "ready".
+// readiness is the answer of /readyz. The status is "unavailable" if a check failed, otherwise
+// "degraded" if there are reasons, otherwise "ready". Anyone can read it, so it names no
+// organization.
 type readiness struct {
 	Status  string            `json:"status"`
 	Reasons []readinessReason `json:"reasons"`
 	Checks  []readinessCheck  `json:"checks"`
-	Ledger  *readinessLedger  `json:"ledger"` // null where it is not known
+	Ledger  *readinessLedger  `json:"ledger"` // null if unknown
 }
 
-// readinessLedger tells two databases apart that began as one.
+// readinessLedger identifies the ledger. A restored copy has its own id.
 type readinessLedger struct {
 	ID        string  `json:"id"`
-	Parent    *string `json:"parent_id"` // null where it was not restored
+	Parent    *string `json:"parent_id"` // null if it was never restored
 	CreatedAt string  `json:"created_at"`
 }
 
-// readinessReason is something that the service should do and cannot, although it
-// serves requests. Anyone can ask, so it counts and names no organization.
+// readinessReason is something that does not work although the service answers requests.
 type readinessReason struct {
 	Name  string `json:"name"`
-	Count int    `json:"count"` // of organizations, of findings, of checks, of files, or of logs
+	Count int    `json:"count"` // of organizations, findings, checks, files or logs
 }
 
 const (
-	// reasonEscalation: an approval that escalates would reach nobody.
+	// reasonEscalation means that an approval that escalates would reach nobody.
 	reasonEscalation = "escalation_without_channel"
-	// reasonTampering: rows were changed outside the service, and no operator has
+	// reasonTampering means that rows were changed outside the service and no operator has
 	// acknowledged it.
 	reasonTampering = "tampering"
-	// reasonNotKnown: something could not be looked at.
+	// reasonNotKnown means that a check could not be made.
 	reasonNotKnown = "not_known"
 )
 
@@ -54,11 +54,11 @@ type readinessCheck struct {
 	Status string `json:"status"`
 	Detail string `json:"detail,omitempty"`
 
-	reason *readinessReason // of a check that is "degraded" or could not be made
+	reason *readinessReason // set if the check is "degraded" or could not be made
 }
 
-// conclude derives the status and the reasons from the checks. A load balancer
-// sends requests to a service that is degraded: another replica would be no better.
+// conclude derives the status and the reasons from the checks. A degraded service answers 200, so
+// that load balancers keep it: another replica would be no better.
 func (r *readiness) conclude() (httpStatus int) {
 	httpStatus, r.Status, r.Reasons = http.StatusOK, "ready", []readinessReason{}
 	for _, check := range r.Checks {
@@ -75,7 +75,7 @@ func (r *readiness) conclude() (httpStatus int) {
 	return httpStatus
 }
 
-// add counts reasons of one name together.
+// add adds a reason, or its count if there is one of the same name.
 func (r *readiness) add(reason readinessReason) {
 	for i := range r.Reasons {
 		if r.Reasons[i].Name == reason.Name {
@@ -86,11 +86,11 @@ func (r *readiness) add(reason readinessReason) {
 	r.Reasons = append(r.Reasons, reason)
 }
 
-// readinessTime bounds how long a probe waits for an answer, whatever the store does.
-const readinessTime = 1500 * time.Millisecond
+// readinessTimeout bounds how long a probe waits, even if the store hangs.
+const readinessTimeout = 1500 * time.Millisecond
 
 func ready(x *exchange) error {
-	ctx, cancel := context.WithTimeout(x.r.Context(), readinessTime)
+	ctx, cancel := context.WithTimeout(x.r.Context(), readinessTimeout)
 	defer cancel()
 	var answer readiness
 	storage, err := x.api.storageCheck(ctx)
@@ -98,7 +98,7 @@ func ready(x *exchange) error {
 		answer.Checks = []readinessCheck{storage}
 		x.api.log.Error("not ready", "request_id", x.id, "error", err)
 	} else {
-		found := x.api.surveyed(ctx)
+		found := x.api.surveyResult(ctx)
 		answer.Checks, answer.Ledger = append([]readinessCheck{storage}, found.checks...), found.ledger
 	}
 	if x.api.faults != nil {
@@ -112,14 +112,14 @@ func ready(x *exchange) error {
 	return x.answer(status, body)
 }
 
-// storageCheck asks the service, and does not wait for it longer than ctx lasts: not every
-// wait for a disk can be ended.
+// storageCheck checks the store. It returns when ctx is done even if the check hangs, because not
+// every wait for a disk can be cancelled. The goroutine ends with the check.
 func (a *API) storageCheck(ctx context.Context) (readinessCheck, error) {
-	asked := make(chan error, 1)
-	go func() { asked <- a.service.Ready(ctx) }()
+	done := make(chan error, 1)
+	go func() { done <- a.service.Ready(ctx) }()
 	var err error
 	select {
-	case err = <-asked:
+	case err = <-done:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
@@ -129,13 +129,13 @@ func (a *API) storageCheck(ctx context.Context) (readinessCheck, error) {
 	return readinessCheck{Name: "storage", Status: "ok"}, nil
 }
 
-// Fault is something that is wrong beside the database, for anyone to read: it names no
-// path and no organization.
+// Fault is the result of a check outside the database. Anyone can read it, so it names no path and
+// no organization.
 type Fault struct {
 	Check  string // the name of the check
-	Reason string // the reason why the service is degraded
-	Detail string // "" where nothing is wrong
-	Count  int    // optional, 1
+	Reason string // the name of the reason if something is wrong
+	Detail string // "" if nothing is wrong
+	Count  int    // 0 means 1
 }
 
 func faultChecks(faults []Fault) (checks []readinessCheck) {
@@ -149,29 +149,28 @@ func faultChecks(faults []Fault) (checks []readinessCheck) {
 	return checks
 }
 
-// survey keeps what takes a look at every organization: probes come often, and
-// from several sides. One look at a time is under way, in a goroutine of its own: those
-// who ask wait for it as long as they can.
+// survey caches the checks that read every organization, because probes are frequent. At most one
+// survey runs at a time, in its own goroutine. Requests wait for it until their deadline.
 type survey struct {
-	mu    sync.Mutex
-	found surveyFound
+	mu    sync.Mutex // guards the fields below
+	found surveyResult
 	until time.Time     // found is fresh until then
-	done  chan struct{} // closed with the look under way; nil where none is
+	done  chan struct{} // closed when the running survey ends; nil if none runs
 }
 
-type surveyFound struct {
+type surveyResult struct {
 	checks []readinessCheck
 	ledger *readinessLedger
 }
 
 const (
-	surveyLasts = 5 * time.Second
-	surveyTime  = 10 * time.Second // bounds a look
+	surveyTTL     = 5 * time.Second
+	surveyTimeout = 10 * time.Second
 )
 
-// surveyed are the checks of the survey and which ledger this is, looked at anew where
-// they are old. What could not be looked at is not kept.
-func (a *API) surveyed(ctx context.Context) surveyFound {
+// surveyResult returns the result of the last survey, or runs a new one if it is stale. A result
+// with failed checks is not cached.
+func (a *API) surveyResult(ctx context.Context) surveyResult {
 	s := &a.survey
 	s.mu.Lock()
 	if time.Now().Before(s.until) {
@@ -180,7 +179,7 @@ func (a *API) surveyed(ctx context.Context) surveyFound {
 	}
 	if s.done == nil {
 		s.done = make(chan struct{})
-		go a.look(s.done) //nolint:contextcheck,gosec // others wait for it too
+		go a.runSurvey(s.done) //nolint:contextcheck,gosec // other requests wait for it too
 	}
 	done := s.done
 	s.mu.Unlock()
@@ -190,55 +189,55 @@ func (a *API) surveyed(ctx context.Context) surveyFound {
 		defer s.mu.Unlock()
 		return s.found
 	case <-ctx.Done():
-		return notLookedAt()
+		return unknownSurvey()
 	}
 }
 
-// look takes a look and tells those who wait.
-func (a *API) look(done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), surveyTime)
+// runSurvey runs a survey and wakes the requests that wait for it.
+func (a *API) runSurvey(done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), surveyTimeout)
 	defer cancel()
-	found, err := a.lookAt(ctx)
+	found, err := a.runChecks(ctx)
 	s := &a.survey
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.found, s.done = found, nil; err == nil {
-		s.until = time.Now().Add(surveyLasts)
+		s.until = time.Now().Add(surveyTTL)
 	}
 	close(done)
 }
 
-func (a *API) lookAt(ctx context.Context) (found surveyFound, err error) {
+func (a *API) runChecks(ctx context.Context) (found surveyResult, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			a.log.Error("a look at the readiness panicked", "stack", string(debug.Stack()))
-			found, err = notLookedAt(), problem.ErrPanicked
+			a.log.Error("readiness check panicked", "stack", string(debug.Stack()))
+			found, err = unknownSurvey(), problem.ErrPanicked
 		}
 	}()
 	policy, policyErr := a.policyCheck(ctx)
 	rollback, rollbackErr := a.rollbackCheck(ctx)
 	escalation, escalationErr := a.escalationCheck(ctx)
 	tampering, tamperingErr := a.tamperingCheck(ctx)
-	found = surveyFound{[]readinessCheck{policy, rollback, tampering, escalation}, a.ledger(ctx)}
+	found = surveyResult{[]readinessCheck{policy, rollback, tampering, escalation}, a.ledger(ctx)}
 	return found, errors.Join(policyErr, rollbackErr, escalationErr, tamperingErr)
 }
 
-// notLookedAt is what is said of a store that does not answer in time.
-func notLookedAt() (found surveyFound) {
+// unknownSurvey is the result if the store does not answer in time.
+func unknownSurvey() (found surveyResult) {
 	for _, name := range []string{"policy", "rollback", "tampering", "escalation"} {
 		found.checks = append(found.checks, unknownCheck(name))
 	}
 	return found
 }
 
-// unknownCheck is a check that could not be made. A service that does not know whether it
-// should serve does not say that it is ready.
+// unknownCheck returns a check that could not be made. It makes the service degraded: a service that
+// does not know its state must not say that it is ready.
 func unknownCheck(name string) readinessCheck {
 	return readinessCheck{Name: name, Status: "warning", Detail: notKnown, reason: &readinessReason{reasonNotKnown, 1}}
 }
 
-// ledger is which ledger this is. It is for people and auditors: nothing fails
-// without it.
+// ledger returns the identity of the ledger, or nil if it cannot be read. It is informational, so
+// that is not an error.
 func (a *API) ledger(ctx context.Context) *readinessLedger {
 	stored, err := a.service.Ledger(ctx)
 	if err != nil {
@@ -254,8 +253,8 @@ func (a *API) ledger(ctx context.Context) *readinessLedger {
 
 const notKnown = "not known: the store does not answer"
 
-// policyCheck says how many organizations nobody has written policies for. It
-// keeps no request from being served.
+// policyCheck says how many organizations have no policies of their own. It never fails because of
+// them.
 func (a *API) policyCheck(ctx context.Context) (readinessCheck, error) {
 	organizations, alone, err := a.service.PolicyCoverage(ctx)
 	if err != nil {
@@ -263,12 +262,11 @@ func (a *API) policyCheck(ctx context.Context) (readinessCheck, error) {
 	}
 	return readinessCheck{
 		Name: "policy", Status: "ok",
-		Detail: fmt.Sprintf("%d of %d organizations are under the built-in defaults alone", alone, organizations),
+		Detail: fmt.Sprintf("%d of %d organizations use only the built-in defaults", alone, organizations),
 	}, nil
 }
 
-// rollbackCheck says whether the database was put back behind receipts that were
-// given out. Anyone can ask, so it names no organization.
+// rollbackCheck fails if the database is older than receipts that this server has issued.
 func (a *API) rollbackCheck(ctx context.Context) (readinessCheck, error) {
 	found, err := a.service.Rollbacks(ctx)
 	switch {
@@ -283,21 +281,20 @@ func (a *API) rollbackCheck(ctx context.Context) (readinessCheck, error) {
 	return readinessCheck{Name: "rollback", Status: "ok"}, nil
 }
 
-// rollbackDetail counts, for anyone can ask.
+// rollbackDetail describes rollbacks without naming organizations.
 func rollbackDetail(found []verify.Rollback) string {
 	for _, rollback := range found {
 		switch {
 		case rollback.OtherLedger:
-			return "this server remembers the receipts of another ledger: see countersign doctor"
+			return "this server's heads file belongs to another ledger: see countersign doctor"
 		case rollback.Unremembered:
-			return fmt.Sprintf("%d ledgers hold receipts of which this server remembers nothing: see countersign doctor", len(found))
+			return fmt.Sprintf("%d ledgers contain receipts that this server has no record of: see countersign doctor", len(found))
 		}
 	}
-	return fmt.Sprintf("%d ledgers are older than the receipts that this server has given out: see countersign doctor", len(found))
+	return fmt.Sprintf("%d ledgers are older than receipts that this server has issued: see countersign doctor", len(found))
 }
 
-// escalationCheck says in how many organizations an approval that escalates would
-// reach nobody. Anyone can ask, so it names none of them.
+// escalationCheck says in how many organizations an approval that escalates would reach nobody.
 func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
 	unheard, organizations, err := a.service.UnheardEscalations(ctx)
 	switch {
@@ -312,8 +309,7 @@ func (a *API) escalationCheck(ctx context.Context) (readinessCheck, error) {
 	return readinessCheck{Name: "escalation", Status: "ok"}, nil
 }
 
-// tamperingCheck says how much tampering is known that no operator has acknowledged.
-// Anyone can ask, so it names nothing.
+// tamperingCheck says how many findings of tampering no operator has acknowledged.
 func (a *API) tamperingCheck(ctx context.Context) (readinessCheck, error) {
 	open, err := a.service.OpenFindings(ctx)
 	switch {
