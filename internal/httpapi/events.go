@@ -25,8 +25,8 @@ func recordEvent(x *exchange) error {
 	return x.answer(http.StatusOK, appendDecision(make([]byte, 0, 1024), recorded))
 }
 
-// reportEvents takes what a client decided by itself. What could not be recorded
-// is told in its place and does not keep the rest from the record.
+// reportEvents records what a client decided by itself. An event that could not be recorded has an
+// error in its place and does not affect the others.
 func reportEvents(x *exchange) error {
 	id, err := x.chainID()
 	if err != nil {

@@ -2,7 +2,7 @@ package httpapi
 
 import (
 	"bytes"
-	_ "embed" // the page and its style are part of the program
+	_ "embed" // for the page and its style
 	"errors"
 	"fmt"
 	"html/template"
@@ -24,8 +24,8 @@ import (
 	"countersign/internal/fault"
 )
 
-// GuidesPath is the list of the guides. Each guide is below it, under its file name
-// without the extension.
+// GuidesPath is the path of the list of guides. Each guide is below it, under its file name without
+// the extension.
 const GuidesPath = "/docs/guides"
 
 var (
@@ -36,28 +36,27 @@ var (
 
 	guideStyle = publicCSS + guideCSS
 	guidePage  = template.Must(template.New("guide").Parse(guideHTML))
-	// guidePolicy lets a browser apply the page's own style, show images of this
-	// server and its own icon, and do nothing else.
+	// guidePolicy allows only the page's own style, images from this server and the inline icon.
 	guidePolicy = "default-src 'none'; style-src 'sha256-" + sourceHash(guideStyle) + "'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 // guide is one Markdown document.
 type guide struct {
-	Name   string // its path in the folder of documents, without the extension
+	Name   string // the path in the docs folder, without the extension
 	Title  string
-	Body   template.HTML // empty on the list
-	Path   string        // of its page
-	Design bool          // a note on why something is built as it is
+	Body   template.HTML // empty for the list
+	Path   string        // of the page
+	Design bool          // the document is a design note
 }
 
-// guides renders all documents on first use. The result must not be changed.
+// guides renders all documents on first use. The result must not be modified.
 var guides = sync.OnceValues(func() (map[string][]byte, error) { return renderGuides(docs.Files) })
 
 func listGuides(x *exchange) error { return x.guide("") }
 
 func showGuide(x *exchange) error { return x.guide(x.r.PathValue("name")) }
 
-// guide answers with a page; the list has the empty name. Images are served as they are.
+// guide answers with the page or the image of that name. The name of the list is "".
 func (x *exchange) guide(name string) error {
 	pages, err := guides()
 	if err != nil {
@@ -90,8 +89,8 @@ var imageTypes = map[string]string{
 	".gif": "image/gif", ".jpg": "image/jpeg", ".png": "image/png", ".svg": "image/svg+xml", ".webp": "image/webp",
 }
 
-// renderGuides makes the page of every Markdown document of files, by its name, and the
-// list of them under the empty name.
+// renderGuides renders every Markdown document in files. It returns the pages by name, with the list
+// under the name "".
 func renderGuides(files fs.FS) (map[string][]byte, error) {
 	var found []*guide
 	err := fs.WalkDir(files, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -121,12 +120,12 @@ func executeGuide(g *guide, list []*guide) ([]byte, error) {
 		*guide
 		Style template.CSS
 		List  []*guide
-	}{g, template.CSS(guideStyle), list}) //nolint:gosec // it is embedded
+	}{g, template.CSS(guideStyle), list}) //nolint:gosec // the style is a constant of the program
 	return page.Bytes(), err
 }
 
-// markdown leaves raw HTML out, which is its default. Cells are aligned by an
-// attribute: the content policy forbids inline styles.
+// markdown omits raw HTML, which is the default. Cells are aligned by an attribute, because the
+// Content-Security-Policy forbids inline styles.
 var markdown = goldmark.New(
 	goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute))),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()),
@@ -146,12 +145,12 @@ func renderGuide(files fs.FS, file string) (*guide, error) {
 	}
 	name := strings.TrimSuffix(file, ".md")
 	return &guide{
-		Name: name, Title: titleOf(document, source, name), Body: template.HTML(body.String()), //nolint:gosec // it is embedded, and raw HTML is left out
+		Name: name, Title: titleOf(document, source, name), Body: template.HTML(body.String()), //nolint:gosec // the document is embedded, and raw HTML is omitted
 		Path: GuidesPath + "/" + name, Design: strings.HasPrefix(name, "design/"),
 	}, nil
 }
 
-// titleOf is the text of the first heading; without one, the document's name.
+// titleOf returns the text of the first heading, or the document's name if it has none.
 func titleOf(document ast.Node, source []byte, name string) string {
 	for node := document.FirstChild(); node != nil; node = node.NextSibling() {
 		if heading, ok := node.(*ast.Heading); ok {
@@ -172,12 +171,11 @@ func writeText(to *strings.Builder, node ast.Node, source []byte) {
 	}
 }
 
-// resolveLinks points relative links at the pages and images that are served here. A
-// link to another file of the repository becomes plain text: a reader of this server
-// cannot follow it.
+// resolveLinks rewrites relative links to the pages and images that this server serves. A link to
+// any other file of the repository becomes plain text, because it would lead nowhere.
 func resolveLinks(files fs.FS, file string, document ast.Node) {
 	var links []*ast.Link
-	// The walk never fails: the function returns no error.
+	// The walk cannot fail, because the function never returns an error.
 	_ = ast.Walk(document, func(node ast.Node, entering bool) (ast.WalkStatus, error) {
 		switch node := node.(type) {
 		case *ast.Link:
@@ -204,8 +202,8 @@ func resolveLinks(files fs.FS, file string, document ast.Node) {
 	}
 }
 
-// guideTarget is where a link of a document leads on this server. It is false for a
-// file that is not served.
+// guideTarget returns the address on this server of a document's link. It returns false if the file
+// is not served.
 func guideTarget(files fs.FS, file, link string) (string, bool) {
 	if strings.HasPrefix(link, "#") || strings.HasPrefix(link, "https://") || strings.HasPrefix(link, "http://") || strings.HasPrefix(link, GuidesPath) {
 		return link, true
@@ -226,10 +224,10 @@ func guideTarget(files fs.FS, file, link string) (string, bool) {
 	return target, true
 }
 
-// headingIDs names headings as GitHub does, so that links with a fragment work in both
+// headingIDs generates the same heading ids as GitHub, so that links with a fragment work in both
 // places.
 type headingIDs struct {
-	used map[string]int // how often each name was made
+	used map[string]int // how often each id was generated
 }
 
 // Generate implements [parser.IDs].
@@ -252,5 +250,5 @@ func (h *headingIDs) Generate(heading []byte, _ ast.NodeKind) []byte {
 	return []byte(name)
 }
 
-// Put implements [parser.IDs]. No document sets an id of its own.
+// Put implements [parser.IDs]. It does nothing, because no document sets its own ids.
 func (h *headingIDs) Put([]byte) {}

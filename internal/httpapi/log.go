@@ -10,11 +10,11 @@ import (
 	"countersign/internal/ledger"
 )
 
-// immutable marks what never changes under its address.
+// immutable is the Cache-Control of content that never changes.
 const immutable = "public, max-age=31536000, immutable"
 
-// logKeys lists the public keys of checkpoints. They bear no names: a log's key is named
-// by the log's origin, which is not everybody's to know.
+// logKeys lists the public keys that sign checkpoints. It leaves out their names: a key is named by
+// its log's origin, which is not public.
 func logKeys(x *exchange) error {
 	dst := append([]byte(nil), `{"keys":[`...)
 	for i, key := range x.api.service.LogKeys() {
@@ -53,12 +53,11 @@ func logCheckpoint(x *exchange) error {
 	return nil
 }
 
-// logTile serves a tile. The hashes of a tile of one width never change, also where it is
-// not full yet: a wider one stands under another address.
+// logTile serves a tile. Even a partial tile never changes, because its width is part of its path.
 func logTile(x *exchange) error {
 	path := "tile/" + x.r.PathValue("level") + "/" + x.r.PathValue("number")
 	if x.r.URL.EscapedPath() != "/public/log/"+x.r.PathValue("log_id")+"/"+path {
-		return fault.ErrNotFound // a tile has one address
+		return fault.ErrNotFound // a tile has exactly one address
 	}
 	tile, err := x.api.service.LogTile(x.r.Context(), x.r.PathValue("log_id"), path)
 	if err != nil {

@@ -42,5 +42,5 @@ func (x *exchange) docs(path string) error {
 	return fault.ErrNotFound
 }
 
-// cacheable marks what is the same for everyone until the next version.
+// cacheable allows caches to store a response that is the same for everyone until the next version.
 func (x *exchange) cacheable() { x.w.Header().Set("Cache-Control", "public, max-age=300") }

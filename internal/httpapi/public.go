@@ -3,7 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"crypto/sha256"
-	_ "embed" // the page and its style are part of the program
+	_ "embed" // for the page, its style and its script
 	"encoding/base64"
 	"errors"
 	"html/template"
@@ -25,16 +25,15 @@ const (
 	publicPattern = publicPath + "{opaque_token}"
 )
 
-// secretPath reports whether a route's path, once filled in, is all that it takes
-// to read what it shows: such an address must not travel on from a browser, nor
-// end in an index.
+// secretPath reports whether anyone who knows a path of the route can read what it shows. Such a path
+// must not appear in a Referer header or in a search index.
 func secretPath(pattern string) bool {
 	return strings.HasPrefix(pattern, "/public/") || strings.HasSuffix(pattern, "/verify") && pattern != verifyPath
 }
 
-// errNothingToShow is the one text for whatever is wrong with such a path: there is
-// no key to speak of, and nobody learns whether there ever was something here.
-var errNothingToShow = fault.Errorf(fault.CodeNotFound, "there is nothing to show under this address: the link or the id is wrong, incomplete or no longer valid; ask whoever gave it to you for a new one")
+// errNothingToShow is the error for everything that can be wrong with a secret path. It does not
+// reveal whether anything ever existed there.
+var errNothingToShow = fault.Errorf(fault.CodeNotFound, "there is nothing to show at this address: the link or the id is wrong, incomplete or no longer valid; ask the person who gave it to you for a new one")
 
 func verifyToken(x *exchange) error {
 	token := x.r.PathValue("opaque_token")
@@ -42,21 +41,21 @@ func verifyToken(x *exchange) error {
 	return x.public(v, err, comparison{Offered: true})
 }
 
-// maxComparison bounds the body of a comparison, in bytes.
+// maxComparison is the maximum size of the body of a comparison, in bytes.
 const maxComparison = 4 << 10
 
-// comparison is the form on a public page, and the answer to it. The form is sent to the
-// page's own address, so that the page does not name it.
+// comparison is the form on a public page, with its result. The form is posted to the address of the
+// page itself, so that the page need not contain the token.
 type comparison struct {
-	Offered bool   // there is a form
-	Given   string // the hash as it was sent
-	Fault   string // what is wrong with it
-	// Answered says that the form was sent and read; then Matches is the answer.
+	Offered bool   // the page has the form
+	Given   string // the hash as it was entered
+	Fault   string // what is wrong with the hash
+	// Answered says that the form was sent with a valid hash. Matches is then the result.
 	Answered, Matches bool
 }
 
-// compareToken tells whoever holds a copy whether the link is about it. What is wrong
-// with the body is said before the token is looked at: it tells nothing about that.
+// compareToken reports whether the link is about the copy with the given hash. The body is validated
+// before the token is looked up, so that an invalid body reveals nothing about the token.
 func compareToken(x *exchange) error {
 	token := x.r.PathValue("opaque_token")
 	data, err := x.read(maxComparison)
@@ -86,7 +85,7 @@ func compareToken(x *exchange) error {
 	return x.answer(http.StatusOK, w.End())
 }
 
-// compareForm is compareToken for people: the answer stands on the page.
+// compareForm is compareToken for browsers: it answers with the page.
 func (x *exchange) compareForm(token, data string) error {
 	sent, err := url.ParseQuery(data)
 	if err != nil {
@@ -100,14 +99,14 @@ func (x *exchange) compareForm(token, data string) error {
 		}
 		c.Answered, c.Matches = true, matches
 	} else {
-		c.Fault = "This is no hash. One begins with sha256: and has 64 digits and letters from a to f after that."
+		c.Fault = "This is not a SHA-256 hash. A hash is “sha256:” followed by 64 characters: digits and the letters a to f."
 	}
 	v, err := x.api.service.VerifyToken(x.r.Context(), token)
 	return x.public(v, err, c)
 }
 
-// Links by an approval's own id still work. RFC 9745 has them say since when they
-// should not be made any more, and RFC 5829 what takes their place.
+// Links with an approval's id still work. Their answers carry the date of their deprecation (RFC 9745)
+// and name their successor (RFC 5829).
 var (
 	deprecation = "@" + strconv.FormatInt(time.Date(2026, time.November, 15, 0, 0, 0, 0, time.UTC).Unix(), 10)
 	successor   = `</docs#verifyPublicToken>; rel="successor-version"`
@@ -128,8 +127,8 @@ func verifyLegacy(x *exchange) error {
 	return x.public(v, err, comparison{})
 }
 
-// public answers the minimized result, or that there is none: in one and the same
-// way, whatever is wrong with a link. People get a page.
+// public answers with the minimized result, as a page for browsers. Every link without a result gets
+// the same answer, whatever is wrong with it.
 func (x *exchange) public(v *ledger.PublicVerification, err error, c comparison) error {
 	page := wantsPage(x.r.Header.Get("Accept"))
 	var own *fault.Error
@@ -144,8 +143,8 @@ func (x *exchange) public(v *ledger.PublicVerification, err error, c comparison)
 	return x.answer(http.StatusOK, appendPublic(nil, v))
 }
 
-// wantsPage reports whether an Accept header asks for HTML rather than for JSON.
-// Programs that take anything get JSON.
+// wantsPage reports whether an Accept header prefers HTML to JSON. Programs that accept anything get
+// JSON.
 func wantsPage(accept string) bool {
 	return quality(accept, "text/html") > quality(accept, "application/json")
 }
@@ -177,23 +176,22 @@ var (
 	//go:embed pages/public.js
 	publicJS string
 
-	// publicScript hashes a copy in the browser, with the verifier's code.
+	// publicScript hashes a copy in the browser. It includes the bundle verifier.
 	publicScript = bundleScript + publicJS
 	publicPage   = template.Must(template.New("public").Funcs(template.FuncMap{"words": inWords}).Parse(publicHTML))
-	// publicPolicy lets a browser apply the page's own style, send its form back here and
-	// do nothing else.
+	// publicPolicy allows only the page's own style and posting its form to this server.
 	publicPolicy = "default-src 'none'; style-src 'sha256-" + sourceHash(publicCSS) + "'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-	// comparePolicy also lets it run the page's own script, which asks this server.
+	// comparePolicy also allows the page's own script, which sends requests to this server.
 	comparePolicy = publicPolicy + "; script-src 'sha256-" + sourceHash(publicScript) + "'; connect-src 'self'"
 )
 
-// sourceHash names an inline style or script in a content policy.
+// sourceHash returns the hash that allows an inline style or script in a Content-Security-Policy.
 func sourceHash(source string) string {
 	sum := sha256.Sum256([]byte(source))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// inWords writes a status as people would: its words are the service's own.
+// inWords formats a status for people.
 func inWords(status any) string {
 	switch s := status.(type) {
 	case ledger.Standing:
@@ -206,7 +204,7 @@ func inWords(status any) string {
 	return ""
 }
 
-// page writes the result for people; nil stands for a link that shows nothing.
+// page answers with the result as a page. v is nil for a link without a result.
 func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison) error {
 	policy, script := publicPolicy, ""
 	if v != nil && c.Offered {
@@ -218,7 +216,7 @@ func (x *exchange) page(status int, v *ledger.PublicVerification, c comparison) 
 		Script  template.JS
 		Result  *ledger.PublicVerification
 		Compare comparison
-	}{template.CSS(publicCSS), template.JS(script), v, c}); err != nil { //nolint:gosec // both are embedded
+	}{template.CSS(publicCSS), template.JS(script), v, c}); err != nil { //nolint:gosec // both are constants of the program
 		return err
 	}
 	x.w.Header().Set("Content-Security-Policy", policy)

@@ -49,7 +49,7 @@ func listReceipts(x *exchange) error {
 	})
 }
 
-// receipt answers the signed bytes of one that is as it was sealed.
+// receipt answers with the signed bytes of a receipt, unless they were tampered with.
 func (x *exchange) receipt(r *ledger.StoredReceipt) error {
 	if r.Tampered {
 		return service.ErrTampered

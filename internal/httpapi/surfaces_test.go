@@ -219,7 +219,7 @@ func TestCompareACopyWithALink(t *testing.T) {
 		if got := page(noHash); !strings.Contains(got, "about another receipt") {
 			t.Errorf("the page says:\n%s", got)
 		}
-		if got := page("<b>"); !strings.Contains(got, "This is no hash") || strings.Contains(got, "<b>") {
+		if got := page("<b>"); !strings.Contains(got, "This is not a SHA-256 hash") || strings.Contains(got, "<b>") {
 			t.Errorf("the page says:\n%s", got)
 		}
 

@@ -38,18 +38,18 @@ func verifyReceipt(x *exchange) error {
 }
 
 const (
-	// maxAudit bounds how long an audit can hold a connection. A longer ledger is
-	// one for the command line.
+	// maxAudit bounds how long an audit occupies a connection. A ledger that takes longer must be
+	// audited on the command line.
 	maxAudit = 5 * time.Minute
-	// retryAudit is when to ask again while one is under way.
+	// retryAudit is the Retry-After while another audit of the ledger runs.
 	retryAudit = 10 * time.Second
 )
 
-// audits are the ledgers that are being audited: each is a walk over everything,
-// and a second one at the same time would tell nothing new.
+// audits are the ledgers that are being audited. An audit reads the whole ledger, and a second one at
+// the same time would find nothing new.
 type audits struct {
 	mu    sync.Mutex
-	under map[ledger.OrgID]bool
+	under map[ledger.OrgID]bool // guarded by mu
 }
 
 func (a *audits) begin(org ledger.OrgID) bool {
@@ -77,7 +77,7 @@ func auditLedger(x *exchange) error {
 	if err := q.err(); err != nil {
 		return err
 	}
-	// Whoever may not audit cannot keep those waiting who may.
+	// A caller who may not audit must not block those who may. The service refuses the request.
 	if org := x.caller.Org; x.caller.Role.Includes(ledger.RoleAdmin) {
 		if !x.api.audits.begin(org) {
 			return x.tooMany(retryAudit, "an audit of this ledger is under way")
@@ -89,7 +89,7 @@ func auditLedger(x *exchange) error {
 	defer cancel()
 	audit, err := x.api.service.AuditLedger(ctx, x.caller, options)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.Errorf(fault.CodeUnavailable, "the ledger is too long to be audited within one request, so nothing is said about it: run countersign audit")
+		return fault.Errorf(fault.CodeUnavailable, "the ledger is too large to audit within one request, so there is no result: run countersign audit")
 	}
 	if err != nil {
 		return err

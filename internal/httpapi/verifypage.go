@@ -2,14 +2,14 @@ package httpapi
 
 import (
 	"bytes"
-	_ "embed" // the page and its parts are part of the program
+	_ "embed" // for the page, its style and its scripts
 	"html/template"
 	"net/http"
 	"sync"
 )
 
-// verifyPath is the page that checks evidence bundles in the reader's browser. Nothing that
-// is dropped on it reaches the server.
+// verifyPath is the page that verifies evidence bundles in the reader's browser. The files never
+// reach the server.
 const verifyPath = "/verify"
 
 var (
@@ -26,16 +26,16 @@ var (
 	//go:embed pages/verify-page.js
 	verifyPageJS string
 
-	// bundleScript defines verifyBundle and hashesOfCopy. Each part uses those before it.
+	// bundleScript defines verifyBundle and hashesOfCopy. Each part depends on the parts before it.
 	bundleScript = bundleFormatJS + bundleChecksJS + verifyJS
 	verifyScript = bundleScript + verifyPageJS
-	// verifyPolicy lets a browser run the page's own script and style and do nothing else. The
-	// page carries it too: whoever saves it gets no headers.
+	// verifyPolicy allows only the page's own script and style. The page also contains it in a meta
+	// element, because a saved page has no headers.
 	verifyPolicy = "default-src 'none'; script-src 'sha256-" + sourceHash(verifyScript) + "'; style-src 'sha256-" + sourceHash(verifyCSS) +
 		"'; connect-src 'none'; base-uri 'none'; form-action 'none'"
 )
 
-// verifyDocument is the page: one file that needs no other.
+// verifyDocument renders the page, which is one self-contained file.
 var verifyDocument = sync.OnceValues(func() ([]byte, error) {
 	page, err := template.New("verify").Parse(verifyHTML)
 	if err != nil {
@@ -46,7 +46,7 @@ var verifyDocument = sync.OnceValues(func() ([]byte, error) {
 		Policy string
 		Style  template.CSS
 		Script template.JS
-	}{verifyPolicy, template.CSS(verifyCSS), template.JS(verifyScript)}) //nolint:gosec // both are embedded
+	}{verifyPolicy, template.CSS(verifyCSS), template.JS(verifyScript)}) //nolint:gosec // both are constants of the program
 	return document.Bytes(), err
 })
 

@@ -7,11 +7,11 @@ import (
 
 const (
 	verificationVersion = "2"
-	artifactVersion     = "1" // of what an artifact's proof covers
+	artifactVersion     = "1" // of the data that an artifact's proof covers
 )
 
-// appendVerification shows members whether an artifact holds and what it is, and
-// admins also who was behind it. Hashes, signatures and proofs are in neither.
+// appendVerification encodes whether an artifact verifies and what it is. Admins also see who decided
+// and why. Hashes, signatures and proofs are never included.
 func (x *exchange) appendVerification(dst []byte, v *ledger.Verification) []byte {
 	admin := x.caller.Role.Includes(ledger.RoleAdmin)
 	w := canon.BeginObject(dst)
@@ -64,7 +64,7 @@ func appendVerdict(dst []byte, v *ledger.Verification) []byte {
 	w.Value(signature.End())
 	anchors := canon.BeginObject(w.Name("timestamp_anchors"))
 	anchors.Value(appendFinding(anchors.Name("tsa"), string(v.TSA.Standing), v.TSA.Reason))
-	anchors.Value(appendFinding(anchors.Name("freetsa"), string(v.TSA.Standing), v.TSA.Reason)) // as other clients read it
+	anchors.Value(appendFinding(anchors.Name("freetsa"), string(v.TSA.Standing), v.TSA.Reason)) // an alias that other clients read
 	anchors.Value(appendFinding(anchors.Name("opentimestamps"), string(v.OpenTimestamp.Standing), v.OpenTimestamp.Reason))
 	w.Value(anchors.End())
 	w.Value(appendFinding(w.Name("evidence_chain"), string(v.Evidence.Standing), v.Evidence.Reason))
@@ -90,8 +90,7 @@ func appendFinding(dst []byte, status, reason string) []byte {
 	return w.End()
 }
 
-// appendContext says what an artifact is about, as far as something vouches for
-// it.
+// appendContext encodes what an artifact is about, as far as that is authenticated.
 func appendContext(dst []byte, v *ledger.Verification) []byte {
 	w := canon.BeginObject(dst)
 	if v.Artifact == ledger.ArtifactReceipt {
@@ -119,8 +118,7 @@ func appendContext(dst []byte, v *ledger.Verification) []byte {
 	return w.End()
 }
 
-// appendAdminContext is the allowlist of what admins learn beyond members; its
-// members are null where there is nothing to tell.
+// appendAdminContext is the allowlist of what only admins see. Members without a value are null.
 func appendAdminContext(dst []byte, a *ledger.Approval) []byte {
 	w := canon.BeginObject(dst)
 	if a == nil {
@@ -156,11 +154,11 @@ func appendReviewer(dst []byte, r *ledger.Reviewer) []byte {
 	return w.End()
 }
 
-// appendReview sums up how the decision came about, without what was said.
+// appendReview summarizes how the decision was made, without the comments.
 func appendReview(dst []byte, a *ledger.Approval) []byte {
 	w := canon.BeginObject(dst)
 	appendTime(&w, "escalated_at", a.EscalatedAt)
-	if a.ExpiresAt == 0 { // of an imported approval, whose record does not say
+	if a.ExpiresAt == 0 { // imported approvals have none
 		w.Null("expires_at")
 	} else {
 		w.String("expires_at", a.ExpiresAt.String())
@@ -179,7 +177,7 @@ func appendReview(dst []byte, a *ledger.Approval) []byte {
 	return w.End()
 }
 
-// appendPublic shows strangers what they may know, member by member.
+// appendPublic is the allowlist of what anyone with a link sees.
 func appendPublic(dst []byte, v *ledger.PublicVerification) []byte {
 	w := canon.BeginObject(dst)
 	w.String("verification_version", verificationVersion)
