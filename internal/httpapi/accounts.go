@@ -32,7 +32,7 @@ func (x *exchange) organization(org *ledger.Organization) error {
 	settings := org.Settings
 	settings.FastPathActions, settings.AbandonAfterHours = settings.SafeActions(), settings.AbandonHours()
 	settings.EvidenceExport = settings.Exports()
-	settings.Budgets = append([]ledger.Budget{}, settings.Budgets...) // none is an empty list
+	settings.Budgets = append([]ledger.Budget{}, settings.Budgets...) // encode none as [], not null
 	body, err := encode(struct {
 		Slug      string `json:"slug"`
 		Name      string `json:"name"`
@@ -88,8 +88,8 @@ func revokeKey(x *exchange) error {
 	return x.answer(http.StatusOK, x.appendKey(nil, key, ledger.Secret{}))
 }
 
-// rotateKey answers the new text with the rotation that it has just made. Asked
-// again under the same idempotency key it has none to show.
+// rotateKey answers with the new text. If the idempotency key was used before, the text cannot be
+// shown again, and the answer omits it.
 func rotateKey(x *exchange) error {
 	id, err := x.pathID("key_id")
 	if err != nil {
@@ -99,7 +99,7 @@ func rotateKey(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	overlap, err := parsedOrNothing(x, service.ParseOverlap)
+	overlap, err := parsedOptional(x, service.ParseOverlap)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
-// Package httpapi serves the JSON routes: it reads requests strictly, calls one
-// use case each, and writes its answer. Rules live elsewhere; here are bounds,
-// statuses and bytes.
+// Package httpapi serves the JSON routes. It decodes requests strictly, calls one use case of the
+// service for each, and encodes the result. It contains no business rules, only limits, status codes
+// and encodings.
 package httpapi
 
 import (
@@ -15,34 +15,34 @@ import (
 	"countersign/internal/service"
 )
 
-// Config is what the routes stand on.
+// Config configures an API.
 type Config struct {
 	Service *service.Service
 	Log     *slog.Logger
 	Observe Observer // optional
-	// Faults says what is wrong beside the database, with its files and with witnesses, for
-	// the readiness; optional.
+	// Faults reports the state of everything outside the database, such as files and witnesses,
+	// for /readyz. It is optional.
 	Faults func() []Fault
-	// TrustedProxies are the addresses whose X-Forwarded-For is believed.
+	// TrustedProxies are the addresses whose X-Forwarded-For is trusted.
 	TrustedProxies []netip.Prefix
-	// PublicRate is how many requests a second each address may make on the
-	// public routes; 0 for no limit.
+	// PublicRate is the number of requests per second that each address may make on public
+	// routes. 0 means no limit.
 	PublicRate float64
-	// FailureRate is how many failed authentications a second each address may
-	// make; 0 for no limit.
+	// FailureRate is the number of failed authentications per second that each address may
+	// make. 0 means no limit.
 	FailureRate float64
-	// MaxPolls is how many requests may wait for a decision at once; 0 for half of what
-	// the process may have open.
+	// MaxPolls is the number of requests that may wait for a decision at the same time. 0 means
+	// half of the file descriptors that the process may open.
 	MaxPolls int
 }
 
-// Observer hears of every request, by its route's pattern.
+// Observer is notified of every request, with the pattern of its route.
 type Observer interface {
 	Request(route string, status int, took time.Duration)
 }
 
-// LegacyObserver is an Observer that also counts requests on routes that are kept
-// for compatibility alone: they can go when nobody uses them.
+// LegacyObserver is an Observer that also counts requests on routes that exist only for
+// compatibility. They can be removed when nobody uses them.
 type LegacyObserver interface {
 	LegacyRequest(route string)
 }
@@ -52,38 +52,39 @@ type API struct {
 	service  *service.Service
 	log      *slog.Logger
 	observe  Observer
-	legacy   LegacyObserver // nil where nobody counts
+	legacy   LegacyObserver // nil if observe does not implement it
 	proxies  []netip.Prefix
 	public   *limiter
 	failures *limiter
-	bodies   sharedSlots // large bodies that are in memory
-	large    sharedSlots // those of them that are being parsed
-	reads    orgSlots    // requests that read, of members and admins
-	agents   orgSlots    // the same of agents
+	bodies   sharedSlots // large bodies in memory
+	parses   sharedSlots // large bodies being parsed
+	reads    orgSlots    // read requests by members and admins
+	agents   orgSlots    // read requests by agents
 	polls    pollSlots
-	unproven chan struct{} // bounds how many keys are tried for addresses that have guessed too often
-	ids      problem.IDs
-	audits   audits
-	survey   survey
-	faults   func() []Fault
+	// throttledAuth is a semaphore for authentications from addresses with too many failures.
+	throttledAuth chan struct{}
+	ids           problem.IDs
+	audits        audits
+	survey        survey
+	faults        func() []Fault
 }
 
-// MaxBody bounds every request's body.
+// MaxBody is the maximum size of a request body, in bytes.
 const MaxBody = 1 << 20
 
-// New makes the front end.
+// New returns an API.
 func New(c Config) *API {
 	a := &API{
 		service: c.Service, log: c.Log, observe: c.Observe, proxies: c.TrustedProxies, faults: c.Faults,
-		public:   newLimiter(c.PublicRate, 4*c.PublicRate),
-		failures: newLimiter(c.FailureRate, 10*c.FailureRate),
-		bodies:   newSharedSlots(mostBodies, mostBodiesOfEach),
-		large:    newSharedSlots(mostLarge, 1),
-		reads:    newOrgSlots(mostReads),
-		agents:   newOrgSlots(mostReads),
-		polls:    newPollSlots(c.MaxPolls),
-		unproven: make(chan struct{}, 1),
-		ids:      problem.NewIDs("req_"),
+		public:        newLimiter(c.PublicRate, 4*c.PublicRate),
+		failures:      newLimiter(c.FailureRate, 10*c.FailureRate),
+		bodies:        newSharedSlots(maxBodies, maxBodiesPerOrg),
+		parses:        newSharedSlots(maxParses, 1),
+		reads:         newOrgSlots(maxReads),
+		agents:        newOrgSlots(maxReads),
+		polls:         newPollSlots(c.MaxPolls),
+		throttledAuth: make(chan struct{}, 1),
+		ids:           problem.NewIDs("req_"),
 	}
 	if a.observe == nil {
 		a.observe = silentObserver{}
@@ -96,7 +97,7 @@ type silentObserver struct{}
 
 func (silentObserver) Request(string, int, time.Duration) {}
 
-// Handler serves every route, and answers everything else in the same manner.
+// Handler serves every route. Other paths and methods are answered with a problem document too.
 func (a *API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	routes := make(map[string][]Route)
@@ -106,22 +107,22 @@ func (a *API) Handler() http.Handler {
 	for pattern, operations := range routes {
 		mux.Handle(pattern, a.byMethod(pattern, operations))
 	}
-	elsewhere := a.serve(nowhere)
-	mux.Handle("/", elsewhere)
+	unknown := a.serve(notFound)
+	mux.Handle("/", unknown)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Left to itself, the mux would redirect to the shorter form of a path such
-		// as //v1/chains: an object has one address. The list of guides has two, since
-		// people type the one with the slash.
+		// Do not let the mux redirect a path such as //v1/chains to its clean form: every object
+		// has exactly one address. Only the list of guides has two, because people type the
+		// trailing slash.
 		if r.URL.Path != path.Clean(r.URL.Path) && r.URL.Path != GuidesPath+"/" {
-			elsewhere.ServeHTTP(w, r)
+			unknown.ServeHTTP(w, r)
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
 }
 
-// byMethod chooses among the operations of one path. The mux is left to choose
-// by path alone: it would take GET /v1/policies/check for a policy's version.
+// byMethod selects among the operations of one path. The mux selects only by path: with methods in
+// its patterns, GET /v1/policies/check would match the route of a policy version.
 func (a *API) byMethod(pattern string, operations []Route) http.Handler {
 	handlers := make(map[string]http.Handler)
 	var methods []string

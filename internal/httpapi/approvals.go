@@ -11,7 +11,7 @@ import (
 	"countersign/internal/service"
 )
 
-// maxWait bounds how long a request can wait for a decision, in seconds.
+// maxWait is the longest time that a request can wait for a decision, in seconds.
 const maxWait = 60
 
 func listApprovals(x *exchange) error {
@@ -67,7 +67,7 @@ func getApproval(x *exchange) error {
 	if wait > 0 {
 		if !x.api.polls.enter(x.caller.Org, x.caller.Key) {
 			x.w.Header().Set("Connection", "close")
-			return x.tooMany(pollsPause, "too many requests of this API key wait for decisions, or of its organization, or of all together")
+			return x.tooMany(pollRetryAfter, "too many requests are waiting for decisions, of this API key, its organization or all callers")
 		}
 		defer x.api.polls.leave(x.caller.Org, x.caller.Key)
 		x.extend(wait)
@@ -79,9 +79,9 @@ func getApproval(x *exchange) error {
 	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
 }
 
-// extend gives a request that waits the time to do so: the server's own time-outs
-// are for requests that are answered at once, and the one for reading would end
-// this one's context. A writer without deadlines has none to extend.
+// extend extends the connection's deadlines for a request that waits. The server's timeouts are for
+// requests that are answered at once, and the read timeout would cancel this request's context. A
+// ResponseWriter without deadlines, as in tests, needs no extension.
 func (x *exchange) extend(wait time.Duration) {
 	until := time.Now().Add(wait + 30*time.Second)
 	deadlines := http.NewResponseController(x.w)
@@ -98,7 +98,7 @@ func (x *exchange) decide(approve bool) error {
 	if err != nil {
 		return err
 	}
-	verdict, err := parsedOrNothing(x, func(body canon.Value) (*ledger.Verdict, error) { return ledger.ParseVerdict(body, approve) })
+	verdict, err := parsedOptional(x, func(body canon.Value) (*ledger.Verdict, error) { return ledger.ParseVerdict(body, approve) })
 	if err != nil {
 		return err
 	}
@@ -109,13 +109,13 @@ func (x *exchange) decide(approve bool) error {
 	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
 }
 
-// cancel takes a client's word that it does not wait any more.
+// cancel records that the client no longer waits for the approval.
 func cancel(x *exchange) error {
 	id, err := x.approvalID()
 	if err != nil {
 		return err
 	}
-	comment, err := parsedOrNothing(x, ledger.ParseCancellation)
+	comment, err := parsedOptional(x, ledger.ParseCancellation)
 	if err != nil {
 		return err
 	}
@@ -126,8 +126,8 @@ func cancel(x *exchange) error {
 	return x.answer(http.StatusOK, x.appendApproval(nil, approval))
 }
 
-// approvalStatus is for clients that poll per chain. Its list is not paged: it
-// ends where a page would, and the undecided come first.
+// approvalStatus is for clients that poll per chain. Its list has no pages. It is cut off at the size
+// of a page, with the pending approvals first.
 func approvalStatus(x *exchange) error {
 	id, err := x.chainID()
 	if err != nil {

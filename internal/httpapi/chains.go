@@ -12,8 +12,7 @@ import (
 	"countersign/internal/service"
 )
 
-// Ids in paths: a text that is no id names nothing.
-
+// pathID reads an id from the path. A text that is not an id is answered like an unknown id.
 func (x *exchange) pathID(name string) (uuid.UUID, error) {
 	id, err := ledger.ParseID(x.r.PathValue(name))
 	if err != nil {
@@ -37,7 +36,7 @@ func (x *exchange) receiptID() (ledger.ReceiptID, error) {
 	return ledger.ReceiptID{UUID: id}, err
 }
 
-// namedReceipt is receiptID for routes of members, who may also name a receipt by its number.
+// namedReceipt is receiptID for routes of members, who may also use the receipt's number.
 func (x *exchange) namedReceipt() (ledger.ReceiptID, error) {
 	if name := x.r.PathValue("receipt_id"); strings.HasPrefix(name, ledger.NumberPrefix) {
 		return x.api.service.ReceiptNumbered(x.r.Context(), x.caller, name)
@@ -133,8 +132,8 @@ func completeChain(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	// No body completes a chain, and that cannot be undone.
-	completion, err := parsedOrNothing(x, ledger.ParseCompletion)
+	// An empty body completes the chain too. Completing cannot be undone, so null is refused.
+	completion, err := parsedOptional(x, ledger.ParseCompletion)
 	if err != nil {
 		return err
 	}

@@ -45,8 +45,8 @@ func appendKillSwitch(dst []byte, k *ledger.KillSwitch) []byte {
 	return w.End()
 }
 
-// listActs shows the audit log's entries as they were entered, byte for byte, and that
-// an entry is not as it was entered.
+// listActs lists the stored bytes of the audit log's entries. An entry that was tampered with shows
+// only its number and that it failed.
 func listActs(x *exchange) error {
 	q := x.query()
 	limit, before := q.limit(), q.numberCursor(actCursor)

@@ -18,7 +18,7 @@ import (
 	"countersign/internal/service"
 )
 
-// exchange is one request and its answer.
+// exchange is one HTTP request and its response. It is used by one goroutine.
 type exchange struct {
 	api    *API
 	w      http.ResponseWriter
@@ -26,13 +26,13 @@ type exchange struct {
 	route  *Route
 	id     string
 	caller *service.Caller // nil on public routes
-	slug   string          // of the caller's organization, once readSlug has read it
-	status int
-	held   []*sharedSlots // of each of which the request holds one
-	reads  *orgSlots      // of which the request holds one; nil for none
+	slug   string          // of the caller's organization, set by readSlug
+	status int             // of the response; 0 until it is sent
+	held   []*sharedSlots  // the request holds one slot of each
+	reads  *orgSlots       // the request holds one slot; nil if it holds none
 }
 
-// serve is the one handler that every route goes through.
+// serve returns the handler of a route. All routes share it.
 func (a *API) serve(route Route) http.Handler {
 	secret := secretPath(route.Pattern)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func (a *API) serve(route Route) http.Handler {
 			x.problem(err)
 		}
 		took := time.Since(began)
-		if broken { // a part of another answer is on its way: it must not pass for whole
+		if broken { // part of the response was sent: abort, so that it is not taken for complete
 			a.observe.Request(route.Pattern, http.StatusInternalServerError, took)
 			panic(http.ErrAbortHandler)
 		}
@@ -66,12 +66,12 @@ func (a *API) serve(route Route) http.Handler {
 	})
 }
 
-// attempt handles the request. A handler that panics has failed as others do: the caller
-// is answered, and the log says where.
+// attempt handles the request. A panic of the handler is logged with its stack and returned as an
+// error, so that the caller gets an answer.
 func (x *exchange) attempt() (err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			x.api.log.LogAttrs(x.r.Context(), slog.LevelError, "a request panicked", slog.String("request_id", x.id),
+			x.api.log.LogAttrs(x.r.Context(), slog.LevelError, "request panicked", slog.String("request_id", x.id),
 				slog.String("route", x.route.Pattern), slog.String("stack", string(debug.Stack())))
 			err = problem.ErrPanicked
 		}
@@ -94,14 +94,14 @@ func (x *exchange) handle() error {
 	if err := x.admitRead(); err != nil {
 		return err
 	}
-	defer x.wasRead()
+	defer x.releaseRead()
 	return x.route.handle(x)
 }
 
-// admitRead waits until a request that only reads may do so. The connections to the store
-// are few, and those who write need them too: an organization's requests leave most of them
-// to the others, and its agents' some to its members. Requests that wait for a decision are
-// counted elsewhere.
+// admitRead waits for a slot for a request that only reads. There are few connections to the store,
+// and writers need them too. So one organization may occupy only some of them, and its agents
+// cannot occupy those of its members. Requests that wait for a decision are limited by pollSlots
+// instead.
 func (x *exchange) admitRead() error {
 	if x.route.Method != http.MethodGet || x.caller == nil || x.r.URL.Query().Has("wait") {
 		return nil
@@ -113,14 +113,14 @@ func (x *exchange) admitRead() error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), readWait)
 	defer cancel()
 	if !slots.enter(ctx, x.caller.Org) {
-		return fault.Errorf(fault.CodeUnavailable, "too many requests of this organization read at once: try again")
+		return fault.Errorf(fault.CodeUnavailable, "this organization has too many concurrent reads: try again")
 	}
 	x.reads = slots
 	return nil
 }
 
-// wasRead lets the organization's next request read. It can be called again.
-func (x *exchange) wasRead() {
+// releaseRead releases the slot of admitRead. It may be called more than once.
+func (x *exchange) releaseRead() {
 	if x.reads != nil {
 		x.reads.leave(x.caller.Org)
 		x.reads = nil
@@ -128,21 +128,21 @@ func (x *exchange) wasRead() {
 }
 
 const (
-	mostReads = 5 // requests of one organization's agents, and of its members, that read at a time
-	readWait  = 10 * time.Second
+	maxReads = 5 // concurrent reads by one organization's agents, and as many by its members and admins
+	readWait = 10 * time.Second
 )
 
-// refusedKeys are the faults of a credential.
+// refusedKeys are the codes of errors that are the credential's fault.
 var refusedKeys = []fault.Code{fault.CodeUnauthenticated, fault.CodeMalformedKey, fault.CodeKeyExpired}
 
 func (x *exchange) authenticate() error {
 	address := x.api.address(x.r)
 	key, ok := bearer(x.r)
-	// A valid key does not suffer for its neighbours' guesses. One that is not known yet
-	// is tried when its turn comes.
+	// Failures from the same address must not lock out a valid key. A key that this process has
+	// not seen yet is tried, but with a bound on concurrency.
 	wait := x.api.failures.wait(address)
 	if wait > 0 && !x.api.service.Remembers(key) {
-		return x.authenticateLate(key, wait)
+		return x.authenticateThrottled(key, wait)
 	}
 	if !ok {
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign"`)
@@ -161,24 +161,24 @@ func (x *exchange) authenticate() error {
 	return nil
 }
 
-// authenticateLate tries a key for an address with too many failed authentications: one
-// at a time, and nobody waits long.
-func (x *exchange) authenticateLate(key string, wait time.Duration) error {
-	const most = time.Second
-	timer := time.NewTimer(most)
+// authenticateThrottled tries a key from an address with too many failed authentications. Only one
+// such attempt runs at a time, and a request waits at most a second for its turn.
+func (x *exchange) authenticateThrottled(key string, wait time.Duration) error {
+	const turnWait = time.Second
+	timer := time.NewTimer(turnWait)
 	defer timer.Stop()
 	refused := func() error { return x.tooMany(wait, "too many failed authentications from this address") }
 	if key == "" {
 		return refused()
 	}
 	select {
-	case x.api.unproven <- struct{}{}:
+	case x.api.throttledAuth <- struct{}{}:
 	case <-timer.C:
 		return refused()
 	case <-x.r.Context().Done():
 		return refused()
 	}
-	defer func() { <-x.api.unproven }()
+	defer func() { <-x.api.throttledAuth }()
 	caller, err := x.api.service.Authenticate(x.r.Context(), key)
 	if refusedKey(err) {
 		return refused()
@@ -187,7 +187,7 @@ func (x *exchange) authenticateLate(key string, wait time.Duration) error {
 	return err
 }
 
-// refusedKey reports whether an error is a fault of the credential.
+// refusedKey reports whether an error is the credential's fault.
 func refusedKey(err error) bool {
 	var own *fault.Error
 	return errors.As(err, &own) && slices.Contains(refusedKeys, own.Code)
@@ -202,8 +202,8 @@ func bearer(r *http.Request) (string, bool) {
 	return strings.TrimSpace(header[len(scheme):]), true
 }
 
-// parsed reads what the request's JSON says. Nothing of its parsed form is left then but
-// what parse makes of it.
+// parsed reads the request's JSON body and converts it with parse. It releases the slots of a large
+// body, so parse must not retain the parsed JSON.
 func parsed[T any](x *exchange, parse func(canon.Value) (T, error)) (read T, err error) {
 	body, err := x.body()
 	if err == nil {
@@ -213,9 +213,9 @@ func parsed[T any](x *exchange, parse func(canon.Value) (T, error)) (read T, err
 	return read, err
 }
 
-// parsedOrNothing is parsed for steps that do without a body.
-func parsedOrNothing[T any](x *exchange, parse func(canon.Value) (T, error)) (read T, err error) {
-	body, err := x.objectOrNothing()
+// parsedOptional is parsed for routes whose body is optional.
+func parsedOptional[T any](x *exchange, parse func(canon.Value) (T, error)) (read T, err error) {
+	body, err := x.optionalObject()
 	if err == nil {
 		read, err = parse(body)
 	}
@@ -223,18 +223,18 @@ func parsedOrNothing[T any](x *exchange, parse func(canon.Value) (T, error)) (re
 	return read, err
 }
 
-// admitLarge waits until the request may hold a large body, or parse it.
+// admitLarge waits for a slot for holding or parsing a large body.
 func (x *exchange) admitLarge(slots *sharedSlots) error {
 	ctx, cancel := context.WithTimeout(x.r.Context(), largeWait)
 	defer cancel()
 	if !slots.enter(ctx, x.caller.Org) {
-		return fault.Errorf(fault.CodeUnavailable, "too many large requests arrived at once, and nothing was stored: try again")
+		return fault.Errorf(fault.CodeUnavailable, "too many large requests at once; nothing was stored: try again")
 	}
 	x.held = append(x.held, slots)
 	return nil
 }
 
-// release gives up what admitLarge waited for. It can be called again.
+// release releases the slots of admitLarge. It may be called more than once.
 func (x *exchange) release() {
 	for _, slots := range x.held {
 		slots.leave(x.caller.Org)
@@ -242,8 +242,8 @@ func (x *exchange) release() {
 	x.held = nil
 }
 
-// body reads and parses the request's JSON. Whoever keeps it does so until the request
-// is answered.
+// body reads and parses the request's JSON body. The slots of a large body are held until the
+// request is answered or release is called.
 func (x *exchange) body() (canon.Value, error) {
 	value, given, err := x.optionalBody()
 	if err == nil && !given {
@@ -252,7 +252,7 @@ func (x *exchange) body() (canon.Value, error) {
 	return value, err
 }
 
-// optionalBody is body for routes that do without one.
+// optionalBody is body for routes whose body is optional.
 func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 	if x.r.ContentLength == 0 {
 		return canon.Value{}, false, nil
@@ -265,7 +265,7 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 		return canon.Value{}, false, fault.Errorf(fault.CodeUnsupportedMedia, "send the body as Content-Type: application/json")
 	}
 	if len(data) > largeBody {
-		if err := x.admitLarge(&x.api.large); err != nil {
+		if err := x.admitLarge(&x.api.parses); err != nil {
 			return canon.Value{}, false, err
 		}
 	}
@@ -276,9 +276,9 @@ func (x *exchange) optionalBody() (value canon.Value, given bool, err error) {
 	return value, true, nil
 }
 
-// objectOrNothing is optionalBody for steps that cannot be undone: null, which
-// elsewhere stands for nothing, was a slip.
-func (x *exchange) objectOrNothing() (canon.Value, error) {
+// optionalObject is optionalBody for actions that cannot be undone. It refuses null, which is more
+// likely a mistake than a way to say that there is no body.
+func (x *exchange) optionalObject() (canon.Value, error) {
 	value, given, err := x.optionalBody()
 	if err == nil && given && value.IsNull() {
 		err = fault.Invalid(fault.FieldError{Detail: "must be an object"})
@@ -288,16 +288,16 @@ func (x *exchange) objectOrNothing() (canon.Value, error) {
 
 const (
 	largeBody = 64 << 10 // bytes
-	// A large body is in memory from the moment in which its first bytes are read, however
-	// slowly the others come. Parsed, it can take a hundred times its size.
-	mostBodies, mostBodiesOfEach = 128, 16
-	mostLarge                    = 2 // large bodies that are parsed at a time, one of each organization
-	largeWait                    = 10 * time.Second
+	// A large body occupies memory from its first byte on, however slowly the rest arrives. Parsed,
+	// it can take a hundred times its size.
+	maxBodies, maxBodiesPerOrg = 128, 16
+	maxParses                  = 2 // large bodies parsed at a time, at most one per organization
+	largeWait                  = 10 * time.Second
 )
 
-// read reads the body. It takes memory for a large one only when that was admitted.
+// read reads the body. It allocates memory for a large body only after admitLarge.
 func (x *exchange) read(limit int64) ([]byte, error) {
-	length := x.r.ContentLength // -1 where the body is chunked
+	length := x.r.ContentLength // -1 if the body is chunked
 	if length > limit {
 		return nil, tooLarge(limit)
 	}
@@ -327,7 +327,7 @@ func (x *exchange) read(limit int64) ([]byte, error) {
 	case errors.As(err, &exceeded):
 		return nil, tooLarge(limit)
 	case err != nil:
-		return nil, fault.Errorf(fault.CodeInvalidJSON, "the body ended before its announced length or took too long")
+		return nil, fault.Errorf(fault.CodeInvalidJSON, "the body ended early or took too long to arrive")
 	}
 	return data, nil
 }
@@ -340,8 +340,8 @@ func isJSON(contentType string) bool {
 	return contentType == "application/json" || mediaType(contentType) == "application/json"
 }
 
-// mediaType is a Content-Type without its parameters, "" for one that names
-// another charset than UTF-8 or anything else.
+// mediaType returns a Content-Type without its parameters. It returns "" if there are parameters
+// other than charset=utf-8.
 func mediaType(contentType string) string {
 	kind, parameters, _ := strings.Cut(contentType, ";")
 	parameters = strings.TrimSpace(parameters)
@@ -365,14 +365,14 @@ func unreadable(err error) error {
 	}
 }
 
-// answer writes JSON bytes.
+// answer sends a JSON response. It returns nil, so that handlers can return its result.
 func (x *exchange) answer(status int, body []byte) error {
 	x.write(status, "application/json", body)
 	return nil
 }
 
-// nothing answers that there is nothing to say.
-func (x *exchange) nothing() {
+// noContent answers 204.
+func (x *exchange) noContent() {
 	x.status = http.StatusNoContent
 	x.w.Header().Set("Cache-Control", "no-store")
 	x.w.WriteHeader(x.status)
@@ -383,17 +383,17 @@ func (x *exchange) write(status int, contentType string, body []byte) {
 	x.send(body)
 }
 
-// begin starts an answer of so many bytes, -1 where that is not known yet. Where it has
-// been started it does nothing.
+// begin sends the header of a response. length is in bytes, or -1 if it is not known yet. If the
+// header was sent before, begin does nothing.
 func (x *exchange) begin(status int, contentType string, length int) {
 	if x.status != 0 {
 		return
 	}
 	x.status = status
 	if length >= 0 {
-		// A client that takes its time with the answer keeps nobody waiting. What is not
-		// small is held until it is sent, and counts until then.
-		x.wasRead()
+		// The response is complete, so a slow client must not occupy a read slot. A response of
+		// unknown length keeps its slot until it is sent, because the page stays in memory.
+		x.releaseRead()
 	}
 	header := x.w.Header()
 	header.Set("Content-Type", contentType)
@@ -408,6 +408,6 @@ func (x *exchange) begin(status int, contentType string, length int) {
 
 func (x *exchange) send(part []byte) {
 	if _, err := x.w.Write(part); err != nil {
-		x.api.log.Debug("answer not delivered", "request_id", x.id)
+		x.api.log.Debug("response not delivered", "request_id", x.id)
 	}
 }

@@ -6,36 +6,35 @@ import (
 	"countersign/internal/ledger"
 )
 
-// MostBodiesOfEach bounds the large bodies of an organization that are in memory.
-const MostBodiesOfEach = mostBodiesOfEach
+// MaxBodiesPerOrg is the maximum number of an organization's large bodies in memory.
+const MaxBodiesPerOrg = maxBodiesPerOrg
 
-// Polls is how many requests wait for a decision.
+// Polls returns the number of requests that wait for a decision.
 func (a *API) Polls() int {
 	a.polls.mu.Lock()
 	defer a.polls.mu.Unlock()
 	return a.polls.total
 }
 
-// HoldLarge keeps large bodies from being parsed until the returned function is called.
+// HoldLarge takes all slots for parsing large bodies until release is called.
 func (a *API) HoldLarge() (release func()) {
-	for range cap(a.large.free) {
-		a.large.free <- struct{}{}
+	for range cap(a.parses.taken) {
+		a.parses.taken <- struct{}{}
 	}
 	return func() {
-		for range cap(a.large.free) {
-			<-a.large.free
+		for range cap(a.parses.taken) {
+			<-a.parses.taken
 		}
 	}
 }
 
-// HoldReads keeps an organization's agents from reading until the returned function is
-// called.
+// HoldReads takes all read slots of an organization's agents until release is called.
 func (a *API) HoldReads(org ledger.OrgID) (release func()) {
-	for range mostReads {
+	for range maxReads {
 		a.agents.enter(context.Background(), org)
 	}
 	return func() {
-		for range mostReads {
+		for range maxReads {
 			a.agents.leave(org)
 		}
 	}

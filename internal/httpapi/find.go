@@ -8,15 +8,16 @@ import (
 	"countersign/internal/ledger"
 )
 
-// findParameters are those of the lists that can be searched, beside metadata[KEY].
+// findParameters are the parameters of lists that can be searched, besides metadata[KEY].
 var findParameters = []string{"name", "agent_name", "action_type", "action_name", "since", "until"}
 
-// search is the query of a list that can be searched.
+// search returns the query of a list that can be searched. known are the names of its other
+// parameters.
 func (x *exchange) search(known ...string) *listQuery {
-	return x.parametersBut(metadataKey, slices.Concat(known, findParameters, []string{"limit", "cursor"})...)
+	return x.parametersMatching(metadataKey, slices.Concat(known, findParameters, []string{"limit", "cursor"})...)
 }
 
-// metadataKey is the key that a parameter of the form metadata[KEY] names.
+// metadataKey returns the KEY of a parameter of the form metadata[KEY].
 func metadataKey(name string) (key string, ok bool) {
 	key, ok = strings.CutPrefix(name, "metadata[")
 	if ok {
@@ -25,7 +26,7 @@ func metadataKey(name string) (key string, ok bool) {
 	return key, ok
 }
 
-// find reads what is searched for.
+// find reads the search conditions.
 func (q *listQuery) find() ledger.Find {
 	find := ledger.Find{
 		Name: q.text("name"), Agent: q.text("agent_name"), ActionType: q.text("action_type"), ActionName: q.text("action_name"),
@@ -40,7 +41,7 @@ func (q *listQuery) find() ledger.Find {
 	return find
 }
 
-// decision reads a policy's decision on an action.
+// decision reads the decision to search for.
 func (q *listQuery) decision() ledger.Outcome {
 	decision := ledger.Outcome(q.text("decision"))
 	if decision != "" && !slices.Contains(ledger.Outcomes, decision) {
@@ -49,7 +50,8 @@ func (q *listQuery) decision() ledger.Outcome {
 	return decision
 }
 
-// moment reads a date or a timestamp.
+// moment reads a date or a timestamp. end says that a date means the end of that day. It returns
+// nil if the parameter is missing.
 func (q *listQuery) moment(name string, end bool) *ledger.Time {
 	text := q.values.Get(name)
 	if text == "" {
@@ -62,7 +64,7 @@ func (q *listQuery) moment(name string, end bool) *ledger.Time {
 	return &moment
 }
 
-// metadata reads the parameters of the form metadata[KEY]=VALUE, by key.
+// metadata reads the parameters of the form metadata[KEY]=VALUE, sorted by key.
 func (q *listQuery) metadata() (pairs []ledger.Pair) {
 	var names []string
 	for name := range q.values {

@@ -16,22 +16,21 @@ import (
 	"countersign/internal/ledger"
 )
 
-// limiter holds each address to a rate. Addresses that have been quiet for a
-// while are forgotten: a limiter at rest has its whole burst again anyway, so
-// two generations that take turns are memory enough.
+// limiter limits the rate of each address. Limiters are kept in two generations, and an address that
+// was idle for a whole generation is dropped: its burst would be full again anyway.
 type limiter struct {
 	rate  rate.Limit
 	burst int
 
-	mu      sync.Mutex
-	turned  time.Time
+	mu      sync.Mutex // guards the fields below
+	turned  time.Time  // when current was begun
 	current map[netip.Addr]*rate.Limiter
 	old     map[netip.Addr]*rate.Limiter
 }
 
 const (
 	generation    = time.Minute
-	maxGeneration = 50_000
+	maxGeneration = 50_000 // addresses
 )
 
 func newLimiter(perSecond, burst float64) *limiter {
@@ -55,7 +54,8 @@ func (l *limiter) of(address netip.Addr) *rate.Limiter {
 	return found
 }
 
-// take uses up one request and returns how long to wait when there is none left.
+// take counts one request. It returns 0 if the request is within the limit, and otherwise how long
+// to wait.
 func (l *limiter) take(address netip.Addr) time.Duration {
 	if l.rate <= 0 {
 		return 0
@@ -67,8 +67,8 @@ func (l *limiter) take(address netip.Addr) time.Duration {
 	return time.Duration(float64(time.Second) / float64(l.rate))
 }
 
-// wait is take without using anything up. An address that was never counted
-// costs nothing: this stands before every authenticated request.
+// wait is take without counting. It allocates nothing for an address that was never counted, because
+// it runs before every authenticated request.
 func (l *limiter) wait(address netip.Addr) time.Duration {
 	if l.rate <= 0 {
 		return 0
@@ -85,25 +85,25 @@ func (l *limiter) wait(address netip.Addr) time.Duration {
 	return time.Duration(float64(time.Second) / float64(l.rate))
 }
 
-// pollSlots bounds the requests that wait for a decision. Each holds a connection, and
-// whoever waits must not keep others from being served.
+// pollSlots bounds the number of requests that wait for a decision. Each of them occupies a
+// connection, and they must not exhaust the process's file descriptors.
 type pollSlots struct {
 	most int
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below
 	total int
 	byKey map[ledger.KeyID]int
 	byOrg map[ledger.OrgID]int
 }
 
 const (
-	mostPollsOfKey = 200
-	// pollsPause is how long a client that may not wait is asked to stay away.
-	pollsPause = 5 * time.Second
+	maxPollsPerKey = 200
+	// pollRetryAfter is the Retry-After of a poll that was refused.
+	pollRetryAfter = 5 * time.Second
 )
 
-// newPollSlots makes room for so many, 0 for half of the descriptors that the process
-// may have open.
+// newPollSlots returns the given number of slots, or half of the file descriptors that the process
+// may open if most is 0.
 func newPollSlots(most int) pollSlots {
 	var limit syscall.Rlimit
 	if most == 0 && syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
@@ -112,12 +112,12 @@ func newPollSlots(most int) pollSlots {
 	return pollSlots{most: max(most, 1), byKey: make(map[ledger.KeyID]int), byOrg: make(map[ledger.OrgID]int)}
 }
 
-// enter reports whether another request of the key may wait. Then leave must be called.
-// One organization, however many keys it has, leaves a quarter of the room to the others.
+// enter reports whether another request of the key may wait. If so, the caller must call leave. One
+// organization gets at most three quarters of the slots, however many keys it has.
 func (p *pollSlots) enter(org ledger.OrgID, key ledger.KeyID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.total >= p.most || p.byOrg[org] >= max(p.most*3/4, 1) || p.byKey[key] >= mostPollsOfKey {
+	if p.total >= p.most || p.byOrg[org] >= max(p.most*3/4, 1) || p.byKey[key] >= maxPollsPerKey {
 		return false
 	}
 	p.total++
@@ -138,43 +138,43 @@ func (p *pollSlots) leave(org ledger.OrgID, key ledger.KeyID) {
 	}
 }
 
-// orgSlots bounds how many requests of each organization do something at once. The others
-// wait, in the order in which they came.
+// orgSlots bounds the number of concurrent requests of each organization. Further requests wait in
+// the order of their arrival.
 type orgSlots struct {
 	most int
 
 	mu sync.Mutex
-	of map[ledger.OrgID]*orgSlot
+	of map[ledger.OrgID]*orgSlot // guarded by mu
 }
 
-// orgSlot is what one organization has under way.
+// orgSlot counts the requests of one organization.
 type orgSlot struct {
-	requests int           // that wait or have a place; guarded by orgSlots.mu
-	places   chan struct{} // holds a value for each that has one
+	requests int           // that wait for a slot or hold one; guarded by orgSlots.mu
+	sem      chan struct{} // one value for each slot that is held
 }
 
 func newOrgSlots(most int) orgSlots {
 	return orgSlots{most: most, of: make(map[ledger.OrgID]*orgSlot)}
 }
 
-// enter waits for a place, and reports whether there was one before ctx ended. Then leave
-// must be called.
+// enter waits for a slot. It reports whether it got one before ctx was done; if so, the caller must
+// call leave.
 func (o *orgSlots) enter(ctx context.Context, org ledger.OrgID) bool {
 	o.mu.Lock()
 	slot := o.of[org]
 	if slot == nil {
-		slot = &orgSlot{places: make(chan struct{}, o.most)}
+		slot = &orgSlot{sem: make(chan struct{}, o.most)}
 		o.of[org] = slot
 	}
 	slot.requests++
 	o.mu.Unlock()
 	select {
-	case slot.places <- struct{}{}: // as almost always
+	case slot.sem <- struct{}{}: // the common case
 		return true
 	default:
 	}
 	select {
-	case slot.places <- struct{}{}:
+	case slot.sem <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		o.forget(org, slot)
@@ -186,7 +186,7 @@ func (o *orgSlots) leave(org ledger.OrgID) {
 	o.mu.Lock()
 	slot := o.of[org]
 	o.mu.Unlock()
-	<-slot.places
+	<-slot.sem
 	o.forget(org, slot)
 }
 
@@ -198,24 +198,24 @@ func (o *orgSlots) forget(org ledger.OrgID, slot *orgSlot) {
 	}
 }
 
-// sharedSlots bounds how many requests do something at once, of all organizations and of
-// each, so that none of them can take all the places.
+// sharedSlots bounds the number of concurrent requests of each organization and of all together, so
+// that no organization can take every slot.
 type sharedSlots struct {
-	each orgSlots
-	free chan struct{} // holds a value for each place that is taken
+	each  orgSlots
+	taken chan struct{} // one value for each slot that is held
 }
 
 func newSharedSlots(most, mostOfEach int) sharedSlots {
-	return sharedSlots{each: newOrgSlots(mostOfEach), free: make(chan struct{}, most)}
+	return sharedSlots{each: newOrgSlots(mostOfEach), taken: make(chan struct{}, most)}
 }
 
-// enter is as of orgSlots.
+// enter works like that of orgSlots.
 func (s *sharedSlots) enter(ctx context.Context, org ledger.OrgID) bool {
 	if !s.each.enter(ctx, org) {
 		return false
 	}
 	select {
-	case s.free <- struct{}{}:
+	case s.taken <- struct{}{}:
 		return true
 	case <-ctx.Done():
 		s.each.leave(org)
@@ -224,13 +224,13 @@ func (s *sharedSlots) enter(ctx context.Context, org ledger.OrgID) bool {
 }
 
 func (s *sharedSlots) leave(org ledger.OrgID) {
-	<-s.free
+	<-s.taken
 	s.each.leave(org)
 }
 
-// address is who a request counts against. Behind trusted proxies it is the last
-// address of X-Forwarded-For that is not one of them: what stands before it is
-// the client's own claim. An IPv6 customer has a whole /64 to choose from.
+// address returns the address that a request counts against. Behind trusted proxies it is the last
+// address in X-Forwarded-For that is not a trusted proxy; the client can forge everything before
+// it. An IPv6 address counts as its /64, which is what one customer usually has.
 func (a *API) address(r *http.Request) netip.Addr {
 	address := parseAddress(r.RemoteAddr)
 	if a.trusted(address) {
@@ -272,21 +272,19 @@ func parseAddress(text string) netip.Addr {
 	return address.Unmap()
 }
 
-// The limits are the console's too: an address is held to one rate, whichever
-// front end it knocks at.
+// The console uses the methods below, so that an address has one limit for both front ends.
 
-// Public counts a request on a public page and returns how long to wait when
-// there were too many.
+// Public counts a request on a public page. It returns 0, or how long to wait if there were too
+// many.
 func (a *API) Public(r *http.Request) time.Duration { return a.public.take(a.address(r)) }
 
-// SignIn returns how long to wait before another attempt to sign in.
+// SignIn returns how long to wait before the next attempt to sign in.
 func (a *API) SignIn(r *http.Request) time.Duration { return a.failures.wait(a.address(r)) }
 
-// SignInFailed counts a failed attempt.
+// SignInFailed counts a failed attempt to sign in.
 func (a *API) SignInFailed(r *http.Request) { a.failures.take(a.address(r)) }
 
-// Secure reports whether the browser speaks TLS, to this server or to a trusted
-// proxy before it.
+// Secure reports whether the browser uses TLS, to this server or to a trusted proxy in front of it.
 func (a *API) Secure(r *http.Request) bool {
 	return r.TLS != nil || (a.trusted(parseAddress(r.RemoteAddr)) && r.Header.Get("X-Forwarded-Proto") == "https")
 }

@@ -250,7 +250,7 @@ func TestSlowLargeBodiesAreBounded(t *testing.T) {
 		own, other := s.open(t, s.acme.agent, `{"name":"n"}`), s.open(t, s.rival.agent, `{"name":"n"}`)
 		var senders []*io.PipeWriter
 		var answers []chan int
-		for range httpapi.MostBodiesOfEach {
+		for range httpapi.MaxBodiesPerOrg {
 			sender, status := send(s.acme.agent, own, int64(len(event)))
 			// The first byte is read when the body was admitted.
 			if _, err := io.WriteString(sender, event[:1]); err != nil {

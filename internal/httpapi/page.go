@@ -18,32 +18,32 @@ import (
 	"countersign/internal/ledger"
 )
 
-// Lists are paged by opaque cursors: where the last page ended, in the order of
-// the list.
+// Lists are paged with opaque cursors. A cursor is the position of the last entry of a page.
 const (
-	defaultLimit = 50
-	maxLimit     = 200
+	defaultLimit = 50  // entries
+	maxLimit     = 200 // entries
 	maxFilter    = 200 // characters
-	maxFaults    = 50  // a query can hold thousands; an answer lists no more
+	maxFaults    = 50  // that an answer lists, of the thousands that a query can have
 )
 
-// listQuery reads a query and refuses what it does not know.
+// listQuery reads query parameters and collects what is wrong with them.
 type listQuery struct {
 	values url.Values
 	faults []fault.FieldError
 }
 
-// query is the query of a route that answers in pages.
+// query returns the query of a route that answers in pages. known are the names of its parameters
+// besides limit and cursor; any other parameter is a fault.
 func (x *exchange) query(known ...string) *listQuery {
 	return x.parameters(append(known, "limit", "cursor")...)
 }
 
 func (x *exchange) parameters(known ...string) *listQuery {
-	return x.parametersBut(func(string) (string, bool) { return "", false }, known...)
+	return x.parametersMatching(func(string) (string, bool) { return "", false }, known...)
 }
 
-// parametersBut is parameters for a route that also knows names of a certain form.
-func (x *exchange) parametersBut(form func(name string) (string, bool), known ...string) *listQuery {
+// parametersMatching is parameters for a route that also accepts names of the given form.
+func (x *exchange) parametersMatching(form func(name string) (string, bool), known ...string) *listQuery {
 	q := &listQuery{}
 	values, err := url.ParseQuery(x.r.URL.RawQuery)
 	if err != nil {
@@ -98,7 +98,7 @@ func (q *listQuery) text(name string) string {
 	return ""
 }
 
-// boolean reads true or false; false when it is not given.
+// boolean reads true or false. It returns false if the parameter is missing.
 func (q *listQuery) boolean(name string) bool {
 	switch q.values.Get(name) {
 	case "true":
@@ -117,8 +117,7 @@ func (q *listQuery) err() error {
 	return fault.Invalid(q.faults[:min(len(q.faults), maxFaults)]...)
 }
 
-// Each kind of list has its own cursors: one list's cursor means nothing to
-// another.
+// cursorKind is the kind of list that a cursor belongs to. A cursor of another list is refused.
 type cursorKind byte
 
 const (
@@ -143,17 +142,17 @@ func encodeIDCursor(kind cursorKind, id uuid.UUID) string {
 }
 
 func encodeNumberCursor(kind cursorKind, n int64) string {
-	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(n))) //nolint:gosec // a cursor holds the same 64 bits
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(n))) //nolint:gosec // a cursor has the same 64 bits
 }
 
-// encodeMomentCursor is for lists that are ordered by a moment first.
+// encodeMomentCursor is for lists that are ordered by time first.
 func encodeMomentCursor(kind cursorKind, at ledger.Time, id uuid.UUID) string {
-	data := binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(at)) //nolint:gosec // a cursor holds the same 64 bits
+	data := binary.BigEndian.AppendUint64([]byte{byte(kind)}, uint64(at)) //nolint:gosec // a cursor has the same 64 bits
 	return base64.RawURLEncoding.EncodeToString(append(data, id[:]...))
 }
 
 func decodeCursor(kind cursorKind, text string, size int) ([]byte, bool) {
-	// Even the strict decoder skips line breaks.
+	// Even the strict decoder ignores line breaks.
 	if len(text) > 64 || strings.ContainsAny(text, "\r\n") {
 		return nil, false
 	}
@@ -184,7 +183,7 @@ func (q *listQuery) numberCursor(kind cursorKind) int64 {
 	}
 	data, ok := decodeCursor(kind, text, 8)
 	if ok {
-		if n := int64(binary.BigEndian.Uint64(data)); n > 0 { //nolint:gosec // a cursor holds the same 64 bits
+		if n := int64(binary.BigEndian.Uint64(data)); n > 0 { //nolint:gosec // a cursor has the same 64 bits
 			return n
 		}
 	}
@@ -202,12 +201,12 @@ func (q *listQuery) momentCursor(kind cursorKind) (at ledger.Time, id uuid.UUID,
 		q.fault("cursor", "is not a next_cursor of this list")
 		return 0, uuid.Nil, false
 	}
-	return ledger.Time(binary.BigEndian.Uint64(data)), uuid.UUID(data[8:]), true //nolint:gosec // a cursor holds the same 64 bits
+	return ledger.Time(binary.BigEndian.Uint64(data)), uuid.UUID(data[8:]), true //nolint:gosec // a cursor has the same 64 bits
 }
 
 var decimalPattern = regexp.MustCompile(`^\d{1,2}(\.\d{1,3})?$`)
 
-// seconds reads a span of at most so many seconds; none when it is not given.
+// seconds reads a duration of at most most seconds. It returns 0 if the parameter is missing.
 func (q *listQuery) seconds(name string, most float64) time.Duration {
 	text := q.values.Get(name)
 	if text == "" {

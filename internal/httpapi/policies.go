@@ -9,10 +9,10 @@ import (
 	"countersign/internal/service"
 )
 
-// maxPolicy bounds a policy set: it is held against every action.
+// maxPolicy is the maximum size of a policy set, in bytes. Every action is checked against it.
 const maxPolicy = 256 << 10
 
-// policyDocument reads a body that is a policy set in either language.
+// policyDocument reads a body that is a policy set in YAML or JSON.
 func (x *exchange) policyDocument() (*service.PolicyDocument, error) {
 	text, err := x.read(maxPolicy)
 	if err != nil {
@@ -41,8 +41,8 @@ func listPolicies(x *exchange) error {
 		return err
 	}
 	cursor := func(p *service.PolicyView) string { return encodeNumberCursor(policyCursor, p.Number) }
-	further := canon.AppendString([]byte(`,"current":`), current.Version)
-	return listWith(x, further, policies, limit, cursor, "", appendPolicySummary)
+	extra := canon.AppendString([]byte(`,"current":`), current.Version)
+	return listWith(x, extra, policies, limit, cursor, "", appendPolicySummary)
 }
 
 func getPolicy(x *exchange) error {

@@ -14,7 +14,7 @@ import (
 	"countersign/internal/service"
 )
 
-// document is an RFC 9457 problem.
+// document is an RFC 9457 problem document.
 type document struct {
 	Type      string             `json:"type"`
 	Title     string             `json:"title"`
@@ -25,7 +25,7 @@ type document struct {
 	Errors    []fault.FieldError `json:"errors,omitempty"`
 }
 
-// problem answers an error. What is not meant for callers goes to the log.
+// problem answers with an error. Details that are not meant for callers are only logged.
 func (x *exchange) problem(err error) {
 	var org ledger.OrgID
 	if x.caller != nil {
@@ -41,7 +41,7 @@ func (x *exchange) problem(err error) {
 			slog.String("route", x.route.Pattern), slog.String("code", string(shown.Code)), slog.Any("error", err))
 	}
 	if kind.Status == http.StatusUnauthorized && x.w.Header().Get("WWW-Authenticate") == "" {
-		// The key was revoked between its authentication and its use.
+		// The key was revoked after it was authenticated and before it was used.
 		x.w.Header().Set("WWW-Authenticate", `Bearer realm="countersign", error="invalid_token"`)
 	}
 	if (kind.Status == http.StatusServiceUnavailable || kind.Status == http.StatusTooManyRequests) && x.w.Header().Get("Retry-After") == "" {
@@ -54,7 +54,7 @@ func (x *exchange) problem(err error) {
 	x.write(kind.Status, "application/problem+json", body)
 }
 
-// encode is json.Marshal for what people read too: <API_KEY> stays as it is.
+// encode is json.Marshal without HTML escaping, so that people can read a text such as <API_KEY>.
 func encode(value any) ([]byte, error) {
 	var body bytes.Buffer
 	encoder := json.NewEncoder(&body)
@@ -63,8 +63,8 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(body.Bytes(), []byte("\n")), err
 }
 
-// pause is how long to wait before another try: a store comes back by itself, a
-// database that was put back needs a person.
+// pause returns how long to wait before a retry. A store usually recovers by itself, but a rollback
+// needs an operator.
 func pause(code fault.Code) time.Duration {
 	if code == fault.CodeRolledBack {
 		return time.Minute

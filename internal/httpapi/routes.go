@@ -10,7 +10,7 @@ import (
 // Access says who may call a route.
 type Access string
 
-// Public routes need no key; the others need one of at least that role.
+// Public routes need no key. The others need a key of at least this role.
 const (
 	Public Access = "public"
 	Agent         = Access(ledger.RoleAgent)
@@ -18,19 +18,18 @@ const (
 	Admin         = Access(ledger.RoleAdmin)
 )
 
-// Route is one operation of the API. Access is the rule as the documentation
-// states it; the use case behind the route enforces it.
+// Route is one operation of the API. Access is for documentation and tests; the service enforces it.
 type Route struct {
 	Method  string
 	Pattern string
 	Access  Access
-	// Limited routes are held to the public rate by address.
+	// Limited says that Config.PublicRate applies.
 	Limited bool
 	handle  func(*exchange) error
 }
 
-// Routes lists every operation. Tests hold the list against the OpenAPI document
-// and try each route with every role.
+// Routes lists every operation. Tests compare the list with the OpenAPI document and try each route
+// with every role.
 func (a *API) Routes() []Route {
 	return []Route{
 		{http.MethodPost, "/v1/chains", Agent, false, openChain},
@@ -61,7 +60,7 @@ func (a *API) Routes() []Route {
 		{http.MethodPost, "/v1/public-verification-tokens", Admin, false, issueToken},
 		{http.MethodPost, "/v1/public-verification-tokens/{token_id}/revoke", Admin, false, revokeToken},
 		{http.MethodGet, publicPattern, Public, true, verifyToken},
-		{http.MethodPost, publicPattern, Public, true, compareToken}, // of the page's form, which names no address
+		{http.MethodPost, publicPattern, Public, true, compareToken}, // for the page's form, which has no action attribute
 		{http.MethodPost, publicPattern + "/compare", Public, true, compareToken},
 		{http.MethodGet, "/v1/shares", Admin, false, listShares},
 		{http.MethodPost, "/v1/shares", Admin, false, createShare},
@@ -112,8 +111,8 @@ func (a *API) Routes() []Route {
 	}
 }
 
-var nowhere = Route{Pattern: "/", Access: Public, handle: func(*exchange) error {
-	return fault.Errorf(fault.CodeNotFound, "there is no such route; /docs lists those there are")
+var notFound = Route{Pattern: "/", Access: Public, handle: func(*exchange) error {
+	return fault.Errorf(fault.CodeNotFound, "there is no such route; /docs lists all routes")
 }}
 
 func wrongMethod(pattern, methods string) Route {

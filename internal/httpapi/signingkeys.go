@@ -11,7 +11,7 @@ import (
 	"countersign/internal/service"
 )
 
-// listSigningKeys pages through the few that there can be.
+// listSigningKeys loads all keys and selects a page, because there are only a few.
 func listSigningKeys(x *exchange) error {
 	q := x.query()
 	limit := q.limit()
@@ -34,7 +34,7 @@ func listSigningKeys(x *exchange) error {
 }
 
 func createSigningKey(x *exchange) error {
-	request, err := parsedOrNothing(x, service.ParseSigningKeyRequest)
+	request, err := parsedOptional(x, service.ParseSigningKeyRequest)
 	if err != nil {
 		return err
 	}
@@ -53,6 +53,7 @@ func confirmSigningKey(x *exchange) error { return x.moveSigningKey(x.api.servic
 
 func retractSigningKey(x *exchange) error { return x.moveSigningKey(x.api.service.RetractSigningKey) }
 
+// moveSigningKey changes the status of the key that the path names.
 func (x *exchange) moveSigningKey(move func(context.Context, *service.Caller, ledger.SigningKeyID) (*service.SigningKey, error)) error {
 	id, err := x.pathID("key_id")
 	if err != nil {

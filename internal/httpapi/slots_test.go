@@ -25,7 +25,7 @@ func TestPollSlotsAreShared(t *testing.T) {
 		}
 		return n
 	}
-	if one, greedy, other := waiting(1, 1), waiting(1, 50), waiting(2, 50); one != mostPollsOfKey || one+greedy != most*3/4 || other != most/4 {
+	if one, greedy, other := waiting(1, 1), waiting(1, 50), waiting(2, 50); one != maxPollsPerKey || one+greedy != most*3/4 || other != most/4 {
 		t.Errorf("%d of one key wait, %d of its organization and %d of another", one, one+greedy, other)
 	}
 	if waiting(3, 1) != 0 {
@@ -37,7 +37,7 @@ func TestPollSlotsAreShared(t *testing.T) {
 // them at the most.
 func TestLargeSlotsAreShared(t *testing.T) {
 	t.Parallel()
-	l := newSharedSlots(mostLarge, 1)
+	l := newSharedSlots(maxParses, 1)
 	one, other, third := ledger.OrgID{UUID: numbered(1)}, ledger.OrgID{UUID: numbered(2)}, ledger.OrgID{UUID: numbered(3)}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -60,7 +60,7 @@ func TestLargeSlotsAreShared(t *testing.T) {
 	}
 	l.leave(other)
 	l.leave(third)
-	if len(l.each.of) != 0 || len(l.free) != 0 {
-		t.Errorf("%d organizations and %d bodies are left behind", len(l.each.of), len(l.free))
+	if len(l.each.of) != 0 || len(l.taken) != 0 {
+		t.Errorf("%d organizations and %d bodies are left behind", len(l.each.of), len(l.taken))
 	}
 }

@@ -116,7 +116,7 @@ func (x *exchange) revokeLink(
 	if err != nil {
 		return err
 	}
-	reason, err := parsedOrNothing(x, service.ParseRevocation)
+	reason, err := parsedOptional(x, service.ParseRevocation)
 	if err != nil {
 		return err
 	}

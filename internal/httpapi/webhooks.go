@@ -9,7 +9,7 @@ import (
 	"countersign/internal/service"
 )
 
-// listWebhooks pages through the few that there can be.
+// listWebhooks loads all endpoints and selects a page, because there are only a few.
 func listWebhooks(x *exchange) error {
 	q := x.query()
 	limit := q.limit()
@@ -53,7 +53,7 @@ func deleteWebhook(x *exchange) error {
 	if err := x.api.service.DeleteWebhook(x.r.Context(), x.caller, id); err != nil {
 		return err
 	}
-	x.nothing()
+	x.noContent()
 	return nil
 }
 
@@ -107,7 +107,7 @@ func redeliver(x *exchange) error {
 	return x.answer(http.StatusAccepted, []byte(`{"status":"queued"}`))
 }
 
-// appendDelivery shows an attempt to deliver, without the body that was sent.
+// appendDelivery encodes an attempt to deliver, without the body that was sent.
 func appendDelivery(dst []byte, d *service.WebhookDelivery) []byte {
 	w := canon.BeginObject(dst)
 	w.String("delivery_id", d.ID.String())
@@ -133,7 +133,7 @@ func appendDelivery(dst []byte, d *service.WebhookDelivery) []byte {
 	return w.End()
 }
 
-// appendWebhook shows an endpoint; its secret only when it was just made.
+// appendWebhook encodes an endpoint. secret is nil unless the endpoint was just created.
 func appendWebhook(dst []byte, h *service.Webhook, secret *ledger.Secret) []byte {
 	w := canon.BeginObject(dst)
 	w.String("webhook_id", h.ID.String())

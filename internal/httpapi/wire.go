@@ -9,8 +9,8 @@ import (
 	"countersign/internal/service"
 )
 
-// The forms that leave the service. Each is written member by member: what a
-// caller sees is what stands here, never a record with parts left out.
+// The functions in the wire files encode answers member by member. What a caller sees is exactly
+// what is listed there, never a record with some fields removed.
 
 func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	if c.Tampered {
@@ -27,7 +27,7 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	w.StringOrNull("pause_reason", c.State.PauseReason)
 	w.String("started_at", c.StartedAt.String())
 	appendTime(&w, "completed_at", c.State.CompletedAt)
-	w.String("created_at", c.StartedAt.String()) // as other clients read it
+	w.String("created_at", c.StartedAt.String()) // an alias that other clients read
 	w.String("updated_at", c.State.LastAt.String())
 	w.Int("total_actions", c.State.ActionsTaken())
 	w.Strings("agents_involved", c.State.Agents)
@@ -67,8 +67,8 @@ func appendChain(dst []byte, c *service.ChainView, receipt []byte) []byte {
 	return w.End()
 }
 
-// appendTampered stands in a list for what was changed outside the service: which it is,
-// and that.
+// appendTampered encodes the entry of a list that was changed outside the service: its id, and that
+// it failed.
 func appendTampered(dst []byte, name, id string) []byte {
 	w := canon.BeginObject(dst)
 	w.String(name, id)
@@ -84,7 +84,7 @@ func writeChainID(w *canon.ObjectWriter, name string, id *ledger.ChainID) {
 	w.String(name, id.String())
 }
 
-// writeTerms tells a client how it stands with its organization.
+// writeTerms writes the number of the organization's last act and the client's lease, if it has one.
 func writeTerms(w *canon.ObjectWriter, t *service.Terms) {
 	w.Int("act_number", t.Act)
 	if t.Lease == nil {
@@ -133,7 +133,7 @@ func writeDecision(w *canon.ObjectWriter, r *service.Recorded) {
 	w.Bool("fast_path", r.FastPath)
 }
 
-// writeVerdict writes what every decision has, whoever made it.
+// writeVerdict writes the members that all decisions have.
 func writeVerdict(w *canon.ObjectWriter, d *ledger.Decision) {
 	w.String("policy_decision", string(d.Outcome))
 	w.String("decision_reason", d.Reason)
@@ -154,9 +154,9 @@ func writeVerdict(w *canon.ObjectWriter, d *ledger.Decision) {
 	w.Value(ledger.AppendMatched(w.Name("matched_rules"), d.Matched))
 }
 
-// appendEvent shows an event's facts as they were recorded, byte for byte, with
-// the payload and what came later beside them: all of it as the digest covers it,
-// and its last word in short. What did not verify is marked, and left out.
+// appendEvent encodes an event: the recorded facts byte for byte, the payload, a summary of the
+// latest outcome and approval, and all later entries as the digest covers them. What did not verify
+// is omitted, and integrity says so.
 func appendEvent(dst []byte, e *service.EventView) []byte {
 	if e.Facts == nil {
 		w := canon.BeginObject(dst)
@@ -232,8 +232,7 @@ func appendCheck(dst []byte, c *ledger.ReceiptCheck) []byte {
 	return w.End()
 }
 
-// appendKey writes an API key as it stands now; the text is "" but where the key or
-// its secret was just made.
+// appendKey encodes an API key. text is empty unless the key or its secret was just created.
 func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret) []byte {
 	w := canon.BeginObject(dst)
 	w.String("key_id", k.ID.String())
@@ -262,21 +261,21 @@ func (x *exchange) appendKey(dst []byte, k *ledger.KeyRecord, text ledger.Secret
 	return w.End()
 }
 
-// list answers with a page of a list. The page ends with the entry that makes it as long
-// as was asked for, or as large as a page may be, and then says where the next begins.
+// list answers with a page of a list. The page ends when it has limit entries or reaches
+// service.PageBytes, and then has the cursor of the next page.
 func list[T any](x *exchange, items []T, limit int, cursor func(T) string, one func([]byte, T) []byte) error {
 	return listWith(x, nil, items, limit, cursor, "", one)
 }
 
-// listPart is list for a page that can be short before the end of the list. rest is then
-// the cursor of the next.
+// listPart is list for a page that can be short although the list continues. rest is then the cursor
+// of the next page, and otherwise "".
 func listPart[T any](x *exchange, items []T, limit int, cursor func(T) string, rest string, one func([]byte, T) []byte) error {
 	return listWith(x, nil, items, limit, cursor, rest, one)
 }
 
-// listWith is listPart with further members of the answer, given as they are written: each
-// with a comma before it.
-func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor func(T) string, rest string, one func([]byte, T) []byte) error {
+// listWith is listPart with extra members for the answer. extra is their JSON, with a comma before
+// each.
+func listWith[T any](x *exchange, extra []byte, items []T, limit int, cursor func(T) string, rest string, one func([]byte, T) []byte) error {
 	dst, next := append(make([]byte, 0, 4<<10), `{"data":[`...), rest
 	sent := 0
 	for i, item := range items {
@@ -288,7 +287,7 @@ func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor f
 			next = cursor(item)
 			break
 		}
-		if len(dst) >= pageChunk { // a page that is not small is never in memory as a whole
+		if len(dst) >= pageChunk { // never hold a large page in memory as a whole
 			x.begin(http.StatusOK, "application/json", -1)
 			x.send(dst)
 			sent, dst = sent+len(dst), dst[:0]
@@ -300,7 +299,7 @@ func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor f
 	} else {
 		dst = canon.AppendString(dst, next)
 	}
-	dst = append(append(dst, further...), '}')
+	dst = append(append(dst, extra...), '}')
 	if sent == 0 {
 		return x.answer(http.StatusOK, dst)
 	}
@@ -308,5 +307,5 @@ func listWith[T any](x *exchange, further []byte, items []T, limit int, cursor f
 	return nil
 }
 
-// pageChunk is how many bytes of a page are sent at a time.
+// pageChunk is the size of the parts in which a page is sent, in bytes.
 const pageChunk = 64 << 10

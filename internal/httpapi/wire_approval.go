@@ -17,8 +17,8 @@ func (x *exchange) appendApproval(dst []byte, a *service.ApprovalView) []byte {
 	return x.appendApprovalAs(dst, a, status)
 }
 
-// appendApprovalAs shows an approval under a status: what was decided to those who
-// review, and to those who act what may happen now.
+// appendApprovalAs encodes an approval with the given status. Reviewers see what was decided; agents
+// see what they may do now.
 func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status ledger.ApprovalStatus) []byte {
 	w := canon.BeginObject(dst)
 	w.String("id", a.ID.String())
@@ -56,7 +56,7 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	appendTime(&w, "escalated_at", a.EscalatedAt)
 	appendTime(&w, "decided_at", a.DecidedAt)
 	w.StringOrNull("comment", a.Comment)
-	w.StringOrNull("decision_notes", a.Comment) // as other clients read it
+	w.StringOrNull("decision_notes", a.Comment) // an alias that other clients read
 	writeDenial(&w, a.DeniedBy)
 	if a.Status.Open() {
 		w.Null("decision")
@@ -73,7 +73,7 @@ func (x *exchange) appendApprovalAs(dst []byte, a *service.ApprovalView, status 
 	return w.End()
 }
 
-// appendVoters lists who said yes where two must, and whose yes counts no more.
+// appendVoters lists who has approved where two people must, and whose vote no longer counts.
 func appendVoters(dst []byte, voters []service.Voter) []byte {
 	dst = append(dst, '[')
 	for i := range voters {
@@ -92,7 +92,7 @@ func appendVoters(dst []byte, voters []service.Voter) []byte {
 	return append(dst, ']')
 }
 
-// writeDenial tells by which rule an action was denied while it waited.
+// writeDenial writes the rule that denied an action while it waited for approval.
 func writeDenial(w *canon.ObjectWriter, d *ledger.PolicyDenial) {
 	if d == nil {
 		w.Null("denied_by")
@@ -117,7 +117,7 @@ func writeReviewer(w *canon.ObjectWriter, r *ledger.Reviewer) {
 	w.Value(inner.End())
 }
 
-// appendRelease tells a client that waited what it may do now.
+// appendRelease encodes the decision for a client that waited: what it may do now.
 func appendRelease(dst []byte, a *service.ApprovalView) []byte {
 	d := releaseOf(a)
 	status := ledger.EventDenied
@@ -135,9 +135,8 @@ func appendRelease(dst []byte, a *service.ApprovalView) []byte {
 	return w.End()
 }
 
-// releaseOf is the decision that a settled approval amounts to. While the kill
-// switch is active it releases nothing, whatever a person said, nor where the rules
-// have come to deny it.
+// releaseOf returns the decision that follows from a decided approval. Whatever a person decided, it
+// is a denial while the kill switch is active or if the rules now deny the action.
 func releaseOf(a *service.ApprovalView) ledger.Decision {
 	if a.Overruled != nil {
 		return *a.Overruled
