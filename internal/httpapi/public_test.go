@@ -164,12 +164,12 @@ func TestPublicPage(t *testing.T) {
 	onEachStack(t, func(t *testing.T, s *stack) {
 		asked := s.ask(t, s.acme.agent, s.open(t, s.acme.agent, `{"name":"planted-page"}`))
 		pages := map[string]string{
-			"is as it was recorded": s.issue(t, s.acme.admin, "receipt", *s.seal(t, s.acme.agent, "page").ReceiptID).Path,
-			"is not decided yet":    s.issue(t, s.acme.admin, "approval", asked).Path,
-			"nothing to show":       "/public/v2/verify/" + unknownToken(),
+			"is verified":        s.issue(t, s.acme.admin, "receipt", *s.seal(t, s.acme.agent, "page").ReceiptID).Path,
+			"is not decided yet": s.issue(t, s.acme.admin, "approval", asked).Path,
+			"nothing to show":    "/public/v2/verify/" + unknownToken(),
 		}
 		broken := *s.seal(t, s.rival.agent, "page").ReceiptID
-		pages["does not verify"] = s.issue(t, s.rival.admin, "receipt", broken).Path
+		pages["failed verification"] = s.issue(t, s.rival.admin, "receipt", broken).Path
 		s.database.editReceipt(t, broken, func(body string) string { return flipAfter(body, `"signature":"hmac-sha256:`) })
 		ownScript := regexp.MustCompile(`(?s)<script>(.*)</script>`)
 		active := regexp.MustCompile(`(?i)<script|<link|<img|<form [^>]*action|<iframe|\sstyle=|\son[a-z]+=|javascript:|(src|href)=|@import|url\(`)

@@ -50,7 +50,7 @@ func TestPublicPageComparesACopy(t *testing.T) {
 	}
 	b := openTab(t)
 	b.do(t, chromedp.Navigate(s.base+token.Path))
-	b.says(t, "This receipt is as it was recorded", "What this rests on", "only its hash is sent")
+	b.says(t, "This receipt is verified", "What this rests on", "only its hash is sent")
 	ask[bool](t, b, `(() => {
 		window.sent = [];
 		const real = window.fetch;
@@ -61,15 +61,15 @@ func TestPublicPageComparesACopy(t *testing.T) {
 		copy []byte
 		want string
 	}{
-		"receipt.json":   {served, "✓ This link is about that very receipt"},
-		"indented.json":  {indented.Bytes(), "✓ This link is about that very receipt"},
-		"receipt.bundle": {bundleAround(t, sealed.Receipt), "✓ This link is about that very receipt"},
-		"other.json":     {other.Receipt, "✗ This link is not about what is in other.json"},
-		"other.bundle":   {bundleAround(t, other.Receipt), "✗ This link is not about what is in other.bundle"},
-		"changed.json":   {bytes.Replace(served, []byte(`"total_actions":1`), []byte(`"total_actions":2`), 1), "✗ This link is not about what is in changed.json"},
-		"twice.json":     {bytes.Replace(served, []byte(`{`), []byte(`{"summary":"another",`), 1), "This file is no receipt, no decision record and no evidence file"},
-		"letter.txt":     {[]byte("Dear Sir or Madam"), "This file is no receipt, no decision record and no evidence file"},
-		"picture.png":    {[]byte("\x89PNG\xff"), "This file is no receipt, no decision record and no evidence file"},
+		"receipt.json":   {served, "✓ This link is about exactly this receipt"},
+		"indented.json":  {indented.Bytes(), "✓ This link is about exactly this receipt"},
+		"receipt.bundle": {bundleAround(t, sealed.Receipt), "✓ This link is about exactly this receipt"},
+		"other.json":     {other.Receipt, "✗ other.json does not match"},
+		"other.bundle":   {bundleAround(t, other.Receipt), "✗ other.bundle does not match"},
+		"changed.json":   {bytes.Replace(served, []byte(`"total_actions":1`), []byte(`"total_actions":2`), 1), "✗ changed.json does not match"},
+		"twice.json":     {bytes.Replace(served, []byte(`{`), []byte(`{"summary":"another",`), 1), "This file is not a receipt, a decision record or an evidence file"},
+		"letter.txt":     {[]byte("Dear Sir or Madam"), "This file is not a receipt, a decision record or an evidence file"},
+		"picture.png":    {[]byte("\x89PNG\xff"), "This file is not a receipt, a decision record or an evidence file"},
 	} {
 		ask[bool](t, b, `document.getElementById("answer").textContent = "", true`)
 		b.drop(t, name, c.copy)
@@ -113,9 +113,9 @@ func TestPublicPageHashesDecisionRecords(t *testing.T) {
 	for name, c := range map[string]struct{ copy, artifact, want string }{
 		"in a bundle":         {vectors.Bases["bundle"], "approval", receipt.Approvals[0].Hash},
 		"alone":               {record, "approval", canonical},
-		"of a receipt's link": {record, "receipt", "This file is a decision record, and the link is about something else."},
-		"a share":             {vectors.Bases["share"], "approval", "There is no decision in this evidence file, and the link is about one."},
-		"a receipt":           {bundle.Receipt, "approval", "This file is a receipt, and the link is about something else."},
+		"of a receipt's link": {record, "receipt", "This file is a decision record, but the link is about something else."},
+		"a share":             {vectors.Bases["share"], "approval", "This evidence file contains no decision, but the link is about one."},
+		"a receipt":           {bundle.Receipt, "approval", "This file is a receipt, but the link is about something else."},
 	} {
 		got := ask[string](t, b, fmt.Sprintf("hashesOfCopy(new TextEncoder().encode(%s), %q).then(String, ({ message }) => message)", quoted(t, c.copy), c.artifact))
 		if got != c.want {

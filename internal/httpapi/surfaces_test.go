@@ -213,7 +213,7 @@ func TestCompareACopyWithALink(t *testing.T) {
 				header: http.Header{"Accept": {"text/html"}, "Content-Type": {"application/x-www-form-urlencoded"}},
 			}).expect(t, http.StatusOK).body)
 		}
-		if got := page(own); !strings.Contains(got, "This link is about that very receipt") || !strings.Contains(got, "is as it was recorded") {
+		if got := page(own); !strings.Contains(got, "This link is about exactly this receipt") || !strings.Contains(got, "is verified") {
 			t.Errorf("the page says:\n%s", got)
 		}
 		if got := page(noHash); !strings.Contains(got, "about another receipt") {

@@ -272,18 +272,18 @@ func judgeFiles(t *testing.T, b *tab, vectors *bundleVectors) {
 	}
 	good := []byte(vectors.Bases["bundle"])
 	b.drop(t, "good.bundle", good)
-	want("indeterminate", "Not verified yet: the log key is missing", "What the file claims, which is not proven", "CSN-2026-00003")
+	want("indeterminate", "Not verified yet: the log key is missing", "What the file claims (not proven)", "CSN-2026-00003")
 	b.fill(t, "log-key", logKey)
-	want("verified", "Verified: this receipt stands in the organization’s log", "No witness was asked", "What the receipt says", "CSN-2026-00003", "acme", "good.bundle")
+	want("verified", "Verified: this receipt is in the organization’s log", "You named no witnesses", "What the receipt says", "CSN-2026-00003", "acme", "good.bundle")
 	b.fill(t, "witnesses", witnesses)
 	b.verdict(t)
 	b.fill(t, "quorum", "2")
 	want("verified", "seen by 2 of 3 witnesses")
 	b.fits(t)
 	b.fill(t, "quorum", "3")
-	want("failed", "Do not rely on this file", "Seen by 2 of 3 witnesses, and 3 are needed.")
+	want("failed", "Do not rely on this file", "Seen by 2 of 3 witnesses, but 3 are required.")
 	b.fill(t, "quorum", "4")
-	want("none", "Nothing was checked", "4 witnesses cannot be reached")
+	want("none", "Nothing was checked", "You require 4 witnesses but named 3.")
 	b.fill(t, "quorum", "2")
 	b.verdict(t)
 	b.fill(t, "log-key", logKey[:len(logKey)-4])
@@ -291,12 +291,12 @@ func judgeFiles(t *testing.T, b *tab, vectors *bundleVectors) {
 	b.fill(t, "log-key", logKey)
 	b.verdict(t)
 	b.drop(t, "altered.bundle", bytes.Replace(good, []byte("1 agent took 2 actions."), []byte("1 agent took 1 actions."), 1))
-	want("failed", "Do not rely on this file", "altered.bundle", "The receipt is not the one that the hash in the file is of.")
+	want("failed", "Do not rely on this file", "altered.bundle", "The receipt does not match the hash in the file.")
 	b.fits(t)
 	b.drop(t, "forged.bundle", []byte(vectors.Bases["forged"]))
-	want("failed", "The log’s state is not signed with the log key that you gave.")
+	want("failed", "The log’s state is not signed with the log key that you entered.")
 	b.drop(t, "share.bundle", []byte(vectors.Bases["share"]))
-	want("verified", "The receipt alone: the events behind it are not in the file.")
+	want("verified", "The receipt alone: its events are not in the file.")
 	b.drop(t, "letter.txt", []byte("Dear Sir or Madam"))
 	want("no_bundle", "This is not an evidence file", "The file is not JSON.")
 	if ask[string](t, b, `JSON.stringify(localStorage) + JSON.stringify(sessionStorage)`) != "{}{}" {
@@ -378,7 +378,7 @@ func TestVerifierPageWithoutCryptography(t *testing.T) {
 	if got := b.verdict(t); got != "indeterminate" {
 		t.Errorf("the verdict is %s", got)
 	}
-	b.says(t, "Nothing was checked: this browser offers no cryptography to this page", "HTTPS or from a file")
+	b.says(t, "Nothing was checked: this browser does not let this page use cryptography", "HTTPS or from a file")
 
 	// A browser that hashes and knows no Ed25519.
 	b.do(t, chromedp.Navigate(page))
@@ -393,7 +393,7 @@ func TestVerifierPageWithoutCryptography(t *testing.T) {
 	if got := b.verdict(t); got != "indeterminate" {
 		t.Errorf("the verdict is %s", got)
 	}
-	b.says(t, "Not verified: this browser cannot check the signatures", "This browser cannot check Ed25519 signatures", "All 4 entries of the record are those that the receipt attests.")
+	b.says(t, "Not verified: this browser cannot check the signatures", "This browser cannot check Ed25519 signatures", "All 4 entries of the record match the receipt.")
 	b.drop(t, "altered.bundle", []byte(strings.Replace(vectors.Bases["bundle"], "1 agent took 2 actions.", "1 agent took 1 actions.", 1)))
 	if got := b.verdict(t); got != "failed" {
 		t.Errorf("the verdict on an altered file is %s", got)

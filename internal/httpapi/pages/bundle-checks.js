@@ -1,5 +1,5 @@
-// The checks of an evidence bundle: each is a function of the bundle and of what its reader
-// trusts. It returns what it found, or throws Failure or NotChecked with the reason.
+// The checks of an evidence bundle. Each is a function of the bundle and of what its reader trusts. It
+// returns a description of what passed, or throws Failure or NotChecked with the reason.
 "use strict";
 
 globalThis.bundleChecks = (() => {
@@ -50,20 +50,20 @@ globalThis.bundleChecks = (() => {
       throw new Failure("the receipt cannot be read");
     }
     if (!receiptFormats.includes(receipt.format)) {
-      throw new Failure("the receipt is of a format that this page does not know; a newer one may");
+      throw new Failure("this page does not know the receipt’s format; a newer version may");
     }
     if (bundle.receipt_hash !== receiptHash) {
-      throw new Failure("the receipt is not the one that the hash in the file is of");
+      throw new Failure("the receipt does not match the hash in the file");
     }
     const number = text(receipt.receipt_number) ? receipt.receipt_number.split("-").at(-1) : "";
     if (proof.index === undefined || !/^(\d{5}|[1-9]\d{5,17})$/.test(number) || BigInt(number) !== proof.index + 1n) {
-      throw new Failure("the receipt’s number is not its place in the log");
+      throw new Failure("the receipt’s number does not match its place in the log");
     }
-    return "the receipt has the hash and the number under which the log holds it";
+    return "the receipt’s hash and number match its entry in the log";
   };
 
-  // readEntries gives the bodies, each with what it says; null where one of them does not
-  // read as an entry of the receipt's chain, in its place.
+  // readEntries parses the bodies of the entries. It returns null if one of them is not an entry of the
+  // receipt's chain or is out of order.
   const readEntries = ({ bundle, receipt }) => {
     if (receipt === null) {
       return null;
@@ -89,7 +89,8 @@ globalThis.bundleChecks = (() => {
     return read;
   };
 
-  // isAction: receipts of the first format count every event.
+  // isAction reports whether an entry counts as an action. Receipts of the first format count every
+  // event.
   const isAction = (receipt) => (entry) =>
     entry.event && (receipt.format === "countersign-receipt-v1" || !["gap", "late_outcome"].includes(entry.facts.action_type));
 
@@ -98,20 +99,20 @@ globalThis.bundleChecks = (() => {
       throw new NotChecked("the events are not included");
     }
     if (entries === null) {
-      throw new Failure("an entry is not an event of this receipt, or not in its place");
+      throw new Failure("an entry does not belong to this receipt, or is out of order");
     }
     let digest = await crypto.sha256(new Uint8Array(0));
     for (const entry of entries) {
       digest = await crypto.sha256(concat(digest, utf8.encode(entry.body)));
     }
     if (receipt.events_digest !== "sha256:" + hex(digest)) {
-      throw new Failure("the events are not those that the receipt attests: one was changed, added, moved or left out");
+      throw new Failure("the events do not match the receipt: one was changed, added, moved or removed");
     }
     const actions = entries.filter(isAction(receipt)).length;
     if (receipt.total_actions !== actions) {
-      throw new Failure(`the receipt counts ${plural(receipt.total_actions, "action")}, and there are ${actions}`);
+      throw new Failure(`the receipt counts ${plural(receipt.total_actions, "action")}, but there are ${actions}`);
     }
-    return `all ${plural(entries.length, "entry", "entries")} of the record are those that the receipt attests`;
+    return `all ${plural(entries.length, "entry", "entries")} of the record match the receipt`;
   };
 
   const checkPayloads = async ({ crypto, bundle, entries }) => {
@@ -123,24 +124,24 @@ globalThis.bundleChecks = (() => {
     }
     const events = entries.filter(({ event }) => event);
     const is = async (written, hash) => written === null || hex(await crypto.sha256(utf8.encode(written))) === hash;
-    // Many hashes at a time, for each is a message to another thread of the browser.
+    // Hash in batches, because each digest is a round trip to another thread of the browser.
     for (let from = 0; from < events.length; from += hashesAtATime) {
       await Promise.all(
         events.slice(from, from + hashesAtATime).map(async ({ facts, payload, redactions }) => {
           if (!(await is(payload, facts.payload_sha256))) {
-            throw new Failure(`the payload of event ${facts.sequence} is not the one that was recorded`);
+            throw new Failure(`the payload of event ${facts.sequence} does not match its recorded hash`);
           }
           if (!(await is(redactions, facts.redactions_sha256))) {
-            throw new Failure(`the redactions of event ${facts.sequence} are not those that were recorded`);
+            throw new Failure(`the redactions of event ${facts.sequence} do not match their recorded hash`);
           }
         }),
       );
     }
     const payloads = events.filter(({ payload }) => payload !== null).length;
     if (payloads === 0 && events.length > 0) {
-      throw new NotChecked("no payload is included");
+      throw new NotChecked("no payloads are included");
     }
-    return `${payloads} of ${plural(events.length, "payload")} included, each as it was recorded`;
+    return `${payloads} of ${plural(events.length, "payload")} included, each with its recorded hash`;
   };
 
   const approvalsOf = (receipt) => (Array.isArray(receipt?.approvals) ? receipt.approvals.filter(isObject) : []);
@@ -154,7 +155,7 @@ globalThis.bundleChecks = (() => {
     }
     const wanted = approvalsOf(receipt);
     if (wanted.length !== bundle.approvals.length) {
-      throw new Failure(`the receipt names ${plural(wanted.length, "decision")}, and ${bundle.approvals.length} are here`);
+      throw new Failure(`the receipt names ${plural(wanted.length, "decision")}, but the file has ${bundle.approvals.length}`);
     }
     for (const [i, approval] of bundle.approvals.entries()) {
       const record = object(approval.record);
@@ -167,12 +168,10 @@ globalThis.bundleChecks = (() => {
         record.status !== wanted[i].status ||
         hash !== wanted[i].approval_hash
       ) {
-        throw new Failure(`decision ${i + 1} is not the one that the receipt names`);
+        throw new Failure(`decision ${i + 1} does not match the receipt`);
       }
     }
-    return wanted.length === 0
-      ? "nobody had to decide anything"
-      : `${plural(wanted.length, "decision")}, as the receipt names them`;
+    return wanted.length === 0 ? "no decision was needed" : `${plural(wanted.length, "decision")}, as listed in the receipt`;
   };
 
   const registryShape = {
@@ -180,27 +179,27 @@ globalThis.bundleChecks = (() => {
     signed_at: text,
   };
 
-  // readRegistry gives the keys of the registry by their ids.
+  // readRegistry returns the signed list of the reviewers' keys: its note, and the keys by id.
   const readRegistry = ({ bundle, proof }) => {
     const note = bundle.signing_keys === null ? null : parseNote(bundle.signing_keys);
     const lines = note?.text.split("\n") ?? [];
     if (lines.length !== 4 || lines[0] !== "countersign-signing-keys-v1") {
-      throw new Failure("the list of the reviewers’ keys cannot be read");
+      throw new Failure("the list of reviewers’ keys cannot be read");
     }
     if (!proof.checkpoint || lines[1] !== proof.checkpoint.origin) {
-      throw new Failure("the list of the reviewers’ keys is not of this log");
+      throw new Failure("the list of reviewers’ keys belongs to another log");
     }
     const content = object(lines[2]);
     const keys = new Map();
     for (const { key_id, public_key } of hasShape(content, registryShape) ? content.keys : []) {
       const key = fromBase64(public_key);
       if (key?.length !== 32 || keys.has(key_id)) {
-        throw new Failure("the list of the reviewers’ keys cannot be read");
+        throw new Failure("the list of reviewers’ keys cannot be read");
       }
       keys.set(key_id, key);
     }
     if (content === null || canonical(content) !== lines[2] || !hasShape(content, registryShape)) {
-      throw new Failure("the list of the reviewers’ keys cannot be read");
+      throw new Failure("the list of reviewers’ keys cannot be read");
     }
     return { note, keys };
   };
@@ -212,7 +211,7 @@ globalThis.bundleChecks = (() => {
     }
     const { note, keys } = readRegistry(given);
     let signatures = 0;
-    let unsupported = null; // where the browser has no Ed25519, what is wrong otherwise still shows
+    let unsupported = null; // set if the browser has no Ed25519; other failures must still be found
     const judge = async (judged) => {
       try {
         return await judged;
@@ -225,7 +224,7 @@ globalThis.bundleChecks = (() => {
       }
     };
     if (trust.logKeys.length > 0 && !(await judge(signedByLog(crypto, note, proof.checkpoint.origin, trust.logKeys)))) {
-      throw new Failure("the list of the reviewers’ keys is not signed with the log key that you gave");
+      throw new Failure("the list of reviewers’ keys is not signed with the log key that you entered");
     }
     for (const [i, approval] of bundle.approvals.entries()) {
       if (approval.signature === null && approval.key_id === null && object(approval.record)?.status === "cancelled") {
@@ -238,20 +237,20 @@ globalThis.bundleChecks = (() => {
         key === undefined ||
         !(await judge(crypto.signed(key, utf8.encode(approval.record), signature)))
       ) {
-        throw new Failure(`decision ${i + 1} is not signed with a key of the list`);
+        throw new Failure(`decision ${i + 1} is not signed with a key on the list`);
       }
       signatures++;
     }
     if (signatures === 0) {
-      throw new NotChecked("there is no signed decision");
+      throw new NotChecked("there are no signed decisions");
     }
     if (trust.logKeys.length === 0) {
-      throw new NotChecked("no log key was given, so nothing vouches for the reviewers’ keys");
+      throw new NotChecked("no log key was entered, so nothing vouches for the reviewers’ keys");
     }
     if (unsupported) {
       throw unsupported;
     }
-    return `${plural(signatures, "signature")} of reviewers, with keys that the log key vouches for`;
+    return `${plural(signatures, "signature")} by reviewers, with keys that the log key vouches for`;
   };
 
   const unreadable = "the log’s proof cannot be read";
@@ -264,12 +263,12 @@ globalThis.bundleChecks = (() => {
     const leaf = await crypto.sha256(concat(Uint8Array.of(0), utf8.encode(bundle.receipt)));
     const reached = await rootOf(crypto, leaf, proof.index, size, proof.hashes);
     if (reached === null || !equal(reached, root)) {
-      throw new Failure("the log does not hold this receipt at this place");
+      throw new Failure("the log does not contain this receipt at this position");
     }
-    return `the log of ${plural(Number(size), "receipt")} holds this very receipt`;
+    return `the log of ${plural(Number(size), "receipt")} contains exactly this receipt`;
   };
 
-  // cosignatures lists the times at which the given witnesses cosigned.
+  // cosignatures returns the times at which the trusted witnesses cosigned, in seconds.
   const cosignatures = async ({ crypto, proof, trust }) => {
     const times = [];
     for (const witness of trust.witnesses) {
@@ -284,29 +283,29 @@ globalThis.bundleChecks = (() => {
   const checkCheckpoint = async (given) => {
     const { crypto, proof, trust } = given;
     if (trust.logKeys.length === 0) {
-      throw new NotChecked("no log key was given");
+      throw new NotChecked("no log key was entered");
     }
     if (!proof.checkpoint) {
       throw new Failure(unreadable);
     }
     const { note, origin } = proof.checkpoint;
     if (!(await signedByLog(crypto, note, origin, trust.logKeys))) {
-      throw new Failure("the log’s state is not signed with the log key that you gave");
+      throw new Failure("the log’s state is not signed with the log key that you entered");
     }
     if (trust.revokedAt === null) {
-      return "the log’s state is signed with the log key that you gave";
+      return "the log’s state is signed with the log key that you entered";
     }
     const before = (await cosignatures(given)).filter((time) => Number(time) * 1000 < trust.revokedAt).length;
     if (before < Math.max(trust.quorum, 1)) {
-      throw new Failure("the log key was revoked, and too few witnesses saw this state before that");
+      throw new Failure("the log key was revoked, and too few witnesses saw this state before then");
     }
-    return `the log’s state is signed with the log key that you gave, and ${plural(before, "witness", "witnesses")} saw it before that key was revoked`;
+    return `the log’s state is signed with the log key that you entered, and ${plural(before, "witness", "witnesses")} saw it before that key was revoked`;
   };
 
   const checkWitnesses = async (given) => {
     const { proof, trust } = given;
     if (trust.witnesses.length === 0) {
-      throw new NotChecked("no witness was given");
+      throw new NotChecked("no witnesses were named");
     }
     if (!proof.checkpoint) {
       throw new Failure(unreadable);
@@ -314,7 +313,7 @@ globalThis.bundleChecks = (() => {
     const seen = (await cosignatures(given)).length;
     const result = `seen by ${seen} of ${plural(trust.witnesses.length, "witness", "witnesses")}`;
     if (seen < Math.max(trust.quorum, 1)) {
-      throw new Failure(`${result}, and ${Math.max(trust.quorum, 1)} ${trust.quorum > 1 ? "are" : "is"} needed`);
+      throw new Failure(`${result}, but ${Math.max(trust.quorum, 1)} ${trust.quorum > 1 ? "are" : "is"} required`);
     }
     return result;
   };
@@ -327,13 +326,13 @@ globalThis.bundleChecks = (() => {
       const anchored =
         subject === "receipt" ? receiptHash : approvalsOf(receipt).find((a) => a.approval_id === subject)?.approval_hash;
       if (digest !== anchored) {
-        throw new Failure("a proof of time is of something else");
+        throw new Failure("a proof of time is for something else");
       }
       if (fromBase64(proof) === null) {
         throw new Failure("a proof of time cannot be read");
       }
     }
-    throw new NotChecked(`${plural(bundle.anchors.length, "proof")} of time included, which this page cannot judge`);
+    throw new NotChecked(`${plural(bundle.anchors.length, "proof")} of time included, which this page cannot verify`);
   };
 
   const checkReceiptSignature = () => {

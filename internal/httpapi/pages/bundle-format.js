@@ -1,19 +1,19 @@
-// Reads evidence bundles (docs/bundles.md): bytes, strict JSON, signed notes and the proof
-// from the log. The first of the three scripts that together verify a bundle; the server
-// joins them in this order: bundle-format.js, bundle-checks.js, verify.js. They share no
-// code with the service, whose word they are there to check.
+// Parses evidence bundles (docs/bundles.md): bytes, strict JSON, signed notes and the log's proof. This
+// is the first of three scripts that together verify a bundle. The server concatenates them in this
+// order: bundle-format.js, bundle-checks.js, verify.js. They share no code with the service, because
+// they exist to check it.
 "use strict";
 
 globalThis.bundleFormat = (() => {
   const maxBundle = 64 * 1024 * 1024; // bytes
-  const maxSignatures = 100; // lines of one note
-  const maxDepth = 64; // arrays and objects around a value
+  const maxSignatures = 100; // of one note
+  const maxDepth = 64; // of nested arrays and objects
   const maxProof = 63; // hashes: a log has fewer than 2^63 entries
 
-  // NoBundle says why a file is not a bundle at all: then there are no checks.
+  // NoBundle is thrown for a file that is not a bundle at all, so that there is nothing to check.
   class NoBundle extends Error {}
 
-  // TrustError says what is wrong with what the reader gave.
+  // TrustError is thrown for invalid input of the reader, such as a malformed key.
   class TrustError extends TypeError {
     isTrust = true;
   }
@@ -39,7 +39,7 @@ globalThis.bundleFormat = (() => {
 
   const hex = (data) => Array.from(data, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-  // fromBase64 accepts the one spelling that an encoder makes, and gives null for others.
+  // fromBase64 accepts only canonical base64. It returns null for anything else.
   const fromBase64 = (text) => {
     if (!/^[A-Za-z0-9+/]*={0,2}$/.test(text) || text.length % 4 !== 0) {
       return null;
@@ -48,7 +48,7 @@ globalThis.bundleFormat = (() => {
     return btoa(binary) === text ? Uint8Array.from(binary, (c) => c.charCodeAt(0)) : null;
   };
 
-  // --- the browser's cryptography --------------------------------------------------
+  // --- WebCrypto -------------------------------------------------------------------
 
   // The first test vector of RFC 8032, section 7.1: the signature of the empty message.
   const knownKey = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
@@ -56,7 +56,7 @@ globalThis.bundleFormat = (() => {
     "e5564300c360ac729086e2cc806e828a84877f1eb8e5d974d873e065224901555fb8821590a33bacc61e39701cf9b46bd25bf5f0595bbe24655141438e7a100b";
   const fromHex = (text) => Uint8Array.from(text.match(/../g), (pair) => Number.parseInt(pair, 16));
 
-  // cryptography wraps WebCrypto. ed25519 is false where the browser does not have it.
+  // cryptography wraps WebCrypto. ed25519 is false if the browser does not support it.
   const cryptography = async (subtle) => {
     const sha256 = async (data) => new Uint8Array(await subtle.digest("SHA-256", data));
     const verify = async (key, message, signature) => {
@@ -67,7 +67,7 @@ globalThis.bundleFormat = (() => {
     try {
       ed25519 = await verify(fromHex(knownKey), new Uint8Array(0), fromHex(knownSignature));
     } catch {
-      // It is not supported.
+      // Ed25519 is not supported.
     }
     const signed = async (key, message, signature) => {
       if (!ed25519) {
@@ -79,7 +79,7 @@ globalThis.bundleFormat = (() => {
       try {
         return await verify(key, message, signature);
       } catch {
-        return false; // the key is no point of the curve
+        return false; // the key is not a point on the curve
       }
     };
     return { ed25519, sha256, signed };
@@ -87,8 +87,8 @@ globalThis.bundleFormat = (() => {
 
   // --- JSON ------------------------------------------------------------------------
 
-  // canonical writes a parsed value as RFC 8785 does: JSON.stringify has its strings and
-  // numbers, and sort its order of names.
+  // canonical encodes a parsed value according to RFC 8785, which defines strings and numbers as
+  // JSON.stringify formats them, and the order of names as sort does.
   const canonical = (value) => {
     if (Array.isArray(value)) {
       return "[" + value.map(canonical).join(",") + "]";
@@ -102,8 +102,8 @@ globalThis.bundleFormat = (() => {
 
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
-  // exact spells a number so that two spellings of one decimal are equal: its digits
-  // without zeros at either end, and the power of ten behind them.
+  // exact normalizes a decimal number, so that all spellings of one value are equal: the digits without
+  // leading and trailing zeros, and the exponent.
   const exact = (written) => {
     const [, sign, whole, fraction = "", power = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(written);
     const digits = (whole + fraction).replace(/^0+/, "");
@@ -112,11 +112,11 @@ globalThis.bundleFormat = (() => {
     return significant === "" ? "0" : `${sign}${significant}e${exponent}`;
   };
 
-  // hasOneReading reports whether readers of a JSON text must agree on it: no name twice in
-  // an object, no lone surrogate, no number that a double does not hold, nothing too deep.
+  // hasOneReading reports whether all parsers must agree on a JSON text: no duplicate names in an
+  // object, no lone surrogates, no numbers that a double cannot represent, and no deep nesting.
   const hasOneReading = (written) => {
     const token = /"(?:[^"\\]|\\.)*"(?=(\s*:)?)|-?\d[\d.eE+-]*|[{}[\]]/g;
-    const open = []; // the names of each object around, null for an array
+    const open = []; // for each enclosing object its names so far, for each array null
     for (const [part, isName] of written.matchAll(token)) {
       if (part === "{" || part === "[") {
         open.push(part === "{" ? new Set() : null);
@@ -140,7 +140,7 @@ globalThis.bundleFormat = (() => {
     return true;
   };
 
-  // object parses an embedded text; null where it is not a JSON object that has one reading.
+  // object parses an embedded JSON object. It returns null if the text is anything else, or ambiguous.
   const object = (written) => {
     try {
       const value = JSON.parse(written);
@@ -152,12 +152,12 @@ globalThis.bundleFormat = (() => {
 
   const text = (value) => typeof value === "string";
   const textOrNull = (value) => value === null || text(value);
-  // What is missing is null: an empty text does not stand for it.
+  // A missing value is null, never an empty text.
   const someOrNull = (value) => value !== "" && textOrNull(value);
   const list = (members) => (value) => Array.isArray(value) && value.every((element) => hasShape(element, members));
   const listOrNull = (members) => (value) => value === null || list(members)(value);
 
-  // hasShape reports whether a value is an object of exactly these members.
+  // hasShape reports whether a value is an object with exactly these members.
   const hasShape = (value, members) => {
     const names = Object.keys(members);
     return (
@@ -199,50 +199,50 @@ globalThis.bundleFormat = (() => {
       throw new NoBundle("the file is not JSON");
     }
     if (isObject(value) && text(value.format) && value.format !== "countersign-bundle-v1") {
-      throw new NoBundle("the file is of a format that this page does not know");
+      throw new NoBundle("this page does not know the file’s format");
     }
     if (!hasShape(value, bundleShape) || (value.approvals === null) !== (value.entries === null)) {
       throw new NoBundle("the file does not have exactly the members of a bundle");
     }
     const again = canonical(value);
-    // A lone half of a surrogate pair is no character, and has no bytes to be hashed.
+    // Among others, hasOneReading refuses lone surrogates, which have no UTF-8 form to hash.
     if (again !== written || !hasOneReading(written)) {
-      throw new NoBundle("the file is not in canonical form: it was written anew by another program, or altered");
+      throw new NoBundle("the file is not in canonical form: it was reformatted by another program, or altered");
     }
     return value;
   };
 
   // --- notes and keys (C2SP signed-note, tlog-checkpoint, tlog-cosignature) ---------
 
-  const ed25519Key = 1; // the first byte of a log's key
-  const cosignatureKey = 4; // and of a witness's
+  const ed25519Key = 1; // the key type of a log
+  const cosignatureKey = 4; // the key type of a witness
   const badName = /[\t-\r \u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000+]/;
 
   const keyHash = async (crypto, name, algorithm, key) =>
     hex((await crypto.sha256(concat(utf8.encode(name + "\n"), Uint8Array.of(algorithm), key))).subarray(0, 4));
 
-  // parseKey reads a verifier key, name+hash+base64. A witness may be given by its plain
-  // Ed25519 key; its cosignatures carry the hash of the other kind.
+  // parseKey parses a verifier key of the form name+hash+base64. The key of a witness may also have the
+  // plain Ed25519 type, but cosignatures always carry the hash of the cosignature type.
   const parseKey = async (crypto, written, witness) => {
     const what = witness ? "A witness’s key" : "The log key";
     const [, name, hash, encoded] = /^([^+]+)\+([0-9a-fA-F]{8})\+(.+)$/.exec(written) ?? [];
     const data = encoded === undefined ? null : fromBase64(encoded);
     if (data === null || data.length === 0 || badName.test(name)) {
-      throw new TrustError(what + " is not in the form name+hash+key: copy the whole line that you were given.");
+      throw new TrustError(what + " does not have the form name+hash+key: copy the whole line that you received.");
     }
     const [algorithm, key] = [data[0], data.subarray(1)];
     if (hash.toLowerCase() !== (await keyHash(crypto, name, algorithm, key))) {
-      throw new TrustError(what + " does not fit its hash: a part of it is missing or was changed.");
+      throw new TrustError(what + " does not match its hash: part of it is missing or was changed.");
     }
     const known = algorithm === ed25519Key || (witness && algorithm === cosignatureKey);
     if (!known || key.length !== 32) {
-      throw new TrustError(what + " is of a kind that this page does not know.");
+      throw new TrustError(what + " has a type that this page does not support.");
     }
     return { name, key, hash: witness ? await keyHash(crypto, name, cosignatureKey, key) : hash.toLowerCase() };
   };
 
-  // parseNote splits a signed note; null where it is none. Of several signatures of one
-  // name and hash only the first is kept.
+  // parseNote splits a signed note. It returns null if the text is not one. Of several signatures with
+  // the same name and hash, only the first counts.
   const parseNote = (written) => {
     // biome-ignore lint/suspicious/noControlCharactersInRegex: a note has none but line breaks
     if (/[\u0000-\u0009\u000b-\u001f]/.test(written)) {
@@ -284,8 +284,8 @@ globalThis.bundleFormat = (() => {
     return false;
   };
 
-  // cosignedAt gives the time of a witness's cosignature in seconds, as a bigint; null
-  // without a good one.
+  // cosignedAt returns the time of a witness's cosignature in seconds, as a bigint. It returns null if
+  // there is no valid cosignature.
   const cosignedAt = async (crypto, note, witness) => {
     const signature = signatureOf(note, witness);
     if (signature?.length !== 72) {
@@ -298,7 +298,8 @@ globalThis.bundleFormat = (() => {
 
   // --- the log's proof (C2SP tlog-proof, tlog-checkpoint) ---------------------------
 
-  // decimal reads a number without leading zeros below 2^63, as a bigint; null for others.
+  // decimal parses a number below 2^63 without leading zeros, as a bigint. It returns null for anything
+  // else.
   const decimal = (written) => {
     const number = /^(0|[1-9][0-9]{0,18})$/.test(written) ? BigInt(written) : null;
     return number !== null && number < 2n ** 63n ? number : null;
@@ -309,7 +310,7 @@ globalThis.bundleFormat = (() => {
     return hash?.length === 32 ? hash : null;
   };
 
-  // parseProof reads what it can: index and hashes may be there without a checkpoint.
+  // parseProof parses as much as it can: the result may have an index and hashes but no checkpoint.
   const parseProof = (written) => {
     const split = written.indexOf("\n\n");
     const lines = split < 0 ? [] : written.slice(0, split).split("\n");
@@ -328,7 +329,7 @@ globalThis.bundleFormat = (() => {
     return { index, hashes, checkpoint: parseCheckpoint(written.slice(split + 2)) };
   };
 
-  // parseCheckpoint gives undefined where the text is no checkpoint.
+  // parseCheckpoint returns undefined if the text is not a checkpoint.
   const parseCheckpoint = (written) => {
     const note = parseNote(written);
     const lines = note?.text.split("\n") ?? [];
@@ -339,8 +340,8 @@ globalThis.bundleFormat = (() => {
     return size === null || root === null ? undefined : { note, origin: lines[0], size, root };
   };
 
-  // rootOf follows a proof of inclusion from a leaf to the root (RFC 9162, 2.1.3.2); null
-  // where it does not fit the tree.
+  // rootOf computes the root from a leaf and its inclusion proof (RFC 9162, section 2.1.3.2). It returns
+  // null if the proof does not fit the size of the tree.
   const rootOf = async (crypto, leaf, index, size, hashes) => {
     if (index >= size) {
       return null;

@@ -1,5 +1,5 @@
-// Tells whoever holds a copy whether the link is about it: the hash of the copy is made here,
-// and only the hash is sent. Without this script the hash can be entered by hand.
+// Compares a copy with the link. The copy is hashed here, and only the hash is sent. Without this
+// script, the hash can be entered by hand.
 "use strict";
 
 (() => {
@@ -7,16 +7,16 @@
   const drop = document.getElementById("drop");
   const answer = document.getElementById("answer");
   const artifact = form.dataset.artifact;
-  let turn = 0; // counts the files: only the newest may show its answer
+  let turn = 0; // counts the files, so that only the newest shows its result
 
-  const ask = async (hash) => {
+  const matches = async (hash) => {
     const response = await fetch(location.pathname.replace(/\/compare$/, "") + "/compare", {
       method: "POST",
       headers: { "Content-Type": "application/json", Accept: "application/json" },
       body: JSON.stringify({ hash }),
     });
     if (!response.ok) {
-      throw new Error(response.status === 429 ? "too many questions" : "no answer");
+      throw new Error(`status ${response.status}`);
     }
     return (await response.json()).matches;
   };
@@ -24,11 +24,11 @@
   const judge = async (file) => {
     const hashes = await globalThis.hashesOfCopy(new Uint8Array(await file.arrayBuffer()), artifact);
     for (const hash of hashes) {
-      if (await ask(hash)) {
-        return `✓ This link is about that very ${artifact}: ${file.name} is a true copy of it.`;
+      if (await matches(hash)) {
+        return `✓ This link is about exactly this ${artifact}: ${file.name} is a true copy.`;
       }
     }
-    return `✗ This link is not about what is in ${file.name}: it is about another ${artifact}, or the copy was changed.`;
+    return `✗ ${file.name} does not match: this link is about another ${artifact}, or the copy was changed.`;
   };
 
   const compare = async (file) => {
@@ -37,20 +37,20 @@
     }
     const mine = ++turn;
     answer.textContent = "";
-    let said;
+    let result;
     try {
-      said = await judge(file);
+      result = await judge(file);
     } catch (error) {
-      said = error.isTrust ? error.message : "The server did not answer. Try again in a moment.";
+      result = error.isTrust ? error.message : "The server did not answer. Try again in a moment.";
     }
     if (mine === turn) {
-      answer.textContent = said;
+      answer.textContent = result;
     }
   };
 
   drop.hidden = false;
   document.getElementById("file").addEventListener("change", (event) => compare(event.target.files[0]));
-  // A file that misses the field would otherwise be opened in the place of this page.
+  // Without this, the browser would open a file that is dropped beside the field.
   for (const kind of ["dragover", "drop"]) {
     document.addEventListener(kind, (event) => event.preventDefault());
   }

@@ -1,16 +1,16 @@
-// The page of the verifier: it reads a file and keys from its form, and says in words what
-// verifyBundle finds. It stores nothing.
+// The user interface of the verifier. It reads a file and keys from the form and shows the result of
+// verifyBundle. It stores nothing.
 "use strict";
 
 (() => {
   const maxFile = 64 * 1024 * 1024; // bytes
-  const maxShown = 2000; // characters of one member of a receipt
+  const maxShown = 2000; // characters of one field of a receipt
   const byId = (id) => document.getElementById(id);
 
   const titles = {
     receipt_hash: "The receipt itself",
-    events_digest: "The record of what happened",
-    payload_hashes: "What the actions contained",
+    events_digest: "The events",
+    payload_hashes: "The payloads of the actions",
     approval_records: "What people decided",
     approval_signatures: "Reviewers’ signatures",
     inclusion: "Its place in the log",
@@ -31,8 +31,8 @@
   };
 
   const tooLarge = { verdict: "no_bundle", problem: "the file is larger than 64 MiB", checks: [], receipt: null };
-  let file = null; // what was chosen: name, and bytes or null where it is too large
-  let turn = 0; // counts the runs: only the newest may show its result
+  let file = null; // the chosen file: its name, and its bytes or null if it is too large
+  let turn = 0; // counts the runs, so that only the newest shows its result
 
   const lines = (text) => text.split(/\s+/).filter((line) => line !== "");
 
@@ -45,62 +45,62 @@
 
   const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + ".";
 
-  // judgement puts a result into words: a headline, what it means, and what it rests on.
+  // judgement returns the text for a result: a headline, an explanation and a list of points.
   const judgement = (result, given) => {
     const of = (name) => result.checks.find((check) => check.name === name);
     const reasons = (status) => result.checks.filter((check) => check.status === status).map(({ reason }) => sentence(reason));
     switch (result.verdict) {
       case "verified":
         return [
-          "Verified: this receipt stands in the organization’s log, exactly as shown here.",
-          "That rests on:",
+          "Verified: this receipt is in the organization’s log, exactly as shown here.",
+          "This result relies on:",
           [
-            "The log key that you gave. If it is not the organization’s, this result is worth nothing.",
+            "The log key that you entered. If it is not the organization’s, this result is worthless.",
             of("witnesses").status === "pass"
-              ? `Witnesses whom you named: ${of("witnesses").reason}. They would have to be in league with the operator to hide another history.`
-              : "The log’s operator. No witness was asked, so nobody else confirms that everyone is shown the same log.",
+              ? `The witnesses that you named: ${of("witnesses").reason}. They would have to collude with the operator to hide another history.`
+              : "The log’s operator. You named no witnesses, so nobody else confirms that everyone sees the same log.",
             of("events_digest").status === "pass"
-              ? "The record of events in the file, which is the one that the receipt attests."
-              : "The receipt alone: the events behind it are not in the file.",
+              ? "The events in the file, which match the receipt."
+              : "The receipt alone: its events are not in the file.",
           ],
         ];
       case "failed":
         return [
           "Do not rely on this file: it failed a check.",
           given.log_keys.length + given.witnesses.length > 0
-            ? "Something in it was changed, or a key that you gave belongs to another log. What failed:"
-            : "Something in it was changed. What failed:",
+            ? "It was changed, or a key that you entered belongs to another log. What failed:"
+            : "It was changed. What failed:",
           reasons("fail"),
         ];
       case "no_bundle":
         return [
           "This is not an evidence file.",
-          sentence(result.problem) + " Ask for the file again, as the service wrote it.",
+          sentence(result.problem) + " Ask for the original file.",
           [],
         ];
     }
     if (!globalThis.crypto?.subtle) {
       return [
-        "Nothing was checked: this browser offers no cryptography to this page.",
-        "It does so only for pages that came over HTTPS or from a file. Save this page and open it from there, or use another browser.",
+        "Nothing was checked: this browser does not let this page use cryptography.",
+        "Browsers allow that only for pages opened over HTTPS or from a file. Save this page and open the file, or use another browser.",
         [],
       ];
     }
     if (given.log_keys.length === 0) {
       return [
         "Not verified yet: the log key is missing.",
-        "What could be checked without it fits together, but anyone could have made such a file. Enter the organization’s log key above.",
+        "The file is consistent, but anyone could have made it. Enter the organization’s log key above.",
         [],
       ];
     }
     if (!result.signatures) {
       return [
         "Not verified: this browser cannot check the signatures.",
-        "It lacks Ed25519. The hashes fit together, but anyone could have made such a file. Use a newer browser, or the command line.",
+        "It does not support Ed25519. The file is consistent, but anyone could have made it. Use a newer browser or the command line.",
         [],
       ];
     }
-    return ["Not verified: a check that is needed could not be made.", "What is missing:", reasons("not_checked")];
+    return ["Not verified: a required check could not be made.", "What was not checked:", reasons("not_checked")];
   };
 
   const showVerdict = (kind, [headline, meaning, points]) => {
@@ -117,7 +117,7 @@
   };
 
   const showReceipt = (receipt, verified) => {
-    byId("receipt-title").textContent = verified ? "What the receipt says" : "What the file claims, which is not proven";
+    byId("receipt-title").textContent = verified ? "What the receipt says" : "What the file claims (not proven)";
     const text = (value) => {
       const shown = typeof value === "string" ? value : "";
       return shown.length > maxShown ? shown.slice(0, maxShown) + "…" : shown || "not given";
@@ -126,7 +126,7 @@
       ["Receipt number", text(receipt?.receipt_number)],
       ["Organization", text(receipt?.organization)],
       ["Summary", text(receipt?.summary)],
-      ["Made at", text(receipt?.generated_at)],
+      ["Generated", text(receipt?.generated_at)],
     ];
     byId("receipt").replaceChildren(...rows.map(([name, value]) => element("div", [element("dt", name), element("dd", value)])));
   };
@@ -164,8 +164,8 @@
     } catch (error) {
       if (mine === turn) {
         const expected = error instanceof TypeError && error.isTrust;
-        const said = expected ? error.message : "This browser could not finish the checks. Use another one, or the command line.";
-        showVerdict("indeterminate", ["Nothing was checked.", said, []]);
+        const why = expected ? error.message : "This browser could not finish the checks. Use another one or the command line.";
+        showVerdict("indeterminate", ["Nothing was checked.", why, []]);
         byId("evidence").hidden = true;
         document.body.dataset.verdict = "none";
       }
@@ -192,7 +192,7 @@
       verify();
     }
   });
-  // A file that misses the field would otherwise be opened in the place of this page.
+  // Without this, the browser would open a file that is dropped beside the field.
   const drop = byId("drop");
   for (const kind of ["dragover", "drop"]) {
     document.addEventListener(kind, (event) => event.preventDefault());

@@ -1,6 +1,6 @@
-// Verifies evidence bundles with the browser's own cryptography. It contacts nobody and
-// keeps nothing: verifyBundle is a function of the file and of what its reader trusts.
-// bundle-format.js and bundle-checks.js come before it.
+// Verifies evidence bundles with WebCrypto. It makes no connections and stores nothing: verifyBundle
+// is a function of the file and of what its reader trusts. bundle-format.js and bundle-checks.js must
+// come before it.
 "use strict";
 
 (() => {
@@ -21,13 +21,13 @@
   } = globalThis.bundleFormat;
   const { checkNames, makeCheck, plural, readEntries, receiptFormats, verdictOf } = globalThis.bundleChecks;
 
-  const maxCopies = 20; // decisions of one bundle that a link is asked about
+  const maxCopies = 20; // decisions of one bundle that are compared with a link
 
   const moment = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$/;
 
   const readTrust = async (crypto, { log_keys = [], witnesses = [], quorum = 0, log_key_revoked_at = null }) => {
     if (!Number.isSafeInteger(quorum) || quorum < 0) {
-      throw new TrustError("The number of witnesses that are needed must be 0 or more.");
+      throw new TrustError("The number of required witnesses must be 0 or more.");
     }
     const revokedAt = log_key_revoked_at === null ? null : Date.parse(log_key_revoked_at);
     if (revokedAt !== null && (!moment.test(log_key_revoked_at) || Number.isNaN(revokedAt))) {
@@ -40,29 +40,30 @@
     for (const key of witnesses) {
       const witness = await parseKey(crypto, key, true);
       if (trust.witnesses.some((other) => equal(other.key, witness.key))) {
-        throw new TrustError(`The witness ${witness.name} is given twice.`);
+        throw new TrustError(`The witness ${witness.name} is listed twice.`);
       }
       trust.witnesses.push(witness);
     }
     if (quorum > trust.witnesses.length) {
-      throw new TrustError(`${plural(quorum, "witness", "witnesses")} cannot be reached: ${trust.witnesses.length} are given.`);
+      throw new TrustError(`You require ${plural(quorum, "witness", "witnesses")} but named ${trust.witnesses.length}.`);
     }
     if (revokedAt !== null && trust.witnesses.length === 0) {
-      throw new TrustError("A revoked log key counts only where witnesses saw the log before: give their keys.");
+      throw new TrustError("A revoked log key counts only if witnesses saw the log before it was revoked: enter their keys.");
     }
     return trust;
   };
 
-  // verifyBundle judges a file. bytes is a Uint8Array. trust holds what its reader got from
-  // elsewhere: log_keys, witnesses, quorum and log_key_revoked_at, all optional; a
-  // TypeError with isTrust says what is wrong with it. The answer has
+  // verifyBundle verifies a file. bytes is a Uint8Array. trust is what the reader got from elsewhere:
+  // log_keys, witnesses, quorum and log_key_revoked_at, all optional. If trust is invalid, verifyBundle
+  // throws a TypeError with isTrust and a message for the reader. The result has
   //
-  //   verdict    verified, failed, indeterminate, or no_bundle: then problem says why
-  //   checks     every check in its order: name, status (pass, fail, not_checked), reason
-  //   receipt    what the receipt says, proven or not; null where it cannot be read
+  //   verdict    verified, failed, indeterminate or no_bundle
+  //   problem    why the file is not a bundle; otherwise null
+  //   checks     all checks in order: name, status (pass, fail, not_checked), reason
+  //   receipt    the content of the receipt, proven or not; null if it cannot be read
   //   signatures whether the browser can check Ed25519 signatures
   //
-  // subtle is the browser's cryptography; null or undefined where the page has none.
+  // subtle is WebCrypto, or null or undefined if the page may not use it.
   const verifyBundle = async (bytes, trust = {}, subtle = globalThis.crypto?.subtle) => {
     let bundle;
     try {
@@ -75,7 +76,7 @@
     }
     const receipt = object(bundle.receipt);
     if (!subtle) {
-      const reason = "this browser offers no cryptography to this page";
+      const reason = "this browser does not let this page use cryptography";
       const none = checkNames.map((name) => ({ name, status: "not_checked", reason }));
       return { verdict: "indeterminate", problem: null, checks: none, receipt, signatures: false };
     }
@@ -103,12 +104,12 @@
     };
   };
 
-  // hashesOfCopy gives the hashes by which a public link may know what is in a file: a receipt
-  // or a decision record, alone or in a bundle. artifact is what the link is about, receipt or
-  // approval. A TypeError with isTrust says why there are none.
+  // hashesOfCopy returns the hashes to compare with a public link. The file is a receipt or a decision
+  // record, alone or in a bundle. artifact is what the link is about: receipt or approval. If there is
+  // nothing to compare, hashesOfCopy throws a TypeError with isTrust and a message for the reader.
   const hashesOfCopy = async (bytes, artifact, subtle = globalThis.crypto?.subtle) => {
     if (!subtle) {
-      throw new TrustError("This browser offers no cryptography to this page. Enter the copy’s hash instead.");
+      throw new TrustError("This browser does not let this page use cryptography. Enter the copy’s hash instead.");
     }
     if (bytes.length > maxBundle) {
       throw new TrustError("The file is larger than 64 MiB.");
@@ -117,7 +118,7 @@
     try {
       written = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
     } catch {
-      // It is no text, and no object either.
+      // A file that is not text is not a JSON object either.
     }
     const copy = object(written);
     const hashOf = async (text) => "sha256:" + hex(await (await cryptography(subtle)).sha256(utf8.encode(text)));
@@ -130,7 +131,7 @@
       }
       const texts = artifact === "receipt" ? [bundle.receipt] : (bundle.approvals ?? []).map(({ record }) => record);
       if (texts.length === 0) {
-        throw new TrustError("There is no decision in this evidence file, and the link is about one.");
+        throw new TrustError("This evidence file contains no decision, but the link is about one.");
       }
       return await Promise.all(texts.slice(0, maxCopies).map(hashOf));
     }
@@ -140,14 +141,14 @@
         ? "approval"
         : "";
     if (kind === "") {
-      throw new TrustError("This file is no receipt, no decision record and no evidence file, as the service writes them.");
+      throw new TrustError("This file is not a receipt, a decision record or an evidence file from the service.");
     }
     if (kind !== artifact) {
       throw new TrustError(
-        `This file is ${kind === "receipt" ? "a receipt" : "a decision record"}, and the link is about something else.`,
+        `This file is ${kind === "receipt" ? "a receipt" : "a decision record"}, but the link is about something else.`,
       );
     }
-    // Another program may have set it in lines: what was signed is the canonical form.
+    // Another program may have reformatted the file. The hash is of the canonical form.
     return [await hashOf(canonical(copy))];
   };
 
